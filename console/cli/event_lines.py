@@ -18,7 +18,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Any, TextIO, TypeVar
+from typing import Any, TextIO
 
 from ...engine.core.results import unstored_type
 from ...engine.domain.event_payloads import (
@@ -50,7 +50,7 @@ from ...engine.domain.event_payloads import (
 )
 from ...engine.domain.events import Event
 from ...engine.domain.states import SkipCause, TaskState
-from ..text.event_text import describe_event, shortening_text
+from ..text.event_text import describe_event, payload_row, shortening_text
 from ..text.text import one_line
 
 FINGERPRINT_DIGITS = 6
@@ -230,37 +230,28 @@ def _executor(event: Event, payload: ExecutorChanged) -> Iterator[str]:
         yield describe_event(event)
 
 
-_P = TypeVar("_P", bound=Payload)
-_Lines = Callable[[Event, Any], Iterator[str]]
-
-
-def _row(payload_type: type[_P], words: Callable[[Event, _P], Iterator[str]]) -> tuple[type, _Lines]:
-    """A row of the table below, with the types checked."""
-    return payload_type, words
-
-
-_LINES: Mapping[type, _Lines] = dict(
+_LINES: Mapping[type, Callable[[Event, Any], Iterator[str]]] = dict(
     [
-        _row(TaskMoved, _task),
-        _row(RunChanged, _run),
-        _row(AttemptEffect, _sentence),
-        _row(AttemptDeadline, _deadline),
-        _row(AttemptStack, _stack),
-        _row(AttemptSigterm, _sigterm),
-        _row(AttemptSigkill, _sigkill),
-        _row(AttemptSwept, _sentence),
-        _row(AttemptLeaked, _sentence),
-        _row(AttemptLate, _sentence),
-        _row(AttemptRetry, _retried),
-        _row(AttemptSilent, _sentence),
-        _row(AttemptReclaimed, _sentence),
-        _row(RowsChanged, _rows),
-        _row(BreakerChanged, _breaker),
-        _row(PageChanged, _page),
-        _row(StorageChanged, _sentence),
-        _row(ClockMoved, _sentence),
-        _row(ScheduleChanged, _sentence),
-        _row(ExecutorChanged, _executor),
+        payload_row(TaskMoved, _task),
+        payload_row(RunChanged, _run),
+        payload_row(AttemptEffect, _sentence),
+        payload_row(AttemptDeadline, _deadline),
+        payload_row(AttemptStack, _stack),
+        payload_row(AttemptSigterm, _sigterm),
+        payload_row(AttemptSigkill, _sigkill),
+        payload_row(AttemptSwept, _sentence),
+        payload_row(AttemptLeaked, _sentence),
+        payload_row(AttemptLate, _sentence),
+        payload_row(AttemptRetry, _retried),
+        payload_row(AttemptSilent, _sentence),
+        payload_row(AttemptReclaimed, _sentence),
+        payload_row(RowsChanged, _rows),
+        payload_row(BreakerChanged, _breaker),
+        payload_row(PageChanged, _page),
+        payload_row(StorageChanged, _sentence),
+        payload_row(ClockMoved, _sentence),
+        payload_row(ScheduleChanged, _sentence),
+        payload_row(ExecutorChanged, _executor),
     ]
 )
 

@@ -436,41 +436,43 @@ def _operator(event: Event, payload: OperatorActed) -> str:
 
 
 _P = TypeVar("_P", bound=Payload)
-_Describe = Callable[[Event, Any], str]
+_Text = TypeVar("_Text")
 
 
-def _row(payload_type: type[_P], describe: Callable[[Event, _P], str]) -> tuple[type, _Describe]:
-    """A row of the table below, checked to fit its payload type."""
+def payload_row(
+    payload_type: type[_P], describe: Callable[[Event, _P], _Text]
+) -> tuple[type, Callable[[Event, Any], _Text]]:
+    """A row of a table by payload type; the type checker compares the function with the payload type."""
     return payload_type, describe
 
 
-_DESCRIPTIONS: Mapping[type, _Describe] = dict(
+_DESCRIPTIONS: Mapping[type, Callable[[Event, Any], str]] = dict(
     [
-        _row(TaskMoved, _task),
-        _row(TaskChanged, _changed),
-        _row(RunChanged, _run),
-        _row(AttemptStarted, _started),
-        _row(AttemptEffect, _effect),
-        _row(AttemptExtended, _extended),
-        _row(AttemptDeadline, _deadline),
-        _row(AttemptStack, _stack),
-        _row(AttemptSigterm, _sigterm),
-        _row(AttemptSigkill, _sigkill),
-        _row(AttemptSwept, _swept),
-        _row(AttemptLate, _late),
-        _row(AttemptLeaked, _leaked),
-        _row(AttemptSilent, _silent),
-        _row(AttemptReclaimed, _reclaimed),
-        _row(AttemptRetry, _retried),
-        _row(ExecutorChanged, _executor),
-        _row(BreakerChanged, _breaker),
-        _row(PageChanged, _page),
-        _row(RowsChanged, _quarantine),
-        _row(CanaryEnded, _canary),
-        _row(NoteWritten, _note),
-        _row(StorageChanged, _storage),
-        _row(ClockMoved, _clock),
-        _row(ScheduleChanged, _schedule),
-        _row(OperatorActed, _operator),
+        payload_row(TaskMoved, _task),
+        payload_row(TaskChanged, _changed),
+        payload_row(RunChanged, _run),
+        payload_row(AttemptStarted, _started),
+        payload_row(AttemptEffect, _effect),
+        payload_row(AttemptExtended, _extended),
+        payload_row(AttemptDeadline, _deadline),
+        payload_row(AttemptStack, _stack),
+        payload_row(AttemptSigterm, _sigterm),
+        payload_row(AttemptSigkill, _sigkill),
+        payload_row(AttemptSwept, _swept),
+        payload_row(AttemptLate, _late),
+        payload_row(AttemptLeaked, _leaked),
+        payload_row(AttemptSilent, _silent),
+        payload_row(AttemptReclaimed, _reclaimed),
+        payload_row(AttemptRetry, _retried),
+        payload_row(ExecutorChanged, _executor),
+        payload_row(BreakerChanged, _breaker),
+        payload_row(PageChanged, _page),
+        payload_row(RowsChanged, _quarantine),
+        payload_row(CanaryEnded, _canary),
+        payload_row(NoteWritten, _note),
+        payload_row(StorageChanged, _storage),
+        payload_row(ClockMoved, _clock),
+        payload_row(ScheduleChanged, _schedule),
+        payload_row(OperatorActed, _operator),
     ]
 )

@@ -164,40 +164,9 @@ class Transaction(object):
         generation: Optional[int] = None,
     ) -> int:
         """Write one event and return its seq. The type of ``payload`` determines the kind."""
-        kind = kind_of(payload)
-        cursor = self.connection.execute(
-            _INSERT_EVENT,
-            (
-                self.at,
-                kind,
-                run_id,
-                task,
-                old,
-                new,
-                attempt,
-                generation,
-                self.actor,
-                self.reason,
-                self.command_id,
-                _json(encode(payload)),
-            ),
-        )
+        who = (self.actor, self.reason, self.command_id)
+        columns = (self.at, kind_of(payload), run_id, task, old, new, attempt, generation) + who
+        cursor = self.connection.execute(_INSERT_EVENT, columns + (_json(encode(payload)),))
         seq = int(cursor.lastrowid or 0)
-        self.events.append(
-            Event(
-                seq,
-                self.at,
-                kind,
-                run_id,
-                task,
-                old,
-                new,
-                attempt,
-                generation,
-                self.actor,
-                self.reason,
-                self.command_id,
-                payload,
-            )
-        )
+        self.events.append(Event(seq, *columns, payload=payload))
         return seq
