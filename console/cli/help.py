@@ -34,10 +34,10 @@ class CommandGroup(click.Group):
                 formatter.write_dl([(name, self._summary(context, name)) for name in names])
 
     def _summary(self, context: click.Context, name: str) -> str:
-        """The complete first sentence; click would shorten it."""
+        """The complete first paragraph; click would shorten it."""
         command = self.get_command(context, name)
-        text = "" if command is None else " ".join((command.short_help or command.help or "").split())
-        return text.rstrip(".")
+        text = "" if command is None else command.short_help or command.help or ""
+        return " ".join(text.split("\n\n")[0].split()).rstrip(".")
 
     def format_epilog(self, context: click.Context, formatter: click.HelpFormatter) -> None:
         """Write what all commands have in common."""

@@ -334,7 +334,10 @@ def quarantine(target: str | None, state: str | None, run_id: str | None, as_jso
 @acting_options
 @requeue_options
 def requeue(**options: object) -> int:
-    """Run tasks again, with a fresh budget."""
+    """Run tasks again, with a fresh budget.
+
+    TASK may be a glob, as 'load_*': it means tasks that need a human, or the states given with --only.
+    """
     from .operate import REQUEUE_OPTIONS, requeue_options_of
 
     extra = requeue_options_of({name: options.pop(name) for name in REQUEUE_OPTIONS})
@@ -345,7 +348,10 @@ def requeue(**options: object) -> int:
 @acting_options
 @click.option("--substitute", metavar="JSON", help="What the children get instead of the result.")
 def skip(substitute: str | None, **options: object) -> int:
-    """Accept failures: the children run without these tasks."""
+    """Accept failures: the children run without these tasks.
+
+    TASK may be a glob, as 'load_*': it means tasks that need a human, or the states given with --only.
+    """
     from .operate import json_of
 
     extra = {} if substitute is None else {"substitute": json_of("--substitute", substitute)}
@@ -355,7 +361,10 @@ def skip(substitute: str | None, **options: object) -> int:
 @cli.command()
 @acting_options
 def cancel(**options: object) -> int:
-    """Stop tasks: a running attempt is ended by SIGTERM, grace, SIGKILL."""
+    """Stop tasks: a running attempt is ended by SIGTERM, grace, SIGKILL.
+
+    TASK may be a glob, as 'load_*': it means tasks that have not ended, or the states given with --only.
+    """
     return _act("cancel", {}, options)
 
 
@@ -369,7 +378,7 @@ def cancel(**options: object) -> int:
 @ssh_options
 def extend(duration: str, **options: object) -> int:
     """Give running tasks more time before their timeout, once: redrive extend load 10m."""
-    return _act("extend", {"seconds": seconds_of(duration)}, {"fingerprint": None, **options})
+    return _act("extend", {"seconds": seconds_of(duration)}, {"fingerprint": None, "yes": True, **options})
 
 
 @cli.command()
@@ -397,16 +406,18 @@ def unpause(**options: object) -> int:
 
 
 def _act(act: str, extra: Mapping[str, Json], options: dict[str, Any]) -> int:
+    from .bulk_selection import BulkFilter
     from .operate import send_action
 
     target = _target(None, options.pop("state"))
     names = options.pop("names")
     fingerprint = options.pop("fingerprint")
-    if bool(names) == bool(fingerprint):
-        raise click.UsageError("name tasks, or give --fingerprint")
+    filters = BulkFilter(options.pop("failure_class", None), options.pop("only", ()))
+    if bool(names or filters) == bool(fingerprint):
+        raise click.UsageError("name tasks, or give --fingerprint, --class or --only")
     if names and options.get("downstream"):
         raise click.UsageError("--downstream goes with --fingerprint")
-    return send_action(act, target, names, fingerprint=fingerprint, extra=extra, **options)
+    return send_action(act, target, names, fingerprint=fingerprint, filters=filters, extra=extra, **options)
 
 
 def _act_on_run(act: str, options: dict[str, Any]) -> int:

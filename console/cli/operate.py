@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -19,9 +20,12 @@ from ...engine.errors import RedriveError
 from ...engine.json_types import Json
 from ..sessions.open import actor, with_session
 from ..sessions.session import Session
-from ..text.text import one_line
+from ..text.text import one_line, shorten
+from .bulk_selection import EVERY_TASK, BulkFilter, names_in_bulk, require_consent
 from .exit_codes import ExitCode
 from .options import params_of
+
+PREVIEW_CELLS = 200  # of a line above the question; --dry-run prints all names
 
 
 def send_action(
@@ -36,33 +40,44 @@ def send_action(
     as_json: bool,
     dry_run: bool = False,
     downstream: str | None = None,
+    filters: BulkFilter = EVERY_TASK,
+    yes: bool = False,
     python: str | None,
     ssh_option: Sequence[str],
 ) -> int:
     """Send an act and print the result of each task. Exit code 1 if nothing was done.
 
-    ``dry_run``: print the changes without sending the act.
+    ``dry_run``: print the changes without sending the act. ``yes``: a bulk act needs no consent.
     """
     if not dry_run:
         require_reason(act, reason)
 
-    async def command_for(session: Session) -> Command:
+    async def command_for(session: Session) -> tuple[Command, bool]:
+        """The command, and whether it is a bulk act."""
         fold = await session.snapshot(run_id)
-        return Command(
+        bulk = names_in_bulk(fold, act, names, filters)
+        command = Command(
             id=uuid.uuid4().hex,
             act=act,
             run_id=fold.run.run_id,
-            targets=select_targets(fold, names, fingerprint, downstream),
+            targets=select_targets(fold, names if bulk is None else bulk, fingerprint, downstream),
             actor=actor(),
             reason=reason,
             options=extra,
         )
+        return command, bulk is not None
 
     async def use(session: Session) -> tuple[Answer, bool]:
-        return await session.send(await command_for(session)), session.status.executor_alive
+        command, is_bulk = await command_for(session)
+        if is_bulk:
+            for line in preview_lines(await session.preview(command)):
+                click.echo(shorten(one_line(line), PREVIEW_CELLS), err=True)
+            if not yes:
+                await asyncio.to_thread(require_consent, act, len(command.targets))
+        return await session.send(command), session.status.executor_alive
 
     async def look(session: Session) -> Mapping[str, Any]:
-        return await session.preview(await command_for(session))
+        return await session.preview((await command_for(session))[0])
 
     if dry_run:
         preview = with_session(target, look, python=python, ssh_option=ssh_option)
@@ -264,19 +279,18 @@ def print_preview(preview: Mapping[str, Any], as_json: bool) -> None:
         return
     for line in preview_lines(preview):
         click.echo(one_line(line))
+    changed = any(preview[key] for key, _ in _KINDS) or any(result == "running" for _, result, _ in preview["results"])
+    click.echo("dry run: nothing was changed" if changed else "dry run: nothing would change")
 
 
 def preview_lines(preview: Mapping[str, Any]) -> Iterator[str]:
     """One line for each kind of change, then the refusals."""
-    changed = False
     for key, words in _KINDS:
         names: Sequence[str] = preview[key]
         if names:
-            changed = True
             yield f"{words} ({len(names)}): {', '.join(names)}"
     for task, result, sentence in preview["results"]:
         if result == "running":
-            changed = True
             yield f"{task}: is running, and its attempt would be ended"
         elif result == "refused":
             yield f"{task}: {sentence}"
@@ -284,4 +298,3 @@ def preview_lines(preview: Mapping[str, Any]) -> Iterator[str]:
         yield f"{name}: would stay stopped because of {holder or 'a task above it'}"
     if not preview["results"] and preview["message"]:
         yield str(preview["message"])
-    yield "dry run: nothing was changed" if changed else "dry run: nothing would change"

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable
 import click
 
 from ...engine.core.durations import parse_duration
+from ...engine.core.outcome import FailureClass
+from ...engine.domain.states import TaskState
 
 Command = Callable[..., object]
 
@@ -79,6 +81,19 @@ acting_options = options(
     run_option,
     click.option("--fingerprint", metavar="FP", help="All tasks that failed with this fingerprint."),
     click.option("--downstream", metavar="NAME", help="With --fingerprint: only tasks that call this."),
+    click.option(
+        "--class",
+        "failure_class",
+        type=click.Choice([str(one) for one in FailureClass]),
+        help="Only tasks whose latest failure has this class.",
+    ),
+    click.option(
+        "--only",
+        multiple=True,
+        type=click.Choice([str(one) for one in TaskState], case_sensitive=False),
+        help="Only tasks in this state; repeatable.",
+    ),
+    click.option("--yes", is_flag=True, help="Several tasks by glob, --class or --only: do not ask."),
     reason_option,
     click.option("--dry-run", is_flag=True, help="Print the changes without making them."),
     json_option,

@@ -1,0 +1,83 @@
+"""Which tasks a bulk act means: globs over names, the class of the failure, and the state.
+
+A bulk act shows its preview first, and is sent with ``--yes`` or after a question at the terminal.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+import click
+
+from ...engine.core.projection import RunProjection, TaskRow
+from ...engine.domain.acts import BY_NAME, STOPPABLE
+from ...engine.domain.states import NEEDS_HUMAN, TaskState
+from ...engine.errors import RedriveError
+from ..sessions.sign_in import is_interactive
+
+#: The states that a bulk act means unless ``--only`` names others; a task that is named in full is meant in any state.
+BULK_STATES: Mapping[str, AbstractSet[TaskState]] = {
+    "requeue": NEEDS_HUMAN,
+    "skip": NEEDS_HUMAN,
+    "cancel": STOPPABLE,
+    "extend": frozenset([TaskState.RUNNING]),
+}
+_GLOB_CHARACTERS = frozenset("*?[")
+
+
+@dataclass(frozen=True, slots=True)
+class BulkFilter:
+    """The filters of a bulk act. ``failure_class``: of the latest failure; ``states``: instead of ``BULK_STATES``."""
+
+    failure_class: str | None = None
+    states: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return self.failure_class is not None or bool(self.states)
+
+
+EVERY_TASK = BulkFilter()
+
+
+def names_in_bulk(fold: RunProjection, act: str, patterns: Sequence[str], filters: BulkFilter) -> list[str] | None:
+    """The tasks of a bulk act, in the order of the flow; None: only full names are given, so it is no bulk act.
+
+    Raises RedriveError if no task is meant.
+    """
+    globs = [pattern for pattern in patterns if pattern not in fold.tasks and _GLOB_CHARACTERS & set(pattern)]
+    if not globs and not filters:
+        return None
+    states = {TaskState(state) for state in filters.states} or BULK_STATES[act]
+    exact = set(patterns) - set(globs)
+    missing = sorted(exact - fold.tasks.keys())
+    if missing:
+        raise RedriveError(f"run {fold.run.run_id} has no task {missing[0]!r}; see: redrive tasks")
+
+    def is_meant(row: TaskRow) -> bool:
+        if filters.failure_class not in (None, row.failure_class):
+            return False
+        if row.name in exact:
+            return not filters.states or row.state in states
+        is_matched = not patterns or any(fnmatchcase(row.name, glob) for glob in globs)
+        return is_matched and row.state in states
+
+    names = [row.name for row in sorted(fold.tasks.values(), key=lambda row: row.position) if is_meant(row)]
+    if not names:
+        words = [*map(repr, patterns), *([f"class {filters.failure_class}"] if filters.failure_class else [])]
+        which = f" that fits {' '.join(words)}" if words else ""
+        raise RedriveError(f"no task of run {fold.run.run_id}{which} is {' or '.join(sorted(states))}")
+    return names
+
+
+def require_consent(act: str, count: int) -> None:
+    """Ask at the terminal whether to go on. Raises UsageError without a terminal, Abort if the answer is no."""
+    words = f"{BY_NAME[act].verb} {count} task{'' if count == 1 else 's'}"
+    if not is_interactive():
+        raise click.UsageError(f"this would {words}: look with --dry-run, and repeat it with --yes")
+    print(f"{words[0].upper()}{words[1:]}? [y/N] ", end="", file=sys.stderr, flush=True)
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise click.Abort

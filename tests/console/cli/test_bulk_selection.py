@@ -1,0 +1,105 @@
+"""Bulk acts: tasks by glob, class and state, with a preview and consent first."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from support.commands import run_redrive
+
+FLOW = """
+from redrive.engine import AuthError, Flow, PermanentError
+flow = Flow("f")
+@flow.task
+def load_a(): raise PermanentError("no")
+@flow.task
+def load_b(): raise AuthError("refused")
+@flow.task
+def load_c(): pass
+@flow.task
+def send(): raise PermanentError("neither")
+@flow.task(after=[load_a])
+def report(): pass
+"""
+
+
+@pytest.fixture
+def blocked(tmp_path: Path) -> Path:
+    (tmp_path / "f.py").write_text(FLOW)
+    assert run_redrive("run", tmp_path / "f.py", "--state", tmp_path / "f.db", "--plain").returncode == 3
+    return tmp_path / "f.db"
+
+
+def pending(state: Path) -> set[str]:
+    """The tasks that a requeue has brought back."""
+    rows = [json.loads(line) for line in run_redrive("tasks", state, "--json").stdout.splitlines()]
+    return {row["name"] for row in rows if row["generation"] == 1}
+
+
+@pytest.mark.parametrize(
+    ("words", "names"),
+    [
+        (["load_*"], {"load_a", "load_b"}),
+        (["*"], {"load_a", "load_b", "send"}),
+        (["load_*", "send"], {"load_a", "load_b", "send"}),
+        (["--class", "auth"], {"load_b"}),
+        (["--only", "dead_letter"], {"load_a", "load_b", "send"}),
+        (["load_*", "--only", "SUCCESS"], {"load_c"}),
+        (["load_*", "--class", "permanent"], {"load_a"}),
+    ],
+)
+def test_a_bulk_requeue_takes_the_tasks_that_it_previews(blocked: Path, words: list[str], names: set[str]) -> None:
+    act = ("requeue", "--state", blocked, *words, "--reason", "fixed")
+    refused = run_redrive(*act)
+    assert refused.returncode == 2
+    assert f"would run again ({len(names)}): " in refused.stderr
+    assert f"this would requeue {len(names)} task" in refused.stderr
+    assert "--yes" in refused.stderr
+    assert pending(blocked) == set()
+    done = run_redrive(*act, "--yes")
+    assert done.returncode == 0, done.stderr
+    assert pending(blocked) == names
+
+
+def test_a_bulk_skip_leaves_what_has_not_failed(blocked: Path) -> None:
+    assert run_redrive("skip", "--state", blocked, "*", "--yes", "--reason", "not tonight").returncode == 0
+    rows = [json.loads(line) for line in run_redrive("tasks", blocked, "--json").stdout.splitlines()]
+    assert {row["name"] for row in rows if row["state"] == "SKIPPED"} == {"load_a", "load_b", "send"}
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["nothing_*"], "no task of run r that fits 'nothing_*' is DEAD_LETTER or FAILED"),
+        (["load_c*"], "no task of run r that fits 'load_c*' is DEAD_LETTER or FAILED"),
+        (["--class", "timeout"], "no task of run r that fits class timeout is"),
+        (["load_*", "nothing"], "run r has no task 'nothing'"),
+    ],
+)
+def test_a_bulk_act_on_nothing_says_so(tmp_path: Path, words: list[str], sentence: str) -> None:
+    (tmp_path / "f.py").write_text(FLOW)
+    run_redrive("run", tmp_path / "f.py", "--state", tmp_path / "f.db", "--run-id", "r", "--plain")
+    done = run_redrive("requeue", "--state", tmp_path / "f.db", *words, "--yes", "--reason", "fixed")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert sentence in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_the_dry_run_of_a_bulk_act_needs_no_consent(blocked: Path) -> None:
+    done = run_redrive("requeue", "--state", blocked, "*", "--dry-run")
+    assert done.returncode == 0
+    assert "would run again (3): load_a, load_b, send" in done.stdout
+    assert "dry run: nothing was changed" in done.stdout
+
+
+def test_a_task_whose_name_is_a_glob_is_meant_in_full(tmp_path: Path) -> None:
+    flow = (
+        "from redrive.engine import Flow, PermanentError\nflow = Flow('g')\n"
+        "def no(): raise PermanentError('no')\nflow.task(no, name='part[1]')\nflow.task(no, name='part1')\n"
+    )
+    (tmp_path / "g.py").write_text(flow)
+    state = tmp_path / "g.db"
+    run_redrive("run", tmp_path / "g.py", "--state", state, "--plain")
+    assert run_redrive("requeue", "--state", state, "part[1]", "--reason", "x").returncode == 0
+    assert pending(state) == {"part[1]"}
