@@ -115,7 +115,7 @@ def _target(target: str | None, state: str | None) -> str:
 @click.option("--param", "param", multiple=True, metavar="NAME=VALUE", help="A parameter that the flow declares.")
 @running_options
 def run(flow: str, run_id: str | None, param: tuple[str, ...], **options: Any) -> int:
-    """Run FLOW: a Python file, or local.py:name."""
+    """Run FLOW: a Python file or a module, with :NAME if it makes several flows."""
     from .run import RunArguments, run_flow
 
     return run_flow(flow, run_id, params_of(param), RunArguments(**options))

@@ -286,7 +286,11 @@ def checklist(task: TaskSpec) -> tuple[ChecklistItem, ...]:
     bound = "" if policy.max_elapsed is None else f", within {policy.max_elapsed:g} s"
     broad = any(name.rpartition(".")[2] in ("Exception", "BaseException") for name in policy.retry_on)
     named = f"only {', '.join(policy.retry_on)}" if policy.retry_on else "as they are classified"
-    again = "declared idempotent" if task.idempotent else "not idempotent: never run twice without an operator"
+    again = (
+        ChecklistItem(None, "counts as idempotent, and may run twice: idempotent=False says that it must not")
+        if task.idempotent
+        else ChecklistItem(True, "not idempotent: never run twice without an operator")
+    )
     return (
         ChecklistItem(True, f"bounded: {policy.max_attempts} starts{bound}"),
         ChecklistItem(
@@ -298,6 +302,6 @@ def checklist(task: TaskSpec) -> tuple[ChecklistItem, ...]:
             policy.jitter != "none",
             f"waits grow from {policy.base:g} s to {policy.cap:g} s with {policy.jitter} jitter",
         ),
-        ChecklistItem(True, again),
+        again,
         ChecklistItem(None, "tests for success after a retry, for the filter, for the deadline"),
     )

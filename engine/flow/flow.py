@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from types import MethodType
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, Unpack, cast
 
 from ..core.dag import Dag
@@ -19,7 +20,6 @@ from ..core.spec import (
     DownstreamSpec,
     FlowSpec,
     Kind,
-    Misfire,
     ScheduleSpec,
     TaskSpec,
 )
@@ -32,6 +32,7 @@ from .options import (
     TASK_OPTIONS,
     After,
     DownstreamOptions,
+    FlowOptions,
     PageOptions,
     Sender,
     TaskOptions,
@@ -118,53 +119,27 @@ class Flow:
         [('extract', ()), ('load', ('extract',))]
     """
 
-    def __init__(
-        self,
-        name: str,
-        *,
-        deadline: Duration | None = None,
-        dead_letter_ttl: Duration | None = None,
-        max_parallel: int | None = None,
-        pools: Mapping[str, int] | None = None,
-        params: Mapping[str, Any] | None = None,
-        schedule: str | None = None,
-        timezone: str = "UTC",
-        misfire: Misfire = "one",
-        splay: Duration = 0,
-        start_within: Duration | None = None,
-    ) -> None:
+    def __init__(self, name: str, **given: Unpack[FlowOptions]) -> None:
         if not is_text(name):
             raise OptionError(f"a flow needs a name, which is a text that is not empty: not {short_repr(name)}")
-        options = parse_flow_options(
-            name,
-            {
-                "deadline": deadline,
-                "dead_letter_ttl": dead_letter_ttl,
-                "max_parallel": max_parallel,
-                "pools": pools,
-                "params": params,
-                "schedule": schedule,
-                "timezone": timezone,
-                "misfire": misfire,
-                "splay": splay,
-                "start_within": start_within,
-            },
-        )
+        options = parse_flow_options(name, given)
         self.name = name
         self.deadline_seconds: float | None = options["deadline"]
         self.dead_letter_ttl: float | None = options["dead_letter_ttl"]
         self.max_parallel: int | None = options["max_parallel"]
         self.pools: dict[str, int] = options["pools"] or {}
         self.schedule = _schedule(name, options)
-        declared = {} if schedule is None else {LOGICAL_TIME: ""}
-        self.params = _merge_params(name, {**declared, **(options["params"] or {})}, *_params.get())
+        declared = {LOGICAL_TIME: ""} if self.schedule else {}
+        declared.update(options["params"] or {})
+        self.params, self._refused_param = _merge_params(name, declared, *_params.get())
         check_params(name, self.params)
         self.tasks: list[TaskDef] = []
         self.downstreams: list[DownstreamSpec] = []
         self.pages: list[dict[str, Any]] = []
         self.path: str | None = None
         self.code_hash: str | None = None
-        self._names: dict[int, str] = {}
+        self._location = caller_location()
+        self._names: dict[tuple[int, int], str] = {}  # the tasks by the identity of their functions
         self._locations: dict[str, str] = {}  # file:line of each task's declaration
 
     # --- Writing a flow --------------------------------------------------------------------------------------------
@@ -316,7 +291,7 @@ class Flow:
         self._locations[definition.name] = location or "an unknown place"
         self.tasks.append(definition)
         if definition.fn is not None:
-            self._names.setdefault(id(definition.fn), definition.name)
+            self._names.setdefault(_identity(definition.fn), definition.name)
         return definition
 
     def downstream(self, name: str, **options: Unpack[DownstreamOptions]) -> str:
@@ -422,6 +397,8 @@ class Flow:
         """
         if not self.tasks:
             raise FlowError(f"flow {short_repr(self.name)} has no tasks")
+        if self._refused_param is not None:
+            raise FlowError(self._refused_param).at(self._location)
         check_params(self.name, self.params)  # again: user code may have changed them
         try:
             specs = tuple(self._task_spec(task) for task in self.tasks)
@@ -487,12 +464,13 @@ class Flow:
     def _parent_name(self, task: TaskDef, parent: After) -> str:
         if isinstance(parent, str):
             return parent
-        name = self._names.get(id(parent))
+        name = self._names.get(_identity(parent))
         if name is None:
             called = getattr(parent, "__name__", repr(parent))
-            raise FlowError(
-                f"task {task.name!r} comes after {called!r}, which is not a task of this flow", task=task.name
-            )
+            why = f"which is not a task of this flow; say flow.task({called}) first"
+            if called in self._locations:
+                why = f"a function that is not the one of task {called!r}; name that task: after={called!r}"
+            raise FlowError(f"task {task.name!r} comes after {called!r}, {why}", task=task.name)
         return name
 
 
@@ -513,6 +491,13 @@ def _default_timeout(kind: WorkKind | None, called: str) -> float | None:
     return (
         None if kind is None else DEFAULT_TIMEOUTS[parse_named_option(called, "kind", choice(*DEFAULT_TIMEOUTS), kind)]
     )
+
+
+def _identity(function: Callable[..., object]) -> tuple[int, int]:
+    """Return what tells a function from others. A method is a new object each time that it is read from its object."""
+    if isinstance(function, MethodType):
+        return id(function.__self__), id(function.__func__)
+    return 0, id(function)
 
 
 def _name_of(name: str | None, function: object) -> str:
@@ -538,25 +523,26 @@ def _schedule(flow: str, options: Mapping[str, Any]) -> ScheduleSpec | None:
     return spec
 
 
-def _merge_params(flow: str, declared: dict[str, Any], remembered: Params, given: Params) -> dict[str, Any]:
+def _merge_params(
+    flow: str, declared: dict[str, Any], remembered: Params, given: Params
+) -> tuple[dict[str, Any], str | None]:
     """Merge given values over remembered ones over declared defaults; a text is converted to the type of the default.
 
     A remembered value is dropped if the flow no longer declares the parameter, or declares it with another type: users
-    repair flows between runs.
+    repair flows between runs. A given value that does not fit is told in words and not raised, because another flow
+    of the same import may be the one to run.
     """
     for name in declared.keys() & remembered.keys() - given.keys():
         with suppress(ValueError):
             declared[name] = convert_param(remembered[name], declared[name])
+    known = ", ".join(sorted(declared)) or "none"
+    refused = None
     for name, value in given.items():
         if name not in declared:
-            known = ", ".join(sorted(declared)) or "none"
-            raise FlowError(f"flow {flow!r} has no parameter {name!r}; it declares: {known}")
-        declared[name] = _convert_param(flow, name, value, declared[name])
-    return declared
-
-
-def _convert_param(flow: str, name: str, value: Any, default: Any) -> Any:
-    try:
-        return convert_param(value, default)
-    except ValueError as error:
-        raise FlowError(f"flow {flow!r}: parameter {name!r} {error}") from None
+            refused = refused or f"flow {flow!r} has no parameter {name!r}; it declares: {known}"
+            continue
+        try:
+            declared[name] = convert_param(value, declared[name])
+        except ValueError as error:
+            refused = refused or f"flow {flow!r}: parameter {name!r} {error}"
+    return declared, refused

@@ -1,5 +1,8 @@
 """Finds, reads and imports a flow file.
 
+A file in a package (its folder has an ``__init__.py``) is imported as a module of that package, so that relative
+imports work. A flow may be named as a module, too: ``etl.flows.daily:flow``.
+
 The result is a Flow, a FlowImportError if the code of the file raises, or a FlowError with one sentence.
 """
 
@@ -7,15 +10,19 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import inspect
 import io
 import os
 import stat
 import sys
 import tokenize
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType, TracebackType
 
+from ..core.option_types import short_repr
 from ..errors import FlowError, FlowImportError
 from .flow import Flow, Params, use_params
 from .source_location import location_of_traceback
@@ -30,23 +37,44 @@ _REFUSED_TYPES = (
 
 
 def split_target(target: str) -> tuple[str, str | None]:
-    """Split ``local.py:name`` into file and name; the name of a plain path is None."""
+    """Split ``local.py:name`` or ``package.module:name`` into the path of the file and the name; None: no name.
+
+    A module is looked for in the working directory, then in ``sys.path``; its packages are not imported.
+    """
     path, colon, name = target.rpartition(":")
-    return (path, name) if colon and path.endswith(".py") else (target, None)
+    if colon and path.endswith(".py"):
+        return path, name
+    module, _, name = target.partition(":")
+    found = None if os.path.lexists(target) else _find_module(module) if _is_module_name(target) else None
+    return (found, name or None) if found else (target, None)
+
+
+def _is_module_name(target: str) -> bool:
+    """True for ``package.module`` and ``module:name``; a bare word is the name of a file."""
+    parts = target.replace(":", ".", 1).split(".")
+    return len(parts) > 1 and parts[-1] != "py" and all(part.isidentifier() for part in parts)
+
+
+def _find_module(name: str) -> str | None:
+    inner = os.path.join(*name.split("."))
+    for folder in (os.curdir, *sys.path):
+        for path in (os.path.join(folder, f"{inner}.py"), os.path.join(folder, inner, "__init__.py")):
+            if os.path.isfile(path):
+                return os.path.normpath(path)
+    return None
 
 
 def load_flow(target: str, params: Params | None = None, remembered: Params | None = None) -> Flow:
     """Import a flow file and return its Flow.
 
-    ``target`` is a path, optionally ``local.py:name``; ``remembered``: the parameters that the run has had so far.
+    ``target``: as for ``split_target``; ``remembered``: the parameters that the run has had so far.
     Raises FlowImportError if its code raises, FlowError if the file cannot be read or does not hold exactly one flow.
     """
     path, name = split_target(target)
     code = read_source(path)
     source = Path(path).resolve()
-    with use_params(remembered or {}, params or {}):
-        module = _import_file(source)
-        flow = _pick_flow(module, path, name)
+    with use_params(remembered or {}, params or {}), _translated_errors(source):
+        flow = _pick_flow(_import_file(source), path, name)
     flow.path = str(source) + (f":{name}" if name else "")
     flow.code_hash = hashlib.sha256(code).hexdigest()[:16]
     return flow
@@ -68,7 +96,8 @@ def read_source(path: str) -> bytes:
         finally:
             os.close(descriptor)
     except FileNotFoundError:
-        raise FlowError(f"there is no flow file {path!r}") from None
+        where = "; a module is looked for in the working directory and in PYTHONPATH" if _is_module_name(path) else ""
+        raise FlowError(f"there is no flow file {path!r}{where}") from None
     except (OSError, ValueError) as error:
         raise FlowError(f"the flow file {path!r} cannot be read: {getattr(error, 'strerror', None) or error}") from None
     _check_text(path, code)
@@ -92,23 +121,62 @@ def _check_text(path: str, code: bytes) -> None:
 
 
 def _import_file(path: Path) -> ModuleType:
-    module_name = path.stem if path.stem.isidentifier() and path.stem not in sys.modules else "redrive_flow"
+    sys.path.insert(0, str(path.parent))
+    root, name = _place_in_package(path)
+    if name != path.stem:
+        sys.path.insert(0, str(root))
+        return importlib.import_module(name)
+    module_name = name if name.isidentifier() and name not in sys.modules else "redrive_flow"
     spec = importlib.util.spec_from_file_location(module_name, path)
     if spec is None or spec.loader is None:
         raise FlowError(f"{str(path)!r} is not a Python file: its name must end with .py")
     module = importlib.util.module_from_spec(spec)
     sys.modules[module_name] = module
-    sys.path.insert(0, str(path.parent))
+    spec.loader.exec_module(module)
+    return module
+
+
+def _place_in_package(path: Path) -> tuple[Path, str]:
+    """Return the folder that holds the outermost package of a file, and the name of the file as a module.
+
+    A file outside of packages is a module by itself. So is one whose package could not be imported, because a package
+    of that name is imported already.
+    """
+    folder, parts = path.parent, [] if path.name == "__init__.py" else [path.stem]
+    while (folder / "__init__.py").is_file() and folder.name.isidentifier():
+        parts.insert(0, folder.name)
+        folder = folder.parent
+    known = sys.modules.get(parts[0]) if len(parts) > 1 else None
+    is_shadowed = known is not None and str(folder / parts[0]) not in getattr(known, "__path__", ())
+    is_ours = path.is_relative_to(_ENGINE)
+    return (path.parent, path.stem) if is_shadowed or is_ours else (folder, ".".join(parts))
+
+
+_ENGINE = Path(__file__).resolve().parents[1]  # its examples are modules by themselves
+
+
+@contextmanager
+def _translated_errors(path: Path) -> Iterator[None]:
+    """Raise what the code of a flow raises as FlowImportError, with a traceback that begins in the flow file."""
     try:
-        spec.loader.exec_module(module)
+        yield
     except FlowImportError:
         raise
     except FlowError as error:
         raise error.at(location_of_traceback(error.__traceback__)) from None
     except (Exception, SystemExit) as error:
         text = "".join(traceback.format_exception(type(error), error, _from_file(error.__traceback__, str(path))))
-        raise FlowImportError(f"importing {str(path)!r} failed: {type(error).__name__}: {error}", text) from error
-    return module
+        advice = _import_advice(error, path)
+        raise FlowImportError(
+            f"importing {str(path)!r} failed: {type(error).__name__}: {error}{advice}", text
+        ) from error
+
+
+def _import_advice(error: BaseException, path: Path) -> str:
+    if not isinstance(error, ImportError) or "attempted relative import" not in str(error):
+        return ""
+    folder, _ = _place_in_package(path)
+    return f"; a relative import needs a package: put an empty __init__.py into {str(folder)!r}"
 
 
 def _from_file(frames: TracebackType | None, path: str) -> TracebackType | None:
@@ -120,12 +188,7 @@ def _from_file(frames: TracebackType | None, path: str) -> TracebackType | None:
 
 def _pick_flow(module: ModuleType, path: str, name: str | None) -> Flow:
     if name is not None:
-        found = getattr(module, name, None)
-        if callable(found) and not isinstance(found, Flow):
-            found = found()
-        if not isinstance(found, Flow):
-            raise FlowError(f"{path!r} has no flow named {name!r}")
-        return found
+        return _named_flow(getattr(module, name, None), path, name)
     flows = {id(value): (key, value) for key, value in vars(module).items() if isinstance(value, Flow)}
     if len(flows) == 1:
         return next(iter(flows.values()))[1]
@@ -133,3 +196,20 @@ def _pick_flow(module: ModuleType, path: str, name: str | None) -> Flow:
         raise FlowError(f"{path!r} defines no Flow; write: flow = Flow('name')")
     names = ", ".join(f"{path}:{key}" for key, _ in flows.values())
     raise FlowError(f"{path!r} defines {len(flows)} flows; name one: {names}")
+
+
+def _named_flow(found: object, path: str, name: str) -> Flow:
+    """Return a flow, or what a function returns that makes one. Raises FlowError."""
+    if isinstance(found, Flow):
+        return found
+    if not callable(found):
+        raise FlowError(f"{path!r} has no flow named {name!r}")
+    try:
+        inspect.signature(found).bind()
+    except (TypeError, ValueError) as error:
+        why = f"{name!r} in {path!r} is called without arguments, and it cannot be: {error}"
+        raise FlowError(f"{why}; give its parameters defaults, or use Flow(params={{...}})") from None
+    made = found()
+    if not isinstance(made, Flow):
+        raise FlowError(f"{name!r} in {path!r} returned {short_repr(made)}, not a Flow")
+    return made

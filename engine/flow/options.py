@@ -83,6 +83,22 @@ ABOVE_ZERO = duration(above_zero=True)
 
 # --- A flow ---------------------------------------------------------------------------------------------------------
 
+
+class FlowOptions(TypedDict, total=False):
+    """What ``Flow`` takes beside its name; its docstring describes them."""
+
+    deadline: Duration | None
+    dead_letter_ttl: Duration | None
+    max_parallel: int | None
+    pools: Mapping[str, int] | None
+    params: Mapping[str, Any] | None
+    schedule: str | None
+    timezone: str
+    misfire: Misfire
+    splay: Duration
+    start_within: Duration | None
+
+
 FLOW: Table = {
     "deadline": optional(duration()),
     "dead_letter_ttl": optional(ABOVE_ZERO, "a dead letter waits for ever"),
@@ -97,6 +113,9 @@ FLOW: Table = {
     "start_within": optional(duration()),
     "params": optional(OptionType("a mapping of names to defaults, as {'day': '2026-04-25'}", _parse_params)),
 }
+
+#: Options of a flow whose default is not None.
+_FLOW_DEFAULTS = {"timezone": "UTC", "misfire": "one", "splay": 0.0}
 
 # --- A task ---------------------------------------------------------------------------------------------------------
 
@@ -240,8 +259,11 @@ def parse_named_option(owner: str, name: str, option_type: OptionType[T], value:
 
 
 def parse_flow_options(name: str, given: Mapping[str, object]) -> dict[str, Any]:
-    """Convert the options of ``Flow(...)``. Raises OptionError."""
-    return {key: parse_named_option(f"flow {short_repr(name)}", key, FLOW[key], value) for key, value in given.items()}
+    """Return all options of ``Flow(...)``, converted; those left out have their defaults. Raises OptionError."""
+    owner = f"flow {short_repr(name)}"
+    reject_unknown_options(owner, given, FLOW)
+    defaults = {key: _FLOW_DEFAULTS.get(key) for key in FLOW}
+    return defaults | {key: parse_named_option(owner, key, FLOW[key], value) for key, value in given.items()}
 
 
 def parse_downstream(name: str, options: Mapping[str, object]) -> DownstreamSpec:

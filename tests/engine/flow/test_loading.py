@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from redrive.engine.errors import CycleError, FlowError, FlowImportError
+from redrive.engine.flow.flow_name import declared_name
 from redrive.engine.flow.loading import load_flow
 
 HEAD = "from redrive.engine import Flow, RetryPolicy, TaskDef\nflow = Flow('f')\n"
@@ -108,3 +112,117 @@ def test_what_is_no_file_is_told_and_not_waited_for(tmp_path: Path, monkeypatch:
         with pytest.raises(FlowError, match=why):
             load_flow(target)
     listening.close()
+
+
+# --- The flow of a name -------------------------------------------------------------------------------------------
+
+TWO = """
+from redrive.engine import Flow
+small, big = Flow("small"), Flow("big", params={"day": "monday", "limit": 3})
+small.command("a", "true")
+big.command("b", "true")
+"""
+
+
+def test_given_parameters_are_those_of_the_chosen_flow(tmp_path: Path) -> None:
+    path = tmp_path / "two.py"
+    path.write_text(TWO)
+    assert load_flow(f"{path}:big", {"day": "tuesday", "limit": "5"}).spec().params == {"day": "tuesday", "limit": 5}
+    for name, params, sentence in (
+        ("small", {"day": "x"}, "two.py:3: flow 'small' has no parameter 'day'; it declares: none"),
+        ("big", {"month": "x"}, "two.py:3: flow 'big' has no parameter 'month'; it declares: day, limit"),
+        ("big", {"limit": "x"}, "two.py:3: flow 'big': parameter 'limit' wants a whole number like 3, not 'x'"),
+    ):
+        with pytest.raises(FlowError, match=re.escape(sentence)):
+            load_flow(f"{path}:{name}", params).spec()
+
+
+FACTORIES = """
+from redrive.engine import Flow
+def plain():
+    flow = Flow("made", params={"day": "monday"})
+    flow.command("a", "true")
+    return flow
+def of(day): return plain()
+def with_default(day="x"): return plain()
+def wrong(): return {}
+def broken(): return 1 / 0
+"""
+
+
+def test_a_flow_may_come_from_a_function(tmp_path: Path) -> None:
+    path = tmp_path / "cls.py"
+    path.write_text(FACTORIES)
+    assert load_flow(f"{path}:plain", {"day": "tuesday"}).spec().params == {"day": "tuesday"}
+    assert load_flow(f"{path}:with_default").spec().name == "made"
+    with pytest.raises(FlowError, match=r"'of' in '.*cls.py' is called without arguments, and it cannot be: missing a"):
+        load_flow(f"{path}:of")
+    with pytest.raises(FlowError, match=r"'wrong' in '.*cls.py' returned {}, not a Flow"):
+        load_flow(f"{path}:wrong")
+    with pytest.raises(FlowImportError, match="ZeroDivisionError") as caught:
+        load_flow(f"{path}:broken")
+    assert "loading.py" not in caught.value.traceback and "def broken" in caught.value.traceback
+
+
+# --- Packages -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A project whose flow imports from its own package, relatively."""
+    files = {
+        "warehouse_etl/__init__.py": "",
+        "warehouse_etl/tables.py": "NAMES = ['orders', 'lines']",
+        "warehouse_etl/flows/__init__.py": "",
+        "warehouse_etl/flows/daily.py": HEAD
+        + "from ..tables import NAMES\nfor name in NAMES: flow.command(name, 'true')\n",
+    }
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", sys.path[:])
+    yield tmp_path
+    for name in [name for name in sys.modules if name.startswith("warehouse_etl")]:
+        del sys.modules[name]
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "warehouse_etl/flows/daily.py",
+        "warehouse_etl/flows/daily.py:flow",
+        "warehouse_etl.flows.daily",
+        "warehouse_etl.flows.daily:flow",
+    ],
+)
+def test_a_flow_in_a_package_imports_relatively(package: Path, target: str) -> None:
+    flow = load_flow(target)
+    assert [task.name for task in flow.spec().tasks] == ["orders", "lines"]
+    assert flow.path is not None and flow.path.startswith(str(package / "warehouse_etl/flows/daily.py"))
+
+
+def test_the_name_of_a_flow_in_a_package_is_read_without_an_import(package: Path) -> None:
+    assert declared_name("warehouse_etl.flows.daily:flow") == "f"
+    assert not any(name.startswith("warehouse_etl") for name in sys.modules)
+
+
+@pytest.mark.parametrize("missing", ["warehouse_etl", "warehouse_etl/flows"])
+def test_a_relative_import_outside_of_a_package_says_which_file_is_missing(package: Path, missing: str) -> None:
+    (package / missing / "__init__.py").unlink()
+    with pytest.raises(FlowImportError, match="attempted relative import") as caught:
+        load_flow("warehouse_etl/flows/daily.py")
+    assert f"put an empty __init__.py into '{package / missing}'" in str(caught.value)
+
+
+def test_a_package_that_hides_behind_another_of_its_name_is_left_out(package: Path) -> None:
+    (package / "json").mkdir()
+    (package / "json/__init__.py").touch()
+    (package / "json/flow.py").write_text(HEAD + "flow.command('a', 'true')\n")
+    assert load_flow("json/flow.py").spec().name == "f"
+
+
+@pytest.mark.parametrize("target", ["warehouse_etl.flows.weekly", "nowhere.at_all:flow"])
+def test_a_module_that_is_nowhere_is_told(package: Path, target: str) -> None:
+    with pytest.raises(FlowError, match="a module is looked for in the working directory and in PYTHONPATH"):
+        load_flow(target)

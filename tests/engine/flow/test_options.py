@@ -100,6 +100,7 @@ def test_what_was_changed_after_its_declaration_is_looked_at_again() -> None:
         ({"max_parallel": 0}, "max_parallel is a whole number"),
         ({"max_parallel": 1.5}, "max_parallel is a whole number"),
         ({"max_parallel": True}, "max_parallel is a whole number"),
+        ({"tags": ["x"]}, "there is no option 'tags'; there are deadline, dead_letter_ttl, max_parallel, pools, "),
     ],
 )
 def test_a_flow_is_held_to_its_table(options: dict[str, Any], why: str) -> None:
@@ -165,3 +166,34 @@ def test_a_long_value_is_cut_in_the_sentence() -> None:
     with pytest.raises(OptionError) as caught:
         RetryPolicy(jitter="x" * 100_000)  # type: ignore[arg-type]
     assert len(str(caught.value)) < 300
+
+
+class Steps:
+    """A flow as a class: each method is a task."""
+
+    def __init__(self) -> None:
+        self.flow = Flow("steps")
+        self.flow.task(self.extract)
+        self.flow.task(self.load, after=[self.extract], requires=self.extract)
+
+    def extract(self) -> int:
+        return 5
+
+    def load(self, extract: int) -> None: ...
+
+
+def test_methods_are_tasks() -> None:
+    tasks = Steps().flow.spec().tasks
+    assert [(task.name, task.parents, task.requires) for task in tasks] == [
+        ("extract", (), ()),
+        ("load", ("extract",), ("extract",)),
+    ]
+
+
+def test_a_method_of_another_object_is_another_task() -> None:
+    steps, others = Steps(), Steps()
+    steps.flow.task(print, after=others.extract)
+    with pytest.raises(
+        FlowError, match="comes after 'extract', a function that is not the one of task 'extract'; name"
+    ):
+        steps.flow.spec()
