@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, TextIO
 
-from ...engine.core.results import unstored_type
+from ...engine.core.results import unstored_why
 from ...engine.domain.event_payloads import (
     AttemptDeadline,
     AttemptEffect,
@@ -85,8 +85,8 @@ def _running(event: Event, payload: TaskMoved) -> Iterator[str]:
 
 
 def _ended(event: Event, payload: TaskMoved) -> Iterator[str]:
-    kind = unstored_type(payload.set.get("result"))
-    lost = "" if kind is None else f" (its result, a {kind}, is not JSON: it is not kept)"
+    why = unstored_why(payload.set.get("result"))
+    lost = "" if why is None else f" (its result was not stored: {why})"
     yield f"{event.task} {event.new}{_by(event)}{lost}"
 
 

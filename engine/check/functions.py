@@ -6,10 +6,8 @@ Functions are inspected and never called: a check may run on a machine where the
 from __future__ import annotations
 
 import asyncio
-import enum
 import inspect
 import io
-import os
 import re
 import shlex
 import socket
@@ -19,16 +17,10 @@ import threading
 import types
 import typing
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import is_dataclass
-from datetime import date, datetime, time, timedelta
-from decimal import Decimal
 from functools import cache
-from pathlib import Path
 from typing import Any
-from uuid import UUID
 
-import msgspec
-
+from ..core.result_codec import is_storable, name_of
 from ..core.spec import FlowSpec, TaskSpec
 from ..flow.finding import Finding
 from ..runner.call import plan_of
@@ -53,30 +45,17 @@ def check_functions(flow: FlowSpec, functions: Mapping[str, Function]) -> list[F
 
 # --- Results along the edges ----------------------------------------------------------------------------------------
 
-#: The type that a child receives, by the type that its parent returns: results are sent as JSON.
-_ARRIVES_AS: tuple[tuple[tuple[type, ...], type], ...] = (
-    ((datetime, date, time, timedelta, Decimal, bytes, bytearray, Path), str),
-    ((tuple, set, frozenset), list),
-)
-
-
-#: Types that are stored as JSON, besides dataclasses. Results of other types are not stored.
-_JSON_KINDS = (
-    *(str, int, float, list, dict, tuple, set, frozenset, bytes, bytearray, memoryview, type(None)),
-    *(datetime, date, time, timedelta, Decimal, UUID, enum.Enum, os.PathLike, msgspec.Struct),
-)
-
 
 def _result(task: TaskSpec, function: Function, flow: FlowSpec) -> Iterator[Finding]:
-    """Find results that are not JSON: a warning if a child requires the result, otherwise a note."""
+    """Find results that cannot be stored: a warning if a child requires the result, otherwise a note."""
     given = _hints(function).get("return")
     given = typing.get_origin(given) or given
-    if not isinstance(given, type) or given is object or inspect.isabstract(given) or is_dataclass(given):
+    if not isinstance(given, type) or given is object or inspect.isabstract(given) or given.__module__ == "typing":
         return
-    if issubclass(given, _JSON_KINDS) or hasattr(given, "__attrs_attrs__") or given.__module__ == "typing":
+    if is_storable(given):
         return
     asking = [child.name for child in flow.tasks if task.name in child.requires]
-    message = f"returns a {given.__name__}, which is not JSON: it is not kept"
+    message = f"returns {name_of(given)}, which cannot be stored as a result"
     if asking:
         yield Finding("warning", "result", f"{message}, and {asking[0]!r} asks for it", task.name)
     else:
@@ -90,11 +69,14 @@ def _edges(task: TaskSpec, function: Function, functions: Mapping[str, Function]
         want = hints.get(parameter_of(parent))
         if given is None or want is None:
             continue
-        arrives = arrival_of(given)
-        if arrives is not None and not _accepts(want, arrives):
-            name = _type_name(given)
-            how = name if arrives is given else f"a {name}, which arrives as {arrives.__name__}"
-            message = f"wants {parent!r} to be {_type_name(want)}, and it is {how}"
+        kind = typing.get_origin(given) or given
+        if (
+            isinstance(kind, type)
+            and kind not in (object, Any)
+            and kind.__module__ != "numpy"
+            and not _accepts(want, kind)
+        ):
+            message = f"wants {parent!r} to be {_type_name(want)}, and it is {_type_name(given)}"
             yield Finding("warning", "edge-types", message, task.name)
 
 
@@ -103,17 +85,6 @@ def _hints(function: Function) -> dict[str, object]:
         return typing.get_type_hints(function)
     except Exception:  # names that exist only for type checkers, or an error in an annotation
         return {}
-
-
-def arrival_of(given: object) -> type | None:
-    """Return the type that a child receives; None if it is unknown."""
-    given = typing.get_origin(given) or given
-    if not isinstance(given, type) or given is object:
-        return None
-    for kinds, arrives in _ARRIVES_AS:
-        if issubclass(given, kinds):
-            return arrives
-    return dict if is_dataclass(given) else None if issubclass(given, enum.Enum) else given
 
 
 def _accepts(want: object, arrives: type) -> bool:

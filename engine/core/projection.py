@@ -20,7 +20,7 @@ from ..domain.event_payloads import (
 )
 from ..domain.events import KILL_STEPS, Event, EventKind
 from ..domain.states import RunState, TaskState
-from .results import unstored_reason, unstored_type
+from .results import unstored_reason, unstored_why
 from .spec import TaskSpec
 
 
@@ -186,13 +186,13 @@ class RunProjection:
 
 
 def missing_inputs(projection: RunProjection, name: str) -> dict[str, str]:
-    """Return the parents without a result, with the reason: no success, or a result that is not JSON."""
+    """Return the parents without a result, with the reason: no success, or a result that cannot be stored."""
     found = {}
     for parent in projection.parents.get(name, ()):
         row = projection.tasks[parent]
-        kind = unstored_type(row.result)
-        if kind is not None:
-            found[parent] = unstored_reason(kind)
+        why = unstored_why(row.result)
+        if why is not None:
+            found[parent] = unstored_reason(why)
         elif row.state is not TaskState.SUCCESS and row.result is None:
             found[parent] = _end_words(row)
     return found

@@ -1,4 +1,4 @@
-"""Results that are not JSON. The row of the task stores a marker with the type of the value in place of the result.
+"""Results that cannot be stored. The row of the task stores a marker with the reason in place of the result.
 
 The task is a success, because few functions return a value for their children. A child that needs the result fails with
 a sentence instead of working on with null.
@@ -8,28 +8,28 @@ from __future__ import annotations
 
 import json
 
-_MARKER = "redrive:not-json"
+_MARKER = "redrive:not-stored"
 _MARKER_START = f'{{"{_MARKER}"'
-_REASON_START = "its result was not kept: not JSON, but a "
+_REASON_START = "its result was not stored: "
 
 
-def unstored_result(kind: str) -> str:
-    """Return the marker, as JSON, for a value of type ``kind``."""
-    return json.dumps({_MARKER: kind})
+def unstored_result(why: str) -> str:
+    """Return the marker, as JSON. ``why``: ``result[3] is a Frame``."""
+    return json.dumps({_MARKER: why})
 
 
-def unstored_type(result: str | None) -> str | None:
-    """Return the type of a result that is not JSON; None for a stored result."""
+def unstored_why(result: str | None) -> str | None:
+    """Return why a result was not stored; None for a stored result."""
     if result is None or not result.startswith(_MARKER_START):
         return None
     return str(json.loads(result)[_MARKER])
 
 
-def unstored_reason(kind: str) -> str:
+def unstored_reason(why: str) -> str:
     """Return the reason that a child gets in place of the result."""
-    return f"{_REASON_START}{kind}"
+    return f"{_REASON_START}{why}"
 
 
 def is_unstored_reason(why: str) -> bool:
-    """True if a result is missing because it is not JSON, not because its task did not succeed."""
+    """True if a result is missing because it could not be stored, not because its task did not succeed."""
     return why.startswith(_REASON_START)

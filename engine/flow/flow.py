@@ -158,8 +158,12 @@ class Flow:
         """Make a function a task: ``@flow.task`` or ``@flow.task(...)``. The function is returned as it is.
 
         The function runs in a process of its own. Its parameters are matched by name: ``ctx`` is the ``Context``, the
-        name of a parent its result, the name of a parameter of the flow the value of that. Its own result is handed on
-        as JSON: more than 64 KiB fail the attempt; what is not JSON is not kept.
+        name of a parent its result, the name of a parameter of the flow the value of that.
+
+        The result is stored as JSON, and a child gets exactly the value that was returned: texts, numbers (of numpy as
+        well), Decimal, dates and times, timedelta, bytes, UUID, Path, members of an enum, dataclasses, named tuples,
+        and lists, tuples, sets and mappings of these. A value of another type is not stored: the task succeeds and
+        says so, and a child that asks for the result fails. More than 64 KiB of JSON fail the attempt.
 
         Parameters:
             name: of the task; the name of the function unless given.

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import inspect
-import json
-import os
 import re
 import sys
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, replace
 from types import AsyncGeneratorType, CoroutineType, GeneratorType
 
-import msgspec
-
 from ..core.outcome import Failure, FailureClass, Fingerprint
+from ..core.result_codec import UnknownClassError, UnstorableError, dump_result, load_result
 from ..core.results import is_unstored_reason, unstored_result
 from ..errors import NotReady, PermanentError, SkipTask, TaskTerminated
 from . import protocol
@@ -82,11 +79,11 @@ def arguments(plan: CallPlan, context: Context) -> dict[str, object]:
 
 
 def _usable_input(context: Context, name: str, value: object) -> object:
-    """Return ``value``. Raises PermanentError for a result that was not JSON; ``ctx.inputs`` has it as Missing."""
+    """Return ``value``. Raises PermanentError for a result that was not stored; ``ctx.inputs`` has it as Missing."""
     if isinstance(value, Missing) and is_unstored_reason(value.why):
         raise PermanentError(
             f"task {context.task!r} asks for the result of {value.task!r}, and {value.why}; return texts, numbers, "
-            "lists or mappings there, or write a file and return its name"
+            "dates, lists or mappings there, or write a file and return its name"
         )
     return value
 
@@ -100,7 +97,11 @@ def context_for(
 ) -> Context:
     """Build the context of one attempt. Parameters of the task override those of the run."""
     params: Mapping[str, object] = {**order.params, **order.spec.params}
-    return Context(order, params, json.loads(order.inputs), send=send, is_cancelled=is_cancelled, describe=describe)
+    try:
+        inputs = load_result(order.inputs)
+    except UnknownClassError as error:
+        raise PermanentError(f"task {order.task!r} cannot read the result of a parent: {error}") from None
+    return Context(order, params, inputs, send=send, is_cancelled=is_cancelled, describe=describe)
 
 
 def call(plan: CallPlan, task: str, new_context: Callable[[], Context], run_coroutine: RunCoroutine) -> object:
@@ -140,40 +141,21 @@ def ending_of_error(error: BaseException, describe: DescribeError) -> protocol.E
 
 
 def _result_json(task: str, value: object) -> str | None:
-    """Return the JSON of a result, or a placeholder with its type. Raises PermanentError if it is too large."""
+    """Return the JSON of a result, or a marker with the reason. Raises PermanentError if it is too large."""
     if value is None:
         return None
-    text = _json_text(value)
-    if text is None:
-        kind = type(value).__qualname__
-        print(f"redrive: the result of {task!r} is a {kind}, which is not JSON: it is not kept", file=sys.stderr)
-        return unstored_result(kind)
-    size = len(text.encode("utf-8", "surrogatepass"))
+    try:
+        text = dump_result(value)
+    except UnstorableError as error:
+        print(f"redrive: the result of {task!r} was not stored: {error}", file=sys.stderr)
+        return unstored_result(str(error))
+    size = len(text.encode())
     if size > protocol.RESULT_LIMIT:
         raise PermanentError(
             f"task {task!r} returned {size} bytes of JSON, and at most {protocol.RESULT_LIMIT} are handed on; "
             "write the data to a file or a table and return its name"
         )
     return text
-
-
-def _json_text(value: object) -> str | None:
-    """Encode by msgspec (dates, enums, dataclasses), else by json (integers of any size); None if neither can."""
-    try:
-        return msgspec.json.encode(value, enc_hook=_plain).decode("utf-8")
-    except (TypeError, ValueError, OverflowError, RecursionError):
-        pass
-    try:
-        return json.dumps(value, allow_nan=False)
-    except (TypeError, ValueError, OverflowError, RecursionError):
-        return None
-
-
-def _plain(value: object) -> str:
-    """Encode a path as text. Raises TypeError for other objects."""
-    if isinstance(value, os.PathLike):
-        return os.fsdecode(value)
-    raise TypeError
 
 
 def describe_safely(describe: DescribeError, error: BaseException) -> Failure:

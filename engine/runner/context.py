@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Any, Generic, NoReturn, TypeVar
 
 from ..core.outcome import Failure, FailureClass
+from ..core.result_codec import UnstorableError, dump_result, load_result
 from ..core.spec import LOGICAL_TIME, ROWS_LIMIT
 from ..errors import NotReady, SkipTask, TaskTerminated, TooManyBadRows
 from . import protocol
@@ -109,7 +110,7 @@ class Context:
         self._progress: tuple[float, float | None] | None = None
         self._progress_due = 0.0
         self._heartbeat_due = 0.0
-        self.checkpointed: Any = _load_payload(order.checkpoint)
+        self.checkpointed: Any = None if order.checkpoint is None else load_result(order.checkpoint)
         self.only_rows: Mapping[str, Any] | None = _requeued_rows(order.only_rows)
         self._rows = 0
         self._bad_rows = 0
@@ -172,15 +173,15 @@ class Context:
         Each call replaces the value before. A requeue by an operator begins without one.
 
         Parameters:
-            value: what JSON can hold, at most 64 KiB of it.
+            value: what a task can return, at most 64 KiB of it as JSON.
 
         Raises:
-            ValueError: the value is no JSON, or too large.
+            ValueError: the value cannot be stored, or is too large.
         """
         try:
-            text = json.dumps(value, allow_nan=False)
-        except (TypeError, RecursionError) as error:
-            raise ValueError(f"a checkpoint is JSON: {error}") from None
+            text = dump_result(value)
+        except UnstorableError as error:
+            raise ValueError(f"a checkpoint is what a task can return: {error}") from None
         if len(text) > protocol.RESULT_LIMIT:
             limit = protocol.RESULT_LIMIT
             raise ValueError(f"a checkpoint of {len(text)} bytes is over {limit}: keep the data elsewhere")

@@ -6,14 +6,14 @@ The attempts of a flow share a zygote instead (``runner/zygote/client.py``).
 from __future__ import annotations
 
 import asyncio
-import json
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from ..core.outcome import Outcome, OutcomeKind
-from ..core.results import unstored_type
+from ..core.result_codec import load_result
+from ..core.results import unstored_why
 from ..core.spec import FlowSpec, TaskSpec
 from ..runner import protocol
 from ..runner.attempt import AttemptOrder
@@ -47,7 +47,7 @@ class _Listener(NullListener):
 
 
 def run_with_timeout(fn: Callable[[], Any], timeout_s: float | None, *, grace_seconds: float = 5.0) -> Any:
-    """Call a function in a child process and return its result, or None where that is not JSON.
+    """Call a function in a child process and return its result, or None where that cannot be stored.
 
     At the deadline the child and every process that it has started are ended: SIGTERM, then SIGKILL. Not to be called
     from a coroutine: it runs an event loop of its own.
@@ -74,8 +74,8 @@ def run_with_timeout(fn: Callable[[], Any], timeout_s: float | None, *, grace_se
     environment = {EXECUTOR_VARIABLE: uuid.uuid4().hex}
     outcome = asyncio.run(_run(Runner.fork(_OneTask({name: fn}, task), environment=environment), task))
     if outcome.kind is OutcomeKind.SUCCESS:
-        is_kept = outcome.result is not None and unstored_type(outcome.result) is None
-        return json.loads(outcome.result) if is_kept and outcome.result is not None else None
+        is_kept = outcome.result is not None and unstored_why(outcome.result) is None
+        return load_result(outcome.result) if is_kept and outcome.result is not None else None
     failure = outcome.failure
     if outcome.kind is OutcomeKind.TIMED_OUT and failure is not None:
         raise TimeoutError(f"task exceeded {timeout_s:g}s")

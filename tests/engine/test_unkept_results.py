@@ -1,4 +1,4 @@
-"""A result that is no JSON: a success that says so, unless a child asks for it, which then fails in words."""
+"""A result that cannot be stored: a success that says so, unless a child asks for it, which then fails in words."""
 
 from __future__ import annotations
 
@@ -44,16 +44,16 @@ def test_it_is_a_success_that_says_so_where_nobody_asks(tmp_path: Path) -> None:
     """003: the functions of the documents return what they like, and nobody looks at it."""
     done, rows = run(tmp_path, FLOW)
     assert done.returncode == 0
-    assert "loads SUCCESS (its result, a Frame, is not JSON: it is not kept)" in done.stdout
+    assert "loads SUCCESS (its result was not stored: result is a flow.Frame)" in done.stdout
     assert rows["may_do_without"]["result"] == "7"
-    assert "no result of 'loads': its result was not kept: not JSON, but a Frame" in str(rows["looks"]["result"])
+    assert "no result of 'loads': its result was not stored: result is a flow.Frame" in str(rows["looks"]["result"])
 
 
 def test_a_child_that_asks_for_it_fails_in_words(tmp_path: Path) -> None:
     done, rows = run(tmp_path, FLOW + ASKS)
     assert done.returncode == 3
     assert (rows["loads"]["state"], rows["asks"]["state"]) == ("SUCCESS", "DEAD_LETTER")
-    assert "asks for the result of 'loads', and its result was not kept: not JSON, but a Frame" in str(
+    assert "asks for the result of 'loads', and its result was not stored: result is a flow.Frame" in str(
         rows["asks"]["error"]
     )
 
@@ -81,4 +81,31 @@ def test_check_tells_it_where_it_is_known(asks: bool, level: str) -> None:
 
     told: list[Finding] = [finding for finding in check_flow(flow) if finding.rule == "result"]
     assert [(finding.level, finding.task) for finding in told] == [(level, "loads")]
-    assert told[0].message.startswith("returns a Frame, which is not JSON: it is not kept")
+    assert told[0].message.startswith(
+        f"returns a {__name__.partition('.')[0]}.Frame, which cannot be stored as a result"
+    )
+
+
+SURVIVES = """
+import datetime, decimal, enum
+from redrive.engine import Flow
+flow = Flow("f")
+
+class Colour(enum.Enum):
+    RED = 1
+
+@flow.task
+def totals():
+    return {1: decimal.Decimal("1.10"), "when": datetime.datetime(2026, 4, 25, 3), "c": {Colour.RED}, "n": float("nan")}
+
+@flow.task(after=totals)
+def reads(totals):
+    assert totals[1] == decimal.Decimal("1.10") and str(totals[1]) == "1.10", totals
+    assert totals["when"] == datetime.datetime(2026, 4, 25, 3)
+    assert totals["c"] == {Colour.RED} and totals["n"] != totals["n"]
+"""
+
+
+def test_a_child_gets_the_very_value_that_its_parent_returned(tmp_path: Path) -> None:
+    done, rows = run(tmp_path, SURVIVES)
+    assert (done.returncode, rows["reads"]["state"]) == (0, "SUCCESS"), done.stdout

@@ -313,16 +313,16 @@ def returns_a_list() -> list[int]: ...
 
 
 @pytest.mark.parametrize(
-    ("parent", "wanted", "arrives"),
+    ("parent", "wanted", "returned"),
     [
-        (returns_a_date, date, "str"),
-        (returns_a_total, Total, "dict"),
+        (returns_a_date, str, "date"),
+        (returns_a_total, dict, "Total"),
         (returns_a_number, str, "int"),
         (returns_a_list, tuple[int, ...], "list"),
     ],
 )
-def test_a_result_that_arrives_as_something_else_is_a_warning(parent, wanted, arrives):
-    """003.37: type-incompatible edges. Results travel as JSON."""
+def test_a_result_of_another_type_is_a_warning(parent, wanted, returned):
+    """003.37: type-incompatible edges."""
 
     def child(parent: Any) -> None: ...
 
@@ -331,12 +331,18 @@ def test_a_result_that_arrives_as_something_else_is_a_warning(parent, wanted, ar
     flow.task(parent, name="parent", timeout=1)
     flow.task(child, name="child", after="parent", timeout=1)
     finding = found(flow)["edge-types"]
-    assert "child" == finding.task and arrives in finding.message
+    assert "child" == finding.task and returned in finding.message
 
 
 @pytest.mark.parametrize(
     ("parent", "wanted"),
-    [(returns_a_number, float), (returns_a_number, int | None), (returns_a_list, list), (returns_a_date, Any)],
+    [
+        (returns_a_number, float),
+        (returns_a_number, int | None),
+        (returns_a_list, list),
+        (returns_a_date, Any),
+        (returns_a_total, Total),
+    ],
 )
 def test_a_result_that_fits_is_no_finding(parent, wanted):
     def child(parent: Any) -> None: ...

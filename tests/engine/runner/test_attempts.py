@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from redrive.engine.core.outcome import FailureClass, OutcomeKind
 from redrive.engine.core.policy import RetryPolicy
-from redrive.engine.core.results import unstored_type
+from redrive.engine.core.results import unstored_why
 from redrive.engine.errors import FlowError
 
 
@@ -281,18 +281,18 @@ async def test_a_generator_that_a_function_returns_is_refused_because_its_body_n
     assert "generator" in outcome.failure.message
 
 
-async def test_a_result_that_is_no_json_is_not_kept_and_says_what_it_was(bench: Any) -> None:
+async def test_a_result_that_cannot_be_stored_says_what_it_was(bench: Any) -> None:
     await bench.open("""
         @flow.task
         def odd():
             return object()
     """)
     outcome, recorder = await bench.run("odd")
-    assert (outcome.kind, unstored_type(outcome.result)) == (OutcomeKind.SUCCESS, "object")
-    assert b"not JSON" in recorder.text
+    assert (outcome.kind, unstored_why(outcome.result)) == (OutcomeKind.SUCCESS, "result is an object")
+    assert b"was not stored: result is an object" in recorder.text
 
 
-async def test_a_path_arrives_as_its_text(bench: Any) -> None:
+async def test_a_path_is_stored_with_its_type(bench: Any) -> None:
     await bench.open("""
         import pathlib
 
@@ -300,7 +300,7 @@ async def test_a_path_arrives_as_its_text(bench: Any) -> None:
         def found():
             return {"files": [pathlib.Path("/a/b.csv")]}
     """)
-    assert json.loads((await bench.run("found"))[0].result) == {"files": ["/a/b.csv"]}
+    assert json.loads((await bench.run("found"))[0].result) == {"files": [{"redrive:path": "/a/b.csv"}]}
 
 
 async def test_a_result_that_is_too_large_fails_with_a_way_out(bench: Any) -> None:
