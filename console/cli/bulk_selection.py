@@ -73,6 +73,17 @@ def names_in_bulk(fold: RunProjection, act: str, patterns: Sequence[str], filter
     return names
 
 
+def names_like(fold: RunProjection, patterns: Sequence[str]) -> list[str]:
+    """The tasks of the given names and globs, in the order of the flow. Raises RedriveError if one fits no task."""
+    found: set[str] = set()
+    for pattern in patterns:
+        names = {pattern} & fold.tasks.keys() or {name for name in fold.tasks if fnmatchcase(name, pattern)}
+        if not names:
+            raise RedriveError(f"run {fold.run.run_id} has no task {pattern!r}; see: redrive tasks")
+        found |= names
+    return [row.name for row in sorted(fold.tasks.values(), key=lambda row: row.position) if row.name in found]
+
+
 def require_consent(act: str, count: int) -> None:
     """Ask at the terminal whether to go on. Raises UsageError without a terminal, Abort if the answer is no."""
     words = f"{BY_NAME[act].verb} {count} task{'' if count == 1 else 's'}"

@@ -8,7 +8,19 @@ import click
 SECTIONS: dict[str, tuple[str, ...]] = {
     "Run": ("demo", "run", "resume", "attach"),
     "By a schedule": ("serve", "schedule", "backfill"),
-    "Look": ("inbox", "tasks", "runs", "events", "pages", "breakers", "quarantine", "costs", "replay", "doctor"),
+    "Look": (
+        "inbox",
+        "tasks",
+        "logs",
+        "runs",
+        "events",
+        "pages",
+        "breakers",
+        "quarantine",
+        "costs",
+        "replay",
+        "doctor",
+    ),
     "Act": ("requeue", "skip", "cancel", "extend", "pause", "unpause", "note"),
     "Before a run": ("check", "classify", "backoff", "simulate"),
 }

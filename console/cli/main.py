@@ -239,6 +239,25 @@ def events(
 
 
 @cli.command()
+@click.argument("names", nargs=-1, metavar="[TASK]...")
+@state_option
+@run_option
+@click.option("--attempt", type=click.IntRange(min=1), metavar="N", help="Default: the latest attempt of each task.")
+@click.option("--lines", type=click.IntRange(min=0), metavar="N", help="Only the last N lines of each task.")
+@click.option("-f", "--follow", is_flag=True, help="Continue with new output until the tasks have ended.")
+@json_option
+@ssh_options
+def logs(names: tuple[str, ...], state: str | None, run_id: str | None, as_json: bool, **options: Any) -> int:
+    """The output of tasks.
+
+    TASK may be a glob, as 'load_*'; left out: every task that has started.
+    """
+    from .logs import print_logs
+
+    return print_logs(_target(None, state), names, run_id, as_json, **options)
+
+
+@cli.command()
 @reading_options
 @click.option("--all", "everything", is_flag=True, help="Also resolved pages.")
 @click.option("--ack", "ack", type=int, multiple=True, metavar="ID", help="Acknowledge it: stop paging for its cause.")

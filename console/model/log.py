@@ -118,13 +118,13 @@ class LogText:
             self._close_line(rest[:LINE_CHARACTERS_MAX])
             rest = rest[LINE_CHARACTERS_MAX:]
         self._open_text = rest
-        shown = list(_printable_parts(rest)) if rest else []
+        shown = list(printable_parts(rest)) if rest else []
         self._open_lines = len(shown)
         self.lines += shown
 
     def _close_line(self, part: str) -> None:
         before = len(self.lines)
-        self.lines.extend(_printable_parts(part))
+        self.lines.extend(printable_parts(part))
         if self._first is None:
             self._first, self._first_lines = part, len(self.lines) - before
 
@@ -155,7 +155,29 @@ def _after_last_return(line: str) -> str:
     return line[max(line.rstrip("\r").rfind("\r"), 0) :]
 
 
-def _printable_parts(line: str) -> Iterator[str]:
+class LineAssembler:
+    """Cuts output that arrives in pieces into lines, and keeps only the unfinished one."""
+
+    def __init__(self) -> None:
+        self._open_text = ""
+
+    def append(self, text: str) -> Iterator[str]:
+        """Yield the lines that ``text`` finishes."""
+        *closed, rest = (self._open_text + text).split("\n")
+        self._open_text = _after_last_return(rest)
+        for part in closed:
+            yield from printable_parts(part)
+        while len(self._open_text) > LINE_CHARACTERS_MAX:
+            part, self._open_text = self._open_text[:LINE_CHARACTERS_MAX], self._open_text[LINE_CHARACTERS_MAX:]
+            yield from printable_parts(part)
+
+    def close(self) -> Iterator[str]:
+        """Yield the unfinished line, if any."""
+        text, self._open_text = self._open_text, ""
+        return printable_parts(text) if text else iter(())
+
+
+def printable_parts(line: str) -> Iterator[str]:
     """Yield the line as a terminal shows it, in parts of at most LINE_CHARACTERS_MAX."""
     if not (line.isascii() and line.isprintable()):
         line = _without_sequences(_after_last_return(line).strip("\r"))

@@ -121,3 +121,10 @@ def until(following: subprocess.Popen[str], what: Any) -> Any:
         if what(event):
             return event
     raise AssertionError("the events ended")
+
+
+def test_the_output_of_tasks_is_the_same_through_ssh(far: Any, night: StateFileBuilder) -> None:
+    night.close()
+    here = output_of("logs", "task_*", "--state", str(night.path))
+    assert here == output_of("logs", "task_*", "--state", f"ssh://far{night.path}")
+    assert " | " in here

@@ -1,0 +1,169 @@
+"""``redrive logs``: the output of tasks; with ``--follow`` until the tasks have ended."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import AsyncGenerator, Iterable, Sequence
+from contextlib import aclosing
+from typing import Unpack, cast
+
+import click
+
+from ...engine.core.projection import RunProjection, TaskRow
+from ...engine.domain.events import Event
+from ...engine.domain.states import RESTING, TaskState
+from ...engine.errors import RedriveError, SnapshotNeeded
+from ..feed.output_stream import OutputLine, OutputStream
+from ..model.board import Board
+from ..present.executor_status import executor_advice
+from ..sessions.open import RemoteOptions, with_session
+from ..sessions.session import Session
+from ..text.durations import format_bytes
+from ..text.text import one_line, pad
+from .bulk_selection import names_like
+from .listings import executor_status_of, print_json
+
+_NAME_CELLS_MAX = 30
+
+
+def print_logs(
+    target: str,
+    patterns: Sequence[str],
+    run_id: str | None,
+    as_json: bool,
+    *,
+    attempt: int | None,
+    lines: int | None,
+    follow: bool,
+    **remote: Unpack[RemoteOptions],
+) -> int:
+    """Print the output of an attempt of each task: of ``attempt``, or else of the latest one.
+
+    ``follow``: print new output, of later attempts as well, until all tasks have ended or the run needs an operator.
+    """
+
+    async def use(session: Session) -> int:
+        fold = await session.snapshot(run_id)
+        names = names_like(fold, patterns) if patterns else list(fold.tasks)
+        if not follow:
+            names = [name for name in names if _has_attempt(fold.tasks[name], attempt)]
+        if not names or (attempt is not None and not any(_has_attempt(fold.tasks[name], attempt) for name in names)):
+            raise RedriveError(_nothing_sentence(fold, patterns, attempt))
+        printer = OutputPrinter(names, as_json)
+        tasks = [_TaskOutput(session, fold.run.run_id, name, attempt, printer) for name in names]
+        for task in tasks:
+            await task.print_new(fold, lines)
+        if follow:
+            status = executor_status_of(session.status)
+            if advice := executor_advice(fold.run, status, session.address, time.time_ns() // 1000):
+                click.echo(f"redrive: {one_line(advice)}", err=True)
+            await _follow(session, fold, tasks)
+        return 0
+
+    return with_session(target, use, **remote)
+
+
+def _has_attempt(row: TaskRow, attempt: int | None) -> bool:
+    return attempt in row.attempts if attempt is not None else bool(row.attempts)
+
+
+def _nothing_sentence(fold: RunProjection, patterns: Sequence[str], attempt: int | None) -> str:
+    which = f"attempt {attempt}" if attempt is not None else "attempt"
+    if len(patterns) == 1 and patterns[0] in fold.tasks:
+        row = fold.tasks[patterns[0]]
+        if row.attempts:
+            return f"{row.name} has no {which} in run {fold.run.run_id}; it had {len(row.attempts)}"
+        why = Board(fold).explain(row.name, time.time_ns() // 1000)
+        return f"{row.name} has not started in run {fold.run.run_id}: {why}"
+    return f"no such task of run {fold.run.run_id} has an {which}"
+
+
+async def _follow(session: Session, fold: RunProjection, tasks: Sequence[_TaskOutput]) -> None:
+    """Print new output after each batch of events; the session sends an empty batch each second."""
+    while not all(task.is_over(fold) for task in tasks):
+        try:
+            batches = cast("AsyncGenerator[Sequence[Event]]", session.events(fold.seq))
+            async with aclosing(batches):
+                async for batch in batches:
+                    for event in batch:
+                        fold.apply(event)
+                    for task in tasks:
+                        await task.print_new(fold)
+                    if all(task.is_over(fold) for task in tasks):
+                        return
+        except SnapshotNeeded:
+            fold = await session.snapshot(fold.run.run_id)
+
+
+class _TaskOutput:
+    """The output of one task: of one attempt, or of the latest attempt and those that follow."""
+
+    def __init__(self, session: Session, run_id: str, name: str, attempt: int | None, printer: OutputPrinter) -> None:
+        self._session = session
+        self._run_id = run_id
+        self._name = name
+        self._attempt = attempt
+        self._printer = printer
+        self._stream: OutputStream | None = None
+        self._is_read = False  # the stream was read after its attempt had ended
+
+    async def print_new(self, fold: RunProjection, lines_max: int | None = None) -> None:
+        """Print output since the last call. ``lines_max``: only so many lines at the end of it."""
+        row = fold.tasks[self._name]
+        while (stream := self._next_stream(row)) is not None:
+            is_ended = row.attempts[stream.attempt].outcome != "running"
+            found: Iterable[OutputLine] = await stream.read_new(is_ended)
+            self._printer.print(stream, found if lines_max is None else deque(found, lines_max))
+            self._is_read = is_ended
+            if not is_ended:
+                return
+
+    def _next_stream(self, row: TaskRow) -> OutputStream | None:
+        """The stream to read now; None: there is nothing more to read."""
+        if self._stream is None:
+            wanted = self._attempt or max(row.attempts, default=None)
+        elif not self._is_read:
+            return self._stream
+        else:
+            wanted = min((number for number in row.attempts if number > self._stream.attempt), default=None)
+            if self._attempt is not None:
+                return None
+        if wanted not in row.attempts:
+            return None
+        if self._stream is not None:
+            click.echo(f"redrive: {one_line(self._name)}: attempt {wanted}", err=True)
+        self._stream, self._is_read = OutputStream(self._session, self._run_id, self._name, wanted), False
+        return self._stream
+
+    def is_over(self, fold: RunProjection) -> bool:
+        """Whether the task writes nothing any more, unless an operator acts."""
+        row = fold.tasks[self._name]
+        if self._attempt is not None:
+            return self._is_read
+        is_stopped = fold.run.ended_at is not None or fold.run.blocked_since is not None
+        return row.state in RESTING or (is_stopped and row.state is not TaskState.RUNNING)
+
+
+class OutputPrinter:
+    """Prints lines of output; of several tasks with the name of the task before each."""
+
+    def __init__(self, names: Sequence[str], as_json: bool) -> None:
+        self._as_json = as_json
+        self._has_names = len(names) > 1
+        self._cells = min(max((len(one_line(name)) for name in names), default=0), _NAME_CELLS_MAX)
+
+    def print(self, stream: OutputStream, lines: Iterable[OutputLine]) -> None:
+        """Print lines of one attempt."""
+        for line in lines:
+            if self._as_json:
+                said = {"dropped_bytes": line.dropped_bytes} if line.dropped_bytes else {"text": line.text}
+                print_json(
+                    {"run_id": stream.run_id, "task": stream.task, "attempt": stream.attempt, "at": line.at, **said}
+                )
+            else:
+                prefix = f"{pad(one_line(stream.task), self._cells)} | " if self._has_names else ""
+                click.echo(
+                    prefix
+                    + (f"... {format_bytes(line.dropped_bytes)} dropped here ..." if line.dropped_bytes else line.text)
+                )

@@ -1,0 +1,109 @@
+"""``redrive logs``: the output of tasks, once, in order, safe for a terminal; gaps are told."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+from redrive.engine.statefile.changes import logs
+from support.commands import run_redrive, start_redrive
+from support.state_file import StateFileBuilder
+
+
+@pytest.fixture
+def night(tmp_path: Path) -> Iterator[StateFileBuilder]:
+    state = StateFileBuilder(tmp_path / "night.db", tasks=3)
+    yield state
+    state.close()
+
+
+def lines_of(*words: object) -> list[str]:
+    done = run_redrive("logs", *words)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def test_the_output_of_one_task_is_printed_as_it_is(night: StateFileBuilder) -> None:
+    night.finish("task_00000", text="first\nsecond\r25 %\r100 %\nno newline")
+    assert lines_of("--state", night.path, "task_00000") == ["first", "100 %", "no newline"]
+    assert lines_of("--state", night.path, "task_00000", "--lines", "1") == ["no newline"]
+
+
+def test_several_tasks_get_their_names_in_a_column(night: StateFileBuilder) -> None:
+    night.finish("task_00000", text="a\n")
+    night.finish("task_00001", text="b\nc\n")
+    expected = ["task_00000 | a", "task_00001 | b", "task_00001 | c"]
+    assert lines_of("--state", night.path) == lines_of("--state", night.path, "task_*") == expected
+    values = [json.loads(line) for line in lines_of("--state", night.path, "--json")]
+    assert [(one["task"], one["attempt"], one["text"]) for one in values] == [
+        ("task_00000", 1, "a"),
+        ("task_00001", 1, "b"),
+        ("task_00001", 1, "c"),
+    ]
+
+
+def test_output_cannot_steer_the_terminal(night: StateFileBuilder) -> None:
+    night.finish("task_00000", text="\x1b]0;owned\x07\x1b[2Jred\u202eevil\n")
+    (line,) = lines_of("--state", night.path, "task_00000")
+    assert line == "red\ufffdevil"
+
+
+def test_dropped_output_is_told_with_its_size(night: StateFileBuilder) -> None:
+    attempt = night.start("task_00000")
+    rows = [f"row {number:07}\n" for number in range(60_000)]
+    for start in range(0, len(rows), 5_000):
+        text = "".join(rows[start : start + 5_000])
+        night.write(partial(logs.append, run_id="night-1", name="task_00000", attempt=attempt, text=text))
+    values = [json.loads(line) for line in lines_of("--state", night.path, "task_00000", "--json")]
+    (place,) = [number for number, one in enumerate(values) if "dropped_bytes" in one]
+    kept = [one["text"] for one in values if "text" in one]
+    # The edges of the gap may cut a line in two.
+    read = sum(len(text) + 1 for text in kept)
+    assert abs(read + values[place]["dropped_bytes"] - 60_000 * len(rows[0])) <= 2
+    assert kept[0] == "row 0000000"
+    assert kept[-1] == "row 0059999"
+    told = lines_of("--state", night.path, "task_00000")[place]
+    assert re.fullmatch(r"\.\.\. \d+ kB dropped here \.\.\.", told)
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["nothing"], "run night-1 has no task 'nothing'"),
+        (["task_00001"], "task_00001 has not started in run night-1: "),
+        (["task_00000", "--attempt", "7"], "task_00000 has no attempt 7 in run night-1; it had 1"),
+    ],
+)
+def test_what_has_no_output_says_why(night: StateFileBuilder, words: list[str], sentence: str) -> None:
+    night.finish("task_00000")
+    done = run_redrive("logs", "--state", night.path, *words)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert sentence in done.stderr
+
+
+FLOW = """
+from redrive.engine import Flow, RetryPolicy
+flow = Flow("f")
+flow.command("a", "echo begun; while ! test -e go; do sleep 0.05; done; echo end of $REDRIVE_ATTEMPT;"
+    " test $REDRIVE_ATTEMPT = 2 || exit 75", retry=RetryPolicy(max_attempts=2, base=0.1, cap=0.1), timeout=60)
+"""
+
+
+def test_follow_prints_as_the_task_writes_and_ends_with_it(tmp_path: Path) -> None:
+    (tmp_path / "f.py").write_text(FLOW)
+    running = start_redrive("run", "f.py", "--plain", "--state", "s.db", cwd=tmp_path)
+    assert running.stdout is not None
+    assert "a RUNNING" in running.stdout.readline()
+    following = start_redrive("logs", "-f", "a", "--state", "s.db", cwd=tmp_path)
+    assert following.stdout is not None
+    assert following.stdout.readline() == "begun\n"
+    (tmp_path / "go").touch()
+    rest, _ = following.communicate(timeout=60)
+    assert rest.splitlines() == ["end of 1", "redrive: a: attempt 2", "begun", "end of 2"]
+    assert following.returncode == 0
+    assert lines_of("--state", tmp_path / "s.db", "a", "--attempt", "1") == ["begun", "end of 1"]
+    running.communicate(timeout=60)
