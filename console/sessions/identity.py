@@ -7,6 +7,8 @@ import os
 import socket
 from collections.abc import Sequence
 
+from ...engine.domain.command import clean_actor
+
 
 def current_actor() -> str:
     """Return ``user@host``, the actor of commands from this process."""
@@ -14,7 +16,7 @@ def current_actor() -> str:
         user = getpass.getuser()
     except (KeyError, OSError):  # a user id without a name, as in many containers
         user = str(os.getuid())
-    return f"{user}@{socket.gethostname()}"
+    return clean_actor(f"{user}@{socket.gethostname()}")
 
 
 def other_actors(present: Sequence[str], actor: str) -> tuple[str, ...]:

@@ -11,14 +11,14 @@ import asyncio
 import contextlib
 import json
 import os
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from typing import Protocol, TypedDict, TypeVar
 
 from ..agent.executor_socket import socket_path
 from ..core.downstreams import DownstreamStates
 from ..core.durations import format_duration
 from ..core.projection import RunProjection
-from ..domain.command import DONE, REFUSED, RUNNING, Answer, Command, TargetResult, parse_command
+from ..domain.command import DONE, REFUSED, RUNNING, Answer, Command, TargetResult, clean_actor, parse_command
 from ..domain.event_payloads import OperatorActed, OperatorNotice
 from ..domain.states import TaskState
 from ..errors import RedriveError, RefusedError, StorageError
@@ -30,7 +30,11 @@ from .attempts import AttemptManager
 
 T = TypeVar("T")
 
-LINE_BYTES_MAX = 16 * 1024 * 1024  # a frozen list of 10,000 targets is well below
+LINE_BYTES_MAX = 4 * 1024 * 1024  # a frozen list of 10,000 targets is well below
+HELD_BYTES_MAX = 32 * 1024 * 1024  # of the unfinished lines of all connections
+READ_BYTES = 64 * 1024
+BACKLOG = 1024  # clients that wait; one more gets an error at once
+PRESENT_MAX = 20  # names in an event or a response; a script may connect a thousand times
 SOCKET_MODE = 0o600
 
 Message = Mapping[str, object]  # one JSON object a line
@@ -71,6 +75,10 @@ class LoopControl(Protocol):
         """Trigger the next step of the loop."""
 
 
+class _TooLong(Exception):
+    """A client has sent a line over the limit."""
+
+
 class CommandServer:
     """Listens while the executor lives."""
 
@@ -81,11 +89,13 @@ class CommandServer:
         self._restart: asyncio.Task[None] | None = None
         self._attached: dict[asyncio.StreamWriter, str] = {}
         self._connections: set[asyncio.Task[None]] = set()
+        self._held_bytes = 0
+        self._has_logged_presence = False
 
     @property
     def attached(self) -> list[str]:
-        """The attached operators, sorted."""
-        return sorted(self._attached.values())
+        """The attached operators, sorted; the first PRESENT_MAX."""
+        return sorted(self._attached.values())[:PRESENT_MAX]
 
     async def start(self) -> None:
         """Listen. Replaces the socket of a dead executor; the lock proves that no other executor lives."""
@@ -98,7 +108,7 @@ class CommandServer:
             mask = os.umask(0o777 & ~SOCKET_MODE)
             try:
                 self._servers.append(
-                    await asyncio.start_unix_server(self._serve_connection, short, limit=LINE_BYTES_MAX)
+                    await asyncio.start_unix_server(self._serve_connection, short, limit=READ_BYTES, backlog=BACKLOG)
                 )
             except OSError as error:  # the file system supports no sockets
                 why = error.strerror or error
@@ -135,16 +145,35 @@ class CommandServer:
         assert task is not None
         self._connections.add(task)
         try:
-            while line := await reader.readline():
-                message = await self._respond(line, writer)
-                writer.write(json.dumps(message).encode() + b"\n")
-                await writer.drain()
-        except (ConnectionError, asyncio.CancelledError, ValueError):
-            pass  # disconnected, or a line over the limit: a command is applied only before its response
+            async with contextlib.aclosing(self._lines(reader)) as lines:
+                async for line in lines:
+                    await _send(writer, await self._respond(line, writer))
+        except _TooLong as error:
+            with contextlib.suppress(ConnectionError):
+                await _send(writer, Answer(False, str(error)).as_json())
+        except (ConnectionError, asyncio.CancelledError):
+            pass  # disconnected: a command is applied only before its response
         finally:
             self._connections.discard(task)
             self._detach(writer)
             writer.close()
+
+    async def _lines(self, reader: asyncio.StreamReader) -> AsyncGenerator[bytes]:
+        """Yield the lines of one client. Raises _TooLong if it, or all of them together, leave too much unfinished."""
+        held = bytearray()
+        try:
+            while data := await reader.read(READ_BYTES):
+                *ends, rest = data.split(b"\n")
+                for end in ends:
+                    yield bytes(held) + end
+                    self._held_bytes -= len(held)
+                    held.clear()
+                held += rest
+                self._held_bytes += len(rest)
+                if len(held) > LINE_BYTES_MAX or self._held_bytes > HELD_BYTES_MAX:
+                    raise _TooLong(f"nothing is changed: a command is one line of at most {LINE_BYTES_MAX} bytes")
+        finally:
+            self._held_bytes -= len(held)
 
     async def _respond(self, line: bytes, writer: asyncio.StreamWriter) -> Message:
         """Handle one line; an error becomes a response and does not end the executor."""
@@ -160,8 +189,10 @@ class CommandServer:
     async def _handle_line(self, line: bytes, writer: asyncio.StreamWriter) -> Message:
         try:
             value = json.loads(line)
-            name = str(value["act"])
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, RecursionError):
+            value = None
+        name = value.get("act") if isinstance(value, dict) else None
+        if not isinstance(name, str):
             return Answer(False, "that is not a command: one JSON object a line with an 'act'").as_json()
         handle = _CLIENT_REQUESTS.get(name)
         if handle is not None:
@@ -174,6 +205,9 @@ class CommandServer:
             command = parse_command(value)
         except ValueError as error:
             return Answer(False, str(error)).as_json()
+        refused = operator_actions.why_refused_unread(command)
+        if refused is not None:
+            return Answer(False, refused).as_json()
         return (await HANDLERS.get(name, CommandServer._apply)(self, command)).as_json()
 
     async def _apply(self, command: Command) -> Answer:
@@ -218,7 +252,8 @@ class CommandServer:
     # --- Requests to the living executor ---------------------------------------------------------------------------
 
     def _hello(self, message: Message, writer: asyncio.StreamWriter) -> Message:
-        actor = str(message.get("actor") or "somebody")
+        given = message.get("actor")
+        actor = clean_actor(given) if given and isinstance(given, str) else "somebody"
         if writer not in self._attached:
             self._attached[writer] = actor
             self._emit_presence(OperatorNotice.ATTACH, actor)
@@ -235,10 +270,17 @@ class CommandServer:
         run_id = self._run.projection.run.run_id
 
         def item(transaction: Transaction) -> None:
-            transaction.actor = actor
             transaction.emit(OperatorActed(what=what, present=present), run_id)
 
-        self._run.attempts.write(item)
+        self._run.submit(item, actor=actor).add_done_callback(self._log_presence_error)
+
+    def _log_presence_error(self, written: asyncio.Future[None]) -> None:
+        """Log the first failure: who looks at a run never ends it, unlike a failed write of the run itself."""
+        error = None if written.cancelled() else written.exception()
+        if error is not None and not self._has_logged_presence:
+            self._has_logged_presence = True
+            context = {"message": "an event about an attached operator was not written", "exception": error}
+            asyncio.get_running_loop().call_exception_handler(context)
 
     def _ping(self, message: Message, writer: asyncio.StreamWriter) -> Message:
         return {**self._status("pong"), "pid": os.getpid()}
@@ -249,9 +291,9 @@ class CommandServer:
         return {"ok": True, "message": message, "executor_id": run.executor_id, "storage_trouble": problem}
 
     async def _stop(self, command: Command) -> Answer:
-        how = str(command.options.get("how") or "drain")
+        how = command.options.get("how")
         if how not in ("drain", "now"):
-            return Answer(False, f"stop how? 'drain' or 'now', not {how!r}")
+            return Answer(False, f"stop how? 'drain' or 'now', not {str(how)[:60]!r}")
         self._run.stop(how)
         running = len(self._run.attempts.running)
         word = "ending" if how == "now" else "waiting for"
@@ -283,6 +325,11 @@ class CommandServer:
         await self._run.submit(item, **_author(command))
         self._run.wake()
         return answer
+
+
+async def _send(writer: asyncio.StreamWriter, message: Message) -> None:
+    writer.write(json.dumps(message).encode() + b"\n")
+    await writer.drain()
 
 
 class _Author(TypedDict):

@@ -9,11 +9,11 @@ act: a command that arrives twice changes nothing the second time and gets the f
 What a requeue does to the tasks below: see ``_update_dependents``.
 """
 
-import json
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
+from ...domain.act_options import why_mistyped
 from ...domain.acts import BY_NAME, why_refused
-from ...domain.command import DONE, REFUSED, RUNNING, Answer, Command
+from ...domain.command import DONE, REFUSED, RUNNING, Answer, Command, why_unstorable
 from ...domain.event_payloads import OperatorActed, PageChange, PageChanged, PageColumns, RunChange, RunChanged
 from ...domain.overrides import describe
 from ...domain.states import RunState, TaskState
@@ -37,6 +37,7 @@ from .transitions import Transaction
 from .undo import find_act, undo
 
 EXTENSION_SECONDS_MAX = 7 * 24 * 3600.0
+SNOOZE_SECONDS = 3600.0
 
 
 def apply(transaction: Transaction, command: Command, is_abandoned: bool = False) -> Answer:
@@ -44,7 +45,9 @@ def apply(transaction: Transaction, command: Command, is_abandoned: bool = False
 
     ``is_abandoned``: the caller holds the lock because no executor lives, so that RUNNING tasks are lost.
     """
-    refused = _why_refused(command)
+    refused = why_refused_unread(command)
+    if refused is None and command.act not in HANDLERS:
+        refused = "only a living executor can {}, and none is alive".format(BY_NAME[command.act].verb)
     if refused:
         return Answer(False, refused)
     earlier = find_act(transaction.connection, command.id)
@@ -321,8 +324,9 @@ def _ack(context: ActionContext) -> Answer:
 
 
 def _snooze(context: ActionContext) -> Answer:
-    """Silence pages for ``seconds`` (default an hour)."""
-    until = context.transaction.at + int(float(context.options.get("seconds", 3600)) * 1000000)
+    """Silence pages for ``seconds`` (default SNOOZE_SECONDS)."""
+    seconds = context.options.get("seconds")
+    until = context.transaction.at + int((SNOOZE_SECONDS if seconds is None else seconds) * 1000000)
     columns: PageColumns = {"state": PageChange.SNOOZED, "snoozed_until": until}
     return _change_pages(context, columns, "snoozed", ("open", "acked", "snoozed"))
 
@@ -367,18 +371,13 @@ HANDLERS: Dict[str, Callable[[ActionContext], Answer]] = {
 }
 
 
-def _why_refused(command: Command) -> Optional[str]:
+def why_refused_unread(command: Command) -> Optional[str]:
+    """Why a command is refused whatever the state file holds; None if it is complete."""
     act = BY_NAME.get(command.act)
     if act is None:
-        return "there is no act {!r}".format(command.act)
-    if act.name not in HANDLERS:
-        return "only a living executor can {}, and none is alive".format(act.verb)
+        return "there is no act {!r}".format(command.act[:60])
     if not command.id or not command.actor:
         return "a command carries an id and who sends it"
     if act.needs_reason and not command.reason.strip():
         return "say why: the reason is kept with the act"
-    try:
-        json.dumps(command.as_json(), ensure_ascii=False).encode("utf-8")
-    except (TypeError, ValueError):
-        return "a command is text that can be stored: no lone surrogates, no objects"
-    return None
+    return why_unstorable(command) or why_mistyped(command.options)

@@ -62,10 +62,6 @@ def overrides_from_options(context: ActionContext) -> Dict[str, Any]:
     unknown = set(context.options) - _OPTIONS
     if unknown:
         raise ValueError("a requeue takes no option {}".format(", ".join(sorted(repr(name) for name in unknown))))
-    for name in ("not_before", "rate_per_second"):
-        value = context.options.get(name)
-        if value is not None and not (isinstance(value, (int, float)) and 0 <= value < float("inf")):
-            raise ValueError("{} is a number from 0 up, not {!r}".format(name, value))
     row = context.transaction.connection.execute(
         "SELECT params FROM run WHERE run_id = ?", (context.run_id,)
     ).fetchone()

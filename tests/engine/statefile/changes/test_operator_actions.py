@@ -410,7 +410,7 @@ def test_only_what_runs_under_a_timeout_can_be_given_more_time(state_file: State
 def test_more_time_is_a_number_of_seconds(state_file: StateFile, seconds: Any) -> None:
     state_file.create({"a": ""})
     answer = state_file.act("extend", "a", seconds=seconds)
-    assert not answer["ok"] and "how many seconds" in answer["message"]
+    assert not answer["ok"] and "seconds" in answer["message"]
 
 
 def test_what_is_being_ended_is_given_no_more_time(state_file: StateFile) -> None:
@@ -536,7 +536,7 @@ def test_a_bulk_act_touches_its_frozen_list_and_nothing_else(state_file: StateFi
     ("change", "words"),
     [
         ({"act": "explode"}, "no act 'explode'"),
-        ({"act": None}, "no act None"),
+        ({"act": None}, "is a text"),
         ({"id": ""}, "carries an id"),
         ({"actor": ""}, "who sends it"),
         ({"reason": "  "}, "say why"),
