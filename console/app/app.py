@@ -391,6 +391,7 @@ class ConsoleApp(ConsoleBase):
         return {
             "theme": self.preferences.use_theme,
             "at": self.time_travel.to_time,
+            "manual": lambda topic: self.commands.manual(topic),
             "replay": lambda speed: self.time_travel.play(int(speed)),
             "what-if": self.analysis.what_if,
         }

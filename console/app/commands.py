@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
+from .. import manual
 from ..keys.actions import ACTIONS, BY_NAME, MOVE_ACTIONS, Action, ActionEffect, actions_of
 from ..keys.keymap import key_file, key_label
+from ..present.manual import page_lines
+from ..screens.choice_dialog import ChoiceDialog, ChoiceOption
 from ..screens.console import ConsoleHost
 from ..screens.palette import CommandPalette, PaletteEntry
 from ..screens.text_dialog import TextDialog, columns_within
@@ -21,7 +24,11 @@ _KEYS_CELLS = 9
 _REPLAY_HELP = "Play the run, from here or from its start, {} times as fast."
 _WHAT_IF_HELP = "The run under another policy, from here on: what-if max_attempts=5 jitter=full."
 #: Commands with an argument that the operator types -> help.
-_ARGUMENT_HELP = {"at": "The run as it was then: 03:12, or an event's number.", "what-if": _WHAT_IF_HELP}
+_ARGUMENT_HELP = {
+    "at": "The run as it was then: 03:12, or an event's number.",
+    "manual": "The page of the manual about this topic.",
+    "what-if": _WHAT_IF_HELP,
+}
 
 _NAVIGATION = frozenset(["open", "back", "quit", "details", "output", "why", "next_pane", "previous_pane"])
 _SEARCHING = frozenset(["filter", "next", "previous", "palette", "help", "sort", "copy"])
@@ -92,6 +99,27 @@ class CommandMenu:
                 [Piece(f"{pad(action.name, 18)} "), Piece(pad(keys, 14), Role.KEY), Piece(action.help, Role.DIM)]
             )
         self._console.push_screen(TextDialog([Piece("All keys", Role.TITLE)], lines))
+
+    def manual(self, topic: str = "") -> None:
+        """Show a page of the manual; without a topic, let the operator choose one."""
+        if topic:
+            self._show_page(topic)
+            return
+        options = [ChoiceOption(one.name, one.name, one.summary) for one in manual.load_topics()]
+
+        def chosen(name: str | None) -> None:
+            if name is not None:
+                self._show_page(name)
+
+        self._console.push_screen(ChoiceDialog([Piece("Manual", Role.TITLE)], options), chosen)
+
+    def _show_page(self, name: str) -> None:
+        try:
+            page = manual.load_topic(name)
+        except manual.UnknownTopic as error:
+            self._console.show_message(str(error), Role.WARNING)
+            return
+        self._console.push_screen(TextDialog([Piece(page.name, Role.TITLE)], page_lines(page.text)))
 
     def palette(self, text: str = "") -> None:
         """Open the palette with ``text`` in its input."""

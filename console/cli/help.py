@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import click
 
+from .. import manual
+from ..present.manual import page_lines
+from ..text.pieces import plain
+
 #: Heading -> its commands, the most used first. A test checks that every command has a heading.
 SECTIONS: dict[str, tuple[str, ...]] = {
     "Run": ("demo", "run", "resume", "attach"),
@@ -22,7 +26,8 @@ SECTIONS: dict[str, tuple[str, ...]] = {
         "doctor",
     ),
     "Act": ("requeue", "skip", "cancel", "extend", "pause", "unpause", "note"),
-    "Before a run": ("check", "classify", "backoff", "simulate"),
+    "Before a run": ("new", "check", "classify", "backoff", "simulate"),
+    "Learn": ("help", "completion"),
 }
 
 TARGETS = (
@@ -56,3 +61,25 @@ class CommandGroup(click.Group):
         for text in (TARGETS, EXIT_CODES):
             formatter.write_paragraph()
             formatter.write_text(text)
+
+
+def print_topic(group: click.Group, context: click.Context, name: str | None) -> None:
+    """Print a page of the manual, the help of a command, or the list of topics. Raises UnknownTopic."""
+    command = None if name is None else group.get_command(context, name)
+    if name is None:
+        click.echo(topic_list())
+    elif name in manual.TOPICS or command is None:
+        for line in page_lines(manual.load_topic(name).text):
+            click.echo(plain(line).rstrip())
+    else:
+        click.echo(command.get_help(click.Context(command, info_name=name, parent=context.parent)))
+
+
+def topic_list() -> str:
+    """The topics of the manual, one line each."""
+    topics = manual.load_topics()
+    width = max(len(topic.name) for topic in topics)
+    lines = [f"  {topic.name:{width}}  {topic.summary}" for topic in topics]
+    return "\n".join(
+        ["redrive help TOPIC prints a page of the manual:", "", *lines, "", "redrive COMMAND --help: options."]
+    )

@@ -16,6 +16,7 @@ import click
 
 from ...engine.errors import FlowImportError, RedriveError
 from ...engine.version import VERSION
+from .complete import complete_causes, complete_tasks, complete_topics
 from .exit_codes import ExitCode, code_of_error
 from .help import CommandGroup
 from .options import (
@@ -388,7 +389,7 @@ def cancel(**options: object) -> int:
 
 
 @cli.command()
-@click.argument("names", nargs=-1, required=True, metavar="TASK...")
+@click.argument("names", nargs=-1, required=True, metavar="TASK...", shell_complete=complete_tasks)
 @click.argument("duration", metavar="DURATION")
 @state_option
 @run_option
@@ -464,7 +465,11 @@ def doctor(target: str | None, state: str | None, as_json: bool) -> int:
 
 
 fingerprint_option = click.option(
-    "--fingerprint", required=True, metavar="FP", help="Of the cause, from `redrive inbox`."
+    "--fingerprint",
+    required=True,
+    metavar="FP",
+    help="Of the cause, from `redrive inbox`.",
+    shell_complete=complete_causes,
 )
 
 
@@ -509,6 +514,37 @@ def classify(state: str | None, **options: Any) -> int:
     from .causes import print_rule
 
     return print_rule(_target(None, state), **options)
+
+
+# --- The manual ----------------------------------------------------------------------------------------------------
+
+
+@cli.command("help")
+@click.argument("topic", required=False, shell_complete=complete_topics)
+@click.pass_context
+def help_(context: click.Context, topic: str | None) -> None:
+    """Print a page of the manual, or its topics."""
+    from .help import print_topic
+
+    print_topic(cli, context, topic)
+
+
+@cli.command()
+@click.argument("name", metavar="FILE", default="first_flow.py")
+def new(name: str) -> None:
+    """Write a first flow that runs, to a new file."""
+    from .new_flow import write_new_flow
+
+    write_new_flow(name)
+
+
+@cli.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(shell: str) -> None:
+    """Print the script that completes commands, tasks, runs and causes: eval "$(redrive completion bash)"."""
+    from .complete import print_script
+
+    print_script(cli, shell)
 
 
 # --- By a schedule ------------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ import click
 from ...engine.core.durations import parse_duration
 from ...engine.core.outcome import FailureClass
 from ...engine.domain.states import TaskState
+from .complete import complete_causes, complete_runs, complete_tasks
 
 Command = Callable[..., object]
 
@@ -50,7 +51,9 @@ def is_storable(text: str) -> bool:
 
 state_option = click.option("--state", "state", metavar="TARGET", help="State file, or ssh://[user@]host[:port]/path.")
 target_argument = click.argument("target", required=False)
-run_option = click.option("--run", "run_id", metavar="RUN", help="Default: the latest run.")
+run_option = click.option(
+    "--run", "run_id", metavar="RUN", help="Default: the latest run.", shell_complete=complete_runs
+)
 json_option = click.option("--json", "as_json", is_flag=True, help="One JSON value a line.")
 follow_option = click.option("--follow", is_flag=True, help="Continue with new events.")
 reason_option = click.option("--reason", metavar="TEXT", default="", help="The reason, for the journal.")
@@ -76,10 +79,15 @@ serving_options = options(
     click.option("--durability", type=click.Choice(["full", "normal"]), default="full", show_default=True),
 )
 acting_options = options(
-    click.argument("names", nargs=-1, metavar="TASK..."),
+    click.argument("names", nargs=-1, metavar="TASK...", shell_complete=complete_tasks),
     state_option,
     run_option,
-    click.option("--fingerprint", metavar="FP", help="All tasks that failed with this fingerprint."),
+    click.option(
+        "--fingerprint",
+        metavar="FP",
+        help="All tasks that failed with this fingerprint.",
+        shell_complete=complete_causes,
+    ),
     click.option("--downstream", metavar="NAME", help="With --fingerprint: only tasks that call this."),
     click.option(
         "--class",

@@ -356,6 +356,7 @@ _SHOWING = (
     Action("theme", (), "theme", "Change the colours.", EVERYWHERE),
     Action("mouse", (), "mouse", "Take the mouse, or leave it to the terminal, to select text.", EVERYWHERE),
     Action("bell", (), "bell", "Ring the terminal for new pages, or keep quiet.", EVERYWHERE),
+    Action("manual", (), "manual…", "Read a page of the manual: flows, retries, the inbox, ssh.", EVERYWHERE),
     Action("keys", (), "keys", "List every key, and the file that changes them.", EVERYWHERE),
 )
 
@@ -479,6 +480,7 @@ CALLS: Mapping[str, ActionCall] = {
     "copy": ActionCall(Receiver.COPYING, "copy", screen_argument=ScreenArgument.CURSOR_ITEM),
     "palette": ActionCall(Receiver.COMMANDS, "palette"),
     "help": ActionCall(Receiver.COMMANDS, "help"),
+    "manual": ActionCall(Receiver.COMMANDS, "manual"),
     "keys": ActionCall(Receiver.COMMANDS, "list_keys"),
     # marks
     "mark": _view("mark"),

@@ -46,6 +46,22 @@ async def test_help_can_be_searched(revenue: FakeSession, clock: StillClock):
         assert "Run again" not in text_of(app)
 
 
+async def test_the_manual_opens_a_page_from_its_list(revenue: FakeSession, clock: StillClock):
+    async with shown(revenue, clock) as (app, pilot):
+        await press(app, pilot, "colon", *"manual", "enter")
+        assert "write a flow" in text_of(app)
+        await press(app, pilot, "down", "enter")
+        assert "--param" in text_of(app)
+
+
+async def test_the_manual_opens_the_page_of_a_topic(revenue: FakeSession, clock: StillClock):
+    async with shown(revenue, clock) as (app, pilot):
+        await press(app, pilot, "colon", *"manual states", "enter")
+        assert "UPSTREAM_FAILED" in text_of(app)
+        await press(app, pilot, "escape", "colon", *"manual sates", "enter")
+        assert "the closest is states" in text_of(app)
+
+
 async def test_the_palette_runs_a_command_by_its_name(revenue: FakeSession, clock: StillClock):
     async with shown(revenue, clock) as (app, pilot):
         await press(app, pilot, "n", "colon", *"requeue", "enter")

@@ -1,0 +1,168 @@
+"""The manual: every page is listed, fits a terminal, and its examples do what it says.
+
+An example is a fenced block. ``python`` blocks compile, and a block whose first line is ``# name.py`` is saved as that
+file. ``console`` blocks are sessions: each line ``$ command`` runs in the page's folder with bash, and the lines below
+are its output, where ``...`` stands for any text. In ``crontab`` and ``ini`` blocks, times and commands are parsed.
+"""
+
+from __future__ import annotations
+
+import configparser
+import doctest
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NamedTuple
+
+import cronsim
+import pytest
+from redrive.console import manual
+from redrive.console.cli.main import cli
+from redrive.console.present.manual import page_lines
+from redrive.console.text.pieces import plain
+
+COLUMNS_MAX = 74  # the dialog of the console on a terminal of 80 columns
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+class Example(NamedTuple):
+    language: str
+    text: str
+
+
+def examples_of(topic: str) -> list[Example]:
+    return [Example(*found.groups()) for found in FENCE.finditer(manual.load_topic(topic).text)]
+
+
+class Shell:
+    """Runs lines with bash as a user does: own home, state and folder, with ``redrive`` on the path."""
+
+    def __init__(self, home: Path) -> None:
+        self.folder = home / "work"
+        self.folder.mkdir()
+        (home / "bin").mkdir()
+        redrive = home / "bin" / "redrive"
+        redrive.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m redrive "$@"\n')
+        redrive.chmod(0o755)
+        self._env = {
+            "PATH": f"{home}/bin:{os.environ['PATH']}",
+            "HOME": str(home),
+            "XDG_STATE_HOME": str(home / "state"),
+            "PYTHONPATH": ":".join(path for path in sys.path if path),
+            "LANG": "C.UTF-8",
+            "COLUMNS": "120",
+        }
+
+    def run(self, line: str) -> str:
+        done = subprocess.run(
+            ["bash", "-c", line],
+            cwd=self.folder,
+            env=self._env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=60,
+        )
+        return done.stdout
+
+
+class Command(NamedTuple):
+    line: str
+    expected: str
+
+
+def commands_of(session: str) -> Iterator[Command]:
+    for part in re.split(r"^\$ ", session, flags=re.MULTILINE)[1:]:
+        line, _, expected = part.partition("\n")
+        while line.endswith("\\"):
+            more, _, expected = expected.partition("\n")
+            line = f"{line[:-1]}{more.strip()}"
+        yield Command(line, expected)
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Shell:
+    return Shell(tmp_path)
+
+
+@pytest.mark.parametrize("topic", manual.TOPICS)
+def test_a_page_names_its_topic_and_fits_a_terminal(topic):
+    page = manual.load_topic(topic)
+    assert page.text.startswith(f"# {topic}: ") and page.summary
+    assert not [text for line in page_lines(page.text) if len(text := plain(line).rstrip()) > COLUMNS_MAX]
+
+
+def test_every_page_is_a_topic():
+    pages = {path.stem for path in Path(manual.__file__).parent.glob("*.md")}
+    assert pages == set(manual.TOPICS)
+
+
+def test_pages_refer_to_topics_and_commands_that_exist():
+    for topic in manual.load_topics():
+        for name in re.findall(r"`redrive help ([a-z-]+)`", topic.text):
+            assert name in manual.TOPICS or name in cli.commands, f"{topic.name} refers to {name}"
+        for name in re.findall(r"(?:`|\$ |ExecStart=\S*)redrive ([a-z]+)", topic.text):
+            assert name in cli.commands, f"{topic.name}: redrive {name}"
+
+
+@pytest.mark.parametrize("topic", manual.TOPICS)
+def test_the_examples_of_a_page_work(topic, shell):
+    checker = doctest.OutputChecker()
+    for example in examples_of(topic):
+        if example.language == "python":
+            check_python(example.text, shell)
+        elif example.language == "console":
+            for command in commands_of(example.text):
+                output = shell.run(command.line)
+                flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+                assert checker.check_output(command.expected, output, flags), (
+                    f"$ {command.line}\nexpected:\n{command.expected}\nprinted:\n{output}"
+                )
+        elif example.language == "crontab":
+            check_crontab(example.text)
+        elif example.language == "ini":
+            check_unit(example.text)
+        else:
+            assert example.language in ("text", "json"), f"{topic}: an example in {example.language!r} is not checked"
+
+
+def check_python(text: str, shell: Shell) -> None:
+    named = re.match(r"# ([\w/]+\.\w+)\n", text)
+    if named is not None:
+        path = shell.folder / named[1]
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    compile(text, "the manual", "exec")
+
+
+def check_crontab(text: str) -> None:
+    for line in text.splitlines():
+        if not line or line.startswith("#") or re.match(r"\w+=", line):
+            continue
+        fields = line.split(None, 5)
+        assert next(cronsim.CronSim(" ".join(fields[:5]), datetime.now(UTC)))
+        check_arguments(fields[5])
+
+
+def check_unit(text: str) -> None:
+    unit = configparser.ConfigParser(interpolation=None)
+    unit.read_string(text)
+    for section in unit.values():
+        if "execstart" in section:
+            check_arguments(section["execstart"])
+
+
+def check_arguments(line: str) -> None:
+    """The ``redrive`` command in a line has a known name and known options."""
+    words = shlex.split(line)
+    start = next(place for place, word in enumerate(words) if word.rpartition("/")[2] == "redrive")
+    name, *arguments = words[start + 1 :]
+    end = next((place for place, word in enumerate(arguments) if word in (">", ">>", "2>&1", "||", "&&", "|")), None)
+    command = cli.commands[name]
+    command.make_context(name, arguments[:end], resilient_parsing=False)
