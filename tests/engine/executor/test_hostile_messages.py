@@ -233,11 +233,14 @@ def test_an_operator_whose_login_name_is_not_utf8_does_no_harm(attacked: Attacke
 
 def test_one_who_follows_with_such_a_name_is_recorded_and_the_run_goes_on(attacked: Attacked) -> None:
     command = ["events", "--follow", "--state", attacked.state]
-    with start_redrive(*command, env=named(b"jos\xe9"), stdout=subprocess.DEVNULL) as follower:
+    follower = start_redrive(*command, env=named(b"jos\xe9"), stdout=subprocess.DEVNULL)
+    try:
         joined = "SELECT 1 FROM event WHERE actor LIKE 'jos\ufffd@%'"
-        wait_until(lambda: attacked.ask(joined), describe=attacked.complaint)
+        wait_until(lambda: attacked.ask(joined), 30, describe=attacked.complaint)
         attacked.finish()
-        follower.wait(60)
+    finally:
+        follower.kill()
+        follower.wait()
 
 
 def test_a_run_may_be_started_under_such_a_name(tmp_path: Path) -> None:
