@@ -5,9 +5,9 @@ SPEC 000 defines the lines below; other events have the sentence of the journal 
 ::
 
     [03:11:00] settle_M_000042 RUNNING
-    [03:11:00] settle_M_000042 FAILED ZeroDivisionError settle.py:87 (fp=4a7c1d)
+    [03:11:00] settle_M_000042 FAILED ZeroDivisionError settle.py:87 (fp=4a7c1d): division by zero
     [03:11:00] settle_M_000042 RETRYING attempt=1 next_retry_at=03:11:01.34
-    [03:11:01] settle_M_000042 DEAD_LETTER ZeroDivisionError settle.py:87 (fp=4a7c1d)
+    [03:11:01] settle_M_000042 DEAD_LETTER ZeroDivisionError settle.py:87 (fp=4a7c1d): division by zero; the same ...
     [03:11:01] PAGED on-call: poison-pill on settle_M_000042 (4a7c1d)
 """
 
@@ -50,19 +50,21 @@ from ...engine.domain.event_payloads import (
 )
 from ...engine.domain.events import Event
 from ...engine.domain.states import SkipCause, TaskState
+from ..model.log import LineAssembler
 from ..text.event_text import describe_event, payload_row, shortening_text
-from ..text.text import one_line
+from ..text.text import one_line, shorten
 
 FINGERPRINT_DIGITS = 6
+ERROR_CELLS = 160  # of the first line of an error
 
 
-def lines_of_event(event: Event) -> Iterator[str]:
+def lines_of_event(event: Event, *, has_date: bool = False) -> Iterator[str]:
     """The lines of an event; none for events that only the console shows."""
     words = _LINES.get(type(event.payload))
     if words is None:
         return
     for text in words(event, event.payload):
-        yield f"[{_clock(event.at)}] {one_line(text)}"
+        yield f"[{_clock(event.at, has_date)}] {one_line(text)}"
 
 
 def _sentence(event: Event, payload: Payload) -> Iterator[str]:
@@ -120,7 +122,8 @@ def _advised(event: Event, payload: TaskMoved) -> Iterator[str]:
 def _failed(event: Event, payload: TaskMoved) -> Iterator[str]:
     """FAILED or DEAD_LETTER."""
     yield from _advised(event, payload)
-    why = f": {payload.why}" if payload.why and payload.explain else ""
+    between = "; " if _explanation(payload)[1] else ": "
+    why = f"{between}{payload.why}" if payload.why and payload.explain else ""
     yield f"{event.task} {event.new} {_failure(payload)}{why}"
 
 
@@ -260,10 +263,21 @@ _LINES: Mapping[type, Callable[[Event, Any], Iterator[str]]] = dict(
 
 
 def _failure(payload: TaskMoved) -> str:
-    attempt = payload.attempt_set
-    explain = payload.explain or payload.why or attempt.get("error") or ""
-    fingerprint = attempt.get("fingerprint")
-    return f"{explain} (fp={_digits(fingerprint)})" if fingerprint else explain
+    explain, message = _explanation(payload)
+    fingerprint = payload.attempt_set.get("fingerprint")
+    named = f"{explain} (fp={_digits(fingerprint)})" if fingerprint else explain
+    return f"{named}: {message}" if message else named
+
+
+def _explanation(payload: TaskMoved) -> tuple[str, str]:
+    """The failure in a few words, and the first line of the error unless the words tell it."""
+    attempt, explain = payload.attempt_set, payload.explain
+    error = (attempt.get("error") or "").strip()
+    if not explain or not error or attempt.get("outcome") == "timed_out":  # lines of its own tell of a timeout
+        return explain or payload.why or error, ""
+    message = shorten(one_line(error.splitlines()[0]), ERROR_CELLS)
+    known = explain.partition("<")[0]  # of a command, the words are its error with <n> for numbers
+    return (message, "") if message.startswith(known) else (explain, message)
 
 
 def _by(event: Event) -> str:
@@ -276,8 +290,10 @@ def _digits(fingerprint: str | None) -> str:
     return fingerprint[:FINGERPRINT_DIGITS] if fingerprint else "-"
 
 
-def _clock(at: int) -> str:
-    return datetime.fromtimestamp(at // 1_000_000).astimezone().strftime("%H:%M:%S")
+def _clock(at: int, has_date: bool = False) -> str:
+    return (
+        datetime.fromtimestamp(at // 1_000_000).astimezone().strftime("%Y-%m-%d %H:%M:%S" if has_date else "%H:%M:%S")
+    )
 
 
 def _instant(at: int | None) -> str:
@@ -294,6 +310,7 @@ class EventPrinter:
     """
 
     def __init__(self, stream: TextIO | None) -> None:
+        self._open_output: dict[str, LineAssembler] = {}
         self.has_printed_end = False  # whether the latest line about the run says that it ended or is blocked
         self._stream = stream
         if isinstance(stream, io.TextIOWrapper):
@@ -304,7 +321,20 @@ class EventPrinter:
         for event in events:
             if isinstance(event.payload, RunChanged):
                 self.has_printed_end = event.payload.what in (RunChange.ENDED, RunChange.BLOCKED)
-        self.write("".join(f"{line}\n" for event in events for line in lines_of_event(event)))
+        self.write("".join(f"{line}\n" for event in events for line in self._lines_of(event)))
+
+    def _lines_of(self, event: Event) -> Iterator[str]:
+        """The lines of an event; before the end of an attempt, the unfinished line of its output."""
+        if event.task is not None and isinstance(event.payload, TaskMoved) and "outcome" in event.payload.attempt_set:
+            assembler = self._open_output.pop(event.task, None)
+            if assembler is not None:
+                yield from (_output_line(event.task, text) for text in assembler.close())
+        yield from lines_of_event(event)
+
+    def print_output(self, task: str, text: str) -> None:
+        """Print the finished lines of a task's output."""
+        assembler = self._open_output.setdefault(task, LineAssembler())
+        self.write("".join(f"{_output_line(task, line)}\n" for line in assembler.append(text)))
 
     def write(self, text: str) -> None:
         """Print text at once. Errors of stdout are not raised."""
@@ -326,6 +356,10 @@ class EventPrinter:
             devnull = os.open(os.devnull, os.O_WRONLY)
             os.dup2(devnull, stream.fileno())
             os.close(devnull)
+
+
+def _output_line(task: str, text: str) -> str:
+    return f"{one_line(task)} | {text}"
 
 
 def _warn(sentence: str) -> None:

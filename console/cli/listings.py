@@ -26,6 +26,7 @@ from ..model.board import Board
 from ..model.replay import NUMBER_MAX, parse_when
 from ..present.executor_status import ExecutorStatus, executor_advice, executor_json
 from ..present.schedules import describe_missed_starts, describe_next_runs, late_us
+from ..present.summary import incident_summary
 from ..present.tasks import attempt_label, describe_skip
 from ..sessions.open import RemoteOptions, with_session
 from ..sessions.session import RunSummary, Session, SessionStatus
@@ -197,7 +198,7 @@ def print_inbox(
         if as_json:
             executor = executor_json(fold.run, status, address, _now_us())
             return [_cause_value(group, known.get(group.key), executor) for group in groups]
-        lines = [line for group in groups for line in _cause_lines(group, fold, known.get(group.key))]
+        lines = [line for group in groups for line in cause_lines(group, fold, known.get(group.key))]
         return [*(lines or ["nothing needs a human"]), *_executor_advice_lines(fold.run, status, address)]
 
     return print_view(target, read, follow=follow, as_json=as_json, **remote)
@@ -208,7 +209,8 @@ def _cause_value(cause: InboxCause, memory: CauseHistory | None, executor: Mappi
     return json_line({**_plain(cause), **fields})
 
 
-def _cause_lines(cause: InboxCause, fold: RunProjection, memory: CauseHistory | None) -> Iterator[str]:
+def cause_lines(cause: InboxCause, fold: RunProjection, memory: CauseHistory | None) -> Iterator[str]:
+    """A cause that needs a human, what is known about it, and its tasks."""
     downstream = f" · {one_line(cause.downstream)}" if cause.downstream else ""
     holds = f" · holds {cause.held}" if cause.held else ""
     named = any(fold.tasks[name].failure_fingerprint for name in cause.tasks)  # lost attempts have no fingerprint
@@ -230,6 +232,17 @@ def _memory_lines(memory: CauseHistory) -> Iterator[str]:
     yield from lines[:notes]
     for place, line in enumerate(lines[notes:]):
         yield f"{'before that' if place else 'last time'} {line}"
+
+
+def print_summary(target: str, run_id: str | None, as_json: bool, **remote: Unpack[RemoteOptions]) -> int:
+    """Print the summary of a run that the console copies."""
+
+    async def use(session: Session) -> str:
+        return incident_summary(Board(await session.snapshot(run_id)), session.address, _now_us())
+
+    text = with_session(target, use, **remote)
+    click.echo(json_line({"markdown": text}) if as_json else text, nl=as_json)
+    return 0
 
 
 def print_events(
@@ -256,7 +269,7 @@ def _print_event(event: Event, as_json: bool) -> None:
     if as_json:
         print_json(row_of(event))
         return
-    for line in event_lines.lines_of_event(event):
+    for line in event_lines.lines_of_event(event, has_date=True):
         click.echo(line)
 
 

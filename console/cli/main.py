@@ -222,6 +222,17 @@ def inbox(
 
 @cli.command()
 @reading_options
+def summary(
+    target: str | None, state: str | None, run_id: str | None, as_json: bool, **remote: Unpack[RemoteOptions]
+) -> int:
+    """A run in a few lines of Markdown, for an incident channel or the next shift."""
+    from .listings import print_summary
+
+    return print_summary(_target(target, state), run_id, as_json, **remote)
+
+
+@cli.command()
+@reading_options
 @follow_option
 @click.option("--since", type=click.IntRange(min=0), default=0, metavar="SEQ", help="Only events after this one.")
 def events(

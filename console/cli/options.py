@@ -66,6 +66,8 @@ running_options = options(
     click.option("--state", "state", metavar="PATH", help="State file; default: <flow>.db in the default place."),
     click.option("--max-parallel", type=click.IntRange(1, 10_000), metavar="N", help="Attempts at a time."),
     click.option("--plain", is_flag=True, help="One line per event instead of the console."),
+    click.option("--output", is_flag=True, help="The output of the tasks, between the lines of --plain."),
+    click.option("--quiet", is_flag=True, help="For cron: print nothing unless the run needs a human."),
     click.option("--detach", is_flag=True, help="Start the executor in the background."),
     click.option("--stay", is_flag=True, help="When blocked, wait for an operator instead of ending."),
     click.option("--wait", is_flag=True, help="Wait for another executor to leave the state file."),

@@ -29,6 +29,8 @@ class RunArguments:
     state: str | None = None
     max_parallel: int | None = None
     plain: bool = False
+    output: bool = False
+    quiet: bool = False
     detach: bool = False
     stay: bool = False
     wait: bool = False
@@ -121,8 +123,12 @@ def _start(
 ) -> int:
     if arguments.detach:
         return _detach(flow, state, run_id, params, arguments, resume=resume)
-    if arguments.plain or not _has_terminal():
-        return run_plain(flow, state, run_id, arguments.options(params, resume=resume))
+    if arguments.quiet:
+        from .quiet_run import run_quietly
+
+        return run_quietly(flow, state, run_id, arguments.options(params, resume=resume))
+    if arguments.plain or arguments.output or not _has_terminal():
+        return run_plain(flow, state, run_id, arguments.options(params, resume=resume), output=arguments.output)
     from ..app.startup import show_run, splash_screen
 
     with splash_screen(f"{Path(state).name} - starting ...") as hold:
@@ -160,14 +166,20 @@ def _detach(
     return 0
 
 
-def run_plain(flow: str | None, state: str, run_id: str | None, options: RunOptions) -> int:
-    """Run the executor in this process, and print one line per event."""
+def run_plain(flow: str | None, state: str, run_id: str | None, options: RunOptions, *, output: bool = False) -> int:
+    """Run the executor in this process, and print one line per event; with ``output``, what the tasks print as well."""
     from ...engine.executor.loop import Executor
     from .event_lines import EventPrinter
 
     printer = EventPrinter(sys.stdout)
     executor = Executor(
-        run_id=run_id, flow=flow, state=state, options=options, on_events=printer.print_events, handle_signals=True
+        run_id=run_id,
+        flow=flow,
+        state=state,
+        options=options,
+        on_events=printer.print_events,
+        on_output=printer.print_output if output else None,
+        handle_signals=True,
     )
     result = executor.run_result()
     if not printer.has_printed_end:

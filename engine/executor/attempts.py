@@ -35,6 +35,8 @@ OUTPUT_FLUSH_CHARACTERS = 64 * 1024
 PROGRESS_SECONDS = 0.5
 ROWS_FLUSH_COUNT = 200  # quarantined rows in one write
 
+OutputListener = Callable[[str, str], None]  # name of the task, text
+
 
 class AttemptSupervisor:
     """Supervises one attempt from its claim to its settlement, as the listener of its runner."""
@@ -82,7 +84,9 @@ class AttemptSupervisor:
     def output(self, data: bytes) -> None:
         """Buffer output on stdout or stderr."""
         self.last_seen_at = self._manager.loop.time()
-        self._output.append(self._decoder.decode(data))
+        text = self._decoder.decode(data)
+        self._output.append(text)
+        self._manager.notify_output(self.claim.name, text)
         self._schedule_output_flush()
 
     def progress(self, done: int, total: int | None) -> None:
@@ -242,6 +246,7 @@ class AttemptManager:
         freed_by: Callable[[str], Mapping[str, int]],
         on_ended: Callable[[Claim, Outcome], None],
         on_error: Callable[[BaseException], None],
+        on_output: OutputListener | None = None,
     ) -> None:
         self.loop = loop
         self.running: dict[str, AttemptSupervisor] = {}
@@ -253,9 +258,19 @@ class AttemptManager:
         self._freed_by = freed_by
         self._on_ended = on_ended
         self._on_error = on_error
+        self._on_output = on_output
         self._unfinished: set[asyncio.Future[None]] = set()
         self._idle = asyncio.Event()
         self._idle.set()
+
+    def notify_output(self, name: str, text: str) -> None:
+        """Pass output on to the listener, which must not affect the run."""
+        if self._on_output is None:
+            return
+        try:
+            self._on_output(name, text)
+        except Exception as error:
+            self.loop.call_exception_handler({"message": "a listener of output raised", "exception": error})
 
     def launch(
         self,

@@ -35,7 +35,7 @@ from ..statefile.changes.transitions import Transaction
 from ..store import breaker_rows, claims
 from ..store.breaker_rows import emit_change
 from ..store.claims import Claim
-from .attempts import AttemptManager
+from .attempts import AttemptManager, OutputListener
 from .clock_watch import ClockWatch
 from .commit import Commit
 from .dispatch import Dispatcher
@@ -75,6 +75,7 @@ class Executor:
         options: how to run: see ``RunOptions``.
         clock: the clock of the run, for tests.
         on_events: called with the events of each commit, in the thread of the event loop.
+        on_output: called with the name of a task and text that it printed, in the thread of the event loop.
         on_open: called with the name of the run once the executor owns it.
         handle_signals: True: SIGTERM and SIGINT stop the run gracefully.
 
@@ -97,6 +98,7 @@ class Executor:
         options: RunOptions | None = None,
         clock: Clock | None = None,
         on_events: EventListener | None = None,
+        on_output: OutputListener | None = None,
         on_open: Callable[[str], None] | None = None,
         handle_signals: bool = False,
     ) -> None:
@@ -112,6 +114,7 @@ class Executor:
         )
         self._clock: Clock = clock or SystemClock()
         self._on_events = on_events
+        self._on_output = on_output
         self._on_open = on_open
         self._handle_signals = handle_signals
         self._lease: StateFileLease | None = None
@@ -183,7 +186,7 @@ class Executor:
             lease.interrupt()
         opened = await open_run(lease, self._clock)
         try:
-            run_loop = self._run_loop = RunLoop(opened, self._clock, self._on_events)
+            run_loop = self._run_loop = RunLoop(opened, self._clock, self._on_events, self._on_output)
             if self._is_stopping:
                 self.stop()
             if self._handle_signals:
@@ -210,14 +213,20 @@ class RunLoop:
     The events of a commit update the run view and trigger the next step.
     """
 
-    def __init__(self, opened: OpenRun, clock: Clock, listener: EventListener | None) -> None:
+    def __init__(
+        self,
+        opened: OpenRun,
+        clock: Clock,
+        listener: EventListener | None,
+        on_output: OutputListener | None = None,
+    ) -> None:
         self._opened = opened
         self._listener = listener
         self._wake = asyncio.Event()
         self._is_committing = False
         self._result: asyncio.Future[RunResult] = asyncio.get_running_loop().create_future()
         self._view = RunView(opened, clock, self.wake)
-        self.attempts = self._make_attempts(clock)
+        self.attempts = self._make_attempts(clock, on_output)
         self.downstreams = DownstreamStates(opened.flow, clock.now_us, self._emit_breaker)
         self.downstreams.load(opened.breaker_rows)
         self.shutdown = Shutdown(self.attempts, self.wake)
@@ -240,7 +249,7 @@ class RunLoop:
         duties = [*names, self._store_breakers, self._clock_watch.check, watch.check, promises.check, self.wake]
         self._heartbeat = HeartbeatTimer(opened, self.attempts, duties)
 
-    def _make_attempts(self, clock: Clock) -> AttemptManager:
+    def _make_attempts(self, clock: Clock, on_output: OutputListener | None) -> AttemptManager:
         return AttemptManager(
             runner=self._opened.runner,
             writer=self._opened.writer,
@@ -251,6 +260,7 @@ class RunLoop:
             freed_by=self._view.ready_queue.unblocked_by,
             on_ended=self._on_attempt_ended,
             on_error=self._fail,
+            on_output=on_output,
         )
 
     # --- The loop --------------------------------------------------------------------------------------------------

@@ -35,10 +35,11 @@ def test_a_poisoned_task_reads_as_in_document_000(tmp_path):
     lines = [re.sub(r"fp=[0-9a-f]{6}|\([0-9a-f]{6}\)|:\d+ in", "FP", line) for line in lines_of_run(tmp_path, flow)]
     expected = [
         r"settle_M_000042 RUNNING",
-        r"settle_M_000042 FAILED ZeroDivisionError .*test_event_lines\.pyFP .*settle_M_000042 \(FP\)",
+        r"settle_M_000042 FAILED ZeroDivisionError .*test_event_lines\.pyFP .*settle_M_000042 \(FP\): division by zero",
         r"settle_M_000042 RETRYING attempt=1 next_retry_at=\d\d:\d\d:\d\d\.\d\d .*",
         r"settle_M_000042 RUNNING attempt=2",
-        r"settle_M_000042 DEAD_LETTER ZeroDivisionError .*test_event_lines\.pyFP .* \(FP\): the same failure 2 times",
+        r"settle_M_000042 DEAD_LETTER ZeroDivisionError .*test_event_lines\.pyFP .* \(FP\): division by zero;"
+        r" the same failure 2 times",
         r"PAGED on-call: poison-pill on settle_M_000042 FP",
         r"run r BLOCKED: .*",
     ]

@@ -1,0 +1,135 @@
+"""``redrive run --quiet``, for cron: silent if the run succeeds, else everything that the mail should say.
+
+The report: the lines of the tasks that had trouble, with dates; each cause, with the end of the output of its first
+task; the commands to type.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from ...engine.core.projection import RunProjection
+from ...engine.domain.event_payloads import TaskMoved
+from ...engine.domain.events import Event
+from ...engine.domain.states import ENDED_BADLY, TIMED
+from ...engine.errors import RedriveError
+from ...engine.executor.loop import Executor, RunOptions, RunResult
+from ..feed.cause_memory import load_memories
+from ..feed.output_stream import OutputStream
+from ..keys.actions import shell_line
+from ..model.inbox import Inbox, InboxCause
+from ..sessions.open import with_session
+from ..sessions.session import Session
+from ..text.text import one_line
+from .event_lines import EventPrinter, lines_of_event
+from .exit_codes import ExitCode, code_of_run
+from .listings import cause_lines
+
+LINES_MAX = 2000  # the latest ones, of tasks with trouble and of the run itself
+CAUSES_MAX = 10  # the others are counted
+CAUSE_LINES_MAX = 12
+OUTPUT_LINES = 20  # at the end of a task's output
+
+_TROUBLE = ENDED_BADLY | TIMED
+
+
+def run_quietly(flow: str | None, state: str, run_id: str | None, options: RunOptions) -> int:
+    """Run the executor in this process; print a report unless the exit code is 0."""
+    record = TroubleRecord()
+    printer = EventPrinter(sys.stdout)
+    executor = Executor(
+        run_id=run_id, flow=flow, state=state, options=options, on_events=record.add, handle_signals=True
+    )
+    try:
+        result = executor.run_result()
+    except RedriveError:
+        _print(printer, record.lines())  # the command prints the error itself
+        raise
+    code = code_of_run(result.state, interrupted=result.interrupted, blocked=result.blocked)
+    if code != ExitCode.SUCCESS:
+        _print(printer, record.lines())
+        path = os.path.abspath(state)  # the reader of the mail is in another folder
+        _print(printer, with_session(path, lambda session: _report(session, path, result)))
+    return code
+
+
+def _print(printer: EventPrinter, lines: Iterable[str]) -> None:
+    printer.write("".join(f"{line}\n" for line in lines))
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    task: str | None
+    text: str
+
+
+class TroubleRecord:
+    """The event lines of a run, as far as they tell of trouble."""
+
+    def __init__(self) -> None:
+        self._lines: deque[_Line] = deque(maxlen=LINES_MAX)
+        self._troubled: set[str] = set()
+        self._omitted = 0
+
+    def add(self, events: Sequence[Event]) -> None:
+        """Record the lines of a batch of events."""
+        for event in events:
+            if event.task is not None and isinstance(event.payload, TaskMoved) and event.new in _TROUBLE:
+                self._troubled.add(event.task)
+            if event.task is None or event.task in self._troubled:
+                for text in lines_of_event(event, has_date=True):
+                    self._omitted += len(self._lines) == LINES_MAX
+                    self._lines.append(_Line(event.task, text))
+
+    def lines(self) -> Iterator[str]:
+        """The recorded lines; first, how many earlier ones were left out."""
+        if self._omitted:
+            yield f"... {self._omitted:,} earlier lines; redrive events shows them"
+        yield from (line.text for line in self._lines)
+
+
+async def _report(session: Session, state: str, result: RunResult) -> list[str]:
+    """The causes, and the commands that look at the run and decide about it."""
+    fold = await session.snapshot(result.run_id)
+    causes = Inbox(fold).causes()
+    known = await load_memories(session, result.run_id, causes[:CAUSES_MAX])
+    lines = ["", f"run {one_line(result.run_id)} of {one_line(fold.run.dag_name)}: {_state_word(result)}, in {state}"]
+    for cause in causes[:CAUSES_MAX]:
+        about = list(cause_lines(cause, fold, known.get(cause.key)))
+        hidden = len(about) - CAUSE_LINES_MAX
+        lines += ["", *about[:CAUSE_LINES_MAX], *([f"  ... {hidden} more lines"] if hidden > 0 else [])]
+        lines += [f"  {cause.tasks[0]} | {text}" for text in await _output_end(session, fold, cause.tasks[0])]
+        lines += [f"  {line}" for line in _commands(cause, state, result.run_id)]
+    if len(causes) > CAUSES_MAX:
+        lines += ["", f"{len(causes) - CAUSES_MAX} more causes: {_command('inbox', state, result.run_id)}"]
+    return [*lines, "", _command("attach", state, result.run_id)]
+
+
+def _state_word(result: RunResult) -> str:
+    return "interrupted" if result.interrupted else "BLOCKED" if result.blocked else str(result.state)
+
+
+async def _output_end(session: Session, fold: RunProjection, name: str) -> list[str]:
+    """The last lines of the latest attempt of a task."""
+    attempt = max(fold.tasks[name].attempts, default=None)
+    if attempt is None:
+        return []
+    lines = await OutputStream(session, fold.run.run_id, name, attempt).read_new(is_ended=True)
+    return [line.text for line in lines[-OUTPUT_LINES:] if not line.dropped_bytes]
+
+
+def _commands(cause: InboxCause, state: str, run_id: str) -> Iterator[str]:
+    yield shlex.join(("redrive", "logs", "--state", state, "--run", run_id, "--", cause.tasks[0]))
+    for act, reason in (("requeue", "after a fix"), ("skip", "accepted")):
+        line = shell_line(act, state, run_id, cause.tasks, reason)
+        if line is not None:
+            yield line
+
+
+def _command(name: str, state: str, run_id: str) -> str:
+    return shlex.join(("redrive", name, state, "--run", run_id))
