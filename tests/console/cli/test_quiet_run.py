@@ -105,5 +105,5 @@ def test_the_summary_of_a_run_is_the_one_that_the_console_copies(tmp_path: Path)
     assert done.returncode == 0
     first, second, cause = done.stdout.splitlines()
     assert first.startswith(f"**bad** `night` on `{tmp_path}/b.db`: BLOCKED after ")
-    assert second.startswith("1 of 3 done (1 dead letter")
+    assert second.startswith("1 of 3 done (1 DEAD, 1 ok, 1 pending)")
     assert "`load`; holds 1 task" in cause
