@@ -13,12 +13,13 @@ from ...engine.domain.command import Answer, Command
 from ...engine.statefile.list_rows import BREAKERS, BreakerRow
 from ..model.board import Board
 from ..model.breaker_view import BreakerStatus, breaker_status, callers_of, downstream_specs, with_held_tasks
+from ..present.runs import place_line
 from ..sessions.open import RemoteOptions, actor, with_session
 from ..sessions.session import Session
 from ..text.durations import brief
-from .exit_codes import ExitCode
+from .exit_codes import code_of_answers
 from .listings import print_json, print_table
-from .operate import print_answer
+from .operate import ActPlace, place_of, print_answer
 
 
 def list_or_set_breakers(
@@ -32,18 +33,20 @@ def list_or_set_breakers(
 ) -> int:
     """List the breakers of a run, or set some by ``acts``: (act, downstream). Exit code 1 if one was refused."""
 
-    async def use(session: Session) -> tuple[list[Answer], Board, Sequence[BreakerRow]]:
+    async def use(session: Session) -> tuple[list[Answer], Board, Sequence[BreakerRow], ActPlace]:
         board = Board(await session.snapshot(run_id))
         run = board.fold.run.run_id
         answers = [await session.send(_command(run, how, downstream, reason)) for how, downstream in acts]
-        return answers, board, await session.query(BREAKERS)
+        return answers, board, await session.query(BREAKERS), place_of(session, board.fold.run)
 
-    answers, board, rows = with_session(target, use, **remote)
+    answers, board, rows, place = with_session(target, use, **remote)
     for answer in answers:
-        print_answer(answer, as_json)
+        print_answer(answer, as_json, place)
+    if not acts and not as_json:
+        click.echo(place_line(place.run, place.address))
     if not acts:
         _print(_guards(board, rows), as_json)
-    return ExitCode.SUCCESS if all(answer.ok for answer in answers) else ExitCode.FAILED
+    return code_of_answers(*answers)
 
 
 def _command(run_id: str, how: str, downstream: str, reason: str) -> Command:

@@ -15,9 +15,9 @@ from ...engine.errors import RedriveError
 from ..feed.rule_trial import RuleTrial, trial_rows, try_rule
 from ..sessions.open import actor, with_session
 from ..sessions.session import Session
-from .exit_codes import ExitCode
+from .exit_codes import code_of_answers
 from .listings import print_json
-from .operate import print_answer
+from .operate import ActPlace, place_of, print_answer
 
 _NAMED_MAX = 5
 _LABEL_CELLS = 9
@@ -36,14 +36,15 @@ def send_note(
 ) -> int:
     """Send a note and print the answer of the engine. Exit code 1 if nothing was written."""
 
-    async def use(session: Session) -> Answer:
+    async def use(session: Session) -> tuple[Answer, ActPlace]:
         fold = await session.snapshot(run_id)
         options = {"fingerprint": cause_of(fold, fingerprint), "downstream": downstream, "text": text}
-        return await session.send(Command(uuid.uuid4().hex, "note", fold.run.run_id, actor=actor(), options=options))
+        command = Command(uuid.uuid4().hex, "note", fold.run.run_id, actor=actor(), options=options)
+        return await session.send(command), place_of(session, fold.run)
 
-    answer = with_session(target, use, python=python, ssh_option=ssh_option)
-    print_answer(answer, as_json)
-    return ExitCode.SUCCESS if answer.ok else ExitCode.FAILED
+    answer, place = with_session(target, use, python=python, ssh_option=ssh_option)
+    print_answer(answer, as_json, place)
+    return code_of_answers(answer)
 
 
 def cause_of(fold: RunProjection, digits: str) -> str:

@@ -23,6 +23,7 @@ from ...engine.analysis.costs import (
 from ...engine.core.outcome import FailureMode
 from ...engine.core.policy import RetryPolicy
 from ..present.plots import table_lines
+from ..present.runs import place_line
 from ..sessions.open import RemoteOptions, with_session
 from ..sessions.session import Session
 from ..text.text import one_line
@@ -33,15 +34,16 @@ _ORDER = (SUCCESS, *map(str, FailureMode))
 def print_costs(target: str, run_id: str | None, as_json: bool, **remote: Unpack[RemoteOptions]) -> int:
     """One line for each way to end, then one for each downstream, then the ledger of each policy that retried."""
 
-    async def use(session: Session) -> tuple[dict[str, Cost], list[RetryYield], list[PolicyCosts]]:
+    async def use(session: Session) -> tuple[str, dict[str, Cost], list[RetryYield], list[PolicyCosts]]:
         fold = await session.snapshot(run_id)
-        return costs_by_outcome(fold), retry_yields(fold), policy_costs(fold)
+        return place_line(fold.run, session.address), costs_by_outcome(fold), retry_yields(fold), policy_costs(fold)
 
-    costs, yields, ledgers = with_session(target, use, **remote)
+    place, costs, yields, ledgers = with_session(target, use, **remote)
     if as_json:
         by_mode = {how: asdict(cost) for how, cost in costs.items()}
         click.echo(json.dumps({"costs": by_mode, "yields": _plain(yields), "ledger": [*map(_entry, ledgers)]}))
         return 0
+    click.echo(place)
     _print_costs(costs)
     for healed in yields:
         click.echo(one_line(_sentence(healed)))

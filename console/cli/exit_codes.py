@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 
+from ...engine.domain.command import REFUSED, Answer
 from ...engine.domain.states import RunState
 from ...engine.errors import (
     ExecutorBusyError,
@@ -48,6 +49,14 @@ _OF_ENDED_RUN = {
 def code_of_error(error: RedriveError) -> ExitCode:
     """The exit code of a command that ended with ``error``."""
     return next(code for kind, code in EXIT_CODES if isinstance(error, kind))
+
+
+def code_of_answers(*answers: Answer) -> ExitCode:
+    """The exit code of acts: 1 if one changed nothing, 3 if one was refused for some of its targets."""
+    if not all(answer.ok for answer in answers):
+        return ExitCode.FAILED
+    refused = any(result.outcome == REFUSED for answer in answers for result in answer.results)
+    return ExitCode.PARTIAL_OR_BLOCKED if refused else ExitCode.SUCCESS
 
 
 def code_of_run(state: RunState, *, interrupted: bool, blocked: bool) -> ExitCode:

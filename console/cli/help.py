@@ -31,8 +31,9 @@ SECTIONS: dict[str, tuple[str, ...]] = {
 }
 
 TARGETS = (
-    "TARGET is a state file or ssh://[user@]host[:port]/path; left out: $REDRIVE_STATE, else the latest state file of"
-    " this machine."
+    "TARGET is a state file or ssh://[user@]host[:port]/path; left out: $REDRIVE_STATE, else the state file of this"
+    " machine with something to do and the latest run. A command that changes a run then wants --state if several"
+    " state files have something to do."
 )
 EXIT_CODES = (
     "run, resume and backfill exit with 0 success, 1 failed, 2 bad usage or flow, 3 partial or waiting for a human,"

@@ -25,9 +25,10 @@ from ...engine.statefile import list_rows
 from ..model.board import Board
 from ..model.replay import NUMBER_MAX, parse_when
 from ..present.executor_status import ExecutorStatus, executor_advice, executor_json
+from ..present.runs import place_line
 from ..present.schedules import describe_missed_starts, describe_next_runs, late_us
 from ..present.summary import incident_summary
-from ..present.tasks import attempt_label, describe_skip
+from ..present.tasks import STALE, attempt_label, describe_skip
 from ..sessions.open import RemoteOptions, with_session
 from ..sessions.session import RunSummary, Session, SessionStatus
 from ..text.durations import brief, format_duration
@@ -49,17 +50,26 @@ def print_runs(target: str, as_json: bool, *, follow: bool = False, **remote: Un
         schedule_lines, summaries = await _schedule_lines(session), await session.runs()
         status, address, now_us = executor_status_of(session.status), session.address, _now_us()
         if as_json:
-            return [json_line(_run_value(one, executor_json(one.run, status, address, now_us))) for one in summaries]
+            return [
+                json_line({**_run_value(one, executor_json(one.run, status, address, now_us)), "state_file": address})
+                for one in summaries
+            ]
         rows: list[Sequence[str]] = [("RUN", "FLOW", "STATE", "TASKS", "OK", "DEAD", "ELAPSED", "")]
         rows += [(*_run_row(one), executor_advice(one.run, status, address, now_us)) for one in summaries]
-        return [*table_lines(rows), *schedule_lines]
+        return [place_line(None, address), *table_lines(rows), *schedule_lines]
 
     return print_view(target, read, follow=follow, as_json=as_json, **remote)
 
 
 def _run_value(summary: RunSummary, executor: Mapping[str, object]) -> dict[str, object]:
     counts = {"counts": summary.counts, "dead_letters": summary.dead_letters}
-    return {**_plain(summary.run), **counts, "executor": executor}
+    return {**_plain(summary.run), "state": _state_words(summary.run), **counts, "executor": executor}
+
+
+def _state_words(run: RunRow) -> str:
+    """The state of a run; of an unfinished one, what holds it: BLOCKED, PAUSED, or both."""
+    holds = {"BLOCKED": run.blocked_since, "PAUSED": run.paused_since} if run.ended_at is None else {}
+    return " ".join(word for word, since in holds.items() if since is not None) or str(run.state)
 
 
 async def _schedule_lines(session: Session) -> list[str]:
@@ -85,12 +95,10 @@ def executor_status_of(status: SessionStatus) -> ExecutorStatus:
 def _run_row(summary: RunSummary) -> tuple[str, ...]:
     run, counts = summary.run, summary.counts
     elapsed_us = (run.ended_at or _now_us()) - run.started_at
-    holds = {"BLOCKED": run.blocked_since, "PAUSED": run.paused_since} if run.ended_at is None else {}
-    state = " ".join(word for word, since in holds.items() if since is not None) or str(run.state)
     total, done = sum(counts.values()), counts.get(TaskState.SUCCESS, 0)
     late = late_us(run, _now_us())
     elapsed = f"{brief(elapsed_us)}, late {brief(late)}" if late else brief(elapsed_us)
-    return (run.run_id, run.dag_name, state, str(total), str(done), str(summary.dead_letters), elapsed)
+    return (run.run_id, run.dag_name, _state_words(run), str(total), str(done), str(summary.dead_letters), elapsed)
 
 
 def print_tasks(
@@ -110,9 +118,9 @@ def print_tasks(
         run, now_us = board.fold.run, _now_us()
         gone_at = None if status.owns(run) else status.gone_at
 
-        extra = {"executor": executor_json(run, status, address, now_us)}
+        extra = {"executor": executor_json(run, status, address, now_us), "state_file": address}
         lines = task_lines(board.fold, as_json, lambda name: board.explain(name, now_us, gone_at), extra, before)
-        return lines if as_json else [*lines, *_executor_advice_lines(run, status, address)]
+        return lines if as_json else [place_line(run, address), *lines, *_executor_advice_lines(run, status, address)]
 
     return print_view(target, read, follow=follow, as_json=as_json, **remote)
 
@@ -140,8 +148,9 @@ def task_lines(
     why: Callable[[str], str] = lambda name: "",
     extra: Mapping[str, object] | None = None,
     before: Mapping[str, str] | None = None,
+    now_us: int | None = None,
 ) -> list[str]:
-    """The lines of the tasks in ``fold``.
+    """The lines of the tasks in ``fold`` at the instant ``now_us``; None: now.
 
     ``why``: explains why a task waits, or since when a RUNNING task has no executor; ``extra``: further keys of each
     JSON value; ``before``: by task that needs a human, how its cause ended last time.
@@ -150,9 +159,10 @@ def task_lines(
     if as_json:
         return [json_line({**task_value(row, fold), **(extra or {})}) for row in rows]
     cells = [("TASK", "STATE", "ATTEMPT", "NOTE")]
+    now_us = _now_us() if now_us is None else now_us
     for row in rows:
-        past = (before or {}).get(row.name)
-        note = _note(row, why) + (f" · {past}" if past else "")
+        parts = (_note(row, why, now_us), STALE if row.stale else "", (before or {}).get(row.name))
+        note = " · ".join(filter(None, parts))
         cells.append((row.name, str(row.state), attempt_label(row), note))
     return list(table_lines(cells))
 
@@ -166,11 +176,11 @@ def task_value(row: TaskRow, fold: RunProjection) -> dict[str, object]:
     return value
 
 
-def _note(row: TaskRow, why: Callable[[str], str]) -> str:
+def _note(row: TaskRow, why: Callable[[str], str], now_us: int) -> str:
     if row.state in _WAITING:
         return why(row.name)
     if row.state is TaskState.RETRYING and row.next_retry_at is not None:
-        left = row.next_retry_at - _now_us()
+        left = row.next_retry_at - now_us
         when = f"retry in {format_duration(left)}" if left > 0 else f"retry due {format_duration(-left)} ago"
         return f"{when} · {row.error or ''}"
     if row.state in NEEDS_HUMAN:
@@ -253,6 +263,9 @@ def print_events(
     async def use(session: Session) -> int:
         fold = await session.snapshot(run_id) if run_id is not None or not follow else None
         until = None if follow else fold.seq if fold is not None else None
+        if not as_json:
+            run = fold.run if fold is not None and run_id is not None else None
+            click.echo(place_line(run, session.address))
         async with aclosing(cast("AsyncGenerator[Sequence[Event]]", session.events(since))) as batches:
             async for batch in batches:
                 for event in batch:
@@ -280,19 +293,24 @@ def print_replay(
 
     from ..feed.event_reader import EventHistory
 
-    async def use(session: Session) -> RunProjection:
-        fold = await session.snapshot(run_id)
+    async def use(session: Session) -> tuple[RunProjection, int | None, str]:
+        fold, address = await session.snapshot(run_id), session.address
         if at is None:
-            return fold
+            return fold, None, address
         when = parse_when(at, fold.run)
         history = EventHistory(session, fold)
         await history.load(fold.seq)
         if NUMBER_MAX <= when < fold.run.started_at:
             raise RedriveError(f"{at} is before run {fold.run.run_id} began: {_local_time(fold.run.started_at)}")
-        seq = when if when < NUMBER_MAX else history.index.seq_at(when)
-        return (await history.point_at(min(seq, history.index.seq))).snapshot.fold
+        seq = min(when if when < NUMBER_MAX else history.index.seq_at(when), history.index.seq)
+        instant = history.index.instant_of(seq) if when < NUMBER_MAX else when
+        return (await history.point_at(seq)).snapshot.fold, instant, address
 
-    for line in task_lines(with_session(target, use, **remote), as_json):
+    fold, instant, address = with_session(target, use, **remote)
+    if not as_json:
+        then = "" if instant is None else f" at {_local_time(instant)}"
+        click.echo(f"{place_line(fold.run, address)}{then}")
+    for line in task_lines(fold, as_json, extra={"state_file": address}, now_us=instant):
         click.echo(line)
     return 0
 

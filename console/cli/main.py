@@ -102,9 +102,27 @@ def cli(context: click.Context) -> None:
 def _target(target: str | None, state: str | None) -> str:
     from ..sessions.target import existing_target
 
+    return existing_target(_named_once(target, state))
+
+
+def _acting_target(target: str | None, state: str | None) -> str:
+    """The state file of a command that changes a run. Of several candidates it prints the command for each."""
+    from ..sessions.target import AmbiguousTargetError, acting_target
+    from .ambiguous import candidate_lines
+
+    try:
+        return acting_target(_named_once(target, state))
+    except AmbiguousTargetError as error:
+        click.echo(f"redrive: {error}", err=True)
+        for line in candidate_lines(error.offers, sys.argv[1:]):
+            click.echo(line, err=True)
+        raise click.exceptions.Exit(ExitCode.BAD_USAGE) from None
+
+
+def _named_once(target: str | None, state: str | None) -> str | None:
     if target and state and target != state:
         raise click.UsageError("name the state file once: as the argument or with --state")
-    return existing_target(state if target is None else target)
+    return state if target is None else target
 
 
 # --- Running -------------------------------------------------------------------------------------------------------
@@ -131,7 +149,7 @@ def resume(target: str | None, run_id: str | None, param: tuple[str, ...], **opt
     """Start an executor for an unfinished run."""
     from .run import RunArguments, resume_run
 
-    state = _target(target, options.pop("state"))
+    state = _acting_target(target, options.pop("state"))
     return resume_run(state, run_id, params_of(param), RunArguments(state=state, **options))
 
 
@@ -279,7 +297,8 @@ def pages(target: str | None, state: str | None, run_id: str | None, as_json: bo
     from .pages import list_or_update_pages
 
     snooze = [(page, seconds_of(duration)) for page, duration in options.pop("snooze")]
-    return list_or_update_pages(_target(target, state), run_id, as_json, snooze=snooze, **options)
+    target = (_acting_target if snooze or options["ack"] else _target)(target, state)
+    return list_or_update_pages(target, run_id, as_json, snooze=snooze, **options)
 
 
 @cli.command()
@@ -297,7 +316,8 @@ def breakers(
 
     words = {"open_": "open", "close": "close", "probe": "probe", "disable": "disable"}
     acts = [(how, downstream) for option, how in words.items() for downstream in options.pop(option)]
-    return list_or_set_breakers(_target(target, state), run_id, as_json, acts=acts, reason=reason, **options)
+    target = (_acting_target if acts else _target)(target, state)
+    return list_or_set_breakers(target, run_id, as_json, acts=acts, reason=reason, **options)
 
 
 @cli.command()
@@ -355,7 +375,8 @@ def quarantine(target: str | None, state: str | None, run_id: str | None, as_jso
 
     if options["requeue"] and options["discard"]:
         raise click.UsageError("either --requeue or --discard")
-    return list_or_decide_rows(_target(target, state), run_id, as_json, **options)
+    target = (_acting_target if options["requeue"] or options["discard"] else _target)(target, state)
+    return list_or_decide_rows(target, run_id, as_json, **options)
 
 
 # --- Acting --------------------------------------------------------------------------------------------------------
@@ -440,7 +461,7 @@ def _act(act: str, extra: Mapping[str, Json], options: dict[str, Any]) -> int:
     from .bulk_selection import BulkFilter
     from .operate import send_action
 
-    target = _target(None, options.pop("state"))
+    target = _acting_target(None, options.pop("state"))
     names = options.pop("names")
     fingerprint = options.pop("fingerprint")
     filters = BulkFilter(options.pop("failure_class", None), options.pop("only", ()))
@@ -454,7 +475,7 @@ def _act(act: str, extra: Mapping[str, Json], options: dict[str, Any]) -> int:
 def _act_on_run(act: str, options: dict[str, Any]) -> int:
     from .operate import send_action
 
-    target = _target(options.pop("target"), options.pop("state"))
+    target = _acting_target(options.pop("target"), options.pop("state"))
     return send_action(act, target, (), fingerprint=None, extra={}, **options)
 
 
@@ -496,7 +517,7 @@ def note(text: str, state: str | None, **options: Any) -> int:
     """Write a note on a cause for the next operator who is paged, in this run and later ones."""
     from .causes import send_note
 
-    return send_note(_target(None, state), text, **options)
+    return send_note(_acting_target(None, state), text, **options)
 
 
 @cli.command()

@@ -4,28 +4,46 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import datetime, time, timedelta
-from typing import Any
+from datetime import datetime, timedelta
+from datetime import time as time_of_day
+from typing import Any, NamedTuple
 
 import click
 
 from ...engine.core.durations import parse_duration
-from ...engine.core.projection import RunProjection, TaskRow
+from ...engine.core.projection import RunProjection, RunRow, TaskRow
 from ...engine.domain.acts import NEEDS_REASON, STARTS_WORK
 from ...engine.domain.command import Answer, Command, Target
 from ...engine.domain.states import NEEDS_HUMAN, TaskState
 from ...engine.errors import RedriveError
 from ...engine.json_types import Json
+from ..present.executor_status import ExecutorStatus, describe_executor_loss, resume_command
+from ..present.runs import place_line
 from ..sessions.open import actor, with_session
 from ..sessions.session import Session
 from ..text.text import one_line, shorten
 from .bulk_selection import EVERY_TASK, BulkFilter, names_in_bulk, require_consent
-from .exit_codes import ExitCode
+from .exit_codes import ExitCode, code_of_answers
+from .listings import executor_status_of
 from .options import params_of
 
 PREVIEW_CELLS = 200  # of a line above the question; --dry-run prints all names
+
+
+class ActPlace(NamedTuple):
+    """Where an act was applied. ``run``: as it was before; None for acts on the whole file."""
+
+    address: str
+    executor: ExecutorStatus
+    run: RunRow | None
+
+
+def place_of(session: Session, run: RunRow | None) -> ActPlace:
+    """The place of an act, with the status of the executor as of now."""
+    return ActPlace(session.address, executor_status_of(session.status), run)
 
 
 def send_action(
@@ -52,8 +70,8 @@ def send_action(
     if not dry_run:
         require_reason(act, reason)
 
-    async def command_for(session: Session) -> tuple[Command, bool]:
-        """The command, and whether it is a bulk act."""
+    async def command_for(session: Session) -> tuple[Command, RunRow, bool]:
+        """The command, its run, and whether it is a bulk act."""
         fold = await session.snapshot(run_id)
         bulk = names_in_bulk(fold, act, names, filters)
         command = Command(
@@ -65,34 +83,41 @@ def send_action(
             reason=reason,
             options=extra,
         )
-        return command, bulk is not None
+        return command, fold.run, bulk is not None
 
-    async def use(session: Session) -> tuple[Answer, bool]:
-        command, is_bulk = await command_for(session)
+    async def use(session: Session) -> tuple[Answer, ActPlace]:
+        command, run, is_bulk = await command_for(session)
         if is_bulk:
-            for line in preview_lines(await session.preview(command)):
+            for line in (place_line(run, session.address), *preview_lines(await session.preview(command))):
                 click.echo(shorten(one_line(line), PREVIEW_CELLS), err=True)
             if not yes:
                 await asyncio.to_thread(require_consent, act, len(command.targets))
-        return await session.send(command), session.status.executor_alive
+        return await session.send(command), place_of(session, run)
 
-    async def look(session: Session) -> Mapping[str, Any]:
-        return await session.preview((await command_for(session))[0])
+    async def look(session: Session) -> tuple[Mapping[str, Any], ActPlace]:
+        command, run, _ = await command_for(session)
+        return await session.preview(command), place_of(session, run)
 
     if dry_run:
-        preview = with_session(target, look, python=python, ssh_option=ssh_option)
-        print_preview(preview, as_json)
+        preview, place = with_session(target, look, python=python, ssh_option=ssh_option)
+        print_preview(preview, as_json, place)
         return ExitCode.SUCCESS if preview["ok"] else ExitCode.FAILED
-    answer, lives = with_session(target, use, python=python, ssh_option=ssh_option)
-    print_answer(answer, as_json)
-    print_resume_hint(act, answer, target, executor_alive=lives)
-    return ExitCode.SUCCESS if answer.ok else ExitCode.FAILED
+    answer, place = with_session(target, use, python=python, ssh_option=ssh_option)
+    print_answer(answer, as_json, place)
+    print_resume_hint(act, answer, place)
+    return code_of_answers(answer)
 
 
-def print_resume_hint(act: str, answer: Answer, target: str, *, executor_alive: bool) -> None:
-    """Print how to start an executor, if the act needs one and none is alive."""
-    if answer.ok and act in STARTS_WORK and not executor_alive:
-        click.echo(f"no executor runs this file; go on with: redrive resume {one_line(target)}", err=True)
+def print_resume_hint(act: str, answer: Answer, place: ActPlace) -> None:
+    """Print how to start an executor for the run, if the act needs one and none runs it."""
+    run, status = place.run, place.executor
+    if run is None or not answer.ok or act not in STARTS_WORK or status.owns(run):
+        return
+    if status.service_pid is not None:
+        click.echo(f"redrive serve (pid {status.service_pid}) goes on with it", err=True)
+        return
+    why = describe_executor_loss(run, status, time.time_ns() // 1000)
+    click.echo(one_line(f"{why}; go on with: {resume_command(run, status, place.address)}"), err=True)
 
 
 def require_reason(act: str, reason: str) -> None:
@@ -162,16 +187,19 @@ def _marks(row: TaskRow) -> list[str]:
     return [mark for mark in marks if mark]
 
 
-def print_answer(answer: Answer, as_json: bool) -> None:
-    """Print the answer of the engine, one line per task."""
+def print_answer(answer: Answer, as_json: bool, place: ActPlace) -> None:
+    """Print the place of the act and the answer of the engine, one line per task."""
     if as_json:
         value = {
+            "state_file": place.address,
+            "run_id": None if place.run is None else place.run.run_id,
             "ok": answer.ok,
             "message": answer.message,
             "results": [dict(zip(("task", "result", "message"), result, strict=True)) for result in answer.results],
         }
         click.echo(json.dumps(value, ensure_ascii=False))
         return
+    click.echo(place_line(place.run, place.address))
     said = [f"{task}: {message}" for task, _, message in answer.results]
     for line in said:
         click.echo(one_line(line))
@@ -224,7 +252,7 @@ def seconds_until(text: str, now: datetime) -> float:
 
 def _next(text: str, now: datetime) -> datetime | None:
     try:
-        clock = time.fromisoformat(text.strip().zfill(5))  # 6:00 is 06:00
+        clock = time_of_day.fromisoformat(text.strip().zfill(5))  # 6:00 is 06:00
     except ValueError:
         return None
     # Wall clocks, not hours: between today's 06:00 and tomorrow's there may be 23 or 25.
@@ -272,11 +300,13 @@ _KINDS = (
 )
 
 
-def print_preview(preview: Mapping[str, Any], as_json: bool) -> None:
+def print_preview(preview: Mapping[str, Any], as_json: bool, place: ActPlace) -> None:
     """Print the complete preview, so that it can be compared with what happens later."""
     if as_json:
-        click.echo(json.dumps({"dry_run": True, **preview}, ensure_ascii=False))
+        where = {"state_file": place.address, "run_id": None if place.run is None else place.run.run_id}
+        click.echo(json.dumps({"dry_run": True, **where, **preview}, ensure_ascii=False))
         return
+    click.echo(place_line(place.run, place.address))
     for line in preview_lines(preview):
         click.echo(one_line(line))
     changed = any(preview[key] for key, _ in _KINDS) or any(result == "running" for _, result, _ in preview["results"])

@@ -13,10 +13,11 @@ import click
 from ...engine.domain.command import Answer, Command
 from ...engine.json_types import Json
 from ...engine.statefile.list_rows import PAGES, PageRow
+from ..present.runs import place_line
 from ..sessions.open import RemoteOptions, actor, with_session
 from ..sessions.session import Session
 from ..text.durations import format_duration
-from .exit_codes import ExitCode
+from .exit_codes import code_of_answers
 from .listings import print_table
 
 
@@ -34,22 +35,24 @@ def list_or_update_pages(
     acts: list[tuple[str, int, dict[str, object]]] = [("ack", page, {}) for page in ack]
     acts += [("snooze", page, {"seconds": seconds}) for page, seconds in snooze]
 
-    async def use(session: Session) -> tuple[list[Answer], Sequence[PageRow]]:
-        if run_id is not None:
-            await session.snapshot(run_id)  # raises for an unknown run
+    async def use(session: Session) -> tuple[list[Answer], Sequence[PageRow], str]:
+        run = None if run_id is None else (await session.snapshot(run_id)).run  # raises for an unknown run
+        place = place_line(run, session.address)
         answers = [await session.send(_command(act, {"pages": [page], **more})) for act, page, more in acts]
-        return answers, await session.query(PAGES)
+        return answers, await session.query(PAGES), place
 
-    answers, rows = with_session(target, use, **remote)
+    answers, rows, place = with_session(target, use, **remote)
     shown = [row for row in rows if _is_shown(row, run_id, everything)]
     if as_json:
         for row in shown:
             click.echo(json.dumps(_value(row), ensure_ascii=False))
-    elif not acts:
+    else:
+        click.echo(place)
+    if not as_json and not acts:
         _print(shown)
     for (act, page, _), answer in zip(acts, answers, strict=True):
         click.echo(f"{act} {page}: {answer.message}", err=as_json)
-    return ExitCode.SUCCESS if all(answer.ok for answer in answers) else ExitCode.FAILED
+    return code_of_answers(*answers)
 
 
 def _command(act: str, options: dict[str, object]) -> Command:

@@ -13,11 +13,12 @@ from ...engine.core.projection import RunProjection
 from ...engine.domain.command import Answer, Command, Target
 from ...engine.errors import RedriveError
 from ...engine.statefile.list_rows import QUARANTINE, QuarantineRow
+from ..present.runs import place_line
 from ..sessions.open import RemoteOptions, actor, with_session
 from ..sessions.session import Session
-from .exit_codes import ExitCode
+from .exit_codes import ExitCode, code_of_answers
 from .listings import print_table
-from .operate import print_answer, print_resume_hint, require_reason
+from .operate import ActPlace, place_of, print_answer, print_resume_hint, require_reason
 
 EVERY_ROW = "all"
 _ROWS_AT_ONCE = 1000
@@ -40,17 +41,19 @@ def list_or_decide_rows(
     if keys:
         require_reason(act, reason)
 
-    async def use(session: Session) -> tuple[list[QuarantineRow], Answer | None, bool]:
+    async def use(session: Session) -> tuple[list[QuarantineRow], Answer | None, ActPlace]:
         fold = await session.snapshot(run_id)
         rows = await _read(session, fold.run.run_id, task)
         answer = await session.send(_command(act, fold, select_rows(rows, keys), reason)) if keys else None
-        return rows, answer, session.status.executor_alive
+        return rows, answer, place_of(session, fold.run)
 
-    rows, answer, lives = with_session(target, use, **remote)
+    rows, answer, place = with_session(target, use, **remote)
     if answer is not None:
-        print_answer(answer, as_json)
-        print_resume_hint(act, answer, target, executor_alive=lives)
-        return ExitCode.SUCCESS if answer.ok else ExitCode.FAILED
+        print_answer(answer, as_json, place)
+        print_resume_hint(act, answer, place)
+        return code_of_answers(answer)
+    if not as_json:
+        click.echo(place_line(place.run, place.address))
     _print([row for row in rows if everything or row.state in ("held", "requeued")], as_json)
     return ExitCode.SUCCESS
 

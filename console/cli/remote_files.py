@@ -38,8 +38,8 @@ def choose_file(target: str, python: str | None, ssh_option: Sequence[str]) -> s
 def _ask(target: str, found: Sequence[RemoteStateFile]) -> int:
     if not is_interactive():
         files = "; ".join(f"{offer.address} ({_describe(offer)})" for offer in found)
-        raise AddressError(f"{target} has {len(found)} state files, the latest first; name one of them: {files}")
-    print("State files over there, the latest first:", file=sys.stderr)
+        raise AddressError(f"{target} has {len(found)} state files; name one of them: {files}")
+    print("State files over there, those with something to do first:", file=sys.stderr)
     for number, offer in enumerate(found, start=1):
         print(f"  {number}  {one_line(parse(offer.address).path)}  {one_line(_describe(offer))}", file=sys.stderr)
     while True:
@@ -53,6 +53,7 @@ def _ask(target: str, found: Sequence[RemoteStateFile]) -> int:
 
 
 def _describe(offer: RemoteStateFile) -> str:
-    age = brief(max(0, time.time_ns() // 1000 - offer.written_at))
-    run = f"{offer.dag_name} · {offer.run_id} · {offer.state}" if offer.run_id else "no run yet"
-    return f"{run} · written {age} ago"
+    if not offer.run_id:
+        return "no run yet"
+    age = brief(max(0, time.time_ns() // 1000 - offer.started_at))
+    return f"{offer.dag_name} · {offer.run_id} · {offer.state} · started {age} ago"

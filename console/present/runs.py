@@ -47,6 +47,11 @@ def run_name(run: RunRow, glyphs: Glyphs) -> str:
     return f"{one_line(run.dag_name)} {glyphs.dot} {one_line(run.run_id)}"
 
 
+def place_line(run: RunRow | None, address: str) -> str:
+    """Flow, run and state file: the first line of every listing and answer; without a run, the state file."""
+    return one_line(address if run is None else f"{run.dag_name} {run.run_id} in {address}")
+
+
 def heading_line(
     shown: int, known: int, waiting: int, filter_text: str, sort: str, glyphs: Glyphs, coming: str = ""
 ) -> tuple[Line, Line]:

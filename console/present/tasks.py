@@ -67,10 +67,14 @@ def attempts_text(row: TaskRow) -> str:
     return f"{max(started, 1)}/{row.max_attempts}"
 
 
+STALE = "stale: a parent ran again"
+
+
 def attempt_label(row: TaskRow) -> str:
     """``2/5``; after a requeue also the number of the attempt in all generations: ``1/1, attempt 3``."""
     tried = attempts_text(row) if row.attempt else f"0/{row.max_attempts}"
-    return f"{tried}, attempt {row.attempt}" if row.attempt and row.generation else tried
+    number = f"attempt {row.attempt}" if row.attempt and row.generation else ""
+    return ", ".join(filter(None, (tried, number)))  # a skipped task has tried nothing in its generation
 
 
 def state_facts(row: TaskRow, scene: Scene, bars: bool = True) -> Line:
@@ -186,7 +190,7 @@ def _success(row: TaskRow, scene: Scene) -> Line:
     if row.failures:
         line.append(Piece(f"  after {row.failures} failure{'s' if row.failures != 1 else ''}", Role.DIM))
     if row.stale:
-        line.append(Piece("  stale: a parent ran again", Role.WARNING))
+        line.append(Piece(f"  {STALE}", Role.WARNING))
     return line
 
 

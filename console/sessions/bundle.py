@@ -49,7 +49,7 @@ def boot_command(python: str) -> str:
 def first_bundle(settings: Mapping[str, object]) -> bytes:
     """Return the first bytes for standard input: the bootstrap, then the modules and the ``settings`` of the agent."""
     boot = (_ENGINE / "agent/bootstrap.py").read_bytes()
-    names = READING + ON_DEMAND if settings.get("list") else READING
+    names = READING if settings.get("path") else READING + ON_DEMAND  # without a path, the agent chooses a file
     body = {"main": f"{_PACKAGE}.agent.agent", "settings": settings, "sources": module_sources(names)}
     return _frame(boot) + _frame(json.dumps(body).encode())
 

@@ -39,18 +39,19 @@ WINDOW_SECONDS = 0.5
 
 @dataclass(frozen=True, slots=True)
 class RemoteStateFile:
-    """A state file in the default folder of a host. ``trouble``: why it cannot be read."""
+    """A state file in the default folder of a host; see ``offers.Offer``. Instants by the remote clock."""
 
     address: str
-    written_at: int  # microseconds UTC, remote clock
-    dag_name: str | None = None  # of the latest run
+    dag_name: str | None = None
     run_id: str | None = None
     state: str | None = None
+    started_at: int = 0
+    has_work: bool = False
     trouble: str | None = None
 
 
 async def list_state_files(target: str, options: SshOptions = DEFAULT_OPTIONS) -> list[RemoteStateFile]:
-    """Return the state files of ``ssh://host``, the file written last first. Raises AddressError, LinkError."""
+    """Return the state files of ``ssh://host``, in the order of ``offers``. Raises AddressError, LinkError."""
     address = parse(target)
     agent = AgentProcess(address, options.python, lambda message: None)
     hello = await agent.open(options.argv(address, boot_command(options.python)), {"list": True})
@@ -85,8 +86,8 @@ class SshSession:
         self._partial: RunProjection | None = None  # returned by ``snapshot`` before it was complete
         self._completed: RunProjection | None = None  # the same projection with what arrived since
         self._loading: asyncio.Task[None] | None = None
-        settings = {"path": address.path, "actor": actor}
-        self._connection = Connection(address, options, settings, self._on_hello, self._on_message, self._tick)
+        self._settings = {"path": address.path, "actor": actor}
+        self._connection = Connection(address, options, self._settings, self._on_hello, self._on_message, self._tick)
 
     @classmethod
     async def open(
@@ -274,7 +275,7 @@ class SshSession:
 
     def _on_hello(self, hello: Message) -> None:
         """Handle a hello; after a reconnection, continue after the last event if the file is still the same."""
-        self._path = hello["path"]
+        self._path = self._settings["path"] = hello["path"]  # a reconnection must not choose another default file
         before, self._uuid = self._uuid, hello["uuid"]
         if before not in (None, self._uuid):
             self._require_snapshot(SnapshotNeeded("another state file is in the place of the one before"))

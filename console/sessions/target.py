@@ -1,13 +1,22 @@
-"""The state file of a command: a path, ``ssh://...``, ``REDRIVE_STATE``, the one of the flow, or the latest."""
+"""The state file of a command: a path, ``ssh://...``, ``REDRIVE_STATE``, the one of the flow, or the default file."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from ...engine.errors import RedriveError
-from ...engine.statefile.default_paths import STATE_VARIABLE, latest_path
+from ...engine.statefile.default_paths import STATE_VARIABLE
+from ...engine.statefile.on_demand.offers import Offer, default_path, offers
 from ...engine.store.flow_path import REMOTE, path_for_run
+
+
+class AmbiguousTargetError(RedriveError):
+    """No state file is named, and an act could mean several. ``offers``: the candidates."""
+
+    def __init__(self, message: str, candidates: Sequence[Offer]) -> None:
+        super().__init__(message)
+        self.offers = candidates
 
 
 def is_remote(target: str) -> bool:
@@ -17,7 +26,7 @@ def is_remote(target: str) -> bool:
 
 def state_for_flow(flow: str, params: Mapping[str, str], state: str | None) -> str:
     """Return the state file that a run of this flow file writes. Raises RedriveError, FlowError."""
-    return path_for_run(state, lambda: _name_of(flow, params))
+    return path_for_run(state, lambda: _name_of(flow, params), flow)
 
 
 def _name_of(flow: str, params: Mapping[str, str]) -> str:
@@ -33,9 +42,30 @@ def _name_of(flow: str, params: Mapping[str, str]) -> str:
 
 def existing_target(target: str | None) -> str:
     """Return the state file that a command reads. Raises RedriveError when there is none."""
-    if target == "":  # an empty shell variable must not select the latest file by accident
+    return _named_target(target) or default_path()
+
+
+def acting_target(target: str | None) -> str:
+    """Return the state file that a command changes. Raises RedriveError, AmbiguousTargetError.
+
+    A default is taken only if no other state file could be meant: it is the only one, or the only one with something
+    to do.
+    """
+    named = _named_target(target)
+    if named is not None:
+        return named
+    usable = [offer for offer in offers() if offer.trouble is None]
+    candidates = [offer for offer in usable if offer.has_work] or usable
+    if len(candidates) > 1:
+        which = "have something to do" if candidates[0].has_work else "are in the default place"
+        raise AmbiguousTargetError(f"{len(candidates)} state files {which}: name one with --state", candidates)
+    return candidates[0].path if candidates else default_path()
+
+
+def _named_target(target: str | None) -> str | None:
+    if target == "":  # an empty shell variable must not select a file by accident
         raise RedriveError("the name of the state file is empty; name one, or leave --state out")
     given = target or os.environ.get(STATE_VARIABLE)
-    if given:
-        return given if is_remote(given) else os.path.expanduser(given)
-    return latest_path()
+    if not given:
+        return None
+    return given if is_remote(given) else os.path.expanduser(given)

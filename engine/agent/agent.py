@@ -23,7 +23,7 @@ from typing import Any, Callable, Dict, List, Optional
 from ..errors import RedriveError, SnapshotNeeded, StateFileError
 from ..json_types import Json, JsonObject
 from ..statefile import queries
-from ..statefile.default_paths import resolve
+from ..statefile.default_paths import named_path
 from ..statefile.list_rows import ExecutorState
 from ..statefile.reader import Reader, Row
 from . import executor_socket
@@ -144,7 +144,7 @@ class Agent(object):
         self._input = source
         self._output = output
         self._wakeup = WakeupPipe()
-        self._path = resolve(settings["path"])
+        self._path = named_path(settings["path"]) or _default_path()
         self._reader = Reader(self._path)
         self._events = EventStream()
         self._presence = executor_socket.Presence(self._path, str(settings["actor"]))
@@ -343,6 +343,12 @@ def _error_response(request: Request, error: Exception) -> JsonObject:
 
 def _now_us() -> int:
     return int(time.time() * 1000000)
+
+
+def _default_path() -> str:
+    from ..statefile.on_demand.offers import default_path  # sent only if the user names no file
+
+    return default_path()
 
 
 def main(settings: Dict[str, Any], sources: Dict[str, str]) -> None:

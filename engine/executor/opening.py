@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import json
 import os
+import shlex
 import socket
 import sqlite3
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -22,6 +23,7 @@ from ..core.projection import RunProjection
 from ..core.spec import FlowSpec
 from ..domain.event_payloads import ExecutorChange, ExecutorChanged, RunChange, RunChanged
 from ..domain.events import Event
+from ..domain.states import RunState
 from ..errors import FlowError, NotFoundError, RedriveError, StartInterrupted, StorageError
 from ..runner.environment_hash import environment_hash
 from ..runner.zygote.client import Runner
@@ -164,13 +166,15 @@ def _find_run(request: RunRequest) -> _RequestedRun:
     if not options.resume and _is_missing_or_empty(request.state_path):
         return _RequestedRun(target, request.run_id or new_run_id(), False, {})
     with database.reading(request.state_path) as connection:
-        run_id = request.run_id or (runs.latest_run_id(connection) if options.resume else None)
+        run_id = request.run_id or (_run_to_resume(connection, request.state_path) if options.resume else None)
         new_id = _unused(connection, run_id if run_id and options.logical_time else new_run_id())
         source = None
         if options.logical_time is not None:
             run_id = None  # always a new run: another flow in this file may have a run of this name
         if run_id is not None:
             source = runs.find_source(connection, run_id)
+        if source is not None and options.params:
+            _check_is_unfinished(connection, str(run_id))
     if source is None:
         if options.resume:
             raise NotFoundError(f"there is no run {run_id or ''!r} to resume in {request.state_path}; see redrive runs")
@@ -178,6 +182,26 @@ def _find_run(request: RunRequest) -> _RequestedRun:
     if request.flow is None and source.flow_path is None:
         raise FlowError(f"run {run_id!r} was started by a program, not from a flow file; start that program again")
     return _RequestedRun(target or source.flow_path or "", str(run_id), True, source.params)
+
+
+def _run_to_resume(connection: sqlite3.Connection, state_path: str) -> str | None:
+    """Return the unfinished run, else the latest; None: no runs. Raises RedriveError if several are unfinished."""
+    unfinished = runs.unfinished_run_ids(connection)
+    if len(unfinished) > 1:
+        command = shlex.join(["redrive", "resume", state_path, "--run", unfinished[0]])
+        names = ", ".join(unfinished)
+        raise RedriveError(f"{len(unfinished)} runs are unfinished ({names}): name one, as in: {command}")
+    return unfinished[0] if unfinished else runs.latest_run_id(connection)
+
+
+def _check_is_unfinished(connection: sqlite3.Connection, run_id: str) -> None:
+    """Raise RedriveError if the run has ended, so that new parameters would have no effect."""
+    state, _ = runs.run_state(connection, run_id)
+    if state is not RunState.RUNNING:
+        raise RedriveError(
+            f"run {run_id!r} has ended: {state}; its parameters cannot change: requeue tasks of it with --param, or"
+            " start a run with another --run-id"
+        )
 
 
 def _is_missing_or_empty(path: str) -> bool:

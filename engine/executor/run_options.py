@@ -63,4 +63,4 @@ def state_path_of(flow: Flow | str | None, state: str | None, params: Mapping[st
             raise RedriveError("name the state file to resume")
         return flow.name if isinstance(flow, Flow) else flow_name_of(flow, params)
 
-    return path_for_run(state, flow_name)
+    return path_for_run(state, flow_name, flow.path if isinstance(flow, Flow) else flow)

@@ -7,27 +7,36 @@ from __future__ import annotations
 
 import hashlib
 import os
+import sqlite3
 import unicodedata
 from collections.abc import Callable
+from contextlib import closing
 
 from ..errors import StateFileError
 from ..statefile.default_paths import STATE_VARIABLE, SUFFIX, default_folder
+from ..statefile.open_readonly import open_readonly
 
 REMOTE = "ssh://"
 STEM_BYTES_MAX = 120  # with all suffixes, a name fits into the 143 bytes that encrypted folders allow
 STEM_CHARACTERS_KEPT = 20  # readable prefix of a longer name, followed by a hash of the whole name
 
 
-def path_for_run(given: str | None, flow_name: Callable[[], str]) -> str:
+def path_for_run(given: str | None, flow_name: Callable[[], str], flow: str | None = None) -> str:
     """Return the state file: ``given``, else REDRIVE_STATE, else the file of the flow.
 
-    ``flow_name`` is called in the last case only, because it may import the flow. Raises StateFileError.
+    ``flow_name`` is called in the last case only, because it may import the flow. ``flow``: its file, as the operator
+    names it; None: a program builds it. Raises StateFileError, also if the file of the flow belongs to another flow of
+    this name.
     """
     if given == "":
         raise StateFileError("the name of the state file is empty; name one, or leave --state out")
     path = given or os.environ.get(STATE_VARIABLE)
     if not path:
-        return path_of_flow(flow_name())
+        name = flow_name()
+        path = path_of_flow(name)
+        if flow is not None:
+            _check_owner(path, name, flow)
+        return path
     if path.startswith(REMOTE):
         raise StateFileError("a run writes a state file on this machine; start it over there, or give a path")
     return os.path.expanduser(path)
@@ -40,6 +49,33 @@ def path_of_flow(flow_name: str) -> str:
         digest = hashlib.sha256(flow_name.encode("utf-8", "surrogatepass")).hexdigest()[:32]
         stem = f"{stem[:STEM_CHARACTERS_KEPT]}%-{digest}"  # unambiguous: an escape is % and two digits
     return os.path.join(default_folder(), stem + SUFFIX)
+
+
+def _check_owner(path: str, name: str, flow: str) -> None:
+    """Raise StateFileError if the runs of the file are of another flow file, which still exists.
+
+    A flow file that was moved keeps its state file. A file that cannot be read is reported by those who open it.
+    """
+    from ..flow.loading import split_target  # imported here, because it slows down the start
+
+    ours = os.path.realpath(split_target(flow)[0])
+    owners = [split_target(owner)[0] for owner in _owners(path)] if os.path.exists(ours) else []
+    others = [owner for owner in owners if os.path.exists(owner)]
+    if others and ours not in map(os.path.realpath, owners):
+        raise StateFileError(
+            f"the state file {path} belongs to the flow {name!r} of {others[0]}, and {ours} has a flow of the same"
+            " name; give one of them another name, or this run another file with --state PATH"
+        )
+
+
+def _owners(path: str) -> list[str]:
+    """The flow files of the runs in a state file, the latest first."""
+    sql = "SELECT flow_path FROM run WHERE flow_path IS NOT NULL GROUP BY flow_path ORDER BY max(started_at) DESC"
+    try:
+        with closing(open_readonly(path).connection) as connection:
+            return [owner for (owner,) in connection.execute(sql)]
+    except (StateFileError, sqlite3.Error):
+        return []
 
 
 def _escape(name: str, index: int) -> str:

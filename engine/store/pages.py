@@ -18,7 +18,7 @@ from ..core.environment_fields import ENVIRONMENT_FIELDS
 from ..core.outcome import Failure, FailureMode
 from ..core.paging import EPISODE_SILENCE_US, STORM_WINDOW_US, PageState, page_cause, severity_of
 from ..domain.event_payloads import PageChange, PageChanged
-from ..domain.states import FAILED_OUTCOMES, NOT_STARTED, DeadLetterKind
+from ..domain.states import FAILED_OUTCOMES, NEEDS_HUMAN, NOT_STARTED, DeadLetterKind
 from ..statefile.changes.transitions import Transaction
 from ..statefile.on_demand import cause_history
 from ..statefile.state_lists import in_list
@@ -253,9 +253,17 @@ def _command(connection: sqlite3.Connection, request: PageRequest) -> str:
     """Return the command line to act. Names come from flows, so they are quoted and made printable."""
     path = str(connection.execute("PRAGMA database_list").fetchone()[2])
     words = ["redrive", "runs", path]
-    if request.run_id is not None and request.task is not None:
+    if request.run_id is not None and request.task is not None and not _needs_human(connection, request):
+        words = ["redrive", "attach", path, "--run", request.run_id]  # a late task that runs or waits
+    elif request.run_id is not None and request.task is not None:
         words = ["redrive", "requeue", "--state", path, "--run", request.run_id, "--reason", "...", "--", request.task]
     return shlex.join("".join(letter if letter.isprintable() else " " for letter in word) for word in words)
+
+
+def _needs_human(connection: sqlite3.Connection, request: PageRequest) -> bool:
+    sql = "SELECT state FROM task WHERE run_id = ? AND name = ?"
+    row = connection.execute(sql, (request.run_id, request.task)).fetchone()
+    return row is None or row[0] in NEEDS_HUMAN
 
 
 # --- Outbox --------------------------------------------------------------------------------------------------------

@@ -369,6 +369,12 @@ def latest_run_id(connection: sqlite3.Connection) -> str | None:
     return None if row is None else str(row[0])
 
 
+def unfinished_run_ids(connection: sqlite3.Connection) -> list[str]:
+    """Return the runs that have not ended, the latest first."""
+    rows = connection.execute("SELECT run_id FROM run WHERE ended_at IS NULL ORDER BY started_at DESC, rowid DESC")
+    return [run_id for (run_id,) in rows]
+
+
 def event_from_row(row: Row) -> Event:
     """Decode a row of table ``event``."""
     return Event._make((*row[:-1], decode(row[2], json.loads(row[-1]))))

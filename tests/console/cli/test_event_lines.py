@@ -103,7 +103,7 @@ def test_costs_are_a_table(tmp_path):
     flow.command("fine", "true", timeout=30)
     Executor(run_id="r", flow=flow, state=tmp_path / "state.db").run()
     output = invoke_redrive("costs", tmp_path / "state.db").output
-    assert ["ended", "in", "attempts", "slot", "seconds", "wasted"] == output.splitlines()[0].split()
+    assert ["ended", "in", "attempts", "slot", "seconds", "wasted"] == output.splitlines()[1].split()
     assert re.search(r"^success +1 ", output, re.M) and re.search(r"^all +2 ", output, re.M)
     assert "tasks without a downstream: 1 succeeded at the first try" in output
 

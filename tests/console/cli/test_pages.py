@@ -30,7 +30,8 @@ def column(state: Path, column: str) -> list[object]:
 
 
 def test_pages_are_a_table(state):
-    lines = invoke_redrive("pages", state).output.splitlines()
+    place, *lines = invoke_redrive("pages", state).output.splitlines()
+    assert place == str(state)
     assert lines[0].split() == ["ID", "SEVERITY", "STATE", "COUNT", "AGE", "SENT", "TITLE"]
     assert {"permanent on refused", "permanent on wrong"} == {line.split("  ")[-1].strip() for line in lines[1:]}
     assert all("failed: command: exit status 1" in line for line in lines[1:])
@@ -59,4 +60,4 @@ def test_a_page_that_is_not_there_cannot_be_acknowledged(state):
 def test_resolved_pages_are_shown_on_request_only(state):
     invoke_redrive("skip", "--state", state, "--reason", "known", "refused", "wrong")
     assert "nobody was called" in invoke_redrive("pages", state).output
-    assert 2 == invoke_redrive("pages", state, "--all").output.count("resolved")
+    assert 2 == invoke_redrive("pages", state, "--all").output.count(" resolved ")

@@ -170,14 +170,18 @@ def test_a_dry_run_tells_exactly_what_would_change_and_changes_nothing(
 ) -> None:
     before = sql(night / "night.db", "SELECT count(*) || max(seq) FROM event")
     done = redrive(night, *words, "--state", "night.db", "--dry-run")
-    assert (done.returncode, done.stdout.splitlines(), done.stderr) == (0, lines, "")
+    assert (done.returncode, done.stdout.splitlines()[1:], done.stderr) == (0, lines, "")
     assert sql(night / "night.db", "SELECT count(*) || max(seq) FROM event") == before
 
 
 def test_a_dry_run_of_what_would_be_refused_says_so(night: Path) -> None:
     done = redrive(night, "cancel", "fine", "--state", "night.db", "--dry-run")
     assert done.returncode == 1
-    assert done.stdout.splitlines() == ["fine: a task in SUCCESS cannot be cancelled", "dry run: nothing would change"]
+    assert done.stdout.splitlines() == [
+        f"night first in {night / 'night.db'}",
+        "fine: a task in SUCCESS cannot be cancelled",
+        "dry run: nothing would change",
+    ]
 
 
 def test_a_dry_run_as_json_has_the_whole_set(night: Path) -> None:

@@ -1,0 +1,202 @@
+"""Which state file and which run a command means, and that it says so."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+from pathlib import Path
+
+import pytest
+from redrive.console.sessions.target import AmbiguousTargetError, acting_target, existing_target
+from redrive.engine import Executor, Flow, PermanentError
+from support.commands import run_redrive
+
+FLOW = """
+import pathlib
+from redrive.engine import Flow, PermanentError
+flow = Flow("{name}", params={{"n": 1}})
+@flow.task
+def extract():
+    if pathlib.Path("{broken}").exists():
+        raise PermanentError("no")
+@flow.task
+def load(): ...
+"""
+
+
+@pytest.fixture
+def states(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The default folder."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "states"))
+    monkeypatch.delenv("REDRIVE_STATE", raising=False)
+    return tmp_path / "states/redrive"
+
+
+def run_flow(name: str, *, fails: bool = False, run_id: str = "night") -> str:
+    """Run a flow of one task in its default state file, and return the file."""
+    flow = Flow(name)
+
+    @flow.task(name="extract")
+    def extract() -> None:
+        if fails:
+            raise PermanentError("no")
+
+    executor = Executor(run_id=run_id, flow=flow)
+    executor.run()
+    return executor.state_path
+
+
+@pytest.fixture
+def nights(tmp_path: Path, states: Path) -> Path:
+    """A state file with two runs of one flow: ``first`` waits for a human, ``second`` is a success."""
+    broken, flow = tmp_path / "broken", tmp_path / "nightly.py"
+    flow.write_text(FLOW.format(name="nightly", broken=broken))
+    broken.touch()
+    assert run_redrive("run", flow, "--run-id", "first").returncode == 3
+    broken.unlink()
+    assert run_redrive("run", flow, "--run-id", "second").returncode == 0
+    return states / "nightly.db"
+
+
+# --- The default file ----------------------------------------------------------------------------------------------
+
+
+def test_a_heartbeat_does_not_change_the_default_file(states: Path) -> None:
+    old, new = run_flow("old"), run_flow("new")
+    os.utime(old, (4e9, 4e9))
+    assert existing_target(None) == new
+
+
+def test_a_file_with_something_to_do_comes_first(states: Path) -> None:
+    blocked = run_flow("blocked", fails=True)
+    run_flow("new")
+    assert existing_target(None) == acting_target(None) == blocked
+
+
+def test_an_act_that_could_mean_two_files_is_refused_with_the_commands(states: Path) -> None:
+    one, other = run_flow("one", fails=True), run_flow("other", fails=True)
+    with pytest.raises(AmbiguousTargetError):
+        acting_target(None)
+    done = run_redrive("requeue", "extract", "--reason", "it's fixed")
+    assert done.returncode == 2
+    said, *candidates = done.stderr.splitlines()
+    assert said == "redrive: 2 state files have something to do: name one with --state"
+    tail = "extract --reason 'it'\"'\"'s fixed'"
+    assert candidates == [
+        f"  redrive requeue --state {path} {tail}  # {Path(path).stem} night RUNNING" for path in (other, one)
+    ]
+    for path in (one, other):
+        with sqlite3.connect(path) as connection:
+            assert connection.execute("SELECT generation FROM task").fetchall() == [(0,)]
+
+
+def test_a_damaged_file_is_no_candidate(states: Path) -> None:
+    good = run_flow("good", fails=True)
+    (states / "odd.db").write_text("not a database")
+    assert existing_target(None) == acting_target(None) == good
+
+
+# --- The first line -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("word", ["tasks", "costs", "replay", "breakers", "quarantine"])
+def test_a_listing_of_a_run_names_it_and_its_file_first(nights: Path, word: str) -> None:
+    assert run_redrive(word).stdout.splitlines()[0] == f"nightly second in {nights}"
+    assert run_redrive(word, "--run", "first").stdout.splitlines()[0] == f"nightly first in {nights}"
+
+
+@pytest.mark.parametrize("word", ["runs", "events", "pages"])
+def test_a_listing_of_a_file_names_the_file_first(nights: Path, word: str) -> None:
+    assert run_redrive(word).stdout.splitlines()[0] == str(nights)
+
+
+def test_an_answer_names_file_and_run(nights: Path) -> None:
+    done = run_redrive("skip", "extract", "--run", "first", "--reason", "known")
+    assert done.stdout.splitlines()[0] == f"nightly first in {nights}"
+    answer = json.loads(run_redrive("pause", "--run", "first", "--json").stdout)
+    assert (answer["state_file"], answer["run_id"]) == (str(nights), "first")
+
+
+def test_the_state_in_json_is_the_word_of_the_text(nights: Path) -> None:
+    runs = [json.loads(line) for line in run_redrive("runs", "--json").stdout.splitlines()]
+    assert {run["run_id"]: run["state"] for run in runs} == {"first": "BLOCKED", "second": "SUCCESS"}
+    assert {run["state_file"] for run in runs} == {str(nights)}
+
+
+# --- The unfinished run -------------------------------------------------------------------------------------------
+
+
+def test_the_advice_of_a_requeue_is_the_command_that_works(nights: Path) -> None:
+    done = run_redrive("requeue", "--run", "first", "extract", "--reason", "fixed")
+    command = done.stderr.rpartition("go on with: redrive ")[2].split()
+    assert command == ["resume", str(nights), "--run", "first"]
+    assert run_redrive(*command, "--plain").returncode == 0
+    assert "first" in run_redrive("runs").stdout and "BLOCKED" not in run_redrive("runs").stdout
+
+
+def test_resume_takes_the_unfinished_run(nights: Path) -> None:
+    assert run_redrive("requeue", "--run", "first", "extract", "--reason", "fixed").returncode == 0
+    done = run_redrive("resume", nights, "--plain")
+    assert done.returncode == 0
+    assert "run first SUCCESS" in done.stdout
+
+
+def test_resume_of_several_unfinished_runs_names_them(nights: Path, tmp_path: Path) -> None:
+    (tmp_path / "broken").touch()
+    assert run_redrive("run", tmp_path / "nightly.py", "--run-id", "third").returncode == 3
+    done = run_redrive("resume", nights, "--plain")
+    assert done.returncode == 2
+    assert "2 runs are unfinished (third, first)" in done.stderr
+    assert f"redrive resume {nights} --run third" in done.stderr
+
+
+def test_a_parameter_of_an_ended_run_is_refused(nights: Path, tmp_path: Path) -> None:
+    done = run_redrive("run", tmp_path / "nightly.py", "--run-id", "second", "--param", "n=9")
+    assert done.returncode == 2
+    assert "run 'second' has ended: SUCCESS; its parameters cannot change" in done.stderr
+
+
+def test_an_act_that_is_refused_in_part_is_no_success(nights: Path) -> None:
+    done = run_redrive("cancel", "--run", "first", "extract", "load", "--reason", "x")
+    assert done.returncode == 3
+    assert "1 cancelled, 1 refused" in done.stdout
+
+
+# --- Two flows with one name ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def namesakes(tmp_path: Path, states: Path) -> tuple[Path, Path]:
+    """Two flow files whose flows have one name; the first has run."""
+    flows = tmp_path / "a/flow.py", tmp_path / "b/flow.py"
+    for flow in flows:
+        flow.parent.mkdir()
+        flow.write_text(FLOW.format(name="nightly", broken=tmp_path / "broken"))
+    assert run_redrive("run", flows[0]).returncode == 0
+    return flows
+
+
+def test_a_second_flow_of_the_same_name_is_refused(namesakes: tuple[Path, Path], states: Path) -> None:
+    one, other = namesakes
+    done = run_redrive("run", other)
+    assert done.returncode == 2
+    for part in (str(one), str(other), str(states / "nightly.db"), "--state PATH"):
+        assert part in done.stderr
+    assert len(run_redrive("runs", "--json").stdout.splitlines()) == 1
+    with pytest.raises(Exception, match="belongs to the flow 'nightly'"):
+        Executor(run_id="r", flow=str(other))
+    assert run_redrive("run", one).returncode == 0
+
+
+def test_a_named_state_file_may_be_shared(namesakes: tuple[Path, Path], states: Path) -> None:
+    assert run_redrive("run", namesakes[1], "--state", states / "nightly.db").returncode == 0
+    assert run_redrive("run", namesakes[1]).returncode == 0  # from now on the file knows both
+    assert run_redrive("run", namesakes[0]).returncode == 0
+
+
+def test_a_flow_file_that_was_moved_keeps_its_state_file(namesakes: tuple[Path, Path]) -> None:
+    one, other = namesakes
+    one.rename(other)
+    assert run_redrive("run", other).returncode == 0
+    assert len(run_redrive("runs", "--json").stdout.splitlines()) == 2
