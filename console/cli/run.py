@@ -204,7 +204,7 @@ def _command(name: str, state: str, run_id: str) -> str:
 
 def exit_code(result: RunResult) -> int:
     """The exit code of a run whose executor was this process."""
-    return code_of_run(result.state, interrupted=result.interrupted, blocked=result.blocked)
+    return code_of_run(result.run_state, interrupted=result.interrupted, blocked=result.blocked)
 
 
 def code_of_console(end: ConsoleEnd) -> int:

@@ -213,4 +213,4 @@ def _run_one(flow: str, state: str, served: ServedFlow, one: BackfillSlot, optio
         return False
     if not printer.has_printed_end:
         printer.write(f"{end_sentence(result, state)}\n")
-    return result.interrupted and result.state is RunState.RUNNING
+    return result.interrupted and result.run_state is RunState.RUNNING

@@ -186,16 +186,17 @@ class RunProjection:
 
 
 def missing_inputs(projection: RunProjection, name: str) -> dict[str, str]:
-    """Return the parents without a result, with the reason: no success, or a result that cannot be stored."""
-    found = {}
-    for parent in projection.parents.get(name, ()):
-        row = projection.tasks[parent]
-        why = unstored_why(row.result)
-        if why is not None:
-            found[parent] = unstored_reason(why)
-        elif row.state is not TaskState.SUCCESS and row.result is None:
-            found[parent] = _end_words(row)
-    return found
+    """Return the parents without a result, with the reason."""
+    whys = {parent: missing_result(projection.tasks[parent]) for parent in projection.parents.get(name, ())}
+    return {parent: why for parent, why in whys.items() if why is not None}
+
+
+def missing_result(row: TaskRow) -> str | None:
+    """Return why a task has no result: no success, or a result that cannot be stored; None if it has one."""
+    why = unstored_why(row.result)
+    if why is not None:
+        return unstored_reason(why)
+    return _end_words(row) if row.state is not TaskState.SUCCESS and row.result is None else None
 
 
 def _end_words(row: TaskRow) -> str:

@@ -45,6 +45,7 @@ from .opening import OpenRun, open_run
 from .run_end import RunEndCheck, RunResult
 from .run_options import RunOptions, RunRequest, state_path_of
 from .run_view import RunView
+from .running_loop import run_to_end
 from .server import CommandServer
 from .shutdown import Shutdown, handle_signals
 from .state_file_lease import StateFileLease, acquire_state_file
@@ -127,9 +128,11 @@ class Executor:
         return self._request.state_path
 
     def run(self) -> str:
-        """Run to the end, and return the state of the run: "SUCCESS", "FAILED", "PARTIAL" or "RUNNING".
+        """Run to the end, and return the state of the run: "SUCCESS", "FAILED", "PARTIAL", "BLOCKED" or "RUNNING".
 
-        "RUNNING": the run waits for an operator or was stopped; the same call resumes it.
+        "BLOCKED": the run waits for an operator. "RUNNING": it was stopped. The same call with the ``run_id`` resumes
+        it. The call also works while an event loop runs, as in a notebook: it blocks that loop, and ``await
+        run_here()`` does not.
 
         Raises:
             FlowError: the flow cannot be run.
@@ -137,13 +140,13 @@ class Executor:
             ExecutorBusyError: another executor owns the state file.
             StartInterrupted: a signal arrived before the run was opened.
         """
-        return str(self.run_result().state)
+        return self.run_result().state
 
     def run_result(self) -> RunResult:
-        """Do what ``run`` does, and return the detailed result."""
+        """Do what ``run`` does, and return the states and results of the tasks as well."""
         lease = self._acquire()
         try:
-            return asyncio.run(self._serve(lease))
+            return run_to_end(self._serve(lease), self.stop)
         except KeyboardInterrupt:  # a signal before the loop handled signals
             if lease.has_run:
                 raise
@@ -163,7 +166,7 @@ class Executor:
             raise StartInterrupted(_INTERRUPTED) from None
 
     async def run_here(self) -> RunResult:
-        """Do what ``run_result`` does in the caller's event loop; ``flow`` must be the path of a file."""
+        """Do what ``run_result`` does in the caller's event loop: ``await Executor(flow=flow).run_here()``."""
         lease = acquire_state_file(self._request)
         try:
             return await self._serve(lease)

@@ -2,38 +2,82 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 from ..core.downstreams import DownstreamStates
+from ..core.projection import TaskRow, missing_result
 from ..core.run_outcome import RunOutcome, evaluate_run
 from ..domain.event_payloads import RunChange, RunChanged
 from ..domain.states import RunState, TaskState
+from ..runner.context import Missing
 from ..store import claims
 from .attempts import AttemptManager
 from .commit import Commit
 from .run_view import RunView
 
+BLOCKED = "BLOCKED"
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True, slots=True, repr=False)
 class RunResult:
-    """How a run ended.
+    """How a run ended; ``result["extract"]`` is what the task ``extract`` returned.
 
     Attributes:
         run_id: the name of the run.
-        state: SUCCESS, FAILED, PARTIAL (an optional task failed, an operator skipped a task, or rows are in
-            quarantine although ``strict_rows`` forbids it), or RUNNING if one of the two below is true.
+        run_state: the state in the state file: SUCCESS, FAILED, PARTIAL (an optional task failed, an operator skipped a
+            task, or rows are in quarantine although ``strict_rows`` forbids it), or RUNNING if one of the two below is
+            true.
         blocked: no task can start before an operator decides about a dead letter.
         interrupted: the run was stopped.
 
     Example:
-        >>> RunResult("monday", RunState.SUCCESS).blocked
-        False
+        >>> from redrive.engine import Executor, Flow
+        >>> flow = Flow("sums")
+        >>> @flow.task
+        ... def extract(): return [5, 7]
+        >>> @flow.task(after=extract)
+        ... def add(extract): return sum(extract)
+        >>> result = Executor(run_id="monday", flow=flow).run_result()
+        >>> result, result.state, result["add"]
+        (<run 'monday': SUCCESS, 2 tasks SUCCESS>, 'SUCCESS', 12)
     """
 
     run_id: str
-    state: RunState
+    run_state: RunState
     blocked: bool = False
     interrupted: bool = False
+    _tasks: Mapping[str, TaskRow] = field(default_factory=dict, compare=False)
+
+    @property
+    def state(self) -> str:
+        """``run_state`` as text, or "BLOCKED" for a run that waits for an operator."""
+        return BLOCKED if self.blocked else str(self.run_state)
+
+    @property
+    def states(self) -> dict[str, str]:
+        """The state of each task, by its name."""
+        return {name: str(row.state) for name, row in self._tasks.items()}
+
+    def __getitem__(self, task: str) -> Any:
+        """Return the result of a task, or ``Missing`` (which is false, and says why) if it has none.
+
+        Raises:
+            KeyError: the run has no such task.
+        """
+        row = self._tasks.get(task)
+        if row is None:
+            raise KeyError(f"run {self.run_id!r} has no task {task!r}; it has {', '.join(self._tasks) or 'none'}")
+        why = missing_result(row)
+        return Missing(task, why) if why is not None else None if row.result is None else json.loads(row.result)
+
+    def __repr__(self) -> str:
+        counts = Counter(row.state for row in self._tasks.values())
+        tasks = "".join(f", {count} task{'' if count == 1 else 's'} {state}" for state, count in counts.items())
+        return f"<run {self.run_id!r}: {self.state}{tasks}>"
 
 
 class RunEndCheck:
@@ -53,15 +97,18 @@ class RunEndCheck:
             return None if run.blocked_since is None else self._unblock()
         verdict = evaluate_run(self._view.projection.tasks.values(), active)
         if verdict.is_blocked and run.blocked_since is not None:
-            return None if self._stays else RunResult(run.run_id, run.state, blocked=True)
+            return None if self._stays else self._result(blocked=True)
         if not verdict.is_blocked and run.ended_at is not None:
-            return RunResult(run.run_id, run.state)
+            return self._result()
         return self._commit_verdict(verdict)
 
     def interrupted_result(self) -> RunResult | None:
         """Return the result of a run that was asked to stop; None while attempts run."""
-        run = self._view.projection.run
-        return None if self._attempts.running else RunResult(run.run_id, run.state, interrupted=True)
+        return None if self._attempts.running else self._result(interrupted=True)
+
+    def _result(self, *, blocked: bool = False, interrupted: bool = False) -> RunResult:
+        projection = self._view.projection
+        return RunResult(projection.run.run_id, projection.run.state, blocked, interrupted, projection.tasks)
 
     def _count_held_by_operator(self) -> int:
         """Count tasks that only an operator can release, because a breaker stays open until an operator closes it."""

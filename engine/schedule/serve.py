@@ -297,7 +297,7 @@ class ScheduleService:
         finally:
             self._executor = None
         self._has_succeeded = True
-        is_unfinished = result.interrupted and result.state is RunState.RUNNING
+        is_unfinished = result.interrupted and result.run_state is RunState.RUNNING
         self._interrupted = is_unfinished and self._stopping.is_set()
         if is_unfinished and not self._stopping.is_set():
             self._stopped_run_ids.add(result.run_id)

@@ -118,7 +118,7 @@ def test_the_same_failure_twice_is_dead_lettered_and_holds_its_children(tmp_path
 
     flow.task(lambda: None, name="child", after=poisoned)
     result = run(tmp_path, flow)
-    assert result.blocked and result.state == "RUNNING"
+    assert result.blocked and result.state == "BLOCKED"
     assert {"poisoned": ("DEAD_LETTER", 2, "poison"), "child": ("PENDING", 0, None)} == table(
         tmp_path, "state, attempt, dead_letter_kind"
     )
