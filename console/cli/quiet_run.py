@@ -50,7 +50,7 @@ def run_quietly(flow: str | None, state: str, run_id: str | None, options: RunOp
     except RedriveError:
         _print(printer, record.lines())  # the command prints the error itself
         raise
-    code = code_of_run(result.state, interrupted=result.interrupted, blocked=result.blocked)
+    code = code_of_run(result.run_state, interrupted=result.interrupted, blocked=result.blocked)
     if code != ExitCode.SUCCESS:
         _print(printer, record.lines())
         path = os.path.abspath(state)  # the reader of the mail is in another folder
@@ -111,7 +111,7 @@ async def _report(session: Session, state: str, result: RunResult) -> list[str]:
 
 
 def _state_word(result: RunResult) -> str:
-    return "interrupted" if result.interrupted else "BLOCKED" if result.blocked else str(result.state)
+    return "interrupted" if result.interrupted else result.state
 
 
 async def _output_end(session: Session, fold: RunProjection, name: str) -> list[str]:
