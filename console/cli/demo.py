@@ -42,7 +42,7 @@ def run_scripted(flow: str, state: str, options: RunOptions) -> int:
         handle_signals=True,
     )
     result = executor.run_result()
-    return 0 if result.state is RunState.PARTIAL and not operator.refused else 1
+    return 0 if result.run_state is RunState.PARTIAL and not operator.refused else 1
 
 
 class ScriptedOperator:
