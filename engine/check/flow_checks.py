@@ -26,6 +26,7 @@ from ..flow.finding import Finding
 from ..flow.flow import Flow
 from ..flow.time_zones import open_schedule
 from ..store.history import TaskDurations
+from .commands import check_commands
 from .functions import check_functions
 from .source import check_source
 
@@ -50,7 +51,12 @@ class FlowContext:
 def check_flow(flow: Flow, observed: Mapping[str, TaskDurations] | None = None) -> list[Finding]:
     """Check the spec, the functions and the source of a flow. ``observed``: earlier runs, by task. Raises FlowError."""
     spec = flow.spec()
-    return [*check_spec(spec, observed), *check_functions(spec, flow.functions), *check_source(spec)]
+    return [
+        *check_spec(spec, observed),
+        *check_functions(spec, flow.functions),
+        *check_commands(spec),
+        *check_source(spec),
+    ]
 
 
 def check_spec(flow: FlowSpec, observed: Mapping[str, TaskDurations] | None = None) -> list[Finding]:

@@ -8,16 +8,12 @@ from __future__ import annotations
 import asyncio
 import inspect
 import io
-import re
-import shlex
 import socket
 import sqlite3
-import subprocess
 import threading
 import types
 import typing
 from collections.abc import Callable, Iterator, Mapping
-from functools import cache
 from typing import Any
 
 from ..core.result_codec import is_storable, name_of
@@ -35,7 +31,6 @@ def check_functions(flow: FlowSpec, functions: Mapping[str, Function]) -> list[F
     for task in flow.tasks:
         function = functions.get(task.name)
         if function is None:
-            findings += _program(task)
             continue
         findings += _result(task, function, flow)
         findings += _edges(task, function, functions)
@@ -158,24 +153,3 @@ def _captured_values(function: Function) -> Iterator[tuple[str, object]]:
             continue
     yield from (("a default", value) for value in bare.__defaults__ or ())
     yield from ((repr(name), bare.__globals__[name]) for name in code.co_names if name in bare.__globals__)
-
-
-# --- Commands -------------------------------------------------------------------------------------------------------
-
-_NAME = re.compile(r"[A-Za-z0-9_./+-]+")
-
-
-def _program(task: TaskSpec) -> Iterator[Finding]:
-    """Check the first word of a command, if it is clearly the name of a program."""
-    try:
-        first = shlex.split(task.command or "", comments=True)[0]
-    except (ValueError, IndexError):
-        return
-    if _NAME.fullmatch(first) and not _shell_knows(first):
-        yield Finding("warning", "program", f"the program {first!r} is not on this machine", task.name)
-
-
-@cache
-def _shell_knows(word: str) -> bool:
-    """True for programs, keywords and built-in commands of the shell."""
-    return subprocess.run(["/bin/sh", "-c", 'command -v -- "$1" >/dev/null', "sh", word], check=False).returncode == 0

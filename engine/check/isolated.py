@@ -25,6 +25,7 @@ from ..runner import process, protocol
 from ..runner.attempt import IMPORT_SECONDS
 from ..runner.zygote import connection, flow_import
 from ..runner.zygote.import_side_effects import ImportSurvey, single_threaded_libraries
+from .commands import check_commands
 from .functions import check_functions
 from .source import check_source
 
@@ -134,7 +135,7 @@ def _import_and_check(target: str, params: Mapping[str, str]) -> _CheckedFlow | 
         warnings = [
             Finding("warning", "import", warning) for warning in survey.since().warnings(time.monotonic() - before)
         ]
-        findings = [*warnings, *check_functions(spec, flow.functions), *check_source(spec)]
+        findings = [*warnings, *check_functions(spec, flow.functions), *check_commands(spec), *check_source(spec)]
         return _CheckedFlow(msgspec.json.encode(spec), findings)
     except BaseException as error:  # any error of the import: the same reply as to an executor
         return _ImportFailure(flow_import.failure_of(error))

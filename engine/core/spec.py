@@ -16,10 +16,25 @@ Kind = Literal["python", "command", "sensor"]
 Isolation = Literal["process", "thread", "dask"]
 Misfire = Literal["skip", "one", "all"]
 OnOpen = Literal["hold", "fail", "dead_letter"]
+Shell = Literal["sh", "bash"]
+ResultSource = Literal["file", "last-line"]
 TriggerRule = Literal["all_success", "all_success_strict", "none_failed", "all_done"]
 
 ROWS_LIMIT = 10_000  # bad rows that an attempt may set aside; a task can set a limit of its own
 LOGICAL_TIME = "logical_time"  # parameter: the instant of the schedule that a run is for; else empty
+
+
+@dataclass(frozen=True, slots=True)
+class CommandOptions:
+    """How the command of a task runs."""
+
+    argv: tuple[str, ...] = ()  # a program and its arguments; empty: the shell runs ``TaskSpec.command``
+    shell: Shell = "sh"
+    cwd: str | None = None  # relative to the folder of the flow
+    env: Mapping[str, str | None] = field(default_factory=dict)  # None removes a variable
+    stdin: str | None = None  # the text itself
+    stdin_path: str | None = None  # a file, relative to the folder of the flow
+    result: ResultSource = "file"  # the file in REDRIVE_RESULT, or the last line of stdout
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +44,8 @@ class TaskSpec:
     name: str
     parents: tuple[str, ...] = ()
     kind: Kind = "python"
-    command: str | None = None  # the shell line of kind "command"
+    command: str | None = None  # the shell line of kind "command", or its words as a line
+    command_options: CommandOptions | None = None
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     timeout: float | None = None  # seconds
     grace_seconds: float = 5.0  # between SIGTERM and SIGKILL

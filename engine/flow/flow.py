@@ -6,7 +6,8 @@ executor. The functions stay in the process that imported the file.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from types import MethodType
@@ -14,13 +15,15 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, Unpack, cast
 
 from ..core.dag import Dag
 from ..core.durations import Duration
-from ..core.option_types import TEXT, choice, is_text, short_repr
+from ..core.option_types import choice, is_text, short_repr
 from ..core.spec import (
     LOGICAL_TIME,
     DownstreamSpec,
     FlowSpec,
     Kind,
+    ResultSource,
     ScheduleSpec,
+    Shell,
     TaskSpec,
 )
 from ..domain.overrides import convert_param
@@ -29,6 +32,7 @@ from .introspect import definition_site, required_parents
 from .options import (
     ABOVE_ZERO,
     AFTER,
+    COMMAND,
     TASK_OPTIONS,
     After,
     DownstreamOptions,
@@ -247,32 +251,52 @@ class Flow:
     def command(
         self,
         name: str,
-        line: str,
+        line: str | Sequence[str],
         *,
         after: After | Iterable[After] = (),
         timeout: Duration | None = None,
         kind: WorkKind | None = None,
+        shell: Shell | None = None,
+        cwd: str | os.PathLike[str] | None = None,
+        env: Mapping[str, str | None] | None = None,
+        stdin: str | os.PathLike[str] | None = None,
+        result: ResultSource = "file",
         **options: Unpack[TaskOptions],
     ) -> str:
-        """Add a line of the shell (``/bin/sh``) as a task, and return the name of the task.
+        """Add a line of the shell as a task, or a program with its arguments, and return the name of the task.
+
+        It runs in the folder of the flow file, as every task, wherever ``redrive`` was started. It finds its run, its
+        parameters and the results of its parents in variables (``$REDRIVE_PARAM_DAY``, ``$REDRIVE_RESULT_EXTRACT``,
+        the file ``$REDRIVE_INPUTS``, ...), and it returns a result by writing JSON into the file ``$REDRIVE_RESULT``.
 
         Exit code 0 is success, 75 (EX_TEMPFAIL of sysexits.h) a failure that may heal; ``Flow.downstream(rules=...)``
         says what others mean.
 
         Parameters:
             name: of the task.
-            line: text that is not empty.
+            line: a line of the shell; or a list of a program and its arguments, which no shell reads.
             after, timeout, kind, options: as for ``task``; ``isolation`` is not "thread".
+            shell: "sh" (the default: ``/bin/sh -c``) or "bash" (``bash -o pipefail -c``: a pipe fails when one of its
+                programs fails).
+            cwd: the folder in which it runs, relative to that of the flow file.
+            env: variables that are set beside those of the executor; None removes one: ``{"PGHOST": "db1"}``.
+            stdin: a text that it reads from its standard input, or a ``Path`` (relative to the flow file) of a file.
+            result: "file" (the default: JSON in the file ``$REDRIVE_RESULT``, if it wrote any) or "last-line" (the
+                last line of its stdout is JSON).
 
         Raises:
             FlowError: as ``task`` does.
 
         Example:
-            >>> Flow("revenue").command("load", "psql -f load.sql", timeout="10m", kind="effect")
+            >>> flow = Flow("revenue")
+            >>> flow.command("load", "psql -v ON_ERROR_STOP=1 -f load.sql", timeout="10m", env={"PGHOST": "db1"})
             'load'
+            >>> flow.command("count", "wc -l < clean.csv", after="load", result="last-line")
+            'count'
         """
-        parse_named_option(f"task {short_repr(name)}", "its command", TEXT, line)
-        self._add("command", name, None, after, timeout, options, kind, command=line)
+        parse_named_option(f"task {short_repr(name)}", "its command", COMMAND, line)
+        own = {"command": line, "shell": shell, "cwd": cwd, "env": env, "stdin": stdin, "result": result}
+        self._add("command", name, None, after, timeout, options, kind, **own)
         return name
 
     def add(self, definition: TaskDef) -> TaskDef:
@@ -432,7 +456,8 @@ class Flow:
             name=task.name,
             parents=parents,
             kind=task.kind,
-            command=task.command,
+            command=task.command_line(),
+            command_options=task.command_options(),
             retry=task.policy(),
             timeout=task.timeout_seconds,
             grace_seconds=task.grace_seconds,
@@ -482,7 +507,7 @@ class Flow:
 KEYWORDS: dict[Kind, tuple[str, ...]] = {
     "python": ("name", "after", "timeout", "kind"),
     "sensor": ("name", "after", "every", "timeout"),
-    "command": ("after", "timeout", "kind"),
+    "command": ("after", "timeout", "kind", "shell", "cwd", "env", "stdin", "result"),
 }
 
 EFFECT: Final = "effect"  # changes an outside system, at most once

@@ -9,8 +9,11 @@ Each table of keyword options has a ``TypedDict`` with the same keys, for editor
 from __future__ import annotations
 
 import json
+import os
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any, Literal, Required, TypedDict, TypeVar, get_args
+from pathlib import Path
+from typing import Any, Literal, Required, TypedDict, TypeGuard, TypeVar, get_args
 
 import msgspec
 
@@ -33,7 +36,7 @@ from ..core.option_types import (
 )
 from ..core.paging import check_sender
 from ..core.policy import RetryPolicy
-from ..core.spec import DownstreamSpec, Isolation, Kind, Misfire, OnOpen, TriggerRule
+from ..core.spec import DownstreamSpec, Isolation, Kind, Misfire, OnOpen, ResultSource, Shell, TriggerRule
 from ..errors import OptionError
 
 T = TypeVar("T")
@@ -77,6 +80,58 @@ def _mapping(value: object) -> Mapping[object, object]:
     return value
 
 
+def _parse_command(value: object) -> str | list[str]:
+    """Return a line, or the words of a program and its arguments."""
+    if isinstance(value, str):
+        return TEXT.parse(value)
+    if not isinstance(value, list | tuple) or not value:
+        raise TypeError
+    words = [os.fspath(word) if isinstance(word, os.PathLike) else word for word in value]
+    if not words[0] or not all(_is_environment_text(word) for word in words):
+        raise ValueError
+    return words
+
+
+def _parse_path(value: object) -> str:
+    return NAME.parse(os.fspath(value) if isinstance(value, os.PathLike) else value)
+
+
+def _parse_environment(value: object) -> dict[str, str | None]:
+    found: dict[str, str | None] = {}
+    for name, text in _mapping(value).items():
+        if not isinstance(name, str) or not _VARIABLE.fullmatch(name):
+            raise ValueError
+        if text is not None and not _is_environment_text(text):
+            raise ValueError
+        found[name] = text
+    return found
+
+
+def _is_environment_text(value: object) -> TypeGuard[str]:
+    """True for what a program can get from the kernel: also an empty text, and no NUL character."""
+    return isinstance(value, str) and "\0" not in value and (not value or is_text(value))
+
+
+def _parse_stdin(value: object) -> str | os.PathLike[str]:
+    if isinstance(value, os.PathLike):
+        return Path(_parse_path(value))
+    if not isinstance(value, str) or not (not value or is_text(value)):
+        raise TypeError
+    return value
+
+
+#: The name of a variable that a flow may set. Those of redrive itself are left alone: stray processes are found by one.
+_VARIABLE = re.compile(r"(?!REDRIVE_)[^=\0]+")
+
+COMMAND = OptionType(
+    "a line of the shell, or a list of a program and its arguments, as ['psql', '-f', 'x.sql']", _parse_command
+)
+PATH = OptionType("a path: a text or a Path", _parse_path)
+ENVIRONMENT = OptionType(
+    "a mapping of names of variables (none begins with REDRIVE_) to texts, or to None, which removes one, as "
+    "{'PGHOST': 'db1', 'LANG': None}",
+    _parse_environment,
+)
 AFTER = OptionType("a task, the name of one, or a list of these", _parse_parents)
 POLICY = OptionType("a RetryPolicy, as retry=RetryPolicy(max_attempts=3)", _parse_policy)
 ABOVE_ZERO = duration(above_zero=True)
@@ -154,7 +209,12 @@ TASK: Table = {
     "timeout_seconds": optional(ABOVE_ZERO, "no deadline"),
     "retry": optional(POLICY),
     "grace_seconds": duration(),
-    "command": optional(TEXT),
+    "command": optional(COMMAND),
+    "shell": optional(choice(*get_args(Shell))),
+    "cwd": optional(PATH),
+    "env": optional(ENVIRONMENT),
+    "stdin": optional(OptionType("a text, or a path as Path('load.sql')", _parse_stdin)),
+    "result": choice(*get_args(ResultSource)),
     "isolation": choice(*get_args(Isolation)),
     "downstream": optional(NAME),
     "pool": optional(NAME),
@@ -174,7 +234,8 @@ TASK: Table = {
 }
 
 #: Fields of a TaskDef that ``Flow.task``, ``sensor`` and ``command`` fill from parameters with other names.
-_SET_BY_PARAMETERS = ("name", "kind", "parents", "timeout_seconds", "command", "recheck_seconds")
+_OF_COMMANDS = ("command", "shell", "cwd", "env", "stdin", "result")
+_SET_BY_PARAMETERS = ("name", "kind", "parents", "timeout_seconds", "recheck_seconds", *_OF_COMMANDS)
 
 #: The keys of ``TaskOptions``.
 TASK_OPTIONS = tuple(name for name in TASK if name not in _SET_BY_PARAMETERS)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, replace
 
 from ..core.option_types import short_repr
 from ..core.policy import RetryPolicy
-from ..core.spec import Isolation, Kind, TriggerRule
+from ..core.spec import CommandOptions, Isolation, Kind, ResultSource, Shell, TriggerRule
 from ..errors import FlowError
 from .options import TASK, After, parse_named_option
 
@@ -26,7 +28,8 @@ class TaskDef:
         retry: how often and after which waits a failure is tried again; None: ``RetryPolicy()``.
         grace_seconds: seconds of 0 or more from SIGTERM, at which ``finally`` blocks run, to SIGKILL.
         kind: "python", "command" (a line of the shell) or "sensor" (looks until something is there).
-        command: the line of the shell of kind "command".
+        command: of kind "command": a line of the shell, or a list of a program and its arguments.
+        shell, cwd, env, stdin, result: of kind "command": as ``Flow.command`` describes them.
         isolation: "process" (killed at its timeout), "thread" (no fork; it is only cancelled, by ``ctx.cancelled``)
             or "dask" (a process on a worker of the Dask cluster that ``RunOptions.dask`` names).
         downstream: the system that it calls, declared by ``Flow.downstream``: an open breaker holds the task.
@@ -69,7 +72,7 @@ counts too), or None, not 0
     retry: RetryPolicy | None = None
     grace_seconds: float = 5.0
     kind: Kind = "python"
-    command: str | None = None
+    command: str | Sequence[str] | None = None
     isolation: Isolation = "process"
     downstream: str | None = None
     pool: str | None = None
@@ -86,6 +89,11 @@ counts too), or None, not 0
     max_bad_rows: int | None = None
     max_bad_ratio: float | None = None
     strict_rows: bool = False
+    shell: Shell | None = None
+    cwd: str | os.PathLike[str] | None = None
+    env: Mapping[str, str | None] | None = None
+    stdin: str | os.PathLike[str] | None = None
+    result: ResultSource = "file"
 
     def __post_init__(self) -> None:
         normalize_fields(self)
@@ -96,6 +104,24 @@ counts too), or None, not 0
         if self.max_attempts is None or self.max_attempts == policy.max_attempts:
             return policy
         return replace(policy, max_attempts=self.max_attempts)
+
+    def command_options(self) -> CommandOptions | None:
+        """Return how the command runs; None for a line with the default of each option."""
+        is_line = self.command is None or isinstance(self.command, str)
+        options = CommandOptions(
+            argv=() if is_line else tuple(self.command or ()),
+            shell=self.shell or "sh",
+            cwd=None if self.cwd is None else os.fspath(self.cwd),
+            env=self.env or {},
+            stdin=self.stdin if isinstance(self.stdin, str) else None,
+            stdin_path=os.fspath(self.stdin) if isinstance(self.stdin, os.PathLike) else None,
+            result=self.result,
+        )
+        return None if options == CommandOptions() else options
+
+    def command_line(self) -> str | None:
+        """Return the command as one line, for people and for the shell."""
+        return self.command if self.command is None or isinstance(self.command, str) else shlex.join(self.command)
 
 
 _DEFAULTS = {one.name: one.default for one in fields(TaskDef) if one.default is not MISSING}
@@ -120,8 +146,12 @@ def check_consistency(task: TaskDef, pools: Mapping[str, int]) -> None:
 
     if task.kind != "command" and not callable(task.fn):
         refuse(f"its function is {short_repr(task.fn)}, which cannot be called")
-    if task.kind == "command" and not (task.command or "").strip():
+    if task.kind == "command" and not (task.command_line() or "").strip():
         refuse("the command is empty")
+    if task.shell is not None and not isinstance(task.command, str):
+        refuse("a list runs without a shell: leave shell= out, or write the command as one text")
+    if task.kind != "command" and task.command_options() is not None:
+        refuse("cwd, env, stdin and result are options of flow.command(name, line)")
     if task.kind != "command" and task.command is not None:
         refuse("it has a function and a command: use flow.command(name, line) for a shell line")
     if task.kind == "sensor" and task.effect:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
@@ -34,7 +35,7 @@ from ..domain.event_payloads import (
 )
 from ..domain.events import EventKind
 from ..errors import StateFileError
-from . import kill, process, protocol
+from . import command, kill, process, protocol
 from .hang import stack
 from .hang.autopsy import LINE_CHARACTERS, CpuSample, Subject, flat
 from .hang.proc_sampler import ProcSampler
@@ -352,8 +353,17 @@ class ProcessAttempt(Attempt):
         self._stack_pipe = StackPipe(stack_fd)
         self._oom_mark = shared.oom.mark()
         self._late_exit = False
+        self._prints_result = command.prints_result(order.spec)
+        self._stdout_tail = b""
         self._open(results, output)
         listener.started(started.pid, started.start_ticks)
+
+    def _handle_results(self, data: bytes) -> None:
+        if not self._prints_result:
+            super()._handle_results(data)
+            return
+        self._stdout_tail = (self._stdout_tail + data)[-2 * protocol.RESULT_LIMIT :]
+        self._handle_output(data)
 
     # --- The escalation -----------------------------------------------------------------------------------------------
 
@@ -414,7 +424,20 @@ class ProcessAttempt(Attempt):
             exited,
             out_of_memory=killed and self._shared.oom.explains(self._oom_mark, exited.max_rss_kb),
         )
+        if self.order.spec.kind == "command":
+            evidence = self._with_result(evidence)
         self._close(outcome_of(evidence))
+
+    def _with_result(self, evidence: Evidence) -> Evidence:
+        """Add the result of a command, and remove its folder."""
+        try:
+            if evidence.exit_code == 0:
+                return replace(evidence, result=command.read_result(self.order, self._stdout_tail))
+        except command.ResultError as error:
+            return replace(evidence, result_error=str(error))
+        finally:
+            shutil.rmtree(self.order.folder, ignore_errors=True)
+        return evidence
 
     def _usage(self, exited: protocol.Exited) -> dict[str, object]:
         usage: dict[str, object] = {

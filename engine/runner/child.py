@@ -13,7 +13,6 @@ import _signal  # type: ignore[import-not-found]  # what ``signal`` calls, witho
 import _thread
 import atexit
 import os
-import re
 import signal
 import sys
 import time
@@ -27,11 +26,14 @@ from typing import NoReturn
 from ..core.failures.failure import describe_error
 from ..core.outcome import Failure
 from ..errors import PermanentError, TaskTerminated
-from . import process, protocol, shell_command
+from . import command, process, protocol
 from .call import CallPlan, DescribeError, call, context_for, describe_safely, ending_of_error, ending_of_value
 from .context import Context
 from .per_attempt_import import FreshImport
 from .protocol import AttemptOrder
+from .task_environment import variables_of
+
+CANNOT_EXECUTE = 126  # the exit code of a shell for a program that it cannot execute
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +94,7 @@ class FlowFacts:
     """The values of the flow that the zygote hands to each attempt."""
 
     plans: Mapping[str, CallPlan] | FreshImport
-    project_root: str | None  # the folder of the flow file
+    project_root: str  # the folder of the flow file, in which every attempt runs
     code_hash: str | None
     stack_fd: int  # where faulthandler writes; each attempt replaces it by its own pipe
     termination: Termination
@@ -118,7 +120,7 @@ class ResultPipe:
     """Sends frames to the executor. In a process that the task forked it does nothing."""
 
     def __init__(self, fd: int, termination: Termination) -> None:
-        self._fd = fd
+        self.fd = fd
         self._termination = termination
         self._lock = _thread.allocate_lock()
         self._main = _thread.get_ident()
@@ -140,7 +142,7 @@ class ResultPipe:
 
     def _write(self, data: bytes) -> None:
         with self._lock:
-            protocol.write_all(self._fd, data)
+            protocol.write_all(self.fd, data)
 
 
 def detach(channels: Channels, stack_fd: int, zygote_pid: int) -> None:
@@ -177,18 +179,9 @@ def forward_retries(observer: Callable[[Mapping[str, object]], None]) -> None:
 
 def set_environment(order: AttemptOrder) -> None:
     """Set the REDRIVE_... variables for the task and its programs. UTF-8 in every locale: cron often has none."""
-    variables = {
-        b"REDRIVE_RUN_ID": order.run_id,
-        b"REDRIVE_TASK": order.task,
-        b"REDRIVE_ATTEMPT": str(order.attempt),
-        b"REDRIVE_IDEMPOTENCY_KEY": order.idempotency_key,
-    }
-    for params in (order.params, order.spec.params):
-        for name, value in params.items():
-            variables[b"REDRIVE_PARAM_" + re.sub(r"[^A-Z0-9]", "_", name.upper()).encode()] = str(value)
     environment = os.environb
-    for key, text in variables.items():
-        environment[key] = text.encode("utf-8", "surrogateescape")
+    for name, text in variables_of(order).items():
+        environment[name.encode("utf-8", "surrogateescape")] = text.encode("utf-8", "surrogateescape")
 
 
 def run_attempt(start: protocol.Start, facts: FlowFacts, channels: Channels, zygote_pid: int) -> NoReturn:
@@ -214,8 +207,15 @@ def _run(start: protocol.Start, facts: FlowFacts, channels: Channels) -> int:
     if os.getpid() != pid:  # a process that the task forked has returned from the function
         flush()
         os._exit(0)
+    if command.prints_result(start.order.spec):
+        print(f"redrive: the command cannot be started: {_error_of(ending)}", file=sys.stderr)
+        return CANNOT_EXECUTE
     pipe.send(ending)
     return 0 if isinstance(ending, protocol.Succeeded) else 1
+
+
+def _error_of(ending: protocol.Ending) -> str:
+    return ending.failure.message if isinstance(ending, protocol.Failed) else type(ending).__name__
 
 
 def _ending(start: protocol.Start, facts: FlowFacts, pipe: ResultPipe, termination: Termination) -> protocol.Ending:
@@ -225,8 +225,9 @@ def _ending(start: protocol.Start, facts: FlowFacts, pipe: ResultPipe, terminati
         _signal.pthread_sigmask(signal.SIG_SETMASK, ())
         set_environment(order)
         if order.spec.kind == "command":
-            shell_command.exec_shell(order.spec.command or "", facts.project_root)
+            command.execute(order, facts.project_root, pipe.fd)
         plan = facts.plan(order.task)
+        os.chdir(facts.project_root)  # after the import, which may name its files by the folder of the executor
         if isinstance(facts.plans, FreshImport):
             pipe.send(protocol.TaskBegan(time.monotonic(), _thread.get_ident()))
         ending = call_task(start, plan, pipe, termination, describe_error, facts.stack_fd)

@@ -42,6 +42,8 @@ class Evidence:
     out_of_memory: bool = False
     memory_bound: str = ""  # how much memory there was, in words
     is_command: bool = False
+    result: str | None = None  # of a command
+    result_error: str = ""  # why the result of a command cannot be used
     timeout: float | None = None  # seconds that were allowed when the deadline passed
     stack: str = ""
     hang: str = ""  # one sentence: what the attempt was doing when it was ended
@@ -61,8 +63,8 @@ def outcome_of(evidence: Evidence) -> Outcome:
         return Outcome(OutcomeKind.TIMED_OUT, _timeout(evidence), attempt_columns={**evidence.usage, **needs})
     if evidence.force is Force.CANCEL:
         return Outcome(OutcomeKind.CANCELLED, attempt_columns=evidence.usage)
-    if evidence.is_command and evidence.exit_code == 0:
-        return Outcome(OutcomeKind.SUCCESS, attempt_columns=evidence.usage)
+    if evidence.is_command and evidence.exit_code == 0 and not evidence.result_error:
+        return Outcome(OutcomeKind.SUCCESS, result=evidence.result, attempt_columns=evidence.usage)
     return Outcome(OutcomeKind.ERROR, _death(evidence), attempt_columns=evidence.usage)
 
 
@@ -121,11 +123,18 @@ def _timeout(evidence: Evidence) -> Failure:
 def _death(evidence: Evidence) -> Failure:
     if evidence.signal is not None:
         return _killed(evidence, evidence.signal)
+    if evidence.is_command and evidence.exit_code == 0:
+        return _bad_result(evidence.result_error)
     code = evidence.exit_code if evidence.exit_code is not None else 1
     failure = describe_exit(code, stderr=evidence.output_tail, rules=evidence.rules)
     if evidence.is_command:
         return failure
     return replace(failure, message=f"{DIED_WITHOUT_RESULT} (exit code {code})")
+
+
+def _bad_result(why: str) -> Failure:
+    fingerprint = Fingerprint(strict="result", loose="result", explain="a result that cannot be used")
+    return Failure("ResultError", why, FailureClass.PERMANENT, fingerprint)
 
 
 def _killed(evidence: Evidence, number: int) -> Failure:

@@ -37,6 +37,7 @@ class AttemptOrder:
     ``missing``: (name, why) of the parents without a result, because they did not succeed.
     ``only_rows``: (key, payload) of the requeued quarantined rows; empty: the attempt processes all rows.
     ``checkpoint``: the JSON that an earlier attempt of this generation stored.
+    ``folder``: where a command finds the results of its parents and leaves its own; set by the runner.
     """
 
     run_id: str
@@ -52,6 +53,7 @@ class AttemptOrder:
     only_rows: tuple[tuple[str, str | None], ...] = ()
     checkpoint: str | None = None
     missing: tuple[tuple[str, str], ...] = ()
+    folder: str = ""
 
 
 class Frame(msgspec.Struct, frozen=True, tag=True, array_like=True):

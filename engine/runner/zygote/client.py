@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Protocol
 
@@ -13,6 +15,7 @@ from ...errors import FlowImportError
 from ...statefile.processes import EXECUTOR_VARIABLE
 from .. import kill, process, protocol
 from ..attempt import IMPORT_SECONDS, AttemptListener, ProcessAttempt, RunnerContext, RunningAttempt, raise_task_error
+from ..command import attempts_folder
 from ..oom import OutOfMemoryWatch
 from ..protocol import AttemptOrder
 from ..thread.pool import PATIENCE_SECONDS, OnStarted, ThreadHosts
@@ -154,6 +157,8 @@ class Runner:
         number = self._last_number
         if self.remote is not None and order.spec.isolation == "dask":
             return self.remote.start(order, listener)
+        if order.spec.kind == "command":
+            order = replace(order, folder=os.path.join(attempts_folder(self.executor_id), str(number)))
         if order.spec.isolation == "thread":
             return await self._hosts.start(number, order, listener)
         shared = self._shared

@@ -20,6 +20,7 @@ import io
 import os
 import resource
 import select
+import shutil
 import signal
 import socket
 import sys
@@ -33,9 +34,10 @@ from typing import NoReturn
 
 import msgspec
 
-from ...statefile.processes import start_ticks
+from ...statefile.processes import EXECUTOR_VARIABLE, start_ticks
 from .. import process, protocol
 from ..child import Channels, FlowFacts, flush, run_attempt
+from ..command import attempts_folder
 from .flow_import import Loader, facts_after_restart, open_flow
 from .reexec import ProcessOrigin, read_restart_state
 from .warm_up import warm_up
@@ -310,6 +312,7 @@ def serve_restarted(control: socket.socket, load: Loader, state: protocol.Restar
 
 def _run_to_end(work: Callable[[], None]) -> NoReturn:
     """Run ``work``, then end this process by ``os._exit``: the interpreter would join threads."""
+    folder = attempts_folder(os.environ.get(EXECUTOR_VARIABLE, ""))
     try:
         process.become_subreaper()
         signal.pthread_sigmask(signal.SIG_BLOCK, _BLOCKED)
@@ -320,6 +323,7 @@ def _run_to_end(work: Callable[[], None]) -> NoReturn:
         traceback.print_exc()
     finally:
         _kill_descendants(END_SECONDS)
+        shutil.rmtree(folder, ignore_errors=True)
         flush()
         os._exit(0)
 

@@ -197,3 +197,31 @@ def test_a_method_of_another_object_is_another_task() -> None:
         FlowError, match="comes after 'extract', a function that is not the one of task 'extract'; name"
     ):
         steps.flow.spec()
+
+
+@pytest.mark.parametrize(
+    ("line", "options", "sentence"),
+    [
+        ([], {}, "a line of the shell, or a list of a program and its arguments"),
+        (["a", 1], {}, "a line of the shell, or a list"),
+        ("true", {"shell": "zsh"}, "shell is one of sh, bash, or None, not 'zsh'"),
+        (["true"], {"shell": "sh"}, "a list runs without a shell"),
+        ("true", {"cwd": 3}, "cwd is a path: a text or a Path, or None, not 3"),
+        ("true", {"env": {"A": 1}}, "env is a mapping of names of variables"),
+        ("true", {"env": {"REDRIVE_EXECUTOR": None}}, "none begins with REDRIVE_"),
+        ("true", {"env": {"A=B": "x"}}, "env is a mapping"),
+        ("true", {"stdin": b"x"}, "stdin is a text, or a path"),
+        ("true", {"result": "stdout"}, "result is one of file, last-line, not 'stdout'"),
+    ],
+)
+def test_an_option_of_a_command_is_refused_in_words(line: Any, options: Any, sentence: str) -> None:
+    with pytest.raises(FlowError) as refused:
+        Flow("f").command("t", line, **options)
+    assert sentence in str(refused.value)
+
+
+def test_options_of_commands_are_no_options_of_functions() -> None:
+    with pytest.raises(FlowError, match="no option 'cwd'"):
+        Flow("f").task(print, cwd="/tmp")  # type: ignore[call-arg]
+    with pytest.raises(FlowError, match=r"options of flow\.command"):
+        Flow("f").add(TaskDef("t", print, cwd="/tmp"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +10,11 @@ from typing import Any
 
 import pytest
 from redrive.engine.core.outcome import FailureClass, OutcomeKind
+from redrive.engine.core.result_codec import load_result
+from redrive.engine.core.spec import TaskSpec
+from redrive.engine.runner import command
+from redrive.engine.runner.protocol import AttemptOrder
+from redrive.engine.runner.task_environment import VARIABLES, result_variables, variables_of
 
 
 def flow(*commands: str) -> str:
@@ -125,3 +131,191 @@ async def test_a_folder_that_is_gone_is_a_failure_in_words(bench: Any, tmp_path:
     outcome, _ = await bench.run("t")
     assert outcome.kind is OutcomeKind.ERROR
     assert outcome.failure.error_type == "FileNotFoundError"
+
+
+# --- Options ----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_list_runs_without_a_shell(bench: Any) -> None:
+    await bench.open("""flow.command("t", ["printf", "%s|", "$HOME *", "; echo no"], timeout=60)""")
+    outcome, recorder = await bench.run("t")
+    assert (outcome.kind, recorder.text) == (OutcomeKind.SUCCESS, b"$HOME *|; echo no|")
+
+
+@pytest.mark.parametrize(("shell", "kind"), [("sh", OutcomeKind.SUCCESS), ("bash", OutcomeKind.ERROR)])
+async def test_bash_sees_the_failure_inside_a_pipe(bench: Any, shell: str, kind: OutcomeKind) -> None:
+    await bench.open(f'flow.command("t", "false | cat", shell={shell!r}, timeout=60)')
+    assert (await bench.run("t"))[0].kind is kind
+
+
+async def test_env_is_merged_over_the_environment_and_none_removes(bench: Any, monkeypatch: Any) -> None:
+    monkeypatch.setenv("REMOVED", "1")
+    bench.runner = type(bench.runner).spawn(environment={"REDRIVE_EXECUTOR": bench.executor_id, "STAYS": "yes"})
+    await bench.open("""
+        flow.command("t", 'echo "$STAYS ${REMOVED-gone} $A$B."', env={"A": "x y", "B": "", "REMOVED": None}, timeout=60)
+    """)
+    assert (await bench.run("t"))[1].text == b"yes gone x y.\n"
+
+
+async def test_the_program_is_found_in_the_path_of_its_env(bench: Any) -> None:
+    program = bench.folder / "bin" / "hello"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\necho hello\n")
+    program.chmod(0o755)
+    await bench.open(f'flow.command("t", ["hello"], env={{"PATH": {str(program.parent)!r}}}, timeout=60)')
+    assert (await bench.run("t"))[1].text == b"hello\n"
+
+
+async def test_a_missing_program_is_named(bench: Any) -> None:
+    await bench.open("""flow.command("t", ["no-such-program", "x"], timeout=60)""")
+    outcome, _ = await bench.run("t")
+    assert outcome.failure.error_type == "FileNotFoundError"
+    assert "there is no such program: 'no-such-program'" in outcome.failure.message
+
+
+async def test_cwd_and_stdin_are_relative_to_the_folder_of_the_flow(bench: Any) -> None:
+    (bench.folder / "sub").mkdir()
+    (bench.folder / "in.txt").write_text("from the file\n")
+    await bench.open("""
+        from pathlib import Path
+        flow.command("t", "cat; pwd", cwd="sub", stdin=Path("in.txt"), timeout=60)
+    """)
+    text, folder = (await bench.run("t"))[1].text.decode().splitlines()
+    assert (text, Path(folder).resolve()) == ("from the file", (bench.folder / "sub").resolve())
+
+
+async def test_a_large_text_is_read_from_stdin(bench: Any) -> None:
+    await bench.open("""flow.command("t", "wc -c", stdin="ä" * 500_000, timeout=60)""")
+    assert (await bench.run("t"))[1].text.strip() == b"1000000"
+
+
+async def test_python_tasks_and_threads_run_in_the_folder_of_the_flow(bench: Any) -> None:
+    (bench.folder / "x.sql").write_text("select 1")
+    await bench.open("""
+        @flow.task
+        def process():
+            return open("x.sql").read() + os.getcwd()
+
+        @flow.task(isolation="thread")
+        def thread():
+            return open("x.sql").read() + os.getcwd()
+    """)
+    for name in ("process", "thread"):
+        (told,) = [json.loads((await bench.run(name))[0].result)]
+        assert told == "select 1" + str(bench.folder.resolve())
+    assert Path.cwd() != bench.folder  # the executor stays where it was
+
+
+# --- What a command gets and returns ----------------------------------------------------------------------------------
+
+
+async def test_parameters_are_json_and_texts_as_they_are(bench: Any) -> None:
+    await bench.open(
+        flow('echo "$REDRIVE_PARAM_A $REDRIVE_PARAM_B $REDRIVE_PARAM_C $REDRIVE_PARAM_D_E"; echo "$REDRIVE_PARAMS"')
+    )
+    params = {"a": True, "b": None, "c": ["x"], "d-e": "it's", "n": 1.5}
+    single, together = (await bench.run("t", params=params))[1].text.decode().splitlines()
+    assert single == 'true null ["x"] it\'s'
+    assert json.loads(together) == params
+
+
+async def test_results_of_parents_arrive_as_plain_json(bench: Any) -> None:
+    await bench.open(flow('echo "$REDRIVE_RESULT_DAY_OF"; cat "$REDRIVE_INPUTS"'))
+    inputs = {"day-of": {"redrive:decimal": "1.10"}, "b": [1, None], "gone": {"redrive:not-stored": "x"}}
+    _, recorder = await bench.run("t", inputs=inputs, missing=(("gone", "failed"),))
+    one, all_of_them = recorder.text.decode().splitlines()
+    assert (one, json.loads(all_of_them)) == ('"1.10"', {"day-of": "1.10", "b": [1, None]})
+
+
+async def test_large_results_of_parents_do_not_stop_the_start(bench: Any) -> None:
+    """The kernel refuses a program with too large an environment (E2BIG)."""
+    await bench.open(flow('echo "${REDRIVE_RESULT_P1-none}"; wc -c < "$REDRIVE_INPUTS"'))
+    _, recorder = await bench.run("t", inputs={f"p{number}": "x" * 60_000 for number in range(60)})
+    notice, variable, size = recorder.text.decode().splitlines()
+    assert "only the file $REDRIVE_INPUTS has them" in notice
+    assert (variable, int(size) > 60 * 60_000) == ("none", True)
+
+
+async def test_a_parameter_that_the_kernel_cannot_take_is_refused_in_words(bench: Any) -> None:
+    await bench.open(flow("true"))
+    outcome, _ = await bench.run("t", params={"sql": "x" * 200_000})
+    assert outcome.failure.failure_class is FailureClass.PERMANENT
+    assert "REDRIVE_PARAM" in outcome.failure.message and "hand the data over in a file" in outcome.failure.message
+
+
+async def test_the_result_is_the_json_in_its_file(bench: Any) -> None:
+    await bench.open(flow("""echo '{"rows": 42, "redrive:decimal": 1}' > "$REDRIVE_RESULT"; echo done"""))
+    outcome, recorder = await bench.run("t")
+    assert load_result(outcome.result) == {"rows": 42, "redrive:decimal": 1}
+    assert recorder.text == b"done\n"
+    assert not folder_of(bench, 1).exists()
+
+
+def folder_of(bench: Any, number: int) -> Path:
+    return Path(command.attempts_folder(bench.executor_id)) / str(number)
+
+
+async def test_the_files_of_attempts_are_gone_with_the_executor(bench: Any) -> None:
+    await bench.open(flow('echo "$REDRIVE_INPUTS"; exec sleep 600'))
+    recorder = await bench.start("t")
+    await recorder.heard(b"inputs.json\n")
+    folder = Path(recorder.text.decode().strip()).parent
+    assert (folder.exists(), folder.stat().st_mode & 0o777, folder.parent.stat().st_mode & 0o777) == (
+        True,
+        0o700,
+        0o700,
+    )
+    await bench.runner.close()
+    assert not folder.parent.exists()
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ("echo '{broken' > $REDRIVE_RESULT", "what it wrote into $REDRIVE_RESULT is no JSON: {broken"),
+        ("yes | head -c 70000 > $REDRIVE_RESULT", "is over 65536 bytes: write the data to a file"),
+        ("mkfifo $REDRIVE_RESULT", "no regular file any more"),
+        ("ln -s /etc/passwd $REDRIVE_RESULT", "$REDRIVE_RESULT cannot be read"),
+    ],
+)
+async def test_a_result_that_cannot_be_used_is_a_failure_in_words(bench: Any, line: str, sentence: str) -> None:
+    await bench.open(flow(line))
+    outcome, _ = await bench.run("t")
+    assert (outcome.kind, outcome.failure.failure_class) == (OutcomeKind.ERROR, FailureClass.PERMANENT)
+    assert sentence in outcome.failure.message
+
+
+@pytest.mark.parametrize(
+    ("line", "result"),
+    [
+        ("echo loading; echo 42; echo late >&2", 42),
+        ("""printf 'a\\n{"x": [1]}'""", {"x": [1]}),
+        ("true", None),
+        ("""python3 -c 'print("x"*100000); print([7]*9000)'""", [7] * 9000),
+    ],
+)
+async def test_the_last_line_of_stdout_is_the_result_where_the_task_says_so(bench: Any, line: str, result: Any) -> None:
+    await bench.open(f'flow.command("t", {line!r}, result="last-line", timeout=60)')
+    outcome, recorder = await bench.run("t")
+    assert (None if outcome.result is None else load_result(outcome.result)) == result
+    assert json.dumps(result).encode() in recorder.text or result is None
+
+
+async def test_a_last_line_that_is_no_json_is_a_failure(bench: Any) -> None:
+    await bench.open("""flow.command("t", "echo '[1]'; echo done", result="last-line", timeout=60)""")
+    outcome, _ = await bench.run("t")
+    assert outcome.failure.message == "the last line of its output is no JSON: done"
+
+
+async def test_a_program_that_cannot_start_is_told_there_too(bench: Any) -> None:
+    await bench.open("""flow.command("t", ["no-such-program"], result="last-line", timeout=60)""")
+    outcome, recorder = await bench.run("t")
+    assert outcome.attempt_columns["exit_code"] == 126
+    assert b"there is no such program" in recorder.text
+
+
+def test_every_variable_of_a_task_is_in_the_table() -> None:
+    order = AttemptOrder("r", "t", 1, 0, "", TaskSpec("t"), params={"day": "x"})
+    known = {name.partition("<")[0] for name in VARIABLES}
+    for name in {**variables_of(order), **result_variables({"a-b": 1})}:
+        assert name in known or any(name.startswith(prefix) for prefix in known if prefix.endswith("_")), name

@@ -1,0 +1,180 @@
+"""Attempts of kind "command": the forked process executes a shell with a line, or a program with its arguments."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+import signal
+import stat
+import tempfile
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import NoReturn
+
+from ..core.result_codec import UnstorableError, dump_result
+from ..core.spec import CommandOptions, TaskSpec
+from ..errors import PermanentError
+from .protocol import RESULT_LIMIT, AttemptOrder, clean_text, write_all
+from .task_environment import inputs_of, result_variables
+
+#: How each value of ``shell=`` runs a line.
+SHELLS: Mapping[str, tuple[str, ...]] = {
+    "sh": ("/bin/sh", "-c"),
+    "bash": ("bash", "-o", "pipefail", "-c"),
+}
+
+RESULT_FILE = "result"
+INPUTS_FILE = "inputs.json"
+SHOWN_CHARACTERS = 200  # of a result that is no JSON, in its error
+
+
+def options_of(spec: TaskSpec) -> CommandOptions:
+    """Return how the command of a task runs."""
+    return spec.command_options or CommandOptions()
+
+
+def words_of(spec: TaskSpec) -> list[str]:
+    """Return the program of a command and its arguments."""
+    options = options_of(spec)
+    return list(options.argv) if options.argv else [*SHELLS[options.shell], spec.command or ""]
+
+
+def attempts_folder(executor_id: str) -> str:
+    """Return the folder of the files of this executor's commands. The zygote removes it at its end."""
+    return os.path.join(tempfile.gettempdir(), f"redrive-{executor_id}")
+
+
+def prints_result(spec: TaskSpec) -> bool:
+    """True if the result is the last line of stdout, which then is the result pipe: it carries no frames."""
+    return spec.kind == "command" and options_of(spec).result == "last-line"
+
+
+def execute(order: AttemptOrder, folder: str | None, stdout: int) -> NoReturn:
+    """Replace this process by the program. ``folder``: of the flow; ``stdout``: the pipe of ``result="last-line"``.
+
+    Raises OSError if the program, its folder or its input cannot be used.
+    """
+    options = options_of(order.spec)
+    words = words_of(order.spec)
+    _connect_stdin(options, folder)
+    os.chdir(working_folder(options, folder))
+    environment = {**os.environb, **_encoded(_variables(order))}
+    for name, value in options.env.items():
+        environment.pop(os.fsencode(name), None)
+        environment.update({} if value is None else _encoded({name: value}))
+    program = shutil.which(words[0], path=os.fsdecode(environment.get(b"PATH", os.defpath.encode())))
+    if program is None:
+        raise FileNotFoundError(errno.ENOENT, "there is no such program", words[0])
+    _reset_ignored_signals()
+    if prints_result(order.spec):
+        os.dup2(stdout, 1)
+    try:
+        os.execve(program, [_encode(word) for word in words], environment)
+    except OSError as error:
+        if error.errno != errno.E2BIG:
+            raise
+        raise PermanentError(_too_large(order.task, words, environment)) from None
+
+
+def working_folder(options: CommandOptions, folder: str | None) -> str:
+    """Return the folder in which a command runs; ``folder``: that of the flow."""
+    return os.path.join(folder or os.curdir, options.cwd or os.curdir)
+
+
+def _connect_stdin(options: CommandOptions, folder: str | None) -> None:
+    if options.stdin_path is not None:
+        source = os.open(os.path.join(folder or os.curdir, options.stdin_path), os.O_RDONLY)
+    elif options.stdin is not None:
+        source = os.memfd_create("stdin")
+        write_all(source, _encode(options.stdin))
+        os.lseek(source, 0, os.SEEK_SET)
+    else:
+        return
+    os.dup2(source, 0)
+    os.close(source)
+
+
+def _variables(order: AttemptOrder) -> dict[str, str]:
+    """Write the results of the parents into the folder of the attempt, and return the variables that name them."""
+    with suppress(FileExistsError):
+        os.mkdir(os.path.dirname(order.folder), 0o700)
+    os.mkdir(order.folder, 0o700)
+    inputs = inputs_of(order)
+    variables = result_variables(inputs)
+    if inputs and not variables:
+        print("redrive: the results of the parents are large: only the file $REDRIVE_INPUTS has them", flush=True)
+    path = os.path.join(order.folder, INPUTS_FILE)
+    with open(path, "x", encoding="utf-8", errors="surrogateescape") as file:
+        json.dump(inputs, file)
+    return {**variables, "REDRIVE_INPUTS": path, "REDRIVE_RESULT": os.path.join(order.folder, RESULT_FILE)}
+
+
+def _encode(text: str) -> bytes:
+    return text.encode("utf-8", "surrogateescape")  # UTF-8 in every locale: cron often has none
+
+
+def _encoded(variables: Mapping[str, str]) -> dict[bytes, bytes]:
+    return {_encode(name): _encode(value) for name, value in variables.items()}
+
+
+def _too_large(task: str, words: list[str], environment: Mapping[bytes, bytes]) -> str:
+    largest, size = max(((name.decode(), len(value)) for name, value in environment.items()), key=lambda one: one[1])
+    line = max(map(len, words))
+    what = f"its line has {line} characters" if line > size else f"the variable {largest} has {size} bytes"
+    return f"task {task!r} cannot start: the kernel takes no more text, and {what}; hand the data over in a file"
+
+
+def _reset_ignored_signals() -> None:
+    """Restore the default action of ignored signals: exec keeps them ignored.
+
+    Python ignores SIGPIPE, so ``yes | head -1`` would never end; nohup ignores SIGHUP, and ``&`` of a shell SIGQUIT.
+    """
+    for number in signal.valid_signals():
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
+
+
+# --- The result, in the process that started the attempt --------------------------------------------------------------
+
+
+class ResultError(ValueError):
+    """A command left a result that cannot be used."""
+
+
+def read_result(order: AttemptOrder, stdout_tail: bytes) -> str | None:
+    """Return the result of a command that succeeded, encoded for the state file; None without one.
+
+    ``stdout_tail``: the end of its output, for ``result="last-line"``. Raises ResultError.
+    """
+    if prints_result(order.spec):
+        lines = stdout_tail.decode("utf-8", "replace").strip().rsplit("\n", 1)
+        return _parse(lines[-1], "the last line of its output")
+    return _parse(_read_file(os.path.join(order.folder, RESULT_FILE)), "what it wrote into $REDRIVE_RESULT")
+
+
+def _read_file(path: str) -> str:
+    """Return the text of a file, at most a little more than a result may have; empty if there is none."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return ""
+    except OSError as error:
+        raise ResultError(f"$REDRIVE_RESULT cannot be read: {error.strerror}") from None
+    with open(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise ResultError("$REDRIVE_RESULT is no regular file any more: write JSON into it")
+        return file.read(RESULT_LIMIT + 1).decode("utf-8", "replace").strip()
+
+
+def _parse(text: str, where: str) -> str | None:
+    if not text:
+        return None
+    if len(text.encode()) > RESULT_LIMIT:
+        raise ResultError(f"{where} is over {RESULT_LIMIT} bytes: write the data to a file and return its name")
+    try:
+        return dump_result(json.loads(text))
+    except (ValueError, RecursionError) as error:
+        why = str(error) if isinstance(error, UnstorableError) else "is no JSON"
+        raise ResultError(f"{where} {why}: {clean_text(text, SHOWN_CHARACTERS)}") from None

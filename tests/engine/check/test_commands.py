@@ -1,0 +1,66 @@
+"""What ``redrive check`` sees in commands: missing programs, failures that look like successes, secrets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from redrive.engine import Flow
+from redrive.engine.check.commands import check_commands
+
+
+def found(folder: Path, line: Any, **options: Any) -> dict[str, str]:
+    flow = Flow("f")
+    flow.command("t", line, timeout=60, **options)
+    flow.path = str(folder / "flow.py")
+    return {finding.rule: finding.message for finding in check_commands(flow.spec())}
+
+
+@pytest.mark.parametrize(
+    ("line", "options", "rule"),
+    [
+        ("no-such-program -x", {}, "program"),
+        (["no-such-program"], {}, "program"),
+        (["sh", "-c", "true"], {}, None),
+        ("sh -c true", {"env": {"PATH": "/no/such/folder"}}, "program"),
+        ("true", {"cwd": "no-such-folder"}, "cwd"),
+        ("true", {"cwd": "."}, None),
+        ("cat", {"stdin": Path("missing.sql")}, "stdin"),
+        ("psql -f load.sql", {}, "psql"),
+        ("psql -Xqf load.sql", {}, "psql"),
+        ("PGHOST=x psql --command='delete from t'", {}, "psql"),
+        ("psql db < load.sql", {}, "psql"),
+        ("psql", {"stdin": "select 1"}, "psql"),
+        (["psql", "-f", "x.sql"], {}, "psql"),
+        ("psql -v ON_ERROR_STOP=1 -f load.sql", {}, None),
+        ("psql --version", {}, None),
+        ("false | cat", {}, "pipe"),
+        ("false || cat", {}, None),
+        ("echo 'a | b'", {}, None),
+        ("false | cat", {"shell": "bash"}, None),
+        ("sh -c 'a' --password=hunter2", {}, "secret"),
+        ("PGPASSWORD=hunter2 true", {}, "secret"),
+        ("PGPASSWORD=$DB_PASSWORD true", {}, None),
+        ("echo --token '$TOKEN' token=\"$TOKEN\"", {}, None),
+        ("echo postgres://etl:hunter2@db1/x", {}, "secret"),
+        ("echo https://host:80/x@y", {}, None),
+        ("true", {"env": {"PGPASSWORD": "hunter2"}}, "secret"),
+        ("true", {"env": {"PGPASSWORD": None, "PGHOST": "db1"}}, None),
+    ],
+)
+def test_a_rule_finds_its_case_and_no_other(tmp_path: Path, line: Any, options: Any, rule: str | None) -> None:
+    findings = found(tmp_path, line, **options)
+    findings = {name: text for name, text in findings.items() if not (name == "program" and "psql" in text)}
+    assert list(findings) == ([] if rule is None else [rule])
+    assert "hunter2" not in str(findings)
+
+
+def test_parents_with_one_variable_are_told(tmp_path: Path) -> None:
+    flow = Flow("f")
+    for name in ("a-b", "a_b"):
+        flow.command(name, "true", timeout=1)
+    flow.command("t", "true", after=["a-b", "a_b"], timeout=1)
+    assert [one.message for one in check_commands(flow.spec())] == [
+        "several of its parents share the variable REDRIVE_RESULT_A_B: read $REDRIVE_INPUTS"
+    ]
