@@ -207,7 +207,9 @@ def _decide_deferral(
     # Up to a tenth more: sensors with one schedule must not run at the same instant (document 004).
     delay = recheck + uniform(0, recheck * 0.1)
     if policy.max_elapsed is not None and _elapsed_seconds(history, now) + delay > policy.max_elapsed:
-        return Fail(FailureMode.OTHER, f"what it waits for did not come within {policy.max_elapsed:g} s")
+        looks = "1 look" if history.deferrals == 0 else f"{history.deferrals + 1} looks"
+        why = f"what it waits for did not come within {policy.max_elapsed:g} s, in {looks}"
+        return Fail(FailureMode.OTHER, f"{why}: {outcome.defer_reason}" if outcome.defer_reason else why)
     return Defer(delay)
 
 

@@ -83,6 +83,7 @@ class Outcome:
     failure: Failure | None = None
     result: str | None = None  # JSON
     recheck_seconds: float | None = None  # DEFERRED
+    defer_reason: str = ""  # DEFERRED: what the sensor said about its wait
     skip_reason: str = ""  # SKIPPED: the reason that the task gave
     attempt_columns: Mapping[str, Any] = field(
         default_factory=dict

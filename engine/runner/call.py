@@ -130,7 +130,7 @@ def ending_of_value(order: AttemptOrder, value: object) -> protocol.Ending:
 def ending_of_error(error: BaseException, describe: DescribeError) -> protocol.Ending:
     """Return the final frame for an exception."""
     if isinstance(error, NotReady):
-        return protocol.Deferred(error.recheck_seconds)
+        return protocol.Deferred(error.recheck_seconds, protocol.clean_text(str(error), protocol.TEXT_LIMIT))
     if isinstance(error, SkipTask):
         return protocol.Skipped(protocol.clean_text(str(error), protocol.TEXT_LIMIT))
     if isinstance(error, TaskTerminated):

@@ -98,9 +98,12 @@ def _outcome_of_ending(ending: protocol.Ending, evidence: Evidence) -> Outcome:
             return Outcome(OutcomeKind.SUCCESS, result=result, attempt_columns=evidence.usage)
         case protocol.Failed(failure):
             return Outcome(OutcomeKind.ERROR, failure, attempt_columns=evidence.usage)
-        case protocol.Deferred(recheck_seconds):
+        case protocol.Deferred(recheck_seconds, message):
             return Outcome(
-                OutcomeKind.DEFERRED, recheck_seconds=_bounded(recheck_seconds), attempt_columns=evidence.usage
+                OutcomeKind.DEFERRED,
+                recheck_seconds=_bounded(recheck_seconds),
+                defer_reason=message,
+                attempt_columns=evidence.usage,
             )
         case protocol.Skipped(said):
             return Outcome(OutcomeKind.SKIPPED, skip_reason=said, attempt_columns=evidence.usage)

@@ -227,6 +227,7 @@ class Deferred(Frame, frozen=True):
     """A sensor found nothing yet."""
 
     recheck_seconds: float | None
+    message: str = ""
 
 
 class Skipped(Frame, frozen=True):

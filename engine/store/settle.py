@@ -29,6 +29,7 @@ from ..core.decide import (
     decide_loss,
 )
 from ..core.environment_fields import ENVIRONMENT_FIELDS
+from ..core.failures.failure import describe_vain_wait
 from ..core.outcome import Failure, FailureClass, FailureMode, Outcome, OutcomeKind
 from ..core.policy import Uniform
 from ..core.spec import TaskSpec
@@ -79,6 +80,8 @@ def settle(
         decision: Decision = Interrupt() if history.idempotent else decide_loss(history, spec.retry, uniform)
     else:
         decision = decide(history, outcome, spec.retry, transaction.at, uniform)
+    if isinstance(decision, Fail) and outcome.failure is None:
+        outcome = replace(outcome, failure=describe_vain_wait(claim.name, decision.why, outcome.defer_reason))
     with _attributed_to_requester(transaction, claim, decision):
         written = write_decision(transaction, claim, spec, outcome, decision, history)
     if not written:

@@ -18,6 +18,7 @@ from .fingerprint import (
     fingerprint_of_exit,
     fingerprint_of_signal,
     fingerprint_of_stack,
+    fingerprint_of_wait,
     innermost_of_stack,
     is_engine_path,
     is_machinery,
@@ -61,6 +62,11 @@ def describe_error(
         retry_after_seconds=verdict.retry_after_seconds,
         facts=facts_as_json(extract_facts(error)),
     )
+
+
+def describe_vain_wait(task: str, why: str, said: str) -> Failure:
+    """Describe a sensor that ran out of time. ``why``: what it waited for and how long; ``said``: by the sensor."""
+    return Failure("NotReady", clip(why, MESSAGE_MAX), FailureClass.TRANSIENT, fingerprint_of_wait(task, said))
 
 
 def facts_as_json(facts: ErrorFacts) -> dict[str, object]:

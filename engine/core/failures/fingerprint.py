@@ -89,6 +89,13 @@ def fingerprint_of_exit(exit_code: int, last_line: str = "") -> Fingerprint:
     )
 
 
+def fingerprint_of_wait(task: str, said: str = "") -> Fingerprint:
+    """Return the fingerprint of a sensor that waited in vain: its task, and what it said about the wait."""
+    sentence = normalize_message(said)
+    words = f"{task} waited in vain" + (f": {sentence}" if sentence else "")
+    return _fingerprint_of_parts(("sensor:", task, sentence), words)
+
+
 def fingerprint_of_signal(
     signal: int, sender: str, stack_text: str = "", project_root: str | None = None
 ) -> Fingerprint:

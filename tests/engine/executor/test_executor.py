@@ -1,6 +1,8 @@
 """The executor, end to end: real forks, a real state file, and what the file says afterwards."""
 
+import json
 import os
+import re
 import sqlite3
 import time
 from pathlib import Path
@@ -221,6 +223,34 @@ def test_a_sensor_looks_again_and_holds_no_slot(tmp_path):
         "other_file": ("SUCCESS", 2, 1, 0),
         "load": ("SUCCESS", 1, 0, 0),
     } == table(tmp_path, columns)
+
+
+def test_a_sensor_that_waits_in_vain_says_for_what_and_how_long(tmp_path):
+    """In the row, in the attempt and in the page; two sensors are two causes."""
+    flow = Flow("f", max_parallel=2)
+    soon = RetryPolicy(max_elapsed=0.2)
+
+    @flow.sensor(every=0.1, retry=soon)
+    def file_there():
+        return False
+
+    @flow.sensor(every=0.1, retry=soon)
+    def export_there():
+        raise NotReady("no export of 22 November yet")
+
+    assert "FAILED" == run(tmp_path, flow).state
+    waited = r"what it waits for did not come within 0\.2 s, in \d looks?"
+    rows = table(tmp_path, "state, error, failure_class")
+    assert re.fullmatch(waited, rows["file_there"][1]) and ("FAILED", "transient") == rows["file_there"][::2]
+    assert re.fullmatch(waited + ": no export of 22 November yet", rows["export_there"][1])
+    causes = dict(ask(tmp_path, "SELECT name, explain FROM attempt WHERE explain IS NOT NULL"))
+    assert {
+        "file_there": "file_there waited in vain",
+        "export_there": "export_there waited in vain: no export of <n> November yet",
+    } == causes
+    assert 2 == ask(tmp_path, "SELECT count(DISTINCT cause) FROM page")[0][0]
+    errors = {json.loads(body)["error"] for (body,) in ask(tmp_path, "SELECT body FROM page")}
+    assert errors == {error for _, error, _ in rows.values()}
 
 
 def test_numbers_that_nothing_can_hold_end_nobodys_run(tmp_path):
