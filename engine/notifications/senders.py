@@ -14,6 +14,7 @@ import signal
 import tempfile
 import threading
 import urllib.error
+import urllib.parse
 import urllib.request
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import IO, Any, Protocol, cast
@@ -118,6 +119,29 @@ def _last_line(stream: IO[bytes]) -> str:
     return f": {_printable(lines[-1])}" if lines else ""
 
 
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """Leaves a redirect as the answer: following it would lose the body and carry the headers to another host."""
+
+    def redirect_request(self, req: Any, fp: Any, code: Any, msg: Any, headers: Any, newurl: Any) -> None:
+        """Follow nothing; the status becomes an HTTPError."""
+
+
+def _http_opener() -> urllib.request.OpenerDirector:
+    """Return an opener that speaks HTTP and HTTPS only: no files, no FTP, no redirects."""
+    opener = urllib.request.OpenerDirector()
+    handlers = (
+        urllib.request.ProxyHandler,
+        urllib.request.HTTPHandler,
+        urllib.request.HTTPSHandler,
+        urllib.request.HTTPDefaultErrorHandler,
+        urllib.request.HTTPErrorProcessor,
+        _NoRedirects,
+    )
+    for handler in handlers:
+        opener.add_handler(handler())
+    return opener
+
+
 class WebhookSender:
     """Posts the message as JSON."""
 
@@ -129,20 +153,28 @@ class WebhookSender:
         self._timeout_seconds = timeout_seconds
 
     async def send(self, message: Message) -> None:
-        """Any 2xx status means accepted."""
+        """Any 2xx status means accepted. A redirect is an error: the receiver has not taken the page."""
         data = json.dumps(message, ensure_ascii=False).encode()
         await _in_a_thread(lambda: self._post(data), self._timeout_seconds)
 
     def _post(self, data: bytes) -> None:
         request = urllib.request.Request(self._url, data, self._headers)
         try:
-            with urllib.request.urlopen(request, timeout=self._timeout_seconds):
+            with _http_opener().open(request, timeout=self._timeout_seconds):
                 return
         except urllib.error.HTTPError as error:
             with error:
-                raise SendError(f"HTTP {error.code} {_printable(error.reason)}") from None
+                raise SendError(f"HTTP {error.code} {_printable(error.reason)}{_redirect(error)}") from None
         except urllib.error.URLError as error:
             raise SendError(str(error.reason)) from None
+
+
+def _redirect(error: urllib.error.HTTPError) -> str:
+    """Say that a redirect is not followed, and to which host it leads."""
+    if not 300 <= error.code < 400:
+        return ""
+    host = _printable(urllib.parse.urlsplit(error.headers.get("Location") or "").hostname or "another path")
+    return f": a redirect to {host} is not followed; give flow.page the final url"
 
 
 _APPRISE_TYPES = {"critical": "failure", "high": "failure"}
