@@ -206,11 +206,15 @@ def _breaker(event: Event, payload: BreakerChanged) -> Iterator[str]:
 
 
 def _page(event: Event, payload: PageChanged) -> Iterator[str]:
-    if payload.what == PageChange.OPENED:
-        about = f" on {event.task} ({_digits(payload.fingerprint)})" if event.task is not None else ""
-        yield f"PAGED on-call: {payload.title}{about}"
+    if payload.what == PageChange.SENT:
+        fingerprint = f" ({_digits(payload.fingerprint)})" if payload.fingerprint else ""
+        yield f"PAGED on-call: {payload.title}{fingerprint}"
+    elif payload.what == PageChange.OPENED and payload.why:
+        yield f"nobody is paged about {payload.title}: {payload.why}"
     elif payload.what == PageChange.SEND_FAILED and payload.tries == 1:
-        yield f"page {payload.id} not sent by {payload.sender}, will be tried again: {payload.error}"
+        yield f"page {payload.id} not sent by {payload.sender}, tried again while this executor runs: {payload.error}"
+    elif payload.what == PageChange.UNSENT:
+        yield f"page {payload.id} NOT SENT: {describe_event(event)} (redrive pages)"
 
 
 def _rows(event: Event, payload: RowsChanged) -> Iterator[str]:

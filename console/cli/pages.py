@@ -17,6 +17,7 @@ from ..present.runs import place_line
 from ..sessions.open import RemoteOptions, actor, with_session
 from ..sessions.session import Session
 from ..text.durations import format_duration
+from ..text.event_text import UNSENT_UNTIL
 from .exit_codes import code_of_answers
 from .listings import print_table
 
@@ -35,13 +36,13 @@ def list_or_update_pages(
     acts: list[tuple[str, int, dict[str, object]]] = [("ack", page, {}) for page in ack]
     acts += [("snooze", page, {"seconds": seconds}) for page, seconds in snooze]
 
-    async def use(session: Session) -> tuple[list[Answer], Sequence[PageRow], str]:
+    async def use(session: Session) -> tuple[list[Answer], Sequence[PageRow], str, bool]:
         run = None if run_id is None else (await session.snapshot(run_id)).run  # raises for an unknown run
         place = place_line(run, session.address)
         answers = [await session.send(_command(act, {"pages": [page], **more})) for act, page, more in acts]
-        return answers, await session.query(PAGES), place
+        return answers, await session.query(PAGES), place, session.status.executor_alive
 
-    answers, rows, place = with_session(target, use, **remote)
+    answers, rows, place, has_executor = with_session(target, use, **remote)
     shown = [row for row in rows if _is_shown(row, run_id, everything)]
     if as_json:
         for row in shown:
@@ -49,7 +50,7 @@ def list_or_update_pages(
     else:
         click.echo(place)
     if not as_json and not acts:
-        _print(shown)
+        _print(shown, has_executor)
     for (act, page, _), answer in zip(acts, answers, strict=True):
         click.echo(f"{act} {page}: {answer.message}", err=as_json)
     return code_of_answers(*answers)
@@ -68,7 +69,7 @@ def _value(row: PageRow) -> dict[str, Json]:
     return {"count" if name == "counted" else name: value for name, value in row._asdict().items()}
 
 
-def _print(rows: Sequence[PageRow]) -> None:
+def _print(rows: Sequence[PageRow], has_executor: bool) -> None:
     if not rows:
         click.echo("nobody was called")
         return
@@ -76,6 +77,13 @@ def _print(rows: Sequence[PageRow]) -> None:
     lines: list[Sequence[str]] = [("ID", "SEVERITY", "STATE", "COUNT", "AGE", "SENT", "TITLE")]
     lines += [_row(row, now) for row in rows]
     print_table(lines)
+    if any(_is_unsent(row) for row in rows):
+        sentence = "the executor goes on trying" if has_executor else UNSENT_UNTIL
+        click.echo(f"unsent: {sentence}")
+
+
+def _is_unsent(row: PageRow) -> bool:
+    return row.state == "open" and row.sent_at is None and row.send_error is not None
 
 
 def _row(row: PageRow, now: int) -> tuple[str, ...]:

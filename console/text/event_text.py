@@ -358,14 +358,19 @@ def _breaker(event: Event, payload: BreakerChanged) -> str:
     return f"breaker {(payload.state or '?').replace('_', ' ').lower()}{why}{again}"
 
 
+#: Who sends a page that its executor could not send: ``store/pages.py: STALE_AFTER_US``.
+UNSENT_UNTIL = "the next run, resume or serve on this state file sends it, within 24 h"
+
+
 def _page(event: Event, payload: PageChanged) -> str:
     title = f": {payload.title}" if payload.title else ""
     return {
-        PageChange.OPENED: f"page opened{title}",
+        PageChange.OPENED: f"page opened{title}" + (f"; {payload.why}" if payload.why else ""),
         PageChange.FOLDED: f"one more for the open page, {payload.occurrences} in all",
         PageChange.WOKEN: "page no longer snoozed",
         PageChange.SENT: "page sent in a digest" if payload.how == "digest" else "page sent",
         PageChange.SEND_FAILED: f"page not sent by {payload.sender}: {payload.error}",
+        PageChange.UNSENT: f"{payload.error or 'no time was left'}; {UNSENT_UNTIL}",
         PageChange.BELL: "terminals were rung",
         PageChange.ACKED: "page acknowledged",
         PageChange.SNOOZED: "page snoozed",

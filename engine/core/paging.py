@@ -7,8 +7,12 @@ that was not acknowledged is not sent again. A cause pages again if it fails aft
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypedDict
+from urllib.parse import urlsplit
 
 from ..domain.states import DeadLetterKind
 from .breaker import PASSING
@@ -107,11 +111,13 @@ class SendPlan:
     next_check_at: int | None = None  # microseconds UTC; None: not before the next change of a page
 
 
-def plan_sending(pages: Iterable[PageState], sent: Sequence[int], last_digest_at: int | None, now: int) -> SendPlan:
+def plan_sending(
+    pages: Iterable[PageState], sent: Sequence[int], last_digest_at: int | None, now: int, *, is_last: bool = False
+) -> SendPlan:
     """Decide which pages are sent at ``now``. ``sent``: when single messages were sent, oldest first.
 
     Acknowledged pages are not sent. Pages beyond the storm cap, and pages whose count grew since their last message,
-    share one digest a window.
+    share one digest a window. ``is_last``: nobody sends later, so unsent pages beyond the cap are due at once.
     """
     pages = tuple(pages)
     recent = [at for at in sent if at > now - STORM_WINDOW_US]
@@ -121,14 +127,20 @@ def plan_sending(pages: Iterable[PageState], sent: Sequence[int], last_digest_at
     )
     room = max(0, STORM_PAGES - len(recent))
     rest = [page.id for page in fresh[room:]]
-    rest += [
-        page.id for page in pages if page.state == "open" and page.sent_at is not None and page.count > page.told_count
-    ]
+    rest += (
+        []
+        if is_last
+        else [
+            page.id
+            for page in pages
+            if page.state == "open" and page.sent_at is not None and page.count > page.told_count
+        ]
+    )
     waits = [page.snoozed_until for page in pages if page.state == "snoozed" and page.snoozed_until is not None]
     digest: tuple[int, ...] = ()
     if rest:
         due_at = max([*recent[:1], last_digest_at or 0]) + STORM_WINDOW_US
-        if (not recent and last_digest_at is None) or due_at <= now:
+        if is_last or (not recent and last_digest_at is None) or due_at <= now:
             digest = tuple(rest)
         else:
             waits.append(due_at)
@@ -159,6 +171,22 @@ def check_sender(sender: str, options: Mapping[str, object]) -> None:
         raise ValueError(f"the sender {sender!r} needs {' or '.join(sorted(needed))}")
     for name in needed & set(options):
         _check_required_option(sender, name, options[name])
+
+
+class DeclaredSender(TypedDict):
+    """A sender of pages as the state file stores it: ``host`` of a webhook; ``hash`` changes with any option."""
+
+    sender: str
+    host: str | None
+    hash: str
+
+
+def declared_sender(options: Mapping[str, object]) -> DeclaredSender:
+    """Return a sender without its options: URLs, headers and command lines hold secrets."""
+    sender, url = str(options["sender"]), options.get("url")
+    host = urlsplit(url).hostname if sender == "webhook" and isinstance(url, str) else None
+    text = json.dumps(options, sort_keys=True, default=str)
+    return {"sender": sender, "host": host, "hash": hashlib.sha256(text.encode()).hexdigest()[:12]}
 
 
 def _check_required_option(sender: str, name: str, value: object) -> None:

@@ -189,6 +189,7 @@ class PageChange(object):
     WOKEN = "woken"
     SENT = "sent"
     SEND_FAILED = "send-failed"
+    UNSENT = "unsent"  # the executor ended before a sender took it
     BELL = "bell"
     ACKED = "acked"
     SNOOZED = "snoozed"
@@ -423,8 +424,9 @@ class PageChanged(NamedTuple):
     fingerprint: Text = None
     page: PageColumns = NO_PAGE_COLUMNS
     how: Text = None  # SENT: "page" or "digest"
+    why: Text = None  # OPENED, the first page of a run: why nobody is paged
     sender: Text = None  # SEND_FAILED
-    error: Text = None
+    error: Text = None  # SEND_FAILED, UNSENT
     tries: Number = None
 
 

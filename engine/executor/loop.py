@@ -30,7 +30,7 @@ from ..domain.event_payloads import ExecutorChanged, OperatorActed, TaskChanged,
 from ..domain.events import Event
 from ..errors import StartInterrupted, StorageError
 from ..flow.flow import Flow, TaskDef
-from ..notifications.notifier import CLOSE_SECONDS, MessageOrigin, Notifier
+from ..notifications.notifier import CLOSE_SECONDS, LAST_TRIES_SECONDS, MessageOrigin, Notifier
 from ..statefile.changes.transitions import Transaction
 from ..store import breaker_rows, claims
 from ..store.breaker_rows import emit_change
@@ -227,6 +227,9 @@ class RunLoop:
         self._listener = listener
         self._wake = asyncio.Event()
         self._is_committing = False
+        self._end: RunResult | None = None  # of a run that has ended, while its last pages are sent
+        self._is_paged = False
+        self._pages_until = 0.0  # on the loop's clock
         self._result: asyncio.Future[RunResult] = asyncio.get_running_loop().create_future()
         self._view = RunView(opened, clock, self.wake)
         self.attempts = self._make_attempts(clock, on_output)
@@ -287,8 +290,10 @@ class RunLoop:
         self._clock_watch.check()  # before due times are compared with the clock
         step = None if self._result.done() else self._next_step()
         if isinstance(step, RunResult):
-            self._result.set_result(step)
+            if not self._waits_for_pages(step):
+                self._result.set_result(step)
         elif step is not None:
+            self._go_on()
             self._is_committing = True
             self._opened.writer.submit(step.item, durable=step.durable).add_done_callback(
                 partial(self._committed, step)
@@ -305,9 +310,32 @@ class RunLoop:
                 self._fail(self._file_watch.missing_error())
             return None
         if self.shutdown.mode is not None:
-            return self._run_end.interrupted_result()
+            return self._end or self._run_end.interrupted_result()
         start = self._dispatcher.next_commit() if self.storage_problem is None else None
         return start or self._run_end.check()
+
+    def _waits_for_pages(self, end: RunResult) -> bool:
+        """Whether unsent pages keep the executor of a run that has ended. Until then an act can continue the run."""
+        options = self._opened.lease.request.options
+        if end.interrupted or options.served or not self._notifier.is_running:
+            return False  # ``redrive serve`` sends between its runs
+        if self._end is None:
+            self._pages_until = asyncio.get_running_loop().time() + LAST_TRIES_SECONDS
+            self._notifier.send_last(self._on_pages_sent)
+        elif self._is_paged or self.shutdown.mode is not None:
+            return False
+        self._end = end
+        return asyncio.get_running_loop().time() < self._pages_until
+
+    def _on_pages_sent(self) -> None:
+        self._is_paged = True
+        self.wake()
+
+    def _go_on(self) -> None:
+        """Forget an end of the run that an act has undone."""
+        if self._end is not None:
+            self._end, self._is_paged = None, False
+            self._notifier.send_last(None)
 
     def _committed(self, commit: Commit, written: asyncio.Future[object]) -> None:
         self._is_committing = False

@@ -362,12 +362,17 @@ class Flow:
     def page(self, sender: Sender, **options: Unpack[PageOptions]) -> None:
         """Say where pages go, which tell a person that a run needs one. Several senders may be named.
 
+        A sender that fails is tried again with growing waits, after the end of the run for up to two minutes more. A
+        page that nobody took by then is sent by the next executor of the state file. The state file holds the kind of a
+        sender, the host of a webhook and a hash; a resumed run takes its senders from the flow file.
+
         Parameters:
             sender: "command" (needs ``line`` or ``argv``; the page is on its standard input), "webhook" or "apprise"
                 (need ``url``), or "bell" (the terminal's; takes nothing).
             line: of the shell.
             argv: a program and its arguments.
-            url: https://... or http://... of a webhook; of Apprise, whatever that library reads.
+            url: https://... or http://... of a webhook, which must answer with a 2xx status: a redirect is an error; of
+                Apprise, whatever that library reads.
             headers: of the webhook's request.
             timeout: duration above 0 that the sender may take; 10.
 

@@ -8,6 +8,7 @@ next executor (SPEC 4.13).
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -29,6 +30,10 @@ from .senders import Sender, make_senders
 #: Backoff after a failed sending.
 RESEND_POLICY = RetryPolicy(base=5.0, cap=300.0, jitter="equal")
 CLOSE_SECONDS = 15.0  # longer than the timeout of a sender, so that the last page is still sent
+#: How long an executor whose run has ended goes on trying. An outage that fails the tasks often fails the pager as
+#: well, and a receiver that restarts is back within a minute or two. Meanwhile the executor holds the state file, so
+#: that the next run waits as long; what is left after that, the next executor sends.
+LAST_TRIES_SECONDS = 120.0
 ERROR_CHARACTERS = 500
 
 _WAKING_CHANGES = frozenset([PageChange.OPENED, PageChange.FOLDED, PageChange.SNOOZED, PageChange.WOKEN])
@@ -84,6 +89,8 @@ class Notifier:
         self._digest_at: int | None = None
         self._wake = asyncio.Event()
         self._is_closing = False
+        self._is_last = False
+        self._on_idle: Callable[[], None] | None = None
         self._task: asyncio.Task[None] | None = None
         self._delivery_tasks: set[asyncio.Task[None]] = set()
 
@@ -98,8 +105,23 @@ class Notifier:
         if any(isinstance(event.payload, PageChanged) and event.payload.what in _WAKING_CHANGES for event in events):
             self._wake.set()
 
+    @property
+    def is_running(self) -> bool:
+        """Whether pages are sent: the flow names a sender."""
+        return self._task is not None and not self._task.done()
+
+    def send_last(self, on_idle: Callable[[], None] | None) -> None:
+        """Send what is unsent without waiting for a digest or a long backoff, and call ``on_idle`` once all is sent.
+
+        None: the run goes on, and pages wait for their time again.
+        """
+        self._on_idle, self._is_last = on_idle, on_idle is not None
+        for delivery in self._deliveries:
+            delivery.tries = delivery.due_at = 0
+        self._wake.set()
+
     async def close(self, timeout_seconds: float = CLOSE_SECONDS) -> None:
-        """Send the due pages and stop, within ``timeout_seconds``."""
+        """Send the due pages and stop, within ``timeout_seconds``; what is left is emitted as UNSENT."""
         if self._task is None:
             return
         self._is_closing = True
@@ -110,6 +132,9 @@ class Notifier:
             task.cancel()
         if late:
             await asyncio.wait(late)
+        if timeout_seconds:
+            with contextlib.suppress(StorageError):
+                await self._submit(lambda transaction: pages.emit_unsent(transaction, self._origin.run_id))
 
     def _report(self, task: asyncio.Task[None]) -> None:
         """Report a failed task to the loop's exception handler; the run continues without pages."""
@@ -122,17 +147,19 @@ class Notifier:
     async def _serve(self) -> None:
         self._sent = await self._submit(lambda transaction: pages.recently_sent(transaction.connection, transaction.at))
         while True:
-            last = self._is_closing
+            last, on_idle = self._is_closing, self._on_idle
             self._wake.clear()
             look_again_at = await self._send_due()
             if last:
                 break
+            if on_idle is not None and not any(one.pending or one.is_in_flight for one in self._deliveries):
+                on_idle()
             await self._wait(look_again_at)
         if self._delivery_tasks:
             await asyncio.wait(self._delivery_tasks)
 
     async def _send_due(self) -> int | None:
-        """Start all due deliveries. Return when the next page is due, in microseconds UTC; None: none is_waiting."""
+        """Start all due deliveries. Return when the next page is due, in microseconds UTC; None: none is waiting."""
         run_id = self._origin.run_id
         # Before the outbox is read: a delivery that completes during the read would look unsent there.
         self._deliveries = [delivery for delivery in self._deliveries if delivery.pending or delivery.is_in_flight]
@@ -141,7 +168,8 @@ class Notifier:
         self._deliveries = [delivery for delivery in self._deliveries if open_ids.issuperset(delivery.ids)]
         held = {page_id for delivery in self._deliveries for page_id in delivery.ids}
         now = self._clock.now_us()
-        plan = plan_sending((page for page in outbox if page.id not in held), self._sent, self._digest_at, now)
+        unheld = (page for page in outbox if page.id not in held)
+        plan = plan_sending(unheld, self._sent, self._digest_at, now, is_last=self._is_last)
         self._add_deliveries(plan, now)
         clock = asyncio.get_running_loop().time()
         for delivery in self._deliveries:
@@ -262,7 +290,7 @@ def _page_lines(page: PageMessage, origin: MessageOrigin) -> list[str]:
         lines.append(f"the run is due at {datetime.fromtimestamp(deadline_at // 1_000_000).astimezone():%H:%M}")
     if body.get("owner"):
         lines.append(f"owner: {body['owner']}")
-    return [*lines, str(body.get("command") or "")]
+    return [*lines, *(str(line) for line in (body.get("attach"), body.get("command")) if line)]
 
 
 def _cause_history_lines(page: PageMessage) -> list[str]:

@@ -65,8 +65,19 @@ def trigger_page(transaction: Transaction, request: PageRequest) -> None:
         title=request.title,
         severity=severity_of(request.kind, request.failure),
         fingerprint=request.failure.fingerprint.strict if request.failure is not None else None,
+        why=_why_nobody(transaction.connection, request.run_id, page_id) if event.what == PageChange.OPENED else None,
     )
     transaction.emit(event, request.run_id, request.task)
+
+
+NOBODY = "no page is configured: the flow names no sender (flow.page)"
+
+
+def _why_nobody(connection: sqlite3.Connection, run_id: str | None, page_id: int) -> str | None:
+    """Say with the first page of a run that nobody is paged; None: somebody is, or it was said before."""
+    row = connection.execute("SELECT options FROM run WHERE run_id = ?", (run_id,)).fetchone()
+    earlier = connection.execute("SELECT 1 FROM page WHERE run_id = ? AND id < ?", (run_id, page_id)).fetchone()
+    return NOBODY if row is not None and earlier is None and not json.loads(row[0]).get("pages") else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +168,7 @@ PageBody = TypedDict(
         "owner": str | None,
         "memory": Mapping[str, Any] | None,
         "command": str,
+        "attach": str,
     },
     total=False,
 )
@@ -197,6 +209,7 @@ def _body(connection: sqlite3.Connection, request: PageRequest) -> PageBody:
         "owner": request.owner,
         "memory": _cause_history(connection, request),
         "command": _command(connection, request),
+        "attach": _attach(connection, request),
     }
 
 
@@ -250,13 +263,28 @@ def _deadline_at(connection: sqlite3.Connection, run_id: str | None) -> int | No
 
 
 def _command(connection: sqlite3.Connection, request: PageRequest) -> str:
-    """Return the command line to act. Names come from flows, so they are quoted and made printable."""
-    path = str(connection.execute("PRAGMA database_list").fetchone()[2])
+    """Return the command line to act."""
+    path = _path(connection)
     words = ["redrive", "runs", path]
     if request.run_id is not None and request.task is not None and not _needs_human(connection, request):
         words = ["redrive", "attach", path, "--run", request.run_id]  # a late task that runs or waits
     elif request.run_id is not None and request.task is not None:
         words = ["redrive", "requeue", "--state", path, "--run", request.run_id, "--reason", "...", "--", request.task]
+    return _command_line(words)
+
+
+def _attach(connection: sqlite3.Connection, request: PageRequest) -> str:
+    """Return the command line that opens the run in the console."""
+    run = [] if request.run_id is None else ["--run", request.run_id]
+    return _command_line(["redrive", "attach", _path(connection), *run])
+
+
+def _path(connection: sqlite3.Connection) -> str:
+    return str(connection.execute("PRAGMA database_list").fetchone()[2])
+
+
+def _command_line(words: Iterable[str]) -> str:
+    """Join words of a command line. Names come from flows, so they are quoted and made printable."""
     return shlex.join("".join(letter if letter.isprintable() else " " for letter in word) for word in words)
 
 
@@ -349,6 +377,15 @@ def write_send_error(transaction: Transaction, ids: Iterable[int], sender: str, 
         )
 
 
+_UNSENT = "SELECT id, send_error FROM page WHERE state = 'open' AND sent_at IS NULL AND run_id = ? ORDER BY id"
+
+
+def emit_unsent(transaction: Transaction, run_id: str) -> None:
+    """Emit an event for each page of the run that the ending executor could not send."""
+    for page_id, error in transaction.connection.execute(_UNSENT, (run_id,)).fetchall():
+        _emit_sending(transaction, page_id, PageChanged(PageChange.UNSENT, error=error))
+
+
 def emit_bell(transaction: Transaction, ids: Iterable[int]) -> None:
     """Emit BELL events, on which consoles ring their terminal; pages that were sent before ring no second time."""
     for page_id in ids:
@@ -358,7 +395,10 @@ def emit_bell(transaction: Transaction, ids: Iterable[int]) -> None:
 
 
 def _emit_sending(transaction: Transaction, page_id: int, payload: PageChanged) -> None:
-    run_id, task, title, severity = transaction.connection.execute(
-        "SELECT run_id, task, title, severity FROM page WHERE id = ?", (page_id,)
+    run_id, task, title, severity, body = transaction.connection.execute(
+        "SELECT run_id, task, title, severity, body FROM page WHERE id = ?", (page_id,)
     ).fetchone()
-    transaction.emit(payload._replace(id=page_id, title=title, severity=severity), run_id, task)
+    fingerprint = json.loads(body).get("fingerprint")
+    transaction.emit(
+        payload._replace(id=page_id, title=title, severity=severity, fingerprint=fingerprint), run_id, task
+    )

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from ..core.paging import declared_sender
 from ..core.projection import AttemptRow, RunProjection, RunRow, TaskRow
 from ..core.spec import FlowSpec, TaskSpec
 from ..domain.event_codec import decode
@@ -87,8 +88,12 @@ def create_run(
 
 
 def options_of(flow: FlowSpec) -> str:
-    """Return the options of a flow (pools, downstreams, pages, TTL) as JSON, as stored in the run."""
-    options: dict[str, object] = {"pools": flow.pools, "downstreams": flow.downstreams, "pages": flow.pages}
+    """Return the options of a flow (pools, downstreams, pages, TTL) as JSON, as stored in the run.
+
+    Of a sender of pages only its kind, its host and a hash: the executor takes its options from the flow file.
+    """
+    senders = [declared_sender(options) for options in flow.pages]
+    options: dict[str, object] = {"pools": flow.pools, "downstreams": flow.downstreams, "pages": senders}
     if flow.dead_letter_ttl is not None:
         options["dead_letter_ttl"] = flow.dead_letter_ttl
     return msgspec.json.encode(options).decode()

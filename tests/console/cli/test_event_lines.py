@@ -32,6 +32,7 @@ def test_a_poisoned_task_reads_as_in_document_000(tmp_path):
     def settle_M_000042() -> float:
         return 1 / 0
 
+    flow.page("command", line="true")
     lines = [re.sub(r"fp=[0-9a-f]{6}|\([0-9a-f]{6}\)|:\d+ in", "FP", line) for line in lines_of_run(tmp_path, flow)]
     expected = [
         r"settle_M_000042 RUNNING",
@@ -44,6 +45,8 @@ def test_a_poisoned_task_reads_as_in_document_000(tmp_path):
         r"run r BLOCKED: .*",
     ]
     assert len(expected) == len(lines), lines
+    if lines[-1].startswith("PAGED"):  # a sender may take longer than the end of the run
+        lines.insert(-1, lines.pop())
     for pattern, line in zip(expected, lines, strict=True):
         assert re.fullmatch(pattern, line), line
 

@@ -10,8 +10,9 @@ from support.commands import invoke_redrive
 
 
 @pytest.fixture
-def state(tmp_path: Path) -> Path:
-    """A night with two causes; nobody has heard of the second."""
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A night with two causes; nobody has heard of them."""
+    monkeypatch.setattr("redrive.engine.executor.loop.LAST_TRIES_SECONDS", 0.0)
     flow = Flow("night")
 
     @flow.task(timeout=30)
@@ -33,8 +34,10 @@ def test_pages_are_a_table(state):
     place, *lines = invoke_redrive("pages", state).output.splitlines()
     assert place == str(state)
     assert lines[0].split() == ["ID", "SEVERITY", "STATE", "COUNT", "AGE", "SENT", "TITLE"]
-    assert {"permanent on refused", "permanent on wrong"} == {line.split("  ")[-1].strip() for line in lines[1:]}
-    assert all("failed: command: exit status 1" in line for line in lines[1:])
+    *rows, last = lines[1:]
+    assert {"permanent on refused", "permanent on wrong"} == {line.split("  ")[-1].strip() for line in rows}
+    assert all("failed: command: exit status 1" in line for line in rows)
+    assert "unsent: the next run, resume or serve on this state file sends it, within 24 h" == last
 
 
 def test_pages_are_json_with_their_body(state):

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 import sqlite3
 import sys
 import threading
 import types
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any, ClassVar
@@ -16,10 +18,19 @@ import psutil
 import pytest
 from redrive.engine import Executor, Flow, FlowError, PermanentError, RetryPolicy, RunOptions, TransientError
 from redrive.engine.core.policy import RetryPolicy as Policy
+from redrive.engine.domain.event_payloads import PageChanged
+from redrive.engine.domain.events import Event
 from redrive.engine.notifications import notifier
 from redrive.engine.notifications.senders import environment_of
+from redrive.engine.store.pages import NOBODY
 
 ONCE = RetryPolicy(max_attempts=1)
+
+
+@pytest.fixture(autouse=True)
+def one_try(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An executor whose run has ended makes no further tries, except where a test is about them."""
+    monkeypatch.setattr("redrive.engine.executor.loop.LAST_TRIES_SECONDS", 0.0)
 
 
 def run(tmp_path: Path, flow: Flow, run_id: str = "r", **options: Any) -> str:
@@ -181,21 +192,26 @@ def test_two_senders_and_fifty_tasks_of_one_cause_are_one_message_each(tmp_path)
     assert [(50,)] == ask(tmp_path, "SELECT count FROM page")
 
 
-def test_a_storm_of_causes_is_ten_messages_and_the_rest_waits_for_the_digest(tmp_path):
+def test_a_storm_of_causes_is_ten_messages_and_one_digest_of_the_rest(tmp_path):
+    """The digest does not wait for its window: nobody would send it after the end of the run."""
     flow = Flow("night", max_parallel=8)
     for number in range(14):
         flow.command(f"part_{number}", f"exit {number + 1}", retry=ONCE, timeout=30)
     flow.page("command", **to_file(tmp_path / "inbox"))
     run(tmp_path, flow)
-    assert 14 == ask(tmp_path, "SELECT count(*) FROM page")[0][0]
-    assert 10 == len(received(tmp_path / "inbox"))
-    assert 4 == ask(tmp_path, "SELECT count(*) FROM page WHERE sent_at IS NULL")[0][0]
+    messages = received(tmp_path / "inbox")
+    assert ["page"] * 10 + ["digest"] == [message["kind"] for message in messages]
+    assert 4 == len(messages[-1]["ids"])
+    assert 14 == ask(tmp_path, "SELECT count(*) FROM page WHERE sent_at IS NOT NULL")[0][0]
 
 
 def test_without_a_sender_the_page_waits_in_the_inbox(tmp_path):
     flow = Flow("night")
     doomed(flow)
+    flow.command("other", "exit 3", retry=ONCE, timeout=30, after="doomed", rule="all_done")
     run(tmp_path, flow)
+    assert [NOBODY, None] == [opened.get("why") for opened in told(tmp_path, "opened")], "said once per run"
+    ask(tmp_path, "DELETE FROM page WHERE task = 'other'")
     assert [("open", None, None)] == ask(tmp_path, "SELECT state, sent_at, send_error FROM page")
 
 
@@ -219,26 +235,50 @@ def test_a_sender_that_never_could_is_refused_when_the_flow_is_written():
 class _Hook(BaseHTTPRequestHandler):
     answers: list[int]
     heard: list[tuple[str, dict[str, Any]]]
+    asked: list[str]  # methods
+    location: str | None
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         type(self).heard.append((self.headers["X-Token"], body))
-        self.send_response(type(self).answers.pop(0) if type(self).answers else 200)
+        self._answer()
+
+    def do_GET(self) -> None:
+        self._answer()
+
+    def _answer(self) -> None:
+        kind = type(self)
+        kind.asked.append(self.command)
+        self.send_response(kind.answers.pop(0) if kind.answers else 200)
+        if kind.location is not None:
+            self.send_header("Location", kind.location)
         self.end_headers()
 
     def log_message(self, format: str, *words: Any) -> None:
         """The test asks what was heard."""
 
 
-@pytest.fixture
-def hook() -> Iterator[type[_Hook]]:
-    kind: Any = type("Hook", (_Hook,), {"answers": [], "heard": []})
+@contextmanager
+def serve_hook() -> Iterator[Any]:
+    kind: Any = type("Hook", (_Hook,), {"answers": [], "heard": [], "asked": [], "location": None})
     server = HTTPServer(("127.0.0.1", 0), kind)
     kind.url = f"http://127.0.0.1:{server.server_port}/secret-path"
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield kind
     server.shutdown()
     server.server_close()
+
+
+@pytest.fixture
+def hook() -> Iterator[Any]:
+    with serve_hook() as kind:
+        yield kind
+
+
+@pytest.fixture
+def other_host() -> Iterator[Any]:
+    with serve_hook() as kind:
+        yield kind
 
 
 def test_a_webhook_gets_the_page_as_its_body(tmp_path, hook):
@@ -263,6 +303,107 @@ def test_a_webhook_that_answers_no_is_an_error_that_keeps_the_url_to_itself(tmp_
     run(tmp_path, flow)
     ((error,),) = ask(tmp_path, "SELECT send_error FROM page")
     assert "webhook: HTTP 500 Internal Server Error" == error
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_a_redirect_is_an_error_that_leads_no_secret_to_another_host(tmp_path, hook, other_host, status):
+    hook.answers[:], hook.location = [status], other_host.url
+    flow = Flow("night")
+    doomed(flow)
+    flow.page("webhook", url=hook.url, headers={"Authorization": "Bearer TOK-302"})
+    run(tmp_path, flow)
+    ((sent_at, error),) = ask(tmp_path, "SELECT sent_at, send_error FROM page")
+    assert sent_at is None
+    assert re.fullmatch(rf"webhook: HTTP {status} .*: a redirect to 127\.0\.0\.1 is not followed; .*", error)
+    assert (["POST"], []) == (hook.asked, other_host.asked)
+
+
+def test_a_redirect_to_a_file_is_an_error(tmp_path, hook):
+    hook.answers[:], hook.location = [302], f"file://{tmp_path}/state.db"
+    flow = Flow("night")
+    doomed(flow)
+    flow.page("webhook", url=hook.url)
+    run(tmp_path, flow)
+    assert [(None,)] == ask(tmp_path, "SELECT sent_at FROM page")
+    with pytest.raises(FlowError, match="begins with https:// or http://"):
+        flow.page("webhook", url="file:///etc/passwd")
+
+
+def test_a_page_that_is_refused_at_first_is_sent_after_the_end_of_the_run(tmp_path, hook, monkeypatch):
+    """The outage that ends the run has hit the pager as well."""
+    monkeypatch.setattr("redrive.engine.executor.loop.LAST_TRIES_SECONDS", 60.0)
+    monkeypatch.setattr(notifier, "RESEND_POLICY", Policy(base=0.05, cap=0.05, jitter="none"))
+    hook.answers[:] = [503, 503, 503]
+    flow = Flow("night")
+    doomed(flow)
+    flow.page("webhook", url=hook.url)
+    assert "FAILED" == run(tmp_path, flow)
+    assert 4 == len(hook.heard)
+    assert [(1, None)] == ask(tmp_path, "SELECT sent_at IS NOT NULL, send_error FROM page")
+    ((ended,), (sent,)) = (
+        ask(tmp_path, "SELECT seq FROM event WHERE new = 'FAILED' AND kind = 'run'"),
+        ask(tmp_path, "SELECT seq FROM event WHERE kind = 'page' AND data LIKE '%\"sent\"%'"),
+    )
+    assert ended < sent and [] == told(tmp_path, "unsent")
+
+
+def test_a_page_that_nobody_took_is_told_last_and_sent_by_the_next_executor(tmp_path, hook):
+    hook.answers[:] = [503]
+    flow = Flow("night")
+    doomed(flow)
+    flow.page("webhook", url=hook.url)
+    run(tmp_path, flow)
+    (unsent,) = told(tmp_path, "unsent")
+    assert ("webhook: HTTP 503 Service Unavailable", "budget spent on doomed") == (unsent["error"], unsent["title"])
+    assert ask(tmp_path, "SELECT max(seq) FROM event WHERE kind IN ('run', 'task')") < ask(
+        tmp_path, "SELECT seq FROM event WHERE data LIKE '%\"unsent\"%'"
+    )
+    later = Flow("night")
+    later.task(lambda: None, name="fine")
+    later.page("webhook", url=hook.url)
+    run(tmp_path, later, run_id="later")
+    assert ["doomed", "doomed"] == [message["task"] for _, message in hook.heard]
+
+
+def test_a_stop_ends_the_tries_after_the_end_of_the_run(tmp_path, hook, monkeypatch):
+    monkeypatch.setattr("redrive.engine.executor.loop.LAST_TRIES_SECONDS", 600.0)
+    hook.answers[:] = [503] * 1000
+    flow = Flow("night")
+    doomed(flow)
+    flow.page("webhook", url=hook.url)
+
+    def stop_after_refusal(events: Sequence[Event]) -> None:
+        if any(isinstance(event.payload, PageChanged) and event.payload.what == "send-failed" for event in events):
+            executor.stop()
+
+    executor = Executor(run_id="r", flow=flow, state=tmp_path / "state.db", on_events=stop_after_refusal)
+    assert ("FAILED", False) == ((result := executor.run_result()).state, result.interrupted)
+    assert 1 == len(told(tmp_path, "unsent"))
+
+
+def test_secrets_of_senders_are_not_in_the_state_file(tmp_path, hook):
+    """Nor in the events: who may read the file may not page, nor use the receiver."""
+    flow = Flow("night")
+    doomed(flow)
+    flow.page("webhook", url=f"{hook.url}/WEBHOOKSECRET?key=QUERYSECRET", headers={"Authorization": "HEADERSECRET"})
+    flow.page("command", line="true COMMANDSECRET")
+    flow.page("command", argv=["true", "ARGUMENTSECRET"])
+    copies: list[bytes] = []
+
+    def copy_files(events: Sequence[Event]) -> None:
+        copies.extend(path.read_bytes() for path in tmp_path.glob("state.db*") if path.is_file())
+
+    executor = Executor(run_id="r", flow=flow, state=tmp_path / "state.db", on_events=copy_files)
+    executor.run()
+    copy_files(())
+    assert 1 == len(hook.heard)
+    assert not [copy for copy in copies if b"SECRET" in copy or b"secret-path" in copy]
+    ((options,),) = ask(tmp_path, "SELECT options FROM run")
+    senders = json.loads(options)["pages"]
+    assert [("webhook", "127.0.0.1"), ("command", None), ("command", None)] == [
+        (one["sender"], one["host"]) for one in senders
+    ]
+    assert 3 == len({one["hash"] for one in senders})
 
 
 def test_a_webhook_that_nobody_serves_is_an_error(tmp_path, hook):

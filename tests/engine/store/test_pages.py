@@ -116,6 +116,18 @@ def test_a_task_name_cannot_break_out_of_the_command(state_file):
     assert "a; rm -rf ~ 'x'  [2J" == shlex.split(command)[-1]
 
 
+def test_a_page_names_the_run_and_the_commands_that_open_and_requeue_it(siblings):
+    end(siblings, "a", blip())
+    (message,) = pages.read_messages(siblings.connection, [1])
+    text = str(page_message(message, MessageOrigin("flow", RUN, ""))["text"]).splitlines()
+    path = siblings.connection.execute("PRAGMA database_list").fetchone()[2]
+    assert f"flow, run {RUN}: " in text[1]
+    assert [
+        ["redrive", "attach", path, "--run", RUN],
+        ["redrive", "requeue", "--state", path, "--run", RUN, "--reason", "...", "--", "a"],
+    ] == [shlex.split(line) for line in text[-2:]]
+
+
 # --- Episodes -------------------------------------------------------------------------------------------------------
 
 
