@@ -9,7 +9,7 @@ from dataclasses import asdict
 import click
 
 from ...engine.check import flow_checks
-from ...engine.check.isolated import check_in_subprocess
+from ...engine.check.isolated import CheckedFlow, check_in_subprocess
 from ...engine.core.advice import WEEKDAYS, duration_stats, stats_by_weekday
 from ...engine.core.spec import FlowSpec
 from ...engine.errors import StateFileError
@@ -27,16 +27,17 @@ _SIGNS = {True: "[x]", False: "[ ]", None: "[?]"}
 
 def check_flow(flow: str, params: Mapping[str, str], *, state: str | None, verbose: bool, as_json: bool) -> int:
     """Load the flow and print its findings. Exit code 2 if it cannot run."""
-    spec, found = check_in_subprocess(flow, params)
+    checked = check_in_subprocess(flow, params)
+    spec, found = checked.spec, checked.findings
     seen = _observed(state, spec.name)
     left = [finding for finding in found if finding.rule == "import"]
     findings = [*left, *flow_checks.check_spec(spec, seen), *(finding for finding in found if finding not in left)]
     if as_json:
-        _print_json(spec, findings, seen, verbose)
+        _print_json(checked, findings, seen, verbose)
     else:
         _print_findings(findings)
         if verbose:
-            _print_checklists(spec, seen)
+            _print_checklists(checked, seen)
         _print_summary(spec, findings)
     return ExitCode.BAD_USAGE if any(finding.level == "error" for finding in findings) else ExitCode.SUCCESS
 
@@ -65,13 +66,16 @@ def _named(names: Sequence[str]) -> str:
     return shown if len(names) <= NAMES_SHOWN else f"{shown} and {len(names) - NAMES_SHOWN} more tasks"
 
 
-def _print_json(spec: FlowSpec, findings: Sequence[Finding], seen: Mapping[str, TaskDurations], verbose: bool) -> None:
+def _print_json(
+    checked: CheckedFlow, findings: Sequence[Finding], seen: Mapping[str, TaskDurations], verbose: bool
+) -> None:
     for finding in findings:
         click.echo(json.dumps(asdict(finding), ensure_ascii=False))
-    for task in spec.tasks if verbose else ():
+    for task in checked.spec.tasks if verbose else ():
         worst = flow_checks.worst_case_seconds(task, seen.get(task.name))
         held = [asdict(check) for check in flow_checks.checklist(task)]
         value: dict[str, object] = {"task": task.name, "worst_case_seconds": worst, "checklist": held}
+        value.update({"group": task.group, "inherited": checked.inherited.get(task.name, {})})
         past = seen[task.name].past if task.name in seen else ()
         if (took := duration_stats(past)) is not None:
             days = {WEEKDAYS[day]: asdict(one) for day, one in stats_by_weekday(past).items()}
@@ -79,13 +83,15 @@ def _print_json(spec: FlowSpec, findings: Sequence[Finding], seen: Mapping[str, 
         click.echo(json.dumps(value, ensure_ascii=False))
 
 
-def _print_checklists(spec: FlowSpec, seen: Mapping[str, TaskDurations]) -> None:
-    for task in spec.tasks:
+def _print_checklists(checked: CheckedFlow, seen: Mapping[str, TaskDurations]) -> None:
+    for task in checked.spec.tasks:
         click.echo(one_line(f"{task.name}: at the worst {flow_checks.worst_case_sum(task, seen.get(task.name))}"))
         for line in duration_lines(seen[task.name].past if task.name in seen else ()):
             click.echo(f"  {line}")
         for check in flow_checks.checklist(task):
             click.echo(f"  {_SIGNS[check.passes]} {one_line(check.text)}")
+        for option, origin in checked.inherited.get(task.name, {}).items():
+            click.echo(one_line(f"  {option} comes from {origin}"))
 
 
 def _print_summary(spec: FlowSpec, findings: Sequence[Finding]) -> None:

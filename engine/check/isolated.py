@@ -13,7 +13,7 @@ import sys
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 import msgspec
 
@@ -30,22 +30,31 @@ from .functions import check_functions
 from .source import check_source
 
 
-class _CheckedFlow(msgspec.Struct, tag=True):
-    """The reply of the child: the spec of the flow, and the findings."""
+class _CheckReply(msgspec.Struct, tag=True):
+    """The reply of the child: the spec of the flow, the findings, and from where tasks inherit options."""
 
     spec: bytes
     findings: list[Finding]
+    inherited: dict[str, dict[str, str]]
+
+
+class CheckedFlow(NamedTuple):
+    """A flow that was imported and checked; ``inherited``: by task, from where each inherited option comes."""
+
+    spec: FlowSpec
+    findings: list[Finding]
+    inherited: Mapping[str, Mapping[str, str]]
 
 
 class _ImportFailure(msgspec.Struct, tag=True):
     failed: protocol.OpenFailed
 
 
-_decode = msgspec.msgpack.Decoder(_CheckedFlow | _ImportFailure).decode
+_decode = msgspec.msgpack.Decoder(_CheckReply | _ImportFailure).decode
 
 
-def check_in_subprocess(target: str, params: Mapping[str, str]) -> tuple[FlowSpec, list[Finding]]:
-    """Return the spec of a flow and the findings of its import, functions and source. Raises FlowError as `run` does.
+def check_in_subprocess(target: str, params: Mapping[str, str]) -> CheckedFlow:
+    """Return a flow with the findings of its import, functions and source. Raises FlowError as `run` does.
 
     Output of the flow goes to stderr. The caller must have one thread, because the process forks.
     """
@@ -99,11 +108,11 @@ def _receive(reading: int, pidfd: int, until: float) -> bytes | None:
     return None
 
 
-def _read(payload: bytes) -> tuple[FlowSpec, list[Finding]]:
+def _read(payload: bytes) -> CheckedFlow:
     reply = _decode(payload)
     if isinstance(reply, _ImportFailure):
         raise connection.flow_error(reply.failed)
-    return connection.flow_spec(reply.spec), reply.findings
+    return CheckedFlow(connection.flow_spec(reply.spec), reply.findings, reply.inherited)
 
 
 # --- In the child ----------------------------------------------------------------------------------------------------
@@ -126,7 +135,7 @@ def _run_child(writing: int, target: str, params: Mapping[str, str]) -> NoReturn
         os._exit(0)
 
 
-def _import_and_check(target: str, params: Mapping[str, str]) -> _CheckedFlow | _ImportFailure:
+def _import_and_check(target: str, params: Mapping[str, str]) -> _CheckReply | _ImportFailure:
     survey, before = ImportSurvey(), time.monotonic()
     try:
         with single_threaded_libraries():
@@ -136,11 +145,11 @@ def _import_and_check(target: str, params: Mapping[str, str]) -> _CheckedFlow | 
             Finding("warning", "import", warning) for warning in survey.since().warnings(time.monotonic() - before)
         ]
         findings = [*warnings, *check_functions(spec, flow.functions), *check_commands(spec), *check_source(spec)]
-        return _CheckedFlow(msgspec.json.encode(spec), findings)
+        return _CheckReply(msgspec.json.encode(spec), findings, flow.inherited)
     except BaseException as error:  # any error of the import: the same reply as to an executor
         return _ImportFailure(flow_import.failure_of(error))
 
 
-def _framed(reply: _CheckedFlow | _ImportFailure) -> bytes:
+def _framed(reply: _CheckReply | _ImportFailure) -> bytes:
     payload = msgspec.msgpack.encode(reply)
     return len(payload).to_bytes(4, "big") + payload

@@ -66,6 +66,7 @@ class TaskSpec:
     max_bad_ratio: float | None = None
     strict_rows: bool = False  # quarantined rows make the run PARTIAL
     params: Mapping[str, object] = field(default_factory=dict)
+    group: str | None = None  # the group of tasks in which it is written
     source: str | None = None  # file:line of the function, for messages
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, Unpack, cast
 
 from ..core.dag import Dag
 from ..core.durations import Duration
-from ..core.option_types import choice, is_text, short_repr
+from ..core.option_types import NAME, choice, is_text, short_repr
 from ..core.spec import (
     LOGICAL_TIME,
     DownstreamSpec,
@@ -28,13 +28,17 @@ from ..core.spec import (
 )
 from ..domain.overrides import convert_param
 from ..errors import FlowError, OptionError
+from .groups import Scope, TaskGroup
 from .introspect import definition_site, required_parents
 from .options import (
     ABOVE_ZERO,
     AFTER,
     COMMAND,
+    DEFAULTS,
+    ENVIRONMENT,
     TASK_OPTIONS,
     After,
+    DefaultOptions,
     DownstreamOptions,
     FlowOptions,
     PageOptions,
@@ -45,6 +49,7 @@ from .options import (
     parse_downstream,
     parse_flow_options,
     parse_named_option,
+    parse_options,
     parse_page,
     reject_unknown_options,
 )
@@ -107,6 +112,9 @@ class Flow:
             late) or "all".
         splay: duration of 0 or more: runs start later by a share of it that is this flow's own.
         start_within: duration of 0 or more: page when a run has not started so long after it was due.
+        retry, timeout, downstream: for all tasks that do not say otherwise, also by None. Sensors and tasks with a
+            ``kind`` have a timeout of their own; what ``add`` takes stays as it is.
+        env: variables for all commands; those of a group and of the command itself are added to them.
 
     Raises:
         FlowError: an option is not what it must be, or they contradict each other; the sentence names them.
@@ -142,9 +150,13 @@ class Flow:
         self.pages: list[dict[str, Any]] = []
         self.path: str | None = None
         self.code_hash: str | None = None
+        self.inherited: dict[str, dict[str, str]] = {}  # by task: the options that it inherits, and from where
         self._location = caller_location()
         self._names: dict[tuple[int, int], str] = {}  # the tasks by the identity of their functions
         self._locations: dict[str, str] = {}  # file:line of each task's declaration
+        defaults = {option: options[option] for option in DEFAULTS if option in options}
+        self._scopes = [Scope(defaults, dict.fromkeys(defaults, "the flow"))]  # the open groups, the innermost last
+        self._group_of: dict[str, str] = {}
 
     # --- Writing a flow --------------------------------------------------------------------------------------------
 
@@ -155,7 +167,6 @@ class Flow:
         *,
         name: str | None = None,
         after: After | Iterable[After] = (),
-        timeout: Duration | None = None,
         kind: WorkKind | None = None,
         **options: Unpack[TaskOptions],
     ) -> Returned:
@@ -172,11 +183,11 @@ class Flow:
         Parameters:
             name: of the task; the name of the function unless given.
             after: a task function, the name of a task (which may be defined later), or a list of these.
-            timeout: duration above 0 that one attempt may take (30, "10m"); then it is killed. None: no bound.
             kind: "etl" or "backfill": a timeout of 30 minutes or 6 hours, unless there is one. "effect": it does
                 something to the world (a payment, a mail) at most once: its idempotency key is on the disk before it
                 starts, and if its progress is unknown, only an operator runs it again.
-            options: retry, max_attempts, grace_seconds, isolation, downstream, pool, pool_slots, max_active,
+            options: timeout: duration above 0 that one attempt may take (30, "10m"); then it is killed. None: no
+                bound. retry, max_attempts, grace_seconds, isolation, downstream, pool, pool_slots, max_active,
                 idempotent, effect, optional, rule, owner, requires, max_losses, max_bad_rows, max_bad_ratio,
                 strict_rows: as ``TaskDef`` describes them; durations may be texts here.
 
@@ -197,7 +208,7 @@ class Flow:
         """
 
         def register(function: Function) -> Function:
-            self._add("python", _name_of(name, function), function, after, timeout, options, kind)
+            self._add("python", _name_of(name, function), function, after, options, kind)
             return function
 
         return cast("Returned", register if fn is None else register(fn))
@@ -210,7 +221,6 @@ class Flow:
         name: str | None = None,
         after: After | Iterable[After] = (),
         every: Duration = 30.0,
-        timeout: Duration | None = None,
         **options: Unpack[TaskOptions],
     ) -> Returned:
         """Make a function a sensor: a true answer ends the task, a false one calls the function again later.
@@ -221,8 +231,8 @@ class Flow:
         Parameters:
             name, after: as for ``task``.
             every: duration above 0 between two calls; a tenth at most is added at random, so that sensors spread.
-            timeout: duration above 0 that one call may take; ``every`` and 60 seconds unless given.
-            options: as for ``task``.
+            options: timeout: duration above 0 that one call may take; ``every`` and 60 seconds unless given. Others
+                as for ``task``.
 
         Raises:
             FlowError: as ``task`` does.
@@ -239,11 +249,11 @@ class Flow:
         """
         called = f"task {short_repr(getattr(fn, '__name__', 'sensor') if name is None else name)}"
         recheck_seconds = parse_named_option(called, "every", ABOVE_ZERO, every)
-        bound = recheck_seconds + 60 if timeout is None else timeout
+        options = {"timeout": recheck_seconds + 60, **options}
 
         def register(function: Function) -> Function:
             called = _name_of(name, function)
-            self._add("sensor", called, function, after, bound, options, recheck_seconds=recheck_seconds)
+            self._add("sensor", called, function, after, options, recheck_seconds=recheck_seconds)
             return function
 
         return cast("Returned", register if fn is None else register(fn))
@@ -254,7 +264,6 @@ class Flow:
         line: str | Sequence[str],
         *,
         after: After | Iterable[After] = (),
-        timeout: Duration | None = None,
         kind: WorkKind | None = None,
         shell: Shell | None = None,
         cwd: str | os.PathLike[str] | None = None,
@@ -275,11 +284,12 @@ class Flow:
         Parameters:
             name: of the task.
             line: a line of the shell; or a list of a program and its arguments, which no shell reads.
-            after, timeout, kind, options: as for ``task``; ``isolation`` is not "thread".
+            after, kind, options: as for ``task``; ``isolation`` is not "thread".
             shell: "sh" (the default: ``/bin/sh -c``) or "bash" (``bash -o pipefail -c``: a pipe fails when one of its
                 programs fails).
             cwd: the folder in which it runs, relative to that of the flow file.
             env: variables that are set beside those of the executor; None removes one: ``{"PGHOST": "db1"}``.
+                Those of the flow and of the group come first.
             stdin: a text that it reads from its standard input, or a ``Path`` (relative to the flow file) of a file.
             result: "file" (the default: JSON in the file ``$REDRIVE_RESULT``, if it wrote any) or "last-line" (the
                 last line of its stdout is JSON).
@@ -296,8 +306,7 @@ class Flow:
         """
         parse_named_option(f"task {short_repr(name)}", "its command", COMMAND, line)
         own = {"command": line, "shell": shell, "cwd": cwd, "env": env, "stdin": stdin, "result": result}
-        self._add("command", name, None, after, timeout, options, kind, **own)
-        return name
+        return self._add("command", name, None, after, options, kind, **own)
 
     def add(self, definition: TaskDef) -> TaskDef:
         """Add a task that is written as a ``TaskDef``, and return it.
@@ -386,25 +395,70 @@ class Flow:
         """
         self.pages.append(parse_page(self.name, sender, options))
 
+    @contextmanager
+    def group(self, name: str, **options: Unpack[DefaultOptions]) -> Iterator[TaskGroup]:
+        """Write tasks that belong together: ``with flow.group("extract", timeout="10m") as extract:``.
+
+        The name of the group and a dot come before the names of the tasks that are written in the block: the task
+        ``orders`` becomes ``extract.orders``, and a function gets its result as ``extract_orders``. The console folds
+        a group into one row. A group in a group adds to the name. What ``add`` takes stays as it is.
+
+        Parameters:
+            name: text that is not empty; two blocks of the same name are one group.
+            retry, timeout, downstream, env: for the tasks of the group that do not say otherwise, as those of ``Flow``.
+
+        Raises:
+            FlowError: there is no such option, or it is not what it must be.
+
+        Example:
+            >>> flow = Flow("revenue", timeout="10m")
+            >>> with flow.group("extract", downstream="erp") as extract:
+            ...     for table in ("orders", "lines"):
+            ...         load = flow.command(table, f"dump {table}")
+            >>> flow.command("report", "make report", after=extract.tasks)
+            'report'
+            >>> [(task.name, task.downstream, task.timeout) for task in flow.spec().tasks]
+            [('extract.orders', 'erp', 600.0), ('extract.lines', 'erp', 600.0), ('report', None, 600.0)]
+        """
+        name = parse_named_option("a group", "its name", NAME, name)
+        scope = self._scopes[-1].open_group(name, parse_options(f"group {short_repr(name)}", DEFAULTS, options))
+        self._scopes.append(scope)
+        try:
+            yield scope.groups[-1]
+        finally:
+            self._scopes.pop()
+
     def _add(
         self,
         kind: Kind,
         name: str,
         function: Callable[..., object] | None,
         after: After | Iterable[After],
-        timeout: Duration | None,
         options: Mapping[str, Any],
         work: WorkKind | None = None,
         **own: Any,
-    ) -> None:
-        """Add a TaskDef from the arguments of a decorator; ``own``: fields that only this kind of task has."""
+    ) -> str:
+        """Add a TaskDef from the arguments of a decorator and return its name.
+
+        ``own``: fields that only this kind of task has.
+        """
+        scope = self._scopes[-1]
+        name = scope.full_name(name) if is_text(name) else name
         called = f"task {short_repr(name)}"
-        default = _default_timeout(work, called)
-        seconds = default if timeout is None else parse_named_option(called, "timeout", ABOVE_ZERO, timeout)
-        parents = parse_named_option(called, "after", AFTER, after)
         reject_unknown_options(called, options, (*KEYWORDS[kind], *TASK_OPTIONS))
-        given = {**options, "effect": True} if work == EFFECT else options
-        self.add(TaskDef(name, function, parents, timeout_seconds=seconds, kind=kind, **own, **given))
+        parents = parse_named_option(called, "after", AFTER, after)
+        given = {**_timeout_of_work(work, called), **options, **({"effect": True} if work == EFFECT else {})}
+        inherited = scope.inherited_by(kind, given)
+        if "env" in inherited:
+            own["env"] = {**inherited["env"], **parse_named_option(called, "env", ENVIRONMENT, own["env"] or {})}
+        fields = {**inherited, **given, **own}
+        seconds = parse_options(called, DEFAULTS, {"timeout": fields.pop("timeout", None)})["timeout"]
+        self.add(TaskDef(name, function, parents, timeout_seconds=seconds, kind=kind, **fields))
+        self.inherited[name] = {option: scope.origins[option] for option in inherited}
+        for group in scope.groups:
+            group.tasks.append(name)
+            self._group_of[name] = group.name
+        return name
 
     # --- The specification -----------------------------------------------------------------------------------------
 
@@ -482,6 +536,7 @@ class Flow:
             max_bad_rows=task.max_bad_rows,
             max_bad_ratio=task.max_bad_ratio,
             strict_rows=task.strict_rows,
+            group=self._group_of.get(task.name),
             source=definition_site(task.fn),
         )
 
@@ -510,21 +565,23 @@ class Flow:
 
 #: The keywords that stand in the signatures of ``Flow.task``, ``Flow.sensor`` and ``Flow.command``.
 KEYWORDS: dict[Kind, tuple[str, ...]] = {
-    "python": ("name", "after", "timeout", "kind"),
-    "sensor": ("name", "after", "every", "timeout"),
-    "command": ("after", "timeout", "kind", "shell", "cwd", "env", "stdin", "result"),
+    "python": ("name", "after", "kind"),
+    "sensor": ("name", "after", "every"),
+    "command": ("after", "kind", "shell", "cwd", "env", "stdin", "result"),
 }
 
 EFFECT: Final = "effect"  # changes an outside system, at most once
 
-#: Default timeout in seconds of each kind of work; None: no timeout. ``Flow.sensor`` has its own default.
+#: Default timeout in seconds of each kind of work; None: as without a kind. ``Flow.sensor`` has its own default.
 DEFAULT_TIMEOUTS: dict[WorkKind, float | None] = {"etl": 30 * 60.0, "backfill": 6 * 3600.0, EFFECT: None}
 
 
-def _default_timeout(kind: WorkKind | None, called: str) -> float | None:
-    return (
-        None if kind is None else DEFAULT_TIMEOUTS[parse_named_option(called, "kind", choice(*DEFAULT_TIMEOUTS), kind)]
-    )
+def _timeout_of_work(kind: WorkKind | None, called: str) -> dict[str, float]:
+    """Return the timeout that a kind of work has, as an option; empty: it has none of its own."""
+    if kind is None:
+        return {}
+    seconds = DEFAULT_TIMEOUTS[parse_named_option(called, "kind", choice(*DEFAULT_TIMEOUTS), kind)]
+    return {} if seconds is None else {"timeout": seconds}
 
 
 def _identity(function: Callable[..., object]) -> tuple[int, int]:

@@ -136,10 +136,19 @@ AFTER = OptionType("a task, the name of one, or a list of these", _parse_parents
 POLICY = OptionType("a RetryPolicy, as retry=RetryPolicy(max_attempts=3)", _parse_policy)
 ABOVE_ZERO = duration(above_zero=True)
 
-# --- A flow ---------------------------------------------------------------------------------------------------------
+# --- A flow and its groups -----------------------------------------------------------------------------------------
 
 
-class FlowOptions(TypedDict, total=False):
+class DefaultOptions(TypedDict, total=False):
+    """What ``Flow`` and ``Flow.group`` set for all of their tasks; an option of the task itself wins, also None."""
+
+    retry: RetryPolicy | None
+    timeout: Duration | None
+    downstream: str | None
+    env: Mapping[str, str | None]  # of commands; those of a group and of a task are added to those of the flow
+
+
+class FlowOptions(DefaultOptions, total=False):
     """What ``Flow`` takes beside its name; its docstring describes them."""
 
     deadline: Duration | None
@@ -154,7 +163,15 @@ class FlowOptions(TypedDict, total=False):
     start_within: Duration | None
 
 
+DEFAULTS: Table = {
+    "retry": optional(POLICY),
+    "timeout": optional(ABOVE_ZERO, "no bound"),
+    "downstream": optional(NAME),
+    "env": ENVIRONMENT,
+}
+
 FLOW: Table = {
+    **DEFAULTS,
     "deadline": optional(duration()),
     "dead_letter_ttl": optional(ABOVE_ZERO, "a dead letter waits for ever"),
     "max_parallel": optional(whole_number(1)),
@@ -178,6 +195,7 @@ _FLOW_DEFAULTS = {"timezone": "UTC", "misfire": "one", "splay": 0.0}
 class TaskOptions(TypedDict, total=False):
     """What ``Flow.task``, ``Flow.sensor`` and ``Flow.command`` take beside the keywords of their own."""
 
+    timeout: Duration | None  # for one attempt, which is killed then; None: no bound
     retry: RetryPolicy | None  # how often it is tried again, and after which waits; None: RetryPolicy()
     max_attempts: int | None  # starts, the first included, at least 1; wins over the one of ``retry``
     grace_seconds: Duration  # from SIGTERM to SIGKILL; 5 unless given
@@ -238,7 +256,7 @@ _OF_COMMANDS = ("command", "shell", "cwd", "env", "stdin", "result")
 _SET_BY_PARAMETERS = ("name", "kind", "parents", "timeout_seconds", "recheck_seconds", *_OF_COMMANDS)
 
 #: The keys of ``TaskOptions``.
-TASK_OPTIONS = tuple(name for name in TASK if name not in _SET_BY_PARAMETERS)
+TASK_OPTIONS = ("timeout", *(name for name in TASK if name not in _SET_BY_PARAMETERS))
 
 
 # --- A downstream ---------------------------------------------------------------------------------------------------
@@ -321,10 +339,14 @@ def parse_named_option(owner: str, name: str, option_type: OptionType[T], value:
 
 def parse_flow_options(name: str, given: Mapping[str, object]) -> dict[str, Any]:
     """Return all options of ``Flow(...)``, converted; those left out have their defaults. Raises OptionError."""
-    owner = f"flow {short_repr(name)}"
-    reject_unknown_options(owner, given, FLOW)
-    defaults = {key: _FLOW_DEFAULTS.get(key) for key in FLOW}
-    return defaults | {key: parse_named_option(owner, key, FLOW[key], value) for key, value in given.items()}
+    defaults = {key: _FLOW_DEFAULTS.get(key) for key in FLOW if key not in DEFAULTS}
+    return defaults | parse_options(f"flow {short_repr(name)}", FLOW, given)
+
+
+def parse_options(owner: str, table: Table, given: Mapping[str, object]) -> dict[str, Any]:
+    """Return the given options, converted. Raises OptionError."""
+    reject_unknown_options(owner, given, table)
+    return {key: parse_named_option(owner, key, table[key], value) for key, value in given.items()}
 
 
 def parse_downstream(name: str, options: Mapping[str, object]) -> DownstreamSpec:
@@ -333,11 +355,7 @@ def parse_downstream(name: str, options: Mapping[str, object]) -> DownstreamSpec
     parse_named_option("a downstream", "its name", NAME, name)
     options = dict(options)
     rules = options.pop("rules", ())
-    reject_unknown_options(owner, options, (*DOWNSTREAM, "rules"))
-    values: dict[str, Any] = {
-        key: parse_named_option(owner, key, DOWNSTREAM[key], value) for key, value in options.items()
-    }
-    return DownstreamSpec(name, rules=_validate_rules(owner, rules), **values)
+    return DownstreamSpec(name, rules=_validate_rules(owner, rules), **parse_options(owner, DOWNSTREAM, options))
 
 
 def _validate_rules(owner: str, rules: object) -> tuple[Mapping[str, object], ...]:

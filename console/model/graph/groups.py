@@ -1,4 +1,6 @@
-"""Large graphs as groups: tasks of one level and one family share a row that can be expanded.
+"""Large graphs as groups: the tasks of a group share a row that can be expanded.
+
+A group that the flow declares is one, whatever its levels. Other tasks are grouped by their level and family of names.
 
 Measured over 44 real workflows: a median of 142 tasks becomes a median of 8 groups. A group with problems shows only
 these by itself, so that the operator sees them without 1,246 healthy neighbours; its counts cover the other tasks.
@@ -21,7 +23,7 @@ PROBLEMS_SHOWN = 5
 
 @dataclass(slots=True)
 class TaskGroup:
-    """Tasks of one level and one family, in topological order."""
+    """Tasks of one group of the flow, or of one level and one family, in topological order."""
 
     index: int
     level: int
@@ -44,11 +46,11 @@ class GroupRow(NamedTuple):
 
 
 class Groups:
-    """All groups of a graph, their counts, and which are expanded."""
+    """All groups of a graph, their counts, and which are expanded. ``declared``: task -> the group in the flow."""
 
-    def __init__(self, dag: Dag, states: Mapping[str, TaskState]) -> None:
+    def __init__(self, dag: Dag, states: Mapping[str, TaskState], declared: Mapping[str, str] | None = None) -> None:
         self.dag = dag
-        self.groups = _make_groups(dag)
+        self.groups = _make_groups(dag, declared or {})
         self.group_of = [0] * len(dag)
         for group in self.groups:
             for member in group.members:
@@ -166,18 +168,21 @@ class Groups:
         return self.dag.names[list(problems)[shown] if problems else group.members[0]]
 
 
-def _make_groups(dag: Dag) -> list[TaskGroup]:
-    """Group tasks by level and family, in topological order of their first members."""
+def _make_groups(dag: Dag, declared: Mapping[str, str]) -> list[TaskGroup]:
+    """Make the groups in topological order of their first members."""
     levels: dict[int, list[int]] = {}
     for number in dag.topological:
         levels.setdefault(dag.levels[number], []).append(number)
-    groups: list[TaskGroup] = []
+    found: dict[tuple[int | None, str], TaskGroup] = {}  # by level, None for a group that the flow declares
     for level in sorted(levels):
-        members: dict[str, list[int]] = {}
-        names = [dag.names[number] for number in levels[level]]
-        for number, family in zip(levels[level], families(names), strict=True):
-            members.setdefault(family, []).append(number)
-        for family, numbers in members.items():
-            title = dag.names[numbers[0]] if len(numbers) == 1 else family
-            groups.append(TaskGroup(len(groups), level, title, numbers))
+        guessed = [number for number in levels[level] if dag.names[number] not in declared]
+        family_of = dict(zip(guessed, families([dag.names[number] for number in guessed]), strict=True))
+        for number in levels[level]:
+            is_guess = number in family_of
+            key = (level, family_of[number]) if is_guess else (None, declared[dag.names[number]])
+            found.setdefault(key, TaskGroup(len(found), level, key[1], [])).members.append(number)
+    groups = list(found.values())
+    for group in groups:
+        if group.is_single:
+            group.title = dag.names[group.members[0]]
     return groups

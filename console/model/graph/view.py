@@ -76,7 +76,7 @@ class Graph:
         self.dag = board.dag
         self.viewport = viewport or Viewport()
         self._label_width = label_width
-        self.groups = Groups(self.dag, _states_of(board))
+        self.groups = Groups(self.dag, _states_of(board), _declared_groups(board))
         self.groups.set_problems(board.problems)
         self.zoom = first_zoom(self.dag, len(self.groups.groups))
         self.form = GraphForm.RAILS
@@ -403,6 +403,11 @@ def _problem_key(group: TaskGroup) -> tuple[int, int, int]:
     dead = sum(counts[state] for state in NEEDS_HUMAN)
     busy = any(counts[state] for state in UNDER_WAY)
     return -dead, not busy, group.index
+
+
+def _declared_groups(board: Board) -> dict[str, str]:
+    rows = board.fold.tasks.values()
+    return {row.name: row.spec.group for row in rows if row.spec is not None and row.spec.group is not None}
 
 
 def _states_of(board: Board) -> dict[str, TaskState]:

@@ -84,6 +84,27 @@ def test_the_checklist_and_the_worst_case_of_every_task_on_request(write):
     assert 2 == output.count("  [?] tests for success after a retry")
 
 
+def test_inherited_options_say_where_they_come_from(write):
+    text = """
+from redrive.engine import Flow
+flow = Flow("night", timeout=30)
+with flow.group("extract", downstream="erp"):
+    flow.command("orders", "true")
+    flow.command("own", "true", timeout=5, downstream=None)
+"""
+    output = invoke_redrive("check", write(text), "--verbose").output
+    inherited = [line.strip() for line in output.splitlines() if " comes from " in line]
+    assert inherited == ["timeout comes from the flow", "downstream comes from group 'extract'"]
+    tasks = [
+        json.loads(line) for line in invoke_redrive("check", write(text), "--verbose", "--json").output.splitlines()
+    ]
+    found = {task["task"]: (task["group"], task["inherited"]) for task in tasks if "checklist" in task}
+    assert found == {
+        "extract.orders": ("extract", {"timeout": "the flow", "downstream": "group 'extract'"}),
+        "extract.own": ("extract", {}),
+    }
+
+
 def test_earlier_runs_are_held_against_the_flow(write, tmp_path):
     slow = GOOD.replace("def a(): return 1", "def a():\n    import time; time.sleep(0.3)")
     Executor(run_id="r", flow=load_flow(str(write(slow))), state=tmp_path / "state.db").run()

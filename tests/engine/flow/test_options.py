@@ -100,7 +100,10 @@ def test_what_was_changed_after_its_declaration_is_looked_at_again() -> None:
         ({"max_parallel": 0}, "max_parallel is a whole number"),
         ({"max_parallel": 1.5}, "max_parallel is a whole number"),
         ({"max_parallel": True}, "max_parallel is a whole number"),
-        ({"tags": ["x"]}, "there is no option 'tags'; there are deadline, dead_letter_ttl, max_parallel, pools, "),
+        ({"tags": ["x"]}, "there is no option 'tags'; there are retry, timeout, downstream, env, deadline, "),
+        ({"retry": 3}, "retry is a RetryPolicy"),
+        ({"timeout": 0}, "timeout is a duration above 0"),
+        ({"downstream": ""}, "downstream is a text"),
     ],
 )
 def test_a_flow_is_held_to_its_table(options: dict[str, Any], why: str) -> None:
@@ -225,3 +228,94 @@ def test_options_of_commands_are_no_options_of_functions() -> None:
         Flow("f").task(print, cwd="/tmp")  # type: ignore[call-arg]
     with pytest.raises(FlowError, match=r"options of flow\.command"):
         Flow("f").add(TaskDef("t", print, cwd="/tmp"))
+
+
+# --- Defaults of the flow and its groups --------------------------------------------------------------------------
+
+THRICE, ONCE = RetryPolicy(max_attempts=3, base=7), RetryPolicy(max_attempts=1)
+
+
+def test_tasks_inherit_from_their_group_then_from_the_flow_and_their_own_options_win() -> None:
+    flow = Flow("f", retry=THRICE, timeout="10m", downstream="erp")
+    flow.command("plain", "true")
+    flow.command("own", "true", timeout=5, downstream=None, max_attempts=9)
+    flow.task(lambda: None, name="unbounded", timeout=None, retry=None)
+    flow.task(lambda: None, name="etl", kind="etl")
+    flow.sensor(lambda: True, name="looks", every=5)
+    with flow.group("extract", timeout=30, downstream="api") as extract:
+        orders = flow.command("orders", "true")
+        with flow.group("late", retry=ONCE, downstream=None):
+            lines = flow.task(lambda: None, name="lines")
+    flow.add(TaskDef("as_it_is", print))
+    tasks = {task.name: task for task in flow.spec().tasks}
+    assert {name: (task.timeout, task.downstream, task.retry.max_attempts) for name, task in tasks.items()} == {
+        "plain": (600, "erp", 3),
+        "own": (5, None, 9),
+        "unbounded": (None, "erp", RetryPolicy().max_attempts),
+        "etl": (1800, "erp", 3),
+        "looks": (65, "erp", 3),
+        "extract.orders": (30, "api", 3),
+        "extract.late.lines": (30, None, 1),
+        "as_it_is": (None, None, RetryPolicy().max_attempts),
+    }
+    assert tasks["own"].retry.base == 7, "max_attempts of the task changes nothing else of the policy of the flow"
+    assert [tasks[name].group for name in ("plain", "extract.orders", "extract.late.lines")] == [
+        None,
+        "extract",
+        "extract.late",
+    ]
+    assert orders == "extract.orders" and callable(lines)
+    assert extract.tasks == ["extract.orders", "extract.late.lines"]
+    assert flow.inherited["extract.late.lines"] == {
+        "retry": "group 'extract.late'",
+        "timeout": "group 'extract'",
+        "downstream": "group 'extract.late'",
+    }
+    assert flow.inherited["own"] == {"retry": "the flow"} and "as_it_is" not in flow.inherited
+
+
+def test_variables_of_the_flow_its_groups_and_a_command_are_added_up() -> None:
+    flow = Flow("f", env={"PGHOST": "db1", "LANG": "C"})
+    flow.command("plain", "true")
+    flow.task(lambda: None, name="python")
+    with flow.group("g", env={"LANG": None, "TZ": "UTC"}):
+        flow.command("own", "true", env={"TZ": "CET"})
+    found = {task.name: task.command_options.env for task in flow.spec().tasks if task.command_options}
+    assert found == {
+        "plain": {"PGHOST": "db1", "LANG": "C"},
+        "g.own": {"PGHOST": "db1", "LANG": None, "TZ": "CET"},
+    }
+    assert flow.inherited == {"plain": {"env": "the flow"}, "python": {}, "g.own": {"env": "group 'g'"}}
+    with pytest.raises(OptionError, match="task 'bad': env is a mapping of names of variables"):
+        flow.command("bad", "true", env={"A": 1})  # type: ignore[dict-item]
+
+
+def test_a_group_ends_with_its_block_also_after_an_error() -> None:
+    flow = Flow("f")
+    with pytest.raises(FlowError), flow.group("g"):
+        flow.command("a", "")
+    assert flow.command("b", "true") == "b"
+
+
+def test_a_child_of_a_group_gets_the_results_by_their_names() -> None:
+    flow = Flow("f")
+    with flow.group("extract") as extract:
+        flow.task(lambda: 1, name="orders")
+        flow.task(lambda: 2, name="lines")
+    flow.task(lambda extract_orders, extract_lines: None, name="load", after=extract.tasks)
+    assert flow.spec().tasks[-1].requires == ("extract.orders", "extract.lines")
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "why"),
+    [
+        ("", {}, "a group: its name is a text that is not empty"),
+        (5, {}, "a group: its name is a text that is not empty"),
+        ("g", {"retry": 3}, "group 'g': retry is a RetryPolicy"),
+        ("g", {"timeout": 0}, "group 'g': timeout is a duration above 0"),
+        ("g", {"pool": "x"}, "group 'g': there is no option 'pool'; there are retry, timeout, downstream, env"),
+    ],
+)
+def test_a_group_is_held_to_its_table(name: Any, options: dict[str, Any], why: str) -> None:
+    with pytest.raises(OptionError, match=why), Flow("f").group(name, **options):
+        pass

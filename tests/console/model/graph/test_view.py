@@ -10,6 +10,7 @@ from redrive.console.model.graph.components import PART_MAX, WHOLE_EDGES_MAX, WH
 from redrive.console.model.graph.groups import PROBLEMS_SHOWN, GroupRow
 from redrive.console.model.graph.matrix import Matrix
 from redrive.console.model.graph.view import Graph, GraphForm, GraphOrder, Zoom
+from redrive.engine import Flow
 from redrive.engine.core.dag import Dag
 from redrive.engine.domain.states import TaskState
 
@@ -31,6 +32,15 @@ def graph_of(pairs, *dead, size=(80, 24)):
         failed_task(fold, name)
     graph = Graph(Board(fold), lambda name: len(name) + 2)
     graph.resize(*size)
+    return graph
+
+
+def graph_of_flow(flow):
+    fold = fold_of([(task.name, list(task.parents)) for task in flow.spec().tasks])
+    for task in flow.spec().tasks:
+        fold.tasks[task.name].spec = task
+    graph = Graph(Board(fold), lambda name: len(name) + 2)
+    graph.resize(80, 24)
     return graph
 
 
@@ -64,6 +74,21 @@ def test_the_first_problem_is_selected_at_once():
 
 
 # --- Groups --------------------------------------------------------------------------------------------------------
+
+
+def test_a_group_of_the_flow_is_one_group_whatever_its_levels_and_names():
+    flow = Flow("f")
+    with flow.group("extract") as extract:
+        for name in ("orders", "customers", "prices"):
+            flow.command(f"clean_{name}", "true", after=flow.command(name, "true"))
+    for number in range(3):
+        flow.command(f"load_{number}", "true", after=extract.tasks)
+    with flow.group("mail"):
+        flow.command("all", "true", after=["load_0", "load_1", "load_2"])
+    graph = graph_of_flow(flow)
+    assert ["extract x6", "load x3", "- mail.all"] == shown(graph)
+    graph.groups.toggle(0)
+    assert {f"- {name}" for name in extract.tasks} == set(shown(graph)[1:7])
 
 
 def test_tasks_of_one_level_and_family_are_one_row():
