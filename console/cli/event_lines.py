@@ -58,13 +58,31 @@ FINGERPRINT_DIGITS = 6
 ERROR_CELLS = 160  # of the first line of an error
 
 
-def lines_of_event(event: Event, *, has_date: bool = False) -> Iterator[str]:
-    """The lines of an event; none for events that only the console shows."""
+def lines_of_event(event: Event, *, has_date: bool = False, label: str = "") -> Iterator[str]:
+    """The lines of an event, with ``label`` before each text; none for events that only the console shows."""
     words = _LINES.get(type(event.payload))
     if words is None:
         return
     for text in words(event, event.payload):
-        yield f"[{_clock(event.at, has_date)}] {one_line(text)}"
+        yield f"[{_clock(event.at, has_date)}] {label}{one_line(text)}"
+
+
+class EventLabeller:
+    """Makes the lines of events in order, and labels those of another run than the latest executor runs."""
+
+    def __init__(self, *, has_date: bool = False) -> None:
+        self.run_id: str | None = None  # the run of the latest executor; None before its first event
+        self._has_date = has_date
+
+    def lines(self, event: Event) -> Iterator[str]:
+        """The lines of the next event."""
+        payload = event.payload
+        if isinstance(payload, ExecutorChanged) and payload.what == ExecutorChange.STARTED:
+            self.run_id = event.run_id
+        is_named = isinstance(payload, RunChanged | ScheduleChanged)  # these lines name their run
+        is_other = self.run_id is not None and event.run_id not in (None, self.run_id)
+        label = f"run {one_line(event.run_id or '')}: " if is_other and not is_named else ""
+        return lines_of_event(event, has_date=self._has_date, label=label)
 
 
 def _sentence(event: Event, payload: Payload) -> Iterator[str]:
@@ -189,9 +207,14 @@ def _retried(event: Event, payload: AttemptRetry) -> Iterator[str]:
 
 def _run(event: Event, payload: RunChanged) -> Iterator[str]:
     if payload.what == RunChange.ENDED:
-        yield f"run {event.run_id} {event.new}"
+        yield f"run {event.run_id} {event.new}{_by(event)}"
     elif payload.what == RunChange.BLOCKED:
         yield f"run {event.run_id} BLOCKED: dead letters wait for a human (redrive inbox)"
+    elif payload.what == RunChange.CUT_OFF:
+        yield (
+            f"run {event.run_id} was CUT OFF: {payload.why}; redrive resume --run {event.run_id} goes on with it,"
+            f" redrive abandon {event.run_id} ends it"
+        )
     elif payload.what in _RUN_WORDS:
         yield f"run {event.run_id} {payload.what.upper()}{_by(event)}"
 
@@ -316,6 +339,7 @@ class EventPrinter:
     def __init__(self, stream: TextIO | None) -> None:
         self._open_output: dict[str, LineAssembler] = {}
         self.has_printed_end = False  # whether the latest line about the run says that it ended or is blocked
+        self._labeller = EventLabeller()
         self._stream = stream
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # cron's locale may not encode names of tasks
@@ -323,7 +347,7 @@ class EventPrinter:
     def print_events(self, events: Sequence[Event]) -> None:
         """Print the lines of a batch of events."""
         for event in events:
-            if isinstance(event.payload, RunChanged):
+            if isinstance(event.payload, RunChanged) and event.run_id == (self._labeller.run_id or event.run_id):
                 self.has_printed_end = event.payload.what in (RunChange.ENDED, RunChange.BLOCKED)
         self.write("".join(f"{line}\n" for event in events for line in self._lines_of(event)))
 
@@ -333,7 +357,7 @@ class EventPrinter:
             assembler = self._open_output.pop(event.task, None)
             if assembler is not None:
                 yield from (_output_line(event.task, text) for text in assembler.close())
-        yield from lines_of_event(event)
+        yield from self._labeller.lines(event)
 
     def print_output(self, task: str, text: str) -> None:
         """Print the finished lines of a task's output."""

@@ -43,6 +43,7 @@ _OF_ENDED_RUN = {
     RunState.SUCCESS: ExitCode.SUCCESS,
     RunState.FAILED: ExitCode.FAILED,
     RunState.PARTIAL: ExitCode.PARTIAL_OR_BLOCKED,
+    RunState.ABANDONED: ExitCode.FAILED,
 }
 
 

@@ -6,6 +6,7 @@ Every state is a word, so that grep finds it.
 from __future__ import annotations
 
 import json
+import shlex
 import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
@@ -19,11 +20,13 @@ from ...engine.core.cause_history import CauseHistory, describe_history, describ
 from ...engine.core.projection import RunProjection, RunRow, TaskRow
 from ...engine.domain.event_codec import row_of
 from ...engine.domain.events import Event
+from ...engine.domain.liveness import cut_off_cause
 from ...engine.domain.states import MOVING, NEEDS_HUMAN, TaskState
 from ...engine.errors import RedriveError
 from ...engine.statefile import list_rows
 from ..model.board import Board
 from ..model.replay import NUMBER_MAX, parse_when
+from ..model.waiting_runs import is_lost, waiting_runs
 from ..present.executor_status import ExecutorStatus, executor_advice, executor_json
 from ..present.runs import place_line
 from ..present.schedules import describe_missed_starts, describe_next_runs, late_us
@@ -40,6 +43,7 @@ if TYPE_CHECKING:
     from ..model.inbox import InboxCause
 
 _WAITING = MOVING - {TaskState.RETRYING}
+_INBOX_RUNS_MAX = 20  # the others are counted
 _PAGES_MAX = 100  # the latest pages, for sentences that name who acknowledged a failure
 
 
@@ -56,9 +60,15 @@ def print_runs(target: str, as_json: bool, *, follow: bool = False, **remote: Un
             ]
         rows: list[Sequence[str]] = [("RUN", "FLOW", "STATE", "TASKS", "OK", "DEAD", "ELAPSED", "")]
         rows += [(*_run_row(one), executor_advice(one.run, status, address, now_us)) for one in summaries]
-        return [place_line(None, address), *table_lines(rows), *schedule_lines]
+        waiting = len(waiting_runs(summaries, session.status))
+        needs = [f"{waiting} run{' needs' if waiting == 1 else 's need'} a human: {_inbox_command(address)}"]
+        return [place_line(None, address), *table_lines(rows), *(needs if waiting else []), *schedule_lines]
 
     return print_view(target, read, follow=follow, as_json=as_json, **remote)
+
+
+def _inbox_command(address: str) -> str:
+    return one_line(shlex.join(["redrive", "inbox", address]))
 
 
 def _run_value(summary: RunSummary, executor: Mapping[str, object]) -> dict[str, object]:
@@ -196,27 +206,60 @@ def _note(row: TaskRow, why: Callable[[str], str], now_us: int) -> str:
 def print_inbox(
     target: str, run_id: str | None, as_json: bool, *, follow: bool = False, **remote: Unpack[RemoteOptions]
 ) -> int:
-    """Print the tasks that need a human, by cause, with the history of each cause."""
-    from ..feed.cause_memory import load_memories
-    from ..model.inbox import Inbox
+    """Print what needs a human in a run; without ``run_id``, in the latest run and every other unfinished run."""
 
     async def read(session: Session) -> list[str]:
         fold = await session.snapshot(run_id)
-        groups = Inbox(fold).causes()
-        known = await load_memories(session, fold.run.run_id, groups)
-        status, address = executor_status_of(session.status), session.address
-        if as_json:
-            executor = executor_json(fold.run, status, address, _now_us())
-            return [_cause_value(group, known.get(group.key), executor) for group in groups]
-        lines = [line for group in groups for line in cause_lines(group, fold, known.get(group.key))]
-        return [*(lines or ["nothing needs a human"]), *_executor_advice_lines(fold.run, status, address)]
+        others = [] if run_id is not None else waiting_runs(await session.runs(), session.status, fold.run.run_id)
+        lines = await _inbox_of_run(session, fold, as_json=as_json, is_alone=run_id is None and not others)
+        for other in others[:_INBOX_RUNS_MAX]:
+            lines += await _inbox_of_run(session, await session.snapshot(other.run.run_id), as_json=as_json)
+        if len(others) > _INBOX_RUNS_MAX and not as_json:
+            lines.append(f"{len(others) - _INBOX_RUNS_MAX} more runs need a human: redrive runs")
+        return lines
 
     return print_view(target, read, follow=follow, as_json=as_json, **remote)
 
 
-def _cause_value(cause: InboxCause, memory: CauseHistory | None, executor: Mapping[str, object]) -> str:
-    fields = {"memory": None if memory is None else _plain(memory), "executor": executor}
-    return json_line({**_plain(cause), **fields})
+async def _inbox_of_run(session: Session, fold: RunProjection, *, as_json: bool, is_alone: bool = False) -> list[str]:
+    """The lines of one run, the first with its name. ``is_alone``: no other run needs a human."""
+    from ..feed.cause_memory import load_memories
+    from ..model.inbox import Inbox
+
+    run, groups = fold.run, Inbox(fold).causes()
+    known = await load_memories(session, run.run_id, groups)
+    status, address = executor_status_of(session.status), session.address
+    if as_json:
+        place = {"run_id": run.run_id, "state_file": address}
+        fields = {**place, "executor": executor_json(run, status, address, _now_us())}
+        values = [_cause_value(group, known.get(group.key), fields) for group in groups]
+        if is_lost(run, session.status):
+            values.append(
+                _cause_value(_cause_of_lost(fold, executor_advice(run, status, address, _now_us())), None, fields)
+            )
+        return values
+    lines = [line for group in groups for line in cause_lines(group, fold, known.get(group.key))]
+    if not lines and not is_lost(run, session.status):
+        lines = ["nothing needs a human" if is_alone else "nothing in this run needs a human"]
+    lines += _executor_advice_lines(run, status, address)
+    if is_lost(run, session.status):
+        lines.append(one_line(f"or end it: {shlex.join(['redrive', 'abandon', '--state', address, run.run_id])}"))
+    return [f"{place_line(run, address)}: {_state_words(run)}", *lines]
+
+
+def _cause_of_lost(fold: RunProjection, advice: str) -> InboxCause:
+    """An unfinished run without an executor, in the form of a cause."""
+    from ..model.inbox import InboxCause
+
+    open_count = sum(row.state in MOVING for row in fold.tasks.values())
+    started_at = fold.run.started_at
+    title = f"run {fold.run.run_id} has no executor"
+    cause = cut_off_cause(fold.run.run_id)
+    return InboxCause(cause, None, title, advice, (), 0, open_count, started_at, started_at, started_at)
+
+
+def _cause_value(cause: InboxCause, memory: CauseHistory | None, fields: Mapping[str, object]) -> str:
+    return json_line({**_plain(cause), "memory": None if memory is None else _plain(memory), **fields})
 
 
 def cause_lines(cause: InboxCause, fold: RunProjection, memory: CauseHistory | None) -> Iterator[str]:
@@ -266,11 +309,12 @@ def print_events(
         if not as_json:
             run = fold.run if fold is not None and run_id is not None else None
             click.echo(place_line(run, session.address))
+        labeller = event_lines.EventLabeller(has_date=True)
         async with aclosing(cast("AsyncGenerator[Sequence[Event]]", session.events(since))) as batches:
             async for batch in batches:
                 for event in batch:
                     if run_id is None or event.run_id == run_id:
-                        _print_event(event, as_json)
+                        _print_event(event, None if as_json else labeller)
                 if until is not None and (not batch or batch[-1].seq >= until):
                     break
         return 0
@@ -278,11 +322,12 @@ def print_events(
     return with_session(target, use, **remote)
 
 
-def _print_event(event: Event, as_json: bool) -> None:
-    if as_json:
+def _print_event(event: Event, labeller: event_lines.EventLabeller | None) -> None:
+    """Print the lines of an event; without ``labeller``, its row as JSON."""
+    if labeller is None:
         print_json(row_of(event))
         return
-    for line in event_lines.lines_of_event(event, has_date=True):
+    for line in labeller.lines(event):
         click.echo(line)
 
 

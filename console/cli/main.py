@@ -108,13 +108,12 @@ def _target(target: str | None, state: str | None) -> str:
 def _acting_target(target: str | None, state: str | None) -> str:
     """The state file of a command that changes a run. Of several candidates it prints the command for each."""
     from ..sessions.target import AmbiguousTargetError, acting_target
-    from .ambiguous import candidate_lines
 
     try:
         return acting_target(_named_once(target, state))
     except AmbiguousTargetError as error:
         click.echo(f"redrive: {error}", err=True)
-        for line in candidate_lines(error.offers, sys.argv[1:]):
+        for line in error.commands(sys.argv[1:]):
             click.echo(line, err=True)
         raise click.exceptions.Exit(ExitCode.BAD_USAGE) from None
 
@@ -431,6 +430,35 @@ def cancel(**options: object) -> int:
 def extend(duration: str, **options: object) -> int:
     """Give running tasks more time before their timeout, once: redrive extend load 10m."""
     return _act("extend", {"seconds": seconds_of(duration)}, {"fingerprint": None, "yes": True, **options})
+
+
+@cli.command()
+@click.argument("names", nargs=-1, metavar="RUN...")
+@state_option
+@click.option("--run", "run_ids", multiple=True, metavar="RUN", help="Another way to name a run.")
+@click.option("--all", "everything", is_flag=True, help="Every unfinished run that no executor runs.")
+@click.option("--older-than", metavar="DURATION", help="With --all: only runs that started so long ago, as 2d.")
+@reason_option
+@json_option
+@ssh_options
+def abandon(
+    names: tuple[str, ...],
+    state: str | None,
+    run_ids: tuple[str, ...],
+    everything: bool,
+    older_than: str | None,
+    **options: Any,
+) -> int:
+    """End unfinished runs for good: what has not ended is cancelled, and the run is ABANDONED."""
+    from .abandon import abandon_runs
+
+    if bool(names + run_ids) == everything:
+        raise click.UsageError("name runs, or give --all")
+    if older_than and not everything:
+        raise click.UsageError("--older-than goes with --all")
+    age_seconds = seconds_of(older_than) if older_than else 0.0
+    target = _acting_target(None, state)
+    return abandon_runs(target, names + run_ids, everything=everything, older_than_seconds=age_seconds, **options)
 
 
 @cli.command()

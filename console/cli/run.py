@@ -184,7 +184,27 @@ def run_plain(flow: str | None, state: str, run_id: str | None, options: RunOpti
     result = executor.run_result()
     if not printer.has_printed_end:
         printer.write(f"{end_sentence(result, state)}\n")
+    printer.write("".join(f"{line}\n" for line in other_runs_lines(state, result.run_id)))
     return exit_code(result)
+
+
+def other_runs_lines(state: str, run_id: str) -> list[str]:
+    """The last line of a run in a file where other runs need a human; empty if none does, or if it cannot be read."""
+    from ...engine.errors import RedriveError
+    from ..model.waiting_runs import waiting_runs
+    from ..present.runs import waiting_sentence
+    from ..sessions.open import with_session
+    from ..sessions.session import Session
+
+    async def read(session: Session) -> list[str]:
+        waiting = waiting_runs(await session.runs(), session.status, run_id)
+        command = shlex.join(["redrive", "inbox", session.address])
+        return [f"{waiting_sentence(waiting)}: {command}"] if waiting else []
+
+    try:
+        return with_session(state, read)
+    except RedriveError:
+        return []  # the run has ended as it has; the next command reports the file
 
 
 def end_sentence(result: RunResult, state: str) -> str:

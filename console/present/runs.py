@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...engine.core.projection import RunRow
 from ...engine.domain.states import FINISHED, NEEDS_HUMAN, RunState, TaskState
+from ..model.waiting_runs import WaitingRun
 from ..text.durations import brief, clock, number, wall_day
 from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Piece, Role, fit, width
@@ -21,6 +23,7 @@ _NAME_CELLS = (12, 40)
 _OTHER_COLUMNS_CELLS = 56  # state, bar, progress, how long and counts
 _WIDEST, _WIDE, _WORDS_FROM, _NARROW = 150, 112, 96, 64
 _SIGNS_CELLS = 16
+_NAMED_RUNS_MAX = 2
 _UNREMARKABLE = (TaskState.SUCCESS, TaskState.PENDING)
 
 
@@ -50,6 +53,20 @@ def run_name(run: RunRow, glyphs: Glyphs) -> str:
 def place_line(run: RunRow | None, address: str) -> str:
     """Flow, run and state file: the first line of every listing and answer; without a run, the state file."""
     return one_line(address if run is None else f"{run.dag_name} {run.run_id} in {address}")
+
+
+def waiting_sentence(waiting: Sequence[WaitingRun]) -> str:
+    """Which other runs of the file need a human, in a few words."""
+    named = ", ".join(waiting_words(one) for one in waiting[:_NAMED_RUNS_MAX])
+    more = f" and {len(waiting) - _NAMED_RUNS_MAX} more" if len(waiting) > _NAMED_RUNS_MAX else ""
+    return f"{len(waiting)} other run{' needs' if len(waiting) == 1 else 's need'} a human: {named}{more}"
+
+
+def waiting_words(one: WaitingRun) -> str:
+    """A run and why it needs a human: ``night-1 (BLOCKED, 2 dead letters)``."""
+    whys = ["BLOCKED" if one.run.blocked_since is not None else "no executor" if one.is_lost else ""]
+    whys += [f"{number(one.dead)} dead letter{'' if one.dead == 1 else 's'}"] if one.dead else []
+    return f"{one_line(one.run.run_id)} ({', '.join(filter(None, whys))})"
 
 
 def heading_line(

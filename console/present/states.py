@@ -63,6 +63,7 @@ RUN_STYLES: dict[RunState, StateStyle] = {
     RunState.SUCCESS: StateStyle(Glyph.DONE, "success", Role.DONE),
     RunState.FAILED: StateStyle(Glyph.FAILED, "FAILED", Role.FAILED),
     RunState.PARTIAL: StateStyle(Glyph.SKIPPED, "partial", Role.WAITING),
+    RunState.ABANDONED: StateStyle(Glyph.CANCELLED, "abandoned", Role.FAILED),
 }
 
 BLOCKED = StateStyle(Glyph.DEAD, "BLOCKED", Role.HUMAN)

@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
 
 from ...engine.errors import RedriveError
 from ...engine.statefile.default_paths import STATE_VARIABLE
 from ...engine.statefile.on_demand.offers import Offer, default_path, offers
 from ...engine.store.flow_path import REMOTE, path_for_run
+from ..text.text import one_line
 
 
 class AmbiguousTargetError(RedriveError):
-    """No state file is named, and an act could mean several. ``offers``: the candidates."""
+    """No state file is named, and an act could mean several."""
 
     def __init__(self, message: str, candidates: Sequence[Offer]) -> None:
         super().__init__(message)
-        self.offers = candidates
+        self._candidates = candidates
+
+    def commands(self, words: Sequence[str]) -> Iterator[str]:
+        """The command ``redrive`` + ``words`` once for each candidate, with the run that it would change."""
+        for offer in self._candidates:
+            command = shlex.join(["redrive", *words[:1], "--state", offer.path, *words[1:]])
+            run = f"{offer.dag_name} {offer.run_id} {offer.state}" if offer.run_id else "no run yet"
+            yield f"  {one_line(command)}  # {one_line(run)}"
 
 
 def is_remote(target: str) -> bool:

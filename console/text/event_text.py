@@ -291,6 +291,8 @@ def _run(event: Event, payload: RunChanged) -> str:
         return f"run began: {'?' if payload.tasks is None else payload.tasks} tasks"
     if what == RunChange.ENDED:
         return f"run ended: {str(event.new).lower()}"
+    if what == RunChange.CUT_OFF:
+        return f"cut off: {payload.why}"
     if what == RunChange.FLOW_CHANGED:
         return f"the flow changed: {len(payload.added)} tasks added, {len(payload.changed)} changed"
     if what == RunChange.PARAMS:

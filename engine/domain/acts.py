@@ -140,6 +140,7 @@ ACTS: Tuple[Act, ...] = (
         is_undoable=True,
         shell="unpause",
     ),
+    Act("abandon", verb="abandon", past="abandoned", scope=Scope.RUN, is_undoable=True, shell="abandon"),
     Act(
         "undo",
         verb="undo",

@@ -161,6 +161,7 @@ class RunChange(object):
     CREATED = "created"
     OPENED = "opened"
     ENDED = "ended"
+    CUT_OFF = "cut-off"
     REOPENED = "reopened"
     BLOCKED = "blocked"
     UNBLOCKED = "unblocked"
@@ -382,6 +383,7 @@ class RunChanged(NamedTuple):
     params_added: Values = NO_VALUES  # PARAMS: by name
     params_changed: Pairs = NO_PAIRS
     params_removed: Values = NO_VALUES
+    why: Text = None  # CUT_OFF: what became of its executor
 
 
 class ExecutorChanged(NamedTuple):

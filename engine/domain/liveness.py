@@ -34,6 +34,11 @@ def effect_key(run_id: str, name: str, key_generation: int) -> str:
     return "{}/{}/{}".format(run_id, name, key_generation)
 
 
+def cut_off_cause(run_id: str) -> str:
+    """The cause of the page about an unfinished run whose executor has died."""
+    return "cut-off:{}".format(run_id)
+
+
 class Liveness(str, Enum):
     """The result of checking one attempt."""
 

@@ -41,6 +41,7 @@ class RunState(str, Enum):
     SUCCESS = "SUCCESS"
     FAILED = "FAILED"
     PARTIAL = "PARTIAL"
+    ABANDONED = "ABANDONED"  # an operator has ended it: what had not ended is CANCELLED
 
     __str__ = _word
 

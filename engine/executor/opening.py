@@ -23,12 +23,14 @@ from ..core.projection import RunProjection
 from ..core.spec import FlowSpec
 from ..domain.event_payloads import ExecutorChange, ExecutorChanged, RunChange, RunChanged
 from ..domain.events import Event
+from ..domain.liveness import cut_off_cause
 from ..domain.states import RunState
 from ..errors import FlowError, NotFoundError, RedriveError, StartInterrupted, StorageError
 from ..runner.environment_hash import environment_hash
 from ..runner.zygote.client import Runner
+from ..statefile.changes.page_lifecycle import resolve_cause
 from ..statefile.changes.transitions import Transaction
-from ..store import breaker_rows, database, executors, flow_changes, history, lock, recovery, runs, schedules
+from ..store import breaker_rows, cut_off, database, executors, flow_changes, history, lock, recovery, runs, schedules
 from ..store.claims import ExecutorIdentity
 from ..store.writer import Writer
 from .run_options import RunOptions, RunRequest
@@ -249,7 +251,8 @@ async def _prepare_run(
 
     def item(transaction: Transaction) -> tuple[RunProjection, dict[str, float], list[BreakerRecord]]:
         _register_executor(transaction, identity, run_id, runner)
-        recovery.recover(transaction, identity.executor_id)
+        recovered = recovery.recover(transaction, identity.executor_id)
+        cut_off.report_cut_off(transaction, recovered.executors, run_id)
         if not requested.exists:
             _claim_slot(transaction, flow, run_id, options)
             runs.create_run(
@@ -300,6 +303,7 @@ def _deadline_at(flow: FlowSpec, options: RunOptions, now: int) -> int | None:
 
 
 def _resume_run(transaction: Transaction, run_id: str, flow: FlowSpec, options: RunOptions) -> None:
+    resolve_cause(transaction, cut_off_cause(run_id))
     projection = runs.load_run(transaction.connection, run_id)
     difference = flow_changes.compare(projection, flow)
     if difference:

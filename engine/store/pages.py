@@ -270,6 +270,8 @@ def _command(connection: sqlite3.Connection, request: PageRequest) -> str:
         words = ["redrive", "attach", path, "--run", request.run_id]  # a late task that runs or waits
     elif request.run_id is not None and request.task is not None:
         words = ["redrive", "requeue", "--state", path, "--run", request.run_id, "--reason", "...", "--", request.task]
+    elif request.run_id is not None:
+        words = ["redrive", "resume", path, "--run", request.run_id]
     return _command_line(words)
 
 

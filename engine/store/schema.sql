@@ -11,7 +11,7 @@ CREATE TABLE run (
     dag_name      TEXT NOT NULL,
     started_at    INTEGER NOT NULL,
     ended_at      INTEGER,
-    state         TEXT NOT NULL CHECK (state IN ('RUNNING','SUCCESS','FAILED','PARTIAL')),
+    state         TEXT NOT NULL CHECK (state IN ('RUNNING','SUCCESS','FAILED','PARTIAL','ABANDONED')),
     blocked_since INTEGER,                -- nothing can move and a dead letter waits
     paused_since  INTEGER,
     paused_by     TEXT,

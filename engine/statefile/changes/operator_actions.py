@@ -18,6 +18,7 @@ from ...domain.event_payloads import OperatorActed, PageChange, PageChanged, Pag
 from ...domain.overrides import describe
 from ...domain.states import RunState, TaskState
 from . import abandoned, breaker_actions, canary, quarantine_actions
+from .abandon_run import abandon_run
 from .action import (
     ActionContext,
     RecordingTransaction,
@@ -363,6 +364,7 @@ HANDLERS: Dict[str, Callable[[ActionContext], Answer]] = {
     "hurry": _hurry,
     "pause": _pause,
     "unpause": _unpause,
+    "abandon": abandon_run,
     "undo": undo,
     "ack": _ack,
     "snooze": _snooze,

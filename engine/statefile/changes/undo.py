@@ -20,6 +20,7 @@ from .transitions import Transaction
 #: Change of a run -> the change that reverts it.
 _RUN_WORDS = {
     RunChange.REOPENED: RunChange.ENDED,
+    RunChange.ENDED: RunChange.REOPENED,
     RunChange.UNBLOCKED: RunChange.BLOCKED,
     RunChange.PAUSED: RunChange.UNPAUSED,
     RunChange.UNPAUSED: RunChange.PAUSED,
@@ -129,4 +130,7 @@ def _put_back(transaction: Transaction, run_id: str, name: str, before: TaskColu
 
 
 def _run_move(before: RunColumns) -> Tuple[Optional[str], Optional[str]]:
-    return (str(RunState.RUNNING), before["state"]) if "state" in before else (None, None)
+    if "state" not in before:
+        return None, None
+    is_reopened = before["state"] == RunState.RUNNING
+    return str(RunState.ABANDONED if is_reopened else RunState.RUNNING), before["state"]

@@ -81,7 +81,7 @@ def test_an_act_by_fingerprint_is_about_one_downstream(state):
     assert "and calls nobody" in str(invoke_redrive(*words, "--downstream", "nobody").exception)
     done = invoke_redrive(*words, "--downstream", "bank")
     assert done.return_value == 0 and done.output.splitlines()[1].startswith("refunds: runs again")
-    assert list(causes(state)) == ["shop"]
+    assert [downstream for downstream, cause in causes(state).items() if cause["tasks"]] == ["shop"]
     assert invoke_redrive(*words).return_value == 0
 
 
@@ -100,7 +100,7 @@ def test_a_note_stands_first_from_now_on(state):
     )
     assert (done.return_value, done.output.splitlines()[1:]) == (0, ["noted"])
     lines = invoke_redrive("inbox", state).output.splitlines()
-    assert lines[1].startswith(f"  note by {me()}, at ") and lines[1].endswith(": ring the shop first")
+    assert lines[2].startswith(f"  note by {me()}, at ") and lines[2].endswith(": ring the shop first")
     assert sum("note by" in line for line in lines) == 1
 
 

@@ -1,0 +1,64 @@
+"""``redrive abandon``: ends unfinished runs that nobody will resume."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterable, Sequence
+from typing import Unpack
+
+import click
+
+from ...engine.domain.command import Answer, Command
+from ...engine.errors import RedriveError
+from ..sessions.open import RemoteOptions, actor, with_session
+from ..sessions.session import RunSummary, Session
+from .exit_codes import code_of_answers
+from .operate import ActPlace, place_of, print_answer
+
+
+def abandon_runs(
+    target: str,
+    run_ids: Sequence[str],
+    *,
+    everything: bool,
+    older_than_seconds: float,
+    reason: str,
+    as_json: bool,
+    **remote: Unpack[RemoteOptions],
+) -> int:
+    """Abandon these runs; with ``everything``, each unfinished run that no executor runs and that is old enough."""
+
+    async def use(session: Session) -> list[tuple[Answer, ActPlace]]:
+        summaries = await session.runs()
+        status, started_before = session.status, time.time_ns() // 1000 - round(older_than_seconds * 1e6)
+        own = status.executor_run_id if status.executor_alive else None
+        chosen = _chosen(summaries, own, started_before) if everything else _named(summaries, run_ids)
+        return [(await session.send(_command(one, reason)), place_of(session, one.run)) for one in chosen]
+
+    answers = with_session(target, use, **remote)
+    for answer, place in answers:
+        print_answer(answer, as_json, place)
+    if not answers and not as_json:
+        click.echo("no run is unfinished without an executor")
+    return code_of_answers(*(answer for answer, _ in answers))
+
+
+def _chosen(summaries: Iterable[RunSummary], own_run_id: str | None, started_before: int) -> list[RunSummary]:
+    return [
+        one
+        for one in summaries
+        if one.run.ended_at is None and one.run.run_id != own_run_id and one.run.started_at <= started_before
+    ]
+
+
+def _named(summaries: Iterable[RunSummary], run_ids: Iterable[str]) -> list[RunSummary]:
+    known = {one.run.run_id: one for one in summaries}
+    for run_id in run_ids:
+        if run_id not in known:
+            raise RedriveError(f"there is no run {run_id!r} in this state file; see: redrive runs")
+    return [known[run_id] for run_id in dict.fromkeys(run_ids)]
+
+
+def _command(one: RunSummary, reason: str) -> Command:
+    return Command(uuid.uuid4().hex, "abandon", one.run.run_id, actor=actor(), reason=reason)

@@ -1,0 +1,43 @@
+"""The unfinished runs of a state file that need a human."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from ...engine.core.projection import RunRow
+from ...engine.domain.states import TaskState
+from ..sessions.session import RunSummary, SessionStatus
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingRun:
+    """An unfinished run that needs a human: it is blocked, has dead letters, or no executor runs it."""
+
+    run: RunRow
+    dead: int
+    is_lost: bool
+
+    @property
+    def weight(self) -> int:
+        """How much a badge counts for it: its dead letters, at least 1."""
+        return max(self.dead, 1)
+
+
+def is_lost(run: RunRow, status: SessionStatus) -> bool:
+    """Whether an unfinished run that could go on has no executor, and no scheduler that starts one."""
+    if run.ended_at is not None or run.blocked_since is not None or status.service_pid is not None:
+        return False
+    return not (status.executor_alive and status.executor_run_id in (None, run.run_id))
+
+
+def waiting_runs(
+    summaries: Iterable[RunSummary], status: SessionStatus, except_run_id: str | None = None
+) -> list[WaitingRun]:
+    """The unfinished runs that need a human, in the order given, without ``except_run_id``."""
+    found = (
+        WaitingRun(one.run, one.counts.get(TaskState.DEAD_LETTER, 0), is_lost(one.run, status))
+        for one in summaries
+        if one.run.ended_at is None and one.run.run_id != except_run_id
+    )
+    return [one for one in found if one.dead or one.is_lost or one.run.blocked_since is not None]

@@ -1,0 +1,207 @@
+"""What needs a human in any unfinished run of a state file is listed, whichever run is the latest."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+from pathlib import Path
+
+import pytest
+from support.commands import run_redrive, start_redrive
+
+FLOW = """
+import pathlib, time
+from redrive.engine import Flow, PermanentError
+flow = Flow("nightly")
+flow.page("command", line="cat >> {pages}")
+@flow.task
+def extract():
+    if pathlib.Path("{broken}").exists():
+        raise PermanentError("no")
+    if pathlib.Path("{slow}").exists():
+        time.sleep(600)
+@flow.task(after=[extract])
+def load(): ...
+"""
+
+
+class Night:
+    """A flow that can be broken, or slow, in one state file."""
+
+    def __init__(self, folder: Path) -> None:
+        self.state = folder / "night.db"
+        self.broken, self.slow, self.pages = folder / "broken", folder / "slow", folder / "pages"
+        self.flow = folder / "nightly.py"
+        self.flow.write_text(FLOW.format(broken=self.broken, slow=self.slow, pages=self.pages))
+
+    def run(self, run_id: str, code: int = 0) -> str:
+        done = run_redrive("run", self.flow, "--state", self.state, "--run-id", run_id)
+        assert done.returncode == code, done.stdout + done.stderr
+        return done.stdout
+
+    def run_broken(self, run_id: str) -> None:
+        self.broken.touch()
+        self.run(run_id, code=3)
+        self.broken.unlink()
+
+    def run_and_kill(self, run_id: str) -> None:
+        """Kill the executor with its processes while ``extract`` runs."""
+        self.slow.touch()
+        process = start_redrive("run", self.flow, "--state", self.state, "--run-id", run_id, start_new_session=True)
+        assert process.stdout is not None
+        while "extract RUNNING" not in process.stdout.readline():
+            assert process.poll() is None
+        process.kill()
+        process.wait()
+        self.slow.unlink()
+
+    def states(self) -> dict[str, str]:
+        runs = map(json.loads, self.redrive("runs", self.state, "--json").stdout.splitlines())
+        return {run["run_id"]: run["state"] for run in runs}
+
+    def redrive(self, *words: object) -> subprocess.CompletedProcess[str]:
+        return run_redrive(*words)
+
+    def inbox(self) -> list[str]:
+        return self.redrive("inbox", self.state).stdout.splitlines()
+
+
+@pytest.fixture
+def night(tmp_path: Path) -> Night:
+    return Night(tmp_path)
+
+
+def test_the_inbox_lists_the_blocked_run_before_the_latest(night: Night) -> None:
+    night.run_broken("first")
+    last_line = night.run("second").splitlines()[-1]
+    assert last_line == f"1 other run needs a human: first (BLOCKED, 1 dead letter): redrive inbox {night.state}"
+    latest, nothing, blocked, cause, *_ = night.inbox()
+    assert latest == f"nightly second in {night.state}: SUCCESS"
+    assert nothing == "nothing in this run needs a human"
+    assert blocked == f"nightly first in {night.state}: BLOCKED"
+    assert cause.startswith("1 × PermanentError")
+    (value,) = map(json.loads, night.redrive("inbox", night.state, "--json").stdout.splitlines())
+    assert (value["run_id"], value["state_file"], value["tasks"]) == ("first", str(night.state), ["extract"])
+    assert f"1 run needs a human: redrive inbox {night.state}" in night.redrive("runs", night.state).stdout
+
+
+def test_the_inbox_of_a_named_run_is_of_this_run(night: Night) -> None:
+    night.run_broken("first")
+    night.run("second")
+    lines = night.redrive("inbox", night.state, "--run", "second").stdout.splitlines()
+    assert lines == [f"nightly second in {night.state}: SUCCESS", "nothing in this run needs a human"]
+
+
+def test_a_killed_run_is_told_paged_and_listed(night: Night) -> None:
+    night.run_and_kill("first")
+    lines = [line[11:] for line in night.run("second").splitlines()]
+    (told,) = [line for line in lines if "CUT OFF" in line]
+    assert told.startswith("run first was CUT OFF: its executor (pid ")
+    assert told.endswith("redrive resume --run first goes on with it, redrive abandon first ends it")
+    assert any(line.startswith("run first: extract") and "reclaimed" in line for line in lines)
+    assert any(line.startswith("run first: extract RETRYING") for line in lines)
+    assert "extract SUCCESS" in lines  # of the run itself, without a label
+    assert "run first was cut off" in night.pages.read_text()
+    assert f"redrive resume {night.state} --run first" in night.pages.read_text()
+    inbox = night.inbox()
+    assert f"nightly first in {night.state}: RUNNING" in inbox
+    assert inbox[-1] == f"or end it: redrive abandon --state {night.state} first"
+    (value,) = map(json.loads, night.redrive("inbox", night.state, "--json").stdout.splitlines())
+    assert (value["run_id"], value["title"], value["tasks"]) == ("first", "run first has no executor", [])
+
+
+def test_a_killed_run_is_paged_once_and_until_it_is_resumed(night: Night) -> None:
+    night.run_and_kill("first")
+    night.run("second")
+    assert "CUT OFF" not in night.run("third")
+    pages = night.redrive("pages", night.state).stdout
+    assert pages.count("run first was cut off") == 1
+    assert night.redrive("resume", night.state, "--plain").returncode == 0
+    assert "cut off" not in night.redrive("pages", night.state).stdout
+    assert night.states()["first"] == "SUCCESS"
+
+
+def test_a_run_that_was_killed_while_it_was_blocked_is_not_cut_off(night: Night) -> None:
+    night.broken.touch()
+    process = start_redrive("run", night.flow, "--state", night.state, "--run-id", "first", "--stay")
+    assert process.stdout is not None
+    while "BLOCKED" not in process.stdout.readline():
+        assert process.poll() is None
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    night.broken.unlink()
+    assert "CUT OFF" not in night.run("second")
+
+
+# --- Abandon -------------------------------------------------------------------------------------------------------
+
+
+def test_abandon_ends_a_run_and_keeps_who_and_why(night: Night) -> None:
+    night.run_and_kill("first")
+    night.run("second")
+    done = night.redrive("abandon", "--state", night.state, "first", "--reason", "too old")
+    assert (done.returncode, done.stdout.splitlines()) == (
+        0,
+        [f"nightly first in {night.state}", "run first is abandoned: 2 tasks cancelled"],
+    )
+    assert night.states() == {"first": "ABANDONED", "second": "SUCCESS"}
+    assert night.inbox() == [f"nightly second in {night.state}: SUCCESS", "nothing needs a human"]
+    assert "cut off" not in night.redrive("pages", night.state).stdout
+    with sqlite3.connect(night.state) as connection:
+        assert connection.execute("SELECT state FROM task WHERE run_id = 'first'").fetchall() == [("CANCELLED",)] * 2
+        ((actor, reason),) = connection.execute("SELECT actor, reason FROM event WHERE new = 'ABANDONED'").fetchall()
+    assert "@" in actor and reason == "too old"
+    again = night.redrive("abandon", "--state", night.state, "first")
+    assert again.returncode == 1 and "the run has ended: ABANDONED" in again.stderr
+    assert night.redrive("resume", night.state, "--run", "first", "--plain").returncode == 1
+
+
+def test_abandon_all_takes_each_unfinished_run_that_is_old_enough(night: Night) -> None:
+    night.run_broken("first")
+    night.run_broken("second")
+    assert (
+        "no run is unfinished" in night.redrive("abandon", "--state", night.state, "--all", "--older-than", "2d").stdout
+    )
+    assert night.redrive("abandon", "--state", night.state, "--all").returncode == 0
+    assert set(night.states().values()) == {"ABANDONED"}
+    assert night.inbox()[-1] == "nothing needs a human"
+
+
+def test_a_run_with_a_running_task_is_not_abandoned(night: Night) -> None:
+    night.slow.touch()
+    process = start_redrive("run", night.flow, "--state", night.state, "--run-id", "first")
+    assert process.stdout is not None
+    try:
+        while "extract RUNNING" not in process.stdout.readline():
+            assert process.poll() is None
+        done = night.redrive("abandon", "--state", night.state, "first")
+        assert done.returncode == 1
+        assert "extract: it runs: stop the executor of the run, or cancel the task" in done.stdout
+        assert "no run is unfinished" in night.redrive("abandon", "--state", night.state, "--all").stdout
+    finally:
+        process.terminate()
+        process.communicate(timeout=60)
+    assert night.states() == {"first": "RUNNING"}
+
+
+def test_an_executor_that_stays_ends_with_its_abandoned_run(night: Night) -> None:
+    night.broken.touch()
+    process = start_redrive("run", night.flow, "--state", night.state, "--run-id", "first", "--stay")
+    assert process.stdout is not None
+    while "BLOCKED" not in process.stdout.readline():
+        assert process.poll() is None
+    assert night.redrive("abandon", "--state", night.state, "first").returncode == 0
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert "run first ABANDONED by " in output
+
+
+def test_a_requeue_opens_an_abandoned_run_again(night: Night) -> None:
+    night.run_broken("first")
+    night.redrive("abandon", "--state", night.state, "first")
+    assert night.redrive("requeue", "--state", night.state, "extract", "load", "--reason", "x").returncode == 0
+    assert night.redrive("resume", night.state, "--plain").returncode == 0
+    assert night.states() == {"first": "SUCCESS"}
