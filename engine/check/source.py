@@ -1,4 +1,4 @@
-"""Check the source of a flow for endless retries, swallowed errors and blocking waits.
+"""Check the source of a flow for endless retries, swallowed errors, blocking waits and late binding.
 
 These are the pitfalls of documents 001 and 004. Only the flow file itself is read; no code in it runs.
 """
@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from ..core.spec import FlowSpec
 from ..flow.finding import Finding
 from ..flow.loading import split_target
+from .late_binding import late_binding
 
 _BROAD = frozenset(["Exception", "BaseException"])
 _RETRY_NAMES = frozenset(["retry", "retrying", "aretrying"])
@@ -89,6 +90,7 @@ RULES: tuple[Callable[[ast.AST], Iterator[Finding]], ...] = (
     _sleep_in_a_coroutine,
     _loose_decorator,
     _key_twice,
+    late_binding,
 )
 
 
