@@ -41,7 +41,7 @@ from .commit import Commit
 from .dispatch import Dispatcher
 from .heartbeat import HeartbeatTimer
 from .late_runs import LateRuns
-from .opening import OpenRun, open_run
+from .opening import INTERRUPTED, OpenRun, open_run
 from .run_end import RunEndCheck, RunResult
 from .run_options import RunOptions, RunRequest, state_path_of
 from .run_view import RunView
@@ -150,7 +150,7 @@ class Executor:
         except KeyboardInterrupt:  # a signal before the loop handled signals
             if lease.has_run:
                 raise
-            raise StartInterrupted(_INTERRUPTED) from None
+            raise StartInterrupted(INTERRUPTED) from None
         finally:
             lease.release()
 
@@ -163,7 +163,7 @@ class Executor:
             return acquire_state_file(self._request)
         except KeyboardInterrupt:
             signal.signal(signal.SIGTERM, before)
-            raise StartInterrupted(_INTERRUPTED) from None
+            raise StartInterrupted(INTERRUPTED) from None
 
     async def run_here(self) -> RunResult:
         """Do what ``run_result`` does in the caller's event loop: ``await Executor(flow=flow).run_here()``."""
@@ -198,9 +198,6 @@ class Executor:
         finally:
             self._run_loop = None
             await opened.close()
-
-
-_INTERRUPTED = "interrupted before the run was opened: nothing was started"
 
 
 def _flow_of(dag_name: str, tasks: Sequence[TaskDef]) -> Flow:

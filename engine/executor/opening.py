@@ -16,6 +16,7 @@ import sqlite3
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import TypeVar
 
 from ..clock import Clock
 from ..core.breaker import BreakerRecord
@@ -37,7 +38,10 @@ from .run_options import RunOptions, RunRequest
 from .state_file_lease import StateFileLease
 
 MAX_PARALLEL = 4  # 003.16
+INTERRUPTED = "interrupted before the run was opened: nothing was started"
 UNREGISTER_SECONDS = 2.0  # limit for a disk that refuses writes
+
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -124,17 +128,14 @@ async def _import(lease: StateFileLease, requested: _RequestedRun) -> FlowSpec:
     """Import the flow. Raises StartInterrupted if a stop is requested meanwhile."""
     params = lease.request.options.params
     opening = lease.runner.open(requested.flow_target, params, remembered=requested.params)
-    lease.import_task = asyncio.get_running_loop().create_task(opening)
-    try:
-        if lease.is_interrupted:
-            lease.import_task.cancel()
-        return await lease.import_task
-    except asyncio.CancelledError:
-        if not lease.is_interrupted:
-            raise
-        raise StartInterrupted("interrupted while the flow was imported: nothing was started") from None
-    finally:
-        lease.import_task = None
+    import_task = asyncio.get_running_loop().create_task(opening)
+    with lease.interruptible(import_task.cancel):
+        try:
+            return await import_task
+        except asyncio.CancelledError:
+            if not lease.is_interrupted:
+                raise
+            raise StartInterrupted("interrupted while the flow was imported: nothing was started") from None
 
 
 async def _connect_dask(runner: Runner, address: str | None, target: str, flow: FlowSpec) -> None:
@@ -274,14 +275,40 @@ async def _prepare_run(
             breaker_rows.read_rows(transaction.connection),
         )
 
-    try:
-        projection, medians, breakers = await writer.submit(item)
-    except BaseException:
-        await writer.close()
-        raise
+    projection, medians, breakers = await _write_first(lease, writer, hooks, item)
     return OpenRun(
         lease.request.state_path, identity, flow, projection, medians, breakers, runner, writer, lease, hooks
     )
+
+
+async def _write_first(lease: StateFileLease, writer: Writer, hooks: RunHooks, item: Callable[[Transaction], T]) -> T:
+    """Write the first item. If the storage refuses it, or a stop is requested, close the writer and raise.
+
+    Nothing runs yet, so there is nothing to keep in memory until the storage accepts writes.
+    """
+    problems: list[str] = []
+    closing: list[asyncio.Task[None]] = []
+
+    def give_up() -> None:
+        closing.append(asyncio.get_running_loop().create_task(writer.close()))
+
+    def on_storage_change(what: str, sentence: str) -> None:
+        problems.append(sentence)
+        give_up()
+
+    hooks.on_storage_change = on_storage_change
+    with lease.interruptible(give_up):
+        try:
+            written = await writer.submit(item)
+        except BaseException:
+            await writer.close()
+            if lease.is_interrupted:
+                raise StartInterrupted(INTERRUPTED) from None
+            raise
+    if closing:  # the last try of the closing writer has succeeded: the run can be resumed
+        await asyncio.wait(closing)
+        raise StartInterrupted(INTERRUPTED) if lease.is_interrupted else StorageError(problems[0])
+    return written
 
 
 def _claim_slot(transaction: Transaction, flow: FlowSpec, run_id: str, options: RunOptions) -> None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import get_args
 
 from ..agent import executor_socket
 from ..core.option_types import is_text
-from ..core.spec import FlowSpec
 from ..errors import ExecutorBusyError, RedriveError
 from ..flow.flow import Flow
 from ..runner.zygote.client import Runner
@@ -18,25 +18,36 @@ from ..store import database, lock
 from .run_options import RunRequest
 
 
+def _ignore() -> None:
+    pass
+
+
 @dataclass(slots=True)
 class StateFileLease:
-    """A locked state file, and the runner whose zygote inherits the lock.
-
-    ``importing``: set while the flow is imported, which may take long and can be cancelled.
-    """
+    """A locked state file, and the runner whose zygote inherits the lock."""
 
     request: RunRequest
     lock: lock.StateLock
     runner: Runner
     has_run: bool = False  # the state file holds the run: the lock file must stay
     is_interrupted: bool = False
-    import_task: asyncio.Task[FlowSpec] | None = None
+    _on_interrupt: Callable[[], object] = _ignore
 
     def interrupt(self) -> None:
-        """Cancel a running import; the steps after an import are short and are not interrupted."""
+        """End the step of the opening that may take long: the import, or the first write."""
         self.is_interrupted = True
-        if self.import_task is not None:
-            self.import_task.cancel()
+        self._on_interrupt()
+
+    @contextmanager
+    def interruptible(self, on_interrupt: Callable[[], object]) -> Iterator[None]:
+        """Call ``on_interrupt`` at an ``interrupt`` in the block, or at once after an earlier one."""
+        self._on_interrupt = on_interrupt
+        try:
+            if self.is_interrupted:
+                on_interrupt()
+            yield
+        finally:
+            self._on_interrupt = _ignore
 
     def release(self) -> None:
         """Release the lock; remove the lock file if the run was never written."""

@@ -26,6 +26,7 @@ from ..statefile.open_readonly import file_uri, open_readonly
 Durability = Literal["full", "normal"]
 
 MINIMUM_SQLITE = (3, 24, 0)  # the oldest version that supports all SQL statements here
+FULL_BYTES = 64 * 1024  # less free space than this is none: a -shm grows by 32 kB, a -wal by whole pages
 CHECKED_BYTES = 32 * 1024 * 1024  # files up to this size get a full check before writing
 
 _SYNCHRONOUS = {"full": "FULL", "normal": "NORMAL"}
@@ -131,8 +132,19 @@ def primary_code(error: BaseException) -> int:
 
 def translate(error: sqlite3.Error, path: str) -> StateFileError:
     """Return a StateFileError that explains an SQLite error and what to do."""
-    kind, sentence = _SENTENCES.get(primary_code(error), (StateFileError, "{path} cannot be used: {error}"))
+    code = primary_code(error)
+    if code == sqlite3.SQLITE_IOERR and _is_full(path):
+        code = sqlite3.SQLITE_FULL  # SQLite says so of the file itself, but not of its -shm
+    kind, sentence = _SENTENCES.get(code, (StateFileError, "{path} cannot be used: {error}"))
     return kind(sentence.format(path=path, error=error))
+
+
+def _is_full(path: str) -> bool:
+    try:
+        found = os.statvfs(os.path.dirname(os.path.abspath(path)))
+    except OSError:
+        return False
+    return found.f_bavail * found.f_frsize < FULL_BYTES
 
 
 # --- Writing -------------------------------------------------------------------------------------------------------
