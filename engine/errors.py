@@ -91,6 +91,14 @@ class FlowImportError(FlowError):
         self.traceback = traceback
 
 
+class FlowChangesError(FlowError):
+    """A run cannot be resumed without an operator's word: its flow changed, and work of the run would be lost."""
+
+
+class UntrustedFlowError(FlowError):
+    """The flow file that a state file names is not run without an operator's word: others may have written it."""
+
+
 class OptionError(FlowError, ValueError):
     """An option of a flow, a task, a policy or a downstream is not valid; the message names it.
 

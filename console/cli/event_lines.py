@@ -215,10 +215,15 @@ def _run(event: Event, payload: RunChanged) -> Iterator[str]:
             f"run {event.run_id} was CUT OFF: {payload.why}; redrive resume --run {event.run_id} goes on with it,"
             f" redrive abandon {event.run_id} ends it"
         )
+    elif payload.what in _RUN_SENTENCES:
+        yield f"run {event.run_id}: {describe_event(event)}"
     elif payload.what in _RUN_WORDS:
         yield f"run {event.run_id} {payload.what.upper()}{_by(event)}"
 
 
+_RUN_SENTENCES = frozenset(
+    [RunChange.FLOW_CHANGED, RunChange.CODE_CHANGED, RunChange.CODE_LOADED, RunChange.CODE_REFUSED]
+)
 _RUN_WORDS = frozenset([RunChange.PAUSED, RunChange.UNPAUSED, RunChange.REOPENED, RunChange.UNBLOCKED])
 
 

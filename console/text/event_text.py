@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
+from ...engine.core.flow_difference import FlowDifference, describe, join_names
 from ...engine.domain import overrides as overridden
 from ...engine.domain.event_payloads import (
     AttemptColumns,
@@ -294,7 +295,9 @@ def _run(event: Event, payload: RunChanged) -> str:
     if what == RunChange.CUT_OFF:
         return f"cut off: {payload.why}"
     if what == RunChange.FLOW_CHANGED:
-        return f"the flow changed: {len(payload.added)} tasks added, {len(payload.changed)} changed"
+        return f"the flow changed: {'; '.join(describe(_flow_difference(payload)))}"
+    if what in _CODE_SENTENCES:
+        return _CODE_SENTENCES[what](payload)
     if what == RunChange.PARAMS:
         return f"parameters: {_describe_params(payload)}"
     return _RUN_SENTENCES.get(what, "")
@@ -308,6 +311,37 @@ _RUN_SENTENCES = {
     RunChange.REOPENED: "open again",
     RunChange.OPENED: "opened by an executor",
     RunChange.OPTIONS: "pools, downstreams, pages or the dead_letter_ttl of the flow changed",
+}
+
+
+def _flow_difference(payload: RunChanged) -> FlowDifference:
+    return FlowDifference(
+        added=tuple(payload.added),
+        changed=tuple(payload.changed),
+        outdated=tuple(payload.outdated),
+        removed=tuple(payload.removed),
+        unfinished=tuple(payload.skipped),
+    )
+
+
+def _code_changed(payload: RunChanged) -> str:
+    if not payload.files:
+        return "the code on the disk is again as the executor loaded it"
+    return f"{join_names(payload.files)} changed since the executor loaded it: a requeue or redrive reload loads it"
+
+
+def _code_loaded(payload: RunChanged) -> str:
+    return "; ".join([f"loaded {join_names(payload.files) or 'the flow'} again", *describe(_flow_difference(payload))])
+
+
+def _code_refused(payload: RunChanged) -> str:
+    return f"{join_names(payload.files)} changed but cannot be used, the old code stays: {payload.why or '?'}"
+
+
+_CODE_SENTENCES: Mapping[str, Callable[[RunChanged], str]] = {
+    RunChange.CODE_CHANGED: _code_changed,
+    RunChange.CODE_LOADED: _code_loaded,
+    RunChange.CODE_REFUSED: _code_refused,
 }
 
 

@@ -132,6 +132,8 @@ class RunRow:
     params: str = "{}"
     options: str = "{}"
     code_hash: str | None = None
+    code_changed: str | None = None  # source files that changed after the executor loaded them, for people
+    python_path: str | None = None  # PYTHONPATH of the start
     logical_time: int | None = None  # the instant of the schedule that the run is for
 
 

@@ -68,6 +68,7 @@ class TaskSpec:
     params: Mapping[str, object] = field(default_factory=dict)
     group: str | None = None  # the group of tasks in which it is written
     source: str | None = None  # file:line of the function, for messages
+    code: str | None = None  # digest of the function's own code, to detect a change
 
 
 def with_overrides(spec: TaskSpec, overrides: str | None) -> TaskSpec:
@@ -128,3 +129,4 @@ class FlowSpec:
     schedule: ScheduleSpec | None = None
     code_hash: str | None = None
     path: str | None = None
+    sources: Mapping[str, str] = field(default_factory=dict)  # digest of each source file, by path

@@ -160,8 +160,9 @@ ACTS: Tuple[Act, ...] = (
         past="stopped",
         scope=Scope.RUN,
         needs_executor=True,
-        no_shell="a shell on the same machine ends an executor by Ctrl+C or SIGTERM",
+        shell="stop",
     ),
+    Act("reload", verb="reload", past="reloaded", scope=Scope.RUN, needs_executor=True, shell="reload"),
 )
 
 BY_NAME: Dict[str, Act] = {act.name: act for act in ACTS}

@@ -110,6 +110,8 @@ if TYPE_CHECKING:
         params: str
         options: str
         code_hash: Optional[str]
+        code_changed: Optional[str]
+        python_path: Optional[str]
         logical_time: Optional[int]
 
     class PageColumns(TypedDict, total=False):
@@ -169,7 +171,10 @@ class RunChange(object):
     UNPAUSED = "unpaused"
     PARAMS = "params"
     OPTIONS = "options"
-    FLOW_CHANGED = "flow-changed"
+    FLOW_CHANGED = "flow-changed"  # at the start of an executor
+    CODE_CHANGED = "code-changed"  # on the disk: the executor still uses the code that it loaded
+    CODE_LOADED = "code-loaded"  # by a living executor
+    CODE_REFUSED = "code-refused"  # it could not be loaded: the old code stays in use
 
 
 class ExecutorChange(object):
@@ -378,12 +383,16 @@ class RunChanged(NamedTuple):
     what: str
     set: RunColumns = NO_RUN_COLUMNS
     tasks: Number = None  # CREATED: how many
-    added: Names = ()  # FLOW_CHANGED: tasks
+    added: Names = ()  # FLOW_CHANGED: tasks; CODE_LOADED: tasks that the next executor adds
     changed: Names = ()
     params_added: Values = NO_VALUES  # PARAMS: by name
     params_changed: Pairs = NO_PAIRS
     params_removed: Values = NO_VALUES
-    why: Text = None  # CUT_OFF: what became of its executor
+    removed: Names = ()  # FLOW_CHANGED: tasks that are gone; their results stay inputs
+    skipped: Names = ()  # FLOW_CHANGED: unfinished tasks that are gone
+    outdated: Names = ()  # FLOW_CHANGED: finished tasks with another definition now
+    files: Names = ()  # CODE_CHANGED, CODE_LOADED, CODE_REFUSED: paths below the folder of the flow
+    why: Text = None  # CUT_OFF: what became of its executor; CODE_REFUSED
 
 
 class ExecutorChanged(NamedTuple):

@@ -26,7 +26,7 @@ class Dispatcher:
 
     def __init__(self, opened: OpenRun, view: RunView, downstreams: DownstreamStates, attempts: AttemptManager) -> None:
         self._runner = opened.runner
-        self._identity = opened.identity
+        self._opened = opened
         self._median_seconds = opened.median_seconds
         self._view = view
         self._downstreams = downstreams
@@ -52,7 +52,7 @@ class Dispatcher:
 
     def _start(self, promote: Mapping[str, int], picked: Sequence[str]) -> Commit:
         """Promote tasks whose parents are satisfied, claim the picked ones, and launch the claims."""
-        run_id, identity, orders = self._view.projection.run.run_id, self._identity, self._orders(picked)
+        run_id, identity, orders = self._view.projection.run.run_id, self._opened.identity, self._orders(picked)
 
         def item(transaction: Transaction) -> list[Claim]:
             return claims.dispatch(transaction, run_id, promote, orders, identity)

@@ -24,7 +24,7 @@ from typing import Any, TypeVar
 
 from ..clock import Clock, SystemClock
 from ..core.downstreams import DownstreamStates
-from ..core.outcome import Outcome
+from ..core.outcome import Outcome, OutcomeKind
 from ..core.projection import RunProjection
 from ..domain.event_payloads import ExecutorChanged, OperatorActed, TaskChanged, TaskMoved
 from ..domain.events import Event
@@ -241,7 +241,9 @@ class RunLoop:
         self._dispatcher = Dispatcher(opened, self._view, self.downstreams, self.attempts)
         stays = opened.lease.request.options.stay
         self._run_end = RunEndCheck(self._view, self.downstreams, self.attempts, stays=stays)
-        self._zygote_restart = ZygoteRestart(opened.runner, opened.flow, self.wake, self._fail)
+        self.zygote_restart = ZygoteRestart(
+            opened, self._view, write=self.attempts.write, on_done=self.wake, on_failed=self._fail
+        )
         self._server = CommandServer(self, opened.state_path)
         origin = MessageOrigin(opened.flow.name, self.projection.run.run_id, opened.state_path)
         self._notifier = Notifier(opened.flow.pages, origin, opened.writer.submit, clock)
@@ -249,7 +251,8 @@ class RunLoop:
         self._clock_watch = ClockWatch(clock, self._shift_times)
         promises = LateRuns(opened, clock, self._fail)
         names = [self._file_watch.check, self._server.check_socket]
-        duties = [*names, self._store_breakers, self._clock_watch.check, watch.check, promises.check, self.wake]
+        checks = [self._clock_watch.check, watch.check, promises.check, self.zygote_restart.check]
+        duties = [*names, self._store_breakers, *checks, self.wake]
         self._heartbeat = HeartbeatTimer(opened, self.attempts, duties)
 
     def _make_attempts(self, clock: Clock, on_output: OutputListener | None) -> AttemptManager:
@@ -372,6 +375,8 @@ class RunLoop:
     def _on_attempt_ended(self, claim: Claim, outcome: Outcome) -> None:
         """Update the breaker before the next dispatch. The slot is free before the outcome is committed."""
         self._clock_watch.check()
+        if outcome.kind is not OutcomeKind.SUCCESS:
+            self.zygote_restart.check_before_retry()
         self.downstreams.record(claim.name, outcome, self.projection.tasks[claim.name].failures)
         self.wake()
 
@@ -382,7 +387,7 @@ class RunLoop:
         hooks.on_events, hooks.on_storage_change = self._on_events_committed, self._on_storage_change
         self._notify_listener(hooks.early)
         runner.on_lost, runner.on_freed, runner.on_executor_change = (
-            self._zygote_restart.start,
+            self.zygote_restart.start,
             self.wake,
             self._emit_news,
         )
@@ -396,6 +401,7 @@ class RunLoop:
     async def _close(self) -> None:
         self._view.close()
         self._heartbeat.stop()
+        self.zygote_restart.close()
         failed = self._result.done() and self._result.exception() is not None
         if not failed:
             await self.attempts.drain()

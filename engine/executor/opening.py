@@ -19,14 +19,15 @@ from datetime import datetime
 from typing import TypeVar
 
 from ..clock import Clock
+from ..core import flow_difference
 from ..core.breaker import BreakerRecord
 from ..core.projection import RunProjection
 from ..core.spec import FlowSpec
-from ..domain.event_payloads import ExecutorChange, ExecutorChanged, RunChange, RunChanged
+from ..domain.event_payloads import ExecutorChange, ExecutorChanged, RunChange, RunChanged, RunColumns
 from ..domain.events import Event
 from ..domain.liveness import cut_off_cause
 from ..domain.states import RunState
-from ..errors import FlowError, NotFoundError, RedriveError, StartInterrupted, StorageError
+from ..errors import FlowChangesError, FlowError, NotFoundError, RedriveError, StartInterrupted, StorageError
 from ..runner.environment_hash import environment_hash
 from ..runner.zygote.client import Runner
 from ..statefile.changes.page_lifecycle import resolve_cause
@@ -332,13 +333,19 @@ def _deadline_at(flow: FlowSpec, options: RunOptions, now: int) -> int | None:
 def _resume_run(transaction: Transaction, run_id: str, flow: FlowSpec, options: RunOptions) -> None:
     resolve_cause(transaction, cut_off_cause(run_id))
     projection = runs.load_run(transaction.connection, run_id)
-    difference = flow_changes.compare(projection, flow)
-    if difference:
-        flow_changes.apply(transaction, run_id, flow, difference)
+    difference = flow_difference.compare(projection, flow)
+    if difference.needs_word and not options.accept_changes:
+        raise FlowChangesError(flow_difference.refusal(run_id, difference))
+    flow_changes.apply(transaction, projection, flow, difference)
     flow_changes.write_options(transaction, run_id, projection.run.options, flow)
     flow_changes.write_params(transaction, run_id, json.loads(projection.run.params), flow)
+    opened: RunColumns = {}
+    if projection.run.code_changed is not None:
+        opened["code_changed"] = None
     if options.max_parallel is not None:
-        transaction.change_run(run_id, RunChanged(RunChange.OPENED, {"max_parallel": options.max_parallel}))
+        opened["max_parallel"] = options.max_parallel
+    if opened:
+        transaction.change_run(run_id, RunChanged(RunChange.OPENED, opened))
 
 
 def _register_executor(transaction: Transaction, identity: ExecutorIdentity, run_id: str, runner: Runner) -> None:

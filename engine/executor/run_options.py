@@ -26,6 +26,9 @@ class RunOptions:
         wait: True: wait until another executor releases the state file, instead of raising ExecutorBusyError.
         dask: the address of the Dask scheduler whose workers run tasks with ``isolation="dask"``.
         logical_time: microseconds since 1970 UTC: the instant of the schedule that a new run stands for.
+        accept_changes: True: a run is resumed although the flow no longer defines an unfinished task, which is then
+            skipped, or defines a finished task otherwise, whose result stays.
+        trust: True: the flow file that the state file names is run although other users may have written it.
         served: True: ``redrive serve`` starts the run, and its schedule waits for the run.
 
     Example:
@@ -42,6 +45,8 @@ class RunOptions:
     dask: str | None = None
     logical_time: int | None = None
     served: bool = False
+    accept_changes: bool = False
+    trust: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,7 @@ from ..statefile.changes.transitions import Transaction
 from ..statefile.changes.undo import find_act
 from ..store import claims
 from .attempts import AttemptManager
+from .zygote_restart import ZygoteRestart
 
 T = TypeVar("T")
 
@@ -45,6 +46,7 @@ class LoopControl(Protocol):
 
     attempts: AttemptManager
     downstreams: DownstreamStates
+    zygote_restart: ZygoteRestart
 
     @property
     def projection(self) -> RunProjection:
@@ -211,6 +213,11 @@ class CommandServer:
         return (await HANDLERS.get(name, CommandServer._apply)(self, command)).as_json()
 
     async def _apply(self, command: Command) -> Answer:
+        code = await self._run.zygote_restart.load_for(command.act)
+        answer = await self._apply_with_this_code(command)
+        return answer._replace(message=f"{answer.message}; {code.sentence}") if code.sentence else answer
+
+    async def _apply_with_this_code(self, command: Command) -> Answer:
         def item(transaction: Transaction) -> tuple[Answer, bool]:
             is_new = find_act(transaction.connection, command.id) is None
             return operator_actions.apply(transaction, command), is_new
@@ -297,7 +304,31 @@ class CommandServer:
         self._run.stop(how)
         running = len(self._run.attempts.running)
         word = "ending" if how == "now" else "waiting for"
-        return Answer(True, f"stopping: {word} {running} running task{'' if running == 1 else 's'}")
+        answer = Answer(
+            True, f"stopping: {word} {running} running task{'' if running == 1 else 's'}; the run can resume"
+        )
+        self._write_act(command, answer)  # not awaited: the disk may refuse writes
+        return answer
+
+    def _write_act(self, command: Command, answer: Answer) -> None:
+        """Emit an act on this process, for the journal."""
+        acted = OperatorActed(command.act, dict(command.options), answer.as_json())
+        run_id = self._run.projection.run.run_id
+
+        def item(transaction: Transaction) -> None:
+            transaction.actor, transaction.reason = command.actor, command.reason or None
+            transaction.command_id = command.id or None
+            transaction.emit(acted, run_id)
+
+        self._run.attempts.write(item)
+
+    async def _reload(self, command: Command) -> Answer:
+        """Load changed source files. The event of the load names them."""
+        load = await self._run.zygote_restart.load_for(command.act)
+        nothing = "nothing changed: the executor runs the code that is on the disk"
+        answer = Answer(load.ok, load.sentence or nothing)
+        self._write_act(command, answer)
+        return answer
 
     async def _breaker(self, command: Command) -> Answer:
         """Change a breaker in memory and write it to the state file; once per command id."""
@@ -351,6 +382,7 @@ FINISHERS = {
 #: Acts on the executor's memory; all others are transactions of ``statefile/changes/operator_actions.py``.
 HANDLERS: dict[str, Callable[[CommandServer, Command], Awaitable[Answer]]] = {
     "stop": CommandServer._stop,
+    "reload": CommandServer._reload,
     "breaker": CommandServer._breaker,
 }
 

@@ -1,36 +1,93 @@
-"""Restarts the zygote after its death, which ends its attempts as lost."""
+"""Opens the flow in a new zygote: after the death of the old one, and when its source files changed on the disk.
+
+    moment                                          then
+    --------------------------------------------    --------------------------------------------------------------
+    the zygote died                                 the flow is opened again, whatever its files hold
+    an act that runs a task again (LOADING_ACTS)    changed files are loaded first, if the run can go on with them
+    a retry, and every CHECK_SECONDS                changed files are only reported, once: a file that somebody edits
+                                                    must not change a run before an operator has seen the failure
+
+Running attempts end with the code that they began with. If the new code cannot be imported, or its tasks no longer fit
+the run (``core/flow_difference.py``), the old code stays in use, and the answer says why.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import NamedTuple
 
+from ..core import flow_difference
+from ..core.flow_difference import FlowDifference
 from ..core.spec import FlowSpec
-from ..errors import RedriveError
-from ..runner.zygote.client import Runner
+from ..domain.event_payloads import RunChange, RunChanged, RunColumns
+from ..errors import FlowError, RedriveError
+from ..flow.loading import split_target
+from ..runner.zygote.client import OpenFlow
+from ..statefile.changes.transitions import Transaction
+from ..store import flow_changes
+from .opening import OpenRun
+from .run_view import RunView
+from .source_watch import SourceWatch, latest_change_us
+
+LOADING_ACTS = frozenset(["requeue", "requeue-rows", "hurry", "reload"])
+CHECK_SECONDS = 10.0
+RETRY_CHECK_SECONDS = 1.0
+
+
+class Load(NamedTuple):
+    """What became of changed files. ``sentence``: for the operator; empty if nothing changed."""
+
+    ok: bool = True
+    sentence: str = ""
 
 
 class ZygoteRestart:
-    """Opens the flow in a new zygote. ``on_done()``: attempts can start again; ``on_failed(error)``: they never can."""
+    """Keeps a zygote with the flow of a run.
+
+    ``on_done()``: attempts can start again; ``on_failed(error)``: they never can.
+    """
 
     def __init__(
-        self, runner: Runner, flow: FlowSpec, on_done: Callable[[], None], on_failed: Callable[[BaseException], None]
+        self,
+        opened: OpenRun,
+        view: RunView,
+        *,
+        write: Callable[[Callable[[Transaction], None]], object],
+        on_done: Callable[[], None],
+        on_failed: Callable[[BaseException], None],
     ) -> None:
-        self._runner = runner
-        self._flow = flow
+        self._opened = opened
+        self._view = view
+        self._write = write
         self._on_done = on_done
         self._on_failed = on_failed
         self._task: asyncio.Task[None] | None = None
+        self._loading = asyncio.Lock()
+        self._watch = _watch_of(opened.flow)
+        self._loaded_at = datetime.now().astimezone()  # for people
+        self._reported: list[str] = []
+        self._check: asyncio.Task[None] | None = None
+        self._checked_at = self._check_due_at = 0.0  # on the clock of the loop
+
+    # --- After a death ---------------------------------------------------------------------------------------------
 
     def start(self) -> None:
         """Start a new zygote; the attempts of the old one have ended as lost."""
-        self._task = asyncio.get_running_loop().create_task(self._open())
+        self._task = asyncio.get_running_loop().create_task(self._open_again())
         self._task.add_done_callback(self._on_opened)
 
-    async def _open(self) -> None:
-        if self._flow.path is None:
-            raise RedriveError("the process that holds the functions of this flow died; start the program again")
-        await self._runner.open(self._flow.path, dict(self._flow.params))
+    async def _open_again(self) -> None:
+        async with self._loading:
+            if self._opened.flow.path is None:
+                raise RedriveError("the process that holds the functions of this flow died; start the program again")
+            prepared = await self._prepare()
+            if prepared.spec.code_hash == self._opened.flow.code_hash:
+                self._opened.runner.replace(prepared)
+            else:
+                await self._adopt(prepared, [])
 
     def _on_opened(self, task: asyncio.Task[None]) -> None:
         self._task = None
@@ -38,3 +95,118 @@ class ZygoteRestart:
             self._on_failed(error)
         else:
             self._on_done()
+
+    # --- After a change of files -----------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """Report changed files, at most every CHECK_SECONDS."""
+        now = asyncio.get_running_loop().time()
+        if self._watch is not None and self._check is None and now >= self._check_due_at:
+            self._checked_at, self._check_due_at = now, now + CHECK_SECONDS
+            self._check = asyncio.get_running_loop().create_task(self._report())
+            self._check.add_done_callback(self._on_checked)
+
+    def check_before_retry(self) -> None:
+        """Report changed files soon, because a task has failed."""
+        self._check_due_at = min(self._check_due_at, self._checked_at + RETRY_CHECK_SECONDS)
+        self.check()
+
+    def close(self) -> None:
+        """End a running check."""
+        if self._check is not None:
+            self._check.cancel()
+
+    def _on_checked(self, check: asyncio.Task[None]) -> None:
+        self._check = None
+        if not check.cancelled() and (error := check.exception()) is not None:
+            self._on_failed(error)
+
+    async def _report(self) -> None:
+        watch = self._watch
+        if watch is None or self._loading.locked():
+            return
+        changed = watch.names_of(await asyncio.to_thread(watch.changed_files))
+        if watch is self._watch and changed != self._reported:
+            self._reported = changed
+            self._emit(RunChange.CODE_CHANGED, changed)
+
+    async def load_for(self, act: str) -> Load:
+        """Load changed files before ``act``."""
+        if act not in LOADING_ACTS or self._watch is None:
+            return Load()
+        async with self._loading:
+            changed = await asyncio.to_thread(self._watch.changed_files)
+            if changed:
+                return await self._load(self._watch, changed)
+            if self._reported:
+                self._reported = []
+                self._emit(RunChange.CODE_CHANGED, [])
+            return Load()
+
+    async def _load(self, watch: SourceWatch, changed: Sequence[str]) -> Load:
+        files = watch.names_of(changed)
+        shown = flow_difference.join_names(files)
+        try:
+            if self._opened.runner.remote is not None:
+                raise FlowError("tasks on Dask need a new executor: redrive stop, then redrive resume")
+            difference = await self._adopt(await self._prepare(), files)
+        except (FlowError, OSError) as error:
+            self._reported = files
+            self._emit(RunChange.CODE_REFUSED, files, str(error))
+            why = f"{shown} changed but cannot be used: {error}"
+            return Load(False, f"{why}; the code of {_clock(self._loaded_at)} stays in use")
+        at = latest_change_us(changed)
+        if at is not None:
+            self._loaded_at = datetime.fromtimestamp(at / 1e6).astimezone()
+        said = [f"runs the code of {_clock(self._loaded_at)} ({shown} changed)"]
+        said += [f"{words} {flow_difference.join_names(names)}" for words, names in _consequences(difference) if names]
+        return Load(True, "; ".join(said))
+
+    async def _prepare(self) -> OpenFlow:
+        flow = self._opened.flow
+        return await self._opened.runner.prepare(flow.path or "", remembered=dict(flow.params))
+
+    async def _adopt(self, prepared: OpenFlow, files: Sequence[str]) -> FlowDifference:
+        """Use a flow from now on: write what changed, then change the memory. Raises FlowError if it does not fit."""
+        opened, projection, flow = self._opened, self._view.projection, prepared.spec
+        difference = flow_difference.compare(projection, flow)
+        try:
+            why = flow_difference.why_not_loaded(difference)
+            if why is not None:
+                raise FlowError(f"{why}: redrive stop, then redrive resume, which shows what follows")
+            await opened.writer.submit(lambda t: flow_changes.load_code(t, projection, flow, difference, files))
+        except BaseException:
+            await opened.runner.discard(prepared)
+            raise
+        opened.flow = replace(opened.flow, code_hash=flow.code_hash, sources=flow.sources)
+        opened.identity = replace(opened.identity, code_hash=flow.code_hash)
+        for spec in flow.tasks:
+            if spec.name in projection.tasks:
+                projection.tasks[spec.name].spec = spec
+        self._watch, self._reported = _watch_of(opened.flow), []
+        opened.runner.replace(prepared)
+        return difference
+
+    def _emit(self, what: str, files: Sequence[str], why: str | None = None) -> None:
+        """Emit one event, and store the names of the files for the header."""
+        run_id = self._view.projection.run.run_id
+        columns: RunColumns = {"code_changed": flow_difference.join_names(files) or None}
+        change: RunChanged = RunChanged(what, columns, files=files, why=why)
+        self._write(lambda transaction: transaction.change_run(run_id, change))
+
+
+def _watch_of(flow: FlowSpec) -> SourceWatch | None:
+    """Return the watch of a flow in a file; a flow in the memory of a program has no files."""
+    return None if flow.path is None or not flow.sources else SourceWatch(split_target(flow.path)[0], flow.sources)
+
+
+def _consequences(difference: FlowDifference) -> tuple[tuple[str, Sequence[str]], ...]:
+    return (
+        ("changed tasks:", difference.changed),
+        ("finished with the old code, and do not run again by themselves:", difference.outdated),
+        ("added tasks, which start after redrive stop and redrive resume:", difference.added),
+    )
+
+
+def _clock(at: datetime) -> str:
+    return at.strftime("%H:%M" if at.date() == datetime.now().astimezone().date() else "%Y-%m-%d %H:%M")

@@ -29,7 +29,7 @@ from ..core.spec import (
 from ..domain.overrides import convert_param
 from ..errors import FlowError, OptionError
 from .groups import Scope, TaskGroup
-from .introspect import definition_site, required_parents
+from .introspect import code_digest, definition_site, required_parents
 from .options import (
     ABOVE_ZERO,
     AFTER,
@@ -151,6 +151,7 @@ class Flow:
         self.path: str | None = None
         self.code_hash: str | None = None
         self.inherited: dict[str, dict[str, str]] = {}  # by task: the options that it inherits, and from where
+        self.sources: Mapping[str, str] = {}
         self._location = caller_location()
         self._names: dict[tuple[int, int], str] = {}  # the tasks by the identity of their functions
         self._locations: dict[str, str] = {}  # file:line of each task's declaration
@@ -505,6 +506,7 @@ class Flow:
             schedule=self.schedule,
             code_hash=self.code_hash,
             path=self.path,
+            sources=self.sources,
         )
 
     def _task_spec(self, task: TaskDef) -> TaskSpec:
@@ -538,6 +540,7 @@ class Flow:
             strict_rows=task.strict_rows,
             group=self._group_of.get(task.name),
             source=definition_site(task.fn),
+            code=code_digest(task.fn),
         )
 
     def _requires(self, task: TaskDef, parents: tuple[str, ...]) -> tuple[str, ...]:

@@ -8,7 +8,6 @@ The result is a Flow, a FlowImportError if the code of the file raises, or a Flo
 
 from __future__ import annotations
 
-import hashlib
 import importlib.util
 import inspect
 import io
@@ -25,6 +24,7 @@ from types import ModuleType, TracebackType
 from ..core.option_types import short_repr
 from ..errors import FlowError, FlowImportError
 from .flow import Flow, Params, use_params
+from .source_files import digest_of, hash_of_sources, source_files
 from .source_location import location_of_traceback
 
 #: File types that are refused: reading them would block or return nonsense.
@@ -76,7 +76,8 @@ def load_flow(target: str, params: Params | None = None, remembered: Params | No
     with use_params(remembered or {}, params or {}), _translated_errors(source):
         flow = _pick_flow(_import_file(source), path, name)
     flow.path = str(source) + (f":{name}" if name else "")
-    flow.code_hash = hashlib.sha256(code).hexdigest()[:16]
+    flow.sources = {**source_files(source, list(sys.modules.values())), str(source): digest_of(code)}
+    flow.code_hash = hash_of_sources(str(source), flow.sources)
     return flow
 
 
@@ -167,8 +168,10 @@ def _translated_errors(path: Path) -> Iterator[None]:
     except (Exception, SystemExit) as error:
         text = "".join(traceback.format_exception(type(error), error, _from_file(error.__traceback__, str(path))))
         advice = _import_advice(error, path)
+        place = None if isinstance(error, SyntaxError) else location_of_traceback(error.__traceback__)
+        where = f" (at {place})" if place else ""  # a SyntaxError names its line
         raise FlowImportError(
-            f"importing {str(path)!r} failed: {type(error).__name__}: {error}{advice}", text
+            f"importing {str(path)!r} failed: {type(error).__name__}: {error}{where}{advice}", text
         ) from error
 
 

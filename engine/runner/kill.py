@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Collection, Iterable
 from typing import NamedTuple
 
-from ..statefile.processes import has_token, pids
+from ..statefile.processes import ancestors, has_token, pids
 
 #: The process is gone, or belongs to another user (sudo, su): only that user or root may signal it.
 OUT_OF_REACH = (ProcessLookupError, PermissionError)
@@ -42,10 +42,17 @@ def sweep(matches: Matches, excluded: Collection[int], seconds: float) -> Sweep:
             return Sweep(list(killed), alive)
 
 
-def kill_bearers(executor_id: str, seconds: float = 5.0) -> list[int]:
-    """SIGKILL every process with the token of an executor except this one; return the pids killed."""
+def kill_bearers(executor_id: str, seconds: float = 5.0, spared: Collection[int] = ()) -> list[int]:
+    """SIGKILL every process with the token of an executor except this one; return the pids killed.
+
+    ``spared``: pids that are not killed, and whose descendants are not killed either.
+    """
     token = {executor_id}
-    return sweep(lambda pid: has_token(pid, token), {os.getpid()}, seconds).killed
+
+    def matches(pid: int) -> bool:
+        return has_token(pid, token) and not (spared and ancestors(pid) & set(spared))
+
+    return sweep(matches, {os.getpid()}, seconds).killed
 
 
 def signal_process(pidfd: int, number: int) -> bool:

@@ -75,9 +75,10 @@ def pids() -> Iterator[int]:
     return (int(name) for name in os.listdir("/proc") if name.isdigit())
 
 
-def ancestors() -> Set[int]:
-    """The pids of this process and its ancestors."""
-    found, pid = {os.getpid()}, os.getppid()
+def ancestors(pid: Optional[int] = None) -> Set[int]:
+    """The pids of a process (default: this one) and its ancestors."""
+    found = set()  # type: Set[int]
+    pid = pid or os.getpid()
     while pid > 0 and pid not in found:
         found.add(pid)
         try:

@@ -1,95 +1,130 @@
-"""Resumes a run with a changed flow: new tasks are added, removed tasks must be finished.
+"""Writes what a changed flow means for a run: when it is resumed, and when a living executor loads changed code.
 
-Successful tasks never change. An unfinished task gets the current specification, so that a corrected timeout or
-command applies to a run that has failed.
+``core/flow_difference.py`` says what differs, and what may be done about it.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
+from ..core.flow_difference import FlowDifference, is_outdated, stays_input
 from ..core.projection import RunProjection
 from ..core.spec import FlowSpec, TaskSpec
-from ..domain.event_payloads import NO_PAIRS, NO_VALUES, Pairs, RunChange, RunChanged
-from ..domain.states import MOVING, OPEN, TaskState
-from ..errors import FlowError
+from ..domain.event_payloads import NO_PAIRS, NO_VALUES, Pairs, RunChange, RunChanged, TaskColumns, TaskMoved
+from ..domain.states import MOVING, SkipCause, TaskState
 from ..statefile.changes.action import reopen_run
-from ..statefile.changes.propagation import hold_if_blocked, reevaluate, unpropagate
+from ..statefile.changes.canary import abandon_canary
+from ..statefile.changes.page_lifecycle import resolve
+from ..statefile.changes.propagation import hold_if_blocked, propagate, reevaluate, unpropagate
 from ..statefile.changes.transitions import Transaction
 from ..statefile.state_lists import in_list
 from . import runs
 
-NAMES_SHOWN = 3
+REMOVED = "the flow no longer defines it"  # the reason with which a task is skipped
 
 
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """Names of tasks that differ between the flow file and the run, in the order of the flow."""
+def apply(transaction: Transaction, run: RunProjection, flow: FlowSpec, difference: FlowDifference) -> None:
+    """Update the rows to the current flow, with one event.
 
-    added: tuple[str, ...] = ()
-    changed: tuple[str, ...] = ()
-    removed: tuple[str, ...] = ()
-
-    def __bool__(self) -> bool:
-        return bool(self.added or self.changed)
-
-
-def compare(fold: RunProjection, flow: FlowSpec) -> Difference:
-    """Compare a run with its flow. Raises FlowError if an unfinished task was removed from the flow."""
-    specs = {spec.name: spec for spec in flow.tasks}
-    removed = [row for name, row in fold.tasks.items() if name not in specs]
-    unfinished = [row.name for row in removed if row.state in OPEN]
-    if unfinished:
-        shown = ", ".join(repr(name) for name in unfinished[:NAMES_SHOWN])
-        more = f" and {len(unfinished) - NAMES_SHOWN} more" if len(unfinished) > NAMES_SHOWN else ""
-        raise FlowError(
-            f"run {fold.run.run_id!r} still has to do {shown}{more}, which the flow file does not define any more;"
-            " bring them back, or skip or cancel them first"
-        )
-    return Difference(
-        added=tuple(name for name in specs if name not in fold.tasks),
-        changed=tuple(name for name, spec in specs.items() if _differs(fold, spec)),
-        removed=tuple(row.name for row in removed),
+    ``difference``: of this flow; if it needs an operator's word, the operator has given it.
+    """
+    run_id = run.run.run_id
+    retired = _skip_removed(transaction, run, difference)
+    touched = _update_rows(transaction, run, flow)
+    if not difference:
+        return
+    change = RunChanged(
+        RunChange.FLOW_CHANGED,
+        {"code_hash": flow.code_hash},
+        added=difference.added,
+        changed=difference.changed,
+        removed=difference.removed,
+        skipped=difference.unfinished,
+        outdated=difference.outdated,
     )
+    transaction.change_run(run_id, change)
+    _recompute_states(transaction, run_id, touched, retired)
 
 
-def _differs(fold: RunProjection, spec: TaskSpec) -> bool:
-    row = fold.tasks.get(spec.name)
-    return row is not None and row.spec != spec and row.state is not TaskState.SUCCESS
-
-
-def apply(transaction: Transaction, run_id: str, flow: FlowSpec, difference: Difference) -> None:
-    """Update the rows to the current flow, with one event."""
-    encode = msgspec.json.Encoder().encode
-    touched = set(difference.added) | set(difference.changed)
-    for position, spec in enumerate(flow.tasks):
-        if spec.name not in touched:
+def _skip_removed(transaction: Transaction, run: RunProjection, difference: FlowDifference) -> list[str]:
+    """Skip tasks that nothing can run any more, so that they neither hold nor fail the run."""
+    run_id, skipped = run.run.run_id, []
+    for name in (*difference.removed, *difference.unfinished):
+        row = run.tasks[name]
+        if row.state is TaskState.SUCCESS:
             continue
-        text = encode(spec).decode()
-        values = (spec.retry.max_attempts, position, spec.rule, text, run_id, spec.name)
-        if spec.name in difference.added:
+        abandon_canary(transaction, run_id, name, row.overrides)
+        columns: TaskColumns = {"skip_cause": str(SkipCause.OPERATOR), "blocked_by": None, "ended_at": transaction.at}
+        columns.update({"next_retry_at": None, "expires_at": None, "canary": None})
+        transaction.move(
+            run_id, name, row.state, TaskState.SKIPPED, row.generation, set=columns, payload=TaskMoved(why=REMOVED)
+        )
+        resolve(transaction, run_id, name)
+        skipped.append(name)
+    return skipped
+
+
+def _update_rows(transaction: Transaction, run: RunProjection, flow: FlowSpec) -> list[str]:
+    """Write the current definition of each task that differs, and return the names of the tasks that may move."""
+    run_id, touched = run.run.run_id, []
+    defined = {spec.name for spec in flow.tasks}
+    for position, spec in enumerate(flow.tasks):
+        row = run.tasks.get(spec.name)
+        if row is not None and row.spec == spec:
+            continue
+        if row is not None and row.state is TaskState.SUCCESS:
+            if is_outdated(row, spec):  # an operator has accepted it: it does not differ any more
+                _write_spec(transaction, run_id, spec)
+            continue
+        if row is None:
             transaction.connection.execute(
-                "INSERT INTO task (max_attempts, position, rule, spec, run_id, name, state)"
-                " VALUES (?,?,?,?,?,?,'PENDING')",
-                values,
+                "INSERT INTO task (run_id, name, state) VALUES (?,?,'PENDING')", (run_id, spec.name)
             )
-        else:
-            transaction.connection.execute(
-                "UPDATE task SET max_attempts = ?, position = ?, rule = ?, spec = ? WHERE run_id = ? AND name = ?",
-                values,
-            )
+        _write_spec(transaction, run_id, spec)
+        transaction.connection.execute(
+            "UPDATE task SET max_attempts = ?, position = ?, rule = ? WHERE run_id = ? AND name = ?",
+            (spec.retry.max_attempts, position, spec.rule, run_id, spec.name),
+        )
         transaction.connection.execute("DELETE FROM edge WHERE run_id = ? AND child = ?", (run_id, spec.name))
         transaction.connection.executemany(
             "INSERT INTO edge (run_id, child, parent) VALUES (?,?,?)",
-            [(run_id, spec.name, parent) for parent in spec.parents],
+            [(run_id, spec.name, parent) for parent in _parents(run, spec, defined)],
         )
-    _recompute_states(transaction, run_id, [spec.name for spec in flow.tasks if spec.name in touched])
-    change = RunChanged(RunChange.FLOW_CHANGED, {"code_hash": flow.code_hash})
-    transaction.change_run(run_id, change._replace(added=difference.added, changed=difference.changed))
+        touched.append(spec.name)
+    return touched
+
+
+def _parents(run: RunProjection, spec: TaskSpec, defined: Collection[str]) -> Iterable[str]:
+    """Return the parents by the flow, then those that it no longer defines and whose results stay inputs."""
+    earlier = run.parents.get(spec.name, ())
+    kept = (parent for parent in earlier if parent not in defined and stays_input(run.tasks[parent]))
+    return dict.fromkeys((*spec.parents, *kept))
+
+
+def load_code(
+    transaction: Transaction, run: RunProjection, flow: FlowSpec, difference: FlowDifference, files: Sequence[str]
+) -> None:
+    """Write the options that changed with the code of ``files``, which further attempts run, with one event."""
+    run_id = run.run.run_id
+    for spec in flow.tasks:
+        row = run.tasks.get(spec.name)
+        if row is None or row.spec == spec:
+            continue
+        _write_spec(transaction, run_id, spec)
+        if row.spec is None or row.spec.retry.max_attempts != spec.retry.max_attempts:
+            transaction.change(run_id, spec.name, {"max_attempts": spec.retry.max_attempts})
+    change = RunChanged(RunChange.CODE_LOADED, {"code_hash": flow.code_hash, "code_changed": None})
+    change = change._replace(files=files, changed=difference.changed, added=difference.added)
+    change = change._replace(outdated=difference.outdated)
+    transaction.change_run(run_id, change)
+
+
+def _write_spec(transaction: Transaction, run_id: str, spec: TaskSpec) -> None:
+    text = msgspec.json.encode(spec).decode()
+    transaction.connection.execute("UPDATE task SET spec = ? WHERE run_id = ? AND name = ?", (text, run_id, spec.name))
 
 
 def write_options(transaction: Transaction, run_id: str, known: str, flow: FlowSpec) -> None:
@@ -122,15 +157,18 @@ def write_params(transaction: Transaction, run_id: str, known: Mapping[str, obje
     transaction.change_run(run_id, change)
 
 
-def _recompute_states(transaction: Transaction, run_id: str, names: Sequence[str]) -> None:
+def _recompute_states(transaction: Transaction, run_id: str, names: Sequence[str], skipped: Sequence[str]) -> None:
     """Recompute the states of changed tasks from their parents, and reopen the run if tasks can move.
 
-    Otherwise a task could wait for ever and keep the run from ending, and an ended run would ignore its new tasks.
+    Otherwise a task could wait for ever and keep the run from ending, and an ended run would ignore its new tasks. A
+    run with tasks that were skipped now ends again, with another verdict.
     """
+    for name in skipped:
+        propagate(transaction, run_id, name)
     for name in names:
         hold_if_blocked(transaction, run_id, name)
         reevaluate(transaction, run_id, name)
-    unpropagate(transaction, run_id, names)
+    unpropagate(transaction, run_id, [*names, *skipped])
     sql = f"SELECT 1 FROM task WHERE run_id = ? AND state IN {in_list(MOVING)} LIMIT 1"
-    if transaction.connection.execute(sql, (run_id,)).fetchone() is not None:
+    if skipped or transaction.connection.execute(sql, (run_id,)).fetchone() is not None:
         reopen_run(transaction, run_id)

@@ -100,6 +100,17 @@ class ThreadHosts:
         """Threads that ignored their cancel token and still run."""
         return sum(len(host.leaked) for host in self._hosts.values())
 
+    @property
+    def count(self) -> int:
+        """Living hosts."""
+        return len(self._hosts)
+
+    def retire(self) -> None:
+        """Take no new attempts; each host ends when its last healthy attempt has ended."""
+        for host in list(self._hosts.values()):
+            host.is_retired = True
+            self._on_host_change(host)
+
     def set_slot_demand(self, has_demand: bool) -> None:
         """Set whether tasks wait for slots that leaked threads hold; call it on every change."""
         if not has_demand or not self.leaked_slots:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Protocol
 
@@ -40,6 +40,25 @@ class RemoteRunner(Protocol):
         """Disconnect: attempts that still run end when their lease expires."""
 
 
+@dataclass(slots=True, eq=False)
+class OpenFlow:
+    """A flow that a zygote has imported, with the processes that were forked from it."""
+
+    spec: FlowSpec
+    connection: ZygoteConnection
+    shared: RunnerContext
+    hosts: ThreadHosts
+    warnings: tuple[str, ...]  # about forking after the import
+    printed: str  # the end of the import's output
+    attempts: dict[int, ProcessAttempt] = field(default_factory=dict)
+    starting: int = 0  # attempts that are being forked
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing of it runs."""
+        return not (self.starting or self.attempts or self.hosts.count)
+
+
 class Runner:
     """Runs attempts of one flow. Created by ``spawn`` or ``fork``; all callbacks are called in the event loop.
 
@@ -62,12 +81,10 @@ class Runner:
         self.remote: RemoteRunner | None = None  # runs tasks with isolation="dask"
         self._launch = launch
         self._descriptors = process.descriptor_limits()  # the limits of attempts: only this process raises its own
-        self._zygote: ZygoteConnection | None = None
-        self._shared: RunnerContext | None = None
+        self._flow: OpenFlow | None = None  # gets the new attempts
+        self._retired: list[OpenFlow] = []  # replaced flows whose attempts still run
         self._last_number = 0
-        self._attempts: dict[int, ProcessAttempt] = {}
-        self._hosts: ThreadHosts | None = None
-        self._cleanup: asyncio.Task[None] | None = None
+        self._cleanups: set[asyncio.Task[None]] = set()
 
     @classmethod
     def spawn(cls, *, environment: Mapping[str, str], keep_fds: Sequence[int] = ()) -> Runner:
@@ -109,14 +126,26 @@ class Runner:
         ``remembered``: the stored parameters of the run; those that the flow no longer declares are left out.
         Raises FlowError (FlowImportError with the traceback, CycleError), OSError if no process can be started.
         """
-        if self._zygote is not None:
+        if self._flow is not None:
             raise RuntimeError("a flow is open already: close the runner first")
+        self._use(await self.prepare(target, params, remembered=remembered, import_seconds=import_seconds))
+        return self._require_flow().spec
+
+    async def prepare(
+        self,
+        target: str,
+        params: Mapping[str, object] | None = None,
+        *,
+        remembered: Mapping[str, object] | None = None,
+        import_seconds: float = IMPORT_SECONDS,
+    ) -> OpenFlow:
+        """Have a new zygote import the flow, beside the one that is open. ``replace`` or ``discard`` the result."""
         zygote = self._launch()
         process.set_descriptor_limits(zygote.pid, self._descriptors)
         connection = ZygoteConnection(
             zygote,
             on_exited=self._on_exited,
-            on_gone=self._on_zygote_gone,
+            on_gone=lambda: self._on_zygote_gone(connection),
             on_output=lambda data: self.on_output(data),
         )
         descriptors = process.raise_descriptor_limit()
@@ -128,126 +157,185 @@ class Runner:
             if isinstance(error, asyncio.CancelledError):
                 connection.kill()  # the import itself does not notice the cancellation
             await connection.end()
-            await asyncio.to_thread(kill.kill_bearers, self.executor_id, SWEEP_SECONDS)  # children of the import
+            await self._kill_strays()  # children of the import
             raise
         if connection.is_closed:
             await connection.end()
             raise FlowImportError(f"{ZYGOTE_DIED} as soon as it had imported {target!r}", "")
-        self.warnings = tuple(opened.warnings)
-        self.printed = protocol.clean_text(connection.printed(), PRINTED_CHARACTERS)
-        self._shared = RunnerContext(opened.project_root, OutOfMemoryWatch(), self._forget, opened.imports_per_attempt)
-        self._hosts = ThreadHosts(
-            self._shared,
-            self._fork_host,
-            on_freed=lambda: self.on_freed(),
+        shared = RunnerContext(opened.project_root, OutOfMemoryWatch(), self._forget, opened.imports_per_attempt)
+        hosts = ThreadHosts(
+            shared,
+            partial(self._fork_host, connection),
+            on_freed=self._on_slot_freed,
             on_killed=lambda payload: self.on_executor_change(payload),
             on_output=lambda data: self.on_output(data),
             patience_seconds=self.patience_seconds,
         )
-        self._zygote = connection
-        return spec
+        printed = protocol.clean_text(connection.printed(), PRINTED_CHARACTERS)
+        return OpenFlow(spec, connection, shared, hosts, tuple(opened.warnings), printed)
+
+    def replace(self, prepared: OpenFlow) -> None:
+        """Start further attempts from ``prepared``; running attempts stay with the code that they began with."""
+        replaced, self._flow = self._flow, None
+        self._use(prepared)
+        if replaced is not None:
+            self._retired.append(replaced)
+            replaced.hosts.retire()
+            self._end_idle_flows()
+
+    async def discard(self, prepared: OpenFlow) -> None:
+        """End a zygote that is not to be used."""
+        await prepared.connection.end()
+
+    def _use(self, flow: OpenFlow) -> None:
+        self._flow, self.warnings, self.printed = flow, flow.warnings, flow.printed
+
+    def _require_flow(self) -> OpenFlow:
+        if self._flow is None:
+            raise ProcessLookupError("there is no zygote: open a flow first")
+        return self._flow
 
     # --- Attempts -----------------------------------------------------------------------------------------------------
 
     async def start(self, order: AttemptOrder, listener: AttemptListener) -> RunningAttempt:
         """Start an attempt, which reports to ``listener``. Raises OSError if no process can be started."""
-        if self._zygote is None or self._shared is None or self._hosts is None:
-            raise ProcessLookupError("there is no zygote: open a flow first")
+        flow = self._require_flow()
         self._last_number += 1
         number = self._last_number
         if self.remote is not None and order.spec.isolation == "dask":
             return self.remote.start(order, listener)
         if order.spec.kind == "command":
             order = replace(order, folder=os.path.join(attempts_folder(self.executor_id), str(number)))
-        if order.spec.isolation == "thread":
-            return await self._hosts.start(number, order, listener)
-        shared = self._shared
+        flow.starting += 1
+        try:
+            if order.spec.isolation == "thread":
+                return await flow.hosts.start(number, order, listener)
+            return await self._start_process(flow, number, order, listener)
+        finally:
+            flow.starting -= 1
+            if flow in self._retired:
+                flow.hosts.retire()  # also a host that was forked meanwhile
+            self._end_idle_flows()
+
+    async def _start_process(
+        self, flow: OpenFlow, number: int, order: AttemptOrder, listener: AttemptListener
+    ) -> ProcessAttempt:
         started_attempts: list[ProcessAttempt] = []
 
         def on_started(started: protocol.Started, fds: list[int]) -> None:
-            attempt = ProcessAttempt(number, order, listener, shared, started, fds)
-            self._attempts[number] = attempt
+            attempt = ProcessAttempt(number, order, listener, flow.shared, started, fds)
+            flow.attempts[number] = attempt
             started_attempts.append(attempt)
 
-        await self._zygote.start(protocol.Start(number, order), on_started)
+        await flow.connection.start(protocol.Start(number, order), on_started)
         return started_attempts[0]
 
     @property
     def is_open(self) -> bool:
         """Whether attempts can be started: a flow is open, and its zygote lives."""
-        return self._zygote is not None and self._shared is not None
+        return self._flow is not None
 
     @property
     def zygote_pid(self) -> int | None:
         """The process that forks the attempts; None while no flow is open."""
-        return None if self._zygote is None else self._zygote.pid
+        return None if self._flow is None else self._flow.connection.pid
 
     @property
     def leaked_slots(self) -> int:
         """Threads that ignored their cancel token and still run."""
-        return 0 if self._hosts is None else self._hosts.leaked_slots
+        return sum(flow.hosts.leaked_slots for flow in self._flows())
 
     def set_slot_demand(self, has_demand: bool) -> None:
         """Set whether tasks wait for slots that leaked threads hold (rule 3 of ``thread/pool.py``)."""
-        if self._hosts is not None:
-            self._hosts.set_slot_demand(has_demand)
+        for flow in self._flows():
+            flow.hosts.set_slot_demand(has_demand)
 
-    async def _fork_host(self, on_started: OnStarted) -> None:
-        if self._zygote is None:
-            raise ProcessLookupError(ZYGOTE_DIED)
+    async def _fork_host(self, connection: ZygoteConnection, on_started: OnStarted) -> None:
         self._last_number += 1
-        await self._zygote.start(protocol.StartHost(self._last_number), on_started)
+        await connection.start(protocol.StartHost(self._last_number), on_started)
+
+    def _flows(self) -> list[OpenFlow]:
+        return [*self._retired, *([] if self._flow is None else [self._flow])]
 
     def _forget(self, number: int) -> None:
-        self._attempts.pop(number, None)
+        for flow in self._flows():
+            flow.attempts.pop(number, None)
+        self._end_idle_flows()
 
     def _on_exited(self, exited: protocol.Exited) -> None:
-        attempt = self._attempts.get(exited.number)
-        if attempt is not None:
-            attempt.exited(exited)
-        elif self._hosts is not None:
-            self._hosts.exited(exited)
+        for flow in self._flows():
+            attempt = flow.attempts.get(exited.number)
+            if attempt is not None:
+                attempt.exited(exited)
+            else:
+                flow.hosts.exited(exited)
+
+    def _on_slot_freed(self) -> None:
+        self._end_idle_flows()
+        self.on_freed()
+
+    def _end_idle_flows(self) -> None:
+        """End the zygotes of replaced flows of which nothing runs any more."""
+        for flow in [flow for flow in self._retired if flow.is_idle]:
+            self._retired.remove(flow)
+            self._spawn(self.discard(flow))
+
+    def _spawn(self, work: Coroutine[object, object, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._cleanups.add(task)
+        task.add_done_callback(self._cleanups.discard)
+        task.add_done_callback(raise_task_error)
 
     # --- The end ------------------------------------------------------------------------------------------------------
 
     async def close(self) -> None:
         """Kill all attempts, which end as LOST, and end the zygote."""
-        if self._cleanup is not None:
-            await asyncio.wait([self._cleanup])
+        while self._cleanups:
+            await asyncio.wait(self._cleanups)
         elsewhere, self.remote = self.remote, None
         if elsewhere is not None:
             await elsewhere.close()
-        connection, self._zygote = self._zygote, None
-        if connection is not None:
-            await connection.end()
-            self._lose_attempts("the executor ended")
+        flows, self._flow, self._retired = self._flows(), None, []
+        for flow in flows:
+            await flow.connection.end()
+            _lose_attempts(flow, "the executor ended")
 
-    def _on_zygote_gone(self) -> None:
-        connection, self._zygote = self._zygote, None
-        if connection is not None:  # None: ``open`` is running and reports it
-            self._cleanup = asyncio.get_running_loop().create_task(self._clean_up(connection))
-            self._cleanup.add_done_callback(raise_task_error)
+    def _on_zygote_gone(self, connection: ZygoteConnection) -> None:
+        flow = next((flow for flow in self._flows() if flow.connection is connection), None)
+        if flow is None:  # ``prepare`` is running and reports it
+            return
+        is_current = flow is self._flow
+        if is_current:
+            self._flow = None
+        else:
+            self._retired.remove(flow)
+        self._spawn(self._clean_up(flow, is_current))
 
-    async def _clean_up(self, connection: ZygoteConnection) -> None:
+    async def _clean_up(self, flow: OpenFlow, is_current: bool) -> None:
         """Kill all processes of the dead zygote, then settle its attempts and report its death."""
-        pidfds = [attempt.kill() for attempt in self._attempts.values()]
-        pidfds += self._hosts.kill() if self._hosts is not None else []
+        connection = flow.connection
+        pidfds = [*(attempt.kill() for attempt in flow.attempts.values()), *flow.hosts.kill()]
         how = await connection.end_in_words()
         await asyncio.to_thread(kill.wait_until_ended, pidfds, SWEEP_SECONDS)
-        await asyncio.to_thread(kill.kill_bearers, self.executor_id, SWEEP_SECONDS)
-        self._lose_attempts(ZYGOTE_DIED)
-        self._cleanup = None
+        await self._kill_strays()
+        _lose_attempts(flow, ZYGOTE_DIED)
         printed = protocol.clean_text(connection.printed(), PRINTED_CHARACTERS)
         self.on_executor_change(
             ExecutorChanged(ExecutorChange.ZYGOTE_DIED, pid=connection.pid, how=how, printed=printed)
         )
-        self.on_lost()
+        if is_current:
+            self.on_lost()
 
-    def _lose_attempts(self, why: str) -> None:
-        if self._hosts is not None:
-            self._hosts.mark_lost(why)
-        for attempt in list(self._attempts.values()):
-            attempt.lost(why)
+    async def _kill_strays(self) -> None:
+        """Kill all processes of this executor that do not descend from a living zygote."""
+        living = frozenset(flow.connection.pid for flow in self._flows())
+        await asyncio.to_thread(kill.kill_bearers, self.executor_id, SWEEP_SECONDS, living)
+
+
+def _lose_attempts(flow: OpenFlow, why: str) -> None:
+    flow.hosts.mark_lost(why)
+    for attempt in list(flow.attempts.values()):
+        attempt.lost(why)
 
 
 def _ignore() -> None:

@@ -1,0 +1,161 @@
+"""What differs between a run and the current flow, and what may be done about it without asking.
+
+    task of the run             in the flow now          then
+    ------------------------    ---------------------    ------------------------------------------------------------
+    not there                   defined                  added
+    unfinished                  other options, code      changed: the current definition applies
+    finished                    other work or parents    outdated: its result stays; needs an operator's word
+    finished                    other options            nothing: its attempts are over
+    finished, has a result      gone                     removed: stays an input of the tasks that came after it
+    stopped or failed           gone                     removed: nothing can run it any more, so it is skipped
+    moving, or a dead letter    gone                     unfinished: it would be skipped; needs an operator's word
+
+An executor that runs loads changed code only if it finds none of the last three, and leaves added tasks to the next
+start (``why_not_loaded``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from ..domain.states import OPEN, TaskState
+from .projection import RunProjection, TaskRow
+from .spec import FlowSpec, TaskSpec
+
+NAMES_SHOWN = 5
+
+
+@dataclass(frozen=True, slots=True)
+class FlowDifference:
+    """Names of tasks by what happened to them, in the order of the flow or of the run.
+
+    ``renamed``: pairs of a removed and an added task with the same code, which no other task has.
+    """
+
+    added: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+    outdated: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    unfinished: tuple[str, ...] = ()
+    renamed: tuple[tuple[str, str], ...] = ()
+    moved: tuple[str, ...] = ()  # unfinished tasks whose parents changed; they are among ``changed``
+
+    def __bool__(self) -> bool:
+        return bool(self.added or self.changed or self.outdated or self.removed or self.unfinished)
+
+    @property
+    def needs_word(self) -> bool:
+        """Whether an operator must accept it, because work of the run would be lost or is invalid."""
+        return bool(self.outdated or self.unfinished)
+
+
+def compare(run: RunProjection, flow: FlowSpec) -> FlowDifference:
+    """Compare a run with its flow."""
+    specs = {spec.name: spec for spec in flow.tasks}
+    gone = [row for name, row in run.tasks.items() if name not in specs]
+    known = [(row, spec) for name, spec in specs.items() if (row := run.tasks.get(name)) is not None]
+    added = tuple(name for name in specs if name not in run.tasks)
+    changed = [(row, spec) for row, spec in known if row.state is not TaskState.SUCCESS and has_changed(row, spec)]
+    return FlowDifference(
+        added=added,
+        changed=tuple(row.name for row, _ in changed),
+        outdated=tuple(row.name for row, spec in known if row.state is TaskState.SUCCESS and is_outdated(row, spec)),
+        removed=tuple(row.name for row in gone if row.state not in OPEN | {TaskState.SKIPPED}),
+        unfinished=tuple(row.name for row in gone if row.state in OPEN),
+        renamed=_renamed(gone, [specs[name] for name in added]),
+        moved=tuple(row.name for row, spec in changed if _spec(row).parents != spec.parents),
+    )
+
+
+def has_changed(row: TaskRow, spec: TaskSpec) -> bool:
+    """Whether the definition of a task differs; its line in the file does not count."""
+    known = _spec(row)
+    return replace(known, source=None, code=None) != replace(spec, source=None, code=None) or _other_code(known, spec)
+
+
+def is_outdated(row: TaskRow, spec: TaskSpec) -> bool:
+    """Whether a finished task would do other work now, or get other inputs."""
+    known = _spec(row)
+    work = (known.kind, known.command, known.parents) != (spec.kind, spec.command, spec.parents)
+    return work or _other_code(known, spec)
+
+
+def stays_input(row: TaskRow) -> bool:
+    """Whether a task that the flow no longer defines has a result, which its children still get."""
+    return row.state is TaskState.SUCCESS or row.result is not None
+
+
+def _spec(row: TaskRow) -> TaskSpec:
+    return row.spec or TaskSpec(row.name)
+
+
+def _other_code(known: TaskSpec, spec: TaskSpec) -> bool:
+    """Compare digests of the same version of Python; another version compiles the same text to other code."""
+    if known.code is None or spec.code is None or known.code.partition(":")[0] != spec.code.partition(":")[0]:
+        return False
+    return known.code != spec.code
+
+
+def _renamed(gone: Iterable[TaskRow], added: Iterable[TaskSpec]) -> tuple[tuple[str, str], ...]:
+    old = _by_work((_spec(row).code or _spec(row).command, row.name) for row in gone)
+    new = _by_work((spec.code or spec.command, spec.name) for spec in added)
+    pairs = ((old[work], new[work]) for work in old if work in new)
+    return tuple((before[0], after[0]) for before, after in pairs if len(before) == len(after) == 1)
+
+
+def _by_work(tasks: Iterable[tuple[str | None, str]]) -> Mapping[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for work, name in tasks:
+        if work is not None:
+            found.setdefault(work, []).append(name)
+    return found
+
+
+# --- In words ---------------------------------------------------------------------------------------------------------
+
+
+def describe(difference: FlowDifference) -> Iterator[str]:
+    """Yield one sentence for each kind of difference, with a bounded number of names."""
+    if difference.added:
+        yield f"added: {join_names(difference.added)}"
+    if difference.changed:
+        yield f"changed, the current definition applies: {join_names(difference.changed)}"
+    if difference.removed:
+        yield f"removed, a result stays an input of the tasks after it: {join_names(difference.removed)}"
+    if difference.renamed:
+        pairs = [f"{old} is {new} now" for old, new in difference.renamed]
+        yield f"renamed, it seems; a renamed task runs again: {join_names(pairs)}"
+    if difference.outdated:
+        yield f"finished with another definition, its result stays: {join_names(difference.outdated)}"
+    if difference.unfinished:
+        yield f"removed before it finished, skipped: {join_names(difference.unfinished)}"
+
+
+def refusal(run_id: str, difference: FlowDifference) -> str:
+    """Return why a run is not resumed without an operator's word, and what to do."""
+    reasons = []
+    if difference.unfinished:
+        reasons.append(f"still has to do {join_names(difference.unfinished)}, which the flow no longer defines")
+    if difference.outdated:
+        reasons.append(f"has finished {join_names(difference.outdated)} with another definition than the flow has now")
+    return (
+        f"run {run_id!r} {', and '.join(reasons)}; bring it back, or resume with --accept-changes: tasks that are gone"
+        " are skipped, results of finished tasks stay (requeue them to run them again)"
+    )
+
+
+def why_not_loaded(difference: FlowDifference) -> str | None:
+    """Return why a living executor cannot go on with this flow; None if it can."""
+    if difference.unfinished or difference.removed:
+        return f"it no longer defines {join_names(difference.unfinished + difference.removed)}"
+    if difference.moved:
+        return f"other tasks come before {join_names(difference.moved)}"
+    return None
+
+
+def join_names(found: Iterable[str]) -> str:
+    """Join names, a bounded number of them."""
+    listed = list(found)
+    more = f" and {len(listed) - NAMES_SHOWN} more" if len(listed) > NAMES_SHOWN else ""
+    return ", ".join(listed[:NAMES_SHOWN]) + more
