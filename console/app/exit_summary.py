@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...engine.core.projection import RunRow
@@ -36,8 +37,8 @@ def console_end(app: ConsoleApp, return_code: int | None = None) -> ConsoleEnd:
     return ConsoleEnd(return_code or 0, started_run, app.is_stopping)
 
 
-def exit_lines(board: Board | None, is_executor_alive: bool, resume_command: str) -> list[str]:
-    """The lines about the run that are printed after the console has closed."""
+def exit_lines(board: Board | None, is_executor_alive: bool, target: str) -> list[str]:
+    """The lines about the run that are printed after the console has closed. ``target``: the state file."""
     if board is None:
         return []
     run = board.fold.run
@@ -51,8 +52,11 @@ def exit_lines(board: Board | None, is_executor_alive: bool, resume_command: str
         lines.append(f"{board.dead_letters} {letters} to decide: {_dead_letter_names(board)}")
     if run.ended_at is None:
         lines.append(
-            f"{'the run goes on' if is_executor_alive else 'no executor runs it now'}; come back with: {resume_command}"
+            f"{'the run goes on' if is_executor_alive else 'no executor runs it now'}; come back with:"
+            f" {shlex.join(['redrive', 'attach', target])}"
         )
+        if is_executor_alive:
+            lines.append(f"stop its executor with: {shlex.join(['redrive', 'stop', target])}")
     return lines
 
 

@@ -136,6 +136,6 @@ def _print_end(app: ConsoleApp, code: int | None, target: str) -> ConsoleEnd:
 
         print_crash(app.failure, {"target": target, "size": app.size, "view": app.current_mode}, resume_command)
         return ConsoleEnd(CRASHED)
-    for line in exit_lines(app.live.board, app.live.status.executor_alive, resume_command):
+    for line in exit_lines(app.live.board, app.live.status.executor_alive, target):
         print(line)
     return console_end(app, code)

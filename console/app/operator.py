@@ -203,6 +203,11 @@ class OperatorActions:
         if board is not None:
             self.send("unpause" if board.fold.run.paused_since is not None else "pause", (), DEFAULT_REASON)
 
+    def reload_code(self) -> None:
+        """Have the executor load changed source files."""
+        if self.actionable_board(None) is not None:
+            self.send("reload", (), DEFAULT_REASON)
+
     def stop_run(self, how: str) -> None:
         """Stop the executor: ``drain`` after the running tasks, ``now`` with them."""
         if self.actionable_board(None) is not None:

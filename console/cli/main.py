@@ -485,6 +485,34 @@ def unpause(**options: object) -> int:
     return _act_on_run("unpause", options)
 
 
+@cli.command()
+@target_argument
+@state_option
+@click.option("--drain", is_flag=True, help="Let running tasks end first; else SIGTERM and their grace end them.")
+@click.option("--wait", is_flag=True, help="Return when the executor is gone.")
+@reason_option
+@json_option
+@ssh_options
+def stop(target: str | None, state: str | None, **options: Any) -> int:
+    """Stop the executor in order; its run stays unfinished, and resume goes on with it."""
+    from .executor import stop_executor
+
+    return stop_executor(_acting_target(target, state), **options)
+
+
+@cli.command()
+@target_argument
+@state_option
+@reason_option
+@json_option
+@ssh_options
+def reload(target: str | None, state: str | None, **options: Any) -> int:
+    """Load changed source files of the flow in a living executor; running attempts keep the old code."""
+    from .executor import reload_code
+
+    return reload_code(_acting_target(target, state), **options)
+
+
 def _act(act: str, extra: Mapping[str, Json], options: dict[str, Any]) -> int:
     from .bulk_selection import BulkFilter
     from .operate import send_action

@@ -221,6 +221,7 @@ _CHANGING = (
     ),
     Action("snooze", (), "snooze…", "Page again later.", _TASKS, _CONFIRM, "snooze"),
     Action("reset_breaker", (), "breaker…", "Close or open a circuit breaker by hand.", _RUN, _CONFIRM, "breaker"),
+    Action("reload", (), "reload", "Load changed source files; what runs goes on.", _RUN, _CHANGE, "reload"),
     Action("stop_run", (), "stop run…", "End the run: after the running tasks, or now.", _RUN, _CONFIRM, "stop"),
 )
 
@@ -447,6 +448,7 @@ CALLS: Mapping[str, ActionCall] = {
     "pause": ActionCall(Receiver.OPERATOR_ACTIONS, "pause"),
     "resume_here": ActionCall(Receiver.RUN_CONTROL, "resume"),
     "arm": ActionCall(Receiver.RUN_CONTROL, "arm"),
+    "reload": ActionCall(Receiver.OPERATOR_ACTIONS, "reload_code"),
     "stop_run": ActionCall(Receiver.RUN_CONTROL, "stop_run"),
     # breakers, pages, rows
     "reset_breaker": _on_downstream("reset_breaker"),

@@ -41,9 +41,9 @@ def words_of(spec: TaskSpec) -> list[str]:
     return list(options.argv) if options.argv else [*SHELLS[options.shell], spec.command or ""]
 
 
-def attempts_folder(executor_id: str) -> str:
-    """Return the folder of the files of this executor's commands. The zygote removes it at its end."""
-    return os.path.join(tempfile.gettempdir(), f"redrive-{executor_id}")
+def attempts_folder(executor_id: str, zygote: int) -> str:
+    """Return the folder for files of the commands that a zygote (its pid) forks, which removes it at its end."""
+    return os.path.join(tempfile.gettempdir(), f"redrive-{executor_id}-{zygote}")
 
 
 def prints_result(spec: TaskSpec) -> bool:

@@ -48,7 +48,7 @@ BEFORE = {"cancel": ["requeue"], "hurry": ["requeue"], "pause": ["requeue"]}
 BEFORE |= {"unpause": ["requeue", "pause"], "undo": ["requeue", "pause"]}
 
 #: These ask for something that only a living executor can do.
-REFUSED_WITHOUT_EXECUTOR = {"extend", "stop"}
+REFUSED_WITHOUT_EXECUTOR = {"extend", "stop", "reload"}
 
 every_act = pytest.mark.parametrize("act", ACTS, ids=[act.name for act in ACTS])
 
@@ -115,6 +115,7 @@ FORMS: dict[str, Callable[[Path, list[str]], tuple[tuple[Target, ...], dict[str,
     "note": lambda state, before: ((), {"fingerprint": cause(state), "text": "the router is replaced"}),
     "breaker": lambda state, before: ((), {"downstream": "warehouse", "how": "close"}),
     "stop": lambda state, before: ((), {"how": "now"}),
+    "reload": lambda state, before: ((), {}),
 }
 
 
@@ -227,6 +228,8 @@ WORDS: dict[str, Callable[[Path], list[str]]] = {
     "ack": lambda state: ["pages", str(state), "--ack", "1"],
     "snooze": lambda state: ["pages", str(state), "--snooze", "1", "10m"],
     "note": lambda state: ["note", "--state", str(state), "--fingerprint", cause(state), "replaced"],
+    "stop": lambda state: ["stop", str(state)],
+    "reload": lambda state: ["reload", str(state)],
     "breaker": lambda state: ["breakers", str(state), "--close", "warehouse"],
 }
 

@@ -205,7 +205,8 @@ class Runner:
         if self.remote is not None and order.spec.isolation == "dask":
             return self.remote.start(order, listener)
         if order.spec.kind == "command":
-            order = replace(order, folder=os.path.join(attempts_folder(self.executor_id), str(number)))
+            folder = attempts_folder(self.executor_id, flow.connection.pid)
+            order = replace(order, folder=os.path.join(folder, str(number)))
         flow.starting += 1
         try:
             if order.spec.isolation == "thread":

@@ -312,7 +312,7 @@ def serve_restarted(control: socket.socket, load: Loader, state: protocol.Restar
 
 def _run_to_end(work: Callable[[], None]) -> NoReturn:
     """Run ``work``, then end this process by ``os._exit``: the interpreter would join threads."""
-    folder = attempts_folder(os.environ.get(EXECUTOR_VARIABLE, ""))
+    folder = attempts_folder(os.environ.get(EXECUTOR_VARIABLE, ""), os.getpid())
     try:
         process.become_subreaper()
         signal.pthread_sigmask(signal.SIG_BLOCK, _BLOCKED)

@@ -252,7 +252,7 @@ async def test_the_result_is_the_json_in_its_file(bench: Any) -> None:
 
 
 def folder_of(bench: Any, number: int) -> Path:
-    return Path(command.attempts_folder(bench.executor_id)) / str(number)
+    return Path(command.attempts_folder(bench.executor_id, bench.runner.zygote_pid)) / str(number)
 
 
 async def test_the_files_of_attempts_are_gone_with_the_executor(bench: Any) -> None:
