@@ -25,7 +25,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
         "replay",
         "doctor",
     ),
-    "Act": ("requeue", "skip", "cancel", "extend", "pause", "unpause", "stop", "reload", "abandon", "note"),
+    "Act": ("requeue", "skip", "cancel", "extend", "pause", "unpause", "stop", "reload", "abandon", "note", "prune"),
     "Before a run": ("new", "check", "classify", "backoff", "simulate"),
     "Learn": ("help", "completion"),
 }

@@ -535,6 +535,24 @@ def _act_on_run(act: str, options: dict[str, Any]) -> int:
     return send_action(act, target, (), fingerprint=None, extra={}, **options)
 
 
+@cli.command()
+@target_argument
+@state_option
+@click.option("--keep", required=True, metavar="DURATION|N", help="30d: ended since then. 20: the latest of each flow.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be deleted.")
+@json_option
+@ssh_options
+def prune(target: str | None, state: str | None, keep: str, **options: Any) -> int:
+    """Delete ended runs with their output, and give the space back.
+
+    Unfinished runs, the latest run of each flow, and runs with quarantined rows stay, and so do notes. A run stays
+    while the inbox tells how it handled a cause that waits for a human now.
+    """
+    from .prune import prune_runs
+
+    return prune_runs(_target(target, state), keep, **options)
+
+
 # --- Checking ------------------------------------------------------------------------------------------------------
 
 

@@ -25,6 +25,18 @@ def parse_duration(value: object) -> float:
     return float(seconds)
 
 
+def parse_retention(value: object) -> dict[str, int | float]:
+    """Return ``{"runs": 20}`` for a whole number, ``{"seconds": 2592000.0}`` for a text as "30d". Raises ValueError."""
+    text = value.strip() if isinstance(value, str) else value
+    if isinstance(text, int) and not isinstance(text, bool) and text >= 0:
+        return {"runs": text}
+    if isinstance(text, str) and text.isdecimal():
+        return {"runs": int(text)}
+    if not isinstance(text, str):
+        raise ValueError(f"{_shown(value)} is no retention; give a number of runs, as 20, or a duration, as '30d'")
+    return {"seconds": parse_duration(text)}
+
+
 def _seconds(value: object) -> float | None:
     """Return seconds; None if the value is not a duration."""
     if isinstance(value, int | float) and not isinstance(value, bool):

@@ -121,6 +121,8 @@ class FlowSpec:
     tasks: tuple[TaskSpec, ...]
     deadline_seconds: float | None = None
     dead_letter_ttl: float | None = None  # seconds until a dead letter becomes FAILED
+    retention_runs: int | None = None  # ended runs to keep
+    retention_seconds: float | None = None  # how long to keep an ended run
     max_parallel: int | None = None
     pools: Mapping[str, int] = field(default_factory=dict)
     downstreams: tuple[DownstreamSpec, ...] = ()

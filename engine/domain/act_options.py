@@ -66,6 +66,7 @@ OPTION_TYPES: Dict[str, OptionType] = {
     "reset_count": _FLAG,
     "rollout": _TEXT,
     "rows": _WHOLE_NUMBERS,
+    "runs": OptionType(is_whole, "a whole number"),
     "seconds": _NUMBER,
     "single_shot": _FLAG,
     "text": _TEXT,

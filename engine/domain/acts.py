@@ -16,6 +16,7 @@ class Scope(Enum):
 
     TASKS = "tasks"
     RUN = "run"
+    FILE = "state file"
     ROWS = "rows"
     PAGES = "pages"
     CAUSE = "cause"
@@ -153,6 +154,7 @@ ACTS: Tuple[Act, ...] = (
     Act("ack", verb="acknowledge", past="acknowledged", scope=Scope.PAGES, shell="pages --ack"),
     Act("snooze", verb="snooze", past="snoozed", scope=Scope.PAGES, shell="pages --snooze"),
     Act("note", verb="note", past="noted", scope=Scope.CAUSE, shell="note"),
+    Act("prune", verb="prune", past="pruned", scope=Scope.FILE, shell="prune"),
     Act("breaker", verb="set", past="set", scope=Scope.BREAKER, shell="breakers"),
     Act(
         "stop",

@@ -457,6 +457,7 @@ class NoteWritten(NamedTuple):
     fingerprint: str
     downstream: Text
     text: str
+    flow: Text = None  # its run may be deleted
 
 
 class ScheduleChanged(NamedTuple):

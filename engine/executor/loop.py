@@ -42,6 +42,7 @@ from .dispatch import Dispatcher
 from .heartbeat import HeartbeatTimer
 from .late_runs import LateRuns
 from .opening import INTERRUPTED, OpenRun, open_run
+from .retention import apply_retention
 from .run_end import RunEndCheck, RunResult
 from .run_options import RunOptions, RunRequest, state_path_of
 from .run_view import RunView
@@ -406,6 +407,9 @@ class RunLoop:
         if not failed:
             await self.attempts.drain()
         await self._notifier.close(0 if failed else CLOSE_SECONDS)
+        if not failed:
+            opened, run_id = self._opened, self.projection.run.run_id
+            await apply_retention(opened.writer, opened.flow, run_id, lambda: self.shutdown.mode is not None)
         await self._server.close()
 
     def _fail(self, error: BaseException) -> None:

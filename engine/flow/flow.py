@@ -101,6 +101,8 @@ class Flow:
         deadline: duration of 0 or more from the start of a run until it has to be over; then its tasks are ended.
         dead_letter_ttl: duration above 0: a dead letter without a decision for so long, or until the
             deadline, becomes FAILED, so that the run ends. None: it waits for ever.
+        retention: which ended runs of the state file to keep: a duration as "30d", or how many of each flow. Older ones
+            are deleted after each run; ``redrive prune --help`` says what stays. None: all are kept.
         max_parallel: attempts at a time, at least 1. None: 4, or what the run is started with.
         pools: names and how many slots each has, at least 1: ``{"database": 2}``.
         params: names and their defaults, which are JSON; ``redrive run --param name=value`` sets others, in the type
@@ -138,6 +140,7 @@ class Flow:
         self.name = name
         self.deadline_seconds: float | None = options["deadline"]
         self.dead_letter_ttl: float | None = options["dead_letter_ttl"]
+        self.retention: dict[str, Any] = options["retention"] or {}
         self.max_parallel: int | None = options["max_parallel"]
         self.pools: dict[str, int] = options["pools"] or {}
         self.schedule = _schedule(name, options)
@@ -498,6 +501,8 @@ class Flow:
             tasks=specs,
             deadline_seconds=self.deadline_seconds,
             dead_letter_ttl=self.dead_letter_ttl,
+            retention_runs=self.retention.get("runs"),
+            retention_seconds=self.retention.get("seconds"),
             max_parallel=self.max_parallel,
             pools=self.pools,
             downstreams=tuple(self.downstreams),

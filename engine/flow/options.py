@@ -17,7 +17,7 @@ from typing import Any, Literal, Required, TypedDict, TypeGuard, TypeVar, get_ar
 
 import msgspec
 
-from ..core.durations import Duration
+from ..core.durations import Duration, parse_retention
 from ..core.failures.classification_rules import parse_rules
 from ..core.option_types import (
     FLAG,
@@ -153,6 +153,7 @@ class FlowOptions(DefaultOptions, total=False):
 
     deadline: Duration | None
     dead_letter_ttl: Duration | None
+    retention: str | int | None
     max_parallel: int | None
     pools: Mapping[str, int] | None
     params: Mapping[str, Any] | None
@@ -174,6 +175,9 @@ FLOW: Table = {
     **DEFAULTS,
     "deadline": optional(duration()),
     "dead_letter_ttl": optional(ABOVE_ZERO, "a dead letter waits for ever"),
+    "retention": optional(
+        OptionType("a number of runs, as 20, or a text as '30d'", parse_retention), "no run is deleted"
+    ),
     "max_parallel": optional(whole_number(1)),
     "pools": optional(
         OptionType("a mapping of names to whole numbers of at least 1, as {'database': 2}", _parse_pools)

@@ -241,6 +241,7 @@ def _create_or_migrate(connection: sqlite3.Connection, path: str) -> None:
 
     A new file gets its tables in SQLite's rollback mode, so that its header has our application id from the start.
     """
+    connection.execute("PRAGMA auto_vacuum=INCREMENTAL")  # of a new file; it has no effect once there are tables
     with write_transaction(connection):
         version = check_known_version(connection, path)  # a newer version may be in the log only
         if version == 0:

@@ -23,6 +23,7 @@ from ..domain.events import KILL_STEPS, Event, kill_step_value
 from ..domain.states import TIMED, RunState, TaskState
 from ..errors import NotFoundError, RefusedError
 from ..statefile.changes.propagation import UNSATISFIED_PARENT, reevaluate
+from ..statefile.changes.pruning import finish_pruning
 from ..statefile.changes.transitions import Transaction
 from ..statefile.reader import Row
 from ..statefile.state_lists import in_list
@@ -72,6 +73,7 @@ def create_run(
     connection = transaction.connection
     if exists(connection, run_id):
         raise RefusedError(f"run {run_id!r} is in this state file already; resume it, or give another --run-id")
+    finish_pruning(connection, run_id)
     connection.execute(
         f"INSERT INTO run (run_id, {', '.join(columns)}) VALUES (?{',?' * len(columns)})", (run_id, *columns.values())
     )

@@ -76,6 +76,10 @@ CREATE TABLE task (
 
 CREATE INDEX idx_task_state ON task(run_id, state);
 
+CREATE TABLE pruned_run (                 -- runs that are deleted, while they have rows in other tables
+    run_id TEXT PRIMARY KEY
+) WITHOUT ROWID;
+
 CREATE TABLE edge (                       -- child first: the other order makes the readiness query quadratic
     run_id  TEXT NOT NULL,
     child   TEXT NOT NULL,
@@ -260,6 +264,7 @@ CREATE TABLE slot (                       -- logical times: no second row for on
     logical_time INTEGER NOT NULL,
     state        TEXT NOT NULL CHECK (state IN ('run', 'missed')),
     run_id       TEXT,                    -- run: written in one transaction with it
+    run_state    TEXT,                    -- how its run ended, once that is deleted
     decided_at   INTEGER NOT NULL,
     PRIMARY KEY (dag_name, logical_time)
 ) WITHOUT ROWID;

@@ -98,6 +98,15 @@ def cause(state: Path) -> str:
     return str(ask(state, "SELECT fingerprint_loose FROM attempt WHERE name = 'load'")[0][0])
 
 
+def with_old_run(state: Path) -> None:
+    """An earlier run of the same flow that has ended."""
+    ask(
+        state,
+        "INSERT OR IGNORE INTO run (run_id, dag_name, started_at, ended_at, state)"
+        " SELECT 'old', dag_name, 1, 2, 'SUCCESS' FROM run",
+    )
+
+
 #: The targets and options of an act on the run; ``before``: the ids of the commands that were sent before it.
 FORMS: dict[str, Callable[[Path, list[str]], tuple[tuple[Target, ...], dict[str, Any]]]] = {
     "requeue": lambda state, before: ((seen(state, "load"),), {"not_before": 9000}),
@@ -114,6 +123,7 @@ FORMS: dict[str, Callable[[Path, list[str]], tuple[tuple[Target, ...], dict[str,
     "snooze": lambda state, before: ((), {"pages": [1], "seconds": 600}),
     "note": lambda state, before: ((), {"fingerprint": cause(state), "text": "the router is replaced"}),
     "breaker": lambda state, before: ((), {"downstream": "warehouse", "how": "close"}),
+    "prune": lambda state, before: with_old_run(state) or ((), {"runs": 0}),
     "stop": lambda state, before: ((), {"how": "now"}),
     "reload": lambda state, before: ((), {}),
 }
@@ -231,6 +241,7 @@ WORDS: dict[str, Callable[[Path], list[str]]] = {
     "stop": lambda state: ["stop", str(state)],
     "reload": lambda state: ["reload", str(state)],
     "breaker": lambda state: ["breakers", str(state), "--close", "warehouse"],
+    "prune": lambda state: ["prune", str(state), "--keep", "0"],
 }
 
 

@@ -13,6 +13,7 @@ from ...domain.events import EventKind
 from ...domain.states import TaskState
 from .operator_actions import apply
 from .propagation import descendants_of, parents_of
+from .pruning import preview_prune
 from .transitions import Transaction
 from .undo import find_act
 
@@ -34,6 +35,8 @@ def preview(connection: sqlite3.Connection, command: Dict[str, Any], at: Optiona
     at = int(time.time() * 1000000) if at is None else at
     asked = parse_command(command)
     run_id = asked.run_id or ""
+    if asked.act == "prune":
+        return preview_prune(connection, asked.options, at, run_id)
     act = find_act(connection, str(asked.options.get("command") or ""))
     if act is not None:
         run_id = act.run_id or run_id

@@ -9,6 +9,7 @@ from typing import Optional
 
 from ...domain.command import Answer
 from ...domain.event_payloads import NoteWritten
+from ..queries import dag_name_of
 from .action import ActionContext
 
 TEXT_CHARACTERS_MAX = 1000
@@ -24,7 +25,8 @@ def add_note(context: ActionContext) -> Answer:
     refused = _why_refused(context, fingerprint, downstream, text)
     if refused:
         return Answer(False, refused)
-    context.transaction.emit(NoteWritten(str(fingerprint), downstream, text), context.run_id)
+    flow = dag_name_of(context.transaction.connection, context.run_id)
+    context.transaction.emit(NoteWritten(str(fingerprint), downstream, text, flow), context.run_id)
     return Answer(True, "noted")
 
 

@@ -32,6 +32,7 @@ from .action import (
 from .notes import add_note
 from .page_lifecycle import rearm, resolve
 from .propagation import descendants_of, hold_children, mark_stale, propagate, reevaluate, unpropagate
+from .pruning import prune
 from .requeue import end_generation, overrides_from_options, start_generation
 from .skip import skip
 from .transitions import Transaction
@@ -369,6 +370,7 @@ HANDLERS: Dict[str, Callable[[ActionContext], Answer]] = {
     "ack": _ack,
     "snooze": _snooze,
     "note": add_note,
+    "prune": prune,
     "breaker": breaker_actions.set_breaker,
 }
 

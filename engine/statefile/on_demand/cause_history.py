@@ -62,9 +62,7 @@ _DECISIONS = (
     + " AND command_id IS NOT NULL ORDER BY seq"
 )
 _NOTES = (
-    "SELECT event.at, event.actor, event.run_id, event.data FROM event INDEXED BY idx_event_note"
-    " CROSS JOIN run ON run.run_id = event.run_id WHERE event.kind = 'note' AND run.dag_name = ?"
-    " ORDER BY event.seq DESC LIMIT ?"
+    "SELECT at, actor, run_id, data FROM event INDEXED BY idx_event_note WHERE kind = 'note' ORDER BY seq DESC LIMIT ?"
 )
 
 Row = Dict[str, Any]
@@ -126,8 +124,10 @@ class _Search(object):
         self._dag_name = dag_name
         self._room = TASKS_MAX
         self._decisions: Dict[str, Dict[Tuple[str, str, int], _Decision]] = {}
-        rows = connection.execute(_NOTES, (dag_name, NOTES_READ_MAX))
-        self._notes = [(_note(data), at, actor, run) for at, actor, run, data in rows]
+        notes = [
+            (_note(data), at, actor, run) for at, actor, run, data in connection.execute(_NOTES, (NOTES_READ_MAX,))
+        ]
+        self._notes = [found for found in notes if found[0].flow == dag_name]
 
     def history_of(self, cause: Cause) -> Row:
         loose, downstream = cause

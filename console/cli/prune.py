@@ -1,0 +1,67 @@
+"""``redrive prune``: deletes old runs step by step, and says what that freed."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Mapping
+from typing import Any, Unpack
+
+import click
+
+from ...engine.core.durations import parse_retention
+from ...engine.domain.command import Command
+from ...engine.errors import RedriveError
+from ..sessions.open import RemoteOptions, actor, with_session
+from ..sessions.session import Session
+from ..text.durations import format_bytes
+from ..text.text import one_line
+from .exit_codes import ExitCode
+
+
+def prune_runs(target: str, keep: str, *, dry_run: bool, as_json: bool, **remote: Unpack[RemoteOptions]) -> int:
+    """Delete the runs that ``keep`` does not keep. Each step is an act, so that a running executor goes on between."""
+    try:
+        options = parse_retention(keep)
+    except ValueError as error:
+        raise click.UsageError(f"--keep: {error}") from None
+
+    async def use(session: Session) -> tuple[Mapping[str, Any], list[str], int]:
+        def command() -> Command:
+            return Command(uuid.uuid4().hex, "prune", None, actor=actor(), options=options)
+
+        before: Mapping[str, Any] = await session.preview(command())
+        now, deleted = before, list[str]()
+        while now["left"] and not dry_run:
+            answer = await session.send(command())
+            deleted += [result.task for result in answer.results]
+            if not answer.ok and not deleted:
+                raise RedriveError(answer.message)
+            if not answer.ok:
+                break
+            now = await session.preview(command())
+        return before, deleted, before["file_bytes"] - now["file_bytes"]
+
+    before, deleted, freed_bytes = with_session(target, use, **remote)
+    if as_json:
+        names = {"would_delete": before["runs"]} if dry_run else {"deleted": deleted, "freed_bytes": freed_bytes}
+        kept = {"with_rows": before["with_rows"], "with_causes": before["with_causes"]}
+        click.echo(json.dumps({"dry_run": dry_run, **names, **kept}, ensure_ascii=False))
+        return ExitCode.SUCCESS
+    if dry_run:
+        for run_id in before["runs"]:
+            click.echo(one_line(f"would delete {run_id}"))
+        click.echo(
+            f"dry run: {_runs(len(before['runs']))} to delete, the file has {format_bytes(before['file_bytes'])}"
+        )
+    else:
+        click.echo(f"{_runs(len(deleted))} deleted, {format_bytes(max(freed_bytes, 0))} freed")
+    if before["with_rows"]:
+        click.echo(f"kept: {_runs(len(before['with_rows']))} with quarantined rows to decide (redrive quarantine)")
+    if before["with_causes"]:
+        click.echo(f"kept: {_runs(len(before['with_causes']))} with an earlier failure of a cause in the inbox")
+    return ExitCode.SUCCESS
+
+
+def _runs(count: int) -> str:
+    return f"{count:,} run{'' if count == 1 else 's'}"
