@@ -307,6 +307,7 @@ class _Replay:
             first_started_at=row.first_started_at,
             timeout_seconds=spec.timeout,
             idempotent=spec.idempotent,
+            is_command=spec.kind == "command",
             is_probe=is_probe,
             recheck_seconds=spec.recheck_seconds,
             path_seconds=self._path_seconds.get(row.name, 0.0),

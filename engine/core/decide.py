@@ -35,6 +35,7 @@ class TaskHistory:
     p99_seconds: float | None = None  # of the successful attempts of the task, if any
     timeout_seconds: float | None = None
     idempotent: bool = True
+    is_command: bool = False  # a shell line, whose exit code says little
     effect_key: str | None = None  # of a task with an external effect, which runs at most once
     is_probe: bool = False  # the attempt tests whether its downstream is back
     max_losses: int = 3
@@ -161,7 +162,7 @@ def _decide_outcome(
         case OutcomeKind.LOST if outcome.is_blameless and history.idempotent:
             return Interrupt(outcome.failure.message if outcome.failure is not None else "lost by no fault of its own")
         case OutcomeKind.LOST:
-            return decide_loss(history, policy, uniform)
+            return decide_loss(history, policy, uniform, outcome.failure.message if outcome.failure else "")
         case OutcomeKind.DEFERRED:
             return _decide_deferral(history, outcome, policy, now, uniform)
     assert outcome.failure is not None, "a failed attempt has a failure"
@@ -182,15 +183,16 @@ def _fail_canary(case: _FailureCase, decision: Decision) -> Decision:
     return DeadLetter(kind, decision.mode, "the fix did not fix it: the same failure as before", fix_failed=True)
 
 
-def decide_loss(history: TaskHistory, policy: RetryPolicy, uniform: Uniform) -> Decision:
-    """Decide what follows the loss of an executor or a host: ``losses`` are bounded apart from failures.
+def decide_loss(history: TaskHistory, policy: RetryPolicy, uniform: Uniform, last: str = "") -> Decision:
+    """Decide what follows the loss of an attempt: ``losses`` are bounded apart from failures.
 
-    The wait is at least ``base``: a task that kills its host would otherwise kill it again at once.
+    ``last``: how it was lost, in words; empty: together with its executor or host. The wait is at least ``base``: a
+    task that kills its host would otherwise kill it again at once.
     """
     if not history.idempotent:
         return DeadLetter(DeadLetterKind.INDETERMINATE, FailureMode.LOST, describe_lost(history.effect_key))
     if history.losses + 1 >= history.max_losses:
-        why = f"lost {history.losses + 1} times together with its executor or host"
+        why = f"lost {history.losses + 1} times; the last time: {last or 'together with its executor or host'}"
         return DeadLetter(DeadLetterKind.CRASH_LOOP, FailureMode.LOST, why)
     delay, ceiling = draw_delay(policy, history.losses, None, uniform)
     return Retry(max(delay, policy.base), max(ceiling, policy.base), FailureMode.LOST, counts="losses")
@@ -281,6 +283,8 @@ def _poisoned(case: _FailureCase) -> Decision | None:
     threshold = case.policy.poison_after
     if threshold is None or case.failure.failure_class not in _POISON_CLASSES:
         return None
+    if case.history.is_command and case.failure.error_type.startswith("exit:"):
+        return None  # the exit of a program says too little: an outage may look like a mistake
     if case.failure.retry_after_seconds is not None:
         return None
     threshold += case.history.healed  # a failure that healed before is not deterministic

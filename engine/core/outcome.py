@@ -55,7 +55,8 @@ class Fingerprint:
     loose: str
     v1: str = ""  # the hash that document 000 defines
     explain: str = ""  # in words, for the console: "ZeroDivisionError settle.py:87 in settle"
-    parts: tuple[str, ...] = ()
+    parts: tuple[str, ...] = ()  # what ``strict`` is the hash of
+    fields: tuple[tuple[str, str], ...] = ()  # what ``loose`` is the hash of: (name, value), as ("status", "404")
 
 
 NOT_STARTED = "start"  # the loose fingerprint of an attempt whose process could not be started

@@ -56,12 +56,14 @@ def page_cause(
     breaker_state: str | None = None,
     task: str = "",
 ) -> str:
-    """Return the cause that a page is about: the deadline, a task with an unknown end, the downstream, the loose
-    fingerprint, or else the run."""
+    """Return the cause that a page is about: the deadline, a task with an unknown end, the credential or the outage of
+    the downstream, the loose fingerprint, or else the run."""
     if kind is DeadLetterKind.DEADLINE:
         return deadline_cause(run_id)
     if kind is DeadLetterKind.INDETERMINATE:  # an operator must examine each such task by itself
         return f"unknown:{run_id}/{task}"
+    if downstream is not None and kind is DeadLetterKind.AUTH:  # not one page with an outage, which is less severe
+        return f"credential:{downstream}"
     if downstream is not None and _is_of_the_downstream(kind, failure, breaker_state):
         return f"downstream:{downstream}"
     if failure is not None and failure.fingerprint.loose not in _NO_CAUSE:
@@ -80,7 +82,7 @@ def schedule_cause(flow: str) -> str:
 
 
 def _is_of_the_downstream(kind: DeadLetterKind | None, failure: Failure | None, breaker_state: str | None) -> bool:
-    if kind in (DeadLetterKind.BREAKER, DeadLetterKind.AUTH) or failure is None:
+    if kind is DeadLetterKind.BREAKER or failure is None:
         return True
     is_open = breaker_state is not None and breaker_state not in PASSING
     return is_open and failure.failure_class in OUTAGE_CLASSES

@@ -41,7 +41,7 @@ from .hang.autopsy import LINE_CHARACTERS, CpuSample, Subject, flat
 from .hang.proc_sampler import ProcSampler
 from .listener import AttemptListener, RunningAttempt
 from .oom import OutOfMemoryWatch
-from .outcome_of_exit import Evidence, Force, lost, outcome_of
+from .outcome_of_exit import Evidence, Force, lost, outcome_of, was_killed
 from .pipes import Pipe, StackPipe
 from .protocol import AttemptOrder
 
@@ -299,7 +299,7 @@ class Attempt(ABC):
         return Evidence(
             ending=self._ending,
             force=self._force_applied,
-            is_command=self.order.spec.kind == "command",
+            command=(self.order.spec.command or "") if self.order.spec.kind == "command" else None,
             timeout=self._limit,
             stack=self._stack,
             hang=self._hang,
@@ -418,7 +418,9 @@ class ProcessAttempt(Attempt):
             self._stack = stack.without_engine(self._stack_pipe.text())  # faulthandler wrote the stack of the crash
         if exited.swept:
             self._listener.step(AttemptSwept(exited.swept, exited.survivors))
-        killed = exited.signal == signal.SIGKILL and self._force_applied is Force.NONE and not self._late_exit
+        output = self._tail.decode("utf-8", "replace") if self.order.spec.kind == "command" else ""
+        killed = was_killed(exited.exit_code, exited.signal, output)
+        killed = killed and self._force_applied is Force.NONE and not self._late_exit
         evidence = self._evidence(
             self._usage(exited),
             exited,

@@ -178,11 +178,12 @@ def _bounded(failure: Failure) -> Failure:
     limit, clean = protocol.TEXT_LIMIT, protocol.clean_text
     diagnostic, mark = failure.diagnostic, failure.fingerprint
     parts = tuple(clean(part, limit // 10) for part in mark.parts)  # of a chain of ten exceptions at most
+    fields = tuple((name, clean(value, limit // 100)) for name, value in mark.fields)
     return replace(
         failure,
         error_type=clean(failure.error_type, NAME_LIMIT),
         message=clean(failure.message, limit),
         traceback=clean(failure.traceback, limit),
         diagnostic=None if diagnostic is None else clean(diagnostic, limit),
-        fingerprint=replace(mark, explain=clean(mark.explain, limit), parts=parts),
+        fingerprint=replace(mark, explain=clean(mark.explain, limit), parts=parts, fields=fields),
     )

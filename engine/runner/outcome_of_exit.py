@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from signal import SIGTERM
+from signal import SIGKILL, SIGTERM
 
 from ..core.advice import Progress
 from ..core.failures.failure import describe_exit, describe_signal, describe_timeout
@@ -41,7 +41,7 @@ class Evidence:
     signal: int | None = None
     out_of_memory: bool = False
     memory_bound: str = ""  # how much memory there was, in words
-    is_command: bool = False
+    command: str | None = None  # the shell line of a command task
     result: str | None = None  # of a command
     result_error: str = ""  # why the result of a command cannot be used
     timeout: float | None = None  # seconds that were allowed when the deadline passed
@@ -63,9 +63,19 @@ def outcome_of(evidence: Evidence) -> Outcome:
         return Outcome(OutcomeKind.TIMED_OUT, _timeout(evidence), attempt_columns={**evidence.usage, **needs})
     if evidence.force is Force.CANCEL:
         return Outcome(OutcomeKind.CANCELLED, attempt_columns=evidence.usage)
-    if evidence.is_command and evidence.exit_code == 0 and not evidence.result_error:
+    if evidence.command is not None and evidence.exit_code == 0 and not evidence.result_error:
         return Outcome(OutcomeKind.SUCCESS, result=evidence.result, attempt_columns=evidence.usage)
+    if evidence.signal == SIGKILL and not evidence.out_of_memory:
+        return lost("killed from outside: SIGKILL, and not by the memory limit", evidence.usage)
     return Outcome(OutcomeKind.ERROR, _death(evidence), attempt_columns=evidence.usage)
+
+
+def was_killed(exit_code: int | None, signal: int | None, output: str) -> bool:
+    """Return whether a SIGKILL ended the attempt, or a program of it as its shell reports."""
+    return signal == SIGKILL or exit_code == 128 + SIGKILL or (bool(exit_code) and _SHELL_SAYS_KILLED in output)
+
+
+_SHELL_SAYS_KILLED = "Killed"
 
 
 def lost(why: str, usage: Mapping[str, object] | None = None, *, is_blameless: bool = False) -> Outcome:
@@ -117,20 +127,24 @@ def _bounded(seconds: float | None) -> float | None:
 
 
 def _timeout(evidence: Evidence) -> Failure:
-    failure = describe_timeout(evidence.timeout or 0, evidence.stack, evidence.project_root, evidence.hang)
+    failure = describe_timeout(
+        evidence.timeout or 0, evidence.stack, evidence.project_root, evidence.hang, evidence.command
+    )
     if evidence.progress is not None:
         failure = replace(failure, diagnostic=str(evidence.progress))
     return replace(failure, error_type="TimeoutError")  # SPEC 000 names it so
 
 
 def _death(evidence: Evidence) -> Failure:
+    if evidence.out_of_memory:
+        return _killed(evidence, SIGKILL)
     if evidence.signal is not None:
         return _killed(evidence, evidence.signal)
-    if evidence.is_command and evidence.exit_code == 0:
+    if evidence.command is not None and evidence.exit_code == 0:
         return _bad_result(evidence.result_error)
     code = evidence.exit_code if evidence.exit_code is not None else 1
-    failure = describe_exit(code, stderr=evidence.output_tail, rules=evidence.rules)
-    if evidence.is_command:
+    failure = describe_exit(code, stderr=evidence.output_tail, rules=evidence.rules, command=evidence.command)
+    if evidence.command is not None:
         return failure
     return replace(failure, message=f"{DIED_WITHOUT_RESULT} (exit code {code})")
 
@@ -148,6 +162,7 @@ def _killed(evidence: Evidence, number: int) -> Failure:
         project_root=evidence.project_root,
         rules=evidence.rules,
         diagnostic=_memory(evidence) if evidence.out_of_memory else "",
+        command=evidence.command,
     )
 
 

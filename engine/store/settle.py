@@ -236,6 +236,7 @@ def read_history(connection: sqlite3.Connection, claim: Claim, spec: TaskSpec, f
         p99_seconds=_p99_seconds(connection, claim.name) if _is_timeout(failure) else None,
         timeout_seconds=spec.timeout,
         idempotent=spec.idempotent,
+        is_command=spec.kind == "command",
         effect_key=effect_key(claim.run_id, claim.name, key_generation) if spec.effect else None,
         max_losses=spec.max_losses,
         recheck_seconds=spec.recheck_seconds,
@@ -309,6 +310,7 @@ def attempt_columns(at: int, outcome: Outcome, decision: Decision | None) -> Att
         detail = {
             "explain": fingerprint.explain,
             "parts": fingerprint.parts,
+            "fields": fingerprint.fields,
             "v1": fingerprint.v1,
             "facts": dict(failure.facts),
         }

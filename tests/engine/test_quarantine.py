@@ -13,7 +13,7 @@ import pytest
 from redrive.engine import Executor, Flow, PermanentError, RetryPolicy, TransientError
 from redrive.engine.agent.command_client import send_blocking
 from redrive.engine.core.decide import TOO_MANY_BAD_ROWS
-from redrive.engine.core.failures.fingerprint import type_name
+from redrive.engine.core.failures.messages import type_name
 from redrive.engine.domain.command import parse_command
 from redrive.engine.domain.event_payloads import AnswerFields
 from redrive.engine.errors import TooManyBadRows

@@ -8,6 +8,7 @@ explicit cause. Without any, a failure is UNCLASSIFIED: it is retried, and liste
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from http import HTTPStatus
@@ -16,6 +17,8 @@ from ... import errors
 from ..outcome import FailureClass
 from ..policy import RetryPolicy
 from .classification_rules import ClassificationRule
+from .command_output import classify_program
+from .command_tables import REFUSED_LOGIN
 from .error_tables import (
     ERRNOS,
     EXCEPTIONS,
@@ -26,11 +29,12 @@ from .error_tables import (
     SENDERS,
     SIGNALS,
     SQLITE,
-    SQLSTATE,
     WAITS_WITH_RETRY_AFTER,
+    longest_prefix,
+    sqlstate_class,
 )
-from .fingerprint import message_of
-from .library_errors import DIAGNOSTIC_MAX, ErrorFacts, clip, extract_facts, safe_attribute
+from .library_errors import DIAGNOSTIC_MAX, ErrorFacts, clip, extract_facts, is_unfinished_answer, safe_attribute
+from .messages import message_of
 
 #: The longest wait that a header may cause: it can be wrong or hostile.
 RETRY_AFTER_MAX_SECONDS = 7 * 86_400.0
@@ -200,7 +204,7 @@ def _first_match(case: _Evidence, names: Iterable[str]) -> str | None:
 def _by_rule(case: _Evidence) -> Classification | None:
     for rule in case.rules:
         if rule.matches(case.facts, message_of(case.error)):
-            waited = _retry_after(case.facts) if rule.retry_after is None else rule.retry_after
+            waited = retry_after_seconds(case.facts) if rule.retry_after is None else rule.retry_after
             return Classification(rule.failure_class, str(rule), waited)
     return None
 
@@ -226,18 +230,18 @@ def _by_task_error(case: _Evidence) -> Classification | None:
 def _by_response(case: _Evidence) -> Classification | None:
     facts = case.facts
     if facts.status is not None:
-        seconds = _retry_after(facts)
+        seconds = retry_after_seconds(facts)
         failure_class = _http_class(facts.status, facts.retry_after is not None) or FailureClass.AMBIGUOUS
         may_heal = failure_class in (FailureClass.TRANSIENT, FailureClass.AMBIGUOUS)
         return Classification(failure_class, _http_message(facts.status), seconds if may_heal else None)
     if facts.grpc is not None:
         return Classification(classify_grpc(facts.grpc), f"gRPC {facts.grpc}")
     if facts.sqlstate is not None:
-        row = _longest_prefix(SQLSTATE, facts.sqlstate)
-        return None if row is None else Classification(SQLSTATE[row], f"SQLSTATE {facts.sqlstate}")
+        found = sqlstate_class(facts.sqlstate, message_of(case.error))
+        return None if found is None else Classification(found, f"SQLSTATE {facts.sqlstate}")
     if facts.sqlite is not None:
-        row = _longest_prefix(SQLITE, facts.sqlite)
-        return None if row is None else Classification(SQLITE[row], facts.sqlite)
+        found = longest_prefix(SQLITE, facts.sqlite)
+        return None if found is None else Classification(found, facts.sqlite)
     return None
 
 
@@ -252,15 +256,16 @@ def _by_group(case: _Evidence) -> Classification | None:
 
 
 def _by_exit(case: _Evidence) -> Classification | None:
-    """The exit code of a program that the task ran, or of sys.exit in the task."""
+    """The exit code of a program that the task ran and what it said, or the code of sys.exit in the task."""
+    if case.facts.program is not None:
+        found, because = classify_program(case.facts.program)
+        if found is not FailureClass.UNCLASSIFIED:
+            return Classification(found, because)
     code = case.error.code if isinstance(case.error, SystemExit) else case.facts.exit_code
     if not isinstance(code, int) or isinstance(code, bool):
         return None
     failure_class = classify_signal(-code) if code < 0 else classify_exit(code)
     return None if failure_class is FailureClass.UNCLASSIFIED else Classification(failure_class, f"exit status {code}")
-
-
-_REFUSED_CREDENTIAL = ("authentication failed", "no pg_hba.conf entry", "no password supplied")
 
 
 def _by_exception(case: _Evidence) -> Classification | None:
@@ -274,13 +279,13 @@ def _by_exception(case: _Evidence) -> Classification | None:
 
 
 def _refine_class(case: _Evidence, failure_class: FailureClass) -> FailureClass:
-    """Refine two types by their content: a name lookup that may succeed later, and a refused login."""
+    """Refine three types by their content: a failed name lookup, a refused login, and an answer that is no JSON."""
     if case.facts.has_type_name("socket.gaierror") and safe_attribute(case.error, "errno") == _RESOLVER_TRY_AGAIN:
         return FailureClass.TRANSIENT
-    if case.facts.has_type_name("OperationalError") and any(
-        text in message_of(case.error) for text in _REFUSED_CREDENTIAL
-    ):
+    if case.facts.has_type_name("OperationalError") and re.search(REFUSED_LOGIN, message_of(case.error), re.IGNORECASE):
         return FailureClass.AUTH
+    if case.facts.has_type_name("json.JSONDecodeError") and is_unfinished_answer(case.error):
+        return FailureClass.AMBIGUOUS
     return failure_class
 
 
@@ -323,14 +328,11 @@ def _http_message(status: int) -> str:
         return f"HTTP {status}"
 
 
-def _retry_after(facts: ErrorFacts) -> float | None:
+def retry_after_seconds(facts: ErrorFacts) -> float | None:
+    """Return what the header Retry-After of a response asks for, or None without one."""
     return None if facts.retry_after is None else parse_retry_after(facts.retry_after, facts.date)
 
 
 def _bounded(seconds: float) -> float:
     """Limit a wait. NaN counts as 0: no comparison with it is true, so the task would wait for ever."""
     return 0.0 if math.isnan(seconds) else min(max(0.0, seconds), RETRY_AFTER_MAX_SECONDS)
-
-
-def _longest_prefix(table: Iterable[str], value: str) -> str | None:
-    return max((row for row in table if value.startswith(row)), key=len, default=None)

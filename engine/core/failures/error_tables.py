@@ -8,6 +8,7 @@ SQLSTATE classes of PostgreSQL and the result codes of SQLite. A row can be over
 from __future__ import annotations
 
 import errno
+from collections.abc import Mapping
 
 from ..outcome import FailureClass
 
@@ -113,6 +114,24 @@ SQLSTATE: dict[str, FailureClass] = {
     "XX": _AMBIGUOUS,  # internal error
 }
 
+#: What the message adds to an SQLSTATE with several reasons: its text, and the class.
+_SQL_MESSAGES: dict[str, tuple[str, FailureClass]] = {"57014": ("statement timeout", _TRANSIENT)}
+
+
+def sqlstate_class(sqlstate: str, message: str = "") -> FailureClass | None:
+    """Return the class of an SQLSTATE, or None if no row is for it."""
+    text, failure_class = _SQL_MESSAGES.get(sqlstate, ("", None))
+    if failure_class is not None and text in message:
+        return failure_class
+    return longest_prefix(SQLSTATE, sqlstate)
+
+
+def longest_prefix(table: Mapping[str, FailureClass], value: str) -> FailureClass | None:
+    """Return the class of the longest prefix of ``value`` that a table lists."""
+    row = max((row for row in table if value.startswith(row)), key=len, default=None)
+    return None if row is None else table[row]
+
+
 #: SQLite's result code by its longest prefix that is listed (extended codes continue with an underscore).
 SQLITE: dict[str, FailureClass] = {
     "SQLITE_BUSY": _TRANSIENT,
@@ -160,7 +179,7 @@ EXIT_CODES: dict[int, FailureClass] = {
 SIGNALS: dict[int, FailureClass] = {
     1: _TRANSIENT,  # SIGHUP: a terminal went away
     2: _TRANSIENT,  # SIGINT
-    9: _AMBIGUOUS,  # SIGKILL: from a user, or from a memory limit without a trace
+    9: _TRANSIENT,  # SIGKILL, as exit code 137: from outside; no code of the task ends itself so
     13: _TRANSIENT,  # SIGPIPE
     15: _TRANSIENT,  # SIGTERM: a request to stop
     24: _PERMANENT,  # SIGXCPU

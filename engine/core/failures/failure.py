@@ -13,19 +13,19 @@ from ..outcome import Failure, FailureClass, Fingerprint
 from ..policy import RetryPolicy
 from .classification_rules import parse_rules
 from .classify import Classification, classify, classify_exit, classify_signal
+from .command_output import classify_program, read_program_end
 from .fingerprint import (
     fingerprint,
-    fingerprint_of_exit,
+    fingerprint_of_program,
     fingerprint_of_signal,
     fingerprint_of_stack,
     fingerprint_of_wait,
     innermost_of_stack,
     is_engine_path,
     is_machinery,
-    message_of,
-    type_name,
 )
 from .library_errors import ErrorFacts, clip, extract_facts
+from .messages import message_of, type_name
 
 MESSAGE_MAX = 2000  # characters
 TRACEBACK_MAX = 60_000
@@ -52,11 +52,14 @@ def describe_error(
     ValueError for an invalid rule.
     """
     verdict = classify(error, rules=parse_rules(rules), policy=policy)
+    mark = fingerprint(
+        error, project_root=project_root, code_hash=code_hash, failure_class=classify(error).failure_class
+    )
     return Failure(
         error_type=type_name(error),
         message=clip(_message(error), MESSAGE_MAX),
         failure_class=verdict.failure_class,
-        fingerprint=fingerprint(error, project_root=project_root, code_hash=code_hash),
+        fingerprint=mark,
         traceback=clip(traceback_of(error), TRACEBACK_MAX),
         diagnostic=verdict.diagnostic,
         retry_after_seconds=verdict.retry_after_seconds,
@@ -69,26 +72,36 @@ def describe_vain_wait(task: str, why: str, said: str) -> Failure:
     return Failure("NotReady", clip(why, MESSAGE_MAX), FailureClass.TRANSIENT, fingerprint_of_wait(task, said))
 
 
+#: The facts that a rule can ask for.
+_RULE_FACTS = ("status", "grpc", "sqlstate", "exit_code")
+
+
 def facts_as_json(facts: ErrorFacts) -> dict[str, object]:
     """Return the facts that rules can test, as JSON. They are stored, so that a rule can be tried on past failures."""
-    fields = {name: getattr(facts, name) for name in ("status", "grpc", "sqlstate", "exit_code")}
+    fields = {name: getattr(facts, name) for name in _RULE_FACTS}
     types = [spellings[0].encode("ascii", "backslashreplace").decode() for spellings in facts.names]
     mark = [name[:_TYPE_CHARACTERS] for name in types if name not in _COMMON_TYPES][:_TYPES_MAX]
     return {**({"types": mark} if mark else {}), **{name: value for name, value in fields.items() if value is not None}}
 
 
-def describe_exit(exit_code: int, *, stderr: str = "", rules: Rules = ()) -> Failure:
-    """Describe a program that exited with a code. ``stderr`` is the end of its error output, if known."""
-    facts = ErrorFacts(exit_code=exit_code)
-    lines = stderr.strip().splitlines()
-    last_line = lines[-1].strip() if lines else ""
+def describe_exit(exit_code: int, *, stderr: str = "", rules: Rules = (), command: str | None = None) -> Failure:
+    """Describe a program that exited with a code.
+
+    ``stderr`` is the end of its error output, if known. ``command``: the shell line of a command task; the process of a
+    task in Python has none, and what it wrote decides nothing.
+    """
+    end = read_program_end(exit_code, stderr, command)
+    found = FailureClass.UNCLASSIFIED if command is None else classify_program(end)[0]
+    if found is FailureClass.UNCLASSIFIED:
+        found = classify_exit(exit_code)
+    facts = ErrorFacts(exit_code=exit_code, status=end.status, sqlstate=end.sqlstate)
     return _without_exception(
         f"exit:{exit_code}",
-        f"exit status {exit_code}" + (f": {last_line}" if last_line else ""),
-        _apply_rules(facts, stderr, rules, classify_exit(exit_code)),
-        fingerprint_of_exit(exit_code, last_line),
+        f"exit status {exit_code}" + (f": {end.line}" if end.line else ""),
+        _apply_rules(facts, stderr, rules, found),
+        fingerprint_of_program(end, found),
         stderr.strip(),
-        facts_as_json(facts),
+        {**facts_as_json(facts), **({"line": end.line} if end.line else {})},
     )
 
 
@@ -100,19 +113,24 @@ def describe_signal(
     project_root: str | None = None,
     rules: Rules = (),
     diagnostic: str = "",
+    command: str | None = None,
 ) -> Failure:
     """Describe a process that was killed by a signal. ``sender``: ``executor``, ``oom`` or ``unknown``.
 
     ``stack_text``: the faulthandler dump of a crash; ``diagnostic``: a sentence, as on the memory in use at the end.
     """
-    mark = fingerprint_of_signal(signal, sender, stack_text, project_root)
+    mark = fingerprint_of_signal(signal, sender, stack_text, project_root, command)
     verdict = _apply_rules(ErrorFacts(), "", rules, classify_signal(signal, sender), signal)
     kind, facts = f"signal:{signal}:{sender}", {"signal": signal}
     return _without_exception(kind, mark.explain, verdict, mark, diagnostic, facts)
 
 
 def describe_timeout(
-    timeout_seconds: float, stack_text: str = "", project_root: str | None = None, hang: str = ""
+    timeout_seconds: float,
+    stack_text: str = "",
+    project_root: str | None = None,
+    hang: str = "",
+    command: str | None = None,
 ) -> Failure:
     """Describe an attempt that was killed at its timeout, in the words of document 000; ``hang``: the autopsy."""
     frame = innermost_of_stack(stack_text)
@@ -120,7 +138,7 @@ def describe_timeout(
         "timeout",
         f"task exceeded {timeout_seconds:g}s" + (f": {hang}" if hang else ""),
         Classification(FailureClass.TIMEOUT, "its deadline"),
-        fingerprint_of_stack(stack_text, project_root),
+        fingerprint_of_stack(stack_text, project_root, command, hang),
         f"it hung at {frame}" if frame is not None and not hang else "",
     )
 

@@ -4,7 +4,9 @@ Fingerprints are computed inside the attempt, where the exception still has its 
 
 - ``strict``: the same code failed at the same place, which proves that a failure is deterministic. It contains the
   line, the text of the line and the hash of the code of the task, so that after a fix the count starts at 0.
-- ``loose``: the same cause. It contains types and functions alone, for clusters, pages and history across deploys.
+- ``loose``: the same cause, for clusters, pages and history across deploys. It contains types, functions and what tells
+  apart the failures of one helper: the HTTP status, the SQLSTATE, the error number, the class; for a program its exit
+  code and the line that names the error, or else its command. ``Fingerprint.fields`` lists them.
 
 Each rule prevents a measured confusion by the hash of document 000 (``fingerprint_v1``): an exception is its whole
 chain, root cause first; a group is the set of its children; the frame that counts is the innermost of the user's own
@@ -18,24 +20,27 @@ from __future__ import annotations
 import hashlib
 import linecache
 import re
+import signal
 import sys
 import traceback
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice, pairwise
 from pathlib import PurePath
 from types import CodeType, TracebackType
 from typing import NamedTuple
 
-from ..outcome import Fingerprint
+from ..outcome import FailureClass, Fingerprint
+from .command_output import ProgramEnd
+from .library_errors import extract_facts
+from .messages import message_of, normalize_command, normalize_message, type_name
 
 CHAIN_LENGTH_MAX = 10
 GROUP_WIDTH_MAX = 8
 GROUP_DEPTH_MAX = 3
 _GROUP_SCAN_MAX = 64  # children that are inspected for distinct ones
 _FRAMES_MAX = 4096  # innermost frames that are inspected; a raised recursion limit may leave millions
-_MESSAGE_MAX = 200
 
 _STDLIB = str(PurePath(linecache.__file__).parent)
 _ENGINE = str(PurePath(__file__).parents[2])
@@ -44,33 +49,50 @@ _CANCELLED = "asyncio.exceptions.CancelledError"
 _IN_GROUP = " (in a group)"
 
 
-def fingerprint(error: BaseException, *, project_root: str | None = None, code_hash: str | None = None) -> Fingerprint:
+#: Part of every hash: causes of another version are never mixed with those of this one.
+VERSION = "v3"
+
+Fields = tuple[tuple[str, str], ...]
+
+
+def fingerprint(
+    error: BaseException,
+    *,
+    project_root: str | None = None,
+    code_hash: str | None = None,
+    failure_class: FailureClass = FailureClass.UNCLASSIFIED,
+) -> Fingerprint:
     """Return the fingerprint of an exception.
 
     ``project_root``: the folder that paths are relative to; without it modules are named.
-    ``code_hash``: that of the loaded code of the task.
+    ``code_hash``: that of the loaded code of the task. ``failure_class``: the class without the rules of the flow, so
+    that a new rule leaves the cause as it is.
     """
     links = _without_repeats(_signature(link, project_root, depth=0) for link in _chain(error))
-    parts = ("v2", code_hash or "", *(link.strict for link in links))
+    told: Fields = () if failure_class is FailureClass.UNCLASSIFIED else (("class", str(failure_class)),)
+    fields = (*(field for link in links for field in link.fields), *told)
+    parts = (VERSION, code_hash or "", *(link.strict for link in links), *map("=".join, told))
     return Fingerprint(
         strict=_digest(parts),
-        loose=_digest(["v2", *(link.loose for link in links)]),
+        loose=_digest([VERSION, *(link.loose for link in links), *map("=".join, told)]),
         v1=fingerprint_v1(error),
         explain=_explanation(links),
         parts=parts,
+        fields=fields,
     )
 
 
 def _explanation(links: list[_Signature]) -> str:
-    """Explain a chain in words: the root cause, and the nearest place in the user's code.
+    """Explain a chain in words: the root cause, the nearest place in the user's code, and what it led to.
 
     The root may have no such place if a library raised it; and the cancellation inside a timeout shows the place, not
-    the cause.
+    the cause. A library often raises an error of another again under the same name, which says nothing new.
     """
     shown = [link for link in links if link.type_name != _CANCELLED] or links
     place = next((link.place for link in links if link.is_own), links[0].place)
-    root = shown[0].inside or f"{shown[0].name} {place}"
-    return root + "".join(f", then {link.name}" for link in shown[1:])
+    root = shown[0].inside or " ".join([shown[0].name, *shown[0].telling, place])
+    later = [link.name for link in dict.fromkeys(shown[1:]) if link.name != shown[0].name]
+    return root + (f", which led to {', '.join(dict.fromkeys(later))}" if later else "")
 
 
 def fingerprint_v1(error: BaseException) -> str:
@@ -81,42 +103,79 @@ def fingerprint_v1(error: BaseException) -> str:
     return hashlib.sha1(signature.encode(errors="backslashreplace"), usedforsecurity=False).hexdigest()[:12]
 
 
-def fingerprint_of_exit(exit_code: int, last_line: str = "") -> Fingerprint:
-    """Return the fingerprint of an exit code and of the last line of the error output, if known."""
-    sentence = normalize_message(last_line)
-    return _fingerprint_of_parts(
-        (f"exit:{exit_code}", sentence), f"exit status {exit_code}" + (f": {sentence}" if sentence else "")
-    )
+def fingerprint_of_program(end: ProgramEnd, failure_class: FailureClass = FailureClass.UNCLASSIFIED) -> Fingerprint:
+    """Return the fingerprint of a program that exited: its code and what it said, or its command if it said nothing."""
+    told: Fields = () if failure_class is FailureClass.UNCLASSIFIED else (("class", str(failure_class)),)
+    said = f": {end.line}" if end.line else f" of {_one_line(end.command)}" if end.command else ""
+    fields = (*program_fields(end), *told)
+    return _fingerprint_of_fields(fields, f"exit status {end.exit_code}{said}", normalize_command(end.command or ""))
+
+
+def program_fields(end: ProgramEnd) -> Fields:
+    """Return what tells the failures of programs apart."""
+    fields = [("exit code", str(end.exit_code))]
+    fields += [(name, str(value)) for name, value in (("status", end.status), ("sqlstate", end.sqlstate)) if value]
+    if end.line:
+        fields.append(("message", normalize_message(end.line)))
+    elif end.command:
+        fields.append(("command", normalize_command(end.command)))
+    return tuple(fields)
+
+
+#: What is known about who sent a signal, in words.
+_SENDER_WORDS = {"oom": "out of memory: killed by the kernel", "executor": "killed by redrive"}
+
+
+def fingerprint_of_signal(
+    number: int, sender: str, stack_text: str = "", project_root: str | None = None, command: str | None = None
+) -> Fingerprint:
+    """Return the fingerprint of a signal, its sender (``executor``, ``oom``, ``unknown``) and the crash dump."""
+    words = _SENDER_WORDS.get(sender) or f"ended by {_signal_name(number)}"
+    kind = ("signal", f"{number} from {sender}")
+    frame = innermost_of_stack(stack_text)
+    if frame is not None:
+        return _fingerprint_at(kind, _relative_path(frame.path, project_root), frame, f"{words} at")
+    fields = (kind, *([("command", normalize_command(command))] if command else []))
+    return _fingerprint_of_fields(fields, words)
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def fingerprint_of_stack(
+    stack_text: str, project_root: str | None = None, command: str | None = None, hang: str = ""
+) -> Fingerprint:
+    """Return the fingerprint of a hang, from the faulthandler dump that was taken before the kill.
+
+    Without a Python frame ``strict`` is empty: two such timeouts cannot be compared. The cause is then the command, or
+    else ``hang``, the sentence of the autopsy.
+    """
+    frame = innermost_of_stack(stack_text)
+    if frame is not None:
+        return _fingerprint_at(("timeout", ""), _relative_path(frame.path, project_root), frame, "timed out at")
+    by_command = ("command", normalize_command(command or "")), f"timed out: {_one_line(command)}"
+    by_hang = ("hang", normalize_message(hang)), f"timed out: {hang}"
+    field, words = by_command if command else by_hang if hang else (("hang", ""), "timed out")
+    return replace(_fingerprint_of_fields((("timeout", ""), field), words), strict="")
 
 
 def fingerprint_of_wait(task: str, said: str = "") -> Fingerprint:
     """Return the fingerprint of a sensor that waited in vain: its task, and what it said about the wait."""
-    sentence = normalize_message(said)
-    words = f"{task} waited in vain" + (f": {sentence}" if sentence else "")
-    return _fingerprint_of_parts(("sensor:", task, sentence), words)
+    sensor = ("sensor", normalize_command(task))
+    fields = (sensor, ("waits for", normalize_message(said))) if said else (sensor,)
+    return _fingerprint_of_fields(fields, f"{task} waited in vain" + (f": {_one_line(said)}" if said else ""))
 
 
-def fingerprint_of_signal(
-    signal: int, sender: str, stack_text: str = "", project_root: str | None = None
-) -> Fingerprint:
-    """Return the fingerprint of a signal, its sender (``executor``, ``oom``, ``unknown``) and the crash dump."""
-    words = f"signal {signal} from {sender}"
-    frame = innermost_of_stack(stack_text)
-    if frame is None:
-        return _fingerprint_of_parts((f"signal:{signal}:{sender}",), words)
-    place = _relative_path(frame.path, project_root)
-    return _fingerprint_at(f"signal:{signal}:{sender}", place, frame, f"{words} at")
+_TEXT_SHOWN = 100  # characters
 
 
-def fingerprint_of_stack(stack_text: str, project_root: str | None = None) -> Fingerprint:
-    """Return the fingerprint of a hang, from the faulthandler dump that was taken before the kill.
-
-    Without a Python frame ``strict`` is empty: two such timeouts cannot be compared.
-    """
-    frame = innermost_of_stack(stack_text)
-    if frame is None:
-        return Fingerprint(strict="", loose=_digest(["timeout:"]), explain="timed out", parts=("timeout:",))
-    return _fingerprint_at("timeout:", _relative_path(frame.path, project_root), frame, "timed out at")
+def _one_line(text: str | None) -> str:
+    line = " ".join((text or "")[: 10 * _TEXT_SHOWN].split())
+    return line if len(line) <= _TEXT_SHOWN else line[: _TEXT_SHOWN - 1] + "…"
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,38 +216,6 @@ def threads_of_stack(stack_text: str) -> list[list[StackFrame]]:
     return [frames for _, frames in sorted(_threads(stack_text), key=lambda thread: _THREAD_ORDER.index(thread[0]))]
 
 
-_VARIABLE_PARTS = (
-    (re.compile(r"\b[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b"), "<uuid>"),
-    (re.compile(r"(?<!\w)(?:'[^'\n]*'|\"[^\"\n]*\"|`[^`\n]*`)"), "<text>"),
-    (re.compile(r"(?<![\w.<])(?:[A-Za-z]:)?[\\/][^\s:,;)\]]+"), "<path>"),
-    (re.compile(r"\b0[xX][0-9a-fA-F]+\b|\b(?=[a-fA-F]*[0-9])[0-9a-fA-F]{8,}\b"), "<hex>"),
-    (re.compile(r"\d+"), "<n>"),
-    (re.compile(r"\s+"), " "),
-)
-
-
-def normalize_message(message: str) -> str:
-    """Replace the variable parts of a message: numbers, quoted text, paths, ids."""
-    text = message[: 10 * _MESSAGE_MAX]
-    for pattern, stand_in in _VARIABLE_PARTS:
-        text = pattern.sub(stand_in, text)
-    return text.strip()[:_MESSAGE_MAX]
-
-
-def type_name(error: BaseException) -> str:
-    """Return ``module.qualname`` of an exception's class; builtins without their module."""
-    kind = type(error)
-    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
-
-
-def message_of(error: BaseException) -> str:
-    """Return ``str(error)``, or a substitute if its ``__str__`` fails."""
-    try:
-        return str(error)
-    except Exception as unprintable:
-        return f"<{type(error).__name__} without a message: its __str__ raised {type(unprintable).__name__}>"
-
-
 def is_engine_path(path: str) -> bool:
     """True for a file of the engine, except its example flows."""
     pure = PurePath(path)
@@ -204,13 +231,18 @@ def is_machinery(path: str) -> bool:
 
 
 class _Signature(NamedTuple):
-    """One exception. In words: its ``place``, ``is_own`` if that is in the user's code, and the children ``inside``."""
+    """One exception. In words: its ``place``, ``is_own`` if that is in the user's code, and the children ``inside``.
+
+    ``fields``: what ``loose`` is made of; ``telling``: those of them that the type does not say.
+    """
 
     strict: str
     loose: str
     type_name: str
     place: str
     is_own: bool
+    fields: Fields
+    telling: tuple[str, ...] = ()
     inside: str = ""
 
     @property
@@ -262,14 +294,30 @@ def _chain(error: BaseException) -> list[BaseException]:
 def _signature(error: BaseException, root: str | None, depth: int) -> _Signature:
     name = type_name(error)
     strict, loose, place, is_own = _place(error, root)
-    inside = ""
+    facts = _facts(error)
+    fields, inside = (("type", name), ("place", loose), *facts), ""
+    told = "".join(f"|{field}={value}" for field, value in facts)
     if isinstance(error, BaseExceptionGroup) and depth < GROUP_DEPTH_MAX:
         children = _children(error, root, depth + 1)
         strict += "".join(f"[{child}]" for child in sorted({child.strict for child in children})[:GROUP_WIDTH_MAX])
         loose += "".join(f"[{child}]" for child in sorted({child.loose for child in children})[:GROUP_WIDTH_MAX])
         inside = ", ".join(sorted({child.inside for child in children})[:GROUP_WIDTH_MAX])
         inside = inside.removesuffix(_IN_GROUP) + _IN_GROUP
-    return _Signature(f"{name}|{strict}", f"{name}|{loose}", name, place, is_own, inside)
+        fields = (*fields, ("inside", inside))
+    telling = tuple(value for field, value in facts if field in _TELLING)
+    return _Signature(f"{name}|{strict}{told}", f"{name}|{loose}{told}", name, place, is_own, fields, telling, inside)
+
+
+#: Facts that are shown beside the type; an error number is told by the type, and the others are long.
+_TELLING = frozenset(["status", "sqlstate", "grpc", "sqlite"])
+
+
+def _facts(error: BaseException) -> Fields:
+    """Return what tells apart errors of one type at one place: one helper raises for every status."""
+    facts = extract_facts(error)
+    names = ("status", "grpc", "sqlstate", "sqlite", "errno")
+    found = [(name, str(value)) for name in names if (value := getattr(facts, name)) is not None]
+    return (*found, *(program_fields(facts.program) if facts.program is not None else ()))
 
 
 def _children(group: BaseExceptionGroup[BaseException], root: str | None, depth: int) -> list[_Signature]:
@@ -286,7 +334,7 @@ def _place(error: BaseException, root: str | None) -> _Place:
     frames = list(_frames(error.__traceback__, root))
     if not frames:
         message = normalize_message(message_of(error))
-        return _Place(message, message, message, is_own=False)
+        return _Place(message, message, _one_line(message_of(error)), is_own=False)
     if isinstance(error, RecursionError):
         cycle = _recursive_functions(frames)
         if cycle:
@@ -392,16 +440,17 @@ def _threads(stack_text: str) -> list[tuple[str, list[StackFrame]]]:
 # --- hashing ----------------------------------------------------------------------------------------------------
 
 
-def _fingerprint_at(what: str, place: str, frame: StackFrame, words: str) -> Fingerprint:
+def _fingerprint_at(kind: tuple[str, str], place: str, frame: StackFrame, words: str) -> Fingerprint:
     source = linecache.getline(frame.path, frame.line).strip()
-    strict = (what, place, str(frame.line), frame.function, _digest([source]))
-    loose = _digest([what, place, frame.function])
-    return Fingerprint(strict=_digest(strict), loose=loose, explain=f"{words} {frame}", parts=strict)
+    fields = (kind, ("place", f"{place}:{frame.function}"))
+    return _fingerprint_of_fields(fields, f"{words} {frame}", str(frame.line), _digest([source]))
 
 
-def _fingerprint_of_parts(parts: tuple[str, ...], words: str) -> Fingerprint:
-    digest = _digest(parts)
-    return Fingerprint(strict=digest, loose=digest, explain=words, parts=parts)
+def _fingerprint_of_fields(fields: Fields, words: str, *strict: str) -> Fingerprint:
+    """Return the fingerprint with these fields; ``strict``: what only the strict one contains."""
+    loose = (VERSION, *map("=".join, fields))
+    parts = (*loose, *strict)
+    return Fingerprint(strict=_digest(parts), loose=_digest(loose), explain=words, parts=parts, fields=fields)
 
 
 def _without_repeats(signatures: Iterable[_Signature]) -> list[_Signature]:

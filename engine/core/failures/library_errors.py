@@ -6,10 +6,13 @@ the library has fetched it already, because reading a socket now would delay the
 
 from __future__ import annotations
 
+import errno
+import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from .fingerprint import message_of
+from .command_output import ProgramEnd, read_program_end
+from .messages import message_of
 
 DIAGNOSTIC_MAX = 4000  # characters
 _MISSING = object()
@@ -26,7 +29,9 @@ class ErrorFacts:
     grpc: str | None = None
     sqlstate: str | None = None
     sqlite: str | None = None
+    errno: str | None = None  # its name, as "ENOSPC"
     exit_code: int | None = None  # of a program that the task ran; negative: the signal
+    program: ProgramEnd | None = None  # that program
     diagnostic: str | None = None
 
     def has_type_name(self, name: str) -> bool:
@@ -40,7 +45,7 @@ def extract_facts(error: BaseException) -> ErrorFacts:
     headers = safe_attribute(error if response is None else response, "headers")
     status = _status(error, response)
     grpc, details = _grpc(error)
-    exit_code = safe_attribute(error, "returncode")
+    program = _program(error)
     return ErrorFacts(
         names=tuple(_spellings(kind) for kind in type(error).__mro__),
         status=status,
@@ -49,7 +54,9 @@ def extract_facts(error: BaseException) -> ErrorFacts:
         grpc=grpc,
         sqlstate=_sqlstate(error),
         sqlite=_text(safe_attribute(error, "sqlite_errorname")),
-        exit_code=exit_code if isinstance(exit_code, int) else None,
+        errno=_errno(error),
+        exit_code=None if program is None else program.exit_code,
+        program=program,
         diagnostic=_diagnostic(error, response, status, details),
     )
 
@@ -117,11 +124,49 @@ def _grpc(error: BaseException) -> tuple[str | None, str | None]:
 
 
 def _sqlstate(error: BaseException) -> str | None:
-    for name in ("sqlstate", "pgcode"):
-        value = _text(safe_attribute(error, name))
-        if value is not None and len(value) == 5:
-            return value
+    """psycopg and asyncpg: sqlstate; psycopg2: pgcode; SQLAlchemy: that of its ``orig``."""
+    for holder in (error, safe_attribute(error, "orig")):
+        for name in ("sqlstate", "pgcode"):
+            value = _text(safe_attribute(holder, name))
+            if value is not None and len(value) == 5:
+                return value
     return None
+
+
+def _errno(error: BaseException) -> str | None:
+    """The name of the error number; that of the SSL library and of the resolver are numbers of their own."""
+    if not isinstance(error, OSError) or not isinstance(error.errno, int):
+        return None
+    if type(error).__module__ in ("ssl", "socket"):
+        return _text(safe_attribute(error, "reason")) or str(error.errno)
+    return errno.errorcode.get(error.errno, str(error.errno))
+
+
+def _program(error: BaseException) -> ProgramEnd | None:
+    """The program of a ``subprocess.CalledProcessError`` or of an error like it."""
+    exit_code, command = safe_attribute(error, "returncode"), safe_attribute(error, "cmd")
+    if not isinstance(exit_code, int):
+        return None
+    known = command if isinstance(command, (str, list, tuple)) else None
+    return read_program_end(exit_code, _output(error) or "", known)
+
+
+#: Packages that fetch; their own frames are between the caller and the parser.
+_FETCHING = frozenset(["aiohttp", "httpx", "requests", "urllib3"])
+
+
+def is_unfinished_answer(error: BaseException) -> bool:
+    """Return whether JSON could not be read for a reason that may pass: nothing, half a text, a page instead.
+
+    Also if a library that fetches raised the error: a server can answer otherwise the next time, a file does not.
+    """
+    document, position = safe_attribute(error, "doc"), safe_attribute(error, "pos")
+    if isinstance(document, str) and isinstance(position, int):
+        text = document.strip()
+        if text[:1] in ("", "<") or position >= len(document.rstrip()) or "Unterminated" in message_of(error):
+            return True
+    modules = (str(frame.f_globals.get("__name__", "")) for frame, _ in traceback.walk_tb(error.__traceback__))
+    return any(module.partition(".")[0] in _FETCHING for module in modules)
 
 
 # --- diagnostic -------------------------------------------------------------------------------------------------

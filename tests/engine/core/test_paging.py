@@ -59,8 +59,8 @@ def test_a_bug_is_a_cause_of_its_own_although_its_downstream_is_down():
     assert "loose" == page_cause("r", DeadLetterKind.POISON, bug, "api", "OPEN")
 
 
-def test_a_refused_credential_is_the_downstreams_cause():
-    assert "downstream:api" == page_cause("r", DeadLetterKind.AUTH, failure(FailureClass.AUTH), "api", "CLOSED")
+def test_a_refused_credential_is_one_cause_per_downstream_and_no_outage():
+    assert "credential:api" == page_cause("r", DeadLetterKind.AUTH, failure(FailureClass.AUTH), "api", "CLOSED")
 
 
 def test_everything_that_comes_too_late_is_one_cause():

@@ -246,7 +246,7 @@ def test_a_sensor_that_waits_in_vain_says_for_what_and_how_long(tmp_path):
     causes = dict(ask(tmp_path, "SELECT name, explain FROM attempt WHERE explain IS NOT NULL"))
     assert {
         "file_there": "file_there waited in vain",
-        "export_there": "export_there waited in vain: no export of <n> November yet",
+        "export_there": "export_there waited in vain: no export of 22 November yet",
     } == causes
     assert 2 == ask(tmp_path, "SELECT count(DISTINCT cause) FROM page")[0][0]
     errors = {json.loads(body)["error"] for (body,) in ask(tmp_path, "SELECT body FROM page")}

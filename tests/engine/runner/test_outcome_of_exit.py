@@ -22,16 +22,18 @@ ROWS: list[tuple[dict[str, Any], OutcomeKind, str | None]] = [
     # what we forced is ours, whatever the exit status looks like
     ({"force": Force.DEADLINE, "exit_code": 0}, OutcomeKind.TIMED_OUT, "TimeoutError"),
     ({"force": Force.DEADLINE, "signal": 9}, OutcomeKind.TIMED_OUT, "TimeoutError"),
-    ({"force": Force.DEADLINE, "exit_code": 0, "is_command": True}, OutcomeKind.TIMED_OUT, "TimeoutError"),
+    ({"force": Force.DEADLINE, "exit_code": 0, "command": "x"}, OutcomeKind.TIMED_OUT, "TimeoutError"),
     ({"force": Force.CANCEL, "signal": 15}, OutcomeKind.CANCELLED, None),
     # no frame and no force: the exit status tells
-    ({"exit_code": 0, "is_command": True}, OutcomeKind.SUCCESS, None),
-    ({"exit_code": 3, "is_command": True}, OutcomeKind.ERROR, "exit:3"),
+    ({"exit_code": 0, "command": "x"}, OutcomeKind.SUCCESS, None),
+    ({"exit_code": 3, "command": "x"}, OutcomeKind.ERROR, "exit:3"),
     ({"exit_code": 0}, OutcomeKind.ERROR, "exit:0"),
     ({"exit_code": 3}, OutcomeKind.ERROR, "exit:3"),
     ({"signal": 11}, OutcomeKind.ERROR, "signal:11:unknown"),
-    ({"signal": 9}, OutcomeKind.ERROR, "signal:9:unknown"),
+    ({"signal": 9}, OutcomeKind.LOST, "lost"),  # nothing says that the task did it
     ({"signal": 9, "out_of_memory": True}, OutcomeKind.ERROR, "signal:9:oom"),
+    ({"exit_code": 137, "command": "x", "out_of_memory": True}, OutcomeKind.ERROR, "signal:9:oom"),
+    ({"exit_code": 137, "command": "x"}, OutcomeKind.ERROR, "exit:137"),
 ]
 
 
@@ -57,7 +59,9 @@ def test_the_words_of_a_timeout_are_those_of_document_000() -> None:
 
 
 def test_a_command_that_failed_says_its_last_line() -> None:
-    failure = outcome_of(Evidence(exit_code=1, is_command=True, output_tail="working\nERROR: no table\n")).failure
+    failure = outcome_of(
+        Evidence(exit_code=1, command="psql -f x.sql", output_tail="working\nERROR: no table\n")
+    ).failure
     assert failure is not None
     assert "ERROR: no table" in failure.message
 

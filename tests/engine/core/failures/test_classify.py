@@ -441,7 +441,7 @@ class TestProcesses:
             (126, PERMANENT),
             (127, PERMANENT),
             (143, TRANSIENT),
-            (137, AMBIGUOUS),
+            (137, TRANSIENT),
             (139, UNCLASSIFIED),
             (255, UNCLASSIFIED),
         ],
@@ -454,7 +454,7 @@ class TestProcesses:
         ("signal", "sender", "expected"),
         [
             (9, "oom", FailureClass.OUT_OF_MEMORY),
-            (9, "unknown", AMBIGUOUS),
+            (9, "unknown", TRANSIENT),
             (9, "executor", FailureClass.TIMEOUT),
             (15, "unknown", TRANSIENT),
             (11, "unknown", UNCLASSIFIED),

@@ -203,7 +203,7 @@ def test_a_crash_tells_where_python_stood():
     program = "import faulthandler; faulthandler.enable()\ndef parse(): faulthandler._sigsegv()\nparse()\n"
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     failure = describe_signal(-ended.returncode, stack_text=ended.stderr)
-    assert failure.message == "signal 11 from unknown at <string>:2 in parse"
+    assert failure.message == "ended by SIGSEGV at <string>:2 in parse"
 
 
 def test_a_timeout_speaks_document_000s_sentence():
@@ -213,5 +213,5 @@ def test_a_timeout_speaks_document_000s_sentence():
     assert failure.message == "task exceeded 10s"
     assert failure.failure_class is FailureClass.TIMEOUT
     assert failure.diagnostic == "it hung at flow.py:9 in wait_for_lock"
-    assert failure.fingerprint.parts[1] == "flow.py"
+    assert failure.fingerprint.fields[1] == ("place", "flow.py:wait_for_lock")
     assert describe_timeout(0.5).diagnostic is None

@@ -16,17 +16,17 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from redrive.engine.core.failures.command_output import ProgramEnd
 from redrive.engine.core.failures.fingerprint import (
     CHAIN_LENGTH_MAX,
     fingerprint,
-    fingerprint_of_exit,
+    fingerprint_of_program,
     fingerprint_of_signal,
     fingerprint_of_stack,
     fingerprint_v1,
     innermost_of_stack,
-    message_of,
-    normalize_message,
 )
+from redrive.engine.core.failures.messages import message_of, normalize_message
 from redrive.engine.core.outcome import Fingerprint
 
 ROOT = str(Path(__file__).parent)
@@ -135,7 +135,7 @@ def test_the_root_cause_comes_first_in_words():
 
     words = of(load_config).explain
     assert words.startswith("KeyError test_fingerprint.py:")
-    assert words.endswith("in lookup, then RuntimeError")
+    assert words.endswith("in lookup, which led to RuntimeError")
 
 
 def test_a_chain_that_is_a_ring_ends():
@@ -266,7 +266,7 @@ class TestWaits:
 
         words = of(call).explain
         assert words.startswith("JSONDecodeError test_fingerprint.py:")
-        assert words.endswith("<locals>.call, then RuntimeError")
+        assert words.endswith("<locals>.call, which led to RuntimeError")
 
 
 class TestTypes:
@@ -391,10 +391,10 @@ class TestPlaces:
             return row["amount"] / row["count"]
     """
 
-    def failure(self, folder: Path, source: str = SOURCE, **options: str) -> Fingerprint:
+    def failure(self, folder: Path, source: str = SOURCE, code_hash: str | None = None) -> Fingerprint:
         module = load(folder, source)
         error = caught(module.settle, {"amount": 1, "count": 0})
-        return fingerprint(error, project_root=str(folder), **options)
+        return fingerprint(error, project_root=str(folder), code_hash=code_hash)
 
     def test_another_checkout_is_the_same_failure(self, tmp_path):
         """4.1: the path is relative to the project, never absolute."""
@@ -506,18 +506,18 @@ class TestMessages:
 class TestProcesses:
     def test_an_exit_code_is_a_fingerprint(self):
         """4.1: no exception: ``exit:<code>``."""
-        assert fingerprint_of_exit(3).parts == ("exit:3", "")
-        assert fingerprint_of_exit(3).strict != fingerprint_of_exit(4).strict
+        assert fingerprint_of_program(ProgramEnd(3)).fields == (("exit code", "3"),)
+        assert fingerprint_of_program(ProgramEnd(3)).strict != fingerprint_of_program(ProgramEnd(4)).strict
 
     def test_the_last_line_tells_two_failures_of_one_exit_code_apart(self):
-        first = fingerprint_of_exit(1, "psql: error: connection to 10.0.0.5 refused")
-        again = fingerprint_of_exit(1, "psql: error: connection to 10.0.0.6 refused")
-        other = fingerprint_of_exit(1, "psql: error: relation 'orders' does not exist")
+        first = fingerprint_of_program(ProgramEnd(1, "psql: error: connection to 10.0.0.5 refused"))
+        again = fingerprint_of_program(ProgramEnd(1, "psql: error: connection to 10.0.0.6 refused"))
+        other = fingerprint_of_program(ProgramEnd(1, "psql: error: relation 'orders' does not exist"))
         assert first.strict == again.strict != other.strict
 
     def test_a_signal_is_told_with_its_sender(self):
         """4.1: ``signal:<n>:<sender>``."""
-        assert fingerprint_of_signal(9, "oom").parts == ("signal:9:oom",)
+        assert fingerprint_of_signal(9, "oom").fields == (("signal", "9 from oom"),)
         assert fingerprint_of_signal(9, "oom").strict != fingerprint_of_signal(9, "unknown").strict
 
     def test_a_crash_is_told_by_the_innermost_frame_of_python(self):
@@ -526,7 +526,7 @@ class TestProcesses:
         ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
         assert ended.returncode == -11
         told = fingerprint_of_signal(11, "unknown", ended.stderr)
-        assert told.explain == "signal 11 from unknown at <string>:3 in crash"
+        assert told.explain == "ended by SIGSEGV at <string>:3 in crash"
         assert told.strict != fingerprint_of_signal(11, "unknown").strict
 
 
@@ -545,7 +545,7 @@ class TestStacks:
     def test_a_hang_is_where_the_users_code_stands(self):
         """4.1: ``timeout:`` and the innermost in-app frame of the captured stack, in the signalled thread."""
         told = fingerprint_of_stack(self.DUMP, "/srv/flow")
-        assert told.parts[:4] == ("timeout:", "lib/fetch.py", "87", "fetch")
+        assert told.fields == (("timeout", ""), ("place", "lib/fetch.py:fetch"))
         assert told.explain == "timed out at fetch.py:87 in fetch"
 
     def test_two_hangs_at_one_place_are_recognised_and_two_slow_runs_are_not(self):
@@ -582,7 +582,7 @@ class TestStacks:
     def test_without_a_frame_two_timeouts_are_not_known_to_be_the_same(self, dump):
         """4.1: a program without Python frames has no place: its strict fingerprint is empty, never a match."""
         told = fingerprint_of_stack(dump)
-        assert (told.strict, told.parts) == ("", ("timeout:",))
+        assert (told.strict, told.fields) == ("", (("timeout", ""), ("hang", "")))
         assert told.loose
 
     def test_a_real_dump_is_read(self, tmp_path):
