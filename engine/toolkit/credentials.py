@@ -38,7 +38,7 @@ R = TypeVar("R")
 UNAUTHORIZED = 401
 FORBIDDEN = 403  # the server knows the caller: another token of the same name does not help
 MAX_ATTEMPTS = 2
-FRESH_SECONDS = 60.0  # a credential that is refused within this time after a refresh is not refreshed again
+FRESH_SECONDS = 60.0
 
 
 class Credential(Generic[T]):
@@ -50,6 +50,8 @@ class Credential(Generic[T]):
         name: text: the same name is the same credential in all processes.
         load: returns what is valid now; called before each try.
         refresh: renews it where ``load`` finds it (a vault, a file, a token endpoint).
+        fresh_seconds: seconds, 0 or more: what was renewed within this time and is refused is not renewed again, as a
+            loop of renewals can lock an account. Shorter for tokens that expire within a minute.
 
     Example:
         >>> from redrive.engine import AuthError
@@ -63,8 +65,18 @@ class Credential(Generic[T]):
         'fetched with the new token'
     """
 
-    def __init__(self, name: str, *, load: Callable[[], T], refresh: Callable[[], object]) -> None:
+    def __init__(
+        self,
+        name: str,
+        *,
+        load: Callable[[], T],
+        refresh: Callable[[], object],
+        fresh_seconds: float = FRESH_SECONDS,
+    ) -> None:
+        if not fresh_seconds >= 0:  # also refuses NaN
+            raise ValueError(f"fresh_seconds is a number of seconds of at least 0, not {fresh_seconds!r}")
         self.name = name
+        self._fresh_seconds = fresh_seconds
         self._load = load
         self._refresh = refresh
         self._lock_path = _folder() / f"{hashlib.sha256(name.encode()).hexdigest()[:16]}.lock"
@@ -77,7 +89,7 @@ class Credential(Generic[T]):
 
         Raises:
             Exception: what ``function`` raised, or what ``refresh`` raised. A second refusal, and one of what was
-                renewed less than 60 seconds ago, is final.
+                renewed less than ``fresh_seconds`` ago, is final; a note on the exception says so.
         """
         version_before, started = self._version(), time.monotonic()
         try:
@@ -97,26 +109,31 @@ class Credential(Generic[T]):
 
     def _refresh_after(self, error: Exception, version_before: int, started: float) -> None:
         """Refresh; raise ``error`` if a refresh cannot help."""
-        if not is_refused(error) or not self._refresh_once(version_before):
+        if not is_refused(error):
+            raise error
+        age_seconds = self._refresh_once(version_before)
+        if age_seconds is not None:
+            error.add_note(f"credential {self.name!r} was renewed {age_seconds:.1f} s ago, so not again")
             raise error
         report_retry(f"credential {self.name}", 1, MAX_ATTEMPTS, error, 0.0, time.monotonic() - started)
 
     # --- One refresh at a time ---------------------------------------------------------------------------------------
 
-    def _refresh_once(self, version_before: int) -> bool:
+    def _refresh_once(self, version_before: int) -> float | None:
         """Refresh, unless another task has done so since ``version_before``.
 
-        Returns False if the refused credential was refreshed less than ``FRESH_SECONDS`` ago.
+        Returns the age in seconds of a refused credential that is too fresh to be refreshed again, else None.
         """
         with self._locked(fcntl.LOCK_EX) as descriptor:
             version, refreshed_at = _read(descriptor)
             if version != version_before:
-                return True
-            if time.time() - refreshed_at < FRESH_SECONDS:
-                return False
+                return None
+            age_seconds = time.time() - refreshed_at
+            if age_seconds < self._fresh_seconds:
+                return age_seconds
             self._refresh()
             _write(descriptor, version + 1, time.time())
-            return True
+            return None
 
     def _version(self) -> int:
         """Return how often it was refreshed; waits while a refresh is running."""

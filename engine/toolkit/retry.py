@@ -24,7 +24,9 @@ from functools import wraps
 from types import TracebackType
 from typing import Any, ParamSpec, TypeVar, cast
 
-from ..core.failures.fingerprint import message_of
+from ..core.failures.classify import retry_after_seconds
+from ..core.failures.library_errors import extract_facts
+from ..core.failures.messages import message_of
 from ..core.policy import Jitter, RetryPolicy, ceiling, draw_delay
 from ..errors import NotReady, PermanentError, RetryAfter, SkipTask, TaskTerminated, TransientError
 
@@ -156,8 +158,7 @@ class _RetrySettings:
         if failed >= self.policy.max_attempts or not self._is_retryable(error):
             return None
         capped = ceiling(self.policy, failed - 1)
-        floor = error.seconds if isinstance(error, RetryAfter) else 0.0
-        delay = floor + max(0.0, self.jitter(capped))
+        delay = _floor_seconds(error) + max(0.0, self.jitter(capped))
         elapsed = self.now() - started
         if self.deadline is not None and elapsed + max(capped, delay) > self.deadline:
             return None
@@ -173,6 +174,13 @@ class _RetrySettings:
         if self.on_retry is not None:
             self.on_retry(failed, error, delay)
         report_retry(self.function, failed, self.policy.max_attempts, error, delay, elapsed)
+
+
+def _floor_seconds(error: BaseException) -> float:
+    """Return what the other side asked to wait: the seconds of a RetryAfter, or the header of an HTTP response."""
+    if isinstance(error, RetryAfter):
+        return error.seconds
+    return retry_after_seconds(extract_facts(error)) or 0.0
 
 
 def report_retry(
@@ -239,7 +247,8 @@ def retry(
     """Call a function again when it raises one of ``exceptions``: ``@retry(...)``. The last error comes out unchanged.
 
     ``PermanentError``, ``NotReady`` and ``SkipTask`` are retried only where ``exceptions`` names them, cancellation
-    never. A ``RetryAfter`` is not retried sooner than it says. A coroutine function is awaited.
+    never. A ``RetryAfter``, or an HTTP error whose response has the header ``Retry-After`` (httpx, requests, aiohttp,
+    urllib), is not retried sooner than it says. A coroutine function is awaited.
 
     Parameters:
         retries: tries after the first: a whole number of 0 or more.
