@@ -25,6 +25,7 @@ from ...engine.core.spec import TaskSpec
 from ...engine.errors import RedriveError
 from ...engine.statefile.on_demand.failure_rows import FailedTask
 from ..sessions.session import Session
+from ..text.cause_text import fields_text
 from ..text.durations import wall_day
 from ..text.text import one_line, sanitize
 
@@ -41,12 +42,16 @@ _OTHERS_SHOWN = 5
 
 @dataclass(frozen=True, slots=True)
 class RuleTrial:
-    """A rule and what it would have changed. ``existing_rules``: the run's rules for the same downstream."""
+    """A rule and what it would have changed. ``existing_rules``: the run's rules for the same downstream.
+
+    ``fields``: (name, value) of what makes the fingerprint of the cause.
+    """
 
     rule: Mapping[str, object]
     downstream: str | None
     existing_rules: Sequence[Mapping[str, object]]
     effect: RuleEffect
+    fields: Sequence[Sequence[str]] = ()
 
     @property
     def text(self) -> str:
@@ -77,13 +82,23 @@ async def try_rule(
         caller = f" that calls {downstream}" if downstream is not None else ""
         raise RedriveError(f"nothing of flow {fold.run.dag_name}{caller} failed with fingerprint {fingerprint_loose}")
     try:
-        rule = {**conditions, "class": str(failure_class)} if conditions else propose_rule(matching, failure_class)
+        others = _of_other_classes(tasks, matching, failure_class)
+        proposed = {**conditions, "class": str(failure_class)} if conditions else None
+        rule = proposed or propose_rule(matching, failure_class, others)
         (parsed,) = parse_rules([rule])
     except ValueError as error:
         raise RedriveError(str(error)) from None
-    return RuleTrial(
-        rule, downstream, _existing_rules(fold, downstream), evaluate_rule(parsed, tasks, fingerprint_loose)
-    )
+    effect = evaluate_rule(parsed, tasks, fingerprint_loose)
+    return RuleTrial(rule, downstream, _existing_rules(fold, downstream), effect, matching[-1].fields or ())
+
+
+def _of_other_classes(
+    tasks: Iterable[PastTask], matching: Sequence[PastAttempt], failure_class: FailureClass
+) -> list[PastAttempt]:
+    """The failures whose class a rule for ``matching`` must not change."""
+    own = {str(failure_class), *(one.failure_class for one in matching)}
+    failed = (one for task in tasks for one in task.attempts if one.failure_class is not None)
+    return [one for one in failed if one.failure_class not in own]
 
 
 def _has_failed_like(attempts: Iterable[AttemptRow], loose: str) -> bool:
@@ -103,7 +118,10 @@ def _existing_rules(fold: RunProjection, downstream: str | None) -> list[Mapping
 
 
 def trial_rows(trial: RuleTrial) -> Iterator[tuple[str, str]]:
-    """Labels and texts: rule, text to paste, history, other causes that the rule fits. "" continues a label."""
+    """Labels and texts: rule, text to paste, history, other causes that the rule fits, what makes this cause.
+
+    "" continues a label.
+    """
     yield "rule", one_line(describe_rule(trial.rule, trial.downstream))
     yield "paste", sanitize(trial.text)
     if trial.downstream is None:
@@ -116,3 +134,5 @@ def trial_rows(trial: RuleTrial) -> Iterator[tuple[str, str]]:
     for title, mark, count in trial.effect.others[:_OTHERS_SHOWN]:
         failures = f"{count:,} failure{'' if count == 1 else 's'}"
         yield "also", f"it fits {failures} of another cause: {one_line(title)} (fp {one_line(mark)})"
+    if trial.fields:
+        yield "cause", one_line(fields_text(trial.fields))

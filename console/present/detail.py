@@ -36,6 +36,7 @@ class AttemptTexts:
     stack: str = ""
     diagnostic: str = ""
     log: Sequence[str] = ()
+    fingerprint_detail: str = ""  # JSON
 
 
 def title_line(row: TaskRow, scene: Scene, columns: int) -> Line:

@@ -19,6 +19,7 @@ from ...engine.domain.states import TaskState
 from ...engine.statefile.list_rows import PastAttemptRow, QuarantineRow
 from ..model.evidence import AttemptComparison, compare, failures_of, verdict
 from ..model.inbox import InboxCause
+from ..text.cause_text import detail_text
 from ..text.durations import SECOND, brief, number, offset, wall, wall_day, weekday
 from ..text.durations import format_bytes as size_of
 from ..text.pieces import Line, Piece, Role, two_sided
@@ -71,6 +72,7 @@ def evidence_page(row: TaskRow, scene: Scene, found: EvidenceData, columns: int)
         *cause_history_lines(found.memory, scene.now_us, columns),
         *_messages(failures, found.texts, columns),
         *attempt_table(row, comparison, scene, columns),
+        *_fields(found.texts, scene, columns),
         *_durations(row, found.history),
         *_quarantined(found.rows),
         *_texts(found.texts, columns),
@@ -344,6 +346,7 @@ def cause_page(cause: InboxCause, scene: Scene, found: EvidenceData, columns: in
         [],
         *cause_history_lines(found.memory, scene.now_us, columns),
         *_counted(cause, scene),
+        *_fields(found.texts, scene, columns),
         *_spark_line(cause, scene, columns),
         *_below(cause.tasks, scene),
         *_texts(found.texts, columns),
@@ -364,6 +367,12 @@ def _counted(cause: InboxCause, scene: Scene) -> Iterator[Line]:
     yield _labelled_value("fingerprint", one_line(cause.fingerprint)[:_HASH_DIGITS])
     if cause.downstream:
         yield _labelled_value("downstream", one_line(cause.downstream))
+
+
+def _fields(texts: Sequence[AttemptTexts], scene: Scene, columns: int) -> Iterator[Line]:
+    """What the fingerprint of the latest failure is made of."""
+    if texts and (text := detail_text(texts[-1].fingerprint_detail, scene.glyphs.dot)):
+        yield from labelled("made of", one_line(text), columns)
 
 
 def _labelled_value(label: str, value: str) -> Line:

@@ -91,7 +91,8 @@ class EvidenceView(PageView[AttemptsKey, EvidenceData]):
 
 async def _texts(session: Session, run_id: str, name: str, attempt: int) -> AttemptTexts:
     read = await session.attempt_text(run_id, name, attempt)
-    return AttemptTexts(attempt, read.traceback, read.stack, read.diagnostic)
+    detail = read.fingerprint_detail
+    return AttemptTexts(attempt, read.traceback, read.stack, read.diagnostic, fingerprint_detail=detail)
 
 
 def _name_of(subject: Subject | None) -> str | None:

@@ -18,10 +18,10 @@ from itertools import groupby
 from typing import TypedDict, cast
 
 from ..core.decide import Decision, Fail, Retry, TaskHistory, decide
-from ..core.failures.classification_rules import ClassificationRule
+from ..core.failures.classification_rules import ClassificationRule, parse_rules
 from ..core.failures.classify import CATCH_ALL_NAMES
-from ..core.failures.fingerprint import normalize_message
 from ..core.failures.library_errors import ErrorFacts
+from ..core.failures.messages import normalize_message
 from ..core.outcome import Failure, FailureClass, Fingerprint, Outcome, OutcomeKind
 from ..core.policy import RetryPolicy
 from ..core.spec import TaskSpec
@@ -44,6 +44,7 @@ class RecordedFacts(TypedDict, total=False):
     sqlstate: str | None
     exit_code: int | None
     signal: int | None
+    line: str  # of the output of a program: the one that names the error
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +67,7 @@ class PastAttempt:
     delay_us: int | None = None
     params_hash: str | None = None
     input_hash: str | None = None
+    fields: Sequence[Sequence[str]] = ()  # (name, value) of what makes its fingerprint
 
     @property
     def _recorded_facts(self) -> RecordedFacts:
@@ -90,8 +92,10 @@ class PastAttempt:
 
     @property
     def text(self) -> str:
-        """The text that a rule searches: the error, or for a program the end of its error output."""
-        return (self.diagnostic if _number_after("exit:", self.error_type) is not None else self.error) or ""
+        """The text that a rule searches: the error, or for a program its telling line and the end of its output."""
+        if _number_after("exit:", self.error_type) is None:
+            return self.error or ""
+        return "\n".join(filter(None, (self._recorded_facts.get("line"), self.diagnostic)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,18 +126,39 @@ def _spellings(name: str) -> tuple[str, ...]:
 # --- The rule ------------------------------------------------------------------------------------------------------
 
 
-def propose_rule(failures: Sequence[PastAttempt], failure_class: FailureClass) -> dict[str, object]:
-    """Build the most specific rule for all of these failures. Raises ValueError if they share nothing."""
-    conditions = next(filter(None, (_shared_condition(name, failures) for name in _RESPONSE_FACTS)), {})
-    if not conditions:
-        types = {failure.error_type for failure in failures if failure.rule_facts.names}
-        conditions = {"error": types.pop()} if len(types) == 1 else {}
-    if not conditions or _is_too_general(conditions):
-        part = _shared_part([failure.text for failure in failures])
-        conditions = {**conditions, **({"message": part} if part is not None else {})}
-    if not conditions:
+def propose_rule(
+    failures: Sequence[PastAttempt], failure_class: FailureClass, others: Sequence[PastAttempt] = ()
+) -> dict[str, object]:
+    """Build the simplest rule for all of these failures that matches none of ``others``.
+
+    ``others``: failures of another class, which the rule must leave alone. Raises ValueError if these failures share
+    nothing, or share all of it with one of the others.
+    """
+    facts = {name: value for name in _RESPONSE_FACTS for name, value in _shared_condition(name, failures).items()}
+    types = {failure.error_type for failure in failures if failure.rule_facts.names}
+    error: dict[str, object] = {"error": types.pop()} if len(types) == 1 else {}
+    part = _shared_part([failure.text for failure in failures])
+    message: dict[str, object] = {} if part is None else {"message": part}
+    first = dict([*facts.items()][:1]) or error
+    if not first or _is_too_general(first):
+        first |= message
+    found = [conditions for conditions in (first, facts | error, facts | error | message) if conditions]
+    if not found:
         raise ValueError("nothing was recorded of these failures that a rule can ask for: they share no type, no text")
-    return {**conditions, "class": str(failure_class)}
+    for conditions in found:
+        mapping = {**conditions, "class": str(failure_class)}
+        if not _matched(mapping, others):
+            return mapping
+    other = _matched({**found[-1], "class": str(failure_class)}, others)[0]
+    raise ValueError(
+        "each rule for these failures would also fit a failure that is "
+        f"{other.failure_class}: {other.explain or other.error_type}; give the conditions yourself, with --when"
+    )
+
+
+def _matched(mapping: Mapping[str, object], failures: Sequence[PastAttempt]) -> list[PastAttempt]:
+    (rule,) = parse_rules([mapping])
+    return [one for one in failures if rule.matches(one.rule_facts, one.text, one.signal)]
 
 
 #: The response of the downstream says more than the type of the exception.
@@ -155,10 +180,13 @@ def _is_too_general(conditions: Mapping[str, object]) -> bool:
 
 
 def _shared_part(messages: Sequence[str]) -> str | None:
-    """The longest fixed part of the first message that all messages contain."""
-    if not messages:
-        return None
-    parts = (part.strip(_EDGES) for part in _PLACEHOLDER.split(normalize_message(messages[0])))
+    """The longest fixed part of the first line that all messages contain; of later lines only where it has none."""
+    lines = messages[0].splitlines() if messages else []
+    return next(filter(None, (_part_of(line, messages) for line in lines)), None)
+
+
+def _part_of(line: str, messages: Sequence[str]) -> str | None:
+    parts = (part.strip(_EDGES) for part in _PLACEHOLDER.split(normalize_message(line)))
     folded = [message.casefold() for message in messages]
     shared = [part for part in map(_cut, parts) if all(part.casefold() in message for message in folded)]
     return max((part for part in shared if len(part) >= _MESSAGE_CHARACTERS_MIN), key=len, default=None)
@@ -275,6 +303,7 @@ def _decide_again(
         classes=tuple(known for _, known in seen),
         first_started_at=seen[0][0].started_at if seen else one.started_at,
         idempotent=task.spec.idempotent,
+        is_command=task.spec.kind == "command",
         timeout_seconds=task.spec.timeout,
     )
     mark = Fingerprint(one.fingerprint or "", one.fingerprint_loose or "")

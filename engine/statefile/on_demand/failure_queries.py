@@ -60,6 +60,6 @@ def _calls(task: FailedTask, downstream: str) -> bool:
 
 
 def _attempt(row: FailedAttempt) -> FailedAttempt:
-    """Replace the JSON text ``fingerprint_detail`` by its object ``facts``."""
+    """Replace the JSON text ``fingerprint_detail`` by its ``facts`` and its ``fields``."""
     detail = json.loads(str(row.facts)) if row.facts else {}
-    return row._replace(facts=detail.get("facts") or {})
+    return row._replace(facts=detail.get("facts") or {}, fields=detail.get("fields") or [])

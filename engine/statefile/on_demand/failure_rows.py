@@ -9,7 +9,10 @@ from ...json_types import JsonObject
 
 
 class FailedAttempt(NamedTuple):
-    """One attempt of a failed task. Instants in microseconds UTC; ``facts``: the fields of its error."""
+    """One attempt of a failed task. Instants in microseconds UTC; ``facts``: the fields of its error.
+
+    ``fields``: [name, value] of what makes its fingerprint.
+    """
 
     attempt: int
     generation: int
@@ -27,6 +30,7 @@ class FailedAttempt(NamedTuple):
     delay_us: Optional[int]
     params_hash: Optional[str]
     input_hash: Optional[str]
+    fields: List[List[str]] = []
 
 
 class FailedTask(NamedTuple):

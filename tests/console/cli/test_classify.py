@@ -75,7 +75,8 @@ def test_it_prints_the_rule_the_text_of_the_flow_and_what_it_would_have_done(sta
     rules = "[{'status': 410, 'class': 'transient'}, {'status': 418, 'class': 'permanent'}]"
     assert lines[1] == f"paste    flow.downstream('shop', rules={rules})"
     assert lines[2].startswith("history  it fits 6 failures of 6, in 2 runs, the first at ")
-    assert [line.strip() for line in lines[3:]] == [
+    assert lines[-1].startswith("cause    type ") and lines[-1].endswith(" · status 410 · class permanent")
+    assert [line.strip() for line in lines[3:-1]] == [
         "it would have changed 6 past decisions:",
         "3 dead-lettered -> retried: nobody has decided yet",
         "2 dead-lettered -> retried: healed when requeued",

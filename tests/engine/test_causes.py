@@ -1,0 +1,260 @@
+"""One cause is one entry: real answers of a server and real programs, from the failure to the page."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sqlite3
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import NamedTuple
+from urllib.request import urlopen
+
+import pytest
+from redrive.engine import Executor, Flow, RetryPolicy, retry
+from support.commands import invoke_redrive
+
+QUICK = RetryPolicy(max_attempts=3, base=0.01, jitter="none")
+
+
+class Upstream(BaseHTTPRequestHandler):
+    """Answers with the status of the path; ``/page``: with a page instead of JSON."""
+
+    def do_GET(self) -> None:
+        status = 200 if self.path == "/page" else int(self.path[1:])
+        self.send_response(status)
+        if status == 429:
+            self.send_header("Retry-After", "1")
+        body = b"<html>maintenance</html>"
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Be quiet."""
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Upstream) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+class Ended(NamedTuple):
+    """The last attempt of a task."""
+
+    state: str
+    kind: str | None
+    failure_class: str
+    loose: str
+    explain: str
+    attempts: int
+
+
+class Page(NamedTuple):
+    severity: str
+    title: str
+    tasks: int
+    failure_class: str | None
+
+
+def run(flow: Flow, state: Path) -> dict[str, Ended]:
+    Executor(run_id="night", flow=flow, state=state).run()
+    with sqlite3.connect(state) as connection:
+        rows = connection.execute(
+            "SELECT task.name, task.state, dead_letter_kind, attempt.failure_class, fingerprint_loose, explain,"
+            " task.attempt FROM task JOIN attempt ON attempt.name = task.name AND attempt.attempt = task.attempt"
+        )
+        return {name: Ended(*row) for name, *row in rows}
+
+
+def pages(state: Path) -> list[Page]:
+    with sqlite3.connect(state) as connection:
+        rows = connection.execute("SELECT severity, title, count, body FROM page ORDER BY title")
+        return [Page(severity, title, count, json.loads(body)["class"]) for severity, title, count, body in rows]
+
+
+def causes(ended: dict[str, Ended]) -> int:
+    return len({one.loose for one in ended.values()})
+
+
+# --- One helper that raises for every status -------------------------------------------------------------------------
+
+
+def helper_flow(url: str, downstream: str | None = None) -> Flow:
+    flow = Flow("fetches")
+
+    def get(path: str) -> bytes:
+        with urlopen(url + path, timeout=10) as answer:
+            return bytes(answer.read())
+
+    def task(status: int) -> None:
+        flow.task(lambda: get(f"/{status}"), name=f"m{status}", timeout=30, retry=QUICK, downstream=downstream)
+
+    for status in (404, 403, 503):
+        task(status)
+    return flow
+
+
+def test_three_statuses_through_one_helper_are_three_causes(tmp_path: Path, url: str) -> None:
+    ended = run(helper_flow(url), tmp_path / "state.db")
+    assert causes(ended) == 3
+    assert [(ended[name].state, ended[name].failure_class) for name in ("m404", "m403", "m503")] == [
+        ("DEAD_LETTER", "permanent"),
+        ("DEAD_LETTER", "auth"),
+        ("FAILED", "transient"),
+    ]
+    assert ended["m404"].explain.startswith("HTTPError 404 test_causes.py:")
+    assert pages(tmp_path / "state.db") == [
+        ("critical", "auth on m403", 1, "auth"),
+        ("normal", "budget spent on m503", 1, "transient"),
+        ("high", "permanent on m404", 1, "permanent"),
+    ]
+    inbox = [json.loads(line) for line in invoke_redrive("inbox", tmp_path / "state.db", "--json").output.splitlines()]
+    assert sorted(len(cause["tasks"]) for cause in inbox) == [1, 1, 1]
+
+
+def test_a_rule_for_one_status_leaves_the_others_alone(tmp_path: Path, url: str) -> None:
+    state = tmp_path / "state.db"
+    ended = run(helper_flow(url), state)
+    for name, status in (("m503", 503), ("m404", 404)):
+        answer = invoke_redrive("classify", "--state", state, "--fingerprint", ended[name].loose, "--as", "ambiguous")
+        assert answer.exit_code == 0, answer.output
+        assert f"status {status}" in answer.output
+        assert "another cause" not in answer.output
+
+
+def test_the_fields_of_a_cause_are_shown(tmp_path: Path, url: str) -> None:
+    state = tmp_path / "state.db"
+    mark = run(helper_flow(url), state)["m403"].loose
+    answer = invoke_redrive("classify", "--state", state, "--fingerprint", mark, "--as", "transient")
+    assert "type urllib.error.HTTPError" in answer.output
+    assert "status 403 · class auth" in answer.output
+
+
+# --- Programs --------------------------------------------------------------------------------------------------------
+
+
+def closed_port() -> int:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return int(taken.getsockname()[1])
+
+
+def on_path(folder: Path, **programs: str) -> Path:
+    """Programs with these bodies, which come first on the path of a command."""
+    folder.mkdir()
+    for name, body in programs.items():
+        (folder / name).write_text(f"#!/bin/sh\n{body}\n")
+        (folder / name).chmod(0o755)
+    return folder
+
+
+def test_an_ordinary_outage_is_no_poison(tmp_path: Path, url: str) -> None:
+    port, flow = closed_port(), Flow("outages")
+    lines = {
+        "unavailable": f"curl -fsS {url}/503",
+        "refused": f"curl -fsS http://127.0.0.1:{port}/",
+        "silent": f"curl -fs http://127.0.0.1:{port}/",
+        "unknown_host": "curl -fsS http://nosuch.invalid/",
+        "ssh": f"ssh -o BatchMode=yes -o StrictHostKeyChecking=no -p {port} 127.0.0.1 true",
+        "git": f"git ls-remote http://127.0.0.1:{port}/x.git",
+        "python": f"{sys.executable} -c \"import urllib.request as u; u.urlopen('http://127.0.0.1:{port}/')\"",
+        "wrapped": f"set -e; curl -fsS http://127.0.0.1:{port}/ > /dev/null || exit 1",
+    }
+    for name, line in lines.items():
+        flow.command(name, line, timeout=60, retry=QUICK)
+    flow.command("refuses", "exit 1", timeout=30, retry=QUICK)
+    flow.command("forbidden", f"curl -fsS {url}/403", timeout=30, retry=QUICK)
+    flow.command("missing", "nosuchprogram", timeout=30, retry=QUICK)
+    ended = run(flow, tmp_path / "state.db")
+    expected = dict.fromkeys(lines, ("FAILED", None, "transient", 3)) | {
+        "refuses": ("FAILED", None, "unclassified", 3),
+        "forbidden": ("DEAD_LETTER", "auth", "auth", 1),
+        "missing": ("DEAD_LETTER", "permanent", "permanent", 1),
+    }
+    assert expected == {name: (one.state, one.kind, one.failure_class, one.attempts) for name, one in ended.items()}
+
+
+def test_mistakes_in_sql_are_told_apart_by_the_line_that_names_them(tmp_path: Path) -> None:
+    body = """\
+case "$2" in
+syntax) echo 'ERROR:  syntax error at or near "selec"' ;;
+table) echo 'ERROR:  relation "nope" does not exist' ;;
+column) echo 'ERROR:  column "nope" does not exist' ;;
+esac >&2
+echo 'LINE 1: select
+             ^' >&2
+exit 1"""
+    programs = on_path(tmp_path / "bin", psql=body)
+    flow = Flow("mistakes")
+    for name in ("syntax", "table", "column"):
+        flow.command(name, f"PATH={programs}:$PATH; psql -c {name}", timeout=30, retry=QUICK)
+    ended = run(flow, tmp_path / "state.db")
+    assert causes(ended) == 3
+    assert {(one.state, one.kind, one.attempts) for one in ended.values()} == {("DEAD_LETTER", "permanent", 1)}
+    assert ended["table"].explain == 'exit status 1: ERROR:  relation "nope" does not exist'
+    assert {page.title for page in pages(tmp_path / "state.db")} == {f"permanent on {name}" for name in ended}
+
+
+def test_commands_that_say_nothing_or_hang_are_causes_of_their_own(tmp_path: Path) -> None:
+    programs = on_path(tmp_path / "bin", rsync="exec sleep 60", psql="exec sleep 61", load="exit 1", copy="exit 1")
+    flow, once = Flow("silence"), RetryPolicy(max_attempts=1)
+    for name in ("rsync", "psql", "load", "copy"):
+        flow.command(name, f"PATH={programs}:$PATH; {name} -a", timeout=1, grace_seconds=0.1, retry=once)
+    ended = run(flow, tmp_path / "state.db")
+    assert causes(ended) == 4
+    assert [ended[name].failure_class for name in ("rsync", "load")] == ["timeout", "unclassified"]
+    assert len(pages(tmp_path / "state.db")) == 4
+
+
+# --- Answers, waits, kills -------------------------------------------------------------------------------------------
+
+
+def test_a_page_instead_of_json_is_tried_again(tmp_path: Path, url: str) -> None:
+    flow = Flow("answers")
+
+    @flow.task(timeout=30, retry=QUICK)
+    def page() -> object:
+        with urlopen(f"{url}/page", timeout=10) as answer:
+            return json.load(answer)
+
+    @flow.task(timeout=30, retry=QUICK)
+    def wrong() -> object:
+        return json.loads('{"amount": seventeen}')
+
+    ended = run(flow, tmp_path / "state.db")
+    assert (ended["page"].failure_class, ended["page"].attempts) == ("ambiguous", 2)
+    assert (ended["wrong"].failure_class, ended["wrong"].attempts) == ("validation", 1)
+
+
+def test_the_decorator_waits_as_long_as_the_server_asks(url: str) -> None:
+    waits: list[float] = []
+
+    @retry(retries=1, base=0.1, exceptions=OSError, sleep=waits.append)
+    def fetch() -> None:
+        urlopen(f"{url}/429", timeout=10)
+
+    with pytest.raises(OSError, match="429"):
+        fetch()
+    assert waits == [1.1]
+
+
+def test_what_kills_a_task_from_outside_is_a_loss(tmp_path: Path) -> None:
+    flow = Flow("storm")
+
+    @flow.task(timeout=30, retry=RetryPolicy(max_attempts=2, base=0.01, jitter="none"))
+    def killed() -> None:
+        killer = f"import os, signal; os.kill({os.getpid()}, signal.SIGKILL)"
+        subprocess.run([sys.executable, "-c", killer], check=True, timeout=20)
+
+    ended = run(flow, tmp_path / "state.db")["killed"]
+    assert (ended.state, ended.kind, ended.attempts) == ("DEAD_LETTER", "crash-loop", 3)
+    assert ended.explain.startswith("killed from outside")
