@@ -75,6 +75,33 @@ def estimate(board: Board, now_us: int, history: Mapping[str, float]) -> Forecas
     return Forecast(left_us, path, len(held), None if deadline is None else deadline - now_us - left_us)
 
 
+def critical_path(board: Board, forecast: Forecast | None) -> tuple[str, ...]:
+    """The tasks that decide when the run ends, in order: of the estimate, else of what has happened."""
+    if forecast is not None and forecast.path and board.fold.run.ended_at is None:
+        return forecast.path
+    return path_taken(board)
+
+
+def path_taken(board: Board) -> tuple[str, ...]:
+    """The tasks that decided when the run came to its end, or to its stop.
+
+    From the task that ended last back to the parent that ended last, up to a root. Empty if no task has run.
+    """
+    ended = [row for row in board.fold.tasks.values() if row.attempts]
+    path: list[str] = []
+    latest = max(ended, key=_last_instant, default=None)
+    while latest is not None:
+        path.append(latest.name)
+        parents = [board.row(name) for name in board.fold.parents.get(latest.name, ())]
+        latest = max((row for row in parents if row.attempts), key=_last_instant, default=None)
+    return tuple(reversed(path))
+
+
+def _last_instant(row: TaskRow) -> int:
+    latest = row.attempts[row.attempt] if row.attempt in row.attempts else next(reversed(row.attempts.values()))
+    return latest.ended_at if latest.ended_at is not None else latest.started_at
+
+
 class _Expected:
     """Expected seconds of a task: of its own history, else of its family in this run, else the median of all."""
 

@@ -13,7 +13,8 @@ from itertools import groupby
 from typing import Protocol
 
 from ...engine.core.projection import AttemptRow, TaskRow
-from ...engine.domain.states import TIMED, TaskState
+from ...engine.domain.states import FAILED_OUTCOMES, TIMED, TaskState
+from ..model.board import Board
 from ..text.durations import MINUTE, SECOND, brief, clock, format_duration, wall, wall_day
 from ..text.glyphs import Glyph, Glyphs
 from ..text.pieces import Line, Piece, Role, fit
@@ -46,6 +47,14 @@ class Axis(Protocol):
     def cells(self) -> int:
         """Number of visible cells."""
 
+    @property
+    def end(self) -> int:
+        """The instant behind the last cell, microseconds UTC."""
+
+    @property
+    def shortened(self) -> Sequence[tuple[int, int]]:
+        """Pauses that take fewer cells than their length: start and end of each, in order."""
+
     def cell(self, at: int) -> int:
         """The cell of an instant; outside of 0 to ``cells`` if it is not visible."""
 
@@ -58,12 +67,14 @@ def axis_line(axis: Axis, now_us: int | None, glyphs: Glyphs) -> Line:
     step = next((tick for tick in _TICKS if tick // axis.per_cell >= _label_cells(tick) + _LABEL_GAP), _TICKS[-1])
     now_cell = axis.cell(now_us) if now_us is not None else -1
     text = [" "] * axis.cells
-    first = axis.start + (-(axis.start + _offset_us(axis.start))) % step
-    for at in range(first, axis.start + axis.cells * axis.per_cell, step):
-        label, cell = _label(at, step), axis.cell(at)
-        clear = not cell - _LABEL_GAP < now_cell < cell + len(label) + 1
-        if cell + len(label) <= axis.cells and clear:
-            text[cell : cell + len(label)] = label
+    for start, end in _linear_parts(axis):
+        for at in range(start + (-(start + _offset_us(start))) % step, end, step):
+            label, cell = _label(at, step), axis.cell(at)
+            clear = not cell - _LABEL_GAP < now_cell < cell + len(label) + 1
+            if cell + len(label) <= min(axis.cell(end), axis.cells) and clear:
+                text[cell : cell + len(label)] = label
+    for start, end in axis.shortened:
+        _write_pause(text, axis.cell(start), axis.cell(end), brief(end - start), glyphs.elided)
     line = [Piece("".join(text), Role.DIM)]
     if not 0 <= now_cell < axis.cells:
         return line
@@ -73,6 +84,24 @@ def axis_line(axis: Axis, now_us: int | None, glyphs: Glyphs) -> Line:
         Piece(word, Role.NOW),
         Piece("".join(text[now_cell + len(word) :]), Role.DIM),
     ]
+
+
+def _linear_parts(axis: Axis) -> Iterator[tuple[int, int]]:
+    """The visible parts between shortened pauses."""
+    start = axis.start
+    for pause_start, pause_end in axis.shortened:
+        if start < pause_start < axis.end:
+            yield start, pause_start
+        start = max(start, pause_end)
+    if start < axis.end:
+        yield start, axis.end
+
+
+def _write_pause(text: list[str], first: int, last: int, words: str, sign: str) -> None:
+    """Write the length of a pause into its cells, as in ``┄┄ 38m ┄┄``."""
+    for cell, character in enumerate(f" {words} ".center(last - first, sign), start=first):
+        if 0 <= cell < len(text):
+            text[cell] = character
 
 
 def _offset_us(at: int) -> int:
@@ -107,8 +136,9 @@ class _Rank(IntEnum):
     BAR = 3
     AHEAD = 4  # a future deadline
     MARK = 5
-    HEAD = 6
-    WORDS = 7
+    DECISION = 6  # the mark of the task's state: it covers marks of its attempts
+    HEAD = 7
+    WORDS = 8
 
 
 class _Canvas:
@@ -146,7 +176,7 @@ def bar_line(row: TaskRow, axis: Axis, now_us: int | None, glyphs: Glyphs) -> Li
     canvas = _Canvas(axis)
     if now_us is not None:
         canvas.put(axis.cell(now_us), glyphs.now, Role.NOW, _Rank.NOW)
-    until = now_us if now_us is not None else axis.start + axis.per_cell * axis.cells
+    until = now_us if now_us is not None else axis.end
     resumes, generation = until if row.state in TIMED else None, row.generation
     for attempt in _attempts_in(row, axis):
         end = attempt.ended_at if attempt.ended_at is not None else until
@@ -191,13 +221,13 @@ def _paint_attempt(
     if attempt.sigterm_at is not None or attempt.sigkill_at is not None:
         _paint_kill_steps(canvas, attempt, last, glyphs)
     elif attempt.ended_at is not None and attempt.outcome in _ENDS:
-        glyph, end_role = _ENDS[attempt.outcome]
-        is_last = attempt.attempt == row.attempt
-        if is_last and row.state is TaskState.DEAD_LETTER:
-            glyph, end_role = Glyph.DEAD, Role.HUMAN
-        canvas.put(last, glyphs.of(glyph), end_role, _Rank.MARK)
+        (glyph, end_role), rank = _ENDS[attempt.outcome], _Rank.MARK
+        if attempt.attempt == row.attempt and row.state is TaskState.DEAD_LETTER:
+            glyph, end_role, rank = Glyph.DEAD, Role.HUMAN, _Rank.DECISION
+        canvas.put(last, glyphs.of(glyph), end_role, rank)
     if attempt.ended_at is None and now_us is not None:
         canvas.put(axis.cell(now_us), glyphs.running, Role.RUNNING, _Rank.HEAD)
+        canvas.write(axis.cell(now_us) + 2, _progress(row), Role.DIM)
 
 
 def _paint_kill_steps(canvas: _Canvas, attempt: AttemptRow, last: int, glyphs: Glyphs) -> None:
@@ -226,8 +256,14 @@ def _paint_decision(canvas: _Canvas, row: TaskRow, glyphs: Glyphs) -> None:
     """The end of a task by an operator's skip or cancel."""
     if row.state in (TaskState.SKIPPED, TaskState.CANCELLED) and row.ended_at is not None:
         canvas.put(
-            canvas.axis.cell(row.ended_at), state_sign(row.state, glyphs), STATE_STYLES[row.state].role, _Rank.MARK
+            canvas.axis.cell(row.ended_at), state_sign(row.state, glyphs), STATE_STYLES[row.state].role, _Rank.DECISION
         )
+
+
+def _progress(row: TaskRow) -> str:
+    """The progress that a running task reports, as ``63%``; empty if it reports none."""
+    done, total = row.progress_done, row.progress_total
+    return f"{100 * done // total}%" if done is not None and total else ""
 
 
 def _paint_ahead(canvas: _Canvas, row: TaskRow, now_us: int, glyphs: Glyphs) -> None:
@@ -326,6 +362,35 @@ _OUTCOME_WORDS: Mapping[str, str] = {
     "deferred": "checked, not ready,",
     "skipped": "skipped itself",
 }
+
+
+def legend_line(glyphs: Glyphs) -> Line:
+    """What the signs of the bars mean."""
+    signs = (
+        (glyphs.run, Role.DONE, "ran"),
+        (glyphs.backoff, Role.WAITING, "waits"),
+        (glyphs.deadline, Role.WARNING, "timeout"),
+        (glyphs.sigterm, Role.WARNING, "SIGTERM"),
+        (glyphs.sigkill, Role.FAILED, "SIGKILL"),
+        (glyphs.run_fail, Role.FAILED, "failed"),
+        (glyphs.dead, Role.HUMAN, "dead letter"),
+        (glyphs.lost, Role.WAITING, "lost"),
+    )
+    return [piece for sign, role, word in signs for piece in (Piece(f" {sign}", role), Piece(f" {word} ", Role.DIM))]
+
+
+def describe_path(board: Board, path: Sequence[str], now_us: int) -> str:
+    """One sentence about the critical path: its time, its longest task, and what its failures cost."""
+    rows = [board.row(name) for name in path]
+    if not rows:
+        return "no task has run yet"
+    times = {row.name: sum(duration_of(attempt, now_us) for attempt in row.attempts.values()) for row in rows}
+    longest = max(times, key=lambda name: times[name])
+    words = f"{len(rows)} tasks decide the end: {brief(sum(times.values()))} of work"
+    if times[longest]:
+        words += f", the longest {one_line(longest)} {brief(times[longest])}"
+    lost = sum(duration_of(a, now_us) for row in rows for a in row.attempts.values() if a.outcome in FAILED_OUTCOMES)
+    return f"{words}; failed attempts cost {brief(lost)}" if lost else words
 
 
 def _exact(timeout_us: int) -> str:

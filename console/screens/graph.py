@@ -13,11 +13,13 @@ from textual.widget import Widget
 from ..feed.live_run import BoardUpdate
 from ..keys.actions import ScreenName
 from ..model.board import Board
+from ..model.eta import critical_path
 from ..model.filters import parse_filter
 from ..model.graph.view import GRAPH_MAX, Graph, GraphForm, GraphOrder, Zoom
 from ..present.detail import summary_lines
 from ..present.graph import drawing_status, label_width
 from ..present.tasks import Scene
+from ..present.timeline import describe_path
 from ..text.pieces import Line, Piece, Role
 from ..text.text import cells, one_line
 from ..widgets.bars import Bar, Rule
@@ -335,10 +337,10 @@ class GraphScreen(SplitScreen):
 
     def toggle_critical_path(self) -> None:
         """Show or hide the critical path."""
-        forecast = self.console.live.forecast
-        path = () if self.graph_view.critical_path or forecast is None else forecast.path
-        if not path and not self.graph_view.critical_path:
-            self.console.show_line([Piece("no duration is known yet, so no path either", Role.DIM)], 3)
+        live, is_shown = self.console.live, bool(self.graph_view.critical_path)
+        path = () if is_shown else critical_path(self.board, live.forecast)
+        if not is_shown:
+            self.console.show_line([Piece(describe_path(self.board, path, live.now_us), Role.DIM)], 6)
         self.graph_view.critical_path = path
         self.graph_view.step_changed()
         self.graph_view.refresh()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
 from typing import ClassVar
 
@@ -11,12 +11,24 @@ from textual.binding import BindingType
 from textual.widget import Widget
 
 from ...engine.core.projection import TaskRow
+from ...engine.domain.states import TIMED, TaskState
 from ..feed.live_run import BoardUpdate
 from ..keys.actions import ScreenName
+from ..model.activity import Activity, Pause, activity_of
 from ..model.board import Board
+from ..model.eta import critical_path
 from ..model.filters import parse_filter
-from ..present.tasks import Scene
-from ..present.timeline import axis_line, bar_line, due_cell, label_columns, label_line, task_lines
+from ..present.tasks import Scene, duration_of
+from ..present.timeline import (
+    axis_line,
+    bar_line,
+    describe_path,
+    due_cell,
+    label_columns,
+    label_line,
+    legend_line,
+    task_lines,
+)
 from ..text.pieces import Line, Piece, Role
 from ..text.text import one_line
 from ..widgets.bars import Bar
@@ -27,13 +39,29 @@ from ..widgets.timeline import SECOND, Span, TimelineView
 from .base import ConsoleScreen
 
 AHEAD_CELLS = 9  # room for a countdown right of now
+_MARGIN = 20  # a fitted task has this part of its span free on both sides
+_FRAME_ROWS = 8  # header, tabs, rules, axis and key bar
 
 
 class TaskOrder(StrEnum):
-    """The order of rows."""
+    """The order of rows; tasks that have not begun come last, in the order of the flow."""
 
-    START = "start"  # as they began; those that have not, in the order of the flow
+    START = "start"  # as they began
+    DURATION = "longest"
     PATH = "path"  # parents before children
+    TROUBLE = "trouble"  # what needs a human first, then failures, retries and what runs
+
+
+#: The state of a task -> its place by trouble; all others come after these, as they began.
+_TROUBLE = {
+    state: place
+    for place, state in enumerate(
+        (
+            *(TaskState.DEAD_LETTER, TaskState.FAILED, TaskState.UPSTREAM_FAILED, TaskState.RETRYING),
+            *(TaskState.RUNNING, TaskState.SENSING, TaskState.READY),
+        )
+    )
+}
 
 
 class TaskTimeline(TimelineView[str]):
@@ -69,11 +97,20 @@ class TaskTimeline(TimelineView[str]):
         self._fit_run()
 
     def _fit_run(self) -> None:
-        start, end, ahead = self._run_span
-        cells = self._bar_cells()
-        self.set_extent(start, start + (end - start) * cells // max(cells - ahead, 1))
+        self.set_extent(*self._run_span)
         if self.columns:
             self.fit()
+
+    def fit_period(self, start: int, end: int) -> bool:
+        """Show a period with a margin. False if it is shown already."""
+        before, margin = self.span, max((end - start) // _MARGIN, 1)
+        self.shows_whole_run = self.is_following = False
+        self.show_period(start - margin, end + margin)
+        return self.span != before
+
+    def zoom_anchor(self) -> int:
+        """The selected task stays where it is: its latest attempt, or now if it moves."""
+        return self._timeline_screen.cursor_instant()
 
     def row_role(self, y: int) -> str | None:
         """The cursor is on the name alone: bars keep their colours."""
@@ -115,6 +152,7 @@ class TimelineScreen(ConsoleScreen):
         self._started: list[str] = []
         self._waiting: list[str] = []
         self._critical: frozenset[str] = frozenset()
+        self._activity = Activity((), 0, True)
         self._now_us = 0
 
     # --- The frame ------------------------------------------------------------------------------------------------
@@ -131,6 +169,7 @@ class TimelineScreen(ConsoleScreen):
     def on_resize(self, event: events.Resize) -> None:
         """Fit labels and words to the new size."""
         self.words_bar.display = has_room_for_strip(event.size.height)
+        self._fit_words()
         self.timeline.set_label_columns(label_columns(list(self.board.fold.tasks), event.size.width))
         super().on_resize(event)
 
@@ -150,6 +189,7 @@ class TimelineScreen(ConsoleScreen):
         self._now_us = self.console.live.now_us
         self._critical = frozenset()
         self._sort_tasks()
+        self._find_activity()
         self._show_whole_run()
         self._show_order()
 
@@ -157,6 +197,7 @@ class TimelineScreen(ConsoleScreen):
         """As of now, with the selection of the other screens."""
         self.timeline.focus()
         self._now_us = self.console.live.now_us
+        self._find_activity()
         self._update_span()
         if self.console.selected is not None:
             self.timeline.move_to_key(self.console.selected)
@@ -172,6 +213,8 @@ class TimelineScreen(ConsoleScreen):
             return
         live = self.console.live
         self._set_now(live.now_us if live.is_past else max(self._now_us, live.now_us))
+        if live.is_past or self._activity.is_active != self._is_active():
+            self._find_activity()
         self.timeline.rows_changed(news.delta.tasks)
         if news.delta.is_run_changed:
             self._update_span()
@@ -210,10 +253,36 @@ class TimelineScreen(ConsoleScreen):
 
     def _update_span(self) -> None:
         run = self.board.fold.run
+        self._shorten_pauses()
         if run.ended_at is None:
             self.timeline.extend_to(run.started_at, self._now_us)
         elif self.timeline.shows_whole_run:
             self.timeline.show_whole_run(run.started_at, run.ended_at, live=False)
+
+    def _is_active(self) -> bool:
+        """Whether a task runs, or has a time to go on."""
+        return bool(self.board.active)
+
+    def _find_activity(self) -> None:
+        """Find the idle pauses of the run; the last one goes on until now."""
+        run = self.board.fold.run
+        self._activity = activity_of(self.board.fold.tasks.values(), run.started_at)
+        self._shorten_pauses()
+
+    def _shorten_pauses(self) -> None:
+        activity, now_us = self._activity, self.now
+        waits = now_us is not None and not activity.is_active and now_us > activity.end
+        last = [Pause(activity.end, now_us)] if waits and now_us is not None else []
+        self.timeline.set_pauses([*activity.pauses, *last])
+
+    def cursor_instant(self) -> int:
+        """The instant that zooming keeps in its place: now if the selected task moves, else its latest attempt."""
+        name = self.timeline.cursor_key
+        row = self.board.row(name) if name is not None else None
+        latest = row.attempts.get(row.attempt) if row is not None else None
+        if latest is None or latest.ended_at is None or (row is not None and row.state in TIMED):
+            return self.now if self.now is not None else self.board.fold.run.started_at
+        return (latest.started_at + latest.ended_at) // 2
 
     def _show_whole_run(self) -> None:
         run = self.board.fold.run
@@ -224,7 +293,7 @@ class TimelineScreen(ConsoleScreen):
 
     def _sort_tasks(self) -> None:
         tasks = self.board.fold.tasks
-        first = sorted((row for row in tasks.values() if row.attempts), key=_start_key)
+        first = sorted((row for row in tasks.values() if row.attempts), key=_SORT_KEYS[self._sort])
         self._started = [row.name for row in first]
         self._waiting = [name for name in self.board.dag.order if not tasks[name].attempts]
 
@@ -238,11 +307,12 @@ class TimelineScreen(ConsoleScreen):
         return bool(first)
 
     def _show_order(self) -> None:
-        order = [*self._started, *self._waiting] if self._sort is TaskOrder.START else list(self.board.dag.order)
+        order = list(self.board.dag.order) if self._sort is TaskOrder.PATH else [*self._started, *self._waiting]
         wanted = parse_filter(self.filter_text)
         if wanted:
             order = [name for name in order if wanted.matches(f"{name} {self.board.row(name).state}".casefold())]
         self.timeline.set_order(order)
+        self._fit_words()
 
     def label(self, name: str, columns: int) -> Line:
         """The left part of a row."""
@@ -261,11 +331,18 @@ class TimelineScreen(ConsoleScreen):
         self.axis.show([*name, *axis_line(self.timeline.span, self.now, self.console.glyphs)])
 
     def _show_words(self) -> None:
-        name = self.timeline.cursor_key
+        name, rows = self.timeline.cursor_key, self.words_bar.row_count
         scene, columns = self._scene(), self.app.size.width
-        lines = task_lines(self.board.row(name), scene, columns, STRIP_ROWS) if name is not None else []
-        for place in range(STRIP_ROWS):
+        lines = task_lines(self.board.row(name), scene, columns, rows) if name is not None else []
+        if len(lines) + 1 < rows:
+            lines += [[]] * (rows - 1 - len(lines)) + [legend_line(self.console.glyphs)]
+        for place in range(rows):
             self.words_bar.show(lines[place] if place < len(lines) else [], row=place)
+
+    def _fit_words(self) -> None:
+        """Give the words below the rows that the tasks do not need."""
+        free = self.app.size.height - _FRAME_ROWS - self.board.total
+        self.words_bar.set_row_count(max(free, STRIP_ROWS))
 
     # --- Keys -----------------------------------------------------------------------------------------------------
 
@@ -279,12 +356,28 @@ class TimelineScreen(ConsoleScreen):
         self._show_words()
 
     def on_virtual_table_opened(self, message: VirtualTable.Opened) -> None:
-        """Everything about it."""
-        self.show_details()
+        """Show the time of the task; again: everything about the task."""
+        if not self._fit_task():
+            self.show_details()
+
+    def _fit_task(self) -> bool:
+        """Show the attempts of the selected task over the whole width. False if nothing changes."""
+        name = self.timeline.cursor_key
+        attempts = list(self.board.row(name).attempts.values()) if name is not None else []
+        if not attempts:
+            return False
+        last = attempts[-1].ended_at
+        return self.timeline.fit_period(attempts[0].started_at, self._now_us if last is None else last)
+
+    def show_all(self) -> None:
+        """The whole run, from its start to its latest activity."""
+        self._show_whole_run()
 
     def change_order(self) -> None:
-        """By start, or by path."""
-        self._sort = TaskOrder.PATH if self._sort is TaskOrder.START else TaskOrder.START
+        """The next order."""
+        orders = list(TaskOrder)
+        self._sort = orders[(orders.index(self._sort) + 1) % len(orders)]
+        self._sort_tasks()
         self._show_order()
         self._show_axis()
 
@@ -301,11 +394,10 @@ class TimelineScreen(ConsoleScreen):
 
     def toggle_critical_path(self) -> None:
         """Show or hide the critical path."""
-        forecast = self.console.live.forecast
-        path = frozenset() if self._critical or forecast is None else frozenset(forecast.path)
-        if not path and not self._critical:
-            self.console.show_line([Piece("no duration is known yet, so no path either", Role.DIM)], 3)
-        self._critical = path
+        path = () if self._critical else critical_path(self.board, self.console.live.forecast)
+        if not self._critical:
+            self.console.show_line([Piece(describe_path(self.board, path, self._now_us), Role.DIM)], 6)
+        self._critical = frozenset(path)
         self.timeline.refresh()
 
     def back(self) -> None:
@@ -333,3 +425,22 @@ class TimelineScreen(ConsoleScreen):
 def _start_key(row: TaskRow) -> tuple[int, int]:
     """Sort key: start of the first attempt, position."""
     return next(iter(row.attempts.values())).started_at, row.position
+
+
+def _duration_key(row: TaskRow) -> tuple[int, int]:
+    """Sort key: time of all attempts, the longest first; a running attempt counts as the longest."""
+    ended = (attempt for attempt in row.attempts.values() if attempt.ended_at is not None)
+    return row.state is not TaskState.RUNNING, -sum(duration_of(attempt, attempt.started_at) for attempt in ended)
+
+
+def _trouble_key(row: TaskRow) -> tuple[int, int]:
+    """Sort key: trouble, start of the first attempt."""
+    return _TROUBLE.get(row.state, len(_TROUBLE)), _start_key(row)[0]
+
+
+_SORT_KEYS: dict[TaskOrder, Callable[[TaskRow], tuple[int, int]]] = {
+    TaskOrder.START: _start_key,
+    TaskOrder.DURATION: _duration_key,
+    TaskOrder.PATH: _start_key,
+    TaskOrder.TROUBLE: _trouble_key,
+}

@@ -35,6 +35,18 @@ class Bar(LineView):
         self._sides: list[tuple[Line, Line]] = [([], [])] * rows
         self.styles.height = rows
 
+    @property
+    def row_count(self) -> int:
+        """Number of rows."""
+        return len(self._sides)
+
+    def set_row_count(self, rows: int) -> None:
+        """Change the number of rows; new rows are empty."""
+        if rows != len(self._sides):
+            self._sides = [*self._sides[:rows], *([([], [])] * (rows - len(self._sides)))]
+            self.styles.height = rows
+            self.refresh()
+
     def show(self, left: Line, right: Line | None = None, row: int = 0) -> None:
         """Set both sides of a row. If they do not fit, the right side is cut."""
         sides = (left, right or [])

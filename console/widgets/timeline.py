@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -19,25 +19,60 @@ STEPS = tuple(
     round(seconds * SECOND)
     for seconds in (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200)
 )
+#: Steps between those of zooming, so that a fitted period fills the width.
+_FIT_STEPS = tuple(step * quarters // 4 for step in STEPS for quarters in (4, 5, 6, 7))
 _NOW_AT = 0.75  # where now stands after a step, as a part of the width; it walks to the edge before the next step
+
+
+PAUSE_CELLS = 9  # a shortened pause: room for its length
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """The visible time span. Microseconds UTC."""
+    """The visible time span. Instants are microseconds UTC; long ``pauses`` take ``PAUSE_CELLS`` cells each."""
 
     start: int
     per_cell: int
     cells: int
+    pauses: tuple[tuple[int, int], ...] = ()  # start and end of each, in order
 
     @property
     def end(self) -> int:
         """The instant behind the last cell."""
-        return self.start + self.per_cell * self.cells
+        return self.instant(self.cells)
+
+    @property
+    def shortened(self) -> list[tuple[int, int]]:
+        """The pauses that are shortened at this scale: those of at least twice ``PAUSE_CELLS``."""
+        return [pause for pause in self.pauses if pause[1] - pause[0] >= 2 * PAUSE_CELLS * self.per_cell]
 
     def cell(self, at: int) -> int:
         """The cell that holds an instant; outside of 0 to ``cells`` if it is not shown."""
-        return (at - self.start) // self.per_cell
+        return (self._position(at) - self._position(self.start)) // self.per_cell
+
+    def instant(self, cell: int) -> int:
+        """The instant at which a cell begins; the inverse of ``cell``."""
+        position = self._position(self.start) + cell * self.per_cell
+        removed = 0
+        shown = PAUSE_CELLS * self.per_cell
+        for start, end in self.shortened:
+            if position <= start - removed:
+                break
+            inside = position - (start - removed)
+            if inside < shown:
+                return start + (end - start) * inside // shown
+            removed += end - start - shown
+        return position + removed
+
+    def _position(self, at: int) -> int:
+        """Microseconds of shown time before an instant, from an arbitrary zero."""
+        removed = 0
+        shown = PAUSE_CELLS * self.per_cell
+        for start, end in self.shortened:
+            if at <= start:
+                break
+            removed += (min(at, end) - start) * (end - start - shown) // (end - start)
+        return at - removed
 
 
 class TimelineView(VirtualTable[Key]):
@@ -72,7 +107,7 @@ class TimelineView(VirtualTable[Key]):
         self._label = label
         self._bar = bar
         self._label_columns = label_columns
-        self._extent = (0, SECOND)
+        self._extent = (0, SECOND, 0)
         self._now: int | None = None
         self._span = Span(0, SECOND, 1)
         self.is_following = True
@@ -87,20 +122,39 @@ class TimelineView(VirtualTable[Key]):
         """Where the bars begin."""
         return self._label_columns
 
-    def set_extent(self, start: int, end: int) -> None:
-        """The whole of what there is to see, microseconds UTC; ``fit`` shows it."""
-        self._extent = (start, max(end, start + 1))
+    def set_extent(self, start: int, end: int, ahead: int = 0) -> None:
+        """Set what there is to see, microseconds UTC, with ``ahead`` free cells after it; ``fit`` shows it."""
+        self._extent = (start, max(end, start + 1), ahead)
+
+    def set_pauses(self, pauses: Sequence[tuple[int, int]]) -> None:
+        """Shorten these pauses, in order, microseconds UTC."""
+        before, span = self._span, replace(self._span, pauses=tuple(pauses))
+        last_grows = len(span.shortened) == len(before.shortened) > 0 and span.pauses[:-1] == before.pauses[:-1]
+        if last_grows and span.pauses[-1][0] == before.pauses[-1][0]:
+            self._span = span  # bars stay in their cells
+            self.post_message(self.SpanChanged(self, span))
+        else:
+            self._show(span)
 
     def fit(self) -> None:
-        """Show all of it, by the finest step that can."""
-        start, end = self._extent
-        per_cell = next((step for step in STEPS if step * self._bar_cells() >= end - start), STEPS[-1])
-        self._show(Span(start, per_cell, self._bar_cells()))
+        """Show the whole extent."""
+        self.show_period(*self._extent)
+
+    def show_period(self, start: int, end: int, ahead: int = 0) -> None:
+        """Show a period by the finest step that can, with ``ahead`` free cells after it."""
+        self._show(self._fitting(start, end, ahead))
+
+    def _fitting(self, start: int, end: int, ahead: int = 0) -> Span:
+        cells, pauses = self._bar_cells(), self._span.pauses
+        spans = (Span(start - start % step, step, cells, pauses) for step in _FIT_STEPS)
+        fitting = (span for span in spans if span.cell(max(end - 1, start)) + ahead < cells)
+        return next(fitting, Span(start, STEPS[-1], cells, pauses))
 
     def set_now(self, now: int) -> None:
         """Set the current time. Scrolls only if it leaves a followed view; the caller refreshes changed rows."""
         self._now = now
-        self._extent = (self._extent[0], max(self._extent[1], now))
+        start, end, ahead = self._extent
+        self._extent = (start, max(end, now), ahead)
         if self.is_following and not self._span.start <= now < self._span.end:
             self._scroll_to_now()
 
@@ -126,21 +180,29 @@ class TimelineView(VirtualTable[Key]):
 
     def _pan(self, cells: int) -> None:
         self.is_following = False
-        self._show(replace(self._span, start=self._span.start + cells * self._span.per_cell))
+        self._show(replace(self._span, start=self._span.instant(cells)))
 
     def zoom(self, step: int) -> None:
-        """With 1 a shorter span, with -1 a longer one: around now if it is followed, else around the middle."""
-        at = min(range(len(STEPS)), key=lambda index: abs(STEPS[index] - self._span.per_cell))
-        per_cell = STEPS[max(min(at - step, len(STEPS) - 1), 0)]
-        middle = self._now if self.is_following and self._now is not None else (self._span.start + self._span.end) // 2
-        part = (middle - self._span.start) / (self._span.end - self._span.start)
-        start = middle - round(part * per_cell * self._span.cells)
-        self._show(replace(self._span, start=start, per_cell=per_cell))
+        """With 1 a shorter span, with -1 a longer one: at most one step beyond the whole extent."""
+        coarsest = _coarser(self._fitting(*self._extent).per_cell)
+        per_cell = _finer(self._span.per_cell) if step > 0 else _coarser(self._span.per_cell)
+        per_cell = min(per_cell, max(coarsest, self._span.per_cell))
+        anchor = self.zoom_anchor()
+        cell = self._span.cell(anchor)
+        place = cell if 0 <= cell < self._span.cells else self._span.cells // 2
+        zoomed = replace(self._span, start=anchor, per_cell=per_cell)
+        self._show(replace(zoomed, start=zoomed.instant(-place)))
+
+    def zoom_anchor(self) -> int:
+        """The instant that stays in its cell: now if it is followed, else the middle."""
+        if self.is_following and self._now is not None:
+            return self._now
+        return self._span.instant(self._span.cells // 2)
 
     def _scroll_to_now(self) -> None:
         if self._now is not None:
-            before = round(self._span.cells * _NOW_AT) * self._span.per_cell
-            self._show(replace(self._span, start=max(self._now - before, min(self._extent[0], self._now))))
+            before = replace(self._span, start=self._now).instant(-round(self._span.cells * _NOW_AT))
+            self._show(replace(self._span, start=max(before, min(self._extent[0], self._now))))
 
     def _show(self, span: Span) -> None:
         span = replace(span, start=span.start - span.start % span.per_cell)
@@ -152,3 +214,11 @@ class TimelineView(VirtualTable[Key]):
     def _labelled_row(self, key: Key, columns: int) -> Line:
         label = fit(self._label(key, self._label_columns - 1), self._label_columns - 1)
         return [*label, Piece(" "), *self._bar(key, self._span)]
+
+
+def _finer(per_cell: int) -> int:
+    return max((step for step in STEPS if step < per_cell), default=STEPS[0])
+
+
+def _coarser(per_cell: int) -> int:
+    return min((step for step in STEPS if step > per_cell), default=STEPS[-1])

@@ -401,9 +401,9 @@ async def test_bars_of_the_timeline_end_at_the_moment_and_rows_keep_their_places
         bar = row_of(app, "clean_orders")
         await press(app, pilot, *[TROUBLE_BACK] * 3)
         assert list(app.screen.timeline.order) == order and app.screen.timeline.span == span
-        assert 0 < row_of(app, "clean_orders").count("█") < bar.count("█")
+        assert 0 < row_of(app, "clean_orders").count("▆") < bar.count("▆")
         await press(app, pilot, *[BACK] * 8)
-        assert row_of(app, "clean_orders").count("█") == 0
+        assert row_of(app, "clean_orders").count("▆") == 0
         await press(app, pilot, "escape")
         assert row_of(app, "clean_orders") == bar
 

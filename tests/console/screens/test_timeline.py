@@ -40,7 +40,7 @@ def drawn(story, name, now_seconds=None, per_cell=1.0, cells=24, glyphs=UTF8):
 
 def test_a_task_that_runs_reaches_to_now_and_shows_its_deadline_ahead(story):
     apply(story, story.start("first", timeout_us=12 * S))
-    assert drawn(story, "first", 4) == "████●       ▏"
+    assert drawn(story, "first", 4) == "▆▆▆▆●       ▏"
 
 
 def test_a_task_that_waits_for_its_turn_shows_now_alone(story):
@@ -52,33 +52,33 @@ def test_failures_end_in_a_cross_and_backoffs_fill_the_gaps(story):
     apply(story, story.after(2).fail("first", "RETRYING", next_retry_at=story.at + 3 * S))
     apply(story, story.after(3).start("first"))
     apply(story, story.after(1).succeed("first"))
-    assert drawn(story, "first") == "██✗┄┄██"
+    assert drawn(story, "first") == "▆▆✗┄┄▆▆"
 
 
 def test_a_backoff_that_goes_on_counts_down_right_of_now(story):
     apply(story, story.start("first"))
     apply(story, story.after(2).fail("first", "RETRYING", next_retry_at=START + 12 * S))
-    assert drawn(story, "first", 5) == "██✗┄┄┄┄┄┄┄┄┄▸ 00:07"
+    assert drawn(story, "first", 5) == "▆▆✗┄┄┄┄┄┄┄┄┄▸ 00:07"
 
 
 def test_a_countdown_stays_in_view_however_far_its_end_is(story):
     apply(story, story.start("first"))
     apply(story, story.after(2).fail("first", "RETRYING", next_retry_at=START + 300 * S))
-    assert drawn(story, "first", 5) == "██✗┄┄┄┄┄┄┄┄┄┄┄┄┄┄▸ 04:55"
-    assert drawn(story, "first", 22) == "██✗┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄▸"
+    assert drawn(story, "first", 5) == "▆▆✗┄┄┄┄┄┄┄┄┄┄┄┄┄┄▸ 04:55"
+    assert drawn(story, "first", 22) == "▆▆✗┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄▸"
 
 
 def test_a_countdown_that_has_passed_says_how_long_ago(story):
     apply(story, story.start("first"))
     apply(story, story.after(2).fail("first", "RETRYING", next_retry_at=START + 3 * S))
-    assert drawn(story, "first", 7) == "██✗┄┄┄┄┄▸ due 4s"
+    assert drawn(story, "first", 7) == "▆▆✗┄┄┄┄┄▸ due 4s"
 
 
 def test_a_kill_shows_deadline_sigterm_grace_and_sigkill(story):
     apply(story, story.start("hang", timeout_us=5 * S))
     apply(story, _ladder(story, 5, 9))
     apply(story, story.fail("hang", "FAILED", "TimeoutError", attempt={"outcome": "timed_out"}))
-    assert drawn(story, "hang") == "█████▏T┈┈K"
+    assert drawn(story, "hang") == "▆▆▆▆▆▏T┈┈K"
     assert drawn(story, "hang", per_cell=10) == "K"
 
 
@@ -87,23 +87,23 @@ def test_a_kill_under_way_shows_how_far_it_is(story):
     story.after(5)
     apply(story, story.tell(EventKind.ATTEMPT_DEADLINE, "hang", attempt=1))
     apply(story, story.tell(EventKind.ATTEMPT_SIGTERM, "hang", attempt=1))
-    assert drawn(story, "hang", 9) == "█████▏T┈┈●"
+    assert drawn(story, "hang", 9) == "▆▆▆▆▆▏T┈┈●"
 
 
 def test_a_lost_attempt_ends_in_a_question_mark(story):
     apply(story, story.start("first"))
     apply(story, story.after(3).fail("first", "RETRYING", attempt={"outcome": "lost"}))
     apply(story, story.after(2).start("first"))
-    assert drawn(story, "first", 6) == "███?┄█●"
+    assert drawn(story, "first", 6) == "▆▆▆?┄▆●"
 
 
 def test_a_dead_letter_ends_in_its_own_sign_and_its_requeue_leaves_a_gap_without_backoff(story):
     apply(story, story.start("first"))
     apply(story, story.after(2).fail("first", "DEAD_LETTER"))
-    assert drawn(story, "first", 6) == "██◆   │"
+    assert drawn(story, "first", 6) == "▆▆◆   │"
     apply(story, story.after(4).move("first", "PENDING", generation=1))
     apply(story, story.start("first", generation=1))
-    assert drawn(story, "first", 8) == "██✗   ██●"
+    assert drawn(story, "first", 8) == "▆▆✗   ▆▆●"
 
 
 def test_a_failure_is_not_painted_over_by_what_follows_in_its_cell(story):
@@ -122,7 +122,7 @@ def test_a_skip_is_marked_when_it_was_decided(story):
 def test_bars_are_cut_at_the_edges_of_the_view(story):
     apply(story, story.start("first"))
     span = Span(START + 10 * S, S, 5)
-    assert plain(bar_line(story.fold.tasks["first"], span, START + 60 * S, UTF8)) == "█████"
+    assert plain(bar_line(story.fold.tasks["first"], span, START + 60 * S, UTF8)) == "▆▆▆▆▆"
 
 
 def test_bars_are_ascii_where_the_terminal_is(story):
@@ -210,8 +210,16 @@ async def test_rows_are_ordered_by_start_or_by_path(night, clock):
         assert names(hand) == ["second", "first", "third", "hang", "last"]
         assert "by start" in hand.lines[3]
         await hand.press("e")
+        assert names(hand) == ["third", "second", "first", "hang", "last"]
+        assert "by longest" in hand.lines[3]
+        await hand.press("e")
         assert names(hand) == list(hand.app.live.board.dag.order)
         assert "by path" in hand.lines[3]
+        await hand.press("e")
+        assert names(hand) == ["second", "third", "first", "hang", "last"]
+        assert "by trouble" in hand.lines[3]
+        await hand.press("e")
+        assert "by start" in hand.lines[3]
 
 
 async def test_a_task_that_begins_joins_those_that_have(night, clock):
@@ -253,6 +261,7 @@ async def test_zoom_and_pan_leave_the_whole_and_esc_returns(night, clock):
 
 async def test_zoom_keeps_now_where_it_is(night, clock):
     async with at_the_console(night, clock, "3") as hand:
+        await hand.press("g")  # a task that waits moves with now
         before = hand.app.screen.timeline.span.cell(clock.now)
         await hand.press("equals_sign")
         assert abs(hand.app.screen.timeline.span.cell(clock.now) - before) <= 1
@@ -288,11 +297,48 @@ async def test_the_selected_row_is_told_in_words(night, clock):
         assert hand.app.selected == "second"
 
 
-async def test_enter_leads_to_the_details(night, clock):
-    async with at_the_console(night, clock, "3", "g", "enter") as hand:
+async def test_enter_shows_the_time_of_the_task_and_then_its_details(night, clock):
+    async with at_the_console(night, clock, "3", "g", "j", "enter") as hand:
+        span, first = hand.app.screen.timeline.span, hand.app.live.board.row("first").attempts[1]
+        assert 0 <= span.cell(first.started_at) < span.cell(first.ended_at) < span.cells
+        assert span.cell(first.ended_at) - span.cell(first.started_at) > span.cells // 2
+        await hand.press("enter")
         assert "Attempts" in hand.text
-        await hand.press("escape")
-        assert "by start" in hand.text
+        await hand.press("escape", "0")
+        assert hand.app.screen.timeline.shows_whole_run
+
+
+async def test_zoom_keeps_the_selected_task_in_its_place(night, clock):
+    async with at_the_console(night, clock, "3", "g", "j") as hand:
+        first = hand.app.live.board.row("first").attempts[1]
+        middle = (first.started_at + first.ended_at) // 2
+        place = hand.app.screen.timeline.span.cell(middle)
+        await hand.press("equals_sign", "equals_sign", "equals_sign")
+        assert abs(hand.app.screen.timeline.span.cell(middle) - place) <= 1
+
+
+async def test_a_run_that_waits_for_a_human_shows_its_night_and_the_length_of_the_wait(night, clock):
+    story = night.story
+    apply(story, story.fail("third", "DEAD_LETTER"), story.fail("second", "DEAD_LETTER"))
+    clock.now = story.at + 38 * 60 * S
+    async with at_the_console(night, clock, "3") as hand:
+        span = hand.app.screen.timeline.span
+        assert span.cell(story.at) - span.cell(START) > span.cells // 3
+        assert " 38m " in hand.lines[3] and "now" in hand.lines[3]
+        clock.now += 4 * 60 * S
+        hand.app.tick(clock.now)
+        await hand.settle()
+        assert " 42m " in hand.lines[3]
+
+
+async def test_a_finished_run_still_has_its_critical_path(night, clock):
+    story = night.story
+    apply(story, story.fail("second", "FAILED"))
+    apply(story, story.after(2).succeed("third"), story.start("last"), story.after(1).succeed("last"))
+    night.fold.run.ended_at = clock.now = story.at
+    async with at_the_console(night, clock, "3", "c") as hand:
+        assert hand.app.screen._critical == {"first", "third", "last"}
+        assert "3 tasks decide the end" in hand.lines[-1]
 
 
 async def test_the_filter_keeps_names_and_states(night, clock):
