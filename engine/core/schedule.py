@@ -28,6 +28,8 @@ LISTED_MAX = 100  # missed logical times that a decision lists one by one, the l
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
+_SECOND = timedelta(seconds=1)
+_OFFSET_STEP_US = 7 * 86_400_000_000  # no zone changes its offset twice within this
 _FIRST_WINDOW_US = 3600 * 1_000_000
 
 
@@ -56,12 +58,39 @@ class Cron:
 
     def after(self, instant: int) -> Iterator[int]:
         """Yield the logical times after an instant, in order."""
+        minute, hour, *_ = self.expression.split()
+        if minute.startswith("*") or hour.startswith("*"):
+            yield from self._at_every_match(instant)
+            return
         latest = instant
         for time in CronSim(self.expression, local_time(instant, self.zone)):
             at = to_microseconds(time)
             if at > latest:  # in the second of two equal hours cronsim starts with the first
                 latest = at
                 yield at
+
+    def _at_every_match(self, instant: int) -> Iterator[int]:
+        """Yield the instants at which the local clock shows a match, in their real intervals.
+
+        With a zone, cronsim's own search does not end where an offset changes within an hour. Without one it gives up
+        after 50 years: so each turn searches under one offset, until that changes.
+        """
+        latest, start = instant, instant
+        while True:
+            offset, searched, changed_at = _offset_us(start, self.zone), start, None
+            wall = _EPOCH.replace(tzinfo=None) + (start + offset) * _MICROSECOND - _SECOND
+            for match in CronSim(self.expression, wall):
+                at = to_microseconds(match.replace(tzinfo=UTC)) - offset
+                changed_at = _offset_change(searched, at, self.zone)
+                if changed_at is not None:
+                    break
+                searched = at
+                if at > latest:
+                    latest = at
+                    yield at
+            if changed_at is None:
+                return
+            start = changed_at
 
     def matches(self, wall: datetime) -> bool:
         """True if the expression matches this hour and minute; False for a time that a gap of the clock moved."""
@@ -205,6 +234,31 @@ def late_starts(schedule: Schedule, decided_until: int, already_run: Collection[
 def local_time(instant: int, zone: tzinfo) -> datetime:
     """Return an instant as the local time of a zone."""
     return (_EPOCH + instant * _MICROSECOND).astimezone(zone)
+
+
+def _offset_us(instant: int, zone: tzinfo) -> int:
+    return (local_time(instant, zone).utcoffset() or timedelta()) // _MICROSECOND
+
+
+def _offset_change(after: int, until: int, zone: tzinfo) -> int | None:
+    """Return the first second in ``(after, until]`` with another offset than ``after``; None without one."""
+    offset = _offset_us(after, zone)
+    while after < until:
+        step = min(after + _OFFSET_STEP_US, until)
+        if _offset_us(step, zone) != offset:
+            return _first_change(after, step, offset, zone)
+        after = step
+    return None
+
+
+def _first_change(same: int, changed: int, offset: int, zone: tzinfo) -> int:
+    while changed - same > 1_000_000:
+        middle = (same + changed) // 2
+        if _offset_us(middle, zone) == offset:
+            same = middle
+        else:
+            changed = middle
+    return changed // 1_000_000 * 1_000_000
 
 
 def to_microseconds(time: datetime) -> int:
