@@ -7,7 +7,7 @@ controllers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from importlib import import_module
 from typing import Any, ClassVar
@@ -16,14 +16,17 @@ from textual.binding import BindingType
 from textual.screen import Screen
 
 from ...engine.clock import Clock, SystemClock
+from ...engine.errors import RedriveError
 from ..feed.cause_memory import CauseMemory
 from ..feed.live_run import BoardUpdate, LiveRun
+from ..feed.other_runs import OtherRuns
 from ..keys.actions import Action, ActionCall, Receiver, ScreenArgument, ScreenName
 from ..keys.keymap import DEFAULT_KEYS, KeyMap, Refusal
 from ..model.badge_counts import BadgeCounts
 from ..model.board import Board
+from ..model.waiting_runs import WaitingRun
 from ..present.header import SessionHealth
-from ..screens.base import ConsoleScreen
+from ..screens.base import ConsoleScreen, run_latest
 from ..screens.console import MESSAGE_SECONDS, LaunchContext
 from ..screens.loading import LoadingScreen
 from ..sessions.session import Link, Session, SessionStatus
@@ -109,6 +112,7 @@ class ConsoleApp(ConsoleBase):
         self.glyphs = UTF8 if self.capabilities.has_unicode else ASCII
         self.live = LiveRun(session, clock or SystemClock(), self)
         self.memory = CauseMemory()
+        self.other_runs = OtherRuns()
         self.page_bell = TerminalBell(self.ring)
         self.acting_session: Session | None = None  # for acts while a read-only console is armed
         self.operator_actions = OperatorActions(self)
@@ -125,7 +129,8 @@ class ConsoleApp(ConsoleBase):
         self._badge_counts: BadgeCounts | None = None
         self.is_stopping = False  # leave as soon as the executor has gone
         self._run_id = run_id
-        self._is_new_run = True  # show the graph when its first snapshot arrives
+        self._is_new_run = True  # show a view of it when its first snapshot arrives
+        self._first_view = ScreenName.GRAPH
         self._is_greyed = False
         self._missed_frames = False  # the terminal was busy: draw everything when it is ready
 
@@ -150,6 +155,16 @@ class ConsoleApp(ConsoleBase):
     def executor_gone_at(self) -> int | None:
         """Since when the displayed run has no executor (microseconds UTC); None while it has one, or in the past."""
         return None if self.health.is_executor_alive or self.live.is_past else self.health.gone_at
+
+    @property
+    def waiting_runs(self) -> Sequence[WaitingRun]:
+        """The other unfinished runs of the state file that need a human."""
+        return self.other_runs.waiting
+
+    @property
+    def selection_problem(self) -> str:
+        """Why an act on the selection of the visible screen has no target."""
+        return self.console_screen.selection_problem
 
     @property
     def attention_count(self) -> int:
@@ -203,10 +218,11 @@ class ConsoleApp(ConsoleBase):
         for screen in self._console_screens():
             screen.on_task_acted(name)
 
-    def follow(self, run_id: str) -> None:
-        """Show the graph of another run of the state file."""
+    def follow(self, run_id: str, view: ScreenName = ScreenName.GRAPH) -> None:
+        """Show a view of another run of the state file."""
         self.selected = None
         self._is_new_run = True
+        self._first_view = view
         self.live.follow(run_id)
 
     def show_details(self) -> None:
@@ -268,7 +284,8 @@ class ConsoleApp(ConsoleBase):
         if self._is_new_run:
             self._is_new_run = False
             self.history.clear()
-            (self.open_view if self.current_mode == ScreenName.RUNS.value else self._switch_to)(ScreenName.GRAPH)
+            (self.open_view if self.current_mode == ScreenName.RUNS.value else self._switch_to)(self._first_view)
+        self._refresh_other_runs()
         self.show_frames()
         self.freeze_gc()
 
@@ -277,6 +294,9 @@ class ConsoleApp(ConsoleBase):
         self.page_bell.ring_for(update.events, self.live.clock_us)
         if self._badge_counts is not None:
             self._badge_counts.update(update.delta.tasks)
+        if self.live.board is not None:
+            self.other_runs.on_events(update.events, self.live.board.fold.run.run_id)
+            self._refresh_other_runs()
         for screen in self._console_screens():
             if screen.is_mounted:
                 screen.on_news(update)
@@ -309,7 +329,27 @@ class ConsoleApp(ConsoleBase):
         """Redraw the header; leave if the operator stopped the executor and it is gone."""
         if self.is_stopping and not self.live.status.executor_alive:
             self.exit(0)
+        self._refresh_other_runs()
         self.show_frames()
+
+    def _refresh_other_runs(self) -> None:
+        """Read the other runs that need a human, if they may have changed."""
+        board = self.live.board
+        if board is not None and self.other_runs.is_due(board.fold.run.run_id, self.live.status):
+            run_latest(self, self._read_other_runs, "other runs")
+
+    async def _read_other_runs(self) -> None:
+        board = self.live.board
+        assert board is not None
+        try:
+            has_changed = await self.other_runs.refresh(self.live.session, board.fold.run.run_id)
+        except RedriveError:
+            return  # the header shows a broken connection; the next event reads again
+        if has_changed:
+            for screen in self._console_screens():
+                if screen.is_mounted:
+                    screen.on_other_runs()
+            self.show_frames()
 
     def on_error(self, error: Exception) -> None:
         """End the console with a crash report."""

@@ -7,12 +7,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from ...engine.domain.acts import BY_NAME
+from ...engine.domain.states import OPEN
 from ...engine.statefile.changes.notes import TEXT_CHARACTERS_MAX
 from ..model.board import Board
 from ..model.breaker_view import BreakerStatus
 from ..model.inbox import InboxCause
 from ..model.preview import Preview
 from ..present.states import STATE_STYLES, state_sign
+from ..sessions.session import RunSummary
 from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Piece, Role
 from ..text.text import one_line, pad
@@ -137,6 +139,22 @@ def stop_question(names: Sequence[str], board: Board, trigger: str | None, glyph
         reason_hint="why; it goes into the journal",
         is_reason_required=True,
         type_exactly=str(len(names)) if len(names) > TYPED_ABOVE else None,
+    )
+
+
+def abandon_question(summary: RunSummary, trigger: str | None) -> Question:
+    """The question before a run is ended for good."""
+    left = sum(count for state, count in summary.counts.items() if state in OPEN)
+    return Question(
+        title=[Piece(f"Abandon run {one_line(summary.run.run_id)}", Role.TITLE)],
+        facts=[
+            [Piece(f"{tasks(left)} not ended so far: cancelled. The run becomes ABANDONED.")],
+            [Piece("A requeue of its tasks opens it again.")],
+        ],
+        accept="abandon it",
+        trigger=trigger,
+        accept_key=accept_key(trigger),
+        reason_hint="why; it goes into the journal",
     )
 
 

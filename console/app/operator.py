@@ -271,7 +271,7 @@ class OperatorActions:
         """The board; None, with a warning, if ``names`` is empty or if changes are not allowed."""
         board, locked = self._console.live.board, self._console.lock_reason
         if board is None or (names is not None and not names):
-            self.show_warning("nothing is selected")
+            self.show_warning(self._console.selection_problem)
         elif locked is not None:
             self.show_warning(f"{locked}: nothing was done")
         else:
@@ -326,11 +326,15 @@ class OperatorActions:
         reason: str = "",
         options: Mapping[str, object] | None = None,
         on_done: Callable[[Command, Answer], None] | None = None,
+        run_id: str | None = None,
     ) -> None:
-        """Send a command. If the act was done, call ``on_done``; without it, or on a refusal, show the answer."""
+        """Send a command about ``run_id``; None: the run that is followed.
+
+        If the act was done, call ``on_done``; without it, or on a refusal, show the answer.
+        """
         board = self._console.live.board
         assert board is not None
-        run_id = board.fold.run.run_id
+        run_id = run_id or board.fold.run.run_id
         command = Command(uuid.uuid4().hex, act, run_id, targets, actor(), reason, dict(options or {}))
         self._console.run_worker(self._deliver(command, on_done), group="acts")
 

@@ -7,6 +7,7 @@ import time
 from ...engine.errors import RedriveError
 from ..screens.choice_dialog import ChoiceOption
 from ..screens.console import ConsoleHost
+from ..sessions.session import RunSummary
 from ..text.durations import wall
 from ..text.pieces import Role
 from . import confirmations
@@ -86,6 +87,18 @@ class RunControl:
             console.show_message(str(error), Role.WARNING)
         else:
             console.show_message("resumed here")
+
+    def abandon(self, subject: object) -> None:
+        """End the unfinished run ``subject`` for good, after a question."""
+        console = self._console
+        if not isinstance(subject, RunSummary) or subject.run.ended_at is not None:
+            console.show_message("only an unfinished run can be abandoned", Role.WARNING)
+        elif self._actions.actionable_board(None) is not None:
+            question = confirmations.abandon_question(subject, self._actions.key_for("abandon_run"))
+            run_id = subject.run.run_id
+            self._actions.confirm(
+                question, lambda reply: self._actions.send("abandon", (), reply.reason, run_id=run_id)
+            )
 
     # --- Arming ---------------------------------------------------------------------------------------------------
 

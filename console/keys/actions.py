@@ -222,6 +222,15 @@ _CHANGING = (
     Action("snooze", (), "snooze…", "Page again later.", _TASKS, _CONFIRM, "snooze"),
     Action("reset_breaker", (), "breaker…", "Close or open a circuit breaker by hand.", _RUN, _CONFIRM, "breaker"),
     Action("reload", (), "reload", "Load changed source files; what runs goes on.", _RUN, _CHANGE, "reload"),
+    Action(
+        "abandon_run",
+        ("x",),
+        "abandon…",
+        "End an unfinished run for good: what has not ended is cancelled.",
+        frozenset({ScreenName.RUNS}),
+        _CONFIRM,
+        "abandon",
+    ),
     Action("stop_run", (), "stop run…", "End the run: after the running tasks, or now.", _RUN, _CONFIRM, "stop"),
 )
 
@@ -451,6 +460,7 @@ CALLS: Mapping[str, ActionCall] = {
     "arm": ActionCall(Receiver.RUN_CONTROL, "arm"),
     "reload": ActionCall(Receiver.OPERATOR_ACTIONS, "reload_code"),
     "stop_run": ActionCall(Receiver.RUN_CONTROL, "stop_run"),
+    "abandon_run": ActionCall(Receiver.RUN_CONTROL, "abandon", screen_argument=ScreenArgument.CURSOR_ITEM),
     # breakers, pages, rows
     "reset_breaker": _on_downstream("reset_breaker"),
     "force_open": _on_downstream("set_breaker", "open"),
@@ -534,7 +544,7 @@ CALLS: Mapping[str, ActionCall] = {
 }
 
 _FOOTERS: Mapping[ScreenName, tuple[str, ...]] = {
-    ScreenName.RUNS: ("open", "filter", "sort", "help", "quit"),
+    ScreenName.RUNS: ("open", "abandon_run", "filter", "sort", "help", "quit"),
     ScreenName.GRAPH: ("requeue", "skip", "details", "output", "why", "next", "filter", "help", "quit"),
     ScreenName.TIMELINE: ("requeue", "skip", "details", "fold", "unfold", "follow", "sort", "help", "quit"),
     ScreenName.INBOX: ("requeue", "skip", "mark", "open", "undo", "note", "details", "help", "quit"),

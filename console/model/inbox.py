@@ -81,12 +81,13 @@ class InboxCause:
 
 
 class InboxRow(NamedTuple):
-    """One row of the list: a cause, by its key (``task`` None, ``hidden`` 0), a task of it, or the number of further
-    tasks (``hidden``)."""
+    """One row of the list: a cause, by its key (``task`` None, ``hidden`` 0), a task of it, the number of further tasks
+    (``hidden``), or another run (``run``; no cause)."""
 
     cause: str
     task: str | None = None
     hidden: int = 0
+    run: str | None = None
 
 
 #: Tasks that an expanded cause shows before "more".

@@ -9,7 +9,8 @@ from typing import NamedTuple
 from ...engine.domain.states import TaskState
 from ..model.board import Board
 from ..model.eta import Forecast
-from ..text.durations import clock, format_duration, wall
+from ..model.waiting_runs import WaitingRun
+from ..text.durations import clock, format_duration, number, wall
 from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Piece, Role, fit, join, width
 from ..text.text import cells, one_line, shorten_middle
@@ -22,7 +23,7 @@ STALE_SECONDS = 10.0  # from this age on, acts are refused
 _NAME_CELLS_MIN = 34  # for run and location, before the less important facts
 _RUN_CELLS_MIN = 8
 _DOT_CELLS = 3
-_WIDE = 100
+_WIDE, _WIDEST = 100, 130
 _SLACK_FIRST_US = 600_000_000  # below this slack, the deadline comes before the ETA
 _NARROW = 56
 
@@ -96,9 +97,33 @@ class Tab(NamedTuple):
     badge: str = ""
 
 
-def run_line(board: Board, address: str, forecast: Forecast | None, now_us: int, size: int, glyphs: Glyphs) -> Line:
-    """Run, location, state, progress, elapsed, ETA, slack: as many of them as fit in ``size`` cells."""
+def waiting_fact(waiting: Sequence[WaitingRun], size: int, glyphs: Glyphs) -> Line:
+    """How many other runs need a human, with the first of them where there is room; empty if none does."""
+    if not waiting:
+        return []
+    count = f"{number(len(waiting))} other run{'' if len(waiting) == 1 else 's'}"
+    if size < _WIDE:
+        return [Piece(f"{glyphs.dead} {count}", Role.HUMAN)]
+    first = f": {shorten_middle(one_line(waiting[0].run.run_id), _NAME_CELLS_MIN, glyphs.more)}"
+    need = "needs" if len(waiting) == 1 else "need"
+    return [Piece(f"{glyphs.dead} {count} {need} a human{first if size >= _WIDEST else ''}", Role.HUMAN)]
+
+
+def run_line(
+    board: Board,
+    address: str,
+    forecast: Forecast | None,
+    now_us: int,
+    size: int,
+    glyphs: Glyphs,
+    waiting: Line | None = None,
+) -> Line:
+    """Run, location, state, progress, elapsed, ETA, slack: as many of them as fit in ``size`` cells.
+
+    ``waiting``: a fact about other runs, more important than the times of this one.
+    """
     facts = _facts(board, forecast, now_us, glyphs)
+    facts[1:1] = [waiting] if waiting else []
     natural = width(location_line(board, address, 1000, glyphs)) if size >= _WIDE else _NAME_CELLS_MIN
     while len(facts) > 1 and size - width(join(facts)) - 3 < min(natural, size // 2):
         facts.pop()

@@ -19,11 +19,13 @@ from ..model.board import Board
 from ..model.evidence import compare, failures_of, verdict
 from ..model.inbox import InboxCause, InboxEntry
 from ..model.preview import Preview
+from ..model.waiting_runs import WaitingRun
 from ..text.durations import HOUR, MINUTE, SECOND, number, wall
 from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Piece, Role, fit, join, width
 from ..text.text import one_line, pad, pad_left, shorten, shorten_middle
 from ..text.wrapping import wrap
+from .runs import waiting_words
 from .states import STATE_STYLES, state_sign
 from .tasks import Scene, attempts_text
 
@@ -162,6 +164,42 @@ def task_row(entry: InboxEntry, row: TaskRow, scene: Scene, columns: int) -> Lin
 def more_row(hidden: int, key: str, glyphs: Glyphs) -> Line:
     """Tasks of a cause that are not shown yet."""
     return [Piece(f"      {glyphs.more} {number(hidden)} more ({key})", Role.DIM)]
+
+
+def search_text(other: WaitingRun) -> str:
+    """The text of another run that a filter searches."""
+    return f"{other.run.dag_name} {other.run.run_id}"
+
+
+def other_run_row(other: WaitingRun, scene: Scene, columns: int) -> Line:
+    """Another run that needs a human: its name, why, and how old it is."""
+    glyphs, now_us = scene.glyphs, scene.now_us
+    since = other.run.blocked_since or other.run.started_at
+    age = wall(since, None) if scene.shows_clock_times else age_text(now_us - since)
+    right: Line = [Piece(f" {pad_left(age, AGE_CELLS + 1)} ", Role.DIM)]
+    left = [
+        Piece(f"{glyphs.closed} "),
+        Piece(glyphs.dead, Role.HUMAN),
+        Piece(" run ", Role.STRONG),
+        Piece(waiting_words(other)),
+        Piece(f" {glyphs.dot} {one_line(other.run.dag_name)}", Role.DIM),
+    ]
+    return [*fit(left, columns - width(right) - 1, glyphs.more), Piece(" "), *right]
+
+
+def other_run_lines(other: WaitingRun, open_key: str, runs_key: str) -> list[Line]:
+    """What can be done about another run."""
+    cells = max(len(open_key), len(runs_key))
+    return [
+        [
+            Piece(f" {pad(open_key, cells)} ", Role.KEY),
+            Piece(f"opens run {one_line(other.run.run_id)}: act on it there"),
+        ],
+        [
+            Piece(f" {pad(runs_key, cells)} ", Role.KEY),
+            Piece("lists all runs, where an unfinished one can be abandoned"),
+        ],
+    ]
 
 
 # --- The selection, and what an act would do to it -----------------------------------------------------------------

@@ -39,7 +39,16 @@ from ..keys.actions import BY_NAME, SUSPEND_KEY, VIEWS, Action, ScreenName, foot
 from ..model.board import Board
 from ..model.breaker_view import blocking_downstream
 from ..present.downstreams import compact
-from ..present.header import Tab, executor_gone_line, health_lines, run_line, storage_line, tab_at, tabs_line
+from ..present.header import (
+    Tab,
+    executor_gone_line,
+    health_lines,
+    run_line,
+    storage_line,
+    tab_at,
+    tabs_line,
+    waiting_fact,
+)
 from ..present.replay import ReplayPosition, describe_last_event, replay_line
 from ..terminal.capabilities import SMALLEST_SIZE
 from ..text.pieces import Line, Piece, Role, plain
@@ -123,6 +132,14 @@ class ConsoleScreen(Screen[None]):
 
     def on_shown(self) -> None:
         """The screen came to the front."""
+
+    def on_other_runs(self) -> None:
+        """Other runs of the file need a human now, or no longer."""
+
+    @property
+    def selection_problem(self) -> str:
+        """Why an act has no target while nothing is selected."""
+        return "nothing is selected"
 
     def on_seek(self, seq: int) -> None:
         """The board shows the run as of the past event ``seq``."""
@@ -212,7 +229,8 @@ class ConsoleScreen(Screen[None]):
             top = replay_line(visit, board, console.address, key, size, console.glyphs)
         elif board is not None:
             forecast = console.live.forecast
-            top = run_line(board, console.address, forecast, now, size, console.glyphs)
+            waiting = waiting_fact(console.waiting_runs, size, console.glyphs)
+            top = run_line(board, console.address, forecast, now, size, console.glyphs, waiting)
         else:
             top = [Piece(" "), Piece(one_line(console.address), Role.TITLE), Piece(f"  {console.loading_message}")]
         self.header.show(top)
@@ -225,8 +243,12 @@ class ConsoleScreen(Screen[None]):
 
     def _tabs(self) -> list[Tab]:
         console, board = self.console, self.console.live.board
-        dead = board.dead_letters if board is not None else 0
-        counts = {ScreenName.INBOX: dead, ScreenName.DOWNSTREAMS: console.attention_count}
+        dead, waiting = board.dead_letters if board is not None else 0, console.waiting_runs
+        counts = {
+            ScreenName.RUNS: len(waiting),
+            ScreenName.INBOX: dead + sum(one.weight for one in waiting),
+            ScreenName.DOWNSTREAMS: console.attention_count,
+        }
         badges = {view: f"{console.glyphs.dead}{compact(count)}" for view, count in counts.items() if count}
         return [
             Tab(

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -18,6 +18,7 @@ from ..feed.live_run import LiveRun
 from ..keys.actions import Action, ScreenName
 from ..keys.keymap import KeyMap
 from ..model.downstreams import ChosenRows, RowsAct
+from ..model.waiting_runs import WaitingRun
 from ..present.header import SessionHealth
 from ..present.replay import ReplayPosition
 from ..sessions.session import Session
@@ -105,6 +106,10 @@ class Console(Protocol):
         """Since when the run has no executor (microseconds UTC); None while it has one."""
 
     @property
+    def waiting_runs(self) -> Sequence[WaitingRun]:
+        """The other unfinished runs of the state file that need a human."""
+
+    @property
     def attention_count(self) -> int:
         """How many breakers, pages and groups of rows need a human."""
 
@@ -135,8 +140,8 @@ class Console(Protocol):
     def go_back(self) -> bool:
         """Close the top screen, else go to the previous view. False at the top level."""
 
-    def follow(self, run_id: str) -> None:
-        """Show another run of the file."""
+    def follow(self, run_id: str, view: ScreenName = ScreenName.GRAPH) -> None:
+        """Show a view of another run of the file."""
 
     def show_details(self) -> None:
         """Show everything about the selected task."""
@@ -163,6 +168,10 @@ class ConsoleHost(Console, Protocol):
     @property
     def screen_name(self) -> ScreenName:
         """The place of the screen that is seen, or that lies below the box that is seen."""
+
+    @property
+    def selection_problem(self) -> str:
+        """Why an act on the selection of that screen has no target."""
 
     def handler_of(self, action: Action) -> Callable[[], object] | None:
         """What an action calls on that screen; None if nothing there handles it."""

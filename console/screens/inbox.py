@@ -17,6 +17,7 @@ from ..model.board import Board
 from ..model.filters import parse_filter
 from ..model.inbox import Inbox, InboxCause, InboxOrder, InboxRow
 from ..model.preview import preview_requeue, preview_skip
+from ..model.waiting_runs import WaitingRun
 from ..present.inbox import (
     AGE_CELLS,
     InboxHeading,
@@ -28,11 +29,14 @@ from ..present.inbox import (
     estimate_lines,
     heading_line,
     more_row,
+    other_run_lines,
+    other_run_row,
+    search_text,
     selection_lines,
     task_row,
 )
 from ..present.tasks import Scene
-from ..text.pieces import Line, plain
+from ..text.pieces import Line, Piece, Role, plain
 from ..text.text import cells, one_line
 from ..widgets.bars import Bar
 from ..widgets.bindings import bindings_of
@@ -66,6 +70,7 @@ class InboxScreen(SplitScreen):
         self.consequences_bar = Bar(2, id="consequences")
         self._scene: Scene | None = None
         self._causes: dict[str, InboxCause] = {}  # what is listed, by its key
+        self._others: dict[str, WaitingRun] = {}  # other runs that need a human, by their name
         self._painted_ages: dict[str, str] = {}  # key of a cause -> as it is on the screen
         self._is_recount_due = False  # what is held has to be counted again
         self._rest_timer: Timer | None = None
@@ -188,7 +193,10 @@ class InboxScreen(SplitScreen):
     def _refresh_list(self, by_hand: bool = False) -> None:
         """Show the current rows. If only counts changed, repaint causes only."""
         self._causes = {cause.key: cause for cause in self.inbox.causes()}
-        rows = self.inbox.rows()
+        self._others = {one.run.run_id: one for one in self.console.waiting_runs}
+        wanted = self.inbox.filter
+        others = [one for one in self._others.values() if wanted.matches(search_text(one).casefold())]
+        rows = [*self.inbox.rows(), *(InboxRow("", run=one.run.run_id) for one in others)]
         before = self.table.cursor_key
         if rows == self.table.order:
             self.table.rows_changed({row for row in self.table.in_view() if row.task is None})
@@ -214,12 +222,18 @@ class InboxScreen(SplitScreen):
             sort=str(self.inbox.sort),
         )
         columns = self.main_columns
-        self.heading.show(*heading_line(heading, self.scene().now_us, columns, self.console.glyphs))
+        left, right = heading_line(heading, self.scene().now_us, columns, self.console.glyphs)
+        if not left and self._others:
+            left = [Piece(" nothing in this run needs a human", Role.DIM)]
+        self.heading.show(left, right)
 
     def _row(self, row: InboxRow, columns: int) -> Line:
         scene = self.scene()
         if row.task is not None:
             return task_row(self.inbox.entry(row.task), self.board.row(row.task), scene, columns)
+        if row.run is not None:
+            other = self._others.get(row.run)
+            return [] if other is None else other_run_row(other, scene, columns)
         if row.hidden:
             return more_row(row.hidden, self.console.keymap.label("open"), scene.glyphs)
         cause = self._causes.get(row.cause)
@@ -311,8 +325,11 @@ class InboxScreen(SplitScreen):
         keymap = self.console.keymap
         keys = {action: keymap.label(action) for action in ("requeue", "skip")}
         who: list[Line] = [*selection_lines(names, self.scene()), self._memory_line()] if names else []
-        if not names:
-            acts: list[Line] = []
+        other = self._other_at_cursor()
+        if other is not None and not names:
+            acts: list[Line] = other_run_lines(other, keymap.label("open"), keymap.label("view_runs"))
+        elif not names:
+            acts = []
         elif len(names) > _PREVIEWED_MAX:
             acts = estimate_lines(len(names), self.board.waiting_below(*names), keys)
         else:
@@ -320,6 +337,23 @@ class InboxScreen(SplitScreen):
         for bar, lines, rows in ((self.who_bar, who, _WHO_ROWS), (self.consequences_bar, acts, 2)):
             for place in range(rows):
                 bar.show(lines[place] if place < len(lines) else [], row=place)
+
+    def _other_at_cursor(self) -> WaitingRun | None:
+        row = self.table.cursor_key
+        return None if row is None or row.run is None else self._others.get(row.run)
+
+    @property
+    def selection_problem(self) -> str:
+        """Of another run: that its tasks are changed there."""
+        other = self._other_at_cursor()
+        if other is None:
+            return super().selection_problem
+        return f"{self.console.keymap.label('open')} opens run {other.run.run_id}: act on its tasks there"
+
+    def on_other_runs(self) -> None:
+        """List the other runs that need a human."""
+        self._refresh_list()
+        self._start_rest_timer()
 
     def _memory_line(self) -> Line:
         row = self.table.cursor_key
@@ -337,7 +371,9 @@ class InboxScreen(SplitScreen):
     def on_virtual_table_opened(self, message: VirtualTable.Opened) -> None:
         """A cause opens to its tasks, a task to its evidence."""
         row = self.table.cursor_key
-        if row is not None and row.task is not None:
+        if row is not None and row.run is not None:
+            self.console.follow(row.run, ScreenName.INBOX)
+        elif row is not None and row.task is not None:
             self._show_evidence(row.task)
         elif row is not None:
             self._toggle(row)
@@ -378,12 +414,12 @@ class InboxScreen(SplitScreen):
         return [cause] if cause is not None else []
 
     def go_to_next(self, step: int) -> None:
-        """To the next cause, or the one before."""
-        keys = list(self._causes)
+        """To the next cause or run, or the one before."""
+        rows = [row for row in self.table.order if row.task is None and not row.hidden]
         row = self.table.cursor_key
         if row is not None:
-            here = keys.index(row.cause)
-            self.table.move_to_key(InboxRow(keys[(here + step) % len(keys)]))
+            here = rows.index(InboxRow(row.cause, run=row.run))
+            self.table.move_to_key(rows[(here + step) % len(rows)])
 
     def change_order(self) -> None:
         """The next order."""

@@ -88,7 +88,7 @@ class InboxTable(VirtualTable[InboxRow]):
     def mark_all(self) -> None:
         """Mark all that match; if all are marked, none."""
         everything = self._source.all_tasks()
-        self.mark_tasks(() if everything and self._are_all_marked(everything) else everything)
+        self.mark_tasks(() if self._are_all_marked(everything) else everything)
 
     def _mark_range_to(self, place: int) -> None:
         anchor = place if self._anchor is None else self._anchor
@@ -97,7 +97,7 @@ class InboxTable(VirtualTable[InboxRow]):
         self._marks_changed()
 
     def _are_all_marked(self, names: Sequence[str]) -> bool:
-        return self._marked.issuperset(names)
+        return bool(names) and self._marked.issuperset(names)
 
     def _marks_changed(self) -> None:
         self.refresh()

@@ -16,6 +16,7 @@ from ..feed.live_run import BoardUpdate
 from ..keys.actions import ScreenName
 from ..model.board import Board
 from ..model.filters import parse_filter
+from ..model.waiting_runs import waiting_runs
 from ..present.replay import ReplayPosition
 from ..present.runs import RunListEntry, heading_line, run_name, run_row
 from ..present.schedules import describe_next_run
@@ -115,7 +116,7 @@ class RunsScreen(ConsoleScreen):
         self._show_heading(len(found))
 
     def _show_heading(self, shown: int) -> None:
-        waiting = sum(1 for one in self._summaries.values() if one.dead_letters)
+        waiting = len(waiting_runs(self._summaries.values(), self.console.live.status))
         known, sort = len(self._summaries), SORTS[self._sort]
         coming, self._shown_count = describe_next_run(self._schedules, self.console.live.now_us), shown
         self.heading.show(*heading_line(shown, known, waiting, self.filter_text, sort, self.console.glyphs, coming))
@@ -143,6 +144,10 @@ class RunsScreen(ConsoleScreen):
         """The next order."""
         self._sort = (self._sort + 1) % len(SORTS)
         self._show_order()
+
+    def subject(self) -> object:
+        """The run under the cursor."""
+        return None if self.table.cursor_key is None else self._summaries.get(self.table.cursor_key)
 
     def on_virtual_table_opened(self, message: VirtualTable.Opened) -> None:
         """Follow the run."""

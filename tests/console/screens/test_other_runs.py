@@ -1,0 +1,120 @@
+"""Other unfinished runs of the file that need a human are seen from every screen, and one key opens them."""
+
+from __future__ import annotations
+
+import pytest
+from redrive.console.sessions.session import RunSummary
+from redrive.console.widgets.dialog import Dialog
+from redrive.engine.core.projection import RunRow
+from redrive.engine.domain.events import EventKind
+from redrive.engine.domain.states import RunState
+
+from ..conftest import FakeSession, StillClock, happen, press, rows_of, settle, shown, text_of
+from ..model.runs import START, S, failed_task, fold_of
+
+
+def other_run(name: str, *, blocked: bool, dead: int = 0) -> RunSummary:
+    """An unfinished run that began an hour before the run of the test."""
+    run = RunRow(name, "nightly", START - 3600 * S, state=RunState.RUNNING)
+    run.blocked_since = START - 1800 * S if blocked else None
+    return RunSummary(run, {"DEAD_LETTER": dead, "PENDING": 2}, dead)
+
+
+def own_run(session: FakeSession) -> RunSummary:
+    counts: dict[str, int] = {}
+    for row in session.fold.tasks.values():
+        counts[str(row.state)] = counts.get(str(row.state), 0) + 1
+    return RunSummary(session.fold.run, counts, counts.get("DEAD_LETTER", 0))
+
+
+@pytest.fixture
+def morning() -> FakeSession:
+    """A run that is fine, after a night that is blocked."""
+    session = FakeSession(fold_of([("extract", []), ("load", ["extract"])]))
+    session.become(executor_run_id=session.fold.run.run_id)
+    session.summaries = [own_run(session), other_run("night-1", blocked=True, dead=2)]
+    return session
+
+
+async def test_the_badges_and_the_header_count_the_other_run(morning: FakeSession, clock: StillClock) -> None:
+    async with shown(morning, clock) as (app, _):
+        top, tabs = rows_of(app)[:2]
+        assert "◆ 1 other run" in top
+        assert "1 Runs◆1" in tabs.replace(" ◆", "◆") and "Inbox◆2" in tabs.replace(" ◆", "◆")
+    async with shown(morning, clock, size=(140, 40)) as (app, _):
+        assert "◆ 1 other run needs a human: night-1" in rows_of(app)[0]
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40)])
+async def test_the_inbox_lists_the_other_run_and_enter_opens_its_inbox(
+    morning: FakeSession, clock: StillClock, size: tuple[int, int]
+) -> None:
+    async with shown(morning, clock, size=size) as (app, pilot):
+        await press(app, pilot, "4")
+        text = text_of(app)
+        assert "nothing in this run needs a human" in text
+        assert "run night-1 (BLOCKED, 2 dead letters) · nightly" in text
+        night = fold_of([("extract", [])])
+        night.run.run_id = "night-1"
+        failed_task(night, "extract")
+        morning.fold = night
+        morning.summaries = [RunSummary(night.run, {"DEAD_LETTER": 1}, 1)]
+        await press(app, pilot, "enter")
+        assert "1 cause · 1 dead letter" in text_of(app)
+        assert app.screen.PLACE.value == "inbox"
+
+
+async def test_an_act_on_another_run_says_where_to_act(morning: FakeSession, clock: StillClock) -> None:
+    async with shown(morning, clock) as (app, pilot):
+        await press(app, pilot, "4", "r")
+        assert "Enter opens run night-1: act on its tasks there" in text_of(app)
+        assert morning.commands == []
+
+
+async def test_an_unfinished_run_without_an_executor_is_listed(morning: FakeSession, clock: StillClock) -> None:
+    morning.summaries = [own_run(morning), other_run("night-1", blocked=False)]
+    async with shown(morning, clock) as (app, pilot):
+        await press(app, pilot, "4")
+        assert "run night-1 (no executor)" in text_of(app)
+        morning.become(service_pid=7)  # the scheduler resumes it
+        await settle(app, pilot)
+        assert "night-1" not in text_of(app)
+        assert "nothing needs a human" in text_of(app)
+
+
+async def test_the_list_follows_the_events_of_other_runs(morning: FakeSession, clock: StillClock) -> None:
+    blocked, morning.summaries = morning.summaries, [own_run(morning)]
+    async with shown(morning, clock) as (app, pilot):
+        await press(app, pilot, "4")
+        assert "nothing needs a human" in text_of(app)
+        morning.summaries = blocked
+        event = morning.story.tell(EventKind.RUN, data={"what": "blocked"})
+        await happen(app, pilot, morning, event._replace(run_id="night-1"))
+        assert "run night-1" in text_of(app)
+
+
+async def test_a_filter_also_filters_other_runs(morning: FakeSession, clock: StillClock) -> None:
+    async with shown(morning, clock) as (app, pilot):
+        await press(app, pilot, "4", "/", "z", "z", "enter")
+        assert "run night-1" not in text_of(app)
+
+
+async def test_a_run_is_abandoned_from_the_list_of_runs(morning: FakeSession, clock: StillClock) -> None:
+    async with shown(morning, clock) as (app, pilot):
+        await press(app, pilot, "1", "j", "x")
+        assert isinstance(app.screen, Dialog)
+        assert "Abandon run night-1" in text_of(app)
+        assert "4 tasks not ended so far: cancelled." in text_of(app)
+        await press(app, pilot, *"old", "enter")
+        (command,) = morning.commands
+        assert (command.act, command.run_id, command.targets, command.reason) == ("abandon", "night-1", (), "old")
+
+
+async def test_an_ended_run_is_not_abandoned(morning: FakeSession, clock: StillClock) -> None:
+    ended = other_run("night-1", blocked=False)
+    ended.run.ended_at, ended.run.state = START, RunState.SUCCESS
+    morning.summaries = [own_run(morning), ended]
+    async with shown(morning, clock) as (app, pilot):
+        await press(app, pilot, "1", "j", "x")
+        assert "only an unfinished run can be abandoned" in text_of(app)
+        assert morning.commands == []
