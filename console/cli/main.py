@@ -131,6 +131,7 @@ def _named_once(target: str | None, state: str | None) -> str | None:
 @click.argument("flow")
 @click.option("--run-id", "run_id", metavar="ID", help="Name of the run; an existing run is resumed.")
 @click.option("--param", "param", multiple=True, metavar="NAME=VALUE", help="A parameter that the flow declares.")
+@click.option("--accept-changes", is_flag=True, help="As for resume, if the run exists.")
 @running_options
 def run(flow: str, run_id: str | None, param: tuple[str, ...], **options: Any) -> int:
     """Run FLOW: a Python file or a module, with :NAME if it makes several flows."""
@@ -143,10 +144,17 @@ def run(flow: str, run_id: str | None, param: tuple[str, ...], **options: Any) -
 @target_argument
 @run_option
 @click.option("--param", "param", multiple=True, metavar="NAME=VALUE", help="Another value from now on.")
+@click.option(
+    "--accept-changes",
+    is_flag=True,
+    help="Go on although the flow changed: unfinished tasks that are gone are skipped, finished results stay.",
+)
+@click.option("--trust", is_flag=True, help="Run the flow file also if other users may have written it.")
 @running_options
 def resume(target: str | None, run_id: str | None, param: tuple[str, ...], **options: Any) -> int:
     """Start an executor for an unfinished run."""
-    from .run import RunArguments, resume_run
+    from .resume import resume_run
+    from .run import RunArguments
 
     state = _acting_target(target, options.pop("state"))
     return resume_run(state, run_id, params_of(param), RunArguments(state=state, **options))

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Unpack
 
 from ...engine.domain.states import RunState
-from ...engine.errors import AddressError
 from ...engine.store.flow_path import path_of_flow
 from ..sessions.target import is_remote, state_for_flow
 from .exit_codes import code_of_run
@@ -36,6 +35,8 @@ class RunArguments:
     wait: bool = False
     durability: Literal["full", "normal"] = "full"
     dask: str | None = None
+    accept_changes: bool = False
+    trust: bool = False
 
     def options(self, params: Mapping[str, str], *, stay: bool = False, resume: bool = False) -> RunOptions:
         """The options of the executor."""
@@ -49,23 +50,19 @@ class RunArguments:
             wait=self.wait,
             dask=self.dask,
             resume=resume,
+            accept_changes=self.accept_changes,
+            trust=self.trust or not resume,  # who names a flow file trusts it
         )
 
 
 def run_flow(flow: str, run_id: str | None, params: Mapping[str, str], arguments: RunArguments) -> int:
     """Run a flow file: in the console, as plain lines, or detached."""
     state = state_for_flow(flow, params, arguments.state)
-    return _start(flow, state, run_id, params, arguments, resume=False)
+    return start_executor(flow, state, run_id, params, arguments, resume=False)
 
 
-def resume_run(state: str, run_id: str | None, params: Mapping[str, str], arguments: RunArguments) -> int:
-    """Resume an unfinished run, with the flow file that the state file names."""
-    if is_remote(state):
-        raise AddressError(_remote_resume_hint(state))
-    return _start(None, state, run_id, params, arguments, resume=True)
-
-
-def _remote_resume_hint(target: str) -> str:
+def remote_resume_hint(target: str) -> str:
+    """Return where and how a run behind ssh is resumed."""
     from ..sessions.address import parse
 
     address = parse(target)
@@ -83,7 +80,7 @@ def run_demo(arguments: RunArguments) -> int:
         from .demo import run_scripted
 
         return run_scripted(flow, state, arguments.options({}, stay=True))
-    return _start(flow, state, None, {}, arguments, resume=False)
+    return start_executor(flow, state, None, {}, arguments, resume=False)
 
 
 def attach_console(
@@ -112,7 +109,7 @@ def _attach_plain(target: str, run_id: str | None, because: str, **remote: Unpac
     return code
 
 
-def _start(
+def start_executor(
     flow: str | None,
     state: str,
     run_id: str | None,
@@ -121,6 +118,7 @@ def _start(
     *,
     resume: bool,
 ) -> int:
+    """Start an executor: detached, with plain lines, or with the console."""
     if arguments.detach:
         return _detach(flow, state, run_id, params, arguments, resume=resume)
     if arguments.quiet:
@@ -160,6 +158,8 @@ def _detach(
         "wait": arguments.wait,
         "dask": arguments.dask,
         "resume": resume,
+        "accept_changes": arguments.accept_changes,
+        "trust": arguments.trust,
     }
     pid = host.spawn(flow=flow, state=state, run_id=run_id, params=params, options=options)
     print(f"executor {pid} runs; redrive attach {state}")

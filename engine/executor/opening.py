@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import json
 import os
-import shlex
 import socket
 import sqlite3
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -35,6 +34,7 @@ from ..statefile.changes.transitions import Transaction
 from ..store import breaker_rows, cut_off, database, executors, flow_changes, history, lock, recovery, runs, schedules
 from ..store.claims import ExecutorIdentity
 from ..store.writer import Writer
+from .resume_plan import check_trust, flow_path_of, run_to_resume
 from .run_options import RunOptions, RunRequest
 from .state_file_lease import StateFileLease
 
@@ -128,7 +128,9 @@ async def open_run(lease: StateFileLease, clock: Clock) -> OpenRun:
 async def _import(lease: StateFileLease, requested: _RequestedRun) -> FlowSpec:
     """Import the flow. Raises StartInterrupted if a stop is requested meanwhile."""
     params = lease.request.options.params
-    opening = lease.runner.open(requested.flow_target, params, remembered=requested.params)
+    opening = lease.runner.open(
+        requested.flow_target, params, remembered=requested.params, python_path=requested.python_path
+    )
     import_task = asyncio.get_running_loop().create_task(opening)
     with lease.interruptible(import_task.cancel):
         try:
@@ -161,6 +163,7 @@ class _RequestedRun:
     run_id: str
     exists: bool
     params: Mapping[str, object]
+    python_path: tuple[str, ...] = ()
 
 
 def _find_run(request: RunRequest) -> _RequestedRun:
@@ -170,7 +173,7 @@ def _find_run(request: RunRequest) -> _RequestedRun:
     if not options.resume and _is_missing_or_empty(request.state_path):
         return _RequestedRun(target, request.run_id or new_run_id(), False, {})
     with database.reading(request.state_path) as connection:
-        run_id = request.run_id or (_run_to_resume(connection, request.state_path) if options.resume else None)
+        run_id = request.run_id or (run_to_resume(connection, request.state_path) if options.resume else None)
         new_id = _unused(connection, run_id if run_id and options.logical_time else new_run_id())
         source = None
         if options.logical_time is not None:
@@ -183,19 +186,11 @@ def _find_run(request: RunRequest) -> _RequestedRun:
         if options.resume:
             raise NotFoundError(f"there is no run {run_id or ''!r} to resume in {request.state_path}; see redrive runs")
         return _RequestedRun(target, run_id or new_id, False, {})
-    if request.flow is None and source.flow_path is None:
-        raise FlowError(f"run {run_id!r} was started by a program, not from a flow file; start that program again")
-    return _RequestedRun(target or source.flow_path or "", str(run_id), True, source.params)
-
-
-def _run_to_resume(connection: sqlite3.Connection, state_path: str) -> str | None:
-    """Return the unfinished run, else the latest; None: no runs. Raises RedriveError if several are unfinished."""
-    unfinished = runs.unfinished_run_ids(connection)
-    if len(unfinished) > 1:
-        command = shlex.join(["redrive", "resume", state_path, "--run", unfinished[0]])
-        names = ", ".join(unfinished)
-        raise RedriveError(f"{len(unfinished)} runs are unfinished ({names}): name one, as in: {command}")
-    return unfinished[0] if unfinished else runs.latest_run_id(connection)
+    if request.flow is None:
+        target = flow_path_of(source, request.state_path, str(run_id))
+        if not options.trust:
+            check_trust(source, request.state_path)
+    return _RequestedRun(target, str(run_id), True, source.params, source.python_path)
 
 
 def _check_is_unfinished(connection: sqlite3.Connection, run_id: str) -> None:
@@ -206,6 +201,11 @@ def _check_is_unfinished(connection: sqlite3.Connection, run_id: str) -> None:
             f"run {run_id!r} has ended: {state}; its parameters cannot change: requeue tasks of it with --param, or"
             " start a run with another --run-id"
         )
+
+
+def own_python_path() -> list[str]:
+    """Return the folders of PYTHONPATH of this process."""
+    return [os.path.abspath(folder) for folder in os.environ.get("PYTHONPATH", "").split(os.pathsep) if folder]
 
 
 def _is_missing_or_empty(path: str) -> bool:
@@ -266,6 +266,7 @@ async def _prepare_run(
                 at=transaction.at,
                 deadline_at=_deadline_at(flow, options, transaction.at),
                 logical_time=options.logical_time,
+                python_path=os.pathsep.join(own_python_path()),
             )
         else:
             _resume_run(transaction, run_id, flow, options)

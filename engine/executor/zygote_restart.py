@@ -14,6 +14,7 @@ the run (``core/flow_difference.py``), the old code stays in use, and the answer
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -164,7 +165,13 @@ class ZygoteRestart:
 
     async def _prepare(self) -> OpenFlow:
         flow = self._opened.flow
-        return await self._opened.runner.prepare(flow.path or "", remembered=dict(flow.params))
+        return await self._opened.runner.prepare(
+            flow.path or "", remembered=dict(flow.params), python_path=self._python_path()
+        )
+
+    def _python_path(self) -> list[str]:
+        stored = self._view.projection.run.python_path
+        return stored.split(os.pathsep) if stored else []
 
     async def _adopt(self, prepared: OpenFlow, files: Sequence[str]) -> FlowDifference:
         """Use a flow from now on: write what changed, then change the memory. Raises FlowError if it does not fit."""

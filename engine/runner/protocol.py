@@ -69,6 +69,7 @@ class Open(Frame, frozen=True):
     target: str
     params: dict[str, Any]
     remembered: dict[str, Any] = {}  # the stored parameters of the run
+    python_path: list[str] = []  # folders of the PYTHONPATH with which the run was started
 
 
 class Start(Frame, frozen=True):

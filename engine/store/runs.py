@@ -6,6 +6,7 @@ Writing functions take a Transaction and belong to the caller's transaction; rea
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -52,6 +53,7 @@ def create_run(
     at: int,
     deadline_at: int | None,
     logical_time: int | None = None,
+    python_path: str | None = None,
 ) -> None:
     """Insert a run with its tasks and edges, with one event. Times are microseconds UTC.
 
@@ -68,6 +70,8 @@ def create_run(
         "options": options_of(flow),
         "code_hash": flow.code_hash,
     }
+    if python_path:
+        columns["python_path"] = python_path
     if logical_time is not None:
         columns["logical_time"] = logical_time
     connection = transaction.connection
@@ -350,12 +354,17 @@ class RunSource(NamedTuple):
 
     flow_path: str | None
     params: dict[str, object]
+    python_path: tuple[str, ...] = ()  # PYTHONPATH of the start
 
 
 def find_source(connection: sqlite3.Connection, run_id: str) -> RunSource | None:
     """Return the source of a run; None: no such run."""
-    row = connection.execute("SELECT flow_path, params FROM run WHERE run_id = ?", (run_id,)).fetchone()
-    return None if row is None else RunSource(row[0], json.loads(row[1]))
+    row = connection.execute("SELECT flow_path, params, python_path FROM run WHERE run_id = ?", (run_id,)).fetchone()
+    return (
+        None
+        if row is None
+        else RunSource(row[0], json.loads(row[1]), tuple((row[2] or "").split(os.pathsep)) if row[2] else ())
+    )
 
 
 def exists(connection: sqlite3.Connection, run_id: str) -> bool:

@@ -119,16 +119,22 @@ class Runner:
         params: Mapping[str, object] | None = None,
         *,
         remembered: Mapping[str, object] | None = None,
+        python_path: Sequence[str] = (),
         import_seconds: float = IMPORT_SECONDS,
     ) -> FlowSpec:
         """Have the zygote import the flow ``local.py[:name]``, and return its specification.
 
         ``remembered``: the stored parameters of the run; those that the flow no longer declares are left out.
+        ``python_path``: folders that are added to PYTHONPATH of the zygote.
         Raises FlowError (FlowImportError with the traceback, CycleError), OSError if no process can be started.
         """
         if self._flow is not None:
             raise RuntimeError("a flow is open already: close the runner first")
-        self._use(await self.prepare(target, params, remembered=remembered, import_seconds=import_seconds))
+        self._use(
+            await self.prepare(
+                target, params, remembered=remembered, python_path=python_path, import_seconds=import_seconds
+            )
+        )
         return self._require_flow().spec
 
     async def prepare(
@@ -137,6 +143,7 @@ class Runner:
         params: Mapping[str, object] | None = None,
         *,
         remembered: Mapping[str, object] | None = None,
+        python_path: Sequence[str] = (),
         import_seconds: float = IMPORT_SECONDS,
     ) -> OpenFlow:
         """Have a new zygote import the flow, beside the one that is open. ``replace`` or ``discard`` the result."""
@@ -151,7 +158,7 @@ class Runner:
         descriptors = process.raise_descriptor_limit()
         self.attempts_max = max(1, (descriptors - DESCRIPTORS_RESERVED) // DESCRIPTORS_PER_ATTEMPT)
         try:
-            request = protocol.Open(target, dict(params or {}), dict(remembered or {}))
+            request = protocol.Open(target, dict(params or {}), dict(remembered or {}), list(python_path))
             spec, opened = await connection.open(request, import_seconds)
         except BaseException as error:
             if isinstance(error, asyncio.CancelledError):

@@ -5,9 +5,10 @@ from __future__ import annotations
 import importlib
 import os
 import signal
+import sys
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -59,6 +60,7 @@ def facts_after_restart(state: protocol.RestartState, load: Loader) -> FlowFacts
     """Return the values for attempts that import the flow themselves."""
 
     def plans() -> Mapping[str, CallPlan]:
+        use_python_path(state.request.python_path)
         with single_threaded_libraries():
             return _plans(load(state.request.target, state.request.params, state.request.remembered))
 
@@ -68,6 +70,7 @@ def facts_after_restart(state: protocol.RestartState, load: Loader) -> FlowFacts
 
 def _import(request: protocol.Open, load: Loader) -> ImportedFlow:
     survey, before = ImportSurvey(), time.monotonic()
+    use_python_path(request.python_path)
     with single_threaded_libraries():
         flow = load(request.target, request.params, request.remembered)
         spec = flow.spec()
@@ -79,6 +82,15 @@ def _import(request: protocol.Open, load: Loader) -> ImportedFlow:
     warnings = side_effects.warnings(seconds)
     response = protocol.FlowOpened(msgspec.json.encode(spec), root, warnings, imports_per_attempt=False)
     return ImportedFlow(_facts(plans, root, spec.code_hash), response, left_threads=bool(side_effects.threads))
+
+
+def use_python_path(folders: Sequence[str]) -> None:
+    """Add folders to the end of PYTHONPATH, for this process and its children."""
+    own = [folder for folder in os.environ.get("PYTHONPATH", "").split(os.pathsep) if folder]
+    missing = [folder for folder in folders if folder not in own]
+    if missing:
+        os.environ["PYTHONPATH"] = os.pathsep.join([*own, *missing])
+        sys.path[len(own) : len(own)] = [folder for folder in missing if folder not in sys.path]
 
 
 def _plans(flow: LoadedFlow) -> Mapping[str, CallPlan]:

@@ -1,0 +1,124 @@
+"""What a resume would run, and what it would change, before it does so."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sqlite3
+import sys
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from ..core import flow_difference
+from ..core.flow_difference import FlowDifference
+from ..errors import FlowError, NotFoundError, RedriveError, UntrustedFlowError
+from ..flow.loading import split_target
+from ..runner.zygote.client import Runner
+from ..statefile.processes import EXECUTOR_VARIABLE
+from ..store import database, runs
+from ..store.runs import RunSource
+from . import trust
+
+
+@dataclass(frozen=True, slots=True)
+class ResumePlan:
+    """The code of a resume, who runs it, and how its flow differs from the run.
+
+    ``doubts``: who else may have written the code; ``difference``: None if the flow was not imported because of them.
+    """
+
+    run_id: str
+    flow_path: str
+    python_path: tuple[str, ...]
+    doubts: tuple[str, ...]
+    difference: FlowDifference | None
+
+    def code_lines(self) -> Iterator[str]:
+        """Yield which code runs, and with what."""
+        file = split_target(self.flow_path)[0]
+        yield f"the code: {self.flow_path}, which belongs to {trust.owner_of(file)}"
+        yield f"as {trust.user_name(os.geteuid())}, in {_folder()}, with {sys.executable}"
+        if self.python_path:
+            yield f"with PYTHONPATH {os.pathsep.join(self.python_path)}"
+
+    def difference_lines(self) -> Iterator[str]:
+        """Yield how the flow differs from the run."""
+        for line in flow_difference.describe(self.difference or FlowDifference()):
+            yield f"the flow changed: {line}"
+
+    @property
+    def needs_word(self) -> bool:
+        """Whether the difference must be accepted."""
+        return self.difference is not None and self.difference.needs_word
+
+
+async def plan_resume(
+    state_path: str, run_id: str | None, params: Mapping[str, object] | None = None, *, trusted: bool = False
+) -> ResumePlan:
+    """Plan the resume of a run (default: the unfinished one). Raises RedriveError.
+
+    ``trusted``: import its flow also if others may have written it.
+    """
+    with database.reading(state_path) as connection:
+        run_id = run_id or run_to_resume(connection, state_path) or ""
+        source = runs.find_source(connection, run_id)
+        if source is None:
+            raise NotFoundError(f"there is no run {run_id!r} in {state_path}; see redrive runs")
+        run = runs.load_run(connection, run_id)
+    path = flow_path_of(source, state_path, run_id)
+    doubts = doubts_about(source, state_path)
+    difference = None
+    if trusted or not doubts:
+        runner = Runner.spawn(environment={EXECUTOR_VARIABLE: uuid.uuid4().hex})
+        try:
+            flow = await runner.open(path, params, remembered=source.params, python_path=source.python_path)
+        finally:
+            await runner.close()
+        difference = flow_difference.compare(run, flow)
+    return ResumePlan(run_id, path, source.python_path, () if trusted else doubts, difference)
+
+
+def run_to_resume(connection: sqlite3.Connection, state_path: str) -> str | None:
+    """Return the unfinished run, else the latest; None: no runs. Raises RedriveError if several are unfinished."""
+    unfinished = runs.unfinished_run_ids(connection)
+    if len(unfinished) > 1:
+        command = shlex.join(["redrive", "resume", state_path, "--run", unfinished[0]])
+        names = ", ".join(unfinished)
+        raise RedriveError(f"{len(unfinished)} runs are unfinished ({names}): name one, as in: {command}")
+    return unfinished[0] if unfinished else runs.latest_run_id(connection)
+
+
+def flow_path_of(source: RunSource, state_path: str, run_id: str) -> str:
+    """Return the flow file of a run. Raises FlowError if there is none."""
+    if source.flow_path is None:
+        raise FlowError(f"run {run_id!r} was started by a program, not from a flow file; start that program again")
+    file = split_target(source.flow_path)[0]
+    if not os.path.lexists(file):
+        command = shlex.join(["redrive", "run", "NEW.py", "--state", state_path, "--run-id", run_id])
+        raise FlowError(f"there is no flow file {file!r}; if it has another place now: {command}")
+    return source.flow_path
+
+
+def doubts_about(source: RunSource, state_path: str) -> tuple[str, ...]:
+    """Return who else may have written the code of a run, one sentence each."""
+    return tuple(trust.doubts([state_path, split_target(source.flow_path or "")[0], *source.python_path]))
+
+
+def check_trust(source: RunSource, state_path: str) -> None:
+    """Raise UntrustedFlowError if others may have written the code of a run."""
+    if doubts := doubts_about(source, state_path):
+        raise UntrustedFlowError(refusal(source.flow_path or "", doubts))
+
+
+def refusal(flow_path: str, doubts: tuple[str, ...]) -> str:
+    """Return why the code of a run is not run."""
+    why = "; ".join(doubts)
+    return f"{flow_path} is not run without your word, because {why}: read it, then resume with --trust"
+
+
+def _folder() -> str:
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        return "a folder that was removed"
