@@ -153,7 +153,7 @@ def run(flow: str, run_id: str | None, param: tuple[str, ...], **options: Any) -
 @running_options
 def resume(target: str | None, run_id: str | None, param: tuple[str, ...], **options: Any) -> int:
     """Start an executor for an unfinished run."""
-    from .resume import resume_run
+    from .executor import resume_run
     from .run import RunArguments
 
     state = _acting_target(target, options.pop("state"))

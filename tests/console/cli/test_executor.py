@@ -105,10 +105,8 @@ def test_the_changed_task_is_named_and_not_the_tasks_below_it_in_the_file(two: P
 
 
 def test_a_removed_unfinished_task_needs_a_word_and_is_skipped_then(two: Path) -> None:
-    text = TWO.replace("def broken()", "def mended()").replace("raise PermanentError(\"no\")", "pass")
+    text = TWO.replace("def broken()", "def mended()").replace('raise PermanentError("no")', "pass")
     (two / "two.py").write_text(text)
-        TWO.replace("def broken()", "def mended()").replace('raise PermanentError("no")', "pass")
-    )
     code, said = resume(two)
     assert code == 2
     assert "still has to do broken, which the flow no longer defines" in said and "--accept-changes" in said
