@@ -10,13 +10,14 @@ from ..text.pieces import plain
 
 #: Heading -> its commands, the most used first. A test checks that every command has a heading.
 SECTIONS: dict[str, tuple[str, ...]] = {
-    "Run": ("demo", "run", "resume", "attach"),
+    "Run": ("demo", "run", "resume", "rerun", "attach"),
     "By a schedule": ("serve", "schedule", "backfill"),
     "Look": (
         "inbox",
         "tasks",
         "logs",
         "runs",
+        "summary",
         "events",
         "pages",
         "breakers",

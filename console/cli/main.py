@@ -161,6 +161,23 @@ def resume(target: str | None, run_id: str | None, param: tuple[str, ...], **opt
 
 
 @cli.command()
+@click.argument("run_id", metavar="RUN")
+@click.option("--param", "param", multiple=True, metavar="NAME=VALUE", help="Another value than RUN had.")
+@click.option("--trust", is_flag=True, help="Run the flow file also if other users may have written it.")
+@running_options
+def rerun(run_id: str, param: tuple[str, ...], **options: Any) -> int:
+    """Start a new run with the parameters and the scheduled time of RUN, which has ended.
+
+    To run tasks of RUN itself again: redrive requeue '*' --only success --run RUN.
+    """
+    from .rerun import rerun_run
+    from .run import RunArguments
+
+    state = _acting_target(None, options.pop("state"))
+    return rerun_run(state, run_id, params_of(param), RunArguments(state=state, **options))
+
+
+@cli.command()
 @running_options
 def demo(**options: Any) -> int:
     """A built-in flow with every failure mode."""
@@ -693,16 +710,21 @@ def schedule(flow: str, param: tuple[str, ...], count: int, as_json: bool) -> in
 @click.argument("flow")
 @click.option("--from", "since", required=True, metavar="DATE", help="The first day, or time, in its zone.")
 @click.option("--to", "until", required=True, metavar="DATE", help="The last day, or time.")
+@click.option("--again", is_flag=True, help="Also those whose run has ended, once more.")
 @click.option("--dry-run", is_flag=True, help="Only show what would run.")
 @click.option("--param", "param", multiple=True, metavar="NAME=VALUE", help="A parameter of every run.")
 @serving_options
 @json_option
-def backfill(flow: str, since: str, until: str, param: tuple[str, ...], dry_run: bool, as_json: bool, **o: Any) -> int:
+def backfill(
+    flow: str, since: str, until: str, param: tuple[str, ...], again: bool, dry_run: bool, as_json: bool, **o: Any
+) -> int:
     """Run FLOW for scheduled times that have no run, the oldest first."""
     from .run import RunArguments
     from .schedule import backfill_flow
 
-    return backfill_flow(flow, since, until, params_of(param), RunArguments(**o), dry_run=dry_run, as_json=as_json)
+    return backfill_flow(
+        flow, since, until, params_of(param), RunArguments(**o), again=again, dry_run=dry_run, as_json=as_json
+    )
 
 
 # --- Retry policies -----------------------------------------------------------------------------------------------

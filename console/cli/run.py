@@ -37,8 +37,10 @@ class RunArguments:
     dask: str | None = None
     accept_changes: bool = False
     trust: bool = False
+    logical_time: int | None = None
+    replaced_run: str | None = None
 
-    def options(self, params: Mapping[str, str], *, stay: bool = False, resume: bool = False) -> RunOptions:
+    def options(self, params: Mapping[str, object], *, stay: bool = False, resume: bool = False) -> RunOptions:
         """The options of the executor."""
         from ...engine.executor.loop import RunOptions
 
@@ -52,6 +54,8 @@ class RunArguments:
             resume=resume,
             accept_changes=self.accept_changes,
             trust=self.trust or not resume,  # who names a flow file trusts it
+            logical_time=self.logical_time,
+            replaced_run=self.replaced_run,
         )
 
 
@@ -113,7 +117,7 @@ def start_executor(
     flow: str | None,
     state: str,
     run_id: str | None,
-    params: Mapping[str, str],
+    params: Mapping[str, object],
     arguments: RunArguments,
     *,
     resume: bool,
@@ -144,7 +148,7 @@ def _detach(
     flow: str | None,
     state: str,
     run_id: str | None,
-    params: Mapping[str, str],
+    params: Mapping[str, object],
     arguments: RunArguments,
     *,
     resume: bool,
@@ -160,6 +164,8 @@ def _detach(
         "resume": resume,
         "accept_changes": arguments.accept_changes,
         "trust": arguments.trust,
+        "logical_time": arguments.logical_time,
+        "replaced_run": arguments.replaced_run,
     }
     pid = host.spawn(flow=flow, state=state, run_id=run_id, params=params, options=options)
     print(f"executor {pid} runs; redrive attach {state}")

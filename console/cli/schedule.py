@@ -126,34 +126,59 @@ def backfill_flow(
     params: Mapping[str, str],
     arguments: RunArguments,
     *,
+    again: bool,
     dry_run: bool,
     as_json: bool,
 ) -> int:
-    """Run the logical times from ``since`` to ``until`` that have not succeeded, the oldest first."""
+    """Run the logical times from ``since`` to ``until`` that have no run, the oldest first; ``again``: also the others.
+
+    A run that can continue, because somebody decided about it meanwhile, is resumed first.
+    """
     served, state, clock = _served(flow, params), _state(flow, params, arguments), SystemClock()
     zone = served.schedule.zone
     first, last = _instant(since, zone, "--from"), _instant(until, zone, "--to", whole_day=True)
     if last < first:
         raise click.UsageError("--to comes before --from")
     last = min(last, clock.now_us())
+    todo = _Todo(again)
     found = backfill_slots(state, served, first, last)
     if dry_run:
-        return _print_slots(served, found, as_json)
+        return _print_slots(served, found, todo, as_json)
     report = _reporter(EventPrinter(sys.stdout))
-    report(f"{sum(one.is_pending for one in found)} of {len(found)} logical times are to be run")
-    for one in found:
-        if one.is_pending:
-            wait_for_schedule(state, served, clock, report)
-            if _run_one(flow, state, served, one, arguments.options(params)):
-                return ExitCode.INTERRUPTED
-    return _report_result(backfill_slots(state, served, first, last), report)
+    report(f"{sum(map(todo.includes, found))} of {len(found)} logical times are to be run")
+    while (one := todo.next_of(backfill_slots(state, served, first, last))) is not None:
+        wait_for_schedule(state, served, clock, report)
+        if _run_one(flow, state, served, one, arguments.options(params)):
+            return ExitCode.INTERRUPTED
+    return _report_result(backfill_slots(state, served, first, last), todo, report)
 
 
-def _report_result(found: Sequence[BackfillSlot], report: Callable[[str], None]) -> int:
+class _Todo:
+    """Which logical times a backfill still has to run. ``again``: once also those whose run has ended."""
+
+    def __init__(self, again: bool) -> None:
+        self._again = again
+        self._started: set[int] = set()  # each is started once, also if another process was faster
+
+    def includes(self, one: BackfillSlot) -> bool:
+        """Whether the logical time is to be run."""
+        is_new = one.logical not in self._started
+        return one.is_resumable or (is_new and (one.run_id is None or (self._again and one.has_ended)))
+
+    def next_of(self, found: Sequence[BackfillSlot]) -> BackfillSlot | None:
+        """The next logical time: first a run that can continue, then the oldest; None: all is done."""
+        pending = sorted(filter(self.includes, found), key=lambda one: (not one.is_resumable, one.logical))
+        if not pending:
+            return None
+        self._started.add(pending[0].logical)
+        return pending[0]
+
+
+def _report_result(found: Sequence[BackfillSlot], todo: _Todo, report: Callable[[str], None]) -> int:
     """Report every logical time without a successful run, and return the exit code."""
     for one in found:
         if one.state is not RunState.SUCCESS:
-            report(_slot_status(one))
+            report(_slot_status(one, todo))
     states = {one.state for one in found}
     if RunState.FAILED in states:
         return ExitCode.FAILED
@@ -172,36 +197,42 @@ def _instant(text: str, zone: tzinfo, option: str, *, whole_day: bool = False) -
     return to_microseconds(moment if moment.tzinfo is not None else moment.replace(tzinfo=zone))
 
 
-def _print_slots(served: ServedFlow, found: Sequence[BackfillSlot], as_json: bool) -> int:
+def _print_slots(served: ServedFlow, found: Sequence[BackfillSlot], todo: _Todo, as_json: bool) -> int:
     if as_json:
         for one in found:
-            value = {**_value(served, one.logical), "run_id": one.run_id, "state": one.state, "to_do": one.is_pending}
+            value = {
+                **_value(served, one.logical),
+                "run_id": one.run_id,
+                "state": one.state,
+                "to_do": todo.includes(one),
+            }
             click.echo(json.dumps(value, ensure_ascii=False))
         return ExitCode.SUCCESS
-    rows = [(iso_time(one.logical, served.schedule.zone), _slot_status(one)) for one in found]
+    rows = [(iso_time(one.logical, served.schedule.zone), _slot_status(one, todo)) for one in found]
     print_table([("LOGICAL TIME", "WHAT"), *rows])
-    click.echo(f"{sum(one.is_pending for one in found)} to run")
+    click.echo(f"{sum(map(todo.includes, found))} to run")
     return ExitCode.SUCCESS
 
 
-def _slot_status(one: BackfillSlot) -> str:
+def _slot_status(one: BackfillSlot, todo: _Todo) -> str:
     if one.run_id is None:
         return "to run"
-    if one.is_pending:
+    if one.is_resumable:
         return f"to resume: {one.run_id}"
-    return f"{'BLOCKED' if one.is_blocked else one.state}: {one.run_id}"
+    state = f"{'BLOCKED' if one.is_blocked else one.state}: {one.run_id}{' (deleted)' if one.is_deleted else ''}"
+    return f"to run again, now {state}" if todo.includes(one) else state
 
 
 def _run_one(flow: str, state: str, served: ServedFlow, one: BackfillSlot, options: RunOptions) -> bool:
     """Run one logical time. Return whether it was interrupted."""
     zone, printer = served.schedule.zone, EventPrinter(sys.stdout)
     options = replace(options, wait=True)
-    if one.run_id is None:
-        params = {**options.params, LOGICAL_TIME: iso_time(one.logical, zone)}
-        options = replace(options, params=params, logical_time=one.logical)
-    else:
+    run_id = one.run_id if one.is_resumable and one.run_id else logical_name(one.logical, zone)
+    if one.is_resumable:
         options = replace(options, resume=True)
-    run_id = one.run_id or logical_name(one.logical, zone)
+    else:
+        params = {**options.params, LOGICAL_TIME: iso_time(one.logical, zone)}
+        options = replace(options, params=params, logical_time=one.logical, replaced_run=one.run_id)
     _reporter(printer)(f"run {run_id}")
     executor = Executor(
         run_id=run_id, flow=flow, state=state, options=options, on_events=printer.print_events, handle_signals=True

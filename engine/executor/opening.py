@@ -320,7 +320,9 @@ def _claim_slot(transaction: Transaction, flow: FlowSpec, run_id: str, options: 
     served = schedules.served_flow(flow)
     if served is None:
         raise FlowError(f"flow {flow.name!r} has no schedule any more")
-    schedules.claim_slot(transaction, served, options.logical_time, run_id, again=not options.served)
+    schedules.claim_slot(
+        transaction, served, options.logical_time, run_id, again=not options.served, replaced=options.replaced_run
+    )
 
 
 def _deadline_at(flow: FlowSpec, options: RunOptions, now: int) -> int | None:

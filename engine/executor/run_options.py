@@ -29,6 +29,7 @@ class RunOptions:
         accept_changes: True: a run is resumed although the flow no longer defines an unfinished task, which is then
             skipped, or defines a finished task otherwise, whose result stays.
         trust: True: the flow file that the state file names is run although other users may have written it.
+        replaced_run: the ended run that ``logical_time`` has now; the new run takes its place in the schedule.
         served: True: ``redrive serve`` starts the run, and its schedule waits for the run.
 
     Example:
@@ -44,6 +45,7 @@ class RunOptions:
     wait: bool = False
     dask: str | None = None
     logical_time: int | None = None
+    replaced_run: str | None = None
     served: bool = False
     accept_changes: bool = False
     trust: bool = False

@@ -28,11 +28,22 @@ class BackfillSlot:
     run_id: str | None = None
     state: RunState | None = None
     is_blocked: bool = False
+    is_deleted: bool = False  # its run is
+
+    @property
+    def is_resumable(self) -> bool:
+        """Whether it has a run that can continue: interrupted, or decided about after it was blocked."""
+        return self.state is RunState.RUNNING and not self.is_blocked
 
     @property
     def is_pending(self) -> bool:
-        """Whether it has no run, or an interrupted one."""
-        return self.run_id is None or (self.state is RunState.RUNNING and not self.is_blocked)
+        """Whether it has no run, or one that can continue."""
+        return self.run_id is None or self.is_resumable
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether its run has ended."""
+        return self.state not in (None, RunState.RUNNING)
 
 
 def backfill_slots(state_path: str, served: ServedFlow, since: int, until: int) -> list[BackfillSlot]:
@@ -52,10 +63,12 @@ def backfill_slots(state_path: str, served: ServedFlow, since: int, until: int) 
 
 def _slots_with_runs(connection: sqlite3.Connection, served: ServedFlow, times: list[int]) -> dict[int, BackfillSlot]:
     started = schedules.runs_of(connection, served.name, times[0], times[-1])
-    return {at: _slot(connection, at, run_id) for at, run_id in started.items()}
+    return {at: _slot(connection, at, run_id, end) for at, (run_id, end) in started.items()}
 
 
-def _slot(connection: sqlite3.Connection, logical: int, run_id: str) -> BackfillSlot:
+def _slot(connection: sqlite3.Connection, logical: int, run_id: str, end: RunState | None) -> BackfillSlot:
+    if end is not None:
+        return BackfillSlot(logical, run_id, end, is_deleted=True)
     state, is_blocked = runs.run_state(connection, run_id)
     return BackfillSlot(logical, run_id, state, is_blocked)
 

@@ -350,21 +350,24 @@ def list_runs(connection: sqlite3.Connection) -> list[RunListing]:
 
 
 class RunSource(NamedTuple):
-    """The flow file of a run (None: the flow was built by a program) and its parameters."""
+    """What a run was started with. ``flow_path`` None: its flow was built by a program."""
 
     flow_path: str | None
     params: dict[str, object]
     python_path: tuple[str, ...] = ()  # PYTHONPATH of the start
+    logical_time: int | None = None
+    has_ended: bool = False
 
 
 def find_source(connection: sqlite3.Connection, run_id: str) -> RunSource | None:
     """Return the source of a run; None: no such run."""
-    row = connection.execute("SELECT flow_path, params, python_path FROM run WHERE run_id = ?", (run_id,)).fetchone()
-    return (
-        None
-        if row is None
-        else RunSource(row[0], json.loads(row[1]), tuple((row[2] or "").split(os.pathsep)) if row[2] else ())
-    )
+    sql = "SELECT flow_path, params, python_path, logical_time, ended_at IS NOT NULL FROM run WHERE run_id = ?"
+    row = connection.execute(sql, (run_id,)).fetchone()
+    if row is None:
+        return None
+    flow_path, params, python_path, logical_time, has_ended = row
+    folders = tuple(python_path.split(os.pathsep)) if python_path else ()
+    return RunSource(flow_path, json.loads(params), folders, logical_time, bool(has_ended))
 
 
 def exists(connection: sqlite3.Connection, run_id: str) -> bool:

@@ -16,7 +16,7 @@ from ..core.paging import deadline_cause, schedule_cause
 from ..core.schedule import LISTED_MAX, Schedule, ScheduleDecision, decide_schedule, iso_time, late_starts, local_time
 from ..core.spec import FlowSpec, ScheduleSpec
 from ..domain.event_payloads import ScheduleChange, ScheduleChanged
-from ..domain.states import ENDED_BADLY, FINISHED, OPEN, DeadLetterKind
+from ..domain.states import ENDED_BADLY, FINISHED, OPEN, DeadLetterKind, RunState
 from ..errors import RefusedError
 from ..flow.time_zones import open_schedule
 from ..statefile.changes.page_lifecycle import resolve_cause
@@ -98,10 +98,16 @@ def load_status(connection: sqlite3.Connection, served: ServedFlow, now: int) ->
     )
 
 
-def runs_of(connection: sqlite3.Connection, flow: str, since: int, until: int) -> Mapping[int, str]:
-    """Return the run by logical time, from ``since`` to ``until`` inclusive."""
-    sql = "SELECT logical_time, run_id FROM slot WHERE dag_name = ? AND logical_time BETWEEN ? AND ? AND state = 'run'"
-    return {int(at): str(run_id) for at, run_id in connection.execute(sql, (flow, since, until))}
+def runs_of(
+    connection: sqlite3.Connection, flow: str, since: int, until: int
+) -> Mapping[int, tuple[str, RunState | None]]:
+    """Return the run by logical time, from ``since`` to ``until`` inclusive, with its end if the run is deleted."""
+    sql = (
+        "SELECT logical_time, run_id, run_state FROM slot"
+        " WHERE dag_name = ? AND logical_time BETWEEN ? AND ? AND state = 'run'"
+    )
+    rows = connection.execute(sql, (flow, since, until))
+    return {int(at): (str(run_id), RunState(end) if end else None) for at, run_id, end in rows}
 
 
 def next_at(connection: sqlite3.Connection, flow: str) -> int | None:
@@ -146,14 +152,26 @@ def update_schedule(transaction: Transaction, served: ServedFlow) -> None:
     _advance(transaction, served, decision.decided_until)
 
 
-def claim_slot(transaction: Transaction, served: ServedFlow, logical: int, run_id: str, *, again: bool = False) -> None:
+def claim_slot(
+    transaction: Transaction,
+    served: ServedFlow,
+    logical: int,
+    run_id: str,
+    *,
+    again: bool = False,
+    replaced: str | None = None,
+) -> None:
     """Assign a logical time to a run, which the caller inserts in the same transaction.
 
-    ``again``: also a missed logical time, for a backfill. Raises RefusedError if the logical time has a run, or was
-    decided meanwhile.
+    ``again``: also a missed logical time, for a backfill; ``replaced``: the ended run that it has now. Raises
+    RefusedError if the logical time has another run, or was decided meanwhile.
     """
     if not _insert_slot(transaction, served, logical, run_id) and not (
-        again and _claim_missed_slot(transaction, served, logical, run_id)
+        again
+        and (
+            _claim_missed_slot(transaction, served, logical, run_id)
+            or _replace_run(transaction, served, logical, run_id, replaced)
+        )
     ):
         when = iso_time(logical, served.schedule.zone)
         raise RefusedError(f"the run of {served.name!r} for {when} has been decided about already")
@@ -176,6 +194,16 @@ def _claim_missed_slot(transaction: Transaction, served: ServedFlow, logical: in
         " WHERE dag_name = ? AND logical_time = ? AND state = 'missed'"
     )
     return transaction.connection.execute(sql, (run_id, transaction.at, served.name, logical)).rowcount == 1
+
+
+def _replace_run(transaction: Transaction, served: ServedFlow, logical: int, run_id: str, replaced: str | None) -> bool:
+    sql = (
+        "UPDATE slot SET run_id = ?, run_state = NULL, decided_at = ?"
+        " WHERE dag_name = ? AND logical_time = ? AND state = 'run' AND run_id = ?"
+        " AND NOT EXISTS (SELECT 1 FROM run WHERE run.run_id = slot.run_id AND run.ended_at IS NULL)"
+    )
+    values = (run_id, transaction.at, served.name, logical, replaced)
+    return transaction.connection.execute(sql, values).rowcount == 1
 
 
 def _start_schedule(transaction: Transaction, served: ServedFlow, progress: ScheduleProgress | None) -> None:
