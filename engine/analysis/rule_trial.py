@@ -76,7 +76,8 @@ class PastAttempt:
     @property
     def rule_facts(self) -> ErrorFacts:
         """The facts that the conditions of a rule are compared with."""
-        types = self._recorded_facts.get("types") or ([self.error_type] if self.error_type else [])
+        is_exception = self.error_type is not None and ":" not in self.error_type  # not "exit:3" or "signal:11:unknown"
+        types = self._recorded_facts.get("types") or ([self.error_type] if self.error_type and is_exception else [])
         return ErrorFacts(
             names=tuple(_spellings(name) for name in types),
             status=self._recorded_facts.get("status"),

@@ -121,6 +121,14 @@ def test_three_statuses_through_one_helper_are_three_causes(tmp_path: Path, url:
     assert sorted(len(cause["tasks"]) for cause in inbox) == [1, 1, 1]
 
 
+def test_a_refused_credential_is_no_part_of_the_page_of_an_outage(tmp_path: Path, url: str) -> None:
+    """They are of one downstream, whose breaker may be open by then; the order in which they end is chance."""
+    run(helper_flow(url, downstream="api"), tmp_path / "state.db")
+    told = {page.title: page.severity for page in pages(tmp_path / "state.db")}
+    assert told["auth on m403"] == "critical"
+    assert told["permanent on m404"] == "high"
+
+
 def test_a_rule_for_one_status_leaves_the_others_alone(tmp_path: Path, url: str) -> None:
     state = tmp_path / "state.db"
     ended = run(helper_flow(url), state)

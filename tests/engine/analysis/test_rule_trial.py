@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -122,6 +123,38 @@ def test_a_proposed_rule_holds_for_the_very_program_that_it_was_made_of() -> Non
     )
     rule = propose_rule([past], TRANSIENT)
     assert describe_exit(1, stderr="psql: lock timeout on orders", rules=[rule]).failure_class is TRANSIENT
+
+
+def program(code: int, output: str, command: str) -> PastAttempt:
+    """A recorded failure of a shell line."""
+    failure = describe_exit(code, stderr=output, command=command)
+    mark = failure.fingerprint
+    said = {"error_type": failure.error_type, "error": failure.message, "diagnostic": failure.diagnostic}
+    fields: dict[str, Any] = {**said, "fingerprint_loose": mark.loose, "explain": mark.explain}
+    return failed(facts=dict(failure.facts), failure_class=str(failure.failure_class), **fields)
+
+
+def test_a_rule_that_would_swallow_another_class_gets_more_conditions() -> None:
+    """128 is the exit code of git for everything."""
+    odd = program(128, "fatal: refusing to merge unrelated histories", "git pull")
+    denied = program(128, "git@x: Permission denied (publickey).", "git pull")
+    assert propose_rule([odd], TRANSIENT) == {"exit_code": 128, "class": "transient"}
+    assert propose_rule([odd], TRANSIENT, [denied]) == {
+        "exit_code": 128,
+        "message": "fatal: refusing to merge unrelated histories",
+        "class": "transient",
+    }
+
+
+def test_where_each_rule_would_swallow_another_class_there_is_none() -> None:
+    odd, twin = program(128, "fatal: no", "git pull"), program(128, "fatal: no", "git push")
+    with pytest.raises(ValueError, match="would also fit a failure that is auth: exit status 128: fatal: no"):
+        propose_rule([odd], TRANSIENT, [replace(twin, failure_class="auth")])
+
+
+def test_the_sqlstate_comes_before_the_exit_code_of_psql() -> None:
+    syntax = program(3, 'psql:x.sql:1: ERROR:  syntax error at or near "x"', "psql -f x.sql")
+    assert propose_rule([syntax], TRANSIENT) == {"sqlstate": "42601", "class": "transient"}
 
 
 # --- Tried on what has happened --------------------------------------------------------------------------------------

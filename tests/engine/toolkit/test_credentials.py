@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 import time
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 from redrive.engine import AuthError, Credential, Executor, Flow, TransientError, classify_http
+from redrive.engine.core.failures.failure import describe_error
 from redrive.engine.toolkit.credentials import is_refused
 
 
@@ -66,6 +68,27 @@ def test_a_second_refusal_is_a_real_one(tmp_path):
     with pytest.raises(AuthError):
         vault.credential().call(counting)
     assert (["old", "refused as well"], 1) == (calls, vault.times)
+
+
+def test_what_was_renewed_a_moment_ago_is_not_renewed_again_and_the_error_says_so(tmp_path):
+    vault = Vault(tmp_path, renews_to="refused as well")
+    for _ in range(2):
+        with pytest.raises(AuthError) as refused:
+            vault.credential().call(ask_bank)
+    assert 1 == vault.times
+    failure = describe_error(refused.value)
+    assert re.fullmatch(r"401 unauthorized; credential 'bank' was renewed \d\.\d s ago, so not again", failure.message)
+
+
+def test_how_long_it_counts_as_fresh_is_an_option(tmp_path):
+    vault = Vault(tmp_path, renews_to="refused as well")
+    bank = Credential("bank", load=vault.load, refresh=vault.refresh, fresh_seconds=0)
+    for _ in range(2):
+        with pytest.raises(AuthError):
+            bank.call(ask_bank)
+    assert 2 == vault.times
+    with pytest.raises(ValueError, match="fresh_seconds is a number of seconds of at least 0, not -1"):
+        Credential("bank", load=vault.load, refresh=vault.refresh, fresh_seconds=-1)
 
 
 @pytest.mark.parametrize("error", [TransientError("503"), ValueError("no"), classify_http(403), KeyError("x")])

@@ -10,6 +10,7 @@ import ssl
 import subprocess
 import sys
 import urllib.error
+from collections.abc import Callable
 from email.message import Message
 from http.client import IncompleteRead, RemoteDisconnected
 from types import SimpleNamespace
@@ -570,3 +571,40 @@ class TestPolicy:
         policy = RetryPolicy(retry_on=("builtins.KeyError",))
         assert classed(ExceptionGroup("g", [KeyError(1), KeyError(2)]), policy=policy) is TRANSIENT
         assert classed(ExceptionGroup("g", [KeyError(1), IndexError(2)]), policy=policy) is PERMANENT
+
+
+def page_parser(name: str) -> Callable[[str], object]:
+    """A function of a library that fetches, which parses what it got."""
+    namespace: dict[str, object] = {"__name__": name, "json": json}
+    exec("def parse(text):\n    return json.loads(text)", namespace)
+    parse = namespace["parse"]
+    assert callable(parse)
+    return parse
+
+
+@pytest.mark.parametrize(
+    ("parse", "text", "expected"),
+    [
+        (json.loads, "<html>maintenance</html>", AMBIGUOUS),  # a page instead of the answer
+        (json.loads, "", AMBIGUOUS),  # nothing
+        (json.loads, '{"rows": [1, 2,', AMBIGUOUS),  # half of it
+        (json.loads, '{"name": "an', AMBIGUOUS),
+        (page_parser("httpx._models"), "service busy", AMBIGUOUS),  # whatever it is, it was fetched
+        (json.loads, '{"amount": seventeen}', VALIDATION),  # a bad row
+        (json.loads, "not JSON", VALIDATION),
+    ],
+)
+def test_json_that_another_request_may_answer_is_tried_again(
+    parse: Callable[[str], object], text: str, expected: FailureClass
+) -> None:
+    with pytest.raises(json.JSONDecodeError) as caught:
+        parse(text)
+    assert classify(caught.value).failure_class is expected
+
+
+def test_a_command_that_python_runs_is_classified_by_what_it_said() -> None:
+    """As the task of a shell line would be."""
+    error = subprocess.CalledProcessError(7, ["curl", "-fs", "http://x"])
+    assert classed(error) is TRANSIENT
+    assert classed(subprocess.CalledProcessError(1, "x", stderr=b"psql: error: Connection refused")) is TRANSIENT
+    assert classed(subprocess.CalledProcessError(7, ["./load"])) is UNCLASSIFIED

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import faulthandler
 import hashlib
 import json
@@ -13,12 +14,13 @@ import textwrap
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import pytest
 from redrive.engine.core.failures.command_output import ProgramEnd
 from redrive.engine.core.failures.fingerprint import (
     CHAIN_LENGTH_MAX,
+    VERSION,
     fingerprint,
     fingerprint_of_program,
     fingerprint_of_signal,
@@ -27,7 +29,7 @@ from redrive.engine.core.failures.fingerprint import (
     innermost_of_stack,
 )
 from redrive.engine.core.failures.messages import message_of, normalize_message
-from redrive.engine.core.outcome import Fingerprint
+from redrive.engine.core.outcome import FailureClass, Fingerprint
 
 ROOT = str(Path(__file__).parent)
 
@@ -501,6 +503,78 @@ class TestMessages:
 
     def test_a_lone_surrogate_can_be_hashed(self):
         assert fingerprint(ValueError("\ud800")).strict
+
+
+def foreign(module: str, name: str, *bases: type, **attributes: object) -> type[BaseException]:
+    """A class of a library that is not installed, as its exceptions look from outside."""
+    return type(name, bases or (Exception,), {"__module__": module, **attributes})
+
+
+def answered(status: int) -> SimpleNamespace:
+    return SimpleNamespace(status_code=status, headers={})
+
+
+def helper(error: BaseException) -> None:
+    raise error
+
+
+HTTPX = [foreign("httpx", "HTTPStatusError", response=answered(status))("x") for status in (404, 403)]
+REQUESTS = [foreign("requests", "HTTPError", OSError, response=answered(status))("x") for status in (404, 403)]
+AIOHTTP = [foreign("aiohttp", "ClientResponseError", status=status, headers={})("x") for status in (404, 403)]
+PSYCOPG = [foreign("psycopg.errors", "Error", sqlstate=sqlstate)("x") for sqlstate in ("42P01", "42703")]
+PSYCOPG2 = [foreign("psycopg2", "ProgrammingError", pgcode=sqlstate)("x") for sqlstate in ("42P01", "42703")]
+SQLALCHEMY = [foreign("sqlalchemy.exc", "DBAPIError", orig=error)("x") for error in PSYCOPG]
+OS = [OSError(number, "x") for number in (errno.ENOSPC, errno.EIO)]
+PROGRAMS = [subprocess.CalledProcessError(1, command) for command in (["load", "a"], ["copy", "a"])]
+OUTPUTS = [subprocess.CalledProcessError(1, "x", stderr=f"ERROR: {what}") for what in ("no table", "no column")]
+PAIRS = (HTTPX, REQUESTS, AIOHTTP, PSYCOPG, PSYCOPG2, SQLALCHEMY, OS, PROGRAMS, OUTPUTS)
+
+
+class TestFacts:
+    """One helper raises errors that differ in what the other side answered."""
+
+    @pytest.mark.parametrize(("first", "second"), PAIRS)
+    def test_what_was_answered_tells_two_causes_apart(self, first: BaseException, second: BaseException) -> None:
+        marks = [of(helper, error) for error in (first, second)]
+        assert marks[0].loose != marks[1].loose
+        assert marks[0].strict != marks[1].strict
+        assert len({*marks[0].fields} ^ {*marks[1].fields}) == 2  # one field differs, and it is listed
+
+    def test_the_title_says_what_the_type_does_not(self) -> None:
+        assert of(helper, HTTPX[0]).explain.startswith("HTTPStatusError 404 test_fingerprint.py:")
+        assert of(helper, PSYCOPG[0]).explain.startswith("Error 42P01 test_fingerprint.py:")
+
+    def test_the_class_is_part_of_the_cause_where_nothing_else_tells(self) -> None:
+        """A driver has one type for a lost connection and for a refused login."""
+        error = caught(helper, ValueError("x"))
+        lost = fingerprint(error, failure_class=FailureClass.TRANSIENT)
+        refused = fingerprint(error, failure_class=FailureClass.AUTH)
+        assert lost.loose != refused.loose
+        assert ("class", "auth") in refused.fields
+
+    def test_in_a_group_it_counts_too(self) -> None:
+        groups = [ExceptionGroup("x", [error]) for error in HTTPX if isinstance(error, Exception)]
+        assert of(helper, groups[0]).loose != of(helper, groups[1]).loose
+
+    def test_every_hash_is_of_this_version(self) -> None:
+        marks = [
+            of(lookup, 1),
+            fingerprint_of_program(ProgramEnd(1)),
+            fingerprint_of_signal(11, "unknown"),
+            fingerprint_of_stack(TestStacks.DUMP),
+        ]
+        assert {mark.parts[0] for mark in marks} == {VERSION}
+
+    def test_a_library_that_raises_an_error_again_under_its_name_says_it_once(self) -> None:
+        inner, outer = foreign("h11", "LocalProtocolError")("x"), foreign("httpx", "LocalProtocolError")("x")
+
+        def fetch() -> None:
+            raise outer from inner
+
+        assert of(fetch).explain.endswith("<locals>.fetch")
+
+    def test_an_error_without_a_place_shows_its_own_message(self) -> None:
+        assert fingerprint(ValueError("order 17 of 'x'")).explain == "ValueError order 17 of 'x'"
 
 
 class TestProcesses:
