@@ -6,6 +6,7 @@ digits.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -200,7 +201,12 @@ def _failure(row: TaskRow, scene: Scene) -> Line:
     said = (attempt.explain if attempt is not None else None) or row.error or row.dead_letter_kind or ""
     alike = [one for one in failures_of(row) if attempt is not None and one.fingerprint == attempt.fingerprint]
     times = f" {scene.glyphs.times}{len(alike)}" if len(alike) > 1 else ""
-    return [Piece(f"timeout: {hang}" if hang else short_failure(said).partition(" in ")[0]), Piece(times, Role.DIM)]
+    words = f"timeout: {hang}" if hang else _FUNCTION.sub(r"\1", short_failure(said))
+    return [Piece(words), Piece(times, Role.DIM)]
+
+
+#: The function in "KeyError load.py:9 in load", which has no room beside the name of the task.
+_FUNCTION = re.compile(r"(:\d+) in [\w.<>]+")
 
 
 def hang_of(attempt: AttemptRow) -> str:

@@ -70,7 +70,8 @@ class RetryPolicy:
             others. Empty: each failure as it is classified.
         never_retry: names of exceptions that are never tried again.
         poison_after: the number of identical failures (the same code at the same place), at least 1, after which the
-            task becomes a dead letter. None: never.
+            task becomes a dead letter. None: never. It does not concern the exit code of a shell command, which
+            says too little: a command is tried until its attempts are spent, or until its output names a class.
         ambiguous_attempts: the number of ambiguous failures, at least 1, that count as a permanent one.
 
     Raises:

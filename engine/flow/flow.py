@@ -282,8 +282,9 @@ class Flow:
         parameters and the results of its parents in variables (``$REDRIVE_PARAM_DAY``, ``$REDRIVE_RESULT_EXTRACT``,
         the file ``$REDRIVE_INPUTS``, ...), and it returns a result by writing JSON into the file ``$REDRIVE_RESULT``.
 
-        Exit code 0 is success, 75 (EX_TEMPFAIL of sysexits.h) a failure that may heal; ``Flow.downstream(rules=...)``
-        says what others mean.
+        Exit code 0 is success, 75 (EX_TEMPFAIL of sysexits.h) a failure that may heal. The messages and exit codes of
+        well-known programs (curl, ssh, psql, git, ...) have a class; an exit that nobody knows is tried again until
+        the attempts are spent. ``Flow.downstream(rules=...)`` says otherwise.
 
         Parameters:
             name: of the task.

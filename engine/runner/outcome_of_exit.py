@@ -66,7 +66,7 @@ def outcome_of(evidence: Evidence) -> Outcome:
     if evidence.command is not None and evidence.exit_code == 0 and not evidence.result_error:
         return Outcome(OutcomeKind.SUCCESS, result=evidence.result, attempt_columns=evidence.usage)
     if evidence.signal == SIGKILL and not evidence.out_of_memory:
-        return lost("killed from outside: SIGKILL, and not by the memory limit", evidence.usage)
+        return lost("killed from outside (SIGKILL)", evidence.usage)
     return Outcome(OutcomeKind.ERROR, _death(evidence), attempt_columns=evidence.usage)
 
 

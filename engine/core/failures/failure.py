@@ -95,11 +95,12 @@ def describe_exit(exit_code: int, *, stderr: str = "", rules: Rules = (), comman
     if found is FailureClass.UNCLASSIFIED:
         found = classify_exit(exit_code)
     facts = ErrorFacts(exit_code=exit_code, status=end.status, sqlstate=end.sqlstate)
+    mark = fingerprint_of_program(end, found)
     return _without_exception(
         f"exit:{exit_code}",
-        f"exit status {exit_code}" + (f": {end.line}" if end.line else ""),
+        mark.explain,
         _apply_rules(facts, stderr, rules, found),
-        fingerprint_of_program(end, found),
+        mark,
         stderr.strip(),
         {**facts_as_json(facts), **({"line": end.line} if end.line else {})},
     )

@@ -106,7 +106,7 @@ def fingerprint_v1(error: BaseException) -> str:
 def fingerprint_of_program(end: ProgramEnd, failure_class: FailureClass = FailureClass.UNCLASSIFIED) -> Fingerprint:
     """Return the fingerprint of a program that exited: its code and what it said, or its command if it said nothing."""
     told: Fields = () if failure_class is FailureClass.UNCLASSIFIED else (("class", str(failure_class)),)
-    said = f": {end.line}" if end.line else f" of {_one_line(end.command)}" if end.command else ""
+    said = f": {end.line}" if end.line else f" from: {_one_line(end.command)}" if end.command else ""
     fields = (*program_fields(end), *told)
     return _fingerprint_of_fields(fields, f"exit status {end.exit_code}{said}", normalize_command(end.command or ""))
 

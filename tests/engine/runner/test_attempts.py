@@ -13,6 +13,7 @@ from redrive.engine.core.outcome import FailureClass, OutcomeKind
 from redrive.engine.core.policy import RetryPolicy
 from redrive.engine.core.results import unstored_why
 from redrive.engine.errors import FlowError
+from redrive.engine.runner.oom import OutOfMemoryWatch
 
 
 async def test_a_result_is_handed_on_as_json(bench: Any) -> None:
@@ -499,6 +500,22 @@ async def test_a_sigkill_from_elsewhere_is_not_ours(bench: Any) -> None:
     outcome, _ = await bench.run("killed")
     assert outcome.kind is OutcomeKind.LOST
     assert outcome.failure.message.startswith("killed from outside")
+
+
+async def test_a_program_that_the_kernel_killed_for_memory_below_a_shell_is_out_of_memory(
+    bench: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The shell reports the death of its child by its exit code, or in words; the kernel counts why."""
+    await bench.open("""
+        flow.command("shell", "sh -c 'kill -9 $$'; exit $?", timeout=30)
+        flow.command("script", "echo 'load.sh: line 3: 17 Killed ./load'; exit 2", timeout=30)
+        flow.command("other", "exit 3", timeout=30)
+    """)
+    names, counted = ("shell", "script", "other"), []
+    for explains in (True, False):
+        monkeypatch.setattr(OutOfMemoryWatch, "explains", lambda *_, explains=explains: explains)
+        counted.append([(await bench.run(name))[0].failure.error_type for name in names])
+    assert counted == [["signal:9:oom", "signal:9:oom", "exit:3"], ["exit:137", "exit:2", "exit:3"]]
 
 
 async def test_a_sigterm_from_elsewhere_runs_finally_blocks_and_is_an_error(bench: Any) -> None:

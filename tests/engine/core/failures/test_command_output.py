@@ -268,7 +268,7 @@ def test_commands_that_say_nothing_are_told_apart_by_what_they_do() -> None:
     other = ended(1, "", "./load.sh 'orders'")
     assert first.loose == again.loose != other.loose
     assert other.loose != ended(1, "", "./load.sh 'refunds'").loose
-    assert first.explain == "exit status 1 of test -f /in/day-17.csv"
+    assert first.explain == "exit status 1 from: test -f /in/day-17.csv"
 
 
 def hung(command: str | None, hang: str = "") -> Failure:
