@@ -105,17 +105,25 @@ def _target(target: str | None, state: str | None) -> str:
     return existing_target(_named_once(target, state))
 
 
-def _acting_target(target: str | None, state: str | None) -> str:
-    """The state file of a command that changes a run. Of several candidates it prints the command for each."""
-    from ..sessions.target import AmbiguousTargetError, acting_target
+def _acting_target(target: str | None, state: str | None, remote: Mapping[str, Any] | None = None) -> str:
+    """The state file of a command that changes a run. Of several candidates it prints the command for each.
+
+    ``remote``: the options ``python`` and ``ssh_option``, to ask a host for its state files; None: do not ask.
+    """
+    from ..sessions.target import AmbiguousTargetError, acting_target, is_remote
 
     try:
-        return acting_target(_named_once(target, state))
+        found = acting_target(_named_once(target, state))
     except AmbiguousTargetError as error:
         click.echo(f"redrive: {error}", err=True)
         for line in error.commands(sys.argv[1:]):
             click.echo(line, err=True)
         raise click.exceptions.Exit(ExitCode.BAD_USAGE) from None
+    if remote is None or not is_remote(found):
+        return found
+    from .remote_files import choose_file
+
+    return choose_file(found, remote["python"], remote["ssh_option"], to_act=True)
 
 
 def _named_once(target: str | None, state: str | None) -> str | None:
@@ -321,7 +329,7 @@ def pages(target: str | None, state: str | None, run_id: str | None, as_json: bo
     from .pages import list_or_update_pages
 
     snooze = [(page, seconds_of(duration)) for page, duration in options.pop("snooze")]
-    target = (_acting_target if snooze or options["ack"] else _target)(target, state)
+    target = _acting_target(target, state, options) if snooze or options["ack"] else _target(target, state)
     return list_or_update_pages(target, run_id, as_json, snooze=snooze, **options)
 
 
@@ -340,7 +348,7 @@ def breakers(
 
     words = {"open_": "open", "close": "close", "probe": "probe", "disable": "disable"}
     acts = [(how, downstream) for option, how in words.items() for downstream in options.pop(option)]
-    target = (_acting_target if acts else _target)(target, state)
+    target = _acting_target(target, state, options) if acts else _target(target, state)
     return list_or_set_breakers(target, run_id, as_json, acts=acts, reason=reason, **options)
 
 
@@ -399,7 +407,9 @@ def quarantine(target: str | None, state: str | None, run_id: str | None, as_jso
 
     if options["requeue"] and options["discard"]:
         raise click.UsageError("either --requeue or --discard")
-    target = (_acting_target if options["requeue"] or options["discard"] else _target)(target, state)
+    target = (
+        _acting_target(target, state, options) if options["requeue"] or options["discard"] else _target(target, state)
+    )
     return list_or_decide_rows(target, run_id, as_json, **options)
 
 
@@ -482,7 +492,7 @@ def abandon(
     if older_than and not everything:
         raise click.UsageError("--older-than goes with --all")
     age_seconds = seconds_of(older_than) if older_than else 0.0
-    target = _acting_target(None, state)
+    target = _acting_target(None, state, options)
     return abandon_runs(target, names + run_ids, everything=everything, older_than_seconds=age_seconds, **options)
 
 
@@ -522,7 +532,7 @@ def stop(target: str | None, state: str | None, **options: Any) -> int:
     """Stop the executor in order; its run stays unfinished, and resume goes on with it."""
     from .executor import stop_executor
 
-    return stop_executor(_acting_target(target, state), **options)
+    return stop_executor(_acting_target(target, state, options), **options)
 
 
 @cli.command()
@@ -535,14 +545,14 @@ def reload(target: str | None, state: str | None, **options: Any) -> int:
     """Load changed source files of the flow in a living executor; running attempts keep the old code."""
     from .executor import reload_code
 
-    return reload_code(_acting_target(target, state), **options)
+    return reload_code(_acting_target(target, state, options), **options)
 
 
 def _act(act: str, extra: Mapping[str, Json], options: dict[str, Any]) -> int:
     from .bulk_selection import BulkFilter
     from .operate import send_action
 
-    target = _acting_target(None, options.pop("state"))
+    target = _acting_target(None, options.pop("state"), options)
     names = options.pop("names")
     fingerprint = options.pop("fingerprint")
     filters = BulkFilter(options.pop("failure_class", None), options.pop("only", ()))
@@ -556,7 +566,7 @@ def _act(act: str, extra: Mapping[str, Json], options: dict[str, Any]) -> int:
 def _act_on_run(act: str, options: dict[str, Any]) -> int:
     from .operate import send_action
 
-    target = _acting_target(options.pop("target"), options.pop("state"))
+    target = _acting_target(options.pop("target"), options.pop("state"), options)
     return send_action(act, target, (), fingerprint=None, extra={}, **options)
 
 
@@ -616,7 +626,7 @@ def note(text: str, state: str | None, **options: Any) -> int:
     """Write a note on a cause for the next operator who is paged, in this run and later ones."""
     from .causes import send_note
 
-    return send_note(_acting_target(None, state), text, **options)
+    return send_note(_acting_target(None, state, options), text, **options)
 
 
 @cli.command()

@@ -19,9 +19,10 @@ from ..text.durations import brief
 from ..text.text import one_line
 
 
-def choose_file(target: str, python: str | None, ssh_option: Sequence[str]) -> str:
+def choose_file(target: str, python: str | None, ssh_option: Sequence[str], *, to_act: bool = False) -> str:
     """The address of the only readable file, or of the file that the person chooses.
 
+    ``to_act``: if files have something to do, the others are no candidates, as for state files of this machine.
     Raises AddressError, also for several files without a person; LinkError; KeyboardInterrupt at the end of input.
     """
     address = parse(target)
@@ -30,6 +31,8 @@ def choose_file(target: str, python: str | None, ssh_option: Sequence[str]) -> s
     options = SshOptions(python or "python3", tuple(ssh_option))
     found = asyncio.run(connect_with_sign_in(address, options, lambda options: list_state_files(target, options)))
     usable = [offer for offer in found if offer.trouble is None]
+    if to_act:
+        usable = [offer for offer in usable if offer.has_work] or usable
     if len(usable) > 1:
         return usable[_ask(target, usable)].address
     return usable[0].address if usable else target  # opening it reports the problem

@@ -121,6 +121,8 @@ class InboxScreen(SplitScreen):
                 self.inbox.toggle(InboxRow(cause.key))
         self._refresh_scene()
         self._refresh_list()
+        if before.board.fold.run.run_id != board.fold.run.run_id:
+            self.table.move_to(0)
 
     def on_shown(self) -> None:
         """Select the task selected on the other screens, if it is listed."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.commands import run_redrive
 from support.pty_terminal import LIMIT_SECONDS, PtyTerminal
 from support.state_file import StateFileBuilder
 
@@ -18,7 +20,7 @@ ATTACH = (sys.executable, "-c", "import sys; from redrive.console.cli.main impor
 
 @pytest.fixture
 def make_files(far: Any, make_night: Callable[..., StateFileBuilder]) -> Iterator[Callable[..., Path]]:
-    """State files in the default place over there, the first one written last; each with a run named after it."""
+    """State files in the default place over there, the first with the latest run; a run is named after its file."""
     folder: Path = far.home / ".local/state/redrive"
     folder.mkdir(parents=True, exist_ok=True)
 
@@ -27,7 +29,9 @@ def make_files(far: Any, make_night: Callable[..., StateFileBuilder]) -> Iterato
             night = make_night(name, run_id=f"run-of-{name}")
             night.close()
             (folder / name).write_bytes(night.path.read_bytes())
-            os.utime(folder / name, (1000 - age, 1000 - age))
+            with sqlite3.connect(folder / name) as connection:
+                connection.execute("UPDATE run SET started_at = started_at - ? * 3600000000", (age,))
+            os.utime(folder / name, (1000 + age, 1000 + age))  # the time of a write decides nothing
         return folder
 
     yield make
@@ -103,6 +107,26 @@ def test_without_a_terminal_several_files_are_named_and_refused(make_files: Call
     (line,) = done.stderr.splitlines()
     assert line.index(f"ssh://far{folder}/two.db") < line.index(f"ssh://far{folder}/one.db")
     assert "run-of-one.db" in line
+
+
+def test_an_act_on_a_host_with_several_files_is_refused(make_files: Callable[..., Path]) -> None:
+    folder = make_files("two.db", "one.db")
+    done = run_redrive("pause", "ssh://far", "--reason", "x")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"ssh://far{folder}/one.db" in done.stderr
+    with sqlite3.connect(folder / "two.db") as connection:
+        connection.execute("UPDATE run SET state = 'SUCCESS', ended_at = 1")
+    done = run_redrive("pause", "ssh://far", "--reason", "x")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[0].endswith(f" run-of-one.db in ssh://far{folder}/one.db")
+
+
+def test_a_run_over_there_is_abandoned(make_files: Callable[..., Path]) -> None:
+    folder = make_files("one.db")
+    done = run_redrive("abandon", "--state", "ssh://far", "run-of-one.db", "--reason", "over")
+    assert done.returncode == 0, done.stdout + done.stderr
+    with sqlite3.connect(folder / "one.db") as connection:
+        assert connection.execute("SELECT state FROM run").fetchall() == [("ABANDONED",)]
 
 
 def test_a_path_is_not_asked_about(make_files: Callable[..., Path]) -> None:

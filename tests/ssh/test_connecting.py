@@ -6,6 +6,7 @@ import os
 import pty
 import select
 import socket
+import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -135,9 +136,9 @@ async def test_a_host_alone_means_its_latest_state_file_and_offers_them_all(
         night = make_night(name, run_id=f"run-of-{name}")
         night.close()
         (folder / name).write_bytes(night.path.read_bytes())
-        os.utime(folder / name, (1000 - age, 1000 - age))
+        with sqlite3.connect(folder / name) as connection:
+            connection.execute("UPDATE run SET started_at = started_at - ? * 3600000000", (age,))
     (folder / "odd.db").write_text("not a database")
-    os.utime(folder / "odd.db", (1, 1))
     try:
         new, old, odd = await list_state_files("ssh://far")
         assert (new.address, new.run_id, new.state) == (f"ssh://far{folder}/new.db", "run-of-new.db", "RUNNING")

@@ -9,6 +9,7 @@ import glob
 import os
 import re
 import shutil
+import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -253,7 +254,9 @@ async def test_without_a_path_it_takes_the_latest_file_of_the_default_place(
         night.finish("task_00000")
         night.close()
         shutil.move(night.path, folder / name)
-    os.utime(folder / "old.db", (1, 1))
+    os.utime(folder / "new.db", (1, 1))  # the time of a write decides nothing
+    with sqlite3.connect(folder / "old.db") as connection:
+        connection.execute("UPDATE run SET started_at = started_at - 1")
     _, _, hello = await connect("")
     assert hello["path"] == str(folder / "new.db")
     _, _, listed = await connect("", list=True)
