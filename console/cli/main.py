@@ -178,7 +178,7 @@ def rerun(run_id: str, param: tuple[str, ...], **options: Any) -> int:
 
     To run tasks of RUN itself again: redrive requeue '*' --only success --run RUN.
     """
-    from .rerun import rerun_run
+    from .executor import rerun_run
     from .run import RunArguments
 
     state = _acting_target(None, options.pop("state"))
