@@ -138,7 +138,9 @@ def _named_once(target: str | None, state: str | None) -> str | None:
 @cli.command()
 @click.argument("flow")
 @click.option("--run-id", "run_id", metavar="ID", help="Name of the run; an existing run is resumed.")
-@click.option("--param", "param", multiple=True, metavar="NAME=VALUE", help="A parameter that the flow declares.")
+@click.option(
+    "--param", "param", multiple=True, metavar="NAME=VALUE", help="A parameter of the flow; @FILE or - reads it."
+)
 @click.option("--accept-changes", is_flag=True, help="As for resume, if the run exists.")
 @running_options
 def run(flow: str, run_id: str | None, param: tuple[str, ...], **options: Any) -> int:

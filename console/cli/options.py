@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable
+from getpass import getpass
+from pathlib import Path
 
 import click
 
@@ -26,7 +29,11 @@ def options(*decorators: Callable[[Command], Command]) -> Callable[[Command], Co
 
 
 def params_of(given: Iterable[str]) -> dict[str, str]:
-    """The values of ``--param NAME=VALUE`` options. Raises UsageError."""
+    """The values of ``--param NAME=VALUE`` options. Raises UsageError.
+
+    ``@FILE`` is the text of a file and ``-`` that of the standard input, so that a secret is not in the command line,
+    which ``ps`` shows to everybody. ``@@`` begins a value that begins with ``@``.
+    """
     params: dict[str, str] = {}
     for item in given:
         name, equals, value = item.partition("=")
@@ -36,8 +43,24 @@ def params_of(given: Iterable[str]) -> dict[str, str]:
             raise click.UsageError(f"--param {name!r}: it is not valid UTF-8")
         if name in params:
             raise click.UsageError(f"--param {name!r} is given twice: {params[name]!r} and {value!r}")
-        params[name] = value
+        params[name] = _value_of(name, value)
     return params
+
+
+def _value_of(name: str, value: str) -> str:
+    """The value itself, the text of a file or that of the standard input, without the end of its last line."""
+    if value == "-" and sys.stdin.isatty():
+        return getpass(f"{name}: ")
+    if value != "-" and not value.startswith("@"):
+        return value
+    if value.startswith("@@"):
+        return value[1:]
+    try:
+        text = sys.stdin.read() if value == "-" else Path(value[1:]).read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is not valid UTF-8"
+        raise click.UsageError(f"--param {name}={value}: cannot be read: {why}") from None
+    return text.removesuffix("\n").removesuffix("\r")
 
 
 def is_storable(text: str) -> bool:

@@ -7,6 +7,7 @@ the functions of the tasks, ``source.py`` their source.
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice, pairwise
@@ -97,6 +98,12 @@ def _downstreams(context: FlowContext) -> Iterator[Finding]:
 def _pages(context: FlowContext) -> Iterator[Finding]:
     if not context.flow.pages:
         yield Finding("note", "pages", "no pages: flow.page(...) names no sender")
+
+
+def _secrets(context: FlowContext) -> Iterator[Finding]:
+    for name in context.flow.secrets:
+        if name not in context.flow.params and not os.environ.get(name):
+            yield Finding("warning", "secret", f"the variable {name}, a secret of the flow, is not set here")
 
 
 def _schedule(context: FlowContext) -> Iterator[Finding]:
@@ -272,6 +279,7 @@ FLOW_RULES: tuple[Callable[[FlowContext], Iterator[Finding]], ...] = (
     _orphans,
     _downstreams,
     _pages,
+    _secrets,
 )
 
 

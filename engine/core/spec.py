@@ -128,6 +128,7 @@ class FlowSpec:
     downstreams: tuple[DownstreamSpec, ...] = ()
     pages: tuple[Mapping[str, object], ...] = ()  # senders, as the flow declares them
     params: Mapping[str, object] = field(default_factory=dict)
+    secrets: tuple[str, ...] = ()  # names of parameters, else of variables of the environment
     schedule: ScheduleSpec | None = None
     code_hash: str | None = None
     path: str | None = None

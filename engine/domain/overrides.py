@@ -24,6 +24,11 @@ _KINDS = {
 _WORDS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 
 
+def masked_param(name: str) -> str:
+    """What the state file holds in place of the value of a secret parameter."""
+    return "***{}***".format(name)
+
+
 def convert_param(value: Any, default: Any) -> Any:
     """Convert a parameter given as text to the type of its default. Raises ValueError if the text has no such value.
 
@@ -93,6 +98,11 @@ def _param(name: str, value: Any, params: Mapping[str, Any]) -> Any:
     if name not in params:
         known = ", ".join(sorted(params)) or "none"
         raise ValueError("this run has no parameter {!r}; it has: {}".format(name, known))
+    if params[name] == masked_param(name):
+        raise ValueError(
+            "parameter {0!r} is secret, and the state file holds no secrets: resume the run with "
+            "--param {0}=@FILE".format(name)
+        )
     try:
         value = convert_param(value, params[name])
     except ValueError as error:

@@ -21,6 +21,7 @@ from ..clock import Clock
 from ..core import flow_difference
 from ..core.breaker import BreakerRecord
 from ..core.projection import RunProjection
+from ..core.secret_mask import require_secrets
 from ..core.spec import FlowSpec
 from ..domain.event_payloads import ExecutorChange, ExecutorChanged, RunChange, RunChanged, RunColumns
 from ..domain.events import Event
@@ -117,7 +118,9 @@ async def open_run(lease: StateFileLease, clock: Clock) -> OpenRun:
             raise
         lease.lock.set_run(requested.run_id)
         host, image = socket.gethostname(), environment_hash()
-        identity = ExecutorIdentity(request.executor_id, host, flow.code_hash, flow.params, image)
+        identity = ExecutorIdentity(
+            request.executor_id, host, flow.code_hash, runner.mask.stored_flow(flow).params, image
+        )
         opened = await _prepare_run(lease, requested, flow, writer, identity, runner, hooks)
     except BaseException:
         await runner.close()
@@ -134,11 +137,17 @@ async def _import(lease: StateFileLease, requested: _RequestedRun) -> FlowSpec:
     import_task = asyncio.get_running_loop().create_task(opening)
     with lease.interruptible(import_task.cancel):
         try:
-            return await import_task
+            flow = await import_task
         except asyncio.CancelledError:
             if not lease.is_interrupted:
                 raise
             raise StartInterrupted("interrupted while the flow was imported: nothing was started") from None
+    try:
+        require_secrets(flow, os.environ)
+    except FlowError:
+        await lease.runner.close()
+        raise
+    return flow
 
 
 async def _connect_dask(runner: Runner, address: str | None, target: str, flow: FlowSpec) -> None:
@@ -250,6 +259,7 @@ async def _prepare_run(
 ) -> OpenRun:
     options, run_id = lease.request.options, requested.run_id
     parallel = options.max_parallel or flow.max_parallel or MAX_PARALLEL
+    stored = runner.mask.stored_flow(flow)
 
     def item(transaction: Transaction) -> tuple[RunProjection, dict[str, float], list[BreakerRecord]]:
         _register_executor(transaction, identity, run_id, runner)
@@ -260,16 +270,16 @@ async def _prepare_run(
             runs.create_run(
                 transaction,
                 run_id=run_id,
-                flow=flow,
+                flow=stored,
                 max_parallel=parallel,
-                params=flow.params,
+                params=stored.params,
                 at=transaction.at,
                 deadline_at=_deadline_at(flow, options, transaction.at),
                 logical_time=options.logical_time,
                 python_path=os.pathsep.join(own_python_path()),
             )
         else:
-            _resume_run(transaction, run_id, flow, options)
+            _resume_run(transaction, run_id, stored, options)
         projection = runs.load_run(transaction.connection, run_id)
         return (
             projection,

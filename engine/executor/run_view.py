@@ -34,6 +34,7 @@ class RunView:
         self._on_due = on_due
         self._now_us = clock.now_us
         self._expired: set[str] = set()  # dead letters past their TTL
+        self.use_specs(opened.flow.tasks, opened.runner.mask.stored_flow(opened.flow).tasks)
         self._timers = Timers(asyncio.get_running_loop(), clock.now_us, self._on_timer)
 
     def start(self) -> None:
@@ -45,10 +46,16 @@ class RunView:
         """Disarm all timers."""
         self._timers.clear()
 
+    def use_specs(self, specs: Sequence[TaskSpec], stored: Sequence[TaskSpec]) -> None:
+        """Set the specs of the flow, and those that the state file holds, in which secrets are masked."""
+        self._unmasked = {own.name: (own, known) for own, known in zip(specs, stored, strict=True) if own is not known}
+
     def spec(self, name: str) -> TaskSpec:
         """Return the spec of a task with the operator's overrides for its generation."""
         row = self.projection.tasks[name]
-        return with_overrides(spec_of(row), row.overrides)
+        spec = spec_of(row)
+        own, stored = self._unmasked.get(name, (spec, spec))
+        return with_overrides(own if spec == stored else spec, row.overrides)
 
     def apply(self, events: Sequence[Event]) -> None:
         """Update the view by committed events."""

@@ -175,7 +175,8 @@ class ZygoteRestart:
 
     async def _adopt(self, prepared: OpenFlow, files: Sequence[str]) -> FlowDifference:
         """Use a flow from now on: write what changed, then change the memory. Raises FlowError if it does not fit."""
-        opened, projection, flow = self._opened, self._view.projection, prepared.spec
+        opened, projection = self._opened, self._view.projection
+        flow = prepared.shared.mask.stored_flow(prepared.spec)
         difference = flow_difference.compare(projection, flow)
         try:
             why = flow_difference.why_not_loaded(difference)
@@ -190,6 +191,7 @@ class ZygoteRestart:
         for spec in flow.tasks:
             if spec.name in projection.tasks:
                 projection.tasks[spec.name].spec = spec
+        self._view.use_specs(prepared.spec.tasks, flow.tasks)
         self._watch, self._reported = _watch_of(opened.flow), []
         opened.runner.replace(prepared)
         return difference

@@ -26,7 +26,7 @@ from ..core.spec import (
     Shell,
     TaskSpec,
 )
-from ..domain.overrides import convert_param
+from ..domain.overrides import convert_param, masked_param
 from ..errors import FlowError, OptionError
 from .groups import Scope, TaskGroup
 from .introspect import code_digest, definition_site, required_parents
@@ -46,6 +46,7 @@ from .options import (
     TaskOptions,
     WorkKind,
     check_params,
+    check_secret_params,
     parse_downstream,
     parse_flow_options,
     parse_named_option,
@@ -107,6 +108,10 @@ class Flow:
         pools: names and how many slots each has, at least 1: ``{"database": 2}``.
         params: names and their defaults, which are JSON; ``redrive run --param name=value`` sets others, in the type
             of the default. A task reads them from ``flow.params``, ``ctx.params`` or a parameter of this name.
+        secrets: names of variables of the environment, or of parameters in ``params`` (default ``None``), whose values
+            are secret: ``["PGPASSWORD"]``. The values are masked in logs, errors, events and pages, and the state file
+            never holds them; a run without one of them is refused. Give a secret parameter by ``--param name=@FILE`` or
+            ``--param name=-`` (standard input), again with each ``resume``.
         schedule: when ``redrive serve`` starts a run: the five fields of cron ("0 2 * * *"), or "every 15m". The
             parameter ``logical_time`` of the run is the instant that it stands for; the deadline counts from there.
         timezone: in which the schedule is read: a name of the IANA time zone database, as "Asia/Kolkata".
@@ -146,7 +151,11 @@ class Flow:
         self.schedule = _schedule(name, options)
         declared = {LOGICAL_TIME: ""} if self.schedule else {}
         declared.update(options["params"] or {})
-        self.params, self._refused_param = _merge_params(name, declared, *_params.get())
+        self.secrets: tuple[str, ...] = options["secrets"] or ()
+        check_secret_params(name, declared, self.secrets)
+        remembered, given_params = _params.get()
+        remembered = {key: value for key, value in remembered.items() if value != masked_param(key)}
+        self.params, self._refused_param = _merge_params(name, declared, remembered, given_params)
         check_params(name, self.params)
         self.tasks: list[TaskDef] = []
         self.downstreams: list[DownstreamSpec] = []
@@ -509,6 +518,7 @@ class Flow:
             downstreams=tuple(self.downstreams),
             pages=tuple(self.pages),
             params=self.params,
+            secrets=self.secrets,
             schedule=self.schedule,
             code_hash=self.code_hash,
             path=self.path,

@@ -28,6 +28,7 @@ from ..core.option_types import (
     choice,
     duration,
     is_text,
+    name_tuple,
     number,
     optional,
     parse_option,
@@ -157,6 +158,7 @@ class FlowOptions(DefaultOptions, total=False):
     max_parallel: int | None
     pools: Mapping[str, int] | None
     params: Mapping[str, Any] | None
+    secrets: Sequence[str] | None
     schedule: str | None
     timezone: str
     misfire: Misfire
@@ -188,6 +190,7 @@ FLOW: Table = {
     "splay": duration(),
     "start_within": optional(duration()),
     "params": optional(OptionType("a mapping of names to defaults, as {'day': '2026-04-25'}", _parse_params)),
+    "secrets": optional(name_tuple("names of variables or parameters", "['PGPASSWORD']")),
 }
 
 #: Options of a flow whose default is not None.
@@ -391,6 +394,15 @@ def reject_unknown_options(owner: str, options: Iterable[str], known: Collection
     for name in options:
         if name not in known:
             raise OptionError(f"{owner}: there is no option {name!r}; there are {', '.join(known)}")
+
+
+def check_secret_params(flow: str, params: Mapping[str, object], secrets: Iterable[str]) -> None:
+    """Raise OptionError for a secret parameter whose default is no text: only texts are masked."""
+    for name in secrets:
+        if not isinstance(params.get(name, ""), str | None):
+            raise OptionError(
+                f"flow {short_repr(flow)}: the secret parameter {name!r} is a text: let its default be None"
+            )
 
 
 def check_params(flow: str, params: Mapping[str, object]) -> None:

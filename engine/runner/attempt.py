@@ -24,6 +24,7 @@ import msgspec
 from ..core.advice import Progress
 from ..core.failures.hang import Autopsy, describe_hang, hang_report
 from ..core.outcome import Outcome
+from ..core.secret_mask import MaskedStream, SecretMask
 from ..domain.event_codec import decode
 from ..domain.event_payloads import (
     AttemptDeadline,
@@ -40,6 +41,7 @@ from .hang import stack
 from .hang.autopsy import LINE_CHARACTERS, CpuSample, Subject, flat
 from .hang.proc_sampler import ProcSampler
 from .listener import AttemptListener, RunningAttempt
+from .masked_listener import MaskedListener
 from .oom import OutOfMemoryWatch
 from .outcome_of_exit import Evidence, Force, lost, outcome_of, was_killed
 from .pipes import Pipe, StackPipe
@@ -64,6 +66,7 @@ class RunnerContext:
     on_over: Callable[[int], None]  # receives the number of an attempt that has ended
     imports_per_attempt: bool = False  # each attempt imports the flow first
     sampler: ProcSampler = field(default_factory=ProcSampler)
+    mask: SecretMask = field(default_factory=SecretMask)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +87,8 @@ class Attempt(ABC):
         self.order = order
         self.pid = 0
         self.exit_code: int | None = None  # announced by ``os._exit`` in a thread, which ends the host
-        self._listener = listener
+        self._listener: AttemptListener = MaskedListener(listener, shared.mask)
+        self._masked_output = MaskedStream(shared.mask)
         self._shared = shared
         self._loop = asyncio.get_running_loop()
         self._started_at = started_at
@@ -159,9 +163,13 @@ class Attempt(ABC):
         self._on_ending(in_time)
 
     def _handle_output(self, data: bytes) -> None:
-        self._tail = (self._tail + data)[-TAIL_BYTES:]
         self._output_at = self._loop.time()
-        self._listener.output(data)
+        self._emit_output(self._masked_output.feed(data))
+
+    def _emit_output(self, masked: bytes) -> None:
+        if masked:
+            self._tail = (self._tail + masked)[-TAIL_BYTES:]
+            self._listener.output(masked)
 
     @abstractmethod
     def _on_ending(self, in_time: bool) -> None: ...
@@ -296,6 +304,7 @@ class Attempt(ABC):
     def _evidence(
         self, usage: Mapping[str, object], exited: protocol.Exited | None = None, *, out_of_memory: bool = False
     ) -> Evidence:
+        self._emit_output(self._masked_output.flush())
         return Evidence(
             ending=self._ending,
             force=self._force_applied,
@@ -321,6 +330,7 @@ class Attempt(ABC):
             self._sampling.cancel()
         self._done.set_result(None)
         self._output.close()
+        self._emit_output(self._masked_output.flush())
         self._shared.on_over(self.number)
         self._listener.ended(outcome)
 

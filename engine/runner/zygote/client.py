@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Protocol
 
+from ...core.secret_mask import SecretMask, secret_values
 from ...core.spec import FlowSpec
 from ...domain.event_payloads import ExecutorChange, ExecutorChanged
 from ...errors import FlowImportError
@@ -79,6 +80,7 @@ class Runner:
         self.warnings: tuple[str, ...] = ()  # about forking after the import of this flow
         self.printed = ""  # the end of the import's output
         self.remote: RemoteRunner | None = None  # runs tasks with isolation="dask"
+        self.mask = SecretMask()  # of the open flow
         self._launch = launch
         self._descriptors = process.descriptor_limits()  # the limits of attempts: only this process raises its own
         self._flow: OpenFlow | None = None  # gets the new attempts
@@ -153,7 +155,7 @@ class Runner:
             zygote,
             on_exited=self._on_exited,
             on_gone=lambda: self._on_zygote_gone(connection),
-            on_output=lambda data: self.on_output(data),
+            on_output=lambda data: self.on_output(self.mask.data(data)),
         )
         descriptors = process.raise_descriptor_limit()
         self.attempts_max = max(1, (descriptors - DESCRIPTORS_RESERVED) // DESCRIPTORS_PER_ATTEMPT)
@@ -169,17 +171,19 @@ class Runner:
         if connection.is_closed:
             await connection.end()
             raise FlowImportError(f"{ZYGOTE_DIED} as soon as it had imported {target!r}", "")
-        shared = RunnerContext(opened.project_root, OutOfMemoryWatch(), self._forget, opened.imports_per_attempt)
+        mask = SecretMask(secret_values(spec, os.environ))
+        shared = RunnerContext(
+            opened.project_root, OutOfMemoryWatch(), self._forget, opened.imports_per_attempt, mask=mask
+        )
         hosts = ThreadHosts(
             shared,
             partial(self._fork_host, connection),
             on_freed=self._on_slot_freed,
             on_killed=lambda payload: self.on_executor_change(payload),
-            on_output=lambda data: self.on_output(data),
+            on_output=lambda data: self.on_output(self.mask.data(data)),
             patience_seconds=self.patience_seconds,
         )
-        printed = protocol.clean_text(connection.printed(), PRINTED_CHARACTERS)
-        return OpenFlow(spec, connection, shared, hosts, tuple(opened.warnings), printed)
+        return OpenFlow(spec, connection, shared, hosts, tuple(opened.warnings), _printed(connection, mask))
 
     def replace(self, prepared: OpenFlow) -> None:
         """Start further attempts from ``prepared``; running attempts stay with the code that they began with."""
@@ -195,7 +199,7 @@ class Runner:
         await prepared.connection.end()
 
     def _use(self, flow: OpenFlow) -> None:
-        self._flow, self.warnings, self.printed = flow, flow.warnings, flow.printed
+        self._flow, self.warnings, self.printed, self.mask = flow, flow.warnings, flow.printed, flow.shared.mask
 
     def _require_flow(self) -> OpenFlow:
         if self._flow is None:
@@ -327,7 +331,7 @@ class Runner:
         await asyncio.to_thread(kill.wait_until_ended, pidfds, SWEEP_SECONDS)
         await self._kill_strays()
         _lose_attempts(flow, ZYGOTE_DIED)
-        printed = protocol.clean_text(connection.printed(), PRINTED_CHARACTERS)
+        printed = _printed(connection, flow.shared.mask)
         self.on_executor_change(
             ExecutorChanged(ExecutorChange.ZYGOTE_DIED, pid=connection.pid, how=how, printed=printed)
         )
@@ -344,6 +348,11 @@ def _lose_attempts(flow: OpenFlow, why: str) -> None:
     flow.hosts.mark_lost(why)
     for attempt in list(flow.attempts.values()):
         attempt.lost(why)
+
+
+def _printed(connection: ZygoteConnection, mask: SecretMask) -> str:
+    """Return the end of the import's output."""
+    return mask.text(protocol.clean_text(connection.printed(), PRINTED_CHARACTERS))
 
 
 def _ignore() -> None:

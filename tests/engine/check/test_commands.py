@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from redrive.engine import Flow
+from redrive.engine import Flow, FlowError
 from redrive.engine.check.commands import check_commands
+from redrive.engine.check.flow_checks import check_spec
 
 
 def found(folder: Path, line: Any, **options: Any) -> dict[str, str]:
@@ -64,3 +65,17 @@ def test_parents_with_one_variable_are_told(tmp_path: Path) -> None:
     assert [one.message for one in check_commands(flow.spec())] == [
         "several of its parents share the variable REDRIVE_RESULT_A_B: read $REDRIVE_INPUTS"
     ]
+
+
+def test_a_secret_that_is_not_set_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("IS_SET", "hunter2")
+    monkeypatch.delenv("IS_MISSING", raising=False)
+    flow = Flow("f", secrets=["IS_SET", "IS_MISSING", "password"], params={"password": None})
+    flow.command("t", "true", timeout=1)
+    (told,) = (one for one in check_spec(flow.spec()) if one.rule == "secret")
+    assert told.message == "the variable IS_MISSING, a secret of the flow, is not set here"
+
+
+def test_a_secret_parameter_is_a_text() -> None:
+    with pytest.raises(FlowError, match="secret parameter 'pin' is a text"):
+        Flow("f", secrets=["pin"], params={"pin": 7})
