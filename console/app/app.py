@@ -447,9 +447,15 @@ class ConsoleApp(ConsoleBase):
     def screen_arguments(self, call: ActionCall) -> tuple[object, ...]:
         """The selected tasks or the item under the cursor, as ``call`` needs it."""
         screen = self.console_screen
-        if call.screen_argument is ScreenArgument.NONE:
-            return ()
-        return (screen.target_tasks() if call.screen_argument is ScreenArgument.TASKS else screen.subject(),)
+        match call.screen_argument:
+            case ScreenArgument.NONE:
+                return ()
+            case ScreenArgument.TASKS:
+                return (screen.target_tasks(),)
+            case ScreenArgument.CURSOR_ITEM:
+                return (screen.subject(),)
+            case ScreenArgument.ITEM_AND_TASKS:
+                return screen.subject(), screen.target_tasks()
 
     async def handle(self, action: Action, handler: Callable[[], object]) -> None:
         """Call a handler, unless the row under the cursor has just changed and the action acts on it."""

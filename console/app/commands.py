@@ -74,7 +74,11 @@ class CommandMenu:
 
     def help(self) -> None:
         """Show the keys of the visible screen."""
-        lines: list[Line] = [[], *self._help_lines()]
+        lines: list[Line] = [
+            [Piece("Explanations are in the manual:"), Piece(" :manual", Role.KEY)],
+            [],
+            *self._help_lines(),
+        ]
         self._console.push_screen(TextDialog([Piece("Keys that work here", Role.TITLE)], lines))
 
     def _help_lines(self) -> Iterator[Line]:
@@ -85,7 +89,8 @@ class CommandMenu:
                 yield [Piece(heading, Role.STRONG)]
                 for action in actions:
                     keys = " ".join(key_label(key) for key in keymap.keys_of(action.name))
-                    line = [Piece(f"  {pad(keys, _KEYS_CELLS)} ", Role.KEY), Piece(action.help)]
+                    name = Piece(f"{action.name.replace('_', ' ')}: ", Role.DIM)
+                    line = [Piece(f"  {pad(keys, _KEYS_CELLS)} ", Role.KEY), name, Piece(action.help)]
                     yield from wrap(line, columns, _KEYS_CELLS + 3)
                 yield []
 

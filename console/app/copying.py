@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from ...engine.domain.events import Event
 from ..keys.actions import shell_line
@@ -27,13 +27,13 @@ class Copying:
         self._console = console
         self._actions = actions
 
-    def copy(self, subject: object) -> None:
-        """Copy ``subject`` if it is an event; else let the operator choose a text about the selected task."""
+    def copy(self, subject: object, names: Sequence[str]) -> None:
+        """Copy ``subject`` if it is an event; else let the operator choose a text about the tasks."""
         board = self._console.live.board
         if isinstance(subject, Event):
             self._copy_event(subject)
         elif board is not None:
-            texts = dict(self._texts(board))
+            texts = dict(self._texts(board, names))
             options = [ChoiceOption(word, word, one_line(text)[:_OPTION_CELLS]) for word, text in texts.items()]
             self._actions.choose("Copy", options, lambda word: self._copy(word, texts[word]))
 
@@ -49,16 +49,16 @@ class Copying:
         what = "command line" if command else "sentence"
         self._console.show_message(f"{what} sent to the terminal's clipboard: {text}")
 
-    def _texts(self, board: Board) -> Iterator[tuple[str, str]]:
-        console, name = self._console, self._console.selected
-        if name is not None:
-            row = board.row(name)
-            yield "name", name
+    def _texts(self, board: Board, names: Sequence[str]) -> Iterator[tuple[str, str]]:
+        console = self._console
+        if names:
+            row = board.row(names[0])
+            yield "name", "\n".join(names)
             if row.error:
                 yield "error", row.error
             if row.failure_fingerprint:
                 yield "fingerprint", row.failure_fingerprint
-            line = shell_line("requeue", self._target, board.fold.run.run_id, [name], "after a fix")
+            line = shell_line("requeue", self._target, board.fold.run.run_id, names, "after a fix")
             if line is not None:
                 yield "command", line
         yield "summary", incident_summary(board, console.address, console.live.now_us)

@@ -61,6 +61,7 @@ class ScreenArgument(Enum):
     NONE = 0
     TASKS = 1  # the names of the marked tasks, else of the tasks under the cursor
     CURSOR_ITEM = 2  # the breaker, page, group of rows or event under the cursor; None for other items
+    ITEM_AND_TASKS = 3  # both, as two arguments
 
 
 Argument = int | float | str | ScreenName
@@ -490,7 +491,7 @@ CALLS: Mapping[str, ActionCall] = {
     "previous": _view("go_to_next", -1),
     "first_error": _view("go_to_first_error"),
     "sort": _view("change_order"),
-    "copy": ActionCall(Receiver.COPYING, "copy", screen_argument=ScreenArgument.CURSOR_ITEM),
+    "copy": ActionCall(Receiver.COPYING, "copy", screen_argument=ScreenArgument.ITEM_AND_TASKS),
     "palette": ActionCall(Receiver.COMMANDS, "palette"),
     "help": ActionCall(Receiver.COMMANDS, "help"),
     "manual": ActionCall(Receiver.COMMANDS, "manual"),

@@ -29,6 +29,15 @@ class PaletteEntry:
     key: str = ""
 
 
+class PalettePrompt(Prompt):
+    """Up in an empty prompt recalls earlier commands; all other arrows move in the list above."""
+
+    @property
+    def can_recall(self) -> bool:
+        """Whether the prompt is empty, or shows a recalled command."""
+        return len(self._history) > 1 and self.text == self._history[self._place]
+
+
 class CommandPalette(Modal[str | None]):
     """Returns the value of the chosen entry, or None."""
 
@@ -54,7 +63,7 @@ class CommandPalette(Modal[str | None]):
         self._entries = {entry.value: entry for entry in entries}
         self._parsed_entry: dict[str, PaletteEntry] = {}  # what the text means by itself
         self.table: VirtualTable[str] = VirtualTable(self._row, always_lit=True)
-        self.prompt = Prompt(":")
+        self.prompt = PalettePrompt(":")
         self._history = history
         self._text = text
         self._reader = reader
@@ -67,7 +76,7 @@ class CommandPalette(Modal[str | None]):
         self.prompt.open(
             ":",
             self._text,
-            hint="a command; PgDn chooses, Tab completes",
+            hint="a command; arrows choose, Tab completes",
             history=self._history,
             complete=self._completions,
         )
@@ -102,14 +111,17 @@ class CommandPalette(Modal[str | None]):
         """Run what is under the cursor."""
         if self.table.cursor_key is not None:
             self.dismiss(self.table.cursor_key)
+        else:
+            self.prompt.open(":", "", hint="no command has this name; type another word", history=self._history)
+            self._match("")
 
     def on_text_field_cancelled(self) -> None:
         """Nothing."""
         self.dismiss(None)
 
     def on_key(self, event: events.Key) -> None:
-        """PageUp and PageDown choose among what matches."""
-        moves = {"pagedown": 1, "pageup": -1, "ctrl+n": 1, "ctrl+p": -1}
+        """Arrows choose among the entries that match."""
+        moves = {"down": 1, "up": -1, "pagedown": 1, "pageup": -1, "ctrl+n": 1, "ctrl+p": -1}
         if event.key in moves:
             event.stop()
             self.table.move_to(self.table.cursor + moves[event.key])
@@ -120,8 +132,18 @@ class CommandPalette(Modal[str | None]):
 
 
 def matching(entries: Sequence[PaletteEntry], text: str) -> list[PaletteEntry]:
-    """The entries that contain all words of ``text``; names that start with it come first."""
+    """The entries that contain all words of ``text``, then those whose name has its letters in this order.
+
+    Names that start with the text come first.
+    """
     words = text.casefold().replace("_", " ").split()
     whole = " ".join(words)
     found = [entry for entry in entries if all(word in f"{entry.label} {entry.help}".casefold() for word in words)]
-    return sorted(found, key=lambda entry: (entry.label != whole, not entry.label.startswith(whole)))
+    found.sort(key=lambda entry: (entry.label != whole, not entry.label.startswith(whole)))
+    return found + [entry for entry in entries if entry not in found and _has_letters(entry.label, whole)]
+
+
+def _has_letters(label: str, text: str) -> bool:
+    """Whether ``label`` has the letters of ``text`` in their order, as ``requeue`` has those of ``rque``."""
+    letters = iter(label)
+    return all(letter in letters for letter in text if letter != " ")

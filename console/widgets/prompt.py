@@ -9,6 +9,7 @@ from textual import events
 from .text_input import TextField
 
 HISTORY_MAX = 100
+_RECALL_STEPS = {"up": -1, "down": 1}
 
 
 class Prompt(TextField):
@@ -51,16 +52,19 @@ class Prompt(TextField):
 
     def on_key(self, event: events.Key) -> None:
         """Walk through the history, complete, or type."""
-        if event.key == "up":
-            self._recall(self._place - 1)
-        elif event.key == "down":
-            self._recall(self._place + 1)
+        if event.key in _RECALL_STEPS and self.can_recall:
+            self._recall(self._place + _RECALL_STEPS[event.key])
         elif event.key == "tab" and self._complete is not None:
             self._complete_next(self._complete)
         else:
             return
         event.stop()
         event.prevent_default()  # else the field would handle it as well
+
+    @property
+    def can_recall(self) -> bool:
+        """Whether Up and Down walk through the history: always, except in a prompt with a list."""
+        return True
 
     def _recall(self, place: int) -> None:
         if 0 <= place < len(self._history):

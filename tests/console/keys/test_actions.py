@@ -186,7 +186,8 @@ def test_every_action_says_what_it_calls_and_nothing_else_does() -> None:
 @pytest.mark.parametrize("action", (*ACTIONS, *FIXED), ids=lambda action: action.name)
 def test_what_an_action_calls_exists_and_takes_what_it_is_given(action: Action) -> None:
     call = action.call
-    given = [object()] if call.screen_argument is not ScreenArgument.NONE else []
+    counts = {ScreenArgument.NONE: 0, ScreenArgument.ITEM_AND_TASKS: 2}
+    given = [object()] * counts.get(call.screen_argument, 1)
     classes = handling(call)
     assert classes
     for one in classes:

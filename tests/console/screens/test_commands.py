@@ -68,6 +68,40 @@ async def test_the_palette_runs_a_command_by_its_name(revenue: FakeSession, cloc
         assert [command.act for command in revenue.commands] == ["requeue"]
 
 
+async def test_arrows_choose_in_the_palette(revenue: FakeSession, clock: StillClock):
+    async with shown(revenue, clock) as (app, pilot):
+        await press(app, pilot, "colon", *"view", "down", "down")
+        assert app.screen.table.cursor == 2
+        await press(app, pilot, "up")
+        assert app.screen.table.cursor == 1
+
+
+async def test_up_in_an_empty_palette_recalls_the_latest_command(revenue: FakeSession, clock: StillClock):
+    async with shown(revenue, clock) as (app, pilot):
+        await press(app, pilot, "colon", *"view journal", "enter", "colon", "up")
+        assert app.screen.prompt.text == "view journal"
+
+
+@pytest.mark.parametrize(("text", "found"), [("rque", "requeue"), ("vwinb", "view inbox"), ("requeue", "requeue")])
+async def test_letters_of_a_name_in_their_order_find_it(revenue: FakeSession, clock: StillClock, text: str, found: str):
+    async with shown(revenue, clock) as (app, pilot):
+        await press(app, pilot, "colon", *text)
+        assert found in [app.screen._entries[value].label for value in app.screen.table.order]
+
+
+async def test_an_unknown_command_is_refused_in_words(revenue: FakeSession, clock: StillClock):
+    async with shown(revenue, clock) as (app, pilot):
+        await press(app, pilot, "colon", *"xyzzy", "enter")
+        assert "no command has this name" in text_of(app)
+
+
+@pytest.mark.parametrize("word", ["requeue", "skip", "undo", "pause"])
+async def test_help_finds_actions_by_their_names(revenue: FakeSession, clock: StillClock, word: str):
+    async with shown(revenue, clock) as (app, pilot):
+        await press(app, pilot, "question_mark", "slash", *word, "enter")
+        assert f"{word}:" in text_of(app)
+
+
 async def test_colon_q_leaves(revenue: FakeSession, clock: StillClock):
     async with shown(revenue, clock) as (app, pilot):
         await press(app, pilot, "colon", "q")
@@ -161,6 +195,18 @@ async def test_y_copies_a_name_an_error_a_command_line_or_a_summary(
         await press(app, pilot, "n", "y", *["j"] * moves, "enter")
         assert expected in copied[0]
         assert "clipboard" in rows_of(app)[-1]
+
+
+async def test_y_in_the_inbox_copies_the_task_under_the_cursor(
+    revenue: FakeSession, clock: StillClock, monkeypatch: pytest.MonkeyPatch
+):
+    copied = []
+    async with shown(revenue, clock) as (app, pilot):
+        monkeypatch.setattr(app, "copy_to_clipboard", copied.append)
+        await press(app, pilot, "4", "g")
+        app.selected = "extract_orders"  # as another screen left it
+        await press(app, pilot, "y", "enter")
+        assert copied == ["clean_refunds"]
 
 
 # --- Runs -----------------------------------------------------------------------------------------------------------
