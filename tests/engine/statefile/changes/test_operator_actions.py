@@ -573,6 +573,24 @@ def send_and_undo(state_file: StateFile, command: dict[str, Any]) -> AnswerField
     return state_file.act("undo", command=command["id"])
 
 
+def test_an_abandoned_run_is_taken_back_with_its_tasks(state_file: StateFile) -> None:
+    state_file.create({"root": "", "dead": "root", "waits": "dead", "later": "root"})
+    state_file.put("root", "SUCCESS")
+    state_file.put("dead", "DEAD_LETTER", failures=2, error="boom", dead_letter_kind="poison")
+    state_file.put("later", "RETRYING", next_retry_at=START + 9)
+    state_file.write(lambda j: j.change_run(RUN, RunChanged("blocked", {"blocked_since": START})))
+    before, run_before = table(state_file), state_file.connection.execute("SELECT * FROM run").fetchall()
+    command = state_file.command("abandon")
+    answer = state_file.send(command)
+    assert answer["ok"] and answer["message"] == f"run {RUN} is abandoned: 3 tasks cancelled"
+    assert state_file.states() == {"root": "SUCCESS", "dead": "CANCELLED", "waits": "CANCELLED", "later": "CANCELLED"}
+    assert state_file.connection.execute("SELECT state, blocked_since FROM run").fetchall() == [("ABANDONED", None)]
+    undone = state_file.act("undo", command=command["id"])
+    assert undone["ok"], undone
+    assert table(state_file) == before
+    assert state_file.connection.execute("SELECT * FROM run").fetchall() == run_before
+
+
 @pytest.mark.parametrize("act_name", ["requeue", "skip", "cancel", "hurry"])
 @pytest.mark.parametrize("state", [str(state) for state in TaskState if state != "RUNNING"])
 def test_every_act_can_be_taken_back_to_the_letter(state_file: StateFile, act_name: str, state: str) -> None:
