@@ -48,7 +48,7 @@ from ..conftest import FakeSession, StillClock, shown
 
 #: ``Command.act`` of console/sessions/session.py, but ``unpause``, which is the second press of ``pause``.
 ACTS = {"requeue", "skip", "cancel", "extend", "pause", "hurry", "undo", "ack", "snooze", "breaker", "stop"}
-ACTS |= {"requeue-rows", "discard-rows", "note", "abandon"}
+ACTS |= {"requeue-rows", "discard-rows", "note", "abandon", "reload"}
 
 
 def test_names_are_given_once() -> None:
@@ -145,7 +145,7 @@ def test_a_hostile_name_stays_a_word() -> None:
     assert len(words) == len(shlex.split(line)) - 1
 
 
-@pytest.mark.parametrize("act", ["undo", "ack", "hurry", "stop"])
+@pytest.mark.parametrize("act", ["undo", "ack", "hurry"])
 def test_what_the_shell_does_not_know_has_no_line(act: str) -> None:
     assert shell_line(act, "x.db") is None
 
