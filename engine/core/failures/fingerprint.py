@@ -111,12 +111,16 @@ def fingerprint_of_program(end: ProgramEnd, failure_class: FailureClass = Failur
     return _fingerprint_of_fields(fields, f"exit status {end.exit_code}{said}", normalize_command(end.command or ""))
 
 
+#: psql names the script that failed; its folder differs from host to host.
+_FOLDER_OF_SCRIPT = re.compile(r"^(psql:)\S*/(?=[^/\s:]+:\d+: )")
+
+
 def program_fields(end: ProgramEnd) -> Fields:
     """Return what tells the failures of programs apart."""
     fields = [("exit code", str(end.exit_code))]
     fields += [(name, str(value)) for name, value in (("status", end.status), ("sqlstate", end.sqlstate)) if value]
     if end.line:
-        fields.append(("message", normalize_message(end.line)))
+        fields.append(("message", normalize_message(_FOLDER_OF_SCRIPT.sub(r"\1", end.line))))
     elif end.command:
         fields.append(("command", normalize_command(end.command)))
     return tuple(fields)

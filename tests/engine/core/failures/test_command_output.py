@@ -256,6 +256,12 @@ def test_three_mistakes_in_sql_are_three_causes() -> None:
     assert marks[0].explain == 'exit status 3: psql:load.sql:1: ERROR:  syntax error at or near "selec"'
 
 
+def test_the_script_of_psql_is_part_of_the_cause_and_its_folder_is_not() -> None:
+    lines = ("psql:/srv/a/load.sql:3", "psql:/opt/a/load.sql:9", "psql:/srv/a/clean.sql:3")
+    first, moved, other = (ended(3, f'{line}: ERROR:  relation "x" does not exist', "psql").loose for line in lines)
+    assert first == moved != other
+
+
 def test_one_outage_that_many_commands_meet_is_one_cause() -> None:
     first = ended(7, "curl: (7) Failed to connect to 10.0.0.5 port 81 after 12 ms: Couldn't connect", "curl a")
     again = ended(7, "curl: (7) Failed to connect to 10.0.0.5 port 81 after 3 ms: Couldn't connect", "curl b")
