@@ -1,5 +1,7 @@
 """Every row that shows a task: fits its place, keeps its columns, and lets nothing through that a task has written."""
 
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -271,3 +273,25 @@ def test_the_rules_of_a_task_are_those_of_this_time():
     said = [plain(line).strip() for line in detail.detail_page(board.row("a"), Scene(board, NOW, UTF8), None, None, 80)]
     assert "requeued with timeout 20 min, one try, day=4, this time only" in said
     assert any(line.startswith("1 attempts") for line in said) and any("timeout 20 min, then" in line for line in said)
+
+
+def test_the_evidence_says_what_a_cause_is_made_of():
+    """Of a task and of a cause; an escape sequence in a field is no escape sequence on the terminal."""
+    fields = [
+        ["type", "httpx.HTTPStatusError"],
+        ["place", "fetch.py:get\x1b[2J"],
+        ["status", "404"],
+        ["class", "permanent"],
+    ]
+    text = detail.AttemptTexts(1, fingerprint_detail=json.dumps({"fields": fields}))
+    board = board_of_everything("x")
+    scene, row = Scene(board, NOW, UTF8), next(iter(board.fold.tasks.values()))
+    cause = Inbox(board).causes()[0]
+    found = evidence.EvidenceData((text,))
+    for page in (
+        evidence.evidence_page(row, scene, found, 120),
+        evidence.cause_page(cause, scene, found, 120),
+    ):
+        (said,) = [plain(line) for line in page if "made of" in plain(line)]
+        assert "type httpx.HTTPStatusError · place fetch.py:get" in said
+        assert "· status 404 · class permanent" in said and "\x1b" not in said
