@@ -261,7 +261,7 @@ def _executor(event: Event, payload: ExecutorChanged) -> Iterator[str]:
         for line in (payload.printed or "").splitlines()[:-1]:  # the sentence has the last line
             yield f"process {payload.pid} printed: {line}"
         yield describe_event(event)
-    elif payload.what == ExecutorChange.THREADS_KILLED:
+    elif payload.what in (ExecutorChange.THREADS_KILLED, ExecutorChange.PING_FAILED):
         yield describe_event(event)
 
 

@@ -127,6 +127,7 @@ class FlowSpec:
     pools: Mapping[str, int] = field(default_factory=dict)
     downstreams: tuple[DownstreamSpec, ...] = ()
     pages: tuple[Mapping[str, object], ...] = ()  # senders, as the flow declares them
+    pings: tuple[str, ...] = ()  # URLs that hear of the start and the end of each run
     params: Mapping[str, object] = field(default_factory=dict)
     secrets: tuple[str, ...] = ()  # names of parameters, else of variables of the environment
     schedule: ScheduleSpec | None = None

@@ -185,6 +185,7 @@ class ExecutorChange(object):
     LOST = "lost"
     ZYGOTE_DIED = "zygote-died"
     THREADS_KILLED = "threads-killed"
+    PING_FAILED = "ping-failed"
 
 
 class PageChange(object):

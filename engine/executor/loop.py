@@ -26,11 +26,12 @@ from ..clock import Clock, SystemClock
 from ..core.downstreams import DownstreamStates
 from ..core.outcome import Outcome, OutcomeKind
 from ..core.projection import RunProjection
-from ..domain.event_payloads import ExecutorChanged, OperatorActed, TaskChanged, TaskMoved
+from ..domain.event_payloads import ExecutorChange, ExecutorChanged, OperatorActed, TaskChanged, TaskMoved
 from ..domain.events import Event
 from ..errors import StartInterrupted, StorageError
 from ..flow.flow import Flow, TaskDef
 from ..notifications.notifier import CLOSE_SECONDS, LAST_TRIES_SECONDS, MessageOrigin, Notifier
+from ..notifications.pings import Pinger, PingEvent
 from ..statefile.changes.transitions import Transaction
 from ..store import breaker_rows, claims
 from ..store.breaker_rows import emit_change
@@ -248,6 +249,7 @@ class RunLoop:
         self._server = CommandServer(self, opened.state_path)
         origin = MessageOrigin(opened.flow.name, self.projection.run.run_id, opened.state_path)
         self._notifier = Notifier(opened.flow.pages, origin, opened.writer.submit, clock)
+        self._pinger = Pinger(opened.flow.pings, clock.uniform, self._emit_ping_failure)
         watch = Watchdog(self._view, self.attempts, self.downstreams, clock)
         self._clock_watch = ClockWatch(clock, self._shift_times)
         promises = LateRuns(opened, clock, self._fail)
@@ -353,6 +355,7 @@ class RunLoop:
         self._probe_repaired_downstreams(events)
         self.wake()  # before the listeners, which may raise
         self._notifier.handle_events(events)
+        self._pinger.handle_events(events, self.projection.run.run_id)
         self._notify_listener(events)
 
     def _cancel_attempts(self, events: Sequence[Event]) -> None:
@@ -394,6 +397,8 @@ class RunLoop:
         )
         await self._server.start()
         self._notifier.start()
+        if self.projection.run.ended_at is None and self.projection.run.blocked_since is None:
+            self._pinger.send(PingEvent.START)
         self._view.start()
         for downstream in self.downstreams.changed_names:  # so that the events of this run show their state
             self._emit_breaker(downstream)
@@ -410,6 +415,7 @@ class RunLoop:
         if not failed:
             opened, run_id = self._opened, self.projection.run.run_id
             await apply_retention(opened.writer, opened.flow, run_id, lambda: self.shutdown.mode is not None)
+        await self._pinger.close(0 if failed else CLOSE_SECONDS)
         await self._server.close()
 
     def _fail(self, error: BaseException) -> None:
@@ -499,6 +505,9 @@ class RunLoop:
         run_id = self.projection.run.run_id
         self.downstreams.shift_clock(jump_us)
         self.attempts.write(lambda transaction: claims.shift_times(transaction, run_id, jump_us))
+
+    def _emit_ping_failure(self, sentence: str) -> None:
+        self._emit_news(ExecutorChanged(ExecutorChange.PING_FAILED, self.executor_id, printed=sentence))
 
     def _emit_news(self, payload: ExecutorChanged) -> None:
         """Emit an event about the executor's processes that belongs to no attempt."""

@@ -52,6 +52,7 @@ from .options import (
     parse_named_option,
     parse_options,
     parse_page,
+    parse_ping,
     reject_unknown_options,
 )
 from .source_location import caller_location
@@ -160,6 +161,7 @@ class Flow:
         self.tasks: list[TaskDef] = []
         self.downstreams: list[DownstreamSpec] = []
         self.pages: list[dict[str, Any]] = []
+        self.pings: list[str] = []
         self.path: str | None = None
         self.code_hash: str | None = None
         self.inherited: dict[str, dict[str, str]] = {}  # by task: the options that it inherits, and from where
@@ -409,6 +411,27 @@ class Flow:
         """
         self.pages.append(parse_page(self.name, sender, options))
 
+    def ping(self, url: str) -> None:
+        """Request a URL when a run starts and when it ends: a dead man's switch, which calls you if no run succeeds.
+
+        The start requests ``url`` with "/start" after its path, an end with SUCCESS ``url`` itself, and any other end,
+        or a run that waits for a human, "/fail": as healthchecks.io reads it. With ``{event}`` in the URL, that is
+        "start", "success" or "fail" instead. A ping that fails is tried twice more; it never delays or fails a run.
+        The URL is not stored.
+
+        Parameters:
+            url: https://... or http://...; a redirect is an error. Several may be given, each by a call of its own.
+
+        Raises:
+            FlowError: it is no such URL.
+
+        Example:
+            >>> flow = Flow("revenue")
+            >>> flow.ping("https://hc-ping.com/5f1c2e0a")
+            >>> flow.ping("https://uptime.example.com/api/push/k7?status={event}")
+        """
+        self.pings.append(parse_ping(self.name, url))
+
     @contextmanager
     def group(self, name: str, **options: Unpack[DefaultOptions]) -> Iterator[TaskGroup]:
         """Write tasks that belong together: ``with flow.group("extract", timeout="10m") as extract:``.
@@ -517,6 +540,7 @@ class Flow:
             pools=self.pools,
             downstreams=tuple(self.downstreams),
             pages=tuple(self.pages),
+            pings=tuple(self.pings),
             params=self.params,
             secrets=self.secrets,
             schedule=self.schedule,

@@ -389,6 +389,13 @@ def parse_page(flow: str, sender: str, options: Mapping[str, object]) -> dict[st
     return {"sender": sender, **options, **seconds}
 
 
+def parse_ping(flow: str, url: object) -> str:
+    """Validate the URL of ``Flow.ping``, without naming it. Raises FlowError."""
+    if not isinstance(url, str) or not re.fullmatch(r"https?://[!-~]+", url):
+        raise OptionError(f"flow {short_repr(flow)}: ping takes a url as https://..., in ASCII and without spaces")
+    return url
+
+
 def reject_unknown_options(owner: str, options: Iterable[str], known: Collection[str]) -> None:
     """Raise OptionError for a name that is not in ``known``."""
     for name in options:

@@ -158,15 +158,25 @@ class WebhookSender:
         await _in_a_thread(lambda: self._post(data), self._timeout_seconds)
 
     def _post(self, data: bytes) -> None:
-        request = urllib.request.Request(self._url, data, self._headers)
-        try:
-            with _http_opener().open(request, timeout=self._timeout_seconds):
-                return
-        except urllib.error.HTTPError as error:
-            with error:
-                raise SendError(f"HTTP {error.code} {_printable(error.reason)}{_redirect(error)}") from None
-        except urllib.error.URLError as error:
-            raise SendError(str(error.reason)) from None
+        _open(urllib.request.Request(self._url, data, self._headers), self._timeout_seconds)
+
+
+async def get(url: str, timeout_seconds: float = TIMEOUT_SECONDS) -> None:
+    """Request a URL; any 2xx status is a success, and a redirect is an error."""
+    request = urllib.request.Request(url, headers={"User-Agent": "redrive"})
+    await _in_a_thread(lambda: _open(request, timeout_seconds), timeout_seconds)
+
+
+def _open(request: urllib.request.Request, timeout_seconds: float) -> None:
+    """Send a request. Raises SendError."""
+    try:
+        with _http_opener().open(request, timeout=timeout_seconds):
+            return
+    except urllib.error.HTTPError as error:
+        with error:
+            raise SendError(f"HTTP {error.code} {_printable(error.reason)}{_redirect(error)}") from None
+    except urllib.error.URLError as error:
+        raise SendError(str(error.reason)) from None
 
 
 def _redirect(error: urllib.error.HTTPError) -> str:
@@ -174,7 +184,7 @@ def _redirect(error: urllib.error.HTTPError) -> str:
     if not 300 <= error.code < 400:
         return ""
     host = _printable(urllib.parse.urlsplit(error.headers.get("Location") or "").hostname or "another path")
-    return f": a redirect to {host} is not followed; give flow.page the final url"
+    return f": a redirect to {host} is not followed; give the flow the final url"
 
 
 _APPRISE_TYPES = {"critical": "failure", "high": "failure"}
