@@ -12,6 +12,7 @@ from ..agent import executor_socket
 from ..core.option_types import is_text
 from ..errors import ExecutorBusyError, RedriveError
 from ..flow.flow import Flow
+from ..runner.reaper import Reaper
 from ..runner.zygote.client import Runner
 from ..statefile import processes
 from ..store import database, lock
@@ -29,6 +30,7 @@ class StateFileLease:
     request: RunRequest
     lock: lock.StateLock
     runner: Runner
+    reaper: Reaper
     has_run: bool = False  # the state file holds the run: the lock file must stay
     is_interrupted: bool = False
     _on_interrupt: Callable[[], object] = _ignore
@@ -51,6 +53,7 @@ class StateFileLease:
 
     def release(self) -> None:
         """Release the lock; remove the lock file if the run was never written."""
+        self.reaper.end()
         if self.has_run:
             self.lock.release()
         else:
@@ -79,11 +82,17 @@ def acquire_state_file(request: RunRequest) -> StateFileLease:
         check_sole_writer(request.state_path)
         environment = {processes.EXECUTOR_VARIABLE: request.executor_id}
         keep_fds = (held.fileno(),)
-        if isinstance(request.flow, Flow):
-            runner = Runner.fork(request.flow, environment=environment, keep_fds=keep_fds)
-        else:
-            runner = Runner.spawn(environment=environment, keep_fds=keep_fds)
-        return StateFileLease(request, held, runner)
+        reaper = Reaper.start(request.executor_id)
+        try:
+            if isinstance(request.flow, Flow):
+                runner = Runner.fork(request.flow, environment=environment, keep_fds=keep_fds)
+            else:
+                runner = Runner.spawn(environment=environment, keep_fds=keep_fds)
+            runner.on_zygote = reaper.add_zygote
+            return StateFileLease(request, held, runner, reaper)
+        except BaseException:
+            reaper.end()
+            raise
     except BaseException:
         held.remove()
         raise

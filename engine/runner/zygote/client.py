@@ -75,6 +75,7 @@ class Runner:
         self.on_lost: Callable[[], None] = _ignore
         self.on_freed: Callable[[], None] = _ignore
         self.on_executor_change: Callable[[ExecutorChanged], None] = lambda payload: None
+        self.on_zygote: Callable[[int], None] = lambda pid: None  # a zygote was started
         self.on_output: Callable[[bytes], None] = lambda data: None
         self.attempts_max = 1  # at a time, by the descriptor limit of this process
         self.warnings: tuple[str, ...] = ()  # about forking after the import of this flow
@@ -150,6 +151,7 @@ class Runner:
     ) -> OpenFlow:
         """Have a new zygote import the flow, beside the one that is open. ``replace`` or ``discard`` the result."""
         zygote = self._launch()
+        self.on_zygote(zygote.pid)
         process.set_descriptor_limits(zygote.pid, self._descriptors)
         connection = ZygoteConnection(
             zygote,

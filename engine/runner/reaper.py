@@ -1,0 +1,105 @@
+"""A small process that outlives the executor, to kill what it leaves if it dies together with its zygote.
+
+Normally the zygote ends the attempts of a dead executor: it is the subreaper of all of them, so that it also finds
+processes without the token of their executor in their environment. If the zygote is killed as well, those of its
+descendants that left their session would live on. The reaper is no descendant of either. It reads a pipe that only the
+executor has open: the executor writes the pids of its zygotes; the end of the file is the executor's end. Then the
+reaper kills every process with the token, the zygotes last. A process that has removed the token and left its parents
+is found by the zygote alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import signal
+import time
+from typing import NoReturn
+
+from ..statefile.processes import has_token
+from . import kill
+
+ZYGOTE_SECONDS = 1.0  # for a zygote to kill its descendants itself
+SWEEP_SECONDS = 10.0
+QUIET_SECONDS = 0.2  # sweeps go on until no process has been found for this long: one may just be forking
+
+_DONE = 0  # written instead of a pid when the executor has ended in order
+_PID_BYTES = 4
+
+
+class Reaper:
+    """The executor's end of the pipe."""
+
+    def __init__(self, pid: int, pipe: int) -> None:
+        self._pid = pid
+        self._pipe = pipe
+
+    @classmethod
+    def start(cls, executor_id: str) -> Reaper:
+        """Fork the process. Call it before an event loop exists: the child closes all descriptors."""
+        read_end, write_end = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            _become_reaper(executor_id, read_end)
+        os.close(read_end)
+        return cls(pid, write_end)
+
+    def add_zygote(self, pid: int) -> None:
+        """Have this process killed last."""
+        self._write(pid)
+
+    def end(self) -> None:
+        """End the reaper, which kills nobody."""
+        self._write(_DONE)
+        os.close(self._pipe)
+        with contextlib.suppress(ChildProcessError):  # this program ignores SIGCHLD
+            os.waitpid(self._pid, 0)
+
+    def _write(self, pid: int) -> None:
+        with contextlib.suppress(BrokenPipeError):  # somebody has killed the reaper: the next executor sweeps
+            os.write(self._pipe, pid.to_bytes(_PID_BYTES, "little"))
+
+
+def _become_reaper(executor_id: str, pipe: int) -> NoReturn:
+    """Never returns into the forked program, of which nothing but these functions is used."""
+    try:
+        gc.disable()
+        signal.set_wakeup_fd(-1)
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        os.setsid()
+        _keep_only(pipe)
+        zygotes = _wait_for_end(0)
+        if zygotes is not None:
+            _kill_all(executor_id, zygotes)
+    finally:
+        os._exit(0)
+
+
+def _keep_only(pipe: int) -> None:
+    """Make the pipe the only open descriptor: the locks and pipes of the executor must end with it."""
+    os.dup2(pipe, 0)
+    os.closerange(1, os.sysconf("SC_OPEN_MAX"))
+
+
+def _wait_for_end(pipe: int) -> list[int] | None:
+    """Return pidfds of the zygotes when the executor is dead, None if it has ended in order."""
+    zygotes = []
+    while data := os.read(pipe, _PID_BYTES):
+        pid = int.from_bytes(data, "little")
+        if pid == _DONE:
+            return None
+        with contextlib.suppress(OSError):
+            zygotes.append(os.pidfd_open(pid))
+    return zygotes
+
+
+def _kill_all(executor_id: str, zygotes: list[int]) -> None:
+    kill.wait_until_ended(zygotes, ZYGOTE_SECONDS)
+    token, limit = {executor_id}, time.monotonic() + SWEEP_SECONDS
+    quiet_at = time.monotonic() + QUIET_SECONDS
+    while time.monotonic() < min(quiet_at, limit):
+        found = kill.sweep(lambda pid: has_token(pid, token), {os.getpid()}, limit - time.monotonic())
+        if found.killed:
+            quiet_at = time.monotonic() + QUIET_SECONDS
+        time.sleep(0.02)  # no event tells of a process that is being forked

@@ -1,0 +1,108 @@
+"""Executor and zygote killed in the same moment: nobody of the run is alive a second later."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from redrive.engine.executor import host
+from redrive.engine.statefile import lock_file
+from redrive.engine.statefile.processes import EXECUTOR_VARIABLE
+from support.marks import parametrize_mostly_long
+from support.waiting import wait_until
+
+SURVIVORS_SECONDS = 1.0
+FLOW = """
+import subprocess, time
+from redrive.engine import Flow
+flow = Flow("f", max_parallel=4)
+flow.command("shell", '(setsid sleep 97 &); sleep 96')
+@flow.task
+def python():
+    subprocess.Popen(["sleep", "95"], start_new_session=True)
+    time.sleep(600)
+"""
+
+
+class Storm:
+    """A detached executor with a zygote, two attempts, and children in sessions of their own."""
+
+    def __init__(self, folder: Path) -> None:
+        (folder / "flow.py").write_text(FLOW)
+        state = str(folder / "state.db")
+        options = {"durability": "normal"}
+        self.executor = psutil.Process(
+            host.spawn(flow=str(folder / "flow.py"), state=state, run_id="r", params={}, options=options)
+        )
+        holder = lock_file.last_holder(state)
+        assert holder is not None
+        self.executor_id = holder.executor_id
+        wait_until(lambda: len([each for each in self.bearers() if each.name() == "sleep"]) == 3)
+        (shell,) = [each for each in self.bearers() if each.name() == "sh"]
+        self.zygote = shell.parent() or shell
+
+    def bearers(self) -> list[psutil.Process]:
+        found = []
+        for process in psutil.process_iter():
+            try:
+                if process.environ().get(EXECUTOR_VARIABLE) == self.executor_id:
+                    found.append(process)
+            except psutil.Error:
+                continue
+        return found
+
+    def survivors(self, seconds: float) -> list[psutil.Process]:
+        """Who lives after ``seconds``; an empty list as soon as nobody does."""
+        limit = time.monotonic() + seconds
+        while (alive := self.bearers()) and time.monotonic() < limit:
+            time.sleep(0.01)
+        return alive
+
+
+@pytest.fixture
+def storm(tmp_path: Path) -> Iterator[Storm]:
+    storm = Storm(tmp_path)
+    yield storm
+    for process in [*storm.bearers(), storm.executor]:
+        try:
+            process.kill()
+        except psutil.NoSuchProcess:
+            pass
+    storm.executor.wait(30)
+
+
+#: Who is killed, in which order: signals of one process follow each other within microseconds.
+ORDERS = [("executor", "zygote"), ("zygote", "executor"), ("executor",), ("shell", "zygote", "executor")]
+ORDERS += [("executor", "zygote", "shell"), ("executor", "shell", "zygote")]
+
+
+@parametrize_mostly_long("number", range(50), quick=2)
+def test_nobody_survives(storm: Storm, number: int) -> None:
+    order = next(itertools.islice(itertools.cycle(ORDERS), number, None))
+    shells = [each for each in storm.zygote.children() if each.name() == "sh"]
+    victims = {"executor": [storm.executor], "zygote": [storm.zygote], "shell": shells}
+    for victim in itertools.chain.from_iterable(victims[name] for name in order):
+        with contextlib.suppress(ProcessLookupError):  # the death of the one before may have ended it already
+            os.kill(victim.pid, signal.SIGKILL)
+    assert storm.survivors(SURVIVORS_SECONDS) == []
+
+
+def test_a_stopped_zygote_is_no_refuge(storm: Storm) -> None:
+    storm.zygote.suspend()
+    storm.executor.kill()
+    assert storm.survivors(SURVIVORS_SECONDS + 2) == []
+
+
+def test_the_reaper_ends_with_an_executor_that_ends_in_order(storm: Storm) -> None:
+    children = storm.executor.children()
+    assert len(children) == 2  # the reaper and the zygote
+    storm.executor.terminate()
+    _, alive = psutil.wait_procs([storm.executor, *children], timeout=30)
+    assert not alive
