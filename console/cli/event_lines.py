@@ -209,7 +209,7 @@ def _run(event: Event, payload: RunChanged) -> Iterator[str]:
     if payload.what == RunChange.ENDED:
         yield f"run {event.run_id} {event.new}{_by(event)}"
     elif payload.what == RunChange.BLOCKED:
-        yield f"run {event.run_id} BLOCKED: dead letters wait for a human (redrive inbox)"
+        yield f"run {event.run_id} BLOCKED: {payload.why or 'dead letters wait for a human'} (redrive inbox)"
     elif payload.what == RunChange.CUT_OFF:
         yield (
             f"run {event.run_id} was CUT OFF: {payload.why}; redrive resume --run {event.run_id} goes on with it,"

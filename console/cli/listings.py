@@ -17,6 +17,7 @@ import click
 import msgspec
 
 from ...engine.core.cause_history import CauseHistory, describe_history, describe_last_incident
+from ...engine.core.explain import explain_task
 from ...engine.core.projection import RunProjection, RunRow, TaskRow
 from ...engine.domain.event_codec import row_of
 from ...engine.domain.events import Event
@@ -34,7 +35,7 @@ from ..present.summary import incident_summary
 from ..present.tasks import STALE, attempt_label, describe_skip
 from ..sessions.open import RemoteOptions, with_session
 from ..sessions.session import RunSummary, Session, SessionStatus
-from ..text.durations import brief, format_duration
+from ..text.durations import brief
 from ..text.text import one_line, pad, shorten
 from . import event_lines
 from .follow import print_view
@@ -42,7 +43,6 @@ from .follow import print_view
 if TYPE_CHECKING:
     from ..model.inbox import InboxCause
 
-_WAITING = MOVING - {TaskState.RETRYING}
 _INBOX_RUNS_MAX = 20  # the others are counted
 _PAGES_MAX = 100  # the latest pages, for sentences that name who acknowledged a failure
 
@@ -155,23 +155,24 @@ async def _last_times(session: Session, board: Board) -> dict[str, str]:
 def task_lines(
     fold: RunProjection,
     as_json: bool,
-    why: Callable[[str], str] = lambda name: "",
+    why: Callable[[str], str] | None = None,
     extra: Mapping[str, object] | None = None,
     before: Mapping[str, str] | None = None,
     now_us: int | None = None,
 ) -> list[str]:
     """The lines of the tasks in ``fold`` at the instant ``now_us``; None: now.
 
-    ``why``: explains why a task waits, or since when a RUNNING task has no executor; ``extra``: further keys of each
-    JSON value; ``before``: by task that needs a human, how its cause ended last time.
+    ``why``: explains why a task waits, or since when a RUNNING task has no executor; None: by ``fold``;
+    ``extra``: further keys of each JSON value; ``before``: by task that needs a human, how its cause ended last time.
     """
     rows = sorted(fold.tasks.values(), key=lambda row: row.position)
     if as_json:
         return [json_line({**task_value(row, fold), **(extra or {})}) for row in rows]
     cells = [("TASK", "STATE", "ATTEMPT", "NOTE")]
-    now_us = _now_us() if now_us is None else now_us
+    instant = _now_us() if now_us is None else now_us
+    why = why or (lambda name: explain_task(fold, name, instant))
     for row in rows:
-        parts = (_note(row, why, now_us), STALE if row.stale else "", (before or {}).get(row.name))
+        parts = (_note(row, why), STALE if row.stale else "", (before or {}).get(row.name))
         note = " · ".join(filter(None, parts))
         cells.append((row.name, str(row.state), attempt_label(row), note))
     return list(table_lines(cells))
@@ -186,13 +187,9 @@ def task_value(row: TaskRow, fold: RunProjection) -> dict[str, object]:
     return value
 
 
-def _note(row: TaskRow, why: Callable[[str], str], now_us: int) -> str:
-    if row.state in _WAITING:
-        return why(row.name)
-    if row.state is TaskState.RETRYING and row.next_retry_at is not None:
-        left = row.next_retry_at - now_us
-        when = f"retry in {format_duration(left)}" if left > 0 else f"retry due {format_duration(-left)} ago"
-        return f"{when} · {row.error or ''}"
+def _note(row: TaskRow, why: Callable[[str], str]) -> str:
+    if row.state in MOVING:
+        return why(row.name) + (f" · {row.error}" if row.error and row.state is TaskState.RETRYING else "")
     if row.state in NEEDS_HUMAN:
         kind = f"{row.dead_letter_kind}: " if row.state is TaskState.DEAD_LETTER else ""
         return f"{kind}{row.error or ''}"
@@ -226,7 +223,7 @@ async def _inbox_of_run(session: Session, fold: RunProjection, *, as_json: bool,
     from ..feed.cause_memory import load_memories
     from ..model.inbox import Inbox
 
-    run, groups = fold.run, Inbox(fold).causes()
+    run, groups = fold.run, Inbox(await load_board(session, fold)).causes()
     known = await load_memories(session, run.run_id, groups)
     status, address = executor_status_of(session.status), session.address
     if as_json:
@@ -245,6 +242,13 @@ async def _inbox_of_run(session: Session, fold: RunProjection, *, as_json: bool,
     if is_lost(run, session.status):
         lines.append(one_line(f"or end it: {shlex.join(['redrive', 'abandon', '--state', address, run.run_id])}"))
     return [f"{place_line(run, address)}: {_state_words(run)}", *lines]
+
+
+async def load_board(session: Session, fold: RunProjection) -> Board:
+    """The board of a run with the breakers that may hold its tasks."""
+    board = Board(fold)
+    board.update_lists(await session.query(list_rows.BREAKERS))
+    return board
 
 
 def _cause_of_lost(fold: RunProjection, advice: str) -> InboxCause:
@@ -274,7 +278,7 @@ def cause_lines(cause: InboxCause, fold: RunProjection, memory: CauseHistory | N
     for name in cause.tasks:
         row = fold.tasks[name]
         kind = row.dead_letter_kind or row.state
-        line = f"{row.state} {name} {attempt_label(row)} {kind}: {row.error or ''}"
+        line = f"{row.state} {name} {attempt_label(row)} {kind}: {row.error or cause.message}"
         yield f"  {shorten(one_line(line), 160)}"
 
 

@@ -28,7 +28,7 @@ from ..sessions.session import Session
 from ..text.text import one_line
 from .event_lines import EventPrinter, lines_of_event
 from .exit_codes import ExitCode, code_of_run
-from .listings import cause_lines
+from .listings import cause_lines, load_board
 
 LINES_MAX = 2000  # the latest ones, of tasks with trouble and of the run itself
 CAUSES_MAX = 10  # the others are counted
@@ -96,7 +96,7 @@ class TroubleRecord:
 async def _report(session: Session, state: str, result: RunResult) -> list[str]:
     """The causes, and the commands that look at the run and decide about it."""
     fold = await session.snapshot(result.run_id)
-    causes = Inbox(fold).causes()
+    causes = Inbox(await load_board(session, fold)).causes()
     known = await load_memories(session, result.run_id, causes[:CAUSES_MAX])
     lines = ["", f"run {one_line(result.run_id)} of {one_line(fold.run.dag_name)}: {_state_word(result)}, in {state}"]
     for cause in causes[:CAUSES_MAX]:

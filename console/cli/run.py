@@ -218,9 +218,7 @@ def end_sentence(result: RunResult, state: str) -> str:
     if result.interrupted:
         return f"run {result.run_id} interrupted; go on with: {_command('resume', state, result.run_id)}"
     if result.blocked:
-        return (
-            f"run {result.run_id} is BLOCKED: dead letters wait for a human: {_command('inbox', state, result.run_id)}"
-        )
+        return f"run {result.run_id} is BLOCKED and waits for a human: {_command('inbox', state, result.run_id)}"
     return f"run {result.run_id} has ended already: {result.state}; requeue a task to go on with it"
 
 

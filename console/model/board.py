@@ -10,14 +10,19 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from ...engine.core.breaker import SHUT
 from ...engine.core.dag import Dag
-from ...engine.core.explain import ExplainContext, blocking_chain, explain_task, pool_sizes
+from ...engine.core.explain import ExplainContext, blocking_chain, explain_task, pool_sizes, wait_of
 from ...engine.core.projection import RunProjection, TaskRow
 from ...engine.core.ready_queue import spec_of
+from ...engine.core.waits import WaitReason, needs_human
 from ...engine.domain.events import Event, EventKind
-from ...engine.domain.states import FINISHED, NEEDS_HUMAN, NOT_STARTED, UNDER_WAY, TaskState
+from ...engine.domain.states import ABOUT_TO_START, FINISHED, NEEDS_HUMAN, NOT_STARTED, UNDER_WAY, TaskState
 from ...engine.statefile.list_rows import BreakerRow, DurationStats, PageHead, PageRow
 from .run_snapshot import RunSnapshot
+
+#: An instant at which every timer is due: a retry that is held by a breaker is held also before it is due.
+_ANY_TIME_US = 2**62
 
 
 @dataclass(slots=True)
@@ -142,6 +147,21 @@ class Board:
     def problems(self) -> list[str]:
         """The tasks that need a human, parents first."""
         return list(self.dag.names_of(sorted(self._problems, key=self.dag.topological_index.__getitem__)))
+
+    def held_tasks(self) -> dict[str, WaitReason]:
+        """Return the tasks that could start if a human ended their wait."""
+        run, now_us = self.fold.run, _ANY_TIME_US
+        shut = any(view.state in SHUT and view.reopens_at is None for view in self.snapshot.breakers.values())
+        is_pause_forgotten = run.paused_since is not None and run.blocked_since is not None
+        if run.ended_at is not None or not (shut or is_pause_forgotten):
+            return {}
+        context = self._explain_context(None)
+        found = {}
+        for name, row in self.fold.tasks.items():
+            reason = wait_of(self.fold, name, now_us, context) if row.state in ABOUT_TO_START else None
+            if reason is not None and needs_human(reason) and (reason is not WaitReason.PAUSE or is_pause_forgotten):
+                found[name] = reason
+        return found
 
     def next_problem(self, after: str | None, step: int = 1) -> str | None:
         """Return the next task in topological order that needs a human, cyclically; None if there is none.

@@ -121,6 +121,7 @@ def breaker_status(spec: DownstreamSpec, row: BreakerRow | None) -> BreakerStatu
         episode=detail.episode,
         release_at=detail.release_at,
         why=detail.why,
+        refused=detail.refused,
     )
     tokens = spec.bucket_capacity if row.tokens is None else min(float(row.tokens), spec.bucket_capacity)
     return BreakerStatus(spec, breaker, tokens, detail.reserve_at, row.changed_at)

@@ -1,4 +1,4 @@
-"""The inbox: the tasks that need a human, one row per cause.
+"""The inbox: the tasks that need a human, one row per cause; also tasks that only a human can let start.
 
 A cause is the loose fingerprint of the latest failure plus the downstream: 1,247 tasks with the same bug are one
 decision, and one helper that two downstreams refuse is two. Causes are ordered by the number of waiting tasks.
@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from operator import attrgetter
 from typing import NamedTuple
 
 from ...engine.core.explain import short_error
 from ...engine.core.projection import AttemptRow, RunProjection, TaskRow
+from ...engine.core.waits import WAITS, WaitReason
 from ...engine.domain.command import Target
 from ...engine.domain.states import NEEDS_HUMAN, TaskState
 from .board import Board, Delta
@@ -106,15 +107,17 @@ class Inbox:
         self._families: dict[str, list[InboxEntry]] | None = None  # by cause, each in the order of the flow
         self._whole: dict[str, InboxCause] = {}  # causes whose tasks all match the filter
         self._causes: list[InboxCause] | None = None
+        self._held: dict[str, WaitReason] = {}  # tasks that only a human can let start
         for name in self.board.problems:
             self._entries[name] = entry_of(self.board.row(name))
+        self._update_held()
 
     # --- Updates ---------------------------------------------------------------------------------------------------
 
     def apply(self, delta: Delta) -> bool:
         """Apply a change of the board. True if the list changed."""
         changed = False
-        for name in delta.tasks:
+        for name in delta.tasks - self._held.keys():
             row = self.board.row(name)
             known = self._entries.get(name)
             if row.state in NEEDS_HUMAN:
@@ -124,10 +127,26 @@ class Inbox:
             elif known is not None:
                 del self._entries[name]
                 changed = True
+        changed |= self._update_held()
         if changed:
             self._families = None
             self.refresh()
         return changed
+
+    def _update_held(self) -> bool:
+        """Update the tasks that only a human can let start. True if they changed."""
+        held = self.board.held_tasks()
+        if held == self._held:
+            return False
+        for name in self._held.keys() - held.keys():
+            del self._entries[name]
+            row = self.board.row(name)
+            if row.state in NEEDS_HUMAN:
+                self._entries[name] = entry_of(row)
+        self._held = held
+        for name, reason in held.items():
+            self._entries[name] = held_entry_of(self.board, name, reason)
+        return True
 
     def refresh(self) -> None:
         """Recompute waiting descendants and the order, because other tasks moved; once a second is enough."""
@@ -285,6 +304,23 @@ def entry_of(row: TaskRow) -> InboxEntry:
         first_seen=min(ends, default=since),
         since=since,
         search_text="\n".join(word for word in words if word).casefold(),
+    )
+
+
+def held_entry_of(board: Board, name: str, reason: WaitReason) -> InboxEntry:
+    """Return the entry of a task that could start if a human ended its wait."""
+    entry, wait = entry_of(board.row(name)), WAITS[reason]
+    view = None if reason is WaitReason.PAUSE else board.snapshot.breakers.get(entry.downstream or "")
+    why = f"paused by {board.fold.run.paused_by or 'an operator'}" if view is None else view.why
+    title, message = str(wait.inbox), f"{why}; it ends with: {wait.how}"
+    return replace(
+        entry,
+        fingerprint=str(reason),
+        downstream=None if view is None else entry.downstream,
+        strict=None,
+        title=title,
+        message=message,
+        search_text=f"{entry.search_text}\n{title}\n{message}".casefold(),
     )
 
 

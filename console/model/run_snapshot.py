@@ -42,7 +42,7 @@ class RunSnapshot:
     def update_lists(self, breakers: Iterable[BreakerRow] = (), pages: Iterable[PageRow | PageHead] = ()) -> None:
         """Update breakers and page notes from rows of their tables."""
         for breaker in breakers:
-            self.breakers[breaker.downstream] = BreakerView(breaker.state, breaker.reopens_at)
+            self.breakers[breaker.downstream] = _breaker_view(breaker)
         notes: dict[str, str] = {}
         for page in pages:  # the latest first: earlier episodes of a cause no longer count
             notes.setdefault(page.cause, _page_note(page.state, page.acked_by))
@@ -51,9 +51,18 @@ class RunSnapshot:
     def _apply_notice(self, event: Event) -> None:
         payload = event.payload
         if isinstance(payload, BreakerChanged) and payload.downstream and payload.state:
-            self.breakers[payload.downstream] = BreakerView(payload.state, payload.reopens_at)
+            self.breakers[payload.downstream] = BreakerView(payload.state, payload.reopens_at, why=payload.why or "")
         elif isinstance(payload, PageChanged) and payload.cause:
             self.page_notes[payload.cause] = _page_note(payload.what, event.actor)
+
+
+def _breaker_view(row: BreakerRow) -> BreakerView:
+    detail = row.detail if isinstance(row.detail, dict) else {}
+    reserve_at, why = detail.get("reserve_at"), detail.get("why")
+    is_spent = row.tokens is not None and row.tokens < 1 and isinstance(reserve_at, int)
+    return BreakerView(
+        row.state, row.reopens_at, reserve_at if is_spent and isinstance(reserve_at, int) else None, str(why or "")
+    )
 
 
 def _page_note(state: str, actor: str | None) -> str:

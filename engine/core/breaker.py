@@ -6,8 +6,14 @@ throttled. Two layers, because a breaker with few samples opens early, and a buc
 ::
 
     CLOSED --too many failures--> OPEN --reopens_at--> HALF_OPEN --all probes succeed--> CLOSED, released at a rate
-       \\--credential refused--> OPEN without an end      \\--a probe fails--> OPEN
+       \\--credential refused--> HALF_OPEN                \\--a probe fails--> OPEN
+                                                          \\--refused to a second task--> OPEN without an end
     by an operator: FORCED_OPEN (no call), DISABLED (every call, none counted), METRICS_ONLY (every call, all counted)
+
+A refused credential may be the fault of one task, whose URL is forbidden, or of the credential of all. So the refusal
+of the first task holds the others while one of them probes: if it is refused as well, the breaker stays open until an
+operator acts (``REFUSALS_TO_OPEN``); if it succeeds, the breaker closes. A new run may probe once more
+(``probe_for_new_run``).
 
 Each change of state begins an episode. A call belongs to the episode that admitted it, and its outcome counts only
 there: calls in flight when the breaker opened can neither open it again nor close it.
@@ -32,6 +38,9 @@ SLICES = 10
 
 #: With this share of successes that needed a retry, a downstream is degraded although all calls complete.
 DEGRADED_SHARE = 0.5
+
+#: So many different tasks whose credential was refused, without a success between, open the breaker for all.
+REFUSALS_TO_OPEN = 2
 
 _SECOND = 1_000_000
 
@@ -75,6 +84,12 @@ class Breaker:
     probes_needed: int = 0  # HALF_OPEN: probes that must still succeed
     release_at: int | None = None  # CLOSED, with paced calls: the next one not before this
     why: str = ""
+    refused: tuple[str, ...] = ()  # tasks whose credential was refused since the last success
+
+    @property
+    def needs_operator(self) -> bool:
+        """Whether no call passes until an operator acts."""
+        return self.state in SHUT and self.reopens_at is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +100,7 @@ class BreakerDetail:
     release_at: int | None = None
     why: str = ""
     reserve_at: int = 0
+    refused: tuple[str, ...] = ()
 
 
 class BreakerColumns(TypedDict):
@@ -159,13 +175,19 @@ def record(
     failure_class: FailureClass | None,
     now: int,
     failures_before: int = 0,
+    task: str = "",
 ) -> Breaker:
-    """Record the end of a call. ``failure_class`` None: it succeeded, after ``failures_before`` failed tries."""
+    """Record the end of a call of ``task``.
+
+    ``failure_class`` None: it succeeded, after ``failures_before`` failed tries.
+    """
+    if failure_class is FailureClass.AUTH and _is_witness(breaker, call):
+        return _refused(breaker, task)
     if call.episode != breaker.episode or breaker.state is BreakerState.DISABLED:
         return breaker
     metrics_only = breaker.state is BreakerState.METRICS_ONLY
     if failure_class is FailureClass.AUTH and not metrics_only:
-        return _opened(breaker, None, "credential refused: waits for an operator")
+        return _refused(breaker, task)
     if failure_class is not None and failure_class not in OUTAGE_CLASSES:
         return release_call(breaker, call)
     if breaker.state is BreakerState.HALF_OPEN:
@@ -176,6 +198,22 @@ def record(
         why = f"{failures} of {calls} calls failed in {spec.window_seconds:g} s"
         return _opened(breaker, now + _open_us(spec), why)
     return breaker
+
+
+def _is_witness(breaker: Breaker, call: CallPermit) -> bool:
+    """Whether a call was admitted before the first refusal, which the breaker still examines."""
+    examines = breaker.state is BreakerState.HALF_OPEN and len(breaker.refused) == 1
+    return examines and call.episode == breaker.episode - 1
+
+
+def _refused(breaker: Breaker, task: str) -> Breaker:
+    """Apply the refusal of a task's credential: the first one is examined by a probe, a second one opens."""
+    refused = breaker.refused if task in breaker.refused else (*breaker.refused, task)
+    if len(refused) >= REFUSALS_TO_OPEN:
+        why = f"credential refused to {refused[0]} and {refused[-1]}: waits for an operator"
+        return replace(_opened(breaker, None, why), refused=refused)
+    why = f"credential refused to {task}: one other task asks whether it is refused as well"
+    return replace(_changed(breaker, BreakerState.HALF_OPEN, why), probes_free=1, probes_needed=1, refused=refused)
 
 
 def release_call(breaker: Breaker, call: CallPermit) -> Breaker:
@@ -219,6 +257,13 @@ def probe_now(breaker: Breaker, spec: DownstreamSpec) -> Breaker:
     """Admit probes at once: the credential was renewed, or an operator knows that the downstream is back."""
     probes = max(1, spec.probes)
     return replace(_changed(breaker, BreakerState.HALF_OPEN, breaker.why), probes_free=probes, probes_needed=probes)
+
+
+def probe_for_new_run(breaker: Breaker, spec: DownstreamSpec) -> Breaker:
+    """Let a new run ask once whether a refused credential is accepted now. What an operator holds open stays so."""
+    if breaker.state is BreakerState.OPEN and breaker.reopens_at is None:
+        return replace(probe_now(breaker, spec), probes_free=1, probes_needed=1)
+    return breaker
 
 
 # --- statistics ---------------------------------------------------------------------------------------------------
@@ -307,7 +352,7 @@ def refund(bucket: Bucket, spec: DownstreamSpec) -> Bucket:
 
 def to_row(breaker: Breaker, bucket: Bucket) -> BreakerColumns:
     """Return the columns of table ``breaker``."""
-    detail = asdict(BreakerDetail(breaker.episode, breaker.release_at, breaker.why, bucket.reserve_at))
+    detail = asdict(BreakerDetail(breaker.episode, breaker.release_at, breaker.why, bucket.reserve_at, breaker.refused))
     return {
         "state": str(breaker.state),
         "reopens_at": breaker.reopens_at,
@@ -334,6 +379,7 @@ def from_row(row: BreakerColumns, spec: DownstreamSpec) -> tuple[Breaker, Bucket
         episode=detail.get("episode", 0) + 1,
         release_at=detail.get("release_at"),
         why=detail.get("why", ""),
+        refused=tuple(detail.get("refused", ())),
     )
     tokens = spec.bucket_capacity if row["tokens"] is None else min(row["tokens"], spec.bucket_capacity)
     return breaker, Bucket(tokens, detail.get("reserve_at", 0))
@@ -343,7 +389,7 @@ def from_row(row: BreakerColumns, spec: DownstreamSpec) -> tuple[Breaker, Bucket
 
 
 def _changed(breaker: Breaker, state: BreakerState, why: str, window: tuple[WindowSlice, ...] = ()) -> Breaker:
-    return Breaker(state, window, episode=breaker.episode + 1, why=why)
+    return Breaker(state, window, episode=breaker.episode + 1, why=why, refused=breaker.refused)
 
 
 def _opened(breaker: Breaker, reopens_at: int | None, why: str) -> Breaker:
@@ -360,7 +406,7 @@ def _half_opened(breaker: Breaker, spec: DownstreamSpec, now: int) -> Breaker:
 
 def _closed(breaker: Breaker, spec: DownstreamSpec, now: int) -> Breaker:
     paced = spec.release_per_second > 0
-    return replace(_changed(breaker, BreakerState.CLOSED, ""), release_at=now if paced else None)
+    return replace(_changed(breaker, BreakerState.CLOSED, ""), release_at=now if paced else None, refused=())
 
 
 def _admit_probe(breaker: Breaker) -> tuple[Breaker, Admission]:

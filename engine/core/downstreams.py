@@ -12,6 +12,7 @@ from ..domain.event_payloads import BreakerChanged
 from ..errors import RefusedError
 from . import breaker as rules
 from .breaker import Admission, Breaker, BreakerRecord, BreakerState, CallPermit, StoredBreaker
+from .explain import BreakerView
 from .outcome import Outcome, OutcomeKind
 from .spec import DownstreamSpec, FlowSpec
 
@@ -78,7 +79,8 @@ class DownstreamStates:
         spec = self.specs[downstream]
         failure_class = outcome.failure.failure_class if outcome.failure is not None else None
         breaker = self._breakers[downstream]
-        self._replace(downstream, rules.record(breaker, spec, call, failure_class, self._now_us(), failures_before))
+        now = self._now_us()
+        self._replace(downstream, rules.record(breaker, spec, call, failure_class, now, failures_before, task))
         if failure_class is None:
             self._buckets[downstream] = rules.refund(self._buckets[downstream], spec)
         self._dirty.add(downstream)
@@ -106,8 +108,16 @@ class DownstreamStates:
 
     def needs_operator(self, downstream: str) -> bool:
         """True if no call passes until an operator acts."""
-        breaker = self._breakers[downstream]
-        return breaker.state in rules.SHUT and breaker.reopens_at is None
+        return self._breakers[downstream].needs_operator
+
+    def views(self) -> dict[str, BreakerView]:
+        """Return the breakers, as sentences about waiting tasks need them."""
+        found = {}
+        for name, breaker in self._breakers.items():
+            bucket = self._buckets[name]
+            reserve_at = bucket.reserve_at if bucket.tokens < 1 else None
+            found[name] = BreakerView(str(breaker.state), breaker.reopens_at, reserve_at, breaker.why)
+        return found
 
     def is_probe_due(self, downstream: str) -> bool:
         """True if the next admitted call is a probe."""
@@ -160,13 +170,19 @@ class DownstreamStates:
 
     # --- Storing ---------------------------------------------------------------------------------------------------
 
-    def load(self, rows: Iterable[BreakerRecord]) -> None:
-        """Load breakers and buckets from rows of the state file."""
+    def load(self, rows: Iterable[BreakerRecord], *, is_new_run: bool = False) -> None:
+        """Load breakers and buckets from rows of the state file.
+
+        A new run probes once what an earlier run left open for an operator.
+        """
         for row in rows:
             spec = self.specs.get(row["downstream"])
             if spec is not None:
                 self._breakers[spec.name], self._buckets[spec.name] = rules.from_row(row, spec)
                 self._changed_at[spec.name] = row["changed_at"]
+                if is_new_run:
+                    self._breakers[spec.name] = rules.probe_for_new_run(self._breakers[spec.name], spec)
+                    self._dirty.add(spec.name)
 
     def drain_dirty_rows(self) -> dict[str, StoredBreaker]:
         """Return the changed rows by name, and mark them as stored."""

@@ -1,8 +1,8 @@
 """Explain why a task is not running, in one sentence made from data: for the console, the command line and the page.
 
-``explain_task`` returns the sentence, ``blocking_chain`` the path from a task to the task that blocks it. Both read the
-projection of the run and an ``ExplainContext``. Task names come in raw: the caller makes the sentence safe for a
-terminal.
+``wait_of`` returns the reason, a row of ``waits.py``; ``explain_task`` the sentence, ``blocking_chain`` the path from a
+task to the task that blocks it. All read the projection of the run and an ``ExplainContext``. Task names come in raw:
+the caller makes the sentence safe for a terminal.
 """
 
 from __future__ import annotations
@@ -12,13 +12,14 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from ..domain.states import MOVING, SkipCause, TaskState
+from ..domain.states import MOVING, NEEDS_HUMAN, TIMED, WITH_INSTANT, SkipCause, TaskState
 from ..domain.trigger_rules import satisfied_rules
 from .breaker import PASSING
 from .durations import format_duration
 from .projection import AttemptRow, RunProjection, TaskRow
 from .ready_queue import spec_of
 from .spec import TaskSpec
+from .waits import WaitReason
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,8 @@ class BreakerView:
 
     state: str  # CLOSED OPEN HALF_OPEN FORCED_OPEN DISABLED METRICS_ONLY
     reopens_at: int | None = None  # microseconds UTC
+    reserve_at: int | None = None  # microseconds UTC: the next retry of an exhausted budget; None: retries may start
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,13 +68,36 @@ def explain_task(projection: RunProjection, name: str, now_us: int, context: Exp
     ``now_us``: microseconds UTC by the clock of the state file's host. Raises KeyError for an unknown task.
     """
     case = _TaskCase(projection, projection.tasks[name], now_us, context)
-    sentence = _SENTENCES[case.row.state](case)
+    reason = _wait(case)
+    sentence = (_ENDED[case.row.state] if reason is None else _SENTENCES[reason])(case)
     gone = context.executor_gone_at
     if gone is not None and case.row.state is TaskState.RUNNING:
         return f"nobody runs it: its executor has been gone for {case.since(gone)}; resume the run, or decide about it"
     if gone is not None and case.row.state in MOVING:
         return f"no executor for {case.since(gone)}, so nothing moves; {sentence}"
     return sentence
+
+
+def wait_of(
+    projection: RunProjection, name: str, now_us: int, context: ExplainContext = _NO_CONTEXT
+) -> WaitReason | None:
+    """Return what a task waits for; None if it has ended and waits for nothing. Raises KeyError for an unknown task."""
+    return _wait(_TaskCase(projection, projection.tasks[name], now_us, context))
+
+
+def _wait(case: _TaskCase) -> WaitReason | None:
+    row = case.row
+    if row.canary is not None and row.state in NEEDS_HUMAN:
+        return WaitReason.CANARY
+    if row.state not in WITH_INSTANT | {TaskState.READY}:
+        return _STATE_REASONS.get(row.state)
+    if row.state is TaskState.PENDING and unmet_parents(case.projection, row.name):
+        return WaitReason.PARENTS
+    if row.state in WITH_INSTANT and row.next_retry_at is not None and row.next_retry_at > case.now:
+        return _INSTANT_REASONS[row.state]
+    found = next((reason for reason, holds in _CAPACITY_REASONS if holds(case)), WaitReason.DISPATCH)
+    is_retry_due = found is WaitReason.DISPATCH and row.state in TIMED
+    return _INSTANT_REASONS[row.state] if is_retry_due else found
 
 
 def blocking_chain(
@@ -141,19 +167,19 @@ def _root_blocker(case: _TaskCase) -> str | None:
     return best
 
 
-def _pending(case: _TaskCase) -> str:
+def _waits_for_parents(case: _TaskCase) -> str:
     unmet = unmet_parents(case.projection, case.row.name)
-    if not unmet:
-        due = case.row.next_retry_at
-        if due is not None and due > case.now:
-            return f"not before its time, in {format_duration(due - case.now)}"
-        return _paused(case) or "all it waits for is done; the executor takes it next"
     root = _root_blocker(case)
     sentence = f"waits for {_join_names(unmet)}"
     if root is None:
         return sentence
     standing = _state_words(case.for_task(root))
     return f"{sentence}, {standing}" if unmet == (root,) else f"{sentence}; {quoted(root)} {standing}"
+
+
+def _not_before(case: _TaskCase) -> str:
+    assert case.row.next_retry_at is not None
+    return f"not before its time, in {format_duration(case.row.next_retry_at - case.now)}"
 
 
 def _state_words(case: _TaskCase) -> str:
@@ -184,47 +210,99 @@ def _cause(row: TaskRow) -> str:
 # --- Waiting for capacity --------------------------------------------------------------------------------------------
 
 
-def _ready(case: _TaskCase) -> str:
-    for reason in (_paused, _breaker, _pool_slots, _max_active, _run_slots):
-        sentence = reason(case)
-        if sentence:
-            return sentence
-    return "ready; the executor takes it next"
+def _dispatched_next(case: _TaskCase) -> str:
+    is_pending = case.row.state is TaskState.PENDING
+    return f"{'all it waits for is done' if is_pending else 'ready'}; the executor takes it next"
 
 
 def _paused(case: _TaskCase) -> str:
     run = case.projection.run
-    if run.paused_since is None:
-        return ""
     return f"the run is paused by {run.paused_by or 'an operator'} for {case.since(run.paused_since)}"
 
 
-def _breaker(case: _TaskCase) -> str:
-    downstream = case.spec.downstream
-    breaker = case.context.breakers.get(downstream) if downstream is not None else None
-    if breaker is None or breaker.state in PASSING:
-        return ""
-    if breaker.state == "HALF_OPEN":
-        return f"breaker {downstream} is letting probes through; this task waits for their answer"
-    if breaker.state == "FORCED_OPEN":
-        return f"breaker {downstream} is held open by an operator"
-    if breaker.reopens_at is None:
-        return f"breaker {downstream} is open until an operator closes it: a credential was refused"
+def _breaker_of(case: _TaskCase) -> BreakerView | None:
+    """Return the breaker that lets no call of the task through; None if there is none."""
+    breaker = case.context.breakers.get(case.spec.downstream or "")
+    return None if breaker is None or breaker.state in PASSING else breaker
+
+
+def _is_probed(case: _TaskCase) -> bool:
+    breaker = _breaker_of(case)
+    return breaker is not None and breaker.state == "HALF_OPEN"
+
+
+def _is_forced_open(case: _TaskCase) -> bool:
+    breaker = _breaker_of(case)
+    return breaker is not None and breaker.state == "FORCED_OPEN"
+
+
+def _is_refused(case: _TaskCase) -> bool:
+    breaker = _breaker_of(case)
+    return breaker is not None and breaker.state == "OPEN" and breaker.reopens_at is None
+
+
+def _is_down(case: _TaskCase) -> bool:
+    return _breaker_of(case) is not None
+
+
+def _probed(case: _TaskCase) -> str:
+    return f"breaker {case.spec.downstream} is letting probes through; this task waits for their answer"
+
+
+def _forced_open(case: _TaskCase) -> str:
+    return f"breaker {case.spec.downstream} is held open by an operator"
+
+
+def _refused(case: _TaskCase) -> str:
+    return f"breaker {case.spec.downstream} is open until an operator closes it: a credential was refused"
+
+
+def _down(case: _TaskCase) -> str:
+    breaker = _breaker_of(case)
+    assert breaker is not None and breaker.reopens_at is not None
     left = breaker.reopens_at - case.now
     when = f"lets a probe through in {format_duration(left)}" if left > 0 else "is about to let a probe through"
-    return f"breaker {downstream} is open and {when}"
+    return f"breaker {case.spec.downstream} is open and {when}"
 
 
-def _pool_slots(case: _TaskCase) -> str:
+def _reserve_at(case: _TaskCase) -> int | None:
+    """Return when an exhausted budget lets the next retry start; None: at once."""
+    breaker = case.context.breakers.get(case.spec.downstream or "")
+    reserve_at = breaker.reserve_at if breaker is not None and case.row.failures else None
+    return reserve_at if reserve_at is not None and reserve_at > case.now else None
+
+
+def _budget_spent(case: _TaskCase) -> str:
+    left = format_duration((_reserve_at(case) or case.now) - case.now)
+    return f"the retry budget of {case.spec.downstream} is spent; the next retry starts in {left}"
+
+
+def _pool_use(case: _TaskCase) -> tuple[int, int, list[TaskRow]] | None:
+    """Return the slots of the pool, those in use, and their holders; None while the task has room."""
     pool = case.spec.pool
     slots = pool_sizes(case.projection).get(pool) if pool is not None else None
     if slots is None:
-        return ""
+        return None
     holders = [row for row in _running_rows(case.projection) if spec_of(row).pool == pool]
     used = sum(spec_of(row).pool_slots for row in holders)
-    if used + case.spec.pool_slots <= slots:
-        return ""
-    return f"waits for pool {pool}: {used} of {slots} slots held by {_held_by(case, holders)}"
+    return None if used + case.spec.pool_slots <= slots else (slots, used, holders)
+
+
+def _pool_full(case: _TaskCase) -> str:
+    use = _pool_use(case)
+    assert use is not None
+    slots, used, holders = use
+    return f"waits for pool {case.spec.pool}: {used} of {slots} slots held by {_held_by(case, holders)}"
+
+
+def _has_no_slot(case: _TaskCase) -> bool:
+    return len(_running_rows(case.projection)) >= case.projection.run.max_parallel
+
+
+def _slots_used(case: _TaskCase) -> str:
+    running = _running_rows(case.projection)
+    most = case.projection.run.max_parallel
+    return f"waits for a slot: all {most} are in use, the longest by {_held_by(case, running[:1])}"
 
 
 def pool_sizes(projection: RunProjection) -> dict[str, int]:
@@ -234,19 +312,6 @@ def pool_sizes(projection: RunProjection) -> dict[str, int]:
     except (ValueError, AttributeError):
         return {}
     return {str(name): int(slots) for name, slots in pools.items() if isinstance(slots, int)}
-
-
-def _max_active(case: _TaskCase) -> str:
-    most = case.spec.max_active
-    return f"at most {most} of this name may run at once across runs, and no slot may be left" if most else ""
-
-
-def _run_slots(case: _TaskCase) -> str:
-    running = _running_rows(case.projection)
-    most = case.projection.run.max_parallel
-    if len(running) < most:
-        return ""
-    return f"waits for a slot: all {most} are in use, the longest by {_held_by(case, running[:1])}"
 
 
 def _running_rows(projection: RunProjection) -> list[TaskRow]:
@@ -334,15 +399,13 @@ def _success(case: _TaskCase) -> str:
 
 def _failed(case: _TaskCase) -> str:
     row = case.row
-    if row.canary is not None:
-        return _waits_for_canary(row.canary)
     name = error_name(row)
     last = f", the last by {name}" if name else ""
     return f"failed: {row.failures} of {row.max_attempts} attempts are spent{last}; requeue it to try again"
 
 
-def _waits_for_canary(first: str) -> str:
-    return f"waits for {quoted(first)}, which tries the fix: it runs again when that has succeeded"
+def _waits_for_canary(case: _TaskCase) -> str:
+    return f"waits for {quoted(case.row.canary or '')}, which tries the fix: it runs again when that has succeeded"
 
 
 _DEAD_LETTER = {
@@ -361,8 +424,6 @@ _DEAD_LETTER = {
 
 def _dead_lettered(case: _TaskCase) -> str:
     row = case.row
-    if row.canary is not None:
-        return _waits_for_canary(row.canary)
     reason = _DEAD_LETTER.get(row.dead_letter_kind or "", "a human is needed")
     ends = (
         f", before it counts as failed in {format_duration(row.expires_at - case.now)}"
@@ -397,15 +458,50 @@ def _cancelled(case: _TaskCase) -> str:
     return f"stopped by an operator {case.since(case.row.ended_at)} ago; requeue it to run it after all"
 
 
-_SENTENCES: dict[TaskState, Callable[[_TaskCase], str]] = {
-    TaskState.PENDING: _pending,
-    TaskState.READY: _ready,
-    TaskState.RUNNING: _running,
+#: States in which a task waits for one thing only.
+_STATE_REASONS = {TaskState.RUNNING: WaitReason.ATTEMPT, TaskState.DEAD_LETTER: WaitReason.DECISION}
+
+_INSTANT_REASONS = {
+    TaskState.PENDING: WaitReason.NOT_BEFORE,
+    TaskState.RETRYING: WaitReason.RETRY,
+    TaskState.SENSING: WaitReason.SENSOR,
+}
+
+#: Why a task that could start does not, in the order in which the executor asks.
+_CAPACITY_REASONS: tuple[tuple[WaitReason, Callable[[_TaskCase], bool]], ...] = (
+    (WaitReason.PAUSE, lambda case: case.projection.run.paused_since is not None),
+    (WaitReason.PROBE, _is_probed),
+    (WaitReason.FORCED_OPEN, _is_forced_open),
+    (WaitReason.CREDENTIAL, _is_refused),
+    (WaitReason.OUTAGE, _is_down),
+    (WaitReason.RETRY_BUDGET, lambda case: _reserve_at(case) is not None),
+    (WaitReason.POOL, lambda case: _pool_use(case) is not None),
+    (WaitReason.SLOT, _has_no_slot),
+)
+
+_SENTENCES: dict[WaitReason, Callable[[_TaskCase], str]] = {
+    WaitReason.PARENTS: _waits_for_parents,
+    WaitReason.NOT_BEFORE: _not_before,
+    WaitReason.RETRY: _retrying,
+    WaitReason.SENSOR: _sensing,
+    WaitReason.ATTEMPT: _running,
+    WaitReason.DISPATCH: _dispatched_next,
+    WaitReason.SLOT: _slots_used,
+    WaitReason.POOL: _pool_full,
+    WaitReason.RETRY_BUDGET: _budget_spent,
+    WaitReason.OUTAGE: _down,
+    WaitReason.PROBE: _probed,
+    WaitReason.CREDENTIAL: _refused,
+    WaitReason.FORCED_OPEN: _forced_open,
+    WaitReason.PAUSE: _paused,
+    WaitReason.DECISION: _dead_lettered,
+    WaitReason.CANARY: _waits_for_canary,
+}
+
+#: The states in which a task waits for nothing.
+_ENDED: dict[TaskState, Callable[[_TaskCase], str]] = {
     TaskState.SUCCESS: _success,
-    TaskState.RETRYING: _retrying,
-    TaskState.SENSING: _sensing,
     TaskState.FAILED: _failed,
-    TaskState.DEAD_LETTER: _dead_lettered,
     TaskState.UPSTREAM_FAILED: _upstream_failed,
     TaskState.SKIPPED: _skipped,
     TaskState.CANCELLED: _cancelled,

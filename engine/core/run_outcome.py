@@ -1,29 +1,91 @@
-"""Decide the state of a run: running, blocked, or ended."""
+"""Decide the state of a run: running, blocked, or ended.
+
+A run is blocked if nothing runs and all that is left waits for a human, by the table in ``waits.py``.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
 
-from ..domain.states import RunState, SkipCause, TaskState
+from ..domain.states import MOVING, RunState, SkipCause, TaskState
 from ..domain.trigger_rules import STATES_OF, ParentStatus
-from .projection import TaskRow
+from .durations import format_duration
+from .explain import ExplainContext, wait_of
+from .projection import RunProjection, TaskRow
+from .ready_queue import spec_of
+from .waits import PAUSE_SECONDS, WaitReason, needs_human
+
+
+class HeldTasks(NamedTuple):
+    """Tasks that could start if a human ended their common wait. ``why``: one sentence."""
+
+    reason: WaitReason
+    names: tuple[str, ...]
+    why: str
+    downstream: str | None = None
+
+
+def find_held_tasks(projection: RunProjection, now_us: int, context: ExplainContext) -> tuple[HeldTasks, ...]:
+    """Return the tasks that wait for a human although their parents let them start, if no task waits for anything else.
+
+    Empty: some task goes on by itself, or none is left that could start.
+    """
+    found: dict[tuple[WaitReason, str | None], list[str]] = {}
+    for name, row in projection.tasks.items():
+        reason = wait_of(projection, name, now_us, context) if row.state in MOVING else None
+        if reason is None or reason is WaitReason.PARENTS:
+            continue
+        if not needs_human(reason) or (reason is WaitReason.PAUSE and not _is_pause_over(projection, now_us)):
+            return ()
+        downstream = None if reason is WaitReason.PAUSE else spec_of(row).downstream
+        found.setdefault((reason, downstream), []).append(name)
+    holder = partial(_holder, projection, now_us, context)
+    return tuple(
+        HeldTasks(reason, tuple(names), f"{_count(names)} held by {holder(downstream)}", downstream)
+        for (reason, downstream), names in found.items()
+    )
+
+
+def _count(names: Sequence[str]) -> str:
+    return "1 task is" if len(names) == 1 else f"{len(names)} tasks are"
+
+
+def _is_pause_over(projection: RunProjection, now_us: int) -> bool:
+    since = projection.run.paused_since
+    return since is not None and now_us - since >= PAUSE_SECONDS * 1e6
+
+
+def _holder(projection: RunProjection, now_us: int, context: ExplainContext, downstream: str | None) -> str:
+    """Describe the breaker of a downstream; without a downstream the pause."""
+    if downstream is None:
+        run = projection.run
+        lasts = format_duration(now_us - (run.paused_since or now_us))
+        return f"a pause of {run.paused_by or 'an operator'}, which has lasted {lasts}"
+    view = context.breakers.get(downstream)
+    said = f" ({view.why})" if view is not None and view.why else ""
+    return f"the breaker of {downstream}, which only an operator can close{said}"
 
 
 @dataclass(frozen=True, slots=True)
 class RunOutcome:
-    """``is_blocked``: no task can move and a dead letter waits for a human; ``state`` is RUNNING then."""
+    """``is_blocked``: what is left waits for a human, dead letters and ``held``; ``state`` is RUNNING then."""
 
     state: RunState
     is_blocked: bool = False
+    held: tuple[HeldTasks, ...] = ()
 
 
-def evaluate_run(tasks: Iterable[TaskRow], active: int) -> RunOutcome:
-    """Return the outcome of a run. ``active``: ``ReadyQueue.active_count``.
+def evaluate_run(tasks: Iterable[TaskRow], active: int, held: tuple[HeldTasks, ...] = ()) -> RunOutcome:
+    """Return the outcome of a run. ``active``: ``ReadyQueue.active_count``; ``held``: ``find_held_tasks``.
 
     A run with an unresolved dead letter is never SUCCESS.
     """
+    if held:
+        return RunOutcome(RunState.RUNNING, is_blocked=True, held=held)
     if active:
         return RunOutcome(RunState.RUNNING)
     rows = list(tasks)

@@ -233,7 +233,7 @@ class RunLoop:
         self._view = RunView(opened, clock, self.wake)
         self.attempts = self._make_attempts(clock, on_output)
         self.downstreams = DownstreamStates(opened.flow, clock.now_us, self._emit_breaker)
-        self.downstreams.load(opened.breaker_rows)
+        self.downstreams.load(opened.breaker_rows, is_new_run=opened.is_new)
         self.shutdown = Shutdown(self.attempts, self.wake)
         self._storage = StorageHealth(clock, self.attempts.write, self._notify_listener)
         self._file_watch = StateFileWatch(

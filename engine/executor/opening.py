@@ -60,6 +60,7 @@ class OpenRun:
     writer: Writer
     lease: StateFileLease
     hooks: RunHooks
+    is_new: bool = True
     before_close: Callable[[], Awaitable[None]] | None = None  # called after the unregistration, while the file is open
 
     def touch(self) -> None:
@@ -289,7 +290,17 @@ async def _prepare_run(
 
     projection, medians, breakers = await _write_first(lease, writer, hooks, item)
     return OpenRun(
-        lease.request.state_path, identity, flow, projection, medians, breakers, runner, writer, lease, hooks
+        lease.request.state_path,
+        identity,
+        flow,
+        projection,
+        medians,
+        breakers,
+        runner,
+        writer,
+        lease,
+        hooks,
+        is_new=not requested.exists,
     )
 
 

@@ -9,10 +9,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..core.downstreams import DownstreamStates
+from ..core.explain import ExplainContext
 from ..core.projection import TaskRow, missing_result
-from ..core.run_outcome import RunOutcome, evaluate_run
+from ..core.run_outcome import HeldTasks, RunOutcome, evaluate_run, find_held_tasks
 from ..domain.event_payloads import RunChange, RunChanged
-from ..domain.states import RunState, TaskState
+from ..domain.states import RunState
 from ..runner.context import Missing
 from ..store import claims
 from .attempts import AttemptManager
@@ -31,7 +32,7 @@ class RunResult:
         run_state: the state in the state file: SUCCESS, FAILED, PARTIAL (an optional task failed, an operator skipped a
             task, or rows are in quarantine although ``strict_rows`` forbids it), or RUNNING if one of the two below is
             true.
-        blocked: no task can start before an operator decides about a dead letter.
+        blocked: no task can start before an operator acts: a dead letter, a breaker or a pause waits for one.
         interrupted: the run was stopped.
 
     Example:
@@ -92,10 +93,13 @@ class RunEndCheck:
     def check(self) -> RunResult | Commit | None:
         """Return the result of the run, or the commit of its verdict, or None while the run can progress."""
         run = self._view.projection.run
-        active = self._view.ready_queue.active_count - self._count_held_by_operator()
-        if active or self._attempts.running:
-            return None if run.blocked_since is None else self._unblock()
-        verdict = evaluate_run(self._view.projection.tasks.values(), active)
+        if self._attempts.running:
+            return self._go_on()
+        active = self._view.ready_queue.active_count
+        held = self._find_held_tasks() if active else ()
+        if active and not held:
+            return self._go_on()
+        verdict = evaluate_run(self._view.projection.tasks.values(), active, held)
         if verdict.is_blocked and run.blocked_since is not None:
             return None if self._stays else self._result(blocked=True)
         if not verdict.is_blocked and run.ended_at is not None:
@@ -110,12 +114,13 @@ class RunEndCheck:
         projection = self._view.projection
         return RunResult(projection.run.run_id, projection.run.state, blocked, interrupted, projection.tasks)
 
-    def _count_held_by_operator(self) -> int:
-        """Count tasks that only an operator can release, because a breaker stays open until an operator closes it."""
-        held = [name for name in self._downstreams.specs if self._downstreams.needs_operator(name)]
-        if not held or not self._view.ready_queue.counts[TaskState.DEAD_LETTER]:
-            return 0
-        return sum(len(self._view.ready_queue.startable_for(name)) for name in held)
+    def _find_held_tasks(self) -> tuple[HeldTasks, ...]:
+        context = ExplainContext(self._downstreams.views())
+        return find_held_tasks(self._view.projection, self._view.now_us(), context)
+
+    def _go_on(self) -> Commit | None:
+        """Return the commit that ends the block of a run that goes on."""
+        return None if self._view.projection.run.blocked_since is None else self._unblock()
 
     def _unblock(self) -> Commit:
         run_id = self._view.projection.run.run_id

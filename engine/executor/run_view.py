@@ -32,7 +32,7 @@ class RunView:
         self.path_seconds: Mapping[str, float] = longest if opened.median_seconds else {}
         self.ready_queue = ReadyQueue(self.projection, longest)
         self._on_due = on_due
-        self._now_us = clock.now_us
+        self.now_us = clock.now_us
         self._expired: set[str] = set()  # dead letters past their TTL
         self.use_specs(opened.flow.tasks, opened.runner.mask.stored_flow(opened.flow).tasks)
         self._timers = Timers(asyncio.get_running_loop(), clock.now_us, self._on_timer)
@@ -92,7 +92,7 @@ class RunView:
 
     def _arm_expiry(self, row: TaskRow) -> None:
         assert row.expires_at is not None
-        if row.expires_at <= self._now_us():  # at once: a blocked run would end before its timer fires
+        if row.expires_at <= self.now_us():  # at once: a blocked run would end before its timer fires
             self._expired.add(row.name)
         else:
             self._timers.arm(row.name, row.expires_at)

@@ -288,9 +288,12 @@ def _page_lines(page: PageMessage, origin: MessageOrigin) -> list[str]:
         lines.append("1 task below is held up" if held == 1 else f"{held} tasks below are held up")
     if deadline_at := body.get("deadline_at"):
         lines.append(f"the run is due at {datetime.fromtimestamp(deadline_at // 1_000_000).astimezone():%H:%M}")
+    if (breaker := body.get("breaker")) and breaker not in str(body.get("why")):
+        lines.append(f"breaker of {body.get('downstream')}: {breaker}")
     if body.get("owner"):
         lines.append(f"owner: {body['owner']}")
-    return [*lines, *(str(line) for line in (body.get("attach"), body.get("command")) if line)]
+    commands = dict.fromkeys((body.get("attach"), body.get("command")))
+    return [*lines, *(command for command in commands if command)]
 
 
 def _cause_history_lines(page: PageMessage) -> list[str]:

@@ -6,8 +6,9 @@ import sqlite3
 from collections.abc import Mapping
 from typing import cast
 
-from ..core.breaker import BreakerRecord, StoredBreaker
+from ..core.breaker import PASSING, BreakerRecord, StoredBreaker
 from ..domain.event_payloads import BreakerChanged
+from ..statefile.changes.breaker_actions import release_runs
 from ..statefile.changes.transitions import Transaction
 
 
@@ -33,3 +34,5 @@ def emit_change(
     """Write breaker rows with the event of a change of state."""
     store(transaction, rows)
     transaction.emit(change, run_id)
+    if change.state in PASSING:
+        release_runs(transaction, change.downstream)

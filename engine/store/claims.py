@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from typing import cast
 
 from ..core.dispatch_rules import END_WHEN_OPEN
-from ..core.run_outcome import RunOutcome
+from ..core.run_outcome import HeldTasks, RunOutcome
 from ..core.spec import TaskSpec
+from ..core.waits import WAITS, WaitReason
 from ..domain.event_payloads import (
     AttemptColumns,
     AttemptEffect,
@@ -29,7 +30,7 @@ from ..statefile.changes.transitions import Transaction
 from ..statefile.state_lists import in_list
 from . import quarantine, runs
 from .expiry import expires_at
-from .pages import PageRequest, trigger_page
+from .pages import PageRequest, trigger_held_page, trigger_page
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,12 +185,31 @@ def _turned_away(run_id: str, order: ClaimOrder) -> PageRequest:
 def write_verdict(transaction: Transaction, run_id: str, verdict: RunOutcome) -> None:
     """Mark a run blocked, or end it."""
     if verdict.is_blocked:
-        transaction.change_run(run_id, RunChanged(RunChange.BLOCKED, {"blocked_since": transaction.at}))
+        why = "; ".join(held.why for held in verdict.held) or None
+        transaction.change_run(run_id, RunChanged(RunChange.BLOCKED, {"blocked_since": transaction.at}, why=why))
+        for held in verdict.held:
+            trigger_held_page(transaction, _held_page(run_id, held))
         return
     ended = RunChanged(
         RunChange.ENDED, {"state": str(verdict.state), "ended_at": transaction.at, "blocked_since": None}
     )
     transaction.change_run(run_id, ended, old=str(RunState.RUNNING), new=str(verdict.state))
+
+
+def _held_page(run_id: str, held: HeldTasks) -> PageRequest:
+    title, is_refused = WAITS[held.reason].page or "", held.reason is WaitReason.CREDENTIAL
+    if held.downstream is None:
+        cause = f"{held.reason}:{run_id}"
+        return PageRequest(run_id, held.names[0], title, held.why, cause=cause, act=("unpause",))
+    return PageRequest(
+        run_id,
+        held.names[0],
+        f"{held.downstream} {title}",
+        held.why,
+        kind=DeadLetterKind.AUTH if is_refused else DeadLetterKind.BREAKER,
+        downstream=held.downstream,
+        act=("breakers", "--probe" if is_refused else "--close", held.downstream),
+    )
 
 
 def shift_times(transaction: Transaction, run_id: str, jump_us: int) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypedDict, cast
 
+from ..core.breaker import PASSING
 from ..core.cause_history import parse_cause_history
 from ..core.environment_fields import ENVIRONMENT_FIELDS
 from ..core.outcome import Failure, FailureMode
@@ -41,14 +42,24 @@ class PageRequest:
     downstream: str | None = None
     owner: str | None = None
     cause: str | None = None
+    act: tuple[str, ...] = ()  # words of the command that ends the wait; empty: requeue the task
+
+
+def trigger_held_page(transaction: Transaction, request: PageRequest) -> None:
+    """Open a page for tasks that are held, unless a page of this run is open for the same cause."""
+    cause = _cause_of(transaction.connection, request)
+    told = transaction.connection.execute(
+        "SELECT 1 FROM page JOIN page_task ON page_task.page_id = page.id"
+        " WHERE page.cause = ? AND page.state <> 'resolved' AND page_task.run_id = ? AND page_task.done = 0",
+        (cause, request.run_id),
+    ).fetchone()
+    if told is None:
+        trigger_page(transaction, request)
 
 
 def trigger_page(transaction: Transaction, request: PageRequest) -> None:
     """Open a page for the cause of a request, or count it up where one is open."""
-    breaker_state = _breaker_state(transaction.connection, request.downstream)
-    cause = request.cause or page_cause(
-        request.run_id or "", request.kind, request.failure, request.downstream, breaker_state, request.task or ""
-    )
+    cause = _cause_of(transaction.connection, request)
     latest = _latest(transaction.connection, cause)
     if latest is None or latest.is_over(transaction.at):
         page_id, event = _open(transaction, request, cause, latest)
@@ -80,6 +91,13 @@ def _why_nobody(connection: sqlite3.Connection, run_id: str | None, page_id: int
     return NOBODY if row is not None and earlier is None and not json.loads(row[0]).get("pages") else None
 
 
+def _cause_of(connection: sqlite3.Connection, request: PageRequest) -> str:
+    breaker_state = _breaker_column(connection, request.downstream, "state")
+    return request.cause or page_cause(
+        request.run_id or "", request.kind, request.failure, request.downstream, breaker_state, request.task or ""
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class _Latest:
     id: int
@@ -102,10 +120,10 @@ def _latest(connection: sqlite3.Connection, cause: str) -> _Latest | None:
     return None if row is None else _Latest(*row)
 
 
-def _breaker_state(connection: sqlite3.Connection, downstream: str | None) -> str | None:
+def _breaker_column(connection: sqlite3.Connection, downstream: str | None, column: str) -> str | None:
     if downstream is None:
         return None
-    row = connection.execute("SELECT state FROM breaker WHERE downstream = ?", (downstream,)).fetchone()
+    row = connection.execute(f"SELECT {column} FROM breaker WHERE downstream = ?", (downstream,)).fetchone()
     return None if row is None else str(row[0])
 
 
@@ -165,6 +183,7 @@ PageBody = TypedDict(
         "held": int,
         "deadline_at": int | None,
         "downstream": str | None,
+        "breaker": str | None,
         "owner": str | None,
         "memory": Mapping[str, Any] | None,
         "command": str,
@@ -206,11 +225,20 @@ def _body(connection: sqlite3.Connection, request: PageRequest) -> PageBody:
         "held": _count_blocked(connection, request),
         "deadline_at": _deadline_at(connection, request.run_id),
         "downstream": request.downstream,
+        "breaker": _why_breaker(connection, request.downstream),
         "owner": request.owner,
         "memory": _cause_history(connection, request),
         "command": _command(connection, request),
         "attach": _attach(connection, request),
     }
+
+
+def _why_breaker(connection: sqlite3.Connection, downstream: str | None) -> str | None:
+    """Return why the breaker of the downstream lets no call through; None if it does."""
+    state = _breaker_column(connection, downstream, "state")
+    if state is None or state in PASSING:
+        return None
+    return str(json.loads(_breaker_column(connection, downstream, "detail") or "{}").get("why") or "") or None
 
 
 _NOTES_SHOWN = 2
@@ -266,7 +294,9 @@ def _command(connection: sqlite3.Connection, request: PageRequest) -> str:
     """Return the command line to act."""
     path = _path(connection)
     words = ["redrive", "runs", path]
-    if request.run_id is not None and request.task is not None and not _needs_human(connection, request):
+    if request.run_id is not None and request.act:
+        words = ["redrive", *request.act, "--state", path, "--run", request.run_id, "--reason", "..."]
+    elif request.run_id is not None and request.task is not None and not _needs_human(connection, request):
         words = ["redrive", "attach", path, "--run", request.run_id]  # a late task that runs or waits
     elif request.run_id is not None and request.task is not None:
         words = ["redrive", "requeue", "--state", path, "--run", request.run_id, "--reason", "...", "--", request.task]

@@ -247,6 +247,10 @@ def first():
     if not renewed.exists():
         raise AuthError("no")
 
+@flow.task(downstream="vault")
+def other():
+    first()
+
 @flow.task(after=first, downstream="vault")
 def second(): ...
 """
@@ -263,7 +267,7 @@ def test_a_requeue_after_a_renewed_credential_needs_no_second_lever(tmp_path, al
     if not alive:
         os.waitpid(pid, 0)
     (tmp_path / "renewed").touch()
-    answer = act(path, "requeue", ("first", "DEAD_LETTER", 0))
+    answer = act(path, "requeue", ("first", "DEAD_LETTER", 0), ("other", "DEAD_LETTER", 0))
     assert "vault is asked with one call" in answer["message"]
     if not alive:
         pid = host.spawn(**settings, options={})

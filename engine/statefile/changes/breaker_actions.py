@@ -12,8 +12,9 @@ import json
 from typing import Dict, NamedTuple, Optional, Set
 
 from ...domain.command import Answer
-from ...domain.event_payloads import BreakerChanged
-from ...domain.states import DeadLetterKind
+from ...domain.event_payloads import BreakerChanged, RunChange, RunChanged
+from ...domain.states import ABOUT_TO_START, DeadLetterKind
+from ..state_lists import in_list
 from .action import ActionContext, TaskSnapshot
 from .transitions import Transaction
 
@@ -57,6 +58,8 @@ def set_breaker(context: ActionContext) -> Answer:
             False, "this run has no downstream {!r}; it has: {}".format(downstream, ", ".join(known) or "none")
         )
     _set(context.transaction, context.run_id, downstream, how, str(context.transaction.actor))
+    if how != "open":
+        release_runs(context.transaction, downstream)
     return Answer(True, "{} is {} when the run is resumed".format(downstream, SETTINGS[how].past))
 
 
@@ -97,6 +100,8 @@ def _set(transaction: Transaction, run_id: str, downstream: str, how: str, by: s
     (text,) = connection.execute("SELECT detail FROM breaker WHERE downstream = ?", (downstream,)).fetchone()
     why = {"open": "held by {}".format(by), "disable": "disabled by {}".format(by)}.get(how, "")
     detail = dict(json.loads(text), why=why, release_at=transaction.at if how == "close" else None)
+    if how in ("close", "disable"):
+        detail["refused"] = []
     reopens_at = transaction.at if how == "probe" else None
     state = SETTINGS[how].state
     columns = {"state": state, "changed_at": transaction.at, "detail": json.dumps(detail), "reopens_at": reopens_at}
@@ -105,6 +110,17 @@ def _set(transaction: Transaction, run_id: str, downstream: str, how: str, by: s
     sql = "UPDATE breaker SET {} WHERE downstream = ?".format(", ".join("{} = ?".format(name) for name in columns))
     connection.execute(sql, list(columns.values()) + [downstream])
     transaction.emit(BreakerChanged(downstream, state, transaction.at, reopens_at, why), run_id)
+
+
+def release_runs(transaction: Transaction, downstream: str) -> None:
+    """Mark the blocked runs with tasks that this breaker held as not blocked, so that their next executor runs them."""
+    sql = (
+        "SELECT task.run_id, task.spec FROM run JOIN task USING (run_id)"
+        " WHERE run.blocked_since IS NOT NULL AND run.state = 'RUNNING' AND task.state IN " + in_list(ABOUT_TO_START)
+    )
+    rows = transaction.connection.execute(sql).fetchall()
+    for run_id in sorted({run_id for run_id, spec in rows if json.loads(spec).get("downstream") == downstream}):
+        transaction.change_run(run_id, RunChanged(RunChange.UNBLOCKED, {"blocked_since": None}))
 
 
 def _downstreams(context: ActionContext) -> Set[str]:

@@ -307,7 +307,7 @@ def _unpause(context: ActionContext) -> Answer:
     run = _run_pause(context)
     if run is None or run[1] is None:
         return Answer(False, "the run is not paused")
-    unpaused = RunChanged(RunChange.UNPAUSED, {"paused_since": None, "paused_by": None})
+    unpaused = RunChanged(RunChange.UNPAUSED, {"paused_since": None, "paused_by": None, "blocked_since": None})
     context.transaction.change_run(context.run_id, unpaused)
     return Answer(True, "unpaused")
 

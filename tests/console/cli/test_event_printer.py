@@ -96,5 +96,5 @@ def test_a_run_that_is_blocked_says_so_each_time_and_names_the_command(tmp_path:
     assert run_redrive(*words, stdout=subprocess.PIPE).returncode == 3
     again = run_redrive("resume", str(state), stdout=subprocess.PIPE)
     assert again.returncode == 3
-    expected = f"run night is BLOCKED: dead letters wait for a human: redrive inbox {state} --run night\n"
+    expected = f"run night is BLOCKED and waits for a human: redrive inbox {state} --run night\n"
     assert again.stdout == expected

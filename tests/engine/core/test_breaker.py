@@ -26,6 +26,7 @@ from redrive.engine.core.breaker import (
     is_degraded,
     new_breaker,
     new_bucket,
+    probe_for_new_run,
     probe_now,
     record,
     refund,
@@ -68,11 +69,17 @@ class Downstream:
         assert call is not None, "it was not let through"
         return call
 
-    def end(self, call: CallPermit, failure_class: FailureClass | None = None, failures_before: int = 0) -> None:
-        self.breaker = record(self.breaker, self.spec, call, failure_class, self.now, failures_before)
+    def end(
+        self, call: CallPermit, failure_class: FailureClass | None = None, failures_before: int = 0, task: str = "t"
+    ) -> None:
+        self.breaker = record(self.breaker, self.spec, call, failure_class, self.now, failures_before, task)
 
-    def call(self, failure_class: FailureClass | None = None, failures_before: int = 0) -> None:
-        self.end(self.begin(), failure_class, failures_before)
+    def call(self, failure_class: FailureClass | None = None, failures_before: int = 0, task: str = "t") -> None:
+        self.end(self.begin(), failure_class, failures_before, task)
+
+    def refuse_two(self) -> None:
+        for task in ("a", "b"):
+            self.call(FailureClass.AUTH, task=task)
 
     def break_it(self) -> None:
         for _ in range(self.spec.minimum_calls):
@@ -147,15 +154,59 @@ class TestClosed:
         assert downstream.state is BreakerState.CLOSED
         assert totals(downstream.breaker, SPEC, downstream.now) == (0, 0, 0)
 
-    def test_a_refused_credential_opens_it_at_once_and_without_an_end(self, downstream):
+    def test_a_credential_refused_to_two_tasks_opens_it_without_an_end(self, downstream):
         """004.32: retries can lock the account: nobody knocks again before an operator says so."""
-        downstream.call(FailureClass.AUTH)
+        downstream.refuse_two()
         assert downstream.state is BreakerState.OPEN
         downstream.wait(86_400)
-        assert downstream.admit() == Admission(None, None, "credential refused: waits for an operator")
+        why = "credential refused to a and b: waits for an operator"
+        assert downstream.admit() == Admission(None, None, why)
         downstream.breaker = probe_now(downstream.breaker, SPEC)
         downstream.call()
+        assert (downstream.state, downstream.breaker.refused) == (BreakerState.CLOSED, ())
+
+    def test_a_credential_refused_to_one_task_holds_the_others_while_one_of_them_asks(self, downstream):
+        """One forbidden URL does not close a downstream."""
+        downstream.call(FailureClass.AUTH, task="a")
+        probe = downstream.begin()
+        assert probe.probe and downstream.admit().call is None
+        downstream.end(probe, task="b")
         assert downstream.state is BreakerState.CLOSED
+        downstream.wait(1)
+        downstream.call(FailureClass.AUTH, task="c")
+        assert downstream.state is BreakerState.HALF_OPEN, "the success of b clears a"
+
+    def test_the_same_task_refused_again_is_no_second_witness(self, downstream):
+        for _ in range(3):
+            downstream.call(FailureClass.AUTH, task="a")
+        assert downstream.state is BreakerState.HALF_OPEN
+        downstream.call(FailureClass.AUTH, task="b")
+        assert downstream.state is BreakerState.OPEN
+
+    def test_a_call_that_began_before_the_first_refusal_is_a_witness(self, downstream):
+        early = downstream.begin()
+        downstream.call(FailureClass.AUTH, task="a")
+        downstream.end(early, FailureClass.AUTH, task="b")
+        assert downstream.breaker.needs_operator
+
+    def test_a_new_run_asks_once_and_is_told_no_once(self, downstream):
+        downstream.refuse_two()
+        downstream.breaker = probe_for_new_run(downstream.breaker, SPEC)
+        probe = downstream.begin()
+        assert probe.probe and downstream.admit().call is None
+        downstream.end(probe, FailureClass.AUTH, task="a")
+        assert downstream.breaker.needs_operator and downstream.admit().call is None
+
+    def test_a_new_run_does_not_probe_what_an_operator_holds_open(self, downstream):
+        downstream.breaker = force_open(downstream.breaker)
+        assert probe_for_new_run(downstream.breaker, SPEC) == downstream.breaker
+
+    def test_an_outage_of_the_probe_does_not_forget_the_refusal(self, downstream):
+        downstream.call(FailureClass.AUTH, task="a")
+        downstream.call(TRANSIENT, task="b")
+        downstream.wait(30)
+        downstream.call(FailureClass.AUTH, task="b")
+        assert downstream.breaker.needs_operator
 
 
 class TestOpen:
@@ -415,8 +466,14 @@ class TestStored:
         downstream.breaker = self.stored(downstream)
         assert downstream.begin().probe
 
+    def test_the_first_refusal_is_remembered_after_a_restart(self, downstream):
+        downstream.call(FailureClass.AUTH, task="a")
+        downstream.breaker = self.stored(downstream)
+        downstream.call(FailureClass.AUTH, task="b")
+        assert downstream.breaker.needs_operator
+
     def test_a_refused_credential_is_still_held_after_a_restart(self, downstream):
-        downstream.call(FailureClass.AUTH)
+        downstream.refuse_two()
         downstream.breaker = self.stored(downstream)
         downstream.wait(86_400)
         assert downstream.admit().call is None
@@ -470,7 +527,8 @@ def test_whatever_happens_it_never_stays_shut_by_itself(steps):
                 if call is not None:
                     on_their_way.append(call)
             case "end" if on_their_way:
-                downstream.end(on_their_way.pop(number % len(on_their_way)), failure_class)
+                call = on_their_way.pop(number % len(on_their_way))
+                downstream.end(call, failure_class, task=f"t{number}")
             case "withdraw" if on_their_way:
                 downstream.breaker = release_call(downstream.breaker, on_their_way.pop(number % len(on_their_way)))
             case "wait":

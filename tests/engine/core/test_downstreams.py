@@ -51,8 +51,8 @@ def test_an_open_breaker_holds_without_spending_attempts_and_lets_all_through_wh
     assert [("CLOSED",)] == ask(tmp_path, "SELECT state FROM breaker")
 
 
-def test_a_refused_credential_opens_its_downstream_at_once(tmp_path):
-    """004.32: the second task must not try the same credential."""
+def test_a_credential_refused_to_two_tasks_opens_their_downstream_for_all(tmp_path):
+    """004.32: the third task must not try the same credential."""
     flow = Flow("f", max_parallel=1)
 
     def refused():
@@ -64,7 +64,7 @@ def test_a_refused_credential_opens_its_downstream_at_once(tmp_path):
     result = run(tmp_path, flow)
     assert result.blocked
     rows = ask(tmp_path, "SELECT name, attempt, dead_letter_kind FROM task ORDER BY name")
-    assert [("t0", 1, "auth"), ("t1", 0, "breaker"), ("t2", 0, "breaker")] == rows
+    assert [("t0", 1, "auth"), ("t1", 1, "auth"), ("t2", 0, "breaker")] == rows
 
 
 def test_a_flow_may_want_its_tasks_to_fail_at_once_instead(tmp_path):
@@ -122,7 +122,7 @@ def test_the_retry_bucket_throttles_retries_and_never_first_tries(tmp_path):
 
 
 def test_a_run_held_by_a_refused_credential_is_blocked_and_does_not_wait_for_ever(tmp_path):
-    """SPEC 4.8: nothing can move and a dead letter waits."""
+    """SPEC 4.8: nothing can move and a human is waited for."""
     flow = Flow("f", max_parallel=1)
 
     def refused():
@@ -131,9 +131,25 @@ def test_a_run_held_by_a_refused_credential_is_blocked_and_does_not_wait_for_eve
     for number in range(3):
         flow.task(refused, name=f"t{number}", downstream="bank")
     assert run(tmp_path, flow).blocked
-    assert [("DEAD_LETTER", 1), ("READY", 0), ("READY", 0)] == ask(
+    assert [("DEAD_LETTER", 1), ("DEAD_LETTER", 1), ("READY", 0)] == ask(
         tmp_path, "SELECT state, attempt FROM task ORDER BY name"
     )
+    assert [("credential:bank", 2)] == ask(tmp_path, "SELECT cause, count FROM page"), "one page, and no second one"
+
+
+def test_a_forbidden_url_of_one_task_does_not_close_its_downstream(tmp_path):
+    flow = Flow("f", max_parallel=1)
+
+    @flow.task(downstream="bank")
+    def forbidden():
+        raise AuthError("403")
+
+    for number in range(3):
+        flow.task(lambda: None, name=f"t{number}", downstream="bank", after=[])
+    assert run(tmp_path, flow).blocked
+    states = ask(tmp_path, "SELECT state FROM task ORDER BY name")
+    assert [("DEAD_LETTER",), ("SUCCESS",), ("SUCCESS",), ("SUCCESS",)] == states
+    assert [("CLOSED",)] == ask(tmp_path, "SELECT state FROM breaker")
 
 
 def test_a_breaker_tells_since_when_and_by_whom_it_is_held():

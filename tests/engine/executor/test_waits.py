@@ -1,0 +1,256 @@
+"""What a run can wait for: each row of the table, with an executor, and where it is shown."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+from redrive.console.cli.exit_codes import ExitCode
+from redrive.console.present.runs import run_style
+from redrive.engine import Executor, Flow, NotReady, RetryPolicy, RunOptions, TransientError
+from redrive.engine.core import explain
+from redrive.engine.core.breaker import BreakerRecord
+from redrive.engine.core.explain import BreakerView, ExplainContext, wait_of
+from redrive.engine.core.projection import RunProjection
+from redrive.engine.core.waits import WAITS, EndedBy, WaitReason
+from redrive.engine.domain.event_payloads import RunChange, RunChanged
+from redrive.engine.domain.events import Event
+from redrive.engine.domain.states import TaskState
+from redrive.engine.store import breaker_rows, runs
+from support.commands import invoke_redrive, run_redrive
+
+SLOW = RetryPolicy(base=0.5, cap=0.5, jitter="none")
+QUICK = RetryPolicy(max_attempts=9, base=0.1, cap=0.1, jitter="none")
+
+
+def test_the_table_has_a_row_for_each_reason_and_each_reason_its_sentence():
+    assert set(WaitReason) == WAITS.keys() == explain._SENTENCES.keys()
+    reasons = {*explain._STATE_REASONS.values(), *explain._INSTANT_REASONS.values()}
+    reasons |= {reason for reason, _ in explain._CAPACITY_REASONS}
+    assert set(WaitReason) == reasons | {WaitReason.PARENTS, WaitReason.DISPATCH, WaitReason.CANARY}
+    waiting = {*explain._STATE_REASONS, *explain._INSTANT_REASONS, TaskState.READY}
+    assert set(TaskState) == waiting | explain._ENDED.keys()
+
+
+def test_what_only_a_human_can_end_is_shown_in_four_places():
+    for reason, wait in WAITS.items():
+        shown = (wait.inbox, wait.exit_code, wait.page)
+        assert (None not in shown and wait.header == "BLOCKED") or wait.ended_by is not EndedBy.HUMAN, reason
+
+
+# --- What ends by itself --------------------------------------------------------------------------------------------
+
+
+def load(state: Path) -> tuple[RunProjection, ExplainContext]:
+    with sqlite3.connect(state) as connection:
+        views = {row["downstream"]: _view(row) for row in breaker_rows.read_rows(connection)}
+        return runs.load_run(connection, "r"), ExplainContext(views)
+
+
+def _view(row: BreakerRecord) -> BreakerView:
+    spent = row["tokens"] is not None and row["tokens"] < 1
+    return BreakerView(row["state"], row["reopens_at"], json.loads(row["detail"])["reserve_at"] if spent else None)
+
+
+def calls(flow: Flow, folder: Path, name: str, failures: int) -> None:
+    """A task that calls ``api`` and fails so often first."""
+
+    def call(ctx: object) -> None:
+        with (folder / name).open("ab") as file:
+            file.write(b"x")
+        if (folder / name).stat().st_size <= failures:
+            raise TransientError("503")
+        time.sleep(0.5)
+
+    flow.task(call, name=name, downstream="api", retry=QUICK)
+
+
+def parents(flow: Flow, folder: Path) -> None:
+    flow.task(lambda: time.sleep(0.5), name="above")
+    flow.task(lambda above: None, name="below", after="above")
+
+
+def retry(flow: Flow, folder: Path) -> None:
+    flow.task(
+        lambda: 1 / 0 if not (folder / "x").exists() and not (folder / "x").touch() else None, retry=SLOW, name="flaky"
+    )
+
+
+def sensor(flow: Flow, folder: Path) -> None:
+    @flow.sensor(every=0.5)
+    def file_there(ctx):
+        if ctx.attempt < 2:
+            raise NotReady("no file yet")
+        return True
+
+
+def slot(flow: Flow, folder: Path) -> None:
+    flow.max_parallel = 1
+    for name in ("one", "two"):
+        flow.task(lambda: time.sleep(0.5), name=name)
+
+
+def pool(flow: Flow, folder: Path) -> None:
+    for name in ("one", "two"):
+        flow.task(lambda: time.sleep(0.5), name=name, pool="db")
+
+
+def outage(flow: Flow, folder: Path) -> None:
+    flow.downstream("api", minimum_calls=1, failure_rate=0.1, open_seconds=1)
+    calls(flow, folder, "first", 1)
+    calls(flow, folder, "second", 1)
+
+
+def budget(flow: Flow, folder: Path) -> None:
+    flow.downstream("api", bucket_capacity=1, minimum_calls=100, open_seconds=1)
+    calls(flow, folder, "flaky", 3)
+
+
+BY_ITSELF: dict[WaitReason, Callable[[Flow, Path], None]] = {
+    WaitReason.PARENTS: parents,
+    WaitReason.ATTEMPT: parents,
+    WaitReason.RETRY: retry,
+    WaitReason.SENSOR: sensor,
+    WaitReason.SLOT: slot,
+    WaitReason.POOL: pool,
+    WaitReason.OUTAGE: outage,
+    WaitReason.PROBE: outage,
+    WaitReason.RETRY_BUDGET: budget,
+}
+
+
+@pytest.mark.parametrize("reason", BY_ITSELF)
+def test_a_wait_that_ends_by_itself_blocks_nothing(tmp_path, reason):
+    state, seen, is_over = tmp_path / "state.db", set(), threading.Event()
+
+    def look() -> None:
+        while not is_over.wait(0.01):
+            fold, context = load(state)
+            seen.update(wait_of(fold, name, time.time_ns() // 1000, context) for name in fold.tasks)
+
+    flow, looking = Flow("f", pools={"db": 1}), threading.Thread(target=look)
+    BY_ITSELF[reason](flow, tmp_path)
+    try:
+        result = Executor(run_id="r", flow=flow, state=state, on_open=lambda run_id: looking.start()).run_result()
+    finally:
+        is_over.set()
+        looking.join()
+    assert ("SUCCESS", False) == (result.state, result.blocked)
+    assert reason in seen
+    assert WAITS[reason].ended_by is not EndedBy.HUMAN and WAITS[reason].exit_code is None
+
+
+# --- What a human ends ----------------------------------------------------------------------------------------------
+
+REFUSED = """
+from redrive.engine import AuthError, Flow
+flow = Flow("f", max_parallel=1)
+flow.page("command", line="true")
+def refused():
+    raise AuthError("401")
+for number in range(3):
+    flow.task(refused, name=f"t{number}", downstream="bank")
+"""
+FINE = """
+from redrive.engine import Flow
+flow = Flow("f")
+flow.page("command", line="true")
+@flow.task(downstream="bank")
+def pull(): pass
+"""
+POISONED = FINE.replace("pass", "raise ValueError('bad')")
+
+
+def run_night(folder: Path, flow: str, run_id: str) -> tuple[int, str]:
+    (folder / "f.py").write_text(flow)
+    done = run_redrive("run", "f.py", "--plain", "--state", "s.db", "--run-id", run_id, cwd=folder, timeout=60)
+    return done.returncode, done.stdout
+
+
+def shown(folder: Path, run_id: str) -> tuple[str, str, list[str], list[str]]:
+    """The state in the header, the inbox, the notes of ``redrive tasks``, and the titles of the pages."""
+    inbox = invoke_redrive("inbox", folder / "s.db", "--run", run_id).output
+    notes = invoke_redrive("tasks", folder / "s.db", "--run", run_id).output.splitlines()
+    with sqlite3.connect(folder / "s.db") as connection:
+        header = run_style(runs.load_run(connection, run_id).run).word
+        pages = connection.execute("SELECT title FROM page WHERE run_id = ? AND sent_at IS NOT NULL", (run_id,))
+        return header, inbox, notes, [title for (title,) in pages]
+
+
+def assert_shown(reason: WaitReason, folder: Path, run_id: str, code: int, printed: str, title: str) -> str:
+    wait = WAITS[reason]
+    header, inbox, notes, pages = shown(folder, run_id)
+    assert (wait.ended_by, wait.exit_code, wait.header) == (EndedBy.HUMAN, code, header)
+    assert wait.exit_code == ExitCode.PARTIAL_OR_BLOCKED
+    assert wait.inbox is not None and wait.inbox in inbox
+    assert f"run {run_id} BLOCKED: " in printed
+    assert [title] == pages
+    assert not [line for line in notes if "retry due" in line]
+    return inbox
+
+
+def test_a_run_held_by_a_dead_letter_is_shown(tmp_path):
+    code, printed = run_night(tmp_path, POISONED, "r")
+    assert_shown(WaitReason.DECISION, tmp_path, "r", code, printed, "poison-pill on pull")
+
+
+def test_a_later_run_asks_once_and_is_blocked_if_the_credential_is_refused_again(tmp_path):
+    code, _ = run_night(tmp_path, REFUSED, "first")
+    assert ExitCode.PARTIAL_OR_BLOCKED == code
+    with sqlite3.connect(tmp_path / "s.db") as connection:  # as if it were the next night: the cause pages again
+        connection.execute("UPDATE page SET updated_at = updated_at - 86400000000")
+    code, printed = run_night(tmp_path, REFUSED, "second")
+    inbox = assert_shown(WaitReason.CREDENTIAL, tmp_path, "second", code, printed, "auth on t0")
+    assert "credential refused to t0 and t1: waits for an operator; it ends with: redrive breakers --probe" in inbox
+    with sqlite3.connect(tmp_path / "s.db") as connection:
+        attempts = connection.execute("SELECT count(*) FROM attempt WHERE run_id = 'second'").fetchone()
+        (body,) = connection.execute("SELECT body FROM page WHERE run_id = 'second'").fetchone()
+    assert (1,) == attempts, "one probe for each run"
+    assert "waits for an operator" in json.loads(body)["breaker"]
+    code, _ = run_night(tmp_path, FINE, "third")
+    assert ExitCode.SUCCESS == code, "the probe of the third run is accepted"
+
+
+def test_a_run_held_by_a_breaker_that_an_operator_holds_open_is_blocked(tmp_path):
+    run_night(tmp_path, FINE, "first")
+    invoke_redrive("breakers", "--state", tmp_path / "s.db", "--open", "bank", "--reason", "maintenance")
+    code, printed = run_night(tmp_path, FINE, "second")
+    assert_shown(WaitReason.FORCED_OPEN, tmp_path, "second", code, printed, "bank is held open on pull")
+    invoke_redrive("breakers", "--state", tmp_path / "s.db", "--close", "bank", "--reason", "over")
+    with sqlite3.connect(tmp_path / "s.db") as connection:
+        blocked = connection.execute("SELECT blocked_since FROM run WHERE run_id = 'second'").fetchone()
+    assert (None,) == blocked, "redrive serve takes it up"
+    done = run_redrive("resume", "s.db", "--run", "second", "--plain", cwd=tmp_path)
+    assert ExitCode.SUCCESS == done.returncode, done.stdout
+
+
+def test_a_run_whose_pause_was_forgotten_is_blocked(tmp_path):
+    flow, state = Flow("f"), tmp_path / "s.db"
+    flow.page("command", line="true")
+    flow.task(lambda: None, name="a")
+    lines: list[str] = []
+
+    def pause(events: Sequence[Event]) -> None:
+        if not lines:
+            lines.append("paused")
+            run_loop = executor._run_loop
+            assert run_loop is not None
+            paused = RunChanged(RunChange.PAUSED, {"paused_since": 1, "paused_by": "ana@host"})
+            run_loop.submit(lambda transaction: transaction.change_run("r", paused))
+
+    executor = Executor(run_id="r", flow=flow, state=state, options=RunOptions(), on_events=pause, max_parallel=None)
+    flow.task(lambda: time.sleep(0.5), name="b")
+    flow.task(lambda: None, name="c", after="b")
+    result = executor.run_result()
+    assert result.blocked
+    header, inbox, _, pages = shown(tmp_path, "r")
+    wait = WAITS[WaitReason.PAUSE]
+    assert wait.header == header and wait.inbox is not None and wait.inbox in inbox
+    assert ["paused on c"] == pages
+    invoke_redrive("unpause", state, "--reason", "over")
+    assert "SUCCESS" == Executor(run_id="r", flow=flow, state=state).run()
