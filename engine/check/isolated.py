@@ -6,6 +6,7 @@ an executor: ``check`` refuses the flows that ``run`` refuses, in the same words
 
 from __future__ import annotations
 
+import json
 import os
 import select
 import signal
@@ -20,6 +21,7 @@ import msgspec
 from ..core.spec import FlowSpec
 from ..errors import FlowImportError
 from ..flow.finding import Finding
+from ..flow.interpreter import interpreter_of
 from ..flow.loading import load_flow
 from ..runner import process, protocol
 from ..runner.attempt import IMPORT_SECONDS
@@ -61,11 +63,14 @@ def check_in_subprocess(target: str, params: Mapping[str, str]) -> CheckedFlow:
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:  # closed by the parent process
             stream.flush()
+    python = interpreter_of(target)
     reading, writing = os.pipe()
     pid = os.fork()
     if pid == 0:
         os.close(reading)
-        _run_child(writing, target, params)
+        if python is None:
+            _run_child(writing, target, params)
+        _execute_child(python, writing, target, params)
     os.close(writing)
     pidfd = os.pidfd_open(pid)
     try:
@@ -118,6 +123,15 @@ def _read(payload: bytes) -> CheckedFlow:
 # --- In the child ----------------------------------------------------------------------------------------------------
 
 
+def _execute_child(python: str, writing: int, target: str, params: Mapping[str, str]) -> NoReturn:
+    """Run ``_run_child`` in another interpreter, the one that the flow names."""
+    try:
+        os.set_inheritable(writing, True)
+        os.execv(python, [python, "-P", "-m", __name__, str(writing), target, json.dumps(dict(params))])
+    finally:
+        os._exit(1)
+
+
 def _run_child(writing: int, target: str, params: Mapping[str, str]) -> NoReturn:
     try:
         os.setsid()
@@ -153,3 +167,7 @@ def _import_and_check(target: str, params: Mapping[str, str]) -> _CheckReply | _
 def _framed(reply: _CheckReply | _ImportFailure) -> bytes:
     payload = msgspec.msgpack.encode(reply)
     return len(payload).to_bytes(4, "big") + payload
+
+
+if __name__ == "__main__":
+    _run_child(int(sys.argv[1]), sys.argv[2], json.loads(sys.argv[3]))

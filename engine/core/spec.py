@@ -129,6 +129,7 @@ class FlowSpec:
     pages: tuple[Mapping[str, object], ...] = ()  # senders, as the flow declares them
     pings: tuple[str, ...] = ()  # URLs that hear of the start and the end of each run
     params: Mapping[str, object] = field(default_factory=dict)
+    python: str | None = None  # the interpreter that runs the tasks; None: the one of the executor
     secrets: tuple[str, ...] = ()  # names of parameters, else of variables of the environment
     schedule: ScheduleSpec | None = None
     code_hash: str | None = None

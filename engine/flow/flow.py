@@ -113,6 +113,9 @@ class Flow:
             are secret: ``["PGPASSWORD"]``. The values are masked in logs, errors, events and pages, and the state file
             never holds them; a run without one of them is refused. Give a secret parameter by ``--param name=@FILE`` or
             ``--param name=-`` (standard input), again with each ``resume``.
+        python: the interpreter in which the flow is imported and its tasks run: a path (relative to the flow file) or
+            a name in PATH, written as a literal text: ``"/opt/etl/bin/python"``. It needs Python 3.11 and the same
+            version of redrive; the console and the executor stay in their own interpreter. Only for flows in files.
         schedule: when ``redrive serve`` starts a run: the five fields of cron ("0 2 * * *"), or "every 15m". The
             parameter ``logical_time`` of the run is the instant that it stands for; the deadline counts from there.
         timezone: in which the schedule is read: a name of the IANA time zone database, as "Asia/Kolkata".
@@ -152,6 +155,7 @@ class Flow:
         self.schedule = _schedule(name, options)
         declared = {LOGICAL_TIME: ""} if self.schedule else {}
         declared.update(options["params"] or {})
+        self.python: str | None = options["python"]
         self.secrets: tuple[str, ...] = options["secrets"] or ()
         check_secret_params(name, declared, self.secrets)
         remembered, given_params = _params.get()
@@ -542,6 +546,7 @@ class Flow:
             pages=tuple(self.pages),
             pings=tuple(self.pings),
             params=self.params,
+            python=self.python,
             secrets=self.secrets,
             schedule=self.schedule,
             code_hash=self.code_hash,

@@ -1,4 +1,4 @@
-"""Reads the name of a flow from the source of its file, without importing it.
+"""Reads the name and the interpreter of a flow from the source of its file, without importing it.
 
 The state file is named after the flow, and is locked before the process that imports the flow exists.
 """
@@ -22,24 +22,36 @@ def declared_name(target: str) -> str | None:
 
     ``target`` is a path, optionally ``local.py:name``. None: only an import can tell, or the file cannot be read.
     """
-    path, variable = split_target(target)
+    tree = _parse(target)
+    call = None if tree is None or _assigns_a_name(tree) else _declaration(tree, split_target(target)[1])
+    return None if call is None else _literal_name(call)
+
+
+def declared_python(target: str) -> str | None:
+    """Return the interpreter if the flow is declared as for ``declared_name``, with ``python="..."``."""
+    tree = _parse(target)
+    call = None if tree is None else _declaration(tree, split_target(target)[1])
+    return (
+        None if call is None else _literal(next((word.value for word in call.keywords if word.arg == "python"), None))
+    )
+
+
+def _parse(target: str) -> ast.Module | None:
     try:
         with warnings.catch_warnings(action="ignore"):  # the import shows them
-            tree = ast.parse(read_source(path))
+            return ast.parse(read_source(split_target(target)[0]))
     except (FlowError, ValueError, SyntaxError, RecursionError):
         return None
-    return _name_in(tree, variable)
 
 
-def _name_in(tree: ast.Module, variable: str | None) -> str | None:
+def _declaration(tree: ast.Module, variable: str | None) -> ast.Call | None:
     bound = Counter(_bindings(tree))
     classes = {name for name in _flow_class_names(tree) if bound[name.partition(".")[0]] == 1}
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and ast.unparse(node.func) in classes]
     flows = {name: call for name, call in _assignments(tree) if call in calls and bound[name] == 1}
     if variable is None and (len(calls) != 1 or len(flows) != 1):
         return None
-    call = flows.get(variable) if variable is not None else next(iter(flows.values()))
-    return None if call is None or _assigns_a_name(tree) else _literal_name(call)
+    return flows.get(variable) if variable is not None else next(iter(flows.values()))
 
 
 def _flow_class_names(tree: ast.Module) -> Iterator[str]:
@@ -83,5 +95,10 @@ def _assigns_a_name(tree: ast.Module) -> bool:
 
 
 def _literal_name(call: ast.Call) -> str | None:
-    argument = call.args[0] if call.args else next((word.value for word in call.keywords if word.arg == "name"), None)
-    return argument.value if isinstance(argument, ast.Constant) and isinstance(argument.value, str) else None
+    return _literal(
+        call.args[0] if call.args else next((word.value for word in call.keywords if word.arg == "name"), None)
+    )
+
+
+def _literal(node: ast.expr | None) -> str | None:
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else None

@@ -159,6 +159,7 @@ class FlowOptions(DefaultOptions, total=False):
     pools: Mapping[str, int] | None
     params: Mapping[str, Any] | None
     secrets: Sequence[str] | None
+    python: str | None
     schedule: str | None
     timezone: str
     misfire: Misfire
@@ -190,6 +191,7 @@ FLOW: Table = {
     "splay": duration(),
     "start_within": optional(duration()),
     "params": optional(OptionType("a mapping of names to defaults, as {'day': '2026-04-25'}", _parse_params)),
+    "python": optional(OptionType("the path of an interpreter, a text as '/opt/etl/bin/python'", TEXT.parse)),
     "secrets": optional(name_tuple("names of variables or parameters", "['PGPASSWORD']")),
 }
 

@@ -12,7 +12,8 @@ from typing import Protocol
 from ...core.secret_mask import SecretMask, secret_values
 from ...core.spec import FlowSpec
 from ...domain.event_payloads import ExecutorChange, ExecutorChanged
-from ...errors import FlowImportError
+from ...errors import FlowError, FlowImportError
+from ...flow.interpreter import interpreter_of
 from ...statefile.processes import EXECUTOR_VARIABLE
 from .. import kill, process, protocol
 from ..attempt import IMPORT_SECONDS, AttemptListener, ProcessAttempt, RunnerContext, RunningAttempt, raise_task_error
@@ -70,7 +71,7 @@ class Runner:
 
     patience_seconds = PATIENCE_SECONDS  # how long tasks wait for slots of leaked threads (pool.py)
 
-    def __init__(self, launch: Callable[[], ZygoteProcess], executor_id: str) -> None:
+    def __init__(self, launch: Callable[[str | None], ZygoteProcess], executor_id: str) -> None:
         self.executor_id = executor_id
         self.on_lost: Callable[[], None] = _ignore
         self.on_freed: Callable[[], None] = _ignore
@@ -96,7 +97,7 @@ class Runner:
         ``environment`` is added to that of this process. It must hold REDRIVE_EXECUTOR, the token by which stray
         processes are found. ``keep_fds``: descriptors that every attempt inherits (the lock).
         """
-        return cls(partial(spawn_zygote, environment, keep_fds), environment[EXECUTOR_VARIABLE])
+        return cls(lambda python: spawn_zygote(environment, keep_fds, python), environment[EXECUTOR_VARIABLE])
 
     @classmethod
     def fork(cls, flow: LoadedFlow, *, environment: Mapping[str, str], keep_fds: Sequence[int] = ()) -> Runner:
@@ -107,7 +108,7 @@ class Runner:
         """
         forked = [fork_zygote(flow, environment, keep_fds)]
 
-        def launch() -> ZygoteProcess:
+        def launch(python: str | None) -> ZygoteProcess:
             if not forked:
                 raise ProcessLookupError(f"{ZYGOTE_DIED}, and with it the flow that was built in memory")
             return forked.pop()
@@ -150,7 +151,8 @@ class Runner:
         import_seconds: float = IMPORT_SECONDS,
     ) -> OpenFlow:
         """Have a new zygote import the flow, beside the one that is open. ``replace`` or ``discard`` the result."""
-        zygote = self._launch()
+        python = await asyncio.to_thread(interpreter_of, target) if target else None
+        zygote = self._launch(python)
         self.on_zygote(zygote.pid)
         process.set_descriptor_limits(zygote.pid, self._descriptors)
         connection = ZygoteConnection(
@@ -173,6 +175,12 @@ class Runner:
         if connection.is_closed:
             await connection.end()
             raise FlowImportError(f"{ZYGOTE_DIED} as soon as it had imported {target!r}", "")
+        if spec.python is not None and python is None:
+            await connection.end()
+            raise FlowError(
+                f"flow {spec.name!r}: python={spec.python!r} is read before the flow is imported: write it as text in "
+                'the line flow = Flow("...", python="...") of a flow file'
+            )
         mask = SecretMask(secret_values(spec, os.environ))
         shared = RunnerContext(
             opened.project_root, OutOfMemoryWatch(), self._forget, opened.imports_per_attempt, mask=mask

@@ -28,13 +28,18 @@ class ZygoteProcess:
     reap: Callable[[], int]
 
 
-def spawn_zygote(environment: Mapping[str, str], keep_fds: Sequence[int] = ()) -> ZygoteProcess:
-    """Start a clean interpreter. ``environment`` is added to ours; ``keep_fds`` are inherited by the attempts."""
+def spawn_zygote(
+    environment: Mapping[str, str], keep_fds: Sequence[int] = (), python: str | None = None
+) -> ZygoteProcess:
+    """Start a clean interpreter: ``python``, or the one of this process.
+
+    ``environment`` is added to ours; ``keep_fds`` are inherited by the attempts.
+    """
     control, theirs = socket.socketpair()
     output, output_write = os.pipe()
     try:
         started = subprocess.Popen(
-            command(theirs.fileno()),
+            command(theirs.fileno(), python=python),
             stdin=subprocess.DEVNULL,
             stdout=output_write,
             stderr=output_write,

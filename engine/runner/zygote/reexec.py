@@ -37,9 +37,9 @@ class ProcessOrigin:
         os.execve(sys.executable, command(control.fileno(), memory), dict(self.environment))
 
 
-def command(*descriptors: int) -> list[str]:
+def command(*descriptors: int, python: str | None = None) -> list[str]:
     """Return the command line of a zygote: descriptors of its socket and, after a re-execution, of its state."""
-    return [sys.executable, "-P", "-m", "redrive.engine.runner.zygote.zygote", *map(str, descriptors)]
+    return [python or sys.executable, "-P", "-m", "redrive.engine.runner.zygote.zygote", *map(str, descriptors)]
 
 
 def read_restart_state(memory: int) -> protocol.RestartState:

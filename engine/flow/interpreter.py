@@ -1,0 +1,77 @@
+"""The interpreter that ``Flow(python=...)`` names: read from the source of the flow file, and examined before a run.
+
+The process that imports the flow is that interpreter, so it is chosen before the import. It needs redrive of the same
+version, because the executor talks to it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+
+from ..errors import FlowError
+from ..version import VERSION
+from .flow_name import declared_python
+from .loading import split_target
+
+OLDEST = (3, 11)
+PROBE_SECONDS = 60.0
+
+_PROBE = """\
+import json, sys
+try:
+    import redrive, redrive.engine.runner.zygote.zygote
+    version, error = redrive.__version__, ""
+except Exception as problem:
+    version, error = None, "{}: {}".format(type(problem).__name__, problem)
+print(json.dumps([list(sys.version_info[:2]), version, error]))
+"""
+
+
+def interpreter_of(target: str) -> str | None:
+    """Return the path of the interpreter for a flow file; None: the one of the executor. Raises FlowError."""
+    python = declared_python(target)
+    if python is None:
+        return None
+    path = _find(python, os.path.dirname(os.path.abspath(split_target(target)[0])))
+    _examine(python, path)
+    return path
+
+
+def _find(python: str, folder: str) -> str:
+    """Find a program by its name in PATH, or by a path, which is relative to the folder of the flow file."""
+    if os.sep in python:
+        return os.path.join(folder, os.path.expanduser(python))
+    found = shutil.which(python)
+    if found is None:
+        raise FlowError(f"python={python!r}: there is no such program in PATH")
+    return found
+
+
+def _examine(python: str, path: str) -> None:
+    called = f"python={python!r}"
+    try:
+        probe = subprocess.run(
+            [path, "-c", _PROBE],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=PROBE_SECONDS,
+            check=True,
+            cwd=os.sep,  # nothing beside the caller may shadow redrive
+        )
+        version, redrive, error = json.loads(probe.stdout.splitlines()[-1])
+    except OSError as problem:
+        raise FlowError(f"{called}: {path} cannot be started: {problem.strerror}") from None
+    except (subprocess.SubprocessError, ValueError, IndexError):
+        raise FlowError(f"{called}: {path} is no Python interpreter that works") from None
+    if tuple(version) < OLDEST:
+        raise FlowError(f"{called} is Python {version[0]}.{version[1]}; redrive needs 3.11 or later there")
+    if redrive is None:
+        raise FlowError(
+            f"{called} cannot import redrive ({error}): install it there, {path} -m pip install redrive=={VERSION}"
+        )
+    if redrive != VERSION:
+        raise FlowError(f"{called} has redrive {redrive}, and this is {VERSION}: install the same version there")
