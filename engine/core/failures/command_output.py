@@ -26,6 +26,7 @@ from .command_tables import (
 )
 from .error_tables import HTTP, sqlstate_class
 
+_OUTPUT_CHARACTERS = 8192  # the end, where errors are; a program may have written gigabytes
 _LINE_CHARACTERS = 500
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _TRACEBACK = "Traceback (most recent call last):"
@@ -43,7 +44,7 @@ class ProgramEnd(NamedTuple):
 
 def read_program_end(exit_code: int, output: str, command: str | Sequence[object] | None = None) -> ProgramEnd:
     """Return what is known of a program. ``output``: its end, where the error is; ``command``: a line or its words."""
-    line = telling_line(output)
+    line = telling_line(output[-_OUTPUT_CHARACTERS:])
     text = command if command is None or isinstance(command, str) else shlex.join(map(str, command))
     status = _group(re.search(HTTP_STATUSES, line, re.IGNORECASE))
     return ProgramEnd(exit_code, line, text, None if status is None else int(status), _sqlstate(line))
@@ -104,28 +105,9 @@ def _programs_that_may_have_ended(end: ProgramEnd) -> list[str]:
     return [*([named[1]] if named else []), *programs[-1:]]
 
 
-#: Words before the program that is meant.
-_WRAPPERS = frozenset(
-    [
-        *(
-            "do",
-            "done",
-            "else",
-            "env",
-            "exec",
-            "if",
-            "ionice",
-            "nice",
-            "nohup",
-            "set",
-            "sudo",
-            "then",
-            "time",
-            "timeout",
-        ),
-        *("fi", "until", "while", "test", "!", "{", "[", "[["),
-    ]
-)
+#: Words before the program that is meant: of the shell, and programs that run another one.
+_KEYWORDS = frozenset(["!", "{", "do", "done", "else", "exec", "fi", "if", "set", "then", "time", "until", "while"])
+_RUNNERS = frozenset(["env", "ionice", "nice", "nohup", "sudo", "timeout"])
 _QUOTED = re.compile(r"'[^']*'|\"(?:[^\"\\]|\\.)*\"")
 _NO_PROGRAM = re.compile(r"^(?:\w+=.*|-.*|\d+[smhd]?)$")
 
@@ -135,7 +117,7 @@ def programs_of(command: str) -> list[str]:
     found = []
     for part in re.split(r"[|;&\n()]+", _QUOTED.sub("''", command)):
         words = (PurePath(word).name for word in part.split() if not _NO_PROGRAM.match(word))
-        program = next((word for word in words if word not in _WRAPPERS), None)
+        program = next((word for word in words if word not in _KEYWORDS | _RUNNERS), None)
         if program is not None:
             found.append(program)
     return found

@@ -204,6 +204,10 @@ def test_the_telling_line_names_the_error(output: str, line: str) -> None:
     assert telling_line(output) == line
 
 
+def test_of_a_huge_output_only_the_end_is_read() -> None:
+    assert read_program_end(1, "ERROR: old\n" + "x" * 10_000_000 + "\nERROR: new\n").line == "ERROR: new"
+
+
 def test_a_program_below_a_traceback_speaks_before_the_exit_status_in_it() -> None:
     traceback = "Traceback (most recent call last):\n  File x\nsubprocess.CalledProcessError: Command 'x' "
     output = f"curl: (7) Failed to connect\n{traceback}returned non-zero exit status 7.\n"
@@ -216,7 +220,7 @@ def test_a_program_below_a_traceback_speaks_before_the_exit_status_in_it() -> No
         ("curl -fsS x | jq . > out", ["curl", "jq"]),
         ("PGHOST=db /usr/bin/psql -c 'delete from a; vacuum'", ["psql"]),
         ("set -e; sudo timeout -k 5 30s rsync -a x y", ["rsync"]),
-        ('if test -f x; then ssh h "cat; ls"; fi', ["x", "ssh"]),
+        ('if test -f x; then ssh h "cat; ls"; fi', ["test", "ssh"]),
     ],
 )
 def test_the_programs_of_a_shell_line(command: str, programs: list[str]) -> None:
