@@ -44,7 +44,7 @@ def load() -> None:
 """
 
 #: What has to be done first, so that the act finds something to do in a run that has ended.
-BEFORE = {"cancel": ["requeue"], "hurry": ["requeue"], "pause": ["requeue"]}
+BEFORE = {"cancel": ["requeue"], "hurry": ["requeue"], "pause": ["requeue"], "abandon": ["requeue"]}
 BEFORE |= {"unpause": ["requeue", "pause"], "undo": ["requeue", "pause"]}
 
 #: These ask for something that only a living executor can do.
@@ -118,6 +118,7 @@ FORMS: dict[str, Callable[[Path, list[str]], tuple[tuple[Target, ...], dict[str,
     "hurry": lambda state, before: ((seen(state, "load"),), {}),
     "pause": lambda state, before: ((), {}),
     "unpause": lambda state, before: ((), {}),
+    "abandon": lambda state, before: ((), {}),
     "undo": lambda state, before: ((), {"command": before[-1]}),
     "ack": lambda state, before: ((), {"pages": [1]}),
     "snooze": lambda state, before: ((), {"pages": [1], "seconds": 600}),
@@ -235,6 +236,7 @@ WORDS: dict[str, Callable[[Path], list[str]]] = {
     "extend": lambda state: ["extend", "--state", str(state), "load", "10m"],
     "pause": lambda state: ["pause", str(state)],
     "unpause": lambda state: ["unpause", str(state)],
+    "abandon": lambda state: ["abandon", "--state", str(state), "r"],
     "ack": lambda state: ["pages", str(state), "--ack", "1"],
     "snooze": lambda state: ["pages", str(state), "--snooze", "1", "10m"],
     "note": lambda state: ["note", "--state", str(state), "--fingerprint", cause(state), "replaced"],

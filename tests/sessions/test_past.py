@@ -153,7 +153,8 @@ def test_replay_prints_the_tasks_as_they_were_after_an_event(replay: Callable[[s
     assert "DEAD_LETTER" in replay(None)
     then = replay("3")
     assert "RUNNING" in then and "DEAD_LETTER" not in then and "task_00005  PENDING" in then
-    assert replay("999999") == replay(None)
+    states = [[line.split()[:3] for line in replay(at).splitlines()[1:]] for at in ("999999", None)]
+    assert states[0] == states[1]  # the first line and the notes tell the time
 
 
 def test_replay_before_the_run_says_when_it_began(replay: Callable[[str | None], str]) -> None:
