@@ -15,6 +15,7 @@ The same flow in a file is run by ``redrive run revenue.py`` and checked by ``re
 
 To write a flow:
     Flow, TaskDef           the tasks, their order and their common options; one task as a value
+    Param                   a parameter of the flow with its type and its choices
     RetryPolicy             how often a task is started, and after which waits; from_tenacity reads one off tenacity
     Context, Missing        what a running task can read and report (``ctx``); stands for the result of a failed parent
 
@@ -65,6 +66,7 @@ from .errors import (
     TransientError,
 )
 from .flow.flow import Flow
+from .flow.param import Param
 from .flow.task_def import TaskDef
 from .runner.context import Context, Missing
 
@@ -90,6 +92,7 @@ __all__ = [
     "FlowImportError",
     "Missing",
     "NotReady",
+    "Param",
     "PermanentError",
     "RedriveError",
     "RetryAfter",

@@ -114,6 +114,14 @@ class ScheduleSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class ParamSpec:
+    """The declared type of a parameter, as ``domain/params.py`` reads it."""
+
+    type: str
+    choices: tuple[object, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class FlowSpec:
     """A whole flow, in the order in which its tasks were written."""
 
@@ -130,8 +138,14 @@ class FlowSpec:
     pings: tuple[str, ...] = ()  # URLs that hear of the start and the end of each run
     params: Mapping[str, object] = field(default_factory=dict)
     python: str | None = None  # the interpreter that runs the tasks; None: the one of the executor
+    param_types: Mapping[str, ParamSpec] = field(default_factory=dict)  # of the parameters that declare one
     secrets: tuple[str, ...] = ()  # names of parameters, else of variables of the environment
     schedule: ScheduleSpec | None = None
     code_hash: str | None = None
     path: str | None = None
     sources: Mapping[str, str] = field(default_factory=dict)  # digest of each source file, by path
+
+    @property
+    def date_params(self) -> tuple[str, ...]:
+        """The parameters that are dates: text in ``params``, a date for a function."""
+        return tuple(name for name, declared in self.param_types.items() if declared.type == "date")

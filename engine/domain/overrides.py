@@ -8,20 +8,11 @@ the task a canary, or released it after its canary succeeded (``store/rollout.py
 """
 
 import json
-import math
 from typing import Any, Dict, List, Mapping, Optional
 
-TIMEOUT_SECONDS_MAX = 30 * 24 * 3600.0
-NUMBER_MAX = 2**63 - 1  # the largest integer that a frame to a task process can hold
+from .params import NUMBER_MAX, convert_param
 
-_KINDS = {
-    bool: "true or false",
-    int: "a whole number",
-    float: "a finite number",
-    list: "a list in JSON",
-    dict: "a mapping in JSON",
-}
-_WORDS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+TIMEOUT_SECONDS_MAX = 30 * 24 * 3600.0
 
 
 def masked_param(name: str) -> str:
@@ -29,52 +20,13 @@ def masked_param(name: str) -> str:
     return "***{}***".format(name)
 
 
-def convert_param(value: Any, default: Any) -> Any:
-    """Convert a parameter given as text to the type of its default. Raises ValueError if the text has no such value.
-
-    For a list or a mapping the text is JSON; for None or a text it stays as it is.
-    """
-    if not isinstance(value, str) or default is None or isinstance(default, str):
-        return value
-    try:
-        if isinstance(default, bool):
-            return _WORDS[value.lower()]
-        if isinstance(default, (int, float)):
-            return _number(type(default)(value))
-        if isinstance(default, (list, dict)):
-            return _json(value, type(default))
-    except (KeyError, ValueError, OverflowError, RecursionError):
-        shown = value if len(value) <= 60 else value[:57] + "..."
-        raise ValueError("wants {} like {!r}, not {!r}".format(_kind(default), default, shown)) from None
-    return value
-
-
-def _kind(default: object) -> str:
-    return next(words for kind, words in _KINDS.items() if isinstance(default, kind))  # True is an int as well
-
-
-def _number(value: Any) -> Any:
-    """Check that a number is finite, and within what the state file and the frames to attempts can hold."""
-    if not (math.isfinite(value) if isinstance(value, float) else abs(value) <= NUMBER_MAX):
-        raise ValueError
-    return value
-
-
-def _json(text: str, wanted: type) -> Any:
-    def refuse(word: str) -> Any:
-        raise ValueError(word)  # NaN and Infinity are no JSON
-
-    value = json.loads(text, parse_constant=refuse)
-    if not isinstance(value, wanted):
-        raise ValueError
-    json.dumps(value, allow_nan=False)  # 1e999 is read as infinity
-    return value
-
-
-def parse_overrides(options: Mapping[str, Any], params: Mapping[str, Any]) -> Dict[str, Any]:
+def parse_overrides(
+    options: Mapping[str, Any], params: Mapping[str, Any], declared: Mapping[str, Mapping[str, Any]]
+) -> Dict[str, Any]:
     """The overrides in the options of a requeue. ``params``: the parameters of the run, with their values.
 
-    Raises ValueError with one sentence for an invalid option.
+    ``declared``: the types that the flow declares for some of them. Raises ValueError with one sentence for an invalid
+    option.
     """
     found: Dict[str, Any] = {}
     timeout = options.get("timeout")
@@ -89,12 +41,12 @@ def parse_overrides(options: Mapping[str, Any], params: Mapping[str, Any]) -> Di
         found["max_attempts"] = starts
     given = options.get("params") or {}
     if given:
-        found["params"] = {str(name): _param(str(name), value, params) for name, value in given.items()}
+        found["params"] = {str(name): _param(str(name), value, params, declared) for name, value in given.items()}
     found.update({name: str(options[name]) for name in ("verifies", "rollout") if options.get(name)})
     return found
 
 
-def _param(name: str, value: Any, params: Mapping[str, Any]) -> Any:
+def _param(name: str, value: Any, params: Mapping[str, Any], declared: Mapping[str, Mapping[str, Any]]) -> Any:
     if name not in params:
         known = ", ".join(sorted(params)) or "none"
         raise ValueError("this run has no parameter {!r}; it has: {}".format(name, known))
@@ -104,7 +56,7 @@ def _param(name: str, value: Any, params: Mapping[str, Any]) -> Any:
             "--param {0}=@FILE".format(name)
         )
     try:
-        value = convert_param(value, params[name])
+        value = convert_param(value, params[name], declared.get(name))
     except ValueError as error:
         raise ValueError("parameter {!r} {}".format(name, error)) from None
     if isinstance(value, int) and abs(value) > NUMBER_MAX:

@@ -280,12 +280,14 @@ class AttemptManager:
         results: Mapping[str, str | None],
         *,
         missing: Mapping[str, str] | None = None,
+        dates: tuple[str, ...] = (),
         is_probe: bool = False,
         rules: tuple[Mapping[str, object], ...] = (),
     ) -> None:
         """Start the attempt of a committed claim.
 
-        ``results``: JSON by parent; ``missing``: the reason by parent without a result; ``is_probe``: the attempt
+        ``results``: JSON by parent; ``missing``: the reason by parent without a result; ``dates``: the parameters that
+        are dates; ``is_probe``: the attempt
         probes an open breaker; ``rules``: classification rules of its downstream.
         """
         supervisor = AttemptSupervisor(self, claim, spec, is_probe)
@@ -298,6 +300,7 @@ class AttemptManager:
             token=claim.token,
             spec=spec,
             params=params,
+            dates=dates,
             inputs=_join_json(results),
             rules=rules,
             only_rows=claim.only_rows,

@@ -79,6 +79,7 @@ class Dispatcher:
             self._view.flow.params,
             {parent: projection.tasks[parent].result for parent in projection.parents.get(claim.name, ())},
             missing=missing_inputs(projection, claim.name),
+            dates=self._view.flow.date_params,
             is_probe=self._downstreams.is_probe(claim.name),
             rules=self._downstreams.classification_rules(spec.downstream),
         )

@@ -26,7 +26,8 @@ from ..core.spec import (
     Shell,
     TaskSpec,
 )
-from ..domain.overrides import convert_param, masked_param
+from ..domain.overrides import masked_param
+from ..domain.params import convert_param
 from ..errors import FlowError, OptionError
 from .groups import Scope, TaskGroup
 from .introspect import code_digest, definition_site, required_parents
@@ -55,6 +56,7 @@ from .options import (
     parse_ping,
     reject_unknown_options,
 )
+from .param import Param, Params
 from .source_location import caller_location
 from .task_def import TaskDef, check_consistency, normalize_fields
 from .time_zones import open_schedule
@@ -77,14 +79,12 @@ if TYPE_CHECKING:
     #: a type checker only says that none fits, not which option is wrong.
     Returned = DefaultingTypeVar("Returned", bound=Callable[..., object], default=Decorator)
 
-Params = Mapping[str, Any]
-
 #: For the flow that is being imported: the parameters that its run has stored, and those given now.
-_params: ContextVar[tuple[Params, Params]] = ContextVar("_params", default=({}, {}))
+_params: ContextVar[tuple[Mapping[str, Any], Mapping[str, Any]]] = ContextVar("_params", default=({}, {}))
 
 
 @contextmanager
-def use_params(remembered: Params, given: Params) -> Iterator[None]:
+def use_params(remembered: Mapping[str, Any], given: Mapping[str, Any]) -> Iterator[None]:
     """Set the parameters of flows that are created in the ``with`` block."""
     token = _params.set((dict(remembered), dict(given)))
     try:
@@ -107,8 +107,9 @@ class Flow:
             are deleted after each run; ``redrive prune --help`` says what stays. None: all are kept.
         max_parallel: attempts at a time, at least 1. None: 4, or what the run is started with.
         pools: names and how many slots each has, at least 1: ``{"database": 2}``.
-        params: names and their defaults, which are JSON; ``redrive run --param name=value`` sets others, in the type
-            of the default. A task reads them from ``flow.params``, ``ctx.params`` or a parameter of this name.
+        params: names and their defaults, which are JSON, or a ``Param`` with a type, choices or no default; ``redrive
+            run --param name=value`` sets others, in the type of the ``Param`` or of the default. A task reads them from
+            ``flow.params``, ``ctx.params`` or a parameter of this name.
         secrets: names of variables of the environment, or of parameters in ``params`` (default ``None``), whose values
             are secret: ``["PGPASSWORD"]``. The values are masked in logs, errors, events and pages, and the state file
             never holds them; a run without one of them is refused. Give a secret parameter by ``--param name=@FILE`` or
@@ -161,7 +162,7 @@ class Flow:
         remembered, given_params = _params.get()
         remembered = {key: value for key, value in remembered.items() if value != masked_param(key)}
         self.params, self._refused_param = _merge_params(name, declared, remembered, given_params)
-        check_params(name, self.params)
+        check_params(name, self.params.stored())
         self.tasks: list[TaskDef] = []
         self.downstreams: list[DownstreamSpec] = []
         self.pages: list[dict[str, Any]] = []
@@ -527,7 +528,12 @@ class Flow:
             raise FlowError(f"flow {short_repr(self.name)} has no tasks")
         if self._refused_param is not None:
             raise FlowError(self._refused_param).at(self._location)
-        check_params(self.name, self.params)  # again: user code may have changed them
+        try:
+            self.params.check_complete()
+        except FlowError as error:
+            raise error.at(self._location) from None
+        params = self.params.stored()
+        check_params(self.name, params)  # again: user code may have changed them
         try:
             specs = tuple(self._task_spec(task) for task in self.tasks)
             Dag((spec.name, spec.parents) for spec in specs)
@@ -545,7 +551,8 @@ class Flow:
             downstreams=tuple(self.downstreams),
             pages=tuple(self.pages),
             pings=tuple(self.pings),
-            params=self.params,
+            params=params,
+            param_types={name: param.spec for name, param in self.params.declared.items()},
             python=self.python,
             secrets=self.secrets,
             schedule=self.schedule,
@@ -663,17 +670,21 @@ def _schedule(flow: str, options: Mapping[str, Any]) -> ScheduleSpec | None:
 
 
 def _merge_params(
-    flow: str, declared: dict[str, Any], remembered: Params, given: Params
-) -> tuple[dict[str, Any], str | None]:
-    """Merge given values over remembered ones over declared defaults; a text is converted to the type of the default.
+    flow: str, declared: Mapping[str, Any], remembered: Mapping[str, Any], given: Mapping[str, Any]
+) -> tuple[Params, str | None]:
+    """Merge given values over remembered ones over declared defaults, in the types that are declared.
 
     A remembered value is dropped if the flow no longer declares the parameter, or declares it with another type: users
     repair flows between runs. A given value that does not fit is told in words and not raised, because another flow
     of the same import may be the one to run.
     """
+    params = Params(flow)
+    params.declared = {name: value for name, value in declared.items() if isinstance(value, Param)}
+    defaults = {name: value.default if isinstance(value, Param) else value for name, value in declared.items()}
+    params.update({name: value for name, value in defaults.items() if value is not ...})
     for name in declared.keys() & remembered.keys() - given.keys():
         with suppress(ValueError):
-            declared[name] = convert_param(remembered[name], declared[name])
+            params[name] = _convert(declared[name], remembered[name])
     known = ", ".join(sorted(declared)) or "none"
     refused = None
     for name, value in given.items():
@@ -681,7 +692,11 @@ def _merge_params(
             refused = refused or f"flow {flow!r} has no parameter {name!r}; it declares: {known}"
             continue
         try:
-            declared[name] = convert_param(value, declared[name])
+            params[name] = _convert(declared[name], value)
         except ValueError as error:
             refused = refused or f"flow {flow!r}: parameter {name!r} {error}"
-    return declared, refused
+    return params, refused
+
+
+def _convert(declared: Any, value: Any) -> Any:
+    return declared.parse(value) if isinstance(declared, Param) else convert_param(value, declared)

@@ -16,14 +16,15 @@ import stat
 import sys
 import tokenize
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType, TracebackType
+from typing import Any
 
 from ..core.option_types import short_repr
 from ..errors import FlowError, FlowImportError
-from .flow import Flow, Params, use_params
+from .flow import Flow, use_params
 from .source_files import digest_of, hash_of_sources, source_files
 from .source_location import location_of_traceback
 
@@ -64,7 +65,9 @@ def _find_module(name: str) -> str | None:
     return None
 
 
-def load_flow(target: str, params: Params | None = None, remembered: Params | None = None) -> Flow:
+def load_flow(
+    target: str, params: Mapping[str, Any] | None = None, remembered: Mapping[str, Any] | None = None
+) -> Flow:
     """Import a flow file and return its Flow.
 
     ``target``: as for ``split_target``; ``remembered``: the parameters that the run has had so far.

@@ -5,8 +5,9 @@ from __future__ import annotations
 import inspect
 import re
 import sys
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, replace
+from datetime import date
 from types import AsyncGeneratorType, CoroutineType, GeneratorType
 
 from ..core.outcome import Failure, FailureClass, Fingerprint
@@ -96,7 +97,10 @@ def context_for(
     describe: DescribeError,
 ) -> Context:
     """Build the context of one attempt. Parameters of the task override those of the run."""
-    params: Mapping[str, object] = {**order.params, **order.spec.params}
+    params: dict[str, object] = {**order.params, **order.spec.params}
+    for name in order.dates:
+        value = params.get(name)
+        params[name] = date.fromisoformat(value) if isinstance(value, str) else value
     try:
         inputs = load_result(order.inputs)
     except UnknownClassError as error:

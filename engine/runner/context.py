@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
-from datetime import datetime
+from datetime import date, datetime
 from types import TracebackType
 from typing import Any, Generic, NoReturn, TypeVar
 
@@ -122,6 +122,16 @@ class Context:
         """The instant of the schedule that this run stands for, in the time zone of the flow; None without one."""
         said = self.params.get(LOGICAL_TIME)
         return datetime.fromisoformat(said) if said else None
+
+    @property
+    def date(self) -> date | None:
+        """The day of ``logical_time`` in the time zone of the flow; None without a schedule.
+
+        ``logical_time`` is when the run was due, and so the end of the interval whose data it processes, not its start:
+        a run of "0 2 * * *" on the 26th has the 26th, and yesterday's data are of ``ctx.date - timedelta(days=1)``.
+        """
+        instant = self.logical_time
+        return None if instant is None else instant.date()
 
     # --- Cancellation -------------------------------------------------------------------------------------------------
 

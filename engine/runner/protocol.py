@@ -38,6 +38,7 @@ class AttemptOrder:
     ``only_rows``: (key, payload) of the requeued quarantined rows; empty: the attempt processes all rows.
     ``checkpoint``: the JSON that an earlier attempt of this generation stored.
     ``folder``: where a command finds the results of its parents and leaves its own; set by the runner.
+    ``dates``: the parameters that a function gets as dates.
     """
 
     run_id: str
@@ -54,6 +55,7 @@ class AttemptOrder:
     checkpoint: str | None = None
     missing: tuple[tuple[str, str], ...] = ()
     folder: str = ""
+    dates: tuple[str, ...] = ()
 
 
 class Frame(msgspec.Struct, frozen=True, tag=True, array_like=True):

@@ -94,12 +94,14 @@ def create_run(
 
 
 def options_of(flow: FlowSpec) -> str:
-    """Return the options of a flow (pools, downstreams, pages, TTL) as JSON, as stored in the run.
+    """Return the options of a flow (pools, downstreams, pages, TTL, types of parameters) as JSON, as stored in the run.
 
     Of a sender of pages only its kind, its host and a hash: the executor takes its options from the flow file.
     """
     senders = [declared_sender(options) for options in flow.pages]
     options: dict[str, object] = {"pools": flow.pools, "downstreams": flow.downstreams, "pages": senders}
+    if flow.param_types:
+        options["params"] = flow.param_types
     if flow.dead_letter_ttl is not None:
         options["dead_letter_ttl"] = flow.dead_letter_ttl
     return msgspec.json.encode(options).decode()

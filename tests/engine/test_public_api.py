@@ -57,6 +57,7 @@ MODULES = (
     "redrive.engine.executor.loop",
     "redrive.engine.executor.run_options",
     "redrive.engine.flow.flow",
+    "redrive.engine.flow.param",
     "redrive.engine.flow.task_def",
     "redrive.engine.toolkit.retry_layers",
     "redrive.engine.toolkit.retry",

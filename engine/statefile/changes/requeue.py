@@ -63,9 +63,10 @@ def overrides_from_options(context: ActionContext) -> Dict[str, Any]:
     if unknown:
         raise ValueError("a requeue takes no option {}".format(", ".join(sorted(repr(name) for name in unknown))))
     row = context.transaction.connection.execute(
-        "SELECT params FROM run WHERE run_id = ?", (context.run_id,)
+        "SELECT params, options FROM run WHERE run_id = ?", (context.run_id,)
     ).fetchone()
-    return parse_overrides(context.options, json.loads(row[0]) if row is not None else {})
+    params, flow_options = (json.loads(text) for text in row) if row is not None else ({}, {})
+    return parse_overrides(context.options, params, flow_options.get("params") or {})
 
 
 def start_generation(

@@ -1,0 +1,147 @@
+"""Parameters with a type, choices, or no default: from a text of the command line to the argument of a task."""
+
+from __future__ import annotations
+
+import json
+import re
+import sqlite3
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pytest
+from redrive.engine import Flow, Param
+from redrive.engine.errors import FlowError, OptionError
+from redrive.engine.flow.flow import use_params
+from support.commands import run_redrive
+
+PARAMS: dict[str, Any] = {
+    "day": Param(date),
+    "until": Param(date, date(2026, 5, 1)),
+    "since": Param(date, None),
+    "mode": Param(str, "full", ["full", "delta"]),
+    "limit": Param(int, 5, choices=(5, 50)),
+    "share": Param(float, 0.5),
+    "really": Param(bool, False),
+}
+
+
+def flow_with(remembered: dict[str, Any] | None = None, **given: Any) -> Flow:
+    with use_params(remembered or {}, given):
+        flow = Flow("typed", params=PARAMS)
+    flow.command("a", "true")
+    return flow
+
+
+def test_values_have_their_types_in_the_flow_and_are_json_in_the_state_file() -> None:
+    flow = flow_with(day="2026-04-25", mode="delta", limit="50", share="1", really="yes")
+    assert dict(flow.params) == {
+        "day": date(2026, 4, 25),
+        "until": date(2026, 5, 1),
+        "since": None,
+        "mode": "delta",
+        "limit": 50,
+        "share": 1.0,
+        "really": True,
+    }
+    stored = flow.spec().params
+    assert (stored["day"], stored["until"], stored["since"]) == ("2026-04-25", "2026-05-01", None)
+    assert flow_with(dict(stored)).params == flow.params, "a resumed run has the same values"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "why"),
+    [
+        ("day", "tomorrow", "parameter 'day' wants a date like '2026-04-25', not 'tomorrow'"),
+        ("day", "2026-02-30", "parameter 'day' wants a date like '2026-04-25', not '2026-02-30'"),
+        ("until", "5", "parameter 'until' wants a date like '2026-05-01', not '5'"),
+        ("day", 5, "parameter 'day' wants a date like '2026-04-25', not 5"),
+        ("mode", "fast", "parameter 'mode' is one of full, delta, not 'fast'"),
+        ("limit", "7", "parameter 'limit' is one of 5, 50, not 7"),
+        ("limit", True, "parameter 'limit' wants a whole number like 3, not True"),
+        ("share", "nan", "parameter 'share' wants a finite number like 0.5, not 'nan'"),
+        ("really", "maybe", "parameter 'really' wants true or false like False, not 'maybe'"),
+    ],
+)
+def test_a_wrong_value_is_told_in_one_sentence(name: str, value: Any, why: str) -> None:
+    with pytest.raises(FlowError, match=re.escape(f"flow 'typed': {why}")):
+        flow_with(**{"day": "2026-01-01", name: value}).spec()
+
+
+def test_a_parameter_without_a_default_has_to_be_given() -> None:
+    sentence = "flow 'typed' needs a value for its parameter 'day': a date like '2026-04-25', by --param day=..."
+    flow = flow_with()
+    for ask in (flow.spec, lambda: flow.params["day"]):
+        with pytest.raises(FlowError, match=re.escape(sentence)):
+            ask()
+    with pytest.raises(KeyError, match="nosuch"):
+        flow.params["nosuch"]
+
+
+def test_what_the_flow_no_longer_accepts_of_an_earlier_run_is_dropped() -> None:
+    assert flow_with({"mode": "weekly", "limit": 50, "gone": 1}, day="2026-01-01").params["mode"] == "full"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        ((list, []), "a Param has one of the types str, int, float, bool, date, not <class 'list'>"),
+        ((int, "5"), "a Param(int) wants a whole number like 3, not '5'"),
+        ((date, "2026-04-25"), "a Param(date) wants a date like '2026-04-25', not '2026-04-25'"),
+        ((str, "x", ["y"]), "a Param(str) is one of y, not 'x'"),
+        ((int, 5, ["5"]), "a Param(int) wants a whole number like 3, not '5'"),
+        ((str, "x", "xyz"), "the choices of a Param are a list, not 'xyz'"),
+    ],
+)
+def test_a_param_is_checked_where_it_is_declared(arguments: Any, why: str) -> None:
+    with pytest.raises(OptionError, match=re.escape(why)):
+        Param(*arguments)
+
+
+FLOW = """
+from datetime import date
+from redrive.engine import Flow, Param, RetryPolicy
+flow = Flow("typed", params={"day": Param(date), "mode": Param(str, "full", ["full", "delta"])},
+            schedule="0 2 * * *", timezone="Asia/Kolkata")
+
+@flow.task(timeout=9, retry=RetryPolicy(max_attempts=1))
+def extract(ctx, day, mode):
+    assert type(day) is date and ctx.params["day"] is day, day
+    print(f"{day:%d.%m.%Y} {mode} {ctx.date} {ctx.logical_time}")
+    if mode == "delta":
+        raise ValueError("not today")
+
+flow.command("shell", "echo $REDRIVE_PARAM_DAY", timeout=9)
+"""
+
+
+def test_a_run_gets_dates_and_a_requeue_is_held_to_the_same_types(tmp_path: Path) -> None:
+    (tmp_path / "typed.py").write_text(FLOW)
+
+    def redrive(*words: str) -> Any:
+        return run_redrive(*words, cwd=tmp_path)
+
+    refused = redrive("run", "typed.py", "--plain", "--state", "s.db")
+    assert (refused.returncode, "typed.py:4: flow 'typed' needs a value for its parameter 'day'" in refused.stderr) == (
+        2,
+        True,
+    )
+    given = ["--param", "day=2026-04-25", "--param", "mode=delta", "--param", "logical_time=2026-04-26T02:00:00+05:30"]
+    done = redrive("run", "typed.py", "--plain", "--state", "s.db", "--run-id", "r", *given)
+    assert done.returncode == 1, done.stdout + done.stderr
+    with sqlite3.connect(tmp_path / "s.db") as connection:
+        logs = [text for (text,) in connection.execute("SELECT text FROM log")]
+        params, options = connection.execute("SELECT params, options FROM run").fetchone()
+    assert any("25.04.2026 delta 2026-04-26 2026-04-26 02:00:00+05:30" in text for text in logs), logs
+    assert any("2026-04-25\n" in text for text in logs), logs
+    assert json.loads(params)["day"] == "2026-04-25" and json.loads(options)["params"]["mode"]["choices"]
+    for param, why in (("day=soon", "wants a date like"), ("mode=fast", "is one of full, delta, not 'fast'")):
+        refused = redrive("requeue", "--state", "s.db", "extract", "--param", param, "--reason", "x")
+        assert refused.returncode != 0 and why in refused.stdout + refused.stderr
+    again = redrive(
+        "requeue", "--state", "s.db", "extract", "--param", "mode=full", "--param", "day=2026-4-5", "--reason", "x"
+    )
+    assert again.returncode == 0, again.stderr
+    assert redrive("resume", "s.db", "--plain").returncode == 0
+    with sqlite3.connect(tmp_path / "s.db") as connection:
+        assert any("05.04.2026 full" in text for (text,) in connection.execute("SELECT text FROM log"))
