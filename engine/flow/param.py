@@ -36,6 +36,7 @@ class Param(Generic[T]):
 
     Example:
         >>> from datetime import date
+        >>> from redrive.engine import Flow
         >>> flow = Flow("revenue", params={"day": Param(date, date(2026, 4, 25)), "mode": Param(str, "full")})
         >>> flow.params["day"].year
         2026
