@@ -26,7 +26,7 @@ from .transitions import Transaction
 ROWS_MAX = 2000  # deleted in one step
 LOG_ROWS_MAX = 200  # of these; a row of the log has up to 32 KiB
 RUNS_MAX = 200  # in one step
-PAGES_MAX = 2000  # of the file, given back in one step
+PAGES_MAX = 1000  # of the file, given back in one step
 CAUSES_MAX = 1000
 INCREMENTAL = 2  # value of ``PRAGMA auto_vacuum``
 
@@ -212,7 +212,8 @@ def _give_back(connection: sqlite3.Connection) -> int:
     if mode != INCREMENTAL or not free:
         return 0
     (before,) = connection.execute("PRAGMA page_count").fetchone()
-    connection.execute("PRAGMA incremental_vacuum({})".format(PAGES_MAX)).fetchall()  # each row is a page
+    for _ in range(min(free, PAGES_MAX)):  # sqlite3 makes one step of a statement without columns, which is one page
+        connection.execute("PRAGMA incremental_vacuum(1)")
     (after,) = connection.execute("PRAGMA page_count").fetchone()
     (size,) = connection.execute("PRAGMA page_size").fetchone()
     return int((before - after) * size)

@@ -255,3 +255,21 @@ def test_a_retention_is_a_duration_or_a_number_of_runs(
     assert (flow.spec().retention_runs, flow.spec().retention_seconds) == kept
     with pytest.raises(FlowError, match="retention is a number of runs"):
         Flow("f", retention="a while")
+
+
+def test_a_step_gives_many_pages_back(tmp_path: Path) -> None:
+    with closing(database.open_for_writing(tmp_path / "s.db")) as connection:
+        connection.execute("BEGIN")
+        for _ in range(400):
+            connection.execute(
+                "INSERT INTO log (run_id, name, attempt, at, bytes, text) VALUES ('r', 'a', 1, 0, 1, ?)", ("x" * 4000,)
+            )
+        connection.execute("DELETE FROM log")
+        connection.execute("COMMIT")
+        (free,) = connection.execute("PRAGMA freelist_count").fetchone()
+        assert free > 100
+        connection.execute("BEGIN IMMEDIATE")
+        step = prune_step(Transaction(connection, time.time_ns() // 1000), Keep(runs=1))
+        connection.execute("COMMIT")
+        assert step.freed_bytes >= free * 4096
+        assert connection.execute("PRAGMA freelist_count").fetchone() == (0,)
