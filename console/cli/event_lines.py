@@ -238,7 +238,8 @@ def _page(event: Event, payload: PageChanged) -> Iterator[str]:
         fingerprint = f" ({_digits(payload.fingerprint)})" if payload.fingerprint else ""
         yield f"PAGED on-call: {payload.title}{fingerprint}"
     elif payload.what == PageChange.OPENED and payload.why:
-        yield f"nobody is paged about {payload.title}: {payload.why}"
+        task = f" on {event.task}" if event.task is not None else ""
+        yield f"nobody is paged about {payload.title}{task}: {payload.why}"
     elif payload.what == PageChange.SEND_FAILED and payload.tries == 1:
         yield f"page {payload.id} not sent by {payload.sender}, tried again while this executor runs: {payload.error}"
     elif payload.what == PageChange.UNSENT:
