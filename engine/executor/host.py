@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from typing import Required, TypedDict
 
 from ..errors import ExecutorBusyError, FlowError, FlowImportError, RedriveError, StateFileError, StorageError
+from ..statefile.changes.open_beside import open_beside
 from .loop import Executor, RunOptions
 
 STARTED, NOT_STARTED = 0, 1
@@ -73,8 +74,8 @@ def spawn(
 def _open_log(state: str) -> int:
     path = state + ".stderr"
     try:
-        os.makedirs(os.path.dirname(os.path.abspath(state)), exist_ok=True)
-        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        os.makedirs(os.path.dirname(os.path.abspath(state)), mode=0o700, exist_ok=True)
+        return open_beside(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, state)
     except OSError as error:
         raise StorageError(f"cannot open {path}: {error.strerror}") from None
 

@@ -54,7 +54,7 @@ def lock_path(state_path: str) -> str:
 def last_holder(state_path: str) -> Optional[LockHolder]:
     """Return the last owner of a state file, alive or not; None if it is unknown."""
     try:
-        descriptor = os.open(lock_path(state_path), os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = os.open(lock_path(state_path), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
         return None
     try:
@@ -66,7 +66,7 @@ def last_holder(state_path: str) -> Optional[LockHolder]:
 def current_holder(state_path: str) -> Optional[LockHolder]:
     """Return the owner of a state file; None if there is none, or if this user may not read the lock."""
     try:
-        descriptor = os.open(lock_path(state_path), os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = os.open(lock_path(state_path), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
         return None
     try:
@@ -87,7 +87,7 @@ def read_holder(descriptor: int) -> Optional[LockHolder]:
     try:
         fields = json.loads(os.pread(descriptor, HOLDER_BYTES_MAX, 0).decode())
         return LockHolder(**{name: fields[name] for name in LockHolder._fields if name in fields})
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, OSError, RecursionError):
         return None
 
 

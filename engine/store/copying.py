@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sqlite3
 from contextlib import closing
@@ -16,7 +17,9 @@ def copy(connection: sqlite3.Connection, target: str) -> None:
     """
     partial = target + ".part"
     try:
-        descriptor = os.open(partial, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        with contextlib.suppress(FileNotFoundError):  # of an earlier try, or planted: never written through
+            os.unlink(partial)
+        descriptor = os.open(partial, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         os.close(descriptor)
         with closing(sqlite3.connect(partial)) as copied:
             connection.backup(copied)

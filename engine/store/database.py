@@ -162,13 +162,22 @@ def _inspect_for_writing(path: str) -> Header | None:
     try:
         header = inspect(path)
     except FileNotFoundError:
+        _check_regular(path)
         _require_writable(os.path.dirname(os.path.abspath(path)))
         return None
+    _check_regular(path)
     _require_writable(path)
     _require_writable(os.path.dirname(os.path.abspath(path)))
     if header is not None and not has_content(path + "-wal") and not has_content(path + "-journal"):
         _check_readable(path)
     return header
+
+
+def _check_regular(path: str) -> None:
+    """Check what SQLite and the executor make beside the file: with a folder of that name nothing can be written."""
+    for suffix in ("-wal", "-shm", "-journal", ".sock"):
+        if os.path.isdir(path + suffix):
+            raise StorageError(f"{path}{suffix} is a folder: remove it")
 
 
 def _require_writable(path: str) -> None:
@@ -208,9 +217,12 @@ def _require_tables(connection: sqlite3.Connection, path: str) -> None:
 
 
 def _create_file(path: str) -> bool:
-    """Create the file with mode 0600, not the umask's, because errors and logs may contain secrets."""
+    """Create the file with mode 0600, not the umask's, because errors and logs may contain secrets.
+
+    A link to a file that does not exist yet is followed, or SQLite would create that file with the umask's mode.
+    """
     try:
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        os.close(os.open(os.path.realpath(path), os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     except FileExistsError:
         return False
     except OSError as error:

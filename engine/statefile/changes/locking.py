@@ -14,6 +14,7 @@ from typing import Dict, Optional, Tuple
 
 from ...errors import StorageError
 from ..lock_file import LockHolder, lock_path, try_lock
+from .open_beside import open_beside
 
 
 def try_acquire(state_path: str) -> Optional[int]:
@@ -37,11 +38,12 @@ def try_acquire(state_path: str) -> Optional[int]:
 def open_lock(path: str) -> Tuple[int, bool]:
     """Open the lock file. Returns the descriptor, and True if the file was created. Raises StorageError."""
     flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+    state_path = path[: -len(lock_path(""))]
     try:
         try:
             return os.open(path, flags | os.O_EXCL, 0o600), True
         except FileExistsError:
-            return os.open(path, flags, 0o600), False
+            return open_beside(path, flags, state_path), False
     except (OSError, ValueError) as error:
         raise StorageError(f"cannot open {path}: {getattr(error, 'strerror', None) or error}") from error
 

@@ -1,0 +1,99 @@
+"""What somebody else puts beside a state file is refused in one sentence: not followed, waited for or believed."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from redrive.engine.errors import StateFileError, StorageError
+from redrive.engine.executor import host
+from redrive.engine.statefile.changes import locking
+from redrive.engine.statefile.changes.open_beside import open_beside
+from redrive.engine.store import copying, database, lock
+from support.commands import run_redrive
+
+FLOW = "from redrive.engine import Flow\nflow = Flow('f')\nflow.task(lambda: 1, name='a')\n"
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Path:
+    (tmp_path / "flow.py").write_text(FLOW)
+    (tmp_path / "victim").write_text("precious")
+    return tmp_path / "x.db"
+
+
+@pytest.mark.parametrize("suffix", [".lock", ".stderr"])
+def test_a_link_is_not_followed(state: Path, suffix: str) -> None:
+    Path(f"{state}{suffix}").symlink_to(state.parent / "victim")
+    with pytest.raises(StorageError, match="is a link: remove it"):
+        if suffix == ".lock":
+            lock.acquire(str(state), "e")
+        else:
+            host._open_log(str(state))
+    assert (state.parent / "victim").read_text() == "precious"
+
+
+@pytest.mark.parametrize("suffix", [".lock", ".stderr"])
+def test_a_pipe_is_not_waited_for(state: Path, suffix: str) -> None:
+    os.mkfifo(f"{state}{suffix}")
+    done = run_redrive("run", state.parent / "flow.py", "--state", state, "--detach", timeout=60)
+    assert done.returncode and "is not a regular file: remove it" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_a_file_of_another_user_is_refused_and_one_of_the_owner_of_the_state_is_not(
+    state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a second user: the file is ours, and we are somebody else."""
+    path = locking.lock_path(str(state))
+    Path(path).touch()
+    if os.getuid() == 0:
+        os.chown(path, 4711, -1)
+    else:
+        monkeypatch.setattr(os, "geteuid", lambda: 4711)
+    with pytest.raises(StorageError, match="belongs to another user"):
+        locking.open_lock(path)
+    state.touch()
+    os.chown(state, os.stat(path).st_uid, -1)
+    os.close(locking.open_lock(path)[0])
+
+
+def test_a_copy_is_never_written_through_what_is_there(state: Path) -> None:
+    connection = database.open_for_writing(state)
+    target = f"{state}.rescued"
+    Path(f"{target}.part").symlink_to(state.parent / "victim")
+    copying.copy(connection, target)
+    connection.close()
+    assert (state.parent / "victim").read_text() == "precious"
+    assert os.stat(target).st_mode & 0o777 == 0o600
+
+
+def test_a_state_file_behind_a_link_is_private(state: Path) -> None:
+    state.symlink_to(state.parent / "real.db")
+    before = os.umask(0)
+    try:
+        database.open_for_writing(state).close()
+    finally:
+        os.umask(before)
+    assert os.stat(state.parent / "real.db").st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("suffix", ["-wal", "-shm", "-journal", ".sock"])
+def test_a_folder_in_the_place_of_a_file_is_one_sentence(state: Path, suffix: str) -> None:
+    Path(f"{state}{suffix}").mkdir()
+    with pytest.raises(StateFileError, match="is a folder: remove it"):
+        database.open_for_writing(state)
+
+
+def test_the_folder_of_a_state_is_private_by_every_way(state: Path) -> None:
+    before = os.umask(0)
+    try:
+        os.close(host._open_log(str(state.parent / "new" / "x.db")))
+    finally:
+        os.umask(before)
+    assert os.stat(state.parent / "new").st_mode & 0o777 == 0o700
+
+
+def test_an_ordinary_file_is_opened(state: Path) -> None:
+    os.close(open_beside(f"{state}.stderr", os.O_WRONLY | os.O_CREAT, str(state)))
+    assert os.stat(f"{state}.stderr").st_mode & 0o777 == 0o600
