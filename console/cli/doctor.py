@@ -14,7 +14,7 @@ from typing import Literal
 
 import click
 
-from ...engine.agent import executor_socket
+from ...engine.agent import executor_request, executor_socket
 from ...engine.errors import LinkError, RedriveError, StateFileError
 from ...engine.runner import process
 from ...engine.statefile import list_rows, lock_file, queries
@@ -131,7 +131,7 @@ def _executor(path: str) -> Iterator[DoctorFinding]:
         yield _no_executor(path, holder)
         return
     try:
-        said = executor_socket.ping(path)
+        said = executor_request.ping(path)
     except LinkError as error:
         yield DoctorFinding("error", "executor", f"{holder.describe()}: {error}")
         return
@@ -161,7 +161,7 @@ def _schedules(path: str, connection: sqlite3.Connection) -> Iterator[DoctorFind
 def _without_lock(path: str) -> list[DoctorFinding]:
     """Findings for an executor whose lock file was deleted; it creates the file again within a second."""
     try:
-        said = executor_socket.ping(path)
+        said = executor_request.ping(path)
     except RedriveError:
         return []
     if said is None:

@@ -14,14 +14,15 @@ from contextlib import closing
 from typing import Optional
 
 from ..domain.command import Answer, Command, parse_answer
-from ..errors import ExecutorBusyError, StateFileError, StorageError
+from ..errors import ExecutorBusyError, LinkError, StateFileError, StorageError
 from ..statefile.changes.locking import try_acquire
 from ..statefile.changes.migrations import upgrade
 from ..statefile.changes.open_writing import open_existing, write_transaction
 from ..statefile.changes.operator_actions import apply
 from ..statefile.changes.transitions import Transaction
 from ..statefile.lock_file import last_holder
-from .executor_socket import request
+from .executor_request import request
+from .executor_socket import Message
 
 PATIENCE_SECONDS = 10.0  # for an executor that starts or leaves: it holds the lock and does not listen
 RETRY_SECONDS = 0.05
@@ -36,12 +37,19 @@ def send_blocking(state_path: str, command: Command) -> Answer:
     deadline = time.monotonic() + PATIENCE_SECONDS
     while True:
         response = request(state_path, command.as_json())
-        answer = _apply_under_lock(state_path, command) if response is None else parse_answer(response)
+        answer = _apply_under_lock(state_path, command) if response is None else _parse(response)
         if answer is not None:
             return answer
         if time.monotonic() > deadline:
             raise _busy(state_path)
         time.sleep(RETRY_SECONDS)  # the holder of the lock does not announce when it begins to listen or leaves
+
+
+def _parse(response: Message) -> Answer:
+    try:
+        return parse_answer(response)
+    except (ValueError, TypeError):
+        raise LinkError("what answers on the socket of the executor is no executor: see redrive doctor") from None
 
 
 async def send(state_path: str, command: Command) -> Answer:

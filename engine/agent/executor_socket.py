@@ -8,14 +8,14 @@ import hashlib
 import json
 import os
 import socket
-from contextlib import closing
+import struct
 from typing import Any, Dict, List, Optional
 
 from ..errors import LinkError, StateFileError
 from ..statefile.lock_file import lock_path, served_by
 
 RESPONSE_SECONDS = 30.0  # an executor that accepted a command and does not respond in this time is not well
-PING_SECONDS = 5.0
+RESPONSE_BYTES_MAX = 16 * 1024 * 1024
 SOCKET_PATH_BYTES = 100  # the kernel takes 107; a longer path is shortened by the descriptor of its folder
 SOCKET_NAME_BYTES = 80  # what is left of these behind /proc/self/fd/1234567/
 _NAME_BYTES_SHOWN = 40  # of a longer name; a hash of the whole name follows
@@ -31,23 +31,6 @@ def socket_path(state_path: str) -> str:
         start = encoded[:_NAME_BYTES_SHOWN].decode("utf-8", "ignore")
         name = "{}-{}".format(start, hashlib.sha256(os.fsencode(name)).hexdigest()[:16])
     return os.path.join(folder, name + ".sock")
-
-
-def ping(state_path: str) -> Optional[Message]:
-    """The status that the executor reports of itself; None if no executor listens.
-
-    Raises LinkError, or StateFileError if this user may not connect.
-    """
-    return request(state_path, {"act": "ping"}, PING_SECONDS)
-
-
-def request(state_path: str, message: Message, timeout_seconds: float = RESPONSE_SECONDS) -> Optional[Message]:
-    """Send a message to the executor and return its response; None if no executor listens, or if it ended meanwhile."""
-    connection = _connect(state_path)
-    if connection is None:
-        return None
-    with closing(connection):
-        return _exchange(connection, message, timeout_seconds)
 
 
 class Presence(object):
@@ -70,7 +53,7 @@ class Presence(object):
         """Attach to an executor that listens; when attached, request the list again. Changes ``descriptor``."""
         try:
             if self._connection is None:
-                self._connection = _connect(self._state_path)
+                self._connection = connect(self._state_path)
                 if self._connection is None:
                     return
                 self._connection.setblocking(False)
@@ -93,10 +76,15 @@ class Presence(object):
             return
         lines = (self._received + data).split(b"\n")
         self._received = lines.pop()
-        for line in lines:
-            response = json.loads(line.decode())
-            self.names = [str(name) for name in response.get("present", ())]
-            self.storage_problem = response.get("storage_trouble")
+        try:
+            for line in lines:
+                response = json.loads(line.decode())
+                self.names = [str(name) for name in response.get("present", ())]
+                self.storage_problem = response.get("storage_trouble")
+        except (ValueError, TypeError, AttributeError, RecursionError):
+            self.close()
+        if len(self._received) > RESPONSE_BYTES_MAX:
+            self.close()
 
     def close(self) -> None:
         """Disconnect; ``refresh`` connects again."""
@@ -135,12 +123,14 @@ def _user() -> str:
     return os.environ.get("USER") or os.environ.get("LOGNAME") or "user {}".format(os.getuid())
 
 
-def _connect(state_path: str) -> Optional[socket.socket]:
+def connect(state_path: str) -> Optional[socket.socket]:
+    """None if no executor listens. Raises LinkError, or StateFileError if this user may not connect."""
     folder, name = os.path.split(socket_path(os.path.abspath(state_path)))
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     connection.settimeout(RESPONSE_SECONDS)
     try:
         _connect_within(connection, folder, name)
+        _check_peer(connection, state_path)
     except OSError as error:
         connection.close()
         if error.errno in (errno.ENOENT, errno.ECONNREFUSED):
@@ -149,6 +139,13 @@ def _connect(state_path: str) -> Optional[socket.socket]:
             raise StateFileError("the executor of {} takes no commands from {}".format(state_path, _user())) from error
         raise LinkError("the executor of {} cannot be reached: {}".format(state_path, error)) from error
     return connection
+
+
+def _check_peer(connection: socket.socket, state_path: str) -> None:
+    """The socket may be planted: it must belong to this user, root, or the owner of the state file."""
+    uid = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[1]
+    if uid not in (0, os.geteuid()) and uid != os.stat(state_path).st_uid:
+        raise OSError("its socket belongs to uid {}: remove it".format(uid))
 
 
 def _connect_within(connection: socket.socket, folder: str, name: str) -> None:
@@ -161,24 +158,3 @@ def _connect_within(connection: socket.socket, folder: str, name: str) -> None:
         connection.connect("/proc/self/fd/{}/{}".format(descriptor, name))
     finally:
         os.close(descriptor)
-
-
-def _exchange(connection: socket.socket, message: Message, timeout_seconds: float) -> Optional[Message]:
-    connection.settimeout(timeout_seconds)
-    try:
-        connection.sendall(json.dumps(message).encode() + b"\n")
-        line = b""
-        while not line.endswith(b"\n"):
-            piece = connection.recv(65536)
-            if not piece:
-                return None
-            line += piece
-    except socket.timeout:
-        raise LinkError(
-            "the executor took the command but has not answered for {:g} s: it may still do it, so look before you send"
-            " it again".format(timeout_seconds)
-        ) from None
-    except OSError:
-        return None
-    response: Message = json.loads(line.decode())
-    return response

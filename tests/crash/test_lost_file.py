@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from redrive.engine.agent import command_client, executor_socket
+from redrive.engine.agent import command_client, executor_request, executor_socket
 from redrive.engine.domain.command import parse_command
 from redrive.engine.statefile import lock_file
 from redrive.engine.store import database
@@ -109,7 +109,7 @@ def test_a_moved_file_is_moved_back_and_the_run_goes_on(night: RunUnderWay) -> N
     away = night.folder / "away.db"
     night.state.rename(away)
     assert f"mv {away} {night.state} and the run goes on" in night.read_until("storage degraded")
-    answer = executor_socket.ping(str(night.state))
+    answer = executor_request.ping(str(night.state))
     assert answer is not None and "was moved" in answer["storage_trouble"]
     night.go_on()
     night.read_until("long SUCCESS")
@@ -160,7 +160,7 @@ def test_a_removed_socket_is_made_again(night: RunUnderWay) -> None:
     path = executor_socket.socket_path(str(night.state))
     os.unlink(path)
     wait_until(lambda: os.path.exists(path))
-    assert (executor_socket.ping(str(night.state)) or {})["pid"] == night.process.pid
+    assert (executor_request.ping(str(night.state)) or {})["pid"] == night.process.pid
     night.go_on()
     night.end()
     assert night.process.returncode == 0 and not os.path.exists(path)

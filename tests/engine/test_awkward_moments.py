@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from redrive.engine import Executor, Flow, PermanentError, RedriveError, RetryPolicy, RunOptions
-from redrive.engine.agent import command_client, executor_socket
+from redrive.engine.agent import command_client, executor_request, executor_socket
 from redrive.engine.domain.command import parse_command
 from redrive.engine.domain.event_payloads import OperatorActed
 from redrive.engine.domain.events import EventKind
@@ -518,7 +518,7 @@ def test_a_state_file_may_have_a_longer_name_than_a_socket(tmp_path, name):
             time.sleep(0.01)
 
     def ask():
-        pings.append(executor_socket.ping(str(state)))
+        pings.append(executor_request.ping(str(state)))
         refusals.append(executor_socket.why_read_only(str(state)))
         go_on.touch()
 

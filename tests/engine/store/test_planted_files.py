@@ -10,6 +10,7 @@ from redrive.engine.errors import StateFileError, StorageError
 from redrive.engine.executor import host
 from redrive.engine.statefile.changes import locking
 from redrive.engine.statefile.changes.open_beside import open_beside
+from redrive.engine.statefile.lock_file import lock_path
 from redrive.engine.store import copying, database, lock
 from support.commands import run_redrive
 
@@ -45,7 +46,7 @@ def test_a_file_of_another_user_is_refused_and_one_of_the_owner_of_the_state_is_
     state: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without a second user: the file is ours, and we are somebody else."""
-    path = locking.lock_path(str(state))
+    path = lock_path(str(state))
     Path(path).touch()
     if os.getuid() == 0:
         os.chown(path, 4711, -1)
