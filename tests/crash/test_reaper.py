@@ -52,8 +52,8 @@ class Storm:
         found = []
         for process in psutil.process_iter():
             try:
-                if process.environ().get(EXECUTOR_VARIABLE) == self.executor_id:
-                    found.append(process)
+                if process.environ().get(EXECUTOR_VARIABLE) == self.executor_id and process.name():
+                    found.append(process)  # with its name, which is read once
             except psutil.Error:
                 continue
         return found
