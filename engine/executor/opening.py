@@ -28,6 +28,7 @@ from ..domain.events import Event
 from ..domain.liveness import cut_off_cause
 from ..domain.states import RunState
 from ..errors import FlowChangesError, FlowError, NotFoundError, RedriveError, StartInterrupted, StorageError
+from ..runner.command import remove_folders
 from ..runner.environment_hash import environment_hash
 from ..runner.zygote.client import Runner
 from ..statefile.changes.page_lifecycle import resolve_cause
@@ -247,6 +248,8 @@ def _kill_orphans(connection: sqlite3.Connection, request: RunRequest) -> None:
         dead = recovery.sweepable_executors(connection, request.executor_id)
     if dead:
         lock.sweep_orphans(dead, request.state_path)
+    for executor_id in dead:
+        remove_folders(executor_id)
 
 
 async def _prepare_run(

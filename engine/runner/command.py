@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import glob
 import json
 import os
 import shutil
@@ -11,6 +12,7 @@ import stat
 import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
+from pathlib import Path
 from typing import NoReturn
 
 from ..core.result_codec import UnstorableError, dump_result
@@ -44,6 +46,12 @@ def words_of(spec: TaskSpec) -> list[str]:
 def attempts_folder(executor_id: str, zygote: int) -> str:
     """Return the folder for files of the commands that a zygote (its pid) forks, which removes it at its end."""
     return os.path.join(tempfile.gettempdir(), f"redrive-{executor_id}-{zygote}")
+
+
+def remove_folders(executor_id: str) -> None:
+    """Remove what killed zygotes of an executor that has ended left."""
+    for folder in Path(tempfile.gettempdir()).glob(f"redrive-{glob.escape(executor_id)}-*"):
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def prints_result(spec: TaskSpec) -> bool:

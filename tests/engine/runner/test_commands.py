@@ -319,3 +319,11 @@ def test_every_variable_of_a_task_is_in_the_table() -> None:
     known = {name.partition("<")[0] for name in VARIABLES}
     for name in {**variables_of(order), **result_variables({"a-b": 1})}:
         assert name in known or any(name.startswith(prefix) for prefix in known if prefix.endswith("_")), name
+
+
+def test_the_files_of_a_killed_zygote_are_removed(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    for name in ("dead", "other"):
+        Path(command.attempts_folder(name, 7), "1").mkdir(parents=True)
+    command.remove_folders("dead")
+    assert [path.name for path in tmp_path.iterdir()] == ["redrive-other-7"]
