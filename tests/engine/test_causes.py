@@ -88,7 +88,7 @@ def causes(ended: dict[str, Ended]) -> int:
 # --- One helper that raises for every status -------------------------------------------------------------------------
 
 
-def helper_flow(url: str, downstream: str | None = None) -> Flow:
+def helper_flow(url: str) -> Flow:
     flow = Flow("fetches")
 
     def get(path: str) -> bytes:
@@ -96,7 +96,7 @@ def helper_flow(url: str, downstream: str | None = None) -> Flow:
             return bytes(answer.read())
 
     def task(status: int) -> None:
-        flow.task(lambda: get(f"/{status}"), name=f"m{status}", timeout=30, retry=QUICK, downstream=downstream)
+        flow.task(lambda: get(f"/{status}"), name=f"m{status}", timeout=30, retry=QUICK)
 
     for status in (404, 403, 503):
         task(status)
@@ -119,14 +119,6 @@ def test_three_statuses_through_one_helper_are_three_causes(tmp_path: Path, url:
     ]
     inbox = [json.loads(line) for line in invoke_redrive("inbox", tmp_path / "state.db", "--json").output.splitlines()]
     assert sorted(len(cause["tasks"]) for cause in inbox) == [1, 1, 1]
-
-
-def test_a_refused_credential_is_no_part_of_the_page_of_an_outage(tmp_path: Path, url: str) -> None:
-    """They are of one downstream, whose breaker may be open by then; the order in which they end is chance."""
-    run(helper_flow(url, downstream="api"), tmp_path / "state.db")
-    told = {page.title: page.severity for page in pages(tmp_path / "state.db")}
-    assert told["auth on m403"] == "critical"
-    assert told["permanent on m404"] == "high"
 
 
 def test_a_rule_for_one_status_leaves_the_others_alone(tmp_path: Path, url: str) -> None:
