@@ -91,7 +91,7 @@ def _print_checklists(checked: CheckedFlow, seen: Mapping[str, TaskDurations]) -
         for check in flow_checks.checklist(task):
             click.echo(f"  {_SIGNS[check.passes]} {one_line(check.text)}")
         for option, origin in checked.inherited.get(task.name, {}).items():
-            click.echo(one_line(f"  {option} comes from {origin}"))
+            click.echo(f"  {one_line(option)} comes from {one_line(origin)}")
 
 
 def _print_summary(spec: FlowSpec, findings: Sequence[Finding]) -> None:

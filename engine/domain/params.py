@@ -8,7 +8,7 @@ type is a mapping: ``type`` (a key of ``_TYPES``), and ``choices`` where only so
 
 import json
 import math
-import time
+import re
 from datetime import date
 from typing import Any, Callable, Mapping, Optional, Tuple
 
@@ -69,8 +69,15 @@ def _type_of(default: object) -> Optional[str]:
     return next((name for kind, name in kinds if isinstance(default, kind)), None)
 
 
+_DATE = re.compile("([0-9]{4})-([0-9]{1,2})-([0-9]{1,2})")
+
+
 def _date(text: str) -> str:
-    return date(*time.strptime(text, "%Y-%m-%d")[:3]).isoformat()
+    found = _DATE.fullmatch(text)
+    if found is None:
+        raise ValueError
+    year, month, day = map(int, found.groups())
+    return date(year, month, day).isoformat()
 
 
 def _number(value: Any) -> Any:
