@@ -177,9 +177,9 @@ def test_a_retry_shows_its_failures_its_backoff_and_counts_down_behind_now():
     row.attempts[2] = AttemptRow(2, started_at=NOW - 10 * S, ended_at=NOW - 8 * S, outcome="error")
     text = bar(row)
     assert text[:2] == "  "
-    assert text[2:6] == "███✗"
+    assert text[2:6] == "▆▆▆✗"
     assert set(text[6:10]) == {"┄"}
-    assert text[10:13] == "██✗"
+    assert text[10:13] == "▆▆✗"
     assert "▸ 00:07" in text[20:]
 
 

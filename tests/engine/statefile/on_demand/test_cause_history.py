@@ -264,10 +264,10 @@ def test_the_text_of_a_note_is_data_on_one_line(nights: Nights) -> None:
     ("text", "options", "sentence"),
     [
         (" \n", {}, "say what to remember"),
-        (7, {}, "say what to remember"),
+        (7, {}, "text is a text, not 7"),
         ("x" * 1001, {}, "a note has at most 1000 characters, this one has 1001"),
         ("x", {"fingerprint": "unknown"}, "nothing in this state file failed with that fingerprint"),
-        ("x", {"fingerprint": ["schema"]}, "nothing in this state file failed with that fingerprint"),
+        ("x", {"fingerprint": ["schema"]}, "fingerprint is a text, not a list"),
         ("x", {"downstream": "d" * 201}, "a downstream is a name of 1 to 200 characters"),
         ("x", {"run_id": "gone"}, "there is no such run"),
     ],
