@@ -25,7 +25,7 @@ from ..errors import StorageError
 from ..statefile.changes.transitions import Transaction
 from ..store import pages
 from ..store.pages import PageMessage
-from .senders import Sender, make_senders
+from .senders import Sender, make_senders, printable
 
 #: Backoff after a failed sending.
 RESEND_POLICY = RetryPolicy(base=5.0, cap=300.0, jitter="equal")
@@ -250,7 +250,7 @@ def page_message(page: PageMessage, origin: MessageOrigin) -> dict[str, object]:
         "flow": origin.flow,
         "state": origin.state,
     }
-    message["text"] = "\n".join(_page_lines(page, origin))
+    message["text"] = printable("\n".join(_page_lines(page, origin)))
     return message
 
 
@@ -270,7 +270,7 @@ def digest_message(found: Sequence[PageMessage], origin: MessageOrigin, now: int
         "state": origin.state,
         "count": failures,
         "pages": [page_message(page, origin) for page in found],
-        "text": "\n".join([*lines, f"redrive inbox {origin.state}"]),
+        "text": printable("\n".join([*lines, f"redrive inbox {origin.state}"])),
     }
 
 

@@ -107,9 +107,13 @@ def environment_of(message: Message) -> dict[str, str]:
     }
 
 
+def printable(text: str) -> str:
+    """Replace control characters, direction marks and lone surrogates by spaces; line breaks stay."""
+    return "".join(letter if letter.isprintable() or letter == "\n" else " " for letter in text)
+
+
 def _printable(text: str) -> str:
-    kept = (letter if letter.isprintable() or letter == "\n" else " " for letter in text[:ENVIRONMENT_CHARACTERS])
-    return "".join(kept)
+    return printable(text[:ENVIRONMENT_CHARACTERS])
 
 
 def _last_line(stream: IO[bytes]) -> str:
