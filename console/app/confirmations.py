@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from ...engine.domain.acts import BY_NAME
 from ...engine.domain.states import OPEN
@@ -19,6 +20,9 @@ from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Piece, Role
 from ..text.text import one_line, pad
 from ..widgets.dialog import Question
+
+if TYPE_CHECKING:
+    from ...engine.executor.resume_plan import ResumePlan
 
 TYPED_ABOVE = 20  # acts on more tasks than this are confirmed by typing their number
 _NAMED_MAX = 3
@@ -279,16 +283,20 @@ def undo_question(what: str, names: Sequence[str], trigger: str | None) -> Quest
     )
 
 
-def resume_question(board: Board, since: str, trigger: str | None) -> Question:
-    """The question before an executor is started here."""
+def resume_question(board: Board, since: str, trigger: str | None, plan: ResumePlan) -> Question:
+    """The question before an executor is started here; with doubts about its code, before the code is imported."""
     left = board.total - board.finished
+    role = Role.WARNING if plan.needs_word else Role.TEXT
     return Question(
         title=[Piece(f"Start an executor here for {one_line(board.fold.run.run_id)}", Role.TITLE)],
         facts=[
             [Piece(f"The last one has been gone{since}. {tasks(left)} of {board.total:,} are not done.")],
             [Piece("Attempts that were running count as lost and run again; others go on where they were.")],
+            *([Piece(one_line(f"Others may have written the code: {doubt}."), Role.WARNING)] for doubt in plan.doubts),
+            *([Piece(one_line(line), Role.DIM)] for line in plan.code_lines()),
+            *([Piece(one_line(line), role)] for line in plan.difference_lines()),
         ],
-        accept="resume",
+        accept="trust this code" if plan.doubts else "resume",
         trigger=trigger,
         accept_key=accept_key(trigger),
     )

@@ -80,7 +80,7 @@ def attach(
 
 def start(tty: Tty, flow: str | None, state: str, run_id: str | None, options: RunOptions) -> ConsoleEnd:
     """Start an executor and open the console on its run."""
-    run_options = {"max_parallel": options.max_parallel, "durability": options.durability}
+    run_options = {"max_parallel": options.max_parallel, "durability": options.durability, "trust": options.trust}
     launch, settings = ConsoleLaunch(state, run_id, started_here=True, run_options=run_options), UserSettings.read()
     with ThreadPoolExecutor(1) as pool:
         starting = pool.submit(_spawn, flow, state, run_id, options)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import TYPE_CHECKING
 
 from ...engine.errors import RedriveError
 from ..screens.choice_dialog import ChoiceOption
@@ -12,6 +13,9 @@ from ..text.durations import wall
 from ..text.pieces import Role
 from . import confirmations
 from .operator import OperatorActions
+
+if TYPE_CHECKING:
+    from ...engine.executor.resume_plan import ResumePlan
 
 ARMED_SECONDS = 600
 
@@ -68,21 +72,44 @@ class RunControl:
         elif console.lock_reason is not None:
             console.show_message(console.lock_reason, Role.WARNING)
         else:
-            gone_at = console.health.gone_at
-            since = f" since {wall(gone_at, None)}" if gone_at is not None else ""
-            question = confirmations.resume_question(board, since, self._actions.key_for("resume_here"))
-            self._actions.confirm(
-                question, lambda reply: console.run_worker(self._resume, group="resume", exclusive=True)
-            )
+            self._plan_resume(trusted=bool(console.launch.run_options.get("trust")))
+
+    def _plan_resume(self, *, trusted: bool) -> None:
+        self._console.show_message("reading the flow ...")
+        self._console.run_worker(self._ask_resume(trusted), group="resume", exclusive=True)
+
+    async def _ask_resume(self, trusted: bool) -> None:
+        """Ask before an executor is started, with the code that it runs and what changed in the flow."""
+        from ..sessions import embedded
+
+        console, board = self._console, self._console.live.board
+        assert board is not None and console.launch.state_path is not None
+        try:
+            plan = await embedded.plan(console.launch.state_path, board.fold.run.run_id, trusted=trusted)
+        except RedriveError as error:
+            console.show_message(str(error), Role.WARNING)
+            return
+        gone_at = console.health.gone_at
+        since = f" since {wall(gone_at, None)}" if gone_at is not None else ""
+        question = confirmations.resume_question(board, since, self._actions.key_for("resume_here"), plan)
+        self._actions.confirm(question, lambda reply: self._accept_plan(plan))
+
+    def _accept_plan(self, plan: ResumePlan) -> None:
+        """Resume; if the operator only trusts the code now, import it first and ask about the changes."""
+        if plan.doubts:
+            self._plan_resume(trusted=True)
+        else:
+            self._console.run_worker(self._resume, group="resume", exclusive=True)
 
     async def _resume(self) -> None:
-        from ..sessions.embedded import resume
+        from ..sessions import embedded
 
         console, board = self._console, self._console.live.board
         assert board is not None and console.launch.state_path is not None
         console.show_message("starting an executor ...")
+        options = {**console.launch.run_options, "accept_changes": True, "trust": True}  # the operator has seen both
         try:
-            await resume(console.launch.state_path, board.fold.run.run_id, console.launch.run_options)
+            await embedded.resume(console.launch.state_path, board.fold.run.run_id, options)
         except RedriveError as error:
             console.show_message(str(error), Role.WARNING)
         else:

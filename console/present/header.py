@@ -141,6 +141,8 @@ def _facts(board: Board, forecast: Forecast | None, now_us: int, glyphs: Glyphs)
         facts[0].insert(1, Piece(f" {PAUSED.word}", PAUSED.role))  # after a decision, tasks still do not start
     if run.ended_at is not None:
         return [*facts, [Piece(clock(run.ended_at - run.started_at).strip())], [Piece(wall(run.ended_at, None))]]
+    if run.code_changed:
+        facts.append([Piece(f"code changed since start: {one_line(run.code_changed)}", Role.WARNING)])
     facts.append([Piece(clock(now_us - run.started_at).strip())])
     eta: list[Line] = []
     if forecast is not None and run.blocked_since is None:

@@ -9,8 +9,10 @@ from redrive.console.app.app import ConsoleApp
 from redrive.console.app.exit_summary import console_end, exit_lines
 from redrive.console.cli.run import code_of_console
 from redrive.console.screens.choice_dialog import ChoiceDialog
+from redrive.engine.core.flow_difference import FlowDifference
 from redrive.engine.domain.states import RunState
 from redrive.engine.errors import RedriveError
+from redrive.engine.executor.resume_plan import ResumePlan
 
 from ..conftest import FakeSession, StillClock, press, rows_of, settle, shown, text_of
 from ..model.runs import S
@@ -120,7 +122,53 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
         calls.append((path, run_id))
 
     monkeypatch.setattr("redrive.console.sessions.embedded.resume", resume)
+    planned(monkeypatch)
     return calls
+
+
+def planned(monkeypatch: pytest.MonkeyPatch, doubts: tuple[str, ...] = (), **difference: Any) -> list[bool]:
+    """Let each resume have this plan; the list of those that were made: whether the code was trusted."""
+    made: list[bool] = []
+
+    async def plan(path: str, run_id: str, *, trusted: bool) -> ResumePlan:
+        made.append(trusted)
+        left = () if trusted else doubts
+        return ResumePlan(run_id, "/srv/revenue.py", (), left, None if left else FlowDifference(**difference))
+
+    monkeypatch.setattr("redrive.console.sessions.embedded.plan", plan)
+    return made
+
+
+async def test_the_question_shows_the_code_and_what_changed_in_the_flow(
+    revenue: FakeSession, clock: StillClock, started: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch
+):
+    planned(monkeypatch, added=("load_eu",), unfinished=("load",))
+    gone(revenue, clock)
+    async with shown(revenue, clock, state_path="/tmp/revenue.db") as (app, pilot):
+        await press(app, pilot, "R")
+        await settle(app, pilot)
+        assert "the code: /srv/revenue.py, which belongs to nobody" in text_of(app)
+        assert "the flow changed: added: load_eu" in text_of(app)
+        assert "removed before it finished, skipped: load" in text_of(app)
+
+
+async def test_code_that_others_may_have_written_is_imported_after_a_word_only(
+    revenue: FakeSession, clock: StillClock, started: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch
+):
+    made = planned(monkeypatch, ("/srv/revenue.py belongs to eve",), added=("load_eu",))
+    gone(revenue, clock)
+    async with shown(revenue, clock, state_path="/tmp/revenue.db") as (app, pilot):
+        await press(app, pilot, "R")
+        await settle(app, pilot)
+        assert "/srv/revenue.py belongs to eve" in text_of(app) and "added" not in text_of(app)
+        assert made == [False]
+        await press(app, pilot, "a")
+        await settle(app, pilot)
+        assert made == [False, True] and "added: load_eu" in text_of(app)
+        assert started == []
+        await press(app, pilot, "a")
+        await settle(app, pilot)
+        assert len(started) == 1
 
 
 def gone(session: FakeSession, clock: StillClock) -> None:
@@ -162,6 +210,7 @@ async def test_what_keeps_an_executor_from_starting_is_said(
         raise RedriveError("flow.py is gone")
 
     monkeypatch.setattr("redrive.console.sessions.embedded.resume", resume)
+    planned(monkeypatch)
     gone(revenue, clock)
     async with shown(revenue, clock, state_path="/tmp/revenue.db") as (app, pilot):
         await press(app, pilot, "R", "a")
