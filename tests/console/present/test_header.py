@@ -6,6 +6,8 @@ import pytest
 from redrive.console.present.header import SessionHealth, health_lines, storage_line
 from redrive.console.text.pieces import plain
 
+from ..conftest import rows_of, shown
+
 FULL = "the disk that holds /var/lib/nightly.db is full; free some space; nothing is lost, 3 changes wait in memory"
 
 
@@ -38,3 +40,9 @@ def test_nothing_is_said_of_a_disk_that_is_well_or_of_an_executor_that_is_gone()
 def test_a_sentence_from_the_far_side_is_data():
     hostile = SessionHealth(is_executor_alive=True, storage_error="disk\x1b[2J\nfull")
     assert plain(storage_line(hostile, "ssh://far/x.db")).isprintable()
+
+
+async def test_changed_code_is_named_until_it_is_loaded(revenue, clock):
+    revenue.fold.run.code_changed = "lib/x.py"
+    async with shown(revenue, clock, size=(120, 30)) as (app, _):
+        assert "code changed since start: lib/x.py" in rows_of(app)[0]

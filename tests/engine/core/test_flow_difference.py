@@ -1,0 +1,71 @@
+"""What differs between a run and the current flow, and what may be done about it without asking."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from redrive.engine.core.flow_difference import FlowDifference, compare, describe, why_not_loaded
+from redrive.engine.core.projection import RunProjection, RunRow, TaskRow
+from redrive.engine.core.spec import FlowSpec, TaskSpec
+from redrive.engine.domain.states import OPEN, TaskState
+
+SPEC = TaskSpec("load", source="flow.py:7", code="3.11:aaaa")
+EXTRA = TaskSpec("extra", code="3.11:ffff")
+
+
+def run_with(state: TaskState, spec: TaskSpec = SPEC) -> RunProjection:
+    rows = {spec.name: TaskRow(spec.name, state, spec=spec), "extra": TaskRow("extra", TaskState.SUCCESS, spec=EXTRA)}
+    return RunProjection(RunRow("r"), rows)
+
+
+def difference(state: TaskState, *specs: TaskSpec) -> FlowDifference:
+    return compare(run_with(state), FlowSpec("night", (EXTRA, *specs)))
+
+
+@pytest.mark.parametrize("state", TaskState)
+def test_another_line_or_version_of_python_is_no_change(state: TaskState) -> None:
+    assert not difference(state, replace(SPEC, source="flow.py:99"))
+    assert not difference(state, replace(SPEC, code="3.12:bbbb"))
+
+
+@pytest.mark.parametrize("state", TaskState)
+@pytest.mark.parametrize(
+    ("change", "is_other_work"),
+    [({"timeout": 5.0}, False), ({"code": "3.11:bbbb"}, True), ({"parents": ("extra",)}, True)],
+)
+def test_a_changed_task_applies_unless_it_has_finished(
+    state: TaskState, change: dict[str, object], is_other_work: bool
+) -> None:
+    found = difference(state, replace(SPEC, **change))  # type: ignore[arg-type]
+    if state is not TaskState.SUCCESS:
+        assert (found.changed, found.needs_word) == (("load",), False)
+    else:
+        assert (found.outdated, found.needs_word) == ((("load",), True) if is_other_work else ((), False))
+
+
+@pytest.mark.parametrize("state", TaskState)
+def test_a_task_that_is_gone_needs_a_word_while_its_end_is_open(state: TaskState) -> None:
+    found = difference(state)
+    assert found.needs_word is (state in OPEN) is bool(found.unfinished)
+    assert bool(found.removed) is (state not in OPEN and state is not TaskState.SKIPPED)
+    assert bool(why_not_loaded(found)) is (state is not TaskState.SKIPPED)
+
+
+def test_a_rename_is_named_if_no_other_task_has_the_code() -> None:
+    found = difference(TaskState.FAILED, replace(SPEC, name="store"))
+    assert found.renamed == (("load", "store"),)
+    assert "renamed, it seems; a renamed task runs again: load is store now" in list(describe(found))
+    twice = difference(TaskState.FAILED, replace(SPEC, name="store"), replace(SPEC, name="keep"))
+    assert twice.renamed == ()
+
+
+def test_many_names_are_shortened() -> None:
+    added = tuple(f"part_{number}" for number in range(300))
+    assert list(describe(FlowDifference(added=added))) == ["added: part_0, part_1, part_2, part_3, part_4 and 295 more"]
+
+
+def test_a_living_executor_does_not_take_over_other_parents() -> None:
+    found = difference(TaskState.PENDING, replace(SPEC, parents=("extra",)))
+    assert why_not_loaded(found) == "other tasks come before load"
+    assert why_not_loaded(difference(TaskState.PENDING, SPEC, TaskSpec("new"))) is None
