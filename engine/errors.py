@@ -92,7 +92,15 @@ class FlowImportError(FlowError):
 
 
 class FlowChangesError(FlowError):
-    """A run cannot be resumed without an operator's word: its flow changed, and work of the run would be lost."""
+    """A run cannot be resumed without an operator's word: its flow changed, and work of the run would be lost.
+
+    Attributes:
+        run_id: the name of the run.
+    """
+
+    def __init__(self, message: str, run_id: str = "") -> None:
+        super().__init__(message)
+        self.run_id = run_id
 
 
 class UntrustedFlowError(FlowError):

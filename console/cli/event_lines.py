@@ -222,7 +222,13 @@ def _run(event: Event, payload: RunChanged) -> Iterator[str]:
 
 
 _RUN_SENTENCES = frozenset(
-    [RunChange.FLOW_CHANGED, RunChange.CODE_CHANGED, RunChange.CODE_LOADED, RunChange.CODE_REFUSED]
+    [
+        RunChange.FLOW_CHANGED,
+        RunChange.FLOW_REFUSED,
+        RunChange.CODE_CHANGED,
+        RunChange.CODE_LOADED,
+        RunChange.CODE_REFUSED,
+    ]
 )
 _RUN_WORDS = frozenset([RunChange.PAUSED, RunChange.UNPAUSED, RunChange.REOPENED, RunChange.UNBLOCKED])
 

@@ -55,7 +55,7 @@ def resume_run(state: str, run_id: str | None, params: Mapping[str, str], argume
 
         why = refusal_of_changes(plan.run_id, plan.difference)
         if not _is_accepted(why, "Resume with these changes?"):
-            raise FlowChangesError(why)
+            raise FlowChangesError(why, plan.run_id)
         arguments = replace(arguments, accept_changes=True)
     return start_executor(None, state, plan.run_id, params, arguments, resume=True)
 

@@ -334,6 +334,10 @@ def _code_loaded(payload: RunChanged) -> str:
     return "; ".join([f"loaded {join_names(payload.files) or 'the flow'} again", *describe(_flow_difference(payload))])
 
 
+def _flow_refused(payload: RunChanged) -> str:
+    return f"not resumed: {payload.why or '?'}"
+
+
 def _code_refused(payload: RunChanged) -> str:
     return f"{join_names(payload.files)} changed but cannot be used, the old code stays: {payload.why or '?'}"
 
@@ -342,6 +346,7 @@ _CODE_SENTENCES: Mapping[str, Callable[[RunChanged], str]] = {
     RunChange.CODE_CHANGED: _code_changed,
     RunChange.CODE_LOADED: _code_loaded,
     RunChange.CODE_REFUSED: _code_refused,
+    RunChange.FLOW_REFUSED: _flow_refused,
 }
 
 

@@ -172,6 +172,7 @@ class RunChange(object):
     PARAMS = "params"
     OPTIONS = "options"
     FLOW_CHANGED = "flow-changed"  # at the start of an executor
+    FLOW_REFUSED = "flow-refused"  # the run is not resumed: an operator must accept the changed flow
     CODE_CHANGED = "code-changed"  # on the disk: the executor still uses the code that it loaded
     CODE_LOADED = "code-loaded"  # by a living executor
     CODE_REFUSED = "code-refused"  # it could not be loaded: the old code stays in use
@@ -393,7 +394,7 @@ class RunChanged(NamedTuple):
     skipped: Names = ()  # FLOW_CHANGED: unfinished tasks that are gone
     outdated: Names = ()  # FLOW_CHANGED: finished tasks with another definition now
     files: Names = ()  # CODE_CHANGED, CODE_LOADED, CODE_REFUSED: paths below the folder of the flow
-    why: Text = None  # CUT_OFF: what became of its executor; CODE_REFUSED; BLOCKED: who holds tasks
+    why: Text = None  # CUT_OFF: what became of its executor; CODE_REFUSED, FLOW_REFUSED; BLOCKED: who holds tasks
 
 
 class ExecutorChanged(NamedTuple):

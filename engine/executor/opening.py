@@ -326,7 +326,11 @@ async def _write_first(lease: StateFileLease, writer: Writer, hooks: RunHooks, i
     with lease.interruptible(give_up):
         try:
             written = await writer.submit(item)
-        except BaseException:
+        except BaseException as error:
+            if isinstance(error, FlowChangesError):
+                refused = RunChanged(RunChange.FLOW_REFUSED, why=str(error))
+                run_id = error.run_id
+                await writer.submit(lambda transaction: transaction.emit(refused, run_id))  # for whoever comes later
             await writer.close()
             if lease.is_interrupted:
                 raise StartInterrupted(INTERRUPTED) from None
@@ -362,7 +366,7 @@ def _resume_run(transaction: Transaction, run_id: str, flow: FlowSpec, options: 
     projection = runs.load_run(transaction.connection, run_id)
     difference = flow_difference.compare(projection, flow)
     if difference.needs_word and not options.accept_changes:
-        raise FlowChangesError(flow_difference.refusal(run_id, difference))
+        raise FlowChangesError(flow_difference.refusal(run_id, difference), run_id)
     flow_changes.apply(transaction, projection, flow, difference)
     flow_changes.write_options(transaction, run_id, projection.run.options, flow)
     flow_changes.write_params(transaction, run_id, json.loads(projection.run.params), flow)

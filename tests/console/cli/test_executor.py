@@ -120,6 +120,16 @@ def test_a_removed_unfinished_task_needs_a_word_and_is_skipped_then(two: Path) -
     assert ask(two / "two.db", "SELECT state FROM run") == [("PARTIAL",)]
 
 
+def test_an_unattended_start_that_needs_a_word_is_refused_and_the_journal_says_so(two: Path) -> None:
+    (two / "two.py").write_text(TWO.replace("def broken()", "def mended()"))
+    words = ("run", two / "two.py", "--state", two / "two.db", "--run-id", "r", "--plain")
+    code, said = redrive(*words)
+    assert code == 2 and "still has to do broken" in said
+    assert "not resumed: run 'r' still has to do broken" in redrive("events", two / "two.db")[1]
+    code, said = redrive(*words, "--accept-changes")
+    assert "removed before it finished, skipped: broken" in said
+
+
 def test_a_run_that_a_cancelled_task_has_failed_ends_otherwise_without_the_task(two: Path) -> None:
     assert redrive("cancel", "--state", two / "two.db", "--reason", "gone", "broken")[0] == 0
     assert resume(two)[0] == 1

@@ -62,7 +62,7 @@ _VALUES: list[tuple[Any, st.SearchStrategy[Any]]] = [
     (event_payloads.Before, st.dictionaries(st.text(), _COLUMNS, max_size=2)),
 ]
 #: These share their key in JSON with fields of another JSON type: an event has one or the other.
-_EXCLUSIVE = {RunChanged: {"params_added", "params_changed"}}
+_EXCLUSIVE = {RunChanged: {"params_added", "params_changed", "params_removed"}}
 
 
 def payloads_of(payload_type: Any) -> st.SearchStrategy[Any]:
