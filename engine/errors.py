@@ -7,6 +7,8 @@ Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
     RedriveError
     ├── FlowError                  the flow file cannot be run
     │   ├── FlowImportError        its import raised; carries the traceback
+    │   ├── FlowChangesError       a run needs an operator's word: its flow changed
+    │   ├── UntrustedFlowError     its code needs an operator's word: others may have written it
     │   ├── OptionError            an option is not valid; a ValueError too
     │   └── CycleError             carries the tasks of one cycle, in order
     ├── StateFileError             the state file cannot be used; nothing was changed in it
