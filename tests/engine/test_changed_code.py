@@ -86,8 +86,9 @@ class Night:
         return self.send("requeue", Target(task, str(state), int(str(generation))))
 
     def zygotes(self) -> list[int]:
-        """The children of the executor."""
-        return [int(pid) for pid in Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()]
+        """The children of the executor that fork attempts."""
+        children = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()
+        return [int(pid) for pid in children if b"zygote.zygote" in Path(f"/proc/{pid}/cmdline").read_bytes()]
 
     def result_of(self, task: str) -> object:
         return self.query(f"SELECT result FROM task WHERE name = '{task}'")[0][0]
