@@ -39,6 +39,7 @@ from ..core.paging import check_sender
 from ..core.policy import RetryPolicy
 from ..core.spec import DownstreamSpec, Isolation, Kind, Misfire, OnOpen, ResultSource, Shell, TriggerRule
 from ..errors import OptionError
+from .param import Param
 
 T = TypeVar("T")
 
@@ -408,7 +409,9 @@ def reject_unknown_options(owner: str, options: Iterable[str], known: Collection
 def check_secret_params(flow: str, params: Mapping[str, object], secrets: Iterable[str]) -> None:
     """Raise OptionError for a secret parameter whose default is no text: only texts are masked."""
     for name in secrets:
-        if not isinstance(params.get(name, ""), str | None):
+        declared = params.get(name)
+        is_text = declared.type is str if isinstance(declared, Param) else isinstance(declared, str | None)
+        if not is_text:
             raise OptionError(
                 f"flow {short_repr(flow)}: the secret parameter {name!r} is a text: let its default be None"
             )

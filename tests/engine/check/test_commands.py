@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from redrive.engine import Flow, FlowError
+from redrive.engine import Flow, FlowError, Param
 from redrive.engine.check.commands import check_commands
 from redrive.engine.check.flow_checks import check_spec
 
@@ -79,3 +79,9 @@ def test_a_secret_that_is_not_set_is_told(monkeypatch: pytest.MonkeyPatch) -> No
 def test_a_secret_parameter_is_a_text() -> None:
     with pytest.raises(FlowError, match="secret parameter 'pin' is a text"):
         Flow("f", secrets=["pin"], params={"pin": 7})
+
+
+def test_a_typed_parameter_can_be_secret() -> None:
+    assert Flow("f", secrets=["password"], params={"password": Param(str, None)}).secrets == ("password",)
+    with pytest.raises(FlowError, match="secret parameter 'pin' is a text"):
+        Flow("f", secrets=["pin"], params={"pin": Param(int, 7)})
