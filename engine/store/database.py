@@ -56,9 +56,10 @@ def open_for_writing(path: str | os.PathLike[str], durability: Durability = "ful
             connection.close()
             raise
     except sqlite3.Error as error:
+        explained = translate(error, path)  # before the new file is removed, which would free the full disk
         if is_created:
             _remove_created(path)
-        raise translate(error, path) from error
+        raise explained from error
     return connection
 
 

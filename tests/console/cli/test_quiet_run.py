@@ -93,8 +93,8 @@ def test_output_is_not_printed_unless_asked_for(tmp_path: Path) -> None:
 def test_the_listing_of_events_has_dates(tmp_path: Path) -> None:
     (tmp_path / "good.py").write_text(GOOD)
     run_redrive("run", "good.py", "--quiet", "--state", "g.db", cwd=tmp_path)
-    lines = run_redrive("events", "g.db", cwd=tmp_path).stdout.splitlines()
-    assert lines
+    heading, *lines = run_redrive("events", "g.db", cwd=tmp_path).stdout.splitlines()
+    assert "g.db" in heading and lines
     assert all(re.match(r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\] ", line) for line in lines)
 
 
