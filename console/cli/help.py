@@ -39,7 +39,7 @@ TARGETS = (
 EXIT_CODES = (
     "run, resume and backfill exit with 0 success, 1 failed, 2 bad usage or flow, 3 partial or waiting for a human,"
     " 75 another executor owns the state file, 130 interrupted; serve with 0 after a stop, 130 if the stop"
-    " interrupted a run."
+    " interrupted a run, 1 if one of several flows was down then."
 )
 
 

@@ -694,16 +694,24 @@ def completion(shell: str) -> None:
 
 
 @cli.command()
-@click.argument("flow")
-@click.option("--param", "param", multiple=True, metavar="NAME=VALUE", help="A parameter of every run.")
+@click.argument("flows", nargs=-1, required=True, metavar="FLOW...")
+@click.option("--param", "param", multiple=True, metavar="NAME=VALUE", help="A parameter of every run, for one FLOW.")
 @serving_options
 @click.option("--wait", is_flag=True, help="Wait while another process serves the state file.")
-def serve(flow: str, param: tuple[str, ...], **options: Any) -> int:
-    """Start the runs of FLOW when its schedule says so, until SIGTERM."""
-    from .run import RunArguments
-    from .schedule import serve_flow
+def serve(flows: tuple[str, ...], param: tuple[str, ...], **options: Any) -> int:
+    """Start the runs of FLOW when its schedule says so, until SIGTERM.
 
-    return serve_flow(flow, params_of(param), RunArguments(**options))
+    Each of several flows gets its own process and state file, and its name before its lines. A process that dies is
+    started again after a delay of at most 1 s, 2 s, 4 s, ... 60 s, drawn at random.
+    """
+    from .run import RunArguments
+    from .schedule import serve_flow, serve_flows
+
+    if len(flows) == 1:
+        return serve_flow(flows[0], params_of(param), RunArguments(**options))
+    if param:
+        raise click.UsageError("--param goes with one flow; in several, write the default into the flow")
+    return serve_flows(flows, RunArguments(**options))
 
 
 @cli.command()

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import random
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta, tzinfo
+from functools import partial
 from itertools import islice
 
 import click
@@ -17,14 +20,17 @@ from ...engine.core.durations import format_duration
 from ...engine.core.schedule import Cron, daylight_note, iso_time, local_time, logical_name, to_microseconds
 from ...engine.core.spec import LOGICAL_TIME
 from ...engine.domain.states import RunState
-from ...engine.errors import FlowError, RefusedError
+from ...engine.errors import FlowError, RedriveError, RefusedError
 from ...engine.executor.flow_file import read_flow
 from ...engine.executor.loop import Executor, RunOptions
 from ...engine.schedule.backfill import BackfillSlot, backfill_slots, wait_for_schedule
 from ...engine.schedule.serve import ScheduleService
+from ...engine.schedule.supervisor import SupervisedService, Supervisor
+from ...engine.statefile.default_paths import STATE_VARIABLE
+from ...engine.store.flow_path import path_for_run
 from ...engine.store.schedules import ServedFlow, served_flow
 from ..sessions.target import state_for_flow
-from ..text.text import one_line
+from ..text.text import cells, one_line, pad
 from .event_lines import EventPrinter
 from .exit_codes import ExitCode
 from .listings import print_table
@@ -51,11 +57,75 @@ def _reporter(printer: EventPrinter) -> Callable[[str], None]:
     return lambda sentence: printer.write(f"[{datetime.now().astimezone():%H:%M:%S}] {one_line(sentence)}\n")
 
 
-def _served(flow: str, params: Mapping[str, str]) -> ServedFlow:
-    served = served_flow(asyncio.run(read_flow(flow, params)))
+async def _read_served(flow: str, params: Mapping[str, str]) -> ServedFlow:
+    served = served_flow(await read_flow(flow, params))
     if served is None:
         raise FlowError(f"{flow} has no schedule: write Flow('name', schedule='0 2 * * *', timezone='Asia/Kolkata')")
     return served
+
+
+# --- Several flows -------------------------------------------------------------------------------------------------
+
+_CODES_OF_STOPPED = (ExitCode.INTERRUPTED, ExitCode.SUCCESS)  # of services, the worst first
+
+
+def serve_flows(flows: Sequence[str], arguments: RunArguments) -> int:
+    """Serve several flows, each in its own process and state file, until SIGTERM.
+
+    If one of them cannot be served, nothing is started. The exit code is the worst one of the services.
+    """
+    if arguments.state or os.environ.get(STATE_VARIABLE):
+        raise click.UsageError(f"each flow has its own state file: leave --state out and unset {STATE_VARIABLE}")
+    states, problems = asyncio.run(_read_states(flows))
+    for problem in problems:
+        click.echo(f"redrive: {one_line(problem)}", err=True)
+    if problems:
+        return ExitCode.BAD_USAGE
+    printer, name_cells = EventPrinter(sys.stdout), max(cells(one_line(name)) for name, _ in states)
+    supervisor = Supervisor(
+        [
+            SupervisedService(name, _serve_command(flow, state, arguments))
+            for flow, (name, state) in zip(flows, states, strict=True)
+        ],
+        ended_codes=_CODES_OF_STOPPED,
+        report=lambda name, line: printer.write(f"{pad(one_line(name), name_cells)} | {one_line(line)}\n"),
+        uniform=random.SystemRandom().uniform,
+    )
+    codes = supervisor.run()
+    if not set(codes) <= set(_CODES_OF_STOPPED):
+        return ExitCode.FAILED
+    return next(code for code in _CODES_OF_STOPPED if code in codes)
+
+
+async def _read_states(flows: Sequence[str]) -> tuple[list[tuple[str, str]], list[str]]:
+    """The name and the state file of each flow, and a sentence for each flow that cannot be served with the others."""
+    read = await asyncio.gather(*(_read_served(flow, {}) for flow in flows), return_exceptions=True)
+    states: list[tuple[str, str]] = []
+    problems: list[str] = []
+    flow_of: dict[str, str] = {}  # by state file
+    for flow, served in zip(flows, read, strict=True):
+        try:
+            if isinstance(served, BaseException):
+                raise served
+            state = path_for_run(None, partial(str, served.name), flow)
+            if flow_of.setdefault(state, flow) is not flow:
+                raise FlowError(
+                    f"its flow has the name {served.name!r}, as that of {flow_of[state]}; rename one of them"
+                )
+            states.append((served.name, state))
+        except RedriveError as error:
+            problems.append(str(error) if flow in str(error) else f"{flow}: {error}")
+    return states, problems
+
+
+def _serve_command(flow: str, state: str, arguments: RunArguments) -> list[str]:
+    command = [sys.executable, "-P", "-m", "redrive.console", "serve", "--state", state]
+    command += ["--durability", arguments.durability]
+    if arguments.max_parallel is not None:
+        command += ["--max-parallel", str(arguments.max_parallel)]
+    if arguments.dask is not None:
+        command += ["--dask", arguments.dask]
+    return [*command, *(["--wait"] if arguments.wait else []), "--", flow]
 
 
 # --- Next runs -----------------------------------------------------------------------------------------------------
@@ -63,7 +133,7 @@ def _served(flow: str, params: Mapping[str, str]) -> ServedFlow:
 
 def print_schedule(flow: str, params: Mapping[str, str], count: int, as_json: bool) -> int:
     """Print the next logical times, in the schedule's time zone and in this machine's."""
-    served = _served(flow, params)
+    served = asyncio.run(_read_served(flow, params))
     times = list(islice(served.schedule.recurrence.after(SystemClock().now_us()), count))
     if as_json:
         for at in times:
@@ -134,7 +204,7 @@ def backfill_flow(
 
     A run that can continue, because somebody decided about it meanwhile, is resumed first.
     """
-    served, state, clock = _served(flow, params), _state(flow, params, arguments), SystemClock()
+    served, state, clock = asyncio.run(_read_served(flow, params)), _state(flow, params, arguments), SystemClock()
     zone = served.schedule.zone
     first, last = _instant(since, zone, "--from"), _instant(until, zone, "--to", whole_day=True)
     if last < first:
