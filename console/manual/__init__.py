@@ -1,7 +1,7 @@
 """The manual: one Markdown page per topic in this folder, for ``redrive help`` and the console.
 
-The first line of a page is ``# topic: what it explains``. Lines have at most 78 characters, so that a page reads well
-in a terminal as it is. The tests run the examples of all pages.
+The first line of a page is ``# topic: what it explains``. Tables may be wider than the text around them; their
+cells are aligned when the page is shown. The tests run the examples of all pages.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from ...engine.errors import RedriveError
 
 #: The topics in the order in which a newcomer needs them.
 TOPICS = (
-    *("flow", "params", "shell", "states", "retries", "poison", "inbox"),
+    *("flow", "results", "params", "shell", "groups", "secrets"),
+    *("states", "retries", "poison", "inbox", "logs", "code"),
     *("schedules", "cron", "systemd", "state-files", "ssh", "exit-codes", "recipes"),
 )
 
