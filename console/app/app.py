@@ -123,7 +123,8 @@ class ConsoleApp(ConsoleBase):
         self.analysis = Analysis(self, self.operator_actions, self.time_travel)
         self.preferences = Preferences(self, self.operator_actions)
         self.commands = CommandMenu(self, self._argument_commands())
-        self.selected: str | None = None
+        self._selected: str | None = None
+        self._line_about: str | None = None  # the task that the latest message is about
         self.history = NavigationHistory()
         self.absolute_times = False
         self._badge_counts: BadgeCounts | None = None
@@ -202,8 +203,24 @@ class ConsoleApp(ConsoleBase):
         """The name of the visible screen, or of the screen below a dialog."""
         return self.console_screen.PLACE
 
-    def show_line(self, line: Line, seconds: float | None = None) -> None:
-        """Show a line in place of the keys of the visible screen, for ``seconds``."""
+    @property
+    def selected(self) -> str | None:
+        """The task that is selected, the same on every screen."""
+        return self._selected
+
+    @selected.setter
+    def selected(self, name: str | None) -> None:
+        self._selected = name
+        if self._line_about not in (None, name):
+            self._line_about = None
+            self.console_screen.key_bar.clear_message()
+
+    def show_line(self, line: Line, seconds: float | None = None, about: str | None = None) -> None:
+        """Show a line in place of the keys of the visible screen, for ``seconds``.
+
+        ``about``: the task that it explains; the line goes when another one is selected.
+        """
+        self._line_about = about
         for screen in reversed(self.screen_stack):
             if isinstance(screen, ConsoleScreen):
                 screen.key_bar.show_message(line, seconds)

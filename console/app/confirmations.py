@@ -108,9 +108,12 @@ def _consequences(preview: Preview) -> Iterator[str]:
         yield f"{tasks(len(preview.stopped))} accept only its success and stop: {named(preview.stopped)}."
     if preview.still_held:
         holders = tuple(dict.fromkeys(holder for _, holder in preview.still_held))
-        yield f"{tasks(len(preview.still_held))} below stay held by {named(holders)}."
+        count = len(preview.still_held)
+        yield f"{tasks(count)} below {'stays' if count == 1 else 'stay'} held by {named(holders)}."
     if preview.stay_blocked:
-        yield f"{tasks(len(preview.stay_blocked))} stay blocked: {named([name for name, _ in preview.stay_blocked])}."
+        count = len(preview.stay_blocked)
+        names = named([name for name, _ in preview.stay_blocked])
+        yield f"{tasks(count)} {'stays' if count == 1 else 'stay'} blocked: {names}."
     if preview.refused:
         name, sentence = preview.refused[0]
         yield f"{len(preview.refused)} not possible: {one_line(name)}, {sentence}."

@@ -35,10 +35,10 @@ def check_flow(flow: str, params: Mapping[str, str], *, state: str | None, verbo
     if as_json:
         _print_json(checked, findings, seen, verbose)
     else:
-        _print_findings(findings)
+        printed = _print_findings(findings)
         if verbose:
             _print_checklists(checked, seen)
-        _print_summary(spec, findings)
+        _print_summary(spec, printed)
     return ExitCode.BAD_USAGE if any(finding.level == "error" for finding in findings) else ExitCode.SUCCESS
 
 
@@ -51,14 +51,15 @@ def _observed(state: str | None, flow_name: str) -> Mapping[str, TaskDurations]:
         return duration_stats_by_task(connection, flow_name)
 
 
-def _print_findings(findings: Sequence[Finding]) -> None:
-    """Print the findings; the same finding for several tasks is one line."""
+def _print_findings(findings: Sequence[Finding]) -> int:
+    """Print the findings; the same finding for several tasks is one line. Returns the number of lines."""
     alike: dict[tuple[str, str, int | None], list[str]] = {}
     for finding in findings:
         alike.setdefault((finding.level, finding.message, finding.line), []).append(finding.task or "")
     for (level, message, line), names in alike.items():
         place = f"line {line}: " if line else f"{_named(names)}: " if names[0] else ""
         click.echo(one_line(f"{level}: {place}{message}"))
+    return len(alike)
 
 
 def _named(names: Sequence[str]) -> str:
@@ -94,7 +95,11 @@ def _print_checklists(checked: CheckedFlow, seen: Mapping[str, TaskDurations]) -
             click.echo(f"  {one_line(option)} comes from {one_line(origin)}")
 
 
-def _print_summary(spec: FlowSpec, findings: Sequence[Finding]) -> None:
-    found = "no findings" if not findings else f"{len(findings)} finding{'' if len(findings) == 1 else 's'}"
-    edges = sum(len(task.parents) for task in spec.tasks)
-    click.echo(f"{one_line(spec.name)}: {len(spec.tasks)} tasks, {edges} edges, {found}")
+def _print_summary(spec: FlowSpec, findings: int) -> None:
+    found = _counted(findings, "finding") if findings else "no findings"
+    edges = _counted(sum(len(task.parents) for task in spec.tasks), "edge")
+    click.echo(f"{one_line(spec.name)}: {_counted(len(spec.tasks), 'task')}, {edges}, {found}")
+
+
+def _counted(count: int, word: str) -> str:
+    return f"{count} {word}{'' if count == 1 else 's'}"

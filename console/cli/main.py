@@ -399,9 +399,10 @@ def costs(
 @cli.command()
 @reading_options
 @click.option("--task", metavar="TASK", help="Only rows of this task.")
-@click.option("--all", "everything", is_flag=True, help="Also requeued and discarded rows.")
+@click.option("--all", "everything", is_flag=True, help="Also rows that are past: resolved, dropped, discarded.")
 @click.option("--requeue", multiple=True, metavar="ROW_KEY", help="Run its task again over this row, or 'all' rows.")
 @click.option("--discard", multiple=True, metavar="ROW_KEY", help="Discard this row, or 'all' rows.")
+@click.option("--cascade", is_flag=True, help="With --requeue: run the successful tasks below again, too.")
 @reason_option
 def quarantine(target: str | None, state: str | None, run_id: str | None, as_json: bool, **options: Any) -> int:
     """Bad rows that were set aside while their task continued."""
@@ -409,6 +410,8 @@ def quarantine(target: str | None, state: str | None, run_id: str | None, as_jso
 
     if options["requeue"] and options["discard"]:
         raise click.UsageError("either --requeue or --discard")
+    if options["cascade"] and not options["requeue"]:
+        raise click.UsageError("--cascade belongs to --requeue")
     target = (
         _acting_target(target, state, options) if options["requeue"] or options["discard"] else _target(target, state)
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import uuid
 from collections.abc import Iterable, Sequence
 from typing import Unpack
@@ -11,11 +12,14 @@ import click
 
 from ...engine.core.projection import RunProjection
 from ...engine.domain.command import Answer, Command, Target
+from ...engine.domain.event_payloads import RowsChange
+from ...engine.domain.states import NEEDS_HUMAN
 from ...engine.errors import RedriveError
 from ...engine.statefile.list_rows import QUARANTINE, QuarantineRow
 from ..present.runs import place_line
 from ..sessions.open import RemoteOptions, actor, with_session
 from ..sessions.session import Session
+from ..text.text import one_line
 from .exit_codes import ExitCode, code_of_answers
 from .listings import print_table
 from .operate import ActPlace, place_of, print_answer, print_resume_hint, require_reason
@@ -33,6 +37,7 @@ def list_or_decide_rows(
     everything: bool,
     requeue: Sequence[str],
     discard: Sequence[str],
+    cascade: bool,
     reason: str,
     **remote: Unpack[RemoteOptions],
 ) -> int:
@@ -41,21 +46,46 @@ def list_or_decide_rows(
     if keys:
         require_reason(act, reason)
 
-    async def use(session: Session) -> tuple[list[QuarantineRow], Answer | None, ActPlace]:
+    async def use(session: Session) -> tuple[list[QuarantineRow], Answer | None, ActPlace, list[str]]:
         fold = await session.snapshot(run_id)
         rows = await _read(session, fold.run.run_id, task)
-        answer = await session.send(_command(act, fold, select_rows(rows, keys), reason)) if keys else None
-        return rows, answer, place_of(session, fold.run)
+        if not keys:
+            return _shown(rows, fold, everything), None, place_of(session, fold.run), []
+        answer = await session.send(_command(act, fold, select_rows(rows, keys), reason, cascade))
+        now = await session.snapshot(fold.run.run_id)
+        stale = [row.name for row in now.tasks.values() if row.stale]
+        return rows, answer, place_of(session, fold.run), stale
 
-    rows, answer, place = with_session(target, use, **remote)
+    rows, answer, place, stale = with_session(target, use, **remote)
     if answer is not None:
         print_answer(answer, as_json, place)
+        if answer.ok and stale and not as_json:
+            click.echo(_stale_sentence(stale, place))
         print_resume_hint(act, answer, place)
         return code_of_answers(answer)
     if not as_json:
         click.echo(place_line(place.run, place.address))
-    _print([row for row in rows if everything or row.state in ("held", "requeued")], as_json)
+    _print(rows, as_json)
     return ExitCode.SUCCESS
+
+
+def _shown(rows: Iterable[QuarantineRow], fold: RunProjection, everything: bool) -> list[QuarantineRow]:
+    """The rows that wait for a decision, and those for which their task failed: by default without what is past."""
+    failed = {(task.name, task.attempt) for task in fold.tasks.values() if task.state in NEEDS_HUMAN}
+    return [
+        row
+        for row in rows
+        if everything
+        or row.state in (RowsChange.HELD, RowsChange.REQUEUED)
+        or (row.state == RowsChange.DROPPED and (row.name, row.attempt) in failed)
+    ]
+
+
+def _stale_sentence(names: Sequence[str], place: ActPlace) -> str:
+    """What to do about tasks that ran with the result from before these rows."""
+    run = [] if place.run is None else ["--run", place.run.run_id]
+    command = shlex.join(["redrive", "requeue", "--state", place.address, *run, *names])
+    return one_line(f"stale, for they ran without these rows: {command} runs them again")
 
 
 async def _read(session: Session, run_id: str, task: str | None) -> list[QuarantineRow]:
@@ -80,7 +110,7 @@ def select_rows(rows: Iterable[QuarantineRow], keys: Sequence[str]) -> list[Quar
     return [row for row in held if EVERY_ROW in wanted or row.row_key in wanted]
 
 
-def _command(act: str, fold: RunProjection, rows: Sequence[QuarantineRow], reason: str) -> Command:
+def _command(act: str, fold: RunProjection, rows: Sequence[QuarantineRow], reason: str, cascade: bool) -> Command:
     names = dict.fromkeys(row.name for row in rows)
     seen = (fold.tasks[name] for name in names)
     return Command(
@@ -90,7 +120,7 @@ def _command(act: str, fold: RunProjection, rows: Sequence[QuarantineRow], reaso
         targets=tuple(Target(row.name, str(row.state), row.generation) for row in seen),
         actor=actor(),
         reason=reason,
-        options={"rows": [row.id for row in rows]},
+        options={"rows": [row.id for row in rows], **({"cascade": True} if cascade else {})},
     )
 
 

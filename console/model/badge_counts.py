@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from ...engine.core.breaker import SHUT
 from .board import Board
 from .breaker_view import downstream_specs
+from .run_snapshot import OPEN_NOTES
 
 
 class BadgeCounts:
@@ -30,5 +31,5 @@ class BadgeCounts:
         """Blocking breakers, unacknowledged pages, and tasks with quarantined rows."""
         snapshot = self._board.snapshot
         shut = sum(1 for name in self._downstreams & snapshot.breakers.keys() if snapshot.breakers[name].state in SHUT)
-        pages = sum(1 for note in snapshot.page_notes.values() if note == "page open")
+        pages = sum(1 for note in snapshot.page_notes.values() if note in OPEN_NOTES)
         return shut + pages + len(self._with_bad_rows)

@@ -15,6 +15,10 @@ from ...engine.domain.event_payloads import BreakerChanged, PageChange, PageChan
 from ...engine.domain.events import Event
 from ...engine.statefile.list_rows import BreakerRow, PageHead, PageRow
 
+#: The notes of a page that nobody has acknowledged.
+PAGE_OPEN, PAGE_UNSENT = "page open", "page not sent"
+OPEN_NOTES = (PAGE_OPEN, PAGE_UNSENT)
+
 
 @dataclass(slots=True)
 class RunSnapshot:
@@ -45,7 +49,7 @@ class RunSnapshot:
             self.breakers[breaker.downstream] = _breaker_view(breaker)
         notes: dict[str, str] = {}
         for page in pages:  # the latest first: earlier episodes of a cause no longer count
-            notes.setdefault(page.cause, _page_note(page.state, page.acked_by))
+            notes.setdefault(page.cause, _page_note(page.state, page.acked_by, page.sent_at is not None))
         self.page_notes.update(notes)
 
     def _apply_notice(self, event: Event) -> None:
@@ -53,7 +57,7 @@ class RunSnapshot:
         if isinstance(payload, BreakerChanged) and payload.downstream and payload.state:
             self.breakers[payload.downstream] = BreakerView(payload.state, payload.reopens_at, why=payload.why or "")
         elif isinstance(payload, PageChanged) and payload.cause:
-            self.page_notes[payload.cause] = _page_note(payload.what, event.actor)
+            self.page_notes[payload.cause] = _page_note(payload.what, event.actor, not payload.why)
 
 
 def _breaker_view(row: BreakerRow) -> BreakerView:
@@ -65,9 +69,9 @@ def _breaker_view(row: BreakerRow) -> BreakerView:
     )
 
 
-def _page_note(state: str, actor: str | None) -> str:
+def _page_note(state: str, actor: str | None, is_sent: bool) -> str:
     """``state``: of the table, or the ``what`` of an event."""
     if state in ("open", PageChange.OPENED, PageChange.FOLDED):
-        return "page open"
+        return PAGE_OPEN if is_sent else PAGE_UNSENT
     by = f" by {actor}" if actor else ""
     return f"page {state}{by}" if state in (PageChange.ACKED, PageChange.SNOOZED) else ""

@@ -207,7 +207,7 @@ def _group_head(group: RowGroup, scene: Scene) -> Line:
     )
 
 
-_STATES = ("held", "provisional", "requeued", "discarded", "resolved")
+_STATES = ("held", "provisional", "requeued", "dropped", "discarded", "resolved")
 
 
 def _group_lines(group: RowGroup, scene: Scene) -> Iterator[Line]:

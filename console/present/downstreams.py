@@ -10,6 +10,7 @@ from ...engine.statefile.list_rows import QuarantineRow
 from ..model.board import Board
 from ..model.breaker_view import BreakerStatus
 from ..model.downstreams import DownstreamRow, Downstreams, Page, RowGroup, Section
+from ..model.run_snapshot import OPEN_NOTES
 from ..text.durations import SECOND, clock, number, wall
 from ..text.glyphs import Glyph, Glyphs
 from ..text.pieces import Line, Piece, Role, fit, join, width
@@ -134,8 +135,7 @@ def _head_of_rows(systems: Downstreams, senders: Sequence[str], glyphs: Glyphs) 
     groups = systems.groups.values()
     if not groups:
         return [Piece("no row was set aside", Role.DIM)], []
-    states = ("held", "provisional", "requeued", "discarded", "resolved")
-    counts = [(state, sum(group.counts.get(state, 0) for group in groups)) for state in states]
+    counts = [(state, sum(group.counts.get(state, 0) for group in groups)) for state in _ROW_LOOKS]
     parts = [[Piece(f"{number(count)} {state}", _importance_role(state == "held"))] for state, count in counts if count]
     return join(parts, f" {glyphs.dot} "), []
 
@@ -155,7 +155,7 @@ def past_section_row(section: Section, board: Board, columns: int) -> Line:
     """The heading of a section at a past instant, from the board."""
     if section is Section.PAGES:
         count, what = (
-            sum(1 for note in board.snapshot.page_notes.values() if note == "page open"),
+            sum(1 for note in board.snapshot.page_notes.values() if note in OPEN_NOTES),
             "unacknowledged then",
         )
     else:
@@ -400,6 +400,7 @@ _ROW_LOOKS: dict[str, StateStyle] = {
     "held": StateStyle(Glyph.DEAD, "held", Role.HUMAN),
     "provisional": StateStyle(Glyph.RUNNING, "provisional", Role.RUNNING),
     "requeued": StateStyle(Glyph.RETRYING, "requeued", Role.WAITING),
+    "dropped": StateStyle(Glyph.FAILED, "dropped", Role.FAILED),
     "discarded": StateStyle(Glyph.SKIPPED, "discarded", Role.DIM),
     "resolved": StateStyle(Glyph.DONE, "resolved", Role.DONE),
 }

@@ -389,7 +389,7 @@ class ConsoleScreen(Screen[None]):
             if blocking_downstream(self.board, name, now_us) is not None:
                 key = Piece(console.keymap.label("view_systems"), Role.KEY)
                 line += [Piece(f" {console.glyphs.dot} ", Role.DIM), key, Piece(" shows it")]
-            console.show_line(line, seconds=20)
+            console.show_line(line, seconds=20, about=name)
 
     def show_details(self) -> None:
         """Show everything about the selected task."""

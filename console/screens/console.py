@@ -125,7 +125,7 @@ class Console(Protocol):
     def previous_view(self) -> ScreenName | None:
         """The view that going back leads to; None at the top level."""
 
-    def show_line(self, line: Line, seconds: float | None = None) -> None:
+    def show_line(self, line: Line, seconds: float | None = None, about: str | None = None) -> None:
         """Show a line in place of the keys."""
 
     def show_message(self, sentence: str, role: Role = Role.TEXT, seconds: float = MESSAGE_SECONDS) -> None:

@@ -9,7 +9,7 @@ from textual import events
 from textual.widget import Widget
 
 from ..text.pieces import Line, Piece, Role, fit
-from ..text.text import pad
+from ..text.text import one_line, pad
 from ..widgets.modal import Modal
 from ..widgets.prompt import Prompt
 from ..widgets.table import VirtualTable
@@ -112,7 +112,7 @@ class CommandPalette(Modal[str | None]):
         if self.table.cursor_key is not None:
             self.dismiss(self.table.cursor_key)
         else:
-            self.prompt.open(":", "", hint="no command has this name; type another word", history=self._history)
+            self.prompt.open(":", "", hint=_no_match(self.prompt.text), history=self._history)
             self._match("")
 
     def on_text_field_cancelled(self) -> None:
@@ -129,6 +129,13 @@ class CommandPalette(Modal[str | None]):
     def on_virtual_table_opened(self, message: VirtualTable.Opened) -> None:
         """A second click."""
         self.dismiss(self.table.cursor_key)
+
+
+def _no_match(text: str) -> str:
+    """Why a text is no command."""
+    if " -" in text:
+        return "options are for the shell: redrive " + one_line(text.split(" -")[0].strip()) + " --help"
+    return "no command has this name; type another word"
 
 
 def matching(entries: Sequence[PaletteEntry], text: str) -> list[PaletteEntry]:

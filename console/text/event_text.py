@@ -424,6 +424,7 @@ def _quarantine(event: Event, payload: RowsChanged) -> str:
     count = payload.rows
     rows = f"{count} row{'' if count == 1 else 's'}" if count is not None else "rows"
     said = {RowsChange.HELD: "held in quarantine", RowsChange.PROVISIONAL: "set aside so far"}
+    said[RowsChange.DROPPED] = "dropped with the attempt that failed"
     return f"{rows} {said.get(payload.what, payload.what.replace('-', ' '))}"
 
 

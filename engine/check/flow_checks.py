@@ -73,7 +73,7 @@ def check_spec(flow: FlowSpec, observed: Mapping[str, TaskDurations] | None = No
 
 def _orphans(context: FlowContext) -> Iterator[Finding]:
     for name in context.dag.orphans:
-        yield Finding("note", "orphan", "stands alone: nothing comes before it or after it", name)
+        yield Finding("note", "orphan", "no task comes before it or after it", name)
 
 
 def _unconnected(context: FlowContext) -> Iterator[Finding]:

@@ -211,7 +211,8 @@ class RowsChange(object):
     PROVISIONAL = "provisional"
     HELD = "held"
     REQUEUED = "requeued"
-    DISCARDED = "discarded"
+    DROPPED = "dropped"  # the attempt that set them aside failed; the next one reads them again
+    DISCARDED = "discarded"  # by an operator
     PUT_BACK = "put back"
 
 

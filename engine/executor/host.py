@@ -1,7 +1,7 @@
-"""A separate process for an executor: ``python -P -m redrive.engine.executor.host READ_FD WRITE_FD``.
+"""A separate process for an executor: ``python -P -m redrive.engine.executor.host READ_FD WRITE_FD STATE [FLOW]``.
 
 The settings arrive as one JSON line on READ_FD. The response is one JSON line on WRITE_FD, ``{"ok": true}`` or the
-error of the start. After that the process runs detached, without a terminal.
+error of the start. After that the process runs detached, without a terminal. STATE and FLOW are there for ``ps``.
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ def spawn(
     log = _open_log(state)
     parent_end, child_end = os.pipe(), os.pipe()
     command = [sys.executable, "-P", "-m", "redrive.engine.executor.host", str(child_end[0]), str(parent_end[1])]
+    command += [os.path.abspath(state), *([flow] if flow is not None else [])]
     try:
         process = subprocess.Popen(
             command,

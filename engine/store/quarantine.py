@@ -84,7 +84,7 @@ def discard(transaction: Transaction, run_id: str, name: str, attempt: int, fina
     if final:
         hold_requeued_rows(transaction, run_id, name)
     if dropped or final:
-        _emit_and_count(transaction, run_id, name, attempt, RowsChanged(RowsChange.DISCARDED, dropped))
+        _emit_and_count(transaction, run_id, name, attempt, RowsChanged(RowsChange.DROPPED, dropped))
 
 
 def _has_rows(connection: sqlite3.Connection, run_id: str, name: str) -> bool:

@@ -186,7 +186,7 @@ CREATE TABLE quarantine (
     payload     TEXT,
     error       TEXT,
     fingerprint TEXT,
-    state       TEXT NOT NULL DEFAULT 'provisional', -- provisional held requeued resolved discarded
+    state       TEXT NOT NULL DEFAULT 'provisional', -- provisional held requeued resolved dropped discarded
     at          INTEGER NOT NULL
 );
 

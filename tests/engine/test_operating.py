@@ -4,6 +4,7 @@ import os
 import signal
 import sqlite3
 import uuid
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -83,6 +84,16 @@ def test_a_requeue_runs_again_with_a_new_generation_and_frees_what_was_held(stat
     assert answer["ok"], answer
     wait_for(state, "held", "SUCCESS")
     assert ("SUCCESS", 1, 2) == row(state, "broken", "state, generation, attempt")
+
+
+def test_the_list_of_processes_names_the_flow_and_the_state_file(tmp_path):
+    (tmp_path / "operated.py").write_text(FLOW)
+    flow, path = str(tmp_path / "operated.py"), str(tmp_path / "state.db")
+    pid = host.spawn(flow=flow, state=path, run_id="r", params={}, options={"stay": True})
+    words = Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")
+    os.kill(pid, signal.SIGTERM)
+    os.waitpid(pid, 0)
+    assert words[-3:-1] == [path, flow]
 
 
 def test_of_two_operators_the_first_wins_and_the_second_is_told(state):

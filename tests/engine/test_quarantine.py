@@ -111,7 +111,7 @@ def test_a_retried_attempt_does_not_double_its_rows(tmp_path):
             raise TransientError("connection reset")
 
     assert "SUCCESS" == run(tmp_path, flow)
-    assert [(1, "discarded"), (1, "discarded"), (2, "held"), (2, "held")] == rows(tmp_path, "attempt, state")
+    assert [(1, "dropped"), (1, "dropped"), (2, "held"), (2, "held")] == rows(tmp_path, "attempt, state")
     assert ("SUCCESS", 2) == task(tmp_path)
 
 
@@ -141,9 +141,9 @@ def test_held_rows_make_the_run_partial_where_the_task_says_so(tmp_path):
 @pytest.mark.parametrize("limit", [{"max_bad_rows": 1}, {"max_bad_ratio": 0.1}])
 def test_too_many_bad_rows_are_a_broken_parser_and_need_a_human(tmp_path, limit):
     """SPEC 4.15: unlimited quarantine turns a broken parser into a green task."""
-    assert "RUNNING" == run(tmp_path, settling(tmp_path, is_bad, retry=QUICK, **limit))
+    assert "BLOCKED" == run(tmp_path, settling(tmp_path, is_bad, retry=QUICK, **limit))
     assert ("DEAD_LETTER", "quarantine", 1, 0) == task(tmp_path, "state, dead_letter_kind, attempt, bad_rows")
-    assert {"discarded"} == {state for _, state in rows(tmp_path)}
+    assert {"dropped"} == {state for _, state in rows(tmp_path)}
     assert [("quarantine on settle", "high")] == ask(tmp_path, "SELECT title, severity FROM page")
 
 

@@ -100,7 +100,7 @@ def _requeue(context: ActionContext) -> Answer:
         else:
             _run_again(context, row, overrides)
     if context.options.get("cascade"):
-        context.add_consequence(_requeue_successes_below(context), "successes below run again")
+        context.add_consequence(_requeue_successes_below(context), "successful below, to run again")
     quarantine_actions.release_requeued(context.transaction, context.run_id, context.done_names())
     _update_dependents(context)
     breaker_actions.arm_probes(context)
@@ -153,7 +153,7 @@ def _requeue_rows(context: ActionContext) -> Answer:
         context.set_result(row.name, DONE, "runs again over {} of its rows".format(len(found[row.name])))
     quarantine_actions.refuse_unheld(context, found)
     if context.options.get("cascade"):
-        context.add_consequence(_requeue_successes_below(context), "successes below run again")
+        context.add_consequence(_requeue_successes_below(context), "successful below, to run again")
     _update_dependents(context)
     return summarize(context)
 
@@ -168,8 +168,8 @@ def _update_dependents(context: ActionContext) -> None:
     run_id, transaction, again = context.run_id, context.transaction, context.done_names()
     rearm(transaction, run_id, again)
     context.add_consequence(unpropagate(transaction, run_id, again), "unblocked")
-    context.add_consequence(hold_children(transaction, run_id, again), "wait for it again")
-    context.add_consequence(mark_stale(transaction, run_id, again), "ran before it and are stale now")
+    context.add_consequence(hold_children(transaction, run_id, again), "waiting for it again")
+    context.add_consequence(mark_stale(transaction, run_id, again), "ran before it, now stale")
     for name in again:
         if reevaluate(transaction, run_id, name) == TaskState.UPSTREAM_FAILED:
             context.set_result(name, DONE, "but a task above it has failed: requeue that as well")

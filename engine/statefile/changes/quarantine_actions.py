@@ -15,6 +15,7 @@ PROVISIONAL = RowsChange.PROVISIONAL  # until the attempt that quarantined the r
 HELD = RowsChange.HELD
 REQUEUED = RowsChange.REQUEUED
 DISCARDED = RowsChange.DISCARDED
+DROPPED = RowsChange.DROPPED
 
 #: Rows per statement: SQLite on old servers accepts 999 values.
 _CHUNK = 500
@@ -68,9 +69,9 @@ def hold_requeued_rows(transaction: Transaction, run_id: str, name: str) -> int:
 
 
 def drop_provisional(transaction: Transaction, run_id: str, name: str, attempt: int) -> int:
-    """Discard the rows that an unsuccessful attempt quarantined. Returns their number."""
+    """Drop the rows that an unsuccessful attempt quarantined. Returns their number."""
     sql = "UPDATE quarantine SET state = ? WHERE run_id = ? AND name = ? AND attempt = ? AND state = ?"
-    return transaction.connection.execute(sql, (DISCARDED, run_id, name, attempt, PROVISIONAL)).rowcount
+    return transaction.connection.execute(sql, (DROPPED, run_id, name, attempt, PROVISIONAL)).rowcount
 
 
 def discard_rows(context: ActionContext) -> Answer:

@@ -46,6 +46,12 @@ def test_what_many_tasks_have_in_common_is_said_once(write):
     assert "part_0, part_1, part_2, part_3, part_4 and 45 more tasks: no timeout" in lines[0]
 
 
+def test_the_summary_counts_what_was_printed(write):
+    *lines, summary = invoke_redrive("check", write(WRONG.replace("timeout=1)", ")"))).output.splitlines()
+    assert summary == f"f: 3 tasks, 2 edges, {len(lines)} findings"
+    assert "f: 2 tasks, 1 edge, " in invoke_redrive("check", write(GOOD)).output
+
+
 def test_findings_are_json_with_everything(write):
     (deadline, wrong) = map(json.loads, invoke_redrive("check", write(WRONG), "--json").output.splitlines())
     assert ("note", "deadline", None) == (deadline["level"], deadline["rule"], deadline["task"])

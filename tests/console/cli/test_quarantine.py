@@ -62,6 +62,51 @@ def test_a_row_is_sent_back_by_its_key(state, tmp_path):
     assert {"o-7", "i-1"} == set(held(state))
 
 
+def test_the_rows_that_stopped_a_task_are_listed_as_dropped(tmp_path):
+    flow = Flow("strict")
+
+    @flow.task(timeout=30, max_bad_rows=1)
+    def parse(ctx: Any) -> None:
+        for scope in ctx.rows(range(3), key=str):
+            with scope:
+                raise ValueError("is none")
+
+    Executor(run_id="r", flow=flow, state=tmp_path / "state.db").run()
+    lines = invoke_redrive("quarantine", tmp_path / "state.db").output.splitlines()[2:]
+    assert ["dropped", "dropped"] == [line.split()[2] for line in lines]
+
+
+@pytest.fixture
+def with_report(tmp_path: Path) -> Path:
+    """One row of ``parse`` is held; ``report`` has run below it."""
+    flow = Flow("night")
+
+    @flow.task(timeout=30)
+    def parse(ctx: Any) -> None:
+        for scope in ctx.rows(["o-1", "o-2"], key=str):
+            with scope as row:
+                assert row != "o-1"
+
+    flow.task(lambda: None, name="report", after=[parse], timeout=30)
+    Executor(run_id="r", flow=flow, state=tmp_path / "state.db").run()
+    return tmp_path / "state.db"
+
+
+def test_what_ran_without_the_rows_is_named_with_the_command_that_runs_it_again(with_report):
+    output = invoke_redrive("quarantine", with_report, "--requeue", "all", "--reason", "repaired").output
+    assert f"redrive requeue --state {with_report} --run r report runs them again" in output
+
+
+def test_a_cascade_runs_what_is_below_again(with_report):
+    output = invoke_redrive("quarantine", with_report, "--requeue", "all", "--reason", "x", "--cascade").output
+    assert "report: runs again because parse does" in output and "stale" not in output
+
+
+def test_a_cascade_belongs_to_a_requeue(with_report):
+    done = invoke_redrive("quarantine", with_report, "--cascade")
+    assert isinstance(done.exception, click.UsageError)
+
+
 def test_all_rows_of_a_task_are_dropped_with_a_reason(state):
     done = invoke_redrive("quarantine", state, "--task", "orders", "--discard", "all", "--reason", "a test account")
     assert 0 == done.return_value, done.output

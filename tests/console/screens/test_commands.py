@@ -119,6 +119,15 @@ async def test_a_palette_without_a_match_does_nothing(revenue: FakeSession, cloc
         assert revenue.commands == []
 
 
+async def test_options_in_the_palette_are_answered_with_the_command_of_the_shell(
+    revenue: FakeSession, clock: StillClock
+):
+    async with shown(revenue, clock) as (app, pilot):
+        await press(app, pilot, "colon", *"requeue --param factor=5", "enter")
+        assert "options are for the shell: redrive requeue --help" in text_of(app)
+        assert revenue.commands == []
+
+
 async def test_a_paste_into_the_palette_runs_nothing(revenue: FakeSession, clock: StillClock):
     async with shown(revenue, clock) as (app, pilot):
         await press(app, pilot, "n", "colon")

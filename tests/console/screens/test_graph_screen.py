@@ -315,6 +315,8 @@ async def test_i_says_in_one_sentence_why_a_task_does_not_run(revenue: FakeSessi
         app.screen.graph_view.select("notify")
         await press(app, pilot, "i")
         assert "clean_refunds dead-lettered (poison)" in rows_of(app)[-1]
+        await press(app, pilot, "k")
+        assert "dead-lettered" not in rows_of(app)[-1]
 
 
 async def test_requeue_works_from_the_details(revenue: FakeSession, clock: StillClock):

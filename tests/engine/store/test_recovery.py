@@ -170,7 +170,7 @@ def test_provisional_bad_rows_of_a_lost_attempt_are_dropped(state_file: StateFil
         )
     recover(state_file)
     rows = dict(state_file.connection.execute("SELECT row_key, state FROM quarantine").fetchall())
-    assert rows == {"provisional": "discarded", "held": "held"}
+    assert rows == {"provisional": "dropped", "held": "held"}
 
 
 @pytest.mark.parametrize(

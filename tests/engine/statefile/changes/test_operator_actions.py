@@ -196,7 +196,7 @@ def test_a_parent_that_runs_again_holds_back_what_waits_and_marks_what_ran(state
     assert state_file.states()["ready"] == "PENDING"
     stale = {name for name in state_file.states() if state_file.column(name, "stale")}
     assert stale == {"done", "below", "running"}
-    assert "1 wait for it again" in answer["message"] and "3 ran before it" in answer["message"]
+    assert "1 waiting for it again" in answer["message"] and "3 ran before it" in answer["message"]
 
 
 def test_a_cascade_runs_everything_below_again(state_file: StateFile) -> None:
