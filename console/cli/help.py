@@ -18,6 +18,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
         "logs",
         "runs",
         "summary",
+        "report",
         "events",
         "pages",
         "breakers",

@@ -16,7 +16,7 @@ import click
 
 from ...engine.errors import FlowImportError, RedriveError
 from ...engine.version import VERSION
-from .complete import complete_causes, complete_tasks, complete_topics
+from .complete import complete_causes, complete_runs, complete_tasks, complete_topics
 from .exit_codes import ExitCode, code_of_error
 from .help import CommandGroup
 from .options import (
@@ -284,6 +284,24 @@ def summary(
 
 
 @cli.command()
+@click.argument("run_id", required=False, metavar="[RUN]", shell_complete=complete_runs)
+@state_option
+@click.option("-o", "--output", "path", type=click.Path(dir_okay=False), metavar="FILE", help="Default: print it.")
+@click.option("--markdown", "is_markdown", is_flag=True, help="Markdown instead of HTML.")
+@ssh_options
+def report(
+    run_id: str | None, state: str | None, path: str | None, is_markdown: bool, **remote: Unpack[RemoteOptions]
+) -> int:
+    """A run as one HTML file to post: the graph, the timeline with a slider, causes, acts, slow tasks.
+
+    RUN: default the latest run. The file loads nothing from elsewhere and can be read on a phone.
+    """
+    from .report import write_report
+
+    return write_report(_target(None, state), run_id, path, is_markdown=is_markdown, **remote)
+
+
+@cli.command()
 @reading_options
 @follow_option
 @click.option("--since", type=click.IntRange(min=0), default=0, metavar="SEQ", help="Only events after this one.")
@@ -377,7 +395,7 @@ def replay(
 ) -> int:
     """A run as it was at some time, or as it would have been under another policy."""
     if what_if is not None:
-        from .what_if import print_what_if
+        from .analysis.what_if import print_what_if
 
         return print_what_if(_target(target, state), run_id, as_json, at=at, what_if=what_if, nights=nights, **remote)
     from .listings import print_replay
@@ -391,7 +409,7 @@ def costs(
     target: str | None, state: str | None, run_id: str | None, as_json: bool, **remote: Unpack[RemoteOptions]
 ) -> int:
     """Slot seconds of a run's attempts, and how many tasks its retries healed."""
-    from .costs import print_costs
+    from .analysis.costs import print_costs
 
     return print_costs(_target(target, state), run_id, as_json, **remote)
 
@@ -769,7 +787,7 @@ def backfill(
 @json_option
 def backoff(base: str, cap: str, factor: float, attempts: int, jitter: str, **options: Any) -> int:
     """Every wait of a retry policy, their sums, the worst case, and their spread."""
-    from .policy_lab import BackoffExperiment, policy_of, print_backoff
+    from .analysis.policy_lab import BackoffExperiment, policy_of, print_backoff
 
     timeout, grace, deadline = (options.pop(name) for name in ("timeout", "grace", "deadline"))
     experiment = BackoffExperiment(
@@ -796,7 +814,7 @@ def simulate() -> None:
 @simulating_options
 def herd(base: str | None, cap: str | None, **options: Any) -> int:
     """Tasks that all call the same server when it comes back."""
-    from .load_models import print_herd
+    from .analysis.load_models import print_herd
 
     return print_herd(seconds_of(base) if base else None, seconds_of(cap) if cap else None, **options)
 
@@ -809,6 +827,6 @@ def herd(base: str | None, cap: str | None, **options: Any) -> int:
 @simulating_options
 def contention(**options: Any) -> int:
     """Clients that write one row, each until it succeeds once: the model of Brooker's post (AWS, 2015)."""
-    from .load_models import print_contention
+    from .analysis.load_models import print_contention
 
     return print_contention(**options)

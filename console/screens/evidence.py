@@ -7,23 +7,18 @@ from dataclasses import replace
 
 from ...engine.core.cause_history import CauseHistory
 from ...engine.domain.states import NEEDS_HUMAN
-from ...engine.statefile import list_rows
+from ..feed.evidence import TEXTS_OF, read_evidence
 from ..feed.live_run import BoardUpdate
 from ..keys.actions import ScreenName
 from ..model.board import Board
 from ..model.evidence import failures_of
 from ..model.inbox import InboxCause, entry_of
-from ..present.detail import AttemptTexts
 from ..present.evidence import EvidenceData, cause_page, evidence_page
 from ..present.inbox import age_text
 from ..present.tasks import Scene
 from ..sessions.session import Session
 from ..text.pieces import Line
 from .page import PageScreen, PageView
-
-_TEXTS_OF = 2  # attempts whose long texts are compared
-_HISTORY_ATTEMPTS = 200
-_ROWS = 50
 
 Subject = InboxCause | str  # a cause, or a task by its name
 AttemptsKey = tuple[str, tuple[int, ...]]  # a task, and the attempts whose texts are needed
@@ -78,21 +73,11 @@ class EvidenceView(PageView[AttemptsKey, EvidenceData]):
         row = self.scene().board.fold.tasks.get(self._task_name or "")
         if row is None:
             return None
-        return row.name, tuple(one.attempt for one in failures_of(row)[-_TEXTS_OF:])
+        return row.name, tuple(one.attempt for one in failures_of(row)[-TEXTS_OF:])
 
     async def fetch(self, session: Session, run_id: str, wanted: AttemptsKey) -> EvidenceData:
         """Read the texts of the attempts, the history of the task and its quarantined rows."""
-        name, attempts = wanted
-        texts = [await _texts(session, run_id, name, attempt) for attempt in attempts]
-        history = await session.query(list_rows.HISTORY, task=name, limit=_HISTORY_ATTEMPTS)
-        rows = await session.query(list_rows.QUARANTINE, run_id=run_id, task=name, limit=_ROWS)
-        return EvidenceData(texts, history, rows)
-
-
-async def _texts(session: Session, run_id: str, name: str, attempt: int) -> AttemptTexts:
-    read = await session.attempt_text(run_id, name, attempt)
-    detail = read.fingerprint_detail
-    return AttemptTexts(attempt, read.traceback, read.stack, read.diagnostic, fingerprint_detail=detail)
+        return await read_evidence(session, run_id, *wanted)
 
 
 def _name_of(subject: Subject | None) -> str | None:

@@ -18,6 +18,7 @@ from ..model.activity import Activity, Pause, activity_of
 from ..model.board import Board
 from ..model.eta import critical_path
 from ..model.filters import parse_filter
+from ..model.time_span import SECOND, Span
 from ..present.tasks import Scene, duration_of
 from ..present.timeline import (
     axis_line,
@@ -35,7 +36,7 @@ from ..widgets.bars import Bar
 from ..widgets.bindings import bindings_of
 from ..widgets.split import STRIP_ROWS, has_room_for_strip
 from ..widgets.table import VirtualTable
-from ..widgets.timeline import SECOND, Span, TimelineView
+from ..widgets.timeline import TimelineView
 from .base import ConsoleScreen
 
 AHEAD_CELLS = 9  # room for a countdown right of now

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from redrive.console.cli.costs import ledger_lines
+from redrive.console.cli.analysis.costs import ledger_lines
 from redrive.engine import Executor, Flow, RetryPolicy, TransientError
 from redrive.engine.analysis.costs import PolicyCosts, RetryStats
 from support.commands import invoke_redrive

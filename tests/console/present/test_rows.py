@@ -9,6 +9,7 @@ from redrive.console.model.board import Board
 from redrive.console.model.evidence import failures_of
 from redrive.console.model.graph.view import Graph, GraphForm, Zoom
 from redrive.console.model.inbox import Inbox
+from redrive.console.model.time_span import Span
 from redrive.console.present import counts, detail, evidence, inbox, timeline
 from redrive.console.present.graph import Highlight, drawing_row, graph_row, label_width
 from redrive.console.present.header import run_line
@@ -17,7 +18,6 @@ from redrive.console.present.tasks import Scene, attempts_text, state_facts
 from redrive.console.text import durations
 from redrive.console.text.glyphs import ASCII, UTF8
 from redrive.console.text.pieces import plain, width
-from redrive.console.widgets.timeline import Span
 from redrive.engine.core.projection import AttemptRow
 from redrive.engine.domain.states import NEEDS_HUMAN, TaskState
 from redrive.engine.statefile.list_rows import DurationStats

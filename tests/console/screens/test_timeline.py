@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from redrive.console.model.time_span import Span
 from redrive.console.present.timeline import axis_line, bar_line, describe_attempt, label_columns
 from redrive.console.text.glyphs import ASCII, UTF8
 from redrive.console.text.pieces import plain
-from redrive.console.widgets.timeline import Span
 from redrive.engine.core.projection import AttemptRow
 from redrive.engine.domain.events import EventKind
 

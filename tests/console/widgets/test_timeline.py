@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
+from redrive.console.model.time_span import PAUSE_CELLS, SECOND, STEPS, Span
 from redrive.console.text.pieces import Line, Piece
-from redrive.console.widgets.timeline import PAUSE_CELLS, SECOND, STEPS, Span, TimelineView
+from redrive.console.widgets.timeline import TimelineView
 from textual.geometry import Region
 
 HOUR = 3600 * SECOND

@@ -11,7 +11,7 @@ from statistics import mean
 
 import click
 
-from ...engine.analysis.load_models import (
+from ....engine.analysis.load_models import (
     CONTENTION_POLICIES,
     SCENARIOS,
     ContentionResult,
@@ -20,11 +20,11 @@ from ...engine.analysis.load_models import (
     simulate_outage,
     with_jitter,
 )
-from ...engine.core.policy import RetryPolicy, fixed_policy
-from ...engine.errors import FlowError
-from ..present.plots import column_chart, downsample, table_lines
-from ..text.durations import number
-from ..text.glyphs import glyphs_for
+from ....engine.core.policy import RetryPolicy, fixed_policy
+from ....engine.errors import FlowError
+from ...present.plots import column_chart, downsample, table_lines
+from ...text.durations import number
+from ...text.glyphs import glyphs_for
 from .policy_lab import policy_of
 
 PLOT_CELLS = 72

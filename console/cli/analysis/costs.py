@@ -9,7 +9,7 @@ from typing import Unpack
 
 import click
 
-from ...engine.analysis.costs import (
+from ....engine.analysis.costs import (
     SUCCESS,
     Cost,
     PolicyCosts,
@@ -20,13 +20,13 @@ from ...engine.analysis.costs import (
     retry_yields,
     total,
 )
-from ...engine.core.outcome import FailureMode
-from ...engine.core.policy import RetryPolicy
-from ..present.plots import table_lines
-from ..present.runs import place_line
-from ..sessions.open import RemoteOptions, with_session
-from ..sessions.session import Session
-from ..text.text import one_line
+from ....engine.core.outcome import FailureMode
+from ....engine.core.policy import RetryPolicy
+from ...present.plots import table_lines
+from ...present.runs import place_line
+from ...sessions.open import RemoteOptions, with_session
+from ...sessions.session import Session
+from ...text.text import one_line
 
 _ORDER = (SUCCESS, *map(str, FailureMode))
 

@@ -12,7 +12,7 @@ from typing import Any, get_args
 
 import click
 
-from ...engine.core.policy import (
+from ....engine.core.policy import (
     Jitter,
     PlannedWait,
     RetryPolicy,
@@ -23,9 +23,9 @@ from ...engine.core.policy import (
     worst_case_elapsed_seconds,
     worst_case_wait_seconds,
 )
-from ...engine.errors import FlowError
-from ..present.plots import bar, table_lines
-from ..text.glyphs import glyphs_for
+from ....engine.errors import FlowError
+from ...present.plots import bar, table_lines
+from ...text.glyphs import glyphs_for
 
 ALL_JITTERS = "all"
 BUCKETS_MAX = 20

@@ -8,13 +8,13 @@ from typing import Unpack
 
 import click
 
-from ...engine.analysis.policy_change import PolicyChange, parse_change
-from ..feed.event_reader import EventHistory
-from ..feed.what_if import WhatIfResult, replay_under_policy
-from ..model.replay import NUMBER_MAX, parse_when
-from ..present.what_if import table, title
-from ..sessions.open import RemoteOptions, with_session
-from ..sessions.session import Session
+from ....engine.analysis.policy_change import PolicyChange, parse_change
+from ...feed.event_reader import EventHistory
+from ...feed.what_if import WhatIfResult, replay_under_policy
+from ...model.replay import NUMBER_MAX, parse_when
+from ...present.what_if import table, title
+from ...sessions.open import RemoteOptions, with_session
+from ...sessions.session import Session
 
 
 def print_what_if(

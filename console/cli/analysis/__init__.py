@@ -1,0 +1,1 @@
+"""Commands that compute with policies and recorded runs: they change nothing."""

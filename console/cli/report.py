@@ -1,0 +1,47 @@
+"""``redrive report``: a run as one HTML file or as Markdown."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import Unpack
+
+import click
+
+from ...engine.errors import RedriveError
+from ..app.theme import load_theme
+from ..feed.report import read_report
+from ..present.report import ReportData, report_markdown
+from ..present.report_html import PageColours, report_html
+from ..sessions.open import RemoteOptions, with_session
+from ..sessions.session import Session
+from ..text.durations import format_bytes
+
+
+def write_report(
+    target: str, run_id: str | None, path: str | None, *, is_markdown: bool, **remote: Unpack[RemoteOptions]
+) -> int:
+    """Write the report of a run to ``path``; None: print it."""
+    if path is None and not is_markdown and sys.stdout.isatty():
+        raise click.UsageError("HTML is not for a terminal: name a file with -o night.html, or say --markdown")
+
+    async def read(session: Session) -> ReportData:
+        return await read_report(session, run_id, time.time_ns() // 1000)
+
+    data = with_session(target, read, **remote)
+    text = report_markdown(data) if is_markdown else report_html(data, _colours("light"), _colours("dark"))
+    if path is None:
+        click.echo(text, nl=False)
+        return 0
+    try:
+        Path(path).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise RedriveError(f"{path} cannot be written: {error.strerror}") from error
+    click.echo(f"{path}: {format_bytes(len(text.encode()))}")
+    return 0
+
+
+def _colours(name: str) -> PageColours:
+    theme = load_theme(name)
+    return PageColours(theme.background, theme.foreground, theme.styles)

@@ -1,0 +1,261 @@
+"""A run as a report: its facts, the drawn graph, the timeline, causes with evidence, acts, and slow tasks, as lines.
+
+``report_html.py`` and ``report_markdown`` below make files of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+from typing import NamedTuple
+
+from ...engine.core.projection import TaskRow
+from ...engine.domain.events import Event
+from ...engine.domain.states import TaskState
+from ..model.activity import activity_of
+from ..model.board import Board
+from ..model.eta import is_overdue
+from ..model.graph.view import Graph, GraphForm, Zoom
+from ..model.inbox import InboxCause
+from ..model.time_span import Span, fitting_span
+from ..text.durations import brief, number, wall_day
+from ..text.glyphs import UTF8
+from ..text.pieces import Line, Piece, Role, plain
+from ..text.text import cells, one_line
+from .evidence import EvidenceData, cause_page, evidence_page
+from .graph import Highlight, drawing_row, graph_row, label_width
+from .journal import event_row
+from .runs import run_style
+from .states import SEVERITY, STATE_STYLES
+from .tasks import Scene, attempt_of, duration_of
+from .timeline import axis_line, bar_line, label_columns, label_line, legend_line
+
+CAUSES_MAX = 10
+_ACTS_MAX = 200
+_SLOW_MAX = 20
+_DRAWN_MAX = 300  # tasks; of more, the groups are listed
+_ROWS_MAX = 300  # of the timeline
+_COLUMNS = 76  # of text that does not wrap
+_BAR_CELLS = 96
+_NAME_CELLS_MAX = 32
+_TIME_AFTER_SIGN = 4  # pieces from the sign of a drawn task to its time
+_TIME_CELLS_MAX = 6
+
+
+class Move(NamedTuple):
+    """A task's change of state. ``at``: microseconds UTC."""
+
+    at: int
+    task: str
+    state: TaskState
+
+
+class CauseEvidence(NamedTuple):
+    """A cause in the inbox, and what was read about its first task."""
+
+    cause: InboxCause
+    found: EvidenceData
+
+
+@dataclass(frozen=True, slots=True)
+class ReportData:
+    """What a report is made of. ``moves``: in order; empty if the file no longer has the start of the run.
+
+    ``causes``: the first CAUSES_MAX of ``causes_total``; ``acts``: acts of operators and their notes, in order.
+    """
+
+    board: Board
+    address: str
+    now_us: int
+    moves: Sequence[Move] = ()
+    causes: Sequence[CauseEvidence] = ()
+    causes_total: int = 0
+    acts: Sequence[Event] = ()
+
+    @property
+    def end_us(self) -> int:
+        """The end of the run, or now."""
+        ended_at = self.board.fold.run.ended_at
+        return self.now_us if ended_at is None else ended_at
+
+    @property
+    def scene(self) -> Scene:
+        """The context of all lines."""
+        longest = max((cells(one_line(name)) for name in self.board.fold.tasks), default=0)
+        return Scene(self.board, self.now_us, UTF8, True, min(longest, _NAME_CELLS_MAX), self.board.pools())
+
+
+@dataclass(frozen=True, slots=True)
+class ReportRow:
+    """A line; ``signs``: the place of a piece that is the sign of a task -> its name; ``times``: pieces that are true
+    only at the end of the report."""
+
+    line: Line
+    signs: Mapping[int, str] = field(default_factory=dict)
+    times: frozenset[int] = frozenset()
+
+
+def headline(data: ReportData) -> str:
+    """Flow, run and state."""
+    run = data.board.fold.run
+    return f"{one_line(run.dag_name)} {UTF8.dot} {one_line(run.run_id)}: {run_style(run).word}"
+
+
+def fact_lines(data: ReportData) -> list[str]:
+    """When and where the run was, and how many tasks are in which state."""
+    board, run = data.board, data.board.fold.run
+    ended = f" to {wall_day(run.ended_at, None)}" if run.ended_at is not None else ", not ended"
+    counts = ", ".join(
+        f"{number(board.counts[state])} {STATE_STYLES[state].word}" for state in SEVERITY if board.counts[state]
+    )
+    return [
+        f"{wall_day(run.started_at, None)}{ended}, {brief(data.end_us - run.started_at)}; in {one_line(data.address)}",
+        f"{number(board.finished)} of {number(board.total)} done ({counts}), as of {wall_day(data.now_us, None)}",
+    ]
+
+
+# --- The graph -----------------------------------------------------------------------------------------------------
+
+
+def graph_rows(data: ReportData) -> list[ReportRow]:
+    """The drawing; of a large graph its groups."""
+    scene, graph = data.scene, Graph(data.board, label_width)
+    graph.selected = None
+    if len(graph.dag) > _DRAWN_MAX:
+        graph.zoom = Zoom.GROUPS
+        return [ReportRow(graph_row(graph, y, _COLUMNS, scene, Highlight())) for y in range(graph.height)]
+    graph.zoom, graph.form = Zoom.GRAPH, GraphForm.DRAWING
+    tasks = {graph.drawing.place(name)[:2]: name for name in graph.dag.names}
+    return [_drawn_row(graph, y, scene, tasks) for y in range(graph.height)]
+
+
+def _drawn_row(graph: Graph, y: int, scene: Scene, tasks: Mapping[tuple[int, int], str]) -> ReportRow:
+    line = drawing_row(graph, y, 0, graph.drawing.width, scene, Highlight())
+    starts = accumulate((cells(piece.text) for piece in line), initial=0)
+    signs = {place: tasks[x, y] for place, x in enumerate(starts) if (x, y) in tasks}
+    times = (place + _TIME_AFTER_SIGN for place in signs)
+    return ReportRow(line, signs, frozenset(place for place in times if _is_time(line, place)))
+
+
+def _is_time(line: Line, place: int) -> bool:
+    return place < len(line) and line[place].role is not Role.RULE and cells(line[place].text) <= _TIME_CELLS_MAX
+
+
+# --- The timeline --------------------------------------------------------------------------------------------------
+
+
+class Timeline(NamedTuple):
+    """``rows``: of the axis and of tasks; ``label_columns``: cells before the bars; ``span``: the axis of the bars."""
+
+    rows: Sequence[ReportRow]
+    label_columns: int
+    span: Span
+
+
+def timeline_of(data: ReportData) -> Timeline:
+    """All attempts from the first start to the last activity, as the console shows them; the worst of many tasks."""
+    board, run = data.board, data.board.fold.run
+    activity = activity_of(board.fold.tasks.values(), run.started_at)
+    is_live = run.ended_at is None and activity.is_active
+    end = data.now_us if is_live else max(activity.end, run.started_at + 1)
+    span = fitting_span(run.started_at, end, _BAR_CELLS, pauses=activity.pauses)
+    names = _timeline_names(data)
+    columns = label_columns(names, 3 * _NAME_CELLS_MAX)
+    now_us = data.now_us if is_live else None
+    rows = [ReportRow([Piece(" " * columns), *axis_line(span, now_us, UTF8)])]
+    for name in names:
+        row = board.row(name)
+        label = label_line(row, columns - 1, UTF8)
+        rows.append(ReportRow([*label, Piece(" "), *bar_line(row, span, now_us, UTF8)], {1: name}))
+    left_out = board.total - len(names)
+    if left_out:
+        rows.append(ReportRow([Piece(f" {number(left_out)} more tasks", Role.DIM)]))
+    return Timeline([*rows, ReportRow(legend_line(UTF8))], columns, span)
+
+
+def _timeline_names(data: ReportData) -> list[str]:
+    """The tasks of the timeline in the order of their start; of very many, the worst and the longest."""
+    rank = {state: place for place, state in enumerate(SEVERITY)}
+    rows = sorted(data.board.fold.tasks.values(), key=lambda row: (rank[row.state], -_took_us(row.name, data)))
+    return [row.name for row in sorted(rows[:_ROWS_MAX], key=_first_start)]
+
+
+def _first_start(row: TaskRow) -> tuple[bool, int, int]:
+    first = next(iter(row.attempts.values()), None)
+    return first is None, 0 if first is None else first.started_at, row.position
+
+
+def _took_us(name: str, data: ReportData) -> int:
+    attempt = attempt_of(data.board.row(name))
+    return 0 if attempt is None else duration_of(attempt, data.end_us)
+
+
+# --- Causes, acts, slow tasks --------------------------------------------------------------------------------------
+
+
+def cause_lines(one: CauseEvidence, data: ReportData) -> list[Line]:
+    """The page of evidence on a cause; the first line names it."""
+    if one.cause.count == 1:
+        return evidence_page(data.board.row(one.cause.tasks[0]), data.scene, one.found, _COLUMNS)
+    return cause_page(one.cause, data.scene, one.found, _COLUMNS)
+
+
+def left_out_causes(data: ReportData) -> str:
+    """How many causes have no page; empty if all have one."""
+    left_out = data.causes_total - len(data.causes)
+    if not data.causes_total:
+        return "Nothing needs a human."
+    return f"{left_out} more cause{'' if left_out == 1 else 's'}." if left_out > 0 else ""
+
+
+def act_lines(data: ReportData) -> list[Line]:
+    """What operators did and noted, the latest ones of many."""
+    started_at, shown = data.board.fold.run.started_at, data.acts[-_ACTS_MAX:]
+    earlier = len(data.acts) - len(shown)
+    lines: list[Line] = [[Piece(f"{number(earlier)} earlier acts", Role.DIM)]] if earlier else []
+    lines += [event_row(event, started_at, True, _NAME_CELLS_MAX // 2, UTF8) for event in shown]
+    return lines or [[Piece("Nobody changed anything.", Role.DIM)]]
+
+
+def slow_lines(data: ReportData) -> list[str]:
+    """The tasks that took far longer than in earlier runs, the longest first."""
+    usual = data.board.duration_stats
+    if not usual:
+        return ["No earlier run to compare with."]
+    took = {name: _took_us(name, data) for name in data.board.fold.tasks if name in usual}
+    slow = sorted((name for name in took if is_overdue(took[name], usual[name])), key=took.__getitem__, reverse=True)
+    lines = [
+        f"{one_line(name)}: {brief(took[name])}, usually {brief(usual[name].p50_us)}"
+        f" (95 of 100 within {brief(usual[name].p95_us)})"
+        for name in slow[:_SLOW_MAX]
+    ]
+    more = [f"{number(len(slow) - _SLOW_MAX)} more"] if len(slow) > _SLOW_MAX else []
+    return [*lines, *more] or ["Nothing took much longer than in earlier runs."]
+
+
+# --- Markdown ------------------------------------------------------------------------------------------------------
+
+
+def report_markdown(data: ReportData) -> str:
+    """The report as Markdown: everything that tasks have written stands in blocks of code."""
+    causes = [line for one in data.causes for line in (*map(plain, cause_lines(one, data)), "")]
+    sections: Sequence[tuple[str, Iterable[str]]] = (
+        ("", (headline(data), *fact_lines(data))),
+        ("Graph", (plain(row.line) for row in graph_rows(data))),
+        ("Timeline", (plain(row.line) for row in timeline_of(data).rows)),
+        ("Causes", filter(None, (*causes, left_out_causes(data)))),
+        ("Acts and notes", map(plain, act_lines(data))),
+        ("Slower than usual", slow_lines(data)),
+    )
+    return "\n".join(line for title, lines in sections for line in _section(title, lines))
+
+
+def _section(title: str, lines: Iterable[str]) -> Iterator[str]:
+    if title:
+        yield f"## {title}"
+        yield ""
+    yield "```text"
+    yield from (line.rstrip().replace("`", "'") for line in lines)
+    yield "```"
+    yield ""

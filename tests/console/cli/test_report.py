@@ -1,0 +1,58 @@
+"""``redrive report``, on a state file and behind ssh."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.commands import invoke_redrive, run_redrive
+from support.state_file import StateFileBuilder
+
+
+def test_the_report_is_one_file_with_the_facts_of_the_run(night: StateFileBuilder, tmp_path: Path) -> None:
+    done = run_redrive("report", "night-1", "--state", night.path, "-o", tmp_path / "night.html")
+    assert done.returncode == 0, done.stderr
+    text = (tmp_path / "night.html").read_text(encoding="utf-8")
+    assert text.startswith("<!DOCTYPE html>")
+    for fact in ("task_00002", "boom", "Traceback: of task_00002", "1 of 6 done", 'id="slider"'):
+        assert fact in text, fact
+    assert str(tmp_path / "night.html") in done.stdout
+
+
+def test_without_a_file_it_is_printed(night: StateFileBuilder) -> None:
+    assert invoke_redrive("report", "--state", night.path).output.startswith("<!DOCTYPE html>")
+    assert "## Timeline" in invoke_redrive("report", "--state", night.path, "--markdown").output
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [(["no-such-run"], "no-such-run"), (["-o", "/dev/full"], "No space left"), (["-o", "/no/such/x.html"], "No such")],
+)
+def test_what_goes_wrong_is_one_sentence(night: StateFileBuilder, words: list[str], sentence: str) -> None:
+    done = run_redrive("report", *words, "--state", night.path)
+    assert (done.returncode, sentence in done.stderr, "Traceback" in done.stderr) == (2, True, False), done.stderr
+
+
+def test_a_run_whose_start_was_pruned_has_a_report_without_a_slider(night: StateFileBuilder) -> None:
+    night.connection.execute("DELETE FROM event WHERE seq < 5")
+    night.connection.commit()
+    output = invoke_redrive("report", "--state", night.path).output
+    assert "task_00002" in output
+    assert 'id="slider"' not in output
+
+
+def test_the_report_is_the_same_through_ssh(far: Any, make_night: Callable[..., StateFileBuilder]) -> None:
+    night = make_night("idle.db")
+    night.finish("task_00000")
+    night.finish("task_00002", "DEAD_LETTER", error="boom", dead_letter_kind="poison", failures=1)
+
+    def report(target: str) -> list[str]:
+        done = run_redrive("report", "--markdown", "--state", target)
+        assert done.returncode == 0, done.stderr
+        lines = [line for line in done.stdout.splitlines() if str(night.path) not in line and "as of" not in line]
+        return [re.sub(r"\d+ s|at once", "_", line) for line in lines]
+
+    assert report(str(night.path)) == report(f"ssh://far{night.path}")

@@ -1,0 +1,202 @@
+"""The report of a run: its facts are those of the board, and no text of a task becomes part of the page."""
+
+import base64
+import hashlib
+import json
+import re
+from html.parser import HTMLParser
+
+import pytest
+from redrive.console.app.theme import load_theme
+from redrive.console.model.evidence import failures_of
+from redrive.console.model.inbox import Inbox
+from redrive.console.model.time_span import fitting_span
+from redrive.console.present.detail import AttemptTexts
+from redrive.console.present.evidence import EvidenceData
+from redrive.console.present.report import CauseEvidence, Move, ReportData, report_markdown
+from redrive.console.present.report_html import PageColours, report_html
+from redrive.console.present.states import state_sign
+from redrive.console.text.glyphs import UTF8
+from redrive.console.text.pieces import Role
+from redrive.engine.domain.events import EventKind
+from redrive.engine.domain.states import TaskState
+from redrive.engine.statefile.list_rows import DurationStats
+
+from ..model.runs import START, S, Story, fold_of
+from .test_rows import EVIL, NOW, board_of_everything
+
+HOSTILE = f'{EVIL} </pre></script><script>alert(1)</script><img src=x onerror=\'x\'>" onclick="y" ``` &amp; ]]> <!--'
+TAGS = {"html", "head", "meta", "title", "style", "script", "body", "h1", "h2", "p", "div", "pre", "b", "i"} | {
+    *("span", "input", "output", "details", "summary")
+}
+ATTRIBUTES = {"lang", "charset", "http-equiv", "content", "name", "class", "id", "hidden", "type", "min", "max"} | {
+    *("value", "aria-label", "data-task", "open")
+}
+
+
+class Page(HTMLParser):
+    """What a browser would find."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.attributes: list[tuple[str, str | None]] = []
+        self.text: list[str] = []
+        self.inside: dict[str, list[str]] = {"style": [], "script": [], "title": []}
+        self.comments: list[str] = []
+        self.signs: list[tuple[int, str]] = []
+        self._sign: int | None = None
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += attrs
+        self._sign = int(dict(attrs)["data-task"] or "") if "data-task" in dict(attrs) else None
+
+    def handle_data(self, data: str) -> None:
+        if self.lasttag in self.inside:
+            self.inside[self.lasttag].append(data)
+            self.lasttag = ""
+            return
+        self.text.append(data)
+        if self._sign is not None:
+            self.signs.append((self._sign, data))
+            self._sign = None
+
+    def handle_comment(self, data: str) -> None:
+        self.comments.append(data)
+
+
+def report_of(board, moves=(), **facts) -> ReportData:
+    """A report with the evidence of every cause, whose long texts are hostile."""
+    story = Story(board.fold)
+    note = story.tell(EventKind.NOTE, actor=HOSTILE, reason=HOSTILE, data={"text": HOSTILE})
+    causes = []
+    for cause in Inbox(board).causes():
+        texts = [AttemptTexts(one.attempt, HOSTILE, HOSTILE, HOSTILE) for one in failures_of(board.row(cause.tasks[0]))]
+        causes.append(CauseEvidence(cause, EvidenceData(texts)))
+    return ReportData(board, HOSTILE, NOW, moves, causes, len(causes), [note], **facts)
+
+
+def page_of(data: ReportData) -> tuple[Page, str]:
+    themes = [load_theme(name) for name in ("light", "dark")]
+    text = report_html(data, *(PageColours(one.background, one.foreground, one.styles) for one in themes))
+    return Page(text), text
+
+
+def hostile_page() -> tuple[Page, str]:
+    board = board_of_everything(HOSTILE)
+    return page_of(report_of(board, [Move(START + S, name, row.state) for name, row in board.fold.tasks.items()]))
+
+
+def test_no_text_of_a_task_becomes_a_tag_or_an_attribute():
+    page, text = hostile_page()
+    calm, _ = page_of(
+        report_of(board_of_everything("name"), [Move(START, f"name {n}", state) for n, state in enumerate(TaskState)])
+    )
+    assert set(page.tags) <= TAGS
+    assert not page.comments
+    assert page.tags.count("script") == calm.tags.count("script") == 2
+    assert {name for name, _ in page.attributes} <= ATTRIBUTES
+    classes = {value for name, value in page.attributes if name == "class"}
+    assert classes <= {*map(str, Role), "wide", "time"}
+    assert all(value and value.isdecimal() for name, value in page.attributes if name == "data-task")
+    assert "onerror=" in "".join(page.text)  # it is there, as text
+    assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u200b\ud800-\udfff]", text)
+    assert "alert" not in page.inside["script"][0] + page.inside["script"][1]
+
+
+def test_the_policy_allows_the_style_and_the_script_of_the_page_and_nothing_else():
+    page, _ = hostile_page()
+    policy = next(value for _, value in page.attributes if value and value.startswith("default-src"))
+    allowed = {part.split()[0]: part.split()[1] for part in policy.split(";")}
+
+    def digest(text: str) -> str:
+        return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+    assert allowed == {
+        "default-src": "'none'",
+        "style-src": digest(page.inside["style"][0]),
+        "script-src": digest(page.inside["script"][-1]),
+        "base-uri": "'none'",
+    }
+    assert not re.search("https?:|//[a-z]|url\\(|@import|eval", "".join(page.inside["style"] + page.inside["script"]))
+
+
+def test_the_signs_of_graph_and_timeline_are_the_states_of_the_board():
+    board = board_of_everything("name")
+    page, _ = page_of(report_of(board))
+    expected = sorted((n, state_sign(row.state, UTF8)) for n, row in enumerate(board.fold.tasks.values()))
+    assert sorted(page.signs) == sorted(expected * 2)
+
+
+def test_every_cause_has_its_page_with_the_message_and_the_traceback():
+    board = board_of_everything("the message")
+    data = report_of(board)
+    page, _ = page_of(data)
+    text = "".join(page.text)
+    assert page.tags.count("details") == len(Inbox(board).causes()) > 0
+    for one in data.causes:
+        assert one.cause.title in text
+    assert "alert(1)" in text  # of the traceback
+
+
+def test_the_slider_has_each_move_at_its_cell():
+    fold = fold_of([("a", []), ("b", ["a"])])
+    story, moves = Story(fold), []
+
+    def note(events):
+        for event in events:
+            fold.apply(event)
+            if event.kind == EventKind.TASK:
+                moves.append(Move(event.at, event.task, TaskState(event.new)))
+
+    note(story.start("a"))
+    note(story.after(60).succeed("a", duration_us=60 * S))
+    note(story.start("b"))
+    note(story.after(30).succeed("b", duration_us=30 * S))
+    fold.run.ended_at = story.at
+    from redrive.console.model.board import Board
+
+    page, _ = page_of(ReportData(Board(fold), "night.db", NOW, moves))
+    night = json.loads(page.inside["script"][0])
+    span = fitting_span(START, START + 90 * S, len(night["clocks"]))
+    words = [word for _, _, word in night["states"]]
+
+    def states(cell: int) -> list[str]:
+        found = [words[night["pending"]]] * night["tasks"]
+        for at, task, state in night["moves"]:
+            if at <= cell:
+                found[task] = words[state]
+        return found
+
+    assert states(span.cell(START + 59 * S) - 1) == ["running", "pending"]
+    assert states(span.cell(START + 61 * S)) == ["ok", "running"]
+    assert states(len(night["clocks"]) - 1) == ["ok", "ok"]
+    assert [at for at, _, _ in night["moves"]] == sorted(at for at, _, _ in night["moves"])
+
+
+def test_tasks_that_took_much_longer_than_usual_are_named():
+    board = board_of_everything("name")
+    running = next(name for name, row in board.fold.tasks.items() if row.state is TaskState.RUNNING)
+    assert "No earlier run" in report_markdown(report_of(board))
+    board.duration_stats = {running: DurationStats(S, 2 * S, 20)}
+    assert f"{running}: 41s, usually 1s (95 of 100 within 2s)" in report_markdown(report_of(board))
+
+
+def test_the_blocks_of_the_markdown_cannot_be_left():
+    text = report_markdown(report_of(board_of_everything(HOSTILE)))
+    fences = [line for line in text.splitlines() if "`" in line]
+    assert fences == ["```text", "```"] * 6
+    assert "\x1b" not in text
+
+
+@pytest.mark.parametrize("tasks", [1, 2_000])
+def test_a_large_graph_is_listed_by_groups_and_its_timeline_is_bounded(tasks):
+    from redrive.console.model.board import Board
+
+    board = Board(fold_of([(f"load_{number:04}", []) for number in range(tasks)]))
+    page, text = page_of(ReportData(board, "night.db", NOW))
+    assert len(page.signs) == (2 if tasks == 1 else 300)
+    assert ("1,700 more tasks" in text) == (tasks > 1)
