@@ -19,7 +19,7 @@ class Pause(NamedTuple):
     end: int
 
 
-class Activity(NamedTuple):
+class RunActivity(NamedTuple):
     """``pauses``: between two activities, in order. ``end``: of the latest activity; ``is_active``: it goes on."""
 
     pauses: tuple[Pause, ...]
@@ -27,7 +27,7 @@ class Activity(NamedTuple):
     is_active: bool
 
 
-def activity_of(rows: Iterable[TaskRow], start: int) -> Activity:
+def activity_of(rows: Iterable[TaskRow], start: int) -> RunActivity:
     """The activity of a run that began at ``start``: attempts, and the waits between attempts of one generation."""
     pauses: list[Pause] = []
     end, is_active = start, False
@@ -37,7 +37,7 @@ def activity_of(rows: Iterable[TaskRow], start: int) -> Activity:
         is_active = is_active or until is None
         end = max(end, until or begin)
     longest = nlargest(PAUSES_MAX, pauses, key=lambda pause: pause.end - pause.start)
-    return Activity(tuple(sorted(longest)), end, is_active)
+    return RunActivity(tuple(sorted(longest)), end, is_active)
 
 
 class _Period(NamedTuple):

@@ -14,7 +14,7 @@ from ...engine.core.projection import TaskRow
 from ...engine.domain.states import TIMED, TaskState
 from ..feed.live_run import BoardUpdate
 from ..keys.actions import ScreenName
-from ..model.activity import Activity, Pause, activity_of
+from ..model.activity import Pause, RunActivity, activity_of
 from ..model.board import Board
 from ..model.eta import critical_path
 from ..model.filters import parse_filter
@@ -153,7 +153,7 @@ class TimelineScreen(ConsoleScreen):
         self._started: list[str] = []
         self._waiting: list[str] = []
         self._critical: frozenset[str] = frozenset()
-        self._activity = Activity((), 0, True)
+        self._activity = RunActivity((), 0, True)
         self._now_us = 0
 
     # --- The frame ------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ WHOLE_MAX = 2**63 - 1  # what SQLite stores
 NUMBER_MAX = 1e9  # seconds: about 32 years, so that no instant leaves the range of dates
 
 
-class OptionType(NamedTuple):
+class OptionCheck(NamedTuple):
     """``allows``: whether a value has the type; ``name``: the type in words, with its article."""
 
     allows: Callable[[Any], bool]
@@ -43,30 +43,30 @@ def _is_list(of: Callable[[Any], bool]) -> Callable[[Any], bool]:
     return lambda value: isinstance(value, (list, tuple)) and all(of(item) for item in value)
 
 
-_TEXT = OptionType(_is_text, "a text")
-_FLAG = OptionType(lambda value: isinstance(value, bool), "true or false")
-_NUMBER = OptionType(_is_number, "a number from 0 to {:,.0f}".format(NUMBER_MAX))
-_WHOLE_NUMBERS = OptionType(_is_list(is_whole), "a list of whole numbers")
+_TEXT = OptionCheck(_is_text, "a text")
+_FLAG = OptionCheck(lambda value: isinstance(value, bool), "true or false")
+_NUMBER = OptionCheck(_is_number, "a number from 0 to {:,.0f}".format(NUMBER_MAX))
+_WHOLE_NUMBERS = OptionCheck(_is_list(is_whole), "a list of whole numbers")
 
-OPTION_TYPES: Dict[str, OptionType] = {
+OPTION_TYPES: Dict[str, OptionCheck] = {
     "canary": _FLAG,
     "cascade": _FLAG,
     "cause": _TEXT,
     "command": _TEXT,
     "downstream": _TEXT,
     "fingerprint": _TEXT,
-    "groups": OptionType(_is_list(_is_group), "a list of (task, fingerprint, last row)"),
+    "groups": OptionCheck(_is_list(_is_group), "a list of (task, fingerprint, last row)"),
     "how": _TEXT,
-    "max_attempts": OptionType(is_whole, "a whole number"),
+    "max_attempts": OptionCheck(is_whole, "a whole number"),
     "new_key": _FLAG,
     "not_before": _NUMBER,
     "pages": _WHOLE_NUMBERS,
-    "params": OptionType(lambda value: isinstance(value, dict), "an object of named values"),
+    "params": OptionCheck(lambda value: isinstance(value, dict), "an object of named values"),
     "rate_per_second": _NUMBER,
     "reset_count": _FLAG,
     "rollout": _TEXT,
     "rows": _WHOLE_NUMBERS,
-    "runs": OptionType(is_whole, "a whole number"),
+    "runs": OptionCheck(is_whole, "a whole number"),
     "seconds": _NUMBER,
     "single_shot": _FLAG,
     "text": _TEXT,

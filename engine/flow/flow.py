@@ -29,7 +29,7 @@ from ..core.spec import (
 from ..domain.overrides import masked_param
 from ..domain.params import convert_param
 from ..errors import FlowError, OptionError
-from .groups import Scope, TaskGroup
+from .groups import GroupDefaults, TaskGroup
 from .introspect import code_digest, definition_site, required_parents
 from .options import (
     ABOVE_ZERO,
@@ -175,7 +175,9 @@ class Flow:
         self._names: dict[tuple[int, int], str] = {}  # the tasks by the identity of their functions
         self._locations: dict[str, str] = {}  # file:line of each task's declaration
         defaults = {option: options[option] for option in DEFAULTS if option in options}
-        self._scopes = [Scope(defaults, dict.fromkeys(defaults, "the flow"))]  # the open groups, the innermost last
+        self._scopes = [
+            GroupDefaults(defaults, dict.fromkeys(defaults, "the flow"))
+        ]  # the open groups, the innermost last
         self._group_of: dict[str, str] = {}
 
     # --- Writing a flow --------------------------------------------------------------------------------------------

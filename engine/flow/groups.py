@@ -23,7 +23,7 @@ class TaskGroup:
 
 
 @dataclass(frozen=True, slots=True)
-class Scope:
+class GroupDefaults:
     """Where tasks are written: directly in the flow, or in a group of it."""
 
     defaults: Mapping[str, Any]  # option -> value, also those of the scopes around this one
@@ -39,14 +39,14 @@ class Scope:
         """Return a name with the prefix of the group."""
         return f"{self.group}.{name}" if self.groups else name
 
-    def open_group(self, name: str, defaults: Mapping[str, Any]) -> Scope:
+    def open_group(self, name: str, defaults: Mapping[str, Any]) -> GroupDefaults:
         """Return the scope of a group in this one, whose defaults win; variables are added."""
         group = TaskGroup(self.full_name(name))
         origins = dict.fromkeys(defaults, f"group {group.name!r}")
         merged = {**self.defaults, **defaults}
         if "env" in merged:
             merged["env"] = {**self.defaults.get("env", {}), **defaults.get("env", {})}
-        return Scope(merged, {**self.origins, **origins}, (*self.groups, group))
+        return GroupDefaults(merged, {**self.origins, **origins}, (*self.groups, group))
 
     def inherited_by(self, kind: Kind, own: Mapping[str, Any]) -> dict[str, Any]:
         """Return the defaults for a task with these options of its own, None included."""
