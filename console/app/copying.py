@@ -14,7 +14,7 @@ from ..screens.console import ConsoleHost
 from ..terminal.clipboard import truncated_to_clipboard
 from ..text.event_text import describe_event
 from ..text.pieces import Role
-from ..text.text import one_line
+from ..text.text import one_line, sanitize, sanitize_lines
 from .operator import OperatorActions
 
 _OPTION_CELLS = 48
@@ -53,7 +53,7 @@ class Copying:
         console = self._console
         if names:
             row = board.row(names[0])
-            yield "name", "\n".join(names)
+            yield "name", "\n".join(map(sanitize, names))
             if row.error:
                 yield "error", row.error
             if row.failure_fingerprint:
@@ -64,6 +64,7 @@ class Copying:
         yield "summary", incident_summary(board, console.address, console.live.now_us)
 
     def _copy(self, word: str, text: str) -> None:
+        text = sanitize_lines(text)
         self._console.copy_to_clipboard(text)
         whole, part = len(text.encode("utf-8", "replace")), len(truncated_to_clipboard(text).encode())
         if part < whole:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import platform
-import sys
 import traceback
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -13,6 +12,7 @@ from pathlib import Path
 
 import platformdirs
 
+from ..text.printing import echo
 from ..text.text import sanitize
 
 REPORTS_MAX = 10
@@ -74,4 +74,4 @@ def crash_message(error: BaseException, facts: Mapping[str, object], resume: str
 
 def print_crash(error: BaseException, facts: Mapping[str, object], resume: str = "redrive attach") -> None:
     """Write a report and print the message on standard error, on a restored terminal."""
-    print(crash_message(error, facts, resume), file=sys.stderr)
+    echo(crash_message(error, facts, resume), err=True)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ..sessions.target import is_remote
 from ..terminal.tty import Tty
+from ..text.printing import echo
 
 if TYPE_CHECKING:
     from ...engine.executor.loop import RunOptions
@@ -137,5 +138,5 @@ def _print_end(app: ConsoleApp, code: int | None, target: str) -> ConsoleEnd:
         print_crash(app.failure, {"target": target, "size": app.size, "view": app.current_mode}, resume_command)
         return ConsoleEnd(CRASHED)
     for line in exit_lines(app.live.board, app.live.status.executor_alive, target):
-        print(line)
+        echo(line)
     return console_end(app, code)

@@ -7,12 +7,11 @@ import uuid
 from collections.abc import Iterable, Sequence
 from typing import Unpack
 
-import click
-
 from ...engine.domain.command import Answer, Command
 from ...engine.errors import RedriveError
 from ..sessions.open import RemoteOptions, actor, with_session
 from ..sessions.session import RunSummary, Session
+from ..text.printing import echo
 from .exit_codes import code_of_answers
 from .operate import ActPlace, place_of, print_answer
 
@@ -40,7 +39,7 @@ def abandon_runs(
     for answer, place in answers:
         print_answer(answer, as_json, place)
     if not answers and not as_json:
-        click.echo("no run is unfinished without an executor")
+        echo("no run is unfinished without an executor")
     return code_of_answers(*(answer for answer, _ in answers))
 
 

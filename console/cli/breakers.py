@@ -7,8 +7,6 @@ import uuid
 from collections.abc import Sequence
 from typing import Unpack
 
-import click
-
 from ...engine.domain.command import Answer, Command
 from ...engine.statefile.list_rows import BREAKERS, BreakerRow
 from ..model.board import Board
@@ -17,8 +15,9 @@ from ..present.runs import place_line
 from ..sessions.open import RemoteOptions, actor, with_session
 from ..sessions.session import Session
 from ..text.durations import brief
+from ..text.printing import echo, echo_json
 from .exit_codes import code_of_answers
-from .listings import print_json, print_table
+from .listings import print_table
 from .operate import ActPlace, place_of, print_answer
 
 
@@ -43,7 +42,7 @@ def list_or_set_breakers(
     for answer in answers:
         print_answer(answer, as_json, place)
     if not acts and not as_json:
-        click.echo(place_line(place.run, place.address))
+        echo(place_line(place.run, place.address))
     if not acts:
         _print(_guards(board, rows), as_json)
     return code_of_answers(*answers)
@@ -68,10 +67,10 @@ def _print(guards: Sequence[BreakerStatus], as_json: bool) -> None:
     now_us = time.time_ns() // 1000
     if as_json:
         for guard in guards:
-            print_json(_value(guard, now_us))
+            echo_json(_value(guard, now_us))
         return
     if not guards:
-        click.echo("no task of this run names a downstream")
+        echo("no task of this run names a downstream")
         return
     lines: list[Sequence[str]] = [("DOWNSTREAM", "STATE", "FAILED", "REOPENS", "HELD", "RETRIES LEFT", "WHY")]
     print_table(lines + [_row(guard, now_us) for guard in guards])

@@ -18,6 +18,7 @@ from ...engine.domain.acts import BY_NAME, STOPPABLE
 from ...engine.domain.states import NEEDS_HUMAN, TaskState
 from ...engine.errors import RedriveError
 from ..sessions.sign_in import is_interactive
+from ..text.printing import echo
 
 #: The states that a bulk act means unless ``--only`` names others; a task that is named in full is meant in any state.
 BULK_STATES: Mapping[str, AbstractSet[TaskState]] = {
@@ -89,6 +90,6 @@ def require_consent(act: str, count: int) -> None:
     words = f"{BY_NAME[act].verb} {count} task{'' if count == 1 else 's'}"
     if not is_interactive():
         raise click.UsageError(f"this would {words}: look with --dry-run, and repeat it with --yes")
-    print(f"{words[0].upper()}{words[1:]}? [y/N] ", end="", file=sys.stderr, flush=True)
+    echo(f"{words[0].upper()}{words[1:]}? [y/N] ", err=True, nl=False)
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
         raise click.Abort

@@ -15,8 +15,8 @@ from ...engine.errors import RedriveError
 from ..feed.rule_trial import RuleTrial, trial_rows, try_rule
 from ..sessions.open import actor, with_session
 from ..sessions.session import Session
+from ..text.printing import echo, echo_json
 from .exit_codes import code_of_answers
-from .listings import print_json
 from .operate import ActPlace, place_of, print_answer
 
 _NAMED_MAX = 5
@@ -85,12 +85,12 @@ def print_rule(
 
     found = with_session(target, use, python=python, ssh_option=ssh_option)
     if as_json:
-        print_json(
+        echo_json(
             {"rule": found.rule, "downstream": found.downstream, "flow": found.text, "effect": asdict(found.effect)}
         )
         return 0
     for label, text in trial_rows(found):
-        click.echo(f"{label:{_LABEL_CELLS}}{text}")
+        echo(f"{label:{_LABEL_CELLS}}{text}")
     return 0
 
 

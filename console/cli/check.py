@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-
-import click
 
 from ...engine.check import flow_checks
 from ...engine.check.isolated import CheckedFlow, check_in_subprocess
@@ -18,6 +15,7 @@ from ...engine.store import database
 from ...engine.store.history import TaskDurations, duration_stats_by_task
 from ..present.task_durations import duration_lines
 from ..sessions.target import is_remote
+from ..text.printing import echo, echo_json
 from ..text.text import one_line
 from .exit_codes import ExitCode
 
@@ -33,7 +31,7 @@ def check_flow(flow: str, params: Mapping[str, str], *, state: str | None, verbo
     left = [finding for finding in found if finding.rule == "import"]
     findings = [*left, *flow_checks.check_spec(spec, seen), *(finding for finding in found if finding not in left)]
     if as_json:
-        _print_json(checked, findings, seen, verbose)
+        _echo_json(checked, findings, seen, verbose)
     else:
         printed = _print_findings(findings)
         if verbose:
@@ -58,7 +56,7 @@ def _print_findings(findings: Sequence[Finding]) -> int:
         alike.setdefault((finding.level, finding.message, finding.line), []).append(finding.task or "")
     for (level, message, line), names in alike.items():
         place = f"line {line}: " if line else f"{_named(names)}: " if names[0] else ""
-        click.echo(one_line(f"{level}: {place}{message}"))
+        echo(one_line(f"{level}: {place}{message}"))
     return len(alike)
 
 
@@ -67,11 +65,11 @@ def _named(names: Sequence[str]) -> str:
     return shown if len(names) <= NAMES_SHOWN else f"{shown} and {len(names) - NAMES_SHOWN} more tasks"
 
 
-def _print_json(
+def _echo_json(
     checked: CheckedFlow, findings: Sequence[Finding], seen: Mapping[str, TaskDurations], verbose: bool
 ) -> None:
     for finding in findings:
-        click.echo(json.dumps(asdict(finding), ensure_ascii=False))
+        echo_json(asdict(finding))
     for task in checked.spec.tasks if verbose else ():
         worst = flow_checks.worst_case_seconds(task, seen.get(task.name))
         held = [asdict(check) for check in flow_checks.checklist(task)]
@@ -81,24 +79,24 @@ def _print_json(
         if (took := duration_stats(past)) is not None:
             days = {WEEKDAYS[day]: asdict(one) for day, one in stats_by_weekday(past).items()}
             value["took_seconds"] = {**asdict(took), "stats_by_weekday": days}
-        click.echo(json.dumps(value, ensure_ascii=False))
+        echo_json(value)
 
 
 def _print_checklists(checked: CheckedFlow, seen: Mapping[str, TaskDurations]) -> None:
     for task in checked.spec.tasks:
-        click.echo(one_line(f"{task.name}: at the worst {flow_checks.worst_case_sum(task, seen.get(task.name))}"))
+        echo(one_line(f"{task.name}: at the worst {flow_checks.worst_case_sum(task, seen.get(task.name))}"))
         for line in duration_lines(seen[task.name].past if task.name in seen else ()):
-            click.echo(f"  {line}")
+            echo(f"  {line}")
         for check in flow_checks.checklist(task):
-            click.echo(f"  {_SIGNS[check.passes]} {one_line(check.text)}")
+            echo(f"  {_SIGNS[check.passes]} {one_line(check.text)}")
         for option, origin in checked.inherited.get(task.name, {}).items():
-            click.echo(f"  {one_line(option)} comes from {one_line(origin)}")
+            echo(f"  {one_line(option)} comes from {one_line(origin)}")
 
 
 def _print_summary(spec: FlowSpec, findings: int) -> None:
     found = _counted(findings, "finding") if findings else "no findings"
     edges = _counted(sum(len(task.parents) for task in spec.tasks), "edge")
-    click.echo(f"{one_line(spec.name)}: {_counted(len(spec.tasks), 'task')}, {edges}, {found}")
+    echo(f"{one_line(spec.name)}: {_counted(len(spec.tasks), 'task')}, {edges}, {found}")
 
 
 def _counted(count: int, word: str) -> str:

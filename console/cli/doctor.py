@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import sqlite3
@@ -11,8 +10,6 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Literal
-
-import click
 
 from ...engine.agent import executor_request, executor_socket
 from ...engine.errors import LinkError, RedriveError, StateFileError
@@ -24,6 +21,7 @@ from ..present.executor_status import ExecutorStatus, executor_advice
 from ..present.schedules import describe_next_runs
 from ..sessions.target import existing_target, is_remote
 from ..text.durations import format_bytes, wall_day
+from ..text.printing import echo, echo_json
 from ..text.text import one_line
 
 WAL_RESET_BUG_FIXED = (3, 51, 3)
@@ -44,9 +42,9 @@ def run_checks(target: str | None, as_json: bool) -> int:
     findings = [*_program(), *_machine(), *_state(target)]
     for finding in findings:
         if as_json:
-            click.echo(json.dumps(asdict(finding), ensure_ascii=False))
+            echo_json(asdict(finding))
         else:
-            click.echo(f"{finding.level:7} {finding.what:11} {one_line(finding.text)}")
+            echo(f"{finding.level:7} {finding.what:11} {one_line(finding.text)}")
     return 1 if any(finding.level == "error" for finding in findings) else 0
 
 

@@ -52,7 +52,8 @@ from ...engine.domain.events import Event
 from ...engine.domain.states import SkipCause, TaskState
 from ..model.log import LineAssembler
 from ..text.event_text import describe_event, payload_row, shortening_text
-from ..text.text import one_line, shorten
+from ..text.printing import echo
+from ..text.text import one_line, sanitize_lines, shorten
 
 FINGERPRINT_DIGITS = 6
 ERROR_CELLS = 160  # of the first line of an error
@@ -381,7 +382,7 @@ class EventPrinter:
         if self._stream is None:
             return
         try:
-            self._stream.write(text)
+            self._stream.write(sanitize_lines(text))
             self._stream.flush()
         except BrokenPipeError:  # `| head` has seen enough
             self._give_up()
@@ -404,4 +405,4 @@ def _output_line(task: str, text: str) -> str:
 
 def _warn(sentence: str) -> None:
     if sys.stderr is not None:
-        print(f"redrive: {sentence}", file=sys.stderr)
+        echo(f"redrive: {sentence}", err=True)

@@ -26,6 +26,7 @@ from ...engine.errors import (
 from ..sessions.open import actor, with_session
 from ..sessions.session import Session, SessionStatus
 from ..sessions.target import is_remote
+from ..text.printing import echo
 from ..text.text import one_line
 from .exit_codes import ExitCode, code_of_answers
 from .operate import ActPlace, place_of, print_answer
@@ -91,14 +92,14 @@ def _plan(state: str, run_id: str | None, params: Mapping[str, str], *, trusted:
 
 def _print(lines: Iterable[str]) -> None:
     for line in lines:
-        click.echo(one_line(line), err=True)
+        echo(one_line(line), err=True)
 
 
 def _is_accepted(why: str, question: str) -> bool:
     """Ask on a terminal; without one nobody can accept it."""
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         return False
-    click.echo(one_line(why), err=True)
+    echo(one_line(why), err=True)
     return click.confirm(question, err=True)
 
 
@@ -129,7 +130,7 @@ def stop_executor(
     print_answer(answer, as_json, place)
     if before.service_pid is not None:
         said = f"redrive serve (pid {before.service_pid}) goes on with its schedule; kill {before.service_pid} ends it"
-        click.echo(said, err=True)
+        echo(said, err=True)
     return code_of_answers(answer)
 
 

@@ -13,12 +13,11 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from typing import Unpack, cast
 
-import click
-
 from ...engine.domain.events import Event
 from ..sessions.open import RemoteOptions, with_session
 from ..sessions.session import Session
-from ..text.text import shorten
+from ..text.printing import echo
+from ..text.text import sanitize_lines, shorten
 
 Read = Callable[[Session], Awaitable[list[str]]]
 
@@ -31,7 +30,7 @@ def print_view(target: str, read: Read, *, follow: bool, as_json: bool, **remote
     """Print the lines that ``read`` returns; with ``follow``, again whenever they change."""
     if not follow:
         for line in with_session(target, read, **remote):
-            click.echo(line)
+            echo(line)
         return 0
     view = RedrawnView() if sys.stdout.isatty() and not as_json else AppendedView()
 
@@ -62,7 +61,7 @@ class AppendedView:
     def print(self, lines: Sequence[str]) -> None:
         for line in lines:
             if line not in self._shown:
-                click.echo(line)
+                echo(line)
         self._shown = frozenset(lines)
         sys.stdout.flush()
 
@@ -77,7 +76,7 @@ class RedrawnView:
         columns, rows = shutil.get_terminal_size()
         if len(lines) >= rows:
             lines = [*lines[: rows - 2], f"... {len(lines) - rows + 2} more lines"]
-        fitting = [shorten(line, columns) for line in lines]
+        fitting = [shorten(sanitize_lines(line), columns) for line in lines]
         if fitting == self._shown:
             return
         # First scroll the screen away, so that its text stays in the terminal's history.

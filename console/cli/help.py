@@ -7,6 +7,7 @@ import click
 from .. import manual
 from ..present.manual import page_lines
 from ..text.pieces import plain
+from ..text.printing import echo
 
 #: Heading -> its commands, the most used first. A test checks that every command has a heading.
 SECTIONS: dict[str, tuple[str, ...]] = {
@@ -70,12 +71,12 @@ def print_topic(group: click.Group, context: click.Context, name: str | None) ->
     """Print a page of the manual, the help of a command, or the list of topics. Raises UnknownTopic."""
     command = None if name is None else group.get_command(context, name)
     if name is None:
-        click.echo(topic_list())
+        echo(topic_list())
     elif name in manual.TOPICS or command is None:
         for line in page_lines(manual.load_topic(name).text):
-            click.echo(plain(line).rstrip())
+            echo(plain(line).rstrip())
     else:
-        click.echo(command.get_help(click.Context(command, info_name=name, parent=context.parent)))
+        echo(command.get_help(click.Context(command, info_name=name, parent=context.parent)))
 
 
 def topic_list() -> str:

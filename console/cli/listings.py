@@ -5,7 +5,6 @@ Every state is a word, so that grep finds it.
 
 from __future__ import annotations
 
-import json
 import shlex
 import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
@@ -13,7 +12,6 @@ from contextlib import aclosing
 from datetime import datetime
 from typing import TYPE_CHECKING, Unpack, cast
 
-import click
 import msgspec
 
 from ...engine.core.cause_history import CauseHistory, describe_history, describe_last_incident
@@ -36,6 +34,7 @@ from ..present.tasks import STALE, attempt_label, describe_skip
 from ..sessions.open import RemoteOptions, with_session
 from ..sessions.session import RunSummary, Session, SessionStatus
 from ..text.durations import brief
+from ..text.printing import echo, echo_json, json_line
 from ..text.text import one_line, pad, shorten
 from . import event_lines
 from .follow import print_view
@@ -298,7 +297,7 @@ def print_summary(target: str, run_id: str | None, as_json: bool, **remote: Unpa
         return incident_summary(Board(await session.snapshot(run_id)), session.address, _now_us())
 
     text = with_session(target, use, **remote)
-    click.echo(json_line({"markdown": text}) if as_json else text, nl=as_json)
+    echo(json_line({"markdown": text}) if as_json else text, nl=as_json)
     return 0
 
 
@@ -312,7 +311,7 @@ def print_events(
         until = None if follow else fold.seq if fold is not None else None
         if not as_json:
             run = fold.run if fold is not None and run_id is not None else None
-            click.echo(place_line(run, session.address))
+            echo(place_line(run, session.address))
         labeller = event_lines.EventLabeller(has_date=True)
         async with aclosing(cast("AsyncGenerator[Sequence[Event]]", session.events(since))) as batches:
             async for batch in batches:
@@ -329,10 +328,10 @@ def print_events(
 def _print_event(event: Event, labeller: event_lines.EventLabeller | None) -> None:
     """Print the lines of an event; without ``labeller``, its row as JSON."""
     if labeller is None:
-        print_json(row_of(event))
+        echo_json(row_of(event))
         return
     for line in labeller.lines(event):
-        click.echo(line)
+        echo(line)
 
 
 def print_replay(
@@ -358,9 +357,9 @@ def print_replay(
     fold, instant, address = with_session(target, use, **remote)
     if not as_json:
         then = "" if instant is None else f" at {_local_time(instant)}"
-        click.echo(f"{place_line(fold.run, address)}{then}")
+        echo(f"{place_line(fold.run, address)}{then}")
     for line in task_lines(fold, as_json, extra={"state_file": address}, now_us=instant):
-        click.echo(line)
+        echo(line)
     return 0
 
 
@@ -374,19 +373,10 @@ def _plain(value: object) -> dict[str, object]:
     return converted
 
 
-def json_line(value: object) -> str:
-    """One line of JSON."""
-    return json.dumps(value, ensure_ascii=False)
-
-
-def print_json(value: object) -> None:
-    click.echo(json_line(value))
-
-
 def print_table(rows: Iterable[Sequence[str]]) -> None:
     """Print rows with aligned columns."""
     for line in table_lines(rows):
-        click.echo(line)
+        echo(line)
 
 
 def table_lines(rows: Iterable[Sequence[str]]) -> Iterator[str]:

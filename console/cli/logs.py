@@ -8,8 +8,6 @@ from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing
 from typing import Unpack, cast
 
-import click
-
 from ...engine.core.projection import RunProjection, TaskRow
 from ...engine.domain.events import Event
 from ...engine.domain.states import RESTING, TaskState
@@ -20,9 +18,10 @@ from ..present.executor_status import executor_advice
 from ..sessions.open import RemoteOptions, with_session
 from ..sessions.session import Session
 from ..text.durations import format_bytes
+from ..text.printing import echo, echo_json
 from ..text.text import one_line, pad
 from .bulk_selection import names_like
-from .listings import executor_status_of, print_json
+from .listings import executor_status_of
 
 _NAME_CELLS_MAX = 30
 
@@ -57,7 +56,7 @@ def print_logs(
         if follow:
             status = executor_status_of(session.status)
             if advice := executor_advice(fold.run, status, session.address, time.time_ns() // 1000):
-                click.echo(f"redrive: {one_line(advice)}", err=True)
+                echo(f"redrive: {one_line(advice)}", err=True)
             await _follow(session, fold, tasks)
         return 0
 
@@ -132,7 +131,7 @@ class _TaskOutput:
         if wanted not in row.attempts:
             return None
         if self._stream is not None:
-            click.echo(f"redrive: {one_line(self._name)}: attempt {wanted}", err=True)
+            echo(f"redrive: {one_line(self._name)}: attempt {wanted}", err=True)
         self._stream, self._is_read = OutputStream(self._session, self._run_id, self._name, wanted), False
         return self._stream
 
@@ -158,12 +157,12 @@ class OutputPrinter:
         for line in lines:
             if self._as_json:
                 said = {"dropped_bytes": line.dropped_bytes} if line.dropped_bytes else {"text": line.text}
-                print_json(
+                echo_json(
                     {"run_id": stream.run_id, "task": stream.task, "attempt": stream.attempt, "at": line.at, **said}
                 )
             else:
                 prefix = f"{pad(one_line(stream.task), self._cells)} | " if self._has_names else ""
-                click.echo(
+                echo(
                     prefix
                     + (f"... {format_bytes(line.dropped_bytes)} dropped here ..." if line.dropped_bytes else line.text)
                 )

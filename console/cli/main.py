@@ -7,6 +7,7 @@ imports its module when it runs: ``--help`` stays fast, and only commands that d
 from __future__ import annotations
 
 import errno
+import io
 import os
 import sys
 from collections.abc import Mapping
@@ -45,6 +46,8 @@ if TYPE_CHECKING:
 def main() -> None:
     """The ``redrive`` command."""
     _open_standard_descriptors()
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # cron's locale may not encode names of tasks
     try:
         sys.exit(cli.main(standalone_mode=False))
     except click.exceptions.Exit as exit_:
@@ -82,12 +85,12 @@ def _open_standard_descriptors() -> None:
 
 
 def _explain(error: RedriveError) -> None:
-    from ..text.text import sanitize
+    from ..text.printing import echo
 
     if isinstance(error, FlowImportError) and error.traceback:
         for line in error.traceback.rstrip().splitlines():
-            click.echo(sanitize(line.replace("\t", "    ")), err=True)
-    click.echo(f"redrive: {sanitize(str(error).replace(chr(10), ' '))}", err=True)
+            echo(line.replace("\t", "    "), err=True)
+    echo(f"redrive: {str(error).replace(chr(10), ' ')}", err=True)
 
 
 @click.group(cls=CommandGroup, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
@@ -115,9 +118,11 @@ def _acting_target(target: str | None, state: str | None, remote: Mapping[str, A
     try:
         found = acting_target(_named_once(target, state))
     except AmbiguousTargetError as error:
-        click.echo(f"redrive: {error}", err=True)
+        from ..text.printing import echo
+
+        echo(f"redrive: {error}", err=True)
         for line in error.commands(sys.argv[1:]):
-            click.echo(line, err=True)
+            echo(line, err=True)
         raise click.exceptions.Exit(ExitCode.BAD_USAGE) from None
     if remote is None or not is_remote(found):
         return found

@@ -6,9 +6,8 @@ import os
 from importlib import resources
 from pathlib import Path
 
-import click
-
 from ...engine.errors import FlowError
+from ..text.printing import echo
 
 _TEMPLATE_NAME = "first_flow"  # the name of the flow in the template
 
@@ -32,4 +31,4 @@ def write_new_flow(file: str) -> None:
         f"  redrive run {path}",
         "  redrive help flow",
     ):
-        click.echo(line)
+        echo(line)

@@ -24,6 +24,7 @@ from ..present.executor_status import ExecutorStatus, describe_executor_loss, re
 from ..present.runs import place_line
 from ..sessions.open import actor, with_session
 from ..sessions.session import Session
+from ..text.printing import echo, echo_json
 from ..text.text import one_line, shorten
 from .bulk_selection import EVERY_TASK, BulkFilter, names_in_bulk, require_consent
 from .exit_codes import ExitCode, code_of_answers
@@ -89,7 +90,7 @@ def send_action(
         command, run, is_bulk = await command_for(session)
         if is_bulk:
             for line in (place_line(run, session.address), *preview_lines(await session.preview(command))):
-                click.echo(shorten(one_line(line), PREVIEW_CELLS), err=True)
+                echo(shorten(one_line(line), PREVIEW_CELLS), err=True)
             if not yes:
                 await asyncio.to_thread(require_consent, act, len(command.targets))
         return await session.send(command), place_of(session, run)
@@ -114,10 +115,10 @@ def print_resume_hint(act: str, answer: Answer, place: ActPlace) -> None:
     if run is None or not answer.ok or act not in STARTS_WORK or status.owns(run):
         return
     if status.service_pid is not None:
-        click.echo(f"redrive serve (pid {status.service_pid}) goes on with it", err=True)
+        echo(f"redrive serve (pid {status.service_pid}) goes on with it", err=True)
         return
     why = describe_executor_loss(run, status, time.time_ns() // 1000)
-    click.echo(one_line(f"{why}; go on with: {resume_command(run, status, place.address)}"), err=True)
+    echo(one_line(f"{why}; go on with: {resume_command(run, status, place.address)}"), err=True)
 
 
 def require_reason(act: str, reason: str) -> None:
@@ -197,16 +198,16 @@ def print_answer(answer: Answer, as_json: bool, place: ActPlace) -> None:
             "message": answer.message,
             "results": [dict(zip(("task", "result", "message"), result, strict=True)) for result in answer.results],
         }
-        click.echo(json.dumps(value, ensure_ascii=False))
+        echo_json(value)
         return
-    click.echo(place_line(place.run, place.address))
+    echo(place_line(place.run, place.address))
     said = [f"{task}: {message}" for task, _, message in answer.results]
     for line in said:
-        click.echo(one_line(line))
+        echo(one_line(line))
     if not said and answer.message:
-        click.echo(one_line(answer.message), err=not answer.ok)
+        echo(one_line(answer.message), err=not answer.ok)
     elif len(said) > 1 or (said and ";" in answer.message and answer.message not in said):
-        click.echo(one_line(answer.message))  # the totals, and the effects on other tasks
+        echo(one_line(answer.message))  # the totals, and the effects on other tasks
 
 
 # --- Options of requeue -------------------------------------------------------------------------------------------
@@ -304,13 +305,13 @@ def print_preview(preview: Mapping[str, Any], as_json: bool, place: ActPlace) ->
     """Print the complete preview, so that it can be compared with what happens later."""
     if as_json:
         where = {"state_file": place.address, "run_id": None if place.run is None else place.run.run_id}
-        click.echo(json.dumps({"dry_run": True, **where, **preview}, ensure_ascii=False))
+        echo_json({"dry_run": True, **where, **preview})
         return
-    click.echo(place_line(place.run, place.address))
+    echo(place_line(place.run, place.address))
     for line in preview_lines(preview):
-        click.echo(one_line(line))
+        echo(one_line(line))
     changed = any(preview[key] for key, _ in _KINDS) or any(result == "running" for _, result, _ in preview["results"])
-    click.echo("dry run: nothing was changed" if changed else "dry run: nothing would change")
+    echo("dry run: nothing was changed" if changed else "dry run: nothing would change")
 
 
 def preview_lines(preview: Mapping[str, Any]) -> Iterator[str]:

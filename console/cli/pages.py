@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import time
 import uuid
 from collections.abc import Sequence
 from typing import Unpack
-
-import click
 
 from ...engine.domain.command import Answer, Command
 from ...engine.json_types import Json
@@ -18,6 +15,7 @@ from ..sessions.open import RemoteOptions, actor, with_session
 from ..sessions.session import Session
 from ..text.durations import format_duration
 from ..text.event_text import UNSENT_UNTIL
+from ..text.printing import echo, echo_json
 from .exit_codes import code_of_answers
 from .listings import print_table
 
@@ -46,13 +44,13 @@ def list_or_update_pages(
     shown = [row for row in rows if _is_shown(row, run_id, everything)]
     if as_json:
         for row in shown:
-            click.echo(json.dumps(_value(row), ensure_ascii=False))
+            echo_json(_value(row))
     else:
-        click.echo(place)
+        echo(place)
     if not as_json and not acts:
         _print(shown, has_executor)
     for (act, page, _), answer in zip(acts, answers, strict=True):
-        click.echo(f"{act} {page}: {answer.message}", err=as_json)
+        echo(f"{act} {page}: {answer.message}", err=as_json)
     return code_of_answers(*answers)
 
 
@@ -71,7 +69,7 @@ def _value(row: PageRow) -> dict[str, Json]:
 
 def _print(rows: Sequence[PageRow], has_executor: bool) -> None:
     if not rows:
-        click.echo("nobody was called")
+        echo("nobody was called")
         return
     now = time.time_ns() // 1000
     lines: list[Sequence[str]] = [("ID", "SEVERITY", "STATE", "COUNT", "AGE", "SENT", "TITLE")]
@@ -79,7 +77,7 @@ def _print(rows: Sequence[PageRow], has_executor: bool) -> None:
     print_table(lines)
     if any(_is_unsent(row) for row in rows):
         sentence = "the executor goes on trying" if has_executor else UNSENT_UNTIL
-        click.echo(f"unsent: {sentence}")
+        echo(f"unsent: {sentence}")
 
 
 def _is_unsent(row: PageRow) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import uuid
 from collections.abc import Mapping
 from typing import Any, Unpack
@@ -15,6 +14,7 @@ from ...engine.errors import RedriveError
 from ..sessions.open import RemoteOptions, actor, with_session
 from ..sessions.session import Session
 from ..text.durations import format_bytes
+from ..text.printing import echo, echo_json
 from ..text.text import one_line
 from .exit_codes import ExitCode
 
@@ -46,20 +46,18 @@ def prune_runs(target: str, keep: str, *, dry_run: bool, as_json: bool, **remote
     if as_json:
         names = {"would_delete": before["runs"]} if dry_run else {"deleted": deleted, "freed_bytes": freed_bytes}
         kept = {"with_rows": before["with_rows"], "with_causes": before["with_causes"]}
-        click.echo(json.dumps({"dry_run": dry_run, **names, **kept}, ensure_ascii=False))
+        echo_json({"dry_run": dry_run, **names, **kept})
         return ExitCode.SUCCESS
     if dry_run:
         for run_id in before["runs"]:
-            click.echo(one_line(f"would delete {run_id}"))
-        click.echo(
-            f"dry run: {_runs(len(before['runs']))} to delete, the file has {format_bytes(before['file_bytes'])}"
-        )
+            echo(one_line(f"would delete {run_id}"))
+        echo(f"dry run: {_runs(len(before['runs']))} to delete, the file has {format_bytes(before['file_bytes'])}")
     else:
-        click.echo(f"{_runs(len(deleted))} deleted, {format_bytes(max(freed_bytes, 0))} freed")
+        echo(f"{_runs(len(deleted))} deleted, {format_bytes(max(freed_bytes, 0))} freed")
     if before["with_rows"]:
-        click.echo(f"kept: {_runs(len(before['with_rows']))} with quarantined rows to decide (redrive quarantine)")
+        echo(f"kept: {_runs(len(before['with_rows']))} with quarantined rows to decide (redrive quarantine)")
     if before["with_causes"]:
-        click.echo(f"kept: {_runs(len(before['with_causes']))} with an earlier failure of a cause in the inbox")
+        echo(f"kept: {_runs(len(before['with_causes']))} with an earlier failure of a cause in the inbox")
     return ExitCode.SUCCESS
 
 

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import uuid
 from collections.abc import Iterable, Sequence
 from typing import Unpack
-
-import click
 
 from ...engine.core.projection import RunProjection
 from ...engine.domain.command import Answer, Command, Target
@@ -19,6 +16,7 @@ from ...engine.statefile.list_rows import QUARANTINE, QuarantineRow
 from ..present.runs import place_line
 from ..sessions.open import RemoteOptions, actor, with_session
 from ..sessions.session import Session
+from ..text.printing import echo, echo_json
 from ..text.text import one_line
 from .exit_codes import ExitCode, code_of_answers
 from .listings import print_table
@@ -60,11 +58,11 @@ def list_or_decide_rows(
     if answer is not None:
         print_answer(answer, as_json, place)
         if answer.ok and stale and not as_json:
-            click.echo(_stale_sentence(stale, place))
+            echo(_stale_sentence(stale, place))
         print_resume_hint(act, answer, place)
         return code_of_answers(answer)
     if not as_json:
-        click.echo(place_line(place.run, place.address))
+        echo(place_line(place.run, place.address))
     _print(rows, as_json)
     return ExitCode.SUCCESS
 
@@ -127,10 +125,10 @@ def _command(act: str, fold: RunProjection, rows: Sequence[QuarantineRow], reaso
 def _print(rows: Sequence[QuarantineRow], as_json: bool) -> None:
     if as_json:
         for row in rows:
-            click.echo(json.dumps(row._asdict(), ensure_ascii=False))
+            echo_json(row._asdict())
         return
     if not rows:
-        click.echo("no row is in quarantine")
+        echo("no row is in quarantine")
         return
     lines: list[Sequence[str]] = [("TASK", "ROW", "STATE", "ATTEMPT", "ERROR")]
     lines += [(row.name, row.row_key, row.state, str(row.attempt), row.error or "") for row in rows]

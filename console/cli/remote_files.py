@@ -16,6 +16,7 @@ from ..sessions.sign_in import connect_with_sign_in, is_interactive
 from ..sessions.ssh import RemoteStateFile, list_state_files
 from ..sessions.ssh_options import SshOptions
 from ..text.durations import brief
+from ..text.printing import echo
 from ..text.text import one_line
 
 
@@ -42,11 +43,11 @@ def _ask(target: str, found: Sequence[RemoteStateFile]) -> int:
     if not is_interactive():
         files = "; ".join(f"{offer.address} ({_describe(offer)})" for offer in found)
         raise AddressError(f"{target} has {len(found)} state files; name one of them: {files}")
-    print("State files over there, those with something to do first:", file=sys.stderr)
+    echo("State files over there, those with something to do first:", err=True)
     for number, offer in enumerate(found, start=1):
-        print(f"  {number}  {one_line(parse(offer.address).path)}  {one_line(_describe(offer))}", file=sys.stderr)
+        echo(f"  {number}  {one_line(parse(offer.address).path)}  {one_line(_describe(offer))}", err=True)
     while True:
-        print("Which one? [1] ", end="", file=sys.stderr, flush=True)
+        echo("Which one? [1] ", err=True, nl=False)
         said = sys.stdin.readline()
         if not said:
             raise KeyboardInterrupt

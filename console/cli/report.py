@@ -17,6 +17,7 @@ from ..present.report_html import PageColours, report_html
 from ..sessions.open import RemoteOptions, with_session
 from ..sessions.session import Session
 from ..text.durations import format_bytes
+from ..text.printing import echo
 
 
 def write_report(
@@ -32,13 +33,13 @@ def write_report(
     data = with_session(target, read, **remote)
     text = report_markdown(data) if is_markdown else report_html(data, _colours("light"), _colours("dark"))
     if path is None:
-        click.echo(text, nl=False)
+        echo(text, nl=False)
         return 0
     try:
         Path(path).write_text(text, encoding="utf-8")
     except OSError as error:
         raise RedriveError(f"{path} cannot be written: {error.strerror}") from error
-    click.echo(f"{path}: {format_bytes(len(text.encode()))}")
+    echo(f"{path}: {format_bytes(len(text.encode()))}")
     return 0
 
 

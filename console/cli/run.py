@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal, Unpack
 from ...engine.domain.states import RunState
 from ...engine.store.flow_path import path_of_flow
 from ..sessions.target import is_remote, state_for_flow
+from ..text.printing import echo
 from .exit_codes import code_of_run
 
 if TYPE_CHECKING:  # importing the executor would delay the first frame
@@ -109,7 +110,7 @@ def _attach_plain(target: str, run_id: str | None, because: str, **remote: Unpac
     from .listings import print_tasks
 
     code = print_tasks(target, run_id, False, **remote)
-    print(f"redrive: {because}: the tasks as they are now; `redrive events --follow` goes on", file=sys.stderr)
+    echo(f"redrive: {because}: the tasks as they are now; `redrive events --follow` goes on", err=True)
     return code
 
 
@@ -168,7 +169,7 @@ def _detach(
         "replaced_run": arguments.replaced_run,
     }
     pid = host.spawn(flow=flow, state=state, run_id=run_id, params=params, options=options)
-    print(f"executor {pid} runs; redrive attach {state}")
+    echo(f"executor {pid} runs; redrive attach {state}")
     return 0
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import random
 import sys
@@ -30,6 +29,7 @@ from ...engine.statefile.default_paths import STATE_VARIABLE
 from ...engine.store.flow_path import path_for_run
 from ...engine.store.schedules import ServedFlow, served_flow
 from ..sessions.target import state_for_flow
+from ..text.printing import echo, echo_json
 from ..text.text import cells, one_line, pad
 from .event_lines import EventPrinter
 from .exit_codes import ExitCode
@@ -78,7 +78,7 @@ def serve_flows(flows: Sequence[str], arguments: RunArguments) -> int:
         raise click.UsageError(f"each flow has its own state file: leave --state out and unset {STATE_VARIABLE}")
     states, problems = asyncio.run(_read_states(flows))
     for problem in problems:
-        click.echo(f"redrive: {one_line(problem)}", err=True)
+        echo(f"redrive: {one_line(problem)}", err=True)
     if problems:
         return ExitCode.BAD_USAGE
     printer, name_cells = EventPrinter(sys.stdout), max(cells(one_line(name)) for name, _ in states)
@@ -137,9 +137,9 @@ def print_schedule(flow: str, params: Mapping[str, str], count: int, as_json: bo
     times = list(islice(served.schedule.recurrence.after(SystemClock().now_us()), count))
     if as_json:
         for at in times:
-            click.echo(json.dumps(_value(served, at), ensure_ascii=False))
+            echo_json(_value(served, at))
         return ExitCode.SUCCESS
-    click.echo(one_line(_headline(served)))
+    echo(one_line(_headline(served)))
     here, there = _other_zone(served, times)
     print_table([("LOGICAL TIME", here, "NOTE"), *(_row(served, at, there) for at in times)])
     return ExitCode.SUCCESS
@@ -276,11 +276,11 @@ def _print_slots(served: ServedFlow, found: Sequence[BackfillSlot], todo: _Todo,
                 "state": one.state,
                 "to_do": todo.includes(one),
             }
-            click.echo(json.dumps(value, ensure_ascii=False))
+            echo_json(value)
         return ExitCode.SUCCESS
     rows = [(iso_time(one.logical, served.schedule.zone), _slot_status(one, todo)) for one in found]
     print_table([("LOGICAL TIME", "WHAT"), *rows])
-    click.echo(f"{sum(map(todo.includes, found))} to run")
+    echo(f"{sum(map(todo.includes, found))} to run")
     return ExitCode.SUCCESS
 
 

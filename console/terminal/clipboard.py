@@ -5,14 +5,16 @@ from __future__ import annotations
 from base64 import b64encode
 from collections.abc import Mapping
 
+from ..text.text import sanitize_lines
+
 #: The limit of xterm, before base64; other terminals accept at least as much.
 COPIED_BYTES_MAX = 74_994
 _SCREEN_CHUNK = 240  # GNU screen cuts longer strings off
 
 
 def truncated_to_clipboard(text: str) -> str:
-    """The start of ``text`` that fits the clipboard limit."""
-    return text.encode("utf-8", "replace")[:COPIED_BYTES_MAX].decode("utf-8", "ignore")
+    """The start of ``text`` that fits the clipboard limit, without control characters, which would act when pasted."""
+    return sanitize_lines(text).encode("utf-8", "replace")[:COPIED_BYTES_MAX].decode("utf-8", "ignore")
 
 
 def copy_sequence(text: str, environ: Mapping[str, str]) -> str:

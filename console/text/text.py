@@ -18,6 +18,7 @@ _UNSAFE = re.compile(
     "\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff9-\ufffb\U0001f1e6-\U0001f1ff\U0001f3fb-\U0001f3ff\U000e0000-\U000e0fff"
     "\ud800-\udfff]"
 )
+_NOT_ASCII = re.compile("[^\x20-\x7e]")
 _SPACES = re.compile(r"\s+")
 _REPLACEMENT = "\ufffd"
 _MARKS_MAX = 2  # combining marks per character; more would reach into the neighbouring rows
@@ -35,6 +36,24 @@ def sanitize(text: str, limit: int = 4096) -> str:
     if not text.isprintable():
         text = "".join(character if character.isprintable() else _replacement(character) for character in text)
     return _limit_combining_marks(text)
+
+
+def sanitize_lines(text: str) -> str:
+    """``sanitize`` each line of ``text``, of any length; the newlines stay."""
+    return "\n".join(sanitize(line, len(line)) for line in text.split("\n"))
+
+
+def escape_unsafe(json_text: str) -> str:
+    """JSON with each character that ``sanitize`` would change as ``\\uXXXX``: its readers get the same values."""
+    return _NOT_ASCII.sub(_escape_if_unsafe, json_text)
+
+
+def _escape_if_unsafe(match: re.Match[str]) -> str:
+    character = match[0]
+    if character.isprintable() and get_character_cell_size(character) and not _UNSAFE.match(character):
+        return character
+    units = character.encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[at] << 8 | units[at + 1]:04x}" for at in range(0, len(units), 2))
 
 
 def _visible_form(match: re.Match[str]) -> str:

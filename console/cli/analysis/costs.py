@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Unpack
-
-import click
 
 from ....engine.analysis.costs import (
     SUCCESS,
@@ -26,6 +23,7 @@ from ...present.plots import table_lines
 from ...present.runs import place_line
 from ...sessions.open import RemoteOptions, with_session
 from ...sessions.session import Session
+from ...text.printing import echo, echo_json
 from ...text.text import one_line
 
 _ORDER = (SUCCESS, *map(str, FailureMode))
@@ -41,16 +39,16 @@ def print_costs(target: str, run_id: str | None, as_json: bool, **remote: Unpack
     place, costs, yields, ledgers = with_session(target, use, **remote)
     if as_json:
         by_mode = {how: asdict(cost) for how, cost in costs.items()}
-        click.echo(json.dumps({"costs": by_mode, "yields": _plain(yields), "ledger": [*map(_entry, ledgers)]}))
+        echo_json({"costs": by_mode, "yields": _plain(yields), "ledger": [*map(_entry, ledgers)]})
         return 0
-    click.echo(place)
+    echo(place)
     _print_costs(costs)
     for healed in yields:
-        click.echo(one_line(_sentence(healed)))
+        echo(one_line(_sentence(healed)))
     for ledger in ledgers:
         if len(ledger.tries) > 1:
             for line in ledger_lines(ledger):
-                click.echo(line)
+                echo(line)
     return 0
 
 
@@ -64,7 +62,7 @@ def _print_costs(costs: Mapping[str, Cost]) -> None:
         rows.append(_row(how, costs[how]))
     rows.append(_row("all", total(costs.values())))
     for line in table_lines(rows):
-        click.echo(line)
+        echo(line)
 
 
 def _row(how: str, cost: Cost) -> tuple[str, ...]:

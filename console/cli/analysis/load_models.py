@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import random
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import mean
-
-import click
 
 from ....engine.analysis.load_models import (
     CONTENTION_POLICIES,
@@ -25,6 +22,7 @@ from ....engine.errors import FlowError
 from ...present.plots import column_chart, downsample, table_lines
 from ...text.durations import number
 from ...text.glyphs import glyphs_for
+from ...text.printing import echo, echo_json
 from .policy_lab import policy_of
 
 PLOT_CELLS = 72
@@ -84,7 +82,7 @@ def print_herd(
     if as_json:
         for name, outcome in outcomes.items():
             facts = {field: getattr(outcome, field) for field in PolicyResult.__slots__ if field != "load"}
-            click.echo(json.dumps({"policy": name, "scenario": scenario, **facts}))
+            echo_json({"policy": name, "scenario": scenario, **facts})
         return 0
     _print_herd(scenario, model, outcomes, attempts)
     _plot(model, outcomes)
@@ -128,8 +126,8 @@ def _recovered_at(model: Scenario) -> int:
 
 def _print_herd(scenario: str, model: Scenario, outcomes: Mapping[str, PolicyResult], attempts: int) -> None:
     down = f", down for {model.outage_seconds:g} s" if model.outage_seconds else ""
-    click.echo(f"{scenario}: {number(model.clients)} tasks, a server of {model.per_second:g}/s{down}")
-    click.echo(f"at best all are done after {model.ideal_seconds:.0f} s")
+    echo(f"{scenario}: {number(model.clients)} tasks, a server of {model.per_second:g}/s{down}")
+    echo(f"at best all are done after {model.ideal_seconds:.0f} s")
     rows: list[Sequence[str]] = [("policy", "calls", "done", "peak", "starts", "most", f"lost with {attempts}")]
     for name, outcome in outcomes.items():
         cells = (
@@ -142,7 +140,7 @@ def _print_herd(scenario: str, model: Scenario, outcomes: Mapping[str, PolicyRes
         )
         rows.append((name, *cells))
     for line in table_lines(rows):
-        click.echo(line)
+        echo(line)
 
 
 def _plot(model: Scenario, outcomes: Mapping[str, PolicyResult]) -> None:
@@ -150,13 +148,13 @@ def _plot(model: Scenario, outcomes: Mapping[str, PolicyResult]) -> None:
     glyphs = glyphs_for(sys.stdout.encoding)
     start, end = _recovered_at(model), int(model.ideal_seconds * CHART_SPAN)
     rows = PLOT_ROWS if len(outcomes) == 1 else 1
-    click.echo(f"\ncalls a second from {start} s to {end} s, each policy against its own peak:")
+    echo(f"\ncalls a second from {start} s to {end} s, each policy against its own peak:")
     for name, outcome in outcomes.items():
         load = [*outcome.load[start:end], *[0] * (end - max(start, len(outcome.load)))]
         drawn = downsample(load, PLOT_CELLS)
         label = f"{name:12} {number(int(max(load, default=0))):>7}/s "
         for place, line in enumerate(column_chart(drawn, max(drawn, default=0), rows, glyphs)):
-            click.echo(f"{label if place == 0 else ' ' * len(label)}{line}".rstrip())
+            echo(f"{label if place == 0 else ' ' * len(label)}{line}".rstrip())
 
 
 # --- Contention -----------------------------------------------------------------------------------------------------
@@ -174,7 +172,7 @@ def print_contention(*, clients: Sequence[int], runs: int, policies: Sequence[st
         for name, results in found.items():
             for count, result in zip(counts, results, strict=True):
                 value = {"policy": name, "clients": count, "calls": result.calls, "seconds": result.seconds}
-                click.echo(json.dumps(value))
+                echo_json(value)
         return 0
     _print_contention("calls", counts, {name: [one.calls for one in results] for name, results in found.items()})
     _print_contention("ms", counts, {name: [one.seconds * 1000 for one in results] for name, results in found.items()})
@@ -190,4 +188,4 @@ def _print_contention(title: str, counts: Sequence[int], values: Mapping[str, Se
     for place, count in enumerate(counts):
         rows.append((number(count), *(f"{column[place]:,.0f}" for column in values.values())))
     for line in table_lines(rows):
-        click.echo(line)
+        echo(line)

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import math
 import random
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, get_args
-
-import click
 
 from ....engine.core.policy import (
     Jitter,
@@ -26,6 +23,7 @@ from ....engine.core.policy import (
 from ....engine.errors import FlowError
 from ...present.plots import bar, table_lines
 from ...text.glyphs import glyphs_for
+from ...text.printing import echo, echo_json
 
 ALL_JITTERS = "all"
 BUCKETS_MAX = 20
@@ -53,11 +51,11 @@ def print_backoff(policy: RetryPolicy, jitter: str, experiment: BackoffExperimen
         return 0
     policy = policy_of(policy, jitter=jitter)
     if experiment.as_json:
-        click.echo(json.dumps(_facts(policy, experiment)))
+        echo_json(_facts(policy, experiment))
         return 0
     _print_waits(policy, dice)
     for sentence in _sentences(policy, experiment):
-        click.echo(sentence)
+        echo(sentence)
     if experiment.clients:
         _print_spread(policy, experiment.clients, dice)
     return 0
@@ -81,7 +79,7 @@ def _print_waits(policy: RetryPolicy, dice: random.Random) -> None:
         previous, _ = draw_delay(policy, wait.retry_index, previous, dice.uniform)
         rows.append(_wait_row(policy, wait, previous))
     for line in table_lines(rows):
-        click.echo(line)
+        echo(line)
 
 
 def _wait_row(policy: RetryPolicy, wait: PlannedWait, sample: float) -> tuple[str, ...]:
@@ -142,9 +140,9 @@ def _last_delay(policy: RetryPolicy, dice: random.Random) -> float:
 def _print_spread(policy: RetryPolicy, clients: int, dice: random.Random) -> None:
     glyphs = glyphs_for(sys.stdout.encoding)
     slice_seconds, counts = spread(policy, clients, dice)
-    click.echo(f"\n{clients} clients that failed together come back for retry {max(0, policy.max_attempts - 2)} after:")
+    echo(f"\n{clients} clients that failed together come back for retry {max(0, policy.max_attempts - 2)} after:")
     for place, count in enumerate(counts):
-        click.echo(f"{place * slice_seconds:6} s {count:6} {bar(count, max(counts), BAR_CELLS, glyphs)}".rstrip())
+        echo(f"{place * slice_seconds:6} s {count:6} {bar(count, max(counts), BAR_CELLS, glyphs)}".rstrip())
 
 
 # --- Every jitter ---------------------------------------------------------------------------------------------------
@@ -153,13 +151,13 @@ def _print_spread(policy: RetryPolicy, clients: int, dice: random.Random) -> Non
 def _compare(policy: RetryPolicy, dice: random.Random, experiment: BackoffExperiment) -> None:
     found = {jitter: _totals(policy_of(policy, jitter=jitter), dice) for jitter in get_args(Jitter)}
     if experiment.as_json:
-        click.echo(json.dumps(found))
+        echo_json(found)
         return
     rows: list[Sequence[str]] = [("jitter", "least", "5 %", "median", "95 %", "most")]
     rows += [(jitter, *(f"{value:.1f} s" for value in totals.values())) for jitter, totals in found.items()]
-    click.echo(f"what {policy.max_attempts} starts wait in all, of {DRAWS} draws:")
+    echo(f"what {policy.max_attempts} starts wait in all, of {DRAWS} draws:")
     for line in table_lines(rows):
-        click.echo(line)
+        echo(line)
 
 
 def _totals(policy: RetryPolicy, dice: random.Random) -> dict[str, float]:

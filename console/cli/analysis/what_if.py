@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from typing import Unpack
 
@@ -15,6 +14,7 @@ from ...model.replay import NUMBER_MAX, parse_when
 from ...present.what_if import table, title
 from ...sessions.open import RemoteOptions, with_session
 from ...sessions.session import Session
+from ...text.printing import echo, echo_json
 
 
 def print_what_if(
@@ -42,10 +42,10 @@ def print_what_if(
 
     answer = with_session(target, use, **remote)
     if as_json:
-        click.echo(json.dumps(_plain(answer)))
+        echo_json(_plain(answer))
     else:
         for line in (title(answer.comparison), *table(answer.comparison), "", *answer.sentences()):
-            click.echo(line)
+            echo(line)
     return 0
 
 

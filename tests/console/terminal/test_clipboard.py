@@ -16,8 +16,13 @@ def copied(sequence: str) -> str:
 
 
 def test_text_arrives_as_it_is() -> None:
-    text = "redrive requeue 'a b'\n世界 \x1b[31m"
+    text = "redrive requeue 'a b'\n世界"
     assert copied(copy_sequence(text, {})) == text
+
+
+def test_what_would_act_when_it_is_pasted_is_made_visible() -> None:
+    text = "err\x1b[201~\r\ntouch x\r\x9b\u202e\ud800"
+    assert copied(copy_sequence(text, {})) == "err␛[201~␍\ntouch x␍���"
 
 
 def test_too_much_is_cut_between_characters() -> None:
