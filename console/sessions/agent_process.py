@@ -21,7 +21,9 @@ from .ssh_errors import last_line, link_error, printable
 
 HELLO_TIMEOUT_SECONDS = 60.0  # for slow connections and shells; ssh itself gives up on a host that does not answer
 NOISE_BYTES_MAX = 1024 * 1024  # that a login may print before the agent's marker
-LINE_BYTES_MAX = 256 * 1024 * 1024
+LINE_BYTES_MAX = 16 * 1024 * 1024  # of one message; a run of 10,000 tasks takes less than 1 MB
+MESSAGES_PER_SECOND_MAX = 10_000  # an agent waits for acknowledgements and sends hundreds
+BUSY_SECONDS = 0.005  # of handling messages without giving way to keys and the screen
 READ_BYTES = 256 * 1024
 STDERR_BYTES = 8192
 CLOSE_TIMEOUT_SECONDS = 2.0
@@ -36,7 +38,7 @@ class MessageDecoder:
         self._marker = marker.encode() + b"\n"
         self._before_marker: bytearray | None = bytearray()
         self._stream = zlib.decompressobj()
-        self._buffer = bytearray()
+        self._line = bytearray()  # the unfinished message
 
     @property
     def noise(self) -> str:
@@ -54,9 +56,8 @@ class MessageDecoder:
                 return
             self._before_marker = None
         while data:
-            self._buffer += self._unpack(data)
+            yield from self._complete_messages(self._unpack(data))
             data = self._stream.unconsumed_tail
-            yield from self._complete_messages()
 
     def _unpack(self, data: bytes) -> bytes:
         try:
@@ -64,13 +65,35 @@ class MessageDecoder:
         except zlib.error as error:
             raise LinkError(f"something else writes into the agent's output: {error}") from error
 
-    def _complete_messages(self) -> Iterator[Message]:
-        *lines, rest = self._buffer.split(b"\n")
-        self._buffer = rest
-        if len(rest) > LINE_BYTES_MAX:
-            raise LinkError("the agent's answer has no end", final=True)
-        for line in lines:
+    def _complete_messages(self, unpacked: bytes) -> Iterator[Message]:
+        """Yield the messages that end in ``unpacked``; only the new bytes are searched for ends."""
+        start, *others = unpacked.split(b"\n")
+        self._line += start
+        if len(self._line) > LINE_BYTES_MAX:
+            raise LinkError(f"a message of the agent has more than {LINE_BYTES_MAX:,} bytes", final=True)
+        for rest in others:
+            line, self._line = self._line, bytearray(rest)
             yield json.loads(line)
+
+
+class MessagePace:
+    """Gives way to the event loop while messages are handled, and refuses a flood of them."""
+
+    def __init__(self) -> None:
+        self._gave_way_at = self._counts_since = time.monotonic()
+        self._count = 0
+
+    async def next(self) -> None:
+        """Call after each message. Raises LinkError for more than MESSAGES_PER_SECOND_MAX."""
+        now = time.monotonic()
+        if now - self._counts_since > 1.0:
+            self._counts_since, self._count = now, 0
+        self._count += 1
+        if self._count > MESSAGES_PER_SECOND_MAX:
+            raise LinkError("the remote host sends messages without end", final=True)
+        if now - self._gave_way_at > BUSY_SECONDS:
+            await asyncio.sleep(0)
+            self._gave_way_at = time.monotonic()
 
 
 class AgentProcess:
@@ -79,6 +102,7 @@ class AgentProcess:
     def __init__(self, address: SshAddress, python: str, on_message: Callable[[Message], None]) -> None:
         self.ended: asyncio.Future[LinkError] = asyncio.get_running_loop().create_future()
         self.received_at = time.monotonic()
+        self.is_malformed = False  # it sent what no agent sends: another connection would bring the same
         self._host = address.destination
         self._login = address.login
         self._python = python
@@ -169,18 +193,21 @@ class AgentProcess:
         """Read messages until the process exits, then fail what is pending."""
         collecting = asyncio.create_task(self._collect_stderr())
         problem: LinkError | None = None
+        pace = MessagePace()
         assert self._process.stdout is not None
         try:
             while data := await self._process.stdout.read(READ_BYTES):
                 self.received_at = time.monotonic()
                 for message in unpacker.feed(data):
                     self._handle(message)
+                    await pace.next()
         except LinkError as error:
             problem = error
             self.kill()
         except Exception as error:  # a malformed message must not end the console
             problem = LinkError(f"{self._host} sent a message that cannot be read: {error!r}", final=True)
             self.kill()
+        self.is_malformed = problem is not None and problem.final
         await collecting
         code = await self._process.wait()
         self._close_stdin()

@@ -7,6 +7,7 @@ import itertools
 import random
 import time
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 from ...engine.errors import LinkError, RedriveError
@@ -15,6 +16,7 @@ from .agent_process import AgentProcess, Message
 from .bundle import boot_command
 from .session import Link
 from .ssh_options import SshOptions
+from .wire import decoding
 
 STALE_SECONDS = 8.0  # the agent sends a heartbeat each 5 s: a missing one is detected within 10 s
 DEAD_SECONDS = 25.0  # for an agent that hangs; ssh itself gives up after 15 s of silence
@@ -141,7 +143,10 @@ class Connection:
     async def _maintain(self, agent: AgentProcess) -> None:
         try:
             while True:
-                self._on_lost(await self._watch(agent))
+                error = await self._watch(agent)
+                self._on_lost(error)
+                if agent.is_malformed:
+                    raise error
                 agent = await self._reconnect()
         except RedriveError as error:
             self._close_finally(error)
@@ -210,6 +215,7 @@ class Connection:
 async def _probe(agent: AgentProcess) -> tuple[float, float]:
     """Return the seconds of the round trip and the clock offset in seconds, as if both ways took the same time."""
     wall, start = time.time(), time.monotonic()
-    theirs = await agent.request("clock") / 1e6
+    answer = await agent.request("clock")
     taken = time.monotonic() - start
-    return taken, theirs - (wall + taken / 2)
+    with decoding("a clock time"):
+        return taken, datetime.fromtimestamp(answer / 1e6, UTC).timestamp() - (wall + taken / 2)

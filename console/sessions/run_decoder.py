@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -24,12 +24,60 @@ _TASK_FIELDS = {field.name for field in fields(TaskRow)}
 _ATTEMPT_FIELDS = {field.name for field in fields(AttemptRow)}
 _STATES = {str(state): state for state in TaskState}
 
+INSTANT_MAX_US = 253_370_764_800_000_000  # the year 9999, which has a local time in every zone
+COLUMNS_MAX = 100  # of a table
+CONSTANT_ROWS_MAX = 10_000  # of a table without a column that has one value per row
+
 Columns = Mapping[str, Any]
 
 
-def decode_event(row: Sequence[Any]) -> Event:
-    """Decode an event from its columns in order, ``data`` as JSON text."""
-    return Event._make([*row[:-1], decode(row[2], msgspec.json.decode(row[-1]))])
+def check_table(table: Columns) -> None:
+    """Check that a table is no larger than the text that was sent for it: a few bytes can ask for gigabytes.
+
+    Raises ValueError.
+    """
+    rows, columns = table["rows"], table["columns"]
+    if len(columns) > COLUMNS_MAX:
+        raise ValueError(f"a table with {len(columns):,} columns")
+    if rows > max(CONSTANT_ROWS_MAX, *map(_sent_rows, columns.values()), 0):
+        raise ValueError(f"a table that claims {rows:,} rows")
+
+
+def _sent_rows(packed: Any) -> int:
+    """The number of rows for which a column has a value of its own."""
+    forms = [packed] if isinstance(packed, list) else [packed.get(form) for form in ("step", "at", "kept")]
+    return max((len(form) for form in forms if form is not None), default=0)
+
+
+class _EventColumns(NamedTuple):
+    """The columns of table ``event``, in order."""
+
+    seq: int
+    at: int
+    kind: str
+    run_id: str | None
+    task: str | None
+    old: str | None
+    new: str | None
+    attempt: int | None
+    generation: int | None
+    actor: str | None
+    reason: str | None
+    command_id: str | None
+    data: str
+
+
+def decode_event(row: Sequence[object]) -> Event:
+    """Decode an event from its columns in order, ``data`` as JSON text. Raises LinkError for another type."""
+    columns = row_of(_EventColumns, row)
+    check_instant(columns.at)
+    return Event._make([*columns[:-1], decode(columns.kind, msgspec.json.decode(columns.data))])
+
+
+def check_instant(instant_us: int) -> None:
+    """Raises ValueError for a time that no calendar shows."""
+    if not 0 <= instant_us <= INSTANT_MAX_US:
+        raise ValueError(f"the time {instant_us} is out of range")
 
 
 def decode_run(row: JsonObject) -> RunRow:
@@ -104,6 +152,7 @@ def merge_history(fold: RunProjection, window: Columns) -> bool:
 
 
 def _rows(table: Columns) -> Iterator[dict[str, Any]]:
+    check_table(table)
     columns = unpack_table(dict(table))
     for values in zip(*columns.values(), strict=True):
         yield dict(zip(columns, values, strict=True))
@@ -139,6 +188,7 @@ def _add_attempts(sent: Columns, tasks: Mapping[int, TaskRow], rows: Mapping[int
 
 def _parents_of(sent: Columns, some: Sequence[str], names: Sequence[str]) -> dict[str, tuple[str, ...]]:
     """Return the parents of ``some`` tasks, which are sent as indices into all ``names``."""
+    check_table({"rows": sent["edges"], "columns": {"places": sent["places"]}})
     places = iter(unpack(sent["places"], sent["edges"]))
     counts = unpack(sent["counts"], len(some))
     return {
@@ -156,6 +206,7 @@ def _children_of(parents: Mapping[str, Sequence[str]]) -> dict[str, tuple[str, .
 
 def _specs_of(sent: Columns, names: Sequence[str], parents: Mapping[str, tuple[str, ...]]) -> Iterator[TaskSpec | None]:
     """Yield the spec of each task. Most specs differ only in the name: each distinct one is decoded once."""
+    check_table({"rows": 0, "columns": sent})
     keys = list(sent)
     columns = [unpack(sent[key], len(names)) for key in keys]
     read: dict[tuple[str, ...], TaskSpec | None] = {}

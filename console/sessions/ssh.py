@@ -30,7 +30,7 @@ from .event_buffer import EventBuffer
 from .identity import current_actor, other_actors
 from .session import AttemptText, Cause, Link, LogChunk, RunSummary, SessionStatus
 from .ssh_options import SshOptions
-from .wire import row_of, rows_of
+from .wire import decoding, row_of, rows_of
 
 DEFAULT_OPTIONS = SshOptions()
 WINDOW_TASKS = 500  # tasks of the first history window; doubled while windows arrive fast
@@ -56,7 +56,8 @@ async def list_state_files(target: str, options: SshOptions = DEFAULT_OPTIONS) -
     agent = AgentProcess(address, options.python, lambda message: None)
     hello = await agent.open(options.argv(address, boot_command(options.python)), {"list": True})
     await agent.close()
-    return [RemoteStateFile(str(replace(address, path=found.pop("path"))), **found) for found in hello["files"]]
+    with decoding("a list of state files"):
+        return [RemoteStateFile(str(replace(address, path=found.pop("path"))), **found) for found in hello["files"]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,8 +160,10 @@ class SshSession:
             return filled
         board = await self._read("board", run_id=run_id)
         self._reset = None
-        fold = run_decoder.decode_projection(board)
-        if board["done"] or board["parents"] is None:
+        with decoding("a run"):
+            fold = run_decoder.decode_projection(board)
+            is_partial = bool(board["done"] or board["parents"] is None)
+        if is_partial:
             await self._load_rest_within(fold, board["parents"] is None, patience_seconds)
         return fold
 
@@ -183,11 +186,15 @@ class SshSession:
     async def run_events(self, run_id: str, after: int, limit: int) -> Sequence[Event]:
         """Return a window of the events of a run; see ``Session``."""
         rows = await self._read("past", run_id=run_id, after=after, limit=limit)
-        return [run_decoder.decode_event(row) for row in rows]
+        with decoding("events"):
+            return [run_decoder.decode_event(row) for row in rows]
 
     async def duration_stats(self, run_id: str) -> Mapping[str, DurationStats]:
         """Return the durations of its tasks in earlier runs; see ``Session``."""
-        return duration_stats.unpack(await self._read("duration_stats", run_id=run_id))
+        table = await self._read("duration_stats", run_id=run_id)
+        with decoding("durations"):
+            run_decoder.check_table(table)
+            return duration_stats.unpack(table)
 
     async def send(self, command: Command) -> Answer:
         """Send a command; resend it with the same id after a reconnection.
@@ -198,7 +205,9 @@ class SshSession:
             raise StateFileError(f"read-only: {self.status.read_only}")
         if self._connection.link is not Link.LIVE:
             raise LinkError(f"not sent, the line is down: {self._connection.problem or 'nothing heard for too long'}")
-        return parse_answer(await self._connection.request("send", modules=CHANGING, command=command.as_json()))
+        answer = await self._connection.request("send", modules=CHANGING, command=command.as_json())
+        with decoding("an answer"):
+            return parse_answer(answer)
 
     async def attempt_text(self, run_id: str, task: str, attempt: int) -> AttemptText:
         """Return traceback, stack and diagnostic of one attempt."""
@@ -259,11 +268,15 @@ class SshSession:
         while start is not None:
             requested_at = time.monotonic()
             window = await self._read(what, run_id=fold.run.run_id, start=start, count=count)
-            if not merge(window):
-                return  # the tasks of the run have changed
+            with decoding("a part of a run"):
+                if not merge(window):
+                    return  # the tasks of the run have changed
+                following = window["next"]
+                if following is not None and following <= start:
+                    raise ValueError("it comes twice")
             if time.monotonic() - requested_at < WINDOW_SECONDS:
                 count *= 2
-            start = window["next"]
+            start = following
 
     def _publish_completed(self, fold: RunProjection) -> None:
         if self._partial is fold:
@@ -275,7 +288,9 @@ class SshSession:
 
     def _on_hello(self, hello: Message) -> None:
         """Handle a hello; after a reconnection, continue after the last event if the file is still the same."""
-        self._path = self._settings["path"] = hello["path"]  # a reconnection must not choose another default file
+        self._path = self._settings["path"] = row_of(
+            str, hello["path"]
+        )  # a reconnection must not choose another default file
         before, self._uuid = self._uuid, hello["uuid"]
         if before not in (None, self._uuid):
             self._require_snapshot(SnapshotNeeded("another state file is in the place of the one before"))

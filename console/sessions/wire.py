@@ -2,13 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TypeVar
 
 import msgspec
 
-from ...engine.errors import LinkError
+from ...engine.errors import LinkError, RedriveError
 
 Row = TypeVar("Row")
+
+#: What decoding raises for values of a wrong type, range or length.
+MALFORMED = (ArithmeticError, AttributeError, LookupError, MemoryError, RecursionError, TypeError, ValueError)
+
+
+@contextmanager
+def decoding(what: str) -> Iterator[None]:
+    """Decode an answer in the block. Raises LinkError if the answer is malformed."""
+    try:
+        yield
+    except RedriveError:
+        raise
+    except (*MALFORMED, msgspec.MsgspecError) as error:
+        detail = f"{type(error).__name__}: {error}"[:200]
+        raise LinkError(f"the remote host sent {what} that cannot be read: {detail}", final=True) from error
 
 
 def row_of(kind: type[Row], sent: object) -> Row:

@@ -116,6 +116,6 @@ def _join_prefixes(prefixes: str, rest: str) -> List[object]:
     words: List[object] = []
     last = ""
     for count, end in zip(prefixes, rest.split(_END)):
-        last = last[: ord(count) - _PREFIX_ZERO] + end
+        last = last[: min(ord(count) - _PREFIX_ZERO, _PREFIX_MAX)] + end
         words.append(last)
     return words

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import json
+import resource
 import shlex
 import sys
 import textwrap
+import time
 import zlib
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from redrive.console.sessions.agent_process import MessageDecoder
+from redrive.console.sessions.agent_process import LINE_BYTES_MAX, MessageDecoder
 from redrive.console.sessions.session import Link
 from redrive.console.sessions.ssh import SshSession
 from redrive.engine.errors import LinkError, RedriveError
+from support.commands import run_redrive
 from support.waiting import wait_until_async
 
 ODD = """
@@ -109,5 +113,69 @@ def test_a_stream_that_unpacks_without_end_is_refused(monkeypatch: pytest.Monkey
     monkeypatch.setattr("redrive.console.sessions.agent_process.LINE_BYTES_MAX", 1_000_000)
     unpacker = MessageDecoder("marker")
     bomb = zlib.compress(b"x" * 100_000_000)
-    with pytest.raises(LinkError, match="no end"):
+    with pytest.raises(LinkError, match="more than 1,000,000 bytes"):
         list(unpacker.feed(b"marker\n" + bomb))
+
+
+ENDLESS = {
+    "beats": "say(hello)\nwhile True: say(*[{'beat': {'trouble': 'x' * 9}}] * 1000)",
+    "small": "say(hello)\nwhile True: say(*[{'n': 1}] * 10000)",
+    "one line": "say(hello)\nwhile True: out(packer.compress(b'[' + b'0,' * 500000) + packer.flush(zlib.Z_SYNC_FLUSH))",
+}
+
+
+@pytest.mark.parametrize("program", ENDLESS.values(), ids=ENDLESS)
+async def test_a_host_that_sends_without_end_is_left_with_a_sentence(far_side: Any, program: str) -> None:
+    """Meanwhile the loop runs: keys are handled while messages are."""
+    far_side(program)
+    session = await SshSession.open("ssh://odd/x.db")
+    turns = 0
+    while session.status.link is not Link.CLOSED:
+        await asyncio.sleep(0.001)
+        turns += 1
+    assert session.status.problem in (
+        "the remote host sends messages without end",
+        f"a message of the agent has more than {LINE_BYTES_MAX:,} bytes",
+    )
+    assert turns > 3
+    with pytest.raises(LinkError):
+        await session.runs()
+    await session.close()
+
+
+async def test_a_long_message_costs_no_more_than_its_length() -> None:
+    """The rest of an unfinished message was searched again with each piece."""
+    message = json.dumps("x" * (LINE_BYTES_MAX - 10)).encode() + b"\n"
+    packed = zlib.compress(message)
+    started = time.process_time()
+    decoder = MessageDecoder("marker")
+    assert [len(text) for text in decoder.feed(b"marker\n" + packed)] == [LINE_BYTES_MAX - 10]
+    assert time.process_time() - started < 2.0
+
+
+BOMBS = {
+    "rows": "{'rows': 10**9, 'columns': {'name': {'all': 'a'}, 'state': {'all': 'PENDING'}}}",
+    "more rows than names": "{'rows': 10**8, 'columns': {'name': ['a', 'b'], 'state': {'all': 'PENDING'}}}",
+    "columns": "{'rows': 10000, 'columns': {str(n): {'all': 0} for n in range(100000)}}",
+    "prefixes": "{'rows': 60000, 'columns': {'name': {'kept': chr(0x10ffff) * 60000, 'rest': 'x' * 60000}}}",
+    "no table": "5",
+    "negative": "{'rows': -1, 'columns': {'name': ['a']}}",
+}
+LIMIT_BYTES = 1024**3  # of addresses, for a command that reads one row
+
+
+@pytest.mark.parametrize("table", BOMBS.values(), ids=BOMBS)
+def test_a_table_costs_what_was_sent_for_it(far_side: Any, table: str) -> None:
+    far_side(f"""
+board = {{'done': 0, 'parents': None, 'specs': {{}}, 'seq': 1, 'run': {{}}, 'tasks': {table}}}
+say(hello)
+while True:
+    line = pipe.readline()
+    if not line: break
+    say({{'id': json.loads(line).get('id'), 'ok': board}})
+""")
+    limit = partial(resource.setrlimit, resource.RLIMIT_AS, (LIMIT_BYTES, LIMIT_BYTES))
+    done = run_redrive("tasks", "ssh://odd/x.db", preexec_fn=limit)
+    assert (done.returncode, done.stdout) == (2, ""), done.stderr
+    (sentence,) = done.stderr.splitlines()
+    assert "cannot be read" in sentence or "sent no" in sentence
