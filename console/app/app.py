@@ -16,6 +16,7 @@ from textual.binding import BindingType
 from textual.screen import Screen
 
 from ...engine.clock import Clock, SystemClock
+from ...engine.core.outlook import ALIVE, Runner
 from ...engine.errors import RedriveError
 from ..feed.cause_memory import CauseMemory
 from ..feed.live_run import BoardUpdate, LiveRun
@@ -24,6 +25,7 @@ from ..keys.actions import Action, ActionCall, Receiver, ScreenArgument, ScreenN
 from ..keys.keymap import DEFAULT_KEYS, KeyMap, Refusal
 from ..model.badge_counts import BadgeCounts
 from ..model.board import Board
+from ..model.runner import SHELL_REMEDY, runner_of
 from ..model.waiting_runs import WaitingRun
 from ..present.header import SessionHealth
 from ..screens.base import ConsoleScreen, run_latest
@@ -153,9 +155,13 @@ class ConsoleApp(ConsoleBase):
         return health_of(self.live.status)
 
     @property
-    def executor_gone_at(self) -> int | None:
-        """Since when the displayed run has no executor (microseconds UTC); None while it has one, or in the past."""
-        return None if self.health.is_executor_alive or self.live.is_past else self.health.gone_at
+    def runner(self) -> Runner:
+        """Who runs the displayed run; a run of the past had its executor then."""
+        board = self.live.board
+        if board is None or self.live.is_past:
+            return ALIVE
+        key = self.keymap.label("resume_here") if self.launch.state_path is not None else ""
+        return runner_of(board.fold.run, self.live.status, f"{key} starts an executor" if key else SHELL_REMEDY)
 
     @property
     def waiting_runs(self) -> Sequence[WaitingRun]:
@@ -495,6 +501,7 @@ def health_of(status: SessionStatus) -> SessionHealth:
         heartbeat_age_seconds=status.heartbeat_age_seconds,
         gone_at=status.executor_last_seen_at,
         dead_pid=None if status.executor_alive or status.executor_stopped else status.executor_pid,
+        has_stopped=status.executor_stopped and not status.executor_alive,
         service_pid=status.service_pid,
         storage_error=status.storage_problem,
         snapshot_age_seconds=status.data_age_seconds,

@@ -25,6 +25,7 @@ from ...engine.errors import RedriveError
 from ...engine.statefile import list_rows
 from ..model.board import Board
 from ..model.replay import NUMBER_MAX, parse_when
+from ..model.runner import runner_of
 from ..model.waiting_runs import is_lost, waiting_runs
 from ..present.executor_status import ExecutorStatus, executor_advice, executor_json
 from ..present.runs import place_line
@@ -125,10 +126,10 @@ def print_tasks(
         before = {} if as_json else await _last_times(session, board)
         status, address = executor_status_of(session.status), session.address
         run, now_us = board.fold.run, _now_us()
-        gone_at = None if status.owns(run) else status.gone_at
+        runner = runner_of(run, session.status)
 
         extra = {"executor": executor_json(run, status, address, now_us), "state_file": address}
-        lines = task_lines(board.fold, as_json, lambda name: board.explain(name, now_us, gone_at), extra, before)
+        lines = task_lines(board.fold, as_json, lambda name: board.explain(name, now_us, runner), extra, before)
         return lines if as_json else [place_line(run, address), *lines, *_executor_advice_lines(run, status, address)]
 
     return print_view(target, read, follow=follow, as_json=as_json, **remote)

@@ -234,8 +234,7 @@ class LiveRun:
             self._loading_run_id = run_id
             self._stats_task = asyncio.create_task(self._load_duration_stats(run_id))
             self._stats_task.add_done_callback(self._on_task_end)
-        seconds = {name: one.p50_us / SECOND_US for name, one in board.duration_stats.items()}
-        self._forecaster = Forecaster(board, seconds)
+        self._forecaster = Forecaster(board, board.duration_stats)
 
     async def _load_duration_stats(self, run_id: str) -> None:
         try:

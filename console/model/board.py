@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from ...engine.core.breaker import SHUT
 from ...engine.core.dag import Dag
 from ...engine.core.explain import ExplainContext, blocking_chain, explain_task, pool_sizes, wait_of
+from ...engine.core.outlook import ALIVE, Runner
 from ...engine.core.projection import RunProjection, TaskRow
 from ...engine.core.ready_queue import spec_of
 from ...engine.core.waits import WaitReason, needs_human
@@ -155,7 +156,7 @@ class Board:
         is_pause_forgotten = run.paused_since is not None and run.blocked_since is not None
         if run.ended_at is not None or not (shut or is_pause_forgotten):
             return {}
-        context = self._explain_context(None)
+        context = self._explain_context(ALIVE)
         found = {}
         for name, row in self.fold.tasks.items():
             reason = wait_of(self.fold, name, now_us, context) if row.state in ABOUT_TO_START else None
@@ -220,18 +221,16 @@ class Board:
             use.holders.sort(key=lambda holder: holder[2])
         return uses
 
-    def explain(self, name: str, now_us: int, executor_gone_at: int | None = None) -> str:
+    def explain(self, name: str, now_us: int, runner: Runner = ALIVE) -> str:
         """Explain in one sentence why a task is not running."""
-        return explain_task(self.fold, name, now_us, self._explain_context(executor_gone_at))
+        return explain_task(self.fold, name, now_us, self._explain_context(runner))
 
-    def blocking_chain(
-        self, name: str, now_us: int, executor_gone_at: int | None = None
-    ) -> tuple[tuple[str, str], ...]:
+    def blocking_chain(self, name: str, now_us: int, runner: Runner = ALIVE) -> tuple[tuple[str, str], ...]:
         """Return (task, sentence) from the task up to the task that blocks it in the end."""
-        return blocking_chain(self.fold, name, now_us, self._explain_context(executor_gone_at))
+        return blocking_chain(self.fold, name, now_us, self._explain_context(runner))
 
-    def _explain_context(self, executor_gone_at: int | None) -> ExplainContext:
-        return ExplainContext(self.snapshot.breakers, executor_gone_at, self.snapshot.page_notes)
+    def _explain_context(self, runner: Runner) -> ExplainContext:
+        return ExplainContext(self.snapshot.breakers, runner, self.snapshot.page_notes)
 
 
 def _dag_of(fold: RunProjection) -> Dag:

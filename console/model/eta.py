@@ -1,6 +1,7 @@
 """The estimated end of a run, from past durations of its tasks and the longest remaining path.
 
-Tasks below a dead letter are not counted: the time of a human's decision is unknown.
+A task starts neither before its parents are done nor before its own instant, as that of a requeue with a rate. Tasks
+below a dead letter are not counted: the time of a human's decision is unknown.
 """
 
 from __future__ import annotations
@@ -8,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import median
+from typing import NamedTuple
 
 from ...engine.core.projection import TaskRow
-from ...engine.domain.states import TIMED, WAITING, TaskState
+from ...engine.domain.states import MOVING, TaskState
 from ...engine.statefile.list_rows import DurationStats
 from .board import Board
 from .graph.name_families import stem
@@ -20,59 +22,112 @@ _TASKS_PER_SECOND = 2_000  # of a large graph that are visited each second
 _OVERDUE_FACTOR = 1.5  # times the 95th percentile of past attempts, and
 _OVERDUE_US = 10 * _SECOND  # at least this much longer
 _ATTEMPTS_MIN = 3  # past attempts that a comparison needs
+_DURATIONS_MIN = 3  # known durations that an estimate needs
+_LEFT_MIN_US = _SECOND // 10  # of a task that runs longer than expected
 _STALLED_US = 60 * _SECOND  # without progress,
 _STALLED_PACES = 3  # and this many times as long as one part took so far
 
 
+class Band(NamedTuple):
+    """Microseconds: as long as usual, and as long as 95 of 100 attempts take at most."""
+
+    low_us: int
+    high_us: int
+
+
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """``left_us``: until the last task that can run is done. ``path``: the tasks on the longest path, in order."""
+    """When the tasks that can run are done.
 
-    left_us: int
+    Attributes:
+        left: from now on, until the last of them ends.
+        path: the tasks on the longest path, in order.
+        held: tasks that have not started, wait for a human's decision and are not counted.
+        is_blocked_then: whether the run waits for a human afterwards.
+        slack_us: between the estimated end and the deadline. Negative: also the early end is too late.
+    """
+
+    left: Band
     path: tuple[str, ...]
-    held: int  # tasks that wait for a human's decision and are not counted
-    slack_us: int | None  # between the estimated end and the deadline; negative: the deadline will be missed
+    held: int
+    is_blocked_then: bool
+    slack_us: int | None
 
 
 class Forecaster:
     """Caches the estimate between calls."""
 
-    def __init__(self, board: Board, history: Mapping[str, float] | None = None) -> None:
-        """``history``: median seconds of tasks in earlier runs."""
+    def __init__(self, board: Board, stats: Mapping[str, DurationStats] | None = None) -> None:
+        """``stats``: durations of tasks in earlier runs."""
         self._board = board
-        self._history = dict(history or {})
+        self._stats = dict(stats or {})
         self._latest_key: tuple[int, int] = (-1, 0)  # seq, instant
         self._latest: Forecast | None = None
 
     def forecast(self, now_us: int) -> Forecast | None:
-        """Return the estimate, at most about a second old; None if no duration is known or all tasks are done."""
+        """Return the estimate, at most about a second old; None if too few durations are known or no task can run."""
         seq, at = self._latest_key
         interval = _SECOND * max(1, self._board.total // _TASKS_PER_SECOND)
         is_rewound = self._board.fold.seq < seq
         is_advanced = self._board.fold.seq > seq and self._board.total < _TASKS_PER_SECOND
         if is_rewound or is_advanced or abs(now_us - at) >= interval:
-            self._latest = estimate(self._board, now_us, self._history)
+            self._latest = estimate(self._board, now_us, self._stats)
             self._latest_key = self._board.fold.seq, now_us
         return self._latest
 
 
-def estimate(board: Board, now_us: int, history: Mapping[str, float]) -> Forecast | None:
+def estimate(board: Board, now_us: int, stats: Mapping[str, DurationStats]) -> Forecast | None:
     """Visit the whole graph and estimate the end; None as in ``forecast``."""
-    expected = _Expected(board, history)
-    if not expected.known:
+    expected = _Expected(board, stats)
+    if expected.known < _DURATIONS_MIN or board.fold.run.paused_since is not None:
         return None
-    held = _tasks_below_dead_letters(board)
-    weights = {name: _remaining_seconds(board, name, expected, now_us) for name in board.fold.tasks if name not in held}
-    weights = {name: weight for name, weight in weights.items() if weight > 0}
-    if not weights:
+    dead = {name for name in board.problems if board.row(name).state is TaskState.DEAD_LETTER}
+    for_human = {name for name in dead if board.row(name).canary is None} | board.held_tasks().keys()
+    held = dead | for_human | set(board.names_waiting_below(*dead, *for_human))
+    work = {
+        name: _remaining_us(row, expected.duration(name), now_us)
+        for name, row in board.fold.tasks.items()
+        if row.state in MOVING and name not in held
+    }
+    if not work:
         return None
-    remaining = board.dag.remaining_path(weights)
-    width = max(board.fold.run.max_parallel, 1)
-    seconds = max(max(remaining.values()), sum(weights.values()) / width)
-    deadline = board.fold.run.deadline_at
-    left_us = round(seconds * _SECOND)
-    path = tuple(name for name in board.dag.critical_path(weights) if name in weights)
-    return Forecast(left_us, path, len(held), None if deadline is None else deadline - now_us - left_us)
+    low, path = _finish(board, {name: band.low_us for name, band in work.items()}, now_us)
+    high, _ = _finish(board, {name: band.high_us for name, band in work.items()}, now_us)
+    left = Band(low, max(low, high))
+    unstarted = sum(1 for name in held if board.row(name).state in MOVING)
+    return Forecast(left, path, unstarted, bool(for_human), _slack_us(board.fold.run.deadline_at, now_us, left))
+
+
+def _slack_us(deadline_us: int | None, now_us: int, left: Band) -> int | None:
+    """The slack of the late end; "late" is said only if also the early end is."""
+    if deadline_us is None:
+        return None
+    early, late = deadline_us - now_us - left.low_us, deadline_us - now_us - left.high_us
+    return late if late >= 0 else min(early, 0)
+
+
+def _finish(board: Board, work: Mapping[str, int], now_us: int) -> tuple[int, tuple[str, ...]]:
+    """How long the tasks take in microseconds: each after its parents and its instant, and all through the slots."""
+    ends: dict[str, int] = {}
+    before: dict[str, str | None] = {}
+    for name in board.dag.order:
+        if name not in work:
+            continue
+        above = max(
+            (parent for parent in board.dag.parents(name) if parent in ends), key=ends.__getitem__, default=None
+        )
+        wait = max((board.row(name).next_retry_at or 0) - now_us, 0)
+        ends[name] = max(wait, ends[above] if above is not None else 0) + work[name]
+        before[name] = above
+    last: str | None = max(ends, key=ends.__getitem__)
+    assert last is not None
+    slots = max(board.fold.run.max_parallel, 1)
+    longest = max(ends[last], sum(work.values()) // slots)
+    path: list[str] = []
+    while last is not None:
+        path.append(last)
+        last = before[last]
+    return longest, tuple(reversed(path))
 
 
 def critical_path(board: Board, forecast: Forecast | None) -> tuple[str, ...]:
@@ -103,41 +158,35 @@ def _last_instant(row: TaskRow) -> int:
 
 
 class _Expected:
-    """Expected seconds of a task: of its own history, else of its family in this run, else the median of all."""
+    """Expected duration of a task: of its own history, else of its family in this run, else of all known durations.
 
-    def __init__(self, board: Board, history: Mapping[str, float]) -> None:
-        self._history = history
-        durations: dict[str, list[float]] = {}
+    ``known``: how many durations the estimate is based on.
+    """
+
+    def __init__(self, board: Board, stats: Mapping[str, DurationStats]) -> None:
+        self._stats = {name: Band(one.p50_us, max(one.p50_us, one.p95_us)) for name, one in stats.items()}
+        families: dict[str, list[int]] = {}
         for name, row in board.fold.tasks.items():
             latest = row.attempts.get(row.attempt)
             if row.state is TaskState.SUCCESS and latest is not None and latest.duration_us is not None:
-                durations.setdefault(stem(name), []).append(latest.duration_us / _SECOND)
-        self._families = {family: median(durations) for family, durations in durations.items()}
-        known = [*self._families.values(), *history.values()]
-        self.known = bool(known)
-        self._median_seconds = median(known) if known else 0.0
+                families.setdefault(stem(name), []).append(latest.duration_us)
+        self.known = sum(map(len, families.values())) + sum(one.attempts for one in stats.values())
+        self._families = {family: _band(durations) for family, durations in families.items()}
+        bands = [*self._families.values(), *self._stats.values()]
+        self._any = Band(*(round(median(band[end] for band in bands)) for end in (0, 1))) if bands else Band(0, 0)
 
-    def seconds(self, name: str) -> float:
-        own = self._history.get(name)
-        return own if own is not None else self._families.get(stem(name), self._median_seconds)
-
-
-def _remaining_seconds(board: Board, name: str, expected: _Expected, now_us: int) -> float:
-    row = board.row(name)
-    if row.state in WAITING:
-        return expected.seconds(name)
-    if row.state in TIMED:
-        wait = max((row.next_retry_at or now_us) - now_us, 0) / _SECOND
-        return wait + expected.seconds(name)
-    if row.state is TaskState.RUNNING:
-        elapsed = (now_us - (row.started_at or now_us)) / _SECOND
-        return max(expected.seconds(name) - elapsed, 0.1)
-    return 0.0
+    def duration(self, name: str) -> Band:
+        return self._stats.get(name) or self._families.get(stem(name), self._any)
 
 
-def _tasks_below_dead_letters(board: Board) -> frozenset[str]:
-    dead = [name for name in board.problems if board.row(name).state is TaskState.DEAD_LETTER]
-    return frozenset(board.names_waiting_below(*dead)) if dead else frozenset()
+def _band(durations: list[int]) -> Band:
+    return Band(round(median(durations)), sorted(durations)[(len(durations) * 95 - 1) // 100])
+
+
+def _remaining_us(row: TaskRow, expected: Band, now_us: int) -> Band:
+    """What is left of a task once its parents are done and its instant has come."""
+    elapsed = max(now_us - (row.started_at or now_us), 0) if row.state is TaskState.RUNNING else 0
+    return Band(*(max(end - elapsed, _LEFT_MIN_US) for end in expected))
 
 
 def is_overdue(elapsed_us: int, stats: DurationStats) -> bool:

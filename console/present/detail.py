@@ -18,7 +18,7 @@ from ..text.pieces import Line, Piece, Role, fit, two_sided, width
 from ..text.text import one_line, sanitize
 from ..text.wrapping import wrap
 from .states import OUTCOME_STYLES, STATE_STYLES, state_sign
-from .tasks import Scene, attempts_text, duration_of, hang_of, short_failure, state_facts
+from .tasks import Scene, attempts_text, duration_of, hang_of, short_failure, state_facts, state_word
 
 FINGERPRINT_DIGITS = 6
 _LOG_LINES = 12
@@ -42,7 +42,7 @@ class AttemptTexts:
 def title_line(row: TaskRow, scene: Scene, columns: int) -> Line:
     """Name, state and age."""
     style = STATE_STYLES[row.state]
-    right: Line = [Piece(f"{state_sign(row.state, scene.glyphs)} {style.word}", style.role)]
+    right: Line = [Piece(f"{state_sign(row.state, scene.glyphs)} {state_word(row, scene.runner)}", style.role)]
     if row.state in NEEDS_HUMAN and row.ended_at is not None:
         right.append(Piece(f" for {clock(scene.now_us - row.ended_at).strip()}"))
     return two_sided([Piece(" "), Piece(one_line(row.name), Role.TITLE)], [*right, Piece(" ")], columns)
@@ -55,7 +55,7 @@ def summary_lines(row: TaskRow, scene: Scene, columns: int, rows: int) -> list[L
         Piece(" "),
         Piece(one_line(row.name), Role.TITLE),
         Piece("  "),
-        Piece(f"{state_sign(row.state, scene.glyphs)} {style.word}", style.role),
+        Piece(f"{state_sign(row.state, scene.glyphs)} {state_word(row, scene.runner)}", style.role),
     ]
     if row.state in NEEDS_HUMAN and row.ended_at is not None:
         head.append(Piece(f" for {clock(scene.now_us - row.ended_at).strip()}"))
@@ -76,7 +76,11 @@ def _conclusion(row: TaskRow, scene: Scene) -> Line:
     if row.state in NEEDS_HUMAN:
         return [Piece(f" {scene.glyphs.dot} {one_line(row.error or row.dead_letter_kind or '')}")]
     if row.state in NOT_STARTED:
-        return [Piece(f" {scene.glyphs.dot} {one_line(scene.board.explain(row.name, scene.now_us))}", Role.DIM)]
+        return [
+            Piece(
+                f" {scene.glyphs.dot} {one_line(scene.board.explain(row.name, scene.now_us, scene.runner))}", Role.DIM
+            )
+        ]
     return [Piece("  "), *state_facts(row, scene)[2:]]
 
 
@@ -99,7 +103,7 @@ def attempt_line(attempt: AttemptRow, scene: Scene) -> Line:
     line: Line = [
         Piece(f"   #{attempt.attempt:<2} ", Role.DIM),
         Piece(scene.glyphs.of(style.glyph), style.role),
-        Piece(f" {when} {offset(duration_of(attempt, scene.now_us))}", Role.DIM),
+        Piece(f" {when} {offset(duration_of(attempt, scene.lived_until_us))}", Role.DIM),
         Piece("  "),
         Piece(one_line(said)),
     ]
@@ -111,13 +115,11 @@ def attempt_line(attempt: AttemptRow, scene: Scene) -> Line:
 # --- The whole page ------------------------------------------------------------------------------------------------
 
 
-def detail_page(
-    row: TaskRow, scene: Scene, texts: AttemptTexts | None, gone_at: int | None, columns: int
-) -> list[Line]:
+def detail_page(row: TaskRow, scene: Scene, texts: AttemptTexts | None, columns: int) -> list[Line]:
     """Everything known about a task, the most important first."""
     return [
         title_line(row, scene, columns),
-        *_sentences(row, scene, gone_at, columns),
+        *_sentences(row, scene, columns),
         *_attempt_lines(row, scene, columns),
         *_comparison(row),
         *_texts(texts),
@@ -127,8 +129,8 @@ def detail_page(
     ]
 
 
-def _sentences(row: TaskRow, scene: Scene, gone_at: int | None, columns: int) -> Iterator[Line]:
-    links = scene.board.blocking_chain(row.name, scene.now_us, gone_at)
+def _sentences(row: TaskRow, scene: Scene, columns: int) -> Iterator[Line]:
+    links = scene.board.blocking_chain(row.name, scene.now_us, scene.runner)
     for place, (name, sentence) in enumerate(links):
         text = sentence if not place else f"{name}: {sentence}"
         lead = " " if not place else f"  {scene.glyphs.arrow} "

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from ...engine.core.outlook import ALIVE, Runner
 from ...engine.domain.states import TaskState
 from ..model.board import Board
 from ..model.eta import Forecast
@@ -26,6 +27,7 @@ _DOT_CELLS = 3
 _WIDE, _WIDEST = 100, 130
 _SLACK_FIRST_US = 600_000_000  # below this slack, the deadline comes before the ETA
 _NARROW = 56
+_MINUTE_CELLS = 5  # of an instant without its seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +37,7 @@ class SessionHealth:
     Attributes:
         gone_at: when the executor ended, microseconds UTC.
         dead_pid: of an executor that ended without cleaning up.
+        has_stopped: whether the last executor ended in order.
         service_pid: of ``redrive serve``, which starts runs by a schedule.
         storage_error: why the executor cannot write the state file.
         snapshot_age_seconds: since the last answer of the state file.
@@ -47,6 +50,7 @@ class SessionHealth:
     heartbeat_age_seconds: float | None = None
     gone_at: int | None = None
     dead_pid: int | None = None
+    has_stopped: bool = False
     service_pid: int | None = None
     storage_error: str | None = None
     snapshot_age_seconds: float = 0.0
@@ -59,6 +63,8 @@ class SessionHealth:
     @property
     def executor_loss(self) -> str:
         """How an executor ended that is not alive."""
+        if self.has_stopped:
+            return "no executor"
         return "executor gone" if self.dead_pid is None else "executor dead"
 
     @property
@@ -117,12 +123,13 @@ def run_line(
     size: int,
     glyphs: Glyphs,
     waiting: Line | None = None,
+    runner: Runner = ALIVE,
 ) -> Line:
     """Run, location, state, progress, elapsed, ETA, slack: as many of them as fit in ``size`` cells.
 
     ``waiting``: a fact about other runs, more important than the times of this one.
     """
-    facts = _facts(board, forecast, now_us, glyphs)
+    facts = _facts(board, forecast if runner.is_alive else None, now_us, glyphs, runner)
     facts[1:1] = [waiting] if waiting else []
     natural = width(location_line(board, address, 1000, glyphs)) if size >= _WIDE else _NAME_CELLS_MIN
     while len(facts) > 1 and size - width(join(facts)) - 3 < min(natural, size // 2):
@@ -132,9 +139,9 @@ def run_line(
     return [Piece(" "), *fit(left, size - width(right) - 1, glyphs.more), *right]
 
 
-def _facts(board: Board, forecast: Forecast | None, now_us: int, glyphs: Glyphs) -> list[Line]:
+def _facts(board: Board, forecast: Forecast | None, now_us: int, glyphs: Glyphs, runner: Runner) -> list[Line]:
     """The most important first."""
-    run, style = board.fold.run, run_style(board.fold.run)
+    run, style = board.fold.run, run_style(board.fold.run, runner)
     progress = f"{glyphs.of(style.glyph)} {style.word}"
     facts: list[Line] = [[Piece(progress, style.role), Piece(f" {board.finished}/{board.total}")]]
     if style is BLOCKED and run.paused_since is not None:
@@ -146,13 +153,23 @@ def _facts(board: Board, forecast: Forecast | None, now_us: int, glyphs: Glyphs)
     facts.append([Piece(clock(now_us - run.started_at).strip())])
     eta: list[Line] = []
     if forecast is not None and run.blocked_since is None:
-        eta = [[Piece("eta ", Role.DIM), Piece(f"~{clock(forecast.left_us).strip()}")]]
+        eta = [_eta(forecast)]
     if run.deadline_at is None:
         return [*facts, *eta]
     left_us = forecast.slack_us if forecast is not None else None
     slack_us = run.deadline_at - now_us if left_us is None else left_us
     slack = [_slack(slack_us)]
     return [*facts, *slack, *eta] if slack_us < _SLACK_FIRST_US else [*facts, *eta, *slack]
+
+
+def _eta(forecast: Forecast) -> Line:
+    """The band of the end, and what is left out of it."""
+    low, high = (clock(end).strip() for end in forecast.left)
+    line = [Piece("eta ", Role.DIM), Piece(low if low == high else f"{low}-{high}")]
+    if forecast.is_blocked_then:
+        held = f": {number(forecast.held)} held" if forecast.held else ""
+        line.append(Piece(f" then blocked{held}", Role.WARNING))
+    return line
 
 
 def _slack(slack_us: int) -> Line:
@@ -276,9 +293,17 @@ def _executor(board: Board | None, health: SessionHealth) -> Line:
         return [Piece("ended", Role.DIM)]
     if health.service_pid is not None and health.dead_pid is None:
         return [Piece("served", Role.DIM)]
+    if health.gone_at is not None and _waits_for_operator(board, health):
+        at = wall(health.gone_at, None)[:_MINUTE_CELLS]
+        return [Piece(f"ended {at}", Role.DIM), Piece(" · waits for you", Role.DIM)]
     if health.gone_at is not None:
         return [Piece(health.executor_loss, Role.WARNING), Piece(f" {wall(health.gone_at, None)}", Role.WARNING)]
     return [Piece("no executor", Role.WARNING)]
+
+
+def _waits_for_operator(board: Board | None, health: SessionHealth) -> bool:
+    """Whether the executor ended by design: only a human can go on."""
+    return health.has_stopped and board is not None and board.fold.run.blocked_since is not None
 
 
 def storage_line(health: SessionHealth, address: str) -> Line:
@@ -302,6 +327,8 @@ def executor_gone_line(board: Board, health: SessionHealth, resume_key: str) -> 
     ``resume_key``: "" if this console cannot start an executor.
     """
     if health.is_executor_alive or board.fold.run.ended_at is not None or health.is_stale:
+        return []
+    if _waits_for_operator(board, health):
         return []
     if health.service_pid is not None and health.dead_pid is None:
         return [Piece(f"redrive serve (pid {health.service_pid}) resumes it when a task can run", Role.DIM)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ...engine.core.outlook import ALIVE, Runner, RunnerKind
 from ...engine.core.projection import RunRow
 from ...engine.domain.states import FINISHED, NEEDS_HUMAN, RunState, TaskState
 from ..model.waiting_runs import WaitingRun
@@ -14,7 +15,7 @@ from ..text.pieces import Line, Piece, Role, fit, width
 from ..text.text import one_line, pad, shorten_middle
 from . import counts
 from .schedules import late_us
-from .states import BLOCKED, PAUSED, RUN_STYLES, StateStyle
+from .states import BLOCKED, IDLE, NO_EXECUTOR, PAUSED, RUN_STYLES, SERVED, StateStyle
 
 _WORD_CELLS = 8
 _BAR_CELLS, _WIDE_BAR_CELLS = 8, 24
@@ -29,20 +30,38 @@ _UNREMARKABLE = (TaskState.SUCCESS, TaskState.PENDING)
 
 @dataclass(frozen=True, slots=True)
 class RunListEntry:
-    """A run and its counts. ``warning``: as "executor gone"."""
+    """A run and its counts. ``warning``: why it makes no progress, in a few words."""
 
     run: RunRow
     counts: counts.Counts
     warning: str = ""
 
+    @property
+    def style(self) -> StateStyle:
+        """Sign, word and role; the word has room for eight cells."""
+        style = run_style(self.run)
+        return IDLE if self.warning and style is RUN_STYLES[RunState.RUNNING] else style
 
-def run_style(run: RunRow) -> StateStyle:
-    """Sign, word and role of a run; "blocked" and "paused" differ from "running"."""
+
+def run_style(run: RunRow, runner: Runner = ALIVE) -> StateStyle:
+    """Sign, word and role of a run; only a run with an executor is "running"."""
     if run.state is not RunState.RUNNING:
         return RUN_STYLES[run.state]
     if run.blocked_since is not None:
         return BLOCKED
-    return PAUSED if run.paused_since is not None else RUN_STYLES[run.state]
+    if run.paused_since is not None:
+        return PAUSED
+    if not runner.is_alive:
+        return SERVED if runner.kind is RunnerKind.SERVED else NO_EXECUTOR
+    return RUN_STYLES[run.state]
+
+
+def absence_words(run: RunRow, runner: Runner) -> str:
+    """Why an unfinished run makes no progress, in a few words; empty if an executor runs it."""
+    if run.ended_at is not None or runner.is_alive:
+        return ""
+    is_waiting = run.blocked_since is not None and runner.kind is not RunnerKind.DEAD
+    return "" if is_waiting else run_style(run, runner).word if runner.kind is RunnerKind.SERVED else NO_EXECUTOR.word
 
 
 def run_name(run: RunRow, glyphs: Glyphs) -> str:
@@ -89,7 +108,7 @@ def heading_line(
 
 def run_row(view: RunListEntry, now_us: int, columns: int, glyphs: Glyphs, longest_name: int = 0) -> Line:
     """State, name, progress, duration and counts. ``longest_name``: of all rows, in cells."""
-    run, style = view.run, run_style(view.run)
+    run, style = view.run, view.style
     total = sum(view.counts.values())
     done = sum(view.counts.get(state, 0) for state in FINISHED)
     elapsed = clock((run.ended_at if run.ended_at is not None else now_us) - run.started_at)
@@ -130,7 +149,7 @@ def _bar_cells(name_cells: int, room: int, columns: int) -> int:
 
 def _narrow_row(view: RunListEntry, progress: str, columns: int, glyphs: Glyphs) -> Line:
     """A row without bar, for narrow screens."""
-    style = run_style(view.run)
+    style = view.style
     right: Line = [Piece(f" {progress} "), *counts.counts_signs(_problems(view.counts), glyphs, 10)]
     room = columns - _WORD_CELLS - 4 - width(right)
     return [

@@ -67,6 +67,9 @@ RUN_STYLES: dict[RunState, StateStyle] = {
 }
 
 BLOCKED = StateStyle(Glyph.DEAD, "BLOCKED", Role.HUMAN)
+NO_EXECUTOR = StateStyle(Glyph.READY, "no executor", Role.WAITING)
+IDLE = StateStyle(Glyph.READY, "idle", Role.WAITING)
+SERVED = StateStyle(Glyph.READY, "served", Role.WAITING)
 PAUSED = StateStyle(Glyph.READY, "paused", Role.WAITING)
 
 

@@ -11,9 +11,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from ...engine.core.explain import error_name, short_error, unmet_parents
+from ...engine.core.outlook import ALIVE, Runner
 from ...engine.core.projection import AttemptRow, TaskRow
 from ...engine.core.ready_queue import spec_of
-from ...engine.domain.states import RAN, SkipCause, TaskState
+from ...engine.domain.states import MOVING, RAN, SkipCause, TaskState
 from ..model.board import Board, PoolUse
 from ..model.eta import is_overdue, stalled_for_us
 from ..model.evidence import failures_of
@@ -40,7 +41,13 @@ class Scene:
     shows_clock_times: bool = False
     name_cells: int = 24  # width of the longest name
     pools: Mapping[str, PoolUse] = field(default_factory=dict)
-    gone_at: int | None = None  # microseconds UTC; since when there is no executor for the RUNNING tasks
+    runner: Runner = ALIVE
+
+    @property
+    def lived_until_us(self) -> int:
+        """Until when an attempt without an end can have run."""
+        gone_at = self.runner.gone_at
+        return self.now_us if gone_at is None else min(self.now_us, gone_at)
 
 
 def attempt_of(row: TaskRow) -> AttemptRow | None:
@@ -80,6 +87,8 @@ def attempt_label(row: TaskRow) -> str:
 
 def state_facts(row: TaskRow, scene: Scene, bars: bool = True) -> Line:
     """Word and fact. ``bars``: whether there is room for bars."""
+    if row.state in MOVING and not scene.runner.is_alive:
+        return _unattended(row, scene)
     if row.state is TaskState.RETRYING:
         return _retrying(row, scene, bars)
     style, fact = STATE_STYLES[row.state], _FACTS.get(row.state)
@@ -96,14 +105,30 @@ def _due(at: int, scene: Scene) -> str:
     return f"at {wall(at, None)}" if scene.shows_clock_times and not late else countdown(at, scene.now_us)
 
 
+def state_word(row: TaskRow, runner: Runner) -> str:
+    """The word of the state; a task whose executor has ended does not run."""
+    return "cut off" if row.state is TaskState.RUNNING and not runner.is_alive else STATE_STYLES[row.state].word
+
+
+def _unattended(row: TaskRow, scene: Scene) -> Line:
+    """A task that cannot move because no executor runs it: what it is, and no instant."""
+    word, role = state_word(row, scene.runner), STATE_STYLES[row.state].role
+    line = [Piece(word, role), Piece(" " * (WORD_CELLS + 1 - len(word)))]
+    gone_at = scene.runner.gone_at
+    if row.state is TaskState.RUNNING:
+        since = f" since {wall(gone_at, None)}" if gone_at is not None else ""
+        return [*line, Piece(f"nobody runs it{since}", Role.WARNING)]
+    if row.state is TaskState.PENDING and (unmet := unmet_parents(scene.board.fold, row.name)):
+        return [*line, *_after(row, unmet, scene)]
+    return [*line, Piece("queued, nobody runs it", Role.WARNING)]
+
+
 # --- By state ------------------------------------------------------------------------------------------------------
 
 
 def _running(row: TaskRow, scene: Scene, bars: bool) -> Line:
     attempt = attempt_of(row)
     started = row.started_at if row.started_at is not None else scene.now_us
-    if scene.gone_at is not None:
-        return [Piece(f"nobody runs it since {wall(scene.gone_at, None)}", Role.WARNING)]
     line = [Piece(_since(started, scene))]
     if attempt is not None and (kill_step := _kill_step(attempt, scene)):
         return [*line, Piece("  "), *kill_step]
@@ -229,8 +254,11 @@ def _pending(row: TaskRow, scene: Scene) -> Line:
     if row.next_retry_at is not None and row.next_retry_at > scene.now_us:
         return [Piece(f"not before {clock(row.next_retry_at - scene.now_us + 999_999)}", Role.WAITING)]
     unmet = unmet_parents(scene.board.fold, row.name)
-    if not unmet:
-        return []
+    return _after(row, unmet, scene) if unmet else []
+
+
+def _after(row: TaskRow, unmet: tuple[str, ...], scene: Scene) -> Line:
+    """The parents that a task waits for, and the dead letter that holds it."""
     after = f"after {_counted(unmet)}"
     holder = _holder(row.name, unmet, scene.board)
     if holder is None:

@@ -12,6 +12,7 @@ from enum import IntEnum
 from itertools import groupby
 from typing import Protocol
 
+from ...engine.core.outlook import ALIVE, Runner
 from ...engine.core.projection import AttemptRow, TaskRow
 from ...engine.domain.states import FAILED_OUTCOMES, TIMED, TaskState
 from ..model.board import Board
@@ -171,21 +172,23 @@ class _Canvas:
         ]
 
 
-def bar_line(row: TaskRow, axis: Axis, now_us: int | None, glyphs: Glyphs) -> Line:
-    """The past and the future of a task as bars. ``now_us``: None if the run is over."""
+def bar_line(row: TaskRow, axis: Axis, now_us: int | None, glyphs: Glyphs, runner: Runner = ALIVE) -> Line:
+    """The past of a task as bars, and its future if an executor lives. ``now_us``: None if the run is over."""
     canvas = _Canvas(axis)
     if now_us is not None:
         canvas.put(axis.cell(now_us), glyphs.now, Role.NOW, _Rank.NOW)
     until = now_us if now_us is not None else axis.end
+    if runner.gone_at is not None:
+        until = min(until, runner.gone_at)
     resumes, generation = until if row.state in TIMED else None, row.generation
     for attempt in _attempts_in(row, axis):
         end = attempt.ended_at if attempt.ended_at is not None else until
         if resumes is not None and attempt.ended_at is not None and attempt.generation == generation:
             canvas.fill(axis.cell(end), axis.cell(resumes), glyphs.backoff, Role.WAITING, _Rank.GAP)
-        _paint_attempt(canvas, row, attempt, end, now_us, glyphs)
+        _paint_attempt(canvas, row, attempt, end, now_us if runner.is_alive else None, glyphs)
         resumes, generation = attempt.started_at, attempt.generation
     _paint_decision(canvas, row, glyphs)
-    if now_us is not None:
+    if now_us is not None and runner.is_alive:
         _paint_ahead(canvas, row, now_us, glyphs)
     return canvas.line()
 
@@ -327,17 +330,19 @@ def task_lines(row: TaskRow, scene: Scene, columns: int, rows: int) -> list[Line
     lines = [fit(head, columns, scene.glyphs.more)]
     for attempt in list(reversed(row.attempts.values()))[: rows - 1]:
         number = Piece(pad(f"   #{attempt.attempt}", _TEXT_INDENT), Role.DIM)
-        said = Piece(one_line(describe_attempt(attempt, scene.now_us)))
+        said = Piece(one_line(describe_attempt(attempt, scene.now_us, scene.runner)))
         lines += wrap([number, said], columns - 1, _TEXT_INDENT)
     return [fit(line, columns, scene.glyphs.more) for line in lines[:rows]]
 
 
-def describe_attempt(attempt: AttemptRow, now_us: int) -> str:
+def describe_attempt(attempt: AttemptRow, now_us: int, runner: Runner = ALIVE) -> str:
     """One attempt as a sentence."""
     duration = format_duration(duration_of(attempt, now_us))
     start = f"{wall(attempt.started_at, None)}, "
     if attempt.deadline_at is not None or attempt.sigterm_at is not None:
         return start + "; ".join(_describe_kill(attempt))
+    if attempt.ended_at is None and not runner.is_alive:
+        return f"{start}cut off with its executor"
     if attempt.ended_at is None:
         limit = f" of {format_duration(attempt.timeout_us)}" if attempt.timeout_us else ""
         return f"{start}runs for {duration}{limit}"

@@ -230,7 +230,7 @@ class ConsoleScreen(Screen[None]):
         elif board is not None:
             forecast = console.live.forecast
             waiting = waiting_fact(console.waiting_runs, size, console.glyphs)
-            top = run_line(board, console.address, forecast, now, size, console.glyphs, waiting)
+            top = run_line(board, console.address, forecast, now, size, console.glyphs, waiting, console.runner)
         else:
             top = [Piece(" "), Piece(one_line(console.address), Role.TITLE), Piece(f"  {console.loading_message}")]
         self.header.show(top)
@@ -385,7 +385,7 @@ class ConsoleScreen(Screen[None]):
         name = self.console.selected if self.select_task() else None
         if name is not None:
             now_us, console = self.console.live.now_us, self.console
-            line: Line = [Piece(one_line(f"{name}: {self.board.explain(name, now_us, console.executor_gone_at)}"))]
+            line: Line = [Piece(one_line(f"{name}: {self.board.explain(name, now_us, console.runner)}"))]
             if blocking_downstream(self.board, name, now_us) is not None:
                 key = Piece(console.keymap.label("view_systems"), Role.KEY)
                 line += [Piece(f" {console.glyphs.dot} ", Role.DIM), key, Piece(" shows it")]

@@ -13,6 +13,7 @@ from textual.geometry import Size
 from textual.screen import Screen
 from textual.timer import Timer
 
+from ...engine.core.outlook import Runner
 from ..feed.cause_memory import CauseMemory
 from ..feed.live_run import LiveRun
 from ..keys.actions import Action, ScreenName
@@ -102,8 +103,8 @@ class Console(Protocol):
         """The age of the data and the state of the executor."""
 
     @property
-    def executor_gone_at(self) -> int | None:
-        """Since when the run has no executor (microseconds UTC); None while it has one."""
+    def runner(self) -> Runner:
+        """Who runs the displayed run."""
 
     @property
     def waiting_runs(self) -> Sequence[WaitingRun]:

@@ -154,7 +154,7 @@ class GraphScreen(SplitScreen):
         self._scene = Scene(
             board, live.now_us, self.console.glyphs, self.console.absolute_times, cells_max, board.pools()
         )
-        self._scene.gone_at = self.console.executor_gone_at
+        self._scene.runner = self.console.runner
 
     @property
     def graph(self) -> Graph | None:

@@ -119,9 +119,7 @@ class PageScreen(ConsoleScreen):
     def scene(self) -> Scene:
         """What the page needs."""
         console = self.console
-        return Scene(
-            self.board, console.live.now_us, console.glyphs, console.absolute_times, gone_at=console.executor_gone_at
-        )
+        return Scene(self.board, console.live.now_us, console.glyphs, console.absolute_times, runner=console.runner)
 
     def content(self) -> Iterable[Widget]:
         """The page."""

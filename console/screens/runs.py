@@ -16,9 +16,10 @@ from ..feed.live_run import BoardUpdate
 from ..keys.actions import ScreenName
 from ..model.board import Board
 from ..model.filters import parse_filter
+from ..model.runner import runner_of
 from ..model.waiting_runs import waiting_runs
 from ..present.replay import ReplayPosition
-from ..present.runs import RunListEntry, heading_line, run_name, run_row
+from ..present.runs import RunListEntry, absence_words, heading_line, run_name, run_row
 from ..present.schedules import describe_next_run
 from ..sessions.session import RunSummary
 from ..text.pieces import Line, Piece, Role
@@ -125,14 +126,13 @@ class RunsScreen(ConsoleScreen):
         return run_row(self._view_of(run_id), self.console.live.now_us, columns, self.console.glyphs, self._name_cells)
 
     def _view_of(self, run_id: str) -> RunListEntry:
-        board, health = self.console.live.board, self.console.health
+        board = self.console.live.board
         if board is not None and board.fold.run.run_id == run_id:
-            gone = board.fold.run.ended_at is None and not health.is_executor_alive
-            return RunListEntry(board.fold.run, board.counts, "executor gone" if gone else "")
+            return RunListEntry(board.fold.run, board.counts, absence_words(board.fold.run, self.console.runner))
         summary = self._summaries[run_id]
-        left = summary.run.ended_at is None
+        runner = runner_of(summary.run, self.console.live.status)
         known = {TaskState(state): count for state, count in summary.counts.items()}
-        return RunListEntry(summary.run, known, "not running" if left else "")
+        return RunListEntry(summary.run, known, absence_words(summary.run, runner))
 
     # --- Keys -----------------------------------------------------------------------------------------------------
 

@@ -178,7 +178,9 @@ class TimelineScreen(ConsoleScreen):
 
     def _scene(self) -> Scene:
         console = self.console
-        return Scene(self.board, self._now_us, console.glyphs, console.absolute_times, 24, self.board.pools())
+        return Scene(
+            self.board, self._now_us, console.glyphs, console.absolute_times, 24, self.board.pools(), console.runner
+        )
 
     @property
     def now(self) -> int | None:
@@ -323,7 +325,7 @@ class TimelineScreen(ConsoleScreen):
 
     def bar(self, name: str, span: Span) -> Line:
         """The right part of a row."""
-        return bar_line(self.board.row(name), span, self.now, self.console.glyphs)
+        return bar_line(self.board.row(name), span, self.now, self.console.glyphs, self.console.runner)
 
     def _show_axis(self) -> None:
         columns = self.timeline.label_columns

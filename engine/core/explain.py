@@ -12,10 +12,11 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from ..domain.states import MOVING, NEEDS_HUMAN, TIMED, WITH_INSTANT, SkipCause, TaskState
+from ..domain.states import NEEDS_HUMAN, TIMED, WITH_INSTANT, SkipCause, TaskState
 from ..domain.trigger_rules import satisfied_rules
 from .breaker import PASSING
 from .durations import format_duration
+from .outlook import ALIVE, Actor, Outlook, Runner, outlook_of
 from .projection import AttemptRow, RunProjection, TaskRow
 from .ready_queue import spec_of
 from .spec import TaskSpec
@@ -37,7 +38,7 @@ class ExplainContext:
     """Facts outside the projection of a run. A field that is left out does not appear in the sentences."""
 
     breakers: Mapping[str, BreakerView] = field(default_factory=dict)  # by downstream
-    executor_gone_at: int | None = None  # microseconds UTC; None while an executor runs
+    runner: Runner = ALIVE
     page_notes: Mapping[str, str] = field(default_factory=dict)  # by cause: "page acked by ana"
 
 
@@ -69,13 +70,22 @@ def explain_task(projection: RunProjection, name: str, now_us: int, context: Exp
     """
     case = _TaskCase(projection, projection.tasks[name], now_us, context)
     reason = _wait(case)
-    sentence = (_ENDED[case.row.state] if reason is None else _SENTENCES[reason])(case)
-    gone = context.executor_gone_at
-    if gone is not None and case.row.state is TaskState.RUNNING:
-        return f"nobody runs it: its executor has been gone for {case.since(gone)}; resume the run, or decide about it"
-    if gone is not None and case.row.state in MOVING:
-        return f"no executor for {case.since(gone)}, so nothing moves; {sentence}"
-    return sentence
+    if reason is None:
+        return _ENDED[case.row.state](case)
+    if _outlook(case, reason).actor in (Actor.SERVICE, Actor.NOBODY):
+        sentence = _UNATTENDED.get(reason, _queued)(case)
+        return sentence if _is_held_by_human(case, reason) else f"{sentence}; {context.runner.absence}"
+    return _SENTENCES[reason](case)
+
+
+def outlook(projection: RunProjection, name: str, now_us: int, context: ExplainContext = _NO_CONTEXT) -> Outlook:
+    """Return the next step of a task, who takes it, and when. Raises KeyError for an unknown task."""
+    case = _TaskCase(projection, projection.tasks[name], now_us, context)
+    return _outlook(case, _wait(case))
+
+
+def _outlook(case: _TaskCase, reason: WaitReason | None) -> Outlook:
+    return outlook_of(reason, case.row.next_retry_at, case.context.runner)
 
 
 def wait_of(
@@ -177,6 +187,12 @@ def _waits_for_parents(case: _TaskCase) -> str:
     return f"{sentence}, {standing}" if unmet == (root,) else f"{sentence}; {quoted(root)} {standing}"
 
 
+def _is_held_by_human(case: _TaskCase, reason: WaitReason) -> bool:
+    """Whether an executor alone would not change what the task waits for."""
+    root = _root_blocker(case) if reason is WaitReason.PARENTS else None
+    return root is not None and case.projection.tasks[root].state in NEEDS_HUMAN
+
+
 def _not_before(case: _TaskCase) -> str:
     assert case.row.next_retry_at is not None
     return f"not before its time, in {format_duration(case.row.next_retry_at - case.now)}"
@@ -190,10 +206,12 @@ def _state_words(case: _TaskCase) -> str:
             note = case.context.page_notes.get(_cause(row), "")
             kind = f" ({row.dead_letter_kind})" if row.dead_letter_kind else ""
             return f"dead-lettered{kind} for {case.since(row.ended_at)}" + (f", {note}" if note else "")
-        case TaskState.RUNNING:
+        case TaskState.RUNNING if case.context.runner.is_alive:
             return f"running for {case.since(row.started_at)}"
+        case TaskState.RUNNING:
+            return "running when its executor ended"
         case TaskState.RETRYING:
-            return _retrying(case)
+            return _retrying(case) if case.context.runner.is_alive else _queued_for_retry(case)
         case TaskState.SKIPPED:
             return f"skipped by {row.skip_cause or 'somebody'}"
         case TaskState.CANCELLED:
@@ -344,6 +362,25 @@ def _retrying(case: _TaskCase) -> str:
     return f"retry {row.failures + 1}/{row.max_attempts} {when}{drew}{after}"
 
 
+def _queued_for_retry(case: _TaskCase) -> str:
+    row = case.row
+    after = f", after {error_name(row)}" if error_name(row) else ""
+    return f"queued for retry {row.failures + 1}/{row.max_attempts}{after}"
+
+
+def _queued(case: _TaskCase) -> str:
+    return "queued"
+
+
+def _interrupted(case: _TaskCase) -> str:
+    return f"was running {_gone_since(case)}"
+
+
+def _gone_since(case: _TaskCase) -> str:
+    gone_at = case.context.runner.gone_at
+    return "when its executor ended" + (f", {case.since(gone_at)} ago" if gone_at is not None else "")
+
+
 def _shortened(case: _TaskCase) -> str:
     row, deadline = case.row, case.projection.run.deadline_at
     if row.shortened_us is None or row.delay_us is None or deadline is None:
@@ -360,7 +397,7 @@ def _seconds(duration_us: int) -> str:
 def _sensing(case: _TaskCase) -> str:
     row = case.row
     due = row.next_retry_at
-    looks = f"not there yet after {row.deferrals} look{'s' if row.deferrals != 1 else ''}"
+    looks = _looks(case)
     if due is None:
         return looks
     left = due - case.now
@@ -369,6 +406,10 @@ def _sensing(case: _TaskCase) -> str:
         if left > 0
         else f"{looks}; next look due {format_duration(-left)} ago"
     )
+
+
+def _looks(case: _TaskCase) -> str:
+    return f"not there yet after {case.row.deferrals} look{'s' if case.row.deferrals != 1 else ''}"
 
 
 def _running(case: _TaskCase) -> str:
@@ -405,7 +446,11 @@ def _failed(case: _TaskCase) -> str:
 
 
 def _waits_for_canary(case: _TaskCase) -> str:
-    return f"waits for {quoted(case.row.canary or '')}, which tries the fix: it runs again when that has succeeded"
+    return f"{_follows_canary(case)}: it runs again when that has succeeded"
+
+
+def _follows_canary(case: _TaskCase) -> str:
+    return f"waits for {quoted(case.row.canary or '')}, which tries the fix"
 
 
 _DEAD_LETTER = {
@@ -427,7 +472,7 @@ def _dead_lettered(case: _TaskCase) -> str:
     reason = _DEAD_LETTER.get(row.dead_letter_kind or "", "a human is needed")
     ends = (
         f", before it counts as failed in {format_duration(row.expires_at - case.now)}"
-        if row.expires_at is not None
+        if row.expires_at is not None and case.context.runner.is_alive
         else ""
     )
     return f"needs a decision for {case.since(row.ended_at)}: {reason}; requeue it after a fix, or skip it{ends}"
@@ -496,6 +541,22 @@ _SENTENCES: dict[WaitReason, Callable[[_TaskCase], str]] = {
     WaitReason.PAUSE: _paused,
     WaitReason.DECISION: _dead_lettered,
     WaitReason.CANARY: _waits_for_canary,
+}
+
+
+def _waits_for_breaker(case: _TaskCase) -> str:
+    return f"breaker {case.spec.downstream} is open"
+
+
+#: The same without an executor: nothing of it is about to happen. Any other reason: the task is queued.
+_UNATTENDED: dict[WaitReason, Callable[[_TaskCase], str]] = {
+    WaitReason.PARENTS: _waits_for_parents,
+    WaitReason.RETRY: _queued_for_retry,
+    WaitReason.SENSOR: _looks,
+    WaitReason.ATTEMPT: _interrupted,
+    WaitReason.OUTAGE: _waits_for_breaker,
+    WaitReason.PROBE: _waits_for_breaker,
+    WaitReason.CANARY: _follows_canary,
 }
 
 #: The states in which a task waits for nothing.

@@ -345,6 +345,7 @@ def revenue(clock: StillClock) -> FakeSession:
     for event in tell_revenue(story):
         fold.apply(event)
     session = FakeSession(fold)
+    session.durations = {"notify": DurationStats(30 * S, 45 * S, 20)}
     session.story = story
     clock.now = story.at
     return session

@@ -183,7 +183,7 @@ async def test_earlier_runs_tell_when_a_run_will_be_done_before_anything_of_it_i
     session.durations = EARLIER
     live = following(session, clock, watcher)
     await until(lambda: live.forecast)
-    assert live.forecast.left_us == 660 * S
+    assert live.forecast.left.low_us == 660 * S
     assert live.board.duration_stats == EARLIER and watcher.signs
     live.close()
 

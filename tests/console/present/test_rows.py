@@ -90,7 +90,7 @@ def every_line(board, columns, glyphs):
             yield "words", line
         for line in detail.summary_lines(row, scene, columns, 4):
             yield "strip", line
-        for line in detail.detail_page(row, scene, None, None, columns):
+        for line in detail.detail_page(row, scene, None, columns):
             yield "page", line
         for line in evidence.evidence_page(row, scene, evidence.EvidenceData(), columns):
             yield "evidence", line
@@ -262,7 +262,7 @@ def test_the_details_say_what_is_usual():
     fold = fold_of([("a", [])])
     board = Board(fold)
     board.duration_stats = {"a": DurationStats(130 * S, 240 * S, 1)}
-    lines = detail.detail_page(fold.tasks["a"], Scene(board, NOW, UTF8), None, None, 80)
+    lines = detail.detail_page(fold.tasks["a"], Scene(board, NOW, UTF8), None, 80)
     assert " Usually  2m10, 95 of 100 within 4m · 1 attempt in earlier runs" in [plain(line) for line in lines]
 
 
@@ -270,7 +270,7 @@ def test_the_rules_of_a_task_are_those_of_this_time():
     fold = fold_of([("a", [])], {"a": {"timeout": 30.0}})
     fold.tasks["a"].overrides = '{"max_attempts": 1, "params": {"day": 4}, "timeout": 1200}'
     board = Board(fold)
-    said = [plain(line).strip() for line in detail.detail_page(board.row("a"), Scene(board, NOW, UTF8), None, None, 80)]
+    said = [plain(line).strip() for line in detail.detail_page(board.row("a"), Scene(board, NOW, UTF8), None, 80)]
     assert "requeued with timeout 20 min, one try, day=4, this time only" in said
     assert any(line.startswith("1 attempts") for line in said) and any("timeout 20 min, then" in line for line in said)
 

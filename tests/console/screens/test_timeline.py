@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from redrive.console.model.time_span import Span
+from redrive.console.model.eta import critical_path
 from redrive.console.present.timeline import axis_line, bar_line, describe_attempt, label_columns
 from redrive.console.text.glyphs import ASCII, UTF8
 from redrive.console.text.pieces import plain
@@ -377,7 +378,7 @@ async def test_a_run_that_is_over_has_no_now(night, clock):
 
 async def test_the_critical_path_is_set_off_on_c(night, clock):
     async with at_the_console(night, clock, "3", "c") as hand:
-        assert hand.app.screen._critical == frozenset(hand.app.live.forecast.path)
+        assert hand.app.screen._critical == frozenset(critical_path(hand.app.live.board, hand.app.live.forecast))
         await hand.press("c")
         assert not hand.app.screen._critical
 

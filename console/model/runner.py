@@ -1,0 +1,23 @@
+"""Who runs the tasks of a run, from the status of a session."""
+
+from __future__ import annotations
+
+from ...engine.core.outlook import Runner, RunnerKind
+from ...engine.core.projection import RunRow
+from ..sessions.session import SessionStatus
+
+SHELL_REMEDY = "redrive resume starts an executor"
+
+
+def runner_of(run: RunRow, status: SessionStatus, remedy: str = SHELL_REMEDY) -> Runner:
+    """The runner of ``run``. ``remedy``: how to start an executor, as the end of a sentence."""
+    if status.executor_alive:
+        is_own = status.executor_run_id in (None, run.run_id)
+        return Runner(RunnerKind.ALIVE if is_own else RunnerKind.BUSY, None, status.executor_pid, remedy)
+    gone_at = status.executor_last_seen_at
+    if status.service_pid is not None and (status.executor_stopped or status.executor_pid is None):
+        return Runner(RunnerKind.SERVED, gone_at, status.service_pid, remedy)
+    if status.executor_stopped:
+        return Runner(RunnerKind.STOPPED, gone_at, status.executor_pid, remedy)
+    kind = RunnerKind.UNKNOWN if status.executor_pid is None else RunnerKind.DEAD
+    return Runner(kind, gone_at, status.executor_pid, remedy)

@@ -1,0 +1,131 @@
+"""No text speaks of a future that nobody brings about."""
+
+import re
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from redrive.console.model.board import Board
+from redrive.console.model.eta import estimate
+from redrive.console.present import detail, timeline
+from redrive.console.present.header import SessionHealth, executor_gone_line, health_lines, run_line
+from redrive.console.present.tasks import Scene, state_facts
+from redrive.console.text.glyphs import UTF8
+from redrive.console.text.pieces import plain
+from redrive.console.model.time_span import Span
+from redrive.engine.core.explain import BreakerView, ExplainContext, explain_task, outlook
+from redrive.engine.core.outlook import ALIVE, Actor, Runner, RunnerKind
+from redrive.engine.core.projection import AttemptRow
+from redrive.engine.domain.states import MOVING, TaskState
+from redrive.engine.statefile.list_rows import DurationStats
+
+from ..model.graphs import dags, edges
+from ..model.runs import START, S, fold_of
+
+NOW = START + 100 * S
+ABSENT = [kind for kind in RunnerKind if kind is not RunnerKind.ALIVE]
+
+#: What only a living executor can make true.
+PROMISE = re.compile(
+    r"\bin \d|\bin \d\d:|\beta\b|takes it next|starts in|starts as soon|due (in|\d)|next look|\bdue\b|▸|not before"
+    r"|● running|running for|running:|runs for|will be|lets a probe|letting probes|the next retry|in [\d.]+ (s|min|h)\b"
+)
+
+
+@st.composite
+def boards(draw):
+    """Any graph with tasks in any states, with instants ahead or passed, breakers, pauses and full slots."""
+    dag = draw(dags(8))
+    parents = {name: [above for above, below in edges(dag) if below == name] for name in dag.names}
+    fold = fold_of([(name, parents[name]) for name in dag.names], {name: {"downstream": "api"} for name in dag.names})
+    fold.run.max_parallel = draw(st.sampled_from([1, 4]))
+    if draw(st.booleans()):
+        fold.run.paused_since, fold.run.paused_by = NOW - 9 * S, "ana"
+    fold.run.blocked_since = draw(st.sampled_from([None, NOW - 5 * S]))
+    for row in fold.tasks.values():
+        row.state = draw(st.sampled_from(list(TaskState)))
+        row.next_retry_at = draw(st.sampled_from([None, NOW + 7 * S, NOW - 7 * S]))
+        row.started_at = row.ended_at = NOW - 41 * S
+        row.expires_at = draw(st.sampled_from([None, NOW + 60 * S]))
+        row.attempt, row.delay_us, row.ceiling_us, row.failures = 1, 7 * S, 16 * S, draw(st.integers(0, 1))
+        is_open = row.state is TaskState.RUNNING
+        ended_at = None if is_open else NOW - 30 * S
+        outcome = "running" if is_open else "error"
+        row.attempts[1] = AttemptRow(1, NOW - 41 * S, timeout_us=300 * S, ended_at=ended_at, outcome=outcome)
+    board = Board(fold)
+    state = draw(st.sampled_from(["CLOSED", "OPEN", "HALF_OPEN", "FORCED_OPEN"]))
+    board.snapshot.breakers["api"] = BreakerView(state, draw(st.sampled_from([None, NOW + 30 * S])))
+    board.duration_stats = {name: DurationStats(20, 5 * S, 9 * S) for name in dag.names}
+    return board
+
+
+def texts_of(board: Board, runner: Runner):
+    """Every text of the header, the rows, the pages, the bars and the sentences."""
+    scene = Scene(board, NOW, UTF8, runner=runner)
+    forecast = estimate(board, NOW, board.duration_stats)
+    yield plain(run_line(board, "x.db", forecast, NOW, 160, UTF8, runner=runner))
+    health = SessionHealth(gone_at=runner.gone_at, has_stopped=runner.kind is RunnerKind.STOPPED)
+    yield from (plain(line) for line in health_lines(board, health, 0, 120))
+    yield plain(executor_gone_line(board, health, "R"))
+    for row in board.fold.tasks.values():
+        yield plain(state_facts(row, scene))
+        yield board.explain(row.name, NOW, runner)
+        yield from (sentence for _, sentence in board.blocking_chain(row.name, NOW, runner))
+        yield from (plain(line) for line in detail.summary_lines(row, scene, 120, 4))
+        yield from (plain(line) for line in detail.detail_page(row, scene, None, 120))
+        yield plain(timeline.bar_line(row, Span(START, S, 200), NOW, UTF8, runner))
+        yield from (plain(line) for line in timeline.task_lines(row, scene, 120, 6))
+
+
+@settings(max_examples=150, deadline=None)
+@given(boards(), st.sampled_from(ABSENT), st.sampled_from([None, NOW - 60 * S]))
+def test_without_an_executor_no_text_speaks_of_a_future(board, kind, gone_at):
+    for text in texts_of(board, Runner(kind, gone_at, 4711, "R starts an executor")):
+        assert not PROMISE.search(text), text
+
+
+@settings(max_examples=50, deadline=None)
+@given(boards(), st.sampled_from(ABSENT))
+def test_a_task_that_only_an_executor_can_move_says_that_nobody_runs_it(board, kind):
+    runner = Runner(kind, NOW - 60 * S, 4711, "R starts an executor")
+    context = ExplainContext(board.snapshot.breakers, runner)
+    for name, row in board.fold.tasks.items():
+        step = outlook(board.fold, name, NOW, context)
+        assert not step.is_promised
+        assert step.due_at is None
+        if row.state in MOVING and step.actor in (Actor.NOBODY, Actor.SERVICE):
+            sentence = explain_task(board.fold, name, NOW, context)
+            assert runner.absence in sentence or "dead-lettered" in sentence or "failed" in sentence
+
+
+def test_with_an_executor_the_same_texts_promise():
+    fold = fold_of([("a", [])])
+    fold.tasks["a"].state = TaskState.READY
+    board = Board(fold)
+    assert board.explain("a", NOW).endswith("the executor takes it next")
+    assert any(PROMISE.search(text) for text in texts_of(board, ALIVE))
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        (RunnerKind.STOPPED, "queued; nobody runs it: R starts an executor"),
+        (RunnerKind.DEAD, "queued; nobody runs it: R starts an executor"),
+        (RunnerKind.SERVED, "queued; redrive serve (pid 7) starts an executor for it"),
+        (RunnerKind.BUSY, "queued; nobody runs it: executor 7 runs another run"),
+    ],
+)
+def test_a_requeued_task_says_who_would_start_it(kind, words):
+    board = Board(fold_of([("a", [])]))
+    assert board.explain("a", NOW, Runner(kind, NOW, 7, "R starts an executor")) == words
+
+
+def test_an_executor_that_ended_by_design_is_not_called_gone():
+    board = Board(fold_of([("a", [])]))
+    health = SessionHealth(gone_at=NOW, has_stopped=True)
+    assert "no executor" in plain(health_lines(board, health, 0, 120)[0])
+    board.fold.run.blocked_since = NOW
+    line = health_lines(board, health, 0, 120)[0]
+    assert re.fullmatch(r"ended \d\d:\d\d · waits for you", plain(line))
+    assert {piece.role for piece in line} == {line[0].role}
+    assert not executor_gone_line(board, health, "R")
