@@ -1,13 +1,13 @@
-"""The act ``undo``: reverts an operator's act, as long as its tasks have not changed since.
+"""The act ``undo``: reverts an operator's act, task by task, as long as a task has not changed since.
 
 Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
 """
 
 import json
 import sqlite3
-from typing import Any, Iterator, NamedTuple, Optional, Tuple
+from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Set, Tuple
 
-from ...domain.command import DONE, Answer, parse_answer
+from ...domain.command import DONE, REFUSED, Answer, parse_answer
 from ...domain.event_codec import decode
 from ...domain.event_payloads import Before, OperatorActed, RunChange, RunChanged, RunColumns, TaskColumns, TaskMoved
 from ...domain.events import EventKind
@@ -53,9 +53,10 @@ def find_act(connection: sqlite3.Connection, command_id: str) -> Optional[Record
 
 
 def undo(context: ActionContext) -> Answer:
-    """Restore every task that the act ``options["command"]`` changed, or none of them.
+    """Restore the tasks that the act ``options["command"]`` changed and that have not moved since.
 
-    Refused when one of them has moved since, or a child has started. A move to READY is allowed: the task has not run.
+    A task that has moved stays as it is, with the tasks of the act above and below it; its refusal says what became
+    of it. A move to READY is no obstacle: the task has not run.
     """
     act = find_act(context.transaction.connection, str(context.options.get("command") or ""))
     if act is None:
@@ -64,30 +65,85 @@ def undo(context: ActionContext) -> Answer:
     if not tasks and not runs:
         return Answer(False, "there is nothing to undo: {}".format(act.answer.message))
     context.run_id = act.run_id or ""
-    obstacle = _obstacle(context, act.seq, tasks)
-    if obstacle:
-        return Answer(False, "too late: {}".format(obstacle))
-    restore_tasks(context.transaction, context.run_id, tasks)
-    quarantine_actions.restore_rows(context.transaction, context.run_id, act.payload.was_rows)
-    for what, before in reversed(runs):
+    moved = _moved_since(context, act.seq, tasks)
+    stuck = _with_relatives(context, tasks, moved)
+    restored = {name: before for name, before in tasks.items() if name not in stuck}
+    if moved and not restored:
+        return Answer(False, "too late: {}".format(next(iter(moved.values()))))
+    restore_tasks(context.transaction, context.run_id, restored)
+    rows = [row for row in act.payload.was_rows if row[0] in restored]
+    quarantine_actions.restore_rows(context.transaction, context.run_id, rows)
+    for what, before in reversed(runs if not moved else ()):
         context.transaction.change_run(context.run_id, RunChanged(_RUN_WORDS[what], before), *_run_move(before))
-    for name in tasks:
+    targets = {result.task for result in act.answer.results if result.outcome == DONE}
+    for name in stuck:
+        if name in targets:
+            context.set_result(name, REFUSED, "stays: {}".format(moved.get(name) or next(iter(moved.values()))))
+    for name in restored:
         context.set_result(name, DONE, "as before")
-    message = "{} changed back".format(len(tasks)) if tasks else "changed back"
-    return Answer(True, message, tuple(context.results.values()))
+    return Answer(True, _undo_message(restored, context), tuple(context.results.values()))
 
 
-def _obstacle(context: ActionContext, seq: int, tasks: Before) -> Optional[str]:
+def _undo_message(restored: Before, context: ActionContext) -> str:
+    message = "{} changed back".format(len(restored)) if restored else "changed back"
+    stay = sum(1 for result in context.results.values() if result.outcome == REFUSED)
+    return message + (", {} had moved on and stay{}".format(stay, "s" if stay == 1 else "") if stay else "")
+
+
+def _moved_since(context: ActionContext, seq: int, tasks: Before) -> Dict[str, str]:
+    """The tasks of the act that cannot be restored -> why, in the order of the events."""
     connection = context.transaction.connection
-    children = {child.name for name in tasks for child in children_of(connection, context.run_id, name)}
+    parents: Dict[str, List[str]] = {}
+    for name in tasks:
+        for child in children_of(connection, context.run_id, name):
+            parents.setdefault(child.name, []).append(name)
+    moved: Dict[str, str] = {}
     for name, kind, old, new, at, actor, data in _moves_since(connection, context.run_id, seq):
         if name in tasks and not (old == TaskState.PENDING and new == TaskState.READY):
-            if actor is None:
-                return "{} is {} now".format(name, new or "changed")
-            return "{} was {} by {} {}".format(name, verb_of(kind, data), actor, ago(context.transaction.at - at))
-        if name in children and new == TaskState.RUNNING:
-            return "{}, which depends on it, has started".format(name)
-    return None
+            when = ago(context.transaction.at - at)
+            by = "was {} by {} {}".format(verb_of(kind, data), actor, when) if actor is not None else ""
+            moved[name] = "{} {}".format(name, by or _state_now(context, name))
+        if new == TaskState.RUNNING:
+            for parent in parents.get(name, ()):
+                moved.setdefault(parent, "{}, which depends on it, has started".format(name))
+    return moved
+
+
+_STATE_WORDS = {
+    TaskState.SUCCESS: "has succeeded",
+    TaskState.RUNNING: "is running now",
+    TaskState.RETRYING: "has failed and waits for its retry",
+    TaskState.DEAD_LETTER: "has run and is a dead letter again",
+    TaskState.FAILED: "has run and failed again",
+}
+
+
+def _state_now(context: ActionContext, name: str) -> str:
+    """What became of a task, from its row: its events since the act may tell of states that it has left."""
+    row = read_task(context.transaction.connection, context.run_id, name)
+    assert row is not None
+    return _STATE_WORDS.get(TaskState(row.state), "is {} now".format(row.state))
+
+
+def _with_relatives(context: ActionContext, tasks: Before, moved: Iterable[str]) -> Set[str]:
+    """The moved tasks, and those of the act above and below them: restoring these would contradict what has run."""
+    below: Dict[str, List[str]] = {}
+    above: Dict[str, List[str]] = {}
+    if moved:
+        for name in tasks:
+            for child in children_of(context.transaction.connection, context.run_id, name):
+                if child.name in tasks:
+                    below.setdefault(name, []).append(child.name)
+                    above.setdefault(child.name, []).append(name)
+    found: Set[str] = set(moved)
+    for edges in (below, above):
+        queue = list(moved)
+        while queue:
+            for name in edges.get(queue.pop(), ()):
+                if name not in found:
+                    found.add(name)
+                    queue.append(name)
+    return found
 
 
 def _moves_since(connection: sqlite3.Connection, run_id: str, seq: int) -> Iterator[Tuple[Any, ...]]:

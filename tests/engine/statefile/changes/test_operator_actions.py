@@ -653,7 +653,7 @@ def test_what_has_started_is_not_undone(state_file: StateFile) -> None:
     state_file.move("a", "READY")
     state_file.claim("a")
     answer = state_file.act("undo", command=command["id"])
-    assert answer["message"] == "too late: a is RUNNING now" and state_file.states()["a"] == "RUNNING"
+    assert answer["message"] == "too late: a is running now" and state_file.states()["a"] == "RUNNING"
 
 
 def test_a_skip_is_undone_until_a_child_has_started(state_file: StateFile) -> None:
@@ -688,16 +688,39 @@ def test_what_another_operator_touched_is_not_undone(state_file: StateFile) -> N
     assert answer["message"] == "too late: a was skipped by ben@ops 2 min ago"
 
 
-def test_an_undo_of_many_is_all_or_nothing(state_file: StateFile) -> None:
-    state_file.create({"a": "", "b": ""})
-    for name in "ab":
+def test_an_undo_of_many_restores_each_task_that_has_not_started(state_file: StateFile) -> None:
+    state_file.create({"a": "", "b": "", "c": ""})
+    for name in "abc":
         state_file.put(name, "DEAD_LETTER")
-    command = state_file.command("requeue", "a", "b")
+    command = state_file.command("requeue", "a", "b", "c")
     state_file.send(command)
     state_file.move("b", "READY")
     state_file.claim("b")
-    assert not state_file.act("undo", command=command["id"])["ok"]
-    assert state_file.states() == {"a": "PENDING", "b": "RUNNING"}
+    answer = state_file.act("undo", command=command["id"])
+    assert answer["ok"]
+    assert answer["message"] == "2 changed back, 1 had moved on and stays"
+    assert state_file.states() == {"a": "DEAD_LETTER", "b": "RUNNING", "c": "DEAD_LETTER"}
+    assert ["b", "refused", "stays: b is running now"] in [list(result) for result in answer["results"]]
+    again = state_file.act("undo", command=command["id"])
+    assert not again["ok"]
+
+
+def test_a_task_below_a_task_that_has_started_stays_and_one_below_a_restored_task_stops_again(
+    state_file: StateFile,
+) -> None:
+    """``join`` was stopped by both failures; one of them runs again, the other one is restored."""
+    state_file.create({"a": "", "b": "", "join": "a b", "only_a": "a"})
+    for name in "ab":
+        state_file.put(name, "FAILED")
+    for name in ("join", "only_a"):
+        state_file.put(name, "UPSTREAM_FAILED", blocked_by="a")
+    command = state_file.command("requeue", "a", "b")
+    state_file.send(command)
+    state_file.move("a", "READY")
+    state_file.claim("a")
+    assert state_file.act("undo", command=command["id"])["ok"]
+    states = {"a": "RUNNING", "b": "FAILED", "join": "UPSTREAM_FAILED", "only_a": "PENDING"}
+    assert state_file.states() == states
 
 
 def test_an_undo_respects_what_other_acts_made_of_the_rest(state_file: StateFile) -> None:
