@@ -7,12 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from redrive.console.model.board import Board
 from redrive.console.model.eta import estimate
+from redrive.console.model.time_span import Span
 from redrive.console.present import detail, timeline
 from redrive.console.present.header import SessionHealth, executor_gone_line, health_lines, run_line
 from redrive.console.present.tasks import Scene, state_facts
 from redrive.console.text.glyphs import UTF8
 from redrive.console.text.pieces import plain
-from redrive.console.model.time_span import Span
 from redrive.engine.core.explain import BreakerView, ExplainContext, explain_task, outlook
 from redrive.engine.core.outlook import ALIVE, Actor, Runner, RunnerKind
 from redrive.engine.core.projection import AttemptRow
