@@ -17,6 +17,7 @@ from ..sessions.session import Session
 from ..text.durations import brief
 from ..text.printing import echo, echo_json
 from .exit_codes import code_of_answers
+from .json_schemas import with_schema
 from .listings import print_table
 from .operate import ActPlace, place_of, print_answer
 
@@ -86,7 +87,7 @@ def _row(guard: BreakerStatus, now_us: int) -> tuple[str, ...]:
 
 def _value(guard: BreakerStatus, now_us: int) -> dict[str, object]:
     calls, failures = guard.totals(now_us)
-    return {
+    value = {
         "downstream": guard.name,
         "state": str(guard.state),
         "calls": calls,
@@ -100,3 +101,4 @@ def _value(guard: BreakerStatus, now_us: int) -> dict[str, object]:
         "bucket_capacity": guard.spec.bucket_capacity,
         "why": guard.why,
     }
+    return with_schema("breakers", value)

@@ -39,6 +39,7 @@ from ..text.printing import echo, echo_json, json_line
 from ..text.text import one_line, pad, shorten
 from . import event_lines
 from .follow import print_view
+from .json_schemas import with_schema
 
 if TYPE_CHECKING:
     from ..model.inbox import InboxCause
@@ -55,7 +56,7 @@ def print_runs(target: str, as_json: bool, *, follow: bool = False, **remote: Un
         status, address, now_us = executor_status_of(session.status), session.address, _now_us()
         if as_json:
             return [
-                json_line({**_run_value(one, executor_json(one.run, status, address, now_us)), "state_file": address})
+                json_line(_run_value(one, executor_json(one.run, status, address, now_us), address))
                 for one in summaries
             ]
         rows: list[Sequence[str]] = [("RUN", "FLOW", "STATE", "TASKS", "OK", "DEAD", "ELAPSED", "")]
@@ -71,9 +72,10 @@ def _inbox_command(address: str) -> str:
     return one_line(shlex.join(["redrive", "inbox", address]))
 
 
-def _run_value(summary: RunSummary, executor: Mapping[str, object]) -> dict[str, object]:
+def _run_value(summary: RunSummary, executor: Mapping[str, object], address: str) -> dict[str, object]:
     counts = {"counts": summary.counts, "dead_letters": summary.dead_letters}
-    return {**_plain(summary.run), "state": _state_words(summary.run), **counts, "executor": executor}
+    place = {"executor": executor, "state_file": address}
+    return with_schema("runs", {**_plain(summary.run), "state": _state_words(summary.run), **counts, **place})
 
 
 def _state_words(run: RunRow) -> str:
@@ -184,7 +186,7 @@ def task_value(row: TaskRow, fold: RunProjection) -> dict[str, object]:
     value["run_id"] = fold.run.run_id
     value["parents"] = list(fold.parents.get(row.name, ()))
     value["attempts"] = [_plain(attempt) for attempt in row.attempts.values()]
-    return value
+    return with_schema("tasks", value)
 
 
 def _note(row: TaskRow, why: Callable[[str], str]) -> str:
@@ -263,7 +265,8 @@ def _cause_of_lost(fold: RunProjection, advice: str) -> InboxCause:
 
 
 def _cause_value(cause: InboxCause, memory: CauseHistory | None, fields: Mapping[str, object]) -> str:
-    return json_line({**_plain(cause), "memory": None if memory is None else _plain(memory), **fields})
+    known = {"memory": None if memory is None else _plain(memory)}
+    return json_line(with_schema("inbox", {**_plain(cause), **known, **fields}))
 
 
 def cause_lines(cause: InboxCause, fold: RunProjection, memory: CauseHistory | None) -> Iterator[str]:
@@ -298,7 +301,7 @@ def print_summary(target: str, run_id: str | None, as_json: bool, **remote: Unpa
         return incident_summary(Board(await session.snapshot(run_id)), session.address, _now_us())
 
     text = with_session(target, use, **remote)
-    echo(json_line({"markdown": text}) if as_json else text, nl=as_json)
+    echo(json_line(with_schema("summary", {"markdown": text})) if as_json else text, nl=as_json)
     return 0
 
 
@@ -329,7 +332,7 @@ def print_events(
 def _print_event(event: Event, labeller: event_lines.EventLabeller | None) -> None:
     """Print the lines of an event; without ``labeller``, its row as JSON."""
     if labeller is None:
-        echo_json(row_of(event))
+        echo_json(with_schema("events", row_of(event)))
         return
     for line in labeller.lines(event):
         echo(line)

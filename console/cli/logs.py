@@ -21,6 +21,7 @@ from ..text.durations import format_bytes
 from ..text.printing import echo, echo_json
 from ..text.text import one_line, pad
 from .bulk_selection import names_like
+from .json_schemas import with_schema
 from .listings import executor_status_of
 
 _NAME_CELLS_MAX = 30
@@ -157,9 +158,8 @@ class OutputPrinter:
         for line in lines:
             if self._as_json:
                 said = {"dropped_bytes": line.dropped_bytes} if line.dropped_bytes else {"text": line.text}
-                echo_json(
-                    {"run_id": stream.run_id, "task": stream.task, "attempt": stream.attempt, "at": line.at, **said}
-                )
+                place = {"run_id": stream.run_id, "task": stream.task, "attempt": stream.attempt, "at": line.at}
+                echo_json(with_schema("logs", {**place, **said}))
             else:
                 prefix = f"{pad(one_line(stream.task), self._cells)} | " if self._has_names else ""
                 echo(

@@ -28,6 +28,7 @@ from ..text.printing import echo, echo_json
 from ..text.text import one_line, shorten
 from .bulk_selection import EVERY_TASK, BulkFilter, names_in_bulk, require_consent
 from .exit_codes import ExitCode, code_of_answers
+from .json_schemas import with_schema
 from .listings import executor_status_of
 from .options import params_of
 
@@ -198,7 +199,7 @@ def print_answer(answer: Answer, as_json: bool, place: ActPlace) -> None:
             "message": answer.message,
             "results": [dict(zip(("task", "result", "message"), result, strict=True)) for result in answer.results],
         }
-        echo_json(value)
+        echo_json(with_schema("answer", value))
         return
     echo(place_line(place.run, place.address))
     said = [f"{task}: {message}" for task, _, message in answer.results]
@@ -305,7 +306,7 @@ def print_preview(preview: Mapping[str, Any], as_json: bool, place: ActPlace) ->
     """Print the complete preview, so that it can be compared with what happens later."""
     if as_json:
         where = {"state_file": place.address, "run_id": None if place.run is None else place.run.run_id}
-        echo_json({"dry_run": True, **where, **preview})
+        echo_json(with_schema("preview", {"dry_run": True, **where, **preview}))
         return
     echo(place_line(place.run, place.address))
     for line in preview_lines(preview):

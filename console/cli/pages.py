@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from typing import Unpack
 
 from ...engine.domain.command import Answer, Command
-from ...engine.json_types import Json
 from ...engine.statefile.list_rows import PAGES, PageRow
 from ..present.runs import place_line
 from ..sessions.open import RemoteOptions, actor, with_session
@@ -17,6 +16,7 @@ from ..text.durations import format_duration
 from ..text.event_text import UNSENT_UNTIL
 from ..text.printing import echo, echo_json
 from .exit_codes import code_of_answers
+from .json_schemas import with_schema
 from .listings import print_table
 
 
@@ -62,9 +62,10 @@ def _is_shown(row: PageRow, run_id: str | None, everything: bool) -> bool:
     return (run_id is None or row.run_id == run_id) and (everything or row.state != "resolved")
 
 
-def _value(row: PageRow) -> dict[str, Json]:
+def _value(row: PageRow) -> dict[str, object]:
     """The columns of the row, by name."""
-    return {"count" if name == "counted" else name: value for name, value in row._asdict().items()}
+    value = {"count" if name == "counted" else name: value for name, value in row._asdict().items()}
+    return with_schema("pages", value)
 
 
 def _print(rows: Sequence[PageRow], has_executor: bool) -> None:

@@ -19,6 +19,7 @@ from ..sessions.session import Session
 from ..text.printing import echo, echo_json
 from ..text.text import one_line
 from .exit_codes import ExitCode, code_of_answers
+from .json_schemas import with_schema
 from .listings import print_table
 from .operate import ActPlace, place_of, print_answer, print_resume_hint, require_reason
 
@@ -125,7 +126,7 @@ def _command(act: str, fold: RunProjection, rows: Sequence[QuarantineRow], reaso
 def _print(rows: Sequence[QuarantineRow], as_json: bool) -> None:
     if as_json:
         for row in rows:
-            echo_json(row._asdict())
+            echo_json(with_schema("quarantine", row._asdict()))
         return
     if not rows:
         echo("no row is in quarantine")
