@@ -49,6 +49,7 @@ from .navigation import NavigationHistory
 from .operator import OperatorActions
 from .preferences import Preferences
 from .run_control import RunControl
+from .screenshot import save_screen
 from .theme import DEFAULT, Theme, load_theme
 from .time_travel import TimeTravel
 
@@ -457,6 +458,7 @@ class ConsoleApp(ConsoleBase):
             "manual": lambda topic: self.commands.manual(topic),
             "replay": lambda speed: self.time_travel.play(int(speed)),
             "what-if": self.analysis.what_if,
+            "shot": lambda _: save_screen(self),
         }
 
     def handler_of(self, action: Action) -> Callable[[], object] | None:

@@ -141,6 +141,7 @@ class CommandMenu:
         ]
         entries += [PaletteEntry(f"replay:{speed}", f"replay {speed}x", _REPLAY_HELP.format(speed)) for speed in SPEEDS]
         entries.append(PaletteEntry("what-if:", "what-if", _WHAT_IF_HELP))
+        entries.append(PaletteEntry("shot:", "shot", "Save the screen as SVG and as text in the current folder."))
 
         def chosen(value: str | None) -> None:
             if value is not None:

@@ -76,12 +76,15 @@ def remote_resume_hint(target: str) -> str:
 
 
 def run_demo(arguments: RunArguments) -> int:
-    """Run the built-in flow; without a terminal with a scripted operator, whose success is the exit code."""
+    """Run the built-in flow; without a terminal with a scripted operator, whose success is the exit code.
+
+    With ``--detach`` or ``--stay`` nobody acts but the user.
+    """
     from ...engine import examples
 
     flow = str(Path(examples.__file__).with_name("demo.py"))
     state = arguments.state or path_of_flow("demo")
-    if arguments.plain or not _has_terminal():
+    if (arguments.plain or not _has_terminal()) and not (arguments.detach or arguments.stay):
         from .demo import run_scripted
 
         return run_scripted(flow, state, arguments.options({}, stay=True))

@@ -75,6 +75,7 @@ class JournalScreen(SplitScreen):
         self.main_pane = self.table = JournalTable(self._row, self._empty_line)
         self.detail_pane = self.event_view = LinesView(wrap=True, id="beside")
         self._rest_timer: Timer | None = None
+        self._told_seq: int | None = None  # the event in the detail pane
         self.journal = EventJournal(self.board.fold.run.run_id)
         self._longest_name = 0
         self._has_read_end = False  # the end has been read
@@ -181,6 +182,8 @@ class JournalScreen(SplitScreen):
         self.table.set_order(list(self.journal.order))
         if follow:
             self.table.move_to(len(self.table.order) - 1)
+        if self.table.cursor_key != self._told_seq:
+            self._start_rest_timer()
         self._show_heading()
 
     def _row(self, number: int, columns: int) -> Line:
@@ -265,7 +268,7 @@ class JournalScreen(SplitScreen):
 
     def _on_cursor_rest(self) -> None:
         self._rest_timer = None
-        event = self.subject()
+        event, self._told_seq = self.subject(), self.table.cursor_key
         lines = [_title(event), *self._lines_of(event)] if event is not None else []
         self.event_view.set_lines([[Piece(" "), *line] for line in lines])
 

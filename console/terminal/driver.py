@@ -31,6 +31,7 @@ from .textual_internals import UPDATE_SECONDS, AppInternals, Update, XTermParser
 from .tty import ALTERNATE_SCREEN, MODES, MOUSE_OFF, MOUSE_ON, Tty, detach_standard_streams, open_screen
 
 _REQUEST_SYNCHRONIZED = "\x1b[?2026$p"
+_LAST_ROW, _ERASE_ROW = "\x1b[999;1H", "\r\x1b[K"  # the probe covers nothing and is not left on the screen
 _PROBE = "●◆↻✓·"  # signs that some terminals for East Asian scripts draw two cells wide
 _READ_BYTES = 4096
 _RESIZE_SECONDS = 0.05  # a dragged window edge sends dozens of sizes a second
@@ -96,7 +97,7 @@ class ConsoleDriver(Driver):
         if os.environ.get("TERM_PROGRAM") != "Apple_Terminal":  # which prints the question's last letter
             self.output.send_control(_REQUEST_SYNCHRONIZED)
         self._position_requested_at = self._loop.time()
-        self.output.send_control(f"\x1b[H{self._probe}{REQUEST_POSITION}")
+        self.output.send_control(f"{_LAST_ROW}{self._probe}{REQUEST_POSITION}{_ERASE_ROW}")
         self._post_size()
 
     def _modes(self) -> str:

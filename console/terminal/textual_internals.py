@@ -48,6 +48,10 @@ def painted_parts(update: Update) -> Iterator[tuple[int, int, Iterable[Strip]]]:
 class AppInternals(App[Any]):
     """An App that can draw its updates itself; Textual writes nothing else to the terminal."""
 
+    def screen_text(self) -> str:
+        """What the screen in front shows, without the blanks at the ends of rows."""
+        return "\n".join(row.text.rstrip() for row in self.screen._compositor.render_strips())
+
     @property
     def draws_updates(self) -> bool:
         """Whether ``draw_update`` is called; else Textual writes to its own driver."""

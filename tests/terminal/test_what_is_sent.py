@@ -141,3 +141,11 @@ def test_a_terminal_that_draws_our_signs_too_wide_gets_ascii(demo) -> None:
     app.terminal.send(b"\x1b[1;10R")
     app.terminal.until("> task_00001")
     assert "●" not in app.terminal.text
+
+
+def test_the_signs_that_measure_the_terminal_are_wiped_at_once(demo) -> None:
+    app = demo(ready="", answers=False)
+    app.terminal.until(lambda: b"\x1b[6n" in app.terminal.raw)
+    probe = app.terminal.raw.partition(b"\x1b[6n")
+    assert probe[0].endswith("\x1b[999;1H●◆↻✓·".encode())
+    app.terminal.until(lambda: app.terminal.raw.partition(b"\x1b[6n")[2].startswith(b"\r\x1b[K"))

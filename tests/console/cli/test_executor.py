@@ -201,3 +201,15 @@ def test_a_resume_finds_the_modules_that_the_start_found_by_pythonpath(tmp_path:
     code, said = redrive("resume", state, "--plain", env={"PYTHONPATH": ""})
     assert code == 3, said
     assert f"with PYTHONPATH {library}" in said
+
+
+def test_a_detached_demo_waits_for_its_user(tmp_path: Path) -> None:
+    state = tmp_path / "demo.db"
+    code, said = redrive("demo", "--detach", "--stay", "--state", state)
+    try:
+        assert (code, "redrive attach" in said) == (0, True), said
+        code, said = redrive("runs", state, "--json")
+        assert '"state": "RUNNING"' in said
+        assert "'requeue'" not in redrive("events", state)[1]
+    finally:
+        assert redrive("stop", state, "--wait")[0] == 0

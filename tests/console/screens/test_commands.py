@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from redrive.console.app import theme
+from redrive.console.app.screenshot import save_screen
 from redrive.console.keys.actions import ScreenName, actions_of
 from redrive.console.screens.palette import CommandPalette, PaletteEntry, matching
 from redrive.console.sessions.session import RunSummary
@@ -66,6 +67,28 @@ async def test_the_palette_runs_a_command_by_its_name(revenue: FakeSession, cloc
     async with shown(revenue, clock) as (app, pilot):
         await press(app, pilot, "n", "colon", *"requeue", "enter")
         assert [command.act for command in revenue.commands] == ["requeue"]
+
+
+async def test_shot_saves_the_screen_as_svg_and_as_text(revenue, clock, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    async with shown(revenue, clock) as (app, pilot):
+        before = rows_of(app)
+        await press(app, pilot, "colon", *"shot", "enter")
+        await app.workers.wait_for_complete()
+        await pilot.pause()
+        assert "the screen is saved" in text_of(app)
+        picture, text = (path.read_text() for path in sorted(tmp_path.iterdir()))
+        assert text.splitlines()[:-1] == before[:-1]
+        assert picture.startswith("<svg") and "clean_refunds" in picture
+        assert "@font-face" not in picture
+        assert "url(http" not in picture and "href" not in picture
+
+
+async def test_a_screen_that_cannot_be_saved_is_told(revenue, clock, tmp_path):
+    async with shown(revenue, clock) as (app, pilot):
+        save_screen(app, tmp_path / "absent")
+        await pilot.pause()
+        assert "was not saved" in text_of(app)
 
 
 async def test_arrows_choose_in_the_palette(revenue: FakeSession, clock: StillClock):

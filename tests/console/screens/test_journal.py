@@ -198,6 +198,16 @@ async def test_with_room_the_event_under_the_cursor_is_told_beside_the_list(nigh
         assert hand.app.screen.table.has_focus
 
 
+async def test_after_a_filter_the_event_under_the_cursor_is_told_beside_the_list(night, clock):
+    async with at_the_console(night, clock, "6", size=(120, 40)) as hand:
+        assert "Event 23" in hand.text
+        await hand.press("slash")
+        await hand.type("began")
+        await hand.press("enter")
+        assert "Event 23" not in hand.text
+        assert "run began: 10 tasks" in "\n".join(line[72:] for line in hand.lines)
+
+
 async def test_y_copies_without_looking_and_the_sentence_of_what_is_no_act(night, clock, monkeypatch):
     copied = []
     monkeypatch.setattr(ConsoleApp, "copy_to_clipboard", lambda app, text: copied.append(text))
