@@ -377,7 +377,7 @@ def from_row(row: BreakerColumns, spec: DownstreamSpec) -> tuple[Breaker, Bucket
         window=tuple(WindowSlice(*part) for part in json.loads(row["window"])),
         reopens_at=reopens_at if state is BreakerState.OPEN else None,
         episode=detail.get("episode", 0) + 1,
-        release_at=detail.get("release_at"),
+        release_at=detail.get("release_at") if spec.release_per_second > 0 else None,
         why=detail.get("why", ""),
         refused=tuple(detail.get("refused", ())),
     )

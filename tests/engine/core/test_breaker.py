@@ -486,6 +486,13 @@ class TestStored:
         downstream.breaker = self.stored(downstream)
         assert downstream.admit().why == "released at 5/s"
 
+    def test_pacing_ends_with_the_rate_of_the_flow(self, downstream):
+        """As after "breakers --close" without an executor, or a change of the flow."""
+        row = to_row(replace(downstream.breaker, release_at=START), new_bucket(SPEC))
+        unpaced = replace(SPEC, release_per_second=0)
+        closed, _ = from_row(row, unpaced)
+        assert admit(closed, unpaced, START)[1].call is not None
+
     def test_forced_and_disabled_are_kept(self, downstream):
         for act, state in ((force_open, BreakerState.FORCED_OPEN), (disable, BreakerState.DISABLED)):
             downstream.breaker = act(downstream.breaker)
