@@ -11,9 +11,9 @@ from ...domain.command import DONE, REFUSED, Answer, parse_answer
 from ...domain.event_codec import decode
 from ...domain.event_payloads import Before, OperatorActed, RunChange, RunChanged, RunColumns, TaskColumns, TaskMoved
 from ...domain.events import EventKind
-from ...domain.states import LEGAL_MOVES, WAITING, RunState, TaskState
+from ...domain.states import LEGAL_MOVES, OPEN, WAITING, RunState, TaskState
 from . import quarantine_actions
-from .action import ActionContext, ago, read_task, verb_of
+from .action import ActionContext, ago, read_task, reopen_run, verb_of
 from .propagation import children_of, propagate, reevaluate, unpropagate
 from .transitions import Transaction
 
@@ -75,6 +75,8 @@ def undo(context: ActionContext) -> Answer:
     quarantine_actions.restore_rows(context.transaction, context.run_id, rows)
     for what, before in reversed(runs if not moved else ()):
         context.transaction.change_run(context.run_id, RunChanged(_RUN_WORDS[what], before), *_run_move(before))
+    if _has_run_ended(context) and any(before["state"] in OPEN for before in restored.values()):
+        reopen_run(context.transaction, context.run_id)  # it ended after the act, and without these tasks
     targets = {result.task for result in act.answer.results if result.outcome == DONE}
     for name in stuck:
         if name in targets:
@@ -82,6 +84,11 @@ def undo(context: ActionContext) -> Answer:
     for name in restored:
         context.set_result(name, DONE, "as before")
     return Answer(True, _undo_message(restored, context), tuple(context.results.values()))
+
+
+def _has_run_ended(context: ActionContext) -> bool:
+    sql = "SELECT 1 FROM run WHERE run_id = ? AND ended_at IS NOT NULL"
+    return context.transaction.connection.execute(sql, (context.run_id,)).fetchone() is not None
 
 
 def _undo_message(restored: Before, context: ActionContext) -> str:

@@ -11,7 +11,7 @@ import pytest
 from redrive.engine.core.policy import RetryPolicy
 from redrive.engine.core.ready_queue import spec_of
 from redrive.engine.core.spec import with_overrides
-from redrive.engine.domain.event_payloads import AnswerFields, RunChanged, TaskMoved
+from redrive.engine.domain.event_payloads import AnswerFields, RunChange, RunChanged, TaskMoved
 from redrive.engine.domain.events import EventKind
 from redrive.engine.domain.states import TaskState
 from redrive.engine.statefile.changes import action, dry_run, operator_actions, propagation, transitions, undo
@@ -665,6 +665,21 @@ def test_a_skip_is_undone_until_a_child_has_started(state_file: StateFile) -> No
     state_file.claim("b")
     answer = state_file.act("undo", command=command["id"])
     assert answer["message"] == "too late: b, which depends on it, has started"
+
+
+def test_a_run_that_ended_after_a_skip_is_open_again_after_its_undo(state_file: StateFile) -> None:
+    state_file.create({"a": ""})
+    state_file.put("a", "RETRYING", next_retry_at=START + SECOND)
+    command = state_file.command("skip", "a")
+    assert state_file.send(command)["ok"]
+    ended = RunChanged(RunChange.ENDED, {"state": "PARTIAL", "ended_at": START})
+    state_file.write(lambda transaction: transaction.change_run(RUN, ended, "RUNNING", "PARTIAL"))
+    undo_it = state_file.command("undo", command=command["id"])
+    assert state_file.send(undo_it)["ok"]
+    run = state_file.fold().run
+    assert (state_file.states()["a"], run.state, run.ended_at) == ("RETRYING", "RUNNING", None)
+    assert state_file.act("undo", command=undo_it["id"])["ok"]
+    assert (state_file.states()["a"], state_file.fold().run.state) == ("SKIPPED", "PARTIAL")
 
 
 def test_a_child_that_was_promoted_meanwhile_waits_again_after_the_undo(state_file: StateFile) -> None:
