@@ -308,6 +308,7 @@ _RUN_SENTENCES = {
     RunChange.UNBLOCKED: "no longer blocked",
     RunChange.PAUSED: "paused: nothing new starts",
     RunChange.UNPAUSED: "unpaused: tasks start again",
+    RunChange.CLOCK: "the start of its pause moved with the clock",
     RunChange.REOPENED: "open again",
     RunChange.OPENED: "opened by an executor",
     RunChange.OPTIONS: "pools, downstreams, pages or the dead_letter_ttl of the flow changed",

@@ -169,6 +169,7 @@ class RunChange(object):
     UNBLOCKED = "unblocked"
     PAUSED = "paused"
     UNPAUSED = "unpaused"
+    CLOCK = "clock"
     PARAMS = "params"
     OPTIONS = "options"
     FLOW_CHANGED = "flow-changed"  # at the start of an executor

@@ -219,6 +219,11 @@ def shift_times(transaction: Transaction, run_id: str, jump_us: int) -> None:
         for name, instant in transaction.connection.execute(sql, (run_id,)).fetchall():
             transaction.change(run_id, name, cast(TaskColumns, {column: instant + jump_us}))
             moved.add(name)
+    (paused_since,) = transaction.connection.execute(
+        "SELECT paused_since FROM run WHERE run_id = ?", (run_id,)
+    ).fetchone()
+    if paused_since is not None:  # how long the pause has lasted decides when it is paged
+        transaction.change_run(run_id, RunChanged(RunChange.CLOCK, {"paused_since": paused_since + jump_us}))
     transaction.emit(ClockMoved(jump_us, len(moved)), run_id)
 
 

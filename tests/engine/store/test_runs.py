@@ -323,6 +323,7 @@ def test_when_the_clock_is_set_what_is_left_and_what_has_passed_stay(state_file:
     state_file.put("done", "SUCCESS", first_started_at=START - 60 * SECOND)
     state_file.put("dead", "DEAD_LETTER", expires_at=START + 600 * SECOND)
     state_file.put("late", "DEAD_LETTER", expires_at=START + 900 * SECOND)  # with the run's deadline, a time of day
+    state_file.act("pause")
     state_file.write(lambda transaction: claims.shift_times(transaction, RUN, jump * SECOND))
     columns = ("next_retry_at", "first_started_at", "expires_at")
     rows = {name: [state_file.column(name, column) for column in columns] for name in state_file.states()}
@@ -334,6 +335,7 @@ def test_when_the_clock_is_set_what_is_left_and_what_has_passed_stay(state_file:
         "dead": [None, None, 600 + jump],
         "late": [None, None, 900],
     }
+    assert state_file.fold().run.paused_since == START + jump * SECOND
     event = state_file.told[-1]
     assert (event.kind, event.payload) == ("clock", ClockMoved(jump * SECOND, 3))
 
