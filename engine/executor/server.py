@@ -311,11 +311,13 @@ class CommandServer:
         return answer
 
     def _write_act(self, command: Command, answer: Answer) -> None:
-        """Emit an act on this process, for the journal."""
+        """Emit an act on this process, for the journal; once per command id."""
         acted = OperatorActed(command.act, dict(command.options), answer.as_json())
         run_id = self._run.projection.run.run_id
 
         def item(transaction: Transaction) -> None:
+            if find_act(transaction.connection, command.id) is not None:
+                return
             transaction.actor, transaction.reason = command.actor, command.reason or None
             transaction.command_id = command.id or None
             transaction.emit(acted, run_id)

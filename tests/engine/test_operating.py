@@ -116,6 +116,16 @@ def test_a_breaker_that_is_set_by_one_command_twice_is_set_once(state):
     assert first == act(state, "breaker", **how)
 
 
+@pytest.mark.parametrize(("name", "options"), [("stop", {"how": "drain"}), ("reload", {})])
+def test_an_act_on_the_executor_that_arrives_twice_is_in_the_journal_once(state, name, options):
+    for _ in range(2):
+        assert act(state, name, options=options, id="same")["ok"]
+    act(state, "note", options={"fingerprint": "f", "text": "written after both"})
+    with sqlite3.connect(state) as connection:
+        counted = connection.execute("SELECT count(*) FROM event WHERE command_id = 'same'").fetchall()
+    assert [(1,)] == counted
+
+
 def test_a_command_that_arrives_twice_is_done_once(state):
     first = act(state, "requeue", ("broken", "DEAD_LETTER", 0), id="same")
     wait_for(state, "broken", "SUCCESS")
