@@ -20,6 +20,7 @@ from typing import TypeVar
 from ..clock import Clock
 from ..core import flow_difference
 from ..core.breaker import BreakerRecord
+from ..core.policy import Uniform
 from ..core.projection import RunProjection
 from ..core.secret_mask import require_secrets
 from ..core.spec import FlowSpec
@@ -113,6 +114,8 @@ async def open_run(lease: StateFileLease, clock: Clock) -> OpenRun:
                 clock.now_us,
                 lambda events: hooks.on_events(events),
                 lambda what, sentence: hooks.on_storage_change(what, sentence),
+                thread=lease.writer_thread,
+                uniform=clock.uniform,
                 reopen=lambda: database.open_for_writing(request.state_path, request.options.durability),
             )
         except BaseException:
@@ -123,7 +126,7 @@ async def open_run(lease: StateFileLease, clock: Clock) -> OpenRun:
         identity = ExecutorIdentity(
             request.executor_id, host, flow.code_hash, runner.mask.stored_flow(flow).params, image
         )
-        opened = await _prepare_run(lease, requested, flow, writer, identity, runner, hooks)
+        opened = await _prepare_run(lease, requested, flow, writer, identity, hooks, clock.uniform)
     except BaseException:
         await runner.close()
         raise
@@ -258,16 +261,16 @@ async def _prepare_run(
     flow: FlowSpec,
     writer: Writer,
     identity: ExecutorIdentity,
-    runner: Runner,
     hooks: RunHooks,
+    uniform: Uniform,
 ) -> OpenRun:
-    options, run_id = lease.request.options, requested.run_id
+    options, run_id, runner = lease.request.options, requested.run_id, lease.runner
     parallel = options.max_parallel or flow.max_parallel or MAX_PARALLEL
     stored = runner.mask.stored_flow(flow)
 
     def item(transaction: Transaction) -> tuple[RunProjection, dict[str, float], list[BreakerRecord]]:
         _register_executor(transaction, identity, run_id, runner)
-        recovered = recovery.recover(transaction, identity.executor_id)
+        recovered = recovery.recover(transaction, identity.executor_id, uniform)
         cut_off.report_cut_off(transaction, recovered.executors, run_id)
         if not requested.exists:
             _claim_slot(transaction, flow, run_id, options)

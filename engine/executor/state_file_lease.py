@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -31,6 +32,7 @@ class StateFileLease:
     lock: lock.StateLock
     runner: Runner
     reaper: Reaper
+    writer_thread: concurrent.futures.Executor | None = None  # runs the writes; None: a thread of the writer
     has_run: bool = False  # the state file holds the run: the lock file must stay
     is_interrupted: bool = False
     _on_interrupt: Callable[[], object] = _ignore
