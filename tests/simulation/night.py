@@ -1,0 +1,399 @@
+"""Runs one night: executors one after another, on one state file, until its run has ended or waits for a human."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import itertools
+import json
+import os
+import random
+import shutil
+import sqlite3
+import tempfile
+import traceback
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any, cast
+from unittest import mock
+
+from redrive.engine.domain.acts import BY_NAME
+from redrive.engine.domain.command import Command, Target, parse_command
+from redrive.engine.domain.events import Event
+from redrive.engine.errors import StorageError
+from redrive.engine.executor.loop import Executor, RunLoop, RunOptions, RunResult
+from redrive.engine.executor.state_file_lease import StateFileLease
+from redrive.engine.runner.protocol import AttemptOrder
+from redrive.engine.runner.reaper import Reaper
+from redrive.engine.runner.zygote.client import Runner
+from redrive.engine.statefile.changes import operator_actions
+from redrive.engine.statefile.changes.transitions import Transaction
+from redrive.engine.statefile.reader import events_query
+from redrive.engine.store import database, lock, runs
+
+from .invariants import Checker, Violation
+from .plan import BREAKER_HOWS, Plan, PlannedAct
+from .scripted_runner import ScriptedRunner
+from .virtual_time import Crash, Stuck, VirtualClock, VirtualLoop, WriterThread
+
+RUN_ID = "night"
+LIMIT_SECONDS = 3600.0  # of one executor; every wait of a plan is far shorter
+SESSIONS_MAX = 60
+CHECK_EVERY = 16  # commits between two comparisons of the events with the tables
+_FOLDER = "/dev/shm" if os.path.isdir("/dev/shm") else None
+
+
+@dataclass(slots=True)
+class Report:
+    """What came of a night. ``problem``: the invariant that does not hold; empty if all do."""
+
+    seed: int
+    problem: str = ""
+    state: str = ""
+    digest: str = ""
+    events: int = 0
+    executors: int = 0
+    seconds: float = 0.0  # of virtual time
+    seen: Counter[str] = field(default_factory=Counter)
+
+
+def run_night(plan: Plan, show: Callable[[Event], None] | None = None) -> Report:
+    """Run a night and report. Exceptions of the engine are problems of the night, too."""
+    report = Report(plan.seed)
+    folder = tempfile.mkdtemp(prefix="redrive-night-", dir=_FOLDER)
+    try:
+        with _alike_everywhere(plan.seed):
+            night = _Night(plan, os.path.join(folder, "night.db"), report, show)
+            try:
+                report.state = night.run()
+            except (Violation, Stuck) as error:
+                report.problem = str(error)
+            except Exception as error:
+                report.problem = "".join(traceback.format_exception(error)[-4:])
+            night.finish()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    return report
+
+
+@contextmanager
+def _alike_everywhere(seed: int) -> Iterator[None]:
+    """Draw the tokens from the seed, and hide what differs between two shells."""
+    dice = random.Random(f"{seed}:uuid")
+    with (
+        mock.patch.object(uuid, "uuid4", lambda: uuid.UUID(int=dice.getrandbits(128), version=4)),
+        mock.patch.dict(os.environ),
+    ):
+        os.environ.pop("PYTHONPATH", None)
+        yield
+
+
+class _Night:
+    def __init__(self, plan: Plan, path: str, report: Report, show: Callable[[Event], None] | None) -> None:
+        self.plan = plan
+        self.path = path
+        self.report = report
+        self.clock = VirtualClock(plan.seed)
+        self.thread = WriterThread(plan.crashes, plan.refusals, random.Random(f"{plan.seed}:writer"))
+        self.thread.after_commit = self._after_commit
+        self.checker = Checker(plan.flow, RUN_ID, plan.max_parallel)
+        self.acts = list(plan.acts)
+        self.unanswered: dict[str, Command] = {}  # by id: the executor died before it answered
+        self.is_over = False  # the run stays blocked, and no act is left
+        self.sent: list[str] = []  # ids of the acts of this night, for undo
+        self._digest = hashlib.sha256()
+        self._show = show
+        self._steps = sorted(plan.clock_steps)
+        self._dice = random.Random(f"{plan.seed}:night")
+        self._commits = itertools.count(1)
+        self._failures: list[BaseException] = []
+
+    def run(self) -> str:
+        """Return the state of the run at the end."""
+        for _ in range(SESSIONS_MAX):
+            self.report.executors += 1
+            result = self._session()
+            self._check_file()
+            if self.is_over:
+                self._check_end("BLOCKED")
+                return "BLOCKED"
+            if result is None or result.interrupted:
+                self.clock.seconds += self._dice.choice((0.0, 1.0, 100.0))
+            elif not self.acts and not self.unanswered:
+                self._check_end(result.state)
+                return result.state
+            else:
+                self._act_without_executor(result.state)
+        raise Violation(f"the run has not ended after {SESSIONS_MAX} executors")
+
+    def finish(self) -> None:
+        self.report.digest = self._digest.hexdigest()[:16]
+        self.report.events = self.checker.seq
+        self.report.seconds = self.clock.seconds
+        self.report.seen = self.checker.seen
+
+    # --- One executor ----------------------------------------------------------------------------------------------
+
+    def _session(self) -> RunResult | None:
+        """Run one executor to its end. None: it died."""
+        executor = Executor(
+            run_id=RUN_ID,
+            flow="night.py",
+            state=self.path,
+            options=RunOptions(max_parallel=self.plan.max_parallel, stay=self.plan.stays),
+            clock=self.clock,
+            on_events=self._on_events,
+        )
+        request = executor._request
+        loop = VirtualLoop(self.clock.seconds, self._on_error)
+        self.clock.loop = loop
+        self.thread.restart(loop)
+        held = lock.acquire(self.path, request.executor_id, RUN_ID)
+        runner = ScriptedRunner(self.plan, request.executor_id, lambda order: self._check_start(order, runner))
+        lease = StateFileLease(request, held, cast(Runner, runner), cast(Reaper, _NoReaper()), self.thread)
+        session = _Session(self, loop, executor, runner)
+        try:
+            return loop.run_until_complete(session.run(lease))
+        except StorageError:
+            return None  # the disk refused the first write, or the last one
+        except Crash:
+            os.close(held.fileno())
+            held._descriptor = -1
+            return None
+        finally:
+            self.thread.drop()
+            _abandon(loop)
+            session.close_socket()
+            if held._descriptor >= 0:
+                held.release()
+            self.clock.seconds, self.clock.loop = loop.now, None
+            loop.close()
+            if self._failures:
+                raise self._failures[0]
+
+    def _on_events(self, events: Iterable[Event]) -> None:
+        try:
+            self._record(events)
+        except Violation as error:
+            self._fail(error)
+
+    def _record(self, events: Iterable[Event]) -> None:
+        for event in events:
+            if event.seq > self.checker.seq:
+                self.checker.handle([event])
+                self._digest.update(_line(event).encode())
+                if self._show is not None:
+                    self._show(event)
+
+    def _check_start(self, order: AttemptOrder, runner: ScriptedRunner) -> None:
+        try:
+            self.checker.check_start(order, [attempt.order for attempt in runner.running.values()])
+        except Violation as error:
+            self._fail(error)
+
+    def _fail(self, error: BaseException) -> None:
+        """End the night with a problem: the engine must not catch it."""
+        self._failures.append(error)
+        raise Crash(str(error))
+
+    def _on_error(self, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        self._failures.append(error if isinstance(error, Exception) else Violation(str(context["message"])))
+
+    def _after_commit(self, connection: sqlite3.Connection) -> None:
+        if next(self._commits) % CHECK_EVERY == 0:
+            self._fold(connection)
+
+    def _fold(self, connection: sqlite3.Connection) -> None:
+        if connection.execute("SELECT count(*) FROM run").fetchone()[0]:
+            checker = Checker(self.plan.flow, RUN_ID, self.plan.max_parallel)
+            try:
+                checker.catch_up(connection)
+                checker.check_tables(connection)
+            except Violation as error:
+                self._fail(error)
+
+    # --- Between two executors -------------------------------------------------------------------------------------
+
+    def _check_file(self) -> None:
+        with closing(database.open_for_reading(self.path)) as connection:
+            self._record(_events_after(connection, self.checker.seq))
+            if connection.execute("SELECT count(*) FROM run").fetchone()[0]:
+                self.checker.check_tables(connection)
+
+    def _check_end(self, state: str) -> None:
+        with closing(database.open_for_reading(self.path)) as connection:
+            self.checker.check_end(connection, state)
+
+    def _act_without_executor(self, state: str) -> None:
+        """Apply the next act as the shell does when no executor lives, twice if it likes."""
+        command = self.unanswered.pop(next(iter(self.unanswered)), None) if self.unanswered else None
+        if command is None:
+            planned = self.acts.pop(0)
+            self.clock.seconds = max(self.clock.seconds, planned.at)
+            command = self.choose(planned)
+        if command is None:
+            return
+        for _ in range(self._dice.choice((1, 1, 2))):
+            with closing(database.open_for_writing(self.path)) as connection:
+                connection.execute("BEGIN IMMEDIATE")
+                transaction = Transaction(connection, self.clock.now_us())
+                answer = operator_actions.apply(transaction, command, is_abandoned=True)
+                connection.execute("COMMIT")
+                self._record(_events_after(connection, self.checker.seq))
+                self.checker.check_answer(command.id, answer.as_json())
+                self.checker.check_tables(connection)
+
+    def choose(self, planned: PlannedAct) -> Command | None:
+        """Choose the targets of an act by the states of the moment. None: it is no act of an operator."""
+        if planned.act not in BY_NAME:
+            return None
+        dice = random.Random(f"{self.plan.seed}:act:{planned.number}")
+        names = [task.name for task in self.plan.flow.tasks]
+        states = BY_NAME[planned.act].states
+        chosen = [name for name in names if self.checker.tasks[name].state in states] or names
+        count = dice.choice((1, 1, 2, len(chosen)))
+        targets = [] if planned.act in ("pause", "unpause", "undo", "breaker", "abandon", "stop") else chosen
+        options: dict[str, Any] = {}
+        if planned.act == "extend":
+            targets = [name for name in names if self.checker.tasks[name].state == "RUNNING"] or names
+            options["seconds"] = dice.choice((1.0, 30.0))
+        elif planned.act == "undo":
+            options["command"] = dice.choice(self.sent or ["none"])
+        elif planned.act == "breaker":
+            options = {"downstream": dice.choice(["system0", "system1"]), "how": dice.choice(BREAKER_HOWS)}
+        elif planned.act == "stop":
+            options["how"] = dice.choice(("drain", "now"))
+        elif planned.act == "requeue":
+            options = {
+                "cascade": dice.random() < 0.3,
+                "canary": dice.random() < 0.3,
+                "new_key": dice.random() < 0.2,
+                "not_before": dice.choice((0, 0, 20)),
+                "single_shot": dice.random() < 0.1,
+            }
+        command_id = f"act{planned.number}"
+        self.sent.append(command_id)
+        seen = [self._target(name, dice) for name in dice.sample(targets, min(len(targets), count))]
+        value = Command(command_id, planned.act, RUN_ID, tuple(seen), "ana@night", "a reason", options).as_json()
+        return parse_command(json.loads(json.dumps(value)))
+
+    def _target(self, name: str, dice: random.Random) -> Target:
+        task = self.checker.tasks[name]
+        return Target(name, task.state, task.generation - (dice.random() < 0.1))
+
+
+class _Session:
+    """One executor, with the operator who acts on it."""
+
+    def __init__(self, night: _Night, loop: VirtualLoop, executor: Executor, runner: ScriptedRunner) -> None:
+        self._night = night
+        self._loop = loop
+        self._executor = executor
+        self._runner = runner
+        self._sockets: list[Any] = []
+
+    async def run(self, lease: StateFileLease) -> RunResult:
+        night, loop = self._night, self._loop
+        loop.call_later(LIMIT_SECONDS, self._end_wait)
+        for at, seconds in night._steps:
+            if at >= loop.now:
+                loop.call_at(at, night.clock.step, seconds)
+        night._steps = [step for step in night._steps if step[0] > loop.now]
+        operator = loop.create_task(self._operate())
+        try:
+            return await self._executor._serve(lease)
+        finally:
+            operator.cancel()
+            with suppress(asyncio.CancelledError):
+                await operator
+
+    def _end_wait(self) -> None:
+        projection = self._run_loop().projection
+        states = {row.name: str(row.state) for row in projection.tasks.values()}
+        self._night._fail(Violation(f"somebody waits for ever: {projection.run.state}, {states}"))
+
+    def _run_loop(self) -> RunLoop:
+        assert self._executor._run_loop is not None
+        return self._executor._run_loop
+
+    async def _operate(self) -> None:
+        """Send each act at its instant, and stop an executor that stays although no act is left."""
+        night, loop = self._night, self._loop
+        while self._executor._run_loop is None or not self._run_loop()._server._servers:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        self._sockets = self._run_loop()._server._servers
+        sent = [loop.create_task(self._send(command)) for command in night.unanswered.values()]
+        while night.acts:
+            await asyncio.sleep(max(0.0, night.acts[0].at - self._loop.now))
+            planned = night.acts.pop(0)
+            command = night.choose(planned)
+            if command is not None:
+                sent.append(loop.create_task(self._send(command)))  # others act at the same time
+            elif planned.act == "zygote dies":
+                self._runner.lose_zygote()
+        await asyncio.gather(*sent)
+        while not self._is_blocked():  # noqa: ASYNC110
+            await asyncio.sleep(5.0)
+        if night.plan.stays:
+            night.is_over = True
+            self._executor.stop()
+
+    def _is_blocked(self) -> bool:
+        return self._executor._run_loop is not None and self._run_loop().projection.run.blocked_since is not None
+
+    async def _send(self, command: Command) -> None:
+        night = self._night
+        night.unanswered[command.id] = command
+        line = json.dumps(command.as_json()).encode()
+        dice = random.Random(f"{night.plan.seed}:{command.id}:send")
+        writer = cast(asyncio.StreamWriter, None)  # no answer is written to it
+        for _ in range(dice.choice((1, 1, 1, 2))):
+            if self._executor._run_loop is None:
+                return  # it has ended: the act is sent again to whoever comes next
+            answer = dict(await self._run_loop()._server._respond(line, writer))
+            if "fault of redrive" in str(answer["message"]):
+                night._fail(Violation(f"{command.act}: {answer['message']}"))
+            if command.act not in ("cancel", "extend", "stop"):  # whose answer is that of the moment
+                night.checker.check_answer(command.id, answer)
+        del night.unanswered[command.id]
+
+    def close_socket(self) -> None:
+        for server in self._sockets:
+            for listening in server._sockets or ():
+                listening.close()
+
+
+class _NoReaper:
+    def end(self) -> None:
+        """There are no processes."""
+
+    def add_zygote(self, pid: int) -> None:
+        """There are no processes."""
+
+
+def _abandon(loop: VirtualLoop) -> None:
+    """Drop what an executor that died left in the loop: no line of it runs on."""
+    for task in asyncio.all_tasks(loop):
+        task._log_destroy_pending = False  # type: ignore[attr-defined]
+        coroutine: Any = task.get_coro()
+        for _ in range(50):
+            try:
+                coroutine.close()
+                break
+            except BaseException:  # a finally block that awaits, or that misses its loop
+                continue
+
+
+def _events_after(connection: sqlite3.Connection, seq: int) -> list[Event]:
+    return list(map(runs.event_from_row, connection.execute(*events_query(seq, 1_000_000))))
+
+
+def _line(event: Event) -> str:
+    """One event without what differs between two processes."""
+    parts = [event.seq, event.at, event.kind, event.task, event.old, event.new, event.attempt, event.generation]
+    said = "" if event.kind == "executor" else event.payload
+    return f"{parts} {event.actor} {said}\n"

@@ -1,0 +1,86 @@
+"""Nights of the real executor on a virtual clock: no invariant breaks, and one seed is one night."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from unittest import mock
+
+from redrive.engine.core.dispatch_rules import Capacity
+from redrive.engine.statefile.changes import operator_actions
+from support.marks import parametrize_mostly_long
+
+from .night import Report, run_night
+from .plan import Plan, draw_plan
+from .shrink import Reduction, reduce_plan, shrink
+
+NIGHTS = 10  # in one test
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@parametrize_mostly_long("first", range(0, 600, NIGHTS), quick=3)
+def test_no_invariant_breaks(first: int) -> None:
+    reports = [run_night(draw_plan(seed)) for seed in range(first, first + NIGHTS)]
+    assert [] == [
+        f"{report.problem}: python -m tests.simulation --first {report.seed} --seeds 1"
+        for report in reports
+        if report.problem
+    ]
+
+
+def test_a_seed_is_one_night_also_in_another_process() -> None:
+    """With other hashes: no order of a set reaches the file."""
+    script = "from simulation.night import run_night; from simulation.plan import draw_plan; "
+    script += "print(*[run_night(draw_plan(seed)).digest for seed in (3, 5)])"
+    environment = {"PYTHONPATH": str(ROOT / "tests"), "PYTHONHASHSEED": "7", "PATH": os.environ["PATH"]}
+    told = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, env=environment, check=True, capture_output=True, text=True
+    )
+    assert [run_night(draw_plan(seed)).digest for seed in (3, 5)] == told.stdout.split()
+
+
+# --- That a fault is found -----------------------------------------------------------------------------------------
+
+
+def first_problem(seeds: range) -> Report:
+    """The first night with a problem."""
+    reports = (run_night(draw_plan(seed)) for seed in seeds)
+    return next((report for report in reports if report.problem), Report(-1))
+
+
+def test_a_pool_without_a_bound_is_found() -> None:
+    with mock.patch.object(Capacity, "_has_pool_slots", lambda capacity, row: True):
+        assert "slots of pool" in first_problem(range(40)).problem
+
+
+def test_a_breaker_that_holds_nobody_is_found() -> None:
+    with mock.patch.object(Capacity, "_may_call", lambda capacity, row: True):
+        assert first_problem(range(80)).problem
+
+
+def test_an_act_that_is_applied_again_is_found() -> None:
+    with mock.patch.object(operator_actions, "find_act", lambda connection, command_id: None):
+        assert "applied twice" in first_problem(range(80)).problem
+
+
+def test_an_effect_that_is_tried_again_is_found() -> None:
+    def draw(seed: int) -> Plan:
+        plan = draw_plan(seed)
+        tasks = tuple(replace(task, idempotent=True) for task in plan.flow.tasks)
+        return replace(plan, flow=replace(plan.flow, tasks=tasks))
+
+    problems = (run_night(draw(seed)).problem for seed in range(80))
+    assert any("happens twice" in problem for problem in problems)
+
+
+def test_a_failing_night_is_shrunk_and_can_be_replayed() -> None:
+    with mock.patch.object(Capacity, "_has_pool_slots", lambda capacity, row: True):
+        report = first_problem(range(40))
+        smallest, problem = shrink(draw_plan(report.seed), Reduction())
+        replayed = reduce_plan(draw_plan(report.seed), Reduction.parse(str(smallest)))
+        assert len(replayed.flow.tasks) == 2
+        assert not (replayed.acts or replayed.crashes or replayed.refusals or replayed.clock_steps)
+        assert problem == run_night(replayed).problem

@@ -1,0 +1,160 @@
+"""Virtual time: an event loop that jumps to its next timer, its clock, and a writer thread that can crash."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import random
+import selectors
+import sqlite3
+from collections.abc import Callable, Iterable
+from typing import Any
+
+START_US = 1_790_000_000_000_000  # 2026-09-21 in microseconds UTC
+
+
+class Crash(SystemExit):
+    """The executor dies at this instant. SystemExit is what an event loop lets pass through its callbacks."""
+
+
+class Stuck(Exception):
+    """Nothing is ready and no timer is armed: the loop would wait for ever."""
+
+
+class _JumpingSelector(selectors.BaseSelector):
+    """Never waits: reports no descriptor as ready, and lets the time of the loop jump to the next timer."""
+
+    def __init__(self) -> None:
+        self.loop: VirtualLoop | None = None
+        self._keys: dict[Any, selectors.SelectorKey] = {}
+
+    def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
+        key = self._keys[fileobj] = selectors.SelectorKey(fileobj, -1, events, data)
+        return key
+
+    def unregister(self, fileobj: Any) -> selectors.SelectorKey:
+        return self._keys.pop(fileobj)
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        if timeout is None:
+            raise Stuck("nothing is ready, and no timer is armed")
+        if self.loop is not None and timeout > 0:
+            self.loop.now += timeout
+        return []
+
+    def get_map(self) -> Any:
+        return self._keys
+
+
+class VirtualLoop(asyncio.SelectorEventLoop):
+    """An event loop whose time passes only while it would wait."""
+
+    def __init__(self, now: float, on_error: Callable[[dict[str, Any]], None]) -> None:
+        self._on_error = on_error
+        selector = _JumpingSelector()
+        self.now = now
+        super().__init__(selector)
+        selector.loop = self
+
+    def time(self) -> float:
+        return self.now
+
+    def default_exception_handler(self, context: dict[str, Any]) -> None:
+        self._on_error(context)
+
+    def call_soon_threadsafe(  # type: ignore[override]
+        self, callback: Any, *args: Any, context: Any = None
+    ) -> asyncio.Handle:
+        return self.call_soon(callback, *args, context=context)  # there is one thread, and no one to be woken
+
+
+class VirtualClock:
+    """The clock of a night, over the loops of all of its executors. ``step`` sets the wall clock."""
+
+    def __init__(self, seed: int) -> None:
+        self.seconds = 0.0  # while no loop runs
+        self.loop: VirtualLoop | None = None
+        self._stepped_us = 0
+        self._dice = random.Random(f"{seed}:clock")
+
+    def monotonic(self) -> float:
+        return self.seconds if self.loop is None else self.loop.now
+
+    def now_us(self) -> int:
+        return START_US + self._stepped_us + round(self.monotonic() * 1e6)
+
+    def uniform(self, low: float, high: float) -> float:
+        return self._dice.uniform(low, high)
+
+    def step(self, seconds: float) -> None:
+        self._stepped_us += round(seconds * 1e6)
+
+
+class WriterThread(concurrent.futures.Executor):
+    """Runs the batches of the writer at once, and reports each after a drawn delay.
+
+    It counts the batches of a night: at those of ``crashes`` the executor dies, before the COMMIT or after it; those of
+    ``refusals`` find the disk full.
+    """
+
+    def __init__(self, crashes: Iterable[tuple[int, bool]], refusals: Iterable[int], dice: random.Random) -> None:
+        self.loop: VirtualLoop | None = None
+        self.batches = 0
+        self.after_commit: Callable[[sqlite3.Connection], None] = lambda connection: None
+        self.is_dead = False
+        self._crashes = dict(crashes)
+        self._refusals = set(refusals)
+        self._dice = dice
+        self._connection: sqlite3.Connection | None = None
+
+    def submit(self, work: Callable[..., Any], /, *args: Any, **kwargs: Any) -> concurrent.futures.Future[Any]:
+        future: concurrent.futures.Future[Any] = concurrent.futures.Future()
+        if self.is_dead:
+            return future
+        if getattr(work, "__name__", "") != "_write":
+            self._run(future, work, *args)
+            return future
+        self._connection = work.__self__._connection  # type: ignore[attr-defined]
+        self.batches += 1
+        is_committed = self._crashes.get(self.batches)
+        if is_committed is False:
+            raise Crash(f"before commit {self.batches}")
+        result: concurrent.futures.Future[Any] = concurrent.futures.Future()
+        if self.batches in self._refusals:
+            error = sqlite3.OperationalError("database or disk is full")
+            error.sqlite_errorcode = sqlite3.SQLITE_FULL
+            result.set_exception(error)
+        else:
+            self._run(result, work, *args)
+            self.after_commit(work.__self__._connection)  # type: ignore[attr-defined]
+        if is_committed:
+            raise Crash(f"after commit {self.batches}")
+        assert self.loop is not None
+        self.loop.call_later(self._dice.choice((0.0, 0.0, 0.001, 0.02)), _copy, result, future)
+        return future
+
+    def drop(self) -> None:
+        """Die: run nothing any more, and lose the file descriptors."""
+        self.is_dead = True
+        if self._connection is not None:
+            self._connection.close()  # an open transaction is lost
+
+    def restart(self, loop: VirtualLoop) -> None:
+        self.loop, self.is_dead, self._connection = loop, False, None
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """There is no thread."""
+
+    def _run(self, future: concurrent.futures.Future[Any], work: Callable[..., Any], *args: Any) -> None:
+        try:
+            future.set_result(work(*args))
+        except Exception as error:
+            future.set_exception(error)
+
+
+def _copy(source: concurrent.futures.Future[Any], target: concurrent.futures.Future[Any]) -> None:
+    error = source.exception()
+    if error is not None:
+        target.set_exception(error)
+    else:
+        target.set_result(source.result())
