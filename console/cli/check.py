@@ -18,6 +18,7 @@ from ..sessions.target import is_remote
 from ..text.printing import echo, echo_json
 from ..text.text import one_line
 from .exit_codes import ExitCode
+from .json_schemas import with_schema
 
 NAMES_SHOWN = 5
 _SIGNS = {True: "[x]", False: "[ ]", None: "[?]"}
@@ -69,7 +70,7 @@ def _echo_json(
     checked: CheckedFlow, findings: Sequence[Finding], seen: Mapping[str, TaskDurations], verbose: bool
 ) -> None:
     for finding in findings:
-        echo_json(asdict(finding))
+        echo_json(with_schema("check", asdict(finding)))
     for task in checked.spec.tasks if verbose else ():
         worst = flow_checks.worst_case_seconds(task, seen.get(task.name))
         held = [asdict(check) for check in flow_checks.checklist(task)]

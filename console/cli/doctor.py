@@ -23,6 +23,7 @@ from ..sessions.target import existing_target, is_remote
 from ..text.durations import format_bytes, wall_day
 from ..text.printing import echo, echo_json
 from ..text.text import one_line
+from .json_schemas import with_schema
 
 WAL_RESET_BUG_FIXED = (3, 51, 3)
 WAL_LARGE_BYTES = 64 * 1024 * 1024
@@ -42,7 +43,7 @@ def run_checks(target: str | None, as_json: bool) -> int:
     findings = [*_program(), *_machine(), *_state(target)]
     for finding in findings:
         if as_json:
-            echo_json(asdict(finding))
+            echo_json(with_schema("doctor", asdict(finding)))
         else:
             echo(f"{finding.level:7} {finding.what:11} {one_line(finding.text)}")
     return 1 if any(finding.level == "error" for finding in findings) else 0

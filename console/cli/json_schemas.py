@@ -19,6 +19,10 @@ VERSIONS = {
     "breakers": 1,
     "quarantine": 1,
     "summary": 1,
+    "doctor": 1,
+    "check": 1,
+    "schedule": 1,
+    "prune": 1,
     "answer": 1,
     "preview": 1,
 }

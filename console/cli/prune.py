@@ -17,6 +17,7 @@ from ..text.durations import format_bytes
 from ..text.printing import echo, echo_json
 from ..text.text import one_line
 from .exit_codes import ExitCode
+from .json_schemas import with_schema
 
 
 def prune_runs(target: str, keep: str, *, dry_run: bool, as_json: bool, **remote: Unpack[RemoteOptions]) -> int:
@@ -46,7 +47,7 @@ def prune_runs(target: str, keep: str, *, dry_run: bool, as_json: bool, **remote
     if as_json:
         names = {"would_delete": before["runs"]} if dry_run else {"deleted": deleted, "freed_bytes": freed_bytes}
         kept = {"with_rows": before["with_rows"], "with_causes": before["with_causes"]}
-        echo_json({"dry_run": dry_run, **names, **kept})
+        echo_json(with_schema("prune", {"dry_run": dry_run, **names, **kept}))
         return ExitCode.SUCCESS
     if dry_run:
         for run_id in before["runs"]:

@@ -33,6 +33,7 @@ from ..text.printing import echo, echo_json
 from ..text.text import cells, one_line, pad
 from .event_lines import EventPrinter
 from .exit_codes import ExitCode
+from .json_schemas import with_schema
 from .listings import print_table
 from .run import RunArguments, end_sentence
 
@@ -137,7 +138,7 @@ def print_schedule(flow: str, params: Mapping[str, str], count: int, as_json: bo
     times = list(islice(served.schedule.recurrence.after(SystemClock().now_us()), count))
     if as_json:
         for at in times:
-            echo_json(_value(served, at))
+            echo_json(with_schema("schedule", _value(served, at)))
         return ExitCode.SUCCESS
     echo(one_line(_headline(served)))
     here, there = _other_zone(served, times)

@@ -284,7 +284,7 @@ def should_open(breaker: Breaker, spec: DownstreamSpec, now: int) -> bool:
 
 
 def is_degraded(breaker: Breaker, spec: DownstreamSpec, now: int) -> bool:
-    """True if most successes needed a retry: a warning before an outage (document 004)."""
+    """True if most successes needed a retry: a warning before an outage."""
     calls, failures, recovered = totals(breaker, spec, now)
     successes = calls - failures
     return successes >= max(1, spec.minimum_calls) and recovered / successes >= DEGRADED_SHARE

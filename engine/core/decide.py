@@ -1,8 +1,8 @@
 """Decide what follows an attempt: (history, outcome, policy, now, random numbers) -> decision.
 
 ``FAILURE_RULES`` lists the rules for a failure in their order; the first rule with a decision wins. The poison rule
-comes before the rule of spent attempts (document 000, failure path v2): a deterministic failure becomes a dead letter
-on its second occurrence although attempts are left.
+comes before the rule of spent attempts: a deterministic failure becomes a dead letter on its second occurrence although
+attempts are left.
 """
 
 from __future__ import annotations
@@ -206,7 +206,7 @@ def _decide_deferral(
 ) -> Decision:
     asked = outcome.recheck_seconds if outcome.recheck_seconds is not None else history.recheck_seconds
     recheck = max(asked, RECHECK_SECONDS_MIN)
-    # Up to a tenth more: sensors with one schedule must not run at the same instant (document 004).
+    # Up to a tenth more: sensors with one schedule must not run at the same instant.
     delay = recheck + uniform(0, recheck * 0.1)
     if policy.max_elapsed is not None and _elapsed_seconds(history, now) + delay > policy.max_elapsed:
         looks = "1 look" if history.deferrals == 0 else f"{history.deferrals + 1} looks"
@@ -307,7 +307,7 @@ def _consecutive(seen: tuple[str, ...]) -> int:
 
 
 def _hangs_at_the_same_place(case: _FailureCase) -> Decision | None:
-    """Applies only if the timeout is longer than the p99 of the task: a short timeout is no hang (document 000)."""
+    """Applies only if the timeout is longer than the p99 of the task: a short timeout is no hang."""
     history = case.history
     if case.failure.failure_class is not FailureClass.TIMEOUT or case.policy.poison_after is None:
         return None

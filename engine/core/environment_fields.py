@@ -1,6 +1,6 @@
 """The environment of an attempt: columns that may differ between two attempts of a task, and their names in sentences.
 
-A failure that repeats in the same environment will repeat again (document 004); in another one it counts as the first.
+A failure that repeats in the same environment will repeat again; in another one it counts as the first.
 """
 
 from __future__ import annotations

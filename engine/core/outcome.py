@@ -21,7 +21,7 @@ class OutcomeKind(StrEnum):
 
 
 class FailureClass(StrEnum):
-    """Whether a retry can help. Order and meaning: document 004."""
+    """Whether a retry can help."""
 
     TRANSIENT = "transient"  # the next attempt might work
     PERMANENT = "permanent"  # the next attempt will not work
@@ -53,7 +53,7 @@ class Fingerprint:
 
     strict: str  # 12 hex digits
     loose: str
-    v1: str = ""  # the hash that document 000 defines
+    v1: str = ""  # a hash of the type and the innermost frame alone
     explain: str = ""  # in words, for the console: "ZeroDivisionError settle.py:87 in settle"
     parts: tuple[str, ...] = ()  # what ``strict`` is the hash of
     fields: tuple[tuple[str, str], ...] = ()  # what ``loose`` is the hash of: (name, value), as ("status", "404")

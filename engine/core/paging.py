@@ -20,7 +20,7 @@ from .outcome import OUTAGE_CLASSES, Failure, FailureClass
 
 STORM_PAGES = 10  # single messages within one window; further pages wait for the digest
 STORM_WINDOW_US = 600_000_000
-LONG_OUTAGE_SECONDS = 600.0  # an outage of this length is not transient any more (document 004)
+LONG_OUTAGE_SECONDS = 600.0  # an outage of this length is not transient any more
 EPISODE_SILENCE_US = 6 * 3600 * 1_000_000  # so that each nightly run pages again
 
 #: The most urgent first.

@@ -20,7 +20,8 @@ _FENCE_MARGIN_SECONDS = 5.0
 
 LOST_HALFWAY = "it was lost while it ran and is not idempotent: find out whether it happened, then requeue or skip"
 _LOST_EFFECT = (
-    "lost after its effect was let go: look over there for the key {}; skip it if it happened, else requeue it"
+    "its process died after the effect began: look for the key {} in the other system;"
+    " skip the task if it happened, else requeue it"
 )
 
 

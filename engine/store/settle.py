@@ -49,7 +49,7 @@ from .expiry import expires_at
 from .history import healed_count, past_attempts, weekday_of
 from .pages import PageRequest, trigger_page
 
-ERROR_SUMMARY_CHARACTERS = 200  # task.error (document 003); the attempt has the full text
+ERROR_SUMMARY_CHARACTERS = 200  # task.error; the attempt has the full text
 
 
 @dataclass(frozen=True, slots=True)

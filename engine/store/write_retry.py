@@ -1,4 +1,4 @@
-"""Three layers of retries for writes, each for the errors that the layer below has not handled (document 002).
+"""Three layers of retries for writes, each for the errors that the layer below has not handled.
 
 - A: SQLite's own busy handler (``open_writing.BUSY_SECONDS``), invisible to the caller.
 - B: ``run_with_retry`` repeats a statement or transaction if the file was locked for longer.
@@ -74,7 +74,7 @@ class FlushLimits:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> FlushLimits:
-        """Read REDRIVE_SIGNAL_SEND_RETRIES and the other settings of document 002, or their names with DIGITALKIN_.
+        """Read REDRIVE_SIGNAL_SEND_RETRIES and the other settings, or their names with DIGITALKIN_.
 
         The flush interval is not supported, because waiting for more items only added latency. Raises RedriveError.
         """

@@ -70,7 +70,7 @@ def test_a_killed_executor_leaves_a_dead_letter_that_says_what_is_known(tmp_path
     os.waitpid(pid, 0)
     now, kind, error = row(state)
     assert (now, kind) == ("DEAD_LETTER", "indeterminate")
-    assert error.startswith("lost after its effect was let go: look over there for the key r/pay/0")
+    assert error.startswith("its process died after the effect began: look for the key r/pay/0")
     assert paid(tmp_path) == ["r/pay/0"]
 
 

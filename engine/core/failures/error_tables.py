@@ -21,7 +21,7 @@ _MEMORY = FailureClass.OUT_OF_MEMORY
 _TIMEOUT = FailureClass.TIMEOUT
 _UNCLASSIFIED = FailureClass.UNCLASSIFIED
 
-#: HTTP status codes. Missing: unknown, treated as transient with a small budget (document 004).
+#: HTTP status codes. Missing: unknown, treated as transient with a small budget.
 HTTP: dict[int, FailureClass] = {
     400: _VALIDATION,
     401: _AUTH,  # 004

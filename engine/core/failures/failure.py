@@ -133,7 +133,7 @@ def describe_timeout(
     hang: str = "",
     command: str | None = None,
 ) -> Failure:
-    """Describe an attempt that was killed at its timeout, in the words of document 000; ``hang``: the autopsy."""
+    """Describe an attempt that was killed at its timeout; ``hang``: the autopsy."""
     frame = innermost_of_stack(stack_text)
     return _without_exception(
         "timeout",

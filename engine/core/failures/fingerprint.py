@@ -8,7 +8,7 @@ Fingerprints are computed inside the attempt, where the exception still has its 
   apart the failures of one helper: the HTTP status, the SQLSTATE, the error number, the class; for a program its exit
   code and the line that names the error, or else its command. ``Fingerprint.fields`` lists them.
 
-Each rule prevents a measured confusion by the hash of document 000 (``fingerprint_v1``): an exception is its whole
+Each rule prevents a measured confusion by a plain hash (``fingerprint_v1``): an exception is its whole
 chain, root cause first; a group is the set of its children; the frame that counts is the innermost of the user's own
 code, not that of the library that noticed; paths are relative to the project; a recursion is the set of functions in
 its cycle; code without a file is known by its byte code; an exception that was never raised by its message, without
@@ -96,7 +96,7 @@ def _explanation(links: list[_Signature]) -> str:
 
 
 def fingerprint_v1(error: BaseException) -> str:
-    """Return the hash of document 000, for comparison: type name and innermost frame, 12 hex digits of SHA-1."""
+    """Return a plain hash, for comparison: type name and innermost frame, 12 hex digits of SHA-1."""
     frames = traceback.extract_tb(error.__traceback__)
     filename, line = (frames[-1].filename, frames[-1].lineno) if frames else ("", 0)
     signature = f"{type(error).__name__}|{filename}:{line}"

@@ -13,6 +13,7 @@ from redrive.console.cli.json_schemas import VERSIONS
 from redrive.engine import Executor, Flow
 from support.commands import invoke_redrive
 
+SCHEDULED = "from redrive.engine import Flow\nflow = Flow('f', schedule='0 2 * * *')\nflow.command('a', 'true')\n"
 REQUEUE = ("requeue", "--state", "STATE", "broken", "--reason", "repaired")
 #: Schema -> a command that prints lines of it.
 COMMANDS: dict[str, tuple[str, ...]] = {
@@ -20,6 +21,9 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "logs": ("logs", "--state", "STATE"),
     "quarantine": ("quarantine", "STATE", "--all"),
     "preview": (*REQUEUE, "--dry-run"),
+    "check": ("check", "FLOW"),
+    "schedule": ("schedule", "FLOW"),
+    "prune": ("prune", "STATE", "--keep", "1d"),
     "answer": REQUEUE,
 }
 
@@ -51,7 +55,9 @@ def section_of(schema: str) -> str:
 
 @pytest.mark.parametrize("name", VERSIONS)
 def test_the_page_names_every_field_of_a_line_and_no_others(state, name):
-    words = (str(state) if word == "STATE" else word for word in COMMANDS[name])
+    flow = state.with_name("flow.py")
+    flow.write_text(SCHEDULED)
+    words = ({"STATE": str(state), "FLOW": str(flow)}.get(word, word) for word in COMMANDS[name])
     output = invoke_redrive(*words, "--json").output.splitlines()
     lines = [json.loads(line) for line in output if line.startswith("{")]  # others are on stderr
     schema = f"redrive.{name}/{VERSIONS[name]}"
@@ -59,7 +65,7 @@ def test_the_page_names_every_field_of_a_line_and_no_others(state, name):
     printed = {field for line in lines for field in line} - {"schema"}
     named = fields_of(section_of(schema))
     assert printed <= named
-    assert named - printed <= {"dropped_bytes"}
+    assert named - printed <= {"dropped_bytes", "would_delete"}
 
 
 def test_the_page_names_every_field_of_an_attempt(state):
