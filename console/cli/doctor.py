@@ -26,6 +26,7 @@ from ..text.text import one_line
 from .json_schemas import with_schema
 
 WAL_RESET_BUG_FIXED = (3, 51, 3)
+_CHECK_SECONDS_MAX = 3600.0
 WAL_LARGE_BYTES = 64 * 1024 * 1024
 
 
@@ -115,7 +116,7 @@ def _state(target: str | None) -> Iterator[DoctorFinding]:
         raise RedriveError("doctor checks files of this machine; run it on the machine of the file")
     yield from _executor(path)
     try:
-        with database.reading(path) as connection:
+        with database.reading(path, _CHECK_SECONDS_MAX) as connection:
             yield from _file(path, connection)
     except RedriveError as error:
         yield DoctorFinding("error", "state", str(error))

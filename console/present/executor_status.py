@@ -10,6 +10,7 @@ import shlex
 from dataclasses import dataclass
 
 from ...engine.core.projection import RunRow
+from ..sessions.address import parse
 from ..text.durations import DAY, wall, wall_day
 
 SILENT_SECONDS = 5.0  # without a heartbeat, due every second: the process is stopped or starved, or its disk hangs
@@ -74,8 +75,8 @@ def resume_command(run: RunRow, executor: ExecutorStatus, target: str) -> str:
     """The command that resumes a run, on the host of its state file."""
     host, path = "", target
     if target.startswith("ssh://"):
-        authority, _, rest = target.removeprefix("ssh://").partition("/")
-        host, path = f"on {authority}: ", f"/{rest}"
+        authority, _, _ = target.removeprefix("ssh://").partition("/")
+        host, path = f"on {authority}: ", parse(target).path  # over there it is a path, without %20
     wait = ["--wait"] if executor.is_alive else []
     return host + shlex.join(["redrive", "resume", path, "--run", run.run_id, *wait])
 

@@ -75,7 +75,7 @@ def parse(target: str) -> SshAddress:
 def _checked_host(host: str) -> str:
     if not host:
         raise AddressError("the address names no host: ssh://host/path")
-    literal = _ADDRESS_V6.fullmatch(host)
+    literal = _ADDRESS_V6.fullmatch(host.replace("%25", "%", 1))  # RFC 6874 writes the zone of an address so
     if literal:
         return literal[1]
     if not _HOST.fullmatch(host):

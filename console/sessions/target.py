@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from ...engine.errors import RedriveError
 from ...engine.statefile.default_paths import STATE_VARIABLE
 from ...engine.statefile.on_demand.offers import Offer, default_path, offers
-from ...engine.store.flow_path import REMOTE, path_for_run
+from ...engine.store.flow_path import REMOTE, check_state_name, path_for_run
 from ..text.text import one_line
 
 
@@ -77,4 +77,5 @@ def _named_target(target: str | None) -> str | None:
     given = target or os.environ.get(STATE_VARIABLE)
     if not given:
         return None
+    check_state_name(given)
     return given if is_remote(given) else os.path.expanduser(given)

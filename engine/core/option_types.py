@@ -142,11 +142,11 @@ def _parse_text(value: object) -> str:
 
 
 def _parse_name(value: object) -> str:
-    if not is_text(value) or "\0" in value:
+    if not is_text(value) or "\0" in value or value.isspace():
         raise ValueError
     return value
 
 
 FLAG = OptionType("True or False", _parse_flag)
 TEXT = OptionType("a text that is not empty", _parse_text)
-NAME = OptionType("a text that is not empty and holds no NUL character", _parse_name)
+NAME = OptionType("a text that is not blank and holds no NUL character", _parse_name)

@@ -15,6 +15,9 @@ from .file_systems import network_problem
 from .header import check_version, has_content, inspect
 
 BUSY_SECONDS = 5.0
+VALUE_BYTES_MAX = 64 * 1024 * 1024  # of a row; a longer one is not ours
+TABLES = {"attempt", "breaker", "edge", "event", "executor", "log", "meta", "page", "page_task", "pruned_run"}
+TABLES |= {"quarantine", "run", "schedule", "sla", "slot", "task"}
 
 
 class ReadonlyDatabase(NamedTuple):
@@ -74,12 +77,23 @@ def _connect(path: str, options: str) -> sqlite3.Connection:
     try:
         (version,) = connection.execute("PRAGMA user_version").fetchone()
         check_version(path, version)
-        if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'event'").fetchone() is None:
-            raise CorruptFileError("{} is damaged: its tables are missing; restore a copy".format(path))
+        check_tables(connection, path)
+        if hasattr(connection, "setlimit"):  # since Python 3.11
+            connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, VALUE_BYTES_MAX)
     except BaseException:
         connection.close()
         raise
     return connection
+
+
+def check_tables(connection: sqlite3.Connection, path: str) -> None:
+    """Raises CorruptFileError if reading or writing a table would run SQL of the file, or if one is missing."""
+    connection.execute("PRAGMA trusted_schema=OFF")
+    tables = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND sql LIKE 'CREATE TABLE %'")
+    if not TABLES.issubset(name for (name,) in tables):
+        raise CorruptFileError("{} is damaged: its tables are missing; restore a copy".format(path))
+    if connection.execute("SELECT 1 FROM sqlite_master WHERE type = 'trigger'").fetchone():
+        raise CorruptFileError("{} has triggers, which no state file has; restore a copy".format(path))
 
 
 def _open_copy(path: str) -> sqlite3.Connection:

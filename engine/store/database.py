@@ -21,12 +21,14 @@ from ..statefile.changes.migrations import set_version, upgrade
 from ..statefile.changes.open_writing import check_known_version, check_ours, connect, write_transaction
 from ..statefile.file_systems import network_problem
 from ..statefile.header import APPLICATION_ID, Header, has_content, inspect
-from ..statefile.open_readonly import file_uri, open_readonly
+from ..statefile.open_readonly import check_tables, file_uri, open_readonly
 
 Durability = Literal["full", "normal"]
 
 MINIMUM_SQLITE = (3, 24, 0)  # the oldest version that supports all SQL statements here
 FULL_BYTES = 64 * 1024  # less free space than this is none: a -shm grows by 32 kB, a -wal by whole pages
+READ_SECONDS_MAX = 120.0  # for all queries of one connection; the longest takes a second for 10,000 tasks
+PROGRESS_STEPS = 100_000  # of SQLite's virtual machine, some milliseconds
 CHECKED_BYTES = 32 * 1024 * 1024  # files up to this size get a full check before writing
 
 _SYNCHRONOUS = {"full": "FULL", "normal": "NORMAL"}
@@ -77,12 +79,16 @@ def open_for_reading(path: str | os.PathLike[str]) -> sqlite3.Connection:
 
 
 @contextmanager
-def reading(path: str | os.PathLike[str]) -> Iterator[sqlite3.Connection]:
+def reading(path: str | os.PathLike[str], seconds_max: float = READ_SECONDS_MAX) -> Iterator[sqlite3.Connection]:
     """Open the state file by ``open_for_reading``, translate SQLite errors in the block, and close it.
+
+    ``seconds_max``: a query that runs then is interrupted.
 
     Raises StateFileError or one of its kinds.
     """
     with translated_errors(os.fspath(path)), closing(open_for_reading(path)) as connection:
+        until = time.monotonic() + seconds_max
+        connection.set_progress_handler(lambda: time.monotonic() > until, PROGRESS_STEPS)
         yield connection
 
 
@@ -122,6 +128,8 @@ _SENTENCES: dict[int, tuple[type[StateFileError], str]] = {
     sqlite3.SQLITE_BUSY: (StorageError, "another program keeps {path} locked; close it"),
     sqlite3.SQLITE_LOCKED: (StorageError, "another program keeps {path} locked; close it"),
     sqlite3.SQLITE_CORRUPT: (CorruptFileError, "{path} is damaged ({error}); restore a copy"),
+    sqlite3.SQLITE_TOOBIG: (CorruptFileError, "{path} has a value that is larger than redrive writes; restore a copy"),
+    sqlite3.SQLITE_INTERRUPT: (StorageError, "{path} takes too long to read; restore a copy"),
     sqlite3.SQLITE_NOTADB: (CorruptFileError, "{path} is damaged ({error}); restore a copy"),
 }
 
@@ -215,6 +223,7 @@ def _require_tables(connection: sqlite3.Connection, path: str) -> None:
         identity = ""
     if not identity:
         raise CorruptFileError(f"{path} is damaged: its tables are missing; restore a copy")
+    check_tables(connection, path)
 
 
 def _create_file(path: str) -> bool:

@@ -39,7 +39,14 @@ def path_for_run(given: str | None, flow_name: Callable[[], str], flow: str | No
         return path
     if path.startswith(REMOTE):
         raise StateFileError("a run writes a state file on this machine; start it over there, or give a path")
+    check_state_name(path)
     return os.path.expanduser(path)
+
+
+def check_state_name(name: str) -> None:
+    """Raises StateFileError for the names of SQLite that are no files: a run needs one that outlives its process."""
+    if name == ":memory:" or name.startswith("file:"):
+        raise StateFileError(f"{name!r} names no file; give the path of one, such as ./{name.strip(':') or 'x'}.db")
 
 
 def path_of_flow(flow_name: str) -> str:

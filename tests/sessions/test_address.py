@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from redrive.console.sessions.address import SshAddress, is_ssh, parse
+from redrive.console.sessions.ssh_options import SshOptions
 from redrive.engine.errors import AddressError
 
 
@@ -19,6 +20,7 @@ from redrive.engine.errors import AddressError
         ("ssh://db1", SshAddress("db1")),
         ("ssh://db1/", SshAddress("db1")),
         ("ssh://[fe80::1%eth0]:22/x.db", SshAddress("fe80::1%eth0", "/x.db", None, 22)),
+        ("ssh://[::1%25lo]/x.db", SshAddress("::1%lo", "/x.db")),
         ("ssh://ana@corp.example@db1/x.db", SshAddress("db1", "/x.db", "ana@corp.example")),
         ("ssh://db1/a%20b%3Fc.db", SshAddress("db1", "/a b?c.db")),
         ("ssh://db1/a?b#c.db", SshAddress("db1", "/a?b#c.db")),
@@ -90,3 +92,9 @@ def test_nothing_but_an_address_or_a_refusal_comes_of_any_text(text: str) -> Non
         return
     assert not address.destination.startswith("-")
     assert address.destination.isascii() and address.destination.isprintable() and " " not in address.destination
+
+
+@pytest.mark.parametrize("option", ["ForwardAgent=no", "ForwardX11=no", "ClearAllForwardings=yes"])
+def test_a_remote_host_gets_neither_keys_nor_a_screen(option: str) -> None:
+    argv = SshOptions().argv(parse("ssh://db1"), "true")
+    assert argv[argv.index(option) - 1] == "-o"

@@ -12,7 +12,7 @@ from typing import Iterator
 
 from ...errors import ForeignFileError
 from ..header import APPLICATION_ID, check_version
-from ..open_readonly import file_uri
+from ..open_readonly import check_tables, file_uri
 
 BUSY_SECONDS = 5.0  # layer A of three: the wait inside SQLite itself (002)
 CACHED_STATEMENTS = 512
@@ -25,6 +25,7 @@ def open_existing(path: str) -> sqlite3.Connection:
     """
     connection = connect(path)
     try:
+        check_tables(connection, path)
         check_ours(connection, path)  # through SQLite: reading the header directly would drop the locks of a reader
         connection.execute("PRAGMA synchronous=FULL")
         connection.execute("PRAGMA wal_autocheckpoint=0")

@@ -309,8 +309,9 @@ def test_a_child_of_a_group_gets_the_results_by_their_names() -> None:
 @pytest.mark.parametrize(
     ("name", "options", "why"),
     [
-        ("", {}, "a group: its name is a text that is not empty"),
-        (5, {}, "a group: its name is a text that is not empty"),
+        ("", {}, "a group: its name is a text that is not blank"),
+        (" \t", {}, "a group: its name is a text that is not blank"),
+        (5, {}, "a group: its name is a text that is not blank"),
         ("g", {"retry": 3}, "group 'g': retry is a RetryPolicy"),
         ("g", {"timeout": 0}, "group 'g': timeout is a duration above 0"),
         ("g", {"pool": "x"}, "group 'g': there is no option 'pool'; there are retry, timeout, downstream, env"),
@@ -319,3 +320,9 @@ def test_a_child_of_a_group_gets_the_results_by_their_names() -> None:
 def test_a_group_is_held_to_its_table(name: Any, options: dict[str, Any], why: str) -> None:
     with pytest.raises(OptionError, match=why), Flow("f").group(name, **options):
         pass
+
+
+@pytest.mark.parametrize("name", [" ", "\t\n", "\u2003"])
+def test_a_task_whose_name_nobody_would_see_is_refused(name: str) -> None:
+    with pytest.raises(OptionError, match="name is a text that is not blank"):
+        Flow("f").task(lambda: 1, name=name)

@@ -89,7 +89,7 @@ def test_a_path_that_was_given_comes_first_then_the_variable_then_the_flow(monke
     assert flow_path.path_for_run(None, name) == flow_path.path_of_flow("revenue")
 
 
-@pytest.mark.parametrize("given", ["", "ssh://far/x.db"])
+@pytest.mark.parametrize("given", ["", "ssh://far/x.db", ":memory:", "file:x.db?mode=memory"])
 def test_what_no_run_can_write_is_refused(given: str) -> None:
     with pytest.raises(StateFileError):
         flow_path.path_for_run(given, lambda: "revenue")

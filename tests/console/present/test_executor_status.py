@@ -1,0 +1,21 @@
+"""The command to resume is one that works where it is typed."""
+
+from __future__ import annotations
+
+import pytest
+from redrive.console.present.executor_status import ExecutorStatus, resume_command
+from redrive.engine.core.projection import RunRow
+from redrive.engine.domain.states import RunState
+
+
+@pytest.mark.parametrize(
+    ("target", "command"),
+    [
+        ("/home/x/a b.db", "redrive resume '/home/x/a b.db' --run r"),
+        ("ssh://ana@etl1:22/home/x/a%3Bb.db", "on ana@etl1:22: redrive resume '/home/x/a;b.db' --run r"),
+        ("ssh://etl1/home/x/100%25.db", "on etl1: redrive resume /home/x/100%.db --run r"),
+    ],
+)
+def test_a_path_over_ssh_is_named_as_on_its_host(target: str, command: str) -> None:
+    run = RunRow("r", "night", 0, None, RunState.RUNNING)
+    assert resume_command(run, ExecutorStatus(is_alive=False), target) == command
