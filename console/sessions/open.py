@@ -6,9 +6,14 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypedDict, TypeVar
 
+import msgspec
+
+from ...engine.errors import RedriveError
+from ...engine.store.row_audit import require_known_rows
 from .identity import current_actor
 from .session import Session
 from .target import is_remote
+from .wire import MALFORMED
 
 Result = TypeVar("Result")
 
@@ -60,4 +65,11 @@ def with_session(
         finally:
             await session.close()
 
-    return asyncio.run(open_and_use())
+    try:
+        return asyncio.run(open_and_use())
+    except RedriveError:
+        raise
+    except (*MALFORMED, msgspec.MsgspecError):
+        if not is_remote(target):
+            require_known_rows(target)  # raises the sentence; if the file is sound, the fault is ours
+        raise
