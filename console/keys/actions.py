@@ -341,7 +341,7 @@ _FINDING = (
 _MARKS = (
     Action("mark", ("space",), "mark", "Mark or unmark for an act on many.", _MARKING),
     Action("mark_range", ("v",), "range", "Mark from here on; again: end of the range.", _MARKING),
-    Action("mark_all", ("a",), "all", "Mark all that match.", _MARKING),
+    Action("mark_all", ("a",), "all", "Mark all that match; in the graph without a filter, every problem.", _MARKING),
 )
 
 _SHOWING = (

@@ -15,9 +15,10 @@ Counts = Mapping[TaskState, int]
 
 DONE = FINISHED | {TaskState.CANCELLED}
 FAILED = STATES_OF[ParentStatus.FAILED] - DONE
+LIVELY = UNDER_WAY | FAILED | {TaskState.READY}  # states that a reader looks for
 #: The parts of a bar in order; the rest are tasks that are not done yet.
 _PARTS: Sequence[tuple[Collection[TaskState], Glyph, Role]] = (
-    (DONE, Glyph.BAR_DONE, Role.DONE),
+    (DONE, Glyph.BAR_QUIET, Role.DONE),
     (UNDER_WAY, Glyph.BAR_ACTIVE, Role.RUNNING),
     (FAILED, Glyph.FAILED, Role.FAILED),
     ((TaskState.DEAD_LETTER,), Glyph.DEAD, Role.HUMAN),
@@ -25,15 +26,20 @@ _PARTS: Sequence[tuple[Collection[TaskState], Glyph, Role]] = (
 
 
 def bar(counts: Counts, glyphs: Glyphs, size: int) -> Line:
-    """``size`` cells between two ends. A part with any task has at least one cell, so that no problem disappears."""
+    """``size`` cells between two ends."""
+    return [Piece(glyphs.bar_left, Role.DIM), *bar_parts(counts, glyphs, size), Piece(glyphs.bar_right, Role.DIM)]
+
+
+def bar_parts(counts: Counts, glyphs: Glyphs, size: int) -> Line:
+    """``size`` cells. A part with any task has at least one cell, so that no problem disappears."""
     total = sum(counts.values())
     cells = _shares([_sum(counts, states) for states, _, _ in _PARTS], total, size)
-    line: Line = [Piece(glyphs.bar_left, Role.DIM)]
+    line: Line = []
     for (_, glyph, role), count in zip(_PARTS, cells, strict=True):
         if count:
             line.append(Piece(glyphs.of(glyph) * count, role))
     rest = size - sum(cells)
-    return [*line, Piece(glyphs.bar_rest * rest, Role.DIM), Piece(glyphs.bar_right, Role.DIM)]
+    return [*line, Piece(glyphs.bar_rest * rest, Role.DIM)]
 
 
 def _sum(counts: Counts, states: Collection[TaskState]) -> int:

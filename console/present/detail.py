@@ -15,13 +15,14 @@ from ...engine.domain.trigger_rules import ALL_SUCCESS
 from ..model.evidence import compare, failures_of, verdict
 from ..text.durations import brief, clock, format_bytes, format_duration, offset, wall
 from ..text.pieces import Line, Piece, Role, fit, two_sided, width
-from ..text.text import one_line, sanitize
+from ..text.text import one_line, sanitize, shorten_middle
 from ..text.wrapping import wrap
 from .states import OUTCOME_STYLES, STATE_STYLES, state_sign
 from .tasks import Scene, attempts_text, duration_of, hang_of, short_failure, state_facts, state_word
 
 FINGERPRINT_DIGITS = 6
 _LOG_LINES = 12
+_NAME_CELLS_MIN = 8
 _INDENT = Piece("  ")
 _ATTEMPT_INDENT = 6
 _TEXT_PIECE = 4  # the piece of ``attempt_line`` that holds its text
@@ -45,7 +46,8 @@ def title_line(row: TaskRow, scene: Scene, columns: int) -> Line:
     right: Line = [Piece(f"{state_sign(row.state, scene.glyphs)} {state_word(row, scene.runner)}", style.role)]
     if row.state in NEEDS_HUMAN and row.ended_at is not None:
         right.append(Piece(f" for {clock(scene.now_us - row.ended_at).strip()}"))
-    return two_sided([Piece(" "), Piece(one_line(row.name), Role.TITLE)], [*right, Piece(" ")], columns)
+    name = shorten_middle(one_line(row.name), max(columns - width(right) - 4, _NAME_CELLS_MIN), scene.glyphs.more)
+    return two_sided([Piece(" "), Piece(name, Role.TITLE)], [*right, Piece(" ")], columns)
 
 
 def summary_lines(row: TaskRow, scene: Scene, columns: int, rows: int) -> list[Line]:
@@ -53,7 +55,7 @@ def summary_lines(row: TaskRow, scene: Scene, columns: int, rows: int) -> list[L
     style = STATE_STYLES[row.state]
     head: Line = [
         Piece(" "),
-        Piece(one_line(row.name), Role.TITLE),
+        Piece(shorten_middle(one_line(row.name), max(columns // 2, _NAME_CELLS_MIN), scene.glyphs.more), Role.TITLE),
         Piece("  "),
         Piece(f"{state_sign(row.state, scene.glyphs)} {state_word(row, scene.runner)}", style.role),
     ]

@@ -2,31 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from itertools import groupby
 
 from ...engine.domain.states import TIMED, TaskState
-from ..model.graph.drawing import EdgeHighlight
+from ..model.graph.drawing import Drawing, EdgeHighlight, Segment
+from ..model.graph.groups import TaskGroup
 from ..model.graph.rails import RailHighlight, RailRow
-from ..model.graph.view import MATRIX_MARGIN, Graph, GraphForm, Zoom
+from ..model.graph.view import MATRIX_MARGIN, Graph, GraphOrder, Step
 from ..text.durations import clock, number
 from ..text.glyphs import Glyphs
-from ..text.pieces import Line, Piece, Role, crop, fit, width
+from ..text.pieces import Line, Piece, Role, crop, fit, join, width
+from ..text.strokes import ACROSS
 from ..text.text import cells, one_line, pad, pad_left, shorten_middle
 from . import counts
 from .states import STATE_STYLES, state_sign
-from .tasks import ATTEMPT_CELLS, Scene, attempt_of, attempts_text, state_facts
+from .tasks import ATTEMPT_CELLS, Scene, attempts_text, state_facts
 
 LEVEL_CELLS = 5  # the column of levels left of the matrix
 _FACTS_CELLS_MIN = 38
 _TRIES_FROM = 56  # columns: narrower rows leave out the attempts
 _BARS_FROM = 47  # cells for facts: narrower rows leave out bars
-_NAME_CELLS = (12, 36)
+_NAME_CELLS_MIN = 12
+_GROUP_FACTS_CELLS = 40
 _RAILS_MAX = 8  # more are hard to follow
 _GROUP_BAR_CELLS = 12
 _BAND_BAR_CELLS = 40
 _CLOCK_CELLS = 6
+_STEPS_FROM = 70  # columns: narrower headings show the current step only
+_LOUD_NAMES = {TaskState.FAILED: Role.FAILED, TaskState.DEAD_LETTER: Role.STRONG}
+_QUIET = counts.DONE | {TaskState.PENDING}
 LABEL_CELLS_MAX = 32
 
 
@@ -43,35 +49,71 @@ class Highlight:
     line_role: Role = Role.RELATED
 
 
-def label_width(name: str) -> int:
+def label_width(name: str, scene: Scene) -> int:
     """Width of a task in the drawing: sign, name and clock."""
-    return 2 + min(cells(one_line(name)), LABEL_CELLS_MAX) + _CLOCK_CELLS
+    return 2 + cells(scene.names.short(name, LABEL_CELLS_MAX, scene.glyphs.more)) + _CLOCK_CELLS
+
+
+def heading_line(
+    graph: Graph, scene: Scene, size: int, fold_key: str, filter_text: str, marks: int
+) -> tuple[Line, Line]:
+    """The step among all steps; beside it what is left out: by the filter, of names, of the order, of the drawing."""
+    drawn, around = _drawing_status(graph, fold_key, scene.glyphs)
+    if drawn:
+        return drawn, around
+    right: list[Line] = []
+    if graph.found is not None:
+        count = f"{number(len(graph.found))} of {number(len(graph.dag))} match"
+        right.append([Piece(f"/{one_line(filter_text)}", Role.MATCH), Piece(f"  {count}")])
+    elif graph.order is not GraphOrder.FLOW and graph.is_ordered:
+        right.append([Piece(str(graph.order), Role.DIM)])
+    if marks:
+        right.append([Piece(f"{number(marks)} marked", Role.MARK)])
+    if scene.names.prefix:
+        right.append([Piece(f"all begin with {scene.names.prefix}", Role.DIM)])
+    return _steps(graph, scene.glyphs, is_long=size >= _STEPS_FROM), [*join(right), Piece(" ")]
+
+
+def _steps(graph: Graph, glyphs: Glyphs, is_long: bool) -> Line:
+    """All steps, the current one set off; while a filter lists tasks, the list is the only one."""
+    if graph.step is Step.FOUND:
+        return [Piece(" "), Piece("matches", Role.STRONG)]
+    steps = [step for step in Step if step is graph.step or (is_long and step is not Step.FOUND)]
+    dot = f" {glyphs.dot} "
+    return [Piece(" "), *join([[Piece(step, Role.STRONG if step is graph.step else Role.DIM)] for step in steps], dot)]
 
 
 def graph_row(graph: Graph, y: int, size: int, scene: Scene, lit: Highlight) -> Line:
     """Row ``y`` of the current zoom step, for steps that are lists."""
-    return _ROWS[graph.zoom](graph, y, size, scene, lit)
+    return _ROWS[graph.step](graph, y, size, scene, lit)
 
 
-# --- Rails ---------------------------------------------------------------------------------------------------------
+# --- Rows of tasks -------------------------------------------------------------------------------------------------
 
 
 def _rails_row(graph: Graph, y: int, size: int, scene: Scene, lit: Highlight) -> Line:
-    rails = graph.rails
-    name = rails.name_at(y)
-    limit = _rails_limit(size, scene)
-    row = rails.line(y, limit, lit.rails)
-    size_of_rails = len(row.cells)
-    line: Line = [_mark(name, scene, lit), *_strokes(row, 0, min(row.at, size_of_rails), scene, lit)]
-    line += [Piece(" " * (row.at - size_of_rails)), _sign(name, scene)]
-    line += _strokes(row, row.at + 1, size_of_rails, scene, lit)
-    if row.elided:
-        line.append(Piece(scene.glyphs.elided, Role.DIM))
-    return [
-        *line,
-        Piece(" "),
-        *_task_facts(name, size, width(line) + 1, _left_cells(graph, size, scene), scene, lit),
-    ]
+    name, glyphs = graph.rails.name_at(y), scene.glyphs
+    rails: Line = []
+    if has_rails(graph, size):
+        row, columns = graph.rails.line(y, lit.rails), 2 * graph.rails.columns
+        rails = [
+            *_strokes(row, 0, row.at, scene, lit),
+            Piece(glyphs.nodes[row.arms], lit.line_role if row.at in row.lit else Role.DIM),
+            *_strokes(row, row.at + 1, len(row.cells), scene, lit),
+        ]
+        rails.append(Piece(" " * (columns - width(rails))))
+    return _task_row(name, size, rails, scene, lit)
+
+
+def _found_row(graph: Graph, y: int, size: int, scene: Scene, lit: Highlight) -> Line:
+    return _task_row(graph.task_at_row(y), size, [], scene, lit)
+
+
+def has_rails(graph: Graph, size: int) -> bool:
+    """Whether rows of ``size`` cells show the edges: where nothing is drawn above, and all rails leave room."""
+    if graph.is_drawn_above or not any(graph.dag.child_numbers):
+        return False
+    return graph.rails.columns <= min(_RAILS_MAX, (size - _FACTS_CELLS_MIN - ATTEMPT_CELLS - _NAME_CELLS_MIN) // 2)
 
 
 def _strokes(row: RailRow, first: int, end: int, scene: Scene, lit: Highlight) -> Line:
@@ -83,34 +125,29 @@ def _strokes(row: RailRow, first: int, end: int, scene: Scene, lit: Highlight) -
     ]
 
 
-def _rails_limit(size: int, scene: Scene) -> int:
-    """Number of columns of rails that names and facts leave room for."""
-    return min(max((size - _FACTS_CELLS_MIN - ATTEMPT_CELLS - 2 - _name_room(scene)) // 2, 2), _RAILS_MAX)
-
-
-def _name_room(scene: Scene) -> int:
-    low, high = _NAME_CELLS
-    return min(max(scene.name_cells, low), high)
-
-
-def _left_cells(graph: Graph, size: int, scene: Scene) -> int:
-    """The column where facts begin, the same in every row."""
-    rails = 2 * min(graph.rails.columns, _rails_limit(size, scene) + 1)
-    return rails + min(_name_room(scene) + 2, max(size - rails - _FACTS_CELLS_MIN - ATTEMPT_CELLS, _NAME_CELLS[0]))
-
-
-def _task_facts(name: str, size: int, at: int, facts_at: int, scene: Scene, lit: Highlight) -> Line:
+def _task_row(name: str, size: int, rails: Line, scene: Scene, lit: Highlight, indent: int = 0) -> Line:
+    """Mark, state and name, each in its column, then the facts."""
+    lead = [_mark(name, scene, lit), Piece(" " * indent), _sign(name, scene), Piece(" "), *rails]
+    at = width(lead)
     row = scene.board.row(name)
-    room = max(facts_at - at, 6)
-    shown = shorten_middle(one_line(name), room, scene.glyphs.more)
+    room = _name_cells(scene.names.longest, size - at)
+    shown = scene.names.short(name, room, scene.glyphs.more)
     tried = Piece(f"{pad_left(attempts_text(row), ATTEMPT_CELLS)}  " if size >= _TRIES_FROM else " ", Role.DIM)
+    facts_at = at + room + width([tried])
     line = [
+        *lead,
         Piece(shown, _name_role(name, row.state, lit)),
         Piece(" " * (room - cells(shown))),
         tried,
-        *state_facts(row, scene, bars=size - facts_at - ATTEMPT_CELLS - 2 >= _BARS_FROM),
+        *state_facts(row, scene, bars=size - facts_at >= _BARS_FROM),
     ]
-    return fit(line, max(size - at, 0), scene.glyphs.more)
+    return fit(line, max(size, 0), scene.glyphs.more)
+
+
+def _name_cells(longest: int, size: int) -> int:
+    """Cells of names in rows of ``size`` cells: what the longest needs, as far as facts have their room."""
+    facts = max(_FACTS_CELLS_MIN, size * 2 // 5) + ATTEMPT_CELLS
+    return max(min(longest, size - facts), _NAME_CELLS_MIN)
 
 
 def _name_role(name: str, state: TaskState, lit: Highlight) -> Role:
@@ -120,7 +157,7 @@ def _name_role(name: str, state: TaskState, lit: Highlight) -> Role:
         return Role.CRITICAL
     if name in lit.related:
         return Role.RELATED
-    return Role.PENDING if state is TaskState.PENDING else Role.TEXT
+    return _LOUD_NAMES.get(state, Role.DIM if state in _QUIET else Role.TEXT)
 
 
 def _sign(name: str, scene: Scene) -> Piece:
@@ -142,15 +179,13 @@ def _group_row(graph: Graph, y: int, size: int, scene: Scene, lit: Highlight) ->
     if row.hidden:
         return [Piece(f"      {glyphs.more} {number(row.hidden)} more (Enter)", Role.DIM)]
     if row.task is not None:
-        name = graph.dag.names[row.task]
-        indent = "" if group.is_single else "  "
-        lead = [_mark(name, scene, lit), Piece(f"  {indent}"), _sign(name, scene), Piece(" ")]
-        return [*lead, *_task_facts(name, size, width(lead), _title_cells(scene, size) + 5, scene, lit)]
+        return _task_row(graph.dag.names[row.task], size, [], scene, lit, indent=2 if group.is_single else 4)
     is_open = groups.is_open(row.group) or groups.shows_problems(row.group)
-    title = shorten_middle(one_line(group.title), _title_cells(scene, size), glyphs.more)
+    room = max(min(groups.longest_title, size - _GROUP_FACTS_CELLS), _NAME_CELLS_MIN)
+    title = group_title(group, room, scene)
     return [
         Piece(f" {glyphs.open if is_open else glyphs.closed} ", Role.DIM),
-        Piece(pad(title, _title_cells(scene, size)), Role.TEXT),
+        Piece(pad(title, room), Role.TEXT),
         Piece(f" {number(len(group.members)):>6}  ", Role.DIM),
         *counts.bar(group.counts, glyphs, _GROUP_BAR_CELLS),
         Piece(" "),
@@ -158,9 +193,10 @@ def _group_row(graph: Graph, y: int, size: int, scene: Scene, lit: Highlight) ->
     ]
 
 
-def _title_cells(scene: Scene, size: int) -> int:
-    low, high = _NAME_CELLS
-    return max(min(scene.name_cells, high, size - 50), low)
+def group_title(group: TaskGroup, room: int, scene: Scene) -> str:
+    """The title of a group in at most ``room`` cells."""
+    names = scene.names if group.is_single else scene.titles
+    return names.short(group.title, room, scene.glyphs.more)
 
 
 # --- Signs and bands -----------------------------------------------------------------------------------------------
@@ -196,11 +232,12 @@ def _band_row(graph: Graph, y: int, size: int, scene: Scene, lit: Highlight) -> 
     ]
 
 
-_ROWS: dict[Zoom, Callable[[Graph, int, int, Scene, Highlight], Line]] = {
-    Zoom.GRAPH: _rails_row,
-    Zoom.GROUPS: _group_row,
-    Zoom.MATRIX: _matrix_row,
-    Zoom.BANDS: _band_row,
+_ROWS: dict[Step, Callable[[Graph, int, int, Scene, Highlight], Line]] = {
+    Step.ROWS: _rails_row,
+    Step.FOUND: _found_row,
+    Step.GROUPS: _group_row,
+    Step.SIGNS: _matrix_row,
+    Step.BANDS: _band_row,
 }
 
 
@@ -208,28 +245,48 @@ _ROWS: dict[Zoom, Callable[[Graph, int, int, Scene, Highlight], Line]] = {
 
 
 def drawing_row(graph: Graph, y: int, x0: int, x1: int, scene: Scene, lit: Highlight) -> Line:
-    """The cells from ``x0`` to before ``x1`` of row ``y`` of the drawing."""
+    """The cells from ``x0`` to before ``x1`` of row ``y`` of the drawing; signs mark the sides where it goes on."""
+    names = graph.drawing.dag.names
+    segments = graph.drawing.segments(y, x0, x1, lit.lines)
+    line = segments_line(
+        segments, x0, x1, scene.glyphs, lit.line_role, lambda run: _label(graph, names[run.task], run, scene, lit)
+    )
+    return with_cut_marks(line, graph.drawing, y, x0, x1, scene.glyphs)
+
+
+def segments_line(
+    segments: Iterable[Segment], x0: int, x1: int, glyphs: Glyphs, lit_role: Role, label: Callable[[Segment], Line]
+) -> Line:
+    """The pieces of segments in the cells from ``x0`` to before ``x1``."""
     line: Line = []
     at = x0
-    for run in graph.drawing.segments(y, x0, x1, lit.lines):
+    for run in segments:
         if run.x > at:
             line.append(Piece(" " * (run.x - at)))
             at = run.x
         if run.task >= 0:
-            label = _label(graph, graph.drawing.dag.names[run.task], run.width, scene, lit)
-            shown = crop(label, at - run.x, x1 - run.x)
+            shown = crop(label(run), at - run.x, x1 - run.x)
             line.extend(shown)
             at += width(shown)
         else:
-            text = scene.glyphs.stub if run.stub else scene.glyphs.lines[run.arms] * run.width
-            line.append(Piece(text, lit.line_role if run.lit else Role.RULE))
+            line.append(Piece(glyphs.lines[run.arms] * run.width, lit_role if run.lit else Role.RULE))
             at += run.width
     return line
 
 
-def drawing_status(graph: Graph, fold_key: str, glyphs: Glyphs) -> tuple[Line, Line]:
+def with_cut_marks(line: Line, drawing: Drawing, y: int, x0: int, x1: int, glyphs: Glyphs) -> Line:
+    """``line`` of row ``y``, with a sign at each side beyond which the row goes on."""
+    first, end = drawing.spans[y]
+    if first < x0 < end:
+        line = [Piece(glyphs.cut_left, Role.WARNING), *crop(line, 1, x1 - x0)]
+    if first < x1 < end:
+        line = [*fit(crop(line, 0, x1 - x0 - 1), x1 - x0 - 1), Piece(glyphs.cut_right, Role.WARNING)]
+    return line
+
+
+def _drawing_status(graph: Graph, fold_key: str, glyphs: Glyphs) -> tuple[Line, Line]:
     """How much of the graph is drawn, and around which task. Empty if all of it is drawn."""
-    if not is_drawing(graph) or graph.drawn_around is None:
+    if graph.step is not Step.DRAWING or graph.drawn_around is None:
         return [], []
     dot = f" {glyphs.dot} "
     counted = f" {number(len(graph.drawing.dag))} of {number(len(graph.dag))} tasks drawn"
@@ -240,29 +297,39 @@ def drawing_status(graph: Graph, fold_key: str, glyphs: Glyphs) -> tuple[Line, L
     return left, [Piece("around ", Role.DIM), Piece(f"{name} ")]
 
 
-def _label(graph: Graph, name: str, size: int, scene: Scene, lit: Highlight) -> Line:
+def _label(graph: Graph, name: str, run: Segment, scene: Scene, lit: Highlight) -> Line:
+    """Sign, name and time of a task, and from there the line that leaves it."""
     state = scene.board.row(name).state
-    shown = shorten_middle(one_line(name), LABEL_CELLS_MAX, scene.glyphs.more)
+    shown = scene.names.short(name, LABEL_CELLS_MAX, scene.glyphs.more)
     selected = name == graph.selected
     name_role = Role.CURSOR if selected else Role.MARK if name in lit.marked else _name_role(name, state, lit)
-    time_role = Role.DIM if state is TaskState.SUCCESS else STATE_STYLES[state].role
-    line = [_sign(name, scene), Piece(" "), Piece(shown, name_role), Piece(" "), Piece(_time(name, scene), time_role)]
-    return fit(line, size, scene.glyphs.more)
+    line = [_sign(name, scene), Piece(" "), Piece(shown, name_role)]
+    if hidden := _hidden_relatives(graph, name, scene.glyphs):
+        line.append(Piece(f" {hidden}", Role.DIM))
+    elif time := _time(name, scene):
+        line += [Piece(" "), Piece(time, STATE_STYLES[state].role)]
+    rest = run.width - width(line)
+    if run.arms and rest > 1:
+        line += [Piece(" "), Piece(scene.glyphs.lines[ACROSS] * (rest - 1), lit.line_role if run.lit else Role.RULE)]
+    return fit(line, run.width, scene.glyphs.more)
+
+
+def _hidden_relatives(graph: Graph, name: str, glyphs: Glyphs) -> str:
+    """How many parents and children of a task the drawing leaves out: ``‹2›14``."""
+    drawn = graph.drawing.dag
+    if len(drawn) == len(graph.dag):
+        return ""
+    parents = len(graph.dag.parents(name)) - len(drawn.parents(name))
+    children = len(graph.dag.children(name)) - len(drawn.children(name))
+    shown = [(glyphs.cut_left, parents), (glyphs.cut_right, children)]
+    return "".join(f"{sign}{min(count, 99)}" for sign, count in shown if count)[: _CLOCK_CELLS - 1]
 
 
 def _time(name: str, scene: Scene) -> str:
-    """The running clock, the countdown or the duration of a task: five cells or nothing."""
+    """The running clock or the countdown of a task: five cells or nothing."""
     row = scene.board.row(name)
     if row.state is TaskState.RUNNING and row.started_at is not None:
         return clock(scene.now_us - row.started_at)
     if row.state in TIMED and row.next_retry_at is not None:
         return clock(max(row.next_retry_at - scene.now_us + 999_999, 0))
-    attempt = attempt_of(row)
-    if row.state is TaskState.SUCCESS and attempt is not None and attempt.duration_us is not None:
-        return clock(attempt.duration_us)
     return ""
-
-
-def is_drawing(graph: Graph) -> bool:
-    """Whether the current zoom step is the drawing, which scrolls both ways; all others are lists."""
-    return graph.zoom is Zoom.GRAPH and graph.form is GraphForm.DRAWING

@@ -120,7 +120,7 @@ def fact_lines(data: ReportData) -> list[str]:
 
 def graph_rows(data: ReportData) -> list[ReportRow]:
     """The drawing; of a large graph its groups."""
-    scene, graph = data.scene, Graph(data.board, label_width)
+    scene, graph = data.scene, Graph(data.board, lambda name: label_width(name, data.scene))
     graph.selected = None
     if len(graph.dag) > _DRAWN_MAX:
         graph.zoom = Zoom.GROUPS

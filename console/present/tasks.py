@@ -23,6 +23,7 @@ from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Piece, Role
 from ..text.text import one_line
 from .states import STATE_STYLES
+from .task_names import TaskNames
 
 WORD_CELLS = 8
 ATTEMPT_CELLS = 5
@@ -42,6 +43,8 @@ class Scene:
     name_cells: int = 24  # width of the longest name
     pools: Mapping[str, PoolUse] = field(default_factory=dict)
     runner: Runner = ALIVE
+    names: TaskNames = field(default_factory=TaskNames)
+    titles: TaskNames = field(default_factory=TaskNames)  # of groups
 
     @property
     def lived_until_us(self) -> int:

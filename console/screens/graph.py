@@ -15,32 +15,28 @@ from ..keys.actions import ScreenName
 from ..model.board import Board
 from ..model.eta import critical_path
 from ..model.filters import parse_filter
-from ..model.graph.view import GRAPH_MAX, Graph, GraphForm, GraphOrder, Zoom
+from ..model.graph.drawing import Drawing
+from ..model.graph.overview import AROUND_ROWS, DEPTH, GROUP_ROWS, Overview, choose_overview
+from ..model.graph.view import Graph, GraphForm, GraphOrder, Zoom
 from ..present.detail import summary_lines
-from ..present.graph import drawing_status, label_width
+from ..present.graph import heading_line, label_width
+from ..present.group_map import group_drawing
+from ..present.task_names import TaskNames
 from ..present.tasks import Scene
 from ..present.timeline import describe_path
 from ..text.pieces import Line, Piece, Role
-from ..text.text import cells, one_line
 from ..widgets.bars import Bar, Rule
 from ..widgets.bindings import bindings_of
 from ..widgets.line_view import LineView
 from ..widgets.split import STRIP_ROWS, has_room_for_strip
 from .detail import DetailView
 from .graph_view import GraphView
+from .group_map import GroupMap
 from .page import read_page
 from .panes import PaneWidth, SplitScreen
 
-_MAP_SPARE_ROWS = 4  # so that the map does not look squeezed in
+_FRAME_ROWS = 5  # header, tabs, two rules, keys
 _READING_DELAY_SECONDS = 0.15  # the cursor may be moving on
-
-_ZOOM_LABELS = {
-    (Zoom.BANDS, GraphForm.RAILS): "bands of levels",
-    (Zoom.GROUPS, GraphForm.RAILS): "groups",
-    (Zoom.MATRIX, GraphForm.RAILS): "one sign per task",
-    (Zoom.GRAPH, GraphForm.RAILS): "one row per task",
-    (Zoom.GRAPH, GraphForm.DRAWING): "drawing",
-}
 
 
 class StripView(LineView):
@@ -82,9 +78,13 @@ class GraphScreen(SplitScreen):
         super().__init__()
         self.map_view = GraphView(self.scene, self._on_selected, id="map")
         self.map_view.can_focus = False
+        self.group_map = GroupMap(self.scene, self._on_group_clicked)
         self.map_rule = Rule(self.console.glyphs.rule, id="map-rule")
-        self.drawing_bar = Bar(id="part")
-        self.drawing_bar.display = False
+        self.map_view.display = self.group_map.display = self.map_rule.display = False
+        self.heading = Bar(id="heading")
+        self._overview = Overview.NOTHING
+        self._group_drawing: Drawing | None = None
+        self._titles = TaskNames()
         self.main_pane = self.graph_view = GraphView(self.scene, self._on_selected, id="graph")
         self.detail_pane = self.detail = DetailView(self.scene, id="beside")
         self.strip_view = StripView(self)
@@ -94,11 +94,15 @@ class GraphScreen(SplitScreen):
 
     # --- The frame ------------------------------------------------------------------------------------------------
 
-    def main_widgets(self) -> Iterable[Widget]:
-        """Map, drawing title and graph."""
+    def widgets_above(self) -> Iterable[Widget]:
+        """The drawing over the whole width."""
         yield self.map_view
+        yield self.group_map
         yield self.map_rule
-        yield self.drawing_bar
+
+    def main_widgets(self) -> Iterable[Widget]:
+        """Heading and graph."""
+        yield self.heading
         yield self.graph_view
 
     def widgets_below(self) -> Iterable[Widget]:
@@ -109,33 +113,60 @@ class GraphScreen(SplitScreen):
         """Place the details next to the graph, below it, or on a separate screen."""
         self.strip_view.display = not self.is_wide and has_room_for_strip(event.size.height)
         super().on_resize(event)
-        self.call_after_refresh(self._show_map)
+        self._show_overview()
 
-    def _show_map(self) -> None:
-        """Show the drawing above the rows if both fit entirely."""
+    def _show_overview(self) -> None:
+        """Choose what is drawn above the rows, and show it with the heading."""
         graph, drawn = self.graph, self.map_view.graph
         if graph is None or drawn is None or drawn.board is not graph.board:
-            self.map_view.display = self.map_rule.display = False
-            self.divider.set_tee_row(None)
-            self._show_drawing_bar()
-            return
-        width = self.graph_view.region.width - 1
-        spare = self.graph_view.region.height + (self.map_view.region.height + 1 if self.map_view.display else 0)
-        fits = graph.zoom is Zoom.GRAPH and graph.form is GraphForm.RAILS
-        fits = fits and drawn.drawing.width <= width and drawn.drawing.height + graph.height + _MAP_SPARE_ROWS <= spare
-        self.map_view.display = self.map_rule.display = fits
-        self.map_view.styles.height = drawn.drawing.height
-        if fits and graph.selected is not None:
-            self.map_view.select(graph.selected)
-        self.divider.set_tee_row(drawn.drawing.height if fits else None)
-        self._show_drawing_bar()
+            self._overview = Overview.NOTHING
+        else:
+            size = self.app.size
+            rows = size.height - _FRAME_ROWS - (STRIP_ROWS if self.strip_view.display else 0)
+            drawn.draw_depth(None)
+            self._overview = choose_overview(graph, lambda: drawn.drawing, self._draw_groups, size.width, rows)
+            self._set_overview_height(graph, drawn)
+            graph.is_drawn_above = self._overview is Overview.TASKS
+        self.map_view.display = self._overview in (Overview.TASKS, Overview.AROUND)
+        self.group_map.display = self._overview is Overview.GROUPS
+        self.map_rule.display = self._overview is not Overview.NOTHING
+        self.call_after_refresh(self.show_frame)  # the rules need the new position of the divider
+        self._show_heading()
 
-    def _show_drawing_bar(self) -> None:
-        """Show whether the drawing is complete."""
-        fold = self.console.keymap.label("fold")
-        left, right = drawing_status(self.graph, fold, self.console.glyphs) if self.graph is not None else ([], [])
-        self.drawing_bar.show(left, right)
-        self.drawing_bar.display = bool(left)
+    def _set_overview_height(self, graph: Graph, drawn: Graph) -> None:
+        if self._overview is Overview.TASKS:
+            self.map_view.styles.height = drawn.drawing.height
+        elif self._overview is Overview.AROUND:
+            drawn.draw_depth(DEPTH)
+            self.map_view.styles.height = AROUND_ROWS
+        elif self._overview is Overview.GROUPS and self._group_drawing is not None:
+            self.group_map.styles.height = GROUP_ROWS * self._group_drawing.height
+            self.group_map.show(graph, self._group_drawing)
+        if graph.selected is not None:
+            drawn.select(graph.selected)
+        self.map_view.step_changed()
+        self.map_view.refresh()
+
+    def _draw_groups(self) -> Drawing | None:
+        if self._group_drawing is None and self.graph is not None:
+            self._group_drawing = group_drawing(self.graph, self.scene())
+        return self._group_drawing
+
+    def _show_heading(self) -> None:
+        """Show the step, what the filter found, and what rows leave out."""
+        graph = self.graph
+        if graph is not None:
+            fold = self.console.keymap.label("fold")
+            marks = len(self.graph_view.marks)
+            self.heading.show(*heading_line(graph, self.scene(), self.main_columns, fold, self.filter_text, marks))
+
+    def rule_marks(self, upper: bool) -> dict[int, str]:
+        """Where the divider meets the rules; below a drawing it meets the rule under that."""
+        marks = super().rule_marks(upper)
+        if upper and self._overview is not Overview.NOTHING:
+            self.map_rule.show(self.console.glyphs.rule, marks)
+            return {}
+        return marks
 
     # --- What is shown --------------------------------------------------------------------------------------------
 
@@ -148,11 +179,16 @@ class GraphScreen(SplitScreen):
 
     def _refresh_scene(self) -> None:
         board, live = self.board, self.console.live
-        cells_max = self._scene.name_cells if self._scene is not None and self._scene.board.dag is board.dag else 0
-        if not cells_max:
-            cells_max = max((cells(one_line(name)) for name in board.fold.tasks), default=0)
+        is_known = self._scene is not None and self._scene.board.dag is board.dag
+        names = self._scene.names if self._scene is not None and is_known else TaskNames(board.fold.tasks)
         self._scene = Scene(
-            board, live.now_us, self.console.glyphs, self.console.absolute_times, cells_max, board.pools()
+            board,
+            live.now_us,
+            self.console.glyphs,
+            self.console.absolute_times,
+            pools=board.pools(),
+            names=names,
+            titles=self._titles,
         )
         self._scene.runner = self.console.runner
 
@@ -165,19 +201,26 @@ class GraphScreen(SplitScreen):
         """Replace the graph; keep zoom and selection where possible."""
         before = self.graph
         self._refresh_scene()
-        graph = Graph(board, label_width)
+        graph = Graph(board, self._label_width)
         if before is not None and before.dag is board.dag:
             graph.zoom, graph.form = before.zoom, before.form
             graph.order_by(before.order)
         if self.console.selected is not None:
             graph.select(self.console.selected)
-        if len(graph.dag) <= GRAPH_MAX:
-            drawn = Graph(board, label_width)
-            drawn.zoom, drawn.form = Zoom.GRAPH, GraphForm.DRAWING
-            self.map_view.set_graph(drawn)
+        if before is None or before.dag is not board.dag:
+            self._group_drawing = None
+            self._titles = TaskNames((group.title for group in graph.groups.groups if not group.is_single), prefix="")
+            self._refresh_scene()
+        drawn = Graph(board, self._label_width)
+        drawn.zoom, drawn.form = Zoom.GRAPH, GraphForm.DRAWING
+        self.map_view.set_graph(drawn)
         self.graph_view.set_graph(graph)
         self._selection_changed(graph.selected)
-        self._show_map()
+        self._filter(self.filter_text)
+        self._show_overview()
+
+    def _label_width(self, name: str) -> int:
+        return label_width(name, self.scene())
 
     def on_shown(self) -> None:
         """Select the task selected on the other screens."""
@@ -198,6 +241,8 @@ class GraphScreen(SplitScreen):
         self._refresh_scene()
         if self.map_view.display:
             self.map_view.tasks_changed(delta.tasks)
+        if self.group_map.display:
+            self.group_map.tasks_changed(name for name, _, _ in delta.moves)
         if graph.apply(delta):
             self.graph_view.step_changed()
         elif delta.are_problems_changed or delta.is_run_changed or delta.other_kinds:
@@ -249,7 +294,7 @@ class GraphScreen(SplitScreen):
     def _selection_changed(self, name: str | None) -> None:
         self.console.selected = name
         self._update_details()
-        self._show_drawing_bar()
+        self._show_heading()
 
     def _on_selected(self, name: str | None) -> None:
         """The cursor moved, here or on the map; the other one follows."""
@@ -257,23 +302,39 @@ class GraphScreen(SplitScreen):
             return
         self._selection_changed(name)
         self.graph_view.select(name)
-        if self.map_view.display:
+        self._show_on_overview(name)
+
+    def _show_on_overview(self, name: str) -> None:
+        if self.map_view.display and self.map_view.graph is not None:
             self.map_view.select(name)
+            if self._overview is Overview.AROUND:
+                self.map_view.step_changed()
+        if self.group_map.display:
+            self.group_map.refresh()
+
+    def _on_group_clicked(self, index: int) -> None:
+        if self.graph is not None:
+            self.graph_view.go_to_row(self.graph.groups.row_of_group(index))
 
     def on_graph_view_opened(self, message: GraphView.Opened) -> None:
         """Enter on a task."""
         self.show_details()
 
     def target_tasks(self) -> Sequence[str]:
-        """The marked tasks; without marks the selected one, or all of the selected group that need a human."""
+        """The marked tasks; without marks those under the cursor: one, or all of a group or band that need a human."""
         if self.graph_view.marks:
             return tuple(self.graph_view.marks)
-        graph = self.graph
-        group = graph.selected_group if graph is not None else None
-        if graph is None or group is None:
+        if self.graph is None or not self.graph.is_on_many:
             return super().target_tasks()
-        names = {graph.dag.names[number] for number in graph.groups.groups[group].members}
+        names = set(self.graph.tasks_at_cursor)
         return tuple(name for name in self.board.problems if name in names)
+
+    @property
+    def selection_problem(self) -> str:
+        """Why an act has no target: of a group or band it means what needs a human."""
+        if self.graph is not None and self.graph.is_on_many:
+            return "nothing in this row needs a human: open it and select a task"
+        return super().selection_problem
 
     def on_task_acted(self, name: str) -> None:
         """Remove the mark."""
@@ -296,7 +357,7 @@ class GraphScreen(SplitScreen):
             super().back()
 
     def zoom(self, step: int) -> None:
-        """With -1 one step farther away, with 1 one step nearer; from the rails on, as a drawing."""
+        """With -1 one step farther away, with 1 one step nearer; from the rows on, as a drawing."""
         graph = self.graph
         if graph is None:
             return
@@ -304,10 +365,9 @@ class GraphScreen(SplitScreen):
             graph.form = GraphForm.DRAWING if step > 0 else GraphForm.RAILS
         elif not graph.zoom_by(step):
             return
+        self._show_overview()
         self.graph_view.step_changed()
         self.graph_view.refresh()
-        self._show_map()
-        self.console.show_line([Piece(_ZOOM_LABELS[graph.zoom, graph.form], Role.DIM)], 2)
 
     def change_order(self) -> None:
         """Switch the order, if this zoom step has one."""
@@ -321,6 +381,8 @@ class GraphScreen(SplitScreen):
             return
         graph.order_by(GraphOrder.PROBLEMS if graph.order is GraphOrder.FLOW else GraphOrder.FLOW)
         self.graph_view.step_changed()
+        self.graph_view.refresh()
+        self._show_heading()
         self.console.show_line([Piece(str(graph.order), Role.DIM)], 2)
 
     def toggle_follow(self) -> None:
@@ -346,14 +408,20 @@ class GraphScreen(SplitScreen):
         self.graph_view.refresh()
 
     def filter_changed(self, text: str) -> None:
-        """Find: the cursor goes to the first match."""
+        """Show only what matches; the cursor goes to the first match."""
+        self._filter(text)
+        self._show_overview()
+        if self.graph_view.matches and self.console.selected not in self.graph_view.matches:
+            self.graph_view.select(next(iter(self.graph_view.matches)))
+
+    def _filter(self, text: str) -> None:
         wanted = parse_filter(text)
         names = [name for name in self.board.dag.order if wanted and wanted.matches(name.casefold())]
         self.graph_view.matches = dict.fromkeys(names)
+        if self.graph is not None:
+            self.graph.show_only(names if wanted else None)
         self.graph_view.step_changed()
         self.graph_view.refresh()
-        if names and self.console.selected not in self.graph_view.matches:
-            self.graph_view.select(names[0])
 
     def go_to_next(self, step: int) -> None:
         """To the next match or the one before; without a filter, to a problem."""

@@ -11,8 +11,8 @@ from textual.message import Message
 
 from ...engine.domain.states import UNDER_WAY, TaskState
 from ..model.board import Board
-from ..model.graph.view import Graph, GraphForm, Zoom
-from ..present.graph import LEVEL_CELLS, Highlight, drawing_row, graph_row, is_drawing
+from ..model.graph.view import Graph, Step
+from ..present.graph import LEVEL_CELLS, Highlight, drawing_row, graph_row
 from ..present.tasks import Scene
 from ..text.pieces import Line, Piece, Role
 from ..widgets.bindings import PAGING, bindings
@@ -20,6 +20,7 @@ from ..widgets.canvas import Canvas
 
 _HIGHLIGHTED_TASKS_MAX = 600  # tasks: of larger graphs only the selected task is set off
 _MARGIN = 1  # cells left of a drawing, as of everything else
+_LIT_STEPS = frozenset({Step.ROWS, Step.DRAWING, Step.FOUND})
 _TICKS = UNDER_WAY | {TaskState.READY}
 
 
@@ -68,7 +69,7 @@ class GraphView(Canvas):
         if self.graph is None or not self.columns:
             return
         self._update_highlight()
-        drawing = is_drawing(self.graph)
+        drawing = self.graph.step is Step.DRAWING
         self.set_extent(_MARGIN + self.graph.drawing.width if drawing else self.columns, self.graph.height)
         self.show_cursor()
         self._cursor_row = self.graph.cursor_row
@@ -78,11 +79,11 @@ class GraphView(Canvas):
         if self.graph is None:
             return
         for y in {y for name in names for y in self._rows_of(name)}:
-            self.refresh_drawing_cells(0 if not is_drawing(self.graph) else self.origin[0], y, self.columns)
+            self.refresh_drawing_cells(self.origin[0] if self.graph.step is Step.DRAWING else 0, y, self.columns)
 
     def tick(self) -> None:
         """Repaint the visible rows with running times."""
-        if self.graph is not None and self.graph.zoom in (Zoom.GRAPH, Zoom.GROUPS):
+        if self.graph is not None and self.graph.step not in (Step.BANDS, Step.SIGNS):
             self.tasks_changed([name for name in self._in_view() if self._has_ticking_time(name)])
 
     def _has_ticking_time(self, name: str) -> bool:
@@ -98,25 +99,23 @@ class GraphView(Canvas):
         graph = self.graph
         assert graph is not None
         first, last = self.origin[1], min(self.origin[1] + self.rows, graph.height)
-        if is_drawing(graph):
+        if graph.step is Step.DRAWING:
             drawn = graph.drawing
             return [name for name in self._board.active if name in drawn.dag and first <= drawn.place(name)[1] < last]
-        if graph.zoom is Zoom.GRAPH:
-            return [graph.rails.name_at(y) for y in range(first, last)]
+        if graph.lists_tasks:
+            return [graph.task_at_row(y) for y in range(first, last)]
         tasks = (graph.groups.rows[y].task for y in range(first, last))
         return [graph.dag.names[task] for task in tasks if task is not None]
 
     def _rows_of(self, name: str) -> tuple[int, ...]:
         graph = self.graph
         assert graph is not None
-        if graph.zoom is Zoom.GROUPS:
+        if graph.step is Step.GROUPS:
             group = graph.groups.group_of[graph.dag.number[name]]
             return graph.groups.row_of_group(group), graph.groups.row_of(name)
-        if is_drawing(graph):
+        if graph.step is Step.DRAWING:
             return (graph.drawing.place(name)[1],) if name in graph.drawing.dag else ()
-        if graph.zoom is Zoom.GRAPH:
-            return (graph.rails.row_of(name),)
-        return (graph.matrix.place(name)[1],) if graph.zoom is Zoom.MATRIX else (graph.bands.row_of(name),)
+        return (graph.row_of(name),)
 
     # --- The cursor -----------------------------------------------------------------------------------------------
 
@@ -125,7 +124,7 @@ class GraphView(Canvas):
         graph = self.graph
         if graph is None or graph.selected is None or not self.columns:
             return
-        if is_drawing(graph):
+        if graph.step is Step.DRAWING:
             x, y, columns = graph.drawing.place(graph.selected)
             self.scroll_into_view(_MARGIN + x, y, columns)
         else:
@@ -154,7 +153,7 @@ class GraphView(Canvas):
         self._update_highlight()
         self.show_cursor()
         self._cursor_row = graph.cursor_row
-        drawing = is_drawing(graph)
+        drawing = graph.step is Step.DRAWING
         if not drawing and self.highlight == lit and self.origin == origin and self._anchor is None:
             self.refresh_rows(row - origin[1])
             self.refresh_rows(self._cursor_row - origin[1])
@@ -168,20 +167,20 @@ class GraphView(Canvas):
     def _is_list(self) -> bool:
         """Whether each row of the step stands for itself, and the cursor is a row."""
         graph = self.graph
-        return graph is not None and graph.zoom is not Zoom.MATRIX and not is_drawing(graph)
+        return graph is not None and graph.step not in (Step.SIGNS, Step.DRAWING)
 
     def _update_highlight(self) -> None:
         """Choose the highlighted tasks and lines."""
         graph = self.graph
         assert graph is not None
         self.highlight = Highlight(critical=self.critical_path, marked=self.marks, matched=self.matches)
-        if graph.selected is None or graph.zoom is not Zoom.GRAPH or len(graph.dag) > _HIGHLIGHTED_TASKS_MAX:
+        if graph.selected is None or graph.step not in _LIT_STEPS or len(graph.dag) > _HIGHLIGHTED_TASKS_MAX:
             return
         path = self.critical_path
         edges = set(pairwise(path)) if path else graph.board.related_edges(graph.selected)
         self.highlight.related = {name for edge in edges for name in edge} if not path else ()
         self.highlight.line_role = Role.CRITICAL if path else Role.RELATED
-        if graph.form is GraphForm.RAILS:
+        if graph.lists_tasks:
             self.highlight.rails = graph.rails.highlight(edges)
         else:
             drawn = graph.drawing.dag
@@ -218,12 +217,18 @@ class GraphView(Canvas):
         """To the first row, or with 1 to the last."""
         self._move_far(direction * self.extent[1])
 
+    def go_to_row(self, row: int) -> None:
+        """Put the cursor on a row of a list."""
+        if self.graph is not None:
+            self.graph.select_row(row)
+            self._cursor_moved()
+
     def _move_far(self, rows: int) -> None:
         graph = self.graph
         if graph is None:
             return
         before = graph.selected, graph.on_group
-        if is_drawing(graph):
+        if graph.step is Step.DRAWING:
             for _ in range(abs(rows)):
                 graph.move(0, 1 if rows > 0 else -1)
         else:
@@ -235,7 +240,7 @@ class GraphView(Canvas):
 
     def mark(self) -> None:
         """Mark or unmark the selected task, or all of the selected group, and go on."""
-        names = self._tasks_at_cursor()
+        names = self.graph.tasks_at_cursor if self.graph is not None else ()
         if names and all(name in self.marks for name in names):
             self.unmark(*names)
         else:
@@ -252,9 +257,10 @@ class GraphView(Canvas):
             self.refresh()
 
     def mark_all(self) -> None:
-        """Mark all tasks that need a human; again: none."""
-        problems = self._board.problems if self.graph is not None else []
-        self.marks = {} if self.marks else dict.fromkeys(problems)
+        """Mark all tasks that match the filter, without a filter all that need a human; again: none."""
+        if self.graph is not None:
+            names = self.graph.found if self.graph.found is not None else self._board.problems
+            self.marks = {} if self.marks else dict.fromkeys(names)
         self._update_highlight()
         self.refresh()
 
@@ -264,22 +270,13 @@ class GraphView(Canvas):
             self.marks.pop(name, None)
         self.refresh()
 
-    def _tasks_at_cursor(self) -> list[str]:
-        graph = self.graph
-        if graph is None or graph.selected is None:
-            return []
-        group = graph.selected_group
-        if group is None:
-            return [graph.selected]
-        return [graph.dag.names[number] for number in graph.groups.groups[group].members]
-
     def _mark_range_to(self, name: str | None) -> None:
         graph = self.graph
         if graph is None or name is None or self._anchor is None:
             return
         rows = sorted((self._rows_of(self._anchor)[-1], self._rows_of(name)[-1]))
-        if graph.zoom is Zoom.GRAPH and graph.form is GraphForm.RAILS:
-            self.marks.update(dict.fromkeys(graph.rails.name_at(y) for y in range(rows[0], rows[1] + 1)))
+        if graph.lists_tasks:
+            self.marks.update(dict.fromkeys(graph.task_at_row(y) for y in range(max(rows[0], 0), rows[1] + 1)))
         else:
             self.marks[name] = None
 
@@ -287,7 +284,7 @@ class GraphView(Canvas):
 
     def _row_pieces(self, y: int, x0: int, x1: int) -> Iterable[Piece]:
         assert self.graph is not None
-        if is_drawing(self.graph):
+        if self.graph.step is Step.DRAWING:
             return drawing_row(self.graph, y, x0 - _MARGIN, x1 - _MARGIN, self._scene(), self.highlight)
         return graph_row(self.graph, y, x1 - x0, self._scene(), self.highlight)
 
@@ -315,7 +312,7 @@ class GraphView(Canvas):
         graph = self.graph
         if graph is None:
             return
-        shift = LEVEL_CELLS if graph.zoom is Zoom.MATRIX else _MARGIN if is_drawing(graph) else 0
+        shift = {Step.SIGNS: LEVEL_CELLS, Step.DRAWING: _MARGIN}.get(graph.step, 0)
         if graph.select_at(message.x - shift, message.y):
             self._cursor_moved()
             if message.chain > 1:
@@ -326,7 +323,7 @@ class GraphView(Canvas):
         graph = self.graph
         if graph is None:
             return
-        if graph.zoom in (Zoom.BANDS, Zoom.MATRIX) or graph.on_group:
+        if graph.step in (Step.BANDS, Step.SIGNS) or graph.on_group:
             if graph.toggle():
                 self._cursor_moved()
                 self.step_changed()

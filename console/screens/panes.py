@@ -9,7 +9,7 @@ from textual import events
 from textual.containers import Horizontal, Vertical
 from textual.widget import Widget
 
-from ..text.strokes import DOWN, LEFT, RIGHT, UP
+from ..text.strokes import LEFT, RIGHT, UP
 from ..widgets.split import Divider, has_room_for_detail_pane
 from .base import ConsoleScreen
 
@@ -35,14 +35,19 @@ class SplitScreen(ConsoleScreen):
     def __init__(self) -> None:
         super().__init__()
         glyphs = self.console.glyphs
-        self.divider = Divider(glyphs.divider, glyphs.lines[UP | DOWN | LEFT])
+        self.divider = Divider(glyphs.divider)
 
     def main_widgets(self) -> Iterable[Widget]:
         """The widgets of the main pane, from top to bottom."""
         raise NotImplementedError  # every screen has its own list
 
+    def widgets_above(self) -> Iterable[Widget]:
+        """Widgets over the whole width, above both panes."""
+        return ()
+
     def content(self) -> Iterable[Widget]:
-        """Both panes."""
+        """Both panes, and what stands above them."""
+        yield from self.widgets_above()
         with Horizontal():
             with Vertical():
                 yield from self.main_widgets()

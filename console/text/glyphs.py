@@ -27,7 +27,7 @@ class Glyph(StrEnum):
     SKIPPED = "skipped"
     CANCELLED = "cancelled"
     DOT = "dot"
-    BAR_DONE = "bar_done"
+    BAR_QUIET = "bar_quiet"
     BAR_ACTIVE = "bar_active"
     RUN_FAIL = "run_fail"
     DEADLINE = "deadline"
@@ -54,13 +54,15 @@ class Glyphs:
     cancelled: str
     # lines
     lines: tuple[str, ...]
+    nodes: tuple[str, ...]  # a task among rails, by the arms of its cell
     rule: str
     rule_stale: str  # the frame of a stale screen
     rule_past: str  # the frame of a past instant
     divider: str
     tee_down: str  # where a divider meets a rule
-    stub: str  # where an edge begins
     elided: str  # more is there than is drawn
+    cut_left: str  # a drawing goes on there
+    cut_right: str
     # marks
     cursor: str
     mark: str
@@ -77,6 +79,7 @@ class Glyphs:
     # bars, from nothing to full; and their ends
     bar: tuple[str, ...]
     bar_done: str
+    bar_quiet: str  # finished tasks: thin, so that trouble stands out
     bar_active: str
     bar_rest: str
     bar_left: str
@@ -135,13 +138,15 @@ UTF8 = Glyphs(
             LEFT | RIGHT | UP | DOWN: "┼",
         }
     ),
+    nodes=("╺", "╹", "╻", "┃", "╸", "┛", "┓", "┫", "╺", "┗", "┏", "┣", "━", "┻", "┳", "╋"),
     rule="─",
     rule_stale="╌",
     rule_past="═",
     divider="│",
     tee_down="┬",
-    stub="╶",
     elided="┄",
+    cut_left="‹",
+    cut_right="›",
     cursor="▌",
     mark="▪",
     open="▾",
@@ -156,6 +161,7 @@ UTF8 = Glyphs(
     down="↓",
     bar=(" ", "▏", "▎", "▍", "▌", "▋", "▊", "▉", "█"),
     bar_done="█",
+    bar_quiet="━",
     bar_active="▒",
     bar_rest="░",
     bar_left="▕",
@@ -174,7 +180,7 @@ UTF8 = Glyphs(
 )
 
 ASCII = Glyphs(
-    done="+",
+    done="o",
     running=">",
     retrying="~",
     sensing="?",
@@ -204,18 +210,20 @@ ASCII = Glyphs(
             LEFT | RIGHT | UP | DOWN: "+",
         }
     ),
+    nodes=("@",) * 16,
     rule="-",
     rule_stale=".",
     rule_past="=",
     divider="|",
     tee_down="+",
-    stub="-",
-    elided="~",
+    elided="$",
+    cut_left="{",
+    cut_right="}",
     cursor=">",
     mark="*",
     open="v",
     closed=">",
-    more="~",
+    more="$",
     dot="-",
     times="x",
     arrow=">",
@@ -225,6 +233,7 @@ ASCII = Glyphs(
     down="v",
     bar=(" ", " ", " ", "-", "-", "-", "#", "#", "#"),
     bar_done="#",
+    bar_quiet="-",
     bar_active="=",
     bar_rest=".",
     bar_left="[",

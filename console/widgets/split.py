@@ -27,18 +27,10 @@ class Divider(LineView):
     Divider { width: 1; }
     """
 
-    def __init__(self, sign: str, tee: str) -> None:
+    def __init__(self, sign: str) -> None:
         super().__init__()
         self._sign = sign
-        self._tee = tee
-        self._tee_row: int | None = None
-
-    def set_tee_row(self, row: int | None) -> None:
-        """The row in which a rule meets the divider; None for none."""
-        if row != self._tee_row:
-            self._tee_row = row
-            self.refresh()
 
     def line(self, y: int) -> Line:
         """One sign a row."""
-        return [Piece(self._tee if y == self._tee_row else self._sign, Role.RULE)]
+        return [Piece(self._sign, Role.RULE)]

@@ -25,6 +25,7 @@ from redrive.console.model.graph.view import Graph, GraphForm, Zoom
 from redrive.console.model.inbox import Inbox, InboxOrder
 from redrive.console.model.preview import preview_requeue
 from redrive.console.present.graph import Highlight, drawing_row, graph_row, label_width
+from redrive.console.present.task_names import TaskNames
 from redrive.console.present.tasks import Scene
 from redrive.console.text.glyphs import UTF8
 from redrive.engine.core.dag import Dag
@@ -97,9 +98,9 @@ def layouts(pairs: Pairs) -> None:
 
 def pages(pairs: Pairs) -> None:
     board = Board(fold_of(pairs))
-    graph = Graph(board, label_width)
+    scene = Scene(board, SECOND, UTF8, names=TaskNames(board.fold.tasks))
+    graph = Graph(board, lambda name: label_width(name, scene))
     graph.resize(200, 60)
-    scene = Scene(board, SECOND, UTF8)
     for zoom in Zoom:
         graph.zoom = zoom
         rows = range(max(graph.height // 2 - 30, 0), min(graph.height // 2 + 30, graph.height))
@@ -114,7 +115,7 @@ def pages(pairs: Pairs) -> None:
 def changes(pairs: Pairs) -> None:
     fold = fold_of(pairs)
     board = Board(fold)
-    graph = Graph(board, label_width)
+    graph = Graph(board, len)
     _ = graph.rails, graph.matrix, graph.bands, graph.groups.rows
     events = list(_moves(list(fold.tasks)[:1000]))
     started = time.process_time()

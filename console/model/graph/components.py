@@ -38,6 +38,31 @@ def around(dag: Dag, name: str | None, limit: int) -> Dag:
     return _induced(dag, kept)
 
 
+def neighbourhood(dag: Dag, name: str, depth: int, limit: int) -> Dag:
+    """Return a task with its ancestors and descendants up to ``depth`` edges away, the nearest ``limit`` of them."""
+    kept = {dag.number[name]}
+    above = below = [dag.number[name]]
+    for _ in range(depth):
+        above = _new_neighbours(above, dag.parent_numbers, kept, limit)
+        below = _new_neighbours(below, dag.child_numbers, kept, limit)
+    return _induced(dag, kept)
+
+
+def _new_neighbours(
+    numbers: Iterable[int], neighbours: Sequence[Sequence[int]], kept: set[int], limit: int
+) -> list[int]:
+    """Add the neighbours of ``numbers`` to ``kept`` and return the added ones."""
+    found = [other for number in numbers for other in neighbours[number] if other not in kept]
+    added = list(dict.fromkeys(found))[: max(limit - len(kept), 0)]
+    kept.update(added)
+    return added
+
+
+def is_chain(dag: Dag) -> bool:
+    """Whether the tasks follow each other one by one."""
+    return len(dag) == dag.depth
+
+
 def _induced(dag: Dag, kept: Iterable[int]) -> Dag:
     inside = set(kept)
     numbers: Sequence[int] = sorted(inside)

@@ -26,14 +26,13 @@ TAIL = 2  # cells between the last vertical line and a task
 
 
 class Segment(NamedTuple):
-    """A segment of one row: a task (``task`` >= 0), or ``width`` cells of the same line."""
+    """A segment of one row: a task (``task`` >= 0; with ``arms`` if a line leaves it), or ``width`` cells of a line."""
 
     x: int
     width: int
     task: int = -1
     arms: int = 0
     lit: bool = False
-    stub: bool = False  # the first cell of a line
 
 
 @dataclass(slots=True)
@@ -103,6 +102,7 @@ class Drawing:
         self._rows = [{layers.row[vertex]: vertex for vertex in rank} for rank in layers.ranks]
         self._lefts = self._place_columns()
         self.height = layers.height
+        self.spans = self._row_spans()
 
     def _place_columns(self) -> list[int]:
         lefts: list[int] = []
@@ -115,6 +115,18 @@ class Drawing:
                 x += self._channels[level].width
         self.width = x
         return lefts
+
+    def _row_spans(self) -> list[tuple[int, int]]:
+        """Return for each row the first cell with a task or a passing line, and the cell after the last one."""
+        spans = [(self.width, 0)] * self.height
+        for vertex, y in enumerate(self._layers.row):
+            level = self._layers.level[vertex]
+            left = self._lefts[level]
+            right = left + self._widths[vertex] if self._is_task(vertex) else self._channels[level].left
+            if self._layers.below[vertex]:
+                right = self._channels[level].left + self._channels[level].width
+            spans[y] = min(spans[y][0], left), max(spans[y][1], right)
+        return spans
 
     # --- Positions -------------------------------------------------------------------------------------------------
 
@@ -155,18 +167,36 @@ class Drawing:
             level += 1
         return found
 
+    def below(self, y: int, x0: int, x1: int) -> list[Segment]:
+        """Return the segments of a second text row under row ``y``: its tasks, and the lines on to row ``y + 1``."""
+        found: list[Segment] = []
+        for level, left in enumerate(self._lefts):
+            vertex = self._rows[level].get(y)
+            if vertex is not None and self._is_task(vertex) and left < x1 and left + self._widths[vertex] > x0:
+                found.append(Segment(left, self._widths[vertex], vertex))
+            if level < len(self._channels):
+                channel = self._channels[level]
+                first = channel.left + STUB
+                crossed = channel.crossings(0, channel.columns, y)
+                columns = [column for column, bus in crossed if bus.bottom > y and x0 <= first + column < x1]
+                found.extend(Segment(first + column, 1, arms=UP | DOWN) for column in columns)
+        return found
+
     def _level_runs(self, level: int, y: int, x0: int, x1: int, lit: EdgeHighlight) -> Iterator[Segment]:
         vertex = self._rows[level].get(y)
         if vertex is None:
             return
         left = self._lefts[level]
-        if self._is_task(vertex):
+        is_task = self._is_task(vertex)
+        arms = ACROSS if self._layers.below[vertex] else 0
+        is_lit = (level, y) in lit.leaving if is_task else vertex in lit.passing
+        if is_task:
             if left + self._widths[vertex] > x0:
-                yield Segment(left, self._widths[vertex], task=vertex)
-            return
-        end = self._channels[level].left
+                yield Segment(left, self._widths[vertex], vertex, arms, is_lit)
+            left += self._widths[vertex]
+        end = self._channels[level].left if arms else left
         if max(left, x0) < min(end, x1):
-            yield Segment(max(left, x0), min(end, x1) - max(left, x0), arms=ACROSS, lit=vertex in lit.passing)
+            yield Segment(max(left, x0), min(end, x1) - max(left, x0), arms=ACROSS, lit=is_lit)
 
     def _channel_runs(self, level: int, y: int, x0: int, x1: int, lit: EdgeHighlight) -> Iterator[Segment]:
         channel = self._channels[level]
@@ -176,7 +206,7 @@ class Drawing:
         left = channel.left + STUB
         at = first
         if at < 0 <= last and across.reach >= 0 and not self._is_passing(level, y):
-            yield Segment(left - STUB, STUB, arms=ACROSS, lit=across.lit_reach >= 0, stub=True)
+            yield Segment(left - STUB, STUB, arms=ACROSS, lit=across.lit_reach >= 0)
             at = 0
         for column, bus in channel.crossings(max(first, 0), min(last, channel.columns), y):
             if at < column:

@@ -11,11 +11,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import NamedTuple
 
 from ....engine.core.dag import Dag
 from ....engine.domain.states import TaskState
-from .name_families import families
+from ....engine.errors import CycleError
+from .name_families import families, shared_prefix
 
 #: The number of problem tasks that a collapsed group shows.
 PROBLEMS_SHOWN = 5
@@ -49,13 +51,14 @@ class Groups:
     """All groups of a graph, their counts, and which are expanded. ``declared``: task -> the group in the flow."""
 
     def __init__(self, dag: Dag, states: Mapping[str, TaskState], declared: Mapping[str, str] | None = None) -> None:
-        self.dag = dag
+        self.tasks = dag
         self.groups = _make_groups(dag, declared or {})
         self.group_of = [0] * len(dag)
         for group in self.groups:
             for member in group.members:
                 self.group_of[member] = group.index
                 group.counts[states[dag.names[member]]] += 1
+        self.longest_title = max((len(group.title) for group in self.groups if not group.is_single), default=0)
         self._expanded: set[int] = set()
         self._collapsed: set[int] = set()  # collapsed by the operator although they have problems
         self._problems: dict[int, list[int]] = {}
@@ -63,11 +66,23 @@ class Groups:
         self._rows: list[GroupRow] | None = None
         self._first_rows: dict[int, int] = {}  # the row of each group itself
 
+    @cached_property
+    def dag(self) -> Dag | None:
+        """The groups as a graph, named by their indexes; None if declared groups depend on each other both ways."""
+        parents: list[dict[str, None]] = [{} for _ in self.groups]
+        for number, group in enumerate(self.group_of):
+            above = {self.group_of[parent] for parent in self.tasks.parent_numbers[number]} - {group}
+            parents[group].update(dict.fromkeys(map(str, sorted(above))))
+        try:
+            return Dag((str(group.index), parents[group.index]) for group in self.groups)
+        except CycleError:
+            return None
+
     # --- Updates ---------------------------------------------------------------------------------------------------
 
     def apply_move(self, name: str, before: TaskState, after: TaskState) -> int:
         """Update the counts for a task that changed its state. Returns the index of its group."""
-        index = self.group_of[self.dag.number[name]]
+        index = self.group_of[self.tasks.number[name]]
         counts = self.groups[index].counts
         counts[before] -= 1
         counts[after] += 1
@@ -77,7 +92,7 @@ class Groups:
         """Set the tasks that need a human, in topological order; their groups show them."""
         found: dict[int, list[int]] = {}
         for name in problems:
-            number = self.dag.number[name]
+            number = self.tasks.number[name]
             found.setdefault(self.group_of[number], []).append(number)
         self._collapsed -= {
             index for index in self._collapsed if set(found.get(index, ())) - set(self._problems.get(index, ()))
@@ -139,7 +154,7 @@ class Groups:
 
     def row_of(self, name: str) -> int:
         """Return the row of a task, or else that of its group."""
-        number = self.dag.number[name]
+        number = self.tasks.number[name]
         rows, start = self.rows, self.row_of_group(self.group_of[number])
         row = start
         while row < len(rows) and rows[row].group == rows[start].group:
@@ -161,28 +176,32 @@ class Groups:
         """Return the task of a row, or for a group its first problem or first task."""
         found = self.rows[row]
         if found.task is not None:
-            return self.dag.names[found.task]
+            return self.tasks.names[found.task]
         group = self.groups[found.group]
         problems: Collection[int] = self._problems.get(group.index, ())
         shown = min(len(problems), PROBLEMS_SHOWN) if found.hidden else 0
-        return self.dag.names[list(problems)[shown] if problems else group.members[0]]
+        return self.tasks.names[list(problems)[shown] if problems else group.members[0]]
 
 
 def _make_groups(dag: Dag, declared: Mapping[str, str]) -> list[TaskGroup]:
     """Make the groups in topological order of their first members."""
+    prefix = len(shared_prefix(dag.names))
     levels: dict[int, list[int]] = {}
     for number in dag.topological:
         levels.setdefault(dag.levels[number], []).append(number)
     found: dict[tuple[int | None, str], TaskGroup] = {}  # by level, None for a group that the flow declares
     for level in sorted(levels):
         guessed = [number for number in levels[level] if dag.names[number] not in declared]
-        family_of = dict(zip(guessed, families([dag.names[number] for number in guessed]), strict=True))
+        family_of = dict(zip(guessed, families([dag.names[number][prefix:] for number in guessed]), strict=True))
         for number in levels[level]:
             is_guess = number in family_of
             key = (level, family_of[number]) if is_guess else (None, declared[dag.names[number]])
             found.setdefault(key, TaskGroup(len(found), level, key[1], [])).members.append(number)
     groups = list(found.values())
+    sizes = Counter(group.title for group in groups)
     for group in groups:
         if group.is_single:
             group.title = dag.names[group.members[0]]
+        elif sizes[group.title] > 1:
+            group.title += f" L{group.level}"
     return groups

@@ -1,9 +1,9 @@
 """A layered layout: the column and the row of each task of a drawing.
 
-Sugiyama's steps, adapted to a grid of cells: levels by the longest path; a vertex for each line that passes a level,
-one per source and level; four barycentre sweeps to order each level (measured: more improve less than one per cent);
-rows by isotonic regression, which keeps the order and minimizes the distance to neighbours. Components are laid out
-one below the other.
+Sugiyama's steps, adapted to a grid of cells: levels by the longest path, so that roots stand left; a vertex for each
+line that passes a level, one per source and level; four barycentre sweeps to order each level (measured: more improve
+less than one per cent); rows by isotonic regression, which keeps the order and minimizes the distance to neighbours.
+Components are laid out one below the other.
 
 One more rule, for ``drawing.py``: where a line leaves a row and another line enters the same row further right, the
 first must end before the second starts. A cycle of such constraints has no solution, so its vertices are moved to rows
@@ -45,7 +45,7 @@ class Layers:
 
 def lay_out(dag: Dag) -> Layers:
     """Assign every task a level and a row, from the edges only."""
-    layers = _add_passing_vertices(dag, _levels(dag))
+    layers = _add_passing_vertices(dag, list(dag.levels))
     part = _component_numbers(layers)
     _order(layers, part)
     _assign_rows(layers, part)
@@ -53,15 +53,6 @@ def lay_out(dag: Dag) -> Layers:
 
 
 # --- Levels --------------------------------------------------------------------------------------------------------
-
-
-def _levels(dag: Dag) -> list[int]:
-    """Levels by the longest path; a root is placed just before its first child, which avoids long lines."""
-    level = list(dag.levels)
-    for root in dag.roots:
-        if dag.child_numbers[root]:
-            level[root] = min(level[child] for child in dag.child_numbers[root]) - 1
-    return level
 
 
 def _add_passing_vertices(dag: Dag, level: list[int]) -> Layers:

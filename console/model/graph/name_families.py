@@ -5,11 +5,32 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
+from itertools import takewhile
 
 _BRACKETS = re.compile(r"\s*[(\[{].*[)\]}]\s*$", re.DOTALL)
 _NUMBERS = re.compile(r"(?:[-_.:/#@ ]*(?:ID|id)?\d+)+$")
 _WORD = re.compile(r"[-_.:/ ]")
 _SINGLES_MAX = 6  # families of one task that are listed before they are merged
+
+
+_SEPARATORS = ".:/"
+_PREFIX_MIN = 6  # characters; a shorter prefix is part of the names
+_PREFIXED_MIN = 3  # names
+
+
+def common_start(names: Sequence[str]) -> str:
+    """Return the characters that all names begin with."""
+    pairs = zip(min(names), max(names), strict=False)
+    return "".join(one for one, _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+
+
+def shared_prefix(names: Sequence[str]) -> str:
+    """Return what all names begin with, up to a separator; "" if it is too short to tell or is the whole of a name."""
+    if len(names) < _PREFIXED_MIN:
+        return ""
+    shared = common_start(names)
+    end = max(shared.rfind(separator) for separator in _SEPARATORS) + 1
+    return shared[:end] if end >= _PREFIX_MIN and min(map(len, names)) > end else ""
 
 
 def stem(name: str) -> str:

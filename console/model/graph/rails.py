@@ -14,7 +14,6 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
 
 from ....engine.core.dag import Dag
 from ...text.strokes import ACROSS, DOWN, LEFT, RIGHT, UP
@@ -42,16 +41,16 @@ _NO_HIGHLIGHT = RailHighlight()
 
 @dataclass(frozen=True, slots=True)
 class RailRow:
-    """The rails left of a task's facts. ``cells``: line bits per cell, two cells per column, 0 at the task's sign.
+    """The rails of one row. ``cells``: line bits per cell, two cells per column, 0 at the task itself.
 
-    ``at``: the cell of the sign. ``lit``: highlighted cells. ``elided``: whether columns beyond the limit are cut.
+    ``at``: the cell of the task; ``arms``: its line bits. ``lit``: highlighted cells.
     """
 
     task: int
     at: int
     cells: tuple[int, ...]
+    arms: int
     lit: frozenset[int]
-    elided: bool
 
 
 class Rails:
@@ -88,25 +87,23 @@ class Rails:
         """Return the row of a task."""
         return self.row[self.dag.number[name]]
 
-    def line(self, row: int, limit: int, lit: RailHighlight = _NO_HIGHLIGHT) -> RailRow:
-        """Return the rails of one row, at most ``limit`` columns."""
+    def line(self, row: int, lit: RailHighlight = _NO_HIGHLIGHT) -> RailRow:
+        """Return the rails of one row."""
         task = self.order[row]
         own = self.column[task]
         parents = {self.column[parent] for parent in self.dag.parent_numbers[task]}
         low, high = min(parents | {own}), max(parents | {own})
-        shown = min(self.columns, limit)
-        rails = [self._rail(column, row) for column in range(shown)]
+        rails = [self._rail(column, row) for column in range(self.columns)]
         cells: list[int] = []
         for column, rail in enumerate(rails):
             cells.append(0 if column == own else _arms(rail, row, column, low, high, column in parents))
             cells.append(ACROSS if low <= column < high else 0)
-        at = min(own, shown) * 2
+        at = own * 2
         while cells and not cells[-1] and len(cells) > at + 1:
             cells.pop()
-        hidden = self._live[row] > sum(rail is not None for rail in rails)
-        return RailRow(
-            task, at, tuple(cells), _lit_cells(rails, row, lit), elided=hidden or own >= shown or high >= shown
-        )
+        arms = (UP if rails[own] is not None else 0) | (DOWN if self.dag.child_numbers[task] else 0)
+        arms |= (LEFT if low < own else 0) | (RIGHT if high > own else 0)
+        return RailRow(task, at, tuple(cells), arms, _lit_cells(rails, row, lit))
 
     def highlight(self, edges: Iterable[tuple[str, str]]) -> RailHighlight:
         """Highlight edges (parent, child)."""
@@ -149,16 +146,6 @@ class Rails:
                 free[column] = column != own
             free[own] = False
             just_freed = [] if self.dag.child_numbers[task] else [own]
-        self._live = self._count_live()
-
-    def _count_live(self) -> list[int]:
-        """Return for each row the number of rails that enter it from above."""
-        change = [0] * (self.height + 2)
-        for _, rails in self._tracks:
-            for rail in rails:
-                change[rail.first + 1] += 1
-                change[rail.last + 1] -= 1
-        return list(accumulate(change))
 
     def _open(self, task: int, row: int, own: int, free: list[bool]) -> None:
         if own == len(free):

@@ -7,20 +7,21 @@ only updates counts.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 
 from ....engine.core.dag import Dag
 from ....engine.domain.states import NEEDS_HUMAN, UNDER_WAY, TaskState
 from ..board import Board, Delta
-from .components import PART_MAX, around, fits_whole, leading_to
+from .components import PART_MAX, around, fits_whole, is_chain, leading_to, neighbourhood
 from .drawing import Drawing
 from .groups import Groups, TaskGroup
 from .matrix import Bands, Matrix
 from .rails import Rails
 
 GRAPH_MAX = 60  # tasks that are shown individually at first
+NEIGHBOURHOOD_MAX = 60  # tasks of the drawing around one of them
 GROUPS_MAX = 120  # groups that are shown at first
 MATRIX_MAX = 2_000
 
@@ -41,6 +42,20 @@ class GraphForm(IntEnum):
     DRAWING = 1
 
 
+class Step(StrEnum):
+    """What the screen shows: a zoom level, the nearest one in either form, or the tasks that a filter found."""
+
+    BANDS = "bands"
+    GROUPS = "groups"
+    SIGNS = "signs"
+    ROWS = "rows"
+    DRAWING = "drawing"
+    FOUND = "found"
+
+
+_FAR_STEPS = {Zoom.BANDS: Step.BANDS, Zoom.GROUPS: Step.GROUPS, Zoom.MATRIX: Step.SIGNS}
+
+
 class GraphOrder(StrEnum):
     """The order of tasks, as far as the edges allow."""
 
@@ -57,8 +72,8 @@ class Viewport:
 
 
 def first_zoom(dag: Dag, group_rows: int) -> Zoom:
-    """Return the initial zoom: the graph if small, groups if few, the matrix or bands otherwise."""
-    if len(dag) <= GRAPH_MAX:
+    """Return the initial zoom: the graph if small or a chain, groups if few, the matrix or bands otherwise."""
+    if len(dag) <= GRAPH_MAX or is_chain(dag):
         return Zoom.GRAPH
     if group_rows <= GROUPS_MAX:
         return Zoom.GROUPS
@@ -76,6 +91,7 @@ class Graph:
         self.dag = board.dag
         self.viewport = viewport or Viewport()
         self._label_width = label_width
+        self.drawn_depth: int | None = None  # draw only what is so many edges away from the selected task
         self.groups = Groups(self.dag, _states_of(board), _declared_groups(board))
         self.groups.set_problems(board.problems)
         self.zoom = first_zoom(self.dag, len(self.groups.groups))
@@ -84,6 +100,9 @@ class Graph:
         self._problem_rank: list[int] | None = None  # of each task: 0 for problems and their ancestors
         self.selected: str | None = board.next_problem(None) or next(iter(self.dag.order), None)
         self.on_group = False  # groups: the cursor is on the group's own row
+        self.is_drawn_above = False  # a drawing above the rows shows the edges
+        self.found: tuple[str, ...] | None = None  # with a filter: the tasks that are listed instead
+        self.found_rows: dict[str, int] = {}
         self._rails: Rails | None = None
         self._drawing: Drawing | None = None
         self._drawn_around: str | None = None
@@ -101,13 +120,38 @@ class Graph:
         if delta.are_problems_changed:
             rows = self.groups.rows
             self.groups.set_problems(self.board.problems)
-            return self.zoom is Zoom.GROUPS and self.groups.rows != rows
+            return self.step is Step.GROUPS and self.groups.rows != rows
         return False
+
+    def show_only(self, names: Iterable[str] | None) -> None:
+        """List these tasks instead of the current zoom level; None: the zoom level again."""
+        self.found = tuple(names) if names is not None else None
+        self.found_rows = {name: row for row, name in enumerate(self.found or ())}
+        if self.selected is not None:
+            self.select(self.selected)
+
+    @property
+    def step(self) -> Step:
+        """What is shown."""
+        if self.found is not None:
+            return Step.FOUND
+        if self.zoom is Zoom.GRAPH:
+            return Step.ROWS if self.form is GraphForm.RAILS else Step.DRAWING
+        return _FAR_STEPS[self.zoom]
+
+    @property
+    def lists_tasks(self) -> bool:
+        """Whether each row is one task."""
+        return self.step in (Step.ROWS, Step.FOUND)
+
+    def task_at_row(self, row: int) -> str:
+        """Return the task of a row, where rows are tasks."""
+        return self.found[row] if self.found is not None else self.rails.name_at(row)
 
     @property
     def is_ordered(self) -> bool:
         """Whether the current zoom level has an order; bands and the drawing follow the levels."""
-        return self.zoom in (Zoom.GROUPS, Zoom.MATRIX) or (self.zoom is Zoom.GRAPH and self.form is GraphForm.RAILS)
+        return self.step in (Step.GROUPS, Step.SIGNS, Step.ROWS)
 
     def order_by(self, order: GraphOrder) -> None:
         """Set the order of every list."""
@@ -136,19 +180,32 @@ class Graph:
     def drawing(self) -> Drawing:
         """The drawing from left to right; of a large graph, the tasks around the selected one."""
         if self._drawing is None or not self._is_drawn_whole(self._drawing.dag):
-            drawn = around(self.dag, self.selected, len(self.dag) if fits_whole(self.dag) else PART_MAX)
+            drawn = self._part_to_draw()
             self._drawing = Drawing(drawn, [self._label_width(name) for name in drawn.names])
             self._drawn_around = self.selected
         return self._drawing
+
+    def _part_to_draw(self) -> Dag:
+        if self.drawn_depth is not None and self.selected is not None:
+            return neighbourhood(self.dag, self.selected, self.drawn_depth, NEIGHBOURHOOD_MAX)
+        return around(self.dag, self.selected, len(self.dag) if fits_whole(self.dag) else PART_MAX)
 
     @property
     def drawn_around(self) -> str | None:
         """The task whose surroundings are drawn; None if the whole graph is drawn."""
         return None if len(self.drawing.dag) == len(self.dag) else self._drawn_around
 
+    def draw_depth(self, depth: int | None) -> None:
+        """Draw only what is at most ``depth`` edges from the selected task; None: as much as possible."""
+        if depth != self.drawn_depth:
+            self.drawn_depth = depth
+            self._drawing = None
+
     def _is_drawn_whole(self, drawn: Dag) -> bool:
         """Whether the selected task is drawn with all of its parents and children, as far as possible."""
         name = self.selected
+        if self.drawn_depth is not None:
+            return name == self._drawn_around
         if len(drawn) == len(self.dag) or name is None or name == self._drawn_around:
             return True
         if name not in drawn:
@@ -179,19 +236,23 @@ class Graph:
 
     @property
     def cursor_row(self) -> int:
-        """The row of the selection."""
-        return self._current.row_of(self, self.selected) if self.selected is not None else 0
+        """The row of the selection; -1 if the filter hides it."""
+        return self.row_of(self.selected) if self.selected is not None else 0
+
+    def row_of(self, name: str) -> int:
+        """Return the row of a task in the current zoom level."""
+        return self._current.row_of(self, name)
 
     def select_at(self, x: int, y: int) -> bool:
         """Select the task at a cell. False if there is none."""
         found = self._current.at(self, x, y)
         if found is None:
             return False
-        if self.zoom is Zoom.GROUPS and self.groups.rows[y].hidden:
+        if self.step is Step.GROUPS and self.groups.rows[y].hidden:
             self.groups.toggle(self.groups.rows[y].group)
             self.select(found)
             return True
-        self.on_group = self.zoom is Zoom.GROUPS and self.groups.rows[y].task is None
+        self.on_group = self.step is Step.GROUPS and self.groups.rows[y].task is None
         self.selected = found
         return True
 
@@ -199,14 +260,29 @@ class Graph:
         """Select a task by name. Raises KeyError for an unknown one."""
         _ = self.dag.number[name]
         self.selected = name
-        self.on_group = self.zoom is Zoom.GROUPS and self.groups.rows[self.groups.row_of(name)].task is None
+        self.on_group = self.step is Step.GROUPS and self.groups.rows[self.groups.row_of(name)].task is None
 
     @property
     def selected_group(self) -> int | None:
         """The group under the cursor, or None."""
-        if self.zoom is not Zoom.GROUPS or not self.on_group or self.selected is None:
+        if self.step is not Step.GROUPS or not self.on_group or self.selected is None:
             return None
         return self.groups.group_of[self.dag.number[self.selected]]
+
+    @property
+    def is_on_many(self) -> bool:
+        """Whether the row under the cursor stands for several tasks: a group or a band."""
+        return self.selected_group is not None or self.step is Step.BANDS
+
+    @property
+    def tasks_at_cursor(self) -> tuple[str, ...]:
+        """The tasks of the row under the cursor: one, or all of a group or band."""
+        if self.selected is None:
+            return ()
+        if self.step is Step.BANDS:
+            return self.dag.names_of(self.bands.bands[self.cursor_row].tasks)
+        group = self.selected_group
+        return (self.selected,) if group is None else self.dag.names_of(self.groups.groups[group].members)
 
     # --- Moving ----------------------------------------------------------------------------------------------------
 
@@ -230,9 +306,9 @@ class Graph:
 
     def toggle(self) -> bool:
         """Expand or collapse the group under the cursor, or zoom into the band or matrix. False if neither applies."""
-        if self.zoom in (Zoom.BANDS, Zoom.MATRIX):
+        if self.step in (Step.BANDS, Step.SIGNS):
             return self.zoom_by(1)
-        if self.zoom is not Zoom.GROUPS or self.selected is None:
+        if self.step is not Step.GROUPS or self.selected is None:
             return False
         index = self.groups.group_of[self.dag.number[self.selected]]
         if self.groups.groups[index].is_single:
@@ -246,7 +322,7 @@ class Graph:
         found = self.board.next_problem(self.selected, step)
         if found is None:
             return False
-        if self.zoom is Zoom.GROUPS:
+        if self.step is Step.GROUPS:
             self._reveal_in_groups(found)
         self.select(found)
         return True
@@ -261,7 +337,7 @@ class Graph:
         """Put the cursor on a row of the current zoom level, or on the nearest one."""
         if self.height:
             row = min(max(row, 0), self.height - 1)
-            if not (self.zoom is Zoom.GROUPS and self.groups.rows[row].hidden):
+            if not (self.step is Step.GROUPS and self.groups.rows[row].hidden):
                 self.select_at(0, row)
 
     def to_relative(self, step: int) -> bool:
@@ -276,7 +352,7 @@ class Graph:
 
     @property
     def _current(self) -> _ZoomLevel:
-        return _ZOOM_LEVELS[self.zoom, self.form if self.zoom is Zoom.GRAPH else GraphForm.RAILS]
+        return _ZOOM_LEVELS[self.step]
 
 
 MATRIX_MARGIN = 26  # cells for the level and its counts beside the signs
@@ -357,36 +433,42 @@ def _move_along_line(graph: Graph, dx: int) -> None:
         graph.selected = min(names, key=lambda name: abs(drawing.place(name)[1] - y))
 
 
-_ZOOM_LEVELS: dict[tuple[Zoom, GraphForm], _ZoomLevel] = {
-    (Zoom.BANDS, GraphForm.RAILS): _ZoomLevel(
+_ZOOM_LEVELS: dict[Step, _ZoomLevel] = {
+    Step.BANDS: _ZoomLevel(
         lambda graph: len(graph.bands.bands),
         lambda graph, name: graph.bands.row_of(name),
         lambda graph, x, y: _band_name(graph, y),
         _move_by_rows,
     ),
-    (Zoom.GROUPS, GraphForm.RAILS): _ZoomLevel(
+    Step.GROUPS: _ZoomLevel(
         lambda graph: len(graph.groups.rows),
         lambda graph, name: _cursor_in_groups(graph, name),
         lambda graph, x, y: _group_name(graph, y),
         _move_in_groups,
     ),
-    (Zoom.MATRIX, GraphForm.RAILS): _ZoomLevel(
+    Step.SIGNS: _ZoomLevel(
         lambda graph: len(graph.matrix.rows),
         lambda graph, name: graph.matrix.place(name)[1],
         lambda graph, x, y: graph.matrix.at(x, y),
         _move_in_matrix,
     ),
-    (Zoom.GRAPH, GraphForm.RAILS): _ZoomLevel(
+    Step.ROWS: _ZoomLevel(
         lambda graph: graph.rails.height,
         lambda graph, name: graph.rails.row_of(name),
         lambda graph, x, y: _row_name(graph, y),
         _move_by_rows,
     ),
-    (Zoom.GRAPH, GraphForm.DRAWING): _ZoomLevel(
+    Step.DRAWING: _ZoomLevel(
         lambda graph: graph.drawing.height,
         lambda graph, name: graph.drawing.place(name)[1],
         lambda graph, x, y: graph.drawing.at(x, y),
         _move_in_drawing,
+    ),
+    Step.FOUND: _ZoomLevel(
+        lambda graph: len(graph.found or ()),
+        lambda graph, name: graph.found_rows.get(name, -1),
+        lambda graph, x, y: graph.found[y] if graph.found is not None and 0 <= y < len(graph.found) else None,
+        _move_by_rows,
     ),
 }
 

@@ -9,7 +9,7 @@ from redrive.console.model.graph.drawing import Drawing
 from redrive.console.text.glyphs import UTF8
 from redrive.console.text.strokes import DOWN, LEFT, RIGHT, UP
 
-ARMS = {sign: arms for arms, sign in enumerate(UTF8.lines) if sign != " "} | {UTF8.stub: LEFT | RIGHT}
+ARMS = {sign: arms for arms, sign in enumerate(UTF8.lines) if sign != " "}
 
 
 def picture(drawing: Drawing, x0: int = 0, x1: int | None = None) -> list[str]:
@@ -19,7 +19,7 @@ def picture(drawing: Drawing, x0: int = 0, x1: int | None = None) -> list[str]:
     for y in range(drawing.height):
         row = [" "] * (end - x0)
         for run in drawing.segments(y, x0, end):
-            sign = UTF8.stub if run.stub else UTF8.lines[run.arms]
+            sign = UTF8.lines[run.arms]
             text = "@".ljust(run.width, ".") if run.task >= 0 else sign * run.width
             for offset, character in enumerate(text):
                 if 0 <= run.x - x0 + offset < len(row):
@@ -43,7 +43,7 @@ class Tracer:
         self._found, self._seen = set(), set()
         x, y, width = self._drawing.place(name)
         column_end = max(sum(self._drawing.place(other)[::2]) for other in self._drawing.column_of(name))
-        assert set(self._grid[y][x + width : column_end]) <= {" "}
+        assert set(self._grid[y][x + width : column_end]) <= {" ", UTF8.lines[LEFT | RIGHT]}
         self._right(column_end, y)
         return self._found
 

@@ -58,6 +58,16 @@ def test_the_one_accent_belongs_to_what_needs_a_decision():
 
 
 @pytest.mark.parametrize("glyphs", SETS.values(), ids=SETS)
+def test_states_lines_and_cuts_of_a_graph_do_not_look_alike(glyphs):
+    lines = {sign for sign in (*glyphs.lines, *glyphs.nodes) if sign != " "}
+    cuts = {glyphs.more, glyphs.elided, glyphs.cut_left, glyphs.cut_right}
+    states = {glyphs.done, glyphs.running, glyphs.retrying, glyphs.sensing, glyphs.ready, glyphs.failed, glyphs.dead}
+    assert not lines & cuts
+    assert not lines & states
+    assert not cuts & states
+
+
+@pytest.mark.parametrize("glyphs", SETS.values(), ids=SETS)
 def test_a_crossing_and_a_joint_are_told_apart_in_both_sets(glyphs):
     """Reading a drawing depends on it: a bare vertical line is passed underneath, a joint is not."""
     crossing = glyphs.lines[3]

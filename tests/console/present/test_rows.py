@@ -14,6 +14,7 @@ from redrive.console.present import counts, detail, evidence, inbox, timeline
 from redrive.console.present.graph import Highlight, drawing_row, graph_row, label_width
 from redrive.console.present.header import run_line
 from redrive.console.present.summary import incident_summary
+from redrive.console.present.task_names import TaskNames
 from redrive.console.present.tasks import Scene, attempts_text, state_facts
 from redrive.console.text import durations
 from redrive.console.text.glyphs import ASCII, UTF8
@@ -66,7 +67,7 @@ def run_columns(text):
 def every_line(board, columns, glyphs):
     """(what, line) for each presenter of tasks."""
     scene = Scene(board, NOW, glyphs)
-    graph = Graph(board, label_width)
+    graph = Graph(board, lambda name: label_width(name, scene))
     graph.resize(columns, 24)
     for zoom in Zoom:
         graph.zoom = zoom
@@ -115,6 +116,28 @@ def test_nothing_that_a_task_wrote_steers_the_terminal(glyphs):
     assert not set(incident_summary(board_of_everything(EVIL), EVIL, NOW)) & set("\x1b\x9b\u202e\u200b\x07\r")
 
 
+@pytest.mark.parametrize("columns", [43, 80])
+def test_a_long_name_leaves_the_state_and_its_age_in_view(columns):
+    board = board_of_everything("test-integration / integration-test-windows-python-managed" * 2)
+    scene = Scene(board, NOW, UTF8)
+    row = next(row for row in board.fold.tasks.values() if row.state is TaskState.DEAD_LETTER)
+    page = detail.detail_page(row, scene, None, columns)
+    assert plain(page[0]).rstrip().endswith("◆ DEAD for 00:09")
+    assert "◆ DEAD for 00:09" in plain(detail.summary_lines(row, scene, columns, 4)[0])
+
+
+def test_members_of_a_group_have_the_cells_that_are_free():
+    names = [f"load_part_{number:04}" for number in range(70)]
+    fold = fold_of([(name, []) for name in names])
+    failed_task(fold, "load_part_0007")
+    board = Board(fold)
+    scene = Scene(board, NOW, UTF8, names=TaskNames(names))
+    graph = Graph(board, len)
+    graph.resize(75, 24)
+    rows = [plain(graph_row(graph, y, 75, scene, Highlight())) for y in range(graph.height)]
+    assert rows[1].startswith("     ◆ load_part_0007 ")
+
+
 def test_every_state_says_its_word_or_when_it_goes_on():
     board = board_of_everything()
     scene = Scene(board, NOW, UTF8)
@@ -159,7 +182,7 @@ def test_a_bar_has_its_length_and_rounds_no_problem_away(states, size):
 @given(found, st.integers(4, 60))
 def test_a_bar_is_full_only_when_all_is_done(states, size):
     unfinished = set(states) - set(counts.DONE)
-    assert (plain(counts.bar(states, UTF8, size)).count(UTF8.bar_done) == size) == (not unfinished)
+    assert (plain(counts.bar(states, UTF8, size)).count(UTF8.bar_quiet) == size) == (not unfinished)
 
 
 # --- The bar on the timeline -----------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from redrive.console.sessions.session import AttemptText, LogChunk
 from redrive.console.text.pieces import Role
 
 from ..conftest import FakeSession, StillClock, happen, press, rows_of, settle, shown, text_of
-from ..model.runs import S, failed_task, fold_of
+from ..model.runs import S, Story, failed_task, fold_of
 
 
 def wide_run(count: int, levels: int = 3) -> FakeSession:
@@ -22,8 +22,9 @@ def wide_run(count: int, levels: int = 3) -> FakeSession:
 
 
 def row_with(app, words: str) -> str:
-    """The first row that says this."""
-    return next(row for row in rows_of(app) if words in row)
+    """The first row of the graph that says this, whatever rails stand between the sign of a state and the name."""
+    sign, _, name = words.rpartition(" ")
+    return next(row for row in rows_of(app)[3:] if name in row and sign in row)
 
 
 # --- Rows -----------------------------------------------------------------------------------------------------------
@@ -63,7 +64,7 @@ async def test_a_second_repaints_countdowns_and_nothing_else(revenue: FakeSessio
         clock.now += S
         app.tick(clock.now)
         await settle(app, pilot)
-        ticking = [y for y, row in enumerate(rows_of(app)[3:13]) if any(sign in row for sign in "●↻◷")]
+        ticking = [y for y, row in enumerate(rows_of(app)[4:14]) if any(sign in row for sign in "●↻◷")]
         assert sorted(set(asked)) == ticking
 
 
@@ -223,15 +224,137 @@ async def test_bands_show_the_whole_of_a_huge_graph(clock: StillClock):
         assert "L0-" in text_of(app)
 
 
-async def test_with_room_for_both_the_drawing_stands_above_the_rows(revenue: FakeSession, clock: StillClock):
-    async with shown(revenue, clock, (200, 60)) as (app, pilot):
-        assert app.screen.map_view.display
-        assert "╶" in text_of(app)
+async def test_the_drawing_stands_above_the_rows_wherever_it_fits_the_whole_width(
+    revenue: FakeSession, clock: StillClock
+):
+    async with shown(revenue, clock, (120, 40)) as (app, pilot):
+        rows = rows_of(app)
+        assert "◆ clean_refunds ──" in rows[5]
+        assert rows[7].count("┬") == 1, "the panes below begin under the drawing"
         await press(app, pilot, "g")
         assert app.screen.map_view.graph.selected == "extract_orders"
-        await pilot.resize_terminal(120, 40)
+        await pilot.resize_terminal(80, 24)
         await settle(app, pilot)
         assert not app.screen.map_view.display
+        assert " ◆ │ │ ┃ clean_refunds" in text_of(app)
+        await pilot.resize_terminal(120, 40)
+        await settle(app, pilot)
+        assert rows_of(app)[5] == rows[5]
+
+
+async def test_lines_of_a_drawing_begin_at_the_end_of_the_text_and_cut_sides_have_a_sign(
+    revenue: FakeSession, clock: StillClock
+):
+    async with shown(revenue, clock) as (app, pilot):
+        await press(app, pilot, "equals_sign", "G")
+        app.screen.graph_view.select("extract_orders")
+        await settle(app, pilot)
+        assert rows_of(app)[4].startswith(" ✓ extract_orders ──────────● clean_orders 00:29")
+        assert rows_of(app)[5].endswith("›")
+        app.screen.graph_view.select("notify")
+        await settle(app, pilot)
+        assert rows_of(app)[4].startswith("‹")
+        assert rows_of(app)[7].startswith("‹"), "a root stands left"
+
+
+async def test_a_run_of_one_task_and_a_chain_are_lists(clock: StillClock):
+    for count in (1, 10, 300):
+        pairs = [(f"step_{number}", [f"step_{number - 1}"] if number else []) for number in range(count)]
+        async with shown(FakeSession(fold_of(pairs)), clock, (120, 40)) as (app, _):
+            assert text_of(app).count("· ") >= min(count, 30)
+            assert not app.screen.map_view.display
+            assert "step_0 " in rows_of(app)[4]
+
+
+async def test_a_large_run_has_the_drawing_of_its_groups_with_counts(clock: StillClock):
+    pairs = [(f"load_{number}", []) for number in range(50)]
+    pairs += [(f"check_{number}", [f"load_{number}"]) for number in range(50)]
+    pairs += [("report", [f"check_{number}" for number in range(50)])]
+    session = FakeSession(fold_of(pairs))
+    failed_task(session.fold, "check_7")
+    async with shown(session, clock, (120, 40)) as (app, pilot):
+        assert rows_of(app)[3] == " · load ─────◆ check ────· report"
+        assert rows_of(app)[4].split() == ["░░░░░░", "50", "◆░░", "◆1/50"]
+        story = Story(session.fold)
+        await happen(app, pilot, session, *story.start("load_3"), *story.succeed("load_3"))
+        assert rows_of(app)[4].split()[:2] == ["━░░░", "1/50"]
+        await pilot.click(offset=(3, 3))
+        await settle(app, pilot)
+        assert app.selected == "load_0"
+
+
+async def test_what_cannot_be_drawn_whole_is_drawn_around_the_selected_task(clock: StillClock):
+    pairs = [("root", [])]
+    for number in range(900):
+        pairs += [(f"a{number}x", ["root"]), (f"b{number}y", [f"a{number}x"]), (f"c{number}z", [f"b{number}y"])]
+    async with shown(FakeSession(fold_of(pairs)), clock, (120, 40)) as (app, pilot):
+        await press(app, pilot, "minus")
+        assert app.screen.graph.zoom is Zoom.BANDS
+        app.screen.graph_view.select("b7y")
+        await settle(app, pilot)
+        picture = "\n".join(rows_of(app)[3:12])
+        assert "· root ›99" in picture
+        assert "a7x" in picture
+        assert "c7z" in picture
+        assert "a8x" not in picture
+        top = rows_of(app)[13]
+        app.screen.graph_view.select("root")
+        await settle(app, pilot)
+        assert rows_of(app)[13].split()[:3] == top.split()[:3], "the list does not move"
+
+
+# --- The filter -----------------------------------------------------------------------------------------------------
+
+
+async def test_a_filter_hides_what_does_not_match_and_says_how_many_do(revenue: FakeSession, clock: StillClock):
+    async with shown(revenue, clock) as (app, pilot):
+        await press(app, pilot, "slash", *"clean !refunds", "enter")
+        assert rows_of(app)[3].endswith("/clean !refunds  2 of 10 match")
+        assert [row.split()[:2] for row in rows_of(app)[4:7]] == [["●", "clean_orders"], ["·", "clean_payments"], []]
+        await press(app, pilot, "escape")
+        assert "extract_refunds" in text_of(app)
+        await press(app, pilot, "slash", *"nothing_like_it", "enter")
+        assert rows_of(app)[3].endswith("0 of 10 match")
+
+
+@pytest.mark.parametrize("steps", range(4))
+async def test_a_filter_opens_groups_bands_and_signs(clock: StillClock, steps: int):
+    async with shown(wide_run(300), clock) as (app, pilot):
+        await press(app, pilot, "minus", *["equals_sign"] * steps, "slash", *"part_1_42", "enter")
+        assert "1 of 300 match" in text_of(app)
+        assert "part_1_42" in row_with(app, "· part_1_42")
+        assert "part_1_43" not in text_of(app)
+        assert app.selected == "part_1_42"
+
+
+async def test_a_marks_all_that_match_and_without_a_filter_every_problem(clock: StillClock):
+    session = wide_run(300)
+    for name in ("part_1_42", "part_1_50", "part_2_7"):
+        failed_task(session.fold, name)
+    async with shown(session, clock) as (app, pilot):
+        await press(app, pilot, "slash", *"part_1_ 2", "enter", "a")
+        assert set(app.screen.target_tasks()) == set(app.screen.graph_view.matches)
+        assert all(name.startswith("part_1_") for name in app.screen.target_tasks())
+        await press(app, pilot, "escape", "escape", "a")
+        assert app.screen.target_tasks() == ("part_1_42", "part_1_50", "part_2_7")
+
+
+async def test_an_act_on_a_band_means_what_the_band_counts(clock: StillClock):
+    session = wide_run(3000, levels=600)
+    for name in ("part_0_1", "part_1_2"):
+        failed_task(session.fold, name)
+    async with shown(session, clock) as (app, pilot):
+        app.screen.graph_view.select("part_0_1")
+        while app.screen.graph_view.graph.zoom is not Zoom.BANDS:
+            await press(app, pilot, "minus")
+        await press(app, pilot, "r")
+        assert "part_0_1" in text_of(app)
+        assert "part_1_2" in text_of(app)
+        await press(app, pilot, "a")
+        assert [target[0] for target in session.commands[0].targets] == ["part_0_1", "part_1_2"]
+        await press(app, pilot, "G", "r")
+        assert "nothing in this row needs a human" in rows_of(app)[-1]
+        assert len(session.commands) == 1
 
 
 # --- Marks ----------------------------------------------------------------------------------------------------------
@@ -241,7 +364,8 @@ async def test_space_marks_and_goes_on_and_escape_forgets_all_marks(revenue: Fak
     async with shown(revenue, clock) as (app, pilot):
         await press(app, pilot, "g", "space", "space")
         assert app.screen.target_tasks() == ("extract_orders", "clean_orders")
-        assert rows_of(app)[3].startswith("▪")
+        assert rows_of(app)[4].startswith("▪")
+        assert rows_of(app)[3].endswith("2 marked")
         await press(app, pilot, "escape")
         assert app.screen.graph_view.marks == {}
 
@@ -289,7 +413,7 @@ async def test_details_are_a_screen_of_their_own_where_there_is_no_room(
 async def test_details_stand_beside_the_graph_where_there_is_room(revenue: FakeSession, clock: StillClock):
     async with shown(revenue, clock, (120, 40)) as (app, pilot):
         assert "needs a decision" in text_of(app)
-        assert "┬" in rows_of(app)[2]
+        assert "┬" in rows_of(app)[7]
         await press(app, pilot, "d")
         assert app.focused is app.screen.detail
         await press(app, pilot, "tab")
@@ -348,11 +472,12 @@ async def test_e_puts_trouble_first_and_back_and_says_where_there_is_no_choice(c
     failed_task(session.fold, "part_0_7")
     async with shown(session, clock) as (app, pilot):
         await press(app, pilot, "g", "e")
-        assert "part_0_7" in rows_of(app)[3]
+        assert "part_0_7" in rows_of(app)[4]
+        assert rows_of(app)[3].endswith("trouble first")
         assert app.selected == "part_0_0"
         assert "trouble first" in rows_of(app)[-1]
         await press(app, pilot, "e")
-        assert "part_0_0" in rows_of(app)[3]
+        assert "part_0_0" in rows_of(app)[4]
         await press(app, pilot, "equals_sign", "e")
         assert "follows the levels" in rows_of(app)[-1]
 

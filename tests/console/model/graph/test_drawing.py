@@ -6,10 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from redrive.console.model.graph.drawing import Drawing
+from redrive.console.text.strokes import DOWN
 from redrive.engine.core.dag import Dag
 
 from ..graphs import dags, edges, layered
-from ..tracing import picture, traced_edges
+from ..tracing import ARMS, picture, traced_edges
 
 REVENUE = Dag(
     [
@@ -43,8 +44,8 @@ def test_the_lines_of_a_large_drawing_connect_exactly_the_tasks_that_the_edges_d
 def test_two_by_two_tasks_that_all_depend_on_each_other_share_one_line():
     dag = Dag([("a", []), ("b", []), ("c", ["a", "b"]), ("d", ["a", "b"])])
     assert picture(drawn(dag)) == [
-        "@...╶┬──@...",
-        "@...╶┴──@...",
+        "@...─┬──@...",
+        "@...─┴──@...",
     ]
 
 
@@ -56,9 +57,43 @@ def test_tasks_that_swap_rows_with_other_edges_between_them_are_still_told_apart
 
 def test_a_small_flow_is_drawn_as_one_expects():
     assert picture(drawn(REVENUE)) == [
-        "@...╶──@...╶┬──@...╶┬──@...",
-        "@...╶──@...╶╯       ╰──@...",
+        "@...───@...─┬──@...─┬──@...",
+        "@...───@...─╯       ╰──@...",
     ]
+
+
+@given(dags())
+def test_roots_stand_left_and_lines_begin_where_their_task_ends(dag):
+    drawing = drawn(dag)
+    lines = picture(drawing)
+    for name in dag.names:
+        x, y, width = drawing.place(name)
+        assert dag.parents(name) or x == 0
+        assert lines[y][x + width : x + width + 1].strip(" @") in ({"─"} if dag.children(name) else {"", "│"})
+
+
+@given(dags())
+def test_a_second_row_under_each_row_carries_its_lines_on(dag):
+    """Whatever leaves a cell downwards goes on in the row between, and only that."""
+    drawing = drawn(dag)
+    lines = picture(drawing)
+    for y, line in enumerate(lines):
+        down = {x for x, sign in enumerate(line) if ARMS.get(sign, 0) & DOWN}
+        below = drawing.below(y, 0, drawing.width)
+        assert {run.x for run in below if run.task < 0} == down
+        assert {drawing.dag.names[run.task] for run in below if run.task >= 0} == {
+            name for name in dag.names if drawing.place(name)[1] == y
+        }
+
+
+@given(dags())
+def test_the_span_of_a_row_holds_everything_that_the_row_shows_from_left_to_right(dag):
+    drawing = drawn(dag)
+    for y in range(drawing.height):
+        tasks = [drawing.place(name) for name in dag.names if drawing.place(name)[1] == y]
+        first, end = drawing.spans[y]
+        assert all(first <= x and x + width <= end for x, _, width in tasks)
+        assert end <= drawing.width
 
 
 @settings(max_examples=60, deadline=None)

@@ -1,0 +1,44 @@
+"""What is drawn above the rows of the graph: all tasks, all groups, or what surrounds the selected task."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum
+
+from .components import is_chain
+from .drawing import Drawing
+from .view import GRAPH_MAX, Graph, Step, Zoom
+
+DEPTH = 2  # edges from the selected task to what is drawn around it
+AROUND_ROWS = 9  # the same for every task, so that rows do not move under the cursor
+_AROUND_SCREEN_ROWS = 26
+_LIST_ROWS_MIN = 6
+_OTHER_ROWS = 2  # the rule below the drawing, and the heading of the list
+GROUP_ROWS = 2  # text rows of each group in the drawing
+
+
+class Overview(Enum):
+    """What is drawn above the rows."""
+
+    NOTHING = 0
+    TASKS = 1
+    GROUPS = 2
+    AROUND = 3
+
+
+def choose_overview(
+    graph: Graph, tasks: Callable[[], Drawing], groups: Callable[[], Drawing | None], columns: int, rows: int
+) -> Overview:
+    """Choose what to draw in ``columns`` cells above a list, ``rows`` rows in all. A chain is a list anyway."""
+    dag = graph.dag
+    if graph.step is Step.DRAWING or is_chain(dag) or not any(dag.child_numbers):
+        return Overview.NOTHING
+    room = rows - _OTHER_ROWS - _LIST_ROWS_MIN
+    if len(dag) <= GRAPH_MAX:
+        if tasks().width < columns and tasks().height <= room:
+            return Overview.TASKS
+    elif graph.zoom is Zoom.GROUPS:
+        drawing = groups()
+        if drawing is not None and drawing.width < columns and drawing.height * GROUP_ROWS <= room:
+            return Overview.GROUPS
+    return Overview.AROUND if rows >= _AROUND_SCREEN_ROWS else Overview.NOTHING
