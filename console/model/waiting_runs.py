@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ...engine.core.projection import RunRow
-from ...engine.domain.states import TaskState
 from ..sessions.session import RunSummary, SessionStatus
 
 
@@ -36,7 +35,7 @@ def waiting_runs(
 ) -> list[WaitingRun]:
     """The unfinished runs that need a human, in the order given, without ``except_run_id``."""
     found = (
-        WaitingRun(one.run, one.counts.get(TaskState.DEAD_LETTER, 0), is_lost(one.run, status))
+        WaitingRun(one.run, one.dead_letters, is_lost(one.run, status))
         for one in summaries
         if one.run.ended_at is None and one.run.run_id != except_run_id
     )

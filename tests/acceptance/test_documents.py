@@ -85,6 +85,6 @@ def test_document_003_ends_with_six_successes_and_as_many_attempts_as_the_dice_g
 def test_where_the_dice_fail_twice_at_one_line_document_000_rules(tmp_path):
     """000.35: the same failure twice is DEAD_LETTER on attempt 2, and the run is not SUCCESS."""
     said, tasks = run_program(tmp_path, seed_with(True, True))
-    assert "DAG finished: RUNNING" == said
+    assert "DAG finished: BLOCKED" == said
     assert ("DEAD_LETTER", 2) == tasks["extract_payments"]
     assert ("PENDING", 0) == tasks["load_dashboard"]

@@ -52,7 +52,7 @@ async def test_the_manual_opens_a_page_from_its_list(revenue: FakeSession, clock
         await press(app, pilot, "colon", *"manual", "enter")
         assert "write a flow" in text_of(app)
         await press(app, pilot, "down", "enter")
-        assert "--param" in text_of(app)
+        assert "A task returns a value" in text_of(app)
 
 
 async def test_the_manual_opens_the_page_of_a_topic(revenue: FakeSession, clock: StillClock):
