@@ -15,6 +15,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
     "By a schedule": ("serve", "schedule", "backfill"),
     "Look": (
         "inbox",
+        "fleet",
         "tasks",
         "logs",
         "runs",

@@ -126,7 +126,7 @@ def _acting_target(target: str | None, state: str | None, remote: Mapping[str, A
         raise click.exceptions.Exit(ExitCode.BAD_USAGE) from None
     if remote is None or not is_remote(found):
         return found
-    from .remote_files import choose_file
+    from .state_files import choose_file
 
     return choose_file(found, remote["python"], remote["ssh_option"], to_act=True)
 
@@ -241,6 +241,17 @@ def runs(target: str | None, state: str | None, as_json: bool, follow: bool, **r
     from .listings import print_runs
 
     return print_runs(_target(target, state), as_json, follow=follow, **remote)
+
+
+@cli.command()
+@target_argument
+@json_option
+@ssh_options
+def fleet(target: str | None, as_json: bool, **remote: Any) -> int:
+    """All state files of this machine, or of TARGET, which is ssh://host: their latest runs, and what needs a human."""
+    from .state_files import print_fleet
+
+    return print_fleet(target, as_json, **remote)
 
 
 @cli.command()

@@ -99,7 +99,7 @@ def attach_console(
     from ..terminal.capabilities import detect_capabilities
 
     if is_remote(target):
-        from .remote_files import choose_file
+        from .state_files import choose_file
 
         target = choose_file(target, python, ssh_option)
     terminal = detect_capabilities()

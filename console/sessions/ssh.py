@@ -23,8 +23,8 @@ from ...engine.statefile.list_rows import DurationStats, ExecutorState, Listing,
 from ...engine.statefile.on_demand.failure_rows import FailedTask
 from . import run_decoder
 from .address import SshAddress, parse
-from .agent_process import AgentProcess, Message
-from .bundle import CHANGING, ON_DEMAND, boot_command
+from .agent_process import Message
+from .bundle import CHANGING, ON_DEMAND
 from .connection import Connection
 from .event_buffer import EventBuffer
 from .identity import current_actor, other_actors
@@ -35,29 +35,6 @@ from .wire import decoding, row_of, rows_of
 DEFAULT_OPTIONS = SshOptions()
 WINDOW_TASKS = 500  # tasks of the first history window; doubled while windows arrive fast
 WINDOW_SECONDS = 0.5
-
-
-@dataclass(frozen=True, slots=True)
-class RemoteStateFile:
-    """A state file in the default folder of a host; see ``offers.Offer``. Instants by the remote clock."""
-
-    address: str
-    dag_name: str | None = None
-    run_id: str | None = None
-    state: str | None = None
-    started_at: int = 0
-    has_work: bool = False
-    trouble: str | None = None
-
-
-async def list_state_files(target: str, options: SshOptions = DEFAULT_OPTIONS) -> list[RemoteStateFile]:
-    """Return the state files of ``ssh://host``, in the order of ``offers``. Raises AddressError, LinkError."""
-    address = parse(target)
-    agent = AgentProcess(address, options.python, lambda message: None)
-    hello = await agent.open(options.argv(address, boot_command(options.python)), {"list": True})
-    await agent.close()
-    with decoding("a list of state files"):
-        return [RemoteStateFile(str(replace(address, path=found.pop("path"))), **found) for found in hello["files"]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -356,9 +356,9 @@ def main(settings: Dict[str, Any], sources: Dict[str, str]) -> None:
     output = Output(sys.stdout.fileno(), settings["marker"])
     try:
         if settings.get("list"):
-            from ..statefile.on_demand.offers import state_files  # sent only with this setting
+            from ..statefile.on_demand.offers import watch  # sent only with this setting
 
-            output.send({"hello": {"files": state_files()}})
+            watch(output.send, sys.stdin.fileno())
             return
         agent = Agent(settings, sources, Input(sys.stdin.fileno()), output)
         agent.hello()

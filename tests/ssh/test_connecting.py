@@ -17,8 +17,9 @@ from typing import Any
 
 import pytest
 from redrive.console.sessions.address import parse
+from redrive.console.sessions.fleet import list_state_files
 from redrive.console.sessions.session import Link
-from redrive.console.sessions.ssh import SshSession, list_state_files
+from redrive.console.sessions.ssh import SshSession
 from redrive.console.sessions.ssh_errors import last_line, link_error
 from redrive.console.sessions.ssh_options import SshOptions
 from redrive.engine.errors import LinkError, StateFileError
@@ -141,11 +142,11 @@ async def test_a_host_alone_means_its_latest_state_file_and_offers_them_all(
     (folder / "odd.db").write_text("not a database")
     try:
         new, old, odd = await list_state_files("ssh://far")
-        assert (new.address, new.run_id, new.state) == (f"ssh://far{folder}/new.db", "run-of-new.db", "RUNNING")
+        assert (new.path, new.run_id, new.state) == (f"ssh://far{folder}/new.db", "run-of-new.db", "RUNNING")
         assert old.run_id == "run-of-old.db"
         assert odd.trouble is not None and "not a redrive state file" in odd.trouble
         session = await SshSession.open("ssh://far")
-        assert session.address == new.address
+        assert session.address == new.path
         await session.close()
     finally:
         for name in ("new.db", "old.db", "odd.db"):

@@ -5,21 +5,48 @@ Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
 The order depends on runs and never on the time of a write, because an idle executor writes, too.
 """
 
-from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+import os
+import select
+import sqlite3
+import time
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from ...domain.states import RunState
 from ...errors import RedriveError, StateFileError
+from ...json_types import JsonObject
 from ..default_paths import default_folder, default_paths, named_path
+from ..file_changes import FileStamps, stamps_of
+from ..list_rows import SCHEDULES, ExecutorState, ScheduleRow
+from ..lock_file import lock_path, served_by
 from ..open_readonly import open_readonly
+from ..queries import executor, query
+
+POLL_SECONDS = 1.0
+
+
+class UnfinishedRun(NamedTuple):
+    """An unfinished run of a state file. Instants in microseconds UTC."""
+
+    run_id: str
+    dag_name: str
+    started_at: int
+    blocked_since: Optional[int]
+    paused_since: Optional[int]
+    dead_letters: int
 
 
 class Offer(NamedTuple):
-    """A state file with its latest run.
+    """A state file with its latest run. Instants in microseconds UTC.
 
     Attributes:
-        started_at: of the latest run, microseconds UTC; 0 without a run.
+        path: here; of another host its address.
+        started_at: of the latest run; 0 without a run.
         has_work: whether a run of the file is unfinished, or the latest run has failed.
         trouble: why the file cannot be read.
+        ended_at: of the latest run.
+        unfinished: the latest first.
+        executor: its latest one.
+        service_pid: of the ``redrive serve`` that starts its runs.
     """
 
     path: str
@@ -29,15 +56,41 @@ class Offer(NamedTuple):
     started_at: int = 0
     has_work: bool = False
     trouble: Optional[str] = None
+    ended_at: Optional[int] = None
+    unfinished: Sequence[UnfinishedRun] = ()
+    executor: Optional[ExecutorState] = None
+    service_pid: Optional[int] = None
+    schedules: Sequence[ScheduleRow] = ()
+
+
+class OfferReader(object):
+    """Reads the offers again and again; a file is opened only if it may have changed."""
+
+    def __init__(self) -> None:
+        self._known: Dict[str, Tuple[FileStamps, Offer]] = {}
+
+    def read(self) -> List[Offer]:
+        """Every state file of the default folder: those with something to do first, then by the start of their runs.
+
+        If REDRIVE_STATE is set, only its file.
+        """
+        named = named_path("")
+        paths = default_paths() if named is None else [named]
+        self._known = {path: self._entry(path) for path in paths}
+        found = (offer._replace(service_pid=_service_pid(path)) for path, (_, offer) in self._known.items())
+        return sorted(found, key=_rank)
+
+    def _entry(self, path: str) -> Tuple[FileStamps, Offer]:
+        stamps = stamps_of(path)
+        known = self._known.get(path)
+        if known is not None and known[0] == stamps and not (known[1].executor and known[1].executor.alive):
+            return known  # an executor that dies writes nothing
+        return stamps, _offer(path)
 
 
 def offers() -> List[Offer]:
-    """Every state file of the default folder: first those with something to do, then by the start of the latest run.
-
-    If REDRIVE_STATE is set, only its file.
-    """
-    named = named_path("")
-    return sorted(map(_offer, default_paths() if named is None else [named]), key=_rank)
+    """The offers as of now, in the order of ``OfferReader.read``."""
+    return OfferReader().read()
 
 
 def default_path() -> str:
@@ -49,31 +102,76 @@ def default_path() -> str:
     return found[0].path
 
 
-def state_files() -> List[Dict[str, Any]]:
-    """``offers`` in JSON values."""
-    return [dict(offer._asdict()) for offer in offers()]
+def watch(send: Callable[[JsonObject], Any], descriptor: int) -> None:
+    """Send the offers in JSON values, and again whenever they have changed, until the descriptor becomes readable."""
+    reader = OfferReader()
+    sent: Optional[List[Offer]] = None
+    while True:
+        found = reader.read()
+        files: JsonObject = {"files": found}
+        if sent is None:
+            send({"hello": files})
+        elif found != sent:
+            send(files)
+        sent = found
+        if select.select([descriptor], [], [], POLL_SECONDS)[0]:
+            return
 
 
 def _rank(offer: Offer) -> Tuple[bool, bool, int, str]:
     return offer.trouble is not None, not offer.has_work, -offer.started_at, offer.path
 
 
-_LATEST = (
-    "SELECT dag_name, run_id, state, started_at, EXISTS (SELECT 1 FROM run WHERE ended_at IS NULL)"
-    " FROM run ORDER BY started_at DESC, rowid DESC LIMIT 1"
+_LATEST = "SELECT dag_name, run_id, state, started_at, ended_at FROM run ORDER BY started_at DESC, rowid DESC LIMIT 1"
+# The redundant first condition matches the partial index.
+_UNFINISHED = (
+    "SELECT run_id, dag_name, started_at, blocked_since, paused_since, (SELECT count(*) FROM task"
+    " WHERE task.run_id = run.run_id AND task.state = 'DEAD_LETTER') FROM run"
+    " WHERE (ended_at IS NULL OR ended_at > deadline_at) AND ended_at IS NULL ORDER BY started_at DESC, rowid DESC"
 )
 
 
 def _offer(path: str) -> Offer:
     try:
         connection = open_readonly(path).connection
-    except RedriveError as error:
+        try:
+            return _read(connection, path)
+        finally:
+            connection.close()
+    except (RedriveError, sqlite3.Error) as error:
         return Offer(path, trouble=str(error))
-    try:
-        row = connection.execute(_LATEST).fetchone()
-    finally:
-        connection.close()
+
+
+def _read(connection: sqlite3.Connection, path: str) -> Offer:
+    schedules = query(connection, SCHEDULES, {})
+    row = connection.execute(_LATEST).fetchone()
     if row is None:
-        return Offer(path)
-    dag_name, run_id, state, started_at, is_any_unfinished = row
-    return Offer(path, dag_name, run_id, state, started_at, bool(is_any_unfinished) or state == RunState.FAILED)
+        return Offer(path, schedules=schedules)
+    dag_name, run_id, state, started_at, ended_at = row
+    unfinished = [UnfinishedRun(*values) for values in connection.execute(_UNFINISHED)]
+    return Offer(
+        path,
+        dag_name,
+        run_id,
+        state,
+        started_at,
+        bool(unfinished) or state == RunState.FAILED,
+        ended_at=ended_at,
+        unfinished=unfinished,
+        executor=_executor(connection, path),
+        schedules=schedules,
+    )
+
+
+def _executor(connection: sqlite3.Connection, path: str) -> ExecutorState:
+    """Without its age, which would make each reading differ from the one before."""
+    try:
+        seen_at: Optional[int] = os.stat(lock_path(path)).st_mtime_ns // 1000
+    except OSError:
+        seen_at = None
+    return executor(connection, seen_at, False, int(time.time() * 1000000))._replace(age_us=None)
+
+
+def _service_pid(path: str) -> Optional[int]:
+    holder = served_by(path)
+    return None if holder is None else holder.pid

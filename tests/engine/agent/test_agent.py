@@ -260,7 +260,7 @@ async def test_without_a_path_it_takes_the_latest_file_of_the_default_place(
     _, _, hello = await connect("")
     assert hello["path"] == str(folder / "new.db")
     _, _, listed = await connect("", list=True)
-    assert [re.sub(".*/", "", found["path"]) for found in listed["files"]] == ["new.db", "old.db"]
+    assert [re.sub(".*/", "", found[0]) for found in listed["files"]] == ["new.db", "old.db"]
     assert listed["files"][0]["run_id"] == "night-1"
 
 

@@ -1,0 +1,96 @@
+"""``redrive fleet``, and the choice of a state file of a host, for an address without a path (``ssh://host``).
+
+Without a person at the terminal, several files are an error that names them: a guess could show the wrong run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from collections.abc import Sequence
+
+import click
+
+from ...engine.errors import AddressError
+from ...engine.statefile.on_demand.offers import Offer, offers
+from ..model.fleet import fleet_entries
+from ..present.fleet import FLEET_COLUMNS, fleet_cells, fleet_value
+from ..sessions.address import parse
+from ..sessions.fleet import list_state_files
+from ..sessions.sign_in import connect_with_sign_in, is_interactive
+from ..sessions.ssh_options import SshOptions
+from ..sessions.target import is_remote
+from ..text.durations import brief
+from ..text.printing import echo
+from ..text.text import one_line
+from .exit_codes import ExitCode
+from .listings import json_line, print_table
+
+
+def choose_file(target: str, python: str | None, ssh_option: Sequence[str], *, to_act: bool = False) -> str:
+    """The address of the only readable file, or of the file that the person chooses.
+
+    ``to_act``: if files have something to do, the others are no candidates, as for state files of this machine.
+    Raises AddressError, also for several files without a person; LinkError; KeyboardInterrupt at the end of input.
+    """
+    address = parse(target)
+    if address.path:
+        return target
+    found = _read_remote(target, SshOptions(python or "python3", tuple(ssh_option)))
+    usable = [offer for offer in found if offer.trouble is None]
+    if to_act:
+        usable = [offer for offer in usable if offer.has_work] or usable
+    if len(usable) > 1:
+        return usable[_ask(target, usable)].path
+    return usable[0].path if usable else target  # opening it reports the problem
+
+
+def _read_remote(target: str, options: SshOptions) -> Sequence[Offer]:
+    return asyncio.run(connect_with_sign_in(parse(target), options, lambda options: list_state_files(target, options)))
+
+
+def _ask(target: str, found: Sequence[Offer]) -> int:
+    if not is_interactive():
+        files = "; ".join(f"{offer.path} ({_describe(offer)})" for offer in found)
+        raise AddressError(f"{target} has {len(found)} state files; name one of them: {files}")
+    echo("State files over there, those with something to do first:", err=True)
+    for number, offer in enumerate(found, start=1):
+        echo(f"  {number}  {one_line(parse(offer.path).path)}  {one_line(_describe(offer))}", err=True)
+    while True:
+        echo("Which one? [1] ", err=True, nl=False)
+        said = sys.stdin.readline()
+        if not said:
+            raise KeyboardInterrupt
+        word = said.strip() or "1"
+        if word.isdecimal() and 0 < int(word) <= len(found):
+            return int(word) - 1
+
+
+def _describe(offer: Offer) -> str:
+    if not offer.run_id:
+        return "no run yet"
+    age = brief(max(0, time.time_ns() // 1000 - offer.started_at))
+    return f"{offer.dag_name} · {offer.run_id} · {offer.state} · started {age} ago"
+
+
+# --- All of them ---------------------------------------------------------------------------------------------------
+
+
+def print_fleet(target: str | None, as_json: bool, *, python: str | None, ssh_option: Sequence[str]) -> int:
+    """Print one line per state file, those that need a human first; ``target``: ``ssh://host``; None: this machine."""
+    if target is None:
+        found: Sequence[Offer] = offers()
+    elif is_remote(target) and not parse(target).path:
+        found = _read_remote(target, SshOptions(python or "python3", tuple(ssh_option)))
+    else:
+        raise click.UsageError(f"{target}: a fleet is all state files of a host: write ssh://host, or nothing")
+    entries, now_us = fleet_entries(found), time.time_ns() // 1000
+    if as_json:
+        for entry in entries:
+            echo(json_line(fleet_value(entry)))
+    elif entries:
+        print_table([FLEET_COLUMNS, *(fleet_cells(entry, now_us) for entry in entries)])
+    else:
+        echo(f"there is no state file in the default place of {target or 'this machine'}")
+    return ExitCode.SUCCESS

@@ -1,0 +1,72 @@
+"""The state files of a machine as one list: the latest run of each, and what needs a human in any of its runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from ...engine.core.projection import RunRow
+from ...engine.domain.states import RunState, TaskState
+from ...engine.statefile.list_rows import ExecutorState
+from ...engine.statefile.on_demand.offers import Offer
+from ..sessions.session import Link, RunSummary, SessionStatus
+from .waiting_runs import WaitingRun, waiting_runs
+
+_NO_EXECUTOR = ExecutorState(False)
+
+
+@dataclass(frozen=True, slots=True)
+class FleetEntry:
+    """A state file. ``run``: its latest one; ``waiting``: its unfinished runs that need a human."""
+
+    offer: Offer
+    run: RunRow | None
+    waiting: Sequence[WaitingRun]
+
+    @property
+    def executor(self) -> ExecutorState:
+        """The latest executor."""
+        return self.offer.executor or _NO_EXECUTOR
+
+    @property
+    def attention_count(self) -> int:
+        """How much waits for a human: the badge of the inbox."""
+        return sum(one.weight for one in self.waiting)
+
+
+def fleet_entries(offers: Iterable[Offer]) -> list[FleetEntry]:
+    """One entry per state file: those that need a human first, else in the order given."""
+    return sorted(map(_entry, offers), key=lambda entry: not entry.waiting)
+
+
+def _entry(offer: Offer) -> FleetEntry:
+    executor = offer.executor or _NO_EXECUTOR
+    status = SessionStatus(
+        Link.LIVE,
+        executor_alive=executor.alive,
+        executor_run_id=executor.run_id,
+        service_pid=offer.service_pid,
+    )
+    open_runs = [
+        RunSummary(
+            RunRow(
+                one.run_id,
+                one.dag_name,
+                one.started_at,
+                blocked_since=one.blocked_since,
+                paused_since=one.paused_since,
+            ),
+            {TaskState.DEAD_LETTER: one.dead_letters},
+        )
+        for one in offer.unfinished
+    ]
+    return FleetEntry(offer, _latest_run(offer, open_runs), waiting_runs(open_runs, status))
+
+
+def _latest_run(offer: Offer, open_runs: Iterable[RunSummary]) -> RunRow | None:
+    if offer.run_id is None:
+        return None
+    ended = RunRow(
+        offer.run_id, offer.dag_name or "", offer.started_at, offer.ended_at, RunState(offer.state or RunState.RUNNING)
+    )
+    return next((one.run for one in open_runs if one.run.run_id == offer.run_id), ended)

@@ -1,0 +1,112 @@
+"""One state file of a fleet in one row: what needs a human, its latest run, its executor and its next start."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ...engine.domain.states import RunState
+from ..model.fleet import FleetEntry
+from ..text.durations import number
+from ..text.glyphs import Glyphs
+from ..text.pieces import Line, Piece, Role, fit
+from ..text.text import cells, one_line, pad, shorten_middle
+from .runs import run_name, run_style
+from .schedules import describe_next_run
+
+FLEET_COLUMNS = ("NEEDS", "STATE", "FLOW", "RUN", "EXECUTOR", "NEXT", "FILE")
+
+_COUNT_CELLS, _STATE_CELLS, _EXECUTOR_CELLS = 6, 10, 9
+_NAME_CELLS = (12, 44)
+_WIDE, _FILE_CELLS = 112, 32
+
+
+def executor_words(entry: FleetEntry) -> str:
+    """Whether a process runs the file, or starts its runs."""
+    if entry.executor.alive:
+        return "running"
+    if entry.offer.service_pid is not None:
+        return "served"
+    return "no executor" if entry.offer.unfinished else ""
+
+
+def fleet_cells(entry: FleetEntry, now_us: int) -> Sequence[str]:
+    """The columns of FLEET_COLUMNS as plain text."""
+    run, offer = entry.run, entry.offer
+    said = [str(entry.attention_count or ""), _state(entry), *((run.dag_name, run.run_id) if run else ("", ""))]
+    return (*said, executor_words(entry), describe_next_run(offer.schedules, now_us), offer.trouble or offer.path)
+
+
+def fleet_value(entry: FleetEntry) -> Mapping[str, object]:
+    """One state file in JSON values; instants in microseconds UTC."""
+    offer, executor = entry.offer, entry.executor
+    return {
+        "state_file": offer.path,
+        "flow": offer.dag_name,
+        "run_id": offer.run_id,
+        "state": _state(entry) or None,
+        "started_at": offer.started_at or None,
+        "ended_at": offer.ended_at,
+        "needs_human": entry.attention_count,
+        "waiting_runs": [one.run.run_id for one in entry.waiting],
+        "executor_alive": executor.alive,
+        "executor_pid": executor.pid if executor.alive else None,
+        "service_pid": offer.service_pid,
+        "next_at": min((row.next_at for row in offer.schedules if row.next_at is not None), default=None),
+        "problem": offer.trouble,
+    }
+
+
+def _state(entry: FleetEntry) -> str:
+    run = entry.run
+    if run is None:
+        return ""
+    return "BLOCKED" if run.state is RunState.RUNNING and run.blocked_since is not None else str(run.state)
+
+
+def fleet_heading(entries: Sequence[FleetEntry], place: str, problem: str, glyphs: Glyphs) -> tuple[Line, Line]:
+    """Left and right side of the line above the list. ``problem``: why the list is not that of now."""
+    waiting = sum(bool(entry.waiting) for entry in entries)
+    left = [Piece(" "), Piece(f"{number(len(entries))} state file{'' if len(entries) == 1 else 's'}", Role.STRONG)]
+    left += [Piece(f" on {one_line(place)}")]
+    if waiting:
+        left += [
+            Piece(f" {glyphs.dot} ", Role.DIM),
+            Piece(f"{number(waiting)} need{'s' if waiting == 1 else ''} a human"),
+        ]
+    return left, [Piece(f"{one_line(problem)} ", Role.WARNING)] if problem else []
+
+
+def fleet_row(entry: FleetEntry, now_us: int, columns: int, glyphs: Glyphs, longest_name: int = 0) -> Line:
+    """What needs a human, state, flow and run, executor, next start; where there is room the file."""
+    count, offer = entry.attention_count, entry.offer
+    line: Line = [Piece(pad(f" {glyphs.dead}{number(count)}" if count else "", _COUNT_CELLS), Role.HUMAN)]
+    if offer.trouble is not None or entry.run is None:
+        said = Piece(one_line(offer.trouble), Role.WARNING) if offer.trouble else Piece("no run yet", Role.DIM)
+        return fit([*line, Piece(f"{file_name(entry)}  "), said], columns, glyphs.more)
+    style = run_style(entry.run)
+    low, high = _NAME_CELLS
+    name_cells = max(min(longest_name, high, columns - 50), low)
+    executor = executor_words(entry)
+    line += [
+        Piece(pad(f"{glyphs.of(style.glyph)} {style.word}", _STATE_CELLS), style.role),
+        Piece(f" {pad(shorten_middle(run_name(entry.run, glyphs), name_cells, glyphs.more), name_cells)}  "),
+        Piece(f"{executor:{_EXECUTOR_CELLS}}  ", Role.WARNING if executor == "no executor" else Role.DIM),
+        Piece(describe_next_run(offer.schedules, now_us)),
+    ]
+    if columns < _WIDE:
+        return fit(line, columns, glyphs.more)
+    room = columns - _FILE_CELLS - 1
+    return [
+        *fit(line, room, glyphs.more),
+        Piece(f" {pad(shorten_middle(file_name(entry), _FILE_CELLS), _FILE_CELLS)}", Role.DIM),
+    ]
+
+
+def file_name(entry: FleetEntry) -> str:
+    """The last part of the path."""
+    return one_line(entry.offer.path.rpartition("/")[2])
+
+
+def name_cells(entries: Sequence[FleetEntry], glyphs: Glyphs) -> int:
+    """The cells of the longest name of a run."""
+    return max((cells(run_name(entry.run, glyphs)) for entry in entries if entry.run), default=0)

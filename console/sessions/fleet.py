@@ -1,0 +1,63 @@
+"""The state files in the default place of this machine or of a host: once, or again whenever they change."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import aclosing
+from dataclasses import replace
+
+from ...engine.domain.states import RunState
+from ...engine.errors import LinkError
+from ...engine.statefile.on_demand.offers import POLL_SECONDS, Offer, OfferReader
+from .address import SshAddress, parse
+from .agent_process import AgentProcess, Message
+from .bundle import boot_command
+from .ssh_options import SshOptions
+from .wire import rows_of
+
+DEFAULT_OPTIONS = SshOptions()
+
+
+async def watch_state_files() -> AsyncIterator[Sequence[Offer]]:
+    """Yield the state files of this machine every POLL_SECONDS, in the order of ``OfferReader.read``."""
+    reader = OfferReader()
+    while True:
+        yield await asyncio.to_thread(reader.read)
+        await asyncio.sleep(POLL_SECONDS)
+
+
+async def watch_remote_files(target: str, options: SshOptions = DEFAULT_OPTIONS) -> AsyncIterator[Sequence[Offer]]:
+    """Yield the state files of ``ssh://host`` at once and whenever they change. ``Offer.path`` is the whole address.
+
+    Raises AddressError, LinkError: also when the connection ends.
+    """
+    address = parse(target)
+    news: asyncio.Queue[Message] = asyncio.Queue()
+    agent = AgentProcess(address, options.python, news.put_nowait)
+    message = await agent.open(options.argv(address, boot_command(options.python)), {"list": True})
+    try:
+        while True:
+            yield _offers_of(message, address)
+            waiting = asyncio.ensure_future(news.get())
+            await asyncio.wait((waiting, agent.ended), return_when=asyncio.FIRST_COMPLETED)
+            if not waiting.done():
+                waiting.cancel()
+                raise agent.ended.result()
+            message = waiting.result()
+    finally:
+        await agent.close()
+
+
+async def list_state_files(target: str, options: SshOptions = DEFAULT_OPTIONS) -> Sequence[Offer]:
+    """Return the state files of ``ssh://host`` as of now. Raises AddressError, LinkError."""
+    async with aclosing(watch_remote_files(target, options)) as files:  # type: ignore[type-var]
+        return await anext(files)
+
+
+def _offers_of(message: Message, address: SshAddress) -> list[Offer]:
+    found = rows_of(Offer, message.get("files"))
+    for offer in found:
+        if offer.state is not None and offer.state not in set(RunState):
+            raise LinkError(f"the remote host sent a run in the state {offer.state!r}", final=True)
+    return [offer._replace(path=str(replace(address, path=offer.path))) for offer in found]

@@ -1,0 +1,123 @@
+"""``redrive fleet``: all state files of a machine, those that need a human first."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from redrive.engine import Executor, Flow, PermanentError
+from redrive.engine.executor import host
+from redrive.engine.statefile.on_demand.offers import OfferReader
+from support.commands import run_redrive, start_redrive
+from support.waiting import wait_until
+
+HELD = """import time
+from redrive.engine import Flow
+flow = Flow("held")
+@flow.task(timeout=600)
+def wait(): time.sleep(600)
+"""
+YEARLY = """from redrive.engine import Flow
+flow = Flow("yearly", schedule="0 0 1 1 *")
+@flow.task
+def a(): pass
+"""
+
+
+@pytest.fixture(autouse=True)
+def states(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The default folder."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "states"))
+    monkeypatch.delenv("REDRIVE_STATE", raising=False)
+    return tmp_path / "states/redrive"
+
+
+def run_flow(name: str, *, failures: int = 0) -> None:
+    """Run a flow of two tasks in its default state file."""
+    flow = Flow(name)
+
+    def task(number: int) -> None:
+        if number < failures:
+            raise PermanentError("no")
+
+    for number in range(2):
+        flow.task(name=f"task_{number}")(lambda number=number: task(number))
+    Executor(run_id="night", flow=flow).run()
+
+
+def fleet() -> dict[str, dict[str, Any]]:
+    """File name -> its values, in order."""
+    lines = run_redrive("fleet", "--json").stdout.splitlines()
+    return {Path(one["state_file"]).stem: one for one in map(json.loads, lines)}
+
+
+def test_files_that_need_a_human_come_first_with_their_count(states: Path) -> None:
+    run_flow("blocked", failures=2)
+    run_flow("done")
+    (states / "odd.db").write_text("not a database")
+    found = fleet()
+    assert [*found] == ["blocked", "done", "odd"]
+    assert [(one["state"], one["needs_human"]) for one in found.values()] == [("BLOCKED", 2), ("SUCCESS", 0), (None, 0)]
+    assert "not a redrive state file" in found["odd"]["problem"]
+    heading, *rows = run_redrive("fleet").stdout.splitlines()
+    assert heading.split() == ["NEEDS", "STATE", "FLOW", "RUN", "EXECUTOR", "NEXT", "FILE"]
+    assert rows[0].split()[:4] == ["2", "BLOCKED", "blocked", "night"] and rows[0].endswith(str(states / "blocked.db"))
+    assert rows[1].split()[:3] == ["SUCCESS", "done", "night"]
+
+
+def test_a_run_whose_executor_was_killed_needs_a_human(tmp_path: Path, states: Path) -> None:
+    states.mkdir(parents=True)
+    (tmp_path / "held.py").write_text(HELD)
+    pid = host.spawn(flow=str(tmp_path / "held.py"), state=str(states / "held.db"), run_id="r", params={}, options={})
+    reader = OfferReader()
+    (running,) = reader.read()
+    assert running.executor.alive and running.executor.pid == pid
+    assert (fleet()["held"]["needs_human"], fleet()["held"]["executor_pid"]) == (0, pid)
+    os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: not reader.read()[0].executor.alive)
+    assert (fleet()["held"]["needs_human"], fleet()["held"]["executor_alive"]) == (1, False)
+    assert "no executor" in run_redrive("fleet").stdout
+
+
+def test_a_served_file_says_who_serves_it_and_what_comes(tmp_path: Path) -> None:
+    (tmp_path / "yearly.py").write_text(YEARLY)
+    service = start_redrive("serve", tmp_path / "yearly.py")
+    try:
+        assert service.stdout is not None
+        while "next " not in service.stdout.readline():
+            pass
+        found = fleet()["yearly"]
+        assert (found["service_pid"], found["run_id"]) == (service.pid, None) and found["next_at"] > 0
+        row = run_redrive("fleet").stdout.splitlines()[1]
+        assert "served" in row and "next 01 Jan 00:00 UTC" in row
+    finally:
+        service.terminate()
+        service.communicate()
+
+
+def test_a_reader_opens_a_file_again_only_after_a_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    run_flow("one")
+    run_flow("two")
+    reader = OfferReader()
+    before = reader.read()
+    opened: list[str] = []
+    module = "redrive.engine.statefile.on_demand.offers"
+    really_open = __import__(module, fromlist=["open_readonly"]).open_readonly
+    monkeypatch.setattr(f"{module}.open_readonly", lambda path: (opened.append(path), really_open(path))[1])
+    assert reader.read() == before and opened == []
+    run_flow("three")
+    assert len(reader.read()) == 3
+    assert [Path(path).stem for path in opened] == ["three"]
+
+
+def test_no_file_at_all_is_said(states: Path) -> None:
+    assert "there is no state file in the default place" in run_redrive("fleet").stdout
+
+
+def test_a_fleet_of_one_file_is_refused(tmp_path: Path) -> None:
+    done = run_redrive("fleet", tmp_path / "x.db")
+    assert done.returncode == 2 and "write ssh://host" in done.stderr
