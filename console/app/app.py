@@ -131,6 +131,7 @@ class ConsoleApp(ConsoleBase):
         self.history = NavigationHistory()
         self.absolute_times = False
         self._badge_counts: BadgeCounts | None = None
+        self.returns_to_fleet = False
         self.is_stopping = False  # leave as soon as the executor has gone
         self._run_id = run_id
         self._is_new_run = True  # show a view of it when its first snapshot arrives
@@ -429,6 +430,12 @@ class ConsoleApp(ConsoleBase):
             self.selected = stop.selected
         self.switch_mode(stop.view.value)
         return True
+
+    def return_to_fleet(self) -> None:
+        """Leave for the list of state files, if the console was opened from it."""
+        if self.launch.is_of_fleet:
+            self.returns_to_fleet = True
+            self.exit(0)
 
     def quit_view(self) -> None:
         """Go back; at the top level return to the present, else quit."""

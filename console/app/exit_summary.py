@@ -23,11 +23,13 @@ class ConsoleEnd(NamedTuple):
         return_code: 128 + the number of the signal that ended it, or ``launch.CRASHED``; 0: the operator left.
         started_run: the run that this console started; None if it started no run.
         stopping: whether the operator stopped the executor.
+        returns_to_fleet: whether the operator went back to the list of state files.
     """
 
     return_code: int = 0
     started_run: RunRow | None = None
     is_stopping: bool = False
+    returns_to_fleet: bool = False
 
 
 def console_end(app: ConsoleApp, return_code: int | None = None) -> ConsoleEnd:

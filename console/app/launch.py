@@ -11,7 +11,7 @@ import asyncio
 import shlex
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..sessions.target import is_remote
@@ -21,6 +21,7 @@ from ..text.printing import echo
 if TYPE_CHECKING:
     from ...engine.executor.loop import RunOptions
     from ..keys.keymap import KeyMap
+    from ..sessions.fleet import FleetTarget
     from ..sessions.session import Session
     from .app import ConsoleApp
     from .exit_summary import ConsoleEnd
@@ -48,13 +49,18 @@ class UserSettings(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ConsoleLaunch:
-    """The target and the way to open it. ``open_for_changes``: the session of a read-only console that is armed."""
+    """The target and the way to open it.
+
+    ``open_for_changes``: the session of a read-only console that is armed; ``is_of_fleet``: Esc returns to the list of
+    state files.
+    """
 
     target: str
     run_id: str | None
     started_here: bool = False
     run_options: Mapping[str, object] = field(default_factory=dict)
     open_for_changes: SessionOpener | None = None
+    is_of_fleet: bool = False
 
     @property
     def state_path(self) -> str | None:
@@ -75,8 +81,51 @@ def attach(
         return await open_target(is_read_only=False)
 
     if read_only:
-        launch = ConsoleLaunch(launch.target, launch.run_id, open_for_changes=open_for_changes)
+        launch = replace(launch, open_for_changes=open_for_changes)
     return asyncio.run(_run_app(tty, open_target, launch, UserSettings.read()))
+
+
+def attach_fleet(
+    tty: Tty, fleet: FleetTarget, read_only: bool, python: str | None, ssh_option: Sequence[str]
+) -> ConsoleEnd:
+    """Open the list of state files, and the console on each that the operator chooses there."""
+    from ...engine.errors import RedriveError
+    from .exit_summary import ConsoleEnd
+
+    settings = UserSettings.read()
+    chosen, message = None, ""
+    while True:
+        code, chosen = asyncio.run(_choose(tty, fleet, settings, chosen, message))
+        if chosen is None:
+            return ConsoleEnd(code)
+        try:
+            end = attach(tty, ConsoleLaunch(chosen, None, is_of_fleet=True), read_only, python, ssh_option)
+        except RedriveError as error:
+            tty.release()
+            message = str(error)
+            continue
+        if not end.returns_to_fleet:
+            return end
+        message = ""
+
+
+async def _choose(
+    tty: Tty, fleet: FleetTarget, settings: UserSettings, before: str | None, message: str
+) -> tuple[int, str | None]:
+    from .fleet import FleetApp
+
+    app = FleetApp(
+        fleet.watch,
+        fleet.place,
+        tty=tty,
+        keymap=settings.keymap,
+        theme=settings.theme,
+        before=before,
+        message=message,
+    )
+    code = await app.run_async()
+    tty.release()
+    return code or 0, app.chosen
 
 
 def start(tty: Tty, flow: str | None, state: str, run_id: str | None, options: RunOptions) -> ConsoleEnd:
@@ -114,7 +163,9 @@ async def _run_app(tty: Tty, open_target: SessionOpener, launch: ConsoleLaunch, 
     from ..screens.console import LaunchContext
     from .app import ConsoleApp
 
-    context = LaunchContext(launch.state_path, launch.started_here, launch.run_options, launch.open_for_changes)
+    context = LaunchContext(
+        launch.state_path, launch.started_here, launch.run_options, launch.open_for_changes, launch.is_of_fleet
+    )
     session = session or await open_target()
     app = ConsoleApp(session, launch.run_id, tty=tty, keymap=settings.keymap, theme=settings.theme, launch=context)
     try:
@@ -137,6 +188,8 @@ def _print_end(app: ConsoleApp, code: int | None, target: str) -> ConsoleEnd:
 
         print_crash(app.failure, {"target": target, "size": app.size, "view": app.current_mode}, resume_command)
         return ConsoleEnd(CRASHED)
+    if app.returns_to_fleet:
+        return ConsoleEnd(code or 0, returns_to_fleet=True)
     for line in exit_lines(app.live.board, app.live.status.executor_alive, target):
         echo(line)
     return console_end(app, code)

@@ -16,6 +16,7 @@ from ..terminal.tty import Tty
 
 if TYPE_CHECKING:
     from ...engine.executor.loop import RunOptions
+    from ..sessions.fleet import FleetTarget
     from .exit_summary import ConsoleEnd
 
 
@@ -53,6 +54,22 @@ def show_target(
         from .launch import ConsoleLaunch, attach
 
         return attach(tty, ConsoleLaunch(target, run_id), read_only, python, ssh_option)
+
+
+def show_fleet(
+    terminal: TerminalCapabilities,
+    fleet: FleetTarget,
+    *,
+    read_only: bool,
+    python: str | None,
+    ssh_option: Sequence[str],
+) -> ConsoleEnd:
+    """Open the console on the list of state files; the terminal must support a screen."""
+    with Tty(terminal) as tty:
+        tty.splash("redrive - state files")
+        from .launch import attach_fleet
+
+        return attach_fleet(tty, fleet, read_only, python, ssh_option)
 
 
 def show_run(tty: Tty, flow: str | None, state: str, run_id: str | None, options: RunOptions) -> ConsoleEnd:

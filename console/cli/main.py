@@ -208,10 +208,13 @@ def demo(**options: Any) -> int:
 @click.option("--read-only", is_flag=True, help="Send no commands.")
 @ssh_options
 def attach(target: str | None, state: str | None, run_id: str | None, **options: Any) -> int:
-    """Open the console on a state file, here or over ssh."""
+    """Open the console on a state file, here or over ssh.
+
+    Without a TARGET, and with ssh://host alone, the console shows the list of all state files if there are several.
+    """
     from .run import attach_console
 
-    return attach_console(_target(target, state), run_id, **options)
+    return attach_console(_named_once(target, state), run_id, **options)
 
 
 @cli.command()

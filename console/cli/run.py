@@ -92,19 +92,30 @@ def run_demo(arguments: RunArguments) -> int:
 
 
 def attach_console(
-    target: str, run_id: str | None, *, read_only: bool, python: str | None, ssh_option: Sequence[str]
+    target: str | None, run_id: str | None, *, read_only: bool, python: str | None, ssh_option: Sequence[str]
 ) -> int:
-    """Open the console on a state file of another process; without a terminal print its tasks."""
-    from ..app.startup import show_target
-    from ..terminal.capabilities import detect_capabilities
+    """Open the console on a state file of another process; without a terminal print its tasks.
 
+    ``target``: None for the state files in the default place. Of several files the console shows the list.
+    """
+    from ..app.startup import show_fleet, show_target
+    from ..sessions.target import existing_target
+    from ..terminal.capabilities import detect_capabilities
+    from .state_files import fleet_of
+
+    terminal = detect_capabilities()
+    reason = terminal.unsupported_reason
+    fleet = fleet_of(target, python, ssh_option) if reason is None and run_id is None else None
+    if fleet is not None:
+        options = ssh_option if fleet.options is None else fleet.options.options
+        return code_of_console(show_fleet(terminal, fleet, read_only=read_only, python=python, ssh_option=options))
+    target = existing_target(target)
     if is_remote(target):
         from .state_files import choose_file
 
         target = choose_file(target, python, ssh_option)
-    terminal = detect_capabilities()
-    if terminal.unsupported_reason is not None:
-        return _attach_plain(target, run_id, terminal.unsupported_reason, python=python, ssh_option=ssh_option)
+    if reason is not None:
+        return _attach_plain(target, run_id, reason, python=python, ssh_option=ssh_option)
     end = show_target(terminal, target, run_id, read_only=read_only, python=python, ssh_option=ssh_option)
     return code_of_console(end)
 

@@ -13,19 +13,20 @@ from collections.abc import Sequence
 import click
 
 from ...engine.errors import AddressError
+from ...engine.statefile.default_paths import default_paths
 from ...engine.statefile.on_demand.offers import Offer, offers
 from ..model.fleet import fleet_entries
 from ..present.fleet import FLEET_COLUMNS, fleet_cells, fleet_value
 from ..sessions.address import parse
-from ..sessions.fleet import list_state_files
+from ..sessions.fleet import FleetTarget, list_state_files
 from ..sessions.sign_in import connect_with_sign_in, is_interactive
 from ..sessions.ssh_options import SshOptions
-from ..sessions.target import is_remote
+from ..sessions.target import is_remote, named_target
 from ..text.durations import brief
-from ..text.printing import echo
+from ..text.printing import echo, echo_json
 from ..text.text import one_line
 from .exit_codes import ExitCode
-from .listings import json_line, print_table
+from .listings import print_table
 
 
 def choose_file(target: str, python: str | None, ssh_option: Sequence[str], *, to_act: bool = False) -> str:
@@ -44,6 +45,25 @@ def choose_file(target: str, python: str | None, ssh_option: Sequence[str], *, t
     if len(usable) > 1:
         return usable[_ask(target, usable)].path
     return usable[0].path if usable else target  # opening it reports the problem
+
+
+def fleet_of(target: str | None, python: str | None, ssh_option: Sequence[str]) -> FleetTarget | None:
+    """The machine whose state files a command without the path of a file means; None if it means one file.
+
+    Raises AddressError, LinkError.
+    """
+    target = named_target(target)
+    if target is None:
+        return FleetTarget("this machine") if len(default_paths()) > 1 else None
+    if not is_remote(target) or parse(target).path:
+        return None
+
+    async def read(options: SshOptions) -> tuple[SshOptions, Sequence[Offer]]:
+        return options, await list_state_files(target, options)
+
+    given = SshOptions(python or "python3", tuple(ssh_option))
+    options, found = asyncio.run(connect_with_sign_in(parse(target), given, read))
+    return FleetTarget(target, options) if sum(offer.trouble is None for offer in found) > 1 else None
 
 
 def _read_remote(target: str, options: SshOptions) -> Sequence[Offer]:
@@ -88,7 +108,7 @@ def print_fleet(target: str | None, as_json: bool, *, python: str | None, ssh_op
     entries, now_us = fleet_entries(found), time.time_ns() // 1000
     if as_json:
         for entry in entries:
-            echo(json_line(fleet_value(entry)))
+            echo_json(fleet_value(entry))
     elif entries:
         print_table([FLEET_COLUMNS, *(fleet_cells(entry, now_us) for entry in entries)])
     else:

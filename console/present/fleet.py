@@ -15,9 +15,11 @@ from .schedules import describe_next_run
 
 FLEET_COLUMNS = ("NEEDS", "STATE", "FLOW", "RUN", "EXECUTOR", "NEXT", "FILE")
 
-_COUNT_CELLS, _STATE_CELLS, _EXECUTOR_CELLS = 6, 10, 9
-_NAME_CELLS = (12, 44)
-_WIDE, _FILE_CELLS = 112, 32
+_COUNT_CELLS, _STATE_CELLS, _EXECUTOR_CELLS = 6, 10, 11
+_NAME_CELLS = (12, 40)
+_OTHER_COLUMNS_CELLS = 52
+_WIDE, _FILE_CELLS = 150, 32
+NO_EXECUTOR = "no executor"
 
 
 def executor_words(entry: FleetEntry) -> str:
@@ -26,7 +28,7 @@ def executor_words(entry: FleetEntry) -> str:
         return "running"
     if entry.offer.service_pid is not None:
         return "served"
-    return "no executor" if entry.offer.unfinished else ""
+    return NO_EXECUTOR if entry.offer.unfinished else ""
 
 
 def fleet_cells(entry: FleetEntry, now_us: int) -> Sequence[str]:
@@ -77,28 +79,35 @@ def fleet_heading(entries: Sequence[FleetEntry], place: str, problem: str, glyph
 
 
 def fleet_row(entry: FleetEntry, now_us: int, columns: int, glyphs: Glyphs, longest_name: int = 0) -> Line:
-    """What needs a human, state, flow and run, executor, next start; where there is room the file."""
+    """What needs a human, state, flow and run, executor, next start; where there is room, the name of the file."""
     count, offer = entry.attention_count, entry.offer
     line: Line = [Piece(pad(f" {glyphs.dead}{number(count)}" if count else "", _COUNT_CELLS), Role.HUMAN)]
-    if offer.trouble is not None or entry.run is None:
-        said = Piece(one_line(offer.trouble), Role.WARNING) if offer.trouble else Piece("no run yet", Role.DIM)
-        return fit([*line, Piece(f"{file_name(entry)}  "), said], columns, glyphs.more)
-    style = run_style(entry.run)
+    if offer.trouble is not None:
+        return fit([*line, Piece(f"{file_name(entry)}  "), Piece(one_line(offer.trouble), Role.WARNING)], columns)
     low, high = _NAME_CELLS
-    name_cells = max(min(longest_name, high, columns - 50), low)
+    name_cells = max(min(longest_name, high, columns - _OTHER_COLUMNS_CELLS), low)
     executor = executor_words(entry)
     line += [
-        Piece(pad(f"{glyphs.of(style.glyph)} {style.word}", _STATE_CELLS), style.role),
-        Piece(f" {pad(shorten_middle(run_name(entry.run, glyphs), name_cells, glyphs.more), name_cells)}  "),
-        Piece(f"{executor:{_EXECUTOR_CELLS}}  ", Role.WARNING if executor == "no executor" else Role.DIM),
+        *_state_and_name(entry, name_cells, glyphs),
+        Piece(f"  {executor:{_EXECUTOR_CELLS}}  ", Role.WARNING if executor == NO_EXECUTOR else Role.DIM),
         Piece(describe_next_run(offer.schedules, now_us)),
     ]
     if columns < _WIDE:
         return fit(line, columns, glyphs.more)
-    room = columns - _FILE_CELLS - 1
+    file = pad(shorten_middle(file_name(entry), _FILE_CELLS, glyphs.more), _FILE_CELLS)
+    return [*fit(line, columns - _FILE_CELLS - 1, glyphs.more), Piece(f" {file}", Role.DIM)]
+
+
+def _state_and_name(entry: FleetEntry, name_cells: int, glyphs: Glyphs) -> Line:
+    if entry.run is None:
+        return [
+            Piece(pad("no run", _STATE_CELLS), Role.DIM),
+            Piece(f" {pad(shorten_middle(file_name(entry), name_cells, glyphs.more), name_cells)}"),
+        ]
+    style = run_style(entry.run)
     return [
-        *fit(line, room, glyphs.more),
-        Piece(f" {pad(shorten_middle(file_name(entry), _FILE_CELLS), _FILE_CELLS)}", Role.DIM),
+        Piece(pad(f"{glyphs.of(style.glyph)} {style.word}", _STATE_CELLS), style.role),
+        Piece(f" {pad(shorten_middle(run_name(entry.run, glyphs), name_cells, glyphs.more), name_cells)}"),
     ]
 
 

@@ -315,7 +315,9 @@ class ConsoleScreen(Screen[None]):
         if self.app.screen_stack[0] is not self:
             return "back"
         view = self.console.previous_view
-        return f"back to {view.value}" if view is not None else ""
+        if view is None:
+            return "all state files" if self.console.launch.is_of_fleet else ""
+        return f"back to {view.value}"
 
     def _past_hints(self) -> list[KeyHint]:
         label = self.console.keymap.label
@@ -362,11 +364,11 @@ class ConsoleScreen(Screen[None]):
             self.back()
 
     def back(self) -> None:
-        """Clear the filter; without a filter go to the previous screen."""
+        """Clear the filter; without a filter go to the previous screen, from the top level to the list of files."""
         if self.filter_text:
             self._apply_filter("")
-        else:
-            self.console.go_back()
+        elif not self.console.go_back():
+            self.console.return_to_fleet()
 
     # --- The selected task ----------------------------------------------------------------------------------------
 

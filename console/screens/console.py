@@ -38,12 +38,14 @@ class LaunchContext:
         started_here: whether this console started the run; leaving then asks whether to stop it.
         run_options: for executors that are started later, fields of RunOptions.
         open_for_changes: opens a session for changes once a read-only console is armed.
+        is_of_fleet: whether Esc at the top level returns to the list of state files.
     """
 
     state_path: str | None = None
     started_here: bool = False
     run_options: Mapping[str, Any] = field(default_factory=dict)
     open_for_changes: Callable[[], Awaitable[Session]] | None = None
+    is_of_fleet: bool = False
 
 
 class TimeControl(Protocol):
@@ -140,6 +142,9 @@ class Console(Protocol):
 
     def go_back(self) -> bool:
         """Close the top screen, else go to the previous view. False at the top level."""
+
+    def return_to_fleet(self) -> None:
+        """Go back to the list of state files, if the console was opened from it."""
 
     def follow(self, run_id: str, view: ScreenName = ScreenName.GRAPH) -> None:
         """Show a view of another run of the file."""

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import ClassVar
 
+from textual.binding import BindingType
 from textual.widget import Widget
 
 from ..keys.actions import ScreenName
 from ..text.pieces import Line, Piece, Role
 from ..text.text import one_line
 from ..widgets.bars import KeyHint
+from ..widgets.bindings import bindings
 from ..widgets.line_view import LineView
 from .base import ConsoleScreen
 
@@ -34,6 +37,7 @@ class LoadingScreen(ConsoleScreen):
     """See the module."""
 
     PLACE = ScreenName.RUNS
+    BINDINGS: ClassVar[list[BindingType]] = bindings("back")
 
     def __init__(self) -> None:
         super().__init__()
@@ -44,8 +48,10 @@ class LoadingScreen(ConsoleScreen):
         yield self._error_view
 
     def hints(self) -> list[KeyHint]:
-        """Only quit works here."""
-        return [(self.console.keymap.label("quit"), "quit")]
+        """Only leaving works here."""
+        label = self.console.keymap.label
+        back = [(label("back"), self._back_label)] if self._back_label else []
+        return [*back, (label("quit"), "quit")]
 
     def show_frame(self) -> None:
         """As of now."""

@@ -5,18 +5,29 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from ...engine.domain.states import RunState
-from ...engine.errors import LinkError
 from ...engine.statefile.on_demand.offers import POLL_SECONDS, Offer, OfferReader
 from .address import SshAddress, parse
 from .agent_process import AgentProcess, Message
 from .bundle import boot_command
 from .ssh_options import SshOptions
-from .wire import rows_of
+from .wire import decoding, rows_of
 
 DEFAULT_OPTIONS = SshOptions()
+
+
+@dataclass(frozen=True, slots=True)
+class FleetTarget:
+    """A machine with several state files. ``options``: None for this machine."""
+
+    place: str
+    options: SshOptions | None = None
+
+    def watch(self) -> AsyncIterator[Sequence[Offer]]:
+        """Yield its state files, again whenever they change."""
+        return watch_state_files() if self.options is None else watch_remote_files(self.place, self.options)
 
 
 async def watch_state_files() -> AsyncIterator[Sequence[Offer]]:
@@ -33,13 +44,19 @@ async def watch_remote_files(target: str, options: SshOptions = DEFAULT_OPTIONS)
     Raises AddressError, LinkError: also when the connection ends.
     """
     address = parse(target)
-    news: asyncio.Queue[Message] = asyncio.Queue()
-    agent = AgentProcess(address, options.python, news.put_nowait)
+    latest: asyncio.Queue[Message] = asyncio.Queue(1)
+
+    def receive(message: Message) -> None:
+        if latest.full():
+            latest.get_nowait()
+        latest.put_nowait(message)
+
+    agent = AgentProcess(address, options.python, receive)
     message = await agent.open(options.argv(address, boot_command(options.python)), {"list": True})
     try:
         while True:
             yield _offers_of(message, address)
-            waiting = asyncio.ensure_future(news.get())
+            waiting = asyncio.ensure_future(latest.get())
             await asyncio.wait((waiting, agent.ended), return_when=asyncio.FIRST_COMPLETED)
             if not waiting.done():
                 waiting.cancel()
@@ -56,8 +73,8 @@ async def list_state_files(target: str, options: SshOptions = DEFAULT_OPTIONS) -
 
 
 def _offers_of(message: Message, address: SshAddress) -> list[Offer]:
-    found = rows_of(Offer, message.get("files"))
-    for offer in found:
-        if offer.state is not None and offer.state not in set(RunState):
-            raise LinkError(f"the remote host sent a run in the state {offer.state!r}", final=True)
-    return [offer._replace(path=str(replace(address, path=offer.path))) for offer in found]
+    with decoding("a list of state files"):
+        found = rows_of(Offer, message["files"])
+        for offer in found:
+            RunState(offer.state or RunState.RUNNING)
+        return [offer._replace(path=str(replace(address, path=offer.path))) for offer in found]

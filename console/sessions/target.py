@@ -51,7 +51,7 @@ def _name_of(flow: str, params: Mapping[str, str]) -> str:
 
 def existing_target(target: str | None) -> str:
     """Return the state file that a command reads. Raises RedriveError when there is none."""
-    return _named_target(target) or default_path()
+    return named_target(target) or default_path()
 
 
 def acting_target(target: str | None) -> str:
@@ -60,7 +60,7 @@ def acting_target(target: str | None) -> str:
     A default is taken only if no other state file could be meant: it is the only one, or the only one with something
     to do.
     """
-    named = _named_target(target)
+    named = named_target(target)
     if named is not None:
         return named
     usable = [offer for offer in offers() if offer.trouble is None]
@@ -71,7 +71,8 @@ def acting_target(target: str | None) -> str:
     return candidates[0].path if candidates else default_path()
 
 
-def _named_target(target: str | None) -> str | None:
+def named_target(target: str | None) -> str | None:
+    """Return the state file or host that is named, also by REDRIVE_STATE; None: the default place."""
     if target == "":  # an empty shell variable must not select a file by accident
         raise RedriveError("the name of the state file is empty; name one, or leave --state out")
     given = target or os.environ.get(STATE_VARIABLE)

@@ -1,4 +1,4 @@
-"""``redrive attach ssh://host`` without a path: the state files of that host are offered."""
+"""``ssh://host`` without a path: ``redrive attach`` lists the state files of that host, an act asks for one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from support.commands import run_redrive
 from support.pty_terminal import LIMIT_SECONDS, PtyTerminal
 from support.state_file import StateFileBuilder
 
-ATTACH = (sys.executable, "-c", "import sys; from redrive.console.cli.main import main; sys.exit(main())", "attach")
+REDRIVE = (sys.executable, "-c", "import sys; from redrive.console.cli.main import main; sys.exit(main())")
 
 
 @pytest.fixture
@@ -40,12 +40,12 @@ def make_files(far: Any, make_night: Callable[..., StateFileBuilder]) -> Iterato
 
 
 @pytest.fixture
-def attach() -> Iterator[Callable[..., PtyTerminal]]:
+def on_terminal() -> Iterator[Callable[..., PtyTerminal]]:
     """The command on a terminal of its own."""
     started: list[PtyTerminal] = []
 
     def start(*words: str) -> PtyTerminal:
-        started.append(PtyTerminal([*ATTACH, *words], columns=250, environ=dict(os.environ, TERM="xterm-256color")))
+        started.append(PtyTerminal([*REDRIVE, *words], columns=250, environ=dict(os.environ, TERM="xterm-256color")))
         return started[-1]
 
     yield start
@@ -60,44 +60,63 @@ def shows(terminal: PtyTerminal, text: str) -> bool:
 
 def without_a_terminal(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [*ATTACH, *words], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LIMIT_SECONDS
+        [*REDRIVE, "attach", *words], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LIMIT_SECONDS
     )
 
 
-def test_of_several_files_over_there_one_is_chosen(
-    make_files: Callable[..., Path], attach: Callable[..., PtyTerminal]
+def test_of_several_files_over_there_a_list_is_shown_from_which_one_is_opened(
+    make_files: Callable[..., Path], on_terminal: Callable[..., PtyTerminal]
+) -> None:
+    make_files("two.db", "one.db")
+    terminal = on_terminal("attach", "ssh://far")
+    terminal.until(lambda: shows(terminal, "run-of-one.db"))
+    assert "2 state files on ssh://far" in terminal.text
+    assert terminal.text.index("run-of-two.db") < terminal.text.index("run-of-one.db")
+    terminal.send("\x1b[B")
+    terminal.send("\r")
+    terminal.until(lambda: shows(terminal, "6 Journal") and "run-of-one.db" in terminal.text)
+    terminal.send("\x1b")
+    terminal.until(lambda: shows(terminal, "2 state files on ssh://far") and "run-of-two.db" in terminal.text)
+    terminal.send("q")
+    assert terminal.wait() == 0
+
+
+def test_a_list_of_another_host_shows_what_happens_there(
+    make_files: Callable[..., Path], on_terminal: Callable[..., PtyTerminal]
 ) -> None:
     folder = make_files("two.db", "one.db")
-    terminal = attach("ssh://far")
+    terminal = on_terminal("attach", "ssh://far")
+    terminal.until(lambda: shows(terminal, "run-of-one.db") and "success" not in terminal.text)
+    with sqlite3.connect(folder / "one.db") as connection:
+        connection.execute("UPDATE run SET state = 'SUCCESS', ended_at = started_at + 1000000")
+    terminal.until(lambda: "success" in terminal.text)
+
+
+def test_an_act_asks_which_of_several_files_is_meant(
+    make_files: Callable[..., Path], on_terminal: Callable[..., PtyTerminal]
+) -> None:
+    folder = make_files("two.db", "one.db")
+    terminal = on_terminal("pause", "ssh://far", "--reason", "x")
     terminal.until("Which one?")
     said = terminal.text
     assert said.index(f"{folder}/two.db") < said.index(f"{folder}/one.db")
-    assert "run-of-two.db" in said and "RUNNING" in said
     terminal.send("7\n")
     terminal.until(lambda: terminal.text.count("Which one?") == 2)
     terminal.send("2\n")
-    terminal.until(lambda: shows(terminal, "run-of-one.db") and "run-of-two.db" not in terminal.text)
+    assert terminal.wait() == 0
+    assert f"run-of-one.db in ssh://far{folder}/one.db" in terminal.text
 
 
-def test_an_answer_of_nothing_means_the_latest(
-    make_files: Callable[..., Path], attach: Callable[..., PtyTerminal]
+def test_who_leaves_the_question_changes_nothing(
+    make_files: Callable[..., Path], on_terminal: Callable[..., PtyTerminal]
 ) -> None:
-    make_files("two.db", "one.db")
-    terminal = attach("ssh://far")
-    terminal.until("Which one?")
-    terminal.send("\n")
-    terminal.until(lambda: shows(terminal, "run-of-two.db") and "run-of-one.db" not in terminal.text)
-
-
-def test_who_leaves_the_question_opens_nothing(
-    make_files: Callable[..., Path], attach: Callable[..., PtyTerminal]
-) -> None:
-    make_files("two.db", "one.db")
-    terminal = attach("ssh://far")
+    folder = make_files("two.db", "one.db")
+    terminal = on_terminal("pause", "ssh://far", "--reason", "x")
     terminal.until("Which one?")
     terminal.send("\x04")
     assert terminal.wait() == 130
-    assert 1049 not in terminal.modes and b"1049h" not in terminal.raw
+    with sqlite3.connect(folder / "two.db") as connection:
+        assert connection.execute("SELECT paused_since FROM run").fetchall() == [(None,)]
 
 
 def test_without_a_terminal_several_files_are_named_and_refused(make_files: Callable[..., Path]) -> None:

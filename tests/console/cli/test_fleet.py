@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,8 @@ import pytest
 from redrive.engine import Executor, Flow, PermanentError
 from redrive.engine.executor import host
 from redrive.engine.statefile.on_demand.offers import OfferReader
-from support.commands import run_redrive, start_redrive
+from support.commands import REDRIVE, run_redrive, start_redrive
+from support.pty_terminal import PtyTerminal
 from support.waiting import wait_until
 
 HELD = """import time
@@ -121,3 +123,48 @@ def test_no_file_at_all_is_said(states: Path) -> None:
 def test_a_fleet_of_one_file_is_refused(tmp_path: Path) -> None:
     done = run_redrive("fleet", tmp_path / "x.db")
     assert done.returncode == 2 and "write ssh://host" in done.stderr
+
+
+# --- attach --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def attach() -> Iterator[Callable[..., PtyTerminal]]:
+    """The command on a terminal of its own."""
+    started: list[PtyTerminal] = []
+
+    def start(**variables: str) -> PtyTerminal:
+        environ = dict(os.environ, TERM="xterm-256color", **variables)
+        started.append(PtyTerminal([*REDRIVE, "attach"], columns=120, environ=environ))
+        return started[-1]
+
+    yield start
+    for terminal in started:
+        terminal.close()
+
+
+def test_attach_shows_several_files_as_a_list_and_esc_returns_to_it(attach: Callable[..., PtyTerminal]) -> None:
+    run_flow("blocked", failures=2)
+    run_flow("done")
+    terminal = attach()
+    terminal.until(lambda: "2 state files on this machine" in terminal.text and "done" in terminal.text)
+    terminal.send("\r")
+    terminal.until(lambda: "6 Journal" in terminal.text and "task_1" in terminal.text)
+    terminal.send("\x1b")
+    terminal.until(lambda: "2 state files on this machine" in terminal.text and "task_1" not in terminal.text)
+    run_flow("third")
+    terminal.until("3 state files on this machine")
+    terminal.send("q")
+    assert terminal.wait() == 0
+    assert terminal.is_given_back()
+
+
+def test_attach_opens_a_single_file_and_that_of_the_variable_at_once(
+    attach: Callable[..., PtyTerminal], states: Path
+) -> None:
+    run_flow("one")
+    single = attach()
+    single.until(lambda: "6 Journal" in single.text and "one" in single.text)
+    run_flow("two")
+    named = attach(REDRIVE_STATE=str(states / "one.db"))
+    named.until(lambda: "6 Journal" in named.text and "one" in named.text)

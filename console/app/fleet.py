@@ -1,0 +1,157 @@
+"""The console on all state files of a machine: a list from which one is opened."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import BindingType
+
+from ...engine.clock import Clock, SystemClock
+from ...engine.errors import RedriveError
+from ...engine.statefile.on_demand.offers import Offer
+from ..keys.keymap import DEFAULT_KEYS, KeyMap
+from ..model.fleet import FleetEntry, fleet_entries
+from ..present.fleet import fleet_heading, fleet_row, name_cells
+from ..terminal.tty import Tty
+from ..text.glyphs import ASCII, UTF8
+from ..text.pieces import Line, Piece, Role
+from ..text.text import one_line
+from ..widgets.bars import Bar, KeyBar, Rule
+from ..widgets.bindings import bindings
+from ..widgets.table import VirtualTable
+from .base_app import ConsoleBase
+from .theme import DEFAULT, Theme, load_theme
+
+MESSAGE_SECONDS = 5.0
+
+FleetWatch = Callable[[], AsyncIterator[Sequence[Offer]]]
+
+
+class FleetApp(ConsoleBase):
+    """The list. ``chosen`` is the path or address of the opened state file; None: the operator left.
+
+    Args:
+        watch: yields the state files, again after each change.
+        place: the machine, for people.
+        before: the file under the cursor at first.
+        message: shown at first, as why a file could not be opened.
+    """
+
+    TITLE = "redrive"
+    CSS = "Screen, LineView { background: $ground; color: $ink; }"
+    BINDINGS: ClassVar[list[BindingType]] = bindings("quit", "how_to_leave", "redraw")
+
+    def __init__(
+        self,
+        watch: FleetWatch,
+        place: str,
+        *,
+        tty: Tty | None = None,
+        keymap: KeyMap = DEFAULT_KEYS,
+        theme: Theme | None = None,
+        clock: Clock | None = None,
+        before: str | None = None,
+        message: str = "",
+    ) -> None:
+        self._look = theme or load_theme(DEFAULT)
+        super().__init__(tty, keymap, self._look.palette())
+        self.chosen: str | None = None
+        self._glyphs = UTF8 if self.capabilities.has_unicode else ASCII
+        self._watch = watch
+        self._place = place
+        self._clock = clock or SystemClock()
+        self._before = before
+        self._message = message
+        self._problem = ""
+        self._entries: dict[str, FleetEntry] = {}
+        self._name_cells = 0
+        self.heading = Bar()
+        self.table: VirtualTable[str] = VirtualTable(self._row)
+        self.path_bar = Bar()  # the file under the cursor
+        self.key_bar = KeyBar(more=(keymap.label("quit"), "leave"))
+
+    def get_css_variables(self) -> dict[str, str]:
+        """The colours of Textual's own backgrounds."""
+        ground = {"ground": self._look.background, "ink": self._look.foreground}
+        return {**super().get_css_variables(), **ground}
+
+    def compose(self) -> ComposeResult:
+        """Heading, list, the path of a file, keys."""
+        yield self.heading
+        yield Rule(self._glyphs.rule)
+        yield self.table
+        yield Rule(self._glyphs.rule)
+        yield self.path_bar
+        yield self.key_bar
+
+    def on_mount(self) -> None:
+        """Start to read the list."""
+        self.table.focus()
+        self.key_bar.show([(self.keymap.label("open"), "open")])
+        self.heading.show([Piece(" reading ...")])
+        if self._message:
+            self._warn(self._message)
+        self.set_interval(1.0, self.tick)
+        self.run_worker(self._follow(), exclusive=True)
+
+    async def _follow(self) -> None:
+        try:
+            async for offers in self._watch():
+                self._show(fleet_entries(offers))
+        except RedriveError as error:
+            self._problem = str(error)
+            self._show([*self._entries.values()])
+
+    def _show(self, entries: Sequence[FleetEntry]) -> None:
+        self._entries = {entry.offer.path: entry for entry in entries}
+        self._name_cells = name_cells(entries, self._glyphs)
+        self.table.set_order([*self._entries])
+        if self._before in self._entries:
+            self.table.move_to([*self._entries].index(self._before))
+            self._before = None
+        self.heading.show(*fleet_heading(entries, self._place, self._problem, self._glyphs))
+        self._show_path()
+        self.table.refresh()
+
+    def _show_path(self) -> None:
+        self.path_bar.show([Piece(f" {one_line(self.table.cursor_key or '')}", Role.DIM)])
+
+    def on_virtual_table_moved(self, message: VirtualTable.Moved) -> None:
+        """Show the path of the file under the cursor."""
+        self._show_path()
+
+    def tick(self) -> None:
+        """Update countdowns, once a second."""
+        if not self.is_output_busy:
+            self.table.rows_changed([*self._entries])
+
+    def _row(self, path: str, columns: int) -> Line:
+        return fleet_row(self._entries[path], self._clock.now_us(), columns, self._glyphs, self._name_cells)
+
+    def on_virtual_table_opened(self, message: VirtualTable.Opened) -> None:
+        """Open the file under the cursor."""
+        entry = self._entries[str(message.key)]
+        if entry.offer.trouble is not None:
+            self._warn(entry.offer.trouble)
+            return
+        self.chosen = entry.offer.path
+        self.exit(0)
+
+    def _warn(self, sentence: str) -> None:
+        self.key_bar.show_message([Piece(one_line(sentence), Role.WARNING)], MESSAGE_SECONDS)
+
+    # --- Keys -----------------------------------------------------------------------------------------------------
+
+    def quit_view(self) -> None:
+        """Leave."""
+        self.exit(0)
+
+    def show_how_to_leave(self) -> None:
+        """Show the key that leaves."""
+        self.key_bar.show_message([Piece(f"{self.keymap.label('quit')} leaves")], MESSAGE_SECONDS)
+
+    def reload(self) -> None:
+        """Draw everything again."""
+        self.redraw()

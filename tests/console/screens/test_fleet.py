@@ -1,0 +1,164 @@
+"""The list of all state files: pictures, what opens, what leaves, and news while it is shown."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import pytest
+from redrive.console.app.fleet import FleetApp
+from redrive.console.terminal.capabilities import TerminalCapabilities
+from redrive.console.terminal.tty import Tty
+from redrive.engine.errors import LinkError, RedriveError
+from redrive.engine.statefile.list_rows import ExecutorState, ScheduleRow
+from redrive.engine.statefile.on_demand.offers import Offer, UnfinishedRun
+
+from ..conftest import StillClock, press, rows_of, settle, shown
+from ..model.runs import START, S
+
+HOUR = 3600 * S
+FOLDER = "/var/lib/etl/.local/state/redrive"
+ALIVE, GONE = ExecutorState(True, pid=71), ExecutorState(False, gone_at=START - HOUR)
+
+
+def schedule(flow: str, in_us: int, local: str) -> list[ScheduleRow]:
+    at = START + in_us
+    return [ScheduleRow(flow, "0 5 * * *", "Asia/Kolkata", "one", f"/srv/{flow}.py", 0, 0, at, local)]
+
+
+def offer(flow: str, state: str, executor: ExecutorState = GONE, **columns: Any) -> Offer:
+    run_id = f"{flow}-2026-04-25"
+    known = {"ended_at": START if state != "RUNNING" else None, "executor": executor, **columns}
+    return Offer(f"{FOLDER}/{flow}.db", flow, run_id, state, START - HOUR, state == "RUNNING", **known)
+
+
+def unfinished(flow: str, dead: int = 0, blocked: bool = False) -> list[UnfinishedRun]:
+    since = START - HOUR if blocked else None
+    return [UnfinishedRun(f"{flow}-2026-04-25", flow, START - HOUR, since, None, dead)]
+
+
+NIGHT = [
+    offer("revenue", "RUNNING", ALIVE, unfinished=unfinished("revenue", dead=12), service_pid=70),
+    offer("ledger", "RUNNING", unfinished=unfinished("ledger", dead=1, blocked=True)),
+    offer("backup", "RUNNING", unfinished=unfinished("backup")),
+    offer("imports", "RUNNING", ALIVE, unfinished=unfinished("imports")),
+    offer("rates", "SUCCESS", service_pid=70, schedules=schedule("rates", 2 * HOUR, "2026-04-25T05:00:00+05:30")),
+    offer("warehouse-of-all-the-partners", "FAILED"),
+    Offer(f"{FOLDER}/fresh.db", schedules=schedule("fresh", HOUR, "2026-04-25T04:00:00+05:30"), service_pid=72),
+    Offer(f"{FOLDER}/odd.db", trouble=f"{FOLDER}/odd.db is not a redrive state file"),
+]
+
+
+class Files:
+    """The state files that a test tells of."""
+
+    def __init__(self, *first: Sequence[Offer] | RedriveError) -> None:
+        self.news: asyncio.Queue[Sequence[Offer] | RedriveError] = asyncio.Queue()
+        for found in first:
+            self.news.put_nowait(found)
+
+    async def watch(self) -> AsyncIterator[Sequence[Offer]]:
+        while True:
+            found = await self.news.get()
+            if isinstance(found, RedriveError):
+                raise found
+            yield found
+
+
+def fleet_app(files: Files, **options: Any) -> FleetApp:
+    tty = Tty(TerminalCapabilities(has_unicode=options.pop("has_unicode", True)))
+    return FleetApp(files.watch, "this machine", tty=tty, clock=StillClock(), **options)
+
+
+def text_of(app: FleetApp) -> str:
+    return "\n".join(rows_of(app))  # type: ignore[arg-type]
+
+
+def words_of(app: FleetApp) -> list[list[str]]:
+    """The words of each row of the list."""
+    return [row.split() for row in rows_of(app)[2 : 2 + len(app.table.order)]]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40)], ids=["80x24", "120x40"])
+def test_picture_of_the_fleet(size, snap_compare):
+    async def look(pilot: Any) -> None:
+        await pilot.pause()
+
+    assert snap_compare(fleet_app(Files(NIGHT)), terminal_size=size, run_before=look)
+
+
+async def test_what_needs_a_human_comes_first_with_its_count():
+    app = fleet_app(Files(NIGHT))
+    async with app.run_test(size=(120, 30)) as pilot:
+        await pilot.pause()
+        assert [path.rpartition("/")[2] for path in app.table.order[:4]] == [
+            *("revenue.db", "ledger.db", "backup.db", "imports.db")
+        ]
+        assert [row[0] for row in words_of(app)[:3]] == ["◆12", "◆1", "◆1"]
+        assert "8 state files on this machine" in text_of(app) and "3 need a human" in text_of(app)
+
+
+async def test_enter_opens_the_file_under_the_cursor():
+    app = fleet_app(Files(NIGHT))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.pause()
+        await pilot.press("down", "enter")
+        await pilot.pause()
+    assert app.chosen == f"{FOLDER}/ledger.db"
+
+
+async def test_a_file_that_cannot_be_read_says_why_and_is_not_opened():
+    app = fleet_app(Files(NIGHT))
+    async with app.run_test(size=(120, 24)) as pilot:
+        await pilot.pause()
+        await pilot.press("G", "enter")
+        await pilot.pause()
+        assert "is not a redrive state file" in rows_of(app)[-1]  # type: ignore[arg-type]
+        assert app.is_running and app.chosen is None
+
+
+async def test_q_leaves():
+    app = fleet_app(Files(NIGHT))
+    async with app.run_test() as pilot:
+        await pilot.pause()
+        await pilot.press("q")
+        await pilot.pause()
+    assert (app.return_code, app.chosen) == (0, None)
+
+
+async def test_news_change_the_rows_and_keep_the_cursor_on_its_file():
+    files = Files(NIGHT)
+    app = fleet_app(files, before=f"{FOLDER}/rates.db")
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.pause()
+        assert app.table.cursor_key == f"{FOLDER}/rates.db"
+        assert rows_of(app)[-2].strip() == f"{FOLDER}/rates.db"  # type: ignore[arg-type]
+        broken = offer("rates", "RUNNING", unfinished=unfinished("rates", dead=3, blocked=True))
+        files.news.put_nowait([broken, *NIGHT[:4], *NIGHT[5:]])
+        await pilot.pause()
+        assert app.table.cursor_key == app.table.order[0] == f"{FOLDER}/rates.db"
+        assert "◆3" in words_of(app)[0] and "4 need a human" in text_of(app)
+
+
+async def test_a_lost_connection_is_said_and_the_rows_stay():
+    app = fleet_app(Files(NIGHT, LinkError("far has closed the connection")), message="ledger.db is damaged")
+    async with app.run_test(size=(120, 24)) as pilot:
+        await pilot.pause()
+        assert "far has closed the connection" in rows_of(app)[0]  # type: ignore[arg-type]
+        assert "ledger.db is damaged" in rows_of(app)[-1]  # type: ignore[arg-type]
+        assert len(app.table.order) == len(NIGHT)
+
+
+@pytest.mark.parametrize("is_of_fleet", [True, False])
+async def test_esc_at_the_top_level_returns_to_the_list_that_a_console_was_opened_from(revenue, clock, is_of_fleet):
+    async with shown(revenue, clock, is_of_fleet=is_of_fleet) as (app, pilot):
+        assert ("Esc all state files" in rows_of(app)[-1]) == is_of_fleet
+        await press(app, pilot, "d", "escape")
+        assert not app.returns_to_fleet and app.is_running
+        await pilot.press("escape")
+        await pilot.pause()
+        assert app.returns_to_fleet == is_of_fleet
+        if not is_of_fleet:
+            await settle(app, pilot)
+            assert app.is_running
