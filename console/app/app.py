@@ -166,6 +166,11 @@ class ConsoleApp(ConsoleBase):
         return runner_of(board.fold.run, self.live.status, f"{key} starts an executor" if key else SHELL_REMEDY)
 
     @property
+    def redrive_line(self) -> Line:
+        """The progress of a redrive that is under way; empty if there is none."""
+        return self.operator_actions.redrive_line()
+
+    @property
     def waiting_runs(self) -> Sequence[WaitingRun]:
         """The other unfinished runs of the state file that need a human."""
         return self.other_runs.waiting
@@ -301,6 +306,7 @@ class ConsoleApp(ConsoleBase):
         """Give the board to every screen; show the graph for the first board of a run."""
         self.time_travel.reset()
         self._badge_counts = BadgeCounts(board)
+        self.operator_actions.on_board_replaced(board)
         if self.selected not in board.fold.tasks:
             self.selected = None
         for screen in self._console_screens():
@@ -317,6 +323,7 @@ class ConsoleApp(ConsoleBase):
     def on_board_update(self, update: BoardUpdate) -> None:
         """Update every screen, and redraw the visible one."""
         self.page_bell.ring_for(update.events, self.live.clock_us)
+        self.operator_actions.on_events(update.events)
         if self._badge_counts is not None:
             self._badge_counts.update(update.delta.tasks)
         if self.live.board is not None:

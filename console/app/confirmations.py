@@ -16,6 +16,7 @@ from ..model.inbox import InboxCause
 from ..model.preview import Preview
 from ..present.states import STATE_STYLES, state_sign
 from ..sessions.session import RunSummary
+from ..text.durations import SECOND, brief
 from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Piece, Role
 from ..text.text import one_line, pad
@@ -24,6 +25,7 @@ from ..widgets.dialog import Question
 if TYPE_CHECKING:
     from ...engine.executor.resume_plan import ResumePlan
 
+GRACE_SECONDS = 5  # between a requeue and the first start
 TYPED_ABOVE = 20  # acts on more tasks than this are confirmed by typing their number
 _NAMED_MAX = 3
 
@@ -53,7 +55,10 @@ def preview_question(
     title = one_line(asked[0]) if len(asked) == 1 else tasks(count)
     facts = [[Piece(text)] for text in _consequences(preview)]
     if rate is not None:
-        facts.append([Piece(f"One at once, then {rate:g} a second: about {spread_seconds(count, rate)} s in all.")])
+        seconds = spread_seconds(count, rate)
+        facts.append(
+            [Piece(f"The first in {GRACE_SECONDS} s, then {rate:g} a second: about {brief(seconds * SECOND)} in all.")]
+        )
     return Question(
         title=[Piece(f"{BY_NAME[preview.act].verb.capitalize()} {title}", Role.TITLE)],
         facts=facts,
@@ -66,6 +71,7 @@ def preview_question(
         type_exactly=str(count) if count > TYPED_ABOVE else None,
         value_hint='JSON: 42, {"rows": 0}, "a text"' if preview.needed_by else None,
         value_error=_json_problem,
+        enter_accepts=preview.act != "requeue",
     )
 
 
@@ -75,6 +81,26 @@ def _json_problem(text: str) -> str | None:
     except ValueError:
         return 'That is not JSON: write 42, {"rows": 0}, null, or "a text" in quotes.'
     return None
+
+
+def with_rate(question: Question, rate: float) -> Question:
+    """``question`` with a field for the starts per second."""
+    return replace(
+        question,
+        value_label="Starts per second: ",
+        value_hint=f"{rate:g}",
+        value_default=f"{rate:g}",
+        value_characters="0123456789.",
+        value_error=_rate_problem,
+        missing_value_error="Type how many may start per second.",
+    )
+
+
+def _rate_problem(text: str) -> str | None:
+    try:
+        return None if float(text) > 0 else "Type a number above 0."
+    except ValueError:
+        return "Type a number, as 5 or 0.5."
 
 
 def with_canary(question: Question, rate: float) -> Question:
@@ -278,7 +304,7 @@ def undo_question(what: str, names: Sequence[str], trigger: str | None) -> Quest
     """The question before an earlier act is undone."""
     return Question(
         title=[Piece(f"Undo: {one_line(what)}", Role.TITLE)],
-        facts=[[Piece("Possible as long as nothing has happened to these tasks or to their children.")]],
+        facts=[[Piece("Each task that has not moved since is restored; those that have started stay.")]],
         preview=[[Piece(one_line(name))] for name in names],
         accept="undo it",
         trigger=trigger,

@@ -22,11 +22,13 @@ from ...engine.errors import RedriveError
 from ...engine.statefile import list_rows
 from ...engine.statefile.list_rows import EventRow
 from ..model.board import Board
-from ..model.inbox import causes_of, targets_of
+from ..model.inbox import causes_of, is_sole_cause, targets_of
 from ..model.journal import event_of
 from ..model.preview import PREVIEWS, Preview
+from ..model.redrive import latest_redrive, progress_of, requeued_names
 from ..present.answers import answer_line, refusals, result_lines
 from ..present.header import since
+from ..present.redrive import redrive_line
 from ..screens.choice_dialog import ChoiceDialog, ChoiceOption
 from ..screens.console import ConsoleHost
 from ..screens.text_dialog import TextDialog
@@ -37,8 +39,8 @@ from ..text.text import one_line
 from ..text.wrapping import wrap
 from ..widgets.dialog import Dialog, Question, Reply
 from . import confirmations
+from .confirmations import GRACE_SECONDS
 
-GRACE_SECONDS = 5  # between the requeue of one task and its start
 SPREAD_ABOVE = 20  # more requeues than this start one by one
 RATE_PER_SECOND = 5.0
 ANSWER_SECONDS = 8.0  # the message with an answer stays visible
@@ -81,6 +83,7 @@ class OperatorActions:
     def __init__(self, console: ConsoleHost) -> None:
         self._console = console
         self._grace: GracePeriod | None = None
+        self._redrive: Event | None = None  # the latest requeue of several tasks
 
     # --- The acts -------------------------------------------------------------------------------------------------
 
@@ -99,17 +102,28 @@ class OperatorActions:
             self.send("requeue", targets, DEFAULT_REASON, {"not_before": GRACE_SECONDS}, self._begin_grace)
             return
         spread = len(names) > SPREAD_ABOVE
-        options = {"rate_per_second": RATE_PER_SECOND} if spread else {}
+        causes = causes_of(board, names)
+        options: dict[str, object] = {"not_before": GRACE_SECONDS}
+        if len(causes) == 1 and set(causes[0].tasks) == set(names) and is_sole_cause(board, causes[0]):
+            options["fingerprint"] = causes[0].fingerprint  # for the command line in the journal
         question = confirmations.preview_question(
             preview, board, self.key_for("requeue"), self._console.glyphs, RATE_PER_SECOND if spread else None
         )
-        canary = {"canary": True, "rate_per_second": RATE_PER_SECOND}
+        if spread:
+            question = confirmations.with_rate(question, RATE_PER_SECOND)
         if len(names) > 1 and all(board.row(name).state in NEEDS_HUMAN for name in names):
             question = confirmations.with_canary(question, RATE_PER_SECOND)
-        self.confirm(
-            question,
-            lambda reply: self.send("requeue", targets, DEFAULT_REASON, canary if reply.is_alternative else options),
-        )
+
+        def requeue(reply: Reply) -> None:
+            rate = float(reply.value) if spread else RATE_PER_SECOND
+            chosen = dict(options)
+            if reply.is_alternative:
+                chosen["canary"] = True
+            if spread or reply.is_alternative:
+                chosen["rate_per_second"] = rate
+            self.send("requeue", targets, DEFAULT_REASON, chosen, None if reply.is_alternative else self._begin_grace)
+
+        self.confirm(question, requeue)
 
     def skip(self, names: Sequence[str]) -> None:
         """Skip the tasks, with a reason."""
@@ -241,15 +255,59 @@ class OperatorActions:
             return
         event, acted = act
         when = since(event.at, self._console.live.now_us)
+        names = list(acted.was)
+        if acted.act == "requeue":
+            unstarted = set(progress_of(acted, board).unstarted)
+            names = [name for name in names if name in unstarted]
+            if not names and list(requeued_names(acted)):
+                self.show_warning(f"too late: every task of the last requeue ({when} ago) has started")
+                return
         what = f"{acted.act} by {event.actor} {when} ago ({acted.answer.get('message')})"
-        question = confirmations.undo_question(what, list(acted.was), self.key_for("undo"))
+        question = confirmations.undo_question(what, names, self.key_for("undo"))
         self.confirm(question, lambda reply: self.send("undo", (), DEFAULT_REASON, {"command": event.command_id}))
 
     def _begin_grace(self, command: Command, answer: Answer) -> None:
-        name = command.targets[0][0]
+        if refusals(answer.results):
+            self._show_answer(answer)
+            return
+        name = command.targets[0][0] if len(command.targets) == 1 else confirmations.tasks(len(command.targets))
         until = self._console.live.now_us + GRACE_SECONDS * SECOND_US
         self._grace = GracePeriod(command.id, f"{one_line(name)} requeued", until)
         self.tick(self._console.live.now_us)
+
+    def on_board_replaced(self, board: Board) -> None:
+        """Look for a redrive that other consoles or an earlier one have started."""
+        self._redrive = None
+        self._console.run_worker(self._find_redrive, group="redrive", exclusive=True)
+
+    async def _find_redrive(self) -> None:
+        board = self._console.live.board
+        if board is None:
+            return
+        try:
+            rows = await self._console.live.session.query(
+                list_rows.JOURNAL, run_id=board.fold.run.run_id, acts=1, limit=_JOURNAL_ROWS
+            )
+        except RedriveError:
+            return  # the header then shows no progress
+        self.on_events(list(map(event_of, rows)))
+
+    def on_events(self, events: Sequence[Event]) -> None:
+        """Follow the latest requeue of several tasks."""
+        event = latest_redrive(events)
+        if event is not None:
+            self._redrive = event
+
+    def redrive_line(self) -> Line:
+        """The progress of the redrive that is under way; empty if there is none."""
+        console, board, event = self._console, self._console.live.board, self._redrive
+        if board is None or event is None or console.live.is_past or not isinstance(event.payload, OperatorActed):
+            return []
+        progress = progress_of(event.payload, board)
+        if progress.is_over or board.fold.run.ended_at is not None:
+            return []
+        key = console.keymap.label("undo")
+        return redrive_line(progress, console.live.now_us, console.runner, key, console.size.width, console.glyphs)
 
     def tick(self, now_us: int) -> None:
         """Show the rest of the grace period, if there is one."""
@@ -261,7 +319,9 @@ class OperatorActions:
             self._grace = None
             return
         glyphs = self._console.glyphs
-        text = f"{glyphs.done} {grace.message} {glyphs.dot} starts in {clock(left + SECOND_US - 1)} {glyphs.dot} "
+        absence = self._console.runner.absence
+        when = absence or f"starts in {clock(left + SECOND_US - 1)}"
+        text = f"{glyphs.done} {grace.message} {glyphs.dot} {when} {glyphs.dot} "
         line = [Piece(text), Piece(self._console.keymap.label("undo"), Role.KEY), Piece(" takes it back")]
         self._console.show_line(line, left / SECOND_US)
 

@@ -350,6 +350,11 @@ def causes_of(board: Board, names: Iterable[str]) -> list[InboxCause]:
     return [cause for cause in Inbox(board).causes() if cause.key in keys]
 
 
+def is_sole_cause(board: Board, cause: InboxCause) -> bool:
+    """Whether the fingerprint of a cause names its tasks and no others."""
+    return [one.key for one in Inbox(board).causes() if one.fingerprint == cause.fingerprint] == [cause.key]
+
+
 def targets_of(board: Board, names: Iterable[str]) -> tuple[Target, ...]:
     """Return the targets of a ``Command``."""
     rows: Sequence[TaskRow] = [board.row(name) for name in names]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...engine.domain.command import DONE, TargetResult
+from ...engine.domain.command import REFUSED, TargetResult
 from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Piece, Role
 from ..text.text import one_line, pad
@@ -24,18 +24,19 @@ def answer_line(ok: bool, message: str, results: Sequence[TargetResult], glyphs:
 
 
 def refusals(results: Sequence[TargetResult]) -> list[TargetResult]:
-    return [result for result in results if result[1] != DONE]
+    """What was refused; a task that waits for a canary or for its executor is not."""
+    return [result for result in results if result.outcome == REFUSED]
 
 
 def result_lines(results: Sequence[TargetResult], glyphs: Glyphs) -> list[Line]:
     """One line per task, refusals first."""
-    ordered = [*refusals(results), *(result for result in results if result[1] == DONE)]
+    ordered = [*refusals(results), *(result for result in results if result.outcome != REFUSED)]
     return [_result_line(result, glyphs) for result in ordered]
 
 
 def _result_line(result: TargetResult, glyphs: Glyphs) -> Line:
     task, word, sentence = result
-    done = word == DONE
+    done = word != REFUSED
     return [
         Piece(f"{glyphs.done if done else glyphs.failed} ", Role.DONE if done else Role.WARNING),
         Piece(pad(one_line(task), _NAME_CELLS), Role.TEXT),

@@ -27,6 +27,7 @@ _DOT_CELLS = 3
 _WIDE, _WIDEST = 100, 130
 _SLACK_FIRST_US = 600_000_000  # below this slack, the deadline comes before the ETA
 _NARROW = 56
+_MISSING = "there is no state file"  # of a session whose file is gone
 _MINUTE_CELLS = 5  # of an instant without its seconds
 
 
@@ -85,6 +86,8 @@ class SessionHealth:
         """Why no act is possible, in a few words; None if acts are possible."""
         if self.connection_error is not None:
             retry = self.retry_in_seconds
+            if retry is None and self.connection_error.startswith(_MISSING):
+                return f"{one_line(self.connection_error)} any more: it was deleted or moved; q quits"
             when = f" · reconnecting in {max(round(retry), 0)} s" if retry is not None else ""
             return f"stale {_age(self.snapshot_age_seconds)}{when}"
         if self.snapshot_age_seconds >= STALE_SECONDS:

@@ -34,6 +34,7 @@ from textual.dom import DOMNode
 from textual.screen import Screen
 from textual.widget import Widget
 
+from ...engine.domain.states import TaskState
 from ..feed.live_run import BoardUpdate
 from ..keys.actions import BY_NAME, SUSPEND_KEY, VIEWS, Action, ScreenName, footer_of
 from ..model.board import Board
@@ -229,7 +230,7 @@ class ConsoleScreen(Screen[None]):
             top = replay_line(visit, board, console.address, key, size, console.glyphs)
         elif board is not None:
             forecast = console.live.forecast
-            waiting = waiting_fact(console.waiting_runs, size, console.glyphs)
+            waiting = console.redrive_line or waiting_fact(console.waiting_runs, size, console.glyphs)
             top = run_line(board, console.address, forecast, now, size, console.glyphs, waiting, console.runner)
         else:
             top = [Piece(" "), Piece(one_line(console.address), Role.TITLE), Piece(f"  {console.loading_message}")]
@@ -250,6 +251,10 @@ class ConsoleScreen(Screen[None]):
             ScreenName.DOWNSTREAMS: console.attention_count,
         }
         badges = {view: f"{console.glyphs.dead}{compact(count)}" for view, count in counts.items() if count}
+        failed = board.counts[TaskState.FAILED] if board is not None else 0
+        if failed:
+            found = (badges.get(ScreenName.INBOX), f"{console.glyphs.failed}{compact(failed)}")
+            badges[ScreenName.INBOX] = " ".join(filter(None, found))
         return [
             Tab(
                 console.keymap.label(f"view_{view.value}"),

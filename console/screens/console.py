@@ -109,6 +109,10 @@ class Console(Protocol):
         """Who runs the displayed run."""
 
     @property
+    def redrive_line(self) -> Line:
+        """The progress of a redrive that is under way; empty if there is none."""
+
+    @property
     def waiting_runs(self) -> Sequence[WaitingRun]:
         """The other unfinished runs of the state file that need a human."""
 

@@ -69,11 +69,11 @@ class LocalSession:
     def status(self) -> SessionStatus:
         """The current status; cheap."""
         self._refresh_executor()
-        seen_at = executor_socket.heartbeat_at(self._path)
+        seen_at, is_missing = executor_socket.heartbeat_at(self._path), not os.path.exists(self._path)
         age_seconds = None if seen_at is None else max(0.0, time.time() - seen_at / 1e6)
         return SessionStatus(
-            link=Link.CLOSED if self._is_closed else Link.STALE if self._damage else Link.LIVE,
-            problem=self._damage if os.path.exists(self._path) else f"there is no state file {self._path}",
+            link=Link.CLOSED if self._is_closed else Link.STALE if self._damage or is_missing else Link.LIVE,
+            problem=f"there is no state file {self._path}" if is_missing else self._damage,
             executor_alive=self._is_executor_alive,
             heartbeat_age_seconds=age_seconds if self._is_executor_alive else None,
             executor_last_seen_at=None if self._is_executor_alive else seen_at,

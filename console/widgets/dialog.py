@@ -27,6 +27,7 @@ from .text_view import LinesView
 _PREVIEW_ROWS_MAX = 10
 _FRAME_ROWS = 8
 _CHOICES_APART = 2  # cells
+_NUMBER_CHARACTERS = "0123456789,"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,10 @@ class Question:
         value_label: the label of that field.
         missing_value_error: the message if it is empty.
         value_error: text -> why the value is invalid, or None.
-        alternative: key and label of a second way to accept.
+        alternative: key and label of a second way to accept, for which nothing need be typed.
+        enter_accepts: whether Enter in the last field accepts; else it goes on to the answers, with Cancel chosen.
+        value_default: the value at first.
+        value_characters: the only characters of a value; the keys of the answers then work in its field, too.
         cancel: the word for no.
     """
 
@@ -65,6 +69,9 @@ class Question:
     missing_value_error: str = "A value is needed in its place."
     value_error: Callable[[str], str | None] = lambda text: None
     alternative: tuple[str, str] | None = None
+    enter_accepts: bool = True
+    value_default: str = ""
+    value_characters: str = ""
     cancel: str = "Cancel"
 
     def __post_init__(self) -> None:
@@ -173,9 +180,15 @@ class Dialog(Modal[Reply]):
         self._choices = Choices(question.cancel, *yes)
         self._hint = Bar()
         self._position = Bar()
-        self._value = TextField(question.value_label, hint=question.value_hint or "")
+        self._value = TextField(
+            question.value_label,
+            question.value_default,
+            hint=question.value_hint or "",
+            characters=question.value_characters,
+        )
         self._reason = TextField("Reason: ", hint=question.reason_hint or "")
-        self._typed = TextField(f"Type {question.type_exactly} to go on: ")
+        digits = _NUMBER_CHARACTERS if (question.type_exactly or "").isdigit() else ""
+        self._typed = TextField(f"Type {question.type_exactly} to go on: ", characters=digits)
 
     def body(self) -> Iterable[Widget]:
         """Facts, list, fields, and the two answers."""
@@ -206,11 +219,13 @@ class Dialog(Modal[Reply]):
 
     def _fields(self) -> list[TextField]:
         question = self.question
-        asked = (
+        asked = [
             (self._value, question.value_hint),
             (self._reason, question.reason_hint),
             (self._typed, question.type_exactly),
-        )
+        ]
+        if question.value_default:
+            asked.reverse()  # what must be typed comes before what may stay
         return [field for field, what in asked if what is not None]
 
     def on_lines_view_moved(self, message: LinesView.Moved) -> None:
@@ -234,12 +249,21 @@ class Dialog(Modal[Reply]):
 
     def on_text_field_submitted(self, message: TextField.Submitted) -> None:
         """On to the next field; after the last one, yes."""
+        if not self.question.enter_accepts:
+            self._go_to_answers()
+            return
         fields = self._fields()
         place = fields.index(message.field)
         if place + 1 < len(fields):
             fields[place + 1].focus()
         else:
             self._accept(message.time)
+
+    def _go_to_answers(self) -> None:
+        missing = self._validation_error(is_alternative=False)
+        self._hint.show([Piece(missing, Role.WARNING)] if missing is not None else [])
+        if missing is None:
+            self._choices.focus()
 
     def on_choices_chosen(self, message: Choices.Chosen) -> None:
         """One of the words."""
@@ -251,13 +275,18 @@ class Dialog(Modal[Reply]):
     def _accept(self, at: float, other: bool = False) -> None:
         if not self.was_readable(at):
             return
-        missing = self._validation_error()
+        missing = self._validation_error(is_alternative=other)
         if missing is None:
             self.dismiss(Reply(True, self._reason.text.strip(), self._value.text.strip(), other))
         else:
             self._hint.show([Piece(missing, Role.WARNING)])
 
-    def _validation_error(self) -> str | None:
+    def on_key(self, event: events.Key) -> None:
+        """A key of an answer that the focused field does not take."""
+        if event.key != "enter":
+            self._choices.on_key(event)
+
+    def _validation_error(self, is_alternative: bool) -> str | None:
         question = self.question
         if question.value_hint is not None:
             value = self._value.text.strip()
@@ -266,6 +295,8 @@ class Dialog(Modal[Reply]):
                 return trouble
         if question.is_reason_required and not self._reason.text.strip():
             return "A reason is needed: it goes into the journal."
+        if is_alternative:
+            return None
         if question.type_exactly is not None and self._typed.text.strip().replace(",", "") != question.type_exactly:
             return f"Type {question.type_exactly}, or press Esc."
         return None

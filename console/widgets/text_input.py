@@ -49,11 +49,20 @@ class TextField(LineView, can_focus=True):
             self.field = field
 
     def __init__(
-        self, label: str = "", text: str = "", *, hint: str = "", id: str | None = None, classes: str | None = None
+        self,
+        label: str = "",
+        text: str = "",
+        *,
+        hint: str = "",
+        characters: str = "",
+        id: str | None = None,
+        classes: str | None = None,
     ) -> None:
+        """``characters``: the only ones that the field takes; other keys go to the screen. Empty: any."""
         super().__init__(id=id, classes=classes)
         self._label = label
         self._hint = hint
+        self._characters = characters
         self._text = one_line(text, TEXT_MAX)
         self._cursor = len(self._text)
         self._first_shown = 0  # first character that is shown
@@ -117,12 +126,15 @@ class TextField(LineView, can_focus=True):
             self.post_message(self.Submitted(self, self._text))
         elif event.key == "escape":
             self.post_message(self.Cancelled(self))
-        elif event.character is not None and event.is_printable:
+        elif event.character is not None and event.is_printable and self._accepts(event.character):
             self.insert(event.character)
         else:
             return
         event.stop()
         event.prevent_default()
+
+    def _accepts(self, character: str) -> bool:
+        return not self._characters or character in self._characters
 
     def on_paste(self, event: events.Paste) -> None:
         """A paste is one line of visible text."""

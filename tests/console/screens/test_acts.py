@@ -144,9 +144,30 @@ async def test_more_than_twenty_need_their_number_typed_and_are_spread(clock: St
     async with shown(session, clock) as (app, pilot):
         await press(app, pilot, "a", "r", "enter")
         assert session.commands == []
-        await press(app, pilot, "2", "5", "enter")
+        await press(app, pilot, "2", "5", "enter", "enter")
+        assert session.commands == [], "Enter alone accepts nothing: Cancel is chosen"
+        await press(app, pilot, "a", "r", "2", "5", "tab", "backspace", "2", "a")
         assert len(session.commands[0].targets) == 25
-        assert session.commands[0].options["rate_per_second"] > 0
+        options = session.commands[0].options
+        assert (options["rate_per_second"], options["not_before"]) == (2.0, 5)
+        assert options["fingerprint"], "the journal shows one command for all"
+
+
+async def test_the_canary_needs_one_key_from_the_number_field(clock: StillClock):
+    session = many_failed(25)
+    async with shown(session, clock) as (app, pilot):
+        await press(app, pilot, "a", "r", "o")
+        assert session.commands[0].options["canary"] is True
+        assert session.commands[0].options["rate_per_second"] == 5
+
+
+async def test_a_requeue_without_an_executor_promises_no_start(clock: StillClock):
+    session = many_failed(1)
+    session.become(executor_alive=False, executor_stopped=True, executor_pid=7, executor_last_seen_at=START)
+    async with shown(session, clock, (120, 30), state_path="/tmp/x.db") as (app, pilot):
+        await press(app, pilot, "n", "r")
+        assert "nobody runs it: R starts an executor" in rows_of(app)[-1]
+        assert "starts in" not in text_of(app)
 
 
 async def test_a_skip_needs_a_reason(revenue: FakeSession, clock: StillClock):
