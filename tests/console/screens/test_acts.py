@@ -9,7 +9,7 @@ from redrive.engine.domain.command import Answer, TargetResult
 from redrive.engine.errors import LinkError
 
 from ..conftest import FakeSession, StillClock, happen, press, rows_of, settle, shown, text_of
-from ..model.runs import S, Story, failed_task, fold_of
+from ..model.runs import START, S, Story, failed_task, fold_of
 
 
 def many_failed(count: int, done: int = 0) -> FakeSession:
@@ -146,7 +146,7 @@ async def test_more_than_twenty_need_their_number_typed_and_are_spread(clock: St
         assert session.commands == []
         await press(app, pilot, "2", "5", "enter", "enter")
         assert session.commands == [], "Enter alone accepts nothing: Cancel is chosen"
-        await press(app, pilot, "a", "r", "2", "5", "tab", "backspace", "2", "a")
+        await press(app, pilot, "r", "2", "5", "tab", "backspace", "2", "a")
         assert len(session.commands[0].targets) == 25
         options = session.commands[0].options
         assert (options["rate_per_second"], options["not_before"]) == (2.0, 5)

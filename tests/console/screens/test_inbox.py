@@ -104,6 +104,8 @@ async def test_requeue_of_a_cause_shows_the_exact_list_and_needs_its_number(nigh
         assert night.commands == []
         await hand.type("30")
         await hand.press("enter")
+        assert night.commands == [], "Enter goes to the answers, where Cancel is chosen"
+        await hand.press("a")
         (command,) = night.commands
         assert [name for name, _, _ in command.targets] == [f"load_part_{n:04}" for n in range(1, 31)]
         assert command.options["rate_per_second"] == 5
