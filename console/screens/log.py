@@ -47,6 +47,10 @@ class LogView(LinesView):
         """The line that was found last, else the one before the first in view."""
         return self._match_line if self._match_line is not None else self.span[0] - 1
 
+    def searched_text(self, line: int) -> str:
+        """The text of a line, for the search."""
+        return self.lines.text(line) if isinstance(self.lines, LogLines) else super().searched_text(line)
+
     def show_match(self, line: int) -> None:
         """Show a line and set it off."""
         self._match_line = line

@@ -18,6 +18,7 @@ from ..widgets.text_view import LinesView
 _FRAME_ROWS = 5
 _COLUMNS_MAX = 92
 _FRAME_COLUMNS = 5
+_FOOT: Line = [Piece("/", Role.KEY), Piece(" search  "), Piece("Esc", Role.KEY), Piece(" back")]
 
 
 def columns_within(columns: int) -> int:
@@ -40,18 +41,23 @@ class TextDialog(Modal[None]):
         self.view = LinesView(self._all_lines)
         self.field = TextField(" /", hint="words to look for")
         self.field.display = False
+        self.foot = bar_of(_FOOT, id="foot")
 
     def body(self) -> Iterable[Widget]:
         """Lines, foot."""
         self.view.styles.height = max(min(len(self._all_lines), self.app.size.height - _FRAME_ROWS), 1)
         yield self.view
         yield self.field
-        foot: Line = [Piece("/", Role.KEY), Piece(" search  "), Piece("Esc", Role.KEY), Piece(" back")]
-        yield bar_of(foot, id="foot")
+        yield self.foot
 
     def first_focus(self) -> Widget:
         """The lines: keys scroll."""
         return self.view
+
+    def on_lines_view_moved(self) -> None:
+        """Say how many lines are below the last visible one."""
+        below = len(self.view.lines) - self.view.span[1]
+        self.foot.show(_FOOT, [Piece(f"{below} more below ", Role.DIM)] if below > 0 else [])
 
     def ask_search(self) -> None:
         """Type words."""

@@ -191,6 +191,10 @@ class LinesView(LineView, can_focus=True):
         self._match_line = None
         self.refresh()
 
+    def searched_text(self, line: int) -> str:
+        """The text of a line, for the search."""
+        return plain(self._lines[line])
+
     def find_next(self, forward: bool = True) -> int | None:
         """Go to the next matching line, wrapping around, and return its number; None if no line matches."""
         if self._search_pattern is None or not self._lines:
@@ -200,7 +204,7 @@ class LinesView(LineView, can_focus=True):
         start = self._match_line if self._match_line is not None else self._top[0] - step
         for distance in range(1, count + 1):
             line = (start + step * distance) % count
-            if self._search_pattern.search(plain(self._lines[line])):
+            if self._search_pattern.search(self.searched_text(line)):
                 self._match_line = line
                 self.is_following = False
                 self.show_line(line)

@@ -63,6 +63,15 @@ async def test_the_manual_opens_the_page_of_a_topic(revenue: FakeSession, clock:
         assert "the closest is states" in text_of(app)
 
 
+async def test_help_says_how_much_is_below(revenue: FakeSession, clock: StillClock):
+    async with shown(revenue, clock) as (app, pilot):
+        await press(app, pilot, "question_mark")
+        hidden = len(app.screen.view.lines) - app.screen.view.span[1]
+        assert hidden > 0 and f"{hidden} more below" in text_of(app)
+        await press(app, pilot, "end")
+        assert "more below" not in text_of(app)
+
+
 async def test_the_palette_runs_a_command_by_its_name(revenue: FakeSession, clock: StillClock):
     async with shown(revenue, clock) as (app, pilot):
         await press(app, pilot, "n", "colon", *"requeue", "enter")

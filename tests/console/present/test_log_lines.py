@@ -1,0 +1,19 @@
+"""Lines of a log: the search reads the same words that are shown, without finding the role of every line."""
+
+import pytest
+from redrive.console.model.log import LogSelection, LogText
+from redrive.console.present import log
+from redrive.console.sessions.session import LogChunk
+from redrive.console.text.glyphs import UTF8
+from redrive.console.text.pieces import plain
+
+
+def test_the_search_reads_what_is_shown_and_judges_no_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = LogText(dropped=True)
+    text.append([LogChunk(1, 0, "start\nERROR: could not parse\n"), LogChunk(2, 0, "the end\n", tail=True)])
+    lines = log.LogLines(LogSelection(text), UTF8)
+    lines.dropped_bytes = 3_000_000
+    shown = [plain(line).removeprefix(" ") for line in lines]
+    monkeypatch.delattr(log, "looks_like_error")
+    assert [lines.text(place) for place in range(len(lines))] == shown
+    assert any("3.0 MB dropped here" in line for line in shown)
