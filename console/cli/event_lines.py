@@ -46,6 +46,7 @@ from ...engine.domain.event_payloads import (
     RunChanged,
     ScheduleChanged,
     StorageChanged,
+    TaskMapped,
     TaskMoved,
 )
 from ...engine.domain.events import Event
@@ -173,6 +174,10 @@ _MOVES: dict[str, Callable[[Event, TaskMoved], Iterator[str]]] = {
 }
 
 
+def _mapped(event: Event, payload: TaskMapped) -> Iterator[str]:
+    yield f"{event.task} {describe_event(event)}"
+
+
 # --- Attempts --------------------------------------------------------------------------------------------------------
 
 
@@ -276,6 +281,7 @@ def _executor(event: Event, payload: ExecutorChanged) -> Iterator[str]:
 _LINES: Mapping[type, Callable[[Event, Any], Iterator[str]]] = dict(
     [
         payload_row(TaskMoved, _task),
+        payload_row(TaskMapped, _mapped),
         payload_row(RunChanged, _run),
         payload_row(AttemptEffect, _sentence),
         payload_row(AttemptDeadline, _deadline),

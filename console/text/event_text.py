@@ -46,6 +46,7 @@ from ...engine.domain.event_payloads import (
     ScheduleChanged,
     StorageChanged,
     TaskChanged,
+    TaskMapped,
     TaskMoved,
 )
 from ...engine.domain.events import Event, EventKind
@@ -216,6 +217,12 @@ def _changed(event: Event, payload: TaskChanged) -> str:
     if due_at := columns.get("next_retry_at"):
         return f"next attempt at {wall(due_at, None)}"
     return f"changed: {', '.join(columns)}" if columns else ""
+
+
+def _mapped(event: Event, payload: TaskMapped) -> str:
+    gone = f", and {len(payload.removed):,} elements are gone" if payload.removed else ""
+    added = len(payload.added)
+    return f"has {added:,} more {'child' if added == 1 else 'children'}, for a list of {payload.size:,}{gone}"
 
 
 # --- Attempts --------------------------------------------------------------------------------------------------------
@@ -499,6 +506,7 @@ _DESCRIPTIONS: Mapping[type, Callable[[Event, Any], str]] = dict(
     [
         payload_row(TaskMoved, _task),
         payload_row(TaskChanged, _changed),
+        payload_row(TaskMapped, _mapped),
         payload_row(RunChanged, _run),
         payload_row(AttemptStarted, _started),
         payload_row(AttemptEffect, _effect),

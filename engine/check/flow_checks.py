@@ -9,11 +9,12 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice, pairwise
 
 from ..core.advice import advise_timeout
 from ..core.dag import Dag
+from ..core.mapping import work_of
 from ..core.policy import (
     RetryPolicy,
     mean_wait_seconds,
@@ -62,6 +63,7 @@ def check_flow(flow: Flow, observed: Mapping[str, TaskDurations] | None = None) 
 
 def check_spec(flow: FlowSpec, observed: Mapping[str, TaskDurations] | None = None) -> list[Finding]:
     """Check a spec: findings of the flow first, then task by task in the order of the flow. Raises FlowError."""
+    flow = replace(flow, tasks=tuple(map(work_of, flow.tasks)))
     context = FlowContext(flow, observed or {})
     findings = [finding for rule in FLOW_RULES for finding in rule(context)]
     findings += [finding for task in flow.tasks for rule in TASK_RULES for finding in rule(task, context)]

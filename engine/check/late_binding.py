@@ -13,7 +13,7 @@ from ..flow.finding import Finding
 _Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _LOOPS = (ast.For, ast.AsyncFor, ast.While, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
-_REGISTERING = frozenset(["task", "sensor", "TaskDef"])
+_REGISTERING = frozenset(["task", "sensor", "map", "TaskDef"])
 
 
 def late_binding(node: ast.AST) -> Iterator[Finding]:

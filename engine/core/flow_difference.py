@@ -20,6 +20,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from ..domain.states import OPEN, TaskState
+from .mapping import child_spec, work_of
 from .projection import RunProjection, TaskRow
 from .spec import FlowSpec, TaskSpec
 
@@ -50,8 +51,17 @@ class FlowDifference:
         return bool(self.outdated or self.unfinished)
 
 
+def with_children(flow: FlowSpec, run: RunProjection) -> FlowSpec:
+    """Return the flow with the children that its map tasks have in a run."""
+    maps = {task.name: task for task in flow.tasks if task.map is not None}
+    items = [row.spec.item for row in run.tasks.values() if row.spec is not None and row.spec.item is not None]
+    children = tuple(child_spec(maps[item.task], item.index) for item in items if item.task in maps)
+    return replace(flow, tasks=flow.tasks + children)
+
+
 def compare(run: RunProjection, flow: FlowSpec) -> FlowDifference:
     """Compare a run with its flow."""
+    flow = with_children(flow, run)
     specs = {spec.name: spec for spec in flow.tasks}
     gone = [row for name, row in run.tasks.items() if name not in specs]
     known = [(row, spec) for name, spec in specs.items() if (row := run.tasks.get(name)) is not None]
@@ -71,7 +81,7 @@ def compare(run: RunProjection, flow: FlowSpec) -> FlowDifference:
 def has_changed(row: TaskRow, spec: TaskSpec) -> bool:
     """Whether the definition of a task differs; its line in the file does not count."""
     known = _spec(row)
-    return replace(known, source=None, code=None) != replace(spec, source=None, code=None) or _other_code(known, spec)
+    return _without_place(known) != _without_place(spec) or _other_code(work_of(known), work_of(spec))
 
 
 def is_outdated(row: TaskRow, spec: TaskSpec) -> bool:
@@ -79,6 +89,11 @@ def is_outdated(row: TaskRow, spec: TaskSpec) -> bool:
     known = _spec(row)
     work = (known.kind, known.command, known.parents) != (spec.kind, spec.command, spec.parents)
     return work or _other_code(known, spec)
+
+
+def _without_place(spec: TaskSpec) -> TaskSpec:
+    own = None if spec.map is None else replace(spec.map, child=_without_place(spec.map.child))
+    return replace(spec, source=None, code=None, map=own)
 
 
 def stays_input(row: TaskRow) -> bool:

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ..domain.event_payloads import (
@@ -15,11 +15,14 @@ from ..domain.event_payloads import (
     AttemptStarted,
     RunChanged,
     TaskChanged,
+    TaskMapped,
     TaskMoved,
     UnknownPayload,
 )
 from ..domain.events import KILL_STEPS, Event, EventKind
+from ..domain.mapping import child_name, child_position
 from ..domain.states import RunState, TaskState
+from .mapping import child_spec
 from .results import unstored_reason, unstored_why
 from .spec import TaskSpec
 
@@ -166,11 +169,26 @@ class RunProjection:
             row.state = TaskState(event.new)
         if isinstance(payload, _SETTING_TASKS):
             _set_columns(row, payload.set)
+        elif isinstance(payload, TaskMapped):
+            self._apply_mapping(row, payload)
         row.changed_seq = event.seq
         row.changed_at = event.at
         if event.attempt is not None:
             self._apply_attempt(row, event)
         return row
+
+    def _apply_mapping(self, task: TaskRow, payload: TaskMapped) -> None:
+        """Add the children of a map task, and its edges to them. Projections that share the graph keep the old one."""
+        if task.spec is None or task.spec.map is None:
+            return
+        added = {index: child_spec(task.spec, index) for index in payload.added}
+        tasks = {spec.name: _child_row(task, index, spec) for index, spec in added.items()} | self.tasks
+        removed = {child_name(task.name, index) for index in payload.removed}
+        parents = {*self.parents.get(task.name, ()), *(spec.name for spec in added.values())} - removed
+        self.tasks = dict(sorted(tasks.items(), key=lambda item: (item[1].position, item[0])))
+        self.parents = self.parents | {spec.name: spec.parents for spec in added.values()}
+        self.parents[task.name] = order_parents(task.spec, parents)
+        self.children = children_of(self.tasks, self.parents)
 
     def _apply_attempt(self, row: TaskRow, event: Event) -> None:
         assert event.attempt is not None
@@ -185,6 +203,28 @@ class RunProjection:
             attempt.where = payload.where or attempt.where
         elif step is not None:
             setattr(attempt, step, event.at)
+
+
+def _child_row(task: TaskRow, index: int, spec: TaskSpec) -> TaskRow:
+    position = child_position(task.position, index)
+    return TaskRow(spec.name, max_attempts=spec.retry.max_attempts, position=position, spec=spec)
+
+
+def order_parents(spec: TaskSpec | None, found: Iterable[str]) -> tuple[str, ...]:
+    """Return the parents of a task in the order of its declaration, or by name if there are others among them."""
+    parents = sorted(found)
+    if spec is not None and len(parents) > 1 and set(parents) <= set(spec.parents):
+        parents.sort(key=spec.parents.index)
+    return tuple(parents)
+
+
+def children_of(names: Iterable[str], parents: Mapping[str, Sequence[str]]) -> dict[str, tuple[str, ...]]:
+    """Return the children of each task, in the order of ``names``."""
+    children: dict[str, list[str]] = {name: [] for name in names}
+    for name in children:
+        for parent in parents.get(name, ()):
+            children[parent].append(name)
+    return {name: tuple(found) for name, found in children.items()}
 
 
 def missing_inputs(projection: RunProjection, name: str) -> dict[str, str]:

@@ -48,14 +48,27 @@ class ReadyQueue:
         tasks = self._projection.tasks
         for name, row in tasks.items():
             self._satisfied[name] = satisfied_rules(row.state, row.skip_cause)
-        for name, row in tasks.items():
-            rule = spec_of(row).rule
-            parents = self._projection.parents.get(name, ())
-            self.unmet_counts[name] = sum(1 for parent in parents if rule not in self._satisfied[parent])
+        for row in tasks.values():
+            self._count_unmet(row)
         for row in tasks.values():
             self._add(row)
 
+    def _count_unmet(self, row: TaskRow) -> None:
+        rule, parents = spec_of(row).rule, self._projection.parents.get(row.name, ())
+        self.unmet_counts[row.name] = sum(1 for parent in parents if rule not in self._satisfied[parent])
+
     # --- Updates by the executor -----------------------------------------------------------------------------------
+
+    def apply_mapping(self, task: TaskRow) -> None:
+        """Update the queue after a map task got other children, which the projection holds already."""
+        tasks = self._projection.tasks
+        added = [tasks[name] for name in self._projection.parents[task.name] if name not in self._satisfied]
+        for row in added:
+            self._satisfied[row.name] = satisfied_rules(row.state, row.skip_cause)
+            self._count_unmet(row)
+            self._add(row)
+        self._count_unmet(task)
+        self._refresh(task)
 
     def apply_move(self, row: TaskRow, old: TaskState) -> None:
         """Update the queue after a move that the projection holds already."""

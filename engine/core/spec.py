@@ -38,6 +38,24 @@ class CommandOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class MapSpec:
+    """The children that a map task gets at run time, and whose results it collects (``core/mapping.py``)."""
+
+    over: str  # the parent whose result is a list
+    max_size: int  # a longer list is refused
+    child: TaskSpec  # the spec of each child, except its name and its item
+
+
+@dataclass(frozen=True, slots=True)
+class ItemSpec:
+    """The element of a list for which a child of a map task runs."""
+
+    task: str  # the map task, whose function it calls
+    over: str  # the task that returned the list
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
 class TaskSpec:
     """One task. Times are seconds; None means no bound."""
 
@@ -69,6 +87,8 @@ class TaskSpec:
     group: str | None = None  # the group of tasks in which it is written
     source: str | None = None  # file:line of the function, for messages
     code: str | None = None  # digest of the function's own code, to detect a change
+    map: MapSpec | None = None  # of a map task
+    item: ItemSpec | None = None  # of a child of a map task
 
 
 def with_overrides(spec: TaskSpec, overrides: str | None) -> TaskSpec:

@@ -17,6 +17,7 @@ from .events import Event, EventKind
 PAYLOAD_TYPES: Dict[str, Type[Payload]] = {
     EventKind.TASK: payloads.TaskMoved,
     EventKind.TASK_CHANGED: payloads.TaskChanged,
+    EventKind.MAPPED: payloads.TaskMapped,
     EventKind.RUN: payloads.RunChanged,
     EventKind.ATTEMPT_STARTED: payloads.AttemptStarted,
     EventKind.ATTEMPT_EFFECT: payloads.AttemptEffect,

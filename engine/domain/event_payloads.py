@@ -275,6 +275,14 @@ class TaskChanged(NamedTuple):
     act: Text = None
 
 
+class TaskMapped(NamedTuple):
+    """A map task got a child for each element of a list. Its spec says what the children are."""
+
+    size: int  # elements of the list
+    added: Numbers = ()  # the elements whose children it waits for from now on
+    removed: Numbers = ()  # elements that an earlier list had: it does not wait for their children any more
+
+
 class AttemptStarted(NamedTuple):
     """The process of an attempt exists."""
 
@@ -528,6 +536,7 @@ class UnknownPayload(NamedTuple):
 Payload = Union[
     TaskMoved,
     TaskChanged,
+    TaskMapped,
     AttemptStarted,
     AttemptEffect,
     AttemptExtended,

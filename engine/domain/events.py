@@ -37,6 +37,7 @@ class EventKind(object):
 
     TASK = "task"
     TASK_CHANGED = "task.changed"
+    MAPPED = "task.mapped"
     RUN = "run"
     ATTEMPT_STARTED = "attempt.started"
     ATTEMPT_EFFECT = "attempt.effect"

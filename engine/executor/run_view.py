@@ -28,9 +28,10 @@ class RunView:
     def __init__(self, opened: OpenRun, clock: Clock, on_due: Callable[[], None]) -> None:
         self.projection: RunProjection = opened.projection
         self.flow = opened.flow
-        longest = _path_seconds(opened)
-        self.path_seconds: Mapping[str, float] = longest if opened.median_seconds else {}
-        self.ready_queue = ReadyQueue(self.projection, longest)
+        self._median_seconds = opened.median_seconds
+        self._longest = _path_seconds(self.projection, opened.median_seconds)
+        self.path_seconds: Mapping[str, float] = self._longest if opened.median_seconds else {}
+        self.ready_queue = ReadyQueue(self.projection, self._longest)
         self._on_due = on_due
         self.now_us = clock.now_us
         self._expired: set[str] = set()  # dead letters past their TTL
@@ -62,6 +63,9 @@ class RunView:
         for event in events:
             old = self.projection.tasks[event.task].state if event.task in self.projection.tasks else None
             row = self.projection.apply(event)
+            if row is not None and event.kind == EventKind.MAPPED:
+                self._longest.update(_path_seconds(self.projection, self._median_seconds))
+                self.ready_queue.apply_mapping(row)
             if row is None or old is None or event.kind not in (EventKind.TASK, EventKind.TASK_CHANGED):
                 continue
             if row.state is not old or event.kind == EventKind.TASK:
@@ -111,9 +115,8 @@ def _expires(row: TaskRow) -> bool:
     return row.state is TaskState.DEAD_LETTER and row.expires_at is not None and row.canary is None
 
 
-def _path_seconds(opened: OpenRun) -> dict[str, float]:
+def _path_seconds(projection: RunProjection, medians: Mapping[str, float]) -> dict[str, float]:
     """Return the longest path from each task to a leaf: median seconds of earlier runs, else the number of tasks."""
-    projection, medians = opened.projection, opened.median_seconds
     unknown = sorted(medians.values())[len(medians) // 2] if medians else 1.0
     weights = {name: medians.get(name, unknown) for name in projection.tasks}
     dag = Dag((name, projection.parents.get(name, ())) for name in projection.tasks)

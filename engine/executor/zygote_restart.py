@@ -188,7 +188,7 @@ class ZygoteRestart:
             raise
         opened.flow = replace(opened.flow, code_hash=flow.code_hash, sources=flow.sources)
         opened.identity = replace(opened.identity, code_hash=flow.code_hash)
-        for spec in flow.tasks:
+        for spec in flow_difference.with_children(flow, projection).tasks:
             if spec.name in projection.tasks:
                 projection.tasks[spec.name].spec = spec
         self._view.use_specs(prepared.spec.tasks, flow.tasks)

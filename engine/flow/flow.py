@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, Unpack, cast
 
 from ..core.dag import Dag
 from ..core.durations import Duration
+from ..core.mapping import map_task
 from ..core.option_types import NAME, choice, is_text, short_repr
 from ..core.spec import (
     LOGICAL_TIME,
@@ -26,6 +27,7 @@ from ..core.spec import (
     Shell,
     TaskSpec,
 )
+from ..domain.mapping import child_prefix
 from ..domain.overrides import masked_param
 from ..domain.params import convert_param
 from ..errors import FlowError, OptionError
@@ -231,6 +233,64 @@ class Flow:
 
         def register(function: Function) -> Function:
             self._add("python", _name_of(name, function), function, after, options, kind)
+            return function
+
+        return cast("Returned", register if fn is None else register(fn))
+
+    def map(
+        self,
+        fn: Returned | None = None,
+        /,
+        *,
+        over: After,
+        max_size: int = 1000,
+        name: str | None = None,
+        after: After | Iterable[After] = (),
+        kind: WorkKind | None = None,
+        **options: Unpack[TaskOptions],
+    ) -> Returned:
+        """Make a function a map task: ``@flow.map(over=list_orders)`` calls it once for each element of a list.
+
+        The list is the result of the task ``over``. As soon as that succeeds, the map task ``load`` gets one child for
+        each element: ``load[0]``, ``load[1]``, ... A child is a task like any other: it has attempts, retries and a
+        timeout, is seen in the console, and is requeued or skipped by its name. Its function gets the element as its
+        first argument (``ctx`` does not count) and as ``ctx.item``.
+
+        When the children have ended, the map task succeeds. Its result is the list of their results in the order of
+        the elements, with None for a child that an operator skipped; over 64 KiB of JSON it is not stored. With the
+        rule "all_done" the children may fail; None stands for each of them then.
+
+        After a requeue of ``over``, children whose elements are as before keep their results, those with another
+        element run again, and those whose elements are gone are skipped.
+
+        Parameters:
+            over: the task that returns a list or a tuple: its function or its name.
+            max_size: at least 1. A longer list, or a result that is no list, makes the map task a dead letter.
+            name, after, kind: as for ``task``; of ``after``, all results can be arguments as well.
+            options: as for ``task``; they hold for each child, but ``rule`` and ``owner`` for the map task as well.
+                A ``pool`` bounds how many children run at a time; ``max_active`` is refused.
+
+        Raises:
+            FlowError: as ``task`` does.
+
+        Example:
+            >>> flow = Flow("orders", pools={"api": 4})
+            >>> @flow.task
+            ... def list_orders():
+            ...     return [{"id": 1}, {"id": 2}]
+            >>> @flow.map(over=list_orders, timeout="1m", pool="api")
+            ... def load(order):
+            ...     return order["id"]
+            >>> @flow.task(after=load)
+            ... def report(load):
+            ...     print(sum(load))
+            >>> [(task.name, task.parents) for task in flow.spec().tasks]
+            [('list_orders', ()), ('load', ('list_orders',)), ('report', ('load',))]
+        """
+
+        def register(function: Function) -> Function:
+            called = _name_of(name, function)
+            self._add("python", called, function, after, options, kind, map_over=over, max_size=max_size)
             return function
 
         return cast("Returned", register if fn is None else register(fn))
@@ -566,8 +626,9 @@ class Flow:
     def _task_spec(self, task: TaskDef) -> TaskSpec:
         normalize_fields(task)  # again: user code may have changed it
         check_consistency(task, self.pools)
-        parents = tuple(dict.fromkeys(self._parent_name(task, parent) for parent in task.parents))
-        return TaskSpec(
+        mapped = () if task.map_over is None else (task.map_over,)
+        parents = tuple(dict.fromkeys(self._parent_name(task, parent) for parent in (*mapped, *task.parents)))
+        spec = TaskSpec(
             name=task.name,
             parents=parents,
             kind=task.kind,
@@ -596,6 +657,15 @@ class Flow:
             source=definition_site(task.fn),
             code=code_digest(task.fn),
         )
+        if task.map_over is None:
+            return spec
+        self._check_names_of_children(task.name)
+        return map_task(spec, parents[0], task.max_size)
+
+    def _check_names_of_children(self, task: str) -> None:
+        taken = next((name for name in self._locations if name.startswith(child_prefix(task))), None)
+        if taken is not None:
+            raise FlowError(f"task {taken!r} has the name of a child of the map task {task!r}: rename it", task=taken)
 
     def _requires(self, task: TaskDef, parents: tuple[str, ...]) -> tuple[str, ...]:
         if task.requires is None:

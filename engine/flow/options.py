@@ -62,6 +62,12 @@ def _parse_parents(value: object) -> list[After]:
     return parents
 
 
+def _parse_parent(value: object) -> After:
+    if not (isinstance(value, str) or callable(value)):
+        raise TypeError
+    return value
+
+
 def _parse_policy(value: object) -> RetryPolicy:
     if not isinstance(value, RetryPolicy):
         raise TypeError
@@ -243,6 +249,8 @@ TASK: Table = {
     "env": optional(ENVIRONMENT),
     "stdin": optional(OptionType("a text, or a path as Path('load.sql')", _parse_stdin)),
     "result": choice(*get_args(ResultSource)),
+    "map_over": optional(OptionType("a task, or the name of one", _parse_parent)),
+    "max_size": whole_number(1),
     "isolation": choice(*get_args(Isolation)),
     "downstream": optional(NAME),
     "pool": optional(NAME),
@@ -263,7 +271,8 @@ TASK: Table = {
 
 #: Fields of a TaskDef that ``Flow.task``, ``sensor`` and ``command`` fill from parameters with other names.
 _OF_COMMANDS = ("command", "shell", "cwd", "env", "stdin", "result")
-_SET_BY_PARAMETERS = ("name", "kind", "parents", "timeout_seconds", "recheck_seconds", *_OF_COMMANDS)
+_OF_MAPS = ("map_over", "max_size")
+_SET_BY_PARAMETERS = ("name", "kind", "parents", "timeout_seconds", "recheck_seconds", *_OF_COMMANDS, *_OF_MAPS)
 
 #: The keys of ``TaskOptions``.
 TASK_OPTIONS = ("timeout", *(name for name in TASK if name not in _SET_BY_PARAMETERS))

@@ -29,6 +29,8 @@ class TaskDef:
         grace_seconds: seconds of 0 or more from SIGTERM, at which ``finally`` blocks run, to SIGKILL.
         kind: "python", "command" (a line of the shell) or "sensor" (looks until something is there).
         command: of kind "command": a line of the shell, or a list of a program and its arguments.
+        map_over: the task whose result is a list: ``fn`` is called for each element of it, as ``Flow.map`` describes.
+        max_size: with ``map_over``: a whole number of at least 1; a longer list makes a dead letter.
         shell, cwd, env, stdin, result: of kind "command": as ``Flow.command`` describes them.
         isolation: "process" (killed at its timeout), "thread" (no fork; it is only cancelled, by ``ctx.cancelled``)
             or "dask" (a process on a worker of the Dask cluster that ``RunOptions.dask`` names).
@@ -94,6 +96,8 @@ counts too), or None, not 0
     env: Mapping[str, str | None] | None = None
     stdin: str | os.PathLike[str] | None = None
     result: ResultSource = "file"
+    map_over: After | None = None
+    max_size: int = 1000
 
     def __post_init__(self) -> None:
         normalize_fields(self)
@@ -158,6 +162,10 @@ def check_consistency(task: TaskDef, pools: Mapping[str, int]) -> None:
         refuse("a sensor looks again and again: what is done at most once is a task of its own behind it")
     if task.isolation == "thread" and task.kind == "command":
         refuse("a command cannot run in a thread")
+    if task.map_over is not None and task.kind != "python":
+        refuse("only a function can be mapped over a list")
+    if task.map_over is not None and task.max_active is not None:
+        refuse("max_active counts tasks of one name, and the children of a map task have many: use a pool")
     if task.pool is not None and task.pool not in pools:
         refuse(f"its pool {task.pool!r} is not declared; add it to Flow(pools={{{task.pool!r}: 2}})")
     if task.pool is not None and task.pool_slots > pools[task.pool]:

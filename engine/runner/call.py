@@ -35,6 +35,11 @@ class CallPlan:
     is_async: bool
     positional_only: str | None = None  # a parameter that cannot be given by name, and has no default
 
+    @property
+    def item_parameter(self) -> str | None:
+        """The parameter that gets the element of a list, in a child of a map task: the first one beside ``ctx``."""
+        return next((name for name, _ in self.parameters if name != CONTEXT_NAME), None)
+
 
 def plan_of(function: Callable[..., object]) -> CallPlan:
     """Read the signature. A callable without one (some in C) is called without arguments."""
@@ -59,12 +64,15 @@ def _is_positional_only(parameter: inspect.Parameter) -> bool:
 def arguments(plan: CallPlan, context: Context) -> dict[str, object]:
     """Match parameters by name: ``ctx``, then parents, then parameters of the flow.
 
+    In a child of a map task, the first one gets the element of the list.
     In the name of a parent, characters that an identifier cannot have become ``_``. If a parent has no result, a
     parameter with a default keeps the default. Raises PermanentError for an unknown name without a default.
     """
     known: dict[str, object] = dict(context.params)
     known.update({re.sub(r"\W", "_", parent): value for parent, value in context.inputs.items()})
     known[CONTEXT_NAME] = context
+    if context.is_mapped and plan.item_parameter is not None:
+        known[plan.item_parameter] = context.item
     found = {}
     for name, optional in plan.parameters:
         if optional and isinstance(known.get(name), Missing):
@@ -128,7 +136,7 @@ def ending_of_value(order: AttemptOrder, value: object) -> protocol.Ending:
     """Return the final frame for a return value. A false value of a sensor means "try again later"."""
     if order.spec.kind == "sensor" and not value:
         return protocol.Deferred(None)
-    return protocol.Succeeded(_result_json(order.task, value))
+    return protocol.Succeeded(_result_json(order, value))
 
 
 def ending_of_error(error: BaseException, describe: DescribeError) -> protocol.Ending:
@@ -144,8 +152,12 @@ def ending_of_error(error: BaseException, describe: DescribeError) -> protocol.E
     return protocol.Failed(describe(error))
 
 
-def _result_json(task: str, value: object) -> str | None:
-    """Return the JSON of a result, or a marker with the reason. Raises PermanentError if it is too large."""
+def _result_json(order: AttemptOrder, value: object) -> str | None:
+    """Return the JSON of a result, or a marker with the reason. Raises PermanentError if it is too large.
+
+    The results of many children may be too large together: the map task succeeds, and a task that needs them fails.
+    """
+    task = order.task
     if value is None:
         return None
     try:
@@ -154,6 +166,8 @@ def _result_json(task: str, value: object) -> str | None:
         print(f"redrive: the result of {task!r} was not stored: {error}", file=sys.stderr)
         return unstored_result(str(error))
     size = len(text.encode())
+    if size > protocol.RESULT_LIMIT and order.spec.map is not None:
+        return unstored_result(f"it has {size} bytes of JSON, and at most {protocol.RESULT_LIMIT} are handed on")
     if size > protocol.RESULT_LIMIT:
         raise PermanentError(
             f"task {task!r} returned {size} bytes of JSON, and at most {protocol.RESULT_LIMIT} are handed on; "

@@ -41,10 +41,15 @@ def _parameters(task: TaskSpec, plan: CallPlan, flow: FlowSpec) -> Iterator[Find
     if plan.positional_only is not None:
         message = f"takes its argument {plan.positional_only!r} by position only, and arguments are given by name"
         yield Finding("error", "parameters", message, task.name)
+    if task.map is not None and plan.item_parameter is None:
+        message = "is called with each element of a list, and takes no argument for it: def f(item)"
+        yield Finding("error", "parameters", message, task.name)
     needed = [name for name, may_be_left_out in plan.parameters if not may_be_left_out]
     if not needed:
         return
     known = {CONTEXT_NAME, *flow.params, *task.params, *map(parameter_of, task.parents)}
+    if task.map is not None:
+        known.add(plan.item_parameter or CONTEXT_NAME)
     for name in needed:
         if name not in known:
             message = f"asks for an argument {name!r}, which is neither {CONTEXT_NAME!r}, nor a task it comes after, "

@@ -25,10 +25,12 @@ from typing import NoReturn
 
 from ..core.failures.failure import describe_error
 from ..core.outcome import Failure
+from ..core.spec import TaskSpec
 from ..errors import PermanentError, TaskTerminated
 from . import command, process, protocol
 from .call import CallPlan, DescribeError, call, context_for, describe_safely, ending_of_error, ending_of_value
 from .context import Context
+from .mapping import collecting_plan
 from .per_attempt_import import FreshImport
 from .protocol import AttemptOrder
 from .task_environment import variables_of
@@ -99,8 +101,11 @@ class FlowFacts:
     stack_fd: int  # where faulthandler writes; each attempt replaces it by its own pipe
     termination: Termination
 
-    def plan(self, task: str) -> CallPlan:
-        """Return how to call the task. Raises PermanentError if the imported flow has no such function."""
+    def plan(self, spec: TaskSpec) -> CallPlan:
+        """Return how to call a task. Raises PermanentError if the imported flow has no such function."""
+        if spec.map is not None:
+            return collecting_plan(spec, spec.map)
+        task = spec.name if spec.item is None else spec.item.task
         plans = self.plans.plans() if isinstance(self.plans, FreshImport) else self.plans
         try:
             return plans[task]
@@ -226,7 +231,7 @@ def _ending(start: protocol.Start, facts: FlowFacts, pipe: ResultPipe, terminati
         set_environment(order)
         if order.spec.kind == "command":
             command.execute(order, facts.project_root, pipe.fd)
-        plan = facts.plan(order.task)
+        plan = facts.plan(order.spec)
         os.chdir(facts.project_root)  # after the import, which may name its files by the folder of the executor
         if isinstance(facts.plans, FreshImport):
             pipe.send(protocol.TaskBegan(time.monotonic(), _thread.get_ident()))

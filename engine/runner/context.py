@@ -11,8 +11,8 @@ from typing import Any, Generic, NoReturn, TypeVar
 
 from ..core.outcome import Failure, FailureClass
 from ..core.result_codec import UnstorableError, dump_result, load_result
-from ..core.spec import LOGICAL_TIME, ROWS_LIMIT
-from ..errors import NotReady, SkipTask, TaskTerminated, TooManyBadRows
+from ..core.spec import LOGICAL_TIME, ROWS_LIMIT, ItemSpec
+from ..errors import NotReady, PermanentError, SkipTask, TaskTerminated, TooManyBadRows
 from . import protocol
 
 RowValue = TypeVar("RowValue")
@@ -66,6 +66,7 @@ class Context:
             the operator asks for another. Give it to a system that refuses the second request with the same key (as
             the header Idempotency-Key of draft-ietf-httpapi-idempotency-key-header).
         params: the parameters of the flow by name, with their values in this run.
+        item: in a function of ``Flow.map``, the element of the list for which it is called; else None.
         inputs: the results of the parents by name, or ``Missing`` where there is none.
         checkpointed: what an earlier attempt of this generation gave to ``checkpoint`` last, or None.
         only_rows: None, or the quarantined rows that an operator sent back, by their key: the attempt is about these
@@ -103,6 +104,7 @@ class Context:
         self.idempotency_key = order.idempotency_key
         self.params = params
         self.inputs = {**inputs, **{name: Missing(name, why) for name, why in order.missing}}
+        self.item: Any = None if order.spec.item is None else _element(order.spec.item, self.inputs)
         self._spec = order.spec
         self._send = send
         self._is_cancelled = is_cancelled
@@ -116,6 +118,11 @@ class Context:
         self._bad_rows = 0
         self._latest_error: str | None = None
         self._row_limit_error: TooManyBadRows | None = None
+
+    @property
+    def is_mapped(self) -> bool:
+        """True in a function of ``Flow.map``."""
+        return self._spec.item is not None
 
     @property
     def logical_time(self) -> datetime | None:
@@ -335,6 +342,14 @@ def _count(number: float) -> int:
 
 def _key_text(key: object) -> str:
     return protocol.clean_text(str(key), KEY_LIMIT)
+
+
+def _element(item: ItemSpec, inputs: Mapping[str, Any]) -> object:
+    """Return the element of a child of a map task. Raises PermanentError if the list has no such element any more."""
+    items = inputs.get(item.over)
+    if not isinstance(items, list | tuple) or item.index >= len(items):
+        raise PermanentError(f"the result of {item.over!r} has no element {item.index} any more: skip this task")
+    return items[item.index]
 
 
 def _requeued_rows(rows: Iterable[tuple[str, str | None]]) -> dict[str, object] | None:

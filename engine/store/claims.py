@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import cast
 
 from ..core.dispatch_rules import END_WHEN_OPEN
@@ -24,7 +22,7 @@ from ..domain.event_payloads import (
 )
 from ..domain.liveness import effect_key
 from ..domain.states import MOVING, WITH_INSTANT, DeadLetterKind, RunState, TaskState
-from ..statefile.changes import canary
+from ..statefile.changes import canary, mapping
 from ..statefile.changes.propagation import propagate
 from ..statefile.changes.transitions import Transaction
 from ..statefile.state_lists import in_list
@@ -88,13 +86,16 @@ def dispatch(
 def _claim(transaction: Transaction, run_id: str, order: ClaimOrder, identity: ExecutorIdentity) -> Claim | None:
     token = uuid.uuid4().hex[:16]
     spec = order.spec
+    if spec.map is not None:  # a resume or a requeue may have changed it since its parent succeeded
+        mapping.expand(transaction, run_id, order.name)
+    item = None if spec.item is None else asdict(spec.item)
     columns: AttemptColumns = {
         "executor_id": identity.executor_id,
         "host": identity.host,
         "code_hash": identity.code_hash,
         "image_hash": identity.image_hash,
-        "params_hash": _hash(identity.params, spec.params),
-        "input_hash": _input_hash(transaction, run_id, order.name),
+        "params_hash": mapping.hash_of(identity.params, spec.params),
+        "input_hash": mapping.input_hash(transaction.connection, run_id, order.name, item),
         "timeout_us": None if spec.timeout is None else round(spec.timeout * 1e6),
         "grace_us": round(spec.grace_seconds * 1e6),
     }
@@ -109,25 +110,6 @@ def _claim(transaction: Transaction, run_id: str, order: ClaimOrder, identity: E
         effect = AttemptEffect(effect_key(run_id, order.name, key_generation))
         transaction.emit(effect, run_id, order.name, attempt=attempt, generation=order.generation)
     return Claim(run_id, order.name, attempt, order.generation, token, only_rows, checkpoint, key_generation)
-
-
-def _hash(*values: object) -> str:
-    """Return a short hash to compare the inputs of two attempts."""
-    return hashlib.sha256(json.dumps(values, sort_keys=True, default=str).encode()).hexdigest()[:12]
-
-
-# CROSS JOIN: without statistics the planner may walk all tasks of the run for the parents of one.
-_INPUTS = (
-    "SELECT edge.parent, parent.state, parent.result FROM edge CROSS JOIN task AS parent"
-    " ON parent.run_id = edge.run_id AND parent.name = edge.parent"
-    " WHERE edge.run_id = ? AND edge.child = ? ORDER BY edge.parent"
-)
-
-
-def _input_hash(transaction: Transaction, run_id: str, name: str) -> str | None:
-    """Hash the states and results of the parents; None for a task without parents."""
-    inputs = transaction.connection.execute(_INPUTS, (run_id, name)).fetchall()
-    return _hash(inputs) if inputs else None
 
 
 def save_checkpoint(transaction: Transaction, claim: Claim, value: str) -> None:

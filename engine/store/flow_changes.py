@@ -10,10 +10,12 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
-from ..core.flow_difference import FlowDifference, is_outdated, stays_input
+from ..core.flow_difference import FlowDifference, is_outdated, stays_input, with_children
+from ..core.mapping import positions_of
 from ..core.projection import RunProjection
 from ..core.spec import FlowSpec, TaskSpec
 from ..domain.event_payloads import NO_PAIRS, NO_VALUES, Pairs, RunChange, RunChanged, TaskColumns, TaskMoved
+from ..domain.mapping import child_position, child_prefix
 from ..domain.states import MOVING, SkipCause, TaskState
 from ..statefile.changes.action import reopen_run
 from ..statefile.changes.canary import abandon_canary
@@ -31,7 +33,7 @@ def apply(transaction: Transaction, run: RunProjection, flow: FlowSpec, differen
 
     ``difference``: of this flow; if it needs an operator's word, the operator has given it.
     """
-    run_id = run.run.run_id
+    run_id, flow = run.run.run_id, with_children(flow, run)
     retired = _skip_removed(transaction, run, difference)
     touched = _update_rows(transaction, run, flow)
     if not difference:
@@ -71,7 +73,8 @@ def _update_rows(transaction: Transaction, run: RunProjection, flow: FlowSpec) -
     """Write the current definition of each task that differs, and return the names of the tasks that may move."""
     run_id, touched = run.run.run_id, []
     defined = {spec.name for spec in flow.tasks}
-    for position, spec in enumerate(flow.tasks):
+    places = {spec.name: place for spec, place in zip(flow.tasks, positions_of(flow.tasks), strict=True)}
+    for spec in flow.tasks:
         row = run.tasks.get(spec.name)
         if row is not None and row.spec == spec:
             continue
@@ -86,7 +89,7 @@ def _update_rows(transaction: Transaction, run: RunProjection, flow: FlowSpec) -
         _write_spec(transaction, run_id, spec)
         transaction.connection.execute(
             "UPDATE task SET max_attempts = ?, position = ?, rule = ? WHERE run_id = ? AND name = ?",
-            (spec.retry.max_attempts, position, spec.rule, run_id, spec.name),
+            (spec.retry.max_attempts, _position(spec, places), spec.rule, run_id, spec.name),
         )
         transaction.connection.execute("DELETE FROM edge WHERE run_id = ? AND child = ?", (run_id, spec.name))
         transaction.connection.executemany(
@@ -97,11 +100,17 @@ def _update_rows(transaction: Transaction, run: RunProjection, flow: FlowSpec) -
     return touched
 
 
+def _position(spec: TaskSpec, places: Mapping[str, int]) -> int:
+    return places[spec.name] if spec.item is None else child_position(places[spec.item.task], spec.item.index)
+
+
 def _parents(run: RunProjection, spec: TaskSpec, defined: Collection[str]) -> Iterable[str]:
-    """Return the parents by the flow, then those that it no longer defines and whose results stay inputs."""
+    """Return the parents by the flow, then the children of a map task, and removed tasks whose results stay inputs."""
     earlier = run.parents.get(spec.name, ())
+    prefix = child_prefix(spec.name)
+    mapped = (parent for parent in earlier if parent in defined and parent.startswith(prefix))
     kept = (parent for parent in earlier if parent not in defined and stays_input(run.tasks[parent]))
-    return dict.fromkeys((*spec.parents, *kept))
+    return dict.fromkeys((*spec.parents, *mapped, *kept))
 
 
 def load_code(
@@ -109,7 +118,7 @@ def load_code(
 ) -> None:
     """Write the options that changed with the code of ``files``, which further attempts run, with one event."""
     run_id = run.run.run_id
-    for spec in flow.tasks:
+    for spec in with_children(flow, run).tasks:
         row = run.tasks.get(spec.name)
         if row is None or row.spec == spec:
             continue

@@ -15,8 +15,9 @@ from typing import NamedTuple
 
 import msgspec
 
+from ..core.mapping import positions_of
 from ..core.paging import declared_sender
-from ..core.projection import AttemptRow, RunProjection, RunRow, TaskRow
+from ..core.projection import AttemptRow, RunProjection, RunRow, TaskRow, children_of, order_parents
 from ..core.spec import FlowSpec, TaskSpec
 from ..domain.event_codec import decode
 from ..domain.event_payloads import AttemptColumns, RunChange, RunChanged, RunColumns, TaskColumns, TaskMoved
@@ -110,7 +111,7 @@ def options_of(flow: FlowSpec) -> str:
 def _task_rows(run_id: str, tasks: Sequence[TaskSpec]) -> Iterator[tuple[object, ...]]:
     encode = msgspec.json.Encoder().encode
     pending = str(TaskState.PENDING)
-    for position, task in enumerate(tasks):
+    for position, task in zip(positions_of(tasks), tasks, strict=True):
         yield run_id, task.name, pending, task.retry.max_attempts, position, task.rule, encode(task).decode()
 
 
@@ -289,21 +290,11 @@ Names = dict[str, tuple[str, ...]]
 
 def _read_edges(connection: sqlite3.Connection, run_id: str, tasks: Mapping[str, TaskRow]) -> tuple[Names, Names]:
     """Return the parents in the order of the task's declaration, and the children in the order of the flow."""
-    parents: dict[str, list[str]] = {name: [] for name in tasks}
-    children: dict[str, list[str]] = {name: [] for name in tasks}
+    found: dict[str, list[str]] = {name: [] for name in tasks}
     for child, parent in connection.execute("SELECT child, parent FROM edge WHERE run_id = ?", (run_id,)):
-        parents[child].append(parent)
-    for name, found in parents.items():
-        spec = tasks[name].spec
-        if spec is not None and len(found) > 1:
-            found.sort(key=spec.parents.index if set(found) <= set(spec.parents) else None)
-        for parent in found:
-            children[parent].append(name)
-    return _as_tuples(parents), _as_tuples(children)
-
-
-def _as_tuples(lists: Mapping[str, list[str]]) -> Names:
-    return {name: tuple(names) for name, names in lists.items()}
+        found[child].append(parent)
+    parents = {name: order_parents(tasks[name].spec, names) for name, names in found.items()}
+    return parents, children_of(tasks, parents)
 
 
 def _read_attempts(connection: sqlite3.Connection, run_id: str, tasks: Mapping[str, TaskRow]) -> None:

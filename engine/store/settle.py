@@ -38,6 +38,7 @@ from ..domain.liveness import effect_key
 from ..domain.overrides import load_overrides
 from ..domain.states import FAILED_OUTCOMES, DeadLetterKind, SkipCause, TaskState
 from ..statefile.changes.action import find_cancel_request
+from ..statefile.changes.mapping import expand_below
 from ..statefile.changes.page_lifecycle import resolve
 from ..statefile.changes.propagation import hold_if_blocked, propagate
 from ..statefile.changes.transitions import Transaction
@@ -168,6 +169,7 @@ def _apply_consequences(
             resolve(transaction, claim.run_id, claim.name)
         case Succeed():
             resolve(transaction, claim.run_id, claim.name)
+            expand_below(transaction, claim.run_id, claim.name)
         case DeadLetter():
             trigger_page(transaction, _page_request(claim, spec, decision, outcome))
         case Retry() | Defer() | Interrupt():

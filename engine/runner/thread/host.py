@@ -150,7 +150,7 @@ class _AttemptThread:
     def _ending(self) -> protocol.Ending:
         describe = self._facts.describer(self._order)
         try:
-            return ending_of_value(self._order, self._call(self._facts.plan(self._order.task), describe))
+            return ending_of_value(self._order, self._call(self._facts.plan(self._order.spec), describe))
         except BaseException as error:
             if self.token.event.is_set() and type(error).__name__ == "CancelledError":
                 return protocol.Terminated()

@@ -13,7 +13,7 @@ from .action import ActionContext, TaskSnapshot
 from .canary import abandon_canary
 
 #: Columns of the task that a new generation resets. The attempts stay, and their numbers continue.
-_RESET: TaskColumns = {
+RESET: TaskColumns = {
     "ended_at": None,
     "error": None,
     "failure_fingerprint": None,
@@ -36,7 +36,7 @@ _RESET: TaskColumns = {
     "overrides": None,
     "canary": None,
 }
-_COUNTERS: TaskColumns = {"failures": 0, "losses": 0, "deferrals": 0, "refusals": 0}
+COUNTERS: TaskColumns = {"failures": 0, "losses": 0, "deferrals": 0, "refusals": 0}
 
 _OPTIONS = frozenset(
     [
@@ -77,10 +77,10 @@ def start_generation(
     Children are not changed here; ``operator_actions._update_dependents`` does that.
     """
     abandon_canary(context.transaction, context.run_id, row.name, row.overrides)
-    columns = _RESET.copy()
+    columns = RESET.copy()
     columns.update({"generation": row.generation + 1, "next_retry_at": None})
     if context.options.get("reset_count", True):
-        columns.update(_COUNTERS)
+        columns.update(COUNTERS)
     wait_seconds = _wait_seconds(context)
     if wait_seconds > 0:
         columns["next_retry_at"] = context.transaction.at + int(wait_seconds * 1000000)

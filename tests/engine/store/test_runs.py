@@ -23,7 +23,7 @@ from redrive.engine.domain.event_payloads import (
 from redrive.engine.domain.events import Event, EventKind
 from redrive.engine.domain.states import WAITING, RunState, TaskState
 from redrive.engine.errors import RefusedError
-from redrive.engine.statefile.changes import operator_actions, propagation, skip
+from redrive.engine.statefile.changes import mapping, operator_actions, propagation, skip
 from redrive.engine.statefile.changes.transitions import Transaction
 from redrive.engine.statefile.reader import events_query
 from redrive.engine.statefile.state_lists import in_list
@@ -189,7 +189,12 @@ def plan(connection: sqlite3.Connection, sql: str, *values: Any) -> str:
 
 @pytest.mark.parametrize(
     ("sql", "values"),
-    [(claims._INPUTS, ("r", "x")), (settle._PAST, ("r", "x", 1, 0)), (skip.CHILDREN_NEEDING_RESULT, ("r", "x"))],
+    [
+        (mapping._INPUTS, ("r", "x")),
+        (mapping._MAPS, ("r", "x")),
+        (settle._PAST, ("r", "x", 1, 0)),
+        (skip.CHILDREN_NEEDING_RESULT, ("r", "x")),
+    ],
 )
 def test_what_is_asked_for_each_attempt_or_target_walks_no_table(
     state_file: StateFile, sql: str, values: tuple[Any, ...]

@@ -1,0 +1,268 @@
+"""Map tasks with real processes: what the function gets, what the children return, and kill -9 in between."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+from redrive.console.sessions.run_decoder import decode_projection
+from redrive.engine import Executor, Flow, FlowError, TaskDef
+from redrive.engine.check.flow_checks import check_flow
+from redrive.engine.core.projection import RunProjection, RunRow, TaskRow
+from redrive.engine.core.spec import ItemSpec
+from redrive.engine.domain.states import RunState
+from redrive.engine.statefile import snapshot
+from redrive.engine.statefile.reader import events_query
+from redrive.engine.store import database, runs
+from support.commands import run_redrive, start_redrive
+
+FLOW = """
+from pathlib import Path
+from redrive.engine import Context, Flow
+
+flow = Flow("orders", max_parallel=2)
+HERE = Path(__file__).parent
+
+@flow.task
+def list_orders():
+    return [{"id": number} for number in range(6)]
+
+@flow.map(over=list_orders, timeout="1m", max_attempts=1)
+def load(order, ctx: Context):
+    if order["id"] == 3 and not (HERE / "repaired").exists():
+        raise ValueError("order 3 has no customer")
+    return order["id"] * 10
+
+@flow.task(after=load)
+def report(load):
+    return {"sum": sum(load), "of": len(load)}
+"""
+
+
+def results(state: str | Path) -> dict[str, Any]:
+    with sqlite3.connect(state) as connection:
+        return {
+            name: result and json.loads(result) for name, result in connection.execute("SELECT name, result FROM task")
+        }
+
+
+def states(state: str | Path) -> dict[str, str]:
+    with sqlite3.connect(state) as connection:
+        return dict(connection.execute("SELECT name, state FROM task"))
+
+
+def run(flow: Flow, tmp_path: Path) -> tuple[str, dict[str, Any]]:
+    state = tmp_path / "state.db"
+    return Executor(flow=flow, state=str(state)).run(), results(state)
+
+
+def mapped(value: object, function: Any, **options: Any) -> Flow:
+    flow = Flow("orders")
+    flow.task(lambda: value, name="listed")
+    flow.map(function, name="load", over="listed", max_attempts=1, **options)
+    return flow
+
+
+@pytest.mark.parametrize("isolation", ["process", "thread"])
+def test_the_function_gets_each_element_and_the_map_task_all_results(tmp_path: Path, isolation: Any) -> None:
+    def load(ctx: Any, item: Any, listed: Any) -> Any:
+        return [ctx.task, ctx.item, item, len(listed)]
+
+    verdict, found = run(mapped(("a", {"b": 1}), load, isolation=isolation), tmp_path)
+    assert verdict == RunState.SUCCESS
+    assert found["load"] == [["load[0]", "a", "a", 2], ["load[1]", {"b": 1}, {"b": 1}, 2]]
+
+
+def test_an_empty_list_gives_an_empty_list(tmp_path: Path) -> None:
+    assert run(mapped([], print_item), tmp_path) == (RunState.SUCCESS, {"listed": [], "load": []})
+
+
+def print_item(item: object) -> None:
+    print(item)
+
+
+@pytest.mark.parametrize(
+    ("value", "sentence"),
+    [
+        ({"a": 1}, "task 'load' maps over the result of 'listed', which is no list: dict"),
+        ([1, 2, 3], "'listed' returned a list of 3, and 'load' maps over at most 2: return fewer, or raise max_size"),
+        ([object()], "task 'load' maps over the result of 'listed', and there is none: its result was not stored"),
+    ],
+)
+def test_what_cannot_be_mapped_is_a_dead_letter_with_the_reason(tmp_path: Path, value: object, sentence: str) -> None:
+    assert run(mapped(value, print_item, max_size=2), tmp_path)[0] == "BLOCKED"
+    with sqlite3.connect(tmp_path / "state.db") as connection:
+        found = connection.execute("SELECT state, attempt, error FROM task WHERE name LIKE 'load%'").fetchall()
+    assert found[0][:2] == ("DEAD_LETTER", 1) and len(found) == 1
+    assert sentence in found[0][2]
+
+
+def test_results_that_are_too_large_together_fail_only_who_needs_them(tmp_path: Path) -> None:
+    def load(item: int) -> str:
+        return "x" * 40_000
+
+    verdict, found = run(mapped([1, 2], load), tmp_path)
+    assert verdict == RunState.SUCCESS
+    assert "bytes of JSON" in found["load"]["redrive:not-stored"]
+
+
+def test_all_done_collects_what_there_is(tmp_path: Path) -> None:
+    def load(item: int) -> float:
+        return 6 / item
+
+    flow = Flow("orders")
+    flow.task(lambda: [1, 0, 2], name="listed")
+    flow.map(load, over="listed", rule="all_done", max_attempts=1)
+    verdict, found = run(flow, tmp_path)
+    assert (verdict, found["load"]) == (RunState.FAILED, [6.0, None, 3.0])
+
+
+def test_maps_follow_each_other(tmp_path: Path) -> None:
+    flow = mapped([1, 2], lambda item: item + 1)
+    flow.map(lambda item: item * 2, name="double", over="load")
+    assert run(flow, tmp_path)[1]["double"] == [4, 6]
+
+
+# --- Files, commands, kill -9 ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "orders.py").write_text(FLOW)
+    return tmp_path
+
+
+def start(folder: Path) -> int:
+    return run_redrive("run", folder / "orders.py", "--state", folder / "s.db", "--run-id", "r", "--plain").returncode
+
+
+def test_one_child_is_requeued_by_its_name(folder: Path) -> None:
+    assert start(folder) == 1
+    listed = run_redrive("tasks", folder / "s.db").stdout
+    assert [line.split()[:2] for line in listed.splitlines()[2:]] == [
+        ["list_orders", "SUCCESS"],
+        ["load", "UPSTREAM_FAILED"],
+        *[[f"load[{index}]", "FAILED" if index == 3 else "SUCCESS"] for index in range(6)],
+        ["report", "UPSTREAM_FAILED"],
+    ]
+    (folder / "repaired").touch()
+    assert run_redrive("requeue", "--state", folder / "s.db", "load[3]", "--reason", "mended").returncode == 0
+    assert run_redrive("resume", folder / "s.db", "--plain").returncode == 0
+    assert results(folder / "s.db")["report"] == {"sum": 150, "of": 6}
+    with sqlite3.connect(folder / "s.db") as connection:
+        attempts = dict(connection.execute("SELECT name, attempt FROM task"))
+    assert attempts["load[3]"] == 2 and attempts["load[2]"] == attempts["list_orders"] == 1
+
+
+@pytest.mark.parametrize("moment", ["list_orders RUNNING", "load has 6", "load[2] RUNNING"])
+def test_after_kill_9_the_children_go_on(folder: Path, moment: str) -> None:
+    (folder / "repaired").touch()
+    state = folder / "s.db"
+    first = start_redrive("run", folder / "orders.py", "--state", state, "--run-id", "r", "--plain")
+    assert first.stdout is not None
+    assert any(moment in line for line in first.stdout)
+    os.kill(first.pid, signal.SIGKILL)
+    first.communicate(timeout=60)
+    before = {name for name, now in states(state).items() if now == "SUCCESS"}
+    assert ("list_orders" in before) is ("load[0]" in states(state)), "the result and the children are one commit"
+
+    said = run_redrive("resume", state, "--plain")
+    assert said.returncode == 0, said.stdout + said.stderr
+    assert "removed" not in said.stdout + said.stderr
+    assert results(state)["report"] == {"sum": 150, "of": 6}
+    with sqlite3.connect(state) as connection:
+        again = {name for (name,) in connection.execute("SELECT name FROM attempt GROUP BY name HAVING count(*) > 1")}
+    assert not again & before
+    check_fold(state)
+
+
+def check_fold(state: Path) -> None:
+    """The events, applied to the tasks with which the run was created, give the tables."""
+    with database.reading(str(state)) as connection:
+        now = runs.load_run(connection, "r")
+        events = [runs.event_from_row(row) for row in connection.execute(*events_query(0, 1_000_000))]
+    specs = [row.spec for row in now.tasks.values() if row.spec is not None and row.spec.item is None]
+    tasks = {spec.name: TaskRow(spec.name, position=now.tasks[spec.name].position, spec=spec) for spec in specs}
+    fold = RunProjection(RunRow("r"), tasks, {spec.name: spec.parents for spec in specs})
+    for event in events:
+        fold.apply(event)
+    assert (list(now.tasks), now.tasks) == (list(fold.tasks), fold.tasks)
+    assert (now.parents, now.children) == (fold.parents, fold.children)
+
+
+def test_a_changed_flow_keeps_the_children(folder: Path) -> None:
+    assert start(folder) == 1
+    (folder / "repaired").touch()
+    (folder / "orders.py").write_text("# a line more\n" + FLOW.replace("max_attempts=1", "max_attempts=3"))
+    run_redrive("requeue", "--state", folder / "s.db", "load[3]", "--reason", "mended")
+    said = run_redrive("resume", folder / "s.db", "--plain")
+    assert said.returncode == 0, said.stdout + said.stderr
+    assert "removed" not in said.stdout + said.stderr
+    with sqlite3.connect(folder / "s.db") as connection:
+        rows = connection.execute("SELECT max_attempts FROM task WHERE name = 'load[3]'").fetchall()
+        edges = connection.execute("SELECT count(*) FROM edge WHERE child = 'load'").fetchone()
+    assert (rows, edges) == ([(3,)], (7,))
+    assert results(folder / "s.db")["report"] == {"sum": 150, "of": 6}
+
+
+def test_a_map_task_that_is_added_later_gets_its_children(folder: Path) -> None:
+    text = FLOW[: FLOW.index("@flow.map")]
+    (folder / "orders.py").write_text(
+        text + "\n@flow.task(after=list_orders, max_attempts=1)\ndef stop():\n    raise ValueError\n"
+    )
+    assert start(folder) == 1
+    (folder / "orders.py").write_text(FLOW + "\nflow.command('stop', 'true', after=list_orders)\n")
+    (folder / "repaired").touch()
+    run_redrive("requeue", "--state", folder / "s.db", "stop", "--reason", "mended")
+    assert run_redrive("resume", folder / "s.db", "--plain").returncode == 0
+    assert results(folder / "s.db")["report"] == {"sum": 150, "of": 6}
+
+
+def test_a_snapshot_for_ssh_has_the_children(folder: Path) -> None:
+    start(folder)
+    with database.reading(str(folder / "s.db")) as connection:
+        here = runs.load_run(connection, "r")
+        there = decode_projection(snapshot.board(connection, "r"))
+    assert list(there.tasks) == list(here.tasks)
+    assert (there.parents, there.children) == (here.parents, here.children)
+    row = there.tasks["load[4]"]
+    assert row.spec is not None and row.spec.item == ItemSpec("load", "list_orders", 4)
+    assert row.spec.group == "load"
+
+
+# --- What is refused -------------------------------------------------------------------------------------------------
+
+
+def test_a_flow_with_a_wrong_map_is_refused() -> None:
+    with pytest.raises(FlowError, match="task 'load' waits for 'nobody', which is not a task of this flow"):
+        mapped_over = Flow("orders")
+        mapped_over.map(print_item, name="load", over="nobody")
+        mapped_over.spec()
+    ring = Flow("orders")
+    ring.map(print_item, name="a", over="b")
+    ring.map(print_item, name="b", over="a")
+    with pytest.raises(FlowError, match="in a ring"):
+        ring.spec()
+    with pytest.raises(FlowError, match="use a pool"):
+        mapped([], print_item, max_active=2)
+    with pytest.raises(FlowError, match="max_size is a whole number"):
+        mapped([], print_item, max_size=0)
+    taken = mapped([], print_item)
+    taken.add(TaskDef("load[0]", print))
+    with pytest.raises(FlowError, match="has the name of a child of the map task 'load'"):
+        taken.spec()
+    with pytest.raises(FlowError, match="only a function can be mapped"):
+        Flow("orders").add(TaskDef("load", None, kind="command", command="true", map_over="listed"))
+
+
+def test_check_reads_a_map_task_as_its_children() -> None:
+    found = check_flow(mapped([], lambda: None, timeout=5, downstream="erp"))
+    said = {finding.rule: finding.message for finding in found}
+    assert said["parameters"].startswith("is called with each element of a list, and takes no argument for it")
+    assert "erp" in said["downstream"]
+    assert not [finding for finding in found if finding.task == "load" and "timeout" in finding.message]
