@@ -45,7 +45,7 @@ class BoardObserver(Protocol):
     """The app, as ``LiveRun`` notifies it."""
 
     def on_board_replaced(self, board: Board) -> None:
-        """A new snapshot was loaded: the first one, another run, or events were missed."""
+        """Another snapshot is shown: the first one, another run, events were missed, or tasks were added."""
 
     def on_board_update(self, update: BoardUpdate) -> None:
         """Events were applied to the board, or the board shows another instant."""
@@ -119,7 +119,7 @@ class LiveRun:
             self._present = board.snapshot
         self._shown_at_us = at_us
         if snapshot is not board.snapshot:
-            self._observer.on_board_update(BoardUpdate(board.seek(snapshot), ()))
+            self._update(board, board.seek(snapshot))
         self._observer.tick(at_us)
 
     def seek_present(self) -> None:
@@ -127,7 +127,7 @@ class LiveRun:
         self.flush_pending()
         present, self._present = self._present, None
         if present is not None and self.board is not None:
-            self._observer.on_board_update(BoardUpdate(self.board.seek(present), ()))
+            self._update(self.board, self.board.seek(present))
             self._observer.tick(self.now_us)
 
     def follow(self, run_id: str | None) -> None:
@@ -274,11 +274,17 @@ class LiveRun:
         if self.board is None or not events:
             return
         if self._present is None:
-            self._observer.on_board_update(BoardUpdate(self.board.apply(events), events))
+            self._update(self.board, self.board.apply(events), events)
         else:
             for event in events:
                 self._present.apply(event)
             self._observer.on_board_update(BoardUpdate(Delta(), events))
+
+    def _update(self, board: Board, delta: Delta, events: Sequence[Event] = ()) -> None:
+        if delta.is_graph_changed:
+            self._use_duration_stats(board)
+            self._observer.on_board_replaced(board)
+        self._observer.on_board_update(BoardUpdate(delta, events))
 
     # --- Seconds --------------------------------------------------------------------------------------------------
 

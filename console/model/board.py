@@ -33,6 +33,7 @@ class Delta:
     tasks: set[str] = field(default_factory=set)
     moves: list[tuple[str, TaskState, TaskState]] = field(default_factory=list)
     is_run_changed: bool = False
+    is_graph_changed: bool = False  # tasks were added
     are_problems_changed: bool = False  # the set of tasks that need a human changed
     other_kinds: set[str] = field(default_factory=set)  # kinds of events without a task: breaker, page, ...
 
@@ -50,11 +51,14 @@ class Board:
         same = before is not None and _same_graph(before.fold, fold)
         self.dag: Dag = before.dag if before is not None and same else _dag_of(fold)
         self.duration_stats: Mapping[str, DurationStats] = {}  # of earlier runs, by task
+        self._count_all()
+
+    def _count_all(self) -> None:
         self.counts: Counter[TaskState] = Counter()
         self.active: set[str] = set()
         self._problems: set[int] = set()
         self._waiting_bits = 0  # the tasks that have not started, one bit each
-        for row in fold.tasks.values():
+        for row in self.fold.tasks.values():
             self._count(row)
 
     # --- Updates by the session ------------------------------------------------------------------------------------
@@ -79,6 +83,9 @@ class Board:
             delta.other_kinds.add(EventKind.BREAKER)
         if before.page_notes != snapshot.page_notes:
             delta.other_kinds.add(EventKind.PAGE)
+        if before.fold.tasks.keys() != snapshot.fold.tasks.keys():
+            self._use_graph(delta)
+            return delta
         for name, row in snapshot.fold.tasks.items():
             was = before.fold.tasks[name]
             if was is not row and was != row:
@@ -91,6 +98,8 @@ class Board:
         row = self.fold.tasks.get(event.task) if event.task is not None else None
         before = row.state if row is not None else None
         touched = self.snapshot.apply(event)
+        if touched is not None and event.kind == EventKind.MAPPED:
+            self._use_graph(delta)
         if event.kind == EventKind.RUN and event.run_id == self.fold.run.run_id:
             delta.is_run_changed = True
         elif touched is not None and before is not None:
@@ -99,6 +108,12 @@ class Board:
                 self._apply_move(touched, before, delta)
         if event.kind in _KINDS_WITHOUT_TASK:
             delta.other_kinds.add(event.kind)
+
+    def _use_graph(self, delta: Delta) -> None:
+        """Use the tasks and edges that the projection has now."""
+        delta.is_graph_changed = delta.are_problems_changed = True
+        self.dag = _dag_of(self.fold)
+        self._count_all()
 
     def _apply_move(self, row: TaskRow, before: TaskState, delta: Delta) -> None:
         delta.moves.append((row.name, before, row.state))

@@ -57,7 +57,7 @@ class ReplayIndex:
 
     def __init__(self, fold: RunProjection, frame_events: int = FRAME_EVENTS, frames_max: int = FRAMES_MAX) -> None:
         self.run_id = fold.run.run_id
-        self._projection = fold
+        self._projection = replace(fold)  # whose graph does not change
         self._frame_events = frame_events
         self._frames_max = frames_max
         self._frames = [_frame_of(RunSnapshot(initial_projection(fold)))]
@@ -177,6 +177,8 @@ class _Cursor:
         self._own_rows: set[str] = set()
 
     def apply(self, event: Event) -> None:
+        if event.kind == EventKind.MAPPED:
+            return  # the projection has the tasks already
         name, tasks = event.task, self.snapshot.fold.tasks
         if name is not None and name not in self._own_rows and name in tasks:
             tasks[name] = _copy_row(tasks[name])

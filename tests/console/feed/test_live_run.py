@@ -10,6 +10,9 @@ from redrive.console.feed.live_run import PENDING_EVENTS_MAX, BoardUpdate, LiveR
 from redrive.console.model.board import Board
 from redrive.console.model.replay import initial_projection
 from redrive.console.model.run_snapshot import RunSnapshot
+from redrive.engine.core.mapping import map_task
+from redrive.engine.core.ready_queue import spec_of
+from redrive.engine.domain.event_payloads import TaskMapped
 from redrive.engine.domain.states import TaskState
 from redrive.engine.errors import LinkError, SnapshotNeeded, StateFileError
 from redrive.engine.statefile.list_rows import DurationStats
@@ -253,3 +256,16 @@ async def test_a_console_that_is_left_in_the_past_ends_with_the_present(
     assert live.board.finished == 0
     live.close()
     assert live.board.finished == finished == 2
+
+
+async def test_added_tasks_give_every_screen_the_board_again(revenue: FakeSession, clock: StillClock, watcher: Watcher):
+    live = following(revenue, clock, watcher)
+    await until(lambda: watcher.boards)
+    row = live.board.row("clean_orders")
+    row.spec = map_task(spec_of(row), spec_of(row).parents[0], 10)
+    revenue.tell([revenue.story.tell("task.mapped", "clean_orders", payload=TaskMapped(2, [0, 1]))])
+    await until(lambda: watcher.news)
+    assert watcher.boards == [live.board, live.board]
+    assert len(watcher.news[0].events) == 1, "the journal gets the event as well"
+    assert "clean_orders[1]" in live.board.dag
+    live.close()

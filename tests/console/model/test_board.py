@@ -5,6 +5,12 @@ import time
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from redrive.console.model.board import Board
+from redrive.console.model.graph.view import Graph
+from redrive.console.model.replay import ReplayIndex, initial_projection
+from redrive.console.model.run_snapshot import RunSnapshot
+from redrive.engine.core.mapping import map_task
+from redrive.engine.core.spec import TaskSpec
+from redrive.engine.domain.event_payloads import RunChange, RunChanged, TaskMapped
 from redrive.engine.domain.events import EventKind
 from redrive.engine.domain.states import LEGAL_MOVES, NEEDS_HUMAN, NOT_STARTED, TaskState
 from redrive.engine.statefile.list_rows import PageHead
@@ -158,3 +164,53 @@ def test_ten_thousand_events_on_ten_thousand_tasks_are_taken_quickly():
     assert time.process_time() - started < 10
     assert len(delta.tasks) == 3_500
     assert board.finished == 3_500
+
+
+def mapped_board():
+    fold = fold_of([("list", []), ("load", ["list"]), ("report", ["load"])])
+    fold.tasks["load"].spec = map_task(TaskSpec("load", ("list",)), "list", 10)
+    fold.tasks["report"].position = 20
+    return Board(fold), Story(fold)
+
+
+def test_a_map_task_gets_its_children_on_the_living_board():
+    board, story = mapped_board()
+    board.apply([*story.start("list"), *story.succeed("list")])
+    delta = board.apply([story.tell(EventKind.MAPPED, "load", payload=TaskMapped(2, [0, 1]))])
+    assert delta.is_graph_changed
+    assert board.dag.names == ("list", "load", "load[0]", "load[1]", "report")
+    assert board.dag.parents("load") == ("list", "load[0]", "load[1]")
+    assert board.counts[TaskState.PENDING] == 4 and board.waiting_below("load[0]") == 2
+    story = Story(board.fold)
+    board.apply([*story.start("load[1]"), *story.fail("load[1]", "DEAD_LETTER")])
+    assert board.problems == ["load[1]"]
+    groups = Graph(board, len).groups
+    together = [board.dag.names_of(group.members) for group in groups.groups if not group.is_single]
+    assert together == [("load[0]", "load[1]")], "one row for all children"
+
+
+def test_a_board_that_shows_the_past_gets_the_children_on_its_way_back():
+    board, story = mapped_board()
+    present = board.snapshot
+    board.seek(RunSnapshot(initial_projection(board.fold), is_past=True))
+    present.apply(story.tell(EventKind.MAPPED, "load", payload=TaskMapped(1, [0])))
+    assert "load[0]" not in board.dag
+    assert board.seek(present).is_graph_changed
+    assert "load[0]" in board.dag
+
+
+def test_a_replay_has_the_children_from_its_beginning():
+    board, story = mapped_board()
+    created = story.tell(EventKind.RUN, payload=RunChanged(RunChange.CREATED))
+    events = [created, story.tell(EventKind.MAPPED, "load", payload=TaskMapped(1, [0]))]
+    before = ReplayIndex(board.fold)
+    board.apply(events)
+    story = Story(board.fold)
+    events += story.start("load[0]")
+    board.apply(events)
+    index = ReplayIndex(board.fold)
+    for one in (before, index):
+        one.extend(events)
+    assert "load[0]" not in before.snapshot_at(events[-1].seq, events).fold.tasks
+    assert board.seek(index.snapshot_at(events[-1].seq, events)).is_graph_changed is False
+    assert board.row("load[0]").state is TaskState.RUNNING
