@@ -57,6 +57,7 @@ def _entry(offer: Offer) -> FleetEntry:
                 paused_since=one.paused_since,
             ),
             {TaskState.DEAD_LETTER: one.dead_letters},
+            one.dead_letters,
         )
         for one in offer.unfinished
     ]

@@ -25,8 +25,8 @@ def open_existing(path: str) -> sqlite3.Connection:
     """
     connection = connect(path)
     try:
-        check_tables(connection, path)
         check_ours(connection, path)  # through SQLite: reading the header directly would drop the locks of a reader
+        check_tables(connection, path)
         connection.execute("PRAGMA synchronous=FULL")
         connection.execute("PRAGMA wal_autocheckpoint=0")
     except BaseException:

@@ -28,7 +28,8 @@ class Door(FakeSession):
         if listing.name != "journal":
             return await super().query(listing, **options)
         self._raise()
-        self.asked.append(options)
+        if not options.get("acts"):  # the header reads the acts for the progress of a redrive
+            self.asked.append(options)
         before = options.get("before")
         rows = [row for row in self.rows if before is None or row["seq"] < before]
         return [made(listing.row, row) for row in rows[-options["limit"] :]]
