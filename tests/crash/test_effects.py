@@ -85,7 +85,7 @@ def test_the_same_is_found_out_by_who_acts_before_anybody_resumes(tmp_path: Path
     answer = command_client.send_blocking(
         state, parse_command({**command, "targets": [["pay", "RUNNING", 0]]})
     ).as_json()
-    assert not answer["ok"] and "look over there for the key r/pay/0" in answer["message"]
+    assert not answer["ok"] and "look for the key r/pay/0 in the other system" in answer["message"]
     assert row(state)[:2] == ("DEAD_LETTER", "indeterminate")
 
 
