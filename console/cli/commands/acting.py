@@ -1,0 +1,249 @@
+"""Commands that change a run: what operators do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..complete import complete_causes, complete_tasks
+from ..options import (
+    acting_options,
+    json_option,
+    reason_option,
+    requeue_options,
+    run_option,
+    seconds_of,
+    ssh_options,
+    state_option,
+    target_argument,
+)
+from .group import acting_target_of, cli, target_of
+
+if TYPE_CHECKING:
+    from ....engine.json_types import Json
+
+
+@cli.command()
+@acting_options
+@requeue_options
+def requeue(**options: object) -> int:
+    """Run tasks again, with a fresh budget.
+
+    TASK may be a glob, as 'load_*': it means tasks that need a human, or the states given with --only.
+    """
+    from ..operate import REQUEUE_OPTIONS, requeue_options_of
+
+    extra = requeue_options_of({name: options.pop(name) for name in REQUEUE_OPTIONS})
+    return _act("requeue", extra, options)
+
+
+@cli.command()
+@acting_options
+@click.option("--substitute", metavar="JSON", help="What the children get instead of the result.")
+def skip(substitute: str | None, **options: object) -> int:
+    """Accept failures: the children run without these tasks.
+
+    TASK may be a glob, as 'load_*': it means tasks that need a human, or the states given with --only.
+    """
+    from ..operate import json_of
+
+    extra = {} if substitute is None else {"substitute": json_of("--substitute", substitute)}
+    return _act("skip", extra, options)
+
+
+@cli.command()
+@acting_options
+def cancel(**options: object) -> int:
+    """Stop tasks: a running attempt is ended by SIGTERM, grace, SIGKILL.
+
+    TASK may be a glob, as 'load_*': it means tasks that have not ended, or the states given with --only.
+    """
+    return _act("cancel", {}, options)
+
+
+@cli.command()
+@click.argument("names", nargs=-1, required=True, metavar="TASK...", shell_complete=complete_tasks)
+@click.argument("duration", metavar="DURATION")
+@state_option
+@run_option
+@reason_option
+@json_option
+@ssh_options
+def extend(duration: str, **options: object) -> int:
+    """Give running tasks more time before their timeout, once: redrive extend load 10m."""
+    return _act("extend", {"seconds": seconds_of(duration)}, {"fingerprint": None, "yes": True, **options})
+
+
+@cli.command()
+@click.argument("names", nargs=-1, metavar="RUN...")
+@state_option
+@click.option("--run", "run_ids", multiple=True, metavar="RUN", help="Another way to name a run.")
+@click.option("--all", "everything", is_flag=True, help="Every unfinished run that no executor runs.")
+@click.option("--older-than", metavar="DURATION", help="With --all: only runs that started so long ago, as 2d.")
+@reason_option
+@json_option
+@ssh_options
+def abandon(
+    names: tuple[str, ...],
+    state: str | None,
+    run_ids: tuple[str, ...],
+    everything: bool,
+    older_than: str | None,
+    **options: Any,
+) -> int:
+    """End unfinished runs for good: what has not ended is cancelled, and the run is ABANDONED."""
+    from ..abandon import abandon_runs
+
+    if bool(names + run_ids) == everything:
+        raise click.UsageError("name runs, or give --all")
+    if older_than and not everything:
+        raise click.UsageError("--older-than goes with --all")
+    age_seconds = seconds_of(older_than) if older_than else 0.0
+    target = acting_target_of(None, state, options)
+    return abandon_runs(target, names + run_ids, everything=everything, older_than_seconds=age_seconds, **options)
+
+
+@cli.command()
+@target_argument
+@state_option
+@run_option
+@reason_option
+@json_option
+@ssh_options
+def pause(**options: object) -> int:
+    """Start no more tasks; running tasks continue."""
+    return _act_on_run("pause", options)
+
+
+@cli.command()
+@target_argument
+@state_option
+@run_option
+@reason_option
+@json_option
+@ssh_options
+def unpause(**options: object) -> int:
+    """Start tasks again."""
+    return _act_on_run("unpause", options)
+
+
+@cli.command()
+@target_argument
+@state_option
+@click.option("--drain", is_flag=True, help="Let running tasks end first; else SIGTERM and their grace end them.")
+@click.option("--wait", is_flag=True, help="Return when the executor is gone.")
+@reason_option
+@json_option
+@ssh_options
+def stop(target: str | None, state: str | None, **options: Any) -> int:
+    """Stop the executor in order; its run stays unfinished, and resume goes on with it."""
+    from ..executor import stop_executor
+
+    return stop_executor(acting_target_of(target, state, options), **options)
+
+
+@cli.command()
+@target_argument
+@state_option
+@reason_option
+@json_option
+@ssh_options
+def reload(target: str | None, state: str | None, **options: Any) -> int:
+    """Load changed source files of the flow in a living executor; running attempts keep the old code."""
+    from ..executor import reload_code
+
+    return reload_code(acting_target_of(target, state, options), **options)
+
+
+def _act(act: str, extra: Mapping[str, Json], options: dict[str, Any]) -> int:
+    from ..bulk_selection import BulkFilter
+    from ..operate import send_action
+
+    target = acting_target_of(None, options.pop("state"), options)
+    names = options.pop("names")
+    fingerprint = options.pop("fingerprint")
+    filters = BulkFilter(options.pop("failure_class", None), options.pop("only", ()))
+    if bool(names or filters) == bool(fingerprint):
+        raise click.UsageError("name tasks, or give --fingerprint, --class or --only")
+    if names and options.get("downstream"):
+        raise click.UsageError("--downstream goes with --fingerprint")
+    return send_action(act, target, names, fingerprint=fingerprint, filters=filters, extra=extra, **options)
+
+
+def _act_on_run(act: str, options: dict[str, Any]) -> int:
+    from ..operate import send_action
+
+    target = acting_target_of(options.pop("target"), options.pop("state"), options)
+    return send_action(act, target, (), fingerprint=None, extra={}, **options)
+
+
+@cli.command()
+@target_argument
+@state_option
+@click.option("--keep", required=True, metavar="DURATION|N", help="30d: ended since then. 20: the latest of each flow.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be deleted.")
+@json_option
+@ssh_options
+def prune(target: str | None, state: str | None, keep: str, **options: Any) -> int:
+    """Delete ended runs with their output, and give the space back.
+
+    Unfinished runs, the latest run of each flow, and runs with quarantined rows stay, and so do notes. A run stays
+    while the inbox tells how it handled a cause that waits for a human now.
+    """
+    from ..prune import prune_runs
+
+    return prune_runs(target_of(target, state), keep, **options)
+
+
+fingerprint_option = click.option(
+    "--fingerprint",
+    required=True,
+    metavar="FP",
+    help="Of the cause, from `redrive inbox`.",
+    shell_complete=complete_causes,
+)
+
+
+@cli.command()
+@click.argument("text")
+@fingerprint_option
+@click.option("--downstream", metavar="NAME", help="Only for tasks that call this; default: all tasks.")
+@state_option
+@run_option
+@json_option
+@ssh_options
+def note(text: str, state: str | None, **options: Any) -> int:
+    """Write a note on a cause for the next operator who is paged, in this run and later ones."""
+    from ..causes import send_note
+
+    return send_note(acting_target_of(None, state, options), text, **options)
+
+
+@cli.command()
+@fingerprint_option
+@click.option(
+    "--as",
+    "failure_class",
+    required=True,
+    type=click.Choice(["transient", "permanent", "ambiguous", "validation", "auth"]),
+    help="The class of such failures.",
+)
+@click.option("--downstream", metavar="NAME", help="The rule's downstream; default: that of the failed tasks.")
+@click.option(
+    "--when",
+    "conditions",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="A condition instead of the proposed ones: status=409.",
+)
+@state_option
+@run_option
+@json_option
+@ssh_options
+def classify(state: str | None, **options: Any) -> int:
+    """Propose a classification rule for a failure, and show its effect on the past; changes nothing."""
+    from ..causes import print_rule
+
+    return print_rule(target_of(None, state), **options)

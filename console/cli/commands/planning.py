@@ -1,0 +1,107 @@
+"""Commands for the time before a run: the manual, a first flow, retry policies."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..complete import complete_topics
+from ..options import (
+    json_option,
+    seconds_of,
+    simulating_options,
+)
+from .group import cli
+
+if TYPE_CHECKING:
+    pass
+
+
+@cli.command("help")
+@click.argument("topic", required=False, shell_complete=complete_topics)
+@click.pass_context
+def help_(context: click.Context, topic: str | None) -> None:
+    """Print a page of the manual, or its topics."""
+    from ..help import print_topic
+
+    print_topic(cli, context, topic)
+
+
+@cli.command()
+@click.argument("name", metavar="FILE", default="first_flow.py")
+def new(name: str) -> None:
+    """Write a first flow that runs, to a new file."""
+    from ..new_flow import write_new_flow
+
+    write_new_flow(name)
+
+
+@cli.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(shell: str) -> None:
+    """Print the script that completes commands, tasks, runs and causes: eval "$(redrive completion bash)"."""
+    from ..complete import print_script
+
+    print_script(cli, shell)
+
+
+@cli.command()
+@click.option("--base", default="2s", show_default=True, metavar="DURATION", help="The ceiling of the first wait.")
+@click.option("--cap", default="10m", show_default=True, metavar="DURATION", help="The highest ceiling.")
+@click.option("--factor", default=2.0, show_default=True, help="Multiplies each ceiling.")
+@click.option("--attempts", default=10, show_default=True, type=click.IntRange(1, 1000), help="Attempts in all.")
+@click.option("--jitter", default="full", show_default=True, help="none, full, equal, decorrelated, add50, or all.")
+@click.option("--timeout", metavar="DURATION", help="Of one attempt: for the worst case.")
+@click.option("--grace", default="0s", metavar="DURATION", help="Between SIGTERM and SIGKILL.")
+@click.option("--deadline", metavar="DURATION", help="Compared with the worst case.")
+@click.option(
+    "--clients", default=0, type=click.IntRange(0, 1_000_000), metavar="N", help="Plot the retries of N clients."
+)
+@click.option("--seed", type=int, help="Of the random numbers.")
+@json_option
+def backoff(base: str, cap: str, factor: float, attempts: int, jitter: str, **options: Any) -> int:
+    """Every wait of a retry policy, their sums, the worst case, and their spread."""
+    from ..analysis.policy_lab import BackoffExperiment, policy_of, print_backoff
+
+    timeout, grace, deadline = (options.pop(name) for name in ("timeout", "grace", "deadline"))
+    experiment = BackoffExperiment(
+        timeout=seconds_of(timeout) if timeout else None,
+        grace_seconds=seconds_of(grace),
+        deadline=seconds_of(deadline) if deadline else None,
+        **options,
+    )
+    policy = policy_of(max_attempts=attempts, base=seconds_of(base), cap=seconds_of(cap), factor=factor)
+    return print_backoff(policy, jitter, experiment)
+
+
+@cli.group()
+def simulate() -> None:
+    """Simulate the load of a retry policy: many tasks on one server, or clients that contend for a row."""
+
+
+@simulate.command()
+@click.option("--scenario", default="herd-5000", show_default=True, metavar="NAME", help="Or herd-500, -1000, -12000.")
+@click.option("--attempts", default=3, show_default=True, type=click.IntRange(1, 1000), help="For the column 'lost'.")
+@click.option("--runs", default=5, show_default=True, type=click.IntRange(1, 1000), help="Simulations to average.")
+@click.option("--base", metavar="DURATION", help="Instead of the scenario's.")
+@click.option("--cap", metavar="DURATION", help="Instead of the scenario's.")
+@simulating_options
+def herd(base: str | None, cap: str | None, **options: Any) -> int:
+    """Tasks that all call the same server when it comes back."""
+    from ..analysis.load_models import print_herd
+
+    return print_herd(seconds_of(base) if base else None, seconds_of(cap) if cap else None, **options)
+
+
+@simulate.command()
+@click.option(
+    "--clients", multiple=True, type=click.IntRange(1, 10_000), metavar="N", help="Number of clients; repeatable."
+)
+@click.option("--runs", default=20, show_default=True, type=click.IntRange(1, 1000), help="Simulations to average.")
+@simulating_options
+def contention(**options: Any) -> int:
+    """Clients that write one row, each until it succeeds once: the model of Brooker's post (AWS, 2015)."""
+    from ..analysis.load_models import print_contention
+
+    return print_contention(**options)

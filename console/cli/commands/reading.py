@@ -1,0 +1,257 @@
+"""Commands that read a state file and change nothing, and those about its lists."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any, Unpack
+
+import click
+
+from ..complete import complete_runs
+from ..options import (
+    follow_option,
+    json_option,
+    reading_options,
+    reason_option,
+    run_option,
+    seconds_of,
+    ssh_options,
+    state_option,
+    target_argument,
+)
+from .group import acting_target_of, cli, target_of
+
+if TYPE_CHECKING:
+    from ...sessions.open import RemoteOptions
+
+
+@cli.command()
+@target_argument
+@state_option
+@json_option
+@ssh_options
+@follow_option
+def runs(target: str | None, state: str | None, as_json: bool, follow: bool, **remote: Unpack[RemoteOptions]) -> int:
+    """Every run of a state file."""
+    from ..listings import print_runs
+
+    return print_runs(target_of(target, state), as_json, follow=follow, **remote)
+
+
+@cli.command()
+@target_argument
+@json_option
+@ssh_options
+def fleet(target: str | None, as_json: bool, **remote: Any) -> int:
+    """All state files of this machine, or of TARGET, which is ssh://host: their latest runs, and what needs a human."""
+    from ..state_files import print_fleet
+
+    return print_fleet(target, as_json, **remote)
+
+
+@cli.command()
+@reading_options
+@follow_option
+def tasks(
+    target: str | None,
+    state: str | None,
+    run_id: str | None,
+    as_json: bool,
+    follow: bool,
+    **remote: Unpack[RemoteOptions],
+) -> int:
+    """The tasks of a run."""
+    from ..listings import print_tasks
+
+    return print_tasks(target_of(target, state), run_id, as_json, follow=follow, **remote)
+
+
+@cli.command()
+@reading_options
+@follow_option
+def inbox(
+    target: str | None,
+    state: str | None,
+    run_id: str | None,
+    as_json: bool,
+    follow: bool,
+    **remote: Unpack[RemoteOptions],
+) -> int:
+    """Dead letters and failures, by cause."""
+    from ..listings import print_inbox
+
+    return print_inbox(target_of(target, state), run_id, as_json, follow=follow, **remote)
+
+
+@cli.command()
+@reading_options
+def summary(
+    target: str | None, state: str | None, run_id: str | None, as_json: bool, **remote: Unpack[RemoteOptions]
+) -> int:
+    """A run in a few lines of Markdown, for an incident channel or the next shift."""
+    from ..listings import print_summary
+
+    return print_summary(target_of(target, state), run_id, as_json, **remote)
+
+
+@cli.command()
+@click.argument("run_id", required=False, metavar="[RUN]", shell_complete=complete_runs)
+@state_option
+@click.option("-o", "--output", "path", type=click.Path(dir_okay=False), metavar="FILE", help="Default: print it.")
+@click.option("--markdown", "is_markdown", is_flag=True, help="Markdown instead of HTML.")
+@ssh_options
+def report(
+    run_id: str | None, state: str | None, path: str | None, is_markdown: bool, **remote: Unpack[RemoteOptions]
+) -> int:
+    """A run as one HTML file to post: the graph, the timeline with a slider, causes, acts, slow tasks.
+
+    RUN: default the latest run. The file loads nothing from elsewhere and can be read on a phone.
+    """
+    from ..report import write_report
+
+    return write_report(target_of(None, state), run_id, path, is_markdown=is_markdown, **remote)
+
+
+@cli.command()
+@reading_options
+@follow_option
+@click.option("--since", type=click.IntRange(min=0), default=0, metavar="SEQ", help="Only events after this one.")
+def events(
+    target: str | None,
+    state: str | None,
+    run_id: str | None,
+    as_json: bool,
+    follow: bool,
+    since: int,
+    **remote: Unpack[RemoteOptions],
+) -> int:
+    """All events, in order."""
+    from ..listings import print_events
+
+    return print_events(target_of(target, state), run_id, as_json, follow=follow, since=since, **remote)
+
+
+@cli.command()
+@click.argument("names", nargs=-1, metavar="[TASK]...")
+@state_option
+@run_option
+@click.option("--attempt", type=click.IntRange(min=1), metavar="N", help="Default: the latest attempt of each task.")
+@click.option("--lines", type=click.IntRange(min=0), metavar="N", help="Only the last N lines of each task.")
+@click.option("-f", "--follow", is_flag=True, help="Continue with new output until the tasks have ended.")
+@json_option
+@ssh_options
+def logs(names: tuple[str, ...], state: str | None, run_id: str | None, as_json: bool, **options: Any) -> int:
+    """The output of tasks.
+
+    TASK may be a glob, as 'load_*'; left out: every task that has started.
+    """
+    from ..logs import print_logs
+
+    return print_logs(target_of(None, state), names, run_id, as_json, **options)
+
+
+@cli.command()
+@reading_options
+@click.option("--all", "everything", is_flag=True, help="Also resolved pages.")
+@click.option("--ack", "ack", type=int, multiple=True, metavar="ID", help="Acknowledge it: stop paging for its cause.")
+@click.option("--snooze", type=(int, str), multiple=True, metavar="ID DURATION", help="Page again after this time.")
+def pages(target: str | None, state: str | None, run_id: str | None, as_json: bool, **options: Any) -> int:
+    """Pages: their causes, and whether they were sent."""
+    from ..pages import list_or_update_pages
+
+    snooze = [(page, seconds_of(duration)) for page, duration in options.pop("snooze")]
+    target = acting_target_of(target, state, options) if snooze or options["ack"] else target_of(target, state)
+    return list_or_update_pages(target, run_id, as_json, snooze=snooze, **options)
+
+
+@cli.command()
+@reading_options
+@click.option("--open", "open_", multiple=True, metavar="DOWNSTREAM", help="Let no call through until you close it.")
+@click.option("--close", multiple=True, metavar="DOWNSTREAM", help="Let calls through, and forget failures.")
+@click.option("--probe", multiple=True, metavar="DOWNSTREAM", help="Let one call through to test it.")
+@click.option("--disable", multiple=True, metavar="DOWNSTREAM", help="Let every call through, also after failures.")
+@reason_option
+def breakers(
+    target: str | None, state: str | None, run_id: str | None, as_json: bool, reason: str, **options: Any
+) -> int:
+    """Circuit breakers and retry budgets: which tasks they hold, and until when."""
+    from ..breakers import list_or_set_breakers
+
+    words = {"open_": "open", "close": "close", "probe": "probe", "disable": "disable"}
+    acts = [(how, downstream) for option, how in words.items() for downstream in options.pop(option)]
+    target = acting_target_of(target, state, options) if acts else target_of(target, state)
+    return list_or_set_breakers(target, run_id, as_json, acts=acts, reason=reason, **options)
+
+
+@cli.command()
+@reading_options
+@click.option("--at", "at", metavar="TIME", help="As of then: 03:12, 2026-04-25T03:12:00, or an event's number.")
+@click.option("--what-if", metavar="CHANGES", help="Replay from there with another policy: jitter=full,max_attempts=5.")
+@click.option(
+    "--nights",
+    type=click.IntRange(1, 100),
+    default=5,
+    show_default=True,
+    help="Replays, each with other random numbers.",
+)
+def replay(
+    target: str | None,
+    state: str | None,
+    run_id: str | None,
+    as_json: bool,
+    at: str | None,
+    what_if: str | None,
+    nights: int,
+    **remote: Unpack[RemoteOptions],
+) -> int:
+    """A run as it was at some time, or as it would have been under another policy."""
+    if what_if is not None:
+        from ..analysis.what_if import print_what_if
+
+        return print_what_if(target_of(target, state), run_id, as_json, at=at, what_if=what_if, nights=nights, **remote)
+    from ..listings import print_replay
+
+    return print_replay(target_of(target, state), run_id, as_json, at, **remote)
+
+
+@cli.command()
+@reading_options
+def costs(
+    target: str | None, state: str | None, run_id: str | None, as_json: bool, **remote: Unpack[RemoteOptions]
+) -> int:
+    """Slot seconds of a run's attempts, and how many tasks its retries healed."""
+    from ..analysis.costs import print_costs
+
+    return print_costs(target_of(target, state), run_id, as_json, **remote)
+
+
+@cli.command()
+@reading_options
+@click.option("--task", metavar="TASK", help="Only rows of this task.")
+@click.option("--all", "everything", is_flag=True, help="Also rows that are past: resolved, dropped, discarded.")
+@click.option("--requeue", multiple=True, metavar="ROW_KEY", help="Run its task again over this row, or 'all' rows.")
+@click.option("--discard", multiple=True, metavar="ROW_KEY", help="Discard this row, or 'all' rows.")
+@click.option("--cascade", is_flag=True, help="With --requeue: run the successful tasks below again, too.")
+@reason_option
+def quarantine(target: str | None, state: str | None, run_id: str | None, as_json: bool, **options: Any) -> int:
+    """Bad rows that were set aside while their task continued."""
+    from ..quarantine import list_or_decide_rows
+
+    if options["requeue"] and options["discard"]:
+        raise click.UsageError("either --requeue or --discard")
+    if options["cascade"] and not options["requeue"]:
+        raise click.UsageError("--cascade belongs to --requeue")
+    find = partial(acting_target_of, remote=options) if options["requeue"] or options["discard"] else target_of
+    target = find(target, state)
+    return list_or_decide_rows(target, run_id, as_json, **options)
+
+
+@cli.command()
+@target_argument
+@state_option
+@json_option
+def doctor(target: str | None, state: str | None, as_json: bool) -> int:
+    """Check versions, locks, integrity, and the isolation of this machine."""
+    from ..doctor import run_checks
+
+    return run_checks(target or state, as_json)

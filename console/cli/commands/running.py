@@ -1,0 +1,166 @@
+"""Commands that start runs, at once or by a schedule."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..options import (
+    json_option,
+    params_of,
+    run_option,
+    running_options,
+    serving_options,
+    ssh_options,
+    state_option,
+    target_argument,
+)
+from .group import acting_target_of, cli, named_once
+
+if TYPE_CHECKING:
+    pass
+
+
+@cli.command()
+@click.argument("flow")
+@click.option("--run-id", "run_id", metavar="ID", help="Name of the run; an existing run is resumed.")
+@click.option(
+    "--param", "param", multiple=True, metavar="NAME=VALUE", help="A parameter of the flow; @FILE or - reads it."
+)
+@click.option("--accept-changes", is_flag=True, help="As for resume, if the run exists.")
+@running_options
+def run(flow: str, run_id: str | None, param: tuple[str, ...], **options: Any) -> int:
+    """Run FLOW: a Python file or a module, with :NAME if it makes several flows."""
+    from ..run import RunArguments, run_flow
+
+    return run_flow(flow, run_id, params_of(param), RunArguments(**options))
+
+
+@cli.command()
+@target_argument
+@run_option
+@click.option("--param", "param", multiple=True, metavar="NAME=VALUE", help="Another value from now on.")
+@click.option(
+    "--accept-changes",
+    is_flag=True,
+    help="Go on although the flow changed: unfinished tasks that are gone are skipped, finished results stay.",
+)
+@click.option("--trust", is_flag=True, help="Run the flow file also if other users may have written it.")
+@running_options
+def resume(target: str | None, run_id: str | None, param: tuple[str, ...], **options: Any) -> int:
+    """Start an executor for an unfinished run."""
+    from ..executor import resume_run
+    from ..run import RunArguments
+
+    state = acting_target_of(target, options.pop("state"))
+    return resume_run(state, run_id, params_of(param), RunArguments(state=state, **options))
+
+
+@cli.command()
+@click.argument("run_id", metavar="RUN")
+@click.option("--param", "param", multiple=True, metavar="NAME=VALUE", help="Another value than RUN had.")
+@click.option("--trust", is_flag=True, help="Run the flow file also if other users may have written it.")
+@running_options
+def rerun(run_id: str, param: tuple[str, ...], **options: Any) -> int:
+    """Start a new run with the parameters and the scheduled time of RUN, which has ended.
+
+    To run tasks of RUN itself again: redrive requeue '*' --only success --run RUN.
+    """
+    from ..executor import rerun_run
+    from ..run import RunArguments
+
+    state = acting_target_of(None, options.pop("state"))
+    return rerun_run(state, run_id, params_of(param), RunArguments(state=state, **options))
+
+
+@cli.command()
+@running_options
+def demo(**options: Any) -> int:
+    """A built-in flow with every failure mode."""
+    from ..run import RunArguments, run_demo
+
+    return run_demo(RunArguments(**options))
+
+
+@cli.command()
+@target_argument
+@state_option
+@run_option
+@click.option("--read-only", is_flag=True, help="Send no commands.")
+@ssh_options
+def attach(target: str | None, state: str | None, run_id: str | None, **options: Any) -> int:
+    """Open the console on a state file, here or over ssh.
+
+    Without a TARGET, and with ssh://host alone, the console shows the list of all state files if there are several.
+    """
+    from ..run import attach_console
+
+    return attach_console(named_once(target, state), run_id, **options)
+
+
+@cli.command()
+@click.argument("flow")
+@click.option("--param", "param", multiple=True, metavar="NAME=VALUE", help="A parameter that the flow declares.")
+@click.option("--state", "state", metavar="PATH", help="Compare timeouts and waits with earlier runs.")
+@click.option("--verbose", is_flag=True, help="The checklist and the worst case of every task.")
+@json_option
+def check(flow: str, param: tuple[str, ...], **options: Any) -> int:
+    """Validate FLOW without running it."""
+    from ..check import check_flow
+
+    return check_flow(flow, params_of(param), **options)
+
+
+@cli.command()
+@click.argument("flows", nargs=-1, required=True, metavar="FLOW...")
+@click.option("--param", "param", multiple=True, metavar="NAME=VALUE", help="A parameter of every run, for one FLOW.")
+@serving_options
+@click.option("--wait", is_flag=True, help="Wait while another process serves the state file.")
+def serve(flows: tuple[str, ...], param: tuple[str, ...], **options: Any) -> int:
+    """Start the runs of FLOW when its schedule says so, until SIGTERM.
+
+    Each of several flows gets its own process and state file, and its name before its lines. A process that dies is
+    started again after a delay of at most 1 s, 2 s, 4 s, ... 60 s, drawn at random.
+    """
+    from ..run import RunArguments
+    from ..schedule import serve_flow, serve_flows
+
+    if len(flows) == 1:
+        return serve_flow(flows[0], params_of(param), RunArguments(**options))
+    if param:
+        raise click.UsageError("--param goes with one flow; in several, write the default into the flow")
+    return serve_flows(flows, RunArguments(**options))
+
+
+@cli.command()
+@click.argument("flow")
+@click.option("--param", "param", multiple=True, metavar="NAME=VALUE", help="A parameter that the flow declares.")
+@click.option("--next", "count", default=5, show_default=True, type=click.IntRange(1, 1000), metavar="N")
+@json_option
+def schedule(flow: str, param: tuple[str, ...], count: int, as_json: bool) -> int:
+    """The next runs of FLOW in its time zone and here, with changes of daylight saving time."""
+    from ..schedule import print_schedule
+
+    return print_schedule(flow, params_of(param), count, as_json)
+
+
+@cli.command()
+@click.argument("flow")
+@click.option("--from", "since", required=True, metavar="DATE", help="The first day, or time, in its zone.")
+@click.option("--to", "until", required=True, metavar="DATE", help="The last day, or time.")
+@click.option("--again", is_flag=True, help="Also those whose run has ended, once more.")
+@click.option("--dry-run", is_flag=True, help="Only show what would run.")
+@click.option("--param", "param", multiple=True, metavar="NAME=VALUE", help="A parameter of every run.")
+@serving_options
+@json_option
+def backfill(
+    flow: str, since: str, until: str, param: tuple[str, ...], again: bool, dry_run: bool, as_json: bool, **o: Any
+) -> int:
+    """Run FLOW for scheduled times that have no run, the oldest first."""
+    from ..run import RunArguments
+    from ..schedule import backfill_flow
+
+    return backfill_flow(
+        flow, since, until, params_of(param), RunArguments(**o), again=again, dry_run=dry_run, as_json=as_json
+    )
