@@ -16,7 +16,7 @@ from textual.binding import BindingType
 from textual.screen import Screen
 
 from ...engine.clock import Clock, SystemClock
-from ...engine.core.outlook import ALIVE, Runner
+from ...engine.core.outlook import ALIVE, RunnerStatus
 from ...engine.errors import RedriveError
 from ..feed.cause_memory import CauseMemory
 from ..feed.live_run import BoardUpdate, LiveRun
@@ -157,7 +157,7 @@ class ConsoleApp(ConsoleBase):
         return health_of(self.live.status)
 
     @property
-    def runner(self) -> Runner:
+    def runner(self) -> RunnerStatus:
         """Who runs the displayed run; a run of the past had its executor then."""
         board = self.live.board
         if board is None or self.live.is_past:

@@ -96,12 +96,12 @@ def send_action(
                 await asyncio.to_thread(require_consent, act, len(command.targets))
         return await session.send(command), place_of(session, run)
 
-    async def look(session: Session) -> tuple[Mapping[str, Any], ActPlace]:
+    async def preview_act(session: Session) -> tuple[Mapping[str, Any], ActPlace]:
         command, run, _ = await command_for(session)
         return await session.preview(command), place_of(session, run)
 
     if dry_run:
-        preview, place = with_session(target, look, python=python, ssh_option=ssh_option)
+        preview, place = with_session(target, preview_act, python=python, ssh_option=ssh_option)
         print_preview(preview, as_json, place)
         return ExitCode.SUCCESS if preview["ok"] else ExitCode.FAILED
     answer, place = with_session(target, use, python=python, ssh_option=ssh_option)

@@ -40,7 +40,7 @@ _TROUBLE = ENDED_BADLY | TIMED
 
 def run_quietly(flow: str | None, state: str, run_id: str | None, options: RunOptions) -> int:
     """Run the executor in this process; print a report unless the exit code is 0."""
-    record = TroubleRecord()
+    record = FailureRecord()
     printer = EventPrinter(sys.stdout)
     executor = Executor(
         run_id=run_id, flow=flow, state=state, options=options, on_events=record.add, handle_signals=True
@@ -68,7 +68,7 @@ class _Line:
     text: str
 
 
-class TroubleRecord:
+class FailureRecord:
     """The event lines of a run, as far as they tell of trouble."""
 
     def __init__(self) -> None:

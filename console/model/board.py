@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from ...engine.core.breaker import SHUT
 from ...engine.core.dag import Dag
 from ...engine.core.explain import ExplainContext, blocking_chain, explain_task, pool_sizes, wait_of
-from ...engine.core.outlook import ALIVE, Runner
+from ...engine.core.outlook import ALIVE, RunnerStatus
 from ...engine.core.projection import RunProjection, TaskRow
 from ...engine.core.ready_queue import spec_of
 from ...engine.core.waits import WaitReason, needs_human
@@ -236,15 +236,15 @@ class Board:
             use.holders.sort(key=lambda holder: holder[2])
         return uses
 
-    def explain(self, name: str, now_us: int, runner: Runner = ALIVE) -> str:
+    def explain(self, name: str, now_us: int, runner: RunnerStatus = ALIVE) -> str:
         """Explain in one sentence why a task is not running."""
         return explain_task(self.fold, name, now_us, self._explain_context(runner))
 
-    def blocking_chain(self, name: str, now_us: int, runner: Runner = ALIVE) -> tuple[tuple[str, str], ...]:
+    def blocking_chain(self, name: str, now_us: int, runner: RunnerStatus = ALIVE) -> tuple[tuple[str, str], ...]:
         """Return (task, sentence) from the task up to the task that blocks it in the end."""
         return blocking_chain(self.fold, name, now_us, self._explain_context(runner))
 
-    def _explain_context(self, runner: Runner) -> ExplainContext:
+    def _explain_context(self, runner: RunnerStatus) -> ExplainContext:
         return ExplainContext(self.snapshot.breakers, runner, self.snapshot.page_notes)
 
 

@@ -28,7 +28,7 @@ _STALLED_US = 60 * _SECOND  # without progress,
 _STALLED_PACES = 3  # and this many times as long as one part took so far
 
 
-class Band(NamedTuple):
+class DurationRange(NamedTuple):
     """Microseconds: as long as usual, and as long as 95 of 100 attempts take at most."""
 
     low_us: int
@@ -47,7 +47,7 @@ class Forecast:
         slack_us: between the estimated end and the deadline. Negative: also the early end is too late.
     """
 
-    left: Band
+    left: DurationRange
     path: tuple[str, ...]
     held: int
     is_blocked_then: bool
@@ -93,12 +93,12 @@ def estimate(board: Board, now_us: int, stats: Mapping[str, DurationStats]) -> F
         return None
     low, path = _finish(board, {name: band.low_us for name, band in work.items()}, now_us)
     high, _ = _finish(board, {name: band.high_us for name, band in work.items()}, now_us)
-    left = Band(low, max(low, high))
+    left = DurationRange(low, max(low, high))
     unstarted = sum(1 for name in held if board.row(name).state in MOVING)
     return Forecast(left, path, unstarted, bool(for_human), _slack_us(board.fold.run.deadline_at, now_us, left))
 
 
-def _slack_us(deadline_us: int | None, now_us: int, left: Band) -> int | None:
+def _slack_us(deadline_us: int | None, now_us: int, left: DurationRange) -> int | None:
     """The slack of the late end; "late" is said only if also the early end is."""
     if deadline_us is None:
         return None
@@ -134,10 +134,10 @@ def critical_path(board: Board, forecast: Forecast | None) -> tuple[str, ...]:
     """The tasks that decide when the run ends, in order: of the estimate, else of what has happened."""
     if forecast is not None and forecast.path and board.fold.run.ended_at is None:
         return forecast.path
-    return path_taken(board)
+    return actual_path(board)
 
 
-def path_taken(board: Board) -> tuple[str, ...]:
+def actual_path(board: Board) -> tuple[str, ...]:
     """The tasks that decided when the run came to its end, or to its stop.
 
     From the task that ended last back to the parent that ended last, up to a root. Empty if no task has run.
@@ -164,7 +164,7 @@ class _Expected:
     """
 
     def __init__(self, board: Board, stats: Mapping[str, DurationStats]) -> None:
-        self._stats = {name: Band(one.p50_us, max(one.p50_us, one.p95_us)) for name, one in stats.items()}
+        self._stats = {name: DurationRange(one.p50_us, max(one.p50_us, one.p95_us)) for name, one in stats.items()}
         families: dict[str, list[int]] = {}
         for name, row in board.fold.tasks.items():
             latest = row.attempts.get(row.attempt)
@@ -172,21 +172,22 @@ class _Expected:
                 families.setdefault(stem(name), []).append(latest.duration_us)
         self.known = sum(map(len, families.values())) + sum(one.attempts for one in stats.values())
         self._families = {family: _band(durations) for family, durations in families.items()}
-        bands = [*self._families.values(), *self._stats.values()]
-        self._any = Band(*(round(median(band[end] for band in bands)) for end in (0, 1))) if bands else Band(0, 0)
+        known = [*self._families.values(), *self._stats.values()] or [DurationRange(0, 0)]
+        lows, highs = [one.low_us for one in known], [one.high_us for one in known]
+        self._any = DurationRange(round(median(lows)), round(median(highs)))
 
-    def duration(self, name: str) -> Band:
+    def duration(self, name: str) -> DurationRange:
         return self._stats.get(name) or self._families.get(stem(name), self._any)
 
 
-def _band(durations: list[int]) -> Band:
-    return Band(round(median(durations)), sorted(durations)[(len(durations) * 95 - 1) // 100])
+def _band(durations: list[int]) -> DurationRange:
+    return DurationRange(round(median(durations)), sorted(durations)[(len(durations) * 95 - 1) // 100])
 
 
-def _remaining_us(row: TaskRow, expected: Band, now_us: int) -> Band:
+def _remaining_us(row: TaskRow, expected: DurationRange, now_us: int) -> DurationRange:
     """What is left of a task once its parents are done and its instant has come."""
     elapsed = max(now_us - (row.started_at or now_us), 0) if row.state is TaskState.RUNNING else 0
-    return Band(*(max(end - elapsed, _LEFT_MIN_US) for end in expected))
+    return DurationRange(*(max(end - elapsed, _LEFT_MIN_US) for end in expected))
 
 
 def is_overdue(elapsed_us: int, stats: DurationStats) -> bool:

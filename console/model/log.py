@@ -28,7 +28,7 @@ _ERROR = re.compile(
 _NO_ERROR = re.compile(r"(?i)\b(?:0|no|without|ignor\w+) (?:\w+ )?(?:\w*error|\w*exception|failed|failure)\b")
 
 
-def looks_like_error(line: str) -> bool:
+def is_error_line(line: str) -> bool:
     """Whether a line seems to report an error; ``0 failed`` and ``no error`` do not."""
     return _ERROR.search(line) is not None and _NO_ERROR.search(line) is None
 
@@ -254,6 +254,6 @@ class LogSelection:
         count = len(self)
         for distance in range(1, count + 1):
             index = (after + step * distance) % count
-            if looks_like_error(self[index]):
+            if is_error_line(self[index]):
                 return index
         return None

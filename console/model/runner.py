@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from ...engine.core.outlook import Runner, RunnerKind
+from ...engine.core.outlook import RunnerKind, RunnerStatus
 from ...engine.core.projection import RunRow
 from ..sessions.session import SessionStatus
 
 SHELL_REMEDY = "redrive resume starts an executor"
 
 
-def runner_of(run: RunRow, status: SessionStatus, remedy: str = SHELL_REMEDY) -> Runner:
+def runner_of(run: RunRow, status: SessionStatus, remedy: str = SHELL_REMEDY) -> RunnerStatus:
     """The runner of ``run``. ``remedy``: how to start an executor, as the end of a sentence."""
     if status.executor_alive:
         is_own = status.executor_run_id in (None, run.run_id)
-        return Runner(RunnerKind.ALIVE if is_own else RunnerKind.BUSY, None, status.executor_pid, remedy)
+        return RunnerStatus(RunnerKind.ALIVE if is_own else RunnerKind.BUSY, None, status.executor_pid, remedy)
     gone_at = status.executor_last_seen_at
     if status.service_pid is not None and (status.executor_stopped or status.executor_pid is None):
-        return Runner(RunnerKind.SERVED, gone_at, status.service_pid, remedy)
+        return RunnerStatus(RunnerKind.SERVED, gone_at, status.service_pid, remedy)
     if status.executor_stopped:
-        return Runner(RunnerKind.STOPPED, gone_at, status.executor_pid, remedy)
+        return RunnerStatus(RunnerKind.STOPPED, gone_at, status.executor_pid, remedy)
     kind = RunnerKind.UNKNOWN if status.executor_pid is None else RunnerKind.DEAD
-    return Runner(kind, gone_at, status.executor_pid, remedy)
+    return RunnerStatus(kind, gone_at, status.executor_pid, remedy)

@@ -125,7 +125,7 @@ def detail_page(row: TaskRow, scene: Scene, texts: AttemptTexts | None, columns:
         *_attempt_lines(row, scene, columns),
         *_comparison(row),
         *_texts(texts),
-        *_usual_durations(row, scene),
+        *_typical_durations(row, scene),
         *_relatives(row, scene),
         *_rules(row),
     ]
@@ -244,7 +244,7 @@ def _texts(texts: AttemptTexts | None) -> Iterator[Line]:
                 yield [_INDENT, Piece(sanitize(line.replace("\t", "    ")))]
 
 
-def _usual_durations(row: TaskRow, scene: Scene) -> Iterator[Line]:
+def _typical_durations(row: TaskRow, scene: Scene) -> Iterator[Line]:
     """Durations in earlier runs."""
     usual = scene.board.duration_stats.get(row.name)
     if usual is None:

@@ -8,7 +8,7 @@ from itertools import groupby
 
 from ...engine.domain.states import TIMED, TaskState
 from ..model.graph.drawing import Drawing, EdgeHighlight, Segment
-from ..model.graph.groups import TaskGroup
+from ..model.graph.groups import GraphGroup
 from ..model.graph.rails import RailHighlight, RailRow
 from ..model.graph.view import MATRIX_MARGIN, Graph, GraphOrder, Step
 from ..text.durations import clock, number
@@ -193,7 +193,7 @@ def _group_row(graph: Graph, y: int, size: int, scene: Scene, lit: Highlight) ->
     ]
 
 
-def group_title(group: TaskGroup, room: int, scene: Scene) -> str:
+def group_title(group: GraphGroup, room: int, scene: Scene) -> str:
     """The title of a group in at most ``room`` cells."""
     names = scene.names if group.is_single else scene.titles
     return names.short(group.title, room, scene.glyphs.more)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...engine.domain.states import NEEDS_HUMAN
 from ..model.graph.drawing import Drawing, Segment
-from ..model.graph.groups import TaskGroup
+from ..model.graph.groups import GraphGroup
 from ..model.graph.overview import GROUP_ROWS
 from ..model.graph.view import Graph
 from ..text.durations import number
@@ -26,7 +26,7 @@ def group_drawing(graph: Graph, scene: Scene) -> Drawing | None:
     return None if dag is None else Drawing(dag, [_label_cells(group, scene) for group in graph.groups.groups])
 
 
-def _label_cells(group: TaskGroup, scene: Scene) -> int:
+def _label_cells(group: GraphGroup, scene: Scene) -> int:
     title = 2 + cells(group_title(group, _TITLE_CELLS_MAX, scene))
     most = 2 * len(number(len(group.members))) + 1
     return title if group.is_single else max(title, _BAR_CELLS_MIN + 1 + most)
@@ -45,7 +45,7 @@ def group_map_row(graph: Graph, drawing: Drawing, y: int, x0: int, x1: int, scen
     return line if is_second else with_cut_marks(line, drawing, row, x0, x1, scene.glyphs)
 
 
-def _title(graph: Graph, group: TaskGroup, run: Segment, scene: Scene) -> Line:
+def _title(graph: Graph, group: GraphGroup, run: Segment, scene: Scene) -> Line:
     state = next(state for state in SEVERITY if group.counts[state])
     is_selected = graph.selected is not None and graph.groups.group_of[graph.dag.number[graph.selected]] == group.index
     role = Role.CURSOR if is_selected else Role.STRONG if state in NEEDS_HUMAN else Role.TEXT
@@ -62,7 +62,7 @@ def _title(graph: Graph, group: TaskGroup, run: Segment, scene: Scene) -> Line:
     return fit(line, run.width, scene.glyphs.more)
 
 
-def _facts(graph: Graph, group: TaskGroup, run: Segment, scene: Scene) -> Line:
+def _facts(graph: Graph, group: GraphGroup, run: Segment, scene: Scene) -> Line:
     """Bar and counts: the number of problems, or of finished tasks, of all."""
     if group.is_single:
         return [Piece(" " * run.width)]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ...engine.core.outlook import ALIVE, Runner
+from ...engine.core.outlook import ALIVE, RunnerStatus
 from ...engine.domain.states import TaskState
 from ..model.board import Board
 from ..model.eta import Forecast
@@ -126,7 +126,7 @@ def run_line(
     size: int,
     glyphs: Glyphs,
     waiting: Line | None = None,
-    runner: Runner = ALIVE,
+    runner: RunnerStatus = ALIVE,
 ) -> Line:
     """Run, location, state, progress, elapsed, ETA, slack: as many of them as fit in ``size`` cells.
 
@@ -142,7 +142,7 @@ def run_line(
     return [Piece(" "), *fit(left, size - width(right) - 1, glyphs.more), *right]
 
 
-def _facts(board: Board, forecast: Forecast | None, now_us: int, glyphs: Glyphs, runner: Runner) -> list[Line]:
+def _facts(board: Board, forecast: Forecast | None, now_us: int, glyphs: Glyphs, runner: RunnerStatus) -> list[Line]:
     """The most important first."""
     run, style = board.fold.run, run_style(board.fold.run, runner)
     progress = f"{glyphs.of(style.glyph)} {style.word}"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import overload
 
 from ...engine.core.projection import AttemptRow, TaskRow
-from ..model.log import GAP, LogSelection, looks_like_error
+from ..model.log import GAP, LogSelection, is_error_line
 from ..text.durations import clock, format_bytes, number
 from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Piece, Role, width
@@ -118,7 +118,7 @@ class LogLines(Sequence[Line]):
         text = self._selection[place]
         if text == GAP:
             return [_MARGIN, Piece(self.text(place), Role.WARNING)]
-        return [_MARGIN, Piece(text, Role.FAILED if looks_like_error(text) else Role.TEXT)]
+        return [_MARGIN, Piece(text, Role.FAILED if is_error_line(text) else Role.TEXT)]
 
     def text(self, place: int) -> str:
         """A line without its role, which takes ten times as long to find: for a search through all of them."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...engine.core.outlook import Runner
+from ...engine.core.outlook import RunnerStatus
 from ..model.redrive import RedriveProgress
 from ..text.durations import SECOND, brief, number
 from ..text.glyphs import Glyphs
@@ -11,7 +11,7 @@ from ..text.pieces import Line, Piece, Role
 _WIDE, _WIDEST = 110, 150  # columns for more than the count, and for all
 
 
-def redrive_parts(progress: RedriveProgress, now_us: int, runner: Runner, undo_key: str) -> list[str]:
+def redrive_parts(progress: RedriveProgress, now_us: int, runner: RunnerStatus, undo_key: str) -> list[str]:
     """``redrive 182/1,080``, ``5/s``, ``3m left``, ``2 failed again``, ``z stops the rest``."""
     parts = [f"redrive {number(progress.started)}/{number(progress.total)}"]
     if not runner.is_alive and progress.unstarted:
@@ -26,7 +26,7 @@ def redrive_parts(progress: RedriveProgress, now_us: int, runner: Runner, undo_k
 
 
 def redrive_line(
-    progress: RedriveProgress, now_us: int, runner: Runner, undo_key: str, columns: int, glyphs: Glyphs
+    progress: RedriveProgress, now_us: int, runner: RunnerStatus, undo_key: str, columns: int, glyphs: Glyphs
 ) -> Line:
     """The same in one line, with what has room beside the run in the header."""
     parts = redrive_parts(progress, now_us, runner, undo_key)

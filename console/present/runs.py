@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ...engine.core.outlook import ALIVE, Runner, RunnerKind
+from ...engine.core.outlook import ALIVE, RunnerKind, RunnerStatus
 from ...engine.core.projection import RunRow
 from ...engine.domain.states import FINISHED, NEEDS_HUMAN, RunState, TaskState
 from ..model.waiting_runs import WaitingRun
@@ -43,7 +43,7 @@ class RunListEntry:
         return IDLE if self.warning and style is RUN_STYLES[RunState.RUNNING] else style
 
 
-def run_style(run: RunRow, runner: Runner = ALIVE) -> StateStyle:
+def run_style(run: RunRow, runner: RunnerStatus = ALIVE) -> StateStyle:
     """Sign, word and role of a run; only a run with an executor is "running"."""
     if run.state is not RunState.RUNNING:
         return RUN_STYLES[run.state]
@@ -56,7 +56,7 @@ def run_style(run: RunRow, runner: Runner = ALIVE) -> StateStyle:
     return RUN_STYLES[run.state]
 
 
-def absence_words(run: RunRow, runner: Runner) -> str:
+def absence_words(run: RunRow, runner: RunnerStatus) -> str:
     """Why an unfinished run makes no progress, in a few words; empty if an executor runs it."""
     if run.ended_at is not None or runner.is_alive:
         return ""

@@ -36,12 +36,12 @@ class TaskNames:
         found: dict[str, str] = {}
         for text, names in alike.items():
             rests = [self._lines[name][len(self.prefix) :] for name in names]
-            texts = [text] if len(names) == 1 else _told_apart(rests, size, more)
+            texts = [text] if len(names) == 1 else _disambiguate(rests, size, more)
             found.update(zip(names, texts, strict=True))
         return found
 
 
-def _told_apart(lines: Sequence[str], size: int, more: str) -> list[str]:
+def _disambiguate(lines: Sequence[str], size: int, more: str) -> list[str]:
     """Shorten lines that would read alike: to the part where they differ, or else with a number."""
     start = len(common_start(lines))
     room = size - 2 * cells(more)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from ...engine.core.explain import error_name, short_error, unmet_parents
-from ...engine.core.outlook import ALIVE, Runner
+from ...engine.core.outlook import ALIVE, RunnerStatus
 from ...engine.core.projection import AttemptRow, TaskRow
 from ...engine.core.ready_queue import spec_of
 from ...engine.domain.states import MOVING, RAN, SkipCause, TaskState
@@ -42,7 +42,7 @@ class Scene:
     shows_clock_times: bool = False
     name_cells: int = 24  # width of the longest name
     pools: Mapping[str, PoolUse] = field(default_factory=dict)
-    runner: Runner = ALIVE
+    runner: RunnerStatus = ALIVE
     names: TaskNames = field(default_factory=TaskNames)
     titles: TaskNames = field(default_factory=TaskNames)  # of groups
 
@@ -108,7 +108,7 @@ def _due(at: int, scene: Scene) -> str:
     return f"at {wall(at, None)}" if scene.shows_clock_times and not late else countdown(at, scene.now_us)
 
 
-def state_word(row: TaskRow, runner: Runner) -> str:
+def state_word(row: TaskRow, runner: RunnerStatus) -> str:
     """The word of the state; a task whose executor has ended does not run."""
     return "cut off" if row.state is TaskState.RUNNING and not runner.is_alive else STATE_STYLES[row.state].word
 

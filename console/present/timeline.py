@@ -12,7 +12,7 @@ from enum import IntEnum
 from itertools import groupby
 from typing import Protocol
 
-from ...engine.core.outlook import ALIVE, Runner
+from ...engine.core.outlook import ALIVE, RunnerStatus
 from ...engine.core.projection import AttemptRow, TaskRow
 from ...engine.domain.states import FAILED_OUTCOMES, TIMED, TaskState
 from ..model.board import Board
@@ -172,7 +172,7 @@ class _Canvas:
         ]
 
 
-def bar_line(row: TaskRow, axis: Axis, now_us: int | None, glyphs: Glyphs, runner: Runner = ALIVE) -> Line:
+def bar_line(row: TaskRow, axis: Axis, now_us: int | None, glyphs: Glyphs, runner: RunnerStatus = ALIVE) -> Line:
     """The past of a task as bars, and its future if an executor lives. ``now_us``: None if the run is over."""
     canvas = _Canvas(axis)
     if now_us is not None:
@@ -335,7 +335,7 @@ def task_lines(row: TaskRow, scene: Scene, columns: int, rows: int) -> list[Line
     return [fit(line, columns, scene.glyphs.more) for line in lines[:rows]]
 
 
-def describe_attempt(attempt: AttemptRow, now_us: int, runner: Runner = ALIVE) -> str:
+def describe_attempt(attempt: AttemptRow, now_us: int, runner: RunnerStatus = ALIVE) -> str:
     """One attempt as a sentence."""
     duration = format_duration(duration_of(attempt, now_us))
     start = f"{wall(attempt.started_at, None)}, "

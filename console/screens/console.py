@@ -13,7 +13,7 @@ from textual.geometry import Size
 from textual.screen import Screen
 from textual.timer import Timer
 
-from ...engine.core.outlook import Runner
+from ...engine.core.outlook import RunnerStatus
 from ..feed.cause_memory import CauseMemory
 from ..feed.live_run import LiveRun
 from ..keys.actions import Action, ScreenName
@@ -105,7 +105,7 @@ class Console(Protocol):
         """The age of the data and the state of the executor."""
 
     @property
-    def runner(self) -> Runner:
+    def runner(self) -> RunnerStatus:
         """Who runs the displayed run."""
 
     @property

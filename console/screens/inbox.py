@@ -207,7 +207,7 @@ class InboxScreen(SplitScreen):
             if not by_hand and before is not None and self.table.cursor_key != before:
                 self.on_row_removed()
         if self.table.marked_count:
-            self.table.keep_marks_of(self.inbox.matching())
+            self.table.retain_marks_of(self.inbox.matching())
         self._show_heading()
 
     def _show_heading(self) -> None:

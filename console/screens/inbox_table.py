@@ -60,7 +60,7 @@ class InboxTable(VirtualTable[InboxRow]):
             self._marked.discard(name)
             self.refresh()
 
-    def keep_marks_of(self, names: Iterable[str]) -> None:
+    def retain_marks_of(self, names: Iterable[str]) -> None:
         """Remove the marks of tasks that are not in ``names``."""
         kept = self._marked.intersection(names)
         if len(kept) != len(self._marked):

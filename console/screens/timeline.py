@@ -436,7 +436,7 @@ def _duration_key(row: TaskRow) -> tuple[int, int]:
     return row.state is not TaskState.RUNNING, -sum(duration_of(attempt, attempt.started_at) for attempt in ended)
 
 
-def _trouble_key(row: TaskRow) -> tuple[int, int]:
+def _problem_key(row: TaskRow) -> tuple[int, int]:
     """Sort key: trouble, start of the first attempt."""
     return _TROUBLE.get(row.state, len(_TROUBLE)), _start_key(row)[0]
 
@@ -445,5 +445,5 @@ _SORT_KEYS: dict[TaskOrder, Callable[[TaskRow], tuple[int, int]]] = {
     TaskOrder.START: _start_key,
     TaskOrder.DURATION: _duration_key,
     TaskOrder.PATH: _start_key,
-    TaskOrder.TROUBLE: _trouble_key,
+    TaskOrder.TROUBLE: _problem_key,
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 
@@ -38,7 +38,9 @@ async def watch_state_files() -> AsyncIterator[Sequence[Offer]]:
         await asyncio.sleep(POLL_SECONDS)
 
 
-async def watch_remote_files(target: str, options: SshOptions = DEFAULT_OPTIONS) -> AsyncIterator[Sequence[Offer]]:
+async def watch_remote_files(
+    target: str, options: SshOptions = DEFAULT_OPTIONS
+) -> AsyncGenerator[Sequence[Offer], None]:
     """Yield the state files of ``ssh://host`` at once and whenever they change. ``Offer.path`` is the whole address.
 
     Raises AddressError, LinkError: also when the connection ends.
@@ -68,7 +70,7 @@ async def watch_remote_files(target: str, options: SshOptions = DEFAULT_OPTIONS)
 
 async def list_state_files(target: str, options: SshOptions = DEFAULT_OPTIONS) -> Sequence[Offer]:
     """Return the state files of ``ssh://host`` as of now. Raises AddressError, LinkError."""
-    async with aclosing(watch_remote_files(target, options)) as files:  # type: ignore[type-var]
+    async with aclosing(watch_remote_files(target, options)) as files:
         return await anext(files)
 
 

@@ -189,7 +189,7 @@ class SshSession:
     async def attempt_text(self, run_id: str, task: str, attempt: int) -> AttemptText:
         """Return traceback, stack and diagnostic of one attempt."""
         row = await self._read("attempt_text", modules=CHANGING, run_id=run_id, name=task, attempt=attempt)
-        return AttemptText(*row_of(logs.AttemptText, row))
+        return AttemptText(*row_of(logs.AttemptTextRow, row))
 
     async def log(self, run_id: str, task: str, attempt: int, after: int = 0, limit: int = 500) -> Sequence[LogChunk]:
         """Return a window of the output of an attempt; see ``Session``."""

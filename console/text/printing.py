@@ -19,7 +19,7 @@ def echo(text: str = "", *, err: bool = False, nl: bool = True) -> None:
 
 
 def json_line(value: object) -> str:
-    """One line of JSON in which unsafe characters are escaped as ``\\uXXXX``."""
+    """One line of JSON in which unsafe characters are ``\\u`` escapes."""
     return escape_unsafe(json.dumps(value, ensure_ascii=False))
 
 

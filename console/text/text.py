@@ -44,7 +44,7 @@ def sanitize_lines(text: str) -> str:
 
 
 def escape_unsafe(json_text: str) -> str:
-    """JSON with each character that ``sanitize`` would change as ``\\uXXXX``: its readers get the same values."""
+    """JSON with each character that ``sanitize`` would change as a ``\\u`` escape: its readers get the same values."""
     return _NOT_ASCII.sub(_escape_if_unsafe, json_text)
 
 

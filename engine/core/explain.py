@@ -16,7 +16,7 @@ from ..domain.states import NEEDS_HUMAN, TIMED, WITH_INSTANT, SkipCause, TaskSta
 from ..domain.trigger_rules import satisfied_rules
 from .breaker import PASSING
 from .durations import format_duration
-from .outlook import ALIVE, Actor, Outlook, Runner, outlook_of
+from .outlook import ALIVE, Actor, Outlook, RunnerStatus, outlook_of
 from .projection import AttemptRow, RunProjection, TaskRow
 from .ready_queue import spec_of
 from .spec import TaskSpec
@@ -38,7 +38,7 @@ class ExplainContext:
     """Facts outside the projection of a run. A field that is left out does not appear in the sentences."""
 
     breakers: Mapping[str, BreakerView] = field(default_factory=dict)  # by downstream
-    runner: Runner = ALIVE
+    runner: RunnerStatus = ALIVE
     page_notes: Mapping[str, str] = field(default_factory=dict)  # by cause: "page acked by ana"
 
 
@@ -397,7 +397,7 @@ def _seconds(duration_us: int) -> str:
 def _sensing(case: _TaskCase) -> str:
     row = case.row
     due = row.next_retry_at
-    looks = _looks(case)
+    looks = _count_checks(case)
     if due is None:
         return looks
     left = due - case.now
@@ -408,7 +408,7 @@ def _sensing(case: _TaskCase) -> str:
     )
 
 
-def _looks(case: _TaskCase) -> str:
+def _count_checks(case: _TaskCase) -> str:
     return f"not there yet after {case.row.deferrals} look{'s' if case.row.deferrals != 1 else ''}"
 
 
@@ -552,7 +552,7 @@ def _waits_for_breaker(case: _TaskCase) -> str:
 _UNATTENDED: dict[WaitReason, Callable[[_TaskCase], str]] = {
     WaitReason.PARENTS: _waits_for_parents,
     WaitReason.RETRY: _queued_for_retry,
-    WaitReason.SENSOR: _looks,
+    WaitReason.SENSOR: _count_checks,
     WaitReason.ATTEMPT: _interrupted,
     WaitReason.OUTAGE: _waits_for_breaker,
     WaitReason.PROBE: _waits_for_breaker,

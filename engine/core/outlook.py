@@ -25,7 +25,7 @@ class RunnerKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Runner:
+class RunnerStatus:
     """Who runs the tasks of a run.
 
     Attributes:
@@ -58,7 +58,7 @@ class Runner:
                 return f"nobody runs it: {self.remedy}"
 
 
-ALIVE = Runner()
+ALIVE = RunnerStatus()
 
 
 class Actor(StrEnum):
@@ -82,7 +82,7 @@ class Outlook(NamedTuple):
         return self.actor is Actor.EXECUTOR
 
 
-def outlook_of(reason: WaitReason | None, due_at: int | None, runner: Runner) -> Outlook:
+def outlook_of(reason: WaitReason | None, due_at: int | None, runner: RunnerStatus) -> Outlook:
     """Who ends the wait of a task, and when. ``reason``: None for a task that has ended."""
     if reason is None:
         return Outlook(None)

@@ -197,7 +197,7 @@ def _load_enum(stored: Sequence[str]) -> object:
 
 def _load_named_tuple(stored: Any) -> object:
     kind = _find_class(stored[0])
-    if not _is_named_tuple(kind) or list(kind._fields) != list(stored[1]):  # type: ignore[attr-defined]
+    if not _is_named_tuple(kind) or list(getattr(kind, "_fields", ())) != list(stored[1]):
         raise UnknownClassError(f"{stored[0].replace(':', '.')} has other fields now")
     return kind(*stored[1].values())
 

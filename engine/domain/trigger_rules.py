@@ -155,15 +155,15 @@ class PropagationGraph(object):
 
     def task(self, name: str) -> TaskNode:
         """One task."""
-        raise NotImplementedError  # as below: every graph reads and writes its own place; Python 3.6 has no Protocol
+        raise NotImplementedError  # every graph reads its own place; Python 3.6 has no Protocol
 
     def parents(self, name: str) -> Sequence[TaskNode]:
         """The direct parents of a task, in the order of the flow."""
-        raise NotImplementedError
+        raise NotImplementedError  # as ``task``
 
     def children(self, name: str, states: Collection[str]) -> Sequence[TaskNode]:
         """The direct children of a task that are in one of ``states``, in the order of the flow."""
-        raise NotImplementedError
+        raise NotImplementedError  # as ``task``
 
     def is_held(self, task: TaskNode) -> bool:
         """True if a parent does not allow the task to start."""
@@ -171,11 +171,11 @@ class PropagationGraph(object):
 
     def apply(self, task: TaskNode, derived: DerivedState) -> None:
         """Write a new derived state of a task."""
-        raise NotImplementedError
+        raise NotImplementedError  # as ``task``
 
     def hold(self, task: TaskNode, parent: Optional[str]) -> None:
         """Make a task PENDING that was about to start. ``parent``: the task that runs again, for the event."""
-        raise NotImplementedError
+        raise NotImplementedError  # as ``task``
 
 
 def propagate(graph: PropagationGraph, name: str) -> List[str]:

@@ -9,7 +9,7 @@ from ..core.spec import FlowSpec
 from ..domain.command import Answer
 from ..domain.event_payloads import OperatorActed
 from ..errors import StorageError
-from ..statefile.changes.pruning import Keep, PruneStep, prune_step
+from ..statefile.changes.pruning import PruneStep, RetentionRule, prune_step
 from ..statefile.changes.transitions import Transaction
 from ..store.writer import Writer
 
@@ -19,8 +19,8 @@ ACTOR = "retention"
 
 async def apply_retention(writer: Writer, flow: FlowSpec, run_id: str, is_stopping: Callable[[], bool]) -> None:
     """Delete what the flow's retention does not keep, in steps, until a stop is requested or APPLY_SECONDS are over."""
-    keep = Keep(flow.retention_runs, flow.retention_seconds)
-    if keep == Keep():
+    keep = RetentionRule(flow.retention_runs, flow.retention_seconds)
+    if keep == RetentionRule():
         return
     loop = asyncio.get_running_loop()
     end = loop.time() + APPLY_SECONDS
@@ -33,7 +33,7 @@ async def apply_retention(writer: Writer, flow: FlowSpec, run_id: str, is_stoppi
             return
 
 
-def _step(transaction: Transaction, keep: Keep, run_id: str) -> PruneStep:
+def _step(transaction: Transaction, keep: RetentionRule, run_id: str) -> PruneStep:
     """One step, with an event if it deletes runs."""
     step = prune_step(transaction, keep, run_id)
     if step.runs:

@@ -68,7 +68,7 @@ def _become_reaper(executor_id: str, pipe: int) -> NoReturn:
         signal.set_wakeup_fd(-1)
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         os.setsid()
-        _keep_only(pipe)
+        _close_all_but(pipe)
         zygotes = _wait_for_end(0)
         if zygotes is not None:
             _kill_all(executor_id, zygotes)
@@ -76,7 +76,7 @@ def _become_reaper(executor_id: str, pipe: int) -> NoReturn:
         os._exit(0)
 
 
-def _keep_only(pipe: int) -> None:
+def _close_all_but(pipe: int) -> None:
     """Make the pipe the only open descriptor: the locks and pipes of the executor must end with it."""
     os.dup2(pipe, 0)
     os.closerange(1, os.sysconf("SC_OPEN_MAX"))

@@ -148,10 +148,10 @@ def reject(transaction: Transaction, run_id: str, order: ClaimOrder, how: str) -
     canary.abandon_canary(transaction, run_id, order.name, overrides)
     if state is TaskState.FAILED:
         propagate(transaction, run_id, order.name)
-    trigger_page(transaction, _turned_away(run_id, order))
+    trigger_page(transaction, _rejected(run_id, order))
 
 
-def _turned_away(run_id: str, order: ClaimOrder) -> PageRequest:
+def _rejected(run_id: str, order: ClaimOrder) -> PageRequest:
     downstream = order.spec.downstream
     return PageRequest(
         run_id=run_id,

@@ -24,7 +24,7 @@ PROBLEMS_SHOWN = 5
 
 
 @dataclass(slots=True)
-class TaskGroup:
+class GraphGroup:
     """Tasks of one group of the flow, or of one level and one family, in topological order."""
 
     index: int
@@ -100,7 +100,7 @@ class Groups:
         self._problems = found
         self._rows = None
 
-    def order_by(self, key: Callable[[TaskGroup], tuple[int, ...]] | None) -> None:
+    def order_by(self, key: Callable[[GraphGroup], tuple[int, ...]] | None) -> None:
         """Order groups by a key; None: by level."""
         order = self.groups if key is None else sorted(self.groups, key=key)
         self._order = [group.index for group in order]
@@ -138,7 +138,7 @@ class Groups:
                 self._rows.extend(self._rows_of(self.groups[index]))
         return self._rows
 
-    def _rows_of(self, group: TaskGroup) -> list[GroupRow]:
+    def _rows_of(self, group: GraphGroup) -> list[GroupRow]:
         index = group.index
         if group.is_single:
             return [GroupRow(index, group.members[0])]
@@ -183,20 +183,20 @@ class Groups:
         return self.tasks.names[list(problems)[shown] if problems else group.members[0]]
 
 
-def _make_groups(dag: Dag, declared: Mapping[str, str]) -> list[TaskGroup]:
+def _make_groups(dag: Dag, declared: Mapping[str, str]) -> list[GraphGroup]:
     """Make the groups in topological order of their first members."""
     prefix = len(shared_prefix(dag.names))
     levels: dict[int, list[int]] = {}
     for number in dag.topological:
         levels.setdefault(dag.levels[number], []).append(number)
-    found: dict[tuple[int | None, str], TaskGroup] = {}  # by level, None for a group that the flow declares
+    found: dict[tuple[int | None, str], GraphGroup] = {}  # by level, None for a group that the flow declares
     for level in sorted(levels):
         guessed = [number for number in levels[level] if dag.names[number] not in declared]
         family_of = dict(zip(guessed, families([dag.names[number][prefix:] for number in guessed]), strict=True))
         for number in levels[level]:
             is_guess = number in family_of
             key = (level, family_of[number]) if is_guess else (None, declared[dag.names[number]])
-            found.setdefault(key, TaskGroup(len(found), level, key[1], [])).members.append(number)
+            found.setdefault(key, GraphGroup(len(found), level, key[1], [])).members.append(number)
     groups = list(found.values())
     sizes = Counter(group.title for group in groups)
     for group in groups:

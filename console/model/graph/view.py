@@ -16,7 +16,7 @@ from ....engine.domain.states import NEEDS_HUMAN, UNDER_WAY, TaskState
 from ..board import Board, Delta
 from .components import PART_MAX, around, fits_whole, is_chain, leading_to, neighbourhood
 from .drawing import Drawing
-from .groups import Groups, TaskGroup
+from .groups import GraphGroup, Groups
 from .matrix import Bands, Matrix
 from .rails import Rails
 
@@ -479,7 +479,7 @@ def _cursor_in_groups(graph: Graph, name: str) -> int:
     return graph.groups.row_of(name)
 
 
-def _problem_key(group: TaskGroup) -> tuple[int, int, int]:
+def _problem_key(group: GraphGroup) -> tuple[int, int, int]:
     """Return the sort key: groups with problems first, then groups with active tasks, then the rest."""
     counts = group.counts
     dead = sum(counts[state] for state in NEEDS_HUMAN)

@@ -25,7 +25,7 @@ class LogPiece(NamedTuple):
     tail: bool
 
 
-class AttemptText(NamedTuple):
+class AttemptTextRow(NamedTuple):
     """The long texts of one attempt."""
 
     traceback: str
@@ -121,11 +121,11 @@ def read(
     return pieces[::-1] if after < 0 else pieces
 
 
-def attempt_text(connection: sqlite3.Connection, run_id: str, name: str, attempt: int) -> AttemptText:
+def attempt_text(connection: sqlite3.Connection, run_id: str, name: str, attempt: int) -> AttemptTextRow:
     """Return the long texts of an attempt; empty ones where there are none."""
     row = connection.execute(
         "SELECT traceback, stack, diagnostic, fingerprint_detail FROM attempt"
         " WHERE run_id = ? AND name = ? AND attempt = ?",
         (run_id, name, attempt),
     ).fetchone()
-    return AttemptText(*(text or "" for text in row)) if row else AttemptText("", "", "", "")
+    return AttemptTextRow(*(text or "" for text in row)) if row else AttemptTextRow("", "", "", "")

@@ -103,7 +103,7 @@ def expand(transaction: Transaction, run_id: str, task: str) -> None:
         _skip_vanished(transaction, run_id, known[name])
     for name in wanted:
         if name in known:
-            _renew(transaction, run_id, known[name], name in linked)
+            _run_again(transaction, run_id, known[name], name in linked)
         elif len(spec["parents"]) > 1:
             reevaluate(transaction, run_id, name)  # another parent may have failed
     hold_if_blocked(transaction, run_id, task)
@@ -179,7 +179,7 @@ def _skip_vanished(transaction: Transaction, run_id: str, child: _Child) -> None
     resolve(transaction, run_id, child.name)
 
 
-def _renew(transaction: Transaction, run_id: str, child: _Child, was_linked: bool) -> None:
+def _run_again(transaction: Transaction, run_id: str, child: _Child, was_linked: bool) -> None:
     """Run a child again whose element is another one now."""
     if child.state == TaskState.SUCCESS and (child.stale or not was_linked):
         sql = "SELECT spec FROM task WHERE run_id = ? AND name = ?"

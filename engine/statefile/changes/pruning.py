@@ -31,7 +31,7 @@ CAUSES_MAX = 1000
 INCREMENTAL = 2  # value of ``PRAGMA auto_vacuum``
 
 
-class Keep(NamedTuple):
+class RetentionRule(NamedTuple):
     """Which ended runs to keep: the latest ``runs`` of each flow, or those that ended in the last ``seconds``."""
 
     runs: Optional[int] = None
@@ -78,7 +78,7 @@ _LAST_INCIDENT = (
 )
 
 
-def find_candidates(connection: sqlite3.Connection, keep: Keep, at: int, spare: str = "") -> PruneCandidates:
+def find_candidates(connection: sqlite3.Connection, keep: RetentionRule, at: int, spare: str = "") -> PruneCandidates:
     """The ended runs that ``keep`` does not keep. ``spare``: a run that stays. ``at``: microseconds UTC."""
     old = [run_id for run_id in _runs_beyond(connection, keep, at) if run_id != spare]
     if not old:
@@ -92,7 +92,7 @@ def find_candidates(connection: sqlite3.Connection, keep: Keep, at: int, spare: 
     )
 
 
-def _runs_beyond(connection: sqlite3.Connection, keep: Keep, at: int) -> List[str]:
+def _runs_beyond(connection: sqlite3.Connection, keep: RetentionRule, at: int) -> List[str]:
     """The ended runs beyond the retention, the oldest first, without the latest run of each flow."""
     ended: Dict[str, int] = {}  # flow -> ended runs so far, the latest first
     flows: Set[str] = set()
@@ -147,7 +147,7 @@ _LEFTOVERS = (
 _NEXT = "SELECT run_id FROM pruned_run LIMIT 1"
 
 
-def prune_step(transaction: Transaction, keep: Keep, spare: str = "") -> PruneStep:
+def prune_step(transaction: Transaction, keep: RetentionRule, spare: str = "") -> PruneStep:
     """Delete at most ROWS_MAX rows, and give free pages of the file back to the file system."""
     connection = transaction.connection
     removed: List[str] = []
@@ -222,18 +222,21 @@ def _give_back(connection: sqlite3.Connection) -> int:
 # --- The act -------------------------------------------------------------------------------------------------------
 
 
-def keep_from_options(options: Mapping[str, Any]) -> Keep:
+def retention_from_options(options: Mapping[str, Any]) -> RetentionRule:
     """The options ``runs`` and ``seconds`` of the act. Raises ValueError unless one of them is given."""
-    keep = Keep(options.get("runs"), options.get("seconds"))
-    if keep == Keep() or (keep.runs is not None and keep.runs < 0):
+    keep = RetentionRule(options.get("runs"), options.get("seconds"))
+    if keep == RetentionRule() or (keep.runs is not None and keep.runs < 0):
         raise ValueError("say what to keep: a number of runs of 0 or more, or seconds")
     return keep
 
 
 def prune(context: ActionContext) -> Answer:
-    """Run one step. Options: ``runs`` or ``seconds``, see ``Keep``. The sender repeats the act while there is work."""
+    """Run one step; the sender repeats the act while there is work.
+
+    Options: ``runs`` or ``seconds``, see ``RetentionRule``.
+    """
     try:
-        keep = keep_from_options(context.options)
+        keep = retention_from_options(context.options)
     except ValueError as error:
         return Answer(False, str(error))
     step = prune_step(context.transaction, keep, context.run_id)
@@ -246,7 +249,7 @@ def prune(context: ActionContext) -> Answer:
 def preview_prune(connection: sqlite3.Connection, options: Mapping[str, Any], at: int, spare: str) -> Dict[str, Any]:
     """What the act would delete: ``runs``, the oldest first; what stays; whether work is left; ``file_bytes`` now."""
     try:
-        found = find_candidates(connection, keep_from_options(options), at, spare)
+        found = find_candidates(connection, retention_from_options(options), at, spare)
     except ValueError as error:
         return dict(Answer(False, str(error)).as_json(), runs=[], with_rows=[], with_causes=[], left=False)
     sizes = [int(connection.execute("PRAGMA " + name).fetchone()[0]) for name in ("page_count", "page_size")]

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from redrive.engine import Executor, Flow, FlowError, PermanentError
 from redrive.engine.statefile.changes import pruning
-from redrive.engine.statefile.changes.pruning import Keep, prune_step
+from redrive.engine.statefile.changes.pruning import RetentionRule, prune_step
 from redrive.engine.statefile.changes.transitions import Transaction
 from redrive.engine.store import database
 from support.commands import run_redrive, start_redrive
@@ -174,7 +174,7 @@ pruning.ROWS_MAX = 3
 connection = database.open_for_writing(sys.argv[1])
 for _ in range(100):
     with write_transaction(connection):
-        pruning.prune_step(Transaction(connection, 10**18), pruning.Keep(runs=0))
+        pruning.prune_step(Transaction(connection, 10**18), pruning.RetentionRule(runs=0))
     print("step", flush=True)
 """
 
@@ -212,7 +212,7 @@ def test_a_step_is_bounded(tmp_path: Path) -> None:
         steps, left = 0, [3 * 5000]
         while True:
             connection.execute("BEGIN IMMEDIATE")
-            step = prune_step(Transaction(connection, time.time_ns() // 1000), Keep(runs=1))
+            step = prune_step(Transaction(connection, time.time_ns() // 1000), RetentionRule(runs=1))
             connection.execute("COMMIT")
             if step.is_last:
                 break
@@ -269,7 +269,7 @@ def test_a_step_gives_many_pages_back(tmp_path: Path) -> None:
         (free,) = connection.execute("PRAGMA freelist_count").fetchone()
         assert free > 100
         connection.execute("BEGIN IMMEDIATE")
-        step = prune_step(Transaction(connection, time.time_ns() // 1000), Keep(runs=1))
+        step = prune_step(Transaction(connection, time.time_ns() // 1000), RetentionRule(runs=1))
         connection.execute("COMMIT")
         assert step.freed_bytes >= free * 4096
         assert connection.execute("PRAGMA freelist_count").fetchone() == (0,)

@@ -7,7 +7,7 @@ import shlex
 from pathlib import Path
 
 import pytest
-from redrive.console.cli.quiet_run import LINES_MAX, TroubleRecord
+from redrive.console.cli.quiet_run import LINES_MAX, FailureRecord
 from redrive.engine.domain.event_payloads import TaskMoved
 from redrive.engine.domain.events import Event
 from support.commands import run_redrive
@@ -65,7 +65,7 @@ def test_a_flow_that_cannot_run_says_why(tmp_path: Path) -> None:
 
 
 def test_the_record_of_a_long_night_stays_bounded() -> None:
-    record = TroubleRecord()
+    record = FailureRecord()
     payload = TaskMoved(set={"next_retry_at": 2_000_000}, attempt_set={"outcome": "error"}, explain="ValueError a.py:1")
     for seq in range(LINES_MAX):
         record.add([Event(seq, 1_000_000, "task", "r", "a", "RUNNING", "RETRYING", 1, 0, None, None, None, payload)])

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from redrive.console.model.filters import parse_filter
-from redrive.console.model.log import GAP, LINE_CHARACTERS_MAX, LogSelection, LogText, looks_like_error
+from redrive.console.model.log import GAP, LINE_CHARACTERS_MAX, LogSelection, LogText, is_error_line
 from redrive.console.sessions.session import LogChunk
 
 
@@ -157,14 +157,14 @@ def test_more_than_the_engine_keeps_at_once_leaves_a_gap_in_what_is_followed() -
     ],
 )
 def test_these_tell_of_an_error(line: str) -> None:
-    assert looks_like_error(line)
+    assert is_error_line(line)
 
 
 @pytest.mark.parametrize(
     "line", ["0 errors", "12 passed, 0 failed", "no error so far", "mirror set up", "finished without error"]
 )
 def test_these_do_not(line: str) -> None:
-    assert not looks_like_error(line)
+    assert not is_error_line(line)
 
 
 def selection(*lines: str, only: str = "") -> LogSelection:

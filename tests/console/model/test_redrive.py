@@ -3,7 +3,7 @@
 from redrive.console.model.board import Board
 from redrive.console.model.redrive import latest_redrive, progress_of
 from redrive.console.present.redrive import redrive_parts
-from redrive.engine.core.outlook import ALIVE, Runner, RunnerKind
+from redrive.engine.core.outlook import ALIVE, RunnerKind, RunnerStatus
 from redrive.engine.core.projection import AttemptRow
 from redrive.engine.domain.command import Answer, TargetResult
 from redrive.engine.domain.event_payloads import OperatorActed, TaskColumns
@@ -42,7 +42,7 @@ def test_the_line_counts_what_started_what_failed_again_and_what_is_left() -> No
     assert progress.unstarted == ("t3", "t4", "t5")
     words = ["redrive 3/6", "0.5/s", "6s left", "1 failed again", "z stops the rest"]
     assert redrive_parts(progress, START + 4 * S, ALIVE, "z") == words
-    gone = redrive_parts(progress, START + 4 * S, Runner(RunnerKind.STOPPED), "z")
+    gone = redrive_parts(progress, START + 4 * S, RunnerStatus(RunnerKind.STOPPED), "z")
     assert gone == ["redrive 3/6", "nobody runs it", "1 failed again", "z stops the rest"]
 
 

@@ -14,6 +14,6 @@ def test_the_search_reads_what_is_shown_and_judges_no_line(monkeypatch: pytest.M
     lines = log.LogLines(LogSelection(text), UTF8)
     lines.dropped_bytes = 3_000_000
     shown = [plain(line).removeprefix(" ") for line in lines]
-    monkeypatch.delattr(log, "looks_like_error")
+    monkeypatch.delattr(log, "is_error_line")
     assert [lines.text(place) for place in range(len(lines))] == shown
     assert any("3.0 MB dropped here" in line for line in shown)

@@ -14,7 +14,7 @@ from redrive.console.present.tasks import Scene, state_facts
 from redrive.console.text.glyphs import UTF8
 from redrive.console.text.pieces import plain
 from redrive.engine.core.explain import BreakerView, ExplainContext, explain_task, outlook
-from redrive.engine.core.outlook import ALIVE, Actor, Runner, RunnerKind
+from redrive.engine.core.outlook import ALIVE, Actor, RunnerKind, RunnerStatus
 from redrive.engine.core.projection import AttemptRow
 from redrive.engine.domain.states import MOVING, TaskState
 from redrive.engine.statefile.list_rows import DurationStats
@@ -59,7 +59,7 @@ def boards(draw):
     return board
 
 
-def texts_of(board: Board, runner: Runner):
+def texts_of(board: Board, runner: RunnerStatus):
     """Every text of the header, the rows, the pages, the bars and the sentences."""
     scene = Scene(board, NOW, UTF8, runner=runner)
     forecast = estimate(board, NOW, board.duration_stats)
@@ -80,14 +80,14 @@ def texts_of(board: Board, runner: Runner):
 @settings(max_examples=150, deadline=None)
 @given(boards(), st.sampled_from(ABSENT), st.sampled_from([None, NOW - 60 * S]))
 def test_without_an_executor_no_text_speaks_of_a_future(board, kind, gone_at):
-    for text in texts_of(board, Runner(kind, gone_at, 4711, "R starts an executor")):
+    for text in texts_of(board, RunnerStatus(kind, gone_at, 4711, "R starts an executor")):
         assert not PROMISE.search(text), text
 
 
 @settings(max_examples=50, deadline=None)
 @given(boards(), st.sampled_from(ABSENT))
 def test_a_task_that_only_an_executor_can_move_says_that_nobody_runs_it(board, kind):
-    runner = Runner(kind, NOW - 60 * S, 4711, "R starts an executor")
+    runner = RunnerStatus(kind, NOW - 60 * S, 4711, "R starts an executor")
     context = ExplainContext(board.snapshot.breakers, runner)
     for name, row in board.fold.tasks.items():
         step = outlook(board.fold, name, NOW, context)
@@ -117,7 +117,7 @@ def test_with_an_executor_the_same_texts_promise():
 )
 def test_a_requeued_task_says_who_would_start_it(kind, words):
     board = Board(fold_of([("a", [])]))
-    assert board.explain("a", NOW, Runner(kind, NOW, 7, "R starts an executor")) == words
+    assert board.explain("a", NOW, RunnerStatus(kind, NOW, 7, "R starts an executor")) == words
 
 
 def test_an_executor_that_ended_by_design_is_not_called_gone():

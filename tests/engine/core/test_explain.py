@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from redrive.engine.core.explain import BreakerView, ExplainContext, blocking_chain, explain_task, unmet_parents
-from redrive.engine.core.outlook import Runner, RunnerKind
+from redrive.engine.core.outlook import RunnerKind, RunnerStatus
 from redrive.engine.core.projection import AttemptRow, RunProjection, RunRow, TaskRow
 from redrive.engine.core.spec import TaskSpec
 from redrive.engine.domain.states import TaskState
@@ -174,7 +174,7 @@ def test_a_running_task_tells_its_attempt_and_its_bound():
 
 
 def test_without_an_executor_nothing_moves_and_the_sentence_says_it():
-    gone = {"runner": Runner(RunnerKind.DEAD, NOW - 12 * MINUTE)}
+    gone = {"runner": RunnerStatus(RunnerKind.DEAD, NOW - 12 * MINUTE)}
     assert sentence(one("READY"), **gone) == "queued; nobody runs it: redrive resume starts an executor"
     assert sentence(one("RUNNING"), **gone).startswith(
         "was running when its executor ended, 12 min ago; nobody runs it"

@@ -100,5 +100,5 @@ def test_long_texts_are_read_on_demand(state_file: StateFile) -> None:
     texts = {"traceback": "Traceback ...", "diagnostic": "row 7"}
     state_file.write(lambda transaction: transaction.change_attempt(RUN, "a", 1, texts))
     found = logs.attempt_text(state_file.connection, RUN, "a", 1)
-    assert found == logs.AttemptText("Traceback ...", "", "row 7", "")
-    assert logs.attempt_text(state_file.connection, RUN, "a", 2) == logs.AttemptText("", "", "", "")
+    assert found == logs.AttemptTextRow("Traceback ...", "", "row 7", "")
+    assert logs.attempt_text(state_file.connection, RUN, "a", 2) == logs.AttemptTextRow("", "", "", "")
