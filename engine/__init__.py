@@ -47,32 +47,31 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from .core.policy import RetryPolicy
-from .errors import (
-    AmbiguousError,
-    AuthError,
-    CycleError,
-    ExecutorBusyError,
-    FlowError,
-    FlowImportError,
-    NotReady,
-    PermanentError,
-    RedriveError,
-    RetryAfter,
-    SkipTask,
-    StateFileError,
-    TaskError,
-    TaskTerminated,
-    TransientError,
-)
-from .flow.flow import Flow
-from .flow.param import Param
-from .flow.task_def import TaskDef
-from .runner.context import Context, Missing
-
 if TYPE_CHECKING:
     from .core.failures.classify import classify_http
+    from .core.policy import RetryPolicy
+    from .errors import (
+        AmbiguousError,
+        AuthError,
+        CycleError,
+        ExecutorBusyError,
+        FlowError,
+        FlowImportError,
+        NotReady,
+        PermanentError,
+        RedriveError,
+        RetryAfter,
+        SkipTask,
+        StateFileError,
+        TaskError,
+        TaskTerminated,
+        TransientError,
+    )
     from .executor.loop import Executor, RunOptions, RunResult
+    from .flow.flow import Flow
+    from .flow.param import Param
+    from .flow.task_def import TaskDef
+    from .runner.context import Context, Missing
     from .toolkit.credentials import Credential
     from .toolkit.retry import backoff_delay, full_jitter, retry, retry_transient
     from .toolkit.run_with_timeout import run_with_timeout
@@ -115,13 +114,34 @@ __all__ = [
     "run_with_timeout",
 ]
 
-#: Imported on first access: the process that forks attempts stays small without them.
+#: Each name is imported on its first access: a command, and the process that forks attempts, load what they use.
 _LAZY_MODULES = {
+    "AmbiguousError": "errors",
+    "AuthError": "errors",
+    "Context": "runner.context",
     "Credential": "toolkit.credentials",
+    "CycleError": "errors",
     "Executor": "executor.loop",
+    "ExecutorBusyError": "errors",
+    "Flow": "flow.flow",
+    "FlowError": "errors",
+    "FlowImportError": "errors",
+    "Missing": "runner.context",
+    "NotReady": "errors",
+    "Param": "flow.param",
+    "PermanentError": "errors",
+    "RedriveError": "errors",
+    "RetryAfter": "errors",
+    "RetryPolicy": "core.policy",
     "RunOptions": "executor.run_options",
     "RunResult": "executor.loop",
     "SendBuffer": "toolkit.send_buffer",
+    "SkipTask": "errors",
+    "StateFileError": "errors",
+    "TaskDef": "flow.task_def",
+    "TaskError": "errors",
+    "TaskTerminated": "errors",
+    "TransientError": "errors",
     "backoff_delay": "toolkit.retry",
     "classify_http": "core.failures.classify",
     "from_tenacity": "toolkit.tenacity",

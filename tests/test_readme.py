@@ -6,9 +6,9 @@ import re
 from collections import Counter
 from pathlib import Path
 
-from redrive.console.cli.main import cli
 from redrive.engine import Executor
 from redrive.engine.flow.loading import load_flow
+from support.commands import all_commands
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text("utf-8")
@@ -29,7 +29,7 @@ def test_every_place_of_the_map_exists():
 
 def test_every_command_is_named():
     named = {*re.findall(r"\bredrive ([a-z]+)", README), *re.findall(r"`([a-z]+)[` ]", README)}
-    assert set(cli.commands) - named == set()
+    assert set(all_commands()) - named == set()
 
 
 def test_every_key_has_one_line():

@@ -5,7 +5,6 @@ A completion that fails offers nothing: an error message would end up in the lin
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -59,6 +58,8 @@ def complete_topics(context: click.Context, parameter: click.Parameter, incomple
 
 
 def _names(context: click.Context, sql: str) -> list[Name]:
+    import sqlite3
+
     from ...engine.store.name_lists import read_names
     from ..sessions.target import existing_target, is_remote
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import TYPE_CHECKING
 
-from ...engine.domain.command import REFUSED, Answer
 from ...engine.domain.states import RunState
 from ...engine.errors import (
     ExecutorBusyError,
@@ -15,6 +15,9 @@ from ...engine.errors import (
     StartInterrupted,
     StateFileError,
 )
+
+if TYPE_CHECKING:
+    from ...engine.domain.command import Answer
 
 
 class ExitCode(IntEnum):
@@ -54,6 +57,8 @@ def code_of_error(error: RedriveError) -> ExitCode:
 
 def code_of_answers(*answers: Answer) -> ExitCode:
     """The exit code of acts: 1 if one changed nothing, 3 if one was refused for some of its targets."""
+    from ...engine.domain.command import REFUSED
+
     if not all(answer.ok for answer in answers):
         return ExitCode.FAILED
     refused = any(result.outcome == REFUSED for answer in answers for result in answer.results)

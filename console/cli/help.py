@@ -2,36 +2,48 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+from typing import NamedTuple
+
 import click
 
-from .. import manual
-from ..present.manual import page_lines
-from ..text.pieces import plain
-from ..text.printing import echo
 
-#: Heading -> its commands, the most used first. A test checks that every command has a heading.
-SECTIONS: dict[str, tuple[str, ...]] = {
-    "Run": ("demo", "run", "resume", "rerun", "attach"),
-    "By a schedule": ("serve", "schedule", "backfill"),
-    "Look": (
-        "inbox",
-        "fleet",
-        "tasks",
-        "logs",
-        "runs",
-        "summary",
-        "report",
-        "events",
-        "pages",
-        "breakers",
-        "quarantine",
-        "costs",
-        "replay",
-        "doctor",
+class Section(NamedTuple):
+    """Commands of one purpose, the most used first, and the module of ``commands`` that adds them to the group."""
+
+    module: str
+    commands: tuple[str, ...]
+
+
+#: Heading -> its commands. A test checks that every command has a heading.
+SECTIONS: dict[str, Section] = {
+    "Run": Section("running", ("demo", "run", "resume", "rerun", "attach")),
+    "By a schedule": Section("running", ("serve", "schedule", "backfill")),
+    "Look": Section(
+        "reading",
+        (
+            "inbox",
+            "fleet",
+            "tasks",
+            "logs",
+            "runs",
+            "summary",
+            "report",
+            "events",
+            "pages",
+            "breakers",
+            "quarantine",
+            "costs",
+            "replay",
+            "doctor",
+        ),
     ),
-    "Act": ("requeue", "skip", "cancel", "extend", "pause", "unpause", "stop", "reload", "abandon", "note", "prune"),
-    "Before a run": ("new", "check", "classify", "backoff", "simulate"),
-    "Learn": ("help", "completion"),
+    "Act": Section(
+        "acting",
+        ("requeue", "skip", "cancel", "extend", "pause", "unpause", "stop", "reload", "abandon", "note", "prune"),
+    ),
+    "Before a run": Section("planning", ("new", "check", "classify", "backoff", "simulate")),
+    "Learn": Section("planning", ("help", "completion")),
 }
 
 TARGETS = (
@@ -45,15 +57,27 @@ EXIT_CODES = (
     " interrupted a run, 1 if one of several flows was down then."
 )
 
+_MODULE_OF = {name: section.module for section in SECTIONS.values() for name in section.commands}
+
 
 class CommandGroup(click.Group):
-    """The command group with a help in sections."""
+    """The command group with a help in sections; it imports the module of a command when the command is asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of all commands."""
+        return sorted(_MODULE_OF)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return a command; None if there is none of this name."""
+        if cmd_name in _MODULE_OF and cmd_name not in self.commands:
+            import_module(f".commands.{_MODULE_OF[cmd_name]}", __package__)
+        return self.commands.get(cmd_name)
 
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
         """Write a section for each purpose."""
-        for heading, names in SECTIONS.items():
+        for heading, section in SECTIONS.items():
             with formatter.section(heading):
-                formatter.write_dl([(name, self._summary(context, name)) for name in names])
+                formatter.write_dl([(name, self._summary(context, name)) for name in section.commands])
 
     def _summary(self, context: click.Context, name: str) -> str:
         """The complete first paragraph; click would shorten it."""
@@ -70,6 +94,11 @@ class CommandGroup(click.Group):
 
 def print_topic(group: click.Group, context: click.Context, name: str | None) -> None:
     """Print a page of the manual, the help of a command, or the list of topics. Raises UnknownTopic."""
+    from .. import manual
+    from ..present.manual import page_lines
+    from ..text.pieces import plain
+    from ..text.printing import echo
+
     command = None if name is None else group.get_command(context, name)
     if name is None:
         echo(topic_list())
@@ -82,6 +111,8 @@ def print_topic(group: click.Group, context: click.Context, name: str | None) ->
 
 def topic_list() -> str:
     """The topics of the manual, one line each."""
+    from .. import manual
+
     topics = manual.load_topics()
     width = max(len(topic.name) for topic in topics)
     lines = [f"  {topic.name:{width}}  {topic.summary}" for topic in topics]

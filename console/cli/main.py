@@ -1,8 +1,8 @@
 """The entry point of ``redrive``: runs a command, and turns errors into sentences and exit codes.
 
-The commands are in ``commands``. Exit codes are in ``exit_codes.py``. An error for people is one sentence on stderr; a
-traceback is a bug. A command imports its module when it runs: ``--help`` stays fast, and only commands that draw import
-Textual.
+The commands are in ``commands``: the group imports the module of a command when the command runs, and a command imports
+what does its work in its body, so that only commands that draw import Textual. Exit codes are in ``exit_codes.py``. An
+error for people is one sentence on stderr; a traceback is a bug.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import sys
 import click
 
 from ...engine.errors import FlowImportError, RedriveError
-from .commands import acting, planning, reading, running  # noqa: F401  # importing a module adds its commands to the group
 from .commands.group import cli
 from .exit_codes import ExitCode, code_of_error
 

@@ -18,7 +18,6 @@ from typing import Any, get_args
 import click
 import pytest
 import redrive.engine
-from redrive.console.cli.main import cli
 from redrive.engine import Flow, RetryPolicy, TaskDef
 from redrive.engine.analysis.load_models import SCENARIOS
 from redrive.engine.core.failures import classification_rules
@@ -38,6 +37,7 @@ from redrive.engine.flow.options import (
     TaskOptions,
     WorkKind,
 )
+from support.commands import all_commands
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = {"redrive.console": ROOT / "console", "redrive.engine": ROOT / "engine"}
@@ -156,7 +156,8 @@ def _help_texts() -> Iterator[tuple[str, str]]:
         for below in getattr(command, "commands", {}).values():
             yield from walk(below, f"{name} {below.name}")
 
-    yield from walk(cli, "redrive")
+    for name, command in all_commands().items():
+        yield from walk(command, f"redrive {name}")
 
 
 def _texts() -> Iterator[tuple[str, str]]:

@@ -23,6 +23,7 @@ from redrive.engine.domain.acts import ACTS, BY_NAME, Act
 from redrive.engine.domain.command import Answer, Command, Target
 from redrive.engine.executor import server
 from redrive.engine.statefile.changes import breaker_actions, operator_actions
+from support.commands import all_commands
 
 FLOW = """
 from pathlib import Path
@@ -168,7 +169,7 @@ def test_a_breaker_can_be_told_the_same_words_everywhere() -> None:
 def test_an_act_has_words_and_a_help_text(act: Act) -> None:
     assert act.verb and act.past
     helps = [action.help for action in ACTIONS if action.act == act.name]
-    helps += [cli.commands[act.shell.split()[0]].help or ""] if act.shell else []
+    helps += [all_commands()[act.shell.split()[0]].help or ""] if act.shell else []
     assert helps and all(helps)
 
 
@@ -176,7 +177,7 @@ def test_an_act_has_words_and_a_help_text(act: Act) -> None:
 def test_an_act_has_a_shell_command_or_a_reason_for_none(act: Act) -> None:
     assert bool(act.shell) != bool(act.no_shell)
     command, *options = (act.shell or "pause").split()
-    assert set(options) <= {name for option in cli.commands[command].params for name in option.opts}
+    assert set(options) <= {name for option in all_commands()[command].params for name in option.opts}
 
 
 # --- The engine ----------------------------------------------------------------------------------------------------

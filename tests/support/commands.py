@@ -6,6 +6,7 @@ import subprocess
 import sys
 from typing import Any
 
+import click
 from click.testing import CliRunner, Result
 
 REDRIVE = (sys.executable, "-P", "-m", "redrive.console")
@@ -35,6 +36,14 @@ def start_redrive(*words: object, **options: Any) -> subprocess.Popen[str]:
         **options,
     }
     return subprocess.Popen([*REDRIVE, *map(str, words)], **options)
+
+
+def all_commands() -> dict[str, click.Command]:
+    """Every command by its name; the group itself imports commands one by one."""
+    from redrive.console.cli.main import cli
+
+    found = {name: cli.get_command(click.Context(cli), name) for name in cli.list_commands(click.Context(cli))}
+    return {name: command for name, command in found.items() if command is not None}
 
 
 def invoke_redrive(*words: object, **options: Any) -> Result:

@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ....engine.core.outcome import FailureClass
+from ....engine.domain.states import TaskState
 from ..complete import complete_causes, complete_tasks
 from ..options import (
-    acting_options,
+    fingerprint_option,
     json_option,
+    options,
     reason_option,
-    requeue_options,
     run_option,
     seconds_of,
     ssh_options,
@@ -23,6 +25,48 @@ from .group import acting_target_of, cli, target_of
 
 if TYPE_CHECKING:
     from ....engine.json_types import Json
+
+acting_options = options(
+    click.argument("names", nargs=-1, metavar="TASK...", shell_complete=complete_tasks),
+    state_option,
+    run_option,
+    click.option(
+        "--fingerprint",
+        metavar="FP",
+        help="All tasks that failed with this fingerprint.",
+        shell_complete=complete_causes,
+    ),
+    click.option("--downstream", metavar="NAME", help="With --fingerprint: only tasks that call this."),
+    click.option(
+        "--class",
+        "failure_class",
+        type=click.Choice([str(one) for one in FailureClass]),
+        help="Only tasks whose latest failure has this class.",
+    ),
+    click.option(
+        "--only",
+        multiple=True,
+        type=click.Choice([str(one) for one in TaskState], case_sensitive=False),
+        help="Only tasks in this state; repeatable.",
+    ),
+    click.option("--yes", is_flag=True, help="Several tasks by glob, --class or --only: do not ask."),
+    reason_option,
+    click.option("--dry-run", is_flag=True, help="Print the changes without making them."),
+    json_option,
+    ssh_options,
+)
+requeue_options = options(
+    click.option("--canary", is_flag=True, help="One task first; the others when it has succeeded, at the rate."),
+    click.option("--rate", metavar="N/s", help="At most N starts per second."),
+    click.option("--not-before", metavar="DURATION", help="Start after this time."),
+    click.option("--at", metavar="TIME", help="Not before this time: 06:00, or 2026-04-25T06:00."),
+    click.option("--timeout", metavar="DURATION", help="Another timeout for this attempt."),
+    click.option("--param", "param", multiple=True, metavar="NAME=VALUE", help="Another parameter for this attempt."),
+    click.option("--single-shot", is_flag=True, help="One attempt only."),
+    click.option("--keep-count", is_flag=True, help="Keep the failure count: no fresh budget."),
+    click.option("--new-key", is_flag=True, help="A new idempotency key: repeat effects of earlier attempts."),
+    click.option("--cascade", is_flag=True, help="Also run successful descendants again."),
+)
 
 
 @cli.command()
@@ -197,15 +241,6 @@ def prune(target: str | None, state: str | None, keep: str, **options: Any) -> i
     return prune_runs(target_of(target, state), keep, **options)
 
 
-fingerprint_option = click.option(
-    "--fingerprint",
-    required=True,
-    metavar="FP",
-    help="Of the cause, from `redrive inbox`.",
-    shell_complete=complete_causes,
-)
-
-
 @cli.command()
 @click.argument("text")
 @fingerprint_option
@@ -219,31 +254,3 @@ def note(text: str, state: str | None, **options: Any) -> int:
     from ..causes import send_note
 
     return send_note(acting_target_of(None, state, options), text, **options)
-
-
-@cli.command()
-@fingerprint_option
-@click.option(
-    "--as",
-    "failure_class",
-    required=True,
-    type=click.Choice(["transient", "permanent", "ambiguous", "validation", "auth"]),
-    help="The class of such failures.",
-)
-@click.option("--downstream", metavar="NAME", help="The rule's downstream; default: that of the failed tasks.")
-@click.option(
-    "--when",
-    "conditions",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="A condition instead of the proposed ones: status=409.",
-)
-@state_option
-@run_option
-@json_option
-@ssh_options
-def classify(state: str | None, **options: Any) -> int:
-    """Propose a classification rule for a failure, and show its effect on the past; changes nothing."""
-    from ..causes import print_rule
-
-    return print_rule(target_of(None, state), **options)

@@ -1,21 +1,29 @@
-"""Commands for the time before a run: the manual, a first flow, retry policies."""
+"""Commands for the time before a run: the manual, a first flow, checks, retry policies, rules."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from ..complete import complete_topics
 from ..options import (
+    fingerprint_option,
     json_option,
+    options,
+    params_of,
+    run_option,
     seconds_of,
-    simulating_options,
+    ssh_options,
+    state_option,
 )
-from .group import cli
+from .group import cli, target_of
 
-if TYPE_CHECKING:
-    pass
+simulating_options = options(
+    click.option("--policy", "policies", multiple=True, metavar="POLICY", help="Which to compare; default: all."),
+    click.option("--seed", type=int, default=0, show_default=True, help="Of the random numbers."),
+    json_option,
+)
 
 
 @cli.command("help")
@@ -105,3 +113,44 @@ def contention(**options: Any) -> int:
     from ..analysis.load_models import print_contention
 
     return print_contention(**options)
+
+
+@cli.command()
+@click.argument("flow")
+@click.option("--param", "param", multiple=True, metavar="NAME=VALUE", help="A parameter that the flow declares.")
+@click.option("--state", "state", metavar="PATH", help="Compare timeouts and waits with earlier runs.")
+@click.option("--verbose", is_flag=True, help="The checklist and the worst case of every task.")
+@json_option
+def check(flow: str, param: tuple[str, ...], **options: Any) -> int:
+    """Validate FLOW without running it."""
+    from ..check import check_flow
+
+    return check_flow(flow, params_of(param), **options)
+
+
+@cli.command()
+@fingerprint_option
+@click.option(
+    "--as",
+    "failure_class",
+    required=True,
+    type=click.Choice(["transient", "permanent", "ambiguous", "validation", "auth"]),
+    help="The class of such failures.",
+)
+@click.option("--downstream", metavar="NAME", help="The rule's downstream; default: that of the failed tasks.")
+@click.option(
+    "--when",
+    "conditions",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="A condition instead of the proposed ones: status=409.",
+)
+@state_option
+@run_option
+@json_option
+@ssh_options
+def classify(state: str | None, **options: Any) -> int:
+    """Propose a classification rule for a failure, and show its effect on the past; changes nothing."""
+    from ..causes import print_rule
+
+    return print_rule(target_of(None, state), **options)

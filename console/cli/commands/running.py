@@ -2,24 +2,39 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from ..options import (
     json_option,
+    options,
     params_of,
     run_option,
-    running_options,
-    serving_options,
     ssh_options,
     state_option,
     target_argument,
 )
 from .group import acting_target_of, cli, named_once
 
-if TYPE_CHECKING:
-    pass
+running_options = options(
+    click.option("--state", "state", metavar="PATH", help="State file; default: <flow>.db in the default place."),
+    click.option("--max-parallel", type=click.IntRange(1, 10_000), metavar="N", help="Attempts at a time."),
+    click.option("--plain", is_flag=True, help="One line per event instead of the console."),
+    click.option("--output", is_flag=True, help="The output of the tasks, between the lines of --plain."),
+    click.option("--quiet", is_flag=True, help="For cron: print nothing unless the run needs a human."),
+    click.option("--detach", is_flag=True, help="Start the executor in the background."),
+    click.option("--stay", is_flag=True, help="When blocked, wait for an operator instead of ending."),
+    click.option("--wait", is_flag=True, help="Wait for another executor to leave the state file."),
+    click.option("--dask", metavar="ADDRESS", envvar="REDRIVE_DASK", help="Dask scheduler for isolation='dask'."),
+    click.option("--durability", type=click.Choice(["full", "normal"]), default="full", show_default=True),
+)
+serving_options = options(
+    click.option("--state", "state", metavar="PATH", help="State file; default: <flow>.db in the default place."),
+    click.option("--max-parallel", type=click.IntRange(1, 10_000), metavar="N", help="Attempts at a time."),
+    click.option("--dask", metavar="ADDRESS", envvar="REDRIVE_DASK", help="Dask scheduler for isolation='dask'."),
+    click.option("--durability", type=click.Choice(["full", "normal"]), default="full", show_default=True),
+)
 
 
 @cli.command()
@@ -97,19 +112,6 @@ def attach(target: str | None, state: str | None, run_id: str | None, **options:
     from ..run import attach_console
 
     return attach_console(named_once(target, state), run_id, **options)
-
-
-@cli.command()
-@click.argument("flow")
-@click.option("--param", "param", multiple=True, metavar="NAME=VALUE", help="A parameter that the flow declares.")
-@click.option("--state", "state", metavar="PATH", help="Compare timeouts and waits with earlier runs.")
-@click.option("--verbose", is_flag=True, help="The checklist and the worst case of every task.")
-@json_option
-def check(flow: str, param: tuple[str, ...], **options: Any) -> int:
-    """Validate FLOW without running it."""
-    from ..check import check_flow
-
-    return check_flow(flow, params_of(param), **options)
 
 
 @cli.command()

@@ -22,7 +22,6 @@ from redrive.console.app.operator import OperatorActions
 from redrive.console.app.preferences import Preferences
 from redrive.console.app.run_control import RunControl
 from redrive.console.app.time_travel import TimeTravel
-from redrive.console.cli.main import cli
 from redrive.console.cli.operate import requeue_options_of
 from redrive.console.keys.actions import (
     ACTIONS,
@@ -39,6 +38,7 @@ from redrive.console.keys.actions import (
     footer_of,
     shell_line,
 )
+from support.commands import all_commands
 from textual.app import App
 from textual.dom import DOMNode
 from textual.screen import Screen
@@ -88,7 +88,7 @@ def test_a_shell_line_is_understood_by_the_command_line() -> None:
     line = shell_line("skip", "x.db", "run-1", ["--weird", "-x"], "why")
     assert line is not None
     words = shlex.split(line)
-    command = cli.commands[words[1]]
+    command = all_commands()[words[1]]
     context = command.make_context(words[1], words[2:])
     assert tuple(context.params["names"]) == ("--weird", "-x")
     assert context.params["reason"] == "why"
@@ -111,7 +111,7 @@ def test_every_change_of_a_requeue_is_understood_as_it_was_said() -> None:
     line = shell_line("requeue", "x.db", "run-1", ["load"], "why", options)
     assert line is not None
     words = shlex.split(line)
-    params = cli.commands["requeue"].make_context("requeue", words[2:]).params
+    params = all_commands()["requeue"].make_context("requeue", words[2:]).params
     assert requeue_options_of(params) == options
 
 
@@ -119,7 +119,7 @@ def test_more_time_is_given_by_the_same_words() -> None:
     line = shell_line("extend", "x.db", "run-1", ["--load"], "nearly done", {"seconds": 600})
     assert line is not None
     words = shlex.split(line)
-    context = cli.commands["extend"].make_context("extend", words[2:])
+    context = all_commands()["extend"].make_context("extend", words[2:])
     assert (tuple(context.params["names"]), context.params["duration"]) == (("--load",), "600s")
 
 

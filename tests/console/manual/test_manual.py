@@ -22,9 +22,9 @@ from typing import NamedTuple
 import cronsim
 import pytest
 from redrive.console import manual
-from redrive.console.cli.main import cli
 from redrive.console.present.manual import page_lines
 from redrive.console.text.pieces import plain
+from support.commands import all_commands
 
 COLUMNS_MAX = 74  # the dialog of the console on a terminal of 80 columns
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -106,9 +106,9 @@ def test_every_page_is_a_topic():
 def test_pages_refer_to_topics_and_commands_that_exist():
     for topic in manual.load_topics():
         for name in re.findall(r"`redrive help ([a-z-]+)`", topic.text):
-            assert name in manual.TOPICS or name in cli.commands, f"{topic.name} refers to {name}"
+            assert name in manual.TOPICS or name in all_commands(), f"{topic.name} refers to {name}"
         for name in re.findall(r"(?:`|\$ |ExecStart=\S*)redrive ([a-z]+)", topic.text):
-            assert name in cli.commands, f"{topic.name}: redrive {name}"
+            assert name in all_commands(), f"{topic.name}: redrive {name}"
 
 
 @pytest.mark.parametrize("topic", manual.TOPICS)
@@ -164,5 +164,5 @@ def check_arguments(line: str) -> None:
     start = next(place for place, word in enumerate(words) if word.rpartition("/")[2] == "redrive")
     name, *arguments = words[start + 1 :]
     end = next((place for place, word in enumerate(arguments) if word in (">", ">>", "2>&1", "||", "&&", "|")), None)
-    command = cli.commands[name]
+    command = all_commands()[name]
     command.make_context(name, arguments[:end], resilient_parsing=False)
