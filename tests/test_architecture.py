@@ -45,6 +45,10 @@ LOOSE_MODULES = {
 #: Modules without an importer, and what leads to them instead.
 FOUND_OTHERWISE = {
     "redrive.console.__main__": "python -m redrive.console",
+    "redrive.console.cli.commands.acting": "named in console/cli/help.py, by the sections of its commands",
+    "redrive.console.cli.commands.planning": "named in console/cli/help.py, by the sections of its commands",
+    "redrive.console.cli.commands.reading": "named in console/cli/help.py, by the sections of its commands",
+    "redrive.console.cli.commands.running": "named in console/cli/help.py, by the sections of its commands",
     "redrive.console.screens.graph": "named in console/app/app.py, by its view",
     "redrive.console.screens.inbox": "named in console/app/app.py, by its view",
     "redrive.console.screens.journal": "named in console/app/app.py, by its view",
