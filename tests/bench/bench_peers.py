@@ -242,7 +242,7 @@ def main() -> None:
         if name == "floor":
             figures = floor(shape, chosen.count, Path(folder))
         else:
-            figures = redrive(cast(Isolation, name), shape, chosen.count, Path(folder))
+            figures = redrive(cast("Isolation", name), shape, chosen.count, Path(folder))
         print("FIGURES", json.dumps(figures), flush=True)
         return
     chosen.scratch.mkdir(parents=True, exist_ok=True)
