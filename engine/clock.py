@@ -6,6 +6,8 @@ import random
 import time
 from typing import Protocol
 
+CLOCK_JUMP_SECONDS = 2.0  # a larger difference between two clocks is a step
+
 
 class Clock(Protocol):
     """Wall time for stored instants, monotonic time for durations, and random numbers."""

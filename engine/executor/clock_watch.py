@@ -8,9 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ..clock import Clock
-
-CLOCK_JUMP_SECONDS = 2.0
+from ..clock import CLOCK_JUMP_SECONDS, Clock
 
 
 class ClockWatch:

@@ -128,5 +128,5 @@ class RunEndCheck:
         return Commit(lambda transaction: transaction.change_run(run_id, unblocked))
 
     def _commit_verdict(self, verdict: RunOutcome) -> Commit:
-        run_id = self._view.projection.run.run_id
-        return Commit(lambda transaction: claims.write_verdict(transaction, run_id, verdict))
+        run_id, seq = self._view.projection.run.run_id, self._view.projection.seq
+        return Commit(lambda transaction: claims.write_verdict(transaction, run_id, verdict, seq))

@@ -7,10 +7,12 @@ DEGRADED event at once, which cannot be stored; the RECOVERED event is stored on
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from ..clock import Clock
 from ..domain.event_payloads import StorageChange, StorageChanged
 from ..domain.events import Event, EventKind
+from ..errors import StorageError
 from ..statefile.changes.transitions import Transaction
 
 
@@ -42,7 +44,8 @@ class StorageHealth:
             self._notify([Event._make((0, self._clock.now_us(), EventKind.STORAGE, *[None] * 9, payload))])
         else:
             self._write_problem = None
-            self._write(lambda transaction: _emit(transaction, payload))
+            with suppress(StorageError):  # the writer is closing, and its last try has succeeded
+                self._write(lambda transaction: _emit(transaction, payload))
 
     def on_file_change(self, sentence: str | None) -> None:
         """Handle a missing state file (``sentence``: what to do), or a restored one (None)."""

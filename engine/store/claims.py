@@ -20,6 +20,7 @@ from ..domain.event_payloads import (
     RunChanged,
     TaskColumns,
 )
+from ..domain.events import EventKind
 from ..domain.liveness import effect_key
 from ..domain.states import MOVING, WITH_INSTANT, DeadLetterKind, RunState, TaskState
 from ..statefile.changes import canary, mapping
@@ -164,8 +165,16 @@ def _rejected(run_id: str, order: ClaimOrder) -> PageRequest:
     )
 
 
-def write_verdict(transaction: Transaction, run_id: str, verdict: RunOutcome) -> None:
-    """Mark a run blocked, or end it."""
+#: The events that may change a verdict.
+_CHANGED_SINCE = "SELECT 1 FROM event WHERE seq > ? AND run_id = ? AND kind IN " + in_list(
+    [EventKind.TASK, EventKind.TASK_CHANGED, EventKind.RUN, EventKind.MAPPED]
+)
+
+
+def write_verdict(transaction: Transaction, run_id: str, verdict: RunOutcome, seq: int) -> None:
+    """Mark a run blocked, or end it; neither if it has changed since event ``seq``, which the verdict has seen last."""
+    if transaction.connection.execute(_CHANGED_SINCE, (seq, run_id)).fetchone() is not None:
+        return
     if verdict.is_blocked:
         why = "; ".join(held.why for held in verdict.held) or None
         transaction.change_run(run_id, RunChanged(RunChange.BLOCKED, {"blocked_since": transaction.at}, why=why))

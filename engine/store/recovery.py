@@ -1,4 +1,4 @@
-"""Recovery after a crash: settles the attempts of dead executors as lost, and clamps implausible due times.
+"""Recovery after a crash: settles the attempts of dead executors as lost, and corrects due times of a wrong clock.
 
 Runs under the lock and after the sweep, so that no recovered attempt can still be alive. Afterwards no attempt is
 ``running``, and every task either moves on automatically or waits for an operator, with the reason.
@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import random
 import sqlite3
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import msgspec
 
+from ..clock import CLOCK_JUMP_SECONDS
 from ..core.outcome import Outcome, OutcomeKind
 from ..core.policy import Uniform
 from ..core.spec import TaskSpec, with_overrides
@@ -23,7 +25,7 @@ from ..statefile.changes.abandoned import emit_reclaimed
 from ..statefile.changes.transitions import Transaction
 from ..statefile.processes import is_alive
 from ..statefile.state_lists import in_list
-from .claims import Claim
+from .claims import Claim, shift_times
 from .settle import settle
 
 LOSSES_WINDOW_SECONDS = 24 * 3600  # older losses do not count towards a crash loop
@@ -65,6 +67,7 @@ def recover(transaction: Transaction, executor_id: str, uniform: Uniform = rando
     It becomes a dead letter after ``max_losses`` within a day (crash loop), or at once if it is not idempotent, because
     its progress is unknown (SPEC 4.2, 003.32).
     """
+    _follow_clock_back(transaction)
     lost = [
         _settle_as_lost(transaction, claim, uniform) for claim in _running_attempts(transaction.connection, executor_id)
     ]
@@ -75,6 +78,19 @@ def recover(transaction: Transaction, executor_id: str, uniform: Uniform = rando
         )
         transaction.emit(ExecutorChanged(ExecutorChange.LOST, dead))
     return RecoveryReport(tuple(lost), tuple(clamp_due_times(transaction)), tuple(executors))
+
+
+def _follow_clock_back(transaction: Transaction) -> None:
+    """Shift stored times if the clock was set back while no executor saw it: the latest event lies in the future."""
+    earliest = transaction.events[0].seq if transaction.events else sys.maxsize
+    row = transaction.connection.execute(
+        "SELECT at FROM event WHERE seq < ? ORDER BY seq DESC LIMIT 1", (earliest,)
+    ).fetchone()
+    if row is None or row[0] - transaction.at <= CLOCK_JUMP_SECONDS * 1e6:
+        return
+    runs = transaction.connection.execute("SELECT run_id FROM run WHERE ended_at IS NULL ORDER BY run_id")
+    for (run_id,) in runs.fetchall():
+        shift_times(transaction, run_id, transaction.at - row[0])
 
 
 def _running_attempts(connection: sqlite3.Connection, executor_id: str) -> list[Claim]:

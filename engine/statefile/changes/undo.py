@@ -11,7 +11,7 @@ from ...domain.command import DONE, REFUSED, Answer, parse_answer
 from ...domain.event_codec import decode
 from ...domain.event_payloads import Before, OperatorActed, RunChange, RunChanged, RunColumns, TaskColumns, TaskMoved
 from ...domain.events import EventKind
-from ...domain.states import LEGAL_MOVES, OPEN, WAITING, RunState, TaskState
+from ...domain.states import LEGAL_MOVES, WAITING, RunState, TaskState
 from . import quarantine_actions
 from .action import ActionContext, ago, read_task, reopen_run, verb_of
 from .propagation import children_of, propagate, reevaluate, unpropagate
@@ -73,10 +73,12 @@ def undo(context: ActionContext) -> Answer:
     restore_tasks(context.transaction, context.run_id, restored)
     rows = [row for row in act.payload.was_rows if row[0] in restored]
     quarantine_actions.restore_rows(context.transaction, context.run_id, rows)
+    if restored and _has_run_ended(context):
+        reopen_run(context.transaction, context.run_id)  # it ended after the act, by other states of these tasks
     for what, before in reversed(runs if not moved else ()):
+        if what == RunChange.REOPENED and _have_others_moved(context, act.seq, tasks):
+            continue  # its end was that of other states
         context.transaction.change_run(context.run_id, RunChanged(_RUN_WORDS[what], before), *_run_move(before))
-    if _has_run_ended(context) and any(before["state"] in OPEN for before in restored.values()):
-        reopen_run(context.transaction, context.run_id)  # it ended after the act, and without these tasks
     targets = {result.task for result in act.answer.results if result.outcome == DONE}
     for name in stuck:
         if name in targets:
@@ -89,6 +91,11 @@ def undo(context: ActionContext) -> Answer:
 def _has_run_ended(context: ActionContext) -> bool:
     sql = "SELECT 1 FROM run WHERE run_id = ? AND ended_at IS NOT NULL"
     return context.transaction.connection.execute(sql, (context.run_id,)).fetchone() is not None
+
+
+def _have_others_moved(context: ActionContext, seq: int, tasks: Before) -> bool:
+    moves = _moves_since(context.transaction.connection, context.run_id, seq)
+    return any(name not in tasks for name, kind, *_ in moves if kind == EventKind.TASK)
 
 
 def _undo_message(restored: Before, context: ActionContext) -> str:

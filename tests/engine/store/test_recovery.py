@@ -191,6 +191,21 @@ def test_a_clock_that_was_ahead_parks_no_task_for_years(
     assert state_file.told[-1].kind == EventKind.TASK_CHANGED
 
 
+def test_waits_keep_their_length_if_the_clock_was_set_back_while_no_executor_lived(state_file: StateFile) -> None:
+    """The wait of a requeue has no bound by which it could be clamped."""
+    state_file.create({"a": "", "b": ""})
+    state_file.put("a", "FAILED")
+    state_file.put("b", "DEAD_LETTER", expires_at=START + 600 * SECOND)
+    state_file.act("requeue", "a", not_before=20)
+    state_file.now -= DAY
+    recover(state_file)
+    assert state_file.column("a", "next_retry_at") == START - DAY + 20 * SECOND
+    assert state_file.column("b", "expires_at") == START - DAY + 600 * SECOND
+    assert state_file.told[-1].kind == EventKind.CLOCK
+    recover(state_file)  # the latest event is of now
+    assert state_file.column("a", "next_retry_at") == START - DAY + 20 * SECOND
+
+
 @pytest.mark.parametrize("ahead_seconds", [0, 365 * 24 * 3600])
 def test_a_sensor_keeps_the_wait_that_it_asked_for_itself(state_file: StateFile, ahead_seconds: int) -> None:
     """``NotReady(recheck_seconds=...)`` may be longer than the sensor's own rhythm; a clock that was ahead is not."""

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from redrive.engine.core.policy import RetryPolicy
+from redrive.engine.core.run_outcome import RunOutcome
 from redrive.engine.core.spec import DownstreamSpec, FlowSpec, TaskSpec
 from redrive.engine.domain.command import parse_command
 from redrive.engine.domain.event_payloads import (
@@ -317,6 +318,20 @@ def test_a_task_that_is_turned_away_counts_it(state_file: StateFile) -> None:
     order = ClaimOrder("a", 0, TaskSpec("a", downstream="api"))
     state_file.write(lambda j: claims.reject(j, RUN, order, "fail"))
     assert (state_file.states()["a"], state_file.column("a", "refusals")) == ("FAILED", 3)
+
+
+@pytest.mark.parametrize("verdict", [RunOutcome(RunState.FAILED), RunOutcome(RunState.RUNNING, is_blocked=True)])
+def test_a_verdict_of_states_that_have_changed_is_not_written(state_file: StateFile, verdict: RunOutcome) -> None:
+    """An operator requeues while the verdict is on its way to the file."""
+    state_file.create({"a": ""})
+    state_file.put("a", "FAILED")
+    seen = state_file.fold().seq
+    state_file.act("requeue", "a")
+    state_file.write(lambda j: claims.write_verdict(j, RUN, verdict, seen))
+    run = state_file.fold().run
+    assert (run.state, run.ended_at, run.blocked_since) == ("RUNNING", None, None)
+    state_file.write(lambda j: claims.write_verdict(j, RUN, verdict, state_file.fold().seq))
+    assert state_file.fold().run.ended_at or state_file.fold().run.blocked_since
 
 
 @pytest.mark.parametrize("jump", [3600, -3600])

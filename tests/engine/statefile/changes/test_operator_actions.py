@@ -672,14 +672,54 @@ def test_a_run_that_ended_after_a_skip_is_open_again_after_its_undo(state_file: 
     state_file.put("a", "RETRYING", next_retry_at=START + SECOND)
     command = state_file.command("skip", "a")
     assert state_file.send(command)["ok"]
-    ended = RunChanged(RunChange.ENDED, {"state": "PARTIAL", "ended_at": START})
-    state_file.write(lambda transaction: transaction.change_run(RUN, ended, "RUNNING", "PARTIAL"))
+    end_run(state_file, "PARTIAL")
     undo_it = state_file.command("undo", command=command["id"])
     assert state_file.send(undo_it)["ok"]
     run = state_file.fold().run
     assert (state_file.states()["a"], run.state, run.ended_at) == ("RETRYING", "RUNNING", None)
     assert state_file.act("undo", command=undo_it["id"])["ok"]
     assert (state_file.states()["a"], state_file.fold().run.state) == ("SKIPPED", "PARTIAL")
+
+
+def end_run(state_file: StateFile, state: str) -> None:
+    ended = RunChanged(RunChange.ENDED, {"state": state, "ended_at": START})
+    state_file.write(lambda transaction: transaction.change_run(RUN, ended, "RUNNING", state))
+
+
+def test_an_end_by_a_skip_is_decided_again_after_the_undo_of_the_skip(state_file: StateFile) -> None:
+    """Also if no task moves on: the run is FAILED without the skip, not PARTIAL."""
+    state_file.create({"a": ""})
+    state_file.put("a", "CANCELLED")
+    command = state_file.command("skip", "a")
+    state_file.send(command)
+    end_run(state_file, "PARTIAL")
+    assert state_file.act("undo", command=command["id"])["ok"]
+    assert (state_file.states()["a"], state_file.fold().run.state) == ("CANCELLED", "RUNNING")
+
+
+def test_an_abandoned_run_is_abandoned_again_after_the_undo_of_a_requeue(state_file: StateFile) -> None:
+    state_file.create({"a": "", "b": ""})
+    state_file.put("a", "DEAD_LETTER")
+    end_run(state_file, "ABANDONED")
+    command = state_file.command("requeue", "a")
+    assert state_file.send(command)["ok"] and state_file.fold().run.state == "RUNNING"
+    assert state_file.act("undo", command=command["id"])["ok"]
+    assert (state_file.states()["a"], state_file.fold().run.state) == ("DEAD_LETTER", "ABANDONED")
+
+
+def test_an_undo_ends_no_run_in_which_another_task_has_moved_since(state_file: StateFile) -> None:
+    state_file.create({"a": "", "b": ""})
+    ran(state_file, "a", "FAILED")
+    ran(state_file, "b", "FAILED")
+    end_run(state_file, "FAILED")
+    command = state_file.command("requeue", "a")
+    state_file.send(command)
+    state_file.act("requeue", "b")
+    state_file.move("b", "READY")
+    state_file.claim("b")
+    assert state_file.act("undo", command=command["id"])["ok"]
+    run = state_file.fold().run
+    assert (state_file.states(), run.state, run.ended_at) == ({"a": "FAILED", "b": "RUNNING"}, "RUNNING", None)
 
 
 def test_a_child_that_was_promoted_meanwhile_waits_again_after_the_undo(state_file: StateFile) -> None:
