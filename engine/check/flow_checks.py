@@ -24,6 +24,7 @@ from ..core.policy import (
 )
 from ..core.schedule import Schedule
 from ..core.spec import FlowSpec, TaskSpec
+from ..domain.trigger_rules import ALL_DONE
 from ..flow.finding import Finding
 from ..flow.flow import Flow
 from ..flow.time_zones import open_schedule
@@ -95,6 +96,18 @@ def _downstreams(context: FlowContext) -> Iterator[Finding]:
         yield Finding("note", "downstream", f"downstream {name!r} is not declared: it gets the usual breaker")
     for name in sorted(declared - used):
         yield Finding("warning", "downstream", f"downstream {name!r} is declared and no task names it")
+
+
+def _held_by_dead_letters(context: FlowContext) -> Iterator[Finding]:
+    """A cleanup that waits for a human: in other schedulers such a task runs after any failure."""
+    if context.flow.dead_letter_ttl is not None:
+        return
+    for task in context.flow.tasks:
+        if task.rule == ALL_DONE and task.parents:
+            message = (
+                "waits, in spite of its rule all_done, while a task above is a dead letter: dead_letter_ttl ends that"
+            )
+            yield Finding("note", "held-by-dead-letters", message, task.name)
 
 
 def _pages(context: FlowContext) -> Iterator[Finding]:
@@ -280,6 +293,7 @@ FLOW_RULES: tuple[Callable[[FlowContext], Iterator[Finding]], ...] = (
     _unconnected,
     _orphans,
     _downstreams,
+    _held_by_dead_letters,
     _pages,
     _secrets,
 )

@@ -103,8 +103,9 @@ class Flow:
     Parameters:
         name: text, not empty. The state file has this name unless another is given.
         deadline: duration of 0 or more from the start of a run until it has to be over; then its tasks are ended.
-        dead_letter_ttl: duration above 0: a dead letter without a decision for so long, or until the
-            deadline, becomes FAILED, so that the run ends. None: it waits for ever.
+        dead_letter_ttl: duration of 0 or more: a dead letter without a decision for so long, or until the
+            deadline, becomes FAILED, so that tasks with the rule "all_done" run below it and the run ends. 0: at once.
+            None: it waits for ever.
         retention: which ended runs of the state file to keep: a duration as "30d", or how many of each flow. Older ones
             are deleted after each run; ``redrive prune --help`` says what stays. None: all are kept.
         max_parallel: attempts at a time, at least 1. None: 4, or what the run is started with.

@@ -184,7 +184,7 @@ DEFAULTS: Table = {
 FLOW: Table = {
     **DEFAULTS,
     "deadline": optional(duration()),
-    "dead_letter_ttl": optional(ABOVE_ZERO, "a dead letter waits for ever"),
+    "dead_letter_ttl": optional(duration(), "a dead letter waits for ever"),
     "retention": optional(
         OptionType("a number of runs, as 20, or a text as '30d'", parse_retention), "no run is deleted"
     ),

@@ -19,13 +19,19 @@ def expires_at(connection: sqlite3.Connection, run_id: str, at: int) -> int | No
 
     It expires after the flow's ``dead_letter_ttl``, or at the deadline of the run if that is in the future and sooner.
     """
-    row = connection.execute("SELECT options, deadline_at FROM run WHERE run_id = ?", (run_id,)).fetchone()
-    ttl = json.loads(row[0]).get("dead_letter_ttl") if row is not None else None
+    ttl = _ttl_seconds(connection, run_id)
     if ttl is None:
         return None
-    by_ttl: int = at + round(ttl * 1e6)
-    deadline_at: int | None = row[1]
+    by_ttl = at + round(ttl * 1e6)
+    row = connection.execute("SELECT deadline_at FROM run WHERE run_id = ?", (run_id,)).fetchone()
+    deadline_at: int | None = row[0]
     return min(by_ttl, deadline_at) if deadline_at is not None and deadline_at > at else by_ttl
+
+
+def _ttl_seconds(connection: sqlite3.Connection, run_id: str) -> float | None:
+    row = connection.execute("SELECT options FROM run WHERE run_id = ?", (run_id,)).fetchone()
+    ttl: float | None = json.loads(row[0]).get("dead_letter_ttl") if row is not None else None
+    return ttl
 
 
 def expire(transaction: Transaction, run_id: str, seen: Mapping[str, int]) -> None:
@@ -46,8 +52,14 @@ def expire(transaction: Transaction, run_id: str, seen: Mapping[str, int]) -> No
 def _expire(
     transaction: Transaction, run_id: str, name: str, generation: int, ended_at: int | None, kind: str | None
 ) -> None:
-    waited = "" if ended_at is None else f" for {format_duration(transaction.at - ended_at)}"
-    why = f"nobody has decided about it{waited}: dead_letter_ttl"
+    waited_us = None if ended_at is None else transaction.at - ended_at
+    counts_at_once = _ttl_seconds(transaction.connection, run_id) == 0
+    waited = "" if waited_us is None else f" for {format_duration(waited_us)}"
+    why = (
+        "a dead letter counts as failed: dead_letter_ttl=0"
+        if counts_at_once
+        else (f"nobody has decided about it{waited}: dead_letter_ttl")
+    )
     columns: TaskColumns = {"expires_at": None}
     payload = TaskMoved(why=why)
     if not transaction.move(
@@ -55,5 +67,7 @@ def _expire(
     ):
         return
     propagate(transaction, run_id, name)
+    if counts_at_once:
+        return  # the page about the dead letter is as old as the failure
     known = None if kind is None else DeadLetterKind(kind)
     trigger_page(transaction, PageRequest(run_id=run_id, task=name, title="dead letter expired", why=why, kind=known))

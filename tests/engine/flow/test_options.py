@@ -96,7 +96,7 @@ def test_what_was_changed_after_its_declaration_is_looked_at_again() -> None:
         ({"pools": {"p": "x"}}, "pools is a mapping"),
         ({"pools": [1]}, "pools is a mapping"),
         ({"deadline": "x"}, "deadline is a duration"),
-        ({"dead_letter_ttl": 0}, "dead_letter_ttl is a duration above 0"),
+        ({"dead_letter_ttl": -1}, "dead_letter_ttl is a duration of 0 or more"),
         ({"max_parallel": 0}, "max_parallel is a whole number"),
         ({"max_parallel": 1.5}, "max_parallel is a whole number"),
         ({"max_parallel": True}, "max_parallel is a whole number"),

@@ -108,9 +108,21 @@ def test_how_long_there_is_to_decide_is_in_the_sentence(state_file: StateFile) -
     assert said.endswith("requeue it after a fix, or skip it, before it counts as failed in 59 min")
 
 
-def test_a_time_of_nothing_is_refused() -> None:
-    with pytest.raises(FlowError, match="dead_letter_ttl is a duration above 0"):
-        Flow("f", dead_letter_ttl=0)
+def test_a_time_below_nothing_is_refused() -> None:
+    with pytest.raises(FlowError, match="dead_letter_ttl is a duration of 0 or more"):
+        Flow("f", dead_letter_ttl=-1)
+
+
+def test_with_no_time_at_all_a_cleanup_runs_below_a_dead_letter_and_one_page_tells_it(tmp_path: Path) -> None:
+    flow = Flow("f", dead_letter_ttl=0, timeout=60)
+    flow.command("broken", "no-such-program")
+    flow.command("below", "true", after="broken")
+    flow.command("cleanup", "true", after="below", rule="all_done")
+    result = Executor(run_id="r", flow=flow, state=tmp_path / "f.db").run_result()
+    assert result.states == {"broken": "FAILED", "below": "UPSTREAM_FAILED", "cleanup": "SUCCESS"}
+    assert result.state == "FAILED"
+    with sqlite3.connect(tmp_path / "f.db") as connection:
+        assert connection.execute("SELECT title, count FROM page").fetchall() == [("permanent on broken", 1)]
 
 
 def run(path: Path, ttl: float, **options: Any) -> Any:
