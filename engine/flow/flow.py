@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from datetime import UTC, date, datetime
 from types import MethodType
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, Unpack, cast
 
@@ -164,7 +165,10 @@ class Flow:
         check_secret_params(name, declared, self.secrets)
         remembered, given_params = _params.get()
         remembered = {key: value for key, value in remembered.items() if value != masked_param(key)}
-        self.params, self._refused_param = _merge_params(name, declared, remembered, given_params)
+        day = _day_of(self.schedule, remembered, given_params)
+        self.params, self._refused_param = _merge_params(name, declared, day, remembered, given_params)
+        if self.schedule is None:
+            _refuse_offsets(name, self.params.declared)
         check_params(name, self.params.stored())
         self.tasks: list[TaskDef] = []
         self.downstreams: list[DownstreamSpec] = []
@@ -743,7 +747,7 @@ def _schedule(flow: str, options: Mapping[str, Any]) -> ScheduleSpec | None:
 
 
 def _merge_params(
-    flow: str, declared: Mapping[str, Any], remembered: Mapping[str, Any], given: Mapping[str, Any]
+    flow: str, declared: Mapping[str, Any], day: date, remembered: Mapping[str, Any], given: Mapping[str, Any]
 ) -> tuple[Params, str | None]:
     """Merge given values over remembered ones over declared defaults, in the types that are declared.
 
@@ -753,7 +757,7 @@ def _merge_params(
     """
     params = Params(flow)
     params.declared = {name: value for name, value in declared.items() if isinstance(value, Param)}
-    defaults = {name: value.default if isinstance(value, Param) else value for name, value in declared.items()}
+    defaults = {name: value.default_for(day) if isinstance(value, Param) else value for name, value in declared.items()}
     params.update({name: value for name, value in defaults.items() if value is not ...})
     for name in declared.keys() & remembered.keys() - given.keys():
         with suppress(ValueError):
@@ -769,6 +773,21 @@ def _merge_params(
         except ValueError as error:
             refused = refused or f"flow {flow!r}: parameter {name!r} {error}"
     return params, refused
+
+
+def _day_of(schedule: ScheduleSpec | None, remembered: Mapping[str, Any], given: Mapping[str, Any]) -> date:
+    """Return the day of the logical time of the run, else of now, in the time zone of the schedule."""
+    logical_time = given.get(LOGICAL_TIME) or remembered.get(LOGICAL_TIME)
+    with suppress(ValueError, TypeError):  # a logical time that a person wrote
+        if logical_time:
+            return datetime.fromisoformat(logical_time).date()
+    return datetime.now(UTC if schedule is None else open_schedule(schedule, "").zone).date()
+
+
+def _refuse_offsets(flow: str, declared: Mapping[str, Param[Any]]) -> None:
+    for name, param in declared.items():
+        if param.schedule_offset_days is not None:
+            raise OptionError(f"flow {flow!r}: parameter {name!r} has schedule_offset_days, and the flow no schedule")
 
 
 def _convert(declared: Any, value: Any) -> Any:

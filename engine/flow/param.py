@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date
+from datetime import date, timedelta
 from types import EllipsisType
 from typing import Any, Generic, TypeVar
 
@@ -16,6 +16,7 @@ from ..errors import FlowError, OptionError
 T = TypeVar("T", str, int, float, bool, date)
 
 _TYPES = (str, int, float, bool, date)
+_OFFSET_DAYS_MAX = 36_500
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,9 @@ class Param(Generic[T]):
         default: a value of this type, or None where a run may go without. Left out: a run has to name a value
             (``redrive run --param day=2026-04-25``).
         choices: the values that are allowed; none: all of the type.
+        schedule_offset_days: of a date in a flow with a schedule, in place of a default: a whole number of days that is
+            added to the day of the logical time in the time zone of the flow, also in a run that catches up or
+            backfills; in a run that is started by hand, to the day of its start. -1 is the day before.
 
     Raises:
         OptionError: (a FlowError) there is no such type, or the default or a choice is not of it.
@@ -49,6 +53,7 @@ class Param(Generic[T]):
     type: type[T]
     default: T | EllipsisType | None = ...
     choices: Sequence[T] = ()
+    schedule_offset_days: int | None = None
 
     def __post_init__(self) -> None:
         if self.type not in _TYPES:
@@ -58,6 +63,25 @@ class Param(Generic[T]):
             raise OptionError(f"the choices of a Param are a list, not {short_repr(self.choices)}")
         for value in (*self.choices, *([] if self.is_required or self.default is None else [self.default])):
             self._check(value)
+        if self.schedule_offset_days is not None:
+            self._check_offset(self.schedule_offset_days)
+
+    def _check_offset(self, days: object) -> None:
+        if (
+            self.default is not ...
+            or self.type is not date
+            or not isinstance(days, int)
+            or isinstance(days, bool)
+            or abs(days) > _OFFSET_DAYS_MAX
+        ):
+            most = _OFFSET_DAYS_MAX
+            raise OptionError(
+                f"schedule_offset_days of a Param(date) is a whole number from -{most} to {most}, in place of a default"
+            )
+
+    def default_for(self, day: date) -> Any:
+        """Return the default of a run of a day; Ellipsis: there is none."""
+        return self.default if self.schedule_offset_days is None else day + timedelta(days=self.schedule_offset_days)
 
     def _check(self, value: object) -> None:
         stored = _stored(value)

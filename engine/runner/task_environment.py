@@ -22,6 +22,7 @@ VARIABLES = {
     "REDRIVE_ATTEMPT": "which start of the task this is, from 1",
     "REDRIVE_IDEMPOTENCY_KEY": "the same text for all attempts of the task in the run",
     "REDRIVE_LOGICAL_TIME": "the instant of the schedule that the run stands for, in ISO 8601; empty without one",
+    "REDRIVE_DATE": "the day of that instant in the time zone of the flow, as 2026-04-26; empty without one",
     "REDRIVE_PARAMS": "all parameters as one JSON object",
     "REDRIVE_PARAM_<NAME>": "one parameter: a text as it is, another value as JSON (true, null, 7, [1])",
     "REDRIVE_INPUTS": "commands: the path of a file with the results of all parents as one JSON object, by their names",
@@ -41,12 +42,14 @@ def variable_name(prefix: str, name: str) -> str:
 def variables_of(order: AttemptOrder) -> dict[str, str]:
     """Return the variables of a task of any kind."""
     params = {**order.params, **order.spec.params}
+    logical_time = str(params.get(LOGICAL_TIME) or "")
     return {
         "REDRIVE_RUN_ID": order.run_id,
         "REDRIVE_TASK": order.task,
         "REDRIVE_ATTEMPT": str(order.attempt),
         "REDRIVE_IDEMPOTENCY_KEY": order.idempotency_key,
-        "REDRIVE_LOGICAL_TIME": str(params.get(LOGICAL_TIME) or ""),
+        "REDRIVE_LOGICAL_TIME": logical_time,
+        "REDRIVE_DATE": logical_time.partition("T")[0],
         "REDRIVE_PARAMS": json.dumps(params, ensure_ascii=False),
         **{variable_name("REDRIVE_PARAM_", name): _raw_or_json(value) for name, value in params.items()},
     }

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import re
 import sqlite3
-from datetime import date
+from datetime import date, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 from redrive.engine import Flow, Param
@@ -90,6 +91,9 @@ def test_what_the_flow_no_longer_accepts_of_an_earlier_run_is_dropped() -> None:
         ((date, "2026-04-25"), "a Param(date) wants a date like '2026-04-25', not '2026-04-25'"),
         ((str, "x", ["y"]), "a Param(str) is one of y, not 'x'"),
         ((int, 5, ["5"]), "a Param(int) wants a whole number like 3, not '5'"),
+        ((date, ..., (), "1"), "schedule_offset_days of a Param(date) is a whole number"),
+        ((int, ..., (), -1), "schedule_offset_days of a Param(date) is a whole number"),
+        ((date, date(2026, 4, 25), (), -1), "in place of a default"),
         ((str, "x", "xyz"), "the choices of a Param are a list, not 'xyz'"),
     ],
 )
@@ -98,8 +102,30 @@ def test_a_param_is_checked_where_it_is_declared(arguments: Any, why: str) -> No
         Param(*arguments)
 
 
+def dated_flow(**options: Any) -> Flow:
+    return Flow("f", params={"day": Param(date, schedule_offset_days=-1)}, **options)
+
+
+def test_a_date_follows_from_the_schedule_unless_it_is_given() -> None:
+    schedule = {"schedule": "0 2 * * *", "timezone": "Asia/Kolkata"}
+    logical_time = "2026-03-01T02:00:00+05:30"  # in UTC still the day before
+    with use_params({}, {"logical_time": logical_time}):
+        assert dated_flow(**schedule).params["day"] == date(2026, 2, 28)
+    with use_params({}, {"logical_time": logical_time, "day": "2026-01-01"}):
+        assert dated_flow(**schedule).params["day"] == date(2026, 1, 1)
+    with use_params({"logical_time": logical_time, "day": "2026-01-02"}, {}):  # a resumed run
+        assert dated_flow(**schedule).params["day"] == date(2026, 1, 2)
+    by_hand = dated_flow(**schedule)
+    today = datetime.now(ZoneInfo("Asia/Kolkata")).date()
+    assert by_hand.params["day"] in (today - timedelta(days=1), today - timedelta(days=2))  # midnight may pass
+    by_hand.command("a", "true")
+    assert by_hand.spec().params["day"] == by_hand.params["day"].isoformat()
+    with pytest.raises(OptionError, match="'day' has schedule_offset_days, and the flow no schedule"):
+        dated_flow()
+
+
 FLOW = """
-from datetime import date
+from datetime import date, datetime, timedelta
 from redrive.engine import Flow, Param, RetryPolicy
 flow = Flow("typed", params={"day": Param(date), "mode": Param(str, "full", ["full", "delta"])},
             schedule="0 2 * * *", timezone="Asia/Kolkata")
@@ -111,7 +137,7 @@ def extract(ctx, day, mode):
     if mode == "delta":
         raise ValueError("not today")
 
-flow.command("shell", "echo $REDRIVE_PARAM_DAY", timeout=9)
+flow.command("shell", "echo $REDRIVE_PARAM_DAY, due on $REDRIVE_DATE", timeout=9)
 """
 
 
@@ -133,7 +159,7 @@ def test_a_run_gets_dates_and_a_requeue_is_held_to_the_same_types(tmp_path: Path
         logs = [text for (text,) in connection.execute("SELECT text FROM log")]
         params, options = connection.execute("SELECT params, options FROM run").fetchone()
     assert any("25.04.2026 delta 2026-04-26 2026-04-26 02:00:00+05:30" in text for text in logs), logs
-    assert any("2026-04-25\n" in text for text in logs), logs
+    assert any("2026-04-25, due on 2026-04-26\n" in text for text in logs), logs
     assert json.loads(params)["day"] == "2026-04-25" and json.loads(options)["params"]["mode"]["choices"]
     for param, why in (("day=soon", "wants a date like"), ("mode=fast", "is one of full, delta, not 'fast'")):
         refused = redrive("requeue", "--state", "s.db", "extract", "--param", param, "--reason", "x")

@@ -102,6 +102,7 @@ async def test_the_environment_says_who_the_attempt_is(bench: Any) -> None:
         "REDRIVE_ATTEMPT": "4",
         "REDRIVE_IDEMPOTENCY_KEY": "k-1",
         "REDRIVE_LOGICAL_TIME": "",
+        "REDRIVE_DATE": "",
         "REDRIVE_PARAMS": '{"day-of": 3}',
         "REDRIVE_PARAM_DAY_OF": "3",
     }
