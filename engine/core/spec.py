@@ -155,6 +155,7 @@ class FlowSpec:
     pools: Mapping[str, int] = field(default_factory=dict)
     downstreams: tuple[DownstreamSpec, ...] = ()
     pages: tuple[Mapping[str, object], ...] = ()  # senders, as the flow declares them
+    success_pages: tuple[Mapping[str, object], ...] = ()  # senders that hear of successful runs
     pings: tuple[str, ...] = ()  # URLs that hear of the start and the end of each run
     params: Mapping[str, object] = field(default_factory=dict)
     python: str | None = None  # the interpreter that runs the tasks; None: the one of the executor

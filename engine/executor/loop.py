@@ -24,14 +24,17 @@ from typing import Any, TypeVar
 
 from ..clock import Clock, SystemClock
 from ..core.downstreams import DownstreamStates
+from ..core.durations import format_duration
 from ..core.outcome import Outcome, OutcomeKind
 from ..core.projection import RunProjection
 from ..domain.event_payloads import ExecutorChange, ExecutorChanged, OperatorActed, TaskChanged, TaskMoved
 from ..domain.events import Event
 from ..errors import StartInterrupted, StorageError
 from ..flow.flow import Flow, TaskDef
+from ..notifications.background import BackgroundSends
 from ..notifications.notifier import CLOSE_SECONDS, LAST_TRIES_SECONDS, MessageOrigin, Notifier
 from ..notifications.pings import Pinger, PingEvent
+from ..notifications.success import SuccessNotices
 from ..statefile.changes.transitions import Transaction
 from ..store import breaker_rows, claims
 from ..store.breaker_rows import emit_change
@@ -249,7 +252,9 @@ class RunLoop:
         self._server = CommandServer(self, opened.state_path)
         origin = MessageOrigin(opened.flow.name, self.projection.run.run_id, opened.state_path)
         self._notifier = Notifier(opened.flow.pages, origin, opened.writer.submit, clock)
-        self._pinger = Pinger(opened.flow.pings, clock.uniform, self._emit_ping_failure)
+        self._sends = BackgroundSends(clock.uniform, self._emit_send_failure)
+        self._pinger = Pinger(opened.flow.pings, self._sends)
+        self._success = SuccessNotices(opened.flow.success_pages, origin, self._sends, self._describe_run)
         watch = Watchdog(self._view, self.attempts, self.downstreams, clock)
         self._clock_watch = ClockWatch(clock, self._shift_times)
         promises = LateRuns(opened, clock, self._fail)
@@ -356,6 +361,7 @@ class RunLoop:
         self.wake()  # before the listeners, which may raise
         self._notifier.handle_events(events)
         self._pinger.handle_events(events, self.projection.run.run_id)
+        self._success.handle_events(events)
         self._notify_listener(events)
 
     def _cancel_attempts(self, events: Sequence[Event]) -> None:
@@ -415,7 +421,7 @@ class RunLoop:
         if not failed:
             opened, run_id = self._opened, self.projection.run.run_id
             await apply_retention(opened.writer, opened.flow, run_id, lambda: self.shutdown.mode is not None)
-        await self._pinger.close(0 if failed else CLOSE_SECONDS)
+        await self._sends.close(0 if failed else CLOSE_SECONDS)
         await self._server.close()
 
     def _fail(self, error: BaseException) -> None:
@@ -506,7 +512,12 @@ class RunLoop:
         self.downstreams.shift_clock(jump_us)
         self.attempts.write(lambda transaction: claims.shift_times(transaction, run_id, jump_us))
 
-    def _emit_ping_failure(self, sentence: str) -> None:
+    def _describe_run(self) -> str:
+        run, tasks = self.projection.run, len(self.projection.tasks)
+        took = format_duration((run.ended_at or run.started_at) - run.started_at)
+        return f"{tasks} task{'' if tasks == 1 else 's'} in {took}"
+
+    def _emit_send_failure(self, sentence: str) -> None:
         self._emit_news(ExecutorChanged(ExecutorChange.PING_FAILED, self.executor_id, printed=sentence))
 
     def _emit_news(self, payload: ExecutorChanged) -> None:

@@ -45,6 +45,7 @@ from .options import (
     DefaultOptions,
     DownstreamOptions,
     FlowOptions,
+    PageOccasion,
     PageOptions,
     Sender,
     TaskOptions,
@@ -54,6 +55,7 @@ from .options import (
     parse_downstream,
     parse_flow_options,
     parse_named_option,
+    parse_occasion,
     parse_options,
     parse_page,
     parse_ping,
@@ -173,6 +175,7 @@ class Flow:
         self.tasks: list[TaskDef] = []
         self.downstreams: list[DownstreamSpec] = []
         self.pages: list[dict[str, Any]] = []
+        self.success_pages: list[dict[str, Any]] = []
         self.pings: list[str] = []
         self.path: str | None = None
         self.code_hash: str | None = None
@@ -456,7 +459,7 @@ class Flow:
         self.downstreams.append(declared)
         return name
 
-    def page(self, sender: Sender, **options: Unpack[PageOptions]) -> None:
+    def page(self, sender: Sender, *, on: PageOccasion = "failure", **options: Unpack[PageOptions]) -> None:
         """Say where pages go, which tell a person that a run needs one. Several senders may be named.
 
         A sender that fails is tried again with growing waits, after the end of the run for up to two minutes more. A
@@ -466,6 +469,8 @@ class Flow:
         Parameters:
             sender: "command" (needs ``line`` or ``argv``; the page is on its standard input), "webhook" or "apprise"
                 (need ``url``), or "bell" (the terminal's; takes nothing).
+            on: "failure": what needs a human. "success": a notice when a run ends as SUCCESS, in the same form (its
+                ``kind`` is "success"), which is tried three times; not for "bell".
             line: of the shell.
             argv: a program and its arguments.
             url: https://... or http://... of a webhook, which must answer with a 2xx status: a redirect is an error; of
@@ -480,8 +485,10 @@ class Flow:
             >>> flow = Flow("revenue")
             >>> flow.page("bell")
             >>> flow.page("command", line="mail -s 'redrive' ops@example.com", timeout="30s")
+            >>> flow.page("webhook", url="https://chat.example.com/hook/7", on="success")
         """
-        self.pages.append(parse_page(self.name, sender, options))
+        declared = self.success_pages if parse_occasion(self.name, sender, on) == "success" else self.pages
+        declared.append(parse_page(self.name, sender, options))
 
     def ping(self, url: str) -> None:
         """Request a URL when a run starts and when it ends: a dead man's switch, which calls you if no run succeeds.
@@ -617,6 +624,7 @@ class Flow:
             pools=self.pools,
             downstreams=tuple(self.downstreams),
             pages=tuple(self.pages),
+            success_pages=tuple(self.success_pages),
             pings=tuple(self.pings),
             params=params,
             param_types={name: param.spec for name, param in self.params.declared.items()},

@@ -6,19 +6,17 @@ URL itself for success. Errors are emitted without the URL, which is a secret.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
+from functools import partial
 from urllib.parse import urlsplit, urlunsplit
 
-from ..core.policy import RetryPolicy, draw_delay
 from ..domain.event_payloads import RunChange, RunChanged
 from ..domain.events import Event
 from ..domain.states import RunState
-from .senders import SendError, get
+from .background import BackgroundSends
+from .senders import get
 
-TRIES = 3
-RETRY_POLICY = RetryPolicy(base=1.0, cap=4.0, jitter="equal")
 _PLACEHOLDER = "{event}"
 
 
@@ -51,15 +49,11 @@ def ping_event_of(event: Event) -> PingEvent | None:
 
 
 class Pinger:
-    """Sends pings in the background, to each URL in order. ``on_failed(sentence)`` reports a ping that was given up."""
+    """Sends pings in the background, to each URL in order."""
 
-    def __init__(
-        self, urls: Sequence[str], uniform: Callable[[float, float], float], on_failed: Callable[[str], None]
-    ) -> None:
+    def __init__(self, urls: Sequence[str], sends: BackgroundSends) -> None:
         self._urls = urls
-        self._uniform = uniform
-        self._on_failed = on_failed
-        self._latest: dict[str, asyncio.Task[None]] = {}  # by URL
+        self._sends = sends
 
     def handle_events(self, events: Iterable[Event], run_id: str) -> None:
         """Send what the events of the run mean."""
@@ -71,28 +65,4 @@ class Pinger:
     def send(self, event: PingEvent) -> None:
         """Request each URL; a start that is not accepted yet delays the end, so that they arrive in order."""
         for url in self._urls:
-            self._latest[url] = asyncio.get_running_loop().create_task(self._send(url, event, self._latest.get(url)))
-
-    async def close(self, timeout_seconds: float) -> None:
-        """Wait for the pings, at most for ``timeout_seconds``."""
-        if self._latest:
-            _, pending = await asyncio.wait(self._latest.values(), timeout=timeout_seconds)
-            for task in pending:
-                task.cancel()
-
-    async def _send(self, url: str, event: PingEvent, earlier: asyncio.Task[None] | None) -> None:
-        if earlier is not None:
-            await asyncio.wait([earlier])
-        why = ""
-        for number in range(TRIES):
-            if number:
-                await asyncio.sleep(draw_delay(RETRY_POLICY, number - 1, None, self._uniform)[0])
-            try:
-                await get(url_for(url, event))
-                return
-            except SendError as error:
-                why = str(error)
-            except Exception as error:  # its text may hold the URL
-                why = type(error).__name__
-        host = urlsplit(url).hostname
-        self._on_failed(f"ping {event!s} to {host} not accepted after {TRIES} tries: {why}")
+            self._sends.start(url, f"ping {event!s} to {urlsplit(url).hostname}", partial(get, url_for(url, event)))

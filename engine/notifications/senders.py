@@ -191,7 +191,7 @@ def _redirect(error: urllib.error.HTTPError) -> str:
     return f": a redirect to {host} is not followed; give the flow the final url"
 
 
-_APPRISE_TYPES = {"critical": "failure", "high": "failure"}
+_APPRISE_TYPES = {"critical": "failure", "high": "failure", "info": "success"}
 
 
 class AppriseSender:
