@@ -9,11 +9,11 @@ import dataclasses
 import sqlite3
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from redrive.engine.core.projection import RunProjection, RunRow, TaskRow
 from redrive.engine.core.spec import FlowSpec, TaskSpec
-from redrive.engine.domain.event_payloads import BreakerChanged, OperatorActed, RunChanged, TaskMoved
+from redrive.engine.domain.event_payloads import BreakerChanged, OperatorActed, RunChanged, TaskMapped, TaskMoved
 from redrive.engine.domain.events import Event
 from redrive.engine.runner.protocol import AttemptOrder
 from redrive.engine.statefile.reader import events_query
@@ -40,6 +40,7 @@ class Violation(Exception):
 @dataclass(slots=True)
 class _Task:
     spec: TaskSpec
+    parents: set[str]
     state: str = "PENDING"
     skip_cause: str | None = None
     attempt: int = 0
@@ -62,9 +63,10 @@ class Checker:
     acted: Counter[str] = field(default_factory=Counter)
     effects: Counter[tuple[str, int]] = field(default_factory=Counter)
     seen: Counter[str] = field(default_factory=Counter)
+    fold: RunProjection | None = None  # of the events up to ``seq``, from the first comparison on
 
     def __post_init__(self) -> None:
-        self.tasks = {spec.name: _Task(spec) for spec in self.flow.tasks}
+        self.tasks = {spec.name: _Task(spec, set(spec.parents)) for spec in self.flow.tasks}
 
     # --- Events ----------------------------------------------------------------------------------------------------
 
@@ -75,6 +77,8 @@ class Checker:
                 self._require(event.seq == self.seq + 1, f"event {event.seq} follows {self.seq}")
                 self.seq = event.seq
                 self._handle(event)
+                if self.fold is not None:
+                    self.fold.apply(event)
             else:
                 self._require(event.seq == 0, f"event {event.seq} comes twice")
 
@@ -86,6 +90,8 @@ class Checker:
         payload = event.payload
         if isinstance(payload, TaskMoved):
             self._check_move(event, payload)
+        elif isinstance(payload, TaskMapped):
+            self._check_mapping(self.tasks[str(event.task)], payload)
         elif isinstance(payload, BreakerChanged):
             measured = any(spec.metrics_only for spec in self.flow.downstreams if spec.name == payload.downstream)
             self.breakers[payload.downstream] = "" if measured and payload.state == "OPEN" else payload.state
@@ -111,15 +117,30 @@ class Checker:
         if new == "SUCCESS" and old == "RUNNING":
             task.succeeded_in = task.generation
 
+    def _check_mapping(self, task: _Task, mapped: TaskMapped) -> None:
+        mapping = task.spec.map
+        assert mapping is not None
+        for index in mapped.added:
+            spec = replace(mapping.child, name=f"{task.spec.name}[{index}]")
+            self.tasks.setdefault(spec.name, _Task(spec, set(spec.parents)))
+            self._require(spec.name not in task.parents, f"{spec.name} is added twice")
+            task.parents.add(spec.name)
+        for index in mapped.removed:
+            task.parents.remove(f"{task.spec.name}[{index}]")
+        children = {parent for parent in task.parents if parent.startswith(f"{task.spec.name}[")}
+        self._require(len(children) == mapped.size, f"{task.spec.name} has {len(children)} children of {mapped.size}")
+
     def _is_of_operator(self, event: Event, old: str) -> bool:
-        """Also what follows from an act: a task above is free again, or a canary has ended."""
+        """Also what follows from an act: a task above is free again, a canary has ended, a list has changed."""
+        if old in ("SUCCESS", "CANCELLED") and str(event.task).endswith("]"):
+            return True
         return event.actor is not None or old in ("UPSTREAM_FAILED", "SKIPPED", "DEAD_LETTER", "FAILED")
 
     def _check_claim(self, event: Event, task: _Task, moved: TaskMoved) -> None:
         name = str(event.task)
         self._require(moved.set["attempt"] == task.attempt + 1, f"{name}: attempt {task.attempt} and then {moved.set}")
         task.attempt += 1
-        for parent in task.spec.parents:
+        for parent in sorted(task.parents):
             above = self.tasks[parent]
             self._require(
                 allows(task.spec.rule, above.state, above.skip_cause),
@@ -166,12 +187,17 @@ class Checker:
     def check_tables(self, connection: sqlite3.Connection, memory: RunProjection | None = None) -> None:
         """Check that folding the events gives the tables; ``memory``: the executor's own projection, if it is idle."""
         now = runs.load_run(connection, self.run_id)
-        fold = RunProjection(RunRow(self.run_id))
-        for name, row in now.tasks.items():
-            fold.tasks[name] = TaskRow(name, max_attempts=row.max_attempts, position=row.position, spec=row.spec)
-        for event in map(runs.event_from_row, connection.execute(*events_query(0, 1_000_000))):
-            fold.apply(event)
-        self._compare("the fold of the events", fold, now)
+        if self.fold is None:
+            self.fold = RunProjection(
+                RunRow(self.run_id), parents={spec.name: spec.parents for spec in self.flow.tasks}
+            )
+            for name, row in now.tasks.items():
+                place, attempts = row.position, row.max_attempts
+                self.fold.tasks[name] = TaskRow(name, max_attempts=attempts, position=place, spec=row.spec)
+            for event in map(runs.event_from_row, connection.execute(*events_query(0, 1_000_000))):
+                self.fold.apply(event)
+        self._require(self.fold.seq == now.seq, f"event {now.seq} of the file was not checked")
+        self._compare("the fold of the events", self.fold, now)
         if memory is not None and memory.seq == now.seq:
             self._compare("the executor's memory", memory, now)
         for name, task in self.tasks.items():
@@ -185,6 +211,9 @@ class Checker:
                     other.output_bytes, other.output_dropped_bytes = attempt.output_bytes, attempt.output_dropped_bytes
             self._require(seen.tasks[name] == row, f"{what}: {name}: {_differences(seen.tasks[name], row)}")
         self._require(seen.run == now.run, f"{what}: {_differences(seen.run, now.run)}")
+        for name in seen.tasks:
+            ours, theirs = seen.parents.get(name, ()), now.parents.get(name, ())
+            self._require(ours == theirs, f"{what}: {name} has the parents {ours} and {theirs}")
 
     def check_end(self, connection: sqlite3.Connection, state: str) -> None:
         """Check that nobody waits for ever unseen: the run has ended, or something waits for a human."""

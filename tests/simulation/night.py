@@ -29,6 +29,7 @@ from redrive.engine.executor.state_file_lease import StateFileLease
 from redrive.engine.runner.protocol import AttemptOrder
 from redrive.engine.runner.reaper import Reaper
 from redrive.engine.runner.zygote.client import Runner
+from redrive.engine.statefile import open_readonly
 from redrive.engine.statefile.changes import operator_actions
 from redrive.engine.statefile.changes.transitions import Transaction
 from redrive.engine.statefile.reader import events_query
@@ -86,6 +87,8 @@ def _alike_everywhere(seed: int) -> Iterator[None]:
     with (
         mock.patch.object(uuid, "uuid4", lambda: uuid.UUID(int=dice.getrandbits(128), version=4)),
         mock.patch.dict(os.environ),
+        mock.patch.object(database, "network_problem", lambda path: None),  # reads the mounts of this machine
+        mock.patch.object(open_readonly, "network_problem", lambda path: None),
     ):
         os.environ.pop("PYTHONPATH", None)
         yield
@@ -100,7 +103,9 @@ class _Night:
         self.thread = WriterThread(plan.crashes, plan.refusals, random.Random(f"{plan.seed}:writer"))
         self.thread.after_commit = self._after_commit
         self.checker = Checker(plan.flow, RUN_ID, plan.max_parallel)
+        self._file_checker = Checker(plan.flow, RUN_ID, plan.max_parallel)
         self.acts = list(plan.acts)
+        self._has_run = False
         self.unanswered: dict[str, Command] = {}  # by id: the executor died before it answered
         self.is_over = False  # the run stays blocked, and no act is left
         self.sent: list[str] = []  # ids of the acts of this night, for undo
@@ -122,11 +127,9 @@ class _Night:
                 return "BLOCKED"
             if result is None or result.interrupted:
                 self.clock.seconds += self._dice.choice((0.0, 1.0, 100.0))
-            elif not self.acts and not self.unanswered:
+            elif not self._act_without_executor():
                 self._check_end(result.state)
                 return result.state
-            else:
-                self._act_without_executor(result.state)
         raise Violation(f"the run has not ended after {SESSIONS_MAX} executors")
 
     def finish(self) -> None:
@@ -143,7 +146,7 @@ class _Night:
             run_id=RUN_ID,
             flow="night.py",
             state=self.path,
-            options=RunOptions(max_parallel=self.plan.max_parallel, stay=self.plan.stays),
+            options=self._options(),
             clock=self.clock,
             on_events=self._on_events,
         )
@@ -173,6 +176,15 @@ class _Night:
             loop.close()
             if self._failures:
                 raise self._failures[0]
+
+    def _options(self) -> RunOptions:
+        """Return the options of the next executor: ``redrive serve`` starts a scheduled night, and then resumes it."""
+        plan = self.plan
+        if plan.logical_time is None:
+            return RunOptions(max_parallel=plan.max_parallel, stay=plan.stays)
+        is_new = not self._has_run
+        logical_time = plan.logical_time if is_new else None
+        return RunOptions(plan.max_parallel, stay=plan.stays, served=True, resume=not is_new, logical_time=logical_time)
 
     def _on_events(self, events: Iterable[Event]) -> None:
         try:
@@ -208,51 +220,64 @@ class _Night:
             self._fold(connection)
 
     def _fold(self, connection: sqlite3.Connection) -> None:
+        """Compare the file before its events are reported."""
         if connection.execute("SELECT count(*) FROM run").fetchone()[0]:
-            checker = Checker(self.plan.flow, RUN_ID, self.plan.max_parallel)
             try:
-                checker.catch_up(connection)
-                checker.check_tables(connection)
+                self._file_checker.catch_up(connection)
+                self._file_checker.check_tables(connection)
             except Violation as error:
                 self._fail(error)
 
     # --- Between two executors -------------------------------------------------------------------------------------
 
     def _check_file(self) -> None:
-        with closing(database.open_for_reading(self.path)) as connection:
+        with closing(sqlite3.connect(self.path)) as connection:
             self._record(_events_after(connection, self.checker.seq))
-            if connection.execute("SELECT count(*) FROM run").fetchone()[0]:
+            runs_count = connection.execute("SELECT count(*) FROM run").fetchone()[0]
+            if runs_count > 1:
+                raise Violation(f"{runs_count} runs of one scheduled time")
+            if runs_count:
+                self._has_run = True
                 self.checker.check_tables(connection)
 
     def _check_end(self, state: str) -> None:
-        with closing(database.open_for_reading(self.path)) as connection:
+        with closing(sqlite3.connect(self.path)) as connection:
             self.checker.check_end(connection, state)
 
-    def _act_without_executor(self, state: str) -> None:
-        """Apply the next act as the shell does when no executor lives, twice if it likes."""
-        command = self.unanswered.pop(next(iter(self.unanswered)), None) if self.unanswered else None
-        if command is None:
-            planned = self.acts.pop(0)
-            self.clock.seconds = max(self.clock.seconds, planned.at)
-            command = self.choose(planned)
-        if command is None:
-            return
-        for _ in range(self._dice.choice((1, 1, 2))):
-            with closing(database.open_for_writing(self.path)) as connection:
+    def _act_without_executor(self) -> bool:
+        """Apply acts as the shell does when no executor lives, until one changes something. False: none is left."""
+        while self.unanswered or self.acts:
+            if self.unanswered:
+                command: Command | None = self.unanswered.pop(next(iter(self.unanswered)))
+            else:
+                planned = self.acts.pop(0)
+                self.clock.seconds = max(self.clock.seconds, planned.at)
+                command = self.choose(planned)
+            if command is not None and self._apply(command):
+                return True
+        return False
+
+    def _apply(self, command: Command) -> bool:
+        """Apply an act, twice if the dice say so; return whether it changes something, or an executor shall look."""
+        is_changed = self._dice.random() < 0.1
+        with closing(database.open_for_writing(self.path)) as connection:
+            for _ in range(self._dice.choice((1, 1, 2))):
                 connection.execute("BEGIN IMMEDIATE")
                 transaction = Transaction(connection, self.clock.now_us())
                 answer = operator_actions.apply(transaction, command, is_abandoned=True)
                 connection.execute("COMMIT")
                 self._record(_events_after(connection, self.checker.seq))
                 self.checker.check_answer(command.id, answer.as_json())
-                self.checker.check_tables(connection)
+                is_changed |= answer.ok
+            self.checker.check_tables(connection)
+        return is_changed
 
     def choose(self, planned: PlannedAct) -> Command | None:
         """Choose the targets of an act by the states of the moment. None: it is no act of an operator."""
         if planned.act not in BY_NAME:
             return None
         dice = random.Random(f"{self.plan.seed}:act:{planned.number}")
-        names = [task.name for task in self.plan.flow.tasks]
+        names = list(self.checker.tasks)
         states = BY_NAME[planned.act].states
         chosen = [name for name in names if self.checker.tasks[name].state in states] or names
         count = dice.choice((1, 1, 2, len(chosen)))

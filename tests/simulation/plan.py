@@ -11,8 +11,11 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Any
 
+from redrive.engine.core.mapping import map_task
 from redrive.engine.core.policy import RetryPolicy
-from redrive.engine.core.spec import DownstreamSpec, FlowSpec, TaskSpec
+from redrive.engine.core.spec import DownstreamSpec, FlowSpec, ScheduleSpec, TaskSpec
+
+from .virtual_time import START_US
 
 TEMPERS: dict[str, dict[str, int]] = {
     # what attempts do -> weight
@@ -38,6 +41,7 @@ ACTS = {
     "ack": 1,
     "stop": 1,
 }
+LIST_MAX = 4  # elements of a list that is mapped over
 BREAKER_HOWS = ("open", "close", "probe", "disable")
 
 
@@ -63,25 +67,59 @@ class Plan:
     clock_steps: tuple[tuple[float, float], ...] = ()  # (at, seconds)
     stays: bool = True
     max_parallel: int = 4
+    logical_time: int | None = None  # of a night that a schedule starts
 
     def behaviour(self, task: str, attempt: int) -> tuple[str, random.Random]:
         """Return what an attempt does, and the dice for its details."""
         dice = random.Random(f"{self.seed}:{task}:{attempt}")
-        weights = TEMPERS[self.tempers[task]]
+        weights = TEMPERS[self.tempers.get(task.partition("[")[0], "fine")]
+        if any(spec.name == task and spec.map is not None for spec in self.flow.tasks):
+            weights = TEMPERS["fine"]  # it only collects the results of its children
         return dice.choices(list(weights), list(weights.values()))[0], dice
 
+    def is_mapped_over(self, task: str) -> bool:
+        """Whether a task returns the list of a map task."""
+        return any(spec.map is not None and spec.map.over == task for spec in self.flow.tasks)
+
     def without_tasks(self, names: Collection[str]) -> Plan:
-        """Return the plan of a flow without some tasks; their children lose a parent."""
-        tasks = tuple(
-            replace(task, parents=tuple(parent for parent in task.parents if parent not in names))
-            for task in self.flow.tasks
-            if task.name not in names
-        )
+        """Return the plan of a flow without some tasks; their children lose a parent, map tasks go with the list."""
+        gone = set(names) | {task.name for task in self.flow.tasks if task.map is not None and task.map.over in names}
+        tasks = tuple(_without_parents(task, gone) for task in self.flow.tasks if task.name not in gone)
         return replace(self, flow=replace(self.flow, tasks=tasks))
 
 
 def draw_plan(seed: int) -> Plan:
     """Draw the plan of a seed."""
+    plan, dice = _draw_plain_plan(seed), random.Random(f"{seed}:more")
+    if dice.random() < 0.25:
+        plan = _with_map_task(plan, dice)
+    if dice.random() < 0.15:
+        logical_time = START_US // 60_000_000 * 60_000_000
+        plan = replace(plan, flow=replace(plan.flow, schedule=ScheduleSpec("* * * * *")), logical_time=logical_time)
+    groups = tuple(replace(task, group=dice.choice((None, "g", "g.h"))) for task in plan.flow.tasks)
+    return replace(plan, flow=replace(plan.flow, tasks=groups))
+
+
+def _with_map_task(plan: Plan, dice: random.Random) -> Plan:
+    """Return the plan with a task that maps over the list of another one, and with a task below it."""
+    names = [task.name for task in plan.flow.tasks if task.kind != "sensor"]
+    if not names:
+        return plan
+    over, temper = dice.choice(names), dice.choices(list(TEMPERS), (6, 6, 3, 2, 1, 0))[0]
+    child = _task(dice, "m", names, temper, dict(plan.flow.pools), plan.flow.downstreams)
+    child = replace(child, parents=tuple(dict.fromkeys((over, *child.parents))), kind="python", command=None)
+    below = TaskSpec("n", ("m",), rule=dice.choice(("all_success", "none_failed", "all_done")))
+    tasks = (*plan.flow.tasks, map_task(child, over, LIST_MAX), below)
+    return replace(plan, flow=replace(plan.flow, tasks=tasks), tempers={**plan.tempers, "m": temper, "n": "flaky"})
+
+
+def _without_parents(task: TaskSpec, names: Collection[str]) -> TaskSpec:
+    parents = tuple(parent for parent in task.parents if parent not in names)
+    mapping = task.map and replace(task.map, child=_without_parents(task.map.child, names))
+    return replace(task, parents=parents, map=mapping)
+
+
+def _draw_plain_plan(seed: int) -> Plan:
     dice = random.Random(seed)
     pools = {f"pool{number}": dice.randint(1, 3) for number in range(dice.choice((0, 0, 1, 2)))}
     downstreams = tuple(_downstream(dice, number) for number in range(dice.choice((0, 1, 1, 2))))

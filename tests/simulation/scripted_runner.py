@@ -25,7 +25,7 @@ from redrive.engine.runner.listener import AttemptListener, BadRow
 from redrive.engine.runner.outcome_of_exit import lost, not_started
 from redrive.engine.runner.protocol import AttemptOrder
 
-from .plan import Plan
+from .plan import LIST_MAX, Plan
 
 _CLASSES = {
     "transient": FailureClass.TRANSIENT,
@@ -56,17 +56,17 @@ class ScriptedRunner:
         self.leaked_slots = 0
         self.is_open = False
         self.running: dict[int, ScriptedAttempt] = {}
-        self._plan = plan
+        self.plan = plan
         self._on_start = on_start
         self._last_number = 0
 
     async def open(self, target: str = "", params: Any = None, **options: Any) -> FlowSpec:
         self.is_open = True
-        return self._plan.flow
+        return self.plan.flow
 
     async def prepare(self, target: str, **options: Any) -> Any:
         await asyncio.sleep(0.5)
-        return SimpleNamespace(spec=self._plan.flow, shared=SimpleNamespace(mask=self.mask))
+        return SimpleNamespace(spec=self.plan.flow, shared=SimpleNamespace(mask=self.mask))
 
     def replace(self, prepared: Any) -> None:
         self.is_open = True
@@ -78,7 +78,7 @@ class ScriptedRunner:
         """No slot leaks."""
 
     async def start(self, order: AttemptOrder, listener: AttemptListener) -> ScriptedAttempt:
-        behaviour, dice = self._plan.behaviour(order.task, order.attempt)
+        behaviour, dice = self.plan.behaviour(order.task, order.attempt)
         await asyncio.sleep(dice.choice((0.0, 0.001, 0.05)))
         if not self.is_open:
             raise ProcessLookupError("the zygote is gone")
@@ -192,7 +192,8 @@ class ScriptedAttempt:
 
     def end_by_itself(self) -> None:
         if not self.is_ending:
-            self.end(_outcome(self.behaviour, self.order, self.dice))
+            is_list = self.runner.plan.is_mapped_over(self.order.task)
+            self.end(_outcome(self.behaviour, self.order, self.dice, is_list=is_list))
 
     def end(self, outcome: Outcome) -> None:
         if self.is_over:
@@ -231,7 +232,7 @@ class ScriptedAttempt:
 _STACK = 'Thread 0x1 (most recent call first):\n  File "night.py", line 7 in fetch\n'
 
 
-def _outcome(behaviour: str, order: AttemptOrder, dice: random.Random) -> Outcome:
+def _outcome(behaviour: str, order: AttemptOrder, dice: random.Random, *, is_list: bool) -> Outcome:
     usage = {"duration_us": dice.randint(1, 10_000_000)}
     if behaviour == "skip":
         return Outcome(OutcomeKind.SKIPPED, skip_reason="not today", attempt_columns=usage)
@@ -245,7 +246,8 @@ def _outcome(behaviour: str, order: AttemptOrder, dice: random.Random) -> Outcom
     if behaviour == "not started":
         return not_started(BlockingIOError(11, "Resource temporarily unavailable"))
     if behaviour not in _CLASSES:
-        return Outcome(OutcomeKind.SUCCESS, result=str(dice.randint(0, 9)), attempt_columns=usage)
+        result = [dice.randint(0, 2) for _ in range(dice.randint(0, LIST_MAX))] if is_list else dice.randint(0, 9)
+        return Outcome(OutcomeKind.SUCCESS, result=str(result), attempt_columns=usage)
     place = order.task if behaviour == "same failure" else f"{order.task}:{dice.randint(0, 3)}"
     strict = "" if dice.random() < 0.1 else place
     mark = Fingerprint(strict, f"{behaviour}:{place}", explain=behaviour)
