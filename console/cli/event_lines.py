@@ -274,7 +274,7 @@ def _executor(event: Event, payload: ExecutorChanged) -> Iterator[str]:
         for line in (payload.printed or "").splitlines()[:-1]:  # the sentence has the last line
             yield f"process {payload.pid} printed: {line}"
         yield describe_event(event)
-    elif payload.what in (ExecutorChange.THREADS_KILLED, ExecutorChange.PING_FAILED):
+    elif payload.what in (ExecutorChange.THREADS_KILLED, ExecutorChange.WORKER_RETIRED, ExecutorChange.PING_FAILED):
         yield describe_event(event)
 
 

@@ -398,6 +398,7 @@ _EXECUTOR_SENTENCES: dict[str, Callable[[ExecutorChanged], str]] = {
     ExecutorChange.LOST: lambda payload: "is gone: what it ran counts as lost",
     ExecutorChange.ZYGOTE_DIED: _zygote_died,
     ExecutorChange.THREADS_KILLED: _threads_killed,
+    ExecutorChange.WORKER_RETIRED: lambda payload: f"worker {payload.pid} ends and is replaced: {payload.how}",
     ExecutorChange.PING_FAILED: lambda payload: payload.printed or "",
 }
 

@@ -13,7 +13,7 @@ from ..domain.overrides import load_overrides
 from .policy import RetryPolicy
 
 Kind = Literal["python", "command", "sensor"]
-Isolation = Literal["process", "thread", "dask"]
+Isolation = Literal["process", "worker", "thread", "dask"]
 Misfire = Literal["skip", "one", "all"]
 OnOpen = Literal["hold", "fail", "dead_letter"]
 Shell = Literal["sh", "bash"]

@@ -187,6 +187,7 @@ class ExecutorChange(object):
     LOST = "lost"
     ZYGOTE_DIED = "zygote-died"
     THREADS_KILLED = "threads-killed"
+    WORKER_RETIRED = "worker-retired"
     PING_FAILED = "ping-failed"
 
 
@@ -416,7 +417,7 @@ class ExecutorChanged(NamedTuple):
     host: Text = None
     warnings: Names = ()  # STARTED: doubts about the import of the flow
     printed: Text = None  # output of that import, or of the process that died
-    how: Text = None  # ZYGOTE_DIED: exit code or signal
+    how: Text = None  # ZYGOTE_DIED: exit code or signal; WORKER_RETIRED: which task left what
     leaked: Names = ()  # THREADS_KILLED: tasks that ignored the cancel token
     lost: Names = ()  # THREADS_KILLED: other tasks of the same process
 

@@ -16,7 +16,7 @@ from ..core.outcome import Outcome, OutcomeKind
 from ..core.spec import TaskSpec
 from ..domain.event_payloads import AttemptColumns, AttemptRetry, AttemptStarted, Payload, TaskColumns
 from ..domain.liveness import HEARTBEAT_SECONDS, effect_key
-from ..runner.attempt import AttemptOrder, ProcessAttempt, RunningAttempt
+from ..runner.attempt import AttemptOrder, ForkedAttempt, RunningAttempt
 from ..runner.listener import BadRow
 from ..runner.outcome_of_exit import lost, not_started
 from ..runner.zygote.client import Runner
@@ -125,7 +125,7 @@ class AttemptSupervisor:
 
     def mark_lost(self, why: str) -> None:
         """End the attempt as lost: its process vanished without a result. The host reports the end of a thread."""
-        if isinstance(self.attempt, ProcessAttempt):
+        if isinstance(self.attempt, ForkedAttempt):
             self.attempt.lost(why)
 
     def ended(self, outcome: Outcome) -> None:

@@ -162,6 +162,8 @@ def check_consistency(task: TaskDef, pools: Mapping[str, int]) -> None:
         refuse("a sensor looks again and again: what is done at most once is a task of its own behind it")
     if task.isolation == "thread" and task.kind == "command":
         refuse("a command cannot run in a thread")
+    if task.isolation == "worker" and task.kind == "command":
+        refuse("a command cannot run in a worker: it is a program of its own; give it isolation='process'")
     if task.map_over is not None and task.kind != "python":
         refuse("only a function can be mapped over a list")
     if task.map_over is not None and task.max_active is not None:

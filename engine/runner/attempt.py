@@ -37,6 +37,7 @@ from ..domain.event_payloads import (
 from ..domain.events import EventKind
 from ..errors import StateFileError
 from . import command, kill, process, protocol
+from .frame_socket import FrameSocket
 from .hang import stack
 from .hang.autopsy import LINE_CHARACTERS, CpuSample, Subject, flat
 from .hang.proc_sampler import ProcSampler
@@ -47,7 +48,15 @@ from .outcome_of_exit import Evidence, Force, lost, outcome_of, was_killed
 from .pipes import Pipe, StackPipe
 from .protocol import AttemptOrder
 
-__all__ = ["Attempt", "AttemptListener", "AttemptOrder", "ProcessAttempt", "RunnerContext", "RunningAttempt"]
+__all__ = [
+    "Attempt",
+    "AttemptListener",
+    "AttemptOrder",
+    "ForkedAttempt",
+    "ProcessAttempt",
+    "RunnerContext",
+    "RunningAttempt",
+]
 
 TAIL_BYTES = 4096
 CPU_SECONDS = 10.0  # before the deadline: the window in which CPU use is measured
@@ -112,7 +121,7 @@ class Attempt(ABC):
         self._is_importing = shared.imports_per_attempt and order.spec.kind != "command"
 
     def _open(self, results: int, output: int) -> None:
-        self._results = Pipe(results, self._handle_results, self._on_results_closed)
+        self._results: Pipe | FrameSocket = Pipe(results, self._handle_results, self._on_results_closed)
         self._output = Pipe(output, self._handle_output)
         self._arm()
 
@@ -329,10 +338,13 @@ class Attempt(ABC):
         if self._sampling is not None:
             self._sampling.cancel()
         self._done.set_result(None)
-        self._output.close()
+        self._release_output()
         self._emit_output(self._masked_output.flush())
         self._shared.on_over(self.number)
         self._listener.ended(outcome)
+
+    def _release_output(self) -> None:
+        self._output.close()
 
     def pause_output(self) -> None:
         """Stop reading the pipes: the task blocks once one is full. Both are drained at the deadline and the end."""
@@ -345,8 +357,8 @@ class Attempt(ABC):
         self._results.resume()
 
 
-class ProcessAttempt(Attempt):
-    """An attempt in its own process."""
+class ForkedAttempt(Attempt):
+    """An attempt that has a process for itself while it runs: signals end it, and the zygote reports the exit."""
 
     def __init__(
         self,
@@ -354,26 +366,17 @@ class ProcessAttempt(Attempt):
         order: AttemptOrder,
         listener: AttemptListener,
         shared: RunnerContext,
-        started: protocol.Started,
-        fds: list[int],
+        started_at: float,
+        pid: int,
+        pidfd: int,
+        stack_pipe: StackPipe,
     ) -> None:
-        super().__init__(number, order, listener, shared, started.forked_at)
-        self.pid = started.pid
-        self._pidfd, results, output, stack_fd = fds
-        self._stack_pipe = StackPipe(stack_fd)
+        super().__init__(number, order, listener, shared, started_at)
+        self.pid = pid
+        self._pidfd = pidfd
+        self._stack_pipe = stack_pipe
         self._oom_mark = shared.oom.mark()
         self._late_exit = False
-        self._prints_result = command.prints_result(order.spec)
-        self._stdout_tail = b""
-        self._open(results, output)
-        listener.started(started.pid, started.start_ticks)
-
-    def _handle_results(self, data: bytes) -> None:
-        if not self._prints_result:
-            super()._handle_results(data)
-            return
-        self._stdout_tail = (self._stdout_tail + data)[-2 * protocol.RESULT_LIMIT :]
-        self._handle_output(data)
 
     # --- The escalation -----------------------------------------------------------------------------------------------
 
@@ -436,19 +439,10 @@ class ProcessAttempt(Attempt):
             exited,
             out_of_memory=killed and self._shared.oom.explains(self._oom_mark, exited.max_rss_kb),
         )
-        if self.order.spec.kind == "command":
-            evidence = self._with_result(evidence)
-        self._close(outcome_of(evidence))
+        self._close(outcome_of(self._completed(evidence)))
 
-    def _with_result(self, evidence: Evidence) -> Evidence:
-        """Add the result of a command, and remove its folder."""
-        try:
-            if evidence.exit_code == 0:
-                return replace(evidence, result=command.read_result(self.order, self._stdout_tail))
-        except command.ResultError as error:
-            return replace(evidence, result_error=str(error))
-        finally:
-            shutil.rmtree(self.order.folder, ignore_errors=True)
+    def _completed(self, evidence: Evidence) -> Evidence:
+        """Return the evidence with what is known after the exit alone."""
         return evidence
 
     def _usage(self, exited: protocol.Exited) -> dict[str, object]:
@@ -476,6 +470,50 @@ class ProcessAttempt(Attempt):
             self._close(outcome_of(self._evidence({"duration_us": duration_us})))
         else:
             self._close(lost(why, {"duration_us": duration_us}))
+
+    @abstractmethod
+    def _close(self, outcome: Outcome) -> None:
+        """Finish, and leave or close the channels of the process."""
+
+
+class ProcessAttempt(ForkedAttempt):
+    """An attempt in a process of its own."""
+
+    def __init__(
+        self,
+        number: int,
+        order: AttemptOrder,
+        listener: AttemptListener,
+        shared: RunnerContext,
+        started: protocol.Started,
+        fds: list[int],
+    ) -> None:
+        pidfd, results, output, stack_fd = fds
+        super().__init__(number, order, listener, shared, started.forked_at, started.pid, pidfd, StackPipe(stack_fd))
+        self._prints_result = command.prints_result(order.spec)
+        self._stdout_tail = b""
+        self._open(results, output)
+        listener.started(started.pid, started.start_ticks)
+
+    def _handle_results(self, data: bytes) -> None:
+        if not self._prints_result:
+            super()._handle_results(data)
+            return
+        self._stdout_tail = (self._stdout_tail + data)[-2 * protocol.RESULT_LIMIT :]
+        self._handle_output(data)
+
+    def _completed(self, evidence: Evidence) -> Evidence:
+        """Add the result of a command, and remove its folder."""
+        if self.order.spec.kind != "command":
+            return evidence
+        try:
+            if evidence.exit_code == 0:
+                return replace(evidence, result=command.read_result(self.order, self._stdout_tail))
+        except command.ResultError as error:
+            return replace(evidence, result_error=str(error))
+        finally:
+            shutil.rmtree(self.order.folder, ignore_errors=True)
+        return evidence
 
     def _close(self, outcome: Outcome) -> None:
         self._results.close()

@@ -17,7 +17,7 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from types import FrameType
@@ -79,6 +79,10 @@ class Termination:
         """Ignore SIGTERM from now on: the task is over."""
         self._is_over = True
 
+    def reset(self) -> None:
+        """Handle SIGTERM again: the next task of a worker begins."""
+        self.requested = self._pending = self._is_over = False
+
     def defer(self) -> None:
         """Defer the exception while a frame is written, else the executor would read half of it."""
         self._deferrals += 1
@@ -131,11 +135,11 @@ class ResultPipe:
         self._main = _thread.get_ident()
         self._pid = os.getpid()
 
-    def send(self, frame: protocol.Frame) -> None:
-        """Write one frame. Raises OSError if the task has closed the descriptor."""
+    def send(self, *frames: protocol.Frame) -> None:
+        """Write frames at once. Raises OSError if the task has closed the descriptor."""
         if os.getpid() != self._pid:
             return  # also, the lock may have been held at the fork
-        data = protocol.encode(frame)
+        data = b"".join(map(protocol.encode, frames))
         if _thread.get_ident() != self._main:
             self._write(data)
             return
@@ -164,11 +168,17 @@ def detach(channels: Channels, stack_fd: int, zygote_pid: int) -> None:
     os.close(channels.stack)
 
 
+def reseed(*modules: str) -> None:
+    """Give the next task random numbers of its own."""
+    for name in modules:
+        module = sys.modules.get(name)
+        if module is not None:
+            module.seed()
+
+
 def reset_forked_state() -> None:
     """Reset state that a fork must not share: the random numbers of numpy (Python resets its own), exit functions."""
-    numpy_random = sys.modules.get("numpy.random")
-    if numpy_random is not None:
-        numpy_random.seed()
+    reseed("numpy.random")
     atexit._clear()
     multiprocessing_util = sys.modules.get("multiprocessing.util")
     if multiprocessing_util is not None:
@@ -182,20 +192,29 @@ def forward_retries(observer: Callable[[Mapping[str, object]], None]) -> None:
         retry_module.set_observer(observer)
 
 
-def set_environment(order: AttemptOrder) -> None:
-    """Set the REDRIVE_... variables for the task and its programs. UTF-8 in every locale: cron often has none."""
-    environment = os.environb
-    for name, text in variables_of(order).items():
+def set_environment(order: AttemptOrder) -> Iterable[str]:
+    """Set the REDRIVE_... variables for the task and its programs; return their names.
+
+    They are UTF-8 in every locale: cron often has none.
+    """
+    environment, variables = os.environb, variables_of(order)
+    for name, text in variables.items():
         environment[name.encode("utf-8", "surrogateescape")] = text.encode("utf-8", "surrogateescape")
+    return variables
 
 
 def run_attempt(start: protocol.Start, facts: FlowFacts, channels: Channels, zygote_pid: int) -> NoReturn:
     """Run the forked process to its end; SIGTERM is blocked at first. Never returns."""
+    run_to_end(lambda: _run(start, facts, channels), facts, channels, zygote_pid)
+
+
+def run_to_end(work: Callable[[], int], facts: FlowFacts, channels: Channels, zygote_pid: int) -> NoReturn:
+    """Detach the forked process, do its work, which returns the exit code, and end as the interpreter would."""
     code = 1
     try:
         detach(channels, facts.stack_fd, zygote_pid)
         reset_forked_state()
-        code = _run(start, facts, channels)
+        code = work()
         _run_exit_functions(facts)
     except BaseException:  # no exception may reach the zygote's loop
         traceback.print_exc()
@@ -208,7 +227,7 @@ def _run(start: protocol.Start, facts: FlowFacts, channels: Channels) -> int:
     """Call the task and send its final frame. Returns the exit code, 0 for a success."""
     pipe = ResultPipe(channels.results, facts.termination)
     pid = os.getpid()
-    ending = _ending(start, facts, pipe, facts.termination)
+    ending = run_task(start, facts, pipe)
     if os.getpid() != pid:  # a process that the task forked has returned from the function
         flush()
         os._exit(0)
@@ -223,18 +242,26 @@ def _error_of(ending: protocol.Ending) -> str:
     return ending.failure.message if isinstance(ending, protocol.Failed) else type(ending).__name__
 
 
-def _ending(start: protocol.Start, facts: FlowFacts, pipe: ResultPipe, termination: Termination) -> protocol.Ending:
-    order = start.order
+def run_task(
+    start: protocol.Start,
+    facts: FlowFacts,
+    pipe: ResultPipe,
+    prepare: Callable[[AttemptOrder], object] = set_environment,
+    before_call: Callable[[], None] = lambda: None,
+) -> protocol.Ending:
+    """Return how the task ended; it never raises. ``before_call`` is called when all is ready for the function."""
+    order, termination = start.order, facts.termination
     describe_error = facts.describer(order)
     try:
         _signal.pthread_sigmask(signal.SIG_SETMASK, ())
-        set_environment(order)
+        prepare(order)
         if order.spec.kind == "command":
             command.execute(order, facts.project_root, pipe.fd)
         plan = facts.plan(order.spec)
         os.chdir(facts.project_root)  # after the import, which may name its files by the folder of the executor
         if isinstance(facts.plans, FreshImport):
             pipe.send(protocol.TaskBegan(time.monotonic(), _thread.get_ident()))
+        before_call()
         ending = call_task(start, plan, pipe, termination, describe_error, facts.stack_fd)
         termination.close()
         return ending

@@ -15,6 +15,7 @@ from . import protocol
 
 RECEIVE_BYTES = 64 * 1024
 MAX_DESCRIPTORS = 64
+DRAIN_ROUNDS = 16  # more than the buffer of a socket holds: bounds the last look at a task that goes on writing
 HIGH_WATER = 1024 * 1024  # bytes in the queue above which senders wait
 
 
@@ -30,12 +31,13 @@ class FrameSocket:
         endpoint: socket.socket,
         on_payload: Callable[[bytes], None],
         on_closed: Callable[[], None],
+        limit: int = protocol.CONTROL_LIMIT,
     ) -> None:
         self._socket = endpoint
         self._socket.setblocking(False)
         self._on_payload = on_payload
         self._on_closed = on_closed
-        self._reader = protocol.FrameReader(protocol.CONTROL_LIMIT)
+        self._reader = protocol.FrameReader(limit)
         self._loop = asyncio.get_running_loop()
         self._received: deque[int] = deque()
         self._queue: deque[tuple[memoryview, Sequence[int]]] = deque()
@@ -50,24 +52,42 @@ class FrameSocket:
 
     # --- In -----------------------------------------------------------------------------------------------------------
 
-    def _receive(self) -> None:
+    def _receive(self) -> bool:
+        """Receive once. Returns False if nothing is there, or at the end."""
         try:
             data, fds, flags, _ = socket.recv_fds(self._socket, RECEIVE_BYTES, MAX_DESCRIPTORS, socket.MSG_CMSG_CLOEXEC)
         except BlockingIOError:
-            return
+            return False
         except OSError:
             data, fds, flags = b"", [], 0
         self._received += fds
         if not data or flags & socket.MSG_CTRUNC:  # truncated: out of descriptors, and the frames cannot be matched
             self.close()
-            return
+            return False
         try:
             for payload in self._reader.feed(data):
                 if self.is_closed:
-                    return
+                    return False
                 self._on_payload(payload)
         except (protocol.ProtocolError, msgspec.DecodeError):
             self.close()
+        return not self.is_closed
+
+    def drain(self) -> None:
+        """Receive all that is there. After the death of the other end nothing is missing."""
+        for _ in range(DRAIN_ROUNDS):
+            if self.is_closed or not self._receive():
+                return
+
+    def pause(self) -> None:
+        """Stop receiving: the other end blocks once the socket is full."""
+        if not self.is_closed:
+            self._loop.remove_reader(self._socket)
+
+    def resume(self) -> None:
+        """Receive again."""
+        if not self.is_closed:
+            self._loop.add_reader(self._socket, self._receive)
 
     def pop_fds(self, count: int) -> list[int]:
         """Return the descriptors of the current frame; the caller closes them."""

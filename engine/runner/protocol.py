@@ -87,6 +87,12 @@ class StartHost(Frame, frozen=True):
     number: int
 
 
+class StartWorker(Frame, frozen=True):
+    """Fork a process that runs attempts with ``isolation="worker"``, each sent to it as a Start."""
+
+    number: int
+
+
 # --- Zygote to executor -----------------------------------------------------------------------------------------------
 
 
@@ -241,14 +247,33 @@ class Terminated(Frame, frozen=True):
     """SIGTERM came, and the task's ``finally`` blocks have run."""
 
 
+# --- Worker to executor -----------------------------------------------------------------------------------------------
+
+
+class WorkerChecked(Frame, frozen=True):
+    """The worker has checked itself after a success. It follows the ``Succeeded`` of the attempt.
+
+    ``findings``: what the attempt left behind; empty: the worker waits for its next Start, else it ends. The CPU times
+    are those of the worker since its fork.
+    """
+
+    findings: list[str]
+    max_rss_kb: int
+    cpu_user_us: int
+    cpu_system_us: int
+    ended_at: float  # seconds on the monotonic clock
+
+
 Ending = Succeeded | Failed | Deferred | Skipped | Terminated
 AttemptFrame = TaskBegan | Exiting | Progressed | Heartbeat | Retried | Quarantined | Checkpointed | Ending
-ExecutorFrame = Open | Start | StartHost
+WorkerFrame = AttemptFrame | WorkerChecked
+ExecutorFrame = Open | Start | StartHost | StartWorker
 ZygoteFrame = FlowOpened | OpenFailed | Started | Refused | Exited
 HostFrame = StartThread | CancelThread | DumpThreads
 
 _encoder = msgspec.msgpack.Encoder()
 decode_attempt_frame = msgspec.msgpack.Decoder(AttemptFrame).decode
+decode_worker_frame = msgspec.msgpack.Decoder(WorkerFrame).decode
 decode_executor_frame = msgspec.msgpack.Decoder(ExecutorFrame).decode
 decode_zygote_frame = msgspec.msgpack.Decoder(ZygoteFrame).decode
 decode_restart_state = msgspec.msgpack.Decoder(RestartState).decode

@@ -20,14 +20,16 @@ from ..attempt import IMPORT_SECONDS, AttemptListener, ProcessAttempt, RunnerCon
 from ..command import attempts_folder
 from ..oom import OutOfMemoryWatch
 from ..protocol import AttemptOrder
-from ..thread.pool import PATIENCE_SECONDS, OnStarted, ThreadHosts
-from .connection import ZygoteConnection
+from ..thread.pool import PATIENCE_SECONDS, ThreadHosts
+from ..worker.pool import WorkerPool
+from .connection import OnStarted, ZygoteConnection
 from .flow_import import LoadedFlow
 from .launch import ZygoteProcess, fork_zygote, spawn_zygote
 
 SWEEP_SECONDS = 5.0
 PRINTED_CHARACTERS = 4000
 DESCRIPTORS_PER_ATTEMPT = 4
+IDLE_SHARE = 8  # one in so many processes may be an idle worker
 DESCRIPTORS_RESERVED = 64  # reserved for the state file, the command socket and its clients, senders of pages
 ZYGOTE_DIED = "the process that forks the attempts died"
 
@@ -50,6 +52,7 @@ class OpenFlow:
     connection: ZygoteConnection
     shared: RunnerContext
     hosts: ThreadHosts
+    workers: WorkerPool
     warnings: tuple[str, ...]  # about forking after the import
     printed: str  # the end of the import's output
     attempts: dict[int, ProcessAttempt] = field(default_factory=dict)
@@ -58,14 +61,15 @@ class OpenFlow:
     @property
     def is_idle(self) -> bool:
         """Whether nothing of it runs."""
-        return not (self.starting or self.attempts or self.hosts.count)
+        return not (self.starting or self.attempts or self.hosts.count or self.workers.busy_count)
 
 
 class Runner:
     """Runs attempts of one flow. Created by ``spawn`` or ``fork``; all callbacks are called in the event loop.
 
     ``on_lost()``: the zygote died, its attempts have ended as LOST, and ``open`` may be called again. ``on_freed()``: a
-    slot that a leaked thread held may be free. ``on_executor_change(payload)``: a zygote or a host of threads ended.
+    slot that a leaked thread held may be free. ``on_executor_change(payload)``: a zygote, a host of threads or a worker
+    ended.
     ``on_output(bytes)``: output of the flow's import.
     """
 
@@ -162,7 +166,9 @@ class Runner:
             on_output=lambda data: self.on_output(self.mask.data(data)),
         )
         descriptors = process.raise_descriptor_limit()
-        self.attempts_max = max(1, (descriptors - DESCRIPTORS_RESERVED) // DESCRIPTORS_PER_ATTEMPT)
+        processes_max = (descriptors - DESCRIPTORS_RESERVED) // DESCRIPTORS_PER_ATTEMPT
+        idle_max = processes_max // IDLE_SHARE
+        self.attempts_max = max(1, processes_max - idle_max)
         try:
             request = protocol.Open(target, dict(params or {}), dict(remembered or {}), list(python_path))
             spec, opened = await connection.open(request, import_seconds)
@@ -187,13 +193,20 @@ class Runner:
         )
         hosts = ThreadHosts(
             shared,
-            partial(self._fork_host, connection),
+            partial(self._fork, connection, protocol.StartHost),
             on_freed=self._on_slot_freed,
             on_killed=lambda payload: self.on_executor_change(payload),
             on_output=lambda data: self.on_output(self.mask.data(data)),
             patience_seconds=self.patience_seconds,
         )
-        return OpenFlow(spec, connection, shared, hosts, tuple(opened.warnings), _printed(connection, mask))
+        workers = WorkerPool(
+            shared,
+            partial(self._fork, connection, protocol.StartWorker),
+            on_retired=lambda payload: self.on_executor_change(payload),
+            on_output=lambda data: self.on_output(self.mask.data(data)),
+            idle_max=idle_max,
+        )
+        return OpenFlow(spec, connection, shared, hosts, workers, tuple(opened.warnings), _printed(connection, mask))
 
     def replace(self, prepared: OpenFlow) -> None:
         """Start further attempts from ``prepared``; running attempts stay with the code that they began with."""
@@ -202,10 +215,12 @@ class Runner:
         if replaced is not None:
             self._retired.append(replaced)
             replaced.hosts.retire()
+            replaced.workers.retire()
             self._end_idle_flows()
 
     async def discard(self, prepared: OpenFlow) -> None:
         """End a zygote that is not to be used."""
+        await prepared.workers.close()
         await prepared.connection.end()
 
     def _use(self, flow: OpenFlow) -> None:
@@ -232,6 +247,8 @@ class Runner:
         try:
             if order.spec.isolation == "thread":
                 return await flow.hosts.start(number, order, listener)
+            if order.spec.isolation == "worker" and order.spec.kind != "command":
+                return await flow.workers.start(number, order, listener)
             return await self._start_process(flow, number, order, listener)
         finally:
             flow.starting -= 1
@@ -272,9 +289,14 @@ class Runner:
         for flow in self._flows():
             flow.hosts.set_slot_demand(has_demand)
 
-    async def _fork_host(self, connection: ZygoteConnection, on_started: OnStarted) -> None:
+    async def _fork(
+        self,
+        connection: ZygoteConnection,
+        request: type[protocol.StartHost | protocol.StartWorker],
+        on_started: OnStarted,
+    ) -> None:
         self._last_number += 1
-        await connection.start(protocol.StartHost(self._last_number), on_started)
+        await connection.start(request(self._last_number), on_started)
 
     def _flows(self) -> list[OpenFlow]:
         return [*self._retired, *([] if self._flow is None else [self._flow])]
@@ -289,6 +311,8 @@ class Runner:
             attempt = flow.attempts.get(exited.number)
             if attempt is not None:
                 attempt.exited(exited)
+            elif flow.workers.exited(exited):
+                self._end_idle_flows()
             else:
                 flow.hosts.exited(exited)
 
@@ -319,6 +343,7 @@ class Runner:
             await elsewhere.close()
         flows, self._flow, self._retired = self._flows(), None, []
         for flow in flows:
+            await flow.workers.close()
             await flow.connection.end()
             _lose_attempts(flow, "the executor ended")
 
@@ -336,7 +361,7 @@ class Runner:
     async def _clean_up(self, flow: OpenFlow, is_current: bool) -> None:
         """Kill all processes of the dead zygote, then settle its attempts and report its death."""
         connection = flow.connection
-        pidfds = [*(attempt.kill() for attempt in flow.attempts.values()), *flow.hosts.kill()]
+        pidfds = [*(attempt.kill() for attempt in flow.attempts.values()), *flow.hosts.kill(), *flow.workers.kill()]
         how = await connection.end_in_words()
         await asyncio.to_thread(kill.wait_until_ended, pidfds, SWEEP_SECONDS)
         await self._kill_strays()
@@ -356,6 +381,7 @@ class Runner:
 
 def _lose_attempts(flow: OpenFlow, why: str) -> None:
     flow.hosts.mark_lost(why)
+    flow.workers.mark_lost(why)
     for attempt in list(flow.attempts.values()):
         attempt.lost(why)
 

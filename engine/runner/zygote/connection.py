@@ -22,6 +22,7 @@ OUTPUT_BYTES_MAX = 64 * 1024
 STACK_WAIT_SECONDS = 0.1
 END_SECONDS = 10.0
 
+StartFrame = protocol.Start | protocol.StartHost | protocol.StartWorker
 OnStarted = Callable[[protocol.Started, list[int]], None]
 
 
@@ -87,7 +88,7 @@ class ZygoteConnection:
             raise errors.FlowImportError(message, self.printed()) from None
         return flow_spec(opened.spec), opened
 
-    async def start(self, frame: protocol.Start | protocol.StartHost, on_started: OnStarted) -> None:
+    async def start(self, frame: StartFrame, on_started: OnStarted) -> None:
         """Fork a process. Raises OSError if that fails."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         await self._socket.wait_writable()

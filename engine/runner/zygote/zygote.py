@@ -132,6 +132,8 @@ class _Zygote:
                     self._start(start.number, os.pipe, partial(self._become_attempt, start))
                 case protocol.StartHost(number):
                     self._start(number, _socket_pair, self._become_host)
+                case protocol.StartWorker(number):
+                    self._start(number, _socket_pair, self._become_worker)
 
     def _become_attempt(self, start: protocol.Start, channels: Channels) -> NoReturn:
         run_attempt(start, self._facts, channels, self._pid)
@@ -140,6 +142,11 @@ class _Zygote:
         from ..thread.host import run_host  # here, because it imports threading: see child.py
 
         run_host(self._facts, channels, self._pid)
+
+    def _become_worker(self, channels: Channels) -> NoReturn:
+        from ..worker.loop import run_worker
+
+        run_worker(self._facts, channels, self._pid)
 
     def _start(self, number: int, channel: Callable[[], tuple[int, int]], become: _ChildMain) -> None:
         """Fork a process with its channels, which runs ``become``. The executor gets the other ends."""

@@ -51,6 +51,7 @@ class Recorder:
         self.progresses: list[tuple[int, int | None]] = []
         self.retries: list[AttemptRetry] = []
         self.rows: list[Mapping[str, Any]] = []
+        self.checkpoints: list[str] = []
         self.steps: list[Payload] = []
         self.times: dict[str, float] = {}  # when a step was told
         self._outcome: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
@@ -74,6 +75,10 @@ class Recorder:
     def quarantined(self, row: Mapping[str, Any]) -> None:
         self._hear()
         self.rows.append(row)
+
+    def checkpointed(self, value: str) -> None:
+        self._hear()
+        self.checkpoints.append(value)
 
     def step(self, payload: Payload) -> None:
         self._hear()

@@ -1,0 +1,1 @@
+"""Warm workers (``isolation="worker"``): processes that run attempts one after another."""

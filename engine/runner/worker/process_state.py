@@ -1,0 +1,153 @@
+"""What an attempt must not leave behind in a process that runs other attempts after it: one table of checks.
+
+What attempts of one worker share on purpose is not in the table: imported modules, their globals and caches, and
+functions registered with ``atexit``, which run when the worker ends.
+"""
+
+from __future__ import annotations
+
+import _signal  # type: ignore[import-not-found]  # what ``signal`` calls, without its enums: a tenth of the time
+import _thread
+import os
+import re
+import resource
+import signal
+import sys
+import time
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from ...statefile.processes import read_file
+from .. import process
+
+ATTEMPTS_MAX = 1000  # of one worker: bounds what no check sees
+GROWTH_KB_MAX = 128 * 1024  # resident memory beyond that before the first attempt
+THREAD_EXIT_SECONDS = 0.01  # the kernel counts a joined thread for some microseconds more
+
+_STATUS = re.compile(rb"^(Umask|Uid|Gid|Groups|VmHWM|VmRSS|Threads|SigBlk|SigIgn|SigCgt|Cpus_allowed):\s*(.*)$", re.M)
+_SIGNALS = tuple(number for number in signal.valid_signals() if number != process.STACK_SIGNAL)
+_VALID_MASK = sum(1 << (number - 1) for number in signal.valid_signals())  # without those of the C library for itself
+_LIMITS = tuple(range(16))  # every RLIMIT_... of Linux
+_TIMERS = (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)
+
+Status = Mapping[bytes, bytes]
+
+
+def read_status() -> Status:
+    """Return the fields of /proc/self/status that the checks read: one file for nine of them."""
+    return dict(_STATUS.findall(read_file("/proc/self/status")))
+
+
+def kilobytes(status: Status, name: bytes) -> int:
+    """Return a size in KiB; 0 if the kernel does not tell it."""
+    return int(status.get(name, b"0").split()[0])
+
+
+class Check(NamedTuple):
+    """Something that an attempt can change; ``finding`` completes the sentence "the attempt ..."."""
+
+    finding: str
+    read: Callable[[Status], object]
+
+
+def _descriptors(_: Status) -> object:
+    """Return the open descriptors, each with the file behind it: a number may be used for another file."""
+    found = []
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            file = os.fstat(int(name))
+        except OSError:
+            continue  # the one that listed the folder
+        found.append((name, file.st_dev, file.st_ino))
+    return sorted(found)
+
+
+def _has_children(_: Status) -> bool:
+    """Return whether a child lives or was not waited for, orphans included: this process is their subreaper."""
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return False
+    return True
+
+
+def _handlers(status: Status) -> object:
+    masks = [int(status.get(name, b"0"), 16) & _VALID_MASK for name in (b"SigCgt", b"SigIgn")]
+    return [*masks, *map(_signal.getsignal, _SIGNALS)]
+
+
+def _streams(_: Status) -> object:
+    return [(stream, getattr(stream, "closed", None)) for stream in (sys.stdin, sys.stdout, sys.stderr)]
+
+
+CHECKS = (
+    Check("changed the working directory", lambda status: os.getcwd()),
+    Check("changed the umask", lambda status: status.get(b"Umask")),
+    Check("changed its user or groups", lambda status: [status.get(name) for name in (b"Uid", b"Gid", b"Groups")]),
+    Check("changed a signal handler", _handlers),
+    Check("changed the signal mask", lambda status: status.get(b"SigBlk")),
+    Check("left a timer running", lambda status: [signal.getitimer(timer)[0] > 0 for timer in _TIMERS]),
+    Check("left a descriptor open, or closed one", _descriptors),
+    Check("left a thread running", lambda status: status.get(b"Threads")),
+    Check("left a child process", _has_children),
+    Check("replaced sys.stdin, sys.stdout or sys.stderr", _streams),
+    Check("changed a resource limit", lambda status: [resource.getrlimit(limit) for limit in _LIMITS]),
+    Check(
+        "changed its priority or its CPUs",
+        lambda status: (os.getpriority(os.PRIO_PROCESS, 0), status.get(b"Cpus_allowed")),
+    ),
+    Check("left a trace or profile function", lambda status: (sys.gettrace(), sys.getprofile())),
+)
+
+
+class ProcessState:
+    """The state of this process before its first attempt, which is that before each of them while nothing is found."""
+
+    def __init__(self) -> None:
+        self._status = read_status()
+        self._threads = _thread._count()
+        self._before = [_read(check, self._status) for check in CHECKS]
+        self._environment: dict[bytes, bytes] = {}
+        self._attempts = 0
+
+    def begin_attempt(self) -> None:
+        """Keep the environment, which is another one for each attempt."""
+        self._attempts += 1
+        self._environment = _environment().copy()
+
+    def end_attempt(self) -> tuple[list[str], Status]:
+        """Return what the attempt changed, and the status that was read for it."""
+        status = self._settled_status()
+        pairs = zip(CHECKS, self._before, strict=True)
+        found = [check.finding for check, before in pairs if _read(check, status) != before]
+        if _environment() != self._environment:
+            found.append("changed the environment")
+        growth_kb = kilobytes(status, b"VmRSS") - kilobytes(self._status, b"VmRSS")
+        if growth_kb > GROWTH_KB_MAX:
+            found.append(f"left the process {growth_kb // 1024} MiB larger than before its first attempt")
+        if self._attempts >= ATTEMPTS_MAX:
+            found.append(f"was number {self._attempts} of its process")
+        return found, status
+
+    def _settled_status(self) -> Status:
+        """Return the status; first wait for the end of threads that the interpreter no longer counts."""
+        status, limit = read_status(), time.monotonic() + THREAD_EXIT_SECONDS
+        while (
+            status.get(b"Threads") != self._status.get(b"Threads")
+            and _thread._count() <= self._threads
+            and time.monotonic() < limit
+        ):
+            time.sleep(0)
+            status = read_status()
+        return status
+
+
+def _environment() -> dict[bytes, bytes]:
+    return os.environ._data  # type: ignore[attr-defined,no-any-return]  # decoding a copy takes ten times as long
+
+
+def _read(check: Check, status: Status) -> object:
+    try:
+        return check.read(status)
+    except OSError as error:  # as of a working directory that was removed
+        return str(error)
