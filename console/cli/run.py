@@ -34,7 +34,7 @@ class RunArguments:
     detach: bool = False
     stay: bool = False
     wait: bool = False
-    durability: Literal["full", "normal"] = "full"
+    durability: Literal["full", "normal"] = "normal"
     dask: str | None = None
     accept_changes: bool = False
     trust: bool = False

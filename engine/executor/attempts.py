@@ -374,7 +374,7 @@ class AttemptManager:
             )
             runs.promote(transaction, claim.run_id, freed)
 
-        self._track(self._writer.submit(item, durable=spec.effect))
+        self._track(self._writer.submit(item))
 
     def write(self, item: Callable[[Transaction], None]) -> asyncio.Future[None]:
         """Queue a write whose result no caller awaits; errors go to ``on_error``."""

@@ -17,7 +17,7 @@ def _ignore(result: object) -> None:
 class Commit:
     """``item`` runs in the writer's transaction; ``on_committed(result of item)`` in the loop, after the COMMIT.
 
-    ``durable``: synced to disk before the callback, whatever the durability of the run.
+    ``durable``: the callback waits until the commit is on the disk.
     """
 
     item: Callable[[Transaction], object]

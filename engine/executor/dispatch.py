@@ -57,8 +57,8 @@ class Dispatcher:
         def item(transaction: Transaction) -> list[Claim]:
             return claims.dispatch(transaction, run_id, promote, orders, identity)
 
-        # The claim of a task with external effects must be on disk before the task runs.
-        durable = any(order.spec.effect for order in orders)
+        # What a power cut cannot end must find its claim on the disk: it is not started again in ignorance.
+        durable = any(order.spec.effect or order.spec.isolation == "dask" for order in orders)
         return Commit(item, lambda claimed: self._launch_all(picked, claimed), durable)
 
     def _launch_all(self, picked: Sequence[str], claimed: Sequence[Claim]) -> None:

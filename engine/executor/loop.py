@@ -80,7 +80,7 @@ class Executor:
         state: the path of the state file. None: ``$REDRIVE_STATE``, or ``<flow>.db`` in the user's state folder.
         options: how to run: see ``RunOptions``.
         clock: the clock of the run, for tests.
-        on_events: called with the events of each commit, in the thread of the event loop.
+        on_events: called with the events of each commit that is on the disk, in the thread of the event loop.
         on_output: called with the name of a task and text that it printed, in the thread of the event loop.
         on_open: called with the name of the run once the executor owns it.
         handle_signals: True: SIGTERM and SIGINT stop the run gracefully.
@@ -358,7 +358,10 @@ class RunLoop:
         self._view.apply(events)
         self._cancel_attempts(events)
         self._probe_repaired_downstreams(events)
-        self.wake()  # before the listeners, which may raise
+        self.wake()
+
+    def _on_events_durable(self, events: Sequence[Event]) -> None:
+        """Tell others about events that no power cut undoes."""
         self._notifier.handle_events(events)
         self._pinger.handle_events(events, self.projection.run.run_id)
         self._success.handle_events(events)
@@ -394,7 +397,8 @@ class RunLoop:
 
     async def _start(self) -> None:
         hooks, runner = self._opened.hooks, self._opened.runner
-        hooks.on_events, hooks.on_storage_change = self._on_events_committed, self._on_storage_change
+        hooks.on_events, hooks.on_durable = self._on_events_committed, self._on_events_durable
+        hooks.on_storage_change, hooks.on_failed = self._on_storage_change, self._fail
         self._notify_listener(hooks.early)
         runner.on_lost, runner.on_freed, runner.on_executor_change = (
             self.zygote_restart.start,
@@ -476,8 +480,8 @@ class RunLoop:
         reason: str | None = None,
         command_id: str | None = None,
     ) -> asyncio.Future[T]:
-        """Queue a write."""
-        return self._opened.writer.submit(item, actor=actor, reason=reason, command_id=command_id)
+        """Queue a write that an operator is told of."""
+        return self._opened.writer.submit(item, actor=actor, reason=reason, command_id=command_id, durable=True)
 
     def stop(self, how: str) -> None:
         """Stop the run: "drain" starts no more attempts, "now" terminates the running ones as well."""

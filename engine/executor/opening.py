@@ -89,7 +89,9 @@ class RunHooks:
 
     early: list[Event] = field(default_factory=list)  # events before that: in the projection, not yet shown
     on_events: Callable[[Sequence[Event]], None] = field(init=False)
+    on_durable: Callable[[Sequence[Event]], None] = lambda events: None
     on_storage_change: Callable[[str, str], None] = lambda what, sentence: None
+    on_failed: Callable[[StorageError], None] = lambda error: None
 
     def __post_init__(self) -> None:
         self.on_events = self.early.extend
@@ -114,9 +116,10 @@ async def open_run(lease: StateFileLease, clock: Clock) -> OpenRun:
                 clock.now_us,
                 lambda events: hooks.on_events(events),
                 lambda what, sentence: hooks.on_storage_change(what, sentence),
+                on_durable=lambda events: hooks.on_durable(events),
+                on_failed=lambda error: hooks.on_failed(error),
                 thread=lease.writer_thread,
                 uniform=clock.uniform,
-                reopen=lambda: database.open_for_writing(request.state_path, request.options.durability),
             )
         except BaseException:
             connection.close()
@@ -328,7 +331,7 @@ async def _write_first(lease: StateFileLease, writer: Writer, hooks: RunHooks, i
     hooks.on_storage_change = on_storage_change
     with lease.interruptible(give_up):
         try:
-            written = await writer.submit(item)
+            written = await writer.submit(item, durable=True)
         except BaseException as error:
             if isinstance(error, FlowChangesError):
                 refused = RunChanged(RunChange.FLOW_REFUSED, why=str(error))

@@ -129,4 +129,4 @@ class RunEndCheck:
 
     def _commit_verdict(self, verdict: RunOutcome) -> Commit:
         run_id, seq = self._view.projection.run.run_id, self._view.projection.seq
-        return Commit(lambda transaction: claims.write_verdict(transaction, run_id, verdict, seq))
+        return Commit(lambda transaction: claims.write_verdict(transaction, run_id, verdict, seq), durable=True)

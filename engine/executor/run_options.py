@@ -18,8 +18,9 @@ class RunOptions:
 
     Parameters:
         max_parallel: attempts at a time, at least 1. None: the flow's own setting, or 4.
-        durability: "full" (a power cut loses nothing) or "normal" (a power cut may lose the last commits; faster on
-            slow disks): ``PRAGMA synchronous`` of SQLite.
+        durability: "normal": what was told to somebody, and the start of an effect, is on the disk before; a power cut
+            undoes at most the last milliseconds of what nobody was told, which runs again. "full": each change is on
+            the disk before anything follows from it.
         params: values for parameters of the flow, by name.
         stay: True: stay alive while the run waits for an operator, instead of ending.
         resume: True: the run must exist in the state file.
@@ -34,11 +35,11 @@ class RunOptions:
 
     Example:
         >>> RunOptions(max_parallel=8, params={"day": "2026-04-25"}).durability
-        'full'
+        'normal'
     """
 
     max_parallel: int | None = None
-    durability: database.Durability = "full"
+    durability: database.Durability = "normal"
     params: Mapping[str, object] = field(default_factory=dict)
     stay: bool = False
     resume: bool = False

@@ -44,7 +44,7 @@ T = TypeVar("T")
 class Submit(Protocol):
     """``Writer.submit``."""
 
-    def __call__(self, item: Callable[[Transaction], T]) -> asyncio.Future[T]: ...
+    def __call__(self, item: Callable[[Transaction], T], *, durable: bool = ...) -> asyncio.Future[T]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +207,9 @@ class Notifier:
     # --- One message -----------------------------------------------------------------------------------------------
 
     async def _deliver(self, delivery: _Delivery) -> None:
-        messages = await self._submit(lambda transaction: pages.read_messages(transaction.connection, delivery.ids))
+        messages = await self._submit(  # once the pages, and all that they tell, are on the disk
+            lambda transaction: pages.read_messages(transaction.connection, delivery.ids), durable=True
+        )
         delivery.counts = {message["id"]: message["count"] for message in messages}
         if delivery.how == "page":
             message = page_message(messages[0], self._origin)

@@ -257,7 +257,8 @@ class ScheduleService:
     def _open_writer(self) -> Writer:
         connection = database.open_for_writing(self._state_path, self._options.durability)
         try:
-            return Writer(connection, asyncio.get_running_loop(), self._clock.now_us, self._on_events)
+            loop, now_us = asyncio.get_running_loop(), self._clock.now_us
+            return Writer(connection, loop, now_us, lambda events: None, on_durable=self._on_events)
         except BaseException:
             connection.close()
             raise

@@ -1,7 +1,7 @@
 """Opens the state file for writing, or for reading without side effects.
 
-All pragmas, open modes and schema versions are here. By measurement: connections are opened once and kept, FULL is the
-default because group commit pays for it, and readers never checkpoint.
+All pragmas, open modes and schema versions are here. By measurement: connections are opened once and kept, and readers
+never checkpoint.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ CHECKED_BYTES = 32 * 1024 * 1024  # files up to this size get a full check befor
 _SYNCHRONOUS = {"full": "FULL", "normal": "NORMAL"}
 
 
-def open_for_writing(path: str | os.PathLike[str], durability: Durability = "full") -> sqlite3.Connection:
+def open_for_writing(path: str | os.PathLike[str], durability: Durability = "normal") -> sqlite3.Connection:
     """Open the state file as its only writer; create it (mode 0600) if missing, and migrate it if old.
 
-    "full": a commit is on disk when it returns. "normal": a power cut may lose the latest commits, without a time
-    bound; a crash of the process loses none. The caller holds the lock of the file.
+    "full": a commit is on disk when it returns. "normal": ``log_sync.py`` brings it there behind the writer; a crash
+    of the process loses none. The caller holds the lock of the file.
 
     Raises StateFileError or one of its kinds, with the file unchanged.
     """
@@ -114,6 +114,12 @@ def file_uuid(connection: sqlite3.Connection) -> str:
     """Return the identity of the file, created with it; a replaced file has another one."""
     row = connection.execute("SELECT value FROM meta WHERE key = 'uuid'").fetchone()
     return str(row[0]) if row else ""
+
+
+def path_of(connection: sqlite3.Connection) -> str:
+    """Return the path of the file, with links resolved; empty for a database in memory."""
+    name = "SELECT CAST(file AS BLOB) FROM pragma_database_list WHERE name = 'main'"  # as bytes: it may not be UTF-8
+    return os.fsdecode(connection.execute(name).fetchone()[0] or b"")
 
 
 # --- SQLite errors -------------------------------------------------------------------------------------------------

@@ -16,21 +16,23 @@ import sqlite3
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeVar
 
 from ..domain.event_payloads import StorageChange
 from ..domain.events import Event
 from ..errors import StorageError
 from ..statefile.changes.transitions import Transaction
-from .database import primary_code, translate
+from ..statefile.open_readonly import file_uri
+from .database import path_of, primary_code, translate
+from .log_sync import LogSync
 from .write_retry import CORRUPTION_CODES, FlushLimits, is_transient, run_with_retry
-
-SYNCHRONOUS_FULL = 2  # value of ``PRAGMA synchronous``
 
 T = TypeVar("T")
 OnStorageChange = Callable[[str, str], None]  # (DEGRADED or RECOVERED of StorageChange, one sentence)
+OnEvents = Callable[[list[Event]], None]
 
 
 @dataclass(slots=True)
@@ -47,19 +49,20 @@ class _QueuedItem:
 class _CommittedBatch:
     """A committed batch: results of the items, exceptions by index of the item, and all events in order."""
 
-    results: list[object]
-    errors: dict[int, Exception]
-    events: list[Event]
+    results: list[object] = field(default_factory=list)
+    errors: dict[int, Exception] = field(default_factory=dict)
+    events: list[Event] = field(default_factory=list)
+    has_changes: bool = True
 
 
 class Writer:
     """Takes ownership of the write connection; ``close`` closes it.
 
     ``on_events`` is called in the loop with the events of each commit, in order of seq, before the futures of that
-    commit resolve. ``on_storage_change(DEGRADED, sentence)``: the storage has refused writes for a while;
-    ``on_storage_change(RECOVERED, sentence)``: it accepts writes again. ``thread`` runs the batches, by default a
-    thread of the writer; a simulation passes an executor that runs them at once. ``reopen`` opens a new connection
-    after a failed fsync, when the cache of the old one cannot be trusted.
+    commit resolve; ``on_durable`` with the same events once they are on the disk. ``on_storage_change(DEGRADED,
+    sentence)``: the storage has refused writes for a while; ``on_storage_change(RECOVERED, sentence)``: it accepts
+    writes again. ``on_failed(error)``: a sync has failed, and every item fails from now on. ``thread`` runs the batches
+    and the syncs, by default threads of the writer; a simulation passes an executor that runs them at once.
     """
 
     def __init__(
@@ -67,23 +70,26 @@ class Writer:
         connection: sqlite3.Connection,
         loop: asyncio.AbstractEventLoop,
         now_us: Callable[[], int],
-        on_events: Callable[[list[Event]], None],
+        on_events: OnEvents,
         on_storage_change: OnStorageChange | None = None,
         *,
+        on_durable: OnEvents | None = None,
+        on_failed: Callable[[StorageError], None] | None = None,
         limits: FlushLimits | None = None,
         thread: concurrent.futures.Executor | None = None,
         uniform: Callable[[float, float], float] = random.uniform,
-        reopen: Callable[[], sqlite3.Connection] | None = None,
     ) -> None:
         self._connection = connection
-        self._path = _path(connection)
+        self._path = path_of(connection) or "the state file"
         self._loop = loop
         self._now_us = now_us
         self._on_events = on_events
         self._on_storage_change = on_storage_change
+        self._on_durable = on_durable
+        self._on_failed = on_failed
         self._limits = limits or FlushLimits.from_environment()
         self._uniform = uniform
-        self._reopen = reopen
+        self._log = LogSync(connection, loop, thread, self._on_sync_failed)
         self._thread = thread or concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="redrive-writer")
         self._queue: deque[_QueuedItem] = deque()
         self._batch: list[_QueuedItem] = []  # in flight, or waiting for a retry
@@ -95,7 +101,7 @@ class Writer:
         self._is_degraded = False
         self._is_closing = False
         self._is_closed = False
-        self._doubtful: _CommittedBatch | None = None  # a batch whose COMMIT failed in fsync: committed or not
+        self._failure: StorageError | None = None  # a sync has failed: nothing is written any more
         self._closing_event = threading.Event()  # ends the delays of layer B when the writer closes
         self._idle = asyncio.Event()
         self._idle.set()
@@ -123,8 +129,8 @@ class Writer:
 
         The item runs in the writer's thread, between BEGIN and COMMIT, possibly more than once: it may only use its
         argument. If it raises, its writes are rolled back and its own future alone gets the exception. Cancelling the
-        future does not unqueue the item. ``durable``: its COMMIT and all earlier ones are on disk when the future
-        resolves, also with ``--durability normal``. Raises StorageError once the writer is closing.
+        future does not unqueue the item. ``durable``: its COMMIT and all earlier ones are on the disk when the future
+        resolves. Raises StorageError once the writer is closing.
         """
         if self._is_closing:
             raise StorageError("the state file is being closed")
@@ -141,7 +147,10 @@ class Writer:
         return asyncio.wrap_future(self._thread.submit(lambda: use(self._connection)), loop=self._loop)
 
     async def close(self) -> None:
-        """Flush the queue, then close the connection. From now on items fail if the storage refuses."""
+        """Flush the queue to the disk, then close the connection. From now on items fail if the storage refuses.
+
+        Raises StorageError if the last sync fails.
+        """
         if not self._is_closing:
             self._is_closing = True
             self._closing_event.set()
@@ -152,8 +161,12 @@ class Writer:
         if self._is_closed:
             return
         self._is_closed = True
-        await asyncio.wrap_future(self._thread.submit(self._connection.close), loop=self._loop)
+        known = self._failure
+        await self._log.close()
+        await asyncio.wrap_future(self._thread.submit(self._close_connection), loop=self._loop)
         self._thread.shutdown(wait=False)
+        if self._failure is not None and self._failure is not known:
+            raise self._failure
 
     # --- In the loop -----------------------------------------------------------------------------------------------
 
@@ -171,6 +184,9 @@ class Writer:
 
     def _flush(self) -> None:
         self._retry_timer = None
+        if self._failure is not None:
+            self._give_up(self._failure)
+            return
         self._thread.submit(self._write, self._batch).add_done_callback(self._on_batch_written)
 
     def _on_batch_written(self, written: concurrent.futures.Future[_CommittedBatch]) -> None:
@@ -181,23 +197,59 @@ class Writer:
                 raise
 
     def _settle(self, written: concurrent.futures.Future[_CommittedBatch]) -> None:
-        error = written.exception()
+        error = self._failure or written.exception()
         if error is None:
             self._recover()
-            batch = self._batch
+            batch, committed = self._batch, written.result()
             self._next_batch()  # writes the next batch while listeners run
-            self._emit_events(written.result().events)
-            _resolve(batch, written.result())
-        elif is_transient(error) and not self._is_closing:
+            self._emit_events(self._on_events, committed.events)
+            _resolve(batch, committed, durable=False)
+            self._hold(batch, committed)
+        elif _is_failed_sync(error):
+            self._on_sync_failed(error)
+            self._give_up(error)
+        elif is_transient(error) and not self._is_closing and self._failure is None:
             self._schedule_retry(error)
         else:
             self._give_up(error)
 
-    def _emit_events(self, events: list[Event]) -> None:
+    def _hold(self, batch: Sequence[_QueuedItem], committed: _CommittedBatch) -> None:
+        """Resolve the durable items of a committed batch once it is on the disk."""
+        release = partial(self._release, batch, committed)
+        if committed.has_changes:
+            self._log.hold(release, is_urgent=any(entry.durable for entry in batch))
+        else:
+            self._log.hold_unchanged(release)
+
+    def _release(self, batch: Sequence[_QueuedItem], committed: _CommittedBatch, error: OSError | None) -> None:
+        if error is None:
+            if self._on_durable is not None:
+                self._emit_events(self._on_durable, committed.events)
+            _resolve(batch, committed, durable=True)
+        else:
+            assert self._failure is not None
+            _fail_all(batch, self._failure)
+
+    def _on_sync_failed(self, error: BaseException) -> None:
+        """Write nothing any more: what a later sync says of earlier commits is worthless."""
+        if self._failure is not None:
+            return
+        why = getattr(error, "strerror", None) or error
+        self._failure = StorageError(
+            f"the disk failed while {self._path} was synced ({why}): its last changes may be lost, and nobody was told"
+            " of them; see the kernel log, then resume"
+        )
+        if self._retry_timer is not None:
+            self._retry_timer.cancel()
+            self._flush()
+        if self._on_failed is not None:
+            self._on_failed(self._failure)
+
+    def _emit_events(self, listener: OnEvents, events: list[Event]) -> None:
         if not events:
             return
         try:
-            self._on_events(events)
+            listener(events)
         except Exception as error:  # a failing listener must not block the futures
             self._report("a listener of events raised", error)
 
@@ -237,15 +289,13 @@ class Writer:
 
     def _give_up(self, error: BaseException) -> None:
         """Fail the futures of the batch: the file is damaged, or the writer closes while the storage refuses."""
-        failure = self._explain(error)
+        failure = self._failure or self._explain(error)
         batch = self._batch
-        if self._is_closing:
+        if self._is_closing or self._failure is not None:
             batch += self._queue
             self._queue.clear()
         self._next_batch()
-        for entry in batch:
-            if not entry.future.done():
-                entry.future.set_exception(failure)
+        _fail_all(batch, failure)
 
     def _explain(self, error: BaseException) -> BaseException:
         return translate(error, self._path) if isinstance(error, sqlite3.Error) else error
@@ -256,8 +306,6 @@ class Writer:
         return run_with_retry(lambda: self._write_batch(batch), self._limits.query, pause=self._closing_event.wait)
 
     def _write_batch(self, batch: Sequence[_QueuedItem]) -> _CommittedBatch:
-        if self._doubtful is not None and (written := self._reopen_and_check(self._doubtful)) is not None:
-            return written
         try:
             return self._transaction(batch, self._run_all)
         except Exception as error:
@@ -270,22 +318,20 @@ class Writer:
         self, batch: Sequence[_QueuedItem], run: Callable[[Sequence[_QueuedItem]], _CommittedBatch]
     ) -> _CommittedBatch:
         connection = self._connection
-        with _synced(connection, any(entry.durable for entry in batch)):
-            connection.execute("BEGIN IMMEDIATE")
-            written: _CommittedBatch | None = None
-            try:
-                written = run(batch)
-                connection.execute("COMMIT")
-            except BaseException as error:
-                _roll_back(connection)
-                if _is_failed_sync(error) and self._reopen is not None:
-                    self._doubtful = written or _CommittedBatch([], {}, [])
-                raise
+        changes = connection.total_changes
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            written = run(batch)
+            connection.execute("COMMIT")
+        except BaseException:
+            _roll_back(connection)
+            raise
+        written.has_changes = connection.total_changes != changes
         return written
 
     def _run_all(self, batch: Sequence[_QueuedItem]) -> _CommittedBatch:
         now = self._now_us()
-        written = _CommittedBatch([], {}, [])
+        written = _CommittedBatch()
         for entry in batch:
             transaction = Transaction(self._connection, now, entry.actor, entry.reason, entry.command_id)
             written.results.append(entry.item(transaction))
@@ -294,7 +340,7 @@ class Writer:
 
     def _run_each(self, batch: Sequence[_QueuedItem]) -> _CommittedBatch:
         now = self._now_us()
-        written = _CommittedBatch([], {}, [])
+        written = _CommittedBatch()
         connection = self._connection
         for index, entry in enumerate(batch):
             transaction = Transaction(connection, now, entry.actor, entry.reason, entry.command_id)
@@ -312,23 +358,23 @@ class Writer:
             written.results.append(result)
         return written
 
-    def _reopen_and_check(self, doubtful: _CommittedBatch) -> _CommittedBatch | None:
-        """Reopen the file after a failed fsync, and return the batch if it was committed after all."""
-        assert self._reopen is not None
-        connection = self._reopen()
+    def _close_connection(self) -> None:
+        """Close. After a failed sync without a checkpoint, which would copy the log without checking its sums: a second
+        connection, which may not write, is the last one then."""
+        second = None
+        if self._failure is not None:
+            with suppress(sqlite3.Error):
+                second = sqlite3.connect(file_uri(self._path, "mode=ro"), uri=True)
+                second.execute("SELECT 1 FROM meta").fetchone()
         self._connection.close()
-        self._connection, self._doubtful = connection, None
-        if not doubtful.events:
-            return None
-        last = doubtful.events[-1]
-        row = connection.execute("SELECT at, kind, task FROM event WHERE seq = ?", (last.seq,)).fetchone()
-        return doubtful if row is not None and tuple(row) == (last.at, last.kind, last.task) else None
+        if second is not None:
+            second.close()
 
 
-def _resolve(batch: Sequence[_QueuedItem], written: _CommittedBatch) -> None:
+def _resolve(batch: Sequence[_QueuedItem], written: _CommittedBatch, *, durable: bool) -> None:
     for index, entry in enumerate(batch):
         future = entry.future
-        if future.done():  # cancelled by its caller
+        if entry.durable is not durable or future.done():  # done: cancelled by its caller
             continue
         error = written.errors.get(index)
         if error is None:
@@ -337,6 +383,12 @@ def _resolve(batch: Sequence[_QueuedItem], written: _CommittedBatch) -> None:
             future.set_exception(RuntimeError(f"the item raised {error!r}"))
         else:
             future.set_exception(error)
+
+
+def _fail_all(batch: Sequence[_QueuedItem], failure: BaseException) -> None:
+    for entry in batch:
+        if not entry.future.done():
+            entry.future.set_exception(failure)
 
 
 def _roll_back(connection: sqlite3.Connection) -> None:
@@ -349,24 +401,5 @@ def _roll_back(connection: sqlite3.Connection) -> None:
                 raise
 
 
-@contextmanager
-def _synced(connection: sqlite3.Connection, durable: bool) -> Iterator[None]:
-    """Sync the commit in the block to disk if ``durable``. ``PRAGMA synchronous`` has no effect within a transaction,
-    so it is set around one. In WAL mode the sync covers the whole log, including earlier commits."""
-    (level,) = connection.execute("PRAGMA synchronous").fetchone() if durable else (SYNCHRONOUS_FULL,)
-    if level >= SYNCHRONOUS_FULL:
-        yield
-        return
-    connection.execute("PRAGMA synchronous=FULL")
-    try:
-        yield
-    finally:
-        connection.execute(f"PRAGMA synchronous={level}")
-
-
 def _is_failed_sync(error: BaseException) -> bool:
     return getattr(error, "sqlite_errorcode", None) in (sqlite3.SQLITE_IOERR_FSYNC, sqlite3.SQLITE_IOERR_DIR_FSYNC)
-
-
-def _path(connection: sqlite3.Connection) -> str:
-    return str(connection.execute("PRAGMA database_list").fetchone()[2]) or "the state file"

@@ -12,10 +12,8 @@ import pytest
 from redrive.engine import Flow, FlowError, TaskDef
 from redrive.engine.agent import command_client
 from redrive.engine.domain.command import parse_command
-from redrive.engine.domain.event_payloads import ClockMoved
 from redrive.engine.executor import host
 from redrive.engine.store import database
-from redrive.engine.store.writer import Writer
 from support.waiting import wait_until
 
 FLOW = """
@@ -101,21 +99,6 @@ def test_one_that_goes_well_is_a_task_like_any_other(tmp_path: Path) -> None:
     state, pid = begin(tmp_path)
     os.waitpid(pid, 0)
     assert row(state)[0] == "SUCCESS" and paid(tmp_path) == ["r/pay/0"]
-
-
-async def test_its_commit_waits_for_the_disk_with_durability_normal_too(tmp_path: Path) -> None:
-    import asyncio
-
-    connection = database.open_for_writing(tmp_path / "state.db", "normal")
-    said: list[str] = []
-    connection.set_trace_callback(said.append)
-    writer = Writer(connection, asyncio.get_running_loop(), lambda: 1, lambda events: None)
-    await writer.submit(lambda transaction: transaction.emit(ClockMoved(1)))
-    assert not [words for words in said if "synchronous" in words]
-    await writer.submit(lambda transaction: transaction.emit(ClockMoved(1)), durable=True)
-    kept = [words for words in said if words in ("BEGIN IMMEDIATE", "COMMIT") or "synchronous=" in words]
-    assert kept[-4:] == ["PRAGMA synchronous=FULL", "BEGIN IMMEDIATE", "COMMIT", "PRAGMA synchronous=1"]
-    await writer.close()
 
 
 def test_a_sensor_is_no_effect() -> None:

@@ -17,6 +17,14 @@ from ..options import (
 )
 from .group import acting_target_of, cli, named_once
 
+durability_option = click.option(
+    "--durability",
+    type=click.Choice(["normal", "full"]),
+    default="normal",
+    show_default=True,
+    envvar="REDRIVE_DURABILITY",
+    help="What waits for the disk: what is told to somebody, or every change.",
+)
 running_options = options(
     click.option("--state", "state", metavar="PATH", help="State file; default: <flow>.db in the default place."),
     click.option("--max-parallel", type=click.IntRange(1, 10_000), metavar="N", help="Attempts at a time."),
@@ -27,13 +35,13 @@ running_options = options(
     click.option("--stay", is_flag=True, help="When blocked, wait for an operator instead of ending."),
     click.option("--wait", is_flag=True, help="Wait for another executor to leave the state file."),
     click.option("--dask", metavar="ADDRESS", envvar="REDRIVE_DASK", help="Dask scheduler for isolation='dask'."),
-    click.option("--durability", type=click.Choice(["full", "normal"]), default="full", show_default=True),
+    durability_option,
 )
 serving_options = options(
     click.option("--state", "state", metavar="PATH", help="State file; default: <flow>.db in the default place."),
     click.option("--max-parallel", type=click.IntRange(1, 10_000), metavar="N", help="Attempts at a time."),
     click.option("--dask", metavar="ADDRESS", envvar="REDRIVE_DASK", help="Dask scheduler for isolation='dask'."),
-    click.option("--durability", type=click.Choice(["full", "normal"]), default="full", show_default=True),
+    durability_option,
 )
 
 

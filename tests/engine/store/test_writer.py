@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import errno
 import json
+import os
 import resource
 import signal
 import sqlite3
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,7 @@ from redrive.engine.domain.events import Event
 from redrive.engine.errors import CorruptFileError, RedriveError, StorageError
 from redrive.engine.statefile.changes.transitions import Transaction
 from redrive.engine.store import database
+from redrive.engine.store.log_sync import SHARED_SYNC_SECONDS
 from redrive.engine.store.write_retry import FlushLimits, QueryLimits, run_with_retry
 from redrive.engine.store.writer import Writer
 
@@ -39,15 +42,12 @@ class FaultyConnection:
         self.real = real
         self.faults: list[tuple[str, Exception]] = []
         self.commits = 0
-        self.after_commit: list[Exception] = []
 
     def execute(self, sql: str, *values: Any) -> sqlite3.Cursor:
         if self.faults and sql.startswith(self.faults[0][0]):
             raise self.faults.pop(0)[1]
         cursor = self.real.execute(sql, *values)
         self.commits += sql == "COMMIT"
-        if sql == "COMMIT" and self.after_commit:
-            raise self.after_commit.pop(0)
         return cursor
 
     def __getattr__(self, name: str) -> Any:
@@ -57,9 +57,9 @@ class FaultyConnection:
 class Desk:
     """A writer, and what it told."""
 
-    def __init__(self, path: Path, **options: Any) -> None:
+    def __init__(self, path: Path, durability: database.Durability = "normal", **options: Any) -> None:
         self.path = path
-        self.connection = FaultyConnection(database.open_for_writing(path))
+        self.connection = FaultyConnection(database.open_for_writing(path, durability))
         self.events: list[Event] = []
         self.troubles: list[tuple[str, str]] = []
         self.degraded = asyncio.Event()
@@ -359,29 +359,123 @@ async def test_a_listener_of_trouble_that_raises_stops_nothing(tmp_path: Path) -
         assert await it.writer.submit(tell("a")) == "a"
 
 
-# --- A failed fsync ------------------------------------------------------------------------------------------------
+# --- The disk ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("landed", [True, False])
-async def test_after_a_failed_fsync_the_file_is_opened_anew_and_asked(tmp_path: Path, landed: bool) -> None:
-    """Whether the commit is in the file or not, the item is in it once."""
-    path = tmp_path / "state.db"
-    reopened: list[sqlite3.Connection] = []
+class Disk:
+    """Stands in for ``os.fdatasync``: each sync waits until it is let go, or fails with ``error``."""
 
-    def reopen() -> sqlite3.Connection:
-        reopened.append(database.open_for_writing(path))
-        return reopened[-1]
+    def __init__(self) -> None:
+        self.syncs = 0
+        self.error: OSError | None = None
+        self.go = threading.Event()
 
-    async with desk(tmp_path, reopen=reopen) as it:
-        fault = failure(sqlite3.SQLITE_IOERR_FSYNC)
-        if landed:
-            it.connection.after_commit = [fault]
-        else:
-            it.connection.faults = [("COMMIT", fault)]
-        assert await it.writer.submit(tell("once")) == "once"
-        assert await it.writer.submit(tell("then")) == "then"
-        assert it.stored() == ["once", "then"] == [event.payload.what for event in it.events]
-        assert len(reopened) == 1
+    def sync(self, descriptor: int) -> None:
+        self.syncs += 1
+        assert os.readlink(f"/proc/self/fd/{descriptor}").endswith("state.db-wal")
+        assert self.go.wait(20)
+        if self.error is not None:
+            raise self.error
+
+
+@pytest.fixture
+def disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[Disk]:
+    disk = Disk()
+    monkeypatch.setattr(os, "fdatasync", disk.sync)
+    yield disk
+    disk.go.set()
+
+
+async def test_only_what_is_durable_waits_for_the_disk_and_for_all_before_it(tmp_path: Path, disk: Disk) -> None:
+    on_disk: list[Event] = []
+    async with desk(tmp_path, on_durable=on_disk.extend) as it:
+        assert await it.writer.submit(tell("a")) == "a"
+        told = it.writer.submit(tell("b"), durable=True)
+        assert await it.writer.submit(tell("c")) == "c"  # commits go on meanwhile
+        assert it.stored() == ["a", "b", "c"] == [event.payload.what for event in it.events]
+        assert not told.done() and not on_disk
+        disk.go.set()
+        assert await told == "b"
+        assert [event.payload.what for event in on_disk][:2] == ["a", "b"]
+    assert [event.payload.what for event in on_disk] == ["a", "b", "c"]
+    assert disk.syncs <= 3
+
+
+async def test_a_read_waits_for_what_it_may_have_read(tmp_path: Path, disk: Disk) -> None:
+    async with desk(tmp_path) as it:
+        await it.writer.submit(tell("a"))
+        count = it.writer.submit(lambda transaction: transaction.connection.total_changes, durable=True)
+        await it.writer.submit(lambda transaction: None)
+        assert not count.done()
+        disk.go.set()
+        await count
+        syncs = disk.syncs
+        await it.writer.submit(lambda transaction: None, durable=True)
+        assert disk.syncs == syncs  # nothing was written since
+
+
+async def test_a_thousand_commits_that_nobody_waits_for_share_syncs(tmp_path: Path, disk: Disk) -> None:
+    disk.go.set()
+    async with desk(tmp_path) as it:
+        began = asyncio.get_running_loop().time()
+        for number in range(1000):
+            await it.writer.submit(tell(str(number)))
+        seconds = asyncio.get_running_loop().time() - began
+    assert disk.syncs <= seconds / SHARED_SYNC_SECONDS + 2
+
+
+async def test_with_full_durability_each_commit_syncs_itself(tmp_path: Path, disk: Disk) -> None:
+    on_disk: list[Event] = []
+    loop = asyncio.get_running_loop()
+    connection = database.open_for_writing(tmp_path / "state.db", "full")
+    writer = Writer(connection, loop, lambda: 42, lambda events: None, on_durable=on_disk.extend)
+    await writer.submit(tell("a"))
+    assert len(on_disk) == 1 and not disk.syncs
+    await writer.close()
+
+
+async def test_after_a_failed_sync_nothing_is_promised_any_more(tmp_path: Path, disk: Disk) -> None:
+    """The kernel reports a failed sync once: the next one would succeed although the data is gone."""
+    failures: list[StorageError] = []
+    on_disk: list[Event] = []
+    async with desk(tmp_path, on_failed=failures.append, on_durable=on_disk.extend) as it:
+        await it.writer.submit(tell("a"))
+        told = it.writer.submit(tell("b"), durable=True)
+        await it.writer.submit(tell("c"))
+        later = it.writer.submit(tell("d"), durable=True)
+        disk.error = OSError(errno.EIO, os.strerror(errno.EIO))
+        disk.go.set()
+        for future in (told, later, it.writer.submit(tell("e")), it.writer.submit(tell("f"), durable=True)):
+            with pytest.raises(
+                StorageError, match=r"the disk failed while .*/state.db was synced \(Input/output error\)"
+            ):
+                await future
+        disk.error = None
+        with pytest.raises(StorageError, match="its last changes may be lost, and nobody was told of them"):
+            await it.writer.submit(tell("g"), durable=True)
+        assert len(failures) == 1 and not on_disk and disk.syncs == 1
+    assert (tmp_path / "state.db-wal").stat().st_size  # not copied into the file: its sums tell what is whole
+    assert it.stored()[:3] == ["a", "b", "c"]
+
+
+async def test_a_sync_that_fails_at_the_end_is_raised(tmp_path: Path, disk: Disk) -> None:
+    it = Desk(tmp_path / "state.db")
+    await it.writer.submit(tell("a"))
+    disk.error = OSError(errno.EIO, os.strerror(errno.EIO))
+    disk.go.set()
+    with pytest.raises(StorageError, match="the disk failed"):
+        await it.writer.close()
+
+
+@pytest.mark.parametrize("durability", ["full", "normal"])
+async def test_a_commit_whose_sync_fails_is_not_tried_again(tmp_path: Path, durability: database.Durability) -> None:
+    failures: list[StorageError] = []
+    async with desk(tmp_path, durability=durability, on_failed=failures.append) as it:
+        it.connection.faults = [("COMMIT", failure(sqlite3.SQLITE_IOERR_FSYNC))]
+        for what in "ab":
+            with pytest.raises(StorageError, match="the disk failed"):
+                await it.writer.submit(tell(what))
+        assert len(failures) == 1 and not it.events and it.stored() == []
 
 
 # --- Real trouble --------------------------------------------------------------------------------------------------
