@@ -15,10 +15,9 @@ from ..present.runs import place_line
 from ..sessions.open import RemoteOptions, actor, with_session
 from ..sessions.session import Session
 from ..text.durations import brief
-from ..text.printing import echo, echo_json
+from ..text.printing import echo, echo_json, print_table
 from .exit_codes import code_of_answers
 from .json_schemas import with_schema
-from .listings import print_table
 from .operate import ActPlace, place_of, print_answer
 
 

@@ -1,4 +1,4 @@
-"""``redrive runs``, ``tasks``, ``inbox``, ``events`` and ``replay``: the console's views as text or JSON.
+"""``redrive tasks``, ``inbox``, ``events`` and ``replay``: the console's views as text or JSON.
 
 Every state is a word, so that grep finds it.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from datetime import datetime
 from typing import TYPE_CHECKING, Unpack, cast
@@ -27,16 +27,14 @@ from ..model.board import Board
 from ..model.replay import NUMBER_MAX, parse_when
 from ..model.runner import runner_of
 from ..model.waiting_runs import is_lost, waiting_runs
-from ..present.executor_status import ExecutorStatus, executor_advice, executor_json
+from ..present.executor_status import ExecutorStatus, executor_advice, executor_json, executor_status_of, run_words
 from ..present.runs import place_line
-from ..present.schedules import describe_missed_starts, describe_next_runs, late_us
 from ..present.summary import incident_summary
 from ..present.tasks import STALE, attempt_label, describe_skip
 from ..sessions.open import RemoteOptions, with_session
-from ..sessions.session import RunSummary, Session, SessionStatus
-from ..text.durations import brief
-from ..text.printing import echo, echo_json, json_line
-from ..text.text import one_line, pad, shorten
+from ..sessions.session import Session
+from ..text.printing import echo, echo_json, json_line, table_lines
+from ..text.text import one_line, shorten
 from . import event_lines
 from .follow import print_view
 from .json_schemas import with_schema
@@ -46,71 +44,6 @@ if TYPE_CHECKING:
 
 _INBOX_RUNS_MAX = 20  # the others are counted
 _PAGES_MAX = 100  # the latest pages, for sentences that name who acknowledged a failure
-
-
-def print_runs(target: str, as_json: bool, *, follow: bool = False, **remote: Unpack[RemoteOptions]) -> int:
-    """Print one line per run, the latest first."""
-
-    async def read(session: Session) -> list[str]:
-        schedule_lines, summaries = await _schedule_lines(session), await session.runs()
-        status, address, now_us = executor_status_of(session.status), session.address, _now_us()
-        if as_json:
-            return [
-                json_line(_run_value(one, executor_json(one.run, status, address, now_us), address))
-                for one in summaries
-            ]
-        rows: list[Sequence[str]] = [("RUN", "FLOW", "STATE", "TASKS", "OK", "DEAD", "ELAPSED", "")]
-        rows += [(*_run_row(one), executor_advice(one.run, status, address, now_us)) for one in summaries]
-        waiting = len(waiting_runs(summaries, session.status))
-        needs = [f"{waiting} run{' needs' if waiting == 1 else 's need'} a human: {_inbox_command(address)}"]
-        return [place_line(None, address), *table_lines(rows), *(needs if waiting else []), *schedule_lines]
-
-    return print_view(target, read, follow=follow, as_json=as_json, **remote)
-
-
-def _inbox_command(address: str) -> str:
-    return one_line(shlex.join(["redrive", "inbox", address]))
-
-
-def _run_value(summary: RunSummary, executor: Mapping[str, object], address: str) -> dict[str, object]:
-    counts = {"counts": summary.counts, "dead_letters": summary.dead_letters}
-    place = {"executor": executor, "state_file": address}
-    return with_schema("runs", {**_plain(summary.run), "state": _state_words(summary.run), **counts, **place})
-
-
-def _state_words(run: RunRow) -> str:
-    """The state of a run; of an unfinished one, what holds it: BLOCKED, PAUSED, or both."""
-    holds = {"BLOCKED": run.blocked_since, "PAUSED": run.paused_since} if run.ended_at is None else {}
-    return " ".join(word for word, since in holds.items() if since is not None) or str(run.state)
-
-
-async def _schedule_lines(session: Session) -> list[str]:
-    """Lines about the next scheduled runs, whether a process serves them, and runs that missed a promise."""
-    unserved = "; nobody serves it" if session.status.service_pid is None else ""
-    coming = [f"{words}{unserved}" for words in describe_next_runs(await session.query(list_rows.SCHEDULES), _now_us())]
-    return coming + describe_missed_starts(await session.query(list_rows.SLA, limit=_PAGES_MAX), _now_us())
-
-
-def executor_status_of(status: SessionStatus) -> ExecutorStatus:
-    """The status of the executor, as a session reports it."""
-    return ExecutorStatus(
-        status.executor_alive,
-        status.executor_pid,
-        status.executor_run_id,
-        None if status.executor_alive else status.executor_last_seen_at,
-        status.executor_stopped,
-        status.service_pid,
-        status.heartbeat_age_seconds or 0.0,
-    )
-
-
-def _run_row(summary: RunSummary) -> tuple[str, ...]:
-    run, counts = summary.run, summary.counts
-    elapsed_us = (run.ended_at or _now_us()) - run.started_at
-    total, done = sum(counts.values()), counts.get(TaskState.SUCCESS, 0)
-    late = late_us(run, _now_us())
-    elapsed = f"{brief(elapsed_us)}, late {brief(late)}" if late else brief(elapsed_us)
-    return (run.run_id, run.dag_name, _state_words(run), str(total), str(done), str(summary.dead_letters), elapsed)
 
 
 def print_tasks(
@@ -243,7 +176,7 @@ async def _inbox_of_run(session: Session, fold: RunProjection, *, as_json: bool,
     lines += _executor_advice_lines(run, status, address)
     if is_lost(run, session.status):
         lines.append(one_line(f"or end it: {shlex.join(['redrive', 'abandon', '--state', address, run.run_id])}"))
-    return [f"{place_line(run, address)}: {_state_words(run)}", *lines]
+    return [f"{place_line(run, address)}: {run_words(run)}", *lines]
 
 
 async def load_board(session: Session, fold: RunProjection) -> Board:
@@ -375,21 +308,6 @@ def _local_time(instant: int) -> str:
 def _plain(value: object) -> dict[str, object]:
     converted: dict[str, object] = msgspec.to_builtins(value)
     return converted
-
-
-def print_table(rows: Iterable[Sequence[str]]) -> None:
-    """Print rows with aligned columns."""
-    for line in table_lines(rows):
-        echo(line)
-
-
-def table_lines(rows: Iterable[Sequence[str]]) -> Iterator[str]:
-    """Rows with aligned columns; control characters are removed from the cells."""
-    cleaned = [[one_line(cell) for cell in row] for row in rows]
-    widths = [min(60, max(len(row[column]) for row in cleaned)) for column in range(len(cleaned[0]))]
-    for row in cleaned:
-        cells = [pad(cell, width) for cell, width in zip(row[:-1], widths, strict=False)]
-        yield "  ".join([*cells, row[-1]]).rstrip()
 
 
 def _now_us() -> int:

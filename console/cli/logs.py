@@ -14,7 +14,7 @@ from ...engine.domain.states import RESTING, TaskState
 from ...engine.errors import RedriveError, SnapshotNeeded
 from ..feed.output_stream import OutputLine, OutputStream
 from ..model.board import Board
-from ..present.executor_status import executor_advice
+from ..present.executor_status import executor_advice, executor_status_of
 from ..sessions.open import RemoteOptions, with_session
 from ..sessions.session import Session
 from ..text.durations import format_bytes
@@ -22,7 +22,6 @@ from ..text.printing import echo, echo_json
 from ..text.text import one_line, pad
 from .bulk_selection import names_like
 from .json_schemas import with_schema
-from .listings import executor_status_of
 
 _NAME_CELLS_MAX = 30
 

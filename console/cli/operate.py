@@ -20,7 +20,7 @@ from ...engine.domain.command import Answer, Command, Target
 from ...engine.domain.states import NEEDS_HUMAN, TaskState
 from ...engine.errors import RedriveError
 from ...engine.json_types import Json
-from ..present.executor_status import ExecutorStatus, describe_executor_loss, resume_command
+from ..present.executor_status import ExecutorStatus, describe_executor_loss, executor_status_of, resume_command
 from ..present.runs import place_line
 from ..sessions.open import actor, with_session
 from ..sessions.session import Session
@@ -29,7 +29,6 @@ from ..text.text import one_line, shorten
 from .bulk_selection import EVERY_TASK, BulkFilter, names_in_bulk, require_consent
 from .exit_codes import ExitCode, code_of_answers
 from .json_schemas import with_schema
-from .listings import executor_status_of
 from .options import params_of
 
 PREVIEW_CELLS = 200  # of a line above the question; --dry-run prints all names

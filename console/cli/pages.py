@@ -14,10 +14,9 @@ from ..sessions.open import RemoteOptions, actor, with_session
 from ..sessions.session import Session
 from ..text.durations import format_duration
 from ..text.event_text import UNSENT_UNTIL
-from ..text.printing import echo, echo_json
+from ..text.printing import echo, echo_json, print_table
 from .exit_codes import code_of_answers
 from .json_schemas import with_schema
-from .listings import print_table
 
 
 def list_or_update_pages(

@@ -16,11 +16,10 @@ from ...engine.statefile.list_rows import QUARANTINE, QuarantineRow
 from ..present.runs import place_line
 from ..sessions.open import RemoteOptions, actor, with_session
 from ..sessions.session import Session
-from ..text.printing import echo, echo_json
+from ..text.printing import echo, echo_json, print_table
 from ..text.text import one_line
 from .exit_codes import ExitCode, code_of_answers
 from .json_schemas import with_schema
-from .listings import print_table
 from .operate import ActPlace, place_of, print_answer, print_resume_hint, require_reason
 
 EVERY_ROW = "all"

@@ -29,12 +29,11 @@ from ...engine.statefile.default_paths import STATE_VARIABLE
 from ...engine.store.flow_path import path_for_run
 from ...engine.store.schedules import ServedFlow, served_flow
 from ..sessions.target import state_for_flow
-from ..text.printing import echo, echo_json
+from ..text.printing import echo, echo_json, print_table
 from ..text.text import cells, one_line, pad
 from .event_lines import EventPrinter
 from .exit_codes import ExitCode
 from .json_schemas import with_schema
-from .listings import print_table
 from .run import RunArguments, end_sentence
 
 _DATE_CHARACTERS = len("2026-11-21")

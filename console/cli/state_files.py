@@ -23,10 +23,9 @@ from ..sessions.sign_in import connect_with_sign_in, is_interactive
 from ..sessions.ssh_options import SshOptions
 from ..sessions.target import is_remote, named_target
 from ..text.durations import brief
-from ..text.printing import echo, echo_json
+from ..text.printing import echo, echo_json, print_table
 from ..text.text import one_line
 from .exit_codes import ExitCode
-from .listings import print_table
 
 
 def choose_file(target: str, python: str | None, ssh_option: Sequence[str], *, to_act: bool = False) -> str:

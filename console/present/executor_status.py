@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from ...engine.core.projection import RunRow
 from ..sessions.address import parse
+from ..sessions.session import SessionStatus
 from ..text.durations import DAY, wall, wall_day
 
 SILENT_SECONDS = 5.0  # without a heartbeat, due every second: the process is stopped or starved, or its disk hangs
@@ -90,3 +91,22 @@ def executor_json(run: RunRow, executor: ExecutorStatus, target: str, now_us: in
         "stopped": executor.left_in_order,
         "advice": executor_advice(run, executor, target, now_us) or None,
     }
+
+
+def executor_status_of(status: SessionStatus) -> ExecutorStatus:
+    """The status of the executor, as a session reports it."""
+    return ExecutorStatus(
+        status.executor_alive,
+        status.executor_pid,
+        status.executor_run_id,
+        None if status.executor_alive else status.executor_last_seen_at,
+        status.executor_stopped,
+        status.service_pid,
+        status.heartbeat_age_seconds or 0.0,
+    )
+
+
+def run_words(run: RunRow) -> str:
+    """The state of a run; of an unfinished one, what holds it: BLOCKED, PAUSED, or both."""
+    holds = {"BLOCKED": run.blocked_since, "PAUSED": run.paused_since} if run.ended_at is None else {}
+    return " ".join(word for word, since in holds.items() if since is not None) or str(run.state)

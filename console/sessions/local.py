@@ -8,25 +8,23 @@ import sqlite3
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing
-from typing import Self, TypeVar, cast
+from typing import TYPE_CHECKING, Self, TypeVar, cast
 
 from ...engine.agent import executor_socket
-from ...engine.agent.command_client import send_blocking
-from ...engine.core.cause_history import CauseHistory, parse_cause_history
-from ...engine.core.projection import RunProjection
-from ...engine.domain.command import Answer, Command
 from ...engine.domain.events import Event
 from ...engine.errors import CorruptFileError, LinkError, NotFoundError, SnapshotNeeded, StateFileError
 from ...engine.statefile import duration_stats, list_rows, lock_file, queries
-from ...engine.statefile.changes import dry_run, logs
 from ...engine.statefile.list_rows import DurationStats, Row
-from ...engine.statefile.on_demand import cause_history, failure_queries
-from ...engine.statefile.on_demand.failure_rows import FailedTask
 from ...engine.statefile.reader import latest_seq
-from ...engine.store import database, follow, runs
-from . import run_decoder
+from ...engine.store import database, runs
 from .identity import current_actor, other_actors
 from .session import AttemptText, Cause, Link, LogChunk, RunSummary, SessionStatus
+
+if TYPE_CHECKING:
+    from ...engine.core.cause_history import CauseHistory
+    from ...engine.core.projection import RunProjection
+    from ...engine.domain.command import Answer, Command
+    from ...engine.statefile.on_demand.failure_rows import FailedTask
 
 HEARTBEAT_SECONDS = 1.0  # between two empty batches, which redraw the ages on the screen
 LOCK_POLL_SECONDS = 1.0  # between two probes of the lock; a probe holds the lock for an instant
@@ -140,6 +138,8 @@ class LocalSession:
 
     async def _follow(self, since: int) -> AsyncGenerator[Sequence[Event], None]:
         """Yield the batches of ``follow``, and an empty one after HEARTBEAT_SECONDS without events."""
+        from ...engine.store import follow
+
         batches = follow.follow(self._path, since)
         pending: asyncio.Task[list[Event]] | None = None
         try:
@@ -159,6 +159,8 @@ class LocalSession:
 
     async def run_events(self, run_id: str, after: int, limit: int) -> Sequence[Event]:
         """Return a window of the events of a run; see ``Session``."""
+        from . import run_decoder
+
         return await self._read(
             lambda connection: [
                 run_decoder.decode_event(row) for row in queries.read_events(connection, run_id, after, limit)
@@ -173,6 +175,8 @@ class LocalSession:
 
     async def send(self, command: Command) -> Answer:
         """Send a command to the executor; without one, apply it by the same rules under the lock of the state file."""
+        from ...engine.agent.command_client import send_blocking
+
         reason = self.status.read_only
         if reason is not None:
             raise StateFileError(f"read-only: {reason}")
@@ -180,10 +184,14 @@ class LocalSession:
 
     async def attempt_text(self, run_id: str, task: str, attempt: int) -> AttemptText:
         """Return traceback, stack and diagnostic of one attempt."""
+        from ...engine.statefile.changes import logs
+
         return AttemptText(*await self._read(lambda connection: logs.attempt_text(connection, run_id, task, attempt)))
 
     async def log(self, run_id: str, task: str, attempt: int, after: int = 0, limit: int = 500) -> Sequence[LogChunk]:
         """Return a window of the output of an attempt; see ``Session``."""
+        from ...engine.statefile.changes import logs
+
         pieces = await self._read(lambda connection: logs.read(connection, run_id, task, attempt, after, limit))
         return [LogChunk(piece.id, piece.at, piece.text, piece.tail) for piece in pieces]
 
@@ -193,17 +201,24 @@ class LocalSession:
 
     async def cause_histories(self, run_id: str, causes: Sequence[Cause]) -> Sequence[CauseHistory]:
         """Return the past incidents of causes; see ``Session``."""
+        from ...engine.core.cause_history import parse_cause_history
+        from ...engine.statefile.on_demand import cause_history
+
         found = await self._read(lambda connection: cause_history.read_cause_histories(connection, run_id, causes))
         return [parse_cause_history(row) for row in found]
 
     async def failures(self, run_id: str, downstream: str | None, names: Sequence[str] = ()) -> Sequence[FailedTask]:
         """Return the tasks that failed against a downstream; see ``Session``."""
+        from ...engine.statefile.on_demand import failure_queries
+
         return await self._read(
             lambda connection: failure_queries.failures_against(connection, run_id, downstream, names)
         )
 
     async def preview(self, command: Command) -> Mapping[str, object]:
         """Return what a command would change; see ``Session``."""
+        from ...engine.statefile.changes import dry_run
+
         return await self._read(lambda connection: dry_run.preview(connection, command.as_json()))
 
     async def _read(self, use: Callable[[sqlite3.Connection], Result]) -> Result:

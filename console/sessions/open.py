@@ -9,7 +9,6 @@ from typing import TypedDict, TypeVar
 import msgspec
 
 from ...engine.errors import RedriveError
-from ...engine.store.row_audit import require_known_rows
 from .identity import current_actor
 from .session import Session
 from .target import is_remote
@@ -71,5 +70,7 @@ def with_session(
         raise
     except (*MALFORMED, msgspec.MsgspecError):
         if not is_remote(target):
+            from ...engine.store.row_audit import require_known_rows
+
             require_known_rows(target)  # raises the sentence; if the file is sound, the fault is ours
         raise

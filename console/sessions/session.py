@@ -8,14 +8,15 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from ...engine.core.cause_history import CauseHistory
-from ...engine.core.projection import RunProjection, RunRow
-from ...engine.domain.command import Answer, Command
-from ...engine.domain.events import Event
-from ...engine.statefile.list_rows import DurationStats, Listing, Option, Row
-from ...engine.statefile.on_demand.failure_rows import FailedTask
+if TYPE_CHECKING:
+    from ...engine.core.cause_history import CauseHistory
+    from ...engine.core.projection import RunProjection, RunRow
+    from ...engine.domain.command import Answer, Command
+    from ...engine.domain.events import Event
+    from ...engine.statefile.list_rows import DurationStats, Listing, Option, Row
+    from ...engine.statefile.on_demand.failure_rows import FailedTask
 
 Cause = tuple[str, str | None]  # loose fingerprint, downstream; None: any downstream
 

@@ -7,10 +7,11 @@ align them; ``echo`` and ``json_line`` do so whatever the caller did.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Iterator, Sequence
 
 import click
 
-from .text import escape_unsafe, sanitize_lines
+from .text import escape_unsafe, one_line, pad, sanitize_lines
 
 
 def echo(text: str = "", *, err: bool = False, nl: bool = True) -> None:
@@ -26,3 +27,18 @@ def json_line(value: object) -> str:
 def echo_json(value: object) -> None:
     """Print a value as one line of JSON."""
     echo(json_line(value))
+
+
+def print_table(rows: Iterable[Sequence[str]]) -> None:
+    """Print rows with aligned columns."""
+    for line in table_lines(rows):
+        echo(line)
+
+
+def table_lines(rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    """Rows with aligned columns; control characters are removed from the cells."""
+    cleaned = [[one_line(cell) for cell in row] for row in rows]
+    widths = [min(60, max(len(row[column]) for row in cleaned)) for column in range(len(cleaned[0]))]
+    for row in cleaned:
+        cells = [pad(cell, width) for cell, width in zip(row[:-1], widths, strict=False)]
+        yield "  ".join([*cells, row[-1]]).rstrip()

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 @follow_option
 def runs(target: str | None, state: str | None, as_json: bool, follow: bool, **remote: Unpack[RemoteOptions]) -> int:
     """Every run of a state file."""
-    from ..listings import print_runs
+    from ..run_list import print_runs
 
     return print_runs(target_of(target, state), as_json, follow=follow, **remote)
 

@@ -1,0 +1,76 @@
+"""``redrive runs``: the runs of a state file and its next scheduled ones."""
+
+from __future__ import annotations
+
+import shlex
+import time
+from collections.abc import Mapping, Sequence
+from typing import Unpack
+
+import msgspec
+
+from ...engine.domain.states import TaskState
+from ...engine.statefile import list_rows
+from ..model.waiting_runs import waiting_runs
+from ..present.executor_status import executor_advice, executor_json, executor_status_of, run_words
+from ..present.runs import place_line
+from ..present.schedules import describe_missed_starts, describe_next_runs, late_us
+from ..sessions.open import RemoteOptions
+from ..sessions.session import RunSummary, Session
+from ..text.durations import brief
+from ..text.printing import json_line, table_lines
+from ..text.text import one_line
+from .follow import print_view
+from .json_schemas import with_schema
+
+_LATE_RUNS_MAX = 100
+
+
+def print_runs(target: str, as_json: bool, *, follow: bool = False, **remote: Unpack[RemoteOptions]) -> int:
+    """Print one line per run, the latest first."""
+
+    async def read(session: Session) -> list[str]:
+        schedule_lines, summaries = await _schedule_lines(session), await session.runs()
+        status, address, now_us = executor_status_of(session.status), session.address, _now_us()
+        if as_json:
+            return [
+                json_line(_run_value(one, executor_json(one.run, status, address, now_us), address))
+                for one in summaries
+            ]
+        rows: list[Sequence[str]] = [("RUN", "FLOW", "STATE", "TASKS", "OK", "DEAD", "ELAPSED", "")]
+        rows += [(*_run_row(one), executor_advice(one.run, status, address, now_us)) for one in summaries]
+        waiting = len(waiting_runs(summaries, session.status))
+        needs = [f"{waiting} run{' needs' if waiting == 1 else 's need'} a human: {_inbox_command(address)}"]
+        return [place_line(None, address), *table_lines(rows), *(needs if waiting else []), *schedule_lines]
+
+    return print_view(target, read, follow=follow, as_json=as_json, **remote)
+
+
+def _inbox_command(address: str) -> str:
+    return one_line(shlex.join(["redrive", "inbox", address]))
+
+
+def _run_value(summary: RunSummary, executor: Mapping[str, object], address: str) -> dict[str, object]:
+    counts = {"counts": summary.counts, "dead_letters": summary.dead_letters}
+    place = {"executor": executor, "state_file": address}
+    return with_schema("runs", {**msgspec.to_builtins(summary.run), "state": run_words(summary.run), **counts, **place})
+
+
+async def _schedule_lines(session: Session) -> list[str]:
+    """Lines about the next scheduled runs, whether a process serves them, and runs that missed a promise."""
+    unserved = "; nobody serves it" if session.status.service_pid is None else ""
+    coming = [f"{words}{unserved}" for words in describe_next_runs(await session.query(list_rows.SCHEDULES), _now_us())]
+    return coming + describe_missed_starts(await session.query(list_rows.SLA, limit=_LATE_RUNS_MAX), _now_us())
+
+
+def _run_row(summary: RunSummary) -> tuple[str, ...]:
+    run, counts = summary.run, summary.counts
+    elapsed_us = (run.ended_at or _now_us()) - run.started_at
+    total, done = sum(counts.values()), counts.get(TaskState.SUCCESS, 0)
+    late = late_us(run, _now_us())
+    elapsed = f"{brief(elapsed_us)}, late {brief(late)}" if late else brief(elapsed_us)
+    return (run.run_id, run.dag_name, run_words(run), str(total), str(done), str(summary.dead_letters), elapsed)
+
+
+def _now_us() -> int:
+    return time.time_ns() // 1000

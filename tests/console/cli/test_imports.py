@@ -1,0 +1,78 @@
+"""What a command imports before it works: most of the time of a short command is the import of its modules."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from redrive.engine import Executor, Flow
+
+_PROGRAM = """
+import json, sys
+from redrive.console.cli.main import main
+try:
+    main()
+except SystemExit as exit:
+    assert not exit.code, exit.code
+finally:
+    print(json.dumps(sorted(sys.modules)), file=sys.stderr)
+"""
+
+#: Packages and modules that a command leaves alone.
+_SCREENS = {"textual", "redrive.console.app", "redrive.console.screens", "redrive.console.widgets"}
+_LOOPS = {"asyncio", "sqlite3", "ssl", "logging", "subprocess", "multiprocessing"}
+_IMPLEMENTATION = {"msgspec", "rich", "redrive.console.sessions", "redrive.console.model", "redrive.engine.store"}
+_RUNNING = {
+    "redrive.engine.executor",
+    "redrive.engine.runner",
+    "redrive.engine.flow",
+    "aiosqlite",
+    "importlib.metadata",
+}
+
+
+def modules_of(*words: object) -> set[str]:
+    """Every module that an interpreter has imported at the end of a command."""
+    command = [sys.executable, "-P", "-c", _PROGRAM, *map(str, words)]
+    done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    assert done.returncode == 0, done.stderr
+    return set(json.loads(done.stderr.splitlines()[-1]))
+
+
+def within(modules: set[str], packages: set[str]) -> set[str]:
+    """The modules in some packages."""
+    return {name for name in modules for package in packages if f"{name}.".startswith(f"{package}.")}
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Path:
+    flow = Flow("one")
+    flow.command("a", "true", timeout=10)
+    assert Executor(flow=flow, state=tmp_path / "one.db").run() == "SUCCESS"
+    return tmp_path / "one.db"
+
+
+def test_help_imports_the_commands_and_nothing_that_they_call() -> None:
+    modules = modules_of("--help")
+    assert within(modules, _SCREENS | _LOOPS | _IMPLEMENTATION | _RUNNING) == set()
+    assert len(modules) < 140
+
+
+def test_a_command_imports_the_module_of_no_other_command() -> None:
+    commands = "redrive.console.cli.commands"
+    assert within(modules_of("runs", "--help"), {commands}) == {commands, f"{commands}.group", f"{commands}.reading"}
+
+
+def test_the_list_of_runs_imports_neither_a_screen_nor_an_executor(state: Path) -> None:
+    modules = modules_of("runs", state)
+    assert within(modules, _SCREENS | _RUNNING) == set()
+    assert len(modules) < 330
+
+
+def test_the_public_names_of_the_engine_are_imported_one_by_one() -> None:
+    program = "import json, sys, redrive.engine; print(json.dumps(sorted(sys.modules)))"
+    done = subprocess.run([sys.executable, "-P", "-c", program], capture_output=True, text=True, check=True)
+    assert within(set(json.loads(done.stdout)), {"redrive"}) == {"redrive", "redrive.engine"}
