@@ -67,7 +67,9 @@ if TYPE_CHECKING:
         TaskTerminated,
         TransientError,
     )
-    from .executor.loop import Executor, RunOptions, RunResult
+    from .executor.executor import Executor
+    from .executor.run_end import RunResult
+    from .executor.run_options import RunOptions
     from .flow.flow import Flow
     from .flow.param import Param
     from .flow.task_def import TaskDef
@@ -121,7 +123,7 @@ _LAZY_MODULES = {
     "Context": "runner.context",
     "Credential": "toolkit.credentials",
     "CycleError": "errors",
-    "Executor": "executor.loop",
+    "Executor": "executor.executor",
     "ExecutorBusyError": "errors",
     "Flow": "flow.flow",
     "FlowError": "errors",
@@ -134,7 +136,7 @@ _LAZY_MODULES = {
     "RetryAfter": "errors",
     "RetryPolicy": "core.policy",
     "RunOptions": "executor.run_options",
-    "RunResult": "executor.loop",
+    "RunResult": "executor.run_end",
     "SendBuffer": "toolkit.send_buffer",
     "SkipTask": "errors",
     "StateFileError": "errors",

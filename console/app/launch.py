@@ -19,7 +19,7 @@ from ..terminal.tty import Tty
 from ..text.printing import echo
 
 if TYPE_CHECKING:
-    from ...engine.executor.loop import RunOptions
+    from ...engine.executor.run_options import RunOptions
     from ..keys.keymap import KeyMap
     from ..sessions.fleet import FleetTarget
     from ..sessions.session import Session

@@ -15,7 +15,7 @@ from ..terminal.capabilities import TerminalCapabilities, detect_capabilities
 from ..terminal.tty import Tty
 
 if TYPE_CHECKING:
-    from ...engine.executor.loop import RunOptions
+    from ...engine.executor.run_options import RunOptions
     from ..sessions.fleet import FleetTarget
     from .exit_summary import ConsoleEnd
 

@@ -16,7 +16,8 @@ from ...engine.domain.command import Command, Target
 from ...engine.domain.event_payloads import RunChange, RunChanged
 from ...engine.domain.events import Event
 from ...engine.domain.states import RunState
-from ...engine.executor.loop import Executor, RunOptions
+from ...engine.executor.executor import Executor
+from ...engine.executor.run_options import RunOptions
 from ...engine.statefile.list_rows import QUARANTINE
 from ...engine.statefile.queries import query
 from ...engine.store import database

@@ -18,7 +18,9 @@ from ...engine.domain.event_payloads import TaskMoved
 from ...engine.domain.events import Event
 from ...engine.domain.states import ENDED_BADLY, TIMED
 from ...engine.errors import RedriveError
-from ...engine.executor.loop import Executor, RunOptions, RunResult
+from ...engine.executor.executor import Executor
+from ...engine.executor.run_end import RunResult
+from ...engine.executor.run_options import RunOptions
 from ..feed.cause_memory import load_memories
 from ..feed.output_stream import OutputStream
 from ..keys.actions import shell_line

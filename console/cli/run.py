@@ -17,7 +17,8 @@ from ..text.printing import echo
 from .exit_codes import code_of_run
 
 if TYPE_CHECKING:  # importing the executor would delay the first frame
-    from ...engine.executor.loop import RunOptions, RunResult
+    from ...engine.executor.run_end import RunResult
+    from ...engine.executor.run_options import RunOptions
     from ..app.exit_summary import ConsoleEnd
     from ..sessions.open import RemoteOptions
 
@@ -43,7 +44,7 @@ class RunArguments:
 
     def options(self, params: Mapping[str, object], *, stay: bool = False, resume: bool = False) -> RunOptions:
         """The options of the executor."""
-        from ...engine.executor.loop import RunOptions
+        from ...engine.executor.run_options import RunOptions
 
         return RunOptions(
             max_parallel=self.max_parallel,
@@ -189,7 +190,7 @@ def _detach(
 
 def run_plain(flow: str | None, state: str, run_id: str | None, options: RunOptions, *, output: bool = False) -> int:
     """Run the executor in this process, and print one line per event; with ``output``, what the tasks print as well."""
-    from ...engine.executor.loop import Executor
+    from ...engine.executor.executor import Executor
     from .event_lines import EventPrinter
 
     printer = EventPrinter(sys.stdout)

@@ -20,8 +20,9 @@ from ...engine.core.schedule import Cron, daylight_note, iso_time, local_time, l
 from ...engine.core.spec import LOGICAL_TIME
 from ...engine.domain.states import RunState
 from ...engine.errors import FlowError, RedriveError, RefusedError
+from ...engine.executor.executor import Executor
 from ...engine.executor.flow_file import read_flow
-from ...engine.executor.loop import Executor, RunOptions
+from ...engine.executor.run_options import RunOptions
 from ...engine.schedule.backfill import BackfillSlot, backfill_slots, wait_for_schedule
 from ...engine.schedule.serve import ScheduleService
 from ...engine.schedule.supervisor import SupervisedService, Supervisor

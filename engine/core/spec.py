@@ -14,6 +14,7 @@ from .policy import RetryPolicy
 
 Kind = Literal["python", "command", "sensor"]
 Isolation = Literal["process", "worker", "thread", "dask"]
+Durability = Literal["full", "normal"]
 Misfire = Literal["skip", "one", "all"]
 OnOpen = Literal["hold", "fail", "dead_letter"]
 Shell = Literal["sh", "bash"]

@@ -17,7 +17,8 @@ from typing import Required, TypedDict
 
 from ..errors import ExecutorBusyError, FlowError, FlowImportError, RedriveError, StateFileError, StorageError
 from ..statefile.changes.open_beside import open_beside
-from .loop import Executor, RunOptions
+from .executor import Executor
+from .run_options import RunOptions
 
 STARTED, NOT_STARTED = 0, 1
 

@@ -1,4 +1,4 @@
-"""The executor: one event loop that opens a run, dispatches its tasks, and shuts down in order.
+"""The event loop of a run: dispatches its tasks, and shuts down in order.
 
 The loop makes no decisions: ``core/ready_queue.py`` says which tasks may start, ``core/decide.py`` what an outcome
 means, ``store/`` writes, ``runner/`` runs processes. Every change is committed first; its events update the run view,
@@ -15,22 +15,18 @@ Once a second: ``heartbeat.py``, ``watchdog.py``, ``clock_watch.py``. For operat
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
-import uuid
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
-from ..clock import Clock, SystemClock
+from ..clock import Clock
 from ..core.downstreams import DownstreamStates
 from ..core.durations import format_duration
 from ..core.outcome import Outcome, OutcomeKind
 from ..core.projection import RunProjection
 from ..domain.event_payloads import ExecutorChange, ExecutorChanged, OperatorActed, TaskChanged, TaskMoved
 from ..domain.events import Event
-from ..errors import StartInterrupted, StorageError
-from ..flow.flow import Flow, TaskDef
+from ..errors import StorageError
 from ..notifications.background import BackgroundSends
 from ..notifications.notifier import CLOSE_SECONDS, LAST_TRIES_SECONDS, MessageOrigin, Notifier
 from ..notifications.pings import Pinger, PingEvent
@@ -45,171 +41,19 @@ from .commit import Commit
 from .dispatch import Dispatcher
 from .heartbeat import HeartbeatTimer
 from .late_runs import LateRuns
-from .opening import INTERRUPTED, OpenRun, open_run
+from .opening import OpenRun
 from .retention import apply_retention
 from .run_end import RunEndCheck, RunResult
-from .run_options import RunOptions, RunRequest, state_path_of
 from .run_view import RunView
-from .running_loop import run_to_end
 from .server import CommandServer
-from .shutdown import Shutdown, handle_signals
-from .state_file_lease import StateFileLease, acquire_state_file
+from .shutdown import Shutdown
 from .state_file_watch import StateFileWatch
 from .storage_health import StorageHealth
 from .watchdog import Watchdog
 from .zygote_restart import ZygoteRestart
 
-__all__ = ["Executor", "RunOptions", "RunResult"]
-
 T = TypeVar("T")
 EventListener = Callable[[Sequence[Event]], None]
-
-
-class Executor:
-    """Runs one run of one flow; meanwhile this process is the only writer of its state file.
-
-    Parameters:
-        dag_name: the name of the flow that consists of ``tasks``.
-        run_id: text that names the run; a run of this name in the state file is resumed. None: a new run that is
-            named after the time, or, with ``RunOptions(resume=True)``, the latest run in the state file.
-        tasks: the tasks as ``TaskDef``; closures are allowed, because attempts are forked from this process.
-        max_parallel: attempts at a time, at least 1; ignored if ``options`` is given. None: the flow's own setting,
-            or 4.
-        flow: instead of ``tasks``: a ``Flow``, or the path of a flow file, which a clean interpreter imports. None,
-            without ``tasks``: the flow file named by the run in ``state``.
-        state: the path of the state file. None: ``$REDRIVE_STATE``, or ``<flow>.db`` in the user's state folder.
-        options: how to run: see ``RunOptions``.
-        clock: the clock of the run, for tests.
-        on_events: called with the events of each commit that is on the disk, in the thread of the event loop.
-        on_output: called with the name of a task and text that it printed, in the thread of the event loop.
-        on_open: called with the name of the run once the executor owns it.
-        handle_signals: True: SIGTERM and SIGINT stop the run gracefully.
-
-    Example:
-        >>> from redrive.engine import TaskDef
-        >>> tasks = [TaskDef("extract", lambda: [5, 7]), TaskDef("load", lambda extract: sum(extract), ["extract"])]
-        >>> Executor("sums", "monday", tasks, max_parallel=4).run()
-        'SUCCESS'
-    """
-
-    def __init__(
-        self,
-        dag_name: str = "",
-        run_id: str | None = None,
-        tasks: Sequence[TaskDef] | None = None,
-        max_parallel: int | None = None,
-        *,
-        flow: Flow | str | None = None,
-        state: str | os.PathLike[str] | None = None,
-        options: RunOptions | None = None,
-        clock: Clock | None = None,
-        on_events: EventListener | None = None,
-        on_output: OutputListener | None = None,
-        on_open: Callable[[str], None] | None = None,
-        handle_signals: bool = False,
-    ) -> None:
-        if tasks is not None:
-            flow = _flow_of(dag_name, tasks)
-        options = options or RunOptions(max_parallel=max_parallel)
-        self._request = RunRequest(
-            flow=flow,
-            run_id=run_id,
-            state_path=state_path_of(flow, None if state is None else os.fspath(state), options.params),
-            executor_id=uuid.uuid4().hex,
-            options=options,
-        )
-        self._clock: Clock = clock or SystemClock()
-        self._on_events = on_events
-        self._on_output = on_output
-        self._on_open = on_open
-        self._handle_signals = handle_signals
-        self._lease: StateFileLease | None = None
-        self._run_loop: RunLoop | None = None
-        self._is_stopping = False
-
-    @property
-    def state_path(self) -> str:
-        """The path of the state file."""
-        return self._request.state_path
-
-    def run(self) -> str:
-        """Run to the end, and return the state of the run: "SUCCESS", "FAILED", "PARTIAL", "BLOCKED" or "RUNNING".
-
-        "BLOCKED": the run waits for an operator. "RUNNING": it was stopped. The same call with the ``run_id`` resumes
-        it. The call also works while an event loop runs, as in a notebook: it blocks that loop, and ``await
-        run_here()`` does not.
-
-        Raises:
-            FlowError: the flow cannot be run.
-            StateFileError: the state file cannot be used.
-            ExecutorBusyError: another executor owns the state file.
-            StartInterrupted: a signal arrived before the run was opened.
-        """
-        return self.run_result().state
-
-    def run_result(self) -> RunResult:
-        """Do what ``run`` does, and return the states and results of the tasks as well."""
-        lease = self._acquire()
-        try:
-            return run_to_end(self._serve(lease), self.stop)
-        except KeyboardInterrupt:  # a signal before the loop handled signals
-            if lease.has_run:
-                raise
-            raise StartInterrupted(INTERRUPTED) from None
-        finally:
-            lease.release()
-
-    def _acquire(self) -> StateFileLease:
-        """Raises StartInterrupted on a signal, e.g. while this process waits for another executor to leave."""
-        if not self._handle_signals:
-            return acquire_state_file(self._request)
-        before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # until the loop handles both
-        try:
-            return acquire_state_file(self._request)
-        except KeyboardInterrupt:
-            signal.signal(signal.SIGTERM, before)
-            raise StartInterrupted(INTERRUPTED) from None
-
-    async def run_here(self) -> RunResult:
-        """Do what ``run_result`` does in the caller's event loop: ``await Executor(flow=flow).run_here()``."""
-        lease = acquire_state_file(self._request)
-        try:
-            return await self._serve(lease)
-        finally:
-            lease.release()
-
-    def stop(self) -> None:
-        """Terminate the attempts and stop, now or as soon as the run is open; a later start resumes the run."""
-        self._is_stopping = True
-        if self._lease is not None:
-            self._lease.interrupt()
-        if self._run_loop is not None:
-            self._run_loop.stop("now")
-
-    async def _serve(self, lease: StateFileLease) -> RunResult:
-        self._lease = lease
-        if self._handle_signals:
-            handle_signals(asyncio.get_running_loop(), self.stop)
-        if self._is_stopping:
-            lease.interrupt()
-        opened = await open_run(lease, self._clock)
-        try:
-            run_loop = self._run_loop = RunLoop(opened, self._clock, self._on_events, self._on_output)
-            if self._is_stopping:
-                self.stop()
-            if self._handle_signals:
-                handle_signals(asyncio.get_running_loop(), lambda: run_loop.shutdown.request("now"))
-            return await run_loop.run(self._on_open)
-        finally:
-            self._run_loop = None
-            await opened.close()
-
-
-def _flow_of(dag_name: str, tasks: Sequence[TaskDef]) -> Flow:
-    flow = Flow(dag_name)
-    for task in tasks:
-        flow.add(task)
-    return flow
 
 
 class RunLoop:

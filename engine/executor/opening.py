@@ -39,10 +39,9 @@ from ..store.claims import ExecutorIdentity
 from ..store.writer import Writer
 from .resume_plan import check_trust, flow_path_of, run_to_resume
 from .run_options import RunOptions, RunRequest
-from .state_file_lease import StateFileLease
+from .state_file_lease import INTERRUPTED, StateFileLease
 
 MAX_PARALLEL = 4  # 003.16
-INTERRUPTED = "interrupted before the run was opened: nothing was started"
 UNREGISTER_SECONDS = 2.0  # limit for a disk that refuses writes
 
 T = TypeVar("T")

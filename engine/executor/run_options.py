@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from ..core.spec import Durability
 from ..errors import RedriveError
 from ..flow.flow import Flow
-from ..store import database
 from ..store.flow_path import path_for_run
-from .flow_file import flow_name_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +38,7 @@ class RunOptions:
     """
 
     max_parallel: int | None = None
-    durability: database.Durability = "normal"
+    durability: Durability = "normal"
     params: Mapping[str, object] = field(default_factory=dict)
     stay: bool = False
     resume: bool = False
@@ -69,6 +68,10 @@ def state_path_of(flow: Flow | str | None, state: str | None, params: Mapping[st
     def flow_name() -> str:
         if flow is None:
             raise RedriveError("name the state file to resume")
-        return flow.name if isinstance(flow, Flow) else flow_name_of(flow, params)
+        if isinstance(flow, Flow):
+            return flow.name
+        from .flow_file import flow_name_of  # here: see ``executor.py``
+
+        return flow_name_of(flow, params)
 
     return path_for_run(state, flow_name, flow.path if isinstance(flow, Flow) else flow)

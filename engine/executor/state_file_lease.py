@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
-import concurrent.futures
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import get_args
+from typing import TYPE_CHECKING, get_args
 
 from ..agent import executor_request
 from ..core.option_types import is_text
+from ..core.spec import Durability
 from ..errors import ExecutorBusyError, RedriveError
 from ..flow.flow import Flow
 from ..runner.reaper import Reaper
-from ..runner.zygote.client import Runner
+from ..runner.zygote.launch import fork_at_once
 from ..statefile import processes
-from ..store import database, lock
+from ..store import lock
 from .run_options import RunRequest
+
+if TYPE_CHECKING:
+    import concurrent.futures
+
+    from ..runner.zygote.client import Runner
+
+INTERRUPTED = "interrupted before the run was opened: nothing was started"
 
 
 def _ignore() -> None:
@@ -70,7 +77,7 @@ def acquire_state_file(request: RunRequest) -> StateFileLease:
     options = request.options
     if options.max_parallel is not None and options.max_parallel < 1:
         raise RedriveError(f"max_parallel is a whole number of at least 1, not {options.max_parallel!r}")
-    if options.durability not in get_args(database.Durability):
+    if options.durability not in get_args(Durability):
         raise RedriveError(f"durability is one of full, normal, not {options.durability!r}")
     if request.run_id is not None and not is_text(request.run_id):
         raise RedriveError(f"the name of a run is a text: not {request.run_id!r}")
@@ -86,10 +93,7 @@ def acquire_state_file(request: RunRequest) -> StateFileLease:
         keep_fds = (held.fileno(),)
         reaper = Reaper.start(request.executor_id)
         try:
-            if isinstance(request.flow, Flow):
-                runner = Runner.fork(request.flow, environment=environment, keep_fds=keep_fds)
-            else:
-                runner = Runner.spawn(environment=environment, keep_fds=keep_fds)
+            runner = _start_runner(request, environment, keep_fds)
             runner.on_zygote = reaper.add_zygote
             return StateFileLease(request, held, runner, reaper)
         except BaseException:
@@ -98,6 +102,16 @@ def acquire_state_file(request: RunRequest) -> StateFileLease:
     except BaseException:
         held.remove()
         raise
+
+
+def _start_runner(request: RunRequest, environment: Mapping[str, str], keep_fds: Sequence[int]) -> Runner:
+    """Fork a flow in memory, then import the runner: ``asyncio`` would be copied at the fork of every attempt."""
+    launch = fork_at_once(request.flow, environment, keep_fds) if isinstance(request.flow, Flow) else None
+    from ..runner.zygote.client import Runner
+
+    if launch is None:
+        return Runner.spawn(environment=environment, keep_fds=keep_fds)
+    return Runner(launch, request.executor_id)
 
 
 def check_sole_writer(state_path: str) -> None:

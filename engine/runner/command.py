@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import errno
-import glob
 import json
 import os
-import shutil
 import signal
 import stat
-import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
-from pathlib import Path
 from typing import NoReturn
 
 from ..core.result_codec import UnstorableError, dump_result
@@ -45,12 +41,17 @@ def words_of(spec: TaskSpec) -> list[str]:
 
 def attempts_folder(executor_id: str, zygote: int) -> str:
     """Return the folder for files of the commands that a zygote (its pid) forks, which removes it at its end."""
-    return os.path.join(tempfile.gettempdir(), f"redrive-{executor_id}-{zygote}")
+    from tempfile import gettempdir  # here: it imports ``random``, which costs each fork 40 page faults
+
+    return os.path.join(gettempdir(), f"redrive-{executor_id}-{zygote}")
 
 
 def remove_folders(executor_id: str) -> None:
     """Remove what killed zygotes of an executor that has ended left."""
-    for folder in Path(tempfile.gettempdir()).glob(f"redrive-{glob.escape(executor_id)}-*"):
+    import glob
+    import shutil
+
+    for folder in glob.glob(f"{glob.escape(attempts_folder(executor_id, 0).removesuffix('0'))}*"):
         shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -64,6 +65,8 @@ def execute(order: AttemptOrder, folder: str | None, stdout: int) -> NoReturn:
 
     Raises OSError if the program, its folder or its input cannot be used.
     """
+    import shutil  # by the zygote of a flow with commands, before the fork
+
     options = options_of(order.spec)
     words = words_of(order.spec)
     _connect_stdin(options, folder)

@@ -5,7 +5,7 @@ the changed file. Missed logical times and late runs are written in a short tran
 logical time is written with its run. So a kill at any time loses and repeats no run: the next service reads the
 progress of this one.
 
-``core/schedule.py`` decides, ``store/schedules.py`` writes, ``executor/loop.py`` runs.
+``core/schedule.py`` decides, ``store/schedules.py`` writes, ``executor/executor.py`` runs.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from ..domain.events import Event
 from ..domain.states import RunState
 from ..errors import ExecutorBusyError, FlowError, RedriveError, RefusedError
 from ..executor.clock_watch import ClockWatch
+from ..executor.executor import Executor
 from ..executor.flow_file import read_flow
-from ..executor.loop import Executor
 from ..executor.run_options import RunOptions
 from ..executor.state_file_lease import check_sole_writer, create_state_folder
 from ..flow.loading import split_target

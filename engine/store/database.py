@@ -14,16 +14,14 @@ import uuid
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from importlib import resources
-from typing import Literal
 
+from ..core.spec import Durability
 from ..errors import CorruptFileError, StateFileError, StorageError
 from ..statefile.changes.migrations import set_version, upgrade
 from ..statefile.changes.open_writing import check_known_version, check_ours, connect, write_transaction
 from ..statefile.file_systems import network_problem
 from ..statefile.header import APPLICATION_ID, Header, has_content, inspect
 from ..statefile.open_readonly import check_tables, file_uri, open_readonly
-
-Durability = Literal["full", "normal"]
 
 MINIMUM_SQLITE = (3, 24, 0)  # the oldest version that supports all SQL statements here
 FULL_BYTES = 64 * 1024  # less free space than this is none: a -shm grows by 32 kB, a -wal by whole pages

@@ -5,16 +5,12 @@ The name comes from the flow, not from the flow's source file, both for commands
 
 from __future__ import annotations
 
-import hashlib
 import os
-import sqlite3
 import unicodedata
 from collections.abc import Callable
-from contextlib import closing
 
 from ..errors import StateFileError
 from ..statefile.default_paths import STATE_VARIABLE, SUFFIX, default_folder
-from ..statefile.open_readonly import open_readonly
 
 REMOTE = "ssh://"
 STEM_BYTES_MAX = 120  # with all suffixes, a name fits into the 143 bytes that encrypted folders allow
@@ -53,6 +49,8 @@ def path_of_flow(flow_name: str) -> str:
     """Return the state file of a flow in the default folder. Two names never share one file."""
     stem = "".join(_escape(flow_name, index) for index in range(len(flow_name)))
     if len(stem.encode("utf-8", "surrogatepass")) > STEM_BYTES_MAX:
+        import hashlib
+
         digest = hashlib.sha256(flow_name.encode("utf-8", "surrogatepass")).hexdigest()[:32]
         stem = f"{stem[:STEM_CHARACTERS_KEPT]}%-{digest}"  # unambiguous: an escape is % and two digits
     return os.path.join(default_folder(), stem + SUFFIX)
@@ -77,6 +75,11 @@ def _check_owner(path: str, name: str, flow: str) -> None:
 
 def _owners(path: str) -> list[str]:
     """The flow files of the runs in a state file, the latest first."""
+    import sqlite3  # here: a program that runs a flow of its own may fork it after this module is imported
+    from contextlib import closing
+
+    from ..statefile.open_readonly import open_readonly
+
     sql = "SELECT flow_path FROM run WHERE flow_path IS NOT NULL GROUP BY flow_path ORDER BY max(started_at) DESC"
     try:
         with closing(open_readonly(path).connection) as connection:

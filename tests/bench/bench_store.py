@@ -17,7 +17,7 @@ from pathlib import Path
 from statistics import quantiles
 from typing import Any
 
-from redrive.engine.core.spec import FlowSpec, TaskSpec
+from redrive.engine.core.spec import Durability, FlowSpec, TaskSpec
 from redrive.engine.domain.states import TaskState
 from redrive.engine.statefile.changes.transitions import Transaction
 from redrive.engine.store import database, runs
@@ -44,7 +44,7 @@ async def _caller(writer: Writer, name: str, until: float, latencies: list[float
         old, new = new, old
 
 
-async def measure(path: Path, durability: database.Durability, callers: int, seconds: float) -> dict[str, Any]:
+async def measure(path: Path, durability: Durability, callers: int, seconds: float) -> dict[str, Any]:
     """Run ``callers`` for ``seconds`` on a new file. Rates per second, latencies and CPU in microseconds."""
     connection = database.open_for_writing(path, durability)
     writer = Writer(connection, asyncio.get_running_loop(), _now_us, lambda events: None)

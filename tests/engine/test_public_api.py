@@ -54,7 +54,7 @@ MODULES = (
     "redrive.engine.toolkit.credentials",
     "redrive.engine.errors",
     "redrive.engine.executor.run_end",
-    "redrive.engine.executor.loop",
+    "redrive.engine.executor.executor",
     "redrive.engine.executor.run_options",
     "redrive.engine.flow.flow",
     "redrive.engine.flow.param",

@@ -24,7 +24,10 @@ from redrive.engine.domain.acts import BY_NAME
 from redrive.engine.domain.command import Command, Target, parse_command
 from redrive.engine.domain.events import Event
 from redrive.engine.errors import StorageError
-from redrive.engine.executor.loop import Executor, RunLoop, RunOptions, RunResult
+from redrive.engine.executor.executor import Executor
+from redrive.engine.executor.loop import RunLoop
+from redrive.engine.executor.run_end import RunResult
+from redrive.engine.executor.run_options import RunOptions
 from redrive.engine.executor.state_file_lease import StateFileLease
 from redrive.engine.runner.protocol import AttemptOrder
 from redrive.engine.runner.reaper import Reaper

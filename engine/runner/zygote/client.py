@@ -24,14 +24,13 @@ from ..thread.pool import PATIENCE_SECONDS, ThreadHosts
 from ..worker.pool import WorkerPool
 from .connection import OnStarted, ZygoteConnection
 from .flow_import import LoadedFlow
-from .launch import ZygoteProcess, fork_zygote, spawn_zygote
+from .launch import ZYGOTE_DIED, ZygoteProcess, fork_at_once, spawn_zygote
 
 SWEEP_SECONDS = 5.0
 PRINTED_CHARACTERS = 4000
 DESCRIPTORS_PER_ATTEMPT = 4
 IDLE_SHARE = 8  # one in so many processes may be an idle worker
 DESCRIPTORS_RESERVED = 64  # reserved for the state file, the command socket and its clients, senders of pages
-ZYGOTE_DIED = "the process that forks the attempts died"
 
 
 class RemoteRunner(Protocol):
@@ -110,14 +109,7 @@ class Runner:
         Call it before an event loop, threads or a database connection exist. A zygote that died cannot be forked
         again: ``open`` then raises OSError.
         """
-        forked = [fork_zygote(flow, environment, keep_fds)]
-
-        def launch(python: str | None) -> ZygoteProcess:
-            if not forked:
-                raise ProcessLookupError(f"{ZYGOTE_DIED}, and with it the flow that was built in memory")
-            return forked.pop()
-
-        return cls(launch, environment[EXECUTOR_VARIABLE])
+        return cls(fork_at_once(flow, environment, keep_fds), environment[EXECUTOR_VARIABLE])
 
     # --- The flow -----------------------------------------------------------------------------------------------------
 

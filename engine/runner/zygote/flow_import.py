@@ -76,6 +76,8 @@ def _import(request: protocol.Open, load: Loader) -> ImportedFlow:
         spec = flow.spec()
         plans = _plans(flow)
         require_callable(spec, plans)
+        if any(task.kind == "command" for task in spec.tasks):
+            importlib.import_module("shutil")  # here once, not in each command
     seconds, side_effects = time.monotonic() - before, survey.since()
     flush()  # else each attempt would print it again
     root = _project_root(spec)

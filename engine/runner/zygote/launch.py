@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import socket
-import subprocess
 import sys
-import threading
+from _thread import get_native_id  # ``threading`` costs each fork 120 page faults
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
@@ -15,6 +14,8 @@ from typing import NoReturn
 from . import import_side_effects, zygote
 from .flow_import import LoadedFlow
 from .reexec import command
+
+ZYGOTE_DIED = "the process that forks the attempts died"
 
 
 @dataclass(slots=True)
@@ -35,6 +36,8 @@ def spawn_zygote(
 
     ``environment`` is added to ours; ``keep_fds`` are inherited by the attempts.
     """
+    import subprocess  # here: a zygote that is forked does without it
+
     control, theirs = socket.socketpair()
     output, output_write = os.pipe()
     try:
@@ -55,6 +58,20 @@ def spawn_zygote(
         theirs.close()
         os.close(output_write)
     return ZygoteProcess(started.pid, os.pidfd_open(started.pid), control, output, started.wait)
+
+
+def fork_at_once(
+    flow: LoadedFlow, environment: Mapping[str, str], keep_fds: Sequence[int] = ()
+) -> Callable[[str | None], ZygoteProcess]:
+    """Fork a zygote now. Returns a function that hands it out once, and then raises ProcessLookupError."""
+    forked = [fork_zygote(flow, environment, keep_fds)]
+
+    def launch(python: str | None) -> ZygoteProcess:
+        if not forked:
+            raise ProcessLookupError(f"{ZYGOTE_DIED}, and with it the flow that was built in memory")
+        return forked.pop()
+
+    return launch
 
 
 def fork_zygote(flow: LoadedFlow, environment: Mapping[str, str], keep_fds: Sequence[int] = ()) -> ZygoteProcess:
@@ -85,7 +102,7 @@ def _wait(pid: int) -> int:
 
 
 def _fork_warnings() -> list[str]:
-    names = [name for thread, name in import_side_effects.threads().items() if thread != threading.get_native_id()]
+    names = [name for thread, name in import_side_effects.threads().items() if thread != get_native_id()]
     if not names:
         return []
     return [

@@ -20,7 +20,6 @@ import io
 import os
 import resource
 import select
-import shutil
 import signal
 import socket
 import sys
@@ -319,7 +318,7 @@ def serve_restarted(control: socket.socket, load: Loader, state: protocol.Restar
 
 def _run_to_end(work: Callable[[], None]) -> NoReturn:
     """Run ``work``, then end this process by ``os._exit``: the interpreter would join threads."""
-    folder = attempts_folder(os.environ.get(EXECUTOR_VARIABLE, ""), os.getpid())
+    executor_id = os.environ.get(EXECUTOR_VARIABLE, "")
     try:
         process.become_subreaper()
         signal.pthread_sigmask(signal.SIG_BLOCK, _BLOCKED)
@@ -330,9 +329,16 @@ def _run_to_end(work: Callable[[], None]) -> NoReturn:
         traceback.print_exc()
     finally:
         _kill_descendants(END_SECONDS)
-        shutil.rmtree(folder, ignore_errors=True)
+        _remove_folder(attempts_folder(executor_id, os.getpid()))
         flush()
         os._exit(0)
+
+
+def _remove_folder(folder: str) -> None:
+    if os.path.isdir(folder):
+        import shutil  # here, because each fork would copy what it imports
+
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _fork_attempts(

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from redrive.engine.core.spec import Durability
 from redrive.engine.errors import CorruptFileError, ForeignFileError, NewerFileError, StateFileError, StorageError
 from redrive.engine.statefile import file_systems, header
 from redrive.engine.statefile.changes import open_writing
@@ -57,7 +58,7 @@ def test_a_new_file_names_itself_and_knows_when_it_was_made(tmp_path: Path) -> N
 
 @pytest.mark.parametrize(("durability", "synchronous"), [("full", 2), ("normal", 1)])
 def test_the_writer_uses_the_log_and_the_durability_asked_for(
-    tmp_path: Path, durability: database.Durability, synchronous: int
+    tmp_path: Path, durability: Durability, synchronous: int
 ) -> None:
     connection = database.open_for_writing(tmp_path / "state.db", durability)
     assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from redrive.engine.core.spec import Durability
 from redrive.engine.domain.event_payloads import StorageChanged
 from redrive.engine.domain.events import Event
 from redrive.engine.errors import CorruptFileError, RedriveError, StorageError
@@ -57,7 +58,7 @@ class FaultyConnection:
 class Desk:
     """A writer, and what it told."""
 
-    def __init__(self, path: Path, durability: database.Durability = "normal", **options: Any) -> None:
+    def __init__(self, path: Path, durability: Durability = "normal", **options: Any) -> None:
         self.path = path
         self.connection = FaultyConnection(database.open_for_writing(path, durability))
         self.events: list[Event] = []
@@ -468,7 +469,7 @@ async def test_a_sync_that_fails_at_the_end_is_raised(tmp_path: Path, disk: Disk
 
 
 @pytest.mark.parametrize("durability", ["full", "normal"])
-async def test_a_commit_whose_sync_fails_is_not_tried_again(tmp_path: Path, durability: database.Durability) -> None:
+async def test_a_commit_whose_sync_fails_is_not_tried_again(tmp_path: Path, durability: Durability) -> None:
     failures: list[StorageError] = []
     async with desk(tmp_path, durability=durability, on_failed=failures.append) as it:
         it.connection.faults = [("COMMIT", failure(sqlite3.SQLITE_IOERR_FSYNC))]

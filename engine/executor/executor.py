@@ -1,0 +1,186 @@
+"""The public ``Executor``: takes the state file, starts the zygote, then imports the loop and runs it.
+
+A flow in memory is forked from this process. What is imported by then is copied at the fork of every attempt: 150 more
+mappings and 10 MB cost each attempt 1 ms, and a loaded ``threading`` (by asyncio) 120 page faults. So everything that
+only the loop needs is imported after the fork.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+from ..errors import StartInterrupted
+from ..flow.flow import Flow, TaskDef
+from .run_options import RunOptions, RunRequest, state_path_of
+from .state_file_lease import INTERRUPTED, acquire_state_file
+
+if TYPE_CHECKING:
+    from ..clock import Clock
+    from ..domain.events import Event
+    from .loop import RunLoop
+    from .run_end import RunResult
+    from .state_file_lease import StateFileLease
+
+    EventListener = Callable[[Sequence[Event]], None]
+    OutputListener = Callable[[str, str], None]  # name of the task, text
+
+
+class Executor:
+    """Runs one run of one flow; meanwhile this process is the only writer of its state file.
+
+    Parameters:
+        dag_name: the name of the flow that consists of ``tasks``.
+        run_id: text that names the run; a run of this name in the state file is resumed. None: a new run that is
+            named after the time, or, with ``RunOptions(resume=True)``, the latest run in the state file.
+        tasks: the tasks as ``TaskDef``; closures are allowed, because attempts are forked from this process.
+        max_parallel: attempts at a time, at least 1; ignored if ``options`` is given. None: the flow's own setting,
+            or 4.
+        flow: instead of ``tasks``: a ``Flow``, or the path of a flow file, which a clean interpreter imports. None,
+            without ``tasks``: the flow file named by the run in ``state``.
+        state: the path of the state file. None: ``$REDRIVE_STATE``, or ``<flow>.db`` in the user's state folder.
+        options: how to run: see ``RunOptions``.
+        clock: the clock of the run, for tests.
+        on_events: called with the events of each commit that is on the disk, in the thread of the event loop.
+        on_output: called with the name of a task and text that it printed, in the thread of the event loop.
+        on_open: called with the name of the run once the executor owns it.
+        handle_signals: True: SIGTERM and SIGINT stop the run gracefully.
+
+    Example:
+        >>> from redrive.engine import TaskDef
+        >>> tasks = [TaskDef("extract", lambda: [5, 7]), TaskDef("load", lambda extract: sum(extract), ["extract"])]
+        >>> Executor("sums", "monday", tasks, max_parallel=4).run()
+        'SUCCESS'
+    """
+
+    def __init__(
+        self,
+        dag_name: str = "",
+        run_id: str | None = None,
+        tasks: Sequence[TaskDef] | None = None,
+        max_parallel: int | None = None,
+        *,
+        flow: Flow | str | None = None,
+        state: str | os.PathLike[str] | None = None,
+        options: RunOptions | None = None,
+        clock: Clock | None = None,
+        on_events: EventListener | None = None,
+        on_output: OutputListener | None = None,
+        on_open: Callable[[str], None] | None = None,
+        handle_signals: bool = False,
+    ) -> None:
+        if tasks is not None:
+            flow = _flow_of(dag_name, tasks)
+        options = options or RunOptions(max_parallel=max_parallel)
+        self._request = RunRequest(
+            flow=flow,
+            run_id=run_id,
+            state_path=state_path_of(flow, None if state is None else os.fspath(state), options.params),
+            executor_id=uuid4().hex,
+            options=options,
+        )
+        self._clock = clock
+        self._on_events = on_events
+        self._on_output = on_output
+        self._on_open = on_open
+        self._handle_signals = handle_signals
+        self._lease: StateFileLease | None = None
+        self._run_loop: RunLoop | None = None
+        self._is_stopping = False
+
+    @property
+    def state_path(self) -> str:
+        """The path of the state file."""
+        return self._request.state_path
+
+    def run(self) -> str:
+        """Run to the end, and return the state of the run: "SUCCESS", "FAILED", "PARTIAL", "BLOCKED" or "RUNNING".
+
+        "BLOCKED": the run waits for an operator. "RUNNING": it was stopped. The same call with the ``run_id`` resumes
+        it. The call also works while an event loop runs, as in a notebook: it blocks that loop, and ``await
+        run_here()`` does not.
+
+        Raises:
+            FlowError: the flow cannot be run.
+            StateFileError: the state file cannot be used.
+            ExecutorBusyError: another executor owns the state file.
+            StartInterrupted: a signal arrived before the run was opened.
+        """
+        return self.run_result().state
+
+    def run_result(self) -> RunResult:
+        """Do what ``run`` does, and return the states and results of the tasks as well."""
+        lease = self._acquire()
+        try:
+            from .running_loop import run_to_end
+
+            return run_to_end(self._serve(lease), self.stop)
+        except KeyboardInterrupt:  # a signal before the loop handled signals
+            if lease.has_run:
+                raise
+            raise StartInterrupted(INTERRUPTED) from None
+        finally:
+            lease.release()
+
+    def _acquire(self) -> StateFileLease:
+        """Raises StartInterrupted on a signal, e.g. while this process waits for another executor to leave."""
+        if not self._handle_signals:
+            return acquire_state_file(self._request)
+        before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # until the loop handles both
+        try:
+            return acquire_state_file(self._request)
+        except KeyboardInterrupt:
+            signal.signal(signal.SIGTERM, before)
+            raise StartInterrupted(INTERRUPTED) from None
+
+    async def run_here(self) -> RunResult:
+        """Do what ``run_result`` does in the caller's event loop: ``await Executor(flow=flow).run_here()``."""
+        lease = acquire_state_file(self._request)
+        try:
+            return await self._serve(lease)
+        finally:
+            lease.release()
+
+    def stop(self) -> None:
+        """Terminate the attempts and stop, now or as soon as the run is open; a later start resumes the run."""
+        self._is_stopping = True
+        if self._lease is not None:
+            self._lease.interrupt()
+        if self._run_loop is not None:
+            self._run_loop.stop("now")
+
+    async def _serve(self, lease: StateFileLease) -> RunResult:
+        import asyncio
+
+        from ..clock import SystemClock
+        from .loop import RunLoop
+        from .opening import open_run
+        from .shutdown import handle_signals
+
+        self._lease = lease
+        clock = self._clock or SystemClock()
+        if self._handle_signals:
+            handle_signals(asyncio.get_running_loop(), self.stop)
+        if self._is_stopping:
+            lease.interrupt()
+        opened = await open_run(lease, clock)
+        try:
+            run_loop = self._run_loop = RunLoop(opened, clock, self._on_events, self._on_output)
+            if self._is_stopping:
+                self.stop()
+            if self._handle_signals:
+                handle_signals(asyncio.get_running_loop(), lambda: run_loop.shutdown.request("now"))
+            return await run_loop.run(self._on_open)
+        finally:
+            self._run_loop = None
+            await opened.close()
+
+
+def _flow_of(dag_name: str, tasks: Sequence[TaskDef]) -> Flow:
+    flow = Flow(dag_name)
+    for task in tasks:
+        flow.add(task)
+    return flow
