@@ -184,6 +184,9 @@ def _print_end(app: ConsoleApp, code: int | None, target: str) -> ConsoleEnd:
 
     resume_command = f"redrive attach {shlex.quote(target)}"
     if app.failure is not None:
+        from ..sessions.open import require_known_values
+
+        require_known_values()
         from .crash_report import print_crash
 
         print_crash(app.failure, {"target": target, "size": app.size, "view": app.current_mode}, resume_command)

@@ -27,7 +27,7 @@ def main() -> None:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # cron's locale may not encode names of tasks
     try:
-        sys.exit(cli.main(standalone_mode=False))
+        sys.exit(_run())
     except click.exceptions.Exit as exit_:
         sys.exit(exit_.exit_code)
     except click.Abort:  # Ctrl-C; click has ended the line of the ^C
@@ -51,6 +51,20 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # flushing the rest of the buffer would fail again
         click.echo(f"redrive: the output cannot be written: {error.strerror}", err=True)
         sys.exit(ExitCode.FAILED)
+
+
+def _run() -> int | None:
+    """Run the command. Raises CorruptFileError for a failure that a malformed state file explains."""
+    try:
+        code: int | None = cli.main(standalone_mode=False)
+        return code
+    except (click.ClickException, click.exceptions.Exit, click.Abort, RedriveError, OSError):
+        raise
+    except Exception:
+        from ..sessions.open import require_known_values
+
+        require_known_values()
+        raise
 
 
 def _open_standard_descriptors() -> None:

@@ -142,6 +142,8 @@ class ReplayIndex:
     def step(self, seq: int, count: int) -> int | None:
         """Return the event ``count`` steps after ``seq`` (negative: before it); None beyond the last."""
         steps = self._steps
+        if not steps:
+            return None
         if count < 0:
             return steps[max(bisect_left(steps, seq) + count, 0)]
         place = bisect_right(steps, seq) + count - 1

@@ -6,15 +6,13 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypedDict, TypeVar
 
-import msgspec
-
-from ...engine.errors import RedriveError
 from .identity import current_actor
 from .session import Session
 from .target import is_remote
-from .wire import MALFORMED
 
 Result = TypeVar("Result")
+
+_read_files: list[str] = []  # the state files of this machine that this process has opened
 
 
 class RemoteOptions(TypedDict, total=False):
@@ -45,6 +43,7 @@ async def open_session(
         return await connect_with_sign_in(parse(target), SshOptions(python or "python3", tuple(ssh_option)), connect)
     from .local import LocalSession
 
+    _read_files.append(target)
     return await LocalSession.open(target, actor=actor(), read_only=read_only)
 
 
@@ -64,13 +63,15 @@ def with_session(
         finally:
             await session.close()
 
-    try:
-        return asyncio.run(open_and_use())
-    except RedriveError:
-        raise
-    except (*MALFORMED, msgspec.MsgspecError):
-        if not is_remote(target):
-            from ...engine.store.row_audit import require_known_rows
+    return asyncio.run(open_and_use())
 
-            require_known_rows(target)  # raises the sentence; if the file is sound, the fault is ours
-        raise
+
+def require_known_values() -> None:
+    """Explain a failure of the program by the state file that it has read last.
+
+    Raises CorruptFileError that names a row which no redrive has written. If the file is sound, the fault is ours.
+    """
+    from ...engine.store.row_audit import require_known_rows
+
+    for path in _read_files[-1:]:
+        require_known_rows(path)

@@ -21,6 +21,8 @@ _WORDS = {("run", "state"): frozenset(RunState), ("task", "state"): frozenset(Ta
 _JSON: dict[tuple[str, str], type] = {
     ("run", "params"): dict,
     ("run", "options"): dict,
+    ("task", "overrides"): dict,
+    ("attempt", "fingerprint_detail"): dict,
     ("event", "data"): dict,
     ("page", "body"): dict,
     ("breaker", "window"): list,
@@ -31,6 +33,10 @@ _STRAY_EDGES = (
     "SELECT e.run_id, e.child, e.parent FROM edge e"
     " LEFT JOIN task c ON c.run_id = e.run_id AND c.name = e.child"
     " LEFT JOIN task p ON p.run_id = e.run_id AND p.name = e.parent WHERE c.name IS NULL OR p.name IS NULL LIMIT 1"
+)
+_STRAY_ROWS = (
+    "SELECT 'attempt', run_id, name, 'task' FROM attempt WHERE (run_id, name) NOT IN (SELECT run_id, name FROM task)"
+    " UNION ALL SELECT 'task', run_id, name, 'run' FROM task WHERE run_id NOT IN (SELECT run_id FROM run) LIMIT 1"
 )
 
 
@@ -52,6 +58,8 @@ def _problems(connection: sqlite3.Connection) -> Iterator[str]:
                     yield f"table {table}, {columns[0][0]} {values[0]!r:.60}: no redrive writes this {name}"
     for run_id, child, parent in connection.execute(_STRAY_EDGES):
         yield f"table edge, run {run_id!r}: {child!r} after {parent!r} names no task"
+    for table, run_id, name, missing in connection.execute(_STRAY_ROWS):
+        yield f"table {table}, run {run_id!r}, {name!r}: there is no such {missing}"
 
 
 def _is_known(table: str, column: str, value: object) -> bool:

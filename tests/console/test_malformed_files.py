@@ -1,13 +1,27 @@
-"""A state file with values that no redrive writes gets one sentence that names the row, from every listing."""
+"""A state file with values that no redrive writes gets one sentence that names the row, from every door."""
 
 from __future__ import annotations
 
+import random
 import sqlite3
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
+from redrive.console.app.app import ConsoleApp
+from redrive.console.app.launch import _print_end
+from redrive.console.sessions.open import open_session
+from redrive.console.terminal.capabilities import TerminalCapabilities
+from redrive.console.terminal.tty import Tty
+from redrive.engine.errors import CorruptFileError, RedriveError
+from support.malformed_state import alter
+from support.marks import parametrize_mostly_long
 from support.rich_state import LISTINGS, copy_of, redrive_here, write_rich_state
+from textual.pilot import Pilot
+from textual.worker import WorkerFailed
+
+from .conftest import settle
 
 MALFORMED = {
     "a spec that is none": (
@@ -46,3 +60,94 @@ def test_a_malformed_row_is_named_and_no_traceback_is_shown(
         assert len(errors.splitlines()) <= 1, errors
         said += sentence in errors
     assert said > 0
+
+
+# --- Seeded alterations --------------------------------------------------------------------------------------------
+
+SEEDS = 10  # in one test
+DOORS = (
+    *LISTINGS,
+    *((name, "--json") for name in ("tasks", "inbox", "events", "runs", "pages", "quarantine")),
+    ("report", "-o", "/dev/null", "--state"),
+    ("skip", "broken", "--reason", "x", "--state"),
+    ("pause", "--reason", "x", "--state"),
+)
+
+
+def altered(rich: Path, folder: Path, seed: int) -> tuple[Path, list[object]]:
+    (folder / str(seed)).mkdir()
+    path = copy_of(rich, folder / str(seed))
+    return path, alter(path, seed)
+
+
+@parametrize_mostly_long("first", range(0, 2000, SEEDS), quick=4)
+def test_each_listing_of_an_altered_file_is_shown_or_refused_in_a_sentence(
+    rich: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], first: int
+) -> None:
+    for seed in range(first, first + SEEDS):
+        path, done = altered(rich, tmp_path, seed)
+        for words in random.Random(seed).sample(DOORS, 4):
+            code = redrive_here(*words, str(path))
+            errors = capsys.readouterr().err
+            assert code in (0, 1, 2, 3), (seed, words, done)
+            assert len(errors.splitlines()) <= 1, (seed, words, done, errors)
+
+
+KEYS = (
+    "j",
+    "k",
+    "enter",
+    "escape",
+    "i",
+    "d",
+    "o",
+    "l",
+    "[",
+    "{",
+    "}",
+    "-",
+    "0",
+    "n",
+    "1",
+    "2",
+    "3",
+    "4",
+    "5",
+    "6",
+    "7",
+)
+
+
+@parametrize_mostly_long("first", range(0, 600, 3), quick=2)
+async def test_the_console_of_an_altered_file_shows_it_or_ends_with_a_sentence(
+    rich: Path, tmp_path: Path, first: int
+) -> None:
+    for seed in range(first, first + 3):
+        path, done = altered(rich, tmp_path, seed)
+        keys = [*"2345671", *random.Random(seed).choices(KEYS, k=12)]
+        try:
+            session = await open_session(str(path), read_only=True)
+        except RedriveError:
+            continue
+        app = ConsoleApp(session, tty=Tty(TerminalCapabilities()))
+        try:
+            async with app.run_test(size=(100, 30)) as pilot:
+                await press_until_it_fails(app, pilot, keys)
+        except Exception as error:
+            cause = error.error if isinstance(error, WorkerFailed) else error
+            assert cause is app.failure or app.failure is not None, (seed, done)
+        finally:
+            app.live.close()
+            await session.close()
+        if app.failure is not None:
+            with pytest.raises(CorruptFileError) as caught:
+                _print_end(app, None, str(path))
+            assert str(caught.value).isprintable(), (seed, done)
+
+
+async def press_until_it_fails(app: ConsoleApp, pilot: Pilot[Any], keys: list[str]) -> None:
+    for key in keys:
+        if app.failure is not None:
+            return
+        await pilot.press(key)
+        await settle(app, pilot)

@@ -78,6 +78,8 @@ def undo(context: ActionContext) -> Answer:
     for what, before in reversed(runs if not moved else ()):
         if what == RunChange.REOPENED and _have_others_moved(context, act.seq, tasks):
             continue  # its end was that of other states
+        if what == RunChange.UNBLOCKED and not _has_dead_letter(context):
+            continue  # the page that called for a breaker or a pause is resolved: the executor blocks and pages again
         context.transaction.change_run(context.run_id, RunChanged(_RUN_WORDS[what], before), *_run_move(before))
     targets = {result.task for result in act.answer.results if result.outcome == DONE}
     for name in stuck:
@@ -96,6 +98,12 @@ def _has_run_ended(context: ActionContext) -> bool:
 def _have_others_moved(context: ActionContext, seq: int, tasks: Before) -> bool:
     moves = _moves_since(context.transaction.connection, context.run_id, seq)
     return any(name not in tasks for name, kind, *_ in moves if kind == EventKind.TASK)
+
+
+def _has_dead_letter(context: ActionContext) -> bool:
+    sql = "SELECT 1 FROM task WHERE run_id = ? AND state = ?"
+    values = (context.run_id, str(TaskState.DEAD_LETTER))
+    return context.transaction.connection.execute(sql, values).fetchone() is not None
 
 
 def _undo_message(restored: Before, context: ActionContext) -> str:

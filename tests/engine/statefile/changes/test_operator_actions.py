@@ -707,6 +707,18 @@ def test_an_abandoned_run_is_abandoned_again_after_the_undo_of_a_requeue(state_f
     assert (state_file.states()["a"], state_file.fold().run.state) == ("DEAD_LETTER", "ABANDONED")
 
 
+def test_an_undo_leaves_it_to_the_executor_to_block_the_run_for_a_breaker(state_file: StateFile) -> None:
+    """The skip has resolved the page: who only set the run blocked again would call nobody."""
+    state_file.create({"a": ""})
+    state_file.move("a", "READY")
+    blocked = RunChanged(RunChange.BLOCKED, {"blocked_since": START})
+    state_file.write(lambda transaction: transaction.change_run(RUN, blocked))
+    command = state_file.command("skip", "a")
+    assert state_file.send(command)["ok"]
+    assert state_file.act("undo", command=command["id"])["ok"]
+    assert (state_file.states()["a"], state_file.fold().run.blocked_since) == ("READY", None)
+
+
 def test_an_undo_ends_no_run_in_which_another_task_has_moved_since(state_file: StateFile) -> None:
     state_file.create({"a": "", "b": ""})
     ran(state_file, "a", "FAILED")
