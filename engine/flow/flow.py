@@ -375,7 +375,7 @@ class Flow:
         Parameters:
             name: of the task.
             line: a line of the shell; or a list of a program and its arguments, which no shell reads.
-            after, kind, options: as for ``task``; ``isolation`` is not "thread".
+            after, kind, options: as for ``task``; ``isolation`` is "process" or "dask".
             shell: "sh" (the default: ``/bin/sh -c``) or "bash" (``bash -o pipefail -c``: a pipe fails when one of its
                 programs fails).
             cwd: the folder in which it runs, relative to that of the flow file.

@@ -215,7 +215,7 @@ class TaskOptions(TypedDict, total=False):
     retry: RetryPolicy | None  # how often it is tried again, and after which waits; None: RetryPolicy()
     max_attempts: int | None  # starts, the first included, at least 1; wins over the one of ``retry``
     grace_seconds: Duration  # from SIGTERM to SIGKILL; 5 unless given
-    isolation: Isolation  # "process" (the default: can be killed), "thread" (is cancelled), "dask" (on a worker)
+    isolation: Isolation  # "process" (the default), "worker" (reused, killed too), "thread" (is cancelled), "dask"
     downstream: str | None  # the system that it calls: a name given to ``Flow.downstream``
     pool: str | None  # the pool whose slots it takes while it runs: a name in ``Flow(pools=...)``
     pool_slots: int  # how many of them, at least 1; 1 unless given

@@ -32,8 +32,12 @@ class TaskDef:
         map_over: the task whose result is a list: ``fn`` is called for each element of it, as ``Flow.map`` describes.
         max_size: with ``map_over``: a whole number of at least 1; a longer list makes a dead letter.
         shell, cwd, env, stdin, result: of kind "command": as ``Flow.command`` describes them.
-        isolation: "process" (killed at its timeout), "thread" (no fork; it is only cancelled, by ``ctx.cancelled``)
-            or "dask" (a process on a worker of the Dask cluster that ``RunOptions.dask`` names).
+        isolation: "process" (a new process, killed at its timeout), "worker" (killed as well; a process that runs
+            other attempts of the flow before and after, so that modules, globals and caches are shared: it is replaced
+            after anything but a success, and if an attempt changed or left something else in it, as a working
+            directory, a variable of the environment, a descriptor, a thread or a child process), "thread" (no fork; it
+            is only cancelled, by ``ctx.cancelled``) or "dask" (a process on a worker of the Dask cluster that
+            ``RunOptions.dask`` names).
         downstream: the system that it calls, declared by ``Flow.downstream``: an open breaker holds the task.
         pool: a pool of the flow, of whose slots it takes ``pool_slots`` (at least 1) while it runs.
         max_active: at most so many tasks of this name run at a time, across all runs of the state file.

@@ -28,11 +28,15 @@ flow.command("shell", '(setsid sleep 97 &); sleep 96')
 def python():
     subprocess.Popen(["sleep", "95"], start_new_session=True)
     time.sleep(600)
+@flow.task(isolation="worker")
+def worker():
+    subprocess.Popen(["sleep", "94"], start_new_session=True)
+    time.sleep(600)
 """
 
 
 class Storm:
-    """A detached executor with a zygote, two attempts, and children in sessions of their own."""
+    """A detached executor with a zygote, three attempts, and children in sessions of their own."""
 
     def __init__(self, folder: Path) -> None:
         (folder / "flow.py").write_text(FLOW)
@@ -44,7 +48,7 @@ class Storm:
         holder = lock_file.last_holder(state)
         assert holder is not None
         self.executor_id = holder.executor_id
-        wait_until(lambda: len([each for each in self.bearers() if each.name() == "sleep"]) == 3)
+        wait_until(lambda: len([each for each in self.bearers() if each.name() == "sleep"]) == 4)
         (shell,) = [each for each in self.bearers() if each.name() == "sh"]
         self.zygote = shell.parent() or shell
 

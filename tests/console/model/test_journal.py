@@ -85,6 +85,11 @@ def test_a_wait_that_the_deadline_shortened_says_so(story: Story) -> None:
             "process 9 killed: a ignored the cancel token; b ran in it too and will run again",
         ),
         (
+            EventKind.EXECUTOR,
+            {"what": "worker-retired", "pid": 9, "how": "task 'a' changed the umask"},
+            "worker 9 ends and is replaced: task 'a' changed the umask",
+        ),
+        (
             EventKind.ATTEMPT_EXTENDED,
             {"seconds": 600.0, "attempt": {"timeout_us": 1200 * S}},
             "given 10m more: 20m in all",

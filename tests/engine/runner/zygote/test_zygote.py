@@ -301,6 +301,11 @@ ESCAPES = """
     def thread():
         print("ready", flush=True)
         time.sleep(600)
+
+    @flow.task(isolation="worker")
+    def worker():
+        print("ready", flush=True)
+        time.sleep(600)
 """
 
 
@@ -391,7 +396,7 @@ async def main():
     runner = Runner.spawn(environment={{"REDRIVE_EXECUTOR": {executor_id!r}}}, keep_fds=[lock])
     spec = await runner.open({flow!r})
     by_name = {{task.name: task for task in spec.tasks}}
-    for name in ("thread", "task"):
+    for name in ("thread", "worker", "task"):
         await runner.start(AttemptOrder("run", name, 1, 0, "token", by_name[name]), Listener())
     await asyncio.sleep(600)
 
@@ -430,12 +435,12 @@ def test_an_executor_that_is_killed_leaves_nobody_alive_and_the_lock_free(
     source = EXECUTOR.format(folder=str(tmp_path), lock=str(lock), executor_id=executor_id, flow=str(flow))
     with started(source) as executor:
         text = b""
-        while b"end" not in text or b"ready" not in text:
+        while b"end" not in text or text.count(b"ready") < 2:
             text += os.read(executor.stdout.fileno(), 1000)
         bearers = bearers_of(executor_id)
-        # The zygote, the host of the thread, the attempt, and what escaped from it; with what the import starts, which
-        # happened in three of them.
-        assert len(bearers) == (7 if left else 4)
+        # The zygote, the host of the thread, the worker, the attempt, and what escaped from it; with what the import
+        # starts, which happened in four of them.
+        assert len(bearers) == (9 if left else 5)
         with lock.open() as file, pytest.raises(BlockingIOError):
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         zygote = process.children(executor.pid)[0]
