@@ -340,10 +340,10 @@ def plain_result(text: str) -> Any:
     return json.loads(text, object_hook=_plain_object)
 
 
-def _plain_object(stored: dict[str, Any]) -> object:
+def _plain_object(stored: dict[str, object]) -> object:
     codec = _codec_of(stored)
     return stored if codec is None else codec.plain(next(iter(stored.values())))
 
 
-def _codec_of(stored: dict[str, Any]) -> ScalarCodec | PartsCodec | None:
+def _codec_of(stored: dict[str, object]) -> ScalarCodec | PartsCodec | None:
     return _BY_TAG.get(next(iter(stored))) if len(stored) == 1 else None

@@ -15,31 +15,31 @@ NUMBER_MAX = 1e9  # seconds: about 32 years, so that no instant leaves the range
 class OptionCheck(NamedTuple):
     """``allows``: whether a value has the type; ``name``: the type in words, with its article."""
 
-    allows: Callable[[Any], bool]
+    allows: Callable[[object], bool]
     name: str
 
 
-def is_whole(value: Any) -> bool:
+def is_whole(value: object) -> bool:
     """True for a whole number that SQLite can store."""
     return isinstance(value, int) and -WHOLE_MAX <= value <= WHOLE_MAX
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: object) -> bool:
     return isinstance(value, (int, float)) and 0 <= value <= NUMBER_MAX
 
 
-def _is_text(value: Any) -> bool:
+def _is_text(value: object) -> bool:
     return isinstance(value, str)
 
 
-def _is_group(value: Any) -> bool:
+def _is_group(value: object) -> bool:
     if not isinstance(value, (list, tuple)) or len(value) != 3:
         return False
     task, fingerprint, last = value
     return _is_text(task) and (fingerprint is None or _is_text(fingerprint)) and is_whole(last)
 
 
-def _is_list(of: Callable[[Any], bool]) -> Callable[[Any], bool]:
+def _is_list(of: Callable[[object], bool]) -> Callable[[object], bool]:
     return lambda value: isinstance(value, (list, tuple)) and all(of(item) for item in value)
 
 
@@ -83,6 +83,6 @@ def why_mistyped(options: Mapping[str, Any]) -> Optional[str]:
     return None
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     text = repr(value) if isinstance(value, (bool, int, float, str)) else "a {}".format(type(value).__name__)
     return text if len(text) <= 60 else text[:59] + "…"

@@ -89,7 +89,7 @@ def why_unstorable(command: Command) -> Optional[str]:
     return None if _depth(command.options) <= DEPTH_MAX else "the options of a command are nested too deep"
 
 
-def _depth(value: Any) -> int:
+def _depth(value: object) -> int:
     """How deep lists and objects are nested; no deeper than DEPTH_MAX + 1 is looked."""
     depth, level = 0, [value]
     while level and depth <= DEPTH_MAX:
@@ -104,7 +104,7 @@ def _items(value: Any) -> Any:
     return value if isinstance(value, (list, tuple)) else ()
 
 
-def parse_command(value: Any) -> Command:
+def parse_command(value: object) -> Command:
     """Parse the JSON form of a command. Raises ValueError with one sentence if it is not valid."""
     if not isinstance(value, dict) or not isinstance(value.get("act"), str):
         raise ValueError("a command is an object whose 'act' is a text")

@@ -112,7 +112,7 @@ def kind_of(payload: Payload) -> str:
     return _KINDS[type(payload)]
 
 
-def encode(payload: Payload) -> Dict[str, Any]:
+def encode(payload: Payload) -> Dict[str, object]:
     """Return the JSON object of a payload, without the fields that were not given a value."""
     shape = _SHAPES.get(type(payload))
     if shape is None:
@@ -157,7 +157,7 @@ def unreadable(data: object) -> UnknownPayload:
     return _unknown(data if isinstance(data, dict) else {})
 
 
-def _unknown(data: Dict[str, Any]) -> UnknownPayload:
+def _unknown(data: Dict[str, object]) -> UnknownPayload:
     what: Any = data.get("what")
     columns: Any = data.get("set")
     attempt_columns: Any = data.get("attempt")

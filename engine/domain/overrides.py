@@ -8,9 +8,26 @@ the task a canary, or released it after its canary succeeded (``store/rollout.py
 """
 
 import json
-from typing import Any, Dict, List, Mapping, Optional
+from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional
 
 from .params import NUMBER_MAX, convert_param
+
+if TYPE_CHECKING:
+    from typing import TypedDict
+
+    from ..json_types import Json
+
+    class Overrides(TypedDict, total=False):
+        """``timeout``: seconds. The other keys: see the docstring of the module."""
+
+        timeout: float
+        max_attempts: int
+        params: Dict[str, Json]
+        verifies: str
+        rollout: str
+
+else:  # old interpreters have no TypedDict
+    Overrides = dict
 
 TIMEOUT_SECONDS_MAX = 30 * 24 * 3600.0
 
@@ -22,13 +39,13 @@ def masked_param(name: str) -> str:
 
 def parse_overrides(
     options: Mapping[str, Any], params: Mapping[str, Any], declared: Mapping[str, Mapping[str, Any]]
-) -> Dict[str, Any]:
+) -> Overrides:
     """The overrides in the options of a requeue. ``params``: the parameters of the run, with their values.
 
     ``declared``: the types that the flow declares for some of them. Raises ValueError with one sentence for an invalid
     option.
     """
-    found: Dict[str, Any] = {}
+    found: Overrides = {}
     timeout = options.get("timeout")
     if timeout is not None:
         if not _is_number(timeout) or not 0 < timeout <= TIMEOUT_SECONDS_MAX:
@@ -42,7 +59,10 @@ def parse_overrides(
     given = options.get("params") or {}
     if given:
         found["params"] = {str(name): _param(str(name), value, params, declared) for name, value in given.items()}
-    found.update({name: str(options[name]) for name in ("verifies", "rollout") if options.get(name)})
+    if options.get("verifies"):
+        found["verifies"] = str(options["verifies"])
+    if options.get("rollout"):
+        found["rollout"] = str(options["rollout"])
     return found
 
 
@@ -68,12 +88,12 @@ def _is_number(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-def load_overrides(text: Optional[str]) -> Dict[str, Any]:
+def load_overrides(text: Optional[str]) -> Overrides:
     """The overrides of a task, from its column ``overrides``."""
     return json.loads(text) if text else {}
 
 
-def describe(overrides: Mapping[str, Any]) -> str:
+def describe(overrides: Overrides) -> str:
     """Describe overrides in words: ``timeout 20 min, one try, day=2``; empty without overrides."""
     words: List[str] = []
     if "timeout" in overrides:

@@ -174,8 +174,8 @@ class Flow:
         check_params(name, self.params.stored())
         self.tasks: list[TaskDef] = []
         self.downstreams: list[DownstreamSpec] = []
-        self.pages: list[dict[str, Any]] = []
-        self.success_pages: list[dict[str, Any]] = []
+        self.pages: list[dict[str, object]] = []
+        self.success_pages: list[dict[str, object]] = []
         self.pings: list[str] = []
         self.path: str | None = None
         self.code_hash: str | None = None
@@ -550,9 +550,9 @@ class Flow:
         name: str,
         function: Callable[..., object] | None,
         after: After | Iterable[After],
-        options: Mapping[str, Any],
+        options: Mapping[str, object],
         work: WorkKind | None = None,
-        **own: Any,
+        **own: object,
     ) -> str:
         """Add a TaskDef from the arguments of a decorator and return its name.
 

@@ -136,9 +136,9 @@ class Params(dict[str, Any]):
         return {name: _stored(value) for name, value in self.items()}
 
 
-def _stored(value: Any) -> Any:
+def _stored(value: object) -> object:
     return value.isoformat() if type(value) is date else value
 
 
-def _declared(spec: ParamSpec) -> Mapping[str, Any]:
+def _declared(spec: ParamSpec) -> Mapping[str, object]:
     return {"type": spec.type, "choices": spec.choices}

@@ -91,7 +91,7 @@ class Context:
         self,
         order: protocol.AttemptOrder,
         params: Mapping[str, Any],
-        inputs: Mapping[str, Any],
+        inputs: Mapping[str, object],
         *,
         send: Callable[[protocol.Frame], None],
         is_cancelled: Callable[[], bool],
@@ -344,7 +344,7 @@ def _key_text(key: object) -> str:
     return protocol.clean_text(str(key), KEY_LIMIT)
 
 
-def _element(item: ItemSpec, inputs: Mapping[str, Any]) -> object:
+def _element(item: ItemSpec, inputs: Mapping[str, object]) -> object:
     """Return the element of a child of a map task. Raises PermanentError if the list has no such element any more."""
     items = inputs.get(item.over)
     if not isinstance(items, list | tuple) or item.index >= len(items):

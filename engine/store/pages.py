@@ -11,7 +11,7 @@ import shlex
 import sqlite3
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypedDict, cast
+from typing import TypedDict, cast
 
 from ..core.breaker import PASSING
 from ..core.cause_history import parse_cause_history
@@ -20,6 +20,7 @@ from ..core.outcome import Failure, FailureMode
 from ..core.paging import EPISODE_SILENCE_US, STORM_WINDOW_US, PageState, page_cause, severity_of
 from ..domain.event_payloads import PageChange, PageChanged
 from ..domain.states import FAILED_OUTCOMES, NEEDS_HUMAN, NOT_STARTED, DeadLetterKind
+from ..json_types import JsonObject
 from ..statefile.changes.transitions import Transaction
 from ..statefile.on_demand import cause_history
 from ..statefile.state_lists import in_list
@@ -185,7 +186,7 @@ PageBody = TypedDict(
         "downstream": str | None,
         "breaker": str | None,
         "owner": str | None,
-        "memory": Mapping[str, Any] | None,
+        "memory": JsonObject | None,
         "command": str,
         "attach": str,
     },
@@ -244,7 +245,7 @@ def _why_breaker(connection: sqlite3.Connection, downstream: str | None) -> str 
 _NOTES_SHOWN = 2
 
 
-def _cause_history(connection: sqlite3.Connection, request: PageRequest) -> Mapping[str, Any] | None:
+def _cause_history(connection: sqlite3.Connection, request: PageRequest) -> JsonObject | None:
     """Return the previous episode of this cause and its latest notes; None for a new cause."""
     if request.failure is None or request.run_id is None:
         return None

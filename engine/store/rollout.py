@@ -6,13 +6,11 @@ other act, so that it is visible and can be undone.
 
 from __future__ import annotations
 
-from typing import Any
-
 from ..core.decide import DeadLetter, Decision, Defer, Interrupt, Retry, Succeed
 from ..domain.acts import release_id
 from ..domain.command import DONE, Command, Target
 from ..domain.event_payloads import CanaryEnd, CanaryEnded, TaskColumns
-from ..domain.overrides import load_overrides
+from ..domain.overrides import Overrides, load_overrides
 from ..domain.states import NEEDS_HUMAN, WAITING
 from ..statefile.changes import canary, operator_actions
 from ..statefile.changes.transitions import Transaction
@@ -43,7 +41,7 @@ def finish_canary(transaction: Transaction, run_id: str, name: str, decision: De
         _emit(transaction, run_id, name, CanaryEnd.NOT_FIXED if not_fixed else CanaryEnd.FAILED, held)
 
 
-def _overrides(transaction: Transaction, run_id: str, name: str) -> dict[str, Any]:
+def _overrides(transaction: Transaction, run_id: str, name: str) -> Overrides:
     row = transaction.connection.execute(
         "SELECT overrides FROM task WHERE run_id = ? AND name = ?", (run_id, name)
     ).fetchone()
@@ -54,7 +52,7 @@ def _emit(transaction: Transaction, run_id: str, name: str, what: str, others: l
     transaction.emit(CanaryEnded(what, others), run_id, name)
 
 
-def _release(transaction: Transaction, run_id: str, name: str, overrides: dict[str, Any], waiting: list[str]) -> None:
+def _release(transaction: Transaction, run_id: str, name: str, overrides: Overrides, waiting: list[str]) -> None:
     act = find_act(transaction.connection, overrides["rollout"])
     assert act is not None, "a rollout begins with its act, in one transaction"
     _emit(transaction, run_id, name, CanaryEnd.RELEASED, waiting)

@@ -107,20 +107,14 @@ def reads(password):
 """
 
 
+def run_with_wrong_password(folder: Path) -> subprocess.CompletedProcess[str]:
+    command = ("run", "flow.py", "--plain", "--state", "s.db", "--param", "password=-")
+    return run(folder, *command, input="wrong-one\n", stdin=None)
+
+
 def test_a_secret_parameter_is_given_again_with_each_resume(tmp_path: Path) -> None:
     (tmp_path / "flow.py").write_text(SMALL)
-    first = run(
-        tmp_path,
-        "run",
-        "flow.py",
-        "--plain",
-        "--state",
-        "s.db",
-        "--param",
-        "password=-",
-        input="wrong-one\n",
-        stdin=None,
-    )
+    first = run_with_wrong_password(tmp_path)
     assert first.returncode in (1, 3), first.stderr
     run(tmp_path, "requeue", "--state", "s.db", "reads", "--reason", "again")
     without = run(tmp_path, "resume", "s.db", "--plain")
@@ -132,18 +126,7 @@ def test_a_secret_parameter_is_given_again_with_each_resume(tmp_path: Path) -> N
 
 def test_a_secret_parameter_of_one_task_is_refused(tmp_path: Path) -> None:
     (tmp_path / "flow.py").write_text(SMALL)
-    run(
-        tmp_path,
-        "run",
-        "flow.py",
-        "--plain",
-        "--state",
-        "s.db",
-        "--param",
-        "password=-",
-        input="wrong-one\n",
-        stdin=None,
-    )
+    run_with_wrong_password(tmp_path)
     refused = run(tmp_path, "requeue", "--state", "s.db", "reads", "--param", "password=changed-1", "--reason", "x")
     assert refused.returncode != 0
     assert "parameter 'password' is secret" in refused.stdout + refused.stderr

@@ -9,13 +9,13 @@ act: a command that arrives twice changes nothing the second time and gets the f
 What a requeue does to the tasks below: see ``_update_dependents``.
 """
 
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+from typing import Callable, Dict, List, Optional, Sequence, Tuple
 
 from ...domain.act_options import why_mistyped
 from ...domain.acts import BY_NAME, why_refused
 from ...domain.command import DONE, REFUSED, RUNNING, Answer, Command, why_unstorable
 from ...domain.event_payloads import OperatorActed, PageChange, PageChanged, PageColumns, RunChange, RunChanged
-from ...domain.overrides import describe
+from ...domain.overrides import Overrides, describe
 from ...domain.states import RunState, TaskState
 from . import abandoned, breaker_actions, canary, quarantine_actions
 from .abandon_run import abandon_run
@@ -109,14 +109,14 @@ def _requeue(context: ActionContext) -> Answer:
     return summarize(context)
 
 
-def _run_again(context: ActionContext, row: TaskSnapshot, overrides: Dict[str, Any]) -> None:
+def _run_again(context: ActionContext, row: TaskSnapshot, overrides: Overrides) -> None:
     breaker_actions.check_breaker(context, row)
     start_generation(context, row, overrides, new_key=bool(context.options.get("new_key")))
     words = ["after attempt {}".format(row.attempt) if row.attempt else "", describe(overrides)]
     context.set_result(row.name, DONE, "runs again {}".format(", ".join(word for word in words if word)).strip())
 
 
-def _requeue_as_canary(context: ActionContext, row: TaskSnapshot, overrides: Dict[str, Any]) -> None:
+def _requeue_as_canary(context: ActionContext, row: TaskSnapshot, overrides: Overrides) -> None:
     """Requeue the first target as a canary, which becomes a dead letter if it fails as before; hold the others."""
     first = next(iter(context.done_names()), None)
     if first is not None:
@@ -126,7 +126,8 @@ def _requeue_as_canary(context: ActionContext, row: TaskSnapshot, overrides: Dic
     if refused:
         context.set_result(row.name, REFUSED, refused)
         return
-    canary_overrides = dict(overrides, rollout=context.transaction.command_id)
+    canary_overrides = overrides.copy()
+    canary_overrides["rollout"] = context.transaction.command_id or ""
     cause = canary.loose_fingerprint(context, row)
     if cause is not None:
         canary_overrides["verifies"] = cause

@@ -4,10 +4,10 @@ Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
 """
 
 import json
-from typing import Any, Dict, Optional
+from typing import Optional
 
 from ...domain.event_payloads import NO_TASK_COLUMNS, TaskColumns
-from ...domain.overrides import load_overrides, parse_overrides
+from ...domain.overrides import Overrides, load_overrides, parse_overrides
 from ...domain.states import TaskState
 from .action import ActionContext, TaskSnapshot
 from .canary import abandon_canary
@@ -57,7 +57,7 @@ _OPTIONS = frozenset(
 )
 
 
-def overrides_from_options(context: ActionContext) -> Dict[str, Any]:
+def overrides_from_options(context: ActionContext) -> Overrides:
     """The overrides in the options of a requeue. Raises ValueError with one sentence."""
     unknown = set(context.options) - _OPTIONS
     if unknown:
@@ -70,7 +70,7 @@ def overrides_from_options(context: ActionContext) -> Dict[str, Any]:
 
 
 def start_generation(
-    context: ActionContext, row: TaskSnapshot, overrides: Optional[Dict[str, Any]] = None, new_key: bool = False
+    context: ActionContext, row: TaskSnapshot, overrides: Optional[Overrides] = None, new_key: bool = False
 ) -> None:
     """Move a task to PENDING in a new generation, with its columns reset. Its attempts stay.
 
@@ -107,7 +107,7 @@ def end_generation(
     context.transaction.move(context.run_id, row.name, row.state, state, row.generation, set=ended)
 
 
-def _max_attempts(context: ActionContext, row: TaskSnapshot, overrides: Dict[str, Any]) -> Optional[int]:
+def _max_attempts(context: ActionContext, row: TaskSnapshot, overrides: Overrides) -> Optional[int]:
     """The new value of the column ``max_attempts``; None if it does not change."""
     if "max_attempts" in overrides:
         return int(overrides["max_attempts"])
