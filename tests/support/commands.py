@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import os
 import subprocess
 import sys
 from typing import Any
@@ -9,12 +11,24 @@ from typing import Any
 import click
 from click.testing import CliRunner, Result
 
+from .command_server import CommandServer
+
 REDRIVE = (sys.executable, "-P", "-m", "redrive.console")
 LIMIT_SECONDS = 120.0  # for a command that hangs
 
 
+#: Commands that run a flow or draw: each needs an interpreter of its own, as users start it.
+_IN_A_FRESH_INTERPRETER = frozenset({"run", "resume", "rerun", "serve", "backfill", "demo", "attach"})
+_SERVED_OPTIONS = frozenset({"input", "stdin", "cwd", "env", "timeout"})
+_command_server = functools.cache(CommandServer)
+
+
 def run_redrive(*words: object, **options: Any) -> subprocess.CompletedProcess[str]:
     """Run one command without a terminal, to its end; ``options`` are those of ``subprocess.run``."""
+    if _may_be_served(words, options):
+        served = {"timeout": LIMIT_SECONDS, **options}
+        served.pop("stdin", None)
+        return _command_server().run([str(word) for word in words], **served)
     options = {
         "stdin": subprocess.DEVNULL,
         "stdout": subprocess.PIPE,
@@ -24,6 +38,20 @@ def run_redrive(*words: object, **options: Any) -> subprocess.CompletedProcess[s
         **options,
     }
     return subprocess.run([*REDRIVE, *map(str, words)], **options)
+
+
+def _may_be_served(words: tuple[object, ...], options: dict[str, Any]) -> bool:
+    """Whether a fork of a process that has imported the commands does the same as a fresh interpreter."""
+    if not words or str(words[0]) in _IN_A_FRESH_INTERPRETER or not options.keys() <= _SERVED_OPTIONS:
+        return False
+    if options.get("stdin") not in (None, subprocess.DEVNULL):
+        return False
+    return _startup_variables(options.get("env") or os.environ) == _startup_variables(os.environ)
+
+
+def _startup_variables(environment: Any) -> dict[str, str]:
+    """Variables that an interpreter reads once, when it starts."""
+    return {name: value for name, value in environment.items() if name.startswith(("PYTHON", "LC_", "LANG"))}
 
 
 def start_redrive(*words: object, **options: Any) -> subprocess.Popen[str]:
