@@ -1,0 +1,95 @@
+"""A power cut at any call leaves a whole file, and in it all that was told."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+from pathlib import Path
+
+import pytest
+from redrive.engine.executor import host
+from redrive.engine.store import database
+
+from .disk import Disk, Left, choose_cuts
+from .evidence import ToldNumbers, cut_everywhere
+from .nights import RUN_ID, record_run, record_writer
+from .recording import Call, is_available
+
+pytestmark = pytest.mark.skipif(not is_available(), reason="needs strace, and the right to trace")
+
+
+def test_the_disk_forgets_what_was_not_synced(tmp_path: Path) -> None:
+    state = str(tmp_path / "state.db")
+    disk = Disk(str(tmp_path), frozenset([state]))
+    calls = [
+        Call(1, "openat", state, b"", (), 0),
+        Call(1, "fsync", str(tmp_path), b"", (), 1),
+        Call(1, "pwrite64", state, b"a" * 5000, (5000, 0), 2),
+        Call(1, "fdatasync", state, b"", (), 3),
+        Call(1, "pwrite64", state, b"b" * 5000, (5000, 0), 4),
+        Call(1, "fdatasync", state, b"", (), 4),  # begun before the last write had ended
+    ]
+    for number, call in enumerate(calls):
+        disk.follow(number, call)
+    found = {}
+    for left in (Left.NOTHING, Left.ALL):
+        (tmp_path / left).mkdir()
+        disk.cut(tmp_path / left, left, random.Random(0))
+        found[left] = (tmp_path / left / "state.db").read_bytes()
+    assert found == {Left.NOTHING: b"a" * 5000, Left.ALL: b"b" * 5000}
+
+
+@pytest.mark.parametrize(
+    ("commits", "count"), [(40, 150), pytest.param(600, 6000, marks=[pytest.mark.long, pytest.mark.timeout(900)])]
+)
+def test_a_writer_says_nothing_that_a_power_cut_undoes(tmp_path: Path, commits: int, count: int) -> None:
+    """Its log starts again every few commits. Without the syncs of the log, the same cuts find it out."""
+    calls, told, state = record_writer(tmp_path, commits)
+    cuts = choose_cuts(calls, count)
+    assert cut_everywhere(calls, cuts, state, told, tmp_path) == []
+    assert told.last == commits
+    unsynced = [call for call in calls if not (call.name == "fdatasync" and call.path.endswith("-wal"))]
+    assert cut_everywhere(unsynced, choose_cuts(unsynced, 50), state, ToldNumbers(), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("width", "count"), [(2, 100), pytest.param(60, 6000, marks=[pytest.mark.long, pytest.mark.timeout(900)])]
+)
+def test_a_run_says_nothing_that_a_power_cut_undoes(tmp_path: Path, width: int, count: int) -> None:
+    """Its lines, its answers to an operator, its page, its effect and its exit code are in what is left."""
+    calls, told, state = record_run(tmp_path, width)
+    assert cut_everywhere(calls, choose_cuts(calls, count), state, told, tmp_path) == []
+    assert (told.answers, len(told.pages), len(told.effects), told.exit_code) == (2, 1, 1, 3)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_a_run_goes_on_after_a_power_cut_and_pays_once(tmp_path: Path) -> None:
+    """The worst case: all that tasks wrote themselves is on the disk."""
+    calls, told, state = record_run(tmp_path, 2)
+    resumed = []
+
+    def resume(left: Path) -> None:
+        if not told.answers or len(resumed) >= 12:
+            return
+        folder = left.parent
+        (folder / "go-on").touch()
+        (folder / "flow.py").write_text((tmp_path / "flow.py").read_text())
+        if told.effects:
+            (folder / "paid").write_text("".join(f"{key}\n" for key in told.effects))
+        pid = host.spawn(
+            flow=str(folder / "flow.py"), state=str(left), run_id=RUN_ID, params={}, options={"trust": True}
+        )
+        code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        paid = (folder / "paid").read_text().splitlines() if (folder / "paid").exists() else []
+        with database.reading(left) as connection:
+            (pay,) = connection.execute("SELECT state FROM task WHERE name = 'pay'").fetchone()
+        resumed.append((code, pay, paid))
+
+    cuts = choose_cuts(calls, 100)
+    assert cut_everywhere(calls, cuts, state, told, tmp_path, resume) == []
+    assert len(resumed) == 12
+    for code, pay, paid in resumed:
+        assert code == 3 and len(paid) <= 1, json.dumps(resumed)
+        assert pay == "SUCCESS" if paid and not told.effects else pay in ("SUCCESS", "DEAD_LETTER")
