@@ -20,6 +20,7 @@ from typing import TypeVar
 from ..clock import Clock
 from ..core import flow_difference
 from ..core.breaker import BreakerRecord
+from ..core.mapping import work_of
 from ..core.policy import Uniform
 from ..core.projection import RunProjection
 from ..core.secret_mask import require_secrets
@@ -159,7 +160,7 @@ async def _import(lease: StateFileLease, requested: _RequestedRun) -> FlowSpec:
 
 async def _connect_dask(runner: Runner, address: str | None, target: str, flow: FlowSpec) -> None:
     """Connect to the Dask cluster if a task needs it, before the run is written."""
-    dask_task = next((task.name for task in flow.tasks if task.isolation == "dask"), None)
+    dask_task = next((task.name for task in flow.tasks if work_of(task).isolation == "dask"), None)
     if dask_task is None:
         return
     if address is None:

@@ -266,3 +266,11 @@ def test_check_reads_a_map_task_as_its_children() -> None:
     assert said["parameters"].startswith("is called with each element of a list, and takes no argument for it")
     assert "erp" in said["downstream"]
     assert not [finding for finding in found if finding.task == "load" and "timeout" in finding.message]
+
+
+def test_children_for_workers_are_refused_where_no_cluster_is_named(tmp_path: Path) -> None:
+    flow = Flow("elsewhere", timeout=30)
+    flow.task(lambda: [1], name="listed")
+    flow.map(lambda part: part, name="load", over="listed", isolation="dask")
+    with pytest.raises(FlowError, match="task 'load' runs on Dask: say where with --dask"):
+        Executor(run_id="r", flow=flow, state=tmp_path / "s.db").run()

@@ -53,6 +53,14 @@ def hang():
     while True:
         pass
 
+@flow.map(isolation="dask", over="parts")
+def double(part):
+    return part * 2
+
+@flow.task(isolation="dask")
+def parts():
+    return [1, 2]
+
 @flow.task(isolation="dask", optional=True)
 def refuse():
     raise PermanentError("no such customer")
@@ -144,13 +152,15 @@ def test_a_flow_runs_on_the_workers_with_results_output_deadline_and_failures(cl
     tasks = dict(rows(state, "SELECT name, state FROM task"))
     assert tasks == {
         "extract": "SUCCESS", "load": "SUCCESS", "tell": "SUCCESS", "hang": "FAILED", "refuse": "DEAD_LETTER",
+        "parts": "SUCCESS", "double": "SUCCESS", "double[0]": "SUCCESS", "double[1]": "SUCCESS",
     }  # fmt: skip
     assert rows(state, "SELECT result FROM task WHERE name = 'load'") == [("4",)]
     logs = dict(rows(state, "SELECT name, group_concat(text, '') FROM log GROUP BY name"))
     assert logs["extract"] == "hello from a worker\n"
     assert logs["tell"] == "task tell\n"
     assert "hang at its end: spinning at flow.py:" in output
-    hosts = {host for (host,) in rows(state, "SELECT host FROM attempt")}
+    assert rows(state, "SELECT result FROM task WHERE name = 'double'") == [("[2,4]",)]
+    hosts = {host for (host,) in rows(state, "SELECT host FROM attempt WHERE name <> 'double'")}  # it only collects
     assert all(str(host).startswith("tcp://127.0.0.1:") for host in hosts)
 
 
