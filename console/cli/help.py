@@ -32,6 +32,7 @@ SECTIONS: dict[str, Section] = {
             "events",
             "pages",
             "breakers",
+            "pools",
             "quarantine",
             "costs",
             "replay",

@@ -17,6 +17,7 @@ VERSIONS = {
     "logs": 1,
     "pages": 1,
     "breakers": 1,
+    "pools": 1,
     "quarantine": 1,
     "summary": 1,
     "doctor": 1,

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from ...engine.core.explain import error_name, short_error, unmet_parents
+from ...engine.core.explain import error_name, pool_waits, short_error, unmet_parents
 from ...engine.core.outlook import ALIVE, RunnerStatus
 from ...engine.core.projection import AttemptRow, TaskRow
 from ...engine.core.ready_queue import spec_of
@@ -300,6 +300,8 @@ def _ready(row: TaskRow, scene: Scene) -> Line:
         return [Piece(f"waits for pool {one_line(use.name)}, {use.used}/{use.slots} used", Role.DIM)]
     if scene.board.counts[TaskState.RUNNING] >= run.max_parallel:
         return [Piece(f"waits for a slot, {run.max_parallel} in use", Role.DIM)]
+    if (holders := pool_waits(scene.board.fold).get(spec.pool or "")) is not None:
+        return [Piece(f"waits for pool {one_line(spec.pool or '')}, held by {one_line(holders)}", Role.DIM)]
     return []
 
 

@@ -6,6 +6,7 @@ a sentence passes it through ``text/text.py`` first.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
@@ -305,9 +306,21 @@ def _run(event: Event, payload: RunChanged) -> str:
         return f"the flow changed: {'; '.join(describe(_flow_difference(payload)))}"
     if what in _CODE_SENTENCES:
         return _CODE_SENTENCES[what](payload)
+    if what == RunChange.POOL_WAITS:
+        return _pool_waits(payload)
     if what == RunChange.PARAMS:
         return f"parameters: {_describe_params(payload)}"
     return _RUN_SENTENCES.get(what, "")
+
+
+def _pool_waits(payload: RunChanged) -> str:
+    """Name the pools of the machine that tasks wait for."""
+    try:
+        waits = json.loads(payload.set.get("pool_waits") or "{}")
+        said = "; ".join(f"pool {pool} of this machine is held by {holders}" for pool, holders in waits.items())
+    except (ValueError, AttributeError):
+        return ""
+    return said or "has slots in the pools of this machine again"
 
 
 _RUN_SENTENCES = {

@@ -39,15 +39,17 @@ class Capacity:
 
     def admits(self, row: TaskRow) -> bool:
         """True if the pool of a task has slots left and the breaker of its downstream admits a call."""
-        return self._has_pool_slots(row) and self._may_call(row)
+        return self.has_pool_slots(row) and self.may_call(row)
 
-    def _has_pool_slots(self, row: TaskRow) -> bool:
+    def has_pool_slots(self, row: TaskRow) -> bool:
+        """True if the run itself leaves slots of the pool to a task."""
         spec = spec_of(row)
         if spec.pool is None:
             return True
         return self.ledger.pool_used[spec.pool] + spec.pool_slots <= self.pools.get(spec.pool, 0)
 
-    def _may_call(self, row: TaskRow) -> bool:
+    def may_call(self, row: TaskRow) -> bool:
+        """True if the breaker of its downstream admits a call, which then counts."""
         downstream = spec_of(row).downstream
         if downstream is None:
             return True

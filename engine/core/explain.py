@@ -313,6 +313,20 @@ def _pool_full(case: _TaskCase) -> str:
     return f"waits for pool {case.spec.pool}: {used} of {slots} slots held by {_held_by(case, holders)}"
 
 
+def pool_waits(projection: RunProjection) -> dict[str, str]:
+    """Return the pools of the machine that tasks wait for, and who holds each."""
+    try:
+        waits = json.loads(projection.run.pool_waits or "{}").items()
+    except (ValueError, AttributeError):
+        return {}
+    return {str(pool): str(holders) for pool, holders in waits}
+
+
+def _machine_pool_full(case: _TaskCase) -> str:
+    pool = case.spec.pool or ""
+    return f"waits for pool {pool} of this machine, held by {pool_waits(case.projection)[pool]}"
+
+
 def _has_no_slot(case: _TaskCase) -> bool:
     return len(_running_rows(case.projection)) >= case.projection.run.max_parallel
 
@@ -522,6 +536,7 @@ _CAPACITY_REASONS: tuple[tuple[WaitReason, Callable[[_TaskCase], bool]], ...] = 
     (WaitReason.RETRY_BUDGET, lambda case: _reserve_at(case) is not None),
     (WaitReason.POOL, lambda case: _pool_use(case) is not None),
     (WaitReason.SLOT, _has_no_slot),
+    (WaitReason.MACHINE_POOL, lambda case: case.spec.pool in pool_waits(case.projection)),
 )
 
 _SENTENCES: dict[WaitReason, Callable[[_TaskCase], str]] = {
@@ -533,6 +548,7 @@ _SENTENCES: dict[WaitReason, Callable[[_TaskCase], str]] = {
     WaitReason.DISPATCH: _dispatched_next,
     WaitReason.SLOT: _slots_used,
     WaitReason.POOL: _pool_full,
+    WaitReason.MACHINE_POOL: _machine_pool_full,
     WaitReason.RETRY_BUDGET: _budget_spent,
     WaitReason.OUTAGE: _down,
     WaitReason.PROBE: _probed,

@@ -154,6 +154,7 @@ class FlowSpec:
     retention_seconds: float | None = None  # how long to keep an ended run
     max_parallel: int | None = None
     pools: Mapping[str, int] = field(default_factory=dict)
+    machine_pools: tuple[str, ...] = ()  # those of ``pools`` whose slots other flows take as well
     downstreams: tuple[DownstreamSpec, ...] = ()
     pages: tuple[Mapping[str, object], ...] = ()  # senders, as the flow declares them
     success_pages: tuple[Mapping[str, object], ...] = ()  # senders that hear of successful runs

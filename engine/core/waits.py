@@ -23,6 +23,7 @@ class WaitReason(StrEnum):
     DISPATCH = "dispatch"
     SLOT = "slot"
     POOL = "pool"
+    MACHINE_POOL = "machine pool"
     RETRY_BUDGET = "retry budget"
     OUTAGE = "outage"
     PROBE = "probe"
@@ -70,6 +71,9 @@ WAITS: Mapping[WaitReason, Wait] = {
     WaitReason.DISPATCH: Wait(EndedBy.EXECUTOR, "the next step of the executor"),
     WaitReason.SLOT: Wait(EndedBy.EXECUTOR, "the end of a running attempt"),
     WaitReason.POOL: Wait(EndedBy.EXECUTOR, "the end of an attempt that holds slots; a flow with too few is refused"),
+    WaitReason.MACHINE_POOL: Wait(
+        EndedBy.EXECUTOR, "the end of an attempt of another flow that holds slots: redrive pools", page=_LATE
+    ),
     WaitReason.RETRY_BUDGET: Wait(EndedBy.TIME, "a success, or the reserve of one retry every open_seconds"),
     WaitReason.OUTAGE: Wait(EndedBy.TIME, "the probe after open_seconds", page="is down"),  # after ten minutes
     WaitReason.PROBE: Wait(EndedBy.EXECUTOR, "the answer to the probe"),

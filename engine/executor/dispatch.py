@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from ..core.breaker import ProbeCandidate, choose_probe
 from ..core.dispatch_rules import Capacity
 from ..core.downstreams import DownstreamStates
-from ..core.projection import missing_inputs
+from ..core.projection import TaskRow, missing_inputs
 from ..statefile.changes.transitions import Transaction
 from ..store import claims
 from ..store.claims import Claim, ClaimOrder
@@ -18,6 +18,7 @@ from ..store.expiry import expire
 from .attempts import AttemptManager
 from .commit import Commit
 from .opening import OpenRun
+from .pool_gate import PoolGate
 from .run_view import RunView
 
 
@@ -31,10 +32,12 @@ class Dispatcher:
         self._view = view
         self._downstreams = downstreams
         self._attempts = attempts
+        self._pool_gate = PoolGate(view, opened.state_path, attempts.write)
         self._capacity = Capacity(view.ready_queue, downstreams, view.flow.pools, view.wake_at)
 
     def next_commit(self) -> Commit | None:
         """Return the next commit; None: no task may start."""
+        self._pool_gate.update()
         if not self._runner.is_open:
             return None
         if expired := self._view.expired_dead_letters():
@@ -43,10 +46,23 @@ class Dispatcher:
             return self._reject(rejected)
         ready_queue, free = self._view.ready_queue, self._free_slots()
         picked = self._pick_probes(free)
-        picked += ready_queue.pop_startable(free - len(picked), self._capacity.admits)
+        picked += ready_queue.pop_startable(free - len(picked), self._admits)
         self._request_leaked_slots(len(picked) == free)
         promote = {name: self._view.projection.tasks[name].generation for name in ready_queue.promotable}
         return self._start(promote, picked) if picked or promote else None
+
+    def close(self) -> None:
+        """Free the slots in pools of the machine."""
+        self._pool_gate.close()
+
+    def _admits(self, row: TaskRow) -> bool:
+        """Whether there is room for a task. The breaker is asked last, because it counts the call."""
+        if not (self._capacity.has_pool_slots(row) and self._pool_gate.admits(row)):
+            return False
+        if self._capacity.may_call(row):
+            return True
+        self._pool_gate.release(row)
+        return False
 
     # --- Start -----------------------------------------------------------------------------------------------------
 
@@ -111,7 +127,7 @@ class Dispatcher:
         for downstream in self._downstreams.specs:
             while len(picked) < count and self._downstreams.is_probe_due(downstream):
                 candidate = choose_probe(map(self._candidate, self._view.ready_queue.startable_for(downstream)))
-                if candidate is None or not self._capacity.admits(self._view.projection.tasks[candidate.name]):
+                if candidate is None or not self._admits(self._view.projection.tasks[candidate.name]):
                     break
                 self._view.ready_queue.claim(candidate.name)
                 picked.append(candidate.name)

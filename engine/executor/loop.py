@@ -262,6 +262,7 @@ class RunLoop:
         self._view.close()
         self._heartbeat.stop()
         self.zygote_restart.close()
+        self._dispatcher.close()
         failed = self._result.done() and self._result.exception() is not None
         if not failed:
             await self.attempts.drain()

@@ -379,6 +379,8 @@ def _resume_run(transaction: Transaction, run_id: str, flow: FlowSpec, options: 
     opened: RunColumns = {}
     if projection.run.code_changed is not None:
         opened["code_changed"] = None
+    if projection.run.pool_waits is not None:
+        opened["pool_waits"] = None
     if options.max_parallel is not None:
         opened["max_parallel"] = options.max_parallel
     if opened:

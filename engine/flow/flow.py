@@ -113,6 +113,9 @@ class Flow:
             are deleted after each run; ``redrive prune --help`` says what stays. None: all are kept.
         max_parallel: attempts at a time, at least 1. None: 4, or what the run is started with.
         pools: names and how many slots each has, at least 1: ``{"database": 2}``.
+        machine_pools: the same for slots that all flows of this user on this machine share, by the name of the pool:
+            ``{"warehouse": 4}``. ``redrive pools`` lists who holds them. Flows that name different sizes take the slots
+            up to the size that each names.
         params: names and their defaults, which are JSON, or a ``Param`` with a type, choices or no default; ``redrive
             run --param name=value`` sets others, in the type of the ``Param`` or of the default. A task reads them from
             ``flow.params``, ``ctx.params`` or a parameter of this name.
@@ -158,7 +161,14 @@ class Flow:
         self.dead_letter_ttl: float | None = options["dead_letter_ttl"]
         self.retention: dict[str, Any] = options["retention"] or {}
         self.max_parallel: int | None = options["max_parallel"]
-        self.pools: dict[str, int] = options["pools"] or {}
+        own_pools: dict[str, int] = options["pools"] or {}
+        machine_pools: dict[str, int] = options["machine_pools"] or {}
+        for pool in own_pools.keys() & machine_pools.keys():
+            raise OptionError(
+                f"flow {name!r}: pool {pool!r} is of the flow or of the machine: name it in one of the two"
+            )
+        self.pools = {**own_pools, **machine_pools}
+        self.machine_pools = tuple(machine_pools)
         self.schedule = _schedule(name, options)
         declared = {LOGICAL_TIME: ""} if self.schedule else {}
         declared.update(options["params"] or {})
@@ -622,6 +632,7 @@ class Flow:
             retention_seconds=self.retention.get("seconds"),
             max_parallel=self.max_parallel,
             pools=self.pools,
+            machine_pools=self.machine_pools,
             downstreams=tuple(self.downstreams),
             pages=tuple(self.pages),
             success_pages=tuple(self.success_pages),

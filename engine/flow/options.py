@@ -142,6 +142,7 @@ ENVIRONMENT = OptionType(
 )
 AFTER = OptionType("a task, the name of one, or a list of these", _parse_parents)
 POLICY = OptionType("a RetryPolicy, as retry=RetryPolicy(max_attempts=3)", _parse_policy)
+POOLS = OptionType("a mapping of names to whole numbers of at least 1, as {'database': 2}", _parse_pools)
 ABOVE_ZERO = duration(above_zero=True)
 
 # --- A flow and its groups -----------------------------------------------------------------------------------------
@@ -164,6 +165,7 @@ class FlowOptions(DefaultOptions, total=False):
     retention: str | int | None
     max_parallel: int | None
     pools: Mapping[str, int] | None
+    machine_pools: Mapping[str, int] | None
     params: Mapping[str, Any] | None
     secrets: Sequence[str] | None
     python: str | None
@@ -189,9 +191,8 @@ FLOW: Table = {
         OptionType("a number of runs, as 20, or a text as '30d'", parse_retention), "no run is deleted"
     ),
     "max_parallel": optional(whole_number(1)),
-    "pools": optional(
-        OptionType("a mapping of names to whole numbers of at least 1, as {'database': 2}", _parse_pools)
-    ),
+    "pools": optional(POOLS),
+    "machine_pools": optional(POOLS),
     "schedule": optional(OptionType("a text as '0 2 * * *' or 'every 15m'", TEXT.parse)),
     "timezone": TEXT,
     "misfire": choice(*get_args(Misfire)),
@@ -217,7 +218,9 @@ class TaskOptions(TypedDict, total=False):
     grace_seconds: Duration  # from SIGTERM to SIGKILL; 5 unless given
     isolation: Isolation  # "process" (the default), "worker" (reused, killed too), "thread" (is cancelled), "dask"
     downstream: str | None  # the system that it calls: a name given to ``Flow.downstream``
-    pool: str | None  # the pool whose slots it takes while it runs: a name in ``Flow(pools=...)``
+    pool: (
+        str | None
+    )  # the pool whose slots it takes while it runs: a name in ``pools`` or ``machine_pools`` of the flow
     pool_slots: int  # how many of them, at least 1; 1 unless given
     max_active: int | None  # at most so many of this name run at a time, across all runs of the state file
     idempotent: bool  # False: it is not run again if its progress is unknown; True unless given

@@ -39,7 +39,7 @@ class TaskDef:
             is only cancelled, by ``ctx.cancelled``) or "dask" (a process on a worker of the Dask cluster that
             ``RunOptions.dask`` names).
         downstream: the system that it calls, declared by ``Flow.downstream``: an open breaker holds the task.
-        pool: a pool of the flow, of whose slots it takes ``pool_slots`` (at least 1) while it runs.
+        pool: a pool of the flow or of the machine, of whose slots it takes ``pool_slots`` (at least 1) while it runs.
         max_active: at most so many tasks of this name run at a time, across all runs of the state file.
         idempotent: False: if the progress of an attempt is unknown, the task is a dead letter and is not run again.
         effect: True for what is done to the world (a payment, a mail): at most once. Its idempotency key is on the

@@ -52,12 +52,12 @@ def first_problem(seeds: range) -> Report:
 
 
 def test_a_pool_without_a_bound_is_found() -> None:
-    with mock.patch.object(Capacity, "_has_pool_slots", lambda capacity, row: True):
+    with mock.patch.object(Capacity, "has_pool_slots", lambda capacity, row: True):
         assert "slots of pool" in first_problem(range(40)).problem
 
 
 def test_a_breaker_that_holds_nobody_is_found() -> None:
-    with mock.patch.object(Capacity, "_may_call", lambda capacity, row: True):
+    with mock.patch.object(Capacity, "may_call", lambda capacity, row: True):
         assert first_problem(range(80)).problem
 
 
@@ -77,7 +77,7 @@ def test_an_effect_that_is_tried_again_is_found() -> None:
 
 
 def test_a_failing_night_is_shrunk_and_can_be_replayed() -> None:
-    with mock.patch.object(Capacity, "_has_pool_slots", lambda capacity, row: True):
+    with mock.patch.object(Capacity, "has_pool_slots", lambda capacity, row: True):
         report = first_problem(range(40))
         smallest, problem = shrink(draw_plan(report.seed), Reduction())
         replayed = reduce_plan(draw_plan(report.seed), Reduction.parse(str(smallest)))

@@ -247,6 +247,15 @@ def quarantine(target: str | None, state: str | None, run_id: str | None, as_jso
 
 
 @cli.command()
+@json_option
+def pools(as_json: bool) -> int:
+    """Slots in the pools of this machine: who holds them, and who waits."""
+    from ..machine_pools import print_pools
+
+    return print_pools(as_json)
+
+
+@cli.command()
 @target_argument
 @state_option
 @json_option

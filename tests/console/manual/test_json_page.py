@@ -11,13 +11,15 @@ import pytest
 from redrive.console import manual
 from redrive.console.cli.json_schemas import VERSIONS
 from redrive.engine import Executor, Flow
+from redrive.engine.store.machine_pools import MachinePools
 from support.commands import invoke_redrive
 
 SCHEDULED = "from redrive.engine import Flow\nflow = Flow('f', schedule='0 2 * * *')\nflow.command('a', 'true')\n"
 REQUEUE = ("requeue", "--state", "STATE", "broken", "--reason", "repaired")
 #: Schema -> a command that prints lines of it.
 COMMANDS: dict[str, tuple[str, ...]] = {
-    **{name: (name, "STATE") for name in VERSIONS if name not in ("logs", "quarantine", "answer", "preview")},
+    **{name: (name, "STATE") for name in VERSIONS if name not in ("logs", "quarantine", "answer", "preview", "pools")},
+    "pools": ("pools",),
     "logs": ("logs", "--state", "STATE"),
     "quarantine": ("quarantine", "STATE", "--all"),
     "preview": (*REQUEUE, "--dry-run"),
@@ -57,6 +59,8 @@ def section_of(schema: str) -> str:
 def test_the_page_names_every_field_of_a_line_and_no_others(state, name):
     flow = state.with_name("flow.py")
     flow.write_text(SCHEDULED)
+    held = MachinePools({"warehouse": 1}, "night", "r", str(state))
+    assert held.acquire("broken", "warehouse", 1)
     words = ({"STATE": str(state), "FLOW": str(flow)}.get(word, word) for word in COMMANDS[name])
     output = invoke_redrive(*words, "--json").output.splitlines()
     lines = [json.loads(line) for line in output if line.startswith("{")]  # others are on stderr

@@ -21,8 +21,10 @@ from redrive.engine.core.waits import WAITS, EndedBy, WaitReason
 from redrive.engine.domain.event_payloads import RunChange, RunChanged
 from redrive.engine.domain.events import Event
 from redrive.engine.domain.states import TaskState
+from redrive.engine.executor.pool_gate import TELL_SECONDS
 from redrive.engine.store import breaker_rows, runs
 from support.commands import invoke_redrive, run_redrive
+from support.pools import hold_slot
 
 SLOW = RetryPolicy(base=0.5, cap=0.5, jitter="none")
 QUICK = RetryPolicy(max_attempts=9, base=0.1, cap=0.1, jitter="none")
@@ -100,6 +102,14 @@ def pool(flow: Flow, folder: Path) -> None:
         flow.task(lambda: time.sleep(0.5), name=name, pool="db")
 
 
+def machine_pool(flow: Flow, folder: Path) -> None:
+    """Another flow holds the slot, until a second after the wait was told."""
+    flow.pools["shared"], flow.machine_pools = 1, ("shared",)
+    flow.task(lambda: None, name="one", pool="shared")
+    other = hold_slot("shared", "other")
+    threading.Timer(TELL_SECONDS + 2, other.kill).start()
+
+
 def outage(flow: Flow, folder: Path) -> None:
     flow.downstream("api", minimum_calls=1, failure_rate=0.1, open_seconds=1)
     calls(flow, folder, "first", 1)
@@ -118,6 +128,7 @@ BY_ITSELF: dict[WaitReason, Callable[[Flow, Path], None]] = {
     WaitReason.SENSOR: sensor,
     WaitReason.SLOT: slot,
     WaitReason.POOL: pool,
+    WaitReason.MACHINE_POOL: machine_pool,
     WaitReason.OUTAGE: outage,
     WaitReason.PROBE: outage,
     WaitReason.RETRY_BUDGET: budget,
