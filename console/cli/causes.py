@@ -17,6 +17,7 @@ from ..sessions.open import actor, with_session
 from ..sessions.session import Session
 from ..text.printing import echo, echo_json
 from .exit_codes import code_of_answers
+from .json_schemas import with_schema
 from .operate import ActPlace, place_of, print_answer
 
 _NAMED_MAX = 5
@@ -85,9 +86,9 @@ def print_rule(
 
     found = with_session(target, use, python=python, ssh_option=ssh_option)
     if as_json:
-        echo_json(
-            {"rule": found.rule, "downstream": found.downstream, "flow": found.text, "effect": asdict(found.effect)}
-        )
+        effect = asdict(found.effect)
+        value = {"rule": found.rule, "downstream": found.downstream, "flow": found.text, "effect": effect}
+        echo_json(with_schema("rule", value))
         return 0
     for label, text in trial_rows(found):
         echo(f"{label:{_LABEL_CELLS}}{text}")

@@ -6,10 +6,9 @@ import time
 
 from ...engine.store.machine_pools import PoolEntry, read_pools
 from ..text.durations import brief
-from ..text.printing import echo, echo_json
+from ..text.printing import echo, echo_json, print_table
 from .exit_codes import ExitCode
 from .json_schemas import with_schema
-from .listings import print_table
 
 
 def print_pools(as_json: bool) -> int:

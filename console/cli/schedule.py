@@ -277,7 +277,7 @@ def _print_slots(served: ServedFlow, found: Sequence[BackfillSlot], todo: _Todo,
                 "state": one.state,
                 "to_do": todo.includes(one),
             }
-            echo_json(value)
+            echo_json(with_schema("backfill", value))
         return ExitCode.SUCCESS
     rows = [(iso_time(one.logical, served.schedule.zone), _slot_status(one, todo)) for one in found]
     print_table([("LOGICAL TIME", "WHAT"), *rows])

@@ -26,6 +26,7 @@ from ..text.durations import brief
 from ..text.printing import echo, echo_json, print_table
 from ..text.text import one_line
 from .exit_codes import ExitCode
+from .json_schemas import with_schema
 
 
 def choose_file(target: str, python: str | None, ssh_option: Sequence[str], *, to_act: bool = False) -> str:
@@ -107,7 +108,7 @@ def print_fleet(target: str | None, as_json: bool, *, python: str | None, ssh_op
     entries, now_us = fleet_entries(found), time.time_ns() // 1000
     if as_json:
         for entry in entries:
-            echo_json(fleet_value(entry))
+            echo_json(with_schema("fleet", fleet_value(entry)))
     elif entries:
         print_table([FLEET_COLUMNS, *(fleet_cells(entry, now_us) for entry in entries)])
     else:

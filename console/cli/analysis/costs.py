@@ -25,6 +25,7 @@ from ...sessions.open import RemoteOptions, with_session
 from ...sessions.session import Session
 from ...text.printing import echo, echo_json
 from ...text.text import one_line
+from ..json_schemas import with_schema
 
 _ORDER = (SUCCESS, *map(str, FailureMode))
 
@@ -39,7 +40,8 @@ def print_costs(target: str, run_id: str | None, as_json: bool, **remote: Unpack
     place, costs, yields, ledgers = with_session(target, use, **remote)
     if as_json:
         by_mode = {how: asdict(cost) for how, cost in costs.items()}
-        echo_json({"costs": by_mode, "yields": _plain(yields), "ledger": [*map(_entry, ledgers)]})
+        value = {"costs": by_mode, "yields": _plain(yields), "ledger": [*map(_entry, ledgers)]}
+        echo_json(with_schema("costs", value))
         return 0
     echo(place)
     _print_costs(costs)

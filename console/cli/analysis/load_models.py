@@ -23,6 +23,7 @@ from ...present.plots import column_chart, downsample, table_lines
 from ...text.durations import number
 from ...text.glyphs import glyphs_for
 from ...text.printing import echo, echo_json
+from ..json_schemas import with_schema
 from .policy_lab import policy_of
 
 PLOT_CELLS = 72
@@ -82,7 +83,7 @@ def print_herd(
     if as_json:
         for name, outcome in outcomes.items():
             facts = {field: getattr(outcome, field) for field in PolicyResult.__slots__ if field != "load"}
-            echo_json({"policy": name, "scenario": scenario, **facts})
+            echo_json(with_schema("herd", {"policy": name, "scenario": scenario, **facts}))
         return 0
     _print_herd(scenario, model, outcomes, attempts)
     _plot(model, outcomes)
@@ -172,7 +173,7 @@ def print_contention(*, clients: Sequence[int], runs: int, policies: Sequence[st
         for name, results in found.items():
             for count, result in zip(counts, results, strict=True):
                 value = {"policy": name, "clients": count, "calls": result.calls, "seconds": result.seconds}
-                echo_json(value)
+                echo_json(with_schema("contention", value))
         return 0
     _print_contention("calls", counts, {name: [one.calls for one in results] for name, results in found.items()})
     _print_contention("ms", counts, {name: [one.seconds * 1000 for one in results] for name, results in found.items()})

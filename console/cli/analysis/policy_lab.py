@@ -24,6 +24,7 @@ from ....engine.errors import FlowError
 from ...present.plots import bar, table_lines
 from ...text.glyphs import glyphs_for
 from ...text.printing import echo, echo_json
+from ..json_schemas import with_schema
 
 ALL_JITTERS = "all"
 BUCKETS_MAX = 20
@@ -51,7 +52,7 @@ def print_backoff(policy: RetryPolicy, jitter: str, experiment: BackoffExperimen
         return 0
     policy = policy_of(policy, jitter=jitter)
     if experiment.as_json:
-        echo_json(_facts(policy, experiment))
+        echo_json(with_schema("backoff", _facts(policy, experiment)))
         return 0
     _print_waits(policy, dice)
     for sentence in _sentences(policy, experiment):
@@ -151,7 +152,8 @@ def _print_spread(policy: RetryPolicy, clients: int, dice: random.Random) -> Non
 def _compare(policy: RetryPolicy, dice: random.Random, experiment: BackoffExperiment) -> None:
     found = {jitter: _totals(policy_of(policy, jitter=jitter), dice) for jitter in get_args(Jitter)}
     if experiment.as_json:
-        echo_json(found)
+        for name, totals in found.items():
+            echo_json(with_schema("jitters", {"jitter": name, **totals}))
         return
     rows: list[Sequence[str]] = [("jitter", "least", "5 %", "median", "95 %", "most")]
     rows += [(jitter, *(f"{value:.1f} s" for value in totals.values())) for jitter, totals in found.items()]

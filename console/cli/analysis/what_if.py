@@ -15,6 +15,7 @@ from ...present.what_if import table, title
 from ...sessions.open import RemoteOptions, with_session
 from ...sessions.session import Session
 from ...text.printing import echo, echo_json
+from ..json_schemas import with_schema
 
 
 def print_what_if(
@@ -42,7 +43,7 @@ def print_what_if(
 
     answer = with_session(target, use, **remote)
     if as_json:
-        echo_json(_plain(answer))
+        echo_json(with_schema("what-if", _plain(answer)))
     else:
         for line in (title(answer.comparison), *table(answer.comparison), "", *answer.sentences()):
             echo(line)

@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 from redrive.console import manual
+from redrive.console.cli import json_schemas
 from redrive.console.cli.json_schemas import VERSIONS
 from redrive.engine import Executor, Flow
+from redrive.engine.statefile.default_paths import default_folder
 from redrive.engine.store.machine_pools import MachinePools
 from support.commands import invoke_redrive
 
@@ -18,11 +20,20 @@ SCHEDULED = "from redrive.engine import Flow\nflow = Flow('f', schedule='0 2 * *
 REQUEUE = ("requeue", "--state", "STATE", "broken", "--reason", "repaired")
 #: Schema -> a command that prints lines of it.
 COMMANDS: dict[str, tuple[str, ...]] = {
-    **{name: (name, "STATE") for name in VERSIONS if name not in ("logs", "quarantine", "answer", "preview", "pools")},
+    **{name: (name, "STATE") for name in ("runs", "tasks", "inbox", "events", "pages", "breakers", "summary", "costs")},
+    "doctor": ("doctor", "STATE"),
     "pools": ("pools",),
     "logs": ("logs", "--state", "STATE"),
     "quarantine": ("quarantine", "STATE", "--all"),
     "preview": (*REQUEUE, "--dry-run"),
+    "what-if": ("replay", "STATE", "--what-if", "max_attempts=5"),
+    "rule": ("classify", "--state", "STATE", "--fingerprint", "CAUSE", "--as", "transient"),
+    "backoff": ("backoff",),
+    "jitters": ("backoff", "--jitter", "all"),
+    "herd": ("simulate", "herd", "--scenario", "herd-500", "--runs", "1"),
+    "contention": ("simulate", "contention", "--runs", "1", "--clients", "10"),
+    "fleet": ("fleet",),
+    "backfill": ("backfill", "FLOW", "--from", "2026-01-01", "--to", "2026-01-01", "--dry-run"),
     "check": ("check", "FLOW"),
     "schedule": ("schedule", "FLOW"),
     "prune": ("prune", "STATE", "--keep", "1d"),
@@ -42,8 +53,10 @@ def state(tmp_path: Path) -> Path:
             with scope:
                 raise ValueError("is none")
 
-    Executor(run_id="r", flow=flow, state=tmp_path / "state.db").run()
-    return tmp_path / "state.db"
+    state = Path(default_folder()) / "night.db"  # where ``redrive fleet`` looks
+    state.parent.mkdir(parents=True, exist_ok=True)
+    Executor(run_id="r", flow=flow, state=state).run()
+    return state
 
 
 def fields_of(text: str) -> set[str]:
@@ -55,13 +68,18 @@ def section_of(schema: str) -> str:
     return manual.load_topic("json").text.partition(f"\n## {schema}: ")[2].partition("\n## ")[0]
 
 
+def cause_of(state: Path) -> str:
+    return str(json.loads(invoke_redrive("inbox", state, "--json").output)["fingerprint"])
+
+
 @pytest.mark.parametrize("name", VERSIONS)
 def test_the_page_names_every_field_of_a_line_and_no_others(state, name):
     flow = state.with_name("flow.py")
     flow.write_text(SCHEDULED)
     held = MachinePools({"warehouse": 1}, "night", "r", str(state))
     assert held.acquire("broken", "warehouse", 1)
-    words = ({"STATE": str(state), "FLOW": str(flow)}.get(word, word) for word in COMMANDS[name])
+    places = {"STATE": str(state), "FLOW": str(flow), "CAUSE": cause_of(state) if name == "rule" else ""}
+    words = (places.get(word, word) for word in COMMANDS[name])
     output = invoke_redrive(*words, "--json").output.splitlines()
     lines = [json.loads(line) for line in output if line.startswith("{")]  # others are on stderr
     schema = f"redrive.{name}/{VERSIONS[name]}"
@@ -76,3 +94,11 @@ def test_the_page_names_every_field_of_an_attempt(state):
     lines = [json.loads(line) for line in invoke_redrive("tasks", state, "--json").output.splitlines()]
     fields = {field for line in lines for attempt in line["attempts"] for field in attempt}
     assert fields and fields <= set(re.findall(r"`(\w+)`", section_of("redrive.tasks/1")))
+
+
+def test_every_line_of_json_has_a_schema():
+    """No command prints JSON past ``with_schema``: each value is one where it is printed, or in the function called."""
+    folder = Path(json_schemas.__file__).parent
+    for path in folder.rglob("*.py"):
+        text = path.read_text()
+        assert ("echo_json(" in text or "json_line(" in text) <= ("with_schema(" in text), path
