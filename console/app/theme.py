@@ -31,6 +31,7 @@ from rich.style import Style
 
 from ...engine.errors import RedriveError
 from ..text.pieces import Role
+from ..text.sgr import SGR_ROLE
 from ..widgets.role_styles import RoleStyles, mix
 
 DEFAULT = "terminal"
@@ -60,10 +61,11 @@ class Theme:
     styles: Mapping[str, Style]
     background: str = ANSI_DEFAULT
     foreground: str = ANSI_DEFAULT
+    has_colours: bool = True
 
     def palette(self) -> RoleStyles:
         """The palette while the data is live."""
-        return _ThemedPalette(self._with_background(self.styles), self.styles)
+        return _ThemedPalette(self._with_background(self.styles), self.styles, self.has_colours)
 
     def stale_palette(self) -> RoleStyles:
         """The palette while the data is stale: grey, except for warnings, the cursor and keys."""
@@ -74,7 +76,11 @@ class Theme:
     def without_colours(self) -> Theme:
         """The theme for terminals without colours."""
         return Theme(
-            self.name, self.title, self.description, {role: one.without_color for role, one in self.styles.items()}
+            self.name,
+            self.title,
+            self.description,
+            {role: one.without_color for role, one in self.styles.items()},
+            has_colours=False,
         )
 
     def _with_background(self, styles: Mapping[str, Style]) -> dict[str, Style]:
@@ -91,9 +97,14 @@ class _ThemedPalette(RoleStyles):
     Text of the role ``human`` also keeps its own background.
     """
 
-    def __init__(self, styles: Mapping[str, Style], overs: Mapping[str, Style]) -> None:
+    def __init__(self, styles: Mapping[str, Style], overs: Mapping[str, Style], has_colours: bool) -> None:
         super().__init__(styles)
         self._overs = overs
+        self._has_colours = has_colours
+
+    def _own_style(self, role: str) -> Style:
+        look = Style.parse(role.removeprefix(SGR_ROLE))
+        return super()._own_style(role) + (look if self._has_colours else look.without_color)
 
     def mix(self, role: str, over: str | None) -> Style:
         under = super().mix(role, None)

@@ -53,19 +53,19 @@ class OutputStream:
     async def _chunks(self) -> list[LogChunk]:
         found: list[LogChunk] = []
         after = self._last_id
-        while True:
-            page = await self._session.log(self.run_id, self.task, self.attempt, after=after, limit=PAGE_CHUNKS)
+        while page := await self._session.log(self.run_id, self.task, self.attempt, after=after, limit=PAGE_CHUNKS):
             found += page
-            if len(page) < PAGE_CHUNKS:
-                return found
             after = page[-1].id
+        return found
 
     def _lines_of(self, chunks: Sequence[LogChunk], missing: int) -> Iterator[OutputLine]:
-        """Lines of new chunks. The missing output lies before the first new chunk of the tail, or after all chunks."""
+        """Lines of new chunks. The missing output lies before the chunks that tell of it, or after all chunks."""
         for chunk in chunks:
-            if missing and chunk.tail:
-                yield from self._gap(chunk.at, missing)
-                missing = 0
+            if chunk.dropped and missing:
+                # What was read before it was dropped is not missing.
+                gap = min(chunk.dropped, missing)
+                yield from self._gap(chunk.at, gap)
+                missing -= gap
             self._last_id, self._last_at = chunk.id, chunk.at
             self._read_bytes += len(_encoded(chunk))
             for text in self._assembler.append(chunk.text):

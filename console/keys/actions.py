@@ -358,7 +358,9 @@ _SHOWING = (
     ),
     Action("show_all", ("0",), "all", "The whole run over the whole width.", _TIMELINE),
     Action("critical_path", ("c",), "critical path", "Show what decides when the run ends.", _GRAPH | _TIMELINE),
-    Action("times", ("t",), "times", "Times as ages, or as clock times.", EVERYWHERE),
+    Action(
+        "times", ("t",), "times", "Times as ages, or as clock times; in a log, when each line was written.", EVERYWHERE
+    ),
     Action("wrap", ("w",), "wrap", "Fold long lines, or cut them.", _LOG),
     Action("first_error", ("e",), "first error", "Jump to the first line that tells of an error.", _LOG),
     Action("only", ("&",), "only", "Show only the lines that match; !text shows the others.", _LOG),

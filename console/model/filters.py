@@ -6,6 +6,7 @@ Every input is a valid filter.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -32,6 +33,48 @@ def parse_filter(typed: str) -> Filter:
         tuple(word for word in words if not word.startswith("!")),
         tuple(word[1:] for word in words if word.startswith("!")),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class RegexFilter:
+    """A filter that was typed as a regular expression."""
+
+    pattern: re.Pattern[str]
+
+    def matches(self, text: str) -> bool:
+        """Whether a text matches."""
+        return self.pattern.search(text) is not None
+
+
+REGEX_SIGN = "~"  # typed before a regular expression
+
+
+def parse_line_filter(typed: str) -> Filter | RegexFilter:
+    """Parse a filter of lines: words, or a regular expression after ``~``; an unfinished one is a word."""
+    pattern = _typed_pattern(typed)
+    return RegexFilter(pattern) if pattern is not None else parse_filter(typed)
+
+
+def search_pattern(typed: str) -> re.Pattern[str]:
+    """What to search lines for: a regular expression after ``~``, else the very text; case does not matter."""
+    return _typed_pattern(typed) or re.compile(re.escape(typed), re.IGNORECASE)
+
+
+def _typed_pattern(typed: str) -> re.Pattern[str] | None:
+    if not typed.startswith(REGEX_SIGN) or typed == REGEX_SIGN:
+        return None
+    try:
+        return re.compile(typed[1:], re.IGNORECASE)
+    except (re.error, OverflowError, RecursionError):
+        return None
+
+
+def line_regex(wanted: Filter | RegexFilter) -> str:
+    """A filter of lines as a regular expression, for a search in the store."""
+    if isinstance(wanted, RegexFilter):
+        return wanted.pattern.pattern
+    required = "".join(f"(?=.*{re.escape(word)})" for word in wanted.required)
+    return f"^{required}" + "".join(f"(?!.*{re.escape(word)})" for word in wanted.excluded)
 
 
 def _words(typed: str) -> Iterable[str]:

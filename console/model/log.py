@@ -7,21 +7,17 @@ characters that a terminal would show last, without control characters (``text/t
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
+from ...engine.statefile.changes.log_search import visible
 from ..sessions.session import LogChunk
 from ..text.text import sanitize
-from .filters import Filter
+from .filters import Filter, RegexFilter
 
 LINE_CHARACTERS_MAX = 4096  # a longer line is split
-POLL_BYTES_MAX = 224 * 1024  # more between two polls may mean that the engine dropped output in between
-GAP = "\x00"  # the line that marks dropped output; no other line contains it
+GAP = "\x00"  # begins the line that stands for dropped output; no other line contains it
 
-#: CSI, terminated strings (OSC, DCS, ...), and two-character sequences.
-_SEQUENCES = re.compile(
-    r"\x1b\[[0-?]*[ -/]*[@-~]|\x9b[0-?]*[ -/]*[@-~]|\x1b[\]PX^_][^\x07\x1b\n]*(?:\x07|\x1b\\)|\x1b[ -/]*[0-NQ-WYZ\\`-~]"
-)
-_ERROR = re.compile(
+ERROR = re.compile(
     r"Traceback \(most recent|\b(?i:\w*error|\w*exception|fatal|panic|critical|failed|failure|aborted"
     r"|segmentation fault|killed|out of memory)\b"
 )
@@ -30,52 +26,71 @@ _NO_ERROR = re.compile(r"(?i)\b(?:0|no|without|ignor\w+) (?:\w+ )?(?:\w*error|\w
 
 def is_error_line(line: str) -> bool:
     """Whether a line seems to report an error; ``0 failed`` and ``no error`` do not."""
-    return _ERROR.search(line) is not None and _NO_ERROR.search(line) is None
+    return ERROR.search(line) is not None and _NO_ERROR.search(line) is None
+
+
+class LogLine(str):
+    """A line without control characters. ``at``: when its end was written (microseconds UTC); ``id``: of the chunk
+    with its end; ``coloured``: the line with its SGR sequences, empty if it has none."""
+
+    __slots__ = ("at", "coloured", "id")
+
+    at: int
+    id: int
+    coloured: str
+
+    def __new__(cls, text: str, at: int = 0, id: int = 0, coloured: str = "") -> LogLine:
+        line = super().__new__(cls, text)
+        line.at, line.id, line.coloured = at, id, coloured
+        return line
+
+
+def gap_line(dropped_bytes: int, at: int = 0, id: int = 0) -> LogLine:
+    """The line that stands for dropped output."""
+    return LogLine(f"{GAP}{dropped_bytes}", at, id)
+
+
+def is_gap(line: str) -> bool:
+    """Whether a line stands for dropped output."""
+    return line.startswith(GAP)
 
 
 class LogText:
-    """The lines of one attempt, as far as they have been read.
+    """The lines of one attempt, as far as they have been read: a window of its output.
 
     Attributes:
-        lines: without control characters; ``GAP`` where output was dropped.
+        lines: without control characters; where output was dropped a ``gap_line``.
         first_id, last_id: of the chunks that have been read; 0 before the first.
         characters: the length of the text that was read.
-        has_dropped: whether the engine dropped output between head and tail; set it before the first chunk.
     """
 
-    def __init__(self, dropped: bool = False) -> None:
-        self.lines: list[str] = []
+    def __init__(self) -> None:
+        self.lines: list[LogLine] = []
         self.first_id = 0
         self.last_id = 0
         self.characters = 0
-        self.has_dropped = dropped
         self._open_text = ""  # the unfinished line, from its last carriage return on
         self._open_lines = 0  # how many of ``lines`` it takes
+        self._at = 0  # of the latest chunk
         self._first: str | None = None  # the first line as received, once closed: its start may arrive later
         self._first_lines = 0
-        self._first_is_tail = False
-        self._last_is_tail = False
+        self._starts_with_gap = False
 
-    def append(self, chunks: Sequence[LogChunk], may_have_gap: bool = False) -> int:
-        """Append newer chunks. Returns the number of the first line that changed.
-
-        ``may_have_gap``: output may have been dropped before these chunks.
-        """
+    def append(self, chunks: Sequence[LogChunk]) -> int:
+        """Append newer chunks. Returns the number of the first line that changed."""
         new = [chunk for chunk in chunks if chunk.id > self.last_id]
-        changed = len(self.lines) - self._open_lines
         if not new:
             return len(self.lines)
         if not self.last_id:
             self.first_id = new[0].id
-            self._last_is_tail = self._first_is_tail = new[0].tail
-        elif may_have_gap:
-            self._insert_gap()
-        for tail, text in _join_by_part(new):
-            if tail and not self._last_is_tail and self.has_dropped:
-                self._insert_gap()
-            self._last_is_tail = tail
-            self._append_text(text)
-        self.last_id = new[-1].id
+        changed = len(self.lines) - self._open_lines
+        del self.lines[changed:]
+        for chunk in new:
+            self._at, self.last_id = chunk.at, chunk.id
+            if chunk.dropped:
+                self._append_gap(chunk.dropped)
+            self._append_text(chunk.text)
+        self._show_open_text()
         return changed
 
     def prepend(self, chunks: Sequence[LogChunk]) -> int:
@@ -84,32 +99,43 @@ class LogText:
         if not earlier:
             return 0
         before = len(self.lines)
-        front = LogText(self.has_dropped)
+        front = LogText()
         front.append(earlier)
-        if self._first_is_tail and not front._last_is_tail and self.has_dropped:
-            front._insert_gap()
+        characters = front.characters
         self._merge_front(front)
         self.first_id = front.first_id
-        self._first_is_tail = front._first_is_tail
-        self.characters += front.characters
+        self.characters += characters
         return len(self.lines) - before
+
+    def take_closed_lines(self) -> list[LogLine]:
+        """Remove the finished lines from the window, and return them."""
+        closed = self.lines[: len(self.lines) - self._open_lines]
+        del self.lines[: len(closed)]
+        return closed
 
     def _merge_front(self, front: LogText) -> None:
         """Put the lines of ``front`` first, and join the parts of the line between."""
-        own = front.characters
-        if self._first is None:
+        del front.lines[len(front.lines) - front._open_lines :]
+        front._open_lines = 0
+        if self._starts_with_gap:
+            front._close_open_text()
+            self.lines[:0] = front.lines
+        elif self._first is None:
+            front._at, front.last_id = self._at, self.last_id
             front._append_text(self._open_text)
+            front._show_open_text()
             self.lines[:] = front.lines
             self._open_text, self._open_lines = front._open_text, front._open_lines
         else:
+            if self.lines:
+                front._at, front.last_id = self.lines[0].at, self.lines[0].id
             front._append_text(f"{self._first}\n")
             self.lines[: self._first_lines] = front.lines
         self._first, self._first_lines = front._first, front._first_lines
-        front.characters = own
+        self._starts_with_gap = front._starts_with_gap
 
     def _append_text(self, text: str) -> None:
         self.characters += len(text)
-        del self.lines[len(self.lines) - self._open_lines :]
         *closed, rest = (self._open_text + text).split("\n")
         for part in closed:
             self._close_line(part)
@@ -118,36 +144,34 @@ class LogText:
             self._close_line(rest[:LINE_CHARACTERS_MAX])
             rest = rest[LINE_CHARACTERS_MAX:]
         self._open_text = rest
-        shown = list(printable_parts(rest)) if rest else []
+
+    def _show_open_text(self) -> None:
+        shown = list(self._lines_of(self._open_text)) if self._open_text else []
         self._open_lines = len(shown)
         self.lines += shown
 
     def _close_line(self, part: str) -> None:
         before = len(self.lines)
-        self.lines.extend(printable_parts(part))
+        self.lines.extend(self._lines_of(part))
         if self._first is None:
             self._first, self._first_lines = part, len(self.lines) - before
 
-    def _insert_gap(self) -> None:
-        """Close the unfinished line and append a gap."""
+    def _lines_of(self, part: str) -> Iterator[LogLine]:
+        coloured = _after_last_return(part).strip("\r") if "\x1b[" in part and len(part) <= LINE_CHARACTERS_MAX else ""
+        for text in printable_parts(part):
+            yield LogLine(text, self._at, self.last_id, coloured)
+
+    def _close_open_text(self) -> None:
         if self._open_text:
-            self._append_text("\n")
-        self.lines.append(GAP)
+            self._close_line(self._open_text)
+            self._open_text = ""
+
+    def _append_gap(self, dropped_bytes: int) -> None:
+        """Close the unfinished line and append a gap."""
+        self._close_open_text()
+        self.lines.append(gap_line(dropped_bytes, self._at, self.last_id))
         if self._first is None:
-            self._first, self._first_lines = "", 0
-
-
-def _join_by_part(chunks: Iterable[LogChunk]) -> Iterator[tuple[bool, str]]:
-    """Join the texts of consecutive chunks of the same part of the log: (is tail, text)."""
-    texts: list[str] = []
-    tail = False
-    for chunk in chunks:
-        if texts and chunk.tail != tail:
-            yield tail, "".join(texts)
-            texts = []
-        tail = chunk.tail
-        texts.append(chunk.text)
-    yield tail, "".join(texts)
+            self._first, self._starts_with_gap = "", True
 
 
 def _after_last_return(line: str) -> str:
@@ -190,8 +214,7 @@ def printable_parts(line: str) -> Iterator[str]:
 
 
 def _without_sequences(line: str) -> str:
-    if "\x1b" in line or "\x9b" in line:
-        line = _SEQUENCES.sub("", line)
+    line = visible(line)
     return line if "\b" not in line else _apply_backspaces(line)
 
 
@@ -211,20 +234,20 @@ class LogSelection:
 
     def __init__(self, text: LogText) -> None:
         self.text = text
-        self.filter = Filter()
+        self.filter: Filter | RegexFilter = Filter()
         self._matching: list[int] = []
 
     def __len__(self) -> int:
         return len(self._matching) if self.filter else len(self.text.lines)
 
-    def __getitem__(self, index: int) -> str:
+    def __getitem__(self, index: int) -> LogLine:
         return self.text.lines[self._matching[index] if self.filter else index]
 
     def number(self, index: int) -> int:
         """Return the line number, from 0, of the line at an index."""
         return self._matching[index] if self.filter else index
 
-    def set_filter(self, filter: Filter) -> None:
+    def set_filter(self, filter: Filter | RegexFilter) -> None:
         """Set the filter; an empty one matches every line."""
         self.filter = filter
         self.update_from(0)
@@ -238,7 +261,7 @@ class LogSelection:
             self._matching.pop()
         keeps, lines = self.filter.matches, self.text.lines
         self._matching += [
-            number for number in range(first, len(lines)) if lines[number] == GAP or keeps(lines[number].casefold())
+            number for number in range(first, len(lines)) if is_gap(lines[number]) or keeps(lines[number].casefold())
         ]
 
     def apply_prepended(self, added: int) -> int:
@@ -249,11 +272,15 @@ class LogSelection:
         self.update_from(0)
         return len(self) - before
 
-    def next_error(self, after: int, step: int = 1) -> int | None:
-        """Return the index of the next line that looks like an error, cyclically; None if there is none."""
+    def next_error(self, after: int, step: int = 1, wraps: bool = True) -> int | None:
+        """Return the index of the next line that looks like an error; None if there is none. ``wraps``: go on at the
+        other end."""
         count = len(self)
         for distance in range(1, count + 1):
-            index = (after + step * distance) % count
+            index = after + step * distance
+            if not wraps and not 0 <= index < count:
+                return None
+            index %= count
             if is_error_line(self[index]):
                 return index
         return None

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import overload
 
 from ...engine.core.projection import AttemptRow, TaskRow
-from ..model.log import GAP, LogSelection, is_error_line
-from ..text.durations import clock, format_bytes, number
+from ..model.log import GAP, LogLine, LogSelection, is_error_line, is_gap, printable_parts
+from ..text.durations import clock, format_bytes, number, wall
 from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Piece, Role, width
+from ..text.sgr import coloured_pieces, coloured_spans
 from ..text.text import cells, one_line, shorten_middle
 from .states import OUTCOME_STYLES
 from .tasks import duration_of
@@ -26,18 +27,21 @@ class LogHeading:
     Attributes:
         count: attempts of the task.
         written: bytes that the attempt wrote; None if unknown.
-        lines: number of shown lines; ``last``: the number of the last one in view.
+        lines: number of shown lines; ``last``: the number of the last one in view; ``last_at``: when it was written.
         searched: the search text; ``only``: the text that all shown lines contain.
         has_match: whether the search has found a line.
         is_complete: whether all stored output has been read.
+        is_searching: whether the rest of the log is still searched.
     """
 
     count: int
     written: int | None
     lines: int
     last: int
+    last_at: int
     is_following: bool
     is_complete: bool
+    is_searching: bool = False
     searched: str = ""
     only: str = ""
     has_match: bool = True
@@ -84,26 +88,26 @@ def _rights(heading: LogHeading, running: bool) -> dict[str, Line]:
     """Parts of the right side, in order."""
     rights: dict[str, Line] = {}
     if heading.searched:
-        nowhere = "" if heading.has_match else ": nowhere"
+        found = ": searching" if heading.is_searching else "" if heading.has_match else ": nowhere"
         role = Role.MATCH if heading.has_match else Role.WARNING
-        rights["searched"] = [Piece(f"/{one_line(heading.searched)}{nowhere}", role)]
+        rights["searched"] = [Piece(f"/{one_line(heading.searched)}{found}", role)]
     if heading.only:
         rights["only"] = [Piece(f"&{one_line(heading.only)}", Role.MATCH)]
     if running and heading.is_following and not heading.only:
         rights["where"] = [Piece("following", Role.DIM)]
     elif heading.lines:
-        of = f"{number(heading.lines)}{'' if heading.is_complete else '+'}"
-        rights["where"] = [Piece(f"{number(heading.last)} of {of}", Role.DIM)]
+        place = f"{number(heading.last)} of {number(heading.lines)}"
+        rights["where"] = [Piece(place if heading.is_complete else f"at {wall(heading.last_at)}", Role.DIM)]
     return rights
 
 
 class LogLines(Sequence[Line]):
-    """The lines of a ``Selection``, built on access. ``dropped_bytes``: dropped by the engine; None if unknown."""
+    """The lines of a ``Selection``, built on access. ``has_times``: with the clock time at which each was written."""
 
     def __init__(self, selection: LogSelection, glyphs: Glyphs) -> None:
         self._selection = selection
         self._glyphs = glyphs
-        self.dropped_bytes: int | None = None
+        self.has_times = False
 
     def __len__(self) -> int:
         return len(self._selection)
@@ -115,24 +119,40 @@ class LogLines(Sequence[Line]):
     def __getitem__(self, place: int | slice) -> Line | Sequence[Line]:
         if isinstance(place, slice):
             return [self[one] for one in range(*place.indices(len(self)))]
-        text = self._selection[place]
-        if text == GAP:
-            return [_MARGIN, Piece(self.text(place), Role.WARNING)]
-        return [_MARGIN, Piece(text, Role.FAILED if is_error_line(text) else Role.TEXT)]
+        line = self._selection[place]
+        margin = [_MARGIN, Piece(f"{wall(line.at)} ", Role.DIM)] if self.has_times else [_MARGIN]
+        return [*margin, *line_pieces(line, self._glyphs)]
+
+    def line_at(self, place: int) -> LogLine:
+        """The line itself."""
+        return self._selection[place]
 
     def text(self, place: int) -> str:
         """A line without its role, which takes ten times as long to find: for a search through all of them."""
-        text = self._selection[place]
-        return gap_text(self.dropped_bytes, self._glyphs) if text == GAP else text
+        return line_text(self._selection[place], self._glyphs)
 
 
-def gap_text(dropped_bytes: int | None, glyphs: Glyphs) -> str:
-    """The line in place of dropped output."""
-    amount = f"{format_bytes(dropped_bytes)}" if dropped_bytes else "output was"
-    return f"{glyphs.more} {amount} dropped here {glyphs.more}"
+def line_pieces(line: LogLine, glyphs: Glyphs) -> Line:
+    """A line in its own colours; where it has none, an error is set off."""
+    if is_gap(line):
+        return [Piece(line_text(line, glyphs), Role.WARNING)]
+    role = Role.FAILED if is_error_line(line) else Role.TEXT
+    if not line.coloured:
+        return [Piece(str(line), role)]
+    spans = [(len(next(printable_parts(line.coloured[:at]))), look) for at, look in coloured_spans(line.coloured)]
+    return coloured_pieces(str(line), spans, role)
 
 
-def empty_line(attempt: AttemptRow | None, why: str, only: str, whole: bool, glyphs: Glyphs) -> Line:
+def line_text(line: LogLine, glyphs: Glyphs) -> str:
+    """The text of a line; of a gap, how much was dropped."""
+    if not is_gap(line):
+        return line
+    return f"{glyphs.more} {format_bytes(int(line.removeprefix(GAP)))} dropped here {glyphs.more}"
+
+
+def empty_line(
+    attempt: AttemptRow | None, why: str, only: str, whole: bool, glyphs: Glyphs, dropped_bytes: int | None = None
+) -> Line:
     """The line in place of an empty log."""
     if attempt is None:
         return [Piece(f" {glyphs.dot} no attempt yet: {one_line(why)}", Role.DIM)]
@@ -140,5 +160,10 @@ def empty_line(attempt: AttemptRow | None, why: str, only: str, whole: bool, gly
         return [Piece(f" nothing matches &{one_line(only)}; Esc shows all", Role.DIM)]
     if not whole:
         return [Piece(" reading ...", Role.DIM)]
+    if dropped_bytes:
+        said = (
+            f"{format_bytes(dropped_bytes)} were dropped: the run wrote more than it keeps, and the oldest goes first"
+        )
+        return [Piece(f" {glyphs.more} {said}", Role.WARNING)]
     said = "nothing written yet" if attempt.outcome == "running" else "this attempt wrote nothing"
     return [Piece(f" {glyphs.dot} {said}", Role.DIM)]

@@ -1,13 +1,18 @@
-"""The log of one attempt, read from its end; earlier parts on demand."""
+"""The log of one attempt: a window of it in memory, at first its end; the whole of it is searched in the store."""
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Sequence
+
+from ...engine.statefile.changes.logs import READ_CHARACTERS_MAX
 from ...engine.statefile.list_rows import OUTPUT
-from ..model.log import POLL_BYTES_MAX, LogText
+from ..model.log import LogText
 from ..sessions.session import LogChunk, Session
 
 WINDOW_CHUNKS = 64  # the end of a log, to begin with
 PAGE_CHUNKS = 500
+WINDOW_CHARACTERS_MAX = 2 * READ_CHARACTERS_MAX  # a larger window gives way to one around the place in view
+SELECTED_CHARACTERS_MAX = 2 * 1024 * 1024  # of the lines that match a filter; what follows is not shown
 _PAGES_MAX = 20  # per poll; the next poll reads further pages
 
 
@@ -15,11 +20,14 @@ class AttemptLog:
     """The log of one attempt. All reads may raise RedriveError.
 
     Attributes:
-        text: the lines read so far.
-        whole: whether everything from the beginning on has been read.
-        over: whether its end was read after the attempt had ended: there will be no more of it.
-        written, dropped: bytes, as the engine counts them; None as long as it was not asked.
-        until: what was written later (microseconds UTC) is left out; None: nothing is.
+        text: the lines of the window.
+        is_started: whether anything has been read.
+        is_complete: whether the window begins with the first output that is kept.
+        is_at_end: whether the window ended, when it was read last, with the latest output.
+        is_finished: whether its end was read after the attempt had ended: there will be no more of it.
+        output_bytes, dropped_bytes: as the engine counts them; None as long as it was not asked.
+        until_us: what was written later (microseconds UTC) is left out; None: nothing is.
+        only: a regular expression; lines that do not match it are left out. Empty: none is.
     """
 
     def __init__(self, session: Session, run_id: str, task: str, attempt: int, until: int | None = None) -> None:
@@ -28,13 +36,21 @@ class AttemptLog:
         self.text = LogText()
         self.is_started = False
         self.is_complete = False
+        self.is_at_end = True
         self.is_finished = False
         self.output_bytes: int | None = None
         self.dropped_bytes: int | None = None
         self.until_us = until
+        self.only = ""
+        self._rest = ""
+        self._searched_id = 0  # the last chunk that was searched for ``only``
         self._session = session
         self.run_id = run_id
-        self._window_chunks = 0  # size of the last window
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the window is all of the log."""
+        return self.is_complete and self.is_at_end
 
     def can_advance_to(self, until: int | None) -> bool:
         """Move the limit to a later time. False if it is earlier or the present: the log must be read again."""
@@ -47,70 +63,151 @@ class AttemptLog:
     async def read_new(self) -> int:
         """Read new output, or the end of the log at first. Returns the first changed line."""
         if not self.is_started:
-            return await self._read_end()
-        first = len(self.text.lines)
-        for _ in range(_PAGES_MAX):
-            chunks = await self._read(self.text.last_id, PAGE_CHUNKS)
-            if not chunks:
+            await self.read_end()
+            return 0
+        text = self.text
+        first = len(text.lines)
+        for _ in range(_PAGES_MAX if self.is_at_end else 0):
+            chunks, is_last = await self._read(PAGE_CHUNKS, after=text.last_id)
+            if text is not self.text:
+                return 0
+            if chunks and text.characters > WINDOW_CHARACTERS_MAX and not self.only:
+                await self.read_end()
+                return 0
+            first = min(first, text.append(chunks))
+            if is_last:
                 break
-            await self._read_sizes()
-            size = sum(len(chunk.text) for chunk in chunks)
-            burst = bool(self.dropped_bytes) and chunks[0].tail and size > POLL_BYTES_MAX
-            first = min(first, self.text.append(chunks, burst))
-            if len(chunks) < PAGE_CHUNKS:
-                break
+        await self._read_sizes()
         return first
 
-    async def _read_end(self) -> int:
-        if self.until_us is not None:
-            return await self._read_all_before_limit()
-        chunks = await self._read(-1, WINDOW_CHUNKS)
-        await self._read_sizes()
-        self.is_started = True
-        self._window_chunks = len(chunks)
-        self.is_complete = len(chunks) < WINDOW_CHUNKS
-        return self.text.append(chunks)
+    async def read_end(self) -> None:
+        """The end of the log as the window."""
+        if self.until_us is None:
+            chunks, is_first = await self._read(WINDOW_CHUNKS, after=-1)
+        else:
+            chunks, is_first = await self._read(WINDOW_CHUNKS, before=await self._first_id_after_limit(self.until_us))
+        await self._replace(chunks, is_complete=is_first, is_at_end=True)
 
-    async def _read_all_before_limit(self) -> int:
-        """Read from the start up to the limit, whose position in the log is unknown."""
-        await self._read_sizes()
-        self.is_started = self.is_complete = True
-        while chunks := await self._read(self.text.last_id, PAGE_CHUNKS):
-            self.text.append(chunks)
-            if len(chunks) < PAGE_CHUNKS:
-                break
-        return 0
+    async def read_start(self) -> None:
+        """The start of the log as the window."""
+        chunks, is_last = await self._read(PAGE_CHUNKS)
+        await self._replace(chunks, is_complete=True, is_at_end=is_last)
+
+    async def read_around(self, chunk_id: int) -> None:
+        """Output before and after a chunk as the window."""
+        earlier, is_first = await self._read(PAGE_CHUNKS, before=chunk_id)
+        later, is_last = await self._read(PAGE_CHUNKS, after=chunk_id - 1)
+        await self._replace([*earlier, *later], is_complete=is_first, is_at_end=is_last)
 
     async def read_earlier(self) -> int:
-        """Double the window. Returns how many lines were added at the start."""
-        limit = max(self._window_chunks, WINDOW_CHUNKS) * 2
-        chunks = await self._read(-1, limit)
-        await self._read_sizes()
-        self._window_chunks = limit
-        self.is_complete = len(chunks) < limit
-        return self.text.prepend(chunks)
+        """Extend the window to the front, or move it there. Returns how many lines were added at the start; -1 if the
+        window was moved."""
+        text = self.text
+        if text.characters > WINDOW_CHARACTERS_MAX:
+            await self.read_around(text.first_id)
+            return -1
+        chunks, is_complete = await self._read(PAGE_CHUNKS, before=text.first_id)
+        if text is not self.text:
+            return -1
+        self.is_complete = is_complete
+        return text.prepend(chunks)
 
-    async def read_to_start(self) -> int:
-        """Everything before what is known. Answers as ``earlier`` does."""
-        found: list[LogChunk] = []
-        after = 0
-        while not self.is_complete:
-            chunks = await self._read(after, PAGE_CHUNKS)
-            found += chunks
-            if len(chunks) < PAGE_CHUNKS or chunks[-1].id >= self.text.first_id:
-                break
+    async def read_later(self) -> int:
+        """Extend the window to the end, or move it there. Returns the first changed line; -1 if it was moved."""
+        text = self.text
+        if text.characters > WINDOW_CHARACTERS_MAX and not self.only:
+            await self.read_around(text.last_id)
+            return -1
+        chunks, is_at_end = await self._read(PAGE_CHUNKS, after=text.last_id)
+        if text is not self.text:
+            return -1
+        self.is_at_end = is_at_end
+        return text.append(chunks)
+
+    async def read_whole(self) -> int:
+        """Extend the window to the start of the log; of a long log, move it there. Returns as ``read_earlier``."""
+        added = 0
+        while not self.is_complete and self.text.characters <= WINDOW_CHARACTERS_MAX:
+            more = await self.read_earlier()
+            if more < 0:
+                return more
+            added += more
+        if self.is_complete:
+            return added
+        await self.read_start()
+        return -1
+
+    async def read_only(self, pattern: str) -> None:
+        """The lines that match a regular expression as the window; with an empty one the end of the log."""
+        self.only, self._rest, self._searched_id = pattern, "", 0
+        await (self.read_start() if pattern else self.read_end())
+
+    async def find(self, pattern: str, step: int, start: int) -> int | None:
+        """The chunk with the first match after the chunk ``start``, with a ``step`` of -1 the last one before it."""
+        place: int | None = start
+        while place is not None:
+            after, before = (place, None) if step > 0 else (0, place)
+            found, place = await self._session.find_in_log(
+                self.run_id, self.task, self.attempt, pattern, after=after, before=before
+            )
+            if found is not None:
+                return found
+        return None
+
+    async def pages(self) -> AsyncIterator[Sequence[LogChunk]]:
+        """The whole log, page by page."""
+        after, is_last = 0, False
+        while not is_last:
+            chunks, is_last = await self._read(PAGE_CHUNKS, after=after)
+            if not chunks:
+                return
+            yield chunks
             after = chunks[-1].id
-        await self._read_sizes()
-        self.is_complete = True
-        return self.text.prepend(found)
 
-    async def _read(self, after: int, limit: int) -> list[LogChunk]:
-        chunks = await self._session.log(self.run_id, self.task, self.attempt, after=after, limit=limit)
-        return [chunk for chunk in chunks if self.until_us is None or chunk.at <= self.until_us]
+    async def _replace(self, chunks: Sequence[LogChunk], *, is_complete: bool, is_at_end: bool) -> None:
+        await self._read_sizes()
+        self.text = LogText()
+        self.text.append(chunks)
+        self.is_started, self.is_complete, self.is_at_end = True, is_complete, is_at_end
+
+    async def _first_id_after_limit(self, until_us: int) -> int:
+        """The id of the first chunk that was written after an instant, by bisection; one more than the last without."""
+        chunks = await self._session.log(self.run_id, self.task, self.attempt, after=-1, limit=1)
+        low, high = 0, chunks[-1].id + 1 if chunks else 1
+        while low < high - 1:
+            middle = (low + high) // 2
+            (chunk,) = await self._session.log(self.run_id, self.task, self.attempt, after=middle - 1, limit=1)
+            if chunk.at <= until_us:
+                low = chunk.id
+            else:
+                high = middle
+        return high
+
+    async def _read(self, limit: int, *, after: int = 0, before: int | None = None) -> tuple[list[LogChunk], bool]:
+        """Chunks, and whether there are no more in this direction."""
+        if self.only:
+            return await self._select()
+        chunks = await self._session.log(self.run_id, self.task, self.attempt, after=after, limit=limit, before=before)
+        size = sum(len(chunk.text) for chunk in chunks)
+        kept = [chunk for chunk in chunks if self.until_us is None or chunk.at <= self.until_us]
+        is_last = len(chunks) < limit and size < READ_CHARACTERS_MAX
+        return kept, is_last or len(kept) < len(chunks)
+
+    async def _select(self) -> tuple[list[LogChunk], bool]:
+        """The next lines that match ``only``, and whether these are all."""
+        found: list[LogChunk] = []
+        is_end = self.text.characters > SELECTED_CHARACTERS_MAX and self._searched_id > 0
+        while not (found or is_end):
+            step = await self._session.select_in_log(
+                self.run_id, self.task, self.attempt, self.only, after=self._searched_id, rest=self._rest
+            )
+            self._rest, self._searched_id = step.rest, max(step.last_id, self._searched_id)
+            found += [chunk for chunk in step.chunks if self.until_us is None or chunk.at <= self.until_us]
+            is_end = step.is_end
+        return found, is_end
 
     async def _read_sizes(self) -> None:
         rows = await self._session.query(OUTPUT, run_id=self.run_id, task=self.task, attempt=self.attempt)
         if rows:
             self.output_bytes = rows[0].output_bytes if self.until_us is None else None
             self.dropped_bytes = rows[0].output_dropped_bytes
-            self.text.has_dropped = bool(self.dropped_bytes)

@@ -5,7 +5,10 @@ A hidden screen reads nothing; output before the end is read when it is scrolled
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import tempfile
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 from textual import events
@@ -19,9 +22,9 @@ from ...engine.errors import RedriveError
 from ..feed.live_run import BoardUpdate
 from ..keys.actions import ScreenName
 from ..model.board import Board
-from ..model.filters import parse_filter
-from ..model.log import GAP, LogSelection
-from ..present.log import LogHeading, LogLines, empty_line, gap_text, heading_line
+from ..model.filters import Filter, line_regex, parse_line_filter, search_pattern
+from ..model.log import ERROR, LogLine, LogSelection, LogText, is_error_line
+from ..present.log import LogHeading, LogLines, empty_line, heading_line, line_text
 from ..terminal.pager import show_in_pager
 from ..text.pieces import Line, Role
 from ..widgets.bars import Bar, KeyHint
@@ -30,17 +33,23 @@ from ..widgets.text_view import LinesView
 from .attempt_log import AttemptLog
 from .base import ConsoleScreen, run_latest
 
+_NO_ERROR = "no line tells of an error"
+_AFTER_EVERY_CHUNK = 2**62
+
 POLL_SECONDS = 0.5  # between two polls of a growing log
-_NEWS, _EARLIER, _REST = range(3)  # kinds of reads, in order of priority
+_NEWS, _END, _EARLIER, _LATER, _WHOLE, _ONLY = range(6)  # kinds of reads, in order of priority
 
 
 class LogView(LinesView):
     """Log lines; shows a message if there are none and loads the start on demand."""
 
-    def __init__(self, nothing: Callable[[], Line], to_the_top: Callable[[], None]) -> None:
+    def __init__(
+        self, nothing: Callable[[], Line], to_the_top: Callable[[], None], to_the_end: Callable[[], None]
+    ) -> None:
         super().__init__(follow=True, id="log")
         self._empty_line = nothing
         self._on_top_requested = to_the_top
+        self._on_end_requested = to_the_end
 
     @property
     def search_start(self) -> int:
@@ -65,6 +74,17 @@ class LogView(LinesView):
         else:
             self.is_following = True
             super().move_to_edge(direction)
+            self._on_end_requested()
+
+    def search(self, words: str) -> None:
+        """Highlight ``words``, or a regular expression after ``~``; "" ends the search."""
+        super().search(words)
+        self._search_pattern = search_pattern(words) if words else None
+
+    def first_in_view(self) -> tuple[int, str] | None:
+        """What tells the first line in view apart when other lines are around it: its chunk and text."""
+        line = self.lines.line_at(self.span[0]) if isinstance(self.lines, LogLines) and len(self.lines) else None
+        return (line.id, str(line)) if line is not None else None
 
     def go_to_top(self) -> None:
         """To the first line that is known."""
@@ -77,6 +97,25 @@ class LogView(LinesView):
         return super().line(y)
 
 
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """What to search a log for: a regular expression for the store, which may find too much, and a test of lines."""
+
+    pattern: str
+    matches: Callable[[str], bool]
+    nothing: str = ""  # the message if there is none
+
+
+def _matching_line(lines: Sequence[LogLine], wanted: _Wanted, chunk_id: int, step: int) -> int | None:
+    """The line of a match in a chunk: the first one from there on, or with a ``step`` of -1 the last one up to it."""
+    numbers = range(len(lines)) if step > 0 else range(len(lines) - 1, -1, -1)
+    for number in numbers:
+        line = lines[number]
+        if (line.id - chunk_id) * step >= 0 and wanted.matches(line):
+            return number
+    return None
+
+
 class LogScreen(ConsoleScreen):
     """See the module."""
 
@@ -86,7 +125,11 @@ class LogScreen(ConsoleScreen):
     def __init__(self) -> None:
         super().__init__()
         self.heading = Bar(id="heading")
-        self.text = LogView(self._empty_line, lambda: self._call_when_complete(self.text.go_to_top))
+        self.text = LogView(
+            self._empty_line,
+            to_the_top=lambda: self._call_when_complete(self.text.go_to_top),
+            to_the_end=lambda: self._request(_END),
+        )
         self._attempt_log: AttemptLog | None = None
         self._task_name: str | None = None
         self._pinned_attempt: int | None = None  # the attempt that was asked for; None: the latest
@@ -94,6 +137,7 @@ class LogScreen(ConsoleScreen):
         self._lines: LogLines | None = None
         self._line_filter = ""
         self._has_match = True
+        self._is_searching = False
         self._log_being_read: AttemptLog | None = None
         self._requests: set[int] = set()
         self._when_complete: Callable[[], None] | None = None  # as soon as everything has been read
@@ -152,8 +196,11 @@ class LogScreen(ConsoleScreen):
             self._request(_NEWS)
 
     def tick(self, now_us: int) -> None:
-        """How long it has been running."""
+        """How long it has been running; whether lines have times."""
         self._show_heading()
+        if self._lines is not None and self._lines.has_times != self.console.absolute_times:
+            self._lines.has_times = self.console.absolute_times
+            self.text.lines_changed()
         if not len(self.text.lines):
             self.text.refresh_rows(0)
 
@@ -216,10 +263,16 @@ class LogScreen(ConsoleScreen):
         if self._attempt_log is None:
             self._selection = self._lines = None
             self.text.set_lines(())
-            return
-        self._selection = LogSelection(self._attempt_log.text)
-        self._selection.set_filter(parse_filter(self._line_filter))
+        else:
+            self._show_window(self._attempt_log)
+
+    def _show_window(self, log: AttemptLog) -> None:
+        """Show another window of the log."""
+        self._selection = LogSelection(log.text)
+        if not log.only:
+            self._selection.set_filter(parse_line_filter(self._line_filter))
         self._lines = LogLines(self._selection, self.console.glyphs)
+        self._lines.has_times = self.console.absolute_times
         self.text.set_lines(self._lines)
 
     def go_to_attempt(self, step: int) -> None:
@@ -244,6 +297,8 @@ class LogScreen(ConsoleScreen):
         log = self._attempt_log
         if log is None or (wish == _NEWS and (log.is_finished or (log is self._log_being_read and not log.is_started))):
             return
+        if wish == _END and (log.is_at_end or not log.is_started):
+            return
         self._requests.add(wish)
         if self._log_being_read is not log:
             self._log_being_read = log
@@ -266,39 +321,64 @@ class LogScreen(ConsoleScreen):
     async def _read(self, log: AttemptLog, wish: int) -> None:
         attempt = self._attempt()
         over = attempt is not None and attempt.outcome != "running"
-        first = added = 0
-        if wish == _NEWS or not log.is_started:
-            first = await log.read_new()
-            log.is_finished = over
-        else:
-            added = await (log.read_earlier() if wish == _EARLIER else log.read_to_start())
-        if log is not self._attempt_log or self._selection is None or self._lines is None:
+        shown, place = log.text, self.text.first_in_view()
+        first, added = await self._read_window(log, wish if log.is_started else _NEWS)
+        log.is_finished = over and log.is_at_end and (log.is_finished or wish in (_NEWS, _END))
+        if log is not self._attempt_log or self._selection is None:
             return
-        self._lines.dropped_bytes = log.dropped_bytes
-        if added:
+        if log.text is not shown or self._selection.text is not log.text:
+            self._show_window(log)
+            if wish in (_EARLIER, _LATER) and place is not None:
+                self._scroll_back(log, place)
+        elif added:
             self.text.lines_changed(dropped=-self._selection.apply_prepended(added))
         else:
             self._selection.update_from(first)
             self.text.lines_changed()
-        if log.is_complete and self._when_complete is not None:
+        if wish in (_WHOLE, _ONLY) and self._when_complete is not None:
             step, self._when_complete = self._when_complete, None
             step()
         self._show_heading()
 
+    async def _read_window(self, log: AttemptLog, wish: int) -> tuple[int, int]:
+        """Read what was wished for: the first line that changed, and how many lines were added at the start."""
+        if wish == _NEWS:
+            return await log.read_new(), 0
+        if wish == _LATER:
+            return max(await log.read_later(), 0), 0
+        if wish == _END:
+            await log.read_end()
+        elif wish == _ONLY:
+            await log.read_only(self._store_filter())
+        else:
+            return 0, max(await (log.read_earlier() if wish == _EARLIER else log.read_whole()), 0)
+        return 0, 0
+
+    def _scroll_back(self, log: AttemptLog, place: tuple[int, str]) -> None:
+        """Bring the line that was the first in view there again."""
+        self.text.is_following = False
+        for number, line in enumerate(log.text.lines):
+            if (line.id, line) == place:
+                self.text.set_first_line(number)
+                return
+
     def _call_when_complete(self, step: Callable[[], None]) -> None:
-        """Call ``step`` once the whole log is loaded."""
+        """Call ``step`` once the window begins with the start of the log."""
         if self._attempt_log is None or self._attempt_log.is_complete:
             step()
         else:
             self._when_complete = step
-            self._request(_REST)
+            self._request(_WHOLE)
 
     def on_lines_view_moved(self, message: LinesView.Moved) -> None:
-        """Read earlier output near the start of the loaded lines."""
+        """Read more output near the start or the end of the loaded lines."""
         log = self._attempt_log
         first, last = self.text.span
-        if log is not None and log.is_started and not log.is_complete and first < self.text.rows and last:
-            self._request(_EARLIER)
+        if log is not None and log.is_started and last:
+            if not log.is_complete and first < self.text.rows:
+                self._request(_EARLIER)
+            if not log.is_at_end and last > len(self.text.lines) - self.text.rows:
+                self._request(_LATER)
         self._show_heading()
 
     # --- Words ----------------------------------------------------------------------------------------------------
@@ -307,13 +387,16 @@ class LogScreen(ConsoleScreen):
         row, log = self._row(), self._attempt_log
         if row is None or not self.is_mounted:
             return
+        last = self.text.span[1]
         heading = LogHeading(
             count=len(row.attempts),
             written=self._output_bytes(),
             lines=len(self.text.lines),
-            last=self.text.span[1],
+            last=last,
+            last_at=self._lines.line_at(last - 1).at if self._lines is not None and last else 0,
             is_following=self.text.is_following,
-            is_complete=log is None or log.is_complete,
+            is_complete=log is None or log.is_whole,
+            is_searching=self._is_searching,
             searched=self.filter_text,
             only=self._line_filter,
             has_match=self._has_match,
@@ -332,7 +415,9 @@ class LogScreen(ConsoleScreen):
             return []
         log = self._attempt_log
         why = self.board.explain(self._task_name, self.console.live.now_us) if log is None else ""
-        return empty_line(self._attempt(), why, self._line_filter, log is None or log.is_started, self.console.glyphs)
+        is_read = log is None or (log.is_started and log.is_whole)
+        dropped = log.dropped_bytes if log is not None else None
+        return empty_line(self._attempt(), why, self._line_filter, is_read, self.console.glyphs, dropped)
 
     def hints(self) -> list[KeyHint]:
         """Rename some keys for this screen."""
@@ -349,11 +434,13 @@ class LogScreen(ConsoleScreen):
 
     def ask_filter(self) -> None:
         """Look for words; the first line that has them comes into view at every key."""
-        self.footer_widget.open_prompt("/", self.filter_text, hint="words to look for")
+        self.footer_widget.open_prompt("/", self.filter_text, hint="words to look for, or ~regex")
 
     def ask_only(self) -> None:
         """Show only lines that match."""
-        self.footer_widget.open_prompt("&", self._line_filter, hint="words that must match, !word that must not")
+        self.footer_widget.open_prompt(
+            "&", self._line_filter, hint="words that must match, !word that must not, or ~regex"
+        )
 
     def _apply_filter(self, text: str) -> None:
         if self.footer_widget.prompt.sign == "&":
@@ -365,47 +452,105 @@ class LogScreen(ConsoleScreen):
         if text == self._line_filter:
             return
         self._line_filter = text
-        if self._selection is not None and self._lines is not None:
-            self._selection.set_filter(parse_filter(text))
+        log = self._attempt_log
+        if log is None or self._selection is None or self._lines is None:
+            return
+        if log.is_whole and not log.only:
+            self._selection.set_filter(parse_line_filter(text))
             self.text.set_lines(self._lines)
-        if text:
-            self._call_when_complete(self._show_heading)
+        else:
+            self._request(_ONLY)
         self._show_heading()
+
+    def _store_filter(self) -> str:
+        """What the store leaves of the log: a regular expression; empty without a filter."""
+        wanted = parse_line_filter(self._line_filter)
+        return line_regex(wanted) if self._line_filter and wanted != Filter() else ""
 
     def filter_changed(self, text: str) -> None:
         """Search."""
         self.text.search(text)
         self._has_match = True
+        self._is_searching = False
         if text:
             self._find(1)
         self._show_heading()
 
     def _find(self, step: int) -> None:
-        """Go to the next match; load the whole log before reporting that there is none."""
-        self._has_match = self.text.find_next(forward=step > 0) is not None
-        if not self._has_match and self._attempt_log is not None and not self._attempt_log.is_complete:
-            self._has_match = True
-            self._call_when_complete(lambda: self._find(step))
+        """Go to the next match, in the lines in memory or else in the store."""
+        log = self._attempt_log
+        wanted = search_pattern(self.filter_text)
+        is_whole = log is None or log.is_whole or bool(log.only)
+        self._has_match = self.text.find_next(forward=step > 0, wraps=is_whole) is not None
+        if not self._has_match and log is not None and not is_whole:
+            start = log.text.last_id if step > 0 else log.text.first_id
+            self._find_in_store(_Wanted(wanted.pattern, lambda line: wanted.search(line) is not None), step, start)
         self._show_heading()
+
+    def _find_in_store(self, wanted: _Wanted, step: int, start: int) -> None:
+        self._has_match = self._is_searching = True
+        log = self._attempt_log
+        assert log is not None
+        run_latest(self, partial(self._show_found, log, wanted, step, start), "log search")
+
+    async def _show_found(self, log: AttemptLog, wanted: _Wanted, step: int, start: int) -> None:
+        """Search the whole log in slices, from a chunk on and then from the other end; show the window of a match."""
+        try:
+            found = await self._seek(log, wanted, step, start)
+        except RedriveError as error:
+            self.console.show_message(str(error), Role.WARNING)
+            found = None
+        if log is self._attempt_log:
+            self._is_searching, self._has_match = False, found is not None
+            if found is not None:
+                self.text.show_match(found)
+            elif wanted.nothing:
+                self.console.show_message(wanted.nothing)
+            self._show_heading()
+
+    async def _seek(self, log: AttemptLog, wanted: _Wanted, step: int, start: int) -> int | None:
+        """Make the window with the next match the shown one; returns the line of the match."""
+        edge = 0 if step > 0 else _AFTER_EVERY_CHUNK
+        for first in (start, edge) if start != edge else (edge,):
+            place: int | None = first
+            while place is not None and log is self._attempt_log:
+                place = await log.find(wanted.pattern, step, place)
+                if place is None:
+                    break
+                await log.read_around(place)
+                if log is not self._attempt_log:
+                    return None
+                self.text.is_following = False
+                self._show_window(log)
+                line = _matching_line(log.text.lines, wanted, place, step)
+                if line is not None:
+                    return line
+        return None
 
     def go_to_next(self, step: int) -> None:
         """To the next match or the one before; without a search, to a line that tells of an error."""
         if self.filter_text:
             self._find(step)
         else:
-            first = -1 if step > 0 else 0
-            self._call_when_complete(lambda: self._go_to_error(max(self.text.search_start, first), step))
+            self._go_to_error(max(self.text.search_start, -1 if step > 0 else 0), step)
 
     def go_to_first_error(self) -> None:
         """The first line that tells of an error."""
-        self._call_when_complete(lambda: self._go_to_error(-1))
+        self._go_to_error(-1)
 
     def _go_to_error(self, after: int, step: int = 1) -> None:
-        place = self._selection.next_error(after, step) if self._selection is not None else None
-        if place is None:
-            self.console.show_message("no line tells of an error")
-        else:
+        log = self._attempt_log
+        if log is None or self._selection is None:
+            return
+        is_whole = log.is_whole or bool(log.only)
+        place = self._selection.next_error(after, step, wraps=is_whole) if is_whole or after >= 0 else None
+        if place is not None:
             self.text.show_match(place)
+        elif is_whole:
+            self.console.show_message(_NO_ERROR)
+        else:
+            beyond = log.text.last_id if step > 0 else log.text.first_id
+            self._find_in_store(_Wanted(ERROR.pattern, is_error_line, _NO_ERROR), step, beyond if after >= 0 else 0)
 
     def back(self) -> None:
         """Show all lines; end the search."""
@@ -420,17 +565,21 @@ class LogScreen(ConsoleScreen):
 
     def show_output(self) -> None:
         """Show the whole log in the operator's pager."""
-        self._call_when_complete(self._open_pager)
-
-    def _open_pager(self) -> None:
         log = self._attempt_log
-        if log is None:
-            return
-        gap = gap_text(log.dropped_bytes, self.console.glyphs)
-        lines = (gap if line == GAP else line for line in log.text.lines)
+        if log is not None:
+            run_latest(self, partial(self._open_pager, log), "pager")
+
+    async def _open_pager(self, log: AttemptLog) -> None:
         try:
-            with self.app.suspend():
-                show_in_pager(lines, f"{log.task}-{log.attempt}")
+            with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as file:
+                text = LogText()
+                async for chunks in log.pages():
+                    text.append(chunks)
+                    file.writelines(f"{line_text(line, self.console.glyphs)}\n" for line in text.take_closed_lines())
+                file.writelines(f"{line_text(line, self.console.glyphs)}\n" for line in text.lines)
+                file.seek(0)
+                with self.app.suspend():
+                    show_in_pager((line.rstrip("\n") for line in file), f"{log.task}-{log.attempt}")
         except RedriveError as error:
             self.console.show_message(str(error), Role.WARNING)
         except SuspendNotSupported:

@@ -18,7 +18,7 @@ from ...engine.statefile.list_rows import DurationStats, Row
 from ...engine.statefile.reader import latest_seq
 from ...engine.store import database, runs
 from .identity import current_actor, other_actors
-from .session import AttemptText, Cause, Link, LogChunk, RunSummary, SessionStatus
+from .session import AttemptText, Cause, Link, LogChunk, RunSummary, SelectedLines, SessionStatus
 
 if TYPE_CHECKING:
     from ...engine.core.cause_history import CauseHistory
@@ -188,12 +188,35 @@ class LocalSession:
 
         return AttemptText(*await self._read(lambda connection: logs.attempt_text(connection, run_id, task, attempt)))
 
-    async def log(self, run_id: str, task: str, attempt: int, after: int = 0, limit: int = 500) -> Sequence[LogChunk]:
+    async def log(
+        self, run_id: str, task: str, attempt: int, after: int = 0, limit: int = 500, before: int | None = None
+    ) -> Sequence[LogChunk]:
         """Return a window of the output of an attempt; see ``Session``."""
         from ...engine.statefile.changes import logs
 
-        pieces = await self._read(lambda connection: logs.read(connection, run_id, task, attempt, after, limit))
-        return [LogChunk(piece.id, piece.at, piece.text, piece.tail) for piece in pieces]
+        pieces = await self._read(lambda connection: logs.read(connection, run_id, task, attempt, after, limit, before))
+        return [LogChunk(*piece) for piece in pieces]
+
+    async def find_in_log(
+        self, run_id: str, task: str, attempt: int, pattern: str, after: int = 0, before: int | None = None
+    ) -> tuple[int | None, int | None]:
+        """Search a slice of the output of an attempt; see ``Session``."""
+        from ...engine.statefile.changes import log_search
+
+        return await self._read(
+            lambda connection: log_search.find(connection, run_id, task, attempt, pattern, after, before)
+        )
+
+    async def select_in_log(
+        self, run_id: str, task: str, attempt: int, pattern: str, after: int = 0, rest: str = ""
+    ) -> SelectedLines:
+        """Return the lines that match in a slice of the output of an attempt; see ``Session``."""
+        from ...engine.statefile.changes import log_search
+
+        step = await self._read(
+            lambda connection: log_search.select(connection, run_id, task, attempt, pattern, after, rest)
+        )
+        return SelectedLines([LogChunk(*piece) for piece in step.pieces], step.rest, step.last, step.is_end)
 
     async def query(self, listing: list_rows.Listing[Row], **options: list_rows.Option) -> Sequence[Row]:
         """Return the rows of a list; see ``Session``."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from ...engine.core.cause_history import CauseHistory
@@ -72,13 +72,22 @@ class AttemptText:
 
 @dataclass(frozen=True, slots=True)
 class LogChunk:
-    """A piece of an attempt's output, in order of ``id``. ``tail``: part of the end of the output; dropped
-    output, if any, lies before the first such piece."""
+    """A piece of an attempt's output, in order of ``id``. ``dropped``: bytes that were dropped just before it."""
 
     id: int
     at: int
     text: str
-    tail: bool = False
+    dropped: int = 0
+
+
+class SelectedLines(NamedTuple):
+    """Lines that match, as chunks. ``rest``: the unfinished line; ``last_id``: of the last chunk that was searched;
+    ``is_end``: the output ends there."""
+
+    chunks: Sequence[LogChunk]
+    rest: str
+    last_id: int
+    is_end: bool
 
 
 class Session(Protocol):
@@ -123,8 +132,23 @@ class Session(Protocol):
     async def attempt_text(self, run_id: str, task: str, attempt: int) -> AttemptText:
         """Return traceback, stack and diagnostic of one attempt."""
 
-    async def log(self, run_id: str, task: str, attempt: int, after: int = 0, limit: int = 500) -> Sequence[LogChunk]:
-        """Return the ``limit`` chunks of its output that follow ``after``; with ``after`` < 0, the last ones."""
+    async def log(
+        self, run_id: str, task: str, attempt: int, after: int = 0, limit: int = 500, before: int | None = None
+    ) -> Sequence[LogChunk]:
+        """Return ``limit`` chunks of its output: the first ones after ``after``, or the last ones before ``before``;
+        with ``after`` < 0, the last ones of all."""
+
+    async def find_in_log(
+        self, run_id: str, task: str, attempt: int, pattern: str, after: int = 0, before: int | None = None
+    ) -> tuple[int | None, int | None]:
+        """Find the first line after the chunk ``after`` that matches a regular expression, or the last one before
+        ``before``: the chunk with the match, and where to go on: None at the end of the output."""
+
+    async def select_in_log(
+        self, run_id: str, task: str, attempt: int, pattern: str, after: int = 0, rest: str = ""
+    ) -> SelectedLines:
+        """Return the lines after the chunk ``after`` that match a regular expression, of a slice of the output.
+        ``rest``: of the call before."""
 
     async def query(self, listing: Listing[Row], **options: Option) -> Sequence[Row]:
         """Return the rows of a list; ``statefile/queries.py`` defines the lists and the options of each."""

@@ -18,7 +18,7 @@ from ...engine.domain.command import Answer, Command, parse_answer
 from ...engine.domain.events import Event
 from ...engine.errors import LinkError, SnapshotNeeded, StateFileError
 from ...engine.statefile import duration_stats
-from ...engine.statefile.changes import logs
+from ...engine.statefile.changes import log_search, logs
 from ...engine.statefile.list_rows import DurationStats, ExecutorState, Listing, Option, Row, RunLine
 from ...engine.statefile.on_demand.failure_rows import FailedTask
 from . import run_decoder
@@ -28,7 +28,7 @@ from .bundle import CHANGING, ON_DEMAND
 from .connection import Connection
 from .event_buffer import EventBuffer
 from .identity import current_actor, other_actors
-from .session import AttemptText, Cause, Link, LogChunk, RunSummary, SessionStatus
+from .session import AttemptText, Cause, Link, LogChunk, RunSummary, SelectedLines, SessionStatus
 from .ssh_options import SshOptions
 from .wire import decoding, row_of, rows_of
 
@@ -191,11 +191,30 @@ class SshSession:
         row = await self._read("attempt_text", modules=CHANGING, run_id=run_id, name=task, attempt=attempt)
         return AttemptText(*row_of(logs.AttemptTextRow, row))
 
-    async def log(self, run_id: str, task: str, attempt: int, after: int = 0, limit: int = 500) -> Sequence[LogChunk]:
+    async def log(
+        self, run_id: str, task: str, attempt: int, after: int = 0, limit: int = 500, before: int | None = None
+    ) -> Sequence[LogChunk]:
         """Return a window of the output of an attempt; see ``Session``."""
         where = {"run_id": run_id, "name": task, "attempt": attempt}
-        rows = await self._read("log", modules=CHANGING, **where, after=after, limit=limit)
+        rows = await self._read("log", modules=CHANGING, **where, after=after, limit=limit, before=before)
         return [LogChunk(*piece) for piece in rows_of(logs.LogPiece, rows)]
+
+    async def find_in_log(
+        self, run_id: str, task: str, attempt: int, pattern: str, after: int = 0, before: int | None = None
+    ) -> tuple[int | None, int | None]:
+        """Search a slice of the output of an attempt; see ``Session``."""
+        where = {"run_id": run_id, "name": task, "attempt": attempt}
+        value = await self._read("find", modules=CHANGING, **where, pattern=pattern, after=after, before=before)
+        return row_of(log_search.SearchStep, value)
+
+    async def select_in_log(
+        self, run_id: str, task: str, attempt: int, pattern: str, after: int = 0, rest: str = ""
+    ) -> SelectedLines:
+        """Return the lines that match in a slice of the output of an attempt; see ``Session``."""
+        where = {"run_id": run_id, "name": task, "attempt": attempt}
+        value = await self._read("select", modules=CHANGING, **where, pattern=pattern, after=after, rest=rest)
+        step = row_of(log_search.SelectStep, value)
+        return SelectedLines([LogChunk(*piece) for piece in step.pieces], step.rest, step.last, step.is_end)
 
     async def query(self, listing: Listing[Row], **options: Option) -> Sequence[Row]:
         """Return the rows of a list; see ``Session``."""

@@ -43,10 +43,10 @@ class Role(StrEnum):
 
 
 class Piece(NamedTuple):
-    """Text without control characters, and its role."""
+    """Text without control characters, and its role: of ``Role``, or a look of its own (``sgr.py``)."""
 
     text: str
-    role: Role = Role.TEXT
+    role: str = Role.TEXT
 
 
 Line = list[Piece]

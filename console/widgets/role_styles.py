@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from rich.style import Style
 
 from ..text.pieces import Role
+from ..text.sgr import SGR_ROLE
 
 _NOTHING = Style.null()
 
@@ -36,8 +37,12 @@ class RoleStyles:
 
     def mix(self, role: str, over: str | None) -> Style:
         """Make the style of a role under another one. Subclasses say what differs."""
-        under = self._styles.get(role, _NOTHING)
+        under = self._own_style(role) if role.startswith(SGR_ROLE) else self._styles.get(role, _NOTHING)
         return under if over is None else mix(under, self._styles.get(over, _NOTHING))
+
+    def _own_style(self, role: str) -> Style:
+        """The style of a role of ``text/sgr.py``; plain text unless a subclass shows the colours of tasks."""
+        return self._styles.get(Role.TEXT, _NOTHING)
 
 
 class _StylesUnder(dict[str, Style]):

@@ -330,6 +330,8 @@ _READS = {
     "past": ("queries", "read_events"),
     "duration_stats": ("duration_stats", "read_packed"),
     "log": ("changes.logs", "read"),
+    "find": ("changes.log_search", "find"),
+    "select": ("changes.log_search", "select"),
     "attempt_text": ("changes.logs", "attempt_text"),
     "cause_history": ("on_demand.cause_history", "read_cause_histories"),
     "failures": ("on_demand.failure_queries", "failures_against"),

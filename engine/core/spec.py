@@ -152,6 +152,7 @@ class FlowSpec:
     dead_letter_ttl: float | None = None  # seconds until a dead letter becomes FAILED
     retention_runs: int | None = None  # ended runs to keep
     retention_seconds: float | None = None  # how long to keep an ended run
+    log_limit_mb: int = 64  # of output of one run, as it is stored
     max_parallel: int | None = None
     pools: Mapping[str, int] = field(default_factory=dict)
     machine_pools: tuple[str, ...] = ()  # those of ``pools`` whose slots other flows take as well

@@ -55,6 +55,7 @@ class AttemptSupervisor:
         self.sends_heartbeats = False
         self._manager = manager
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self.has_output = False
         self._output = OutputBuffer()
         self._is_writing = False  # one write of output in flight: a slow disk must not build up a queue
         self._flush_timer: asyncio.TimerHandle | None = None
@@ -86,6 +87,7 @@ class AttemptSupervisor:
         self.last_seen_at = self._manager.loop.time()
         text = self._decoder.decode(data)
         self._output.append(text)
+        self.has_output = True
         self._manager.notify_output(self.claim.name, text)
         self._schedule_output_flush()
 
@@ -222,7 +224,8 @@ class AttemptSupervisor:
         if chunk:
             claim = self.claim
             self._is_writing = True
-            written = self._manager.write(lambda transaction: _append_output(transaction, claim, chunk))
+            limit_bytes = self._manager.log_limit_bytes
+            written = self._manager.write(lambda transaction: _append_output(transaction, claim, chunk, limit_bytes))
             written.add_done_callback(self._on_output_written)
 
     def _on_output_written(self, written: asyncio.Future[None]) -> None:
@@ -247,8 +250,10 @@ class AttemptManager:
         on_ended: Callable[[Claim, Outcome], None],
         on_error: Callable[[BaseException], None],
         on_output: OutputListener | None = None,
+        log_limit_bytes: int = logs.LIMIT_BYTES,
     ) -> None:
         self.loop = loop
+        self.log_limit_bytes = log_limit_bytes
         self.running: dict[str, AttemptSupervisor] = {}
         self._runner = runner
         self._writer = writer
@@ -360,7 +365,9 @@ class AttemptManager:
 
         def item(transaction: Transaction) -> None:
             if chunk:
-                _append_output(transaction, claim, chunk)
+                _append_output(transaction, claim, chunk, self.log_limit_bytes)
+            if supervisor.has_output:
+                logs.finish(transaction, claim.run_id, claim.name, claim.attempt)
             settle(
                 transaction,
                 claim,
@@ -407,9 +414,7 @@ def _join_json(results: Mapping[str, str | None]) -> str:
     return "{" + ",".join(f"{json.dumps(name)}:{text or 'null'}" for name, text in results.items()) + "}"
 
 
-def _append_output(transaction: Transaction, claim: Claim, chunk: OutputChunk) -> None:
+def _append_output(transaction: Transaction, claim: Claim, chunk: OutputChunk, limit_bytes: int) -> None:
     key = (claim.run_id, claim.name, claim.attempt)
-    logs.append(transaction, *key, chunk.head)
-    if chunk.tail:
-        logs.count_dropped(transaction, *key, chunk.dropped_bytes)
-        logs.append(transaction, *key, chunk.tail)
+    logs.append(transaction, *key, chunk.head, limit_bytes=limit_bytes)
+    logs.append(transaction, *key, chunk.tail, dropped=chunk.dropped_bytes, limit_bytes=limit_bytes)

@@ -119,6 +119,7 @@ class RunLoop:
             on_ended=self._on_attempt_ended,
             on_error=self._fail,
             on_output=on_output,
+            log_limit_bytes=self._opened.flow.log_limit_mb * 1024 * 1024,
         )
 
     # --- The loop --------------------------------------------------------------------------------------------------

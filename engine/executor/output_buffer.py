@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 
-from ..statefile.changes import logs
-
-HEAD_CHARACTERS = 2 * logs.HEAD_BYTES  # at least what the log keeps as its head
-TAIL_CHARACTERS = logs.TAIL_BYTES  # at least what the log keeps as its tail
+HEAD_CHARACTERS = 4 * 1024 * 1024  # more between two writes is dropped, behind what came first
+TAIL_CHARACTERS = 256 * 1024
 
 
 @dataclass(frozen=True, slots=True)

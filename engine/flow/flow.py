@@ -111,6 +111,8 @@ class Flow:
             None: it waits for ever.
         retention: which ended runs of the state file to keep: a duration as "30d", or how many of each flow. Older ones
             are deleted after each run; ``redrive prune --help`` says what stays. None: all are kept.
+        log_limit_mb: how much output of tasks a run keeps in the state file, compressed, in megabytes of at least 1;
+            64 unless given. Above this the oldest output of ended attempts goes first.
         max_parallel: attempts at a time, at least 1. None: 4, or what the run is started with.
         pools: names and how many slots each has, at least 1: ``{"database": 2}``.
         machine_pools: the same for slots that all flows of this user on this machine share, by the name of the pool:
@@ -160,6 +162,7 @@ class Flow:
         self.deadline_seconds: float | None = options["deadline"]
         self.dead_letter_ttl: float | None = options["dead_letter_ttl"]
         self.retention: dict[str, Any] = options["retention"] or {}
+        self.log_limit_mb: int = options["log_limit_mb"]
         self.max_parallel: int | None = options["max_parallel"]
         own_pools: dict[str, int] = options["pools"] or {}
         machine_pools: dict[str, int] = options["machine_pools"] or {}
@@ -630,6 +633,7 @@ class Flow:
             dead_letter_ttl=self.dead_letter_ttl,
             retention_runs=self.retention.get("runs"),
             retention_seconds=self.retention.get("seconds"),
+            log_limit_mb=self.log_limit_mb,
             max_parallel=self.max_parallel,
             pools=self.pools,
             machine_pools=self.machine_pools,

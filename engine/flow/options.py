@@ -163,6 +163,7 @@ class FlowOptions(DefaultOptions, total=False):
     deadline: Duration | None
     dead_letter_ttl: Duration | None
     retention: str | int | None
+    log_limit_mb: int
     max_parallel: int | None
     pools: Mapping[str, int] | None
     machine_pools: Mapping[str, int] | None
@@ -190,6 +191,7 @@ FLOW: Table = {
     "retention": optional(
         OptionType("a number of runs, as 20, or a text as '30d'", parse_retention), "no run is deleted"
     ),
+    "log_limit_mb": whole_number(1),
     "max_parallel": optional(whole_number(1)),
     "pools": optional(POOLS),
     "machine_pools": optional(POOLS),
@@ -204,7 +206,7 @@ FLOW: Table = {
 }
 
 #: Options of a flow whose default is not None.
-_FLOW_DEFAULTS = {"timezone": "UTC", "misfire": "one", "splay": 0.0}
+_FLOW_DEFAULTS = {"log_limit_mb": 64, "timezone": "UTC", "misfire": "one", "splay": 0.0}
 
 # --- A task ---------------------------------------------------------------------------------------------------------
 

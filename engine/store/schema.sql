@@ -163,19 +163,25 @@ CREATE INDEX idx_event_decision ON event(run_id, seq) -- what operators decided 
     WHERE kind = 'task' AND old IN ('DEAD_LETTER', 'FAILED') AND command_id IS NOT NULL;
 CREATE INDEX idx_event_note ON event(run_id, seq) WHERE kind = 'note';
 
-CREATE TABLE log (                        -- output of attempts: chunks as they came, in order of id
-                                          -- the head is kept, the tail moves on; attempt.output_dropped_bytes between
-    id      INTEGER PRIMARY KEY,
+CREATE TABLE log (                        -- output of attempts: pieces as they came, in order of id; older ones packed
+    id      INTEGER PRIMARY KEY,          -- packed: of the last piece
     run_id  TEXT NOT NULL,
     name    TEXT NOT NULL,
     attempt INTEGER NOT NULL,
-    at      INTEGER NOT NULL,
+    at      INTEGER NOT NULL,             -- packed: of the first piece
     bytes   INTEGER NOT NULL,             -- of the text in UTF-8
-    tail    INTEGER NOT NULL DEFAULT 0,   -- 1: belongs to the tail
-    text    TEXT NOT NULL
+    tail    INTEGER NOT NULL DEFAULT 0,   -- 0: the beginning, which goes last when the run has too much output
+    dropped INTEGER NOT NULL DEFAULT 0,   -- bytes that were dropped between the row before and this one
+    text    TEXT NOT NULL,                -- packed: empty
+    packed  BLOB                          -- zlib of JSON: [id, at, text] of each piece
 );
 
 CREATE INDEX idx_log_attempt ON log(run_id, name, attempt, id);
+
+CREATE TABLE log_size (                   -- of the output of a run, as it is stored
+    run_id TEXT PRIMARY KEY,
+    bytes  INTEGER NOT NULL
+) WITHOUT ROWID;
 
 CREATE TABLE quarantine (
     id          INTEGER PRIMARY KEY,

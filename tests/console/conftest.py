@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -12,8 +13,17 @@ from typing import Any
 
 import pytest
 from redrive.console.app.app import ConsoleApp
+from redrive.console.model.log import LogText
 from redrive.console.screens.console import LaunchContext
-from redrive.console.sessions.session import AttemptText, Cause, Link, LogChunk, RunSummary, SessionStatus
+from redrive.console.sessions.session import (
+    AttemptText,
+    Cause,
+    Link,
+    LogChunk,
+    RunSummary,
+    SelectedLines,
+    SessionStatus,
+)
 from redrive.console.terminal.capabilities import TerminalCapabilities
 from redrive.console.terminal.tty import Tty
 from redrive.engine.core.cause_history import CauseHistory, parse_cause_history
@@ -134,9 +144,34 @@ class FakeSession:
     async def attempt_text(self, run_id: str, task: str, attempt: int) -> AttemptText:
         return self.texts.get((task, attempt), AttemptText())
 
-    async def log(self, run_id: str, task: str, attempt: int, after: int = 0, limit: int = 500) -> Sequence[LogChunk]:
+    async def log(
+        self, run_id: str, task: str, attempt: int, after: int = 0, limit: int = 500, before: int | None = None
+    ) -> Sequence[LogChunk]:
         chunks = self.logs.get((task, attempt), ())
+        if before is not None:
+            return [chunk for chunk in chunks if chunk.id < before][-limit:]
         return chunks[-limit:] if after < 0 else [chunk for chunk in chunks if chunk.id > after][:limit]
+
+    async def find_in_log(
+        self, run_id: str, task: str, attempt: int, pattern: str, after: int = 0, before: int | None = None
+    ) -> tuple[int | None, int | None]:
+        text, wanted = LogText(), re.compile(pattern, re.IGNORECASE)
+        text.append(self.logs.get((task, attempt), ()))
+        ids = [line.id for line in text.lines if wanted.search(line)]
+        found = (
+            next((one for one in ids if one > after), None)
+            if before is None
+            else next((one for one in reversed(ids) if one < before), None)
+        )
+        return found, found
+
+    async def select_in_log(
+        self, run_id: str, task: str, attempt: int, pattern: str, after: int = 0, rest: str = ""
+    ) -> SelectedLines:
+        text, wanted = LogText(), re.compile(pattern, re.IGNORECASE)
+        text.append([chunk for chunk in self.logs.get((task, attempt), ()) if chunk.id > after])
+        chunks = [LogChunk(n + 1, line.at, f"{line}\n") for n, line in enumerate(text.lines) if wanted.search(line)]
+        return SelectedLines(chunks, "", text.last_id or after, True)
 
     async def query(self, listing: Listing[Row], **options: Any) -> Sequence[Row]:
         self._raise()

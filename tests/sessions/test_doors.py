@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 import shutil
 import sqlite3
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
+from functools import partial
 from typing import Any
 
 import pytest
-from redrive.console.sessions.session import Link
+from redrive.console.sessions.session import Link, LogChunk, Session
 from redrive.engine.core.spec import FlowSpec, TaskSpec
 from redrive.engine.domain.command import Command, Target
 from redrive.engine.domain.event_payloads import ExecutorChanged, OperatorActed, TaskMoved
@@ -28,6 +30,7 @@ from redrive.engine.errors import (
 )
 from redrive.engine.runner.listener import BadRow
 from redrive.engine.statefile import list_rows, lock_file
+from redrive.engine.statefile.changes import logs
 from redrive.engine.statefile.list_rows import DurationStats
 from redrive.engine.statefile.reader import events_query
 from redrive.engine.statefile.snapshot import EDGES_AT_ONCE
@@ -538,14 +541,56 @@ async def test_a_log_says_where_output_was_dropped_and_how_much(
 ) -> None:
     """More than is kept: a head, a tail, and the engine's own count of what lay between."""
     night = make_night()
-    night.finish("task_00000", text="a line of twenty bytes\n" * 50_000)
+    append = partial(logs.append, run_id="night-1", name="task_00000", limit_bytes=400_000)
+    attempt = night.start("task_00000")
+    for number in range(20):
+        text = "".join(f"{number} {random.Random(n).random()}\n" for n in range(5_000))
+        night.write(partial(append, attempt=attempt, text=text))
     session = await door(night.path)
-    chunks = await session.log("night-1", "task_00000", 1)
+    chunks = await all_chunks(session)
     (counted,) = await session.query(list_rows.OUTPUT, run_id="night-1", task="task_00000", attempt=1)
-    kept = {tail: sum(len(chunk.text) for chunk in chunks if bool(chunk.tail) is tail) for tail in (False, True)}
-    assert kept[False] > 0 and kept[True] > 0
-    assert [bool(chunk.tail) for chunk in chunks] == sorted(bool(chunk.tail) for chunk in chunks)
-    assert counted.output_dropped_bytes == 23 * 50_000 - kept[False] - kept[True] > 0
+    (gap,) = [chunk.dropped for chunk in chunks if chunk.dropped]
+    assert gap == counted.output_dropped_bytes == counted.output_bytes - sum(len(chunk.text) for chunk in chunks) > 0
+    assert not chunks[0].dropped and not chunks[-1].dropped
+
+
+async def all_chunks(session: Session) -> list[LogChunk]:
+    found: list[LogChunk] = []
+    while page := await session.log("night-1", "task_00000", 1, after=found[-1].id if found else 0):
+        found += page
+    return found
+
+
+async def test_the_output_is_searched_where_it_is_kept(
+    door: OpenSession, make_night: Callable[..., StateFileBuilder]
+) -> None:
+    """Forward and backward, in slices, and as the lines that match alone."""
+    night = make_night()
+    night.finish("task_00000", text="".join(f"row {number:06} \x1b[32mset\x1b[0mtled\n" for number in range(150_000)))
+    session = await door(night.path)
+    where = ("night-1", "task_00000", 1)
+
+    async def search(pattern: str, after: int = 0, before: int | None = None) -> str:
+        place: int | None = after if before is None else before
+        while place is not None:
+            if before is None:
+                found, place = await session.find_in_log(*where, pattern, after=place)
+            else:
+                found, place = await session.find_in_log(*where, pattern, before=place)
+            if found is not None:
+                (chunk,) = await session.log(*where, after=found - 1, limit=1)
+                return chunk.text
+        return ""
+
+    assert "row 140000" in await search(r"row 14000\d SETTLED$")
+    assert "row 149999" in await search("settled", before=2**62)
+    assert await search("row 150000") == ""
+    pieces, place, rest, is_end = [], 0, "", False
+    while not is_end:
+        step = await session.select_in_log(*where, "(?=.*99 )(?=.*settled)", after=place, rest=rest)
+        pieces, place, rest, is_end = [*pieces, *step.chunks], step.last_id, step.rest, step.is_end
+    lines = "".join(chunk.text for chunk in pieces).splitlines()
+    assert len(lines) == 1_500 and lines[0].startswith("row 000099 ")
 
 
 async def test_a_reader_does_not_hold_the_log_back(door: OpenSession, night: StateFileBuilder) -> None:

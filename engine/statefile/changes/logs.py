@@ -1,28 +1,40 @@
-"""The output of attempts, in chunks. Of output above the limit, the head and the tail are kept.
+"""The output of attempts, in pieces; pieces that were written before are packed and compressed.
 
-The first lines say what a task started and the last ones how it ended; the bytes between them are dropped, and counted
-in ``attempt.output_dropped_bytes``.
+A run keeps up to ``limit_bytes`` of output, as it is stored. Above this the oldest output of finished attempts goes
+first, of those that succeeded before others; then the oldest output of the running attempt that has most. The first
+HEAD_BYTES of an attempt, which say what it started, go last. Each piece tells how much was dropped before it.
 
 Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
 """
 
+import json
 import sqlite3
-from typing import List, NamedTuple
+import zlib
+from typing import Iterator, List, NamedTuple, Optional, Tuple
 
+from ...errors import CorruptFileError
 from .transitions import Transaction
 
+LIMIT_BYTES = 64 * 1024 * 1024  # of a run, unless its flow says otherwise
 HEAD_BYTES = 256 * 1024
-TAIL_BYTES = 256 * 1024
-CHUNK_BYTES = 32 * 1024  # the tail advances by whole chunks
+CHUNK_BYTES = 32 * 1024  # of one piece
+PACK_BYTES = 128 * 1024  # of output in one compressed row
+PACK_BYTES_MIN = 4 * 1024  # less is not worth packing at the end of an attempt
+READ_CHARACTERS_MAX = 256 * 1024  # returned at once
+UNPACKED_BYTES_MAX = 16 * 1024 * 1024  # a row of pieces of one byte each is below
+ROOM_SHARE = 16  # what is dropped makes room for this share of the limit, so that it is done seldom
+
+_KEY = "run_id = ? AND name = ? AND attempt = ?"
+Key = Tuple[str, str, int]  # run, task, number of the attempt
 
 
 class LogPiece(NamedTuple):
-    """A piece of output. ``tail``: dropped bytes, if any, lie before the first chunk of the tail."""
+    """A piece of output. ``dropped``: bytes that were dropped between the piece before and this one."""
 
     id: int
     at: int  # microseconds UTC
     text: str
-    tail: bool
+    dropped: int
 
 
 class AttemptTextRow(NamedTuple):
@@ -34,36 +46,54 @@ class AttemptTextRow(NamedTuple):
     fingerprint_detail: str  # JSON
 
 
-def append(transaction: Transaction, run_id: str, name: str, attempt: int, text: str) -> None:
-    """Append to the output of an attempt, within its limit. Emits no event."""
+# --- Writing -------------------------------------------------------------------------------------------------------
+
+
+def append(
+    transaction: Transaction,
+    run_id: str,
+    name: str,
+    attempt: int,
+    text: str,
+    dropped: int = 0,
+    limit_bytes: int = LIMIT_BYTES,
+) -> None:
+    """Append to the output of an attempt, within the limit of its run. Emits no event.
+
+    ``dropped``: bytes before ``text`` that never reached the state file.
+    """
     data = text.encode("utf-8", "replace")
-    row = transaction.connection.execute(
-        "SELECT output_bytes, output_dropped_bytes FROM attempt WHERE run_id = ? AND name = ? AND attempt = ?",
-        (run_id, name, attempt),
-    ).fetchone()
+    connection, key = transaction.connection, (run_id, name, attempt)
+    row = connection.execute("SELECT output_bytes FROM attempt WHERE " + _KEY, key).fetchone()
     if row is None or not data:
         return
-    seen, dropped = row
-    cut = _boundary(data, max(0, HEAD_BYTES - seen))
-    rest = _last(data[cut:], TAIL_BYTES)
-    dropped += len(data) - cut - len(rest)
-    _insert(transaction, run_id, name, attempt, data[:cut], 0)
-    _insert(transaction, run_id, name, attempt, rest, 1)
-    if seen + len(data) > HEAD_BYTES + TAIL_BYTES:
-        dropped += _shorten_tail(transaction.connection, run_id, name, attempt)
-    transaction.connection.execute(
-        "UPDATE attempt SET output_bytes = ?, output_dropped_bytes = ? WHERE run_id = ? AND name = ? AND attempt = ?",
-        (seen + len(data), dropped, run_id, name, attempt),
+    seen = row[0] + dropped
+    _insert(transaction, key, data, seen, dropped)
+    connection.execute(
+        "UPDATE attempt SET output_bytes = ?, output_dropped_bytes = output_dropped_bytes + ? WHERE " + _KEY,
+        (seen + len(data), dropped) + key,
     )
+    _count(connection, run_id, len(data))
+    if seen // PACK_BYTES != (seen + len(data)) // PACK_BYTES:
+        _pack(connection, key, PACK_BYTES)
+    _keep_within(connection, run_id, limit_bytes)
 
 
-def count_dropped(transaction: Transaction, run_id: str, name: str, attempt: int, size: int) -> None:
-    """Count output bytes that were dropped before they reached the state file."""
-    transaction.connection.execute(
-        "UPDATE attempt SET output_bytes = output_bytes + ?, output_dropped_bytes = output_dropped_bytes + ?"
-        " WHERE run_id = ? AND name = ? AND attempt = ?",
-        (size, size, run_id, name, attempt),
-    )
+def finish(transaction: Transaction, run_id: str, name: str, attempt: int) -> None:
+    """Pack the rest of the output of an attempt that has ended."""
+    _pack(transaction.connection, (run_id, name, attempt), PACK_BYTES_MIN)
+
+
+def _insert(transaction: Transaction, key: Key, data: bytes, seen: int, dropped: int) -> None:
+    while data:
+        is_head = seen < HEAD_BYTES
+        cut = _boundary(data, CHUNK_BYTES)
+        chunk, data = data[:cut], data[cut:]
+        transaction.connection.execute(
+            "INSERT INTO log (run_id, name, attempt, at, bytes, tail, dropped, text) VALUES (?,?,?,?,?,?,?,?)",
+            key + (transaction.at, len(chunk), int(not is_head), dropped, chunk.decode("utf-8", "replace")),
+        )
+        seen, dropped = seen + len(chunk), 0
 
 
 def _boundary(data: bytes, at: int) -> int:
@@ -75,57 +105,206 @@ def _boundary(data: bytes, at: int) -> int:
     return at
 
 
-def _last(data: bytes, size: int) -> bytes:
-    """The end of ``data``, at most ``size`` bytes, that begins with a whole character."""
-    start = max(0, len(data) - size)
-    while start and start < len(data) and data[start] & 0xC0 == 0x80:
-        start += 1
-    return data[start:]
+def _count(connection: sqlite3.Connection, run_id: str, size: int) -> None:
+    """Add to the stored bytes of a run."""
+    changed = connection.execute("UPDATE log_size SET bytes = bytes + ? WHERE run_id = ?", (size, run_id)).rowcount
+    if not changed:
+        connection.execute("INSERT INTO log_size (run_id, bytes) VALUES (?, ?)", (run_id, size))
 
 
-def _insert(transaction: Transaction, run_id: str, name: str, attempt: int, data: bytes, tail: int) -> None:
-    while data:
-        cut = _boundary(data, CHUNK_BYTES)
-        chunk, data = data[:cut], data[cut:]
-        transaction.connection.execute(
-            "INSERT INTO log (run_id, name, attempt, at, bytes, tail, text) VALUES (?,?,?,?,?,?,?)",
-            (run_id, name, attempt, transaction.at, len(chunk), tail, chunk.decode("utf-8", "replace")),
-        )
+# --- Packing -------------------------------------------------------------------------------------------------------
 
 
-def _shorten_tail(connection: sqlite3.Connection, run_id: str, name: str, attempt: int) -> int:
-    key = (run_id, name, attempt)
-    where = "run_id = ? AND name = ? AND attempt = ? AND tail = 1"
-    rows = connection.execute(f"SELECT id, bytes FROM log WHERE {where} ORDER BY id", key).fetchall()
-    excess, dropped, last = sum(size for _, size in rows) - TAIL_BYTES, 0, None
-    for identity, size in rows:
-        if dropped >= excess:
-            break
-        dropped, last = dropped + size, identity
-    if last is not None:
-        connection.execute(f"DELETE FROM log WHERE {where} AND id <= ?", (*key, last))
-    return dropped
+class _PlainRow(NamedTuple):
+    id: int
+    at: int
+    text: str
+    dropped: int
+    bytes: int
+    tail: int
+
+
+def _pack(connection: sqlite3.Connection, key: Key, least_bytes: int) -> None:
+    """Replace rows by compressed ones of about PACK_BYTES, which keep the ids, times and texts of the pieces.
+
+    ``least_bytes``: what is left at the end is packed from this size on. A gap is always before a row, never in one.
+    """
+    rows = connection.execute(
+        "SELECT id, at, text, dropped, bytes, tail FROM log WHERE " + _KEY + " AND packed IS NULL ORDER BY id", key
+    ).fetchall()
+    group: List[_PlainRow] = []
+    for row in map(_PlainRow._make, rows):
+        if group and (group[-1].tail != row.tail or row.dropped):
+            _pack_group(connection, key[0], group, PACK_BYTES_MIN)
+            group = []
+        group.append(row)
+        if sum(one.bytes for one in group) >= PACK_BYTES:
+            _pack_group(connection, key[0], group, PACK_BYTES)
+            group = []
+    _pack_group(connection, key[0], group, least_bytes)
+
+
+def _pack_group(connection: sqlite3.Connection, run_id: str, group: List[_PlainRow], least_bytes: int) -> None:
+    size = sum(row.bytes for row in group)
+    if not group or size < least_bytes:
+        return
+    pieces = [(row.id, row.at, row.text) for row in group]
+    packed = zlib.compress(json.dumps(pieces, separators=(",", ":")).encode(), 6)
+    if len(packed) >= size:
+        return
+    connection.executemany("DELETE FROM log WHERE id = ?", [(row.id,) for row in group[:-1]])
+    connection.execute(
+        "UPDATE log SET at = ?, bytes = ?, dropped = ?, text = '', packed = ? WHERE id = ?",
+        (group[0].at, size, group[0].dropped, packed, group[-1].id),
+    )
+    _count(connection, run_id, len(packed) - size)
+
+
+def _unpack(row: "Tuple[int, int, str, int, Optional[bytes]]") -> List[LogPiece]:
+    """The pieces of a row. Raises CorruptFileError."""
+    identity, at, text, dropped, packed = row
+    if packed is None:
+        return [LogPiece(identity, at, text, dropped)]
+    try:
+        unpacked = zlib.decompressobj().decompress(packed, UNPACKED_BYTES_MAX)
+        pieces = [LogPiece(int(one), int(at), str(text), 0) for one, at, text in json.loads(unpacked.decode())]
+        return [pieces[0]._replace(dropped=dropped)] + pieces[1:]
+    except (zlib.error, ValueError, TypeError, IndexError):
+        raise CorruptFileError("the state file is damaged: row {} of its log cannot be read".format(identity)) from None
+
+
+# --- The limit of a run --------------------------------------------------------------------------------------------
+
+#: The attempt whose output goes first: the latest of them if all run, else the one that ended first.
+_FINISHED = (
+    "SELECT name, attempt FROM attempt WHERE run_id = ? AND outcome <> 'running'"
+    " AND output_bytes > output_dropped_bytes ORDER BY outcome <> 'success', ended_at LIMIT 1"
+)
+_RUNNING = (
+    "SELECT name, attempt FROM attempt WHERE run_id = ? AND outcome = 'running'"
+    " ORDER BY output_bytes - output_dropped_bytes DESC LIMIT 1"
+)
+
+
+def _keep_within(connection: sqlite3.Connection, run_id: str, limit_bytes: int) -> None:
+    ((size,),) = connection.execute("SELECT bytes FROM log_size WHERE run_id = ?", (run_id,)).fetchall()
+    wanted = size - limit_bytes + limit_bytes // ROOM_SHARE if size > limit_bytes else 0
+    while wanted > 0:
+        finished = connection.execute(_FINISHED, (run_id,)).fetchone()
+        if finished is not None:
+            wanted -= _drop_of_finished(connection, (run_id,) + tuple(finished), wanted)
+            continue
+        running = connection.execute(_RUNNING, (run_id,)).fetchone()
+        if running is not None:
+            _drop_of_running(connection, (run_id,) + tuple(running), wanted)
+        return
+
+
+class _StoredRow(NamedTuple):
+    id: int
+    bytes: int
+    dropped: int
+    stored_bytes: int
+    tail: int
+
+
+def _stored_rows(connection: sqlite3.Connection, key: Key) -> List[_StoredRow]:
+    sql = "SELECT id, bytes, dropped, coalesce(length(packed), bytes), tail FROM log WHERE " + _KEY + " ORDER BY id"
+    return [_StoredRow(*row) for row in connection.execute(sql, key)]
+
+
+def _drop_of_finished(connection: sqlite3.Connection, key: Key, wanted: int) -> int:
+    """Drop the oldest output behind the head; if that is not enough, all. Returns the stored bytes that it frees."""
+    rows = _stored_rows(connection, key)
+    chosen = _oldest([row for row in rows if row.tail], wanted)
+    if len(chosen) < sum(row.tail for row in rows):
+        return _drop(connection, key, chosen)
+    freed = _drop(connection, key, rows)
+    connection.execute("UPDATE attempt SET output_dropped_bytes = output_bytes WHERE " + _KEY, key)
+    return freed
+
+
+def _drop_of_running(connection: sqlite3.Connection, key: Key, wanted: int) -> None:
+    """Drop the oldest output behind the head; the last row stays, to tell of the gap before it."""
+    _drop(connection, key, _oldest([row for row in _stored_rows(connection, key) if row.tail][:-1], wanted))
+
+
+def _oldest(rows: List[_StoredRow], wanted: int) -> List[_StoredRow]:
+    freed = 0
+    for count, row in enumerate(rows):
+        if freed >= wanted:
+            return rows[:count]
+        freed += row.stored_bytes
+    return rows
+
+
+def _drop(connection: sqlite3.Connection, key: Key, rows: List[_StoredRow]) -> int:
+    lost, freed = sum(row.bytes for row in rows), sum(row.stored_bytes for row in rows)
+    connection.executemany("DELETE FROM log WHERE id = ?", [(row.id,) for row in rows])
+    connection.execute(
+        "UPDATE log SET dropped = dropped + ? WHERE id = (SELECT min(id) FROM log WHERE " + _KEY + " AND tail = 1)",
+        (lost + sum(row.dropped for row in rows),) + key,
+    )
+    connection.execute(
+        "UPDATE attempt SET output_dropped_bytes = output_dropped_bytes + ? WHERE " + _KEY, (lost,) + key
+    )
+    _count(connection, key[0], -freed)
+    return freed
+
+
+# --- Reading -------------------------------------------------------------------------------------------------------
+
+_ID_MAX = 2**63 - 1
+_COLUMNS = "SELECT id, at, text, dropped, packed FROM log WHERE " + _KEY
 
 
 def read(
-    connection: sqlite3.Connection, run_id: str, name: str, attempt: int, after: int = 0, limit: int = 500
+    connection: sqlite3.Connection,
+    run_id: str,
+    name: str,
+    attempt: int,
+    after: int = 0,
+    limit: int = 500,
+    before: Optional[int] = None,
 ) -> List[LogPiece]:
-    """Return a window of the output, in order: the pieces after ``after``; below 0, the last ``limit`` ones."""
-    order = "DESC" if after < 0 else "ASC"
-    rows = connection.execute(
-        "SELECT id, at, text, tail FROM log WHERE run_id = ? AND name = ? AND attempt = ? AND id > ?"
-        f" ORDER BY id {order} LIMIT ?",
-        (run_id, name, attempt, after, limit),
-    ).fetchall()
-    pieces = [LogPiece(identity, at, text, bool(tail)) for identity, at, text, tail in rows]
-    return pieces[::-1] if after < 0 else pieces
+    """Return a window of the output, in order: the first ``limit`` pieces after ``after``; or the last ones before
+    ``before``; with ``after`` below 0, the last ones of all. READ_CHARACTERS_MAX or a bit more end it as well."""
+    key = (run_id, name, attempt)
+    is_backward = before is not None or after < 0
+    found: List[LogPiece] = []
+    characters = 0
+    for pieces in pieces_before(connection, key, before) if is_backward else pieces_after(connection, key, after):
+        found = pieces + found if is_backward else found + pieces
+        characters += sum(len(piece.text) for piece in pieces)
+        if len(found) >= limit or characters >= READ_CHARACTERS_MAX:
+            break
+    return found[-limit:] if is_backward else found[:limit]
+
+
+def pieces_after(connection: sqlite3.Connection, key: Key, after: int) -> Iterator[List[LogPiece]]:
+    """Yield the pieces with higher ids, row by row."""
+    for row in connection.execute(_COLUMNS + " AND id > ? ORDER BY id", key + (after,)):
+        yield [piece for piece in _unpack(row) if piece.id > after]
+
+
+def pieces_before(connection: sqlite3.Connection, key: Key, before: Optional[int]) -> Iterator[List[LogPiece]]:
+    """Yield the pieces with lower ids, the last row first; without ``before`` all."""
+    last = _ID_MAX if before is None else _row_at(connection, key, before)
+    for row in connection.execute(_COLUMNS + " AND id <= ? ORDER BY id DESC", key + (last,)):
+        pieces = [piece for piece in _unpack(row) if before is None or piece.id < before]
+        if pieces:
+            yield pieces
+
+
+def _row_at(connection: sqlite3.Connection, key: Key, identity: int) -> int:
+    """The id of the row that holds a piece: the id of its last piece."""
+    ((found,),) = connection.execute("SELECT min(id) FROM log WHERE " + _KEY + " AND id >= ?", key + (identity,))
+    return _ID_MAX if found is None else int(found)
 
 
 def attempt_text(connection: sqlite3.Connection, run_id: str, name: str, attempt: int) -> AttemptTextRow:
     """Return the long texts of an attempt; empty ones where there are none."""
     row = connection.execute(
-        "SELECT traceback, stack, diagnostic, fingerprint_detail FROM attempt"
-        " WHERE run_id = ? AND name = ? AND attempt = ?",
-        (run_id, name, attempt),
+        "SELECT traceback, stack, diagnostic, fingerprint_detail FROM attempt WHERE " + _KEY, (run_id, name, attempt)
     ).fetchone()
     return AttemptTextRow(*(text or "" for text in row)) if row else AttemptTextRow("", "", "", "")

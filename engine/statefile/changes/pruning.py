@@ -198,6 +198,7 @@ def _delete_rows(connection: sqlite3.Connection, run_id: str, room: int) -> int:
         deleted += count
         if count and ("FROM log" in sql or deleted >= room):
             return deleted
+    connection.execute("DELETE FROM log_size WHERE run_id = ?", (run_id,))
     connection.execute("DELETE FROM pruned_run WHERE run_id = ?", (run_id,))
     return deleted + 1
 

@@ -57,7 +57,8 @@ def test_dropped_output_is_told_with_its_size(night: StateFileBuilder) -> None:
     rows = [f"row {number:07}\n" for number in range(60_000)]
     for start in range(0, len(rows), 5_000):
         text = "".join(rows[start : start + 5_000])
-        night.write(partial(logs.append, run_id="night-1", name="task_00000", attempt=attempt, text=text))
+        write = partial(logs.append, run_id="night-1", name="task_00000", attempt=attempt, limit_bytes=120_000)
+        night.write(partial(write, text=text))
     values = [json.loads(line) for line in lines_of("--state", night.path, "task_00000", "--json")]
     (place,) = [number for number, one in enumerate(values) if "dropped_bytes" in one]
     kept = [one["text"] for one in values if "text" in one]

@@ -8,15 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from redrive.console.model.filters import parse_filter
-from redrive.console.model.log import GAP, LINE_CHARACTERS_MAX, LogSelection, LogText, is_error_line
+from redrive.console.model.log import LINE_CHARACTERS_MAX, LogLine, LogSelection, LogText, gap_line, is_error_line
 from redrive.console.sessions.session import LogChunk
 
 
-def chunks(*texts: str, start: int = 1, tail: bool = False) -> list[LogChunk]:
-    return [LogChunk(start + number, 0, text, tail) for number, text in enumerate(texts)]
+def chunks(*texts: str, start: int = 1, dropped: int = 0) -> list[LogChunk]:
+    return [LogChunk(start + number, number, text, 0 if number else dropped) for number, text in enumerate(texts)]
 
 
-def lines_of(*texts: str) -> list[str]:
+def lines_of(*texts: str) -> list[LogLine]:
     text = LogText()
     text.append(chunks(*texts))
     return text.lines
@@ -108,38 +108,46 @@ def test_a_line_without_an_end_is_told_in_parts_and_costs_no_more_than_it_is_lon
 # --- Gaps ------------------------------------------------------------------------------------------------------------
 
 
+GAP = gap_line(1_000)
+
+
 def head_and_tail() -> tuple[list[LogChunk], list[LogChunk]]:
-    return chunks("first\nbroken o"), chunks("ff\nlast\n", start=9, tail=True)
+    return chunks("first\nbroken o"), chunks("ff\nlast\n", start=9, dropped=1_000)
 
 
 def test_where_output_was_dropped_stands_a_gap_and_nothing_is_joined() -> None:
     head, tail = head_and_tail()
-    text = LogText(dropped=True)
+    text = LogText()
     text.append(head + tail)
     assert text.lines == ["first", "broken o", GAP, "ff", "last"]
 
 
 def test_the_gap_is_found_when_the_head_is_read_after_the_tail() -> None:
     head, tail = head_and_tail()
-    text = LogText(dropped=True)
+    text = LogText()
     text.append(tail)
-    assert text.lines == ["ff", "last"]
-    assert text.prepend(head + tail) == 3
+    assert text.lines == [GAP, "ff", "last"]
+    assert text.prepend(head + tail) == 2
     assert text.lines == ["first", "broken o", GAP, "ff", "last"]
 
 
-def test_there_is_no_gap_where_nothing_was_dropped() -> None:
-    head, tail = head_and_tail()
+def test_a_gap_between_two_reads_leaves_a_gap_in_what_is_followed() -> None:
     text = LogText()
-    text.append(head + tail)
-    assert text.lines == ["first", "broken off", "last"]
-
-
-def test_more_than_the_engine_keeps_at_once_leaves_a_gap_in_what_is_followed() -> None:
-    text = LogText(dropped=True)
-    text.append(chunks("old", tail=True))
-    text.append(chunks("new\n", start=2, tail=True), may_have_gap=True)
+    text.append(chunks("old"))
+    text.append(chunks("new\n", start=2, dropped=1_000))
     assert text.lines == ["old", GAP, "new"]
+
+
+def test_each_line_has_the_time_and_the_chunk_of_its_end() -> None:
+    text = LogText()
+    text.append([LogChunk(7, 100, "one\ntw"), LogChunk(8, 200, "o\nthree")])
+    text.prepend([LogChunk(6, 50, "zero\nand ")])
+    assert [(str(line), line.at, line.id) for line in text.lines] == [
+        ("zero", 50, 6),
+        ("and one", 100, 7),
+        ("two", 200, 8),
+        ("three", 200, 8),
+    ]
 
 
 # --- Finding ---------------------------------------------------------------------------------------------------------
@@ -209,7 +217,7 @@ def test_of_what_is_put_in_front_it_is_told_how_much_is_shown() -> None:
 
 def test_gaps_are_shown_whatever_the_filter() -> None:
     head, tail = head_and_tail()
-    text = LogText(dropped=True)
+    text = LogText()
     text.append(head + tail)
     chosen = LogSelection(text)
     chosen.set_filter(parse_filter("last"))

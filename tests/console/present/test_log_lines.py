@@ -9,10 +9,9 @@ from redrive.console.text.pieces import plain
 
 
 def test_the_search_reads_what_is_shown_and_judges_no_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    text = LogText(dropped=True)
-    text.append([LogChunk(1, 0, "start\nERROR: could not parse\n"), LogChunk(2, 0, "the end\n", tail=True)])
+    text = LogText()
+    text.append([LogChunk(1, 0, "start\nERROR: could not parse\n"), LogChunk(2, 0, "the end\n", 3_000_000)])
     lines = log.LogLines(LogSelection(text), UTF8)
-    lines.dropped_bytes = 3_000_000
     shown = [plain(line).removeprefix(" ") for line in lines]
     monkeypatch.delattr(log, "is_error_line")
     assert [lines.text(place) for place in range(len(lines))] == shown

@@ -40,11 +40,11 @@ class Door(FakeSession):
 
     asked: list[Any]
 
-    async def log(self, run_id, task, attempt, after=0, limit=500):
+    async def log(self, run_id, task, attempt, after=0, limit=500, before=None):
         if limit != BESIDE_THE_GRAPH:
             self.asked.append((task, attempt, after, limit))
         self._raise()
-        return await super().log(run_id, task, attempt, after, limit)
+        return await super().log(run_id, task, attempt, after, limit, before)
 
 
 @pytest.fixture
@@ -135,10 +135,10 @@ async def test_scrolling_up_reads_on_and_keeps_the_place(night, clock):
     async with at_the_log(night, clock, *["pageup"] * 40) as hand:
         first = shown(hand)[0]
         number = int(first.split()[1])
-        assert number < 9_360
+        assert number < 9_400
         await hand.press("k")
         assert shown(hand)[0] == f"row {number - 1:06} settled"
-        assert len(night.asked) == 2 and night.asked[1][2:] == (-1, 128)
+        assert night.asked[1:] == [(DEAD, 2, 0, 500)]  # before the first line that was known
 
 
 async def test_g_goes_to_the_very_beginning(night, clock):
@@ -152,7 +152,7 @@ async def test_g_goes_to_the_very_beginning(night, clock):
 
 async def test_what_was_dropped_is_one_line(night, clock):
     head = chunks_of("first\nbroken o", size=100)
-    tail = [LogChunk(7, 0, "ff\nlast\n", tail=True)]
+    tail = [LogChunk(7, 0, "ff\nlast\n", 1_187_000)]
     night.logs[DEAD, 2] = [*head, *tail]
     night.lists["output"] = [{"output_bytes": 1_700_000, "output_dropped_bytes": 1_187_000}]
     async with at_the_log(night, clock) as hand:
@@ -244,7 +244,8 @@ async def test_e_jumps_to_the_first_line_of_an_error(night, clock):
     async with at_the_log(night, clock, "e") as hand:
         assert "Traceback (most recent call last):" in shown(hand)
         await hand.press("k", "k")
-        assert hand.app.screen.text.search_start == 500
+        screen = hand.app.screen
+        assert screen.text.lines.text(screen.text.search_start) == "Traceback (most recent call last):"
 
 
 async def test_n_goes_from_error_to_error_without_a_search(night, clock):
@@ -374,20 +375,84 @@ async def test_output_cannot_do_anything(night, clock):
         assert not any(unfit in hand.text for unfit in "\x1b\x07\x9b\u202e")
 
 
-async def test_a_hundred_thousand_lines_are_moved_in_and_searched_without_a_wait(night, clock):
-    night.logs[DEAD, 2] = long_log(100_000)
-    async with at_the_log(night, clock, "g", size=(120, 40)) as hand:
-        view = hand.app.screen.text
-        assert len(view.lines) == 100_000
+async def test_of_a_hundred_thousand_lines_a_window_is_in_memory_and_all_are_searched(night, clock):
+    night.logs[DEAD, 2] = [LogChunk(n + 1, 0, f"row {n:06} settled\n" * 100) for n in range(2_000)]
+    async with at_the_log(night, clock, "slash", size=(120, 40)) as hand:
+        screen = hand.app.screen
+        await hand.type("row 000777")
+        await until(hand, lambda: "row 000777 settled" in shown(hand))
+        await hand.press("enter")
+        assert len(screen.text.lines) < 110_000
+        assert "/row 000777" in hand.lines[3] and "nowhere" not in hand.lines[3]
         began = time.thread_time()
         for _ in range(50):
-            view.move_pages(1)
-            view.line(0)
-        view.move_to_edge(1)
+            screen.text.move_pages(1)
+            screen.text.line(0)
         assert time.thread_time() - began < 5
-        began = time.thread_time()
-        hand.app.screen.filter_changed("nowhere to be found")
-        assert time.thread_time() - began < 10
+        await hand.press("G")
+        await until(hand, lambda: shown(hand)[-1] == "row 001999 settled")
+        await hand.press("escape", "g")
+        await until(hand, lambda: shown(hand)[0] == "row 000000 settled")
+
+
+async def test_moving_on_reads_what_follows_and_keeps_the_place(night, clock):
+    night.logs[DEAD, 2] = [LogChunk(n + 1, 0, f"row {n:06} {'x' * 2_000}\n") for n in range(5_000)]
+    async with at_the_log(night, clock, "g") as hand:
+        for expected in range(1, 30):
+            await hand.press("pagedown")
+            assert int(shown(hand)[0].split()[1]) == expected * 17, hand.text
+        for expected in range(28, 0, -1):
+            await hand.press("pageup")
+            assert int(shown(hand)[0].split()[1]) == expected * 17, hand.text
+        assert len(hand.app.screen.text.lines) < 1_000
+
+
+async def test_a_regular_expression_is_searched_and_shown_alone(night, clock):
+    async with at_the_log(night, clock, "slash") as hand:
+        await hand.type("~row \\d,\\d{3}:")
+        await hand.press("enter")
+        assert hand.app.screen.text.search_start == 4
+        await hand.press("escape", "ampersand")
+        await hand.type("~^(row|settle)")
+        await hand.press("enter")
+        assert [line for line in shown(hand) if line] == [WORDS[0], WORDS[4]]
+
+
+async def test_what_a_long_log_shows_alone_comes_from_the_whole_of_it(night, clock):
+    night.logs[DEAD, 2] = long_log(20_000)
+    async with at_the_log(night, clock, "ampersand") as hand:
+        await hand.type("00 !99")
+        await hand.press("enter")
+        await until(hand, lambda: shown(hand)[-1] == "row 019800 settled")
+        await hand.press("escape")
+        await until(hand, lambda: shown(hand)[-1] == "row 019999 settled")
+
+
+async def test_t_shows_when_each_line_was_written(night, clock):
+    night.logs[DEAD, 2] = [LogChunk(1, 61 * S, "one\n"), LogChunk(2, 3_722 * S, "two\n")]
+    async with at_the_log(night, clock, "t") as hand:
+        assert shown(hand)[:2] == ["00:01:01 one", "01:02:02 two"]
+        await hand.press("t")
+        assert shown(hand)[:2] == ["one", "two"]
+
+
+async def test_output_that_the_run_no_longer_keeps_is_not_called_nothing(night, clock):
+    night.lists["output"] = [{"output_bytes": 3_400_000, "output_dropped_bytes": 3_400_000}]
+    async with at_the_log(night, clock, name="extract_refunds") as hand:
+        assert shown(hand)[0].startswith("… 3.4 MB were dropped: the run wrote more than it keeps")
+
+
+async def test_lines_have_the_colours_that_the_task_gave_them(night, clock):
+    night.logs[DEAD, 2] = chunks_of("plain \x1b[1;32mgreen\x1b[0m\tplain\n\x1b[38;5;208mfail\x1b[39med\n", size=7)
+    async with at_the_log(night, clock) as hand:
+        assert shown(hand)[:2] == ["plain green     plain", "failed"]
+        lines = hand.app.screen.text.lines
+        assert [(piece.text, piece.role) for piece in lines[0][1:]] == [
+            ("plain ", "text"),
+            ("green", "sgr bold color(2)"),
+            ("     plain", "text"),
+        ]
+        assert [(piece.text, piece.role) for piece in lines[1][1:]] == [("fail", "sgr color(208)"), ("ed", "failed")]
 
 
 # --- Pictures --------------------------------------------------------------------------------------------------------
@@ -414,4 +479,4 @@ def settling() -> list[LogChunk]:
     head = "".join(f"03:10:5{n} settle  INFO  batch {n:02} of 96: 50 refunds settled\n" for n in range(4))
     tail = "".join(f"03:11:0{n} settle  INFO  batch {n + 90} of 96: 50 refunds settled\n" for n in range(4))
     tail += "03:11:04 settle  WARN  refund 4812: the order has no amount\n" + "\n".join(WORDS[5:]) + "\n"
-    return [LogChunk(1, 0, head), LogChunk(2, 0, tail, tail=True)]
+    return [LogChunk(1, 0, head), LogChunk(2, 0, tail, 1_214_000)]

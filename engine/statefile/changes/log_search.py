@@ -1,0 +1,140 @@
+"""Searches the stored output of an attempt, a slice at a time: nothing but the place of a match leaves the file.
+
+Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
+"""
+
+import re
+import sqlite3
+from typing import Iterator, List, NamedTuple, Optional, Pattern, Tuple
+
+from ...errors import RedriveError
+from .logs import READ_CHARACTERS_MAX, Key, LogPiece, pieces_after, pieces_before
+
+SLICE_CHARACTERS = 2 * 1024 * 1024  # searched in one call
+LINE_CHARACTERS_MAX = 4096  # of a line that pieces share
+
+#: What a terminal does not show: CSI, terminated strings (OSC, DCS, ...), and two-character sequences.
+SEQUENCES = re.compile(
+    r"\x1b\[[0-?]*[ -/]*[@-~]|\x9b[0-?]*[ -/]*[@-~]|\x1b[\]PX^_][^\x07\x1b\n]*(?:\x07|\x1b\\)|\x1b[ -/]*[0-NQ-WYZ\\`-~]"
+)
+
+
+class SearchStep(NamedTuple):
+    """``found``: the piece with the match; ``next``: where to go on, None at the end of the output."""
+
+    found: Optional[int]
+    next: Optional[int]
+
+
+class SelectStep(NamedTuple):
+    """``pieces``: with the lines that match alone; ``rest``: the unfinished line; ``last``: the last piece that was
+    searched; ``is_end``: the output ends there."""
+
+    pieces: List[LogPiece]
+    rest: str
+    last: int
+    is_end: bool
+
+
+def select(
+    connection: sqlite3.Connection, run_id: str, name: str, attempt: int, pattern: str, after: int = 0, rest: str = ""
+) -> SelectStep:
+    """The lines after the piece ``after`` that match a regular expression. ``rest``: of the step before."""
+    wanted = _compiled(pattern)
+    found: List[LogPiece] = []
+    searched, last = 0, after
+    for pieces in pieces_after(connection, (run_id, name, attempt), after):
+        for piece in pieces:
+            rest = "" if piece.dropped else rest
+            *lines, rest = (rest + piece.text).split("\n")
+            rest = rest[-LINE_CHARACTERS_MAX:]
+            kept = "".join(line + "\n" for line in lines if wanted.search(_searched(line)))
+            if kept or piece.dropped:
+                found.append(piece._replace(text=kept))
+            searched, last = searched + len(piece.text), piece.id
+        if searched >= SLICE_CHARACTERS or sum(len(piece.text) for piece in found) >= READ_CHARACTERS_MAX:
+            return SelectStep(found, rest, last, False)
+    return SelectStep(found, rest, last, True)
+
+
+def find(
+    connection: sqlite3.Connection,
+    run_id: str,
+    name: str,
+    attempt: int,
+    pattern: str,
+    after: int = 0,
+    before: Optional[int] = None,
+) -> SearchStep:
+    """Find the first line after the piece ``after`` that matches ``pattern``, or the last one before ``before``.
+
+    ``pattern``: a regular expression; the case of letters does not matter. Raises RedriveError.
+    """
+    wanted = _compiled(pattern)
+    key = (run_id, name, attempt)
+    if before is None:
+        return _search(_joined_after(connection, key, after), wanted)
+    return _search(_joined_before(connection, key, before), wanted)
+
+
+def _compiled(pattern: str) -> Pattern[str]:
+    try:
+        return re.compile(pattern, re.IGNORECASE | re.MULTILINE)
+    except re.error as error:
+        raise RedriveError("that is no regular expression: {}".format(error)) from None
+
+
+#: Pieces with the text to search in each: with the part of its first or last line that another piece holds.
+_Texts = List[Tuple[int, str]]
+
+
+def _search(rows: Iterator[_Texts], wanted: Pattern[str]) -> SearchStep:
+    searched = 0
+    last = None
+    for texts in rows:
+        whole = "".join(text for _, text in texts)
+        if wanted.search(_searched(whole)):
+            for identity, text in texts:
+                if wanted.search(_searched(text)):
+                    return SearchStep(identity, identity)
+        searched += len(whole)
+        last = texts[-1][0]
+        if searched >= SLICE_CHARACTERS:
+            return SearchStep(None, last)
+    return SearchStep(None, None)
+
+
+def _searched(text: str) -> str:
+    """The text as it is searched: lines as a person reads them."""
+    return visible(text.replace("\r\n", "\n").rstrip("\r") if "\r" in text else text)
+
+
+def visible(text: str) -> str:
+    """The text without the sequences that steer a terminal."""
+    return SEQUENCES.sub("", text) if "\x1b" in text or "\x9b" in text else text
+
+
+def _joined_after(connection: sqlite3.Connection, key: Key, after: int) -> Iterator[_Texts]:
+    rest = ""
+    for pieces in pieces_after(connection, key, after):
+        texts = []
+        for piece in pieces:
+            text = rest + piece.text
+            rest = text[text.rfind("\n") + 1 :][-LINE_CHARACTERS_MAX:]
+            texts.append((piece.id, text))
+        yield texts
+
+
+def _joined_before(connection: sqlite3.Connection, key: Key, before: int) -> Iterator[_Texts]:
+    rest = ""
+    for pieces in pieces_before(connection, key, before):
+        texts = []
+        for piece in reversed(pieces):
+            texts.append((piece.id, piece.text + rest))
+            rest = _first_line(piece, rest)
+        yield texts
+
+
+def _first_line(piece: LogPiece, rest: str) -> str:
+    end = piece.text.find("\n")
+    return (piece.text + rest if end < 0 else piece.text[:end])[:LINE_CHARACTERS_MAX]
