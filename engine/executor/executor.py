@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import os
 import signal
+import uuid
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
-from uuid import uuid4
 
 from ..errors import StartInterrupted
 from ..flow.flow import Flow, TaskDef
@@ -79,7 +79,7 @@ class Executor:
             flow=flow,
             run_id=run_id,
             state_path=state_path_of(flow, None if state is None else os.fspath(state), options.params),
-            executor_id=uuid4().hex,
+            executor_id=uuid.uuid4().hex,
             options=options,
         )
         self._clock = clock

@@ -8,16 +8,19 @@ from __future__ import annotations
 import dataclasses
 import sqlite3
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
 
+from redrive.console.model.board import Board
+from redrive.console.model.inbox import Inbox
+from redrive.engine.core.explain import BreakerView
 from redrive.engine.core.projection import RunProjection, RunRow, TaskRow
 from redrive.engine.core.spec import FlowSpec, TaskSpec
 from redrive.engine.domain.event_payloads import BreakerChanged, OperatorActed, RunChanged, TaskMapped, TaskMoved
 from redrive.engine.domain.events import Event
 from redrive.engine.runner.protocol import AttemptOrder
 from redrive.engine.statefile.reader import events_query
-from redrive.engine.store import runs
+from redrive.engine.store import breaker_rows, runs
 
 _MOVES = {
     # of the executor alone
@@ -221,6 +224,7 @@ class Checker:
         if state == "BLOCKED":
             pages = connection.execute("SELECT count(*) FROM page WHERE state <> 'resolved'").fetchone()[0]
             self._require(bool(states["DEAD_LETTER"] or pages), f"blocked, and no human hears of it: {dict(states)}")
+            self._check_inbox(connection)
             return
         self._require(state != "RUNNING", "the run neither ended nor waits for a human")
         moving = {name: task.state for name, task in self.tasks.items() if task.state not in _ENDED}
@@ -232,6 +236,26 @@ class Checker:
             self._require(not states["DEAD_LETTER"], f"the run is {state}, with dead letters")
             expected = self._expected_end()
             self._require(state in expected, f"the run is {state}, not {expected}: {dict(states)}")
+
+    def _check_inbox(self, connection: sqlite3.Connection) -> None:
+        """Check that each task that waits has a task above it, or itself, in the inbox of the console."""
+        board = Board(runs.load_run(connection, self.run_id))
+        for row in breaker_rows.read_rows(connection):
+            board.snapshot.breakers[row["downstream"]] = BreakerView(row["state"], row["reopens_at"])
+        listed = {name for cause in Inbox(board).causes() for name in cause.tasks}
+        waiting = [name for name, task in self.tasks.items() if task.state not in _ENDED or task.state == "DEAD_LETTER"]
+        for name in waiting:
+            self._require(self._is_shown(name, listed), f"{name} waits, and the inbox lists {sorted(listed)}")
+
+    def _is_shown(self, name: str, listed: Collection[str]) -> bool:
+        """Whether the inbox lists a task, or all tasks that hold it."""
+        task = self.tasks[name]
+        holders = [parent for parent in task.parents if self._is_unmet(task, parent)]
+        return name in listed or (bool(holders) and all(self._is_shown(holder, listed) for holder in holders))
+
+    def _is_unmet(self, task: _Task, parent: str) -> bool:
+        above = self.tasks[parent]
+        return not allows(task.spec.rule, above.state, above.skip_cause)
 
     def _expected_end(self) -> tuple[str, ...]:
         bad = [task for task in self.tasks.values() if task.state in _FAILED or task.state == "PENDING"]

@@ -172,6 +172,7 @@ class _Night:
         finally:
             self.thread.drop()
             _abandon(loop)
+            _close_log(self.path)
             session.close_socket()
             if held._descriptor >= 0:
                 held.release()
@@ -414,6 +415,14 @@ def _abandon(loop: VirtualLoop) -> None:
                 break
             except BaseException:  # a finally block that awaits, or that misses its loop
                 continue
+
+
+def _close_log(path: str) -> None:
+    """Close the descriptor by which an executor that died synced the write-ahead log."""
+    for descriptor in os.listdir("/proc/self/fd"):
+        with suppress(OSError):  # that of the folder itself
+            if os.readlink(f"/proc/self/fd/{descriptor}").startswith(f"{path}-wal"):
+                os.close(int(descriptor))
 
 
 def _events_after(connection: sqlite3.Connection, seq: int) -> list[Event]:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from unittest import mock
 
+from redrive.console.model.inbox import Inbox
 from redrive.engine.core.dispatch_rules import Capacity
 from redrive.engine.statefile.changes import operator_actions
 from support.marks import parametrize_mostly_long
@@ -64,6 +65,11 @@ def test_a_breaker_that_holds_nobody_is_found() -> None:
 def test_an_act_that_is_applied_again_is_found() -> None:
     with mock.patch.object(operator_actions, "find_act", lambda connection, command_id: None):
         assert "applied twice" in first_problem(range(80)).problem
+
+
+def test_an_inbox_that_leaves_out_what_a_breaker_holds_is_found() -> None:
+    with mock.patch.object(Inbox, "_update_held", lambda inbox: False):
+        assert "and the inbox lists" in first_problem(range(150)).problem
 
 
 def test_an_effect_that_is_tried_again_is_found() -> None:
