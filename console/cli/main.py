@@ -8,6 +8,7 @@ error for people is one sentence on stderr; a traceback is a bug.
 from __future__ import annotations
 
 import errno
+import gc
 import io
 import os
 import sys
@@ -51,6 +52,8 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # flushing the rest of the buffer would fail again
         click.echo(f"redrive: the output cannot be written: {error.strerror}", err=True)
         sys.exit(ExitCode.FAILED)
+    finally:
+        gc.freeze()  # else the collections at the end of the interpreter take a sixth of a short command
 
 
 def _run() -> int | None:

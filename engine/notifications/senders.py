@@ -13,13 +13,14 @@ import os
 import signal
 import tempfile
 import threading
-import urllib.error
-import urllib.parse
-import urllib.request
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import IO, Any, Protocol, cast
+from typing import IO, TYPE_CHECKING, Any, Protocol, cast
 
 from ..core.paging import check_sender
+
+if TYPE_CHECKING:  # its import takes as long as a short task; most runs send nothing
+    import urllib.error
+    import urllib.request
 
 TIMEOUT_SECONDS = 10.0
 ENVIRONMENT_CHARACTERS = 2000
@@ -123,15 +124,16 @@ def _last_line(stream: IO[bytes]) -> str:
     return f": {_printable(lines[-1])}" if lines else ""
 
 
-class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """Leaves a redirect as the answer: following it would lose the body and carry the headers to another host."""
-
-    def redirect_request(self, req: Any, fp: Any, code: Any, msg: Any, headers: Any, newurl: Any) -> None:
-        """Follow nothing; the status becomes an HTTPError."""
-
-
 def _http_opener() -> urllib.request.OpenerDirector:
     """Return an opener that speaks HTTP and HTTPS only: no files, no FTP, no redirects."""
+    import urllib.request
+
+    class NoRedirects(urllib.request.HTTPRedirectHandler):
+        """Leaves a redirect as the answer: following it would lose the body and carry the headers to another host."""
+
+        def redirect_request(self, req: Any, fp: Any, code: Any, msg: Any, headers: Any, newurl: Any) -> None:
+            """Follow nothing; the status becomes an HTTPError."""
+
     opener = urllib.request.OpenerDirector()
     handlers = (
         urllib.request.ProxyHandler,
@@ -139,7 +141,7 @@ def _http_opener() -> urllib.request.OpenerDirector:
         urllib.request.HTTPSHandler,
         urllib.request.HTTPDefaultErrorHandler,
         urllib.request.HTTPErrorProcessor,
-        _NoRedirects,
+        NoRedirects,
     )
     for handler in handlers:
         opener.add_handler(handler())
@@ -162,17 +164,23 @@ class WebhookSender:
         await _in_a_thread(lambda: self._post(data), self._timeout_seconds)
 
     def _post(self, data: bytes) -> None:
+        import urllib.request
+
         _open(urllib.request.Request(self._url, data, self._headers), self._timeout_seconds)
 
 
 async def get(url: str, timeout_seconds: float = TIMEOUT_SECONDS) -> None:
     """Request a URL; any 2xx status is a success, and a redirect is an error."""
+    import urllib.request
+
     request = urllib.request.Request(url, headers={"User-Agent": "redrive"})
     await _in_a_thread(lambda: _open(request, timeout_seconds), timeout_seconds)
 
 
 def _open(request: urllib.request.Request, timeout_seconds: float) -> None:
     """Send a request. Raises SendError."""
+    import urllib.error
+
     try:
         with _http_opener().open(request, timeout=timeout_seconds):
             return
@@ -185,6 +193,8 @@ def _open(request: urllib.request.Request, timeout_seconds: float) -> None:
 
 def _redirect(error: urllib.error.HTTPError) -> str:
     """Say that a redirect is not followed, and to which host it leads."""
+    import urllib.parse
+
     if not 300 <= error.code < 400:
         return ""
     host = _printable(urllib.parse.urlsplit(error.headers.get("Location") or "").hostname or "another path")

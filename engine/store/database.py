@@ -13,7 +13,6 @@ import time
 import uuid
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from importlib import resources
 
 from ..core.spec import Durability
 from ..errors import CorruptFileError, StateFileError, StorageError
@@ -276,7 +275,8 @@ def _create_or_migrate(connection: sqlite3.Connection, path: str) -> None:
 
 
 def _create_tables(connection: sqlite3.Connection) -> None:
-    _run_script(connection, resources.files(__package__).joinpath("schema.sql").read_text(encoding="utf-8"))
+    with open(os.path.join(os.path.dirname(__file__), "schema.sql"), encoding="utf-8") as schema:
+        _run_script(connection, schema.read())
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     facts = {"uuid": uuid.uuid4().hex, "created_at": str(time.time_ns() // 1000), "schema_version": "0"}
     connection.executemany("INSERT INTO meta (key, value) VALUES (?, ?)", facts.items())
