@@ -14,13 +14,14 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from ..errors import StartInterrupted
-from ..flow.flow import Flow, TaskDef
 from .run_options import RunOptions, RunRequest, state_path_of
 from .state_file_lease import INTERRUPTED, acquire_state_file
 
 if TYPE_CHECKING:
     from ..clock import Clock
     from ..domain.events import Event
+    from ..flow.flow import Flow
+    from ..flow.task_def import TaskDef
     from .loop import RunLoop
     from .run_end import RunResult
     from .state_file_lease import StateFileLease
@@ -180,6 +181,8 @@ class Executor:
 
 
 def _flow_of(dag_name: str, tasks: Sequence[TaskDef]) -> Flow:
+    from ..flow.flow import Flow
+
     flow = Flow(dag_name)
     for task in tasks:
         flow.add(task)

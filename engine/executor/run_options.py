@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from ..core.spec import Durability
 from ..errors import RedriveError
-from ..flow.flow import Flow
 from ..store.flow_path import path_for_run
+
+if TYPE_CHECKING:  # a flow in a file is imported by the zygote alone
+    from ..core.spec import Durability
+    from ..flow.flow import Flow
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +71,10 @@ def state_path_of(flow: Flow | str | None, state: str | None, params: Mapping[st
     def flow_name() -> str:
         if flow is None:
             raise RedriveError("name the state file to resume")
-        if isinstance(flow, Flow):
+        if not isinstance(flow, str):
             return flow.name
         from .flow_file import flow_name_of  # here: see ``executor.py``
 
         return flow_name_of(flow, params)
 
-    return path_for_run(state, flow_name, flow.path if isinstance(flow, Flow) else flow)
+    return path_for_run(state, flow_name, flow if flow is None or isinstance(flow, str) else flow.path)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, get_args
@@ -12,9 +12,8 @@ from ..agent import executor_request
 from ..core.option_types import is_text
 from ..core.spec import Durability
 from ..errors import ExecutorBusyError, RedriveError
-from ..flow.flow import Flow
 from ..runner.reaper import Reaper
-from ..runner.zygote.launch import fork_at_once
+from ..runner.zygote.launch import Launch, SpawnedZygote, fork_at_once
 from ..statefile import processes
 from ..store import lock
 from .run_options import RunRequest
@@ -40,6 +39,7 @@ class StateFileLease:
     runner: Runner
     reaper: Reaper
     writer_thread: concurrent.futures.Executor | None = None  # runs the writes; None: a thread of the writer
+    spawned: SpawnedZygote | None = None
     has_run: bool = False  # the state file holds the run: the lock file must stay
     is_interrupted: bool = False
     _on_interrupt: Callable[[], object] = _ignore
@@ -62,6 +62,8 @@ class StateFileLease:
 
     def release(self) -> None:
         """Release the lock; remove the lock file if the run was never written."""
+        if self.spawned is not None:
+            self.spawned.end_unused()
         self.reaper.end()
         if self.has_run:
             self.lock.release()
@@ -83,7 +85,7 @@ def acquire_state_file(request: RunRequest) -> StateFileLease:
         raise RedriveError(f"the name of a run is a text: not {request.run_id!r}")
     if options.resume and not os.path.lexists(request.state_path):
         raise RedriveError(f"there is no state file {request.state_path!r} to resume")
-    if isinstance(request.flow, Flow):
+    if request.flow is not None and not isinstance(request.flow, str):
         request.flow.spec()  # raise errors here, with the caller's traceback, rather than in the zygote
     create_state_folder(request.state_path)
     held = lock.acquire(request.state_path, request.executor_id, request.run_id, wait=options.wait)
@@ -92,26 +94,27 @@ def acquire_state_file(request: RunRequest) -> StateFileLease:
         environment = {processes.EXECUTOR_VARIABLE: request.executor_id}
         keep_fds = (held.fileno(),)
         reaper = Reaper.start(request.executor_id)
+        spawned: SpawnedZygote | None = None
         try:
-            runner = _start_runner(request, environment, keep_fds)
+            if request.flow is None or isinstance(request.flow, str):
+                spawned = SpawnedZygote(environment, keep_fds)
+                launch: Launch = spawned
+            else:
+                launch = fork_at_once(request.flow, environment, keep_fds)
+            # Now, because what is imported earlier is copied at the fork of a flow in memory and of all its attempts.
+            from ..runner.zygote.client import Runner
+
+            runner = Runner(launch, request.executor_id)
             runner.on_zygote = reaper.add_zygote
-            return StateFileLease(request, held, runner, reaper)
+            return StateFileLease(request, held, runner, reaper, spawned=spawned)
         except BaseException:
+            if spawned is not None:
+                spawned.end_unused()
             reaper.end()
             raise
     except BaseException:
         held.remove()
         raise
-
-
-def _start_runner(request: RunRequest, environment: Mapping[str, str], keep_fds: Sequence[int]) -> Runner:
-    """Fork a flow in memory, then import the runner: ``asyncio`` would be copied at the fork of every attempt."""
-    launch = fork_at_once(request.flow, environment, keep_fds) if isinstance(request.flow, Flow) else None
-    from ..runner.zygote.client import Runner
-
-    if launch is None:
-        return Runner.spawn(environment=environment, keep_fds=keep_fds)
-    return Runner(launch, request.executor_id)
 
 
 def check_sole_writer(state_path: str) -> None:

@@ -8,12 +8,14 @@ import socket
 import sys
 from _thread import get_native_id  # ``threading`` costs each fork 120 page faults
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
-from . import import_side_effects, zygote
-from .flow_import import LoadedFlow
 from .reexec import command
+
+if TYPE_CHECKING:  # a zygote that is spawned imports them itself, at the same time as the executor its own modules
+    from .flow_import import LoadedFlow
 
 ZYGOTE_DIED = "the process that forks the attempts died"
 
@@ -27,6 +29,9 @@ class ZygoteProcess:
     control: socket.socket
     output: int  # pipe with the output of the zygote and the import
     reap: Callable[[], int]
+
+
+Launch = Callable[[str | None], ZygoteProcess]  # starts a zygote of an interpreter; None: of that of this process
 
 
 def spawn_zygote(
@@ -60,9 +65,39 @@ def spawn_zygote(
     return ZygoteProcess(started.pid, os.pidfd_open(started.pid), control, output, started.wait)
 
 
-def fork_at_once(
-    flow: LoadedFlow, environment: Mapping[str, str], keep_fds: Sequence[int] = ()
-) -> Callable[[str | None], ZygoteProcess]:
+class SpawnedZygote:
+    """A clean interpreter that imports the zygote's modules while the executor imports its own.
+
+    A call returns a zygote of the interpreter ``python``: this one if nobody has it yet and ``python`` is None, which
+    stands for the interpreter of this process; else a new one.
+    """
+
+    def __init__(self, environment: Mapping[str, str], keep_fds: Sequence[int] = ()) -> None:
+        self._environment = environment
+        self._keep_fds = keep_fds
+        self._unused: ZygoteProcess | None = None
+        with suppress(OSError):  # a call tries it again, and tells
+            self._unused = spawn_zygote(environment, keep_fds)
+
+    def __call__(self, python: str | None) -> ZygoteProcess:
+        """Raises OSError if no process can be started."""
+        if python is not None:
+            self.end_unused()
+        zygote, self._unused = self._unused, None
+        return zygote or spawn_zygote(self._environment, self._keep_fds, python)
+
+    def end_unused(self) -> None:
+        """Kill the zygote if nobody has it: it has imported no flow."""
+        zygote, self._unused = self._unused, None
+        if zygote is not None:
+            signal.pidfd_send_signal(zygote.pidfd, signal.SIGKILL)
+            zygote.reap()
+            zygote.control.close()
+            os.close(zygote.output)
+            os.close(zygote.pidfd)
+
+
+def fork_at_once(flow: LoadedFlow, environment: Mapping[str, str], keep_fds: Sequence[int] = ()) -> Launch:
     """Fork a zygote now. Returns a function that hands it out once, and then raises ProcessLookupError."""
     forked = [fork_zygote(flow, environment, keep_fds)]
 
@@ -79,6 +114,8 @@ def fork_zygote(flow: LoadedFlow, environment: Mapping[str, str], keep_fds: Sequ
 
     Call it before an event loop, threads or a database connection exist: the fork would copy them.
     """
+    from . import zygote  # noqa: F401  # before the fork
+
     warnings = _fork_warnings()
     control, theirs = socket.socketpair()
     output, output_write = os.pipe()
@@ -102,6 +139,8 @@ def _wait(pid: int) -> int:
 
 
 def _fork_warnings() -> list[str]:
+    from . import import_side_effects
+
     names = [name for thread, name in import_side_effects.threads().items() if thread != get_native_id()]
     if not names:
         return []
@@ -115,6 +154,8 @@ def _become_zygote(
     control: socket.socket, output: int, flow: LoadedFlow, environment: Mapping[str, str], warnings: Sequence[str]
 ) -> NoReturn:
     """Run the zygote in the forked process. Never returns into the calling program."""
+    from . import zygote
+
     try:
         os.setsid()
         signal.set_wakeup_fd(-1)

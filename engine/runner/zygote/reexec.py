@@ -7,9 +7,10 @@ import socket
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
-from .. import protocol
+if TYPE_CHECKING:  # the executor starts the zygote before it imports what they say to each other
+    from .. import protocol
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +30,8 @@ class ProcessOrigin:
 
     def reexecute(self, control: socket.socket, state: protocol.RestartState) -> NoReturn:
         """Execute the zygote again. Pid, children and blocked signals stay. Raises OSError."""
+        from .. import protocol
+
         memory = os.memfd_create("redrive", 0)  # inherited
         protocol.write_all(memory, protocol.encode(state))
         control.set_inheritable(True)
@@ -44,6 +47,8 @@ def command(*descriptors: int, python: str | None = None) -> list[str]:
 
 def read_restart_state(memory: int) -> protocol.RestartState:
     """Read the state that ``reexecute`` wrote."""
+    from .. import protocol
+
     with os.fdopen(memory, "rb") as file:
         file.seek(0)
         (payload,) = protocol.FrameReader(protocol.CONTROL_LIMIT).feed(file.read())

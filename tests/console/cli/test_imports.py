@@ -76,3 +76,17 @@ def test_the_public_names_of_the_engine_are_imported_one_by_one() -> None:
     program = "import json, sys, redrive.engine; print(json.dumps(sorted(sys.modules)))"
     done = subprocess.run([sys.executable, "-P", "-c", program], capture_output=True, text=True, check=True)
     assert within(set(json.loads(done.stdout)), {"redrive"}) == {"redrive", "redrive.engine"}
+
+
+def test_the_zygote_starts_before_the_executor_is_imported() -> None:
+    """Both take the same time to import their modules: at the same time, on two processors."""
+    program = "import json, sys, redrive.engine.executor.executor; print(json.dumps(sorted(sys.modules)))"
+    done = subprocess.run([sys.executable, "-P", "-c", program], capture_output=True, text=True, check=True)
+    later = {
+        "asyncio",
+        "sqlite3",
+        "redrive.engine.executor.loop",
+        "redrive.engine.flow",
+        "redrive.engine.runner.protocol",
+    }
+    assert within(set(json.loads(done.stdout)), later) == set()

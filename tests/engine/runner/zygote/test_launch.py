@@ -1,0 +1,57 @@
+"""The zygote that starts while the executor imports its modules."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+
+import pytest
+from redrive.engine.runner.zygote.launch import SpawnedZygote, ZygoteProcess
+
+
+@pytest.fixture
+def spawned() -> Iterator[SpawnedZygote]:
+    zygote = SpawnedZygote({"REDRIVE_EXECUTOR": f"early-{os.getpid()}"})
+    yield zygote
+    zygote.end_unused()
+
+
+def end(zygote: ZygoteProcess) -> None:
+    zygote.control.close()
+    zygote.reap()
+    os.close(zygote.output)
+    os.close(zygote.pidfd)
+
+
+def test_it_is_handed_out_once(spawned: SpawnedZygote) -> None:
+    first, second = spawned(None), spawned(None)
+    assert first.pid != second.pid
+    end(first)
+    end(second)
+
+
+def test_a_flow_with_another_interpreter_gets_a_zygote_of_its_own(spawned: SpawnedZygote) -> None:
+    other = spawned(sys.executable)
+    command = open(f"/proc/{other.pid}/cmdline").read()
+    assert command.startswith(sys.executable)
+    assert processes_with_token() == [other.pid]
+    end(other)
+
+
+def test_a_zygote_that_nobody_used_is_gone_after_its_end(spawned: SpawnedZygote) -> None:
+    assert len(processes_with_token()) == 1
+    spawned.end_unused()
+    assert processes_with_token() == []
+
+
+def processes_with_token() -> list[int]:
+    token = f"REDRIVE_EXECUTOR=early-{os.getpid()}".encode()
+    found = []
+    for name in os.listdir("/proc"):
+        try:
+            if name.isdigit() and token in open(f"/proc/{name}/environ", "rb").read().split(b"\0"):
+                found.append(int(name))
+        except OSError:
+            pass
+    return found
