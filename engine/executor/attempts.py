@@ -29,7 +29,7 @@ from ..store.writer import Writer
 from .output_buffer import OutputBuffer, OutputChunk
 from .sampling import RetrySampler
 
-STARTED_DELAY_SECONDS = 0.05  # an attempt that ends sooner needs no pid in the file
+STARTED_DELAY_SECONDS = 0.03  # after ANNOUNCE_SECONDS: an attempt that ends sooner needs no pid in the file
 OUTPUT_FLUSH_SECONDS = 0.1
 OUTPUT_FLUSH_CHARACTERS = 64 * 1024
 PROGRESS_SECONDS = 0.5

@@ -45,7 +45,7 @@ from .listener import AttemptListener, RunningAttempt
 from .masked_listener import MaskedListener
 from .oom import OutOfMemoryWatch
 from .outcome_of_exit import Evidence, Force, lost, outcome_of, was_killed
-from .pipes import Pipe, StackPipe
+from .pipes import DrainedPipe, DrainedStackPipe, Pipe, StackPipe
 from .protocol import AttemptOrder
 
 __all__ = [
@@ -54,6 +54,7 @@ __all__ = [
     "AttemptOrder",
     "ForkedAttempt",
     "ProcessAttempt",
+    "RanAttempt",
     "RunnerContext",
     "RunningAttempt",
 ]
@@ -121,8 +122,8 @@ class Attempt(ABC):
         self._is_importing = shared.imports_per_attempt and order.spec.kind != "command"
 
     def _open(self, results: int, output: int) -> None:
-        self._results: Pipe | FrameSocket = Pipe(results, self._handle_results, self._on_results_closed)
-        self._output = Pipe(output, self._handle_output)
+        self._results: Pipe | DrainedPipe | FrameSocket = Pipe(results, self._handle_results, self._on_results_closed)
+        self._output: Pipe | DrainedPipe = Pipe(output, self._handle_output)
         self._arm()
 
     # --- Frames and output --------------------------------------------------------------------------------------------
@@ -369,7 +370,7 @@ class ForkedAttempt(Attempt):
         started_at: float,
         pid: int,
         pidfd: int,
-        stack_pipe: StackPipe,
+        stack_pipe: StackPipe | DrainedStackPipe,
     ) -> None:
         super().__init__(number, order, listener, shared, started_at)
         self.pid = pid
@@ -519,6 +520,30 @@ class ProcessAttempt(ForkedAttempt):
         self._results.close()
         self._stack_pipe.pipe.close()
         os.close(self._pidfd)
+        self._finish(outcome)
+
+
+class RanAttempt(ProcessAttempt):
+    """An attempt in a process of its own that has ended before its executor saw it: one frame has all of it."""
+
+    def __init__(
+        self, number: int, order: AttemptOrder, listener: AttemptListener, shared: RunnerContext, ran: protocol.Ran
+    ) -> None:
+        nothing = DrainedPipe()
+        stack_pipe = DrainedStackPipe(ran.stack)
+        ForkedAttempt.__init__(self, number, order, listener, shared, ran.forked_at, ran.pid, -1, stack_pipe)
+        self._prints_result = command.prints_result(order.spec)
+        self._stdout_tail = b""
+        self._results = self._output = nothing
+        if ran.output:
+            self._handle_output(ran.output)
+        self._handle_results(ran.results)
+        self.exited(ran.exited)
+
+    def _on_ending(self, in_time: bool) -> None:
+        """Nothing: the process has exited."""
+
+    def _close(self, outcome: Outcome) -> None:
         self._finish(outcome)
 
 

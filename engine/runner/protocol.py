@@ -20,6 +20,9 @@ CONTROL_LIMIT = 256 * 1024 * 1024  # bytes: a flow of 100,000 tasks is about 40 
 ATTEMPT_LIMIT = 1024 * 1024
 RESULT_LIMIT = 64 * 1024  # JSON bytes of a task's return value
 TEXT_LIMIT = 64 * 1024  # characters of a traceback or a message
+#: An attempt that ends sooner travels in one frame, ``Ran``: no descriptors, no events of their own for its start and
+#: its pipes. That saves the executor and the zygote about a third of their CPU for a short attempt.
+ANNOUNCE_SECONDS = 0.02
 COUNT_MAX = 2**63 - 1  # the largest number that the state file can hold
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=COUNT_MAX)]
@@ -118,7 +121,10 @@ class OpenFailed(Frame, frozen=True):
 
 
 class Started(Frame, frozen=True):
-    """The process exists. Four descriptors come with this frame: pidfd, results, output, stack."""
+    """The process exists; an attempt has run for ``ANNOUNCE_SECONDS`` already.
+
+    Four descriptors come with this frame: pidfd, results, output, stack.
+    """
 
     number: int
     pid: int
@@ -145,6 +151,17 @@ class Exited(Frame, frozen=True):
     exited_at: float
     swept: list[int]
     survivors: list[int]
+
+
+class Ran(Frame, frozen=True):
+    """An attempt in a process ended before it was announced by Started: what it wrote, and its exit."""
+
+    pid: int
+    forked_at: float
+    results: bytes
+    output: bytes
+    stack: bytes
+    exited: Exited
 
 
 # --- Zygote to itself -------------------------------------------------------------------------------------------------
@@ -268,7 +285,7 @@ Ending = Succeeded | Failed | Deferred | Skipped | Terminated
 AttemptFrame = TaskBegan | Exiting | Progressed | Heartbeat | Retried | Quarantined | Checkpointed | Ending
 WorkerFrame = AttemptFrame | WorkerChecked
 ExecutorFrame = Open | Start | StartHost | StartWorker
-ZygoteFrame = FlowOpened | OpenFailed | Started | Refused | Exited
+ZygoteFrame = FlowOpened | OpenFailed | Started | Refused | Exited | Ran
 HostFrame = StartThread | CancelThread | DumpThreads
 
 _encoder = msgspec.msgpack.Encoder()

@@ -16,7 +16,15 @@ from ...errors import FlowError, FlowImportError
 from ...flow.interpreter import interpreter_of
 from ...statefile.processes import EXECUTOR_VARIABLE
 from .. import kill, process, protocol
-from ..attempt import IMPORT_SECONDS, AttemptListener, ProcessAttempt, RunnerContext, RunningAttempt, raise_task_error
+from ..attempt import (
+    IMPORT_SECONDS,
+    AttemptListener,
+    ProcessAttempt,
+    RanAttempt,
+    RunnerContext,
+    RunningAttempt,
+    raise_task_error,
+)
 from ..command import attempts_folder
 from ..oom import OutOfMemoryWatch
 from ..protocol import AttemptOrder
@@ -258,7 +266,10 @@ class Runner:
             flow.attempts[number] = attempt
             started_attempts.append(attempt)
 
-        await flow.connection.start(protocol.Start(number, order), on_started)
+        def on_ran(ran: protocol.Ran) -> None:
+            started_attempts.append(RanAttempt(number, order, listener, flow.shared, ran))
+
+        await flow.connection.start(protocol.Start(number, order), on_started, on_ran)
         return started_attempts[0]
 
     @property
@@ -372,6 +383,7 @@ class Runner:
 
 
 def _lose_attempts(flow: OpenFlow, why: str) -> None:
+    flow.connection.lose_pending()
     flow.hosts.mark_lost(why)
     flow.workers.mark_lost(why)
     for attempt in list(flow.attempts.values()):

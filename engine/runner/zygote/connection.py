@@ -24,13 +24,22 @@ END_SECONDS = 10.0
 
 StartFrame = protocol.Start | protocol.StartHost | protocol.StartWorker
 OnStarted = Callable[[protocol.Started, list[int]], None]
+OnRan = Callable[[protocol.Ran], None]
+
+
+def _ignore(ran: protocol.Ran) -> None:
+    """For processes other than attempts, which are announced at once."""
 
 
 @dataclass(slots=True)
 class _Pending:
-    """A requested process. ``on_started`` runs before the next frame is handled, which may report its exit."""
+    """A requested process. ``on_started`` runs before the next frame is handled, which may report its exit.
+
+    ``on_ran``: called instead for an attempt that has ended already.
+    """
 
     on_started: OnStarted
+    on_ran: OnRan
     done: asyncio.Future[None]
 
 
@@ -88,13 +97,13 @@ class ZygoteConnection:
             raise errors.FlowImportError(message, self.printed()) from None
         return flow_spec(opened.spec), opened
 
-    async def start(self, frame: StartFrame, on_started: OnStarted) -> None:
+    async def start(self, frame: StartFrame, on_started: OnStarted, on_ran: OnRan = _ignore) -> None:
         """Fork a process. Raises OSError if that fails."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         await self._socket.wait_writable()
         if self._socket.is_closed:
             raise ProcessLookupError("the zygote is gone")
-        self._pending[frame.number] = _Pending(on_started, done)
+        self._pending[frame.number] = _Pending(on_started, on_ran, done)
         self._socket.send(frame)
         await done
 
@@ -106,6 +115,8 @@ class ZygoteConnection:
                 self._handle_started(started, self._socket.pop_fds(4))
             case protocol.Exited() as exited:
                 self._on_exited(exited)
+            case protocol.Ran() as ran:
+                self._handle_ran(ran)
             case protocol.Refused(number, message):
                 pending = self._pending.pop(number)
                 if not pending.done.done():
@@ -125,6 +136,12 @@ class ZygoteConnection:
         pending.on_started(started, fds)
         pending.done.set_result(None)
 
+    def _handle_ran(self, ran: protocol.Ran) -> None:
+        pending = self._pending.pop(ran.exited.number)
+        if not pending.done.done():  # else the caller was cancelled
+            pending.on_ran(ran)
+            pending.done.set_result(None)
+
     def _handle_output(self, data: bytes) -> None:
         self._printed = (self._printed + data)[-OUTPUT_BYTES_MAX:]
         self._on_output(data)
@@ -134,11 +151,14 @@ class ZygoteConnection:
         self._pipe.drain()
         return self._printed.decode("utf-8", "replace")
 
-    def _on_closed(self) -> None:
+    def lose_pending(self) -> None:
+        """Fail the requests that the zygote did not answer. Call it when none of its processes is left."""
         for pending in self._pending.values():
             if not pending.done.done():
                 pending.done.set_exception(ProcessLookupError("the zygote is gone"))
         self._pending.clear()
+
+    def _on_closed(self) -> None:
         if not self._opened.done():
             self._opened.set_exception(ConnectionResetError("the zygote is gone"))
             self._opened.exception()  # mark it as retrieved: ``open`` may be over

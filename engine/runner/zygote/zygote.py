@@ -26,7 +26,7 @@ import sys
 import time
 import traceback
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import NoReturn
@@ -44,6 +44,7 @@ from .warm_up import warm_up
 SWEEP_SECONDS = 1.0  # how long the report of an exit waits for the death of strays
 END_SECONDS = 5.0
 RECEIVE_BYTES = 64 * 1024
+PIPE_BYTES_MAX = 1024 * 1024  # of an attempt that ends before it is announced
 SIGNAL_BYTES = 128  # one signalfd_siginfo: SIGCHLD does not queue
 
 #: Blocked in the zygote, and unblocked in an attempt once it can handle them. None of them may end the zygote, which
@@ -59,6 +60,22 @@ class _ExecutorGone(Exception):
 
 
 @dataclass(slots=True)
+class _Unannounced:
+    """An attempt that the executor does not see yet."""
+
+    number: int
+    pid: int
+    forked_at: float
+    pipes: tuple[int, ...]  # our ends: results, output, stack
+    due_at: float  # on the monotonic clock: when it is announced
+
+    def ran(self, exited: protocol.Exited) -> protocol.Ran:
+        """Return what it wrote with its exit, and close its pipes."""
+        results, output, stack = map(_read_and_close, self.pipes)
+        return protocol.Ran(self.pid, self.forked_at, results, output, stack, exited)
+
+
+@dataclass(slots=True)
 class _Exit:
     """A reaped attempt, whose stray processes may still be dying."""
 
@@ -67,11 +84,12 @@ class _Exit:
     status: int
     usage: tuple[int, int, int]  # max_rss_kb, cpu_user_us, cpu_system_us
     at: float
+    unannounced: _Unannounced | None
     swept: list[int] = field(default_factory=list)
 
-    def frame(self, survivors: list[int]) -> protocol.Exited:
+    def frame(self, survivors: list[int]) -> protocol.Exited | protocol.Ran:
         code = os.waitstatus_to_exitcode(self.status)
-        return protocol.Exited(
+        exited = protocol.Exited(
             self.number,
             code if code >= 0 else None,
             -code if code < 0 else None,
@@ -80,6 +98,7 @@ class _Exit:
             self.swept,
             survivors,
         )
+        return exited if self.unannounced is None else self.unannounced.ran(exited)
 
 
 class _Zygote:
@@ -91,6 +110,7 @@ class _Zygote:
         self._reader = reader
         self._pid = os.getpid()
         self._numbers: dict[int, int] = {}  # pid -> number, of living attempts
+        self._unannounced: dict[int, _Unannounced] = {}  # by pid, of living attempts
         self._dying: set[int] = set()  # strays that were killed and are not reaped yet
         self._import_children = set(process.own_children())  # processes that the import of the flow started
         self._exits: list[_Exit] = []
@@ -111,13 +131,16 @@ class _Zygote:
                 if self._control.fileno() in ready:
                     self._receive()
                 self._report_exits()
+                if self._unannounced:
+                    self._announce_due()
         except (_ExecutorGone, BrokenPipeError, ConnectionResetError):
             return
 
     def _poll_timeout_ms(self) -> float | None:
-        if not self._exits:
-            return None
-        return max(0.0, self._exits_due - time.monotonic()) * 1000
+        due = [attempt.due_at for attempt in self._unannounced.values()]
+        if self._exits:
+            due.append(self._exits_due)
+        return max(0.0, min(due) - time.monotonic()) * 1000 if due else None
 
     # --- Starting -----------------------------------------------------------------------------------------------------
 
@@ -128,7 +151,7 @@ class _Zygote:
         for payload in self._reader.feed(data):
             match protocol.decode_executor_frame(payload):
                 case protocol.Start() as start:
-                    self._start(start.number, os.pipe, partial(self._become_attempt, start))
+                    self._start_attempt(start)
                 case protocol.StartHost(number):
                     self._start(number, _socket_pair, self._become_host)
                 case protocol.StartWorker(number):
@@ -147,47 +170,82 @@ class _Zygote:
 
         run_worker(self._facts, channels, self._pid)
 
+    def _start_attempt(self, start: protocol.Start) -> None:
+        """Fork an attempt, and keep its pipes for a moment: most attempts have ended by then."""
+        forked = self._fork(start.number, os.pipe, partial(self._become_attempt, start))
+        if forked is not None:
+            timeout = start.order.spec.timeout
+            wait = protocol.ANNOUNCE_SECONDS if timeout is None else min(protocol.ANNOUNCE_SECONDS, timeout / 4)
+            forked.due_at += wait
+            self._unannounced[forked.pid] = forked
+
     def _start(self, number: int, channel: Callable[[], tuple[int, int]], become: _ChildMain) -> None:
-        """Fork a process with its channels, which runs ``become``. The executor gets the other ends."""
+        """Fork a process with its channels, which runs ``become``. The executor gets the other ends at once."""
+        forked = self._fork(number, channel, become)
+        if forked is None:
+            return
+        try:
+            self._announce(forked)
+        except OSError as error:
+            del self._numbers[forked.pid]
+            self._dying.add(forked.pid)  # kill it as a stray
+            os.kill(forked.pid, signal.SIGKILL)
+            _close(forked.pipes)
+            self._refuse(number, error)
+
+    def _fork(self, number: int, channel: Callable[[], tuple[int, int]], become: _ChildMain) -> _Unannounced | None:
+        """Fork a process that runs ``become`` with its channels. None: that failed, and the executor was told."""
         pairs: list[tuple[int, int]] = []
         try:
             for make in (channel, os.pipe, os.pipe):
                 pairs.append(make())
-            pid, forked_at = self._fork([ours for ours, _ in pairs], Channels(*(theirs for _, theirs in pairs)), become)
-            self._announce(number, pid, forked_at, [ours for ours, _ in pairs])
+            forked_at = time.monotonic()
+            pid = os.fork()
         except OSError as error:
-            self._send(protocol.Refused(number, f"cannot start a process: {error}"))
-        finally:
             for pair in pairs:
-                os.close(pair[0])
-                os.close(pair[1])
-
-    def _fork(self, ours: list[int], channels: Channels, become: _ChildMain) -> tuple[int, float]:
-        forked_at = time.monotonic()
-        pid = os.fork()
+                _close(pair)
+            self._refuse(number, error)
+            return None
         if pid == 0:
             try:
-                for fd in (*ours, self._control.fileno(), self._child_deaths):
-                    os.close(fd)
-                become(channels)
+                for ours, _ in pairs:
+                    os.close(ours)
+                for other in self._unannounced.values():
+                    _close(other.pipes)
+                os.close(self._control.fileno())
+                os.close(self._child_deaths)
+                become(Channels(*(theirs for _, theirs in pairs)))
             finally:
                 os._exit(1)  # only if ``become`` failed at once: never return into this loop
-        return pid, forked_at
-
-    def _announce(self, number: int, pid: int, forked_at: float, ours: list[int]) -> None:
-        """Report the process to the executor. If that fails, kill it as a stray."""
-        try:
-            pidfd = os.pidfd_open(pid)
-            try:
-                started = protocol.Started(number, pid, start_ticks(pid), forked_at)
-                self._send(started, [pidfd, *ours])
-            finally:
-                os.close(pidfd)
-        except OSError:
-            self._dying.add(pid)
-            os.kill(pid, signal.SIGKILL)
-            raise
+        for _, theirs in pairs:
+            os.close(theirs)
         self._numbers[pid] = number
+        return _Unannounced(number, pid, forked_at, tuple(ours for ours, _ in pairs), forked_at)
+
+    def _refuse(self, number: int, error: OSError) -> None:
+        self._send(protocol.Refused(number, f"cannot start a process: {error}"))
+
+    def _announce(self, forked: _Unannounced) -> None:
+        """Report a process to the executor, which gets our ends of its channels."""
+        pidfd = os.pidfd_open(forked.pid)
+        try:
+            started = protocol.Started(forked.number, forked.pid, start_ticks(forked.pid), forked.forked_at)
+            self._send(started, [pidfd, *forked.pipes])
+        finally:
+            os.close(pidfd)
+        _close(forked.pipes)
+
+    def _announce_due(self) -> None:
+        now = time.monotonic()
+        for forked in [forked for forked in self._unannounced.values() if forked.due_at <= now]:
+            try:
+                self._announce(forked)
+            except (BrokenPipeError, ConnectionResetError):
+                raise
+            except OSError:  # too few descriptors: it runs, so it is announced later or ends unannounced
+                forked.due_at = now + protocol.ANNOUNCE_SECONDS
+            else:
+                del self._unannounced[forked.pid]
 
     # --- Ending -------------------------------------------------------------------------------------------------------
 
@@ -205,7 +263,8 @@ class _Zygote:
             self._dying.discard(dead)
             self._import_children.discard(dead)
             if number is not None:
-                self._exits.append(_Exit(number, dead, status, _usage(usage), now))
+                unannounced = self._unannounced.pop(dead, None)
+                self._exits.append(_Exit(number, dead, status, _usage(usage), now, unannounced))
                 self._exits_due = now + SWEEP_SECONDS
         self._sweep()
 
@@ -231,8 +290,8 @@ class _Zygote:
         if not self._exits or (is_left and time.monotonic() < self._exits_due):
             return
         exits, self._exits = self._exits, []
-        for exit in exits:
-            self._send(exit.frame([pid for pid in exit.swept if pid in self._dying]))
+        frames = (exit.frame([pid for pid in exit.swept if pid in self._dying]) for exit in exits)
+        self._control.sendall(b"".join(map(protocol.encode, frames)))
 
     def _send(self, frame: protocol.Frame, fds: list[int] | None = None) -> None:
         data = protocol.encode(frame)
@@ -240,6 +299,25 @@ class _Zygote:
         sent = self._control.sendmsg([data], rights)
         if sent < len(data):
             self._control.sendall(data[sent:])
+
+
+def _close(fds: Iterable[int]) -> None:
+    for fd in fds:
+        os.close(fd)
+
+
+def _read_and_close(pipe: int) -> bytes:
+    """Return what is in the pipe of a dead process, at most what fits into one. A survivor may hold its other end."""
+    os.set_blocking(pipe, False)
+    data = b""
+    try:
+        while len(data) < PIPE_BYTES_MAX and (more := os.read(pipe, RECEIVE_BYTES)):
+            data += more
+    except BlockingIOError:
+        pass
+    finally:
+        os.close(pipe)
+    return data
 
 
 def _socket_pair() -> tuple[int, int]:

@@ -238,7 +238,7 @@ async def test_an_executor_without_descriptors_loses_its_attempts_and_knows_it(b
     resource.setrlimit(resource.RLIMIT_NOFILE, (fillers[-1] + 2, limits[1]))
     try:
         with pytest.raises(OSError, match="zygote is gone"):
-            await bench.start("answers")
+            await bench.start("waits")
         assert (await waiting.outcome()).kind is OutcomeKind.LOST
         await asyncio.wait_for(lost.wait(), 30)
     finally:
