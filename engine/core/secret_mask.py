@@ -52,6 +52,9 @@ def require_secrets(flow: FlowSpec, environment: Mapping[str, str]) -> None:
             raise FlowError(f"the secret {name} has under {SHORTEST} characters, too few to mask it in texts")
 
 
+_WITHOUT_TEXT = frozenset([type(None), bool, int, float])
+
+
 class SecretMask:
     """Replaces secrets by ``***NAME***``, and passwords of URLs by ``***``."""
 
@@ -90,6 +93,8 @@ class SecretMask:
         return masked
 
     def _mask(self, value: Any) -> Any:
+        if type(value) in _WITHOUT_TEXT:  # most values of an outcome
+            return value
         if isinstance(value, str):
             masked = self.text(value)
             return value if masked == value else masked  # a member of an enum stays one

@@ -172,6 +172,11 @@ def open_signal_descriptor(number: int) -> int:
     return _check(_libc.signalfd(-1, mask, os.O_CLOEXEC | os.O_NONBLOCK))
 
 
+def flush_c_streams() -> None:
+    """Write what C code has printed and the C library still holds."""
+    _libc.fflush(None)
+
+
 # --- Signals ----------------------------------------------------------------------------------------------------------
 
 

@@ -19,6 +19,7 @@ from redrive.engine.core.outcome import Outcome, OutcomeKind
 from redrive.engine.core.spec import TaskSpec
 from redrive.engine.runner.attempt import AttemptOrder
 from redrive.engine.runner.listener import NullListener
+from redrive.engine.runner.process import children
 from redrive.engine.runner.zygote.client import Runner
 from redrive.engine.statefile.processes import stat_fields
 
@@ -32,6 +33,8 @@ flow = Flow("bench")
 def noop():
     return None
 
+flow.task(name="worker", isolation="worker")(noop)
+flow.task(name="thread", isolation="thread")(noop)
 flow.command("shell", "exit 0")
 """
 
@@ -58,7 +61,7 @@ async def one(runner: Runner, spec: TaskSpec) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Cpu:
-    """CPU seconds used so far by the executor, by the zygote and by the attempts that it has reaped."""
+    """CPU seconds used so far by the executor, by the zygote and by the processes that it has forked."""
 
     executor: float
     zygote: float
@@ -69,7 +72,9 @@ class Cpu:
         """Read it."""
         ticks = os.sysconf("SC_CLK_TCK")
         user, system, reaped_user, reaped_system = (int(field) for field in stat_fields(zygote_pid)[11:15])
-        return cls(time.process_time(), (user + system) / ticks, (reaped_user + reaped_system) / ticks)
+        living = sum(int(field) for pid in children(zygote_pid) for field in stat_fields(pid)[11:13])
+        attempts = (reaped_user + reaped_system + living) / ticks
+        return cls(time.process_time(), (user + system) / ticks, attempts)
 
     def told_since(self, before: Cpu, count: int) -> str:
         """Milliseconds for each of ``count`` attempts."""
@@ -103,7 +108,7 @@ def _p99(latencies: list[float]) -> float:
 
 
 async def main(imports: str, count: int) -> None:
-    """Measure both kinds of task."""
+    """Measure each way to run a task."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "bench_flow.py")
         path.write_text(FLOW.format(imports=f"import {imports}" if imports else ""))

@@ -44,7 +44,7 @@ class WorkerAttempt(ForkedAttempt):
         started_at = asyncio.get_running_loop().time()
         super().__init__(number, order, listener, shared, started_at, worker.pid, worker.pidfd, worker.stack)
         self._worker = worker
-        self._was_asked = False  # for its stacks: a signal may still be on its way
+        self._is_reusable = True
         self._is_settled = False
         self._results = worker.link
         self._output = worker.output
@@ -53,8 +53,13 @@ class WorkerAttempt(ForkedAttempt):
 
     async def dump_stack(self) -> str:
         """Return the stacks of all threads."""
-        self._was_asked = True
+        self._is_reusable = False  # the signal may come late
         return await super().dump_stack()
+
+    def pause_output(self) -> None:
+        """Stop reading the pipes: the task blocks once one is full."""
+        self._is_reusable = False
+        super().pause_output()
 
     def handle(self, payload: bytes) -> list[str]:
         """Handle one frame. Returns what the worker found after the attempt. Raises DecodeError."""
@@ -74,7 +79,7 @@ class WorkerAttempt(ForkedAttempt):
 
     def _handle_checked(self, report: protocol.WorkerChecked) -> None:
         is_success = isinstance(self._ending, protocol.Succeeded)
-        if report.findings or not is_success or self._was_asked or self._force_applied is not Force.NONE:
+        if report.findings or not is_success or not self._is_reusable or self._force_applied is not Force.NONE:
             self._results.close()  # ends the worker, if a finding does not
             return
         self._output.drain()

@@ -6,13 +6,14 @@ a finding, and when the executor closes the socket: then it does what a process 
 
 from __future__ import annotations
 
+import contextvars
 import os
 import resource
 import time
 from collections.abc import Iterable
 from typing import NoReturn
 
-from .. import child, protocol
+from .. import child, process, protocol
 from ..per_attempt_import import FreshImport
 from ..protocol import AttemptOrder
 from .process_state import ProcessState, kilobytes
@@ -47,8 +48,10 @@ class _Worker:
     def _run_attempt(self, start: protocol.Start) -> int | None:
         """Run one attempt. Returns the exit code of the process, or None: it takes the next attempt."""
         pid = os.getpid()
-        ending = child.run_task(start, self._facts, self._pipe, self._prepare, self._before_call)
+        context = contextvars.copy_context()  # what the attempt sets in it ends with it, as the context of decimal
+        ending = context.run(child.run_task, start, self._facts, self._pipe, self._prepare, self._before_call)
         child.flush()
+        process.flush_c_streams()
         if os.getpid() != pid:  # a process that the task forked has returned from the function
             os._exit(0)
         if self._state is None or not isinstance(ending, protocol.Succeeded):

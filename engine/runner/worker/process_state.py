@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import _signal  # type: ignore[import-not-found]  # what ``signal`` calls, without its enums: a tenth of the time
 import _thread
+import gc
+import locale
 import os
 import re
 import resource
 import signal
+import socket
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -24,7 +27,9 @@ ATTEMPTS_MAX = 1000  # of one worker: bounds what no check sees
 GROWTH_KB_MAX = 128 * 1024  # resident memory beyond that before the first attempt
 THREAD_EXIT_SECONDS = 0.01  # the kernel counts a joined thread for some microseconds more
 
-_STATUS = re.compile(rb"^(Umask|Uid|Gid|Groups|VmHWM|VmRSS|Threads|SigBlk|SigIgn|SigCgt|Cpus_allowed):\s*(.*)$", re.M)
+_RIGHTS = (b"Uid", b"Gid", b"Groups", b"CapEff", b"NoNewPrivs", b"Seccomp")
+_STATUS_FIELDS = (b"Umask", b"VmHWM", b"VmRSS", b"Threads", b"SigBlk", b"SigIgn", b"SigCgt", b"Cpus_allowed", *_RIGHTS)
+_STATUS = re.compile(rb"^(%s):\s*(.*)$" % b"|".join(_STATUS_FIELDS), re.M)
 _SIGNALS = tuple(number for number in signal.valid_signals() if number != process.STACK_SIGNAL)
 _VALID_MASK = sum(1 << (number - 1) for number in signal.valid_signals())  # without those of the C library for itself
 _LIMITS = tuple(range(16))  # every RLIMIT_... of Linux
@@ -34,7 +39,7 @@ Status = Mapping[bytes, bytes]
 
 
 def read_status() -> Status:
-    """Return the fields of /proc/self/status that the checks read: one file for nine of them."""
+    """Return the fields of /proc/self/status that the checks read: one file for many of them."""
     return dict(_STATUS.findall(read_file("/proc/self/status")))
 
 
@@ -83,7 +88,7 @@ def _streams(_: Status) -> object:
 CHECKS = (
     Check("changed the working directory", lambda status: os.getcwd()),
     Check("changed the umask", lambda status: status.get(b"Umask")),
-    Check("changed its user or groups", lambda status: [status.get(name) for name in (b"Uid", b"Gid", b"Groups")]),
+    Check("changed its user, groups or rights", lambda status: [status.get(name) for name in _RIGHTS]),
     Check("changed a signal handler", _handlers),
     Check("changed the signal mask", lambda status: status.get(b"SigBlk")),
     Check("left a timer running", lambda status: [signal.getitimer(timer)[0] > 0 for timer in _TIMERS]),
@@ -97,6 +102,11 @@ CHECKS = (
         lambda status: (os.getpriority(os.PRIO_PROCESS, 0), status.get(b"Cpus_allowed")),
     ),
     Check("left a trace or profile function", lambda status: (sys.gettrace(), sys.getprofile())),
+    Check("changed the locale", lambda status: locale.setlocale(locale.LC_ALL)),
+    Check(
+        "changed a setting of the interpreter",
+        lambda status: (gc.isenabled(), sys.getrecursionlimit(), sys.getswitchinterval(), socket.getdefaulttimeout()),
+    ),
 )
 
 

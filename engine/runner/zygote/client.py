@@ -344,9 +344,10 @@ class Runner:
         elsewhere, self.remote = self.remote, None
         if elsewhere is not None:
             await elsewhere.close()
+        for flow in self._flows():
+            await flow.workers.close()
         flows, self._flow, self._retired = self._flows(), None, []
         for flow in flows:
-            await flow.workers.close()
             await flow.connection.end()
             _lose_attempts(flow, "the executor ended")
 

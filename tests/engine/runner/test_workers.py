@@ -463,6 +463,24 @@ LEAKS = """
         sys.setprofile(lambda *seen: None)
 
     @leaks
+    def number_format():
+        import locale
+        locale.setlocale(locale.LC_ALL, "C" if locale.setlocale(locale.LC_ALL) != "C" else "C.UTF-8")
+
+    @leaks
+    def socket_timeout():
+        import socket
+        socket.setdefaulttimeout(5)
+
+    @leaks
+    def recursion():
+        sys.setrecursionlimit(5000)
+
+    @leaks
+    def collector():
+        gc.disable()
+
+    @leaks
     def memory():
         flow.kept = bytearray(200 * 1024 * 1024)
         flow.kept[::4096] = b"x" * len(flow.kept[::4096])
@@ -490,6 +508,10 @@ FINDINGS = {
     "limit": "changed a resource limit",
     "priority": "changed its priority or its CPUs",
     "trace": "left a trace or profile function",
+    "number_format": "changed the locale",
+    "socket_timeout": "changed a setting of the interpreter",
+    "recursion": "changed a setting of the interpreter",
+    "collector": "changed a setting of the interpreter",
     "memory": "MiB larger than before its first attempt",
 }
 
@@ -514,13 +536,14 @@ async def test_what_a_task_cleans_up_itself_is_no_finding(bench: Any) -> None:
     await bench.open(
         TELLS
         + """
-    import concurrent.futures, subprocess, tempfile, threading
+    import concurrent.futures, ctypes, decimal, subprocess, tempfile, threading
 
     @flow.task(isolation="worker")
     def tidy():
         subprocess.run(["true"], check=True)
         with concurrent.futures.ThreadPoolExecutor(4) as pool:
             list(pool.map(abs, range(20)))
+        decimal.getcontext().prec = 3
         threads = [threading.Thread(target=time.sleep, args=(0.001,)) for _ in range(8)]
         for thread in threads: thread.start()
         for thread in threads: thread.join()
@@ -528,11 +551,13 @@ async def test_what_a_task_cleans_up_itself_is_no_finding(bench: Any) -> None:
             file.write(b"x" * 100_000)
         os.environ["X"] = "1"
         del os.environ["X"]
+        ctypes.CDLL(None).printf(b"from C\\n")
         return os.getpid()
 
     @flow.task(isolation="worker")
     async def awaits():
         import asyncio
+        assert decimal.getcontext().prec == 28
         await asyncio.gather(asyncio.sleep(0.01), asyncio.to_thread(abs, -1))
         shell = await asyncio.create_subprocess_exec("true")
         await shell.wait()
@@ -540,7 +565,9 @@ async def test_what_a_task_cleans_up_itself_is_no_finding(bench: Any) -> None:
     """
     )
     pid = await pid_of(bench)
-    pids = [await pid_of(bench, name) for name in ("tidy", "awaits", "tidy", "awaits", "tells")]
+    outcome, recorder = await bench.run("tidy")
+    assert (outcome.kind, recorder.text) == (OutcomeKind.SUCCESS, b"from C\n")
+    pids = [await pid_of(bench, name) for name in ("tells", "awaits", "tidy", "awaits", "tells")]
     assert (pids, reports) == ([pid] * 5, [])
 
 
@@ -564,7 +591,10 @@ async def test_threads_and_exit_functions_of_a_retired_worker_end_as_those_of_an
 
 
 @pytest.mark.long
-async def test_exit_functions_run_when_the_executor_ends(bench: Any, tmp_path: Path) -> None:
+async def test_exit_functions_run_when_the_executor_ends(
+    bench: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pool, "END_SECONDS", 600.0)  # it ends with its worker, not with its patience
     await bench.open("""
         import atexit
 
@@ -573,7 +603,7 @@ async def test_exit_functions_run_when_the_executor_ends(bench: Any, tmp_path: P
             atexit.register(lambda: open(path, "w").close())
     """)
     await bench.run("registers", params={"path": str(tmp_path / "ran")})
-    await bench.runner.close()
+    await asyncio.wait_for(bench.runner.close(), 60)
     assert (tmp_path / "ran").exists()
 
 
