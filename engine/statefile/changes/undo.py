@@ -21,6 +21,7 @@ from .transitions import Transaction
 _RUN_WORDS = {
     RunChange.REOPENED: RunChange.ENDED,
     RunChange.ENDED: RunChange.REOPENED,
+    RunChange.BLOCKED: RunChange.UNBLOCKED,
     RunChange.UNBLOCKED: RunChange.BLOCKED,
     RunChange.PAUSED: RunChange.UNPAUSED,
     RunChange.UNPAUSED: RunChange.PAUSED,

@@ -635,6 +635,19 @@ def test_an_undo_can_be_undone(state_file: StateFile) -> None:
     assert table(state_file) == after
 
 
+def test_an_undo_that_blocked_the_run_again_can_be_undone(state_file: StateFile) -> None:
+    state_file.create({"a": ""})
+    state_file.put("a", "DEAD_LETTER")
+    blocked = RunChanged(RunChange.BLOCKED, {"blocked_since": START})
+    state_file.write(lambda transaction: transaction.change_run(RUN, blocked))
+    skip_it = state_file.command("skip", "a")
+    state_file.send(skip_it)
+    back = state_file.command("undo", command=skip_it["id"])
+    assert state_file.send(back)["ok"] and state_file.run_column("blocked_since") == START
+    assert state_file.act("undo", command=back["id"])["ok"]
+    assert (state_file.states()["a"], state_file.run_column("blocked_since")) == ("SKIPPED", None)
+
+
 def test_a_promotion_is_no_obstacle_because_nothing_ran(state_file: StateFile) -> None:
     state_file.create(CHAIN)
     state_file.put("a", "DEAD_LETTER")
