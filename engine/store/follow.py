@@ -1,7 +1,7 @@
 """Follows a state file that another process writes: all events since N, then new ones, asynchronously.
 
-``reader.Follower`` yields the queries. ``aiosqlite`` gives each follower its own thread, so that a slow disk never
-blocks the event loop.
+``reader.Follower`` yields the queries, and ``inotify.py`` says when to ask them. ``aiosqlite`` gives each follower its
+own thread, so that a slow disk never blocks the event loop.
 """
 
 from __future__ import annotations
@@ -17,9 +17,11 @@ from ..domain.events import Event
 from ..statefile import open_readonly
 from ..statefile.reader import Follower, Result, Steps, lenient_text
 from .database import translate
+from .inotify import WriteNotices
 from .runs import event_from_row
 
-POLL_SECONDS = 0.05
+POLL_SECONDS = 0.05  # between two looks while events arrive, and always without inotify
+BUSY_SECONDS = 0.25  # after a notice or an event: the commit may follow its notice
 BATCH_EVENTS = 500
 
 
@@ -31,19 +33,26 @@ async def follow(
     Raises SnapshotNeeded if the file was replaced or truncated, so that the caller must load it again, and
     StateFileError or a subclass if the file cannot be read any more.
     """
-    reader = _AsyncReader(os.fspath(path))
+    reader, notices = _AsyncReader(os.fspath(path)), WriteNotices(os.fspath(path))
+    loop = asyncio.get_running_loop()
+    busy_until = loop.time() + BUSY_SECONDS
     try:
         while True:
             if await reader.changed():
+                busy_until = loop.time() + BUSY_SECONDS
                 while batch := await reader.events(since, run_id):
                     since = batch[-1].seq
                     yield batch
                     if len(batch) < BATCH_EVENTS:
                         break
-            await asyncio.sleep(poll_seconds)
+            if loop.time() < busy_until:
+                await asyncio.sleep(poll_seconds)
+            elif await notices.wait(poll_seconds):
+                busy_until = loop.time() + BUSY_SECONDS
     except sqlite3.Error as error:
         raise translate(error, os.fspath(path)) from error
     finally:
+        notices.close()
         await reader.close()
 
 

@@ -16,7 +16,7 @@ import pytest
 from redrive.engine.domain.events import Event
 from redrive.engine.errors import CorruptFileError, SnapshotNeeded, StateFileError
 from redrive.engine.statefile.reader import Reader
-from redrive.engine.store import follow
+from redrive.engine.store import follow, inotify
 
 #: Another process writes, as in life: data_version does not change for commits of the same connection.
 WRITER = """
@@ -254,6 +254,86 @@ async def test_a_follower_between_polls_keeps_no_log_from_being_reused(
         seen += len(await take(feed, 400))
     assert seen == 4001
     assert (tmp_path / "state.db-wal").stat().st_size < 8 * 1024 * 1024
+    await feed.aclose()  # type: ignore[attr-defined]
+
+
+@pytest.fixture
+def idle(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
+    """Set when a follower waits for a notice; no look of its own comes after it."""
+    monkeypatch.setattr(inotify, "IDLE_SECONDS", 3600.0)
+    waits, wait = asyncio.Event(), inotify.WriteNotices.wait
+
+    async def observed(notices: inotify.WriteNotices, poll_seconds: float) -> bool:
+        waits.set()
+        return await wait(notices, poll_seconds)
+
+    monkeypatch.setattr(inotify.WriteNotices, "wait", observed)
+    return waits
+
+
+async def test_an_idle_follower_looks_again_when_the_file_is_written(
+    tmp_path: Path, start: Callable[..., Writer], idle: asyncio.Event
+) -> None:
+    writer = start()
+    writer.commit(1)
+    feed = follow.follow(tmp_path / "state.db", since=0)
+    await take(feed, 1)
+    for number in (1, 2):
+        coming = asyncio.ensure_future(take(feed, 1))
+        idle.clear()
+        await idle.wait()
+        writer.commit(1)
+        assert await asyncio.wait_for(coming, 30) == [number]
+    await feed.aclose()  # type: ignore[attr-defined]
+
+
+async def test_an_idle_follower_notices_a_writer_that_starts(
+    tmp_path: Path, start: Callable[..., Writer], idle: asyncio.Event
+) -> None:
+    first = start()
+    first.commit(1)
+    first.close()
+    feed = follow.follow(tmp_path / "state.db", since=0)
+    await take(feed, 1)
+    coming = asyncio.ensure_future(take(feed, 1))
+    await idle.wait()
+    start().commit(1)
+    assert len(await asyncio.wait_for(coming, 30)) == 1
+    await feed.aclose()  # type: ignore[attr-defined]
+
+
+async def test_an_idle_follower_asks_nothing(
+    tmp_path: Path, start: Callable[..., Writer], idle: asyncio.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A console that looks 20 times a second takes one percent of a processor all night."""
+    writer = start()
+    writer.commit(1)
+    asked: list[str] = []
+    run_queries = follow._run_queries
+    monkeypatch.setattr(follow, "_run_queries", lambda *steps: asked.append("") or run_queries(*steps))
+    feed = follow.follow(tmp_path / "state.db", since=0)
+    await take(feed, 1)
+    coming = asyncio.ensure_future(take(feed, 1))
+    await idle.wait()
+    settled = len(asked)
+    await asyncio.sleep(10 * follow.POLL_SECONDS)
+    assert len(asked) == settled
+    coming.cancel()
+    await asyncio.wait({coming})
+
+
+async def test_without_inotify_a_follower_polls(
+    tmp_path: Path, start: Callable[..., Writer], idle: asyncio.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inotify, "_open", lambda: None)
+    writer = start()
+    writer.commit(1)
+    feed = follow.follow(tmp_path / "state.db", since=0)
+    await take(feed, 1)
+    coming = asyncio.ensure_future(take(feed, 1))
+    await idle.wait()
+    writer.commit(1)
+    assert len(await asyncio.wait_for(coming, 30)) == 1
     await feed.aclose()  # type: ignore[attr-defined]
 
 
