@@ -46,11 +46,16 @@ def open_for_writing(path: str | os.PathLike[str], durability: Durability = "nor
         raise StateFileError(trouble)
     header = _inspect_for_writing(path)
     is_created = header is None and _create_file(path)
+    has_log = has_content(os.path.realpath(path) + "-wal")
     try:
         connection = connect(path)
         try:
             _create_or_migrate(connection, path)
             _set_modes(connection, path, durability)
+            if (
+                has_log
+            ):  # of an executor that died, perhaps on a failed sync: what it left in memory may pass for synced
+                connection.execute("PRAGMA wal_checkpoint(RESTART)")
         except BaseException:
             connection.close()
             raise
@@ -79,7 +84,7 @@ def open_for_reading(path: str | os.PathLike[str]) -> sqlite3.Connection:
 def reading(path: str | os.PathLike[str], seconds_max: float = READ_SECONDS_MAX) -> Iterator[sqlite3.Connection]:
     """Open the state file by ``open_for_reading``, translate SQLite errors in the block, and close it.
 
-    ``seconds_max``: a query that runs then is interrupted.
+    What was read is on the disk then, so that it can be told. ``seconds_max``: a query that runs then is interrupted.
 
     Raises StateFileError or one of its kinds.
     """
@@ -87,6 +92,16 @@ def reading(path: str | os.PathLike[str], seconds_max: float = READ_SECONDS_MAX)
         until = time.monotonic() + seconds_max
         connection.set_progress_handler(lambda: time.monotonic() > until, PROGRESS_STEPS)
         yield connection
+    _sync_log(os.fspath(path))
+
+
+def _sync_log(path: str) -> None:
+    """Bring what was read to the disk, as far as the disk takes it."""
+    try:
+        with open(os.path.realpath(path) + "-wal", "rb") as log:
+            os.fdatasync(log.fileno())
+    except OSError:  # there is no log; or the executor reports it, and whoever looks must see what there is
+        pass
 
 
 @contextmanager

@@ -13,7 +13,9 @@ Nightingale et al., OSDI 2006):
     pages, the bell                                 notifications/notifier.py, ``Submit``
     pings, lines printed by ``redrive run``         executor/loop.py, ``_on_events_durable``
     the end of the process                          ``Writer.close``
-    lists printed by other processes                ``statefile/log_file.py``
+    lists printed by other commands                 ``database.reading``
+
+A screen that follows the run, and lists read over ssh, may show a commit some milliseconds before that.
 
 A sync that fails is never tried again: the kernel reports it once, and drops what it could not write
 (https://wiki.postgresql.org/wiki/Fsync_Errors). The descriptor is our own, because SQLite ignores a failed sync of a

@@ -29,14 +29,6 @@ class Call:
     begun: int
 
 
-def is_available() -> bool:
-    """Whether this machine has a strace that may trace."""
-    try:
-        return subprocess.run(["strace", "-o", "/dev/null", "true"], capture_output=True, check=False).returncode == 0
-    except FileNotFoundError:
-        return False
-
-
 @contextmanager
 def recorded(words: Sequence[object], trace: Path, environment: Mapping[str, str]) -> Iterator[subprocess.Popen[str]]:
     """Run a command; the calls of it and its children are in ``trace`` once the block has ended."""

@@ -10,13 +10,14 @@ from pathlib import Path
 import pytest
 from redrive.engine.executor import host
 from redrive.engine.store import database
+from support.tracing import needs_strace
 
 from .disk import Disk, Left, choose_cuts
 from .evidence import ToldNumbers, cut_everywhere
 from .nights import RUN_ID, record_run, record_writer
-from .recording import Call, is_available
+from .recording import Call
 
-pytestmark = pytest.mark.skipif(not is_available(), reason="needs strace, and the right to trace")
+pytestmark = needs_strace
 
 
 def test_the_disk_forgets_what_was_not_synced(tmp_path: Path) -> None:

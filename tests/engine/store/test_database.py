@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import multiprocessing
 import os
 import random
@@ -10,6 +11,7 @@ import sqlite3
 import stat
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -329,6 +331,40 @@ def test_a_crashed_file_without_its_index_is_read_through_a_copy(tmp_path: Path)
     before = picture(tmp_path)
     assert count_meta(copy) == 4
     assert picture(tmp_path) == before
+
+
+def test_the_log_of_a_dead_writer_is_copied_before_more_is_promised(tmp_path: Path) -> None:
+    """Its last sync may have failed, and the next one would not tell."""
+    left, copy = tmp_path / "left.db", tmp_path / "copy.db"
+    with closing(database.open_for_writing(tmp_path / "state.db")) as connection:
+        connection.execute("INSERT INTO meta (key, value) VALUES ('a', '1')")
+        for suffix in ("", "-wal"):
+            shutil.copy(tmp_path / f"state.db{suffix}", f"{left}{suffix}")
+    with closing(database.open_for_writing(left)):
+        shutil.copy(left, copy)  # without the log
+    with closing(sqlite3.connect(copy)) as connection:
+        assert connection.execute("SELECT value FROM meta WHERE key = 'a'").fetchone() == ("1",)
+
+
+def test_what_was_read_is_synced_before_it_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also by a link, and if the disk fails: an operator must see what there is."""
+    path, link, synced = tmp_path / "state.db", tmp_path / "link.db", []
+    link.symlink_to(path)
+
+    def sync(descriptor: int) -> None:
+        synced.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(os, "fdatasync", sync)
+    with closing(database.open_for_writing(path)):
+        for name in (path, link):
+            with database.reading(name) as connection:
+                database.file_uuid(connection)
+                assert len(synced) == (name == link)
+    assert synced == [f"{path}-wal"] * 2
+    with database.reading(path) as connection:
+        database.file_uuid(connection)
+    assert len(synced) == 2  # no log is left
 
 
 def test_reading_a_closed_file_leaves_nothing_beside_it(tmp_path: Path) -> None:
