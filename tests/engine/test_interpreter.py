@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from support.commands import run_redrive
+from support.marks import parametrize_mostly_long
 
 FLOW = """
 import sys
@@ -36,7 +37,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("is_relative", [False, True])
+@parametrize_mostly_long("is_relative", [True, False])
 def test_the_tasks_run_in_the_interpreter_of_the_flow(tmp_path: Path, environment: Path, is_relative: bool) -> None:
     python = str(environment / "bin" / "python")
     if is_relative:
@@ -57,7 +58,7 @@ WITHOUT = "#!/bin/sh\necho '[[3, 12], null, \"ModuleNotFoundError: No module nam
 OTHER = '#!/bin/sh\necho \'[[3, 12], "9.9", ""]\'\n'
 
 
-@pytest.mark.parametrize(
+@parametrize_mostly_long(
     ("script", "sentence"),
     [
         (None, "cannot be started: No such file or directory"),
@@ -66,6 +67,7 @@ OTHER = '#!/bin/sh\necho \'[[3, 12], "9.9", ""]\'\n'
         (WITHOUT, "cannot import redrive (ModuleNotFoundError: No module named redrive): install it there"),
         (OTHER, "has redrive 9.9, and this is"),
     ],
+    quick=2,
 )
 def test_an_interpreter_that_cannot_be_used_is_refused_in_words(
     tmp_path: Path, script: str | None, sentence: str

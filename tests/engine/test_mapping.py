@@ -20,6 +20,7 @@ from redrive.engine.statefile import snapshot
 from redrive.engine.statefile.reader import events_query
 from redrive.engine.store import database, runs
 from support.commands import run_redrive, start_redrive
+from support.marks import parametrize_mostly_long
 
 FLOW = """
 from pathlib import Path
@@ -159,7 +160,7 @@ def test_one_child_is_requeued_by_its_name(folder: Path) -> None:
     assert attempts["load[3]"] == 2 and attempts["load[2]"] == attempts["list_orders"] == 1
 
 
-@pytest.mark.parametrize("moment", ["list_orders RUNNING", "load has 6", "load[2] RUNNING"])
+@parametrize_mostly_long("moment", ["load has 6", "list_orders RUNNING", "load[2] RUNNING"])
 def test_after_kill_9_the_children_go_on(folder: Path, moment: str) -> None:
     (folder / "repaired").touch()
     state = folder / "s.db"

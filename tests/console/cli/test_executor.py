@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import sqlite3
-import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from support.commands import run_redrive
 
-REDRIVE = [sys.executable, "-m", "redrive.console"]
 DYNAMIC = """
 from pathlib import Path
 from redrive.engine import Flow, RetryPolicy
@@ -49,9 +48,7 @@ def last(first):
 
 
 def redrive(*words: object, env: Mapping[str, str] | None = None, cwd: Path | None = None) -> tuple[int, str]:
-    command = [*REDRIVE, *map(str, words)]
-    environment = {**os.environ, **(env or {})}
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=cwd, stdin=subprocess.DEVNULL)
+    done = run_redrive(*words, env={**os.environ, **(env or {})}, cwd=cwd)
     return done.returncode, done.stdout + done.stderr
 
 

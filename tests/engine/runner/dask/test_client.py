@@ -24,6 +24,7 @@ from redrive.engine.runner.dask.client import DaskCluster
 from redrive.engine.runner.listener import NullListener
 from redrive.engine.runner.protocol import AttemptOrder
 from support.commands import run_redrive, start_redrive
+from support.marks import parametrize_mostly_long
 from support.waiting import wait_until
 
 PATIENCE_SECONDS = 100.0  # a limit for hangs: nothing here takes as long
@@ -218,7 +219,7 @@ def test_an_operator_stops_it_on_its_worker(cluster: Cluster, tmp_path: Path) ->
     assert (tmp_path / "unwound").exists()
 
 
-@pytest.mark.parametrize(
+@parametrize_mostly_long(
     ("words", "sentence"),
     [
         ((), "task 'extract' runs on Dask: say where with --dask tcp://HOST:8786 or REDRIVE_DASK"),
