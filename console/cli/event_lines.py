@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import io
 import os
+import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
@@ -60,21 +61,25 @@ FINGERPRINT_DIGITS = 6
 ERROR_CELLS = 160  # of the first line of an error
 
 
-def lines_of_event(event: Event, *, has_date: bool = False, label: str = "") -> Iterator[str]:
-    """The lines of an event, with ``label`` before each text; none for events that only the console shows."""
+def lines_of_event(event: Event, *, has_date: bool = False, label: str = "", target: str = "") -> Iterator[str]:
+    """The lines of an event, with ``label`` before each text; none for events that only the console shows.
+
+    ``target``: the state file that commands in the lines name; empty: the default one.
+    """
     words = _LINES.get(type(event.payload))
     if words is None:
         return
     for text in words(event, event.payload):
-        yield f"[{_clock(event.at, has_date)}] {label}{one_line(text)}"
+        yield f"[{_clock(event.at, has_date)}] {label}{one_line(text + _advice(event, target))}"
 
 
 class EventLabeller:
     """Makes the lines of events in order, and labels those of another run than the latest executor runs."""
 
-    def __init__(self, *, has_date: bool = False) -> None:
+    def __init__(self, *, has_date: bool = False, target: str = "") -> None:
         self.run_id: str | None = None  # the run of the latest executor; None before its first event
         self._has_date = has_date
+        self._target = target
 
     def lines(self, event: Event) -> Iterator[str]:
         """The lines of the next event."""
@@ -84,7 +89,7 @@ class EventLabeller:
         is_named = isinstance(payload, RunChanged | ScheduleChanged)  # these lines name their run
         is_other = self.run_id is not None and event.run_id not in (None, self.run_id)
         label = f"run {one_line(event.run_id or '')}: " if is_other and not is_named else ""
-        return lines_of_event(event, has_date=self._has_date, label=label)
+        return lines_of_event(event, has_date=self._has_date, label=label, target=self._target)
 
 
 def _sentence(event: Event, payload: Payload) -> Iterator[str]:
@@ -143,8 +148,9 @@ def _failed(event: Event, payload: TaskMoved) -> Iterator[str]:
     """FAILED or DEAD_LETTER."""
     yield from _advised(event, payload)
     between = "; " if _explanation(payload)[1] else ": "
-    why = f"{between}{payload.why}" if payload.why and payload.explain else ""
-    yield f"{event.task} {event.new} {_failure(payload)}{why}"
+    failure = _failure(payload)
+    why = f"{between}{payload.why}" if payload.why and payload.explain and not failure.endswith(payload.why) else ""
+    yield f"{event.task} {event.new} {failure}{why}"
 
 
 def _sensing(event: Event, payload: TaskMoved) -> Iterator[str]:
@@ -215,16 +221,25 @@ def _run(event: Event, payload: RunChanged) -> Iterator[str]:
     if payload.what == RunChange.ENDED:
         yield f"run {event.run_id} {event.new}{_by(event)}"
     elif payload.what == RunChange.BLOCKED:
-        yield f"run {event.run_id} BLOCKED: {payload.why or 'dead letters wait for a human'} (redrive inbox)"
+        yield f"run {event.run_id} BLOCKED: {payload.why or 'dead letters wait for a human'}"
     elif payload.what == RunChange.CUT_OFF:
-        yield (
-            f"run {event.run_id} was CUT OFF: {payload.why}; redrive resume --run {event.run_id} goes on with it,"
-            f" redrive abandon {event.run_id} ends it"
-        )
+        yield f"run {event.run_id} was CUT OFF: {payload.why}"
     elif payload.what in _RUN_SENTENCES:
         yield f"run {event.run_id}: {describe_event(event)}"
     elif payload.what in _RUN_WORDS:
         yield f"run {event.run_id} {payload.what.upper()}{_by(event)}"
+
+
+def _advice(event: Event, target: str) -> str:
+    """The commands that end the wait of a run, as they are typed."""
+    what = event.payload.what if isinstance(event.payload, RunChanged) else None
+    place, option = ([target], ["--state", target]) if target else ([], [])
+    if what == RunChange.BLOCKED:
+        return f" ({shlex.join(['redrive', 'inbox', *place])})"
+    if what != RunChange.CUT_OFF:
+        return ""
+    resume = shlex.join(["redrive", "resume", *place, "--run", event.run_id or ""])
+    return f"; {resume} goes on with it, {shlex.join(['redrive', 'abandon', *option, event.run_id or ''])} ends it"
 
 
 _RUN_SENTENCES = frozenset(
@@ -352,13 +367,13 @@ def _instant(at: int | None) -> str:
 class EventPrinter:
     """Prints lines until the reader has gone or writing fails; the run goes on without it.
 
-    ``stream``: None if the process was started without a stdout.
+    ``stream``: None if the process was started without a stdout. ``target``: the state file, for commands in the lines.
     """
 
-    def __init__(self, stream: TextIO | None) -> None:
+    def __init__(self, stream: TextIO | None, target: str = "") -> None:
         self._open_output: dict[str, LineAssembler] = {}
         self.has_printed_end = False  # whether the latest line about the run says that it ended or is blocked
-        self._labeller = EventLabeller()
+        self._labeller = EventLabeller(target=target)
         self._stream = stream
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # cron's locale may not encode names of tasks

@@ -249,7 +249,7 @@ def print_events(
         if not as_json:
             run = fold.run if fold is not None and run_id is not None else None
             echo(place_line(run, session.address))
-        labeller = event_lines.EventLabeller(has_date=True)
+        labeller = event_lines.EventLabeller(has_date=True, target=session.address)
         async with aclosing(cast("AsyncGenerator[Sequence[Event]]", session.events(since))) as batches:
             async for batch in batches:
                 for event in batch:

@@ -42,8 +42,8 @@ _TROUBLE = ENDED_BADLY | TIMED
 
 def run_quietly(flow: str | None, state: str, run_id: str | None, options: RunOptions) -> int:
     """Run the executor in this process; print a report unless the exit code is 0."""
-    record = FailureRecord()
-    printer = EventPrinter(sys.stdout)
+    record = FailureRecord(state)
+    printer = EventPrinter(sys.stdout, state)
     executor = Executor(
         run_id=run_id, flow=flow, state=state, options=options, on_events=record.add, handle_signals=True
     )
@@ -71,9 +71,10 @@ class _Line:
 
 
 class FailureRecord:
-    """The event lines of a run, as far as they tell of trouble."""
+    """The event lines of a run, as far as they tell of trouble. ``state``: the file, for commands in the lines."""
 
-    def __init__(self) -> None:
+    def __init__(self, state: str) -> None:
+        self._state = state
         self._lines: deque[_Line] = deque(maxlen=LINES_MAX)
         self._troubled: set[str] = set()
         self._omitted = 0
@@ -84,7 +85,7 @@ class FailureRecord:
             if event.task is not None and isinstance(event.payload, TaskMoved) and event.new in _TROUBLE:
                 self._troubled.add(event.task)
             if event.task is None or event.task in self._troubled:
-                for text in lines_of_event(event, has_date=True):
+                for text in lines_of_event(event, has_date=True, target=self._state):
                     self._omitted += len(self._lines) == LINES_MAX
                     self._lines.append(_Line(event.task, text))
 

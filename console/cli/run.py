@@ -193,7 +193,7 @@ def run_plain(flow: str | None, state: str, run_id: str | None, options: RunOpti
     from ...engine.executor.executor import Executor
     from .event_lines import EventPrinter
 
-    printer = EventPrinter(sys.stdout)
+    printer = EventPrinter(sys.stdout, state)
     executor = Executor(
         run_id=run_id,
         flow=flow,

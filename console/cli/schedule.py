@@ -42,8 +42,8 @@ _DATE_CHARACTERS = len("2026-11-21")
 
 def serve_flow(flow: str, params: Mapping[str, str], arguments: RunArguments) -> int:
     """Start the runs of a flow when they are due, until SIGTERM. Exit code 130 if SIGTERM interrupted a run."""
-    printer = EventPrinter(sys.stdout)
     state = _state(flow, params, arguments)
+    printer = EventPrinter(sys.stdout, state)
     service = ScheduleService(
         flow, state, arguments.options(params), report=_reporter(printer), on_events=printer.print_events
     )
@@ -296,7 +296,7 @@ def _slot_status(one: BackfillSlot, todo: _Todo) -> str:
 
 def _run_one(flow: str, state: str, served: ServedFlow, one: BackfillSlot, options: RunOptions) -> bool:
     """Run one logical time. Return whether it was interrupted."""
-    zone, printer = served.schedule.zone, EventPrinter(sys.stdout)
+    zone, printer = served.schedule.zone, EventPrinter(sys.stdout, state)
     options = replace(options, wait=True)
     run_id = one.run_id if one.is_resumable and one.run_id else logical_name(one.logical, zone)
     if one.is_resumable:

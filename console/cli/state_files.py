@@ -21,7 +21,7 @@ from ..sessions.address import parse
 from ..sessions.fleet import FleetTarget, list_state_files
 from ..sessions.sign_in import connect_with_sign_in, is_interactive
 from ..sessions.ssh_options import SshOptions
-from ..sessions.target import is_remote, named_target
+from ..sessions.target import is_remote, named_target, run_state
 from ..text.durations import brief
 from ..text.printing import echo, echo_json, print_table
 from ..text.text import one_line
@@ -91,7 +91,7 @@ def _describe(offer: Offer) -> str:
     if not offer.run_id:
         return "no run yet"
     age = brief(max(0, time.time_ns() // 1000 - offer.started_at))
-    return f"{offer.dag_name} · {offer.run_id} · {offer.state} · started {age} ago"
+    return f"{offer.dag_name} · {offer.run_id} · {run_state(offer)} · started {age} ago"
 
 
 # --- All of them ---------------------------------------------------------------------------------------------------

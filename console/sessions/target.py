@@ -24,8 +24,14 @@ class AmbiguousTargetError(RedriveError):
         """The command ``redrive`` + ``words`` once for each candidate, with the run that it would change."""
         for offer in self._candidates:
             command = shlex.join(["redrive", *words[:1], "--state", offer.path, *words[1:]])
-            run = f"{offer.dag_name} {offer.run_id} {offer.state}" if offer.run_id else "no run yet"
+            run = f"{offer.dag_name} {offer.run_id} {run_state(offer)}" if offer.run_id else "no run yet"
             yield f"  {one_line(command)}  # {one_line(run)}"
+
+
+def run_state(offer: Offer) -> str:
+    """Return the state of the latest run of a state file; BLOCKED while it waits for a human."""
+    is_blocked = any(run.run_id == offer.run_id and run.blocked_since is not None for run in offer.unfinished)
+    return "BLOCKED" if is_blocked else offer.state or ""
 
 
 def is_remote(target: str) -> bool:

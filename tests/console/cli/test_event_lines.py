@@ -84,6 +84,20 @@ def event(kind: str, data: dict[str, Any]) -> Event:
     return Event(1, 1_700_000_000_000_000, kind, "r", "a", None, None, 1, 0, None, None, None, decode(kind, data))
 
 
+def test_a_reason_that_is_the_error_is_said_once(tmp_path):
+    flow = Flow("f", timeout=30)
+    flow.sensor(lambda: False, name="never", every=0.1, retry=RetryPolicy(max_elapsed=0.2))
+    (line,) = [line for line in lines_of_run(tmp_path, flow) if "never FAILED" in line]
+    assert line.count("what it waits for did not come") == 1
+
+
+def test_commands_in_lines_name_the_state_file():
+    blocked = event("run", {"what": "blocked"})
+    assert [line[11:] for line in event_lines.lines_of_event(blocked, target="/tmp/a b.db")] == [
+        "run r BLOCKED: dead letters wait for a human (redrive inbox '/tmp/a b.db')"
+    ]
+
+
 def test_a_breaker_tells_why_it_opened_and_until_when():
     """000.53: both layers of defence are seen."""
     opened = {

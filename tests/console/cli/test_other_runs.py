@@ -100,7 +100,8 @@ def test_a_killed_run_is_told_paged_and_listed(night: Night) -> None:
     lines = [line[11:] for line in night.run("second").splitlines()]
     (told,) = [line for line in lines if "CUT OFF" in line]
     assert told.startswith("run first was CUT OFF: its executor (pid ")
-    assert told.endswith("redrive resume --run first goes on with it, redrive abandon first ends it")
+    resume, abandon = f"redrive resume {night.state} --run first", f"redrive abandon --state {night.state} first"
+    assert told.endswith(f"; {resume} goes on with it, {abandon} ends it")
     assert "run first: extract: attempt 1 is lost: nothing of it runs any more" in lines
     assert any(line.startswith("run first: extract RETRYING") for line in lines)
     assert "extract SUCCESS" in lines  # of the run itself, without a label

@@ -65,7 +65,7 @@ def test_a_flow_that_cannot_run_says_why(tmp_path: Path) -> None:
 
 
 def test_the_record_of_a_long_night_stays_bounded() -> None:
-    record = FailureRecord()
+    record = FailureRecord("f.db")
     payload = TaskMoved(set={"next_retry_at": 2_000_000}, attempt_set={"outcome": "error"}, explain="ValueError a.py:1")
     for seq in range(LINES_MAX):
         record.add([Event(seq, 1_000_000, "task", "r", "a", "RUNNING", "RETRYING", 1, 0, None, None, None, payload)])

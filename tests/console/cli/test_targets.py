@@ -84,7 +84,7 @@ def test_an_act_that_could_mean_two_files_is_refused_with_the_commands(states: P
     assert said == "redrive: 2 state files have something to do: name one with --state"
     tail = "extract --reason 'it'\"'\"'s fixed'"
     assert candidates == [
-        f"  redrive requeue --state {path} {tail}  # {Path(path).stem} night RUNNING" for path in (other, one)
+        f"  redrive requeue --state {path} {tail}  # {Path(path).stem} night BLOCKED" for path in (other, one)
     ]
     for path in (one, other):
         with sqlite3.connect(path) as connection:
