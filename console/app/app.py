@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from importlib import import_module
 from typing import Any, ClassVar
 
@@ -17,6 +18,7 @@ from textual.screen import Screen
 
 from ...engine.clock import Clock, SystemClock
 from ...engine.core.outlook import ALIVE, RunnerStatus
+from ...engine.domain.states import TaskState
 from ...engine.errors import RedriveError
 from ..feed.cause_memory import CauseMemory
 from ..feed.live_run import BoardUpdate, LiveRun
@@ -64,6 +66,7 @@ SCREENS: dict[ScreenName, tuple[str, str]] = {
     ScreenName.DOWNSTREAMS: ("..screens.downstreams", "DownstreamsScreen"),
 }
 REFUSAL_SECONDS = 3.0
+_SHOWING_USAGE = frozenset({ScreenName.GRAPH, ScreenName.TIMELINE, ScreenName.DETAIL})
 
 #: Actions that the app handles on every screen.
 _COMMANDS = (
@@ -345,6 +348,23 @@ class ConsoleApp(ConsoleBase):
             if isinstance(screen, ConsoleScreen):
                 screen.tick(now_us)
         self.show_frames()
+        self._refresh_usage()
+
+    def _refresh_usage(self) -> None:
+        """Ask the executor what running tasks use, while a screen shows them."""
+        board = self.live.board
+        if board is None or self.live.is_past or self.screen_name not in _SHOWING_USAGE or self.health.is_stale:
+            return
+        if board.counts[TaskState.RUNNING] and self.runner.is_alive:
+            run_latest(self.console_screen, partial(self._read_usage, board), "usage")
+        else:
+            board.usage = {}
+
+    async def _read_usage(self, board: Board) -> None:
+        try:
+            board.usage = {one.task: one for one in await self.live.session.usage()}
+        except RedriveError:
+            board.usage = {}  # the frame tells what is wrong with the connection
 
     def on_seek(self, seq: int, task: str | None) -> None:
         """The board shows the instant after the event ``seq``; select ``task`` if the run has it."""

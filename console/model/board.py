@@ -19,6 +19,7 @@ from ...engine.core.ready_queue import spec_of
 from ...engine.core.waits import WaitReason, needs_human
 from ...engine.domain.events import Event, EventKind
 from ...engine.domain.states import ABOUT_TO_START, FINISHED, NEEDS_HUMAN, NOT_STARTED, UNDER_WAY, TaskState
+from ...engine.domain.usage import TaskUsage
 from ...engine.statefile.list_rows import BreakerRow, DurationStats, PageHead, PageRow
 from .run_snapshot import RunSnapshot
 
@@ -57,6 +58,7 @@ class Board:
         self.counts: Counter[TaskState] = Counter()
         self.active: set[str] = set()
         self._problems: set[int] = set()
+        self.usage: Mapping[str, TaskUsage] = {}  # by running task; empty while nobody looks
         self._waiting_bits = 0  # the tasks that have not started, one bit each
         for row in self.fold.tasks.values():
             self._count(row)

@@ -10,15 +10,16 @@ from ...engine.core.projection import AttemptRow, TaskRow
 from ...engine.core.ready_queue import spec_of
 from ...engine.core.spec import with_overrides
 from ...engine.domain.overrides import describe, load_overrides
-from ...engine.domain.states import NEEDS_HUMAN, NOT_STARTED
+from ...engine.domain.states import NEEDS_HUMAN, NOT_STARTED, TaskState
 from ...engine.domain.trigger_rules import ALL_SUCCESS
+from ...engine.domain.usage import TaskUsage
 from ..model.evidence import compare, failures_of, verdict
 from ..text.durations import brief, clock, format_bytes, format_duration, offset, wall
 from ..text.pieces import Line, Piece, Role, fit, two_sided, width
 from ..text.text import one_line, sanitize, shorten_middle
 from ..text.wrapping import wrap
 from .states import OUTCOME_STYLES, STATE_STYLES, state_sign
-from .tasks import Scene, attempts_text, duration_of, hang_of, short_failure, state_facts, state_word
+from .tasks import Scene, attempts_text, duration_of, hang_of, short_failure, state_facts, state_word, written_line
 
 FINGERPRINT_DIGITS = 6
 _LOG_LINES = 12
@@ -122,6 +123,7 @@ def detail_page(row: TaskRow, scene: Scene, texts: AttemptTexts | None, columns:
     return [
         title_line(row, scene, columns),
         *_sentences(row, scene, columns),
+        *_usage_lines(scene.board.usage.get(row.name) if row.state is TaskState.RUNNING else None, columns),
         *_attempt_lines(row, scene, columns),
         *_comparison(row),
         *_texts(texts),
@@ -143,6 +145,20 @@ def _sentences(row: TaskRow, scene: Scene, columns: int) -> Iterator[Line]:
         yield [Piece(" "), *held]
     if row.owner_note:
         yield [Piece(f" owner: {one_line(row.owner_note)}", Role.DIM)]
+
+
+def _usage_lines(usage: TaskUsage | None, columns: int) -> Iterator[Line]:
+    """What a running task uses now, and the last line that it wrote."""
+    if usage is None:
+        return
+    children = f"{usage.children} child process{'' if usage.children == 1 else 'es'}" if usage.children else ""
+    percent = f"{usage.cpu_percent} % of a CPU" if usage.cpu_percent is not None else ""
+    memory = format_bytes(usage.memory_bytes) if usage.memory_bytes is not None else ""
+    used = ", ".join(filter(None, (percent, memory, children)))
+    if used:
+        yield [Piece(" now ", Role.DIM), Piece(used, Role.RUNNING)]
+    if line := written_line(usage):
+        yield from wrap([Piece(" wrote ", Role.DIM), Piece(line)], columns - 1, 7)
 
 
 def _attempt_lines(row: TaskRow, scene: Scene, columns: int) -> Iterator[Line]:

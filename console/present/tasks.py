@@ -15,10 +15,12 @@ from ...engine.core.outlook import ALIVE, RunnerStatus
 from ...engine.core.projection import AttemptRow, TaskRow
 from ...engine.core.ready_queue import spec_of
 from ...engine.domain.states import MOVING, RAN, SkipCause, TaskState
+from ...engine.domain.usage import TaskUsage
 from ..model.board import Board, PoolUse
 from ..model.eta import is_overdue, stalled_for_us
 from ..model.evidence import failures_of
-from ..text.durations import SECOND, brief, clock, countdown, wall
+from ..model.log import printable_parts
+from ..text.durations import SECOND, brief, clock, countdown, format_bytes, wall
 from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Piece, Role
 from ..text.text import one_line
@@ -138,7 +140,21 @@ def _running(row: TaskRow, scene: Scene, bars: bool) -> Line:
     line += _duration_hint(row, attempt, scene, bars)
     if row.progress_total:
         line += [Piece("  "), *_progress(row, scene, bars)]
-    return line
+    return [*line, *_usage(scene.board.usage.get(row.name))] if bars else line
+
+
+def _usage(usage: TaskUsage | None) -> Line:
+    """`` 98% 340 MB`` and the last line: the CPU time of a running task, of one CPU, its memory, its output."""
+    if usage is None:
+        return []
+    percent = f"{usage.cpu_percent:3}%" if usage.cpu_percent is not None else " " * 4
+    memory = f"{format_bytes(usage.memory_bytes):>6}" if usage.memory_bytes is not None else " " * 6
+    return [Piece(f"  {percent} {memory}", Role.DIM), Piece(f"  {written_line(usage)}")]
+
+
+def written_line(usage: TaskUsage) -> str:
+    """The last line that a running task wrote."""
+    return one_line(next(printable_parts(usage.last_line)))
 
 
 def _duration_hint(row: TaskRow, attempt: AttemptRow | None, scene: Scene, bars: bool) -> Line:

@@ -24,7 +24,7 @@ _PACKAGE = "redrive.engine"
 #: What reading needs; sent first. Files and folders below ``engine/``, without their subfolders.
 READING = ("errors", "json_types", "domain/events", "agent/agent", "agent/executor_socket", "statefile")
 #: What changes a run or reads long texts; sent before the first such request.
-CHANGING = ("domain", "statefile/changes", "agent/command_client", "agent/executor_request")
+CHANGING = ("domain", "statefile/changes", "agent/command_client", "agent/executor_request", "agent/task_usage")
 #: What an inbox and a list of state files need; sent before the first such request.
 ON_DEMAND = ("domain", "statefile/on_demand")
 

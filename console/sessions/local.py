@@ -19,11 +19,13 @@ from ...engine.statefile.reader import latest_seq
 from ...engine.store import database, runs
 from .identity import current_actor, other_actors
 from .session import AttemptText, Cause, Link, LogChunk, RunSummary, SelectedLines, SessionStatus
+from .wire import rows_of
 
 if TYPE_CHECKING:
     from ...engine.core.cause_history import CauseHistory
     from ...engine.core.projection import RunProjection
     from ...engine.domain.command import Answer, Command
+    from ...engine.domain.usage import TaskUsage
     from ...engine.statefile.on_demand.failure_rows import FailedTask
 
 HEARTBEAT_SECONDS = 1.0  # between two empty batches, which redraw the ages on the screen
@@ -217,6 +219,13 @@ class LocalSession:
             lambda connection: log_search.select(connection, run_id, task, attempt, pattern, after, rest)
         )
         return SelectedLines([LogChunk(*piece) for piece in step.pieces], step.rest, step.last, step.is_end)
+
+    async def usage(self) -> Sequence[TaskUsage]:
+        """Return what the running tasks use now; see ``Session``."""
+        from ...engine.agent import task_usage
+        from ...engine.domain.usage import TaskUsage
+
+        return rows_of(TaskUsage, await asyncio.to_thread(task_usage.read_usage, self._path))
 
     async def query(self, listing: list_rows.Listing[Row], **options: list_rows.Option) -> Sequence[Row]:
         """Return the rows of a list; see ``Session``."""

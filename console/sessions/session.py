@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ...engine.core.projection import RunProjection, RunRow
     from ...engine.domain.command import Answer, Command
     from ...engine.domain.events import Event
+    from ...engine.domain.usage import TaskUsage
     from ...engine.statefile.list_rows import DurationStats, Listing, Option, Row
     from ...engine.statefile.on_demand.failure_rows import FailedTask
 
@@ -149,6 +150,9 @@ class Session(Protocol):
     ) -> SelectedLines:
         """Return the lines after the chunk ``after`` that match a regular expression, of a slice of the output.
         ``rest``: of the call before."""
+
+    async def usage(self) -> Sequence[TaskUsage]:
+        """Return what the running tasks use now. The executor reads it when it is asked, once a second at most."""
 
     async def query(self, listing: Listing[Row], **options: Option) -> Sequence[Row]:
         """Return the rows of a list; ``statefile/queries.py`` defines the lists and the options of each."""

@@ -16,6 +16,7 @@ from ...engine.core.cause_history import CauseHistory
 from ...engine.core.projection import RunProjection
 from ...engine.domain.command import Answer, Command, parse_answer
 from ...engine.domain.events import Event
+from ...engine.domain.usage import TaskUsage
 from ...engine.errors import LinkError, SnapshotNeeded, StateFileError
 from ...engine.statefile import duration_stats
 from ...engine.statefile.changes import log_search, logs
@@ -215,6 +216,10 @@ class SshSession:
         value = await self._read("select", modules=CHANGING, **where, pattern=pattern, after=after, rest=rest)
         step = row_of(log_search.SelectStep, value)
         return SelectedLines([LogChunk(*piece) for piece in step.pieces], step.rest, step.last, step.is_end)
+
+    async def usage(self) -> Sequence[TaskUsage]:
+        """Return what the running tasks use now; see ``Session``."""
+        return rows_of(TaskUsage, await self._connection.request("usage", modules=CHANGING))
 
     async def query(self, listing: Listing[Row], **options: Option) -> Sequence[Row]:
         """Return the rows of a list; see ``Session``."""

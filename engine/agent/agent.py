@@ -284,6 +284,11 @@ class Agent(object):
         value: Json = read(self._reader.connection, **request["options"])
         return value
 
+    def _usage(self, request: Request) -> Json:
+        from .task_usage import read_usage
+
+        return read_usage(self._path)
+
     def _send(self, request: Request) -> object:
         self._commands.put(request)  # another thread waits for the answer, so that events are sent meanwhile
         return _LATER
@@ -317,6 +322,7 @@ _HANDLERS: Dict[str, Callable[[Agent, Request], Any]] = {
     "acknowledge": Agent._acknowledge,
     "load": Agent._load,
     "read": Agent._read,
+    "usage": Agent._usage,
     "send": Agent._send,
 }
 

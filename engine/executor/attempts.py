@@ -33,6 +33,7 @@ STARTED_DELAY_SECONDS = 0.03  # after ANNOUNCE_SECONDS: an attempt that ends soo
 OUTPUT_FLUSH_SECONDS = 0.1
 OUTPUT_FLUSH_CHARACTERS = 64 * 1024
 PROGRESS_SECONDS = 0.5
+LATEST_CHARACTERS = 1000
 ROWS_FLUSH_COUNT = 200  # quarantined rows in one write
 
 OutputListener = Callable[[str, str], None]  # name of the task, text
@@ -56,6 +57,7 @@ class AttemptSupervisor:
         self._manager = manager
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self.has_output = False
+        self.latest_output = ""  # the last LATEST_CHARACTERS
         self._output = OutputBuffer()
         self._is_writing = False  # one write of output in flight: a slow disk must not build up a queue
         self._flush_timer: asyncio.TimerHandle | None = None
@@ -88,6 +90,7 @@ class AttemptSupervisor:
         text = self._decoder.decode(data)
         self._output.append(text)
         self.has_output = True
+        self.latest_output = (self.latest_output + text)[-LATEST_CHARACTERS:]
         self._manager.notify_output(self.claim.name, text)
         self._schedule_output_flush()
 

@@ -11,9 +11,11 @@ import asyncio
 import contextlib
 import json
 import os
+import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from typing import Protocol, TypedDict, TypeVar
 
+from ..agent import task_usage
 from ..agent.executor_socket import socket_path
 from ..core.downstreams import DownstreamStates
 from ..core.durations import format_duration
@@ -27,6 +29,7 @@ from ..statefile.changes.transitions import Transaction
 from ..statefile.changes.undo import find_act
 from ..store import claims
 from .attempts import AttemptManager
+from .usage import UsageReader
 from .zygote_restart import ZygoteRestart
 
 T = TypeVar("T")
@@ -93,6 +96,7 @@ class CommandServer:
         self._connections: set[asyncio.Task[None]] = set()
         self._held_bytes = 0
         self._has_logged_presence = False
+        self._usage_reader = UsageReader(run.attempts.running, time.monotonic)
 
     @property
     def attached(self) -> list[str]:
@@ -292,6 +296,9 @@ class CommandServer:
     def _ping(self, message: Message, writer: asyncio.StreamWriter) -> Message:
         return {**self._status("pong"), "pid": os.getpid()}
 
+    def _usage(self, message: Message, writer: asyncio.StreamWriter) -> Message:
+        return {**self._status("usage"), "usage": self._usage_reader.read()}
+
     def _status(self, message: str) -> Message:
         run = self._run
         problem = run.storage_problem
@@ -392,6 +399,7 @@ HANDLERS: dict[str, Callable[[CommandServer, Command], Awaitable[Answer]]] = {
 _CLIENT_REQUESTS = {
     "hello": CommandServer._hello,
     "ping": CommandServer._ping,
+    task_usage.ACT: CommandServer._usage,
 }
 
 _WRITES_NOTHING = frozenset(["stop"])

@@ -30,6 +30,7 @@ from redrive.engine.core.cause_history import CauseHistory, parse_cause_history
 from redrive.engine.core.projection import RunProjection
 from redrive.engine.domain.command import Answer, Command, TargetResult
 from redrive.engine.domain.events import Event, EventKind
+from redrive.engine.domain.usage import TaskUsage
 from redrive.engine.errors import RedriveError, RefusedError
 from redrive.engine.statefile.list_rows import DurationStats, Listing, Row
 from redrive.engine.statefile.on_demand.failure_rows import FailedAttempt, FailedTask
@@ -67,6 +68,8 @@ class FakeSession:
         self.fold: Any = fold
         self.story = Story(fold) if fold is not None else None
         self.address = address
+        self.running_usage: Sequence[TaskUsage] = ()
+        self.usage_reads = 0
         self.status = LIVE
         self.commands: list[Command] = []
         self.answer: Callable[[Command], Answer] = done
@@ -172,6 +175,10 @@ class FakeSession:
         text.append([chunk for chunk in self.logs.get((task, attempt), ()) if chunk.id > after])
         chunks = [LogChunk(n + 1, line.at, f"{line}\n") for n, line in enumerate(text.lines) if wanted.search(line)]
         return SelectedLines(chunks, "", text.last_id or after, True)
+
+    async def usage(self) -> Sequence[TaskUsage]:
+        self.usage_reads += 1
+        return self.running_usage
 
     async def query(self, listing: Listing[Row], **options: Any) -> Sequence[Row]:
         self._raise()

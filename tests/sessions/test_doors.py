@@ -6,10 +6,12 @@ import asyncio
 import os
 import random
 import shutil
+import signal
 import sqlite3
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +21,7 @@ from redrive.engine.domain.command import Command, Target
 from redrive.engine.domain.event_payloads import ExecutorChanged, OperatorActed, TaskMoved
 from redrive.engine.domain.events import Event
 from redrive.engine.domain.states import TaskState
+from redrive.engine.domain.usage import TaskUsage
 from redrive.engine.errors import (
     CorruptFileError,
     ForeignFileError,
@@ -28,6 +31,7 @@ from redrive.engine.errors import (
     SnapshotNeeded,
     StateFileError,
 )
+from redrive.engine.executor import host
 from redrive.engine.runner.listener import BadRow
 from redrive.engine.statefile import list_rows, lock_file
 from redrive.engine.statefile.changes import logs
@@ -655,3 +659,32 @@ async def test_a_closed_door_stays_closed(door: OpenSession, night: StateFileBui
     assert session.status.link is Link.CLOSED
     with pytest.raises(RedriveError):
         await session.snapshot()
+
+
+FLOW_THAT_SPINS = """
+from redrive.engine import Flow
+flow = Flow("f")
+@flow.task(timeout=120)
+def spin():
+    print("spinning", flush=True)
+    while True:
+        pass
+"""
+
+
+async def test_what_a_running_task_uses_is_read_by_its_executor(door: OpenSession, tmp_path: Path) -> None:
+    (tmp_path / "f.py").write_text(FLOW_THAT_SPINS)
+    pid = host.spawn(flow=str(tmp_path / "f.py"), state=str(tmp_path / "f.db"), run_id="r", params={}, options={})
+    try:
+        session = await door(tmp_path / "f.db")
+        found: Sequence[TaskUsage] = ()
+        for _ in range(900):
+            found = await session.usage()
+            if found and found[0].cpu_percent is not None and found[0].last_line == "spinning":
+                break
+            await asyncio.sleep(0.1)
+        (one,) = found
+        assert one.task == "spin" and one.memory_bytes and one.cpu_percent
+    finally:
+        os.kill(pid, signal.SIGKILL)
+    await session.close()
