@@ -72,6 +72,11 @@ class AttemptSupervisor:
         self._rows: list[BadRow] = []
         self._rows_timer: asyncio.TimerHandle | None = None
 
+    @property
+    def task(self) -> str:
+        """The name of the task."""
+        return self.claim.name
+
     # --- Reports of the runner -------------------------------------------------------------------------------------
 
     def started(self, pid: int, start_ticks: int | None) -> None:

@@ -24,12 +24,12 @@ from ..domain.command import DONE, REFUSED, RUNNING, Answer, Command, TargetResu
 from ..domain.event_payloads import OperatorActed, OperatorNotice
 from ..domain.states import TaskState
 from ..errors import RedriveError, RefusedError, StorageError
+from ..runner.usage import UsageReader
 from ..statefile.changes import operator_actions
 from ..statefile.changes.transitions import Transaction
 from ..statefile.changes.undo import find_act
 from ..store import claims
 from .attempts import AttemptManager
-from .usage import UsageReader
 from .zygote_restart import ZygoteRestart
 
 T = TypeVar("T")

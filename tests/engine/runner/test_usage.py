@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from redrive.engine.executor import usage
+from redrive.engine.runner import usage
 from redrive.engine.statefile.processes import start_ticks, stat_fields
 
 #: A process with one child; both use the CPU, and the parent says so when it does.
@@ -28,9 +28,7 @@ class Supervisors:
     running: dict[str, Any] = field(default_factory=dict)
 
     def add(self, name: str, pid: int | None, ticks: int | None = None, text: str = "") -> None:
-        self.running[name] = SimpleNamespace(
-            claim=SimpleNamespace(name=name), pid=pid, start_ticks=ticks, latest_output=text
-        )
+        self.running[name] = SimpleNamespace(task=name, pid=pid, start_ticks=ticks, latest_output=text)
 
 
 def test_cpu_memory_children_and_the_last_line_of_a_task_are_read() -> None:

@@ -8,12 +8,11 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from ..domain.usage import TaskUsage
-from ..runner.process import descendants
 from ..statefile.processes import stat_fields
-from .attempts import AttemptSupervisor
+from .process import descendants
 
 INTERVAL_SECONDS = 1.0
 TASKS_MAX = 50
@@ -25,6 +24,18 @@ _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _USER_TICKS, _SYSTEM_TICKS, _START_TICKS, _RESIDENT_PAGES = 11, 12, 19, 21  # in ``stat_fields``
 
 
+class RunningTask(Protocol):
+    """A running attempt, as its supervisor knows it."""
+
+    pid: int | None
+    start_ticks: int | None
+    latest_output: str
+
+    @property
+    def task(self) -> str:
+        """Its name."""
+
+
 class _Reading(NamedTuple):
     at: float
     cpu_ticks: Mapping[int, int]  # pid -> ticks since its start
@@ -34,7 +45,7 @@ class _Reading(NamedTuple):
 class UsageReader:
     """Reads for one executor. ``monotonic``: seconds on the clock of the loop."""
 
-    def __init__(self, running: Mapping[str, AttemptSupervisor], monotonic: Callable[[], float]) -> None:
+    def __init__(self, running: Mapping[str, RunningTask], monotonic: Callable[[], float]) -> None:
         self._running = running
         self._monotonic = monotonic
         self._read_at = float("-inf")
@@ -53,16 +64,16 @@ class UsageReader:
             self._readings = {pid: found for pid, found in self._readings.items() if pid in pids}
         return self._usage
 
-    def _usage_of(self, supervisor: AttemptSupervisor, now: float, is_alone: bool) -> TaskUsage:
+    def _usage_of(self, supervisor: RunningTask, now: float, is_alone: bool) -> TaskUsage:
         line = last_line(supervisor.latest_output)
         if supervisor.pid is None or not is_alone:  # threads share a process
-            return TaskUsage(supervisor.claim.name, None, None, 0, line)
+            return TaskUsage(supervisor.task, None, None, 0, line)
         reading = _read_processes(supervisor.pid, supervisor.start_ticks, now)
         before = self._readings.get(supervisor.pid)
         self._readings[supervisor.pid] = reading
         percent = None if before is None else _percent(before, reading)
         return TaskUsage(
-            supervisor.claim.name, percent, reading.memory_bytes or None, max(len(reading.cpu_ticks) - 1, 0), line
+            supervisor.task, percent, reading.memory_bytes or None, max(len(reading.cpu_ticks) - 1, 0), line
         )
 
 
