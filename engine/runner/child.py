@@ -157,10 +157,9 @@ class ResultPipe:
 def detach(channels: Channels, stack_fd: int, zygote_pid: int) -> None:
     """Start a session that dies with the zygote and adopts its orphans, and redirect output to the pipe."""
     os.setsid()
-    process.set_parent_death_signal(signal.SIGKILL)
+    process.die_with_parent_and_adopt()
     if os.getppid() != zygote_pid:  # the zygote died before the line above
         os._exit(1)
-    process.become_subreaper()
     os.dup2(channels.output, 1)
     os.dup2(channels.output, 2)
     os.close(channels.output)
@@ -197,15 +196,62 @@ def set_environment(order: AttemptOrder) -> Iterable[str]:
 
     They are UTF-8 in every locale: cron often has none.
     """
-    environment, variables = os.environb, variables_of(order)
+    variables = variables_of(order)
     for name, text in variables.items():
-        environment[name.encode("utf-8", "surrogateescape")] = text.encode("utf-8", "surrogateescape")
+        _set_variable(name, text)
     return variables
 
 
-def run_attempt(start: protocol.Start, facts: FlowFacts, channels: Channels, zygote_pid: int) -> NoReturn:
-    """Run the forked process to its end; SIGTERM is blocked at first. Never returns."""
-    run_to_end(lambda: _run(start, facts, channels), facts, channels, zygote_pid)
+def _set_variable(name: str, text: str) -> None:
+    os.environb[name.encode("utf-8", "surrogateescape")] = text.encode("utf-8", "surrogateescape")
+
+
+class AttemptVariables:
+    """The REDRIVE_... variables of attempts, set in the zygote before the fork: else each attempt copies 90 pages."""
+
+    def __init__(self) -> None:
+        self._before: dict[str, str | None] = {}  # by the name of a variable that is set: its own value
+        self._values: dict[str, str] = {}
+
+    def set(self, order: AttemptOrder) -> bool:
+        """Set those of one attempt. False: a value is refused, and the attempt itself has to fail by it."""
+        try:
+            values = variables_of(order)
+            for name in self._values.keys() - values.keys():
+                self._restore(name)
+            for name, text in values.items():
+                if self._values.get(name) != text:
+                    self._before.setdefault(name, os.environ.get(name))
+                    self._values.pop(name, None)
+                    _set_variable(name, text)
+                    self._values[name] = text
+        except Exception:
+            self.restore()
+            return False
+        return True
+
+    def restore(self) -> None:
+        """Restore the environment of the zygote, for a process that is no attempt."""
+        for name in list(self._before):
+            self._restore(name)
+
+    def _restore(self, name: str) -> None:
+        self._values.pop(name, None)
+        value = self._before.pop(name)
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
+
+
+def run_attempt(
+    start: protocol.Start, facts: FlowFacts, channels: Channels, zygote_pid: int, *, has_variables: bool
+) -> NoReturn:
+    """Run the forked process to its end; SIGTERM is blocked at first. Never returns.
+
+    ``has_variables``: the environment is set already.
+    """
+    run_to_end(lambda: _run(start, facts, channels, has_variables), facts, channels, zygote_pid)
 
 
 def run_to_end(work: Callable[[], int], facts: FlowFacts, channels: Channels, zygote_pid: int) -> NoReturn:
@@ -223,11 +269,11 @@ def run_to_end(work: Callable[[], int], facts: FlowFacts, channels: Channels, zy
         os._exit(code)
 
 
-def _run(start: protocol.Start, facts: FlowFacts, channels: Channels) -> int:
+def _run(start: protocol.Start, facts: FlowFacts, channels: Channels, has_variables: bool) -> int:
     """Call the task and send its final frame. Returns the exit code, 0 for a success."""
     pipe = ResultPipe(channels.results, facts.termination)
     pid = os.getpid()
-    ending = run_task(start, facts, pipe)
+    ending = run_task(start, facts, pipe, None if has_variables else set_environment)
     if os.getpid() != pid:  # a process that the task forked has returned from the function
         flush()
         os._exit(0)
@@ -246,22 +292,24 @@ def run_task(
     start: protocol.Start,
     facts: FlowFacts,
     pipe: ResultPipe,
-    prepare: Callable[[AttemptOrder], object] = set_environment,
-    before_call: Callable[[], None] = lambda: None,
+    prepare: Callable[[AttemptOrder], object] | None,
+    before_call: Callable[[], None] | None = None,
 ) -> protocol.Ending:
     """Return how the task ended; it never raises. ``before_call`` is called when all is ready for the function."""
     order, termination = start.order, facts.termination
     describe_error = facts.describer(order)
     try:
         _signal.pthread_sigmask(signal.SIG_SETMASK, ())
-        prepare(order)
+        if prepare is not None:
+            prepare(order)
         if order.spec.kind == "command":
             command.execute(order, facts.project_root, pipe.fd)
         plan = facts.plan(order.spec)
         os.chdir(facts.project_root)  # after the import, which may name its files by the folder of the executor
         if isinstance(facts.plans, FreshImport):
             pipe.send(protocol.TaskBegan(time.monotonic(), _thread.get_ident()))
-        before_call()
+        if before_call is not None:
+            before_call()
         ending = call_task(start, plan, pipe, termination, describe_error, facts.stack_fd)
         termination.close()
         return ending

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..core.outcome import Outcome
+from ..core.outcome import Outcome, OutcomeKind
 from ..core.results import unstored_result
 from ..core.secret_mask import SecretMask
 from ..domain.event_payloads import AttemptRetry, Payload
@@ -62,4 +62,5 @@ class MaskedListener:
         secret = None if outcome.result is None else self._mask.find(outcome.result)
         if secret is not None:
             outcome = replace(outcome, result=unstored_result(f"result holds {secret}"))
-        self._listener.ended(self._mask.value(outcome))
+        is_clean = outcome.kind is OutcomeKind.SUCCESS and not outcome.attempt_columns.get("stack")  # numbers alone
+        self._listener.ended(outcome if is_clean else self._mask.value(outcome))

@@ -22,7 +22,7 @@ RESULT_LIMIT = 64 * 1024  # JSON bytes of a task's return value
 TEXT_LIMIT = 64 * 1024  # characters of a traceback or a message
 #: An attempt that ends sooner travels in one frame, ``Ran``: no descriptors, no events of their own for its start and
 #: its pipes. That saves the executor and the zygote about a third of their CPU for a short attempt.
-ANNOUNCE_SECONDS = 0.02
+ANNOUNCE_SECONDS = 0.05
 COUNT_MAX = 2**63 - 1  # the largest number that the state file can hold
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=COUNT_MAX)]

@@ -35,7 +35,7 @@ import msgspec
 
 from ...statefile.processes import EXECUTOR_VARIABLE, start_ticks
 from .. import process, protocol
-from ..child import Channels, FlowFacts, flush, run_attempt
+from ..child import AttemptVariables, Channels, FlowFacts, flush, run_attempt
 from ..command import attempts_folder
 from .flow_import import Loader, facts_after_restart, open_flow
 from .reexec import ProcessOrigin, read_restart_state
@@ -113,6 +113,7 @@ class _Zygote:
         self._unannounced: dict[int, _Unannounced] = {}  # by pid, of living attempts
         self._dying: set[int] = set()  # strays that were killed and are not reaped yet
         self._import_children = set(process.own_children())  # processes that the import of the flow started
+        self._variables = AttemptVariables()
         self._exits: list[_Exit] = []
         self._exits_due = 0.0
         self._child_deaths = process.open_signal_descriptor(signal.SIGCHLD)
@@ -157,8 +158,8 @@ class _Zygote:
                 case protocol.StartWorker(number):
                     self._start(number, _socket_pair, self._become_worker)
 
-    def _become_attempt(self, start: protocol.Start, channels: Channels) -> NoReturn:
-        run_attempt(start, self._facts, channels, self._pid)
+    def _become_attempt(self, start: protocol.Start, has_variables: bool, channels: Channels) -> NoReturn:
+        run_attempt(start, self._facts, channels, self._pid, has_variables=has_variables)
 
     def _become_host(self, channels: Channels) -> NoReturn:
         from ..thread.host import run_host  # here, because it imports threading: see child.py
@@ -172,7 +173,8 @@ class _Zygote:
 
     def _start_attempt(self, start: protocol.Start) -> None:
         """Fork an attempt, and keep its pipes for a moment: most attempts have ended by then."""
-        forked = self._fork(start.number, os.pipe, partial(self._become_attempt, start))
+        has_variables = self._variables.set(start.order)
+        forked = self._fork(start.number, os.pipe, partial(self._become_attempt, start, has_variables))
         if forked is not None:
             timeout = start.order.spec.timeout
             wait = protocol.ANNOUNCE_SECONDS if timeout is None else min(protocol.ANNOUNCE_SECONDS, timeout / 4)
@@ -181,6 +183,7 @@ class _Zygote:
 
     def _start(self, number: int, channel: Callable[[], tuple[int, int]], become: _ChildMain) -> None:
         """Fork a process with its channels, which runs ``become``. The executor gets the other ends at once."""
+        self._variables.restore()
         forked = self._fork(number, channel, become)
         if forked is None:
             return
