@@ -100,7 +100,7 @@ def _usable_input(context: Context, name: str, value: object) -> object:
 def context_for(
     order: AttemptOrder,
     *,
-    send: Callable[[protocol.Frame], None],
+    send: Callable[[protocol.AttemptFrame], None],
     is_cancelled: Callable[[], bool],
     describe: DescribeError,
 ) -> Context:

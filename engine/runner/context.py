@@ -93,7 +93,7 @@ class Context:
         params: Mapping[str, Any],
         inputs: Mapping[str, object],
         *,
-        send: Callable[[protocol.Frame], None],
+        send: Callable[[protocol.AttemptFrame], None],
         is_cancelled: Callable[[], bool],
         describe: Callable[[BaseException], Failure],
     ) -> None:

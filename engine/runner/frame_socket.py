@@ -95,21 +95,37 @@ class FrameSocket:
 
     # --- Out ----------------------------------------------------------------------------------------------------------
 
+    def send_soon(self, frame: protocol.Frame) -> None:
+        """Send a frame together with others of this turn of the event loop: one message instead of many."""
+        if self.is_closed:
+            return
+        if not self._queue:
+            self._loop.call_soon(self._flush_or_wait)
+        self._enqueue(frame, ())
+
     def send(self, frame: protocol.Frame, fds: Sequence[int] = ()) -> None:
         """Send or queue a frame. This object closes ``fds``."""
         if self.is_closed:
             _close(fds)
             return
-        data = memoryview(protocol.encode(frame))
         idle = not self._queue
+        self._enqueue(frame, fds)
+        if idle:
+            self._flush_or_wait()
+
+    def _enqueue(self, frame: protocol.Frame, fds: Sequence[int]) -> None:
+        data = memoryview(protocol.encode(frame))
         self._queue.append((data, fds))
         self._queued_bytes += len(data)
-        if idle:
-            self._flush()
-            if self._queue:
-                self._loop.add_writer(self._socket, self._on_writable)
         if self._queued_bytes > HIGH_WATER:
             self._writable.clear()
+
+    def _flush_or_wait(self) -> None:
+        self._flush()
+        if self._queue and not self.is_closed:
+            self._loop.add_writer(self._socket, self._on_writable)
+        elif not self._queue:
+            self._writable.set()
 
     async def wait_writable(self) -> None:
         """Wait until less than ``HIGH_WATER`` is queued, or the other end is gone."""
@@ -118,6 +134,7 @@ class FrameSocket:
     def _flush(self) -> None:
         try:
             while self._queue:
+                self._join_frames()
                 data, fds = self._queue[0]
                 sent = self._try_send(data, fds)
                 self._queued_bytes -= sent
@@ -127,6 +144,14 @@ class FrameSocket:
                 self._queue.popleft()
         except OSError:
             self.close()
+
+    def _join_frames(self) -> None:
+        """Join the frames without descriptors at the head of the queue, so that one call sends them."""
+        joined = []
+        while self._queue and not self._queue[0][1]:
+            joined.append(self._queue.popleft()[0])
+        if joined:
+            self._queue.appendleft((memoryview(b"".join(joined)) if len(joined) > 1 else joined[0], ()))
 
     def _on_writable(self) -> None:
         self._flush()

@@ -178,7 +178,7 @@ class RestartState(Frame, frozen=True):
 
 
 class StartThread(Frame, frozen=True):
-    """Run a task in a thread. Two descriptors come with this frame: results, output."""
+    """Run a task in a thread."""
 
     number: int
     order: AttemptOrder
@@ -264,6 +264,28 @@ class Terminated(Frame, frozen=True):
     """SIGTERM came, and the task's ``finally`` blocks have run."""
 
 
+# --- Thread host to executor ------------------------------------------------------------------------------------------
+
+
+class FromThread(Frame, frozen=True):
+    """A frame of the attempt ``number``."""
+
+    number: int
+    frame: AttemptFrame
+
+
+class ThreadOutput(Frame, frozen=True):
+    """The attempt writes its first output. One descriptor comes with this frame: the pipe."""
+
+    number: int
+
+
+class ThreadEnded(Frame, frozen=True):
+    """The thread of the attempt has ended."""
+
+    number: int
+
+
 # --- Worker to executor -----------------------------------------------------------------------------------------------
 
 
@@ -283,6 +305,7 @@ class WorkerChecked(Frame, frozen=True):
 
 Ending = Succeeded | Failed | Deferred | Skipped | Terminated
 AttemptFrame = TaskBegan | Exiting | Progressed | Heartbeat | Retried | Quarantined | Checkpointed | Ending
+HostReport = FromThread | ThreadOutput | ThreadEnded
 WorkerFrame = AttemptFrame | WorkerChecked
 ExecutorFrame = Open | Start | StartHost | StartWorker
 ZygoteFrame = FlowOpened | OpenFailed | Started | Refused | Exited | Ran
@@ -294,6 +317,7 @@ decode_worker_frame = msgspec.msgpack.Decoder(WorkerFrame).decode
 decode_executor_frame = msgspec.msgpack.Decoder(ExecutorFrame).decode
 decode_zygote_frame = msgspec.msgpack.Decoder(ZygoteFrame).decode
 decode_restart_state = msgspec.msgpack.Decoder(RestartState).decode
+decode_host_report = msgspec.msgpack.Decoder(HostReport).decode
 decode_host_frame = msgspec.msgpack.Decoder(HostFrame).decode
 
 

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from ...core.outcome import Outcome
 from ...domain.event_payloads import AttemptLeaked
+from ...errors import StateFileError
 from .. import protocol
 from ..attempt import Attempt, AttemptListener, RunnerContext
+from ..frame_socket import FrameSocket
 from ..hang import stack
 from ..hang.autopsy import Subject
 from ..outcome_of_exit import Force, lost, outcome_of
+from ..pipes import DrainedPipe, Pipe
 from ..protocol import AttemptOrder
 
 HOST_EXIT_SECONDS = 5.0  # how long a pipe that closed without a result waits for the exit of the host
@@ -24,6 +29,7 @@ class HostView:
 
     pid: int
     start_ticks: int
+    link: FrameSocket
     cancel: Callable[[int], None]
     dump_stacks: Callable[[], Awaitable[str]]
     on_leak: Callable[[int], None]
@@ -44,18 +50,43 @@ class ThreadAttempt(Attempt):
         listener: AttemptListener,
         shared: RunnerContext,
         host: HostView,
-        fds: tuple[int, int],
-        started_at: float,
     ) -> None:
-        super().__init__(number, order, listener, shared, started_at)
+        super().__init__(number, order, listener, shared, asyncio.get_running_loop().time())
         self.pid = host.pid
         self.ident: int | None = None  # identifies the thread in a dump of all stacks
         self._native = 0
         self._host = host
         self._leaked = False
         self._exit_timer: asyncio.TimerHandle | None = None
-        self._open(*fds)
+        self._results = host.link
+        self._output = DrainedPipe()
+        self._is_paused = False
+        self._arm()
         listener.started(host.pid, host.start_ticks)
+
+    def handle(self, frame: protocol.AttemptFrame) -> None:
+        """Handle one frame. One that no event can be made of is ignored."""
+        with contextlib.suppress(StateFileError):
+            self._handle_frame(frame)
+
+    def open_output(self, fd: int) -> None:
+        """Read the output of the thread from now on."""
+        if self._done.done():
+            os.close(fd)
+            return
+        self._output = Pipe(fd, self._handle_output)
+        if self._is_paused:
+            self._output.pause()
+
+    def pause_output(self) -> None:
+        """Stop reading the output of the thread, and the frames of all threads of the host."""
+        self._is_paused = True
+        super().pause_output()
+
+    def resume_output(self) -> None:
+        """Read them again."""
+        self._is_paused = False
+        super().resume_output()
 
     def _handle_task_began(self, began: protocol.TaskBegan) -> None:
         super()._handle_task_began(began)
@@ -85,7 +116,7 @@ class ThreadAttempt(Attempt):
             self._leak(reason)
 
     def _leak(self, reason: str) -> None:
-        """End the attempt while its thread runs on. The result pipe stays open: it closes when the thread ends."""
+        """End the attempt while its thread runs on. The host reports the end of the thread (``thread_ended``)."""
         self._leaked = True
         self._listener.step(AttemptLeaked(reason))
         self._finish(self._outcome())
@@ -94,13 +125,16 @@ class ThreadAttempt(Attempt):
     # --- The end ------------------------------------------------------------------------------------------------------
 
     def _on_ending(self, in_time: bool) -> None:
-        """Settle now: the pipe may never close, because a process that a neighbour forked holds a copy of it."""
+        """Settle now: the thread has nothing more to say."""
         self._output.drain()
         self._finish(self._outcome())
         self._release()
 
     def _on_results_closed(self) -> None:
-        """Without a final frame, either the host is dying and its exit decides, or the task closed the pipe."""
+        """Nothing: the link belongs to the host."""
+
+    def thread_ended(self) -> None:
+        """Free the slot. Without a final frame, either the host is dying and its exit decides, or sending failed."""
         if self._done.done():
             self._release()
         elif self._exit_timer is None:
@@ -111,9 +145,8 @@ class ThreadAttempt(Attempt):
         self._finish(self._outcome())
         self._release()
 
-    def drain(self) -> None:
-        """Read what was written before the host died: a result that was sent stands."""
-        self._results.drain()
+    def drain_output(self) -> None:
+        """Read what was written before the host died."""
         if not self._done.done():
             self._output.drain()
 
@@ -150,7 +183,6 @@ class ThreadAttempt(Attempt):
         super()._finish(outcome)
 
     def _release(self) -> None:
-        self._results.close()
         self._host.on_gone(self.number)
 
     def _usage(self) -> dict[str, object]:

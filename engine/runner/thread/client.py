@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 import socket
@@ -47,10 +46,11 @@ class ThreadHost:
         self._is_over = False
         self._output = Pipe(output, on_output)
         self._stack = StackPipe(stack_fd)
-        self._link = FrameSocket(socket.socket(fileno=control), lambda payload: None, on_gone)
+        self._link = FrameSocket(socket.socket(fileno=control), self._on_payload, on_gone)
         self._view = HostView(
             pid=started.pid,
             start_ticks=started.start_ticks,
+            link=self._link,
             cancel=lambda number: self._link.send(protocol.CancelThread(number)),
             dump_stacks=self._dump_stacks,
             on_leak=self._leak,
@@ -64,14 +64,26 @@ class ThreadHost:
         await self._link.wait_writable()
 
     def start(self, number: int, order: AttemptOrder, listener: AttemptListener) -> ThreadAttempt:
-        """Run an attempt in a new thread. Raises OSError if no descriptor is available."""
-        results, output = _two_pipes()
-        started_at = asyncio.get_running_loop().time()
-        ours, theirs = (results[0], output[0]), (results[1], output[1])
-        attempt = ThreadAttempt(number, order, listener, self._shared, self._view, ours, started_at)
+        """Run an attempt in a new thread."""
+        self._link.send_soon(protocol.StartThread(number, order))
+        attempt = ThreadAttempt(number, order, listener, self._shared, self._view)
         self.attempts[number] = attempt
-        self._link.send(protocol.StartThread(number, order), theirs)
         return attempt
+
+    def _on_payload(self, payload: bytes) -> None:
+        report = protocol.decode_host_report(payload)
+        attempt = self.attempts.get(report.number)
+        match report:
+            case protocol.ThreadOutput():
+                (fd,) = self._link.pop_fds(1)
+                if attempt is not None:
+                    attempt.open_output(fd)
+                else:
+                    os.close(fd)
+            case protocol.FromThread(_, frame) if attempt is not None:
+                attempt.handle(frame)
+            case protocol.ThreadEnded() if attempt is not None:
+                attempt.thread_ended()
 
     async def _dump_stacks(self) -> str:
         """Request the stacks of the host's main thread first: a signal that reads frames of running threads can crash.
@@ -152,8 +164,9 @@ class ThreadHost:
         self._close()
 
     def _drain(self) -> None:
+        self._link.drain()  # a result that was sent stands
         for attempt in list(self.attempts.values()):
-            attempt.drain()
+            attempt.drain_output()
         self._output.drain()
         self._stack.pipe.drain()
 
@@ -172,14 +185,3 @@ def _culprit(inside: Sequence[ThreadAttempt], dump: str) -> ThreadAttempt | None
         if attempt.exit_code is not None or (crashed is not None and attempt.ident == crashed):
             return attempt
     return inside[0] if len(inside) == 1 else None
-
-
-def _two_pipes() -> tuple[tuple[int, int], tuple[int, int]]:
-    """Create both pipes or none. Raises OSError."""
-    first = os.pipe()
-    try:
-        return first, os.pipe()
-    except OSError:
-        os.close(first[0])
-        os.close(first[1])
-        raise

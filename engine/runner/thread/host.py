@@ -25,7 +25,6 @@ from ..context import Context
 from ..per_attempt_import import FreshImport
 
 RECEIVE_BYTES = 64 * 1024
-MAX_DESCRIPTORS = 16
 
 #: Sent to everybody by a terminal or a service manager. The host lives as long as the executor wants it to; a handler
 #: and not "ignored", because the programs that its tasks start would inherit that.
@@ -68,7 +67,7 @@ class _ThreadOutput:
         attempt = self._threads.get(threading.get_ident())
         if attempt is None:
             return self._host.write(text)
-        protocol.write_all(attempt.output, text.encode("utf-8", "backslashreplace"))
+        attempt.write(text.encode("utf-8", "backslashreplace"))
         return len(text)
 
     def writelines(self, lines: list[str]) -> None:
@@ -92,18 +91,41 @@ class _ThreadOutput:
         return self._host.buffer
 
 
+class _Reports:
+    """Sends frames of all threads to the executor, which receives many of them at once when it is busy."""
+
+    def __init__(self, control: socket.socket) -> None:
+        self._control = control
+        self._lock = threading.Lock()
+        self._pid = os.getpid()
+
+    def send(self, *frames: protocol.HostReport, fd: int | None = None) -> None:
+        """Send frames, and a descriptor with them. In a process that a task forked it does nothing.
+
+        Raises OSError if the executor is gone.
+        """
+        if os.getpid() != self._pid:
+            return  # also, the lock may have been held at the fork
+        data = b"".join(map(protocol.encode, frames))
+        with self._lock:
+            sent = self._control.send(data) if fd is None else socket.send_fds(self._control, [data], [fd])
+            if sent < len(data):
+                self._control.sendall(data[sent:])
+
+
 class _AttemptThread:
     """One attempt in its thread."""
 
     def __init__(
-        self, start: protocol.StartThread, facts: FlowFacts, fds: tuple[int, int], threads: dict[int, _AttemptThread]
+        self, start: protocol.StartThread, facts: FlowFacts, reports: _Reports, threads: dict[int, _AttemptThread]
     ) -> None:
         self.token = _CancelToken()
+        self._number = start.number
         self._order = start.order
         self._facts = facts
-        self._results, self.output = fds
+        self._reports = reports
         self._threads = threads
-        self._lock = threading.Lock()
+        self._output: int | None = None  # a pipe, once something is written
         self._pid = os.getpid()
 
     def start(self, on_done: Callable[[], object]) -> None:
@@ -112,8 +134,7 @@ class _AttemptThread:
         try:
             thread.start()
         except RuntimeError as error:
-            self.send(ending_of_error(error, self._facts.describer(self._order)))
-            self._close()
+            self._end(ending_of_error(error, self._facts.describer(self._order)))
             on_done()
 
     def _run(self, on_done: Callable[[], object]) -> None:
@@ -124,28 +145,35 @@ class _AttemptThread:
             ending = self._ending()
             if os.getpid() != self._pid:  # a process that the task forked has returned from the function
                 os._exit(0)
-            self.send(ending)
+            self._end(ending)
         except OSError:
-            return  # the executor has closed the pipe
+            return  # the executor is gone
         finally:
             del self._threads[ident]
-            self._close()
             on_done()
 
-    def _close(self) -> None:
-        os.close(self._results)  # tells the executor that the thread has ended
-        os.close(self.output)
+    def _end(self, ending: protocol.Ending) -> None:
+        if self._output is not None:
+            os.close(self._output)
+        self._reports.send(protocol.FromThread(self._number, ending), protocol.ThreadEnded(self._number))
 
-    def send(self, frame: protocol.Frame) -> None:
-        """Send a frame to the executor. In a process that the task forked it does nothing.
+    def send(self, frame: protocol.AttemptFrame) -> None:
+        """Send a frame to the executor. Raises OSError if it is gone."""
+        self._reports.send(protocol.FromThread(self._number, frame))
 
-        Raises OSError if the executor has closed the pipe.
-        """
-        if os.getpid() != self._pid:
-            return  # also, the lock may have been held at the fork
-        data = protocol.encode(frame)
-        with self._lock:
-            protocol.write_all(self._results, data)
+    def write(self, data: bytes) -> None:
+        """Write output."""
+        protocol.write_all(self.open_output(), data)
+
+    def open_output(self) -> int:
+        """Return the pipe for the output. Most attempts write none, so it is made when it is needed."""
+        if self._output is None:
+            read_end, self._output = os.pipe()
+            try:
+                self._reports.send(protocol.ThreadOutput(self._number), fd=read_end)
+            finally:
+                os.close(read_end)
+        return self._output
 
     def _ending(self) -> protocol.Ending:
         describe = self._facts.describer(self._order)
@@ -187,21 +215,18 @@ class _Host:
         self._control = control
         self._facts = facts
         self._reader = protocol.FrameReader(protocol.CONTROL_LIMIT)
-        self._fds: list[int] = []
+        self._reports = _Reports(control)
         self._attempts: dict[int, _AttemptThread] = {}
         self._threads: dict[int, _AttemptThread] = {}  # by ident
         sys.stdout = _ThreadOutput(sys.stdout, self._threads)
         sys.stderr = _ThreadOutput(sys.stderr, self._threads)
         forward_retries(self._retried)
+        os.register_at_fork(before=self._open_output)  # the new process cannot ask for it
         os._exit = self._exit
 
     def run(self) -> None:
         """Serve until the executor closes the socket."""
-        while True:
-            data, fds, _, _ = socket.recv_fds(self._control, RECEIVE_BYTES, MAX_DESCRIPTORS, socket.MSG_CMSG_CLOEXEC)
-            if not data:
-                return
-            self._fds += fds
+        while data := self._control.recv(RECEIVE_BYTES):
             for payload in self._reader.feed(data):
                 match protocol.decode_host_frame(payload):
                     case protocol.StartThread() as start:
@@ -213,10 +238,14 @@ class _Host:
                         faulthandler.dump_traceback(self._facts.stack_fd, all_threads=True)
 
     def _start(self, start: protocol.StartThread) -> None:
-        fds = self._fds.pop(0), self._fds.pop(0)
-        attempt = _AttemptThread(start, self._facts, fds, self._threads)
+        attempt = _AttemptThread(start, self._facts, self._reports, self._threads)
         self._attempts[start.number] = attempt
         attempt.start(on_done=lambda: self._attempts.pop(start.number, None))
+
+    def _open_output(self) -> None:
+        attempt = self._threads.get(threading.get_ident())
+        if attempt is not None:
+            attempt.open_output()
 
     def _retried(self, data: Mapping[str, object]) -> None:
         attempt = self._threads.get(threading.get_ident())

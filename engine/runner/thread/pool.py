@@ -58,7 +58,7 @@ class ThreadHosts:
     # --- Attempts -----------------------------------------------------------------------------------------------------
 
     async def start(self, number: int, order: AttemptOrder, listener: AttemptListener) -> ThreadAttempt:
-        """Run an attempt in a thread. Raises OSError if no process or descriptor is available."""
+        """Run an attempt in a thread. Raises OSError if no process can be started."""
         while True:
             host = await self._host()
             await host.wait_writable()

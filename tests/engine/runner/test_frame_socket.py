@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pytest
 from redrive.engine.runner import protocol
@@ -100,3 +100,36 @@ async def test_frames_and_descriptors_arrive_in_order_however_slow_the_other_end
     assert not gift.is_held()
     receiver.close()
     sender.close()
+
+
+async def test_frames_of_one_turn_of_the_loop_are_one_message(ends: tuple[socket.socket, socket.socket]) -> None:
+    sent: list[int] = []
+
+    class Counted(FrameSocket):
+        def _try_send(self, data: memoryview, fds: Sequence[int]) -> int:
+            sent.append(len(data))
+            return super()._try_send(data, fds)
+
+    sender = Counted(ends[0], lambda payload: None, lambda: None)
+    for number in range(100):
+        sender.send_soon(protocol.StartHost(number))
+    sender.send(protocol.StartHost(100))
+    heard: list[int] = []
+    over = asyncio.Event()
+
+    def hear(payload: bytes) -> None:
+        frame = protocol.decode_executor_frame(payload)
+        assert isinstance(frame, protocol.StartHost)
+        heard.append(frame.number)
+        if len(heard) == 101:
+            over.set()
+
+    receiver = FrameSocket(ends[1], hear, lambda: None)
+    await asyncio.wait_for(over.wait(), 30)
+    assert heard == list(range(101))
+    assert len(sent) == 1
+    receiver.close()
+    sender.close()
+    sender.send_soon(protocol.StartHost(1))
+    await asyncio.sleep(0)
+    assert len(sent) == 1

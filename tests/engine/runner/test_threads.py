@@ -161,6 +161,11 @@ STUBBORN = """
         return os.getpid()
 
     @flow.task(isolation="thread")
+    def silent(leave):
+        while not os.path.exists(leave):
+            time.sleep(0.01)
+
+    @flow.task(isolation="thread")
     def quick():
         return os.getpid()
 """
@@ -295,6 +300,14 @@ ENDS = """
             os._exit(0)
 
     @flow.task(isolation="thread")
+    def forks_and_prints():
+        pid = os.fork()
+        if pid == 0:
+            print("from the child", flush=True)
+            os._exit(0)
+        os.waitpid(pid, 0)
+
+    @flow.task(isolation="thread")
     def forks_and_returns():
         print("twice", flush=True)
         os.fork()
@@ -390,3 +403,22 @@ async def test_a_forked_process_that_comes_back_out_of_the_function_says_nothing
     outcome, recorder = await bench.run("forks_and_returns")
     assert outcome.result == str(recorder.pid)
     assert (await bench.run("answers"))[0].result == "1"
+
+
+async def test_what_a_forked_process_prints_is_output_of_the_attempt(bench: Any) -> None:
+    await bench.open(ENDS)
+    outcome, recorder = await bench.run("forks_and_prints")
+    assert outcome.kind is OutcomeKind.SUCCESS
+    assert recorder.text == b"from the child\n"
+
+
+async def test_an_attempt_without_output_takes_no_descriptor(bench: Any) -> None:
+    await bench.open(STUBBORN)
+    leave = bench.folder / "leave"
+    first = await bench.start("silent", params={"leave": str(leave)})
+    before = len(os.listdir("/proc/self/fd"))
+    others = [await bench.start("silent", params={"leave": str(leave)}) for _ in range(20)]
+    assert len(os.listdir("/proc/self/fd")) == before
+    leave.touch()
+    for recorder in (first, *others):
+        assert (await recorder.outcome()).kind is OutcomeKind.SUCCESS
