@@ -22,7 +22,7 @@ from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import Any
 
-from ..core.option_types import short_repr
+from ..core.option_types import is_text, short_repr
 from ..errors import FlowError, FlowImportError
 from .flow import Flow, use_params
 from .source_files import digest_of, hash_of_sources, source_files
@@ -76,6 +76,8 @@ def load_flow(
     path, name = split_target(target)
     code = read_source(path)
     source = Path(path).resolve()
+    if not is_text(str(source)):
+        raise FlowError(f"the path of the flow file {path!r} is not UTF-8, and could not be stored: rename it")
     with use_params(remembered or {}, params or {}), _translated_errors(source):
         flow = _pick_flow(_import_file(source), path, name)
     flow.path = str(source) + (f":{name}" if name else "")

@@ -72,7 +72,7 @@ class CommandSender:
         """Exit status 0 means accepted. After the timeout the whole process group is killed."""
         # Files, not pipes: a grandchild that keeps a pipe open would delay the end.
         with tempfile.TemporaryFile() as standard_input, tempfile.TemporaryFile() as standard_error:
-            standard_input.write(json.dumps(message, ensure_ascii=False).encode())
+            standard_input.write(_to_json(message))
             standard_input.seek(0)
             process = await asyncio.create_subprocess_exec(
                 *self._argv,
@@ -96,6 +96,11 @@ class CommandSender:
             if process.returncode is None:
                 os.killpg(process.pid, signal.SIGKILL)
                 await process.wait()
+
+
+def _to_json(message: Message) -> bytes:
+    text = json.dumps(message, ensure_ascii=False)
+    return text.encode(errors="backslashreplace")  # a path that is not UTF-8, as JSON escapes it
 
 
 def environment_of(message: Message) -> dict[str, str]:
@@ -160,7 +165,7 @@ class WebhookSender:
 
     async def send(self, message: Message) -> None:
         """Any 2xx status means accepted. A redirect is an error: the receiver has not taken the page."""
-        data = json.dumps(message, ensure_ascii=False).encode()
+        data = _to_json(message)
         await _in_a_thread(lambda: self._post(data), self._timeout_seconds)
 
     def _post(self, data: bytes) -> None:

@@ -24,6 +24,7 @@ from ..json_types import JsonObject
 from ..statefile.changes.transitions import Transaction
 from ..statefile.on_demand import cause_history
 from ..statefile.state_lists import in_list
+from .database import path_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,7 +294,7 @@ def _deadline_at(connection: sqlite3.Connection, run_id: str | None) -> int | No
 
 def _command(connection: sqlite3.Connection, request: PageRequest) -> str:
     """Return the command line to act."""
-    path = _path(connection)
+    path = path_of(connection)
     words = ["redrive", "runs", path]
     if request.run_id is not None and request.act:
         words = ["redrive", *request.act, "--state", path, "--run", request.run_id, "--reason", "..."]
@@ -309,11 +310,7 @@ def _command(connection: sqlite3.Connection, request: PageRequest) -> str:
 def _attach(connection: sqlite3.Connection, request: PageRequest) -> str:
     """Return the command line that opens the run in the console."""
     run = [] if request.run_id is None else ["--run", request.run_id]
-    return _command_line(["redrive", "attach", _path(connection), *run])
-
-
-def _path(connection: sqlite3.Connection) -> str:
-    return str(connection.execute("PRAGMA database_list").fetchone()[2])
+    return _command_line(["redrive", "attach", path_of(connection), *run])
 
 
 def _command_line(words: Iterable[str]) -> str:

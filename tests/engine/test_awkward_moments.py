@@ -17,10 +17,12 @@ from redrive.engine.agent import command_client, executor_request, executor_sock
 from redrive.engine.domain.command import parse_command
 from redrive.engine.domain.event_payloads import OperatorActed
 from redrive.engine.domain.events import EventKind
-from redrive.engine.errors import StorageError
+from redrive.engine.errors import FlowError, StorageError
+from redrive.engine.flow.loading import load_flow
 from redrive.engine.runner.zygote.client import Runner
 from redrive.engine.statefile.changes import operator_actions
 from redrive.engine.store import claims
+from support.commands import run_redrive
 
 AGAIN = RetryPolicy(max_attempts=3, base=0.05, cap=0.05, jitter="none", poison_after=None)
 
@@ -504,6 +506,31 @@ def test_values_of_a_wrong_kind_are_refused_in_one_sentence(tmp_path, flow, opti
         executor(tmp_path, str(path)).run()
     assert "\n" not in str(caught.value)
     assert not getattr(caught.value, "traceback", "")
+
+
+def test_the_path_of_a_state_file_need_not_be_utf_8(tmp_path):
+    """Also if it is part of a page, and of what the commands print."""
+    flow, state = Flow("f"), os.fsdecode(os.fsencode(tmp_path) + b"/J\xfcrgen.db")
+    flow.page("command", line=f"cat > {tmp_path}/paged")
+
+    @flow.task
+    def fails():
+        raise PermanentError("no")
+
+    assert Executor(run_id="r", flow=flow, state=state).run() == "BLOCKED"
+    assert "rgen.db" in json.loads((tmp_path / "paged").read_text())["body"]["attach"]
+    skip = ("skip", "fails", "--reason", "x", "--state")
+    for words in (("inbox",), ("report", "--state"), skip):
+        ended = run_redrive(*words, state)
+        assert ended.returncode == 0 and not ended.stderr, ended.stderr
+    assert Executor(run_id="r", flow=flow, state=state).run() == "PARTIAL"
+
+
+def test_the_path_of_a_flow_that_is_not_utf_8_is_refused(tmp_path):
+    path = os.fsdecode(os.fsencode(tmp_path) + b"/J\xfcrgen.py")
+    Path(path).write_text("")
+    with pytest.raises(FlowError, match="is not UTF-8, and could not be stored: rename it"):
+        load_flow(path)
 
 
 @pytest.mark.parametrize("name", ["long" * 30, "länger" * 30, "x" * 200])
