@@ -286,12 +286,17 @@ QUARANTINE_ROWS = Listing(
     " ORDER BY id LIMIT :limit OFFSET :skip",
     {"run_id": None, "task": None, "fingerprint": None, "characters": TEXT_CHARACTERS, "skip": 0, "limit": 100},
 )
+_LATEST = (
+    "SELECT * FROM (SELECT * FROM event WHERE run_id %s AND (:task IS NULL OR task = :task)"
+    " AND (:acts = 0 OR actor IS NOT NULL) AND (:before IS NULL OR seq < :before) ORDER BY seq DESC LIMIT :limit)"
+)
+#: The latest events of a run and of the file itself. Two ranges of an index: an OR would read the events of all runs.
 JOURNAL = Listing(
     "journal",
     EventRow,
-    "SELECT {columns} FROM (SELECT * FROM event WHERE (:run_id IS NULL OR run_id = :run_id OR run_id IS NULL)"
-    " AND (:task IS NULL OR task = :task) AND (:acts = 0 OR actor IS NOT NULL)"
-    " AND (:before IS NULL OR seq < :before) ORDER BY seq DESC LIMIT :limit) ORDER BY seq",
+    "SELECT {columns} FROM ("
+    + " UNION ALL ".join(_LATEST % run for run in ("= :run_id", "IS NULL"))
+    + " ORDER BY seq DESC LIMIT :limit) ORDER BY seq",
     {"run_id": None, "task": None, "acts": 0, "before": None, "limit": ROWS_MAX},
 )
 SCHEDULES = Listing("schedules", ScheduleRow, "SELECT {columns} FROM schedule ORDER BY next_at")

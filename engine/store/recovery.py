@@ -150,7 +150,8 @@ def clamp_due_times(transaction: Transaction) -> Iterator[tuple[str, str]]:
     """Reduce due times beyond the longest wait of their policy, written while the clock was ahead."""
     rows = transaction.connection.execute(
         "SELECT run_id, name, state, next_retry_at, next_retry_at - ended_at, delay_us, spec FROM task"
-        f" WHERE state IN {in_list(TIMED)} AND next_retry_at IS NOT NULL ORDER BY run_id, position"
+        " WHERE run_id IN (SELECT run_id FROM run WHERE ended_at IS NULL)"  # else it reads every task of the file
+        f" AND state IN {in_list(TIMED)} AND next_retry_at IS NOT NULL ORDER BY run_id, position"
     ).fetchall()
     for run_id, name, state, due_at, stored_us, delay_us, text in rows:
         wait_us = delay_us if state == TaskState.RETRYING else stored_us

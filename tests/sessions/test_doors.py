@@ -343,7 +343,7 @@ async def test_long_texts_are_read_on_demand(door: OpenSession, night: StateFile
 async def test_lists_beside_a_run_are_values(door: OpenSession, night: StateFileBuilder) -> None:
     session = await door(night.path)
     night.write(lambda transaction: transaction.emit(OperatorActed(what="ack"), "night-1"), actor="ana@desk")
-    (act,) = await session.query(list_rows.JOURNAL, acts=1)
+    (act,) = await session.query(list_rows.JOURNAL, run_id="night-1", acts=1)
     assert (act.actor, act.data) == ("ana@desk", {"what": "ack"})
     assert [row.attempt for row in await session.query(list_rows.HISTORY, task="task_00002")] == [1]
     assert [] == await session.query(list_rows.BREAKERS) == await session.query(list_rows.SCHEDULES)
