@@ -39,7 +39,8 @@ names = []
 for number in range(40):
     parents = dice.sample(names, k=min(len(names), dice.randint(0, 3)))
     names.append(f"task{number}")
-    flow.task(body(number), name=names[-1], after=parents, retry=QUICK, timeout=30)
+    isolation = "worker" if number % 2 else "process"
+    flow.task(body(number), name=names[-1], after=parents, retry=QUICK, timeout=30, isolation=isolation)
 """
 
 

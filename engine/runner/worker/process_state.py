@@ -128,6 +128,12 @@ class ProcessState:
     def end_attempt(self) -> tuple[list[str], Status]:
         """Return what the attempt changed, and the status that was read for it."""
         status = self._settled_status()
+        try:
+            return self._findings(status), status
+        except Exception as error:  # as of a function or an object of ``os`` that the attempt has replaced
+            return [f"left the process so that it cannot be checked ({type(error).__name__}: {error})"], status
+
+    def _findings(self, status: Status) -> list[str]:
         pairs = zip(CHECKS, self._before, strict=True)
         found = [check.finding for check, before in pairs if _read(check, status) != before]
         if _environment() != self._environment:
@@ -137,7 +143,7 @@ class ProcessState:
             found.append(f"left the process {growth_kb // 1024} MiB larger than before its first attempt")
         if self._attempts >= ATTEMPTS_MAX:
             found.append(f"was number {self._attempts} of its process")
-        return found, status
+        return found
 
     def _settled_status(self) -> Status:
         """Return the status; first wait for the end of threads that the interpreter no longer counts."""

@@ -125,6 +125,37 @@ async def test_the_cost_of_an_attempt_is_not_that_of_the_attempts_before(bench: 
         assert outcome.attempt_columns["max_rss_kb"] < busy.attempt_columns["max_rss_kb"] - 32 * 1024
 
 
+async def test_limits_masks_and_deadlines_are_those_of_any_attempt(bench: Any) -> None:
+    await bench.open("""
+        @flow.task(isolation="worker")
+        def large():
+            return "x" * 70_000
+
+        @flow.task(isolation="worker")
+        def prints(ctx):
+            print("to http://user:password@host")
+            ctx.heartbeat()
+            return os.getpid()
+
+        @flow.task(isolation="worker", timeout=60, grace_seconds=20)
+        def waits(stop):
+            print("ready", flush=True)
+            while not os.path.exists(stop): time.sleep(0.01)
+    """)
+    large, _ = await bench.run("large")
+    assert large.failure.message.startswith("task 'large' returned 70002 bytes of JSON")
+    for _ in range(2):
+        _, recorder = await bench.run("prints")
+        assert (recorder.text, recorder.progresses) == (b"to http://user:***@host\n", [(0, None)])
+    stop = bench.folder / "stop"
+    waiting = await bench.start("waits", params={"stop": str(stop)})
+    await waiting.heard(b"ready")
+    assert waiting.attempt.extend(60)
+    stop.touch()
+    assert (await waiting.outcome()).kind is OutcomeKind.SUCCESS
+    assert waiting.kinds == []
+
+
 async def test_attempts_at_the_same_time_have_workers_of_their_own(bench: Any) -> None:
     await bench.open(
         TELLS
@@ -384,6 +415,10 @@ LEAKS = """
         os.environ["REDRIVE_PARAM_LEFT"] = "1"
 
     @leaks
+    def replaced_environment():
+        os.environ = dict(os.environ)
+
+    @leaks
     def umask():
         os.umask(0o077)
 
@@ -490,6 +525,7 @@ FINDINGS = {
     "removed_directory": "changed the working directory",
     "environment": "changed the environment",
     "own_variable": "changed the environment",
+    "replaced_environment": "cannot be checked (AttributeError: 'dict' object has no attribute '_data')",
     "umask": "changed the umask",
     "signal_handler": "changed a signal handler",
     "ignored_signal": "changed a signal handler",
