@@ -16,7 +16,12 @@ from . import database
 INSTANT_MAX_US = 253_370_764_800_000_000  # the year 9999, which has a local time in every zone
 
 #: Columns that hold a word of a list; SQLite checks it only while it writes.
-_WORDS = {("run", "state"): frozenset(RunState), ("task", "state"): frozenset(TaskState)}
+_WORDS: dict[tuple[str, str], frozenset[str]] = {
+    ("run", "state"): frozenset(RunState),
+    ("task", "state"): frozenset(TaskState),
+    ("event", "old"): frozenset(RunState) | frozenset(TaskState),
+    ("event", "new"): frozenset(RunState) | frozenset(TaskState),
+}
 #: Columns that hold JSON, and its type.
 _JSON: dict[tuple[str, str], type] = {
     ("run", "params"): dict,
@@ -28,7 +33,12 @@ _JSON: dict[tuple[str, str], type] = {
     ("breaker", "window"): list,
     ("breaker", "detail"): dict,
 }
-_TYPES = {"INTEGER": {"integer", "null"}, "TEXT": {"text", "null"}, "REAL": {"real", "integer", "null"}}
+_TYPES = {
+    "INTEGER": {"integer", "null"},
+    "TEXT": {"text", "null"},
+    "REAL": {"real", "integer", "null"},
+    "BLOB": {"blob", "null"},
+}
 _STRAY_EDGES = (
     "SELECT e.run_id, e.child, e.parent FROM edge e"
     " LEFT JOIN task c ON c.run_id = e.run_id AND c.name = e.child"
