@@ -337,8 +337,8 @@ def _explanation(payload: TaskMoved) -> tuple[str, str]:
     if not explain or not error or attempt.get("outcome") == "timed_out":  # lines of its own tell of a timeout
         return explain or payload.why or error, ""
     message = shorten(one_line(error.splitlines()[0]), ERROR_CELLS)
-    known = explain.partition("<")[0]  # of a command, the words are its error with <n> for numbers
-    return (message, "") if message.startswith(known) else (explain, message)
+    known = " ".join(explain.partition("<")[0].split())  # of a command, the error with <n> for numbers
+    return (message, "") if " ".join(message.split()).startswith(known) else (explain, message)
 
 
 def _by(event: Event) -> str:
@@ -372,6 +372,8 @@ class EventPrinter:
 
     def __init__(self, stream: TextIO | None, target: str = "") -> None:
         self._open_output: dict[str, LineAssembler] = {}
+        self._running: set[str] = set()
+        self._early_output: dict[str, str] = {}  # by task: what came before the line that says that it runs
         self.has_printed_end = False  # whether the latest line about the run says that it ended or is blocked
         self._labeller = EventLabeller(target=target)
         self._stream = stream
@@ -386,8 +388,18 @@ class EventPrinter:
         self.write("".join(f"{line}\n" for event in events for line in self._lines_of(event)))
 
     def _lines_of(self, event: Event) -> Iterator[str]:
-        """The lines of an event; before the end of an attempt, the unfinished line of its output."""
+        """The lines of an event; before the end of an attempt, the unfinished line of its output.
+
+        The output of an attempt comes without a commit, and so before the event of its start, which waits for one.
+        """
+        is_start = event.task is not None and isinstance(event.payload, TaskMoved) and event.new == TaskState.RUNNING
+        if event.task is not None and is_start:
+            yield from self._labeller.lines(event)
+            self._running.add(event.task)
+            yield from self._output_lines(event.task, self._early_output.pop(event.task, ""))
+            return
         if event.task is not None and isinstance(event.payload, TaskMoved) and "outcome" in event.payload.attempt_set:
+            self._running.discard(event.task)
             assembler = self._open_output.pop(event.task, None)
             if assembler is not None:
                 yield from (_output_line(event.task, text) for text in assembler.close())
@@ -395,8 +407,14 @@ class EventPrinter:
 
     def print_output(self, task: str, text: str) -> None:
         """Print the finished lines of a task's output."""
+        if task not in self._running:
+            self._early_output[task] = self._early_output.get(task, "") + text
+            return
+        self.write("".join(f"{line}\n" for line in self._output_lines(task, text)))
+
+    def _output_lines(self, task: str, text: str) -> Iterator[str]:
         assembler = self._open_output.setdefault(task, LineAssembler())
-        self.write("".join(f"{_output_line(task, line)}\n" for line in assembler.append(text)))
+        return (_output_line(task, line) for line in assembler.append(text))
 
     def write(self, text: str) -> None:
         """Print text at once. Errors of stdout are not raised."""

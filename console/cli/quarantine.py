@@ -26,6 +26,12 @@ EVERY_ROW = "all"
 _ROWS_AT_ONCE = 1000
 
 
+_RESULT_NOTE = (
+    "the tasks below get what a task returns for these rows alone, unless it adds ctx.earlier_result"
+    " (redrive help recipes)"
+)
+
+
 def list_or_decide_rows(
     target: str,
     run_id: str | None,
@@ -57,6 +63,8 @@ def list_or_decide_rows(
     rows, answer, place, stale = with_session(target, use, **remote)
     if answer is not None:
         print_answer(answer, as_json, place)
+        if answer.ok and requeue and not as_json and (stale or cascade):
+            echo(_RESULT_NOTE)
         if answer.ok and stale and not as_json:
             echo(_stale_sentence(stale, place))
         print_resume_hint(act, answer, place)

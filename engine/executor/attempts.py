@@ -318,6 +318,7 @@ class AttemptManager:
             rules=rules,
             only_rows=claim.only_rows,
             checkpoint=claim.checkpoint,
+            earlier_result=claim.earlier_result,
             missing=tuple((missing or {}).items()),
             idempotency_key=effect_key(claim.run_id, claim.name, claim.key_generation),
         )

@@ -71,6 +71,7 @@ class Context:
         checkpointed: what an earlier attempt of this generation gave to ``checkpoint`` last, or None.
         only_rows: None, or the quarantined rows that an operator sent back, by their key: the attempt is about these
             alone, ``rows`` gives out no others, and what the task returns replaces its earlier result.
+        earlier_result: with ``only_rows``, what the task returned before, for a task that adds to it; else None.
 
     Example:
         >>> from redrive.engine import Executor, Flow
@@ -113,6 +114,7 @@ class Context:
         self._progress_due = 0.0
         self._heartbeat_due = 0.0
         self.checkpointed: Any = None if order.checkpoint is None else load_result(order.checkpoint)
+        self.earlier_result: Any = None if order.earlier_result is None else load_result(order.earlier_result)
         self.only_rows: Mapping[str, Any] | None = _requeued_rows(order.only_rows)
         self._rows = 0
         self._bad_rows = 0

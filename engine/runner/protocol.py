@@ -39,6 +39,7 @@ class AttemptOrder:
     ``inputs``: the results of the parents by name, as JSON text, which keeps integers of any size.
     ``missing``: (name, why) of the parents without a result, because they did not succeed.
     ``only_rows``: (key, payload) of the requeued quarantined rows; empty: the attempt processes all rows.
+    ``earlier_result``: with ``only_rows``, the JSON that the task returned before.
     ``checkpoint``: the JSON that an earlier attempt of this generation stored.
     ``folder``: where a command finds the results of its parents and leaves its own; set by the runner.
     ``dates``: the parameters that a function gets as dates.
@@ -56,6 +57,7 @@ class AttemptOrder:
     rules: tuple[Mapping[str, Any], ...] = ()
     only_rows: tuple[tuple[str, str | None], ...] = ()
     checkpoint: str | None = None
+    earlier_result: str | None = None
     missing: tuple[tuple[str, str], ...] = ()
     folder: str = ""
     dates: tuple[str, ...] = ()

@@ -43,6 +43,7 @@ class Claim:
     token: str
     only_rows: tuple[quarantine.KeyAndPayload, ...] = ()  # the generation processes only these quarantined rows
     checkpoint: str | None = None  # JSON of an earlier attempt of the generation
+    earlier_result: str | None = None  # JSON of the task before its rows were requeued
     key_generation: int = 0  # the generation in the idempotency key
 
 
@@ -104,13 +105,14 @@ def _claim(transaction: Transaction, run_id: str, order: ClaimOrder, identity: E
     if not attempt:
         return None
     only_rows = quarantine.requeued_rows(transaction.connection, run_id, order.name, order.generation)
+    earlier = quarantine.earlier_result(transaction.connection, run_id, order.name) if only_rows else None
     checkpoint, key_generation = transaction.connection.execute(
         "SELECT checkpoint, key_generation FROM task WHERE run_id = ? AND name = ?", (run_id, order.name)
     ).fetchone()
     if spec.effect:
         effect = AttemptEffect(effect_key(run_id, order.name, key_generation))
         transaction.emit(effect, run_id, order.name, attempt=attempt, generation=order.generation)
-    return Claim(run_id, order.name, attempt, order.generation, token, only_rows, checkpoint, key_generation)
+    return Claim(run_id, order.name, attempt, order.generation, token, only_rows, checkpoint, earlier, key_generation)
 
 
 def save_checkpoint(transaction: Transaction, claim: Claim, value: str) -> None:

@@ -6,10 +6,13 @@ task in a new generation: a row that fails again is held again, the others are r
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Sequence
 
-from ..domain.event_payloads import RowsChange, RowsChanged
+from ..domain.event_codec import decode
+from ..domain.event_payloads import RowsChange, RowsChanged, TaskMoved
+from ..domain.events import EventKind
 from ..runner.listener import BadRow
 from ..statefile.changes.quarantine_actions import drop_provisional, hold_requeued_rows
 from ..statefile.changes.transitions import Transaction
@@ -102,6 +105,17 @@ def _emit_and_count(transaction: Transaction, run_id: str, name: str, attempt: i
     ).fetchone()
     if held != known:
         transaction.change(run_id, name, {"bad_rows": held})
+
+
+def earlier_result(connection: sqlite3.Connection, run_id: str, name: str) -> str | None:
+    """Return what a task returned when it last succeeded, as JSON; a requeue clears the column of the task."""
+    row = connection.execute(
+        "SELECT data FROM event WHERE run_id = ? AND task = ? AND kind = ? AND new = 'SUCCESS'"
+        " ORDER BY seq DESC LIMIT 1",
+        (run_id, name, EventKind.TASK),
+    ).fetchone()
+    payload = None if row is None else decode(EventKind.TASK, json.loads(row[0]))
+    return payload.set.get("result") if isinstance(payload, TaskMoved) else None
 
 
 def requeued_rows(connection: sqlite3.Connection, run_id: str, name: str, generation: int) -> tuple[KeyAndPayload, ...]:

@@ -244,6 +244,27 @@ def test_a_task_can_ask_what_it_was_sent(tmp_path):
     assert {"o-7": {"id": "o-7", "amount": 7}} == json.loads(task(tmp_path, "result")[0])
 
 
+def test_a_task_adds_to_what_it_returned_before_its_rows_were_sent_back(tmp_path):
+    flow, mended = Flow("f"), tmp_path / "mended"
+
+    def settle(ctx: Any) -> list[str]:
+        kept = list(ctx.earlier_result or [])
+        for scope in ctx.rows(ORDERS, key="id"):
+            with scope as order:
+                if order["id"] in BAD and not mended.exists():
+                    raise ValueError("no amount")
+                kept.append(order["id"])
+        return kept
+
+    flow.task(settle, name="settle", timeout=30)
+    flow.task(lambda settle: len(settle), name="load", after="settle", timeout=30)
+    assert run(tmp_path, flow) == "SUCCESS"
+    mended.touch()
+    assert act(tmp_path, "requeue-rows", rows=[id_ for (id_,) in rows(tmp_path, "id")], cascade=True)["ok"]
+    assert run(tmp_path, flow) == "SUCCESS"
+    assert ask(tmp_path, "SELECT result FROM task WHERE name = 'load'") == [(str(len(ORDERS)),)]
+
+
 def test_a_full_requeue_is_about_all_rows_and_settles_what_was_held(tmp_path):
     run(tmp_path, settling(tmp_path, is_bad))
     act(tmp_path, "requeue")

@@ -91,6 +91,13 @@ def test_a_reason_that_is_the_error_is_said_once(tmp_path):
     assert line.count("what it waits for did not come") == 1
 
 
+def test_an_error_of_a_command_is_said_once(tmp_path):
+    flow = Flow("f", timeout=30)
+    flow.command("load", "echo 'ERROR:  syntax error at or near \"selekt\"' >&2; exit 1", max_attempts=1)
+    (line,) = [line for line in lines_of_run(tmp_path, flow) if line.startswith("load DEAD_LETTER")]
+    assert line.count("syntax error") == 1
+
+
 def test_commands_in_lines_name_the_state_file():
     blocked = event("run", {"what": "blocked"})
     assert [line[11:] for line in event_lines.lines_of_event(blocked, target="/tmp/a b.db")] == [
