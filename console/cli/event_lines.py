@@ -375,7 +375,7 @@ class EventPrinter:
         self._running: set[str] = set()
         self._early_output: dict[str, str] = {}  # by task: what came before the line that says that it runs
         self.has_printed_end = False  # whether the latest line about the run says that it ended or is blocked
-        self._labeller = EventLabeller(target=target)
+        self._labeller = EventLabeller(target=os.path.abspath(target) if target else "")
         self._stream = stream
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # cron's locale may not encode names of tasks

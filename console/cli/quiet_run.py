@@ -74,7 +74,7 @@ class FailureRecord:
     """The event lines of a run, as far as they tell of trouble. ``state``: the file, for commands in the lines."""
 
     def __init__(self, state: str) -> None:
-        self._state = state
+        self._state = os.path.abspath(state)
         self._lines: deque[_Line] = deque(maxlen=LINES_MAX)
         self._troubled: set[str] = set()
         self._omitted = 0
