@@ -153,6 +153,13 @@ class ReadyQueue:
             row.name: row.generation for row in children if self.unmet_counts[row.name] == 1 and self._is_unstarted(row)
         }
 
+    def in_order(self, names: Iterable[str]) -> list[str]:
+        """Return tasks in the order in which they should start."""
+        return sorted(names, key=lambda name: self._priority(self._projection.tasks[name]))
+
+    def _priority(self, row: TaskRow) -> tuple[float, int, str]:
+        return (-self._remaining_seconds.get(row.name, 0.0), row.position, row.name)
+
     def _is_unstarted(self, row: TaskRow) -> bool:
         return row.state is TaskState.PENDING and row.name not in self._deferred
 
@@ -204,8 +211,7 @@ class ReadyQueue:
             self.promotable.discard(name)
         if self._is_startable(row) and name not in self._enqueued:
             self._enqueued.add(name)
-            entry = (-self._remaining_seconds.get(name, 0.0), row.position, name)
-            heappush(self._lanes.setdefault(lane_of(row), []), entry)
+            heappush(self._lanes.setdefault(lane_of(row), []), self._priority(row))
 
     def _is_startable(self, row: TaskRow) -> bool:
         if row.name in self.claiming or self.unmet_counts[row.name]:

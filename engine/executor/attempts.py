@@ -10,8 +10,11 @@ import asyncio
 import codecs
 import json
 from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
 
 from ..clock import Clock
+from ..core.decide import Succeed
 from ..core.outcome import Outcome, OutcomeKind
 from ..core.spec import TaskSpec
 from ..domain.event_payloads import AttemptColumns, AttemptRetry, AttemptStarted, Payload, TaskColumns
@@ -26,6 +29,7 @@ from ..store import claims, quarantine, runs
 from ..store.claims import Claim
 from ..store.settle import settle
 from ..store.writer import Writer
+from .commit import FollowUp
 from .output_buffer import OutputBuffer, OutputChunk
 from .sampling import RetrySampler
 
@@ -255,6 +259,7 @@ class AttemptManager:
         path_seconds: Callable[[str], float],
         deadline_at: int | None,
         freed_by: Callable[[str], Mapping[str, int]],
+        follow_up: Callable[[Mapping[str, int]], FollowUp | None],
         on_ended: Callable[[Claim, Outcome], None],
         on_error: Callable[[BaseException], None],
         on_output: OutputListener | None = None,
@@ -269,10 +274,11 @@ class AttemptManager:
         self._path_seconds = path_seconds
         self._deadline_at = deadline_at
         self._freed_by = freed_by
+        self._follow_up = follow_up
         self._on_ended = on_ended
         self._on_error = on_error
         self._on_output = on_output
-        self._unfinished: set[asyncio.Future[None]] = set()
+        self._unfinished: set[asyncio.Future[Any]] = set()
         self._idle = asyncio.Event()
         self._idle.set()
 
@@ -371,13 +377,14 @@ class AttemptManager:
             del self.running[claim.name]
         self._on_ended(claim, outcome)
         freed = self._freed_by(claim.name) if outcome.kind is OutcomeKind.SUCCESS else {}
+        follow_up = self._follow_up(freed)
 
-        def item(transaction: Transaction) -> None:
+        def item(transaction: Transaction) -> list[Claim]:
             if chunk:
                 _append_output(transaction, claim, chunk, self.log_limit_bytes)
             if supervisor.has_output:
                 logs.finish(transaction, claim.run_id, claim.name, claim.attempt)
-            settle(
+            settlement = settle(
                 transaction,
                 claim,
                 spec,
@@ -389,8 +396,22 @@ class AttemptManager:
                 interrupted=supervisor.is_interrupted,
             )
             runs.promote(transaction, claim.run_id, freed)
+            if follow_up is None:
+                return []
+            return follow_up.claim(transaction, isinstance(settlement.decision, Succeed))
 
-        self._track(self._writer.submit(item))
+        written = self._writer.submit(item, durable=follow_up is not None and follow_up.durable)
+        if follow_up is not None:  # before ``_track``, which would see no attempt for a moment
+            written.add_done_callback(partial(self._launch_follow_up, follow_up))
+        self._track(written)
+
+    def _launch_follow_up(self, follow_up: FollowUp, written: asyncio.Future[list[Claim]]) -> None:
+        if written.cancelled() or written.exception() is not None:
+            return  # ``_report_error`` ends the run
+        try:
+            follow_up.on_committed(written.result())
+        except Exception as error:
+            self._on_error(error)
 
     def write(self, item: Callable[[Transaction], None]) -> asyncio.Future[None]:
         """Queue a write whose result no caller awaits; errors go to ``on_error``."""
@@ -398,18 +419,18 @@ class AttemptManager:
         written.add_done_callback(self._report_error)
         return written
 
-    def _track(self, work: asyncio.Future[None]) -> None:
+    def _track(self, work: asyncio.Future[Any]) -> None:
         self._unfinished.add(work)
         self._idle.clear()
         work.add_done_callback(self._untrack)
         work.add_done_callback(self._report_error)
 
-    def _untrack(self, work: asyncio.Future[None]) -> None:
+    def _untrack(self, work: asyncio.Future[Any]) -> None:
         self._unfinished.discard(work)
         if not self._unfinished and not self.running:
             self._idle.set()
 
-    def _report_error(self, future: asyncio.Future[None]) -> None:
+    def _report_error(self, future: asyncio.Future[Any]) -> None:
         if not future.cancelled() and (error := future.exception()) is not None:
             self._on_error(error)
 

@@ -16,7 +16,7 @@ from ..store import claims
 from ..store.claims import Claim, ClaimOrder
 from ..store.expiry import expire
 from .attempts import AttemptManager
-from .commit import Commit
+from .commit import Commit, FollowUp
 from .opening import OpenRun
 from .pool_gate import PoolGate
 from .run_view import RunView
@@ -51,6 +51,39 @@ class Dispatcher:
         promote = {name: self._view.projection.tasks[name].generation for name in ready_queue.promotable}
         return self._start(promote, picked) if picked or promote else None
 
+    def follow_up(self, freed: Mapping[str, int]) -> FollowUp | None:
+        """Claim what may start now, and what may start if an ending attempt succeeds; None: nothing.
+
+        ``freed``: the children that its success makes READY.
+        """
+        if not self._runner.is_open or self._view.expired_dead_letters():
+            return None
+        free = self._free_slots()
+        picked = self._view.ready_queue.pop_startable(free, self._admits)
+        children = self._waiting_for_a_slot_alone(freed)[: free - len(picked)]
+        for name in children:
+            self._view.ready_queue.claim(name)
+        if not picked and not children:
+            return None
+        at_once, later = self._orders(picked), self._orders(children)
+        run_id, identity = self._view.projection.run.run_id, self._opened.identity
+
+        def claim(transaction: Transaction, has_succeeded: bool) -> list[Claim]:
+            orders = [*at_once, *later] if has_succeeded else at_once
+            return claims.dispatch(transaction, run_id, {}, orders, identity)
+
+        names = [*picked, *children]
+        return FollowUp(claim, lambda claimed: self._launch_all(names, claimed), _is_durable([*at_once, *later]))
+
+    def _waiting_for_a_slot_alone(self, freed: Mapping[str, int]) -> list[str]:
+        """Return the children without further conditions, longest remaining path first."""
+        specs = (self._view.spec(name) for name in self._view.ready_queue.in_order(freed))
+        return [
+            spec.name
+            for spec in specs
+            if spec.pool is None and spec.downstream is None and spec.max_active is None and spec.map is None
+        ]
+
     def close(self) -> None:
         """Free the slots in pools of the machine."""
         self._pool_gate.close()
@@ -73,9 +106,7 @@ class Dispatcher:
         def item(transaction: Transaction) -> list[Claim]:
             return claims.dispatch(transaction, run_id, promote, orders, identity)
 
-        # What a power cut cannot end must find its claim on the disk: it is not started again in ignorance.
-        durable = any(order.spec.effect or order.spec.isolation == "dask" for order in orders)
-        return Commit(item, lambda claimed: self._launch_all(picked, claimed), durable)
+        return Commit(item, lambda claimed: self._launch_all(picked, claimed), _is_durable(orders))
 
     def _launch_all(self, picked: Sequence[str], claimed: Sequence[Claim]) -> None:
         self._view.ready_queue.release_claims(picked)
@@ -146,3 +177,8 @@ class Dispatcher:
                 claims.reject(transaction, run_id, order, names[order.name])
 
         return Commit(item)
+
+
+def _is_durable(orders: Iterable[ClaimOrder]) -> bool:
+    """What a power cut cannot end must find its claim on the disk: it is not started again in ignorance."""
+    return any(order.spec.effect or order.spec.isolation == "dask" for order in orders)

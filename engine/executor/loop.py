@@ -15,7 +15,8 @@ Once a second: ``heartbeat.py``, ``watchdog.py``, ``clock_watch.py``. For operat
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -37,7 +38,7 @@ from ..store.breaker_rows import emit_change
 from ..store.claims import Claim
 from .attempts import AttemptManager, OutputListener
 from .clock_watch import ClockWatch
-from .commit import Commit
+from .commit import Commit, FollowUp
 from .dispatch import Dispatcher
 from .heartbeat import HeartbeatTimer
 from .late_runs import LateRuns
@@ -116,6 +117,7 @@ class RunLoop:
             path_seconds=lambda name: self._view.path_seconds.get(name, 0.0),
             deadline_at=self.projection.run.deadline_at,
             freed_by=self._view.ready_queue.unblocked_by,
+            follow_up=self._follow_up,
             on_ended=self._on_attempt_ended,
             on_error=self._fail,
             on_output=on_output,
@@ -166,6 +168,20 @@ class RunLoop:
             return self._end or self._run_end.interrupted_result()
         start = self._dispatcher.next_commit() if self.storage_problem is None else None
         return start or self._run_end.check()
+
+    def _follow_up(self, freed: Mapping[str, int]) -> FollowUp | None:
+        """Return what to claim with the settlement of an attempt."""
+        if self.shutdown.mode is not None or self._result.done():
+            return None
+        if self._file_watch.is_missing or self.storage_problem is not None:
+            return None
+        follow_up = self._dispatcher.follow_up(freed)
+        return follow_up and replace(follow_up, on_committed=partial(self._launch, follow_up))
+
+    def _launch(self, follow_up: FollowUp, claimed: list[Claim]) -> None:
+        follow_up.on_committed(claimed)
+        self.shutdown.interrupt_attempts()
+        self.wake()
 
     def _waits_for_pages(self, end: RunResult) -> bool:
         """Whether unsent pages keep the executor of a run that has ended. Until then an act can continue the run."""

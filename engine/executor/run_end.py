@@ -93,7 +93,7 @@ class RunEndCheck:
     def check(self) -> RunResult | Commit | None:
         """Return the result of the run, or the commit of its verdict, or None while the run can progress."""
         run = self._view.projection.run
-        if self._attempts.running:
+        if self._is_busy:
             return self._go_on()
         active = self._view.ready_queue.active_count
         held = self._find_held_tasks() if active else ()
@@ -108,7 +108,12 @@ class RunEndCheck:
 
     def interrupted_result(self) -> RunResult | None:
         """Return the result of a run that was asked to stop; None while attempts run."""
-        return None if self._attempts.running else self._result(interrupted=True)
+        return None if self._is_busy else self._result(interrupted=True)
+
+    @property
+    def _is_busy(self) -> bool:
+        """Whether attempts run, or claims are being committed."""
+        return bool(self._attempts.running or self._view.ready_queue.claiming)
 
     def _result(self, *, blocked: bool = False, interrupted: bool = False) -> RunResult:
         projection = self._view.projection

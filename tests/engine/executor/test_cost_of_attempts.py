@@ -1,0 +1,97 @@
+"""What a short attempt costs, in counts that no other process changes: messages, commits, statements, calls, pages.
+
+Seconds are measured by ``tests/bench/bench_peers.py``. A bound that fails here is raised only with a reason.
+"""
+
+import ast
+import sqlite3
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import pytest
+from redrive.engine import Executor, TaskDef
+from redrive.engine.runner import protocol
+from redrive.engine.runner.frame_socket import FrameSocket
+from redrive.engine.store import database
+
+TASKS = 40
+OPENING = 12  # commits and messages of a run, however many tasks it has
+PAGES = 330
+
+
+@pytest.fixture
+def counts(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """Counts commits, SQL statements, and frames from and to the zygote, in runs of this process."""
+    found: Counter[str] = Counter()
+    open_for_writing, send, receive = database.open_for_writing, FrameSocket.send, protocol.decode_zygote_frame
+
+    def opened(*args: Any, **options: Any) -> sqlite3.Connection:
+        connection = open_for_writing(*args, **options)
+        connection.set_trace_callback(lambda sql: found.update(["commits" if sql == "COMMIT" else "statements"]))
+        return connection
+
+    def sent(self: FrameSocket, frame: protocol.Frame, *args: Any) -> None:
+        found["messages"] += 1
+        send(self, frame, *args)
+
+    def received(payload: bytes) -> Any:
+        found["messages"] += 1
+        return receive(payload)
+
+    monkeypatch.setattr(database, "open_for_writing", opened)
+    monkeypatch.setattr(FrameSocket, "send", sent)
+    monkeypatch.setattr(protocol, "decode_zygote_frame", received)
+    monkeypatch.setattr(protocol, "ANNOUNCE_SECONDS", 60.0)  # else attempts on a busy machine are long ones
+    return found
+
+
+def calls_of_the_engine(frame: Any, event: str, argument: object) -> None:
+    if event == "call" and "/engine/" in frame.f_code.co_filename:
+        _calls["calls"] += 1
+
+
+_calls: Counter[str] = Counter()
+
+
+def test_a_short_attempt_costs_two_messages_and_one_commit(tmp_path: Path, counts: Counter[str]) -> None:
+    tasks = [TaskDef(f"t{number}", int, [f"t{number - 1}"] if number else []) for number in range(TASKS)]
+    _calls.clear()
+    executor = Executor(
+        "cost", "r", tasks, state=tmp_path / "s.db", on_open=lambda run_id: sys.setprofile(calls_of_the_engine)
+    )
+    try:
+        assert executor.run() == "SUCCESS"
+    finally:
+        sys.setprofile(None)
+    each = {name: round((count - OPENING) / TASKS, 1) for name, count in (counts + _calls).items()}
+    bounds = {"messages": 2.0, "commits": 1.0, "statements": 26, "calls": 450}
+    assert {name: count for name, count in each.items() if count > bounds[name]} == {}, each
+
+
+#: A program with a flow of its own. Its tasks return how many pages they have copied, and what they have loaded.
+PROGRAM = """
+import resource, sys
+from redrive.engine import Executor, TaskDef
+
+def cost():
+    loaded = {"asyncio", "threading", "random", "subprocess", "logging"} & sys.modules.keys()
+    return [resource.getrusage(resource.RUSAGE_SELF).ru_minflt, sorted(loaded)]
+
+tasks = [TaskDef(f"t{number}", cost) for number in range(8)]
+result = Executor("cost", "r", tasks, state=sys.argv[1]).run_result()
+print([result[task.name] for task in tasks])
+"""
+
+
+def test_the_fork_of_an_attempt_copies_few_pages(tmp_path: Path) -> None:
+    """In an interpreter of its own: pytest has imported much that a flow has not."""
+    ran = subprocess.run(
+        [sys.executable, "-P", "-c", PROGRAM, str(tmp_path / "s.db")], capture_output=True, text=True, check=True
+    )
+    results = ast.literal_eval(ran.stdout)
+    assert [loaded for _, loaded in results if loaded] == []
+    assert median(faults for faults, _ in results) <= PAGES
