@@ -129,7 +129,7 @@ class Storm:
             self.dice.shuffle(victims)
             kind = self.dice.choice((signal.SIGKILL, signal.SIGKILL, signal.SIGTERM))
             for victim in victims:
-                with suppress(psutil.NoSuchProcess):
+                with suppress(ProcessLookupError):
                     os.kill(victim.pid, signal.SIGKILL if victim is not executor else kind)
             if onlooker is not None and self.dice.random() < 0.5:
                 onlooker.kill()
