@@ -63,17 +63,28 @@ def _title(graph: Graph, group: GraphGroup, run: Segment, scene: Scene) -> Line:
 
 
 def _facts(graph: Graph, group: GraphGroup, run: Segment, scene: Scene) -> Line:
-    """Bar and counts: the number of problems, or of finished tasks, of all."""
+    """Bar and counts: of the tasks that need a human, or of finished ones, and of all."""
     if group.is_single:
         return [Piece(" " * run.width)]
     total = len(group.members)
-    problems = sum(group.counts[state] for state in NEEDS_HUMAN)
-    done = sum(group.counts[state] for state in counts.DONE)
-    if problems:
-        state = next(state for state in SEVERITY if group.counts[state])
-        text = Piece(f"{state_sign(state, scene.glyphs)}{number(problems)}", STATE_STYLES[state].role)
-    else:
-        text = Piece(number(done), Role.DIM) if 0 < done < total else Piece("")
-    rest = Piece(f"{'/' if text.text else ''}{number(total)}", Role.DIM)
-    bar = counts.bar_parts(group.counts, scene.glyphs, max(run.width - 1 - width([text, rest]), 1))
-    return fit([*bar, Piece(" "), text, rest], run.width, scene.glyphs.more)
+    shown = _problem_counts(group, scene)
+    if not shown:
+        done = sum(group.counts[state] for state in counts.DONE)
+        shown = [Piece(number(done), Role.DIM)] if 0 < done < total else []
+    rest = Piece(f"{'/' if shown else ''}{number(total)}", Role.DIM)
+    if width([*shown, rest]) + 1 + _BAR_CELLS_MIN > run.width:
+        shown = shown[:1]  # the most severe
+    bar = counts.bar_parts(group.counts, scene.glyphs, max(run.width - 1 - width([*shown, rest]), 1))
+    return fit([*bar, Piece(" "), *shown, rest], run.width, scene.glyphs.more)
+
+
+def _problem_counts(group: GraphGroup, scene: Scene) -> Line:
+    """How many need a human, by state, the most severe first."""
+    line: Line = []
+    for state in SEVERITY:
+        if state in NEEDS_HUMAN and group.counts[state]:
+            line += [Piece(" ")] if line else []
+            line.append(
+                Piece(f"{state_sign(state, scene.glyphs)}{number(group.counts[state])}", STATE_STYLES[state].role)
+            )
+    return line

@@ -8,6 +8,7 @@ from typing import overload
 
 from ...engine.core.projection import AttemptRow, TaskRow
 from ..model.log import GAP, LogLine, LogSelection, is_error_line, is_gap, printable_parts
+from ..model.log_diff import DiffLine, Side
 from ..text.durations import clock, format_bytes, number, wall
 from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Piece, Role, width
@@ -148,6 +149,21 @@ def line_text(line: LogLine, glyphs: Glyphs) -> str:
     if not is_gap(line):
         return line
     return f"{glyphs.more} {format_bytes(int(line.removeprefix(GAP)))} dropped here {glyphs.more}"
+
+
+_SIDE_ROLES = {Side.BOTH: Role.DIM, Side.BEFORE: Role.FAILED, Side.AFTER: Role.RUNNING}
+
+
+def diff_rows(lines: Sequence[DiffLine], glyphs: Glyphs) -> list[Line]:
+    """A comparison of two outputs in rows."""
+    if not any(line.side is not Side.BOTH for line in lines):
+        return [[Piece("both wrote the same, but for numbers", Role.DIM)]]
+    return [
+        [Piece(f"  {glyphs.more} {number(line.skipped)} lines in both {glyphs.more}", Role.DIM)]
+        if line.skipped
+        else [Piece(f"{line.side.value} {line.text}", _SIDE_ROLES[line.side])]
+        for line in lines
+    ]
 
 
 def empty_line(

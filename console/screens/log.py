@@ -5,6 +5,7 @@ A hidden screen reads nothing; output before the end is read when it is scrolled
 
 from __future__ import annotations
 
+import asyncio
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -24,14 +25,17 @@ from ..keys.actions import ScreenName
 from ..model.board import Board
 from ..model.filters import Filter, line_regex, parse_line_filter, search_pattern
 from ..model.log import ERROR, LogLine, LogSelection, LogText, is_error_line
-from ..present.log import LogHeading, LogLines, empty_line, heading_line, line_text
+from ..model.log_diff import compare_output
+from ..present.log import LogHeading, LogLines, diff_rows, empty_line, heading_line, line_text
 from ..terminal.pager import show_in_pager
-from ..text.pieces import Line, Role
+from ..text.pieces import Line, Piece, Role
+from ..text.text import one_line
 from ..widgets.bars import Bar, KeyHint
 from ..widgets.bindings import bindings_of
 from ..widgets.text_view import LinesView
 from .attempt_log import AttemptLog
 from .base import ConsoleScreen, run_latest
+from .text_dialog import TextDialog
 
 _NO_ERROR = "no line tells of an error"
 _AFTER_EVERY_CHUNK = 2**62
@@ -290,6 +294,32 @@ class LogScreen(ConsoleScreen):
         self._select_attempt()
         self._request(_NEWS)
 
+    def compare_attempts(self) -> None:
+        """Show what the attempt wrote unlike the attempt before."""
+        row, log = self._row(), self._attempt_log
+        numbers = sorted(row.attempts) if row is not None else []
+        if log is None or row is None or log.attempt == numbers[0]:
+            self.console.show_message("there is no attempt before this one to compare with")
+            return
+        before = numbers[numbers.index(log.attempt) - 1]
+        earlier = AttemptLog(self.console.live.session, log.run_id, log.task, before, log.until_us)
+        latest = AttemptLog(self.console.live.session, log.run_id, log.task, log.attempt, log.until_us)
+        run_latest(self, partial(self._show_comparison, earlier, latest), "comparison")
+
+    async def _show_comparison(self, earlier: AttemptLog, latest: AttemptLog) -> None:
+        try:
+            for log in (earlier, latest):
+                await log.read_end()
+        except RedriveError as error:
+            self.console.show_message(str(error), Role.WARNING)
+            return
+        glyphs = self.console.glyphs
+        before, after = ([line_text(line, glyphs) for line in log.text.lines] for log in (earlier, latest))
+        found = await asyncio.to_thread(compare_output, before, after)
+        part = "" if earlier.is_complete and latest.is_complete else ", the end of each"
+        title = f"{one_line(latest.task)}: #{earlier.attempt} - , #{latest.attempt} +{part}"
+        self.app.push_screen(TextDialog([Piece(title, Role.TITLE)], diff_rows(found, glyphs)))
+
     # --- Reading --------------------------------------------------------------------------------------------------
 
     def _request(self, wish: int) -> None:
@@ -425,9 +455,9 @@ class LogScreen(ConsoleScreen):
         one = row is None or len(row.attempts) < 2
         label = self.console.keymap.label
         words = {label("filter"): "search", label("output"): "pager"}
-        alone = label("older_attempt") if one else None
+        alone = {label("older_attempt"), label("compare_attempts")} if one else set()
         pair = f"{label('older_attempt')} {label('newer_attempt')}"
-        named = [(key, words.get(key, word)) for key, word in super().hints() if key != alone]
+        named = [(key, words.get(key, word)) for key, word in super().hints() if key not in alone]
         return [(pair, word) if key == label("older_attempt") else (key, word) for key, word in named]
 
     # --- Finding --------------------------------------------------------------------------------------------------

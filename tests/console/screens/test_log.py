@@ -333,6 +333,19 @@ async def test_left_and_right_move_along_cut_lines(night, clock):
         assert shown(hand)[0].startswith("a" * 78)
 
 
+async def test_two_attempts_are_compared_without_their_numbers(night, clock):
+    same = "".join(f"03:10:{n} batch {n} settled\n" for n in range(20))
+    night.logs[DEAD, 1] = chunks_of(f"{same}timeout\n")
+    night.logs[DEAD, 2] = chunks_of(f"{same.replace('03:', '04:')}forbidden\n")
+    async with at_the_log(night, clock, "D") as hand:
+        await until(hand, lambda: "forbidden" in hand.text)
+        assert "clean_refunds: #1 - , #2 +" in hand.text
+        assert "… 18 lines in both …" in hand.text
+        assert "- timeout" in hand.text and "+ forbidden" in hand.text
+        await hand.press("escape", "left_square_bracket", "D")
+        assert "there is no attempt before this one" in hand.lines[-1]
+
+
 # --- Elsewhere -------------------------------------------------------------------------------------------------------
 
 
