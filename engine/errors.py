@@ -287,7 +287,8 @@ class NotReady(TaskError):
 
     Parameters:
         message: text for a person.
-        recheck_seconds: seconds until the next call, 0 or more; None: the interval ``every`` of the sensor.
+        recheck_seconds: seconds until the next call, at least 1; None: the interval ``every`` of the sensor, which may
+            be shorter.
 
     Example:
         >>> NotReady("no export yet", recheck_seconds=600).recheck_seconds

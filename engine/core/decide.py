@@ -199,13 +199,14 @@ def decide_loss(history: TaskHistory, policy: RetryPolicy, uniform: Uniform, las
 
 
 RECHECK_SECONDS_MIN = 0.1  # a recheck of 0 s would fork without a pause
+ASKED_SECONDS_MIN = 1.0  # ``NotReady(recheck_seconds=0)`` would look as often for ever; a shorter rhythm is declared
 
 
 def _decide_deferral(
     history: TaskHistory, outcome: Outcome, policy: RetryPolicy, now: int, uniform: Uniform
 ) -> Decision:
     asked = outcome.recheck_seconds if outcome.recheck_seconds is not None else history.recheck_seconds
-    recheck = max(asked, RECHECK_SECONDS_MIN)
+    recheck = max(asked, RECHECK_SECONDS_MIN, min(history.recheck_seconds, ASKED_SECONDS_MIN))
     # Up to a tenth more: sensors with one schedule must not run at the same instant.
     delay = recheck + uniform(0, recheck * 0.1)
     if policy.max_elapsed is not None and _elapsed_seconds(history, now) + delay > policy.max_elapsed:

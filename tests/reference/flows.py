@@ -74,6 +74,7 @@ def real_flow(seed: int, tasks: list[ScriptedTask]) -> Flow:
                 list(task.parents),
                 rule=task.rule,  # type: ignore[arg-type]
                 kind="sensor" if is_sensor else "python",
+                recheck_seconds=0.1,
                 isolation="process" if hangs else dice.choice(("process", "thread")),
                 timeout_seconds=TIMEOUT_SECONDS if hangs else 60,
                 grace_seconds=0.1,
@@ -99,7 +100,7 @@ def _body(task: ScriptedTask) -> Callable[..., Any]:
         if does == "other":
             raise type(f"Trouble{ctx.attempt}", (Exception,), {})("each time another")
         if does == "wait":
-            raise NotReady("not yet", recheck_seconds=0.1)
+            raise NotReady("not yet")
         if does in _ERRORS:
             raise _ERRORS[does]("as scripted")
         if does == "hang":

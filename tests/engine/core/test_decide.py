@@ -174,7 +174,9 @@ def test_a_task_that_is_not_idempotent_is_never_run_again_unasked():
 
 def test_a_sensor_looks_again_without_spending_the_budget():
     """000.48, de-phased by at most a tenth (004.43)."""
-    assert Defer(pytest.approx(0.11)) == judge(Outcome(OutcomeKind.DEFERRED, recheck_seconds=0), TaskHistory())  # type: ignore[arg-type]
+    at_once = Outcome(OutcomeKind.DEFERRED, recheck_seconds=0.0)
+    assert Defer(pytest.approx(1.1)) == judge(at_once, TaskHistory())  # type: ignore[arg-type]
+    assert Defer(pytest.approx(0.11)) == judge(at_once, TaskHistory(recheck_seconds=0.05))  # type: ignore[arg-type]
     assert Defer(33.0) == judge(Outcome(OutcomeKind.DEFERRED, recheck_seconds=30.0), TaskHistory(failures=2))
     assert Defer(30.0) == judge(Outcome(OutcomeKind.DEFERRED), dice=bottom)
 
