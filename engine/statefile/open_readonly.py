@@ -16,8 +16,8 @@ from .header import check_version, has_content, inspect
 
 BUSY_SECONDS = 5.0
 VALUE_BYTES_MAX = 64 * 1024 * 1024  # of a row; a longer one is not ours
-TABLES = {"attempt", "breaker", "edge", "event", "executor", "log", "meta", "page", "page_task", "pruned_run"}
-TABLES |= {"quarantine", "run", "schedule", "sla", "slot", "task"}
+TABLES = set("attempt breaker edge event executor log log_size meta page page_task pruned_run".split())
+TABLES |= set("quarantine run schedule sla slot task".split())
 
 
 class ReadonlyDatabase(NamedTuple):
@@ -45,7 +45,7 @@ def open_readonly(path: str) -> ReadonlyDatabase:
         return _open(path)
     except sqlite3.OperationalError as error:
         raise StorageError("{} cannot be read: {}".format(path, error)) from error
-    except sqlite3.Error as error:
+    except (sqlite3.Error, ValueError) as error:  # SQLite quotes a damaged schema
         raise CorruptFileError("{} is damaged ({}); restore a copy".format(path, error)) from error
 
 

@@ -64,7 +64,7 @@ def _problems(connection: sqlite3.Connection) -> Iterator[str]:
         for values in connection.execute(f"SELECT *, {types} FROM {table}"):
             found = zip(columns, values[: len(columns)], values[len(columns) :], strict=True)
             for (name, kind), value, stored in found:
-                if stored not in _TYPES[kind] or not _is_known(table, name, value):
+                if stored not in _TYPES.get(kind, ()) or not _is_known(table, name, value):
                     yield f"table {table}, {columns[0][0]} {values[0]!r:.60}: no redrive writes this {name}"
     for run_id, child, parent in connection.execute(_STRAY_EDGES):
         yield f"table edge, run {run_id!r}: {child!r} after {parent!r} names no task"

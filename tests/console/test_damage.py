@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import random
 import shutil
 import sqlite3
 import sys
+import time
 from contextlib import closing
 from pathlib import Path
 
@@ -14,6 +16,8 @@ from support.commands import run_redrive
 from support.marks import parametrize_mostly_long
 
 PAGE_BYTES = 4096
+FLIPS = 25  # copies with flipped bits in one test
+SECONDS_MAX = 30.0  # of one command; the machine may be busy
 FLOW = """
 from redrive.engine import Flow, PermanentError
 flow = Flow("f")
@@ -33,6 +37,18 @@ COMMANDS = (
     ("replay",),
     ("doctor",),
     ("requeue", "b", "--reason", "x", "--state"),
+)
+
+
+DOORS = (
+    *COMMANDS,
+    ("logs", "a", "--state"),
+    ("report", "--state"),
+    ("prune", "--keep", "1", "--state"),
+    ("breakers", "--state"),
+    ("pause", "--state"),
+    ("summary", "--state"),
+    ("skip", "b", "--reason", "x", "--state"),
 )
 
 
@@ -83,3 +99,39 @@ def test_damage_to_any_page_is_one_sentence(
 def test_the_doctor_names_the_damage(whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert redrive("doctor", str(damage(whole, tmp_path, 2))) == 1
     assert "error   integrity" in capsys.readouterr().out
+
+
+def flip(whole: Path, folder: Path, dice: random.Random) -> Path:
+    """A copy with some bits flipped: mostly in the pages that hold something."""
+    content = bytearray(whole.read_bytes())
+    used = [place for place, byte in enumerate(content) if byte]
+    for _ in range(dice.choice((1, 1, 2, 8))):
+        content[dice.choice(used)] ^= 1 << dice.randrange(8)
+    flipped = folder / f"flipped_{dice.getrandbits(40)}.db"
+    flipped.write_bytes(content)
+    return flipped
+
+
+@parametrize_mostly_long("first", range(0, 1000, FLIPS), quick=2)
+def test_flipped_bits_are_an_answer_or_one_sentence(
+    whole: Path, tmp_path: Path, first: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Through a random door; the file itself cannot be trusted any more, but it ends no command in a bad way."""
+    for seed in range(first, first + FLIPS):
+        dice = random.Random(seed)
+        words, state, began = dice.choice(DOORS), flip(whole, tmp_path, dice), time.monotonic()
+        code = redrive(*words, str(state))
+        said = capsys.readouterr()
+        assert code in (0, 1, 2, 3), (seed, words)
+        assert "Traceback" not in said.err and (code == 0 or len(said.err.splitlines()) <= 1), (seed, words, said.err)
+        assert time.monotonic() - began < SECONDS_MAX, (seed, words)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_a_run_is_resumed_from_flipped_bits_or_refused(whole: Path, tmp_path: Path) -> None:
+    for seed in range(60):
+        state = flip(whole, tmp_path, random.Random(f"resume {seed}"))
+        ended = run_redrive("resume", state, "--plain", timeout=60)
+        assert ended.returncode in (0, 1, 2, 3), (seed, ended.stderr)
+        assert "Traceback" not in ended.stderr and len(ended.stderr.splitlines()) <= 2, (seed, ended.stderr)
