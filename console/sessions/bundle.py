@@ -75,13 +75,18 @@ def modules_in(folders: Iterable[str]) -> list[str]:
 def _without_docs(text: str) -> str:
     """Remove docstrings and comments, a third of the bytes. Line numbers stay, for tracebacks."""
     lines = text.splitlines()
-    before = tokenize.NEWLINE
+    before, docstring_line = tokenize.NEWLINE, 0
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         (first, column), (last, _) = token.start, token.end
         if token.type == tokenize.COMMENT:
             lines[first - 1] = lines[first - 1][:column].rstrip()
         elif token.type == tokenize.STRING and before in _STATEMENT_ENDS and token.string.startswith('"""'):
             lines[first - 1 : last] = [" " * column + '""'] + [""] * (last - first)
+            docstring_line = first
+        elif docstring_line and token.type not in (tokenize.NEWLINE, tokenize.NL):
+            if token.type != tokenize.DEDENT:  # other statements follow in the same body
+                lines[docstring_line - 1] = ""
+            docstring_line = 0
         if token.type not in (tokenize.COMMENT, tokenize.NL):
             before = token.type
     return "\n".join(lines) + "\n"

@@ -16,8 +16,8 @@ from .header import check_version, has_content, inspect
 
 BUSY_SECONDS = 5.0
 VALUE_BYTES_MAX = 64 * 1024 * 1024  # of a row; a longer one is not ours
-TABLES = set("attempt breaker edge event executor log log_size meta page page_task pruned_run".split())
-TABLES |= set("quarantine run schedule sla slot task".split())
+TABLES = {"attempt", "breaker", "edge", "event", "executor", "log", "log_size", "meta", "page", "page_task"}
+TABLES |= {"pruned_run", "quarantine", "run", "schedule", "sla", "slot", "task"}
 
 
 class ReadonlyDatabase(NamedTuple):
