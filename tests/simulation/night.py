@@ -102,7 +102,7 @@ class _Night:
         self.plan = plan
         self.path = path
         self.report = report
-        self.clock = VirtualClock(plan.seed)
+        self.clock = VirtualClock(plan.seed, plan.start_us)
         self.thread = WriterThread(plan.crashes, plan.refusals, random.Random(f"{plan.seed}:writer"))
         self.thread.after_commit = self._after_commit
         self.checker = Checker(plan.flow, RUN_ID, plan.max_parallel)

@@ -15,7 +15,7 @@ from redrive.engine.core.mapping import map_task
 from redrive.engine.core.policy import RetryPolicy
 from redrive.engine.core.spec import DownstreamSpec, FlowSpec, ScheduleSpec, TaskSpec
 
-from .virtual_time import START_US
+from .virtual_time import LATER_STARTS_US, START_US
 
 TEMPERS: dict[str, dict[str, int]] = {
     # what attempts do -> weight
@@ -68,6 +68,7 @@ class Plan:
     stays: bool = True
     max_parallel: int = 4
     logical_time: int | None = None  # of a night that a schedule starts
+    start_us: int = START_US
 
     def behaviour(self, task: str, attempt: int) -> tuple[str, random.Random]:
         """Return what an attempt does, and the dice for its details."""
@@ -93,8 +94,10 @@ def draw_plan(seed: int) -> Plan:
     plan, dice = _draw_plain_plan(seed), random.Random(f"{seed}:more")
     if dice.random() < 0.25:
         plan = _with_map_task(plan, dice)
+    if dice.random() < 0.2:
+        plan = replace(plan, start_us=dice.choice(LATER_STARTS_US))
     if dice.random() < 0.15:
-        logical_time = START_US // 60_000_000 * 60_000_000
+        logical_time = plan.start_us // 60_000_000 * 60_000_000
         plan = replace(plan, flow=replace(plan.flow, schedule=ScheduleSpec("* * * * *")), logical_time=logical_time)
     groups = tuple(replace(task, group=dice.choice((None, "g", "g.h"))) for task in plan.flow.tasks)
     return replace(plan, flow=replace(plan.flow, tasks=groups))

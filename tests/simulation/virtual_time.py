@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 START_US = 1_790_000_000_000_000  # 2026-09-21 in microseconds UTC
+LATER_STARTS_US = (2_147_483_617_000_000, 4_102_444_770_000_000)  # half a minute before 2**31 seconds, and before 2100
 
 
 class Crash(SystemExit):
@@ -71,7 +72,8 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 class VirtualClock:
     """The clock of a night, over the loops of all of its executors. ``step`` sets the wall clock."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, start_us: int = START_US) -> None:
+        self._start_us = start_us
         self.seconds = 0.0  # while no loop runs
         self.loop: VirtualLoop | None = None
         self._stepped_us = 0
@@ -81,7 +83,7 @@ class VirtualClock:
         return self.seconds if self.loop is None else self.loop.now
 
     def now_us(self) -> int:
-        return START_US + self._stepped_us + round(self.monotonic() * 1e6)
+        return self._start_us + self._stepped_us + round(self.monotonic() * 1e6)
 
     def uniform(self, low: float, high: float) -> float:
         return self._dice.uniform(low, high)
