@@ -21,7 +21,7 @@ import msgspec
 from ..core.spec import FlowSpec
 from ..errors import FlowImportError
 from ..flow.finding import Finding
-from ..flow.interpreter import interpreter_of
+from ..flow.interpreter import interpreter_of, task_interpreters
 from ..flow.loading import load_flow
 from ..runner import process, protocol
 from ..runner.attempt import IMPORT_SECONDS
@@ -85,7 +85,9 @@ def check_in_subprocess(target: str, params: Mapping[str, str]) -> CheckedFlow:
         os.close(pidfd)
     if payload is None:
         raise FlowImportError(_failure_message(target, timed_out, status))
-    return _read(payload)
+    checked = _read(payload)
+    task_interpreters(target, checked.spec)
+    return checked
 
 
 def _failure_message(target: str, timed_out: bool, status: int) -> str:

@@ -65,6 +65,7 @@ class TaskSpec:
     kind: Kind = "python"
     command: str | None = None  # the shell line of kind "command", or its words as a line
     command_options: CommandOptions | None = None
+    python: str | None = None  # the interpreter of its attempts; None: that of the flow
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     timeout: float | None = None  # seconds
     grace_seconds: float = 5.0  # between SIGTERM and SIGKILL

@@ -1,7 +1,7 @@
-"""The interpreter that ``Flow(python=...)`` names: read from the source of the flow file, and examined before a run.
+"""The interpreters that ``Flow(python=...)`` and ``task(python=...)`` name, examined before a run.
 
-The process that imports the flow is that interpreter, so it is chosen before the import. It needs redrive of the same
-version, because the executor talks to it.
+The process that imports the flow is the first, so it is read from the source and chosen before the import. Each needs
+redrive of the same version, because the executor talks to it.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ import os
 import shutil
 import subprocess
 
+from ..core.mapping import work_of
+from ..core.spec import FlowSpec
 from ..errors import FlowError
 from ..version import VERSION
 from .flow_name import declared_python
@@ -38,6 +40,26 @@ def interpreter_of(target: str) -> str | None:
     path = _find(python, os.path.dirname(os.path.abspath(split_target(target)[0])))
     _examine(python, path)
     return path
+
+
+def task_interpreters(target: str, flow: FlowSpec) -> list[tuple[str, str]]:
+    """Return each interpreter that tasks name, and its path. Raises FlowError for one that cannot be used."""
+    names = sorted({python for task in flow.tasks if (python := work_of(task).python) is not None})
+    if names and not target:
+        raise FlowError(f"python={names[0]!r}: another interpreter imports the flow: give it in a file")
+    folder = os.path.dirname(os.path.abspath(split_target(target)[0]))
+    found = [(name, _find(name, folder)) for name in names]
+    for name, path in found:
+        _examine(name, path)
+    return found
+
+
+def require_same_tasks(python: str, flow: FlowSpec, other: FlowSpec) -> None:
+    """Raise FlowError if the flow has other tasks in another interpreter."""
+    if [task.name for task in flow.tasks] != [task.name for task in other.tasks]:
+        raise FlowError(
+            f"the flow has other tasks when python={python!r} imports it: {flow.name!r} must not depend on it"
+        )
 
 
 def _find(python: str, folder: str) -> str:

@@ -143,6 +143,7 @@ ENVIRONMENT = OptionType(
 AFTER = OptionType("a task, the name of one, or a list of these", _parse_parents)
 POLICY = OptionType("a RetryPolicy, as retry=RetryPolicy(max_attempts=3)", _parse_policy)
 POOLS = OptionType("a mapping of names to whole numbers of at least 1, as {'database': 2}", _parse_pools)
+INTERPRETER = OptionType("the path of an interpreter, a text as '/opt/etl/bin/python'", TEXT.parse)
 ABOVE_ZERO = duration(above_zero=True)
 
 # --- A flow and its groups -----------------------------------------------------------------------------------------
@@ -201,7 +202,7 @@ FLOW: Table = {
     "splay": duration(),
     "start_within": optional(duration()),
     "params": optional(OptionType("a mapping of names to defaults, as {'day': '2026-04-25'}", _parse_params)),
-    "python": optional(OptionType("the path of an interpreter, a text as '/opt/etl/bin/python'", TEXT.parse)),
+    "python": optional(INTERPRETER),
     "secrets": optional(name_tuple("names of variables or parameters", "['PGPASSWORD']")),
 }
 
@@ -218,6 +219,7 @@ class TaskOptions(TypedDict, total=False):
     retry: RetryPolicy | None  # how often it is tried again, and after which waits; None: RetryPolicy()
     max_attempts: int | None  # starts, the first included, at least 1; wins over the one of ``retry``
     grace_seconds: Duration  # from SIGTERM to SIGKILL; 5 unless given
+    python: str | None  # the interpreter that runs it: a path, relative to the flow file, or a name in PATH
     isolation: Isolation  # "process" (the default), "worker" (reused, killed too), "thread" (is cancelled), "dask"
     downstream: str | None  # the system that it calls: a name given to ``Flow.downstream``
     pool: (
@@ -256,6 +258,7 @@ TASK: Table = {
     "result": choice(*get_args(ResultSource)),
     "map_over": optional(OptionType("a task, or the name of one", _parse_parent)),
     "max_size": whole_number(1),
+    "python": optional(INTERPRETER),
     "isolation": choice(*get_args(Isolation)),
     "downstream": optional(NAME),
     "pool": optional(NAME),

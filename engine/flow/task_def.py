@@ -38,6 +38,8 @@ class TaskDef:
             directory, a variable of the environment, a descriptor, a thread or a child process), "thread" (no fork; it
             is only cancelled, by ``ctx.cancelled``) or "dask" (a process on a worker of the Dask cluster that
             ``RunOptions.dask`` names).
+        python: the interpreter in which its attempts run: a path, relative to the flow file, or a name in PATH. It
+            imports the flow file as well, and needs what ``Flow(python=...)`` needs. None: that of the flow.
         downstream: the system that it calls, declared by ``Flow.downstream``: an open breaker holds the task.
         pool: a pool of the flow or of the machine, of whose slots it takes ``pool_slots`` (at least 1) while it runs.
         max_active: at most so many tasks of this name run at a time, across all runs of the state file.
@@ -100,6 +102,7 @@ counts too), or None, not 0
     env: Mapping[str, str | None] | None = None
     stdin: str | os.PathLike[str] | None = None
     result: ResultSource = "file"
+    python: str | None = None
     map_over: After | None = None
     max_size: int = 1000
 
@@ -164,6 +167,10 @@ def check_consistency(task: TaskDef, pools: Mapping[str, int]) -> None:
         refuse("it has a function and a command: use flow.command(name, line) for a shell line")
     if task.kind == "sensor" and task.effect:
         refuse("a sensor looks again and again: what is done at most once is a task of its own behind it")
+    if task.python is not None and task.kind == "command":
+        refuse("python= is the interpreter of a function: a command names its program")
+    if task.python is not None and task.isolation == "dask":
+        refuse("on Dask the worker's interpreter runs it: leave python= out")
     if task.isolation == "thread" and task.kind == "command":
         refuse("a command cannot run in a thread")
     if task.isolation == "worker" and task.kind == "command":

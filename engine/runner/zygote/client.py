@@ -10,10 +10,10 @@ from functools import partial
 from typing import Protocol
 
 from ...core.secret_mask import SecretMask, secret_values
-from ...core.spec import FlowSpec
+from ...core.spec import FlowSpec, TaskSpec
 from ...domain.event_payloads import ExecutorChange, ExecutorChanged
 from ...errors import FlowError, FlowImportError
-from ...flow.interpreter import interpreter_of
+from ...flow.interpreter import interpreter_of, require_same_tasks, task_interpreters
 from ...statefile.processes import EXECUTOR_VARIABLE
 from .. import kill, process, protocol
 from ..attempt import (
@@ -64,11 +64,21 @@ class OpenFlow:
     printed: str  # the end of the import's output
     attempts: dict[int, ProcessAttempt] = field(default_factory=dict)
     starting: int = 0  # attempts that are being forked
+    others: dict[str, OpenFlow] = field(default_factory=dict)  # the same in other interpreters: ``TaskSpec.python``
 
     @property
     def is_idle(self) -> bool:
         """Whether nothing of it runs."""
-        return not (self.starting or self.attempts or self.hosts.count or self.workers.busy_count)
+        is_busy = self.starting or self.attempts or self.hosts.count or self.workers.busy_count
+        return not is_busy and all(other.is_idle for other in self.others.values())
+
+    def for_task(self, spec: TaskSpec) -> OpenFlow:
+        """Return the flow in the interpreter of a task. Raises ProcessLookupError if that has died."""
+        if spec.python is None:
+            return self
+        if spec.python not in self.others:
+            raise ProcessLookupError(f"the zygote of python={spec.python!r} has died")
+        return self.others[spec.python]
 
 
 class Runner:
@@ -154,8 +164,23 @@ class Runner:
         python_path: Sequence[str] = (),
         import_seconds: float = IMPORT_SECONDS,
     ) -> OpenFlow:
-        """Have a new zygote import the flow, beside the one that is open. ``replace`` or ``discard`` the result."""
+        """Have a new zygote import the flow, beside the one that is open. ``replace`` or ``discard`` the result.
+
+        Each interpreter that a task names gets a zygote of its own, which imports the flow as well.
+        """
         python = await asyncio.to_thread(interpreter_of, target) if target else None
+        request = protocol.Open(target, dict(params or {}), dict(remembered or {}), list(python_path))
+        flow = await self._open_zygote(request, python, import_seconds)
+        try:
+            for name, path in await asyncio.to_thread(task_interpreters, target, flow.spec):
+                flow.others[name] = await self._open_zygote(request, path, import_seconds)
+                require_same_tasks(name, flow.spec, flow.others[name].spec)
+        except BaseException:
+            await self.discard(flow)
+            raise
+        return flow
+
+    async def _open_zygote(self, request: protocol.Open, python: str | None, import_seconds: float) -> OpenFlow:
         zygote = self._launch(python)
         self.on_zygote(zygote.pid)
         process.set_descriptor_limits(zygote.pid, self._descriptors)
@@ -170,7 +195,6 @@ class Runner:
         idle_max = processes_max // IDLE_SHARE
         self.attempts_max = max(1, processes_max - idle_max)
         try:
-            request = protocol.Open(target, dict(params or {}), dict(remembered or {}), list(python_path))
             spec, opened = await connection.open(request, import_seconds)
         except BaseException as error:
             if isinstance(error, asyncio.CancelledError):
@@ -180,7 +204,7 @@ class Runner:
             raise
         if connection.is_closed:
             await connection.end()
-            raise FlowImportError(f"{ZYGOTE_DIED} as soon as it had imported {target!r}", "")
+            raise FlowImportError(f"{ZYGOTE_DIED} as soon as it had imported {request.target!r}", "")
         if spec.python is not None and python is None:
             await connection.end()
             raise FlowError(
@@ -214,14 +238,16 @@ class Runner:
         self._use(prepared)
         if replaced is not None:
             self._retired.append(replaced)
-            replaced.hosts.retire()
-            replaced.workers.retire()
+            for flow in (replaced, *replaced.others.values()):
+                flow.hosts.retire()
+                flow.workers.retire()
             self._end_idle_flows()
 
     async def discard(self, prepared: OpenFlow) -> None:
-        """End a zygote that is not to be used."""
-        await prepared.workers.close()
-        await prepared.connection.end()
+        """End a zygote that is not to be used, and those of other interpreters."""
+        for flow in (prepared, *prepared.others.values()):
+            await flow.workers.close()
+            await flow.connection.end()
 
     def _use(self, flow: OpenFlow) -> None:
         self._flow, self.warnings, self.printed, self.mask = flow, flow.warnings, flow.printed, flow.shared.mask
@@ -235,7 +261,8 @@ class Runner:
 
     async def start(self, order: AttemptOrder, listener: AttemptListener) -> RunningAttempt:
         """Start an attempt, which reports to ``listener``. Raises OSError if no process can be started."""
-        flow = self._require_flow()
+        owner = self._require_flow()
+        flow = owner.for_task(order.spec)
         self._last_number += 1
         number = self._last_number
         if self.remote is not None and order.spec.isolation == "dask":
@@ -252,7 +279,7 @@ class Runner:
             return await self._start_process(flow, number, order, listener)
         finally:
             flow.starting -= 1
-            if flow in self._retired:
+            if owner in self._retired:
                 flow.hosts.retire()  # also a host that was forked meanwhile
             self._end_idle_flows()
 
@@ -302,7 +329,9 @@ class Runner:
         await connection.start(request(self._last_number), on_started)
 
     def _flows(self) -> list[OpenFlow]:
-        return [*self._retired, *([] if self._flow is None else [self._flow])]
+        """Return every flow with a zygote, each interpreter by itself."""
+        owners = [*self._retired, *([] if self._flow is None else [self._flow])]
+        return [flow for owner in owners for flow in (owner, *owner.others.values())]
 
     def _forget(self, number: int) -> None:
         for flow in self._flows():
@@ -358,9 +387,20 @@ class Runner:
         is_current = flow is self._flow
         if is_current:
             self._flow = None
-        else:
+        elif flow in self._retired:
             self._retired.remove(flow)
-        self._spawn(self._clean_up(flow, is_current))
+        else:
+            self._lose_interpreter(flow)
+        for one in (flow, *flow.others.values()):
+            self._spawn(self._clean_up(one, is_current and one is flow))
+
+    def _lose_interpreter(self, flow: OpenFlow) -> None:
+        """After the death of the zygote of another interpreter, end that of the flow: both are opened again."""
+        owners = [*self._retired, *([] if self._flow is None else [self._flow])]
+        owner = next(owner for owner in owners if flow in owner.others.values())
+        owner.others = {python: other for python, other in owner.others.items() if other is not flow}
+        if owner is self._flow:
+            owner.connection.kill()
 
     async def _clean_up(self, flow: OpenFlow, is_current: bool) -> None:
         """Kill all processes of the dead zygote, then settle its attempts and report its death."""
