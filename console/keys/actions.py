@@ -357,6 +357,8 @@ _SHOWING = (
         _GRAPH | _TIMELINE | _LOG,
     ),
     Action("show_all", ("0",), "all", "The whole run over the whole width.", _TIMELINE),
+    Action("farther", (".",), "farther", "Draw one edge more around the selected task.", _GRAPH),
+    Action("nearer", (",",), "nearer", "Draw one edge less around the selected task.", _GRAPH),
     Action("critical_path", ("c",), "critical path", "Show what decides when the run ends.", _GRAPH | _TIMELINE),
     Action(
         "times", ("t",), "times", "Times as ages, or as clock times; in a log, when each line was written.", EVERYWHERE
@@ -508,6 +510,8 @@ CALLS: Mapping[str, ActionCall] = {
     "unfold": _view("zoom", 1),
     "follow": _view("toggle_follow"),
     "wrap": _view("toggle_wrap"),
+    "farther": _view("change_depth", 1),
+    "nearer": _view("change_depth", -1),
     "critical_path": _view("toggle_critical_path"),
     "show_all": _view("show_all"),
     "older_attempt": _view("go_to_attempt", -1),

@@ -16,7 +16,15 @@ from ..model.board import Board
 from ..model.eta import critical_path
 from ..model.filters import parse_filter
 from ..model.graph.drawing import Drawing
-from ..model.graph.overview import AROUND_ROWS, DEPTH, GROUP_ROWS, Overview, choose_overview
+from ..model.graph.overview import (
+    AROUND_ROWS,
+    DEPTH,
+    DEPTH_MAX,
+    GROUP_ROWS,
+    Overview,
+    choose_overview,
+    fitting_depth,
+)
 from ..model.graph.view import Graph, GraphForm, GraphOrder, Zoom
 from ..present.detail import summary_lines
 from ..present.graph import heading_line, label_width
@@ -83,6 +91,7 @@ class GraphScreen(SplitScreen):
         self.map_view.display = self.group_map.display = self.map_rule.display = False
         self.heading = Bar(id="heading")
         self._overview = Overview.NOTHING
+        self._wanted_depth: int | None = None  # edges around the selected task; None: as many as fit
         self._group_drawing: Drawing | None = None
         self._titles = TaskNames()
         self.main_pane = self.graph_view = GraphView(self.scene, self._on_selected, id="graph")
@@ -137,15 +146,33 @@ class GraphScreen(SplitScreen):
         if self._overview is Overview.TASKS:
             self.map_view.styles.height = drawn.drawing.height
         elif self._overview is Overview.AROUND:
-            drawn.draw_depth(DEPTH)
             self.map_view.styles.height = AROUND_ROWS
         elif self._overview is Overview.GROUPS and self._group_drawing is not None:
             self.group_map.styles.height = GROUP_ROWS * self._group_drawing.height
             self.group_map.show(graph, self._group_drawing)
         if graph.selected is not None:
             drawn.select(graph.selected)
+        if self._overview is Overview.AROUND:
+            self._fit_depth(drawn)
         self.map_view.step_changed()
         self.map_view.refresh()
+
+    def _fit_depth(self, drawn: Graph) -> None:
+        """Draw as many edges around the selected task as the operator wants, else as many as fit."""
+        drawn.draw_depth(self._wanted_depth or fitting_depth(drawn, self.app.size.width, AROUND_ROWS))
+
+    def change_depth(self, step: int) -> None:
+        """Draw more or fewer edges around the selected task."""
+        drawn = self.map_view.graph
+        if self._overview is not Overview.AROUND or drawn is None:
+            self.console.show_message("the drawing shows all tasks, or there is no room for one")
+            return
+        self._wanted_depth = min(max((drawn.drawn_depth or DEPTH) + step, 1), DEPTH_MAX)
+        drawn.draw_depth(self._wanted_depth)
+        self.map_view.step_changed()
+        self.map_view.refresh()
+        edges = f"{self._wanted_depth} edge{'' if self._wanted_depth == 1 else 's'}"
+        self.console.show_message(f"drawn: up to {edges} around the selected task")
 
     def _draw_groups(self) -> Drawing | None:
         if self._group_drawing is None and self.graph is not None:
@@ -308,6 +335,7 @@ class GraphScreen(SplitScreen):
         if self.map_view.display and self.map_view.graph is not None:
             self.map_view.select(name)
             if self._overview is Overview.AROUND:
+                self._fit_depth(self.map_view.graph)
                 self.map_view.step_changed()
         if self.group_map.display:
             self.group_map.refresh()

@@ -40,6 +40,7 @@ from ..widgets.timeline import TimelineView
 from .base import ConsoleScreen
 
 AHEAD_CELLS = 9  # room for a countdown right of now
+TROUBLE_FIRST_TASKS = 60  # of more tasks, a run with problems shows these first, until another order is chosen
 _MARGIN = 20  # a fitted task has this part of its span free on both sides
 _FRAME_ROWS = 8  # header, tabs, rules, axis and key bar
 
@@ -150,6 +151,7 @@ class TimelineScreen(ConsoleScreen):
         self.timeline = TaskTimeline(self)
         self.words_bar = Bar(STRIP_ROWS, id="words")
         self._sort = TaskOrder.START
+        self._is_order_chosen = False
         self._started: list[str] = []
         self._waiting: list[str] = []
         self._critical: frozenset[str] = frozenset()
@@ -191,6 +193,8 @@ class TimelineScreen(ConsoleScreen):
         """All of the run."""
         self._now_us = self.console.live.now_us
         self._critical = frozenset()
+        if not self._is_order_chosen and len(board.fold.tasks) > TROUBLE_FIRST_TASKS and board.problems:
+            self._sort = TaskOrder.TROUBLE
         self._sort_tasks()
         self._find_activity()
         self._show_whole_run()
@@ -379,6 +383,7 @@ class TimelineScreen(ConsoleScreen):
     def change_order(self) -> None:
         """The next order."""
         orders = list(TaskOrder)
+        self._is_order_chosen = True
         self._sort = orders[(orders.index(self._sort) + 1) % len(orders)]
         self._sort_tasks()
         self._show_order()

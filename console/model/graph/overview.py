@@ -9,12 +9,24 @@ from .components import is_chain
 from .drawing import Drawing
 from .view import GRAPH_MAX, Graph, Step, Zoom
 
-DEPTH = 2  # edges from the selected task to what is drawn around it
+DEPTH = 2  # edges from the selected task to what is drawn around it at least, unless the operator wants fewer
+DEPTH_MAX = 9
 AROUND_ROWS = 9  # the same for every task, so that rows do not move under the cursor
 _AROUND_SCREEN_ROWS = 26
 _LIST_ROWS_MIN = 6
 _OTHER_ROWS = 2  # the rule below the drawing, and the heading of the list
 GROUP_ROWS = 2  # text rows of each group in the drawing
+
+
+def fitting_depth(graph: Graph, columns: int, rows: int) -> int:
+    """The edges around the selected task whose drawing fits: so many that more add nothing; at least DEPTH."""
+    fitting, drawn_tasks = DEPTH, 0
+    for depth in range(DEPTH, DEPTH_MAX + 1):
+        drawing = graph.drawing_around(depth)
+        if drawing is None or drawing.width >= columns or drawing.height > rows or len(drawing.dag) == drawn_tasks:
+            break
+        fitting, drawn_tasks = depth, len(drawing.dag)
+    return fitting
 
 
 class Overview(Enum):

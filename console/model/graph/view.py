@@ -201,6 +201,15 @@ class Graph:
             self.drawn_depth = depth
             self._drawing = None
 
+    def drawing_around(self, depth: int) -> Drawing | None:
+        """The drawing of what is at most ``depth`` edges from the selected task; None if that is too much to draw."""
+        if self.selected is None:
+            return None
+        part = neighbourhood(self.dag, self.selected, depth, NEIGHBOURHOOD_MAX)
+        if len(part) == NEIGHBOURHOOD_MAX:
+            return None
+        return Drawing(part, [self._label_width(name) for name in part.names])
+
     def _is_drawn_whole(self, drawn: Dag) -> bool:
         """Whether the selected task is drawn with all of its parents and children, as far as possible."""
         name = self.selected
