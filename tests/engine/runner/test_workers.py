@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import signal
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from redrive.engine import Executor, Flow
 from redrive.engine.core.outcome import OutcomeKind
 from redrive.engine.domain.event_payloads import ExecutorChange, ExecutorChanged
 from redrive.engine.errors import FlowError
+from redrive.engine.runner.frame_socket import FrameSocket
 from redrive.engine.runner.worker import pool, process_state
 from redrive.engine.runner.zygote.client import Runner
 from support.processes import is_gone, wait_until_dead
@@ -123,6 +125,33 @@ async def test_the_cost_of_an_attempt_is_not_that_of_the_attempts_before(bench: 
         assert recorder.pid == heard.pid
         assert outcome.attempt_columns["cpu_user_us"] + outcome.attempt_columns["cpu_system_us"] < 150_000
         assert outcome.attempt_columns["max_rss_kb"] < busy.attempt_columns["max_rss_kb"] - 32 * 1024
+
+
+async def test_a_silent_attempt_is_one_message_to_the_worker_and_one_back(
+    bench: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A bound on the cost that holds on a busy machine, too."""
+    sent, received = 0, 0
+    send, receive = FrameSocket._try_send, FrameSocket._receive
+
+    def count_sent(link: FrameSocket, data: memoryview, fds: Sequence[int]) -> int:
+        nonlocal sent
+        sent += 1
+        return send(link, data, fds)
+
+    def count_received(link: FrameSocket) -> bool:
+        nonlocal received
+        received += 1
+        return receive(link)
+
+    monkeypatch.setattr(FrameSocket, "_try_send", count_sent)
+    monkeypatch.setattr(FrameSocket, "_receive", count_received)
+    await bench.open(TELLS)
+    await pid_of(bench)
+    sent = received = 0
+    for _ in range(20):
+        await pid_of(bench)
+    assert (sent, received) == (20, 20)
 
 
 async def test_limits_masks_and_deadlines_are_those_of_any_attempt(bench: Any) -> None:
