@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import random
 from pathlib import Path
@@ -69,28 +68,23 @@ def test_a_run_says_nothing_that_a_power_cut_undoes(tmp_path: Path, width: int, 
 def test_a_run_goes_on_after_a_power_cut_and_pays_once(tmp_path: Path) -> None:
     """The worst case: all that tasks wrote themselves is on the disk."""
     calls, told, state = record_run(tmp_path, 2)
-    resumed = []
+    resumed: list[tuple[int, str, int]] = []
 
     def resume(left: Path) -> None:
-        if not told.answers or len(resumed) >= 12:
+        if told.answers < 2 or told.exit_code is not None:  # still paused, or already over
             return
         folder = left.parent
         (folder / "go-on").touch()
         (folder / "flow.py").write_text((tmp_path / "flow.py").read_text())
-        if told.effects:
-            (folder / "paid").write_text("".join(f"{key}\n" for key in told.effects))
-        pid = host.spawn(
-            flow=str(folder / "flow.py"), state=str(left), run_id=RUN_ID, params={}, options={"trust": True}
-        )
+        (folder / "paid").write_text("".join(f"{key}\n" for key in told.effects))
+        pid = host.spawn(flow=str(folder / "flow.py"), state=str(left), run_id=RUN_ID, params={}, options={})
         code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-        paid = (folder / "paid").read_text().splitlines() if (folder / "paid").exists() else []
         with database.reading(left) as connection:
             (pay,) = connection.execute("SELECT state FROM task WHERE name = 'pay'").fetchone()
-        resumed.append((code, pay, paid))
+        resumed.append((code, pay, len((folder / "paid").read_text().splitlines())))
 
-    cuts = choose_cuts(calls, 100)
-    assert cut_everywhere(calls, cuts, state, told, tmp_path, resume) == []
-    assert len(resumed) == 12
-    for code, pay, paid in resumed:
-        assert code == 3 and len(paid) <= 1, json.dumps(resumed)
-        assert pay == "SUCCESS" if paid and not told.effects else pay in ("SUCCESS", "DEAD_LETTER")
+    assert cut_everywhere(calls, choose_cuts(calls, 60), state, told, tmp_path, resume) == []
+    assert len(resumed) > 10
+    for code, pay, count in resumed:
+        assert code == 3 and count <= 1, resumed
+        assert pay == "DEAD_LETTER" or (pay == "SUCCESS" and count == 1), resumed
