@@ -6,6 +6,9 @@ write-ahead log (``cp /proc/PID/fd/N`` would lose all that is not checkpointed),
 can be moved back, and the run continues. A deleted file cannot be relinked: the executor ends once no attempt runs, and
 copies the file again at its end.
 
+A removed or replaced ``-wal`` or ``-shm`` makes the file look older to readers, and SQLite cannot make it again: the
+executor ends likewise, after a checkpoint that brings all of it into the state file.
+
 A deleted lock file is created again, unless another process has created it meanwhile.
 """
 
@@ -20,11 +23,13 @@ from ..domain.event_payloads import StorageChange
 from ..errors import ExecutorBusyError, StorageError
 from ..statefile.lock_file import lock_path
 from ..store.copying import copy
+from ..store.database import checkpoint
 from ..store.lock import StateLock
 from ..store.writer import Writer
 from .storage_health import StorageHealth
 
 COPY_SUFFIX = ".rescued"
+_LOGS = ("-wal", "-shm")
 
 Inode = tuple[int, int]
 
@@ -56,6 +61,8 @@ class StateFileWatch:
         self.is_deleted = False
         self._path = os.path.abspath(state_path)
         self._opened = inode_of(self._path)
+        self._logs = {path: inode_of(path) for path in (f"{os.path.realpath(self._path)}{suffix}" for suffix in _LOGS)}
+        self._removed_log: str | None = None
         self._lock = lock
         self._storage = storage
         self._writer = writer
@@ -64,6 +71,8 @@ class StateFileWatch:
     def check(self) -> None:
         """Compare both paths with the open files, and report a change."""
         self._check_lock()
+        if self._removed_log is not None:
+            return
         is_away = self._opened is not None and inode_of(self._path) != self._opened
         if is_away and not self.is_missing:
             self._on_missing()
@@ -71,6 +80,8 @@ class StateFileWatch:
             self.is_deleted = False
             self._storage.on_file_change(None)
         self.is_missing = is_away
+        if not is_away:
+            self._check_logs()
 
     def missing_error(self) -> StorageError:
         """Return the error that ends the executor once no attempt runs."""
@@ -78,8 +89,23 @@ class StateFileWatch:
 
     async def copy_if_missing(self) -> None:
         """Copy a missing file again after the last write of the executor. Raises StorageError."""
-        if self.is_missing:
+        if self._removed_log is not None:
+            await self._writer.run_between(checkpoint)
+        elif self.is_missing:
             await self._copy()
+
+    def _check_logs(self) -> None:
+        removed = [path for path, inode in self._logs.items() if inode is not None and inode_of(path) != inode]
+        if not removed:
+            return
+        self._removed_log = removed[0]
+        self.is_missing = self.is_deleted = True
+        resume = shlex.join(["redrive", "resume", self._path])
+        self._storage.on_file_change(
+            f"somebody has removed {self._removed_log}, which holds the latest changes: this executor brings them into"
+            f" {self._path} and ends; then {resume}"
+        )
+        self._writer.run_between(checkpoint).add_done_callback(lambda done: done.cancelled() or done.exception())
 
     # --- The state file --------------------------------------------------------------------------------------------
 

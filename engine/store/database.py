@@ -128,6 +128,12 @@ def file_uuid(connection: sqlite3.Connection) -> str:
     return str(row[0]) if row else ""
 
 
+def checkpoint(connection: sqlite3.Connection) -> None:
+    """Copy the log into the file, as far as no reader needs an older state. Raises StateFileError."""
+    with translated_errors(path_of(connection)):
+        connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+
+
 def path_of(connection: sqlite3.Connection) -> str:
     """Return the path of the file, with links resolved; empty for a database in memory."""
     name = "SELECT CAST(file AS BLOB) FROM pragma_database_list WHERE name = 'main'"  # as bytes: it may not be UTF-8

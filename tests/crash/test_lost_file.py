@@ -121,6 +121,22 @@ def test_a_moved_file_is_moved_back_and_the_run_goes_on(night: RunUnderWay) -> N
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("suffix", ["-wal", "-shm"])
+def test_a_removed_log_is_brought_into_the_file(night: RunUnderWay, suffix: str) -> None:
+    Path(f"{night.state}{suffix}").unlink()
+    assert f"somebody has removed {night.state}{suffix}, which holds the latest changes" in night.read_until("storage")
+    reader = sqlite3.connect(f"file:{night.state}?mode=ro", uri=True)  # keeps the closing writer from a checkpoint
+    night.go_on()
+    said = night.end()
+    assert night.process.returncode == 2 and f"and ends; then redrive resume {night.state}" in said
+    assert "below RUNNING" not in said and "Traceback" not in said
+    reader.close()
+    assert rows(night.state) == [("long", "SUCCESS"), ("below", "READY")]
+    assert night.resume() == 0
+    assert rows(night.state) == [("long", "SUCCESS"), ("below", "SUCCESS")]
+
+
+@pytest.mark.long
 def test_what_was_put_in_its_place_is_left_alone(night: RunUnderWay) -> None:
     other = night.folder / "other.db"
     with sqlite3.connect(other) as connection:
