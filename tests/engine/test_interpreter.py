@@ -124,6 +124,7 @@ def test_a_task_runs_in_an_interpreter_of_its_own_also_after_that_has_died(tmp_p
     assert {Path(prefix).resolve() for prefix in results["each"]} == {environment.resolve()}
 
 
+@pytest.mark.long
 def test_an_interpreter_of_a_task_that_cannot_be_used_is_refused_before_the_run(tmp_path: Path) -> None:
     (tmp_path / "flow.py").write_text(TWO.format(python="./nowhere"))
     for command in (("run", "flow.py", "--plain", "--state", "s.db"), ("check", "flow.py")):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,17 @@ COMMANDS: dict[str, tuple[str, ...]] = {
 
 
 @pytest.fixture
-def state(tmp_path: Path) -> Path:
+def state(recorded: Path) -> Path:
+    """A copy of the recorded run, where ``redrive fleet`` looks."""
+    folder = Path(default_folder())
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in recorded.parent.iterdir():
+        shutil.copy(path, folder)
+    return folder / recorded.name
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run with a dead letter, a page, a breaker, output and rows in quarantine."""
     flow = Flow("night")
     flow.command("broken", "echo no; exit 127", timeout=30, downstream="api")
@@ -53,8 +64,7 @@ def state(tmp_path: Path) -> Path:
             with scope:
                 raise ValueError("is none")
 
-    state = Path(default_folder()) / "night.db"  # where ``redrive fleet`` looks
-    state.parent.mkdir(parents=True, exist_ok=True)
+    state = tmp_path_factory.mktemp("recorded") / "night.db"
     Executor(run_id="r", flow=flow, state=state).run()
     return state
 

@@ -20,6 +20,7 @@ from redrive.console.text import durations
 from redrive.console.text.glyphs import ASCII, UTF8
 from redrive.console.text.pieces import plain, width
 from redrive.engine.core.projection import AttemptRow
+from redrive.engine.core.spec import TaskSpec
 from redrive.engine.domain.states import NEEDS_HUMAN, TaskState
 from redrive.engine.statefile.list_rows import DurationStats
 
@@ -318,3 +319,15 @@ def test_the_evidence_says_what_a_cause_is_made_of():
         (said,) = [plain(line) for line in page if "made of" in plain(line)]
         assert "type httpx.HTTPStatusError · place fetch.py:get" in said
         assert "· status 404 · class permanent" in said and "\x1b" not in said
+
+
+def test_a_task_that_waits_for_a_pool_of_the_machine_says_who_holds_it():
+    fold = fold_of([("load", [])])
+    fold.tasks["load"].state = TaskState.READY
+    fold.tasks["load"].spec = TaskSpec("load", pool="warehouse")
+    fold.run.pool_waits = json.dumps({"warehouse": EVIL})
+    board = Board(fold)
+    said = plain(state_facts(fold.tasks["load"], Scene(board, NOW, UTF8)))
+    assert said.startswith("waits for pool warehouse, held by a") and "\x1b" not in said and "\n" not in said
+    fold.run.pool_waits = "no JSON"
+    assert plain(state_facts(fold.tasks["load"], Scene(board, NOW, UTF8))) == ""

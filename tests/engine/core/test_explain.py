@@ -209,3 +209,9 @@ def test_a_skip_satisfies_a_child_only_if_an_operator_made_it():
 def test_options_that_nobody_can_read_hide_the_pools_and_nothing_else():
     fold = fold_of(("task", [], "READY", {"spec": {"pool": "db"}}), options="[broken")
     assert sentence(fold) == "ready; the executor takes it next"
+
+
+def test_a_pool_of_the_machine_names_who_holds_it():
+    fold = fold_of(("task", [], "READY", {}), pool_waits=json.dumps({"warehouse": "load of revenue (pid 77)"}))
+    fold.tasks["task"].spec = TaskSpec("task", pool="warehouse")
+    assert sentence(fold) == "waits for pool warehouse of this machine, held by load of revenue (pid 77)"
