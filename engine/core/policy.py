@@ -10,6 +10,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
+from operator import attrgetter
 from typing import TYPE_CHECKING, Literal, get_args
 
 from .durations import Duration
@@ -115,11 +117,26 @@ class RetryPolicy:
         ) -> None: ...
 
     def __post_init__(self) -> None:
-        for name, option_type in _OPTION_TYPES.items():
-            value = getattr(self, name)
-            parsed = parse_option(name, option_type, value)
-            if parsed is not value:
-                object.__setattr__(self, name, parsed)
+        values = _values_of(self)
+        types = tuple(map(type, values))
+        try:
+            parsed = _parse_once(values, types)
+        except TypeError:  # a list
+            parsed = _parse(values, types)
+        for name, value, option in zip(_OPTION_TYPES, values, parsed, strict=True):
+            if option is not value:
+                object.__setattr__(self, name, option)
+
+
+_values_of = attrgetter(*_OPTION_TYPES)
+
+
+def _parse(values: tuple[object, ...], types: tuple[type, ...]) -> tuple[object, ...]:
+    """Return the options of a policy in the engine's form. Raises OptionError. ``types`` tells True from 1."""
+    return tuple(map(parse_option, _OPTION_TYPES, _OPTION_TYPES.values(), values))
+
+
+_parse_once = lru_cache(maxsize=256)(_parse)  # each task is read with a policy of its own, and few of them differ
 
 
 def fixed_policy(delay_seconds: float = 30.0, max_attempts: int = 3) -> RetryPolicy:

@@ -114,10 +114,15 @@ class SecretMask:
 
     def stored_flow(self, flow: FlowSpec) -> FlowSpec:
         """Return the flow as the state file may hold it. Of the senders of pages it holds no options anyway."""
-        params = {name: masked_param(name) if name in flow.secrets else part for name, part in flow.params.items()}
         is_clean = self.find(msgspec.json.encode(flow.tasks).decode()) is None  # fast, for flows of 100,000 tasks
         tasks = flow.tasks if is_clean else tuple(map(self.value, flow.tasks))
-        return replace(flow, params=self.value(params), tasks=tasks)
+        return replace(flow, params=self.stored_params(flow), tasks=tasks)
+
+    def stored_params(self, flow: FlowSpec) -> Mapping[str, object]:
+        """Return the parameters of a flow as the state file may hold them."""
+        params = {name: masked_param(name) if name in flow.secrets else part for name, part in flow.params.items()}
+        masked: Mapping[str, object] = self.value(params)
+        return masked
 
     # --- Streams ------------------------------------------------------------------------------------------------------
 

@@ -126,9 +126,7 @@ async def open_run(lease: StateFileLease, clock: Clock) -> OpenRun:
             raise
         lease.lock.set_run(requested.run_id)
         host, image = socket.gethostname(), environment_hash()
-        identity = ExecutorIdentity(
-            request.executor_id, host, flow.code_hash, runner.mask.stored_flow(flow).params, image
-        )
+        identity = ExecutorIdentity(request.executor_id, host, flow.code_hash, runner.mask.stored_params(flow), image)
         opened = await _prepare_run(lease, requested, flow, writer, identity, hooks, clock.uniform)
     except BaseException:
         await runner.close()

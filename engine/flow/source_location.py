@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from functools import lru_cache
 from pathlib import Path
 from types import FrameType, TracebackType
 
@@ -37,7 +38,12 @@ def _is_user_code(frame: FrameType) -> bool:
 def _format(path: str, line: int) -> str:
     """Return the path relative to the working directory if the file is below it, else as it is."""
     try:
-        relative = os.path.relpath(path)
+        return f"{_shown_path(path, os.getcwd())}:{line}"
     except (OSError, ValueError):  # the working directory is gone
-        relative = path
-    return f"{path if relative.startswith(os.pardir) else relative}:{line}"
+        return f"{path}:{line}"
+
+
+@lru_cache(maxsize=64)  # each task of a flow is declared in the same few files
+def _shown_path(path: str, folder: str) -> str:
+    relative = os.path.relpath(path, folder)
+    return path if relative.startswith(os.pardir) else relative

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from ..core.bulk_build import collector_paused
 from ..core.mapping import positions_of
 from ..core.paging import declared_sender
 from ..core.projection import AttemptRow, RunProjection, RunRow, TaskRow, children_of, order_parents
@@ -247,7 +248,7 @@ def load_run(connection: sqlite3.Connection, run_id: str) -> RunProjection:
 
     Raises NotFoundError if the file has no such run.
     """
-    with read_snapshot(connection):
+    with read_snapshot(connection), collector_paused():
         run = _read_run(connection, run_id)
         (seq,) = connection.execute("SELECT coalesce(max(seq), 0) FROM event").fetchone()
         tasks = _read_tasks(connection, run_id)

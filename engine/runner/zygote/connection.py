@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import msgspec
 
 from ... import errors
+from ...core.bulk_build import collector_paused
 from ...core.spec import FlowSpec
 from .. import kill, process, protocol
 from ..frame_socket import FrameSocket
@@ -213,7 +214,8 @@ def _resolve(future: asyncio.Future[None]) -> None:
 def flow_spec(text: bytes) -> FlowSpec:
     """Decode a FlowSpec. Raises FlowError if the flow has a value of the wrong type."""
     try:
-        return msgspec.json.decode(text, type=FlowSpec)
+        with collector_paused():
+            return msgspec.json.decode(text, type=FlowSpec)
     except msgspec.ValidationError as error:
         tasks = msgspec.json.decode(text)["tasks"]
         why = re.sub(

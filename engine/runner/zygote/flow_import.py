@@ -14,6 +14,7 @@ from typing import Protocol
 
 import msgspec
 
+from ...core.bulk_build import collector_paused
 from ...core.spec import FlowSpec
 from ...errors import CycleError, FlowError, FlowImportError
 from .. import process, protocol
@@ -73,9 +74,10 @@ def _import(request: protocol.Open, load: Loader) -> ImportedFlow:
     use_python_path(request.python_path)
     with single_threaded_libraries():
         flow = load(request.target, request.params, request.remembered)
-        spec = flow.spec()
-        plans = _plans(flow)
-        require_callable(spec, plans)
+        with collector_paused():
+            spec = flow.spec()
+            plans = _plans(flow)
+            require_callable(spec, plans)
         if any(task.kind == "command" for task in spec.tasks):
             importlib.import_module("shutil")  # here once, not in each command
     seconds, side_effects = time.monotonic() - before, survey.since()
