@@ -50,10 +50,11 @@ class CommandServer:
         timeout: float,
         input: str | None = None,
         cwd: str | os.PathLike[str] | None = None,
-        env: Mapping[str, str] | None = None,
+        env: Mapping[str, str] | Mapping[bytes, bytes] | None = None,
     ) -> subprocess.CompletedProcess[str]:
         """Run one command to its end. Raises TimeoutExpired after ``timeout`` seconds, as ``subprocess.run`` does."""
-        request = json.dumps({"words": words, "cwd": os.fspath(cwd or os.getcwd()), "env": dict(env or os.environ)})
+        variables = {os.fsdecode(name): os.fsdecode(value) for name, value in (env or os.environ).items()}
+        request = json.dumps({"words": words, "cwd": os.fspath(cwd or os.getcwd()), "env": variables})
         with (
             tempfile.TemporaryFile() as given,
             tempfile.TemporaryFile() as printed,

@@ -51,7 +51,8 @@ def _may_be_served(words: tuple[object, ...], options: dict[str, Any]) -> bool:
 
 def _startup_variables(environment: Any) -> dict[str, str]:
     """Variables that an interpreter reads once, when it starts."""
-    return {name: value for name, value in environment.items() if name.startswith(("PYTHON", "LC_", "LANG"))}
+    decoded = {os.fsdecode(name): os.fsdecode(value) for name, value in environment.items()}
+    return {name: value for name, value in decoded.items() if name.startswith(("PYTHON", "LC_", "LANG"))}
 
 
 def start_redrive(*words: object, **options: Any) -> subprocess.Popen[str]:
