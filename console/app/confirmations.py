@@ -16,7 +16,7 @@ from ..model.inbox import InboxCause
 from ..model.preview import Preview
 from ..present.states import STATE_STYLES, state_sign
 from ..sessions.session import RunSummary
-from ..text.durations import SECOND, brief
+from ..text.durations import format_seconds
 from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Piece, Role
 from ..text.text import one_line, pad
@@ -57,7 +57,7 @@ def preview_question(
     if rate is not None:
         seconds = spread_seconds(count, rate)
         facts.append(
-            [Piece(f"The first in {GRACE_SECONDS} s, then {rate:g} a second: about {brief(seconds * SECOND)} in all.")]
+            [Piece(f"The first in {GRACE_SECONDS}s, then {rate:g} a second: about {format_seconds(seconds)} in all.")]
         )
     return Question(
         title=[Piece(f"{BY_NAME[preview.act].verb.capitalize()} {title}", Role.TITLE)],

@@ -9,7 +9,7 @@ from ...engine.core.projection import RunRow
 from ...engine.domain.states import TaskState
 from ..model.board import Board
 from ..present.runs import run_style
-from ..text.durations import clock
+from ..text.durations import format_duration
 from ..text.text import one_line
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def exit_lines(board: Board | None, is_executor_alive: bool, target: str) -> lis
     if board is None:
         return []
     run = board.fold.run
-    elapsed = clock((run.ended_at or board.fold.run.started_at) - run.started_at).strip()
+    elapsed = format_duration((run.ended_at or board.fold.run.started_at) - run.started_at)
     state = run_style(run).word
     lines = [f"{one_line(run.dag_name)} {one_line(run.run_id)}: {state}, {board.finished} of {board.total} done"]
     if run.ended_at is not None:

@@ -320,7 +320,7 @@ class OperatorActions:
             return
         glyphs = self._console.glyphs
         absence = self._console.runner.absence
-        when = absence or f"starts in {clock(left + SECOND_US - 1)}"
+        when = absence or f"starts in {clock(left + SECOND_US - 1).strip()}"
         text = f"{glyphs.done} {grace.message} {glyphs.dot} {when} {glyphs.dot} "
         line = [Piece(text), Piece(self._console.keymap.label("undo"), Role.KEY), Piece(" takes it back")]
         self._console.show_line(line, left / SECOND_US)

@@ -14,7 +14,7 @@ from ..model.breaker_view import BreakerStatus, breaker_status, callers_of, down
 from ..present.runs import place_line
 from ..sessions.open import RemoteOptions, actor, with_session
 from ..sessions.session import Session
-from ..text.durations import brief
+from ..text.durations import format_duration
 from ..text.printing import echo, echo_json, print_table
 from .exit_codes import code_of_answers
 from .json_schemas import with_schema
@@ -79,7 +79,7 @@ def _print(guards: Sequence[BreakerStatus], as_json: bool) -> None:
 def _row(guard: BreakerStatus, now_us: int) -> tuple[str, ...]:
     calls, failures = guard.totals(now_us)
     at = guard.breaker.reopens_at
-    reopens = "" if at is None or not guard.is_blocking else "in " + brief(max(at - now_us, 0))
+    reopens = "" if at is None or not guard.is_blocking else "in " + format_duration(max(at - now_us, 0))
     left = f"{guard.tokens:g} of {guard.spec.bucket_capacity:g}"
     return guard.name, str(guard.state), f"{failures} of {calls}", reopens, str(len(guard.held)), left, guard.why
 

@@ -16,6 +16,7 @@ from ...engine.errors import LinkError, RedriveError, StateFileError
 from ...engine.runner import process
 from ...engine.statefile import list_rows, lock_file, queries
 from ...engine.store import database, runs
+from ...engine.store.lock import describe_holder
 from ...engine.version import VERSION
 from ..present.executor_status import ExecutorStatus, executor_advice
 from ..present.schedules import describe_next_runs
@@ -133,15 +134,15 @@ def _executor(path: str) -> Iterator[DoctorFinding]:
     try:
         said = executor_request.ping(path)
     except LinkError as error:
-        yield DoctorFinding("error", "executor", f"{holder.describe()}: {error}")
+        yield DoctorFinding("error", "executor", f"{describe_holder(holder)}: {error}")
         return
     except StateFileError as error:
-        yield DoctorFinding("note", "executor", f"{holder.describe()}: {error}")
+        yield DoctorFinding("note", "executor", f"{describe_holder(holder)}: {error}")
         return
     if said is None:
-        yield DoctorFinding("warning", "executor", f"{holder.describe()}: holds the lock and does not listen")
+        yield DoctorFinding("warning", "executor", f"{describe_holder(holder)}: holds the lock and does not listen")
         return
-    yield DoctorFinding("ok", "executor", holder.describe())
+    yield DoctorFinding("ok", "executor", describe_holder(holder))
     if trouble := said.get("storage_trouble"):
         yield DoctorFinding("error", "storage", f"nothing is started: {trouble}")
 
@@ -155,7 +156,7 @@ def _schedules(path: str, connection: sqlite3.Connection) -> Iterator[DoctorFind
                 "warning", "schedule", f"{words}; nobody serves it: redrive serve {row.flow_path or 'FLOW'}"
             )
         else:
-            yield DoctorFinding("ok", "schedule", f"{words}; served by {status.describe()}")
+            yield DoctorFinding("ok", "schedule", f"{words}; served by {describe_holder(status)}")
 
 
 def _without_lock(path: str) -> list[DoctorFinding]:

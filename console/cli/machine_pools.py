@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from ...engine.store.machine_pools import PoolEntry, read_pools
-from ..text.durations import brief
+from ..text.durations import format_duration
 from ..text.printing import echo, echo_json, print_table
 from .exit_codes import ExitCode
 from .json_schemas import with_schema
@@ -29,5 +29,5 @@ def print_pools(as_json: bool) -> int:
 def _row(entry: PoolEntry, now_us: int) -> tuple[str, ...]:
     slot = "waits" if entry.slot is None else str(entry.slot + 1)
     holder = entry.holder
-    age = brief(max(0, now_us - holder["since"]))
+    age = format_duration(max(0, now_us - holder["since"]))
     return entry.pool, slot, holder["task"], holder["flow"], holder["run_id"], str(holder["pid"]), age

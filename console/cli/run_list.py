@@ -17,7 +17,7 @@ from ..present.runs import place_line
 from ..present.schedules import describe_missed_starts, describe_next_runs, late_us
 from ..sessions.open import RemoteOptions
 from ..sessions.session import RunSummary, Session
-from ..text.durations import brief
+from ..text.durations import format_duration
 from ..text.printing import json_line, table_lines
 from ..text.text import one_line
 from .follow import print_view
@@ -68,7 +68,7 @@ def _run_row(summary: RunSummary) -> tuple[str, ...]:
     elapsed_us = (run.ended_at or _now_us()) - run.started_at
     total, done = sum(counts.values()), counts.get(TaskState.SUCCESS, 0)
     late = late_us(run, _now_us())
-    elapsed = f"{brief(elapsed_us)}, late {brief(late)}" if late else brief(elapsed_us)
+    elapsed = f"{format_duration(elapsed_us)}, late {format_duration(late)}" if late else format_duration(elapsed_us)
     return (run.run_id, run.dag_name, run_words(run), str(total), str(done), str(summary.dead_letters), elapsed)
 
 

@@ -15,9 +15,9 @@ from itertools import islice
 import click
 
 from ...engine.clock import SystemClock
-from ...engine.core.durations import format_duration
 from ...engine.core.schedule import Cron, daylight_note, iso_time, local_time, logical_name, to_microseconds
 from ...engine.core.spec import LOGICAL_TIME
+from ...engine.domain.durations import format_duration
 from ...engine.domain.states import RunState
 from ...engine.errors import FlowError, RedriveError, RefusedError
 from ...engine.executor.executor import Executor

@@ -22,7 +22,7 @@ from ..sessions.fleet import FleetTarget, list_state_files
 from ..sessions.sign_in import connect_with_sign_in, is_interactive
 from ..sessions.ssh_options import SshOptions
 from ..sessions.target import is_remote, named_target, run_state
-from ..text.durations import brief
+from ..text.durations import format_duration
 from ..text.printing import echo, echo_json, print_table
 from ..text.text import one_line
 from .exit_codes import ExitCode
@@ -90,7 +90,7 @@ def _ask(target: str, found: Sequence[Offer]) -> int:
 def _describe(offer: Offer) -> str:
     if not offer.run_id:
         return "no run yet"
-    age = brief(max(0, time.time_ns() // 1000 - offer.started_at))
+    age = format_duration(max(0, time.time_ns() // 1000 - offer.started_at))
     return f"{offer.dag_name} · {offer.run_id} · {run_state(offer)} · started {age} ago"
 
 

@@ -14,7 +14,7 @@ from ...engine.domain.states import NEEDS_HUMAN, NOT_STARTED, TaskState
 from ...engine.domain.trigger_rules import ALL_SUCCESS
 from ...engine.domain.usage import TaskUsage
 from ..model.evidence import compare, failures_of, verdict
-from ..text.durations import brief, clock, format_bytes, format_duration, offset, wall
+from ..text.durations import clock, format_bytes, format_duration, format_seconds, offset, wall
 from ..text.pieces import Line, Piece, Role, fit, two_sided, width
 from ..text.text import one_line, sanitize, shorten_middle
 from ..text.wrapping import wrap
@@ -165,7 +165,9 @@ def _attempt_lines(row: TaskRow, scene: Scene, columns: int) -> Iterator[Line]:
     if not row.attempts:
         return
     yield []
-    yield [Piece(" Attempts ", Role.STRONG), Piece(f" {attempts_text(row)} of this generation", Role.DIM)]
+    counted, in_all = attempts_text(row), f"{len(row.attempts)} in all"
+    said = f"{counted} of this generation{f', {in_all}' if row.generation else ''}" if counted else in_all
+    yield [Piece(" Attempts ", Role.STRONG), Piece(f" {said}", Role.DIM)]
     for attempt in reversed(_attempts(row)):
         yield from _attempt_head(attempt, scene, columns)
         yield from _attempt_facts(attempt, scene, columns)
@@ -186,10 +188,20 @@ def _indented(text: str, columns: int, role: Role) -> list[Line]:
 
 def _shortening(attempt: AttemptRow) -> str:
     """By how much the deadline of the run shortened the delay."""
-    return "" if attempt.shortened_us is None else f", shortened from {brief(attempt.shortened_us)} for the deadline"
+    lasts = attempt.shortened_us
+    return "" if lasts is None else f", shortened from {format_duration(lasts)} for the deadline"
+
+
+def _wait(attempt: AttemptRow) -> str:
+    """The drawn delay after the attempt."""
+    if attempt.delay_us is None or not attempt.ceiling_us:
+        return ""
+    of = f"{format_duration(attempt.delay_us)} of {format_duration(attempt.ceiling_us)}"
+    return f"then waited {of}{_shortening(attempt)}"
 
 
 def _attempt_facts(attempt: AttemptRow, scene: Scene, columns: int) -> Iterator[Line]:
+    cpu_us = (attempt.cpu_user_us or 0) + (attempt.cpu_system_us or 0)
     if attempt.error and attempt.explain:
         yield from _indented(attempt.error, columns, Role.TEXT)
     words = [
@@ -197,11 +209,9 @@ def _attempt_facts(attempt: AttemptRow, scene: Scene, columns: int) -> Iterator[
         f"mode {attempt.failure_mode}" if attempt.failure_mode else "",
         f"exit {attempt.exit_code}" if attempt.exit_code else "",
         f"signal {attempt.signal}" if attempt.signal else "",
-        f"then waited {brief(attempt.delay_us)} of {brief(attempt.ceiling_us)}{_shortening(attempt)}"
-        if attempt.delay_us is not None and attempt.ceiling_us
-        else "",
+        _wait(attempt),
         f"peak {format_bytes(attempt.max_rss_kb * 1024)}" if attempt.max_rss_kb else "",
-        f"cpu {brief((attempt.cpu_user_us or 0) + (attempt.cpu_system_us or 0))}" if attempt.cpu_user_us else "",
+        f"cpu {format_duration(cpu_us)}" if attempt.cpu_user_us else "",
         f"log {format_bytes(attempt.output_bytes)}" if attempt.output_bytes else "",
         "late: it changed nothing" if attempt.late else "",
     ]
@@ -218,12 +228,12 @@ def _kill_steps(attempt: AttemptRow) -> Iterator[str]:
         return
     steps = []
     if attempt.deadline_at is not None:
-        steps.append(f"timeout {brief(attempt.timeout_us or 0)} passed at {wall(attempt.deadline_at, None)}")
+        steps.append(f"timeout {format_duration(attempt.timeout_us or 0)} passed at {wall(attempt.deadline_at, None)}")
     if attempt.sigterm_at is not None:
         steps.append("SIGTERM")
     if attempt.sigkill_at is not None:
         after = attempt.sigkill_at - (attempt.sigterm_at or attempt.sigkill_at)
-        steps.append(f"ignored for {brief(after)}; SIGKILL at {wall(attempt.sigkill_at, None)}")
+        steps.append(f"ignored for {format_duration(after)}; SIGKILL at {wall(attempt.sigkill_at, None)}")
     if attempt.where and not hang_of(attempt):  # the autopsy sentence names the place
         steps.append(f"it was in {attempt.where}")
     yield "; ".join(steps)
@@ -266,15 +276,16 @@ def _typical_durations(row: TaskRow, scene: Scene) -> Iterator[Line]:
     if usual is None:
         return
     many = f"{usual.attempts:,} attempt{'' if usual.attempts == 1 else 's'} in earlier runs"
-    said = f" {brief(usual.p50_us)}, 95 of 100 within {brief(usual.p95_us)} {scene.glyphs.dot} {many}"
+    typical, long = format_duration(usual.p50_us), format_duration(usual.p95_us)
+    said = f" {typical}, 95 of 100 within {long} {scene.glyphs.dot} {many}"
     yield []
     yield [Piece(" Usually ", Role.STRONG), Piece(said, Role.DIM)]
 
 
 def _relatives(row: TaskRow, scene: Scene) -> Iterator[Line]:
     for heading, names in (
-        ("After", scene.board.dag.parents(row.name)),
-        ("Before", scene.board.dag.children(row.name)),
+        ("Waits for", scene.board.dag.parents(row.name)),
+        ("Followed by", scene.board.dag.children(row.name)),
     ):
         if names:
             yield []
@@ -296,10 +307,11 @@ def _rules(row: TaskRow) -> Iterator[Line]:
     spec = with_overrides(spec_of(row), row.overrides)
     retry = spec.retry
     changed = describe(load_overrides(row.overrides))
+    waits = f"{format_seconds(retry.base)} to {format_seconds(retry.cap)}"
     words = [
         f"requeued with {changed}, this time only" if changed else "",
-        f"{retry.max_attempts} attempts, backoff {retry.base:g} s to {retry.cap:g} s, {retry.jitter} jitter",
-        f"timeout {format_duration(int(spec.timeout * 1e6))}, then {spec.grace_seconds:g} s of grace"
+        f"{retry.max_attempts} attempts, backoff {waits}, {retry.jitter} jitter",
+        f"timeout {format_seconds(spec.timeout)}, then {format_seconds(spec.grace_seconds)} of grace"
         if spec.timeout
         else "no timeout",
         f"downstream {spec.downstream}" if spec.downstream else "",

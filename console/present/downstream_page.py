@@ -12,7 +12,7 @@ from ...engine.core.spec import ROWS_LIMIT
 from ...engine.statefile.list_rows import QuarantineRow
 from ..model.breaker_view import BreakerStatus
 from ..model.downstreams import Page, PageBody, RowGroup
-from ..text.durations import format_duration, number, wall, wall_day
+from ..text.durations import format_duration, format_seconds, number, wall, wall_day
 from ..text.pieces import Line, Piece, Role
 from ..text.text import one_line, sanitize
 from ..text.wrapping import wrap
@@ -78,7 +78,7 @@ def _breaker_lines(guard: BreakerStatus, scene: Scene) -> Iterator[Line]:
     yield [
         Piece(f"{number(failures)} of {number(calls)} calls failed{share}"),
         Piece(f" {dot} opens at {spec.failure_rate * 100:g} % of {spec.minimum_calls} or more", Role.DIM),
-        Piece(f" in {spec.window_seconds:g} s", Role.DIM),
+        Piece(f" in {format_seconds(spec.window_seconds)}", Role.DIM),
     ]
     yield [
         Piece("retries ", Role.DIM),

@@ -11,11 +11,10 @@ from ..model.board import Board
 from ..model.breaker_view import BreakerStatus
 from ..model.downstreams import DownstreamRow, Downstreams, Page, RowGroup, Section
 from ..model.run_snapshot import OPEN_NOTES
-from ..text.durations import SECOND, clock, number, wall
+from ..text.durations import SECOND, age, clock, number, wall
 from ..text.glyphs import Glyph, Glyphs
 from ..text.pieces import Line, Piece, Role, fit, join, width
 from ..text.text import one_line, pad, pad_left, shorten, shorten_middle
-from .inbox import age_text
 from .states import STATE_STYLES, StateStyle
 from .tasks import Scene, attempts_text, bar
 
@@ -284,7 +283,7 @@ def _next_step(guard: BreakerStatus, scene: Scene) -> tuple[str, Role]:
 def _due(word: str, at: int, scene: Scene) -> str:
     if at <= scene.now_us:
         return f"{word} due"
-    return wall(at, None) if scene.shows_clock_times else f"{word} {clock(at - scene.now_us + SECOND - 1)}"
+    return wall(at, None) if scene.shows_clock_times else f"{word} {clock(at - scene.now_us + SECOND - 1).strip()}"
 
 
 def held_row(name: str, scene: Scene, columns: int) -> Line:
@@ -337,7 +336,7 @@ def page_status(page: Page, scene: Scene) -> Line:
         text = shorten(f"acked {actor_name(page.acked_by)}", _STATE_CELLS, scene.glyphs.more)
     elif page.state == "snoozed" and page.snoozed_until is not None:
         text, role = _until(page.snoozed_until, scene), Role.WAITING
-    at = wall(page.first_at, None) if scene.shows_clock_times else age_text(scene.now_us - page.first_at)
+    at = wall(page.first_at, None) if scene.shows_clock_times else age(scene.now_us - page.first_at)
     return [Piece(pad(text, _STATE_CELLS), role), Piece(f" {pad_left(at, _AGE_CELLS + 1)} ", Role.DIM)]
 
 
@@ -382,7 +381,7 @@ def _others(group: RowGroup, word: str) -> Iterator[str]:
 
 
 def _since(at: int, scene: Scene) -> str:
-    return wall(at, None) if scene.shows_clock_times else age_text(scene.now_us - at)
+    return wall(at, None) if scene.shows_clock_times else age(scene.now_us - at)
 
 
 def compact(count: int) -> str:

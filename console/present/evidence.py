@@ -20,13 +20,13 @@ from ...engine.statefile.list_rows import PastAttemptRow, QuarantineRow
 from ..model.evidence import AttemptComparison, compare, failures_of, verdict
 from ..model.inbox import InboxCause
 from ..text.cause_text import detail_text
-from ..text.durations import SECOND, brief, number, offset, wall, wall_day, weekday
+from ..text.durations import SECOND, age, format_duration, number, offset, wall, wall_day, weekday
 from ..text.durations import format_bytes as size_of
 from ..text.pieces import Line, Piece, Role, two_sided
 from ..text.text import cells, one_line, pad, sanitize, shorten
 from ..text.wrapping import wrap
 from .detail import FINGERPRINT_DIGITS, AttemptTexts
-from .inbox import age_text, cause_history_lines, task_count, verdict_of
+from .inbox import cause_history_lines, task_count, verdict_of
 from .states import OUTCOME_STYLES, STATE_STYLES, state_sign
 from .task_durations import duration_lines
 from .tasks import Scene, duration_of, hang_of
@@ -87,7 +87,7 @@ def title_line(row: TaskRow, scene: Scene, columns: int) -> Line:
     kind = f" {one_line(row.dead_letter_kind)}" if row.dead_letter_kind else ""
     right = [
         Piece(f"{state_sign(row.state, scene.glyphs)} {style.word}", style.role),
-        Piece(f"{kind} for {age_text(scene.now_us - since)} "),
+        Piece(f"{kind} for {age(scene.now_us - since)} "),
     ]
     return two_sided([Piece(" "), Piece(one_line(row.name), Role.TITLE)], right, columns, scene.glyphs.more)
 
@@ -178,8 +178,8 @@ def _ended(attempt: AttemptRow, scene: Scene) -> str:
 
 
 def _attempt_duration(attempt: AttemptRow, scene: Scene) -> str:
-    timeout = f" of {brief(attempt.timeout_us)}" if attempt.timeout_us and attempt.outcome == "timed_out" else ""
-    return f"{brief(duration_of(attempt, scene.now_us))}{timeout}"
+    lasts, limit = format_duration(duration_of(attempt, scene.now_us)), attempt.timeout_us
+    return f"{lasts} of {format_duration(limit)}" if limit and attempt.outcome == "timed_out" else lasts
 
 
 def _place(attempt: AttemptRow, scene: Scene) -> str:
@@ -199,7 +199,8 @@ def _killed(attempt: AttemptRow, scene: Scene) -> str:
 def _waited(attempt: AttemptRow, scene: Scene) -> str:
     if attempt.delay_us is None:
         return ""
-    return brief(attempt.delay_us) + (f" of {brief(attempt.ceiling_us)}" if attempt.ceiling_us else "")
+    ceiling = f" of {format_duration(attempt.ceiling_us)}" if attempt.ceiling_us else ""
+    return f"{format_duration(attempt.delay_us)}{ceiling}"
 
 
 def _text_of(value: object) -> str:
@@ -359,11 +360,9 @@ def _counted(cause: InboxCause, scene: Scene) -> Iterator[Line]:
         "tasks", ", ".join(f"{number(count)} {one_line(kind)}" for kind, count in kinds.most_common())
     )
     yield _labelled_value(
-        "first seen", f"{wall_day(cause.first_seen, None)}, {age_text(scene.now_us - cause.first_seen)} ago"
+        "first seen", f"{wall_day(cause.first_seen, None)}, {age(scene.now_us - cause.first_seen)} ago"
     )
-    yield _labelled_value(
-        "last seen", f"{wall_day(cause.last_seen, None)}, {age_text(scene.now_us - cause.last_seen)} ago"
-    )
+    yield _labelled_value("last seen", f"{wall_day(cause.last_seen, None)}, {age(scene.now_us - cause.last_seen)} ago")
     yield _labelled_value("fingerprint", one_line(cause.fingerprint)[:_HASH_DIGITS])
     if cause.downstream:
         yield _labelled_value("downstream", one_line(cause.downstream))

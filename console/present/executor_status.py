@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from ...engine.core.projection import RunRow
 from ..sessions.address import parse
 from ..sessions.session import SessionStatus
-from ..text.durations import DAY, wall, wall_day
+from ..text.durations import DAY, format_seconds, wall, wall_day
 
 SILENT_SECONDS = 5.0  # without a heartbeat, due every second: the process is stopped or starved, or its disk hangs
 
@@ -47,9 +47,8 @@ def executor_advice(run: RunRow, executor: ExecutorStatus, target: str, now_us: 
         return ""
     if executor.owns(run):
         is_silent = executor.silent_seconds >= SILENT_SECONDS
-        return (
-            f"executor {executor.pid} silent for {executor.silent_seconds:.0f} s: redrive doctor" if is_silent else ""
-        )
+        lasts = format_seconds(round(executor.silent_seconds))
+        return f"executor {executor.pid} silent for {lasts}: redrive doctor" if is_silent else ""
     if executor.service_pid is not None and run.blocked_since is not None:
         return f"redrive serve (pid {executor.service_pid}) resumes it after a decision"
     return f"{describe_executor_loss(run, executor, now_us)}; {resume_command(run, executor, target)}"

@@ -11,7 +11,7 @@ from ...engine.domain.states import TaskState
 from ..model.board import Board
 from ..model.eta import Forecast
 from ..model.waiting_runs import WaitingRun
-from ..text.durations import clock, format_duration, number, wall
+from ..text.durations import SECOND, clock, format_duration, number, offset, wall
 from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Piece, Role, fit, join, width
 from ..text.text import cells, one_line, shorten_middle
@@ -29,6 +29,7 @@ _SLACK_FIRST_US = 600_000_000  # below this slack, the deadline comes before the
 _NARROW = 56
 _MISSING = "there is no state file"  # of a session whose file is gone
 _MINUTE_CELLS = 5  # of an instant without its seconds
+_SHORT_LABEL = 5  # characters
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +89,7 @@ class SessionHealth:
             retry = self.retry_in_seconds
             if retry is None and self.connection_error.startswith(_MISSING):
                 return f"{one_line(self.connection_error)} any more: it was deleted or moved; q quits"
-            when = f" · reconnecting in {max(round(retry), 0)} s" if retry is not None else ""
+            when = f" · reconnecting in {_age(retry)}" if retry is not None else ""
             return f"stale {_age(self.snapshot_age_seconds)}{when}"
         if self.snapshot_age_seconds >= STALE_SECONDS:
             return f"stale {_age(self.snapshot_age_seconds)}"
@@ -150,7 +151,7 @@ def _facts(board: Board, forecast: Forecast | None, now_us: int, glyphs: Glyphs,
     if style is BLOCKED and run.paused_since is not None:
         facts[0].insert(1, Piece(f" {PAUSED.word}", PAUSED.role))  # after a decision, tasks still do not start
     if run.ended_at is not None:
-        return [*facts, [Piece(clock(run.ended_at - run.started_at).strip())], [Piece(wall(run.ended_at, None))]]
+        return [*facts, [Piece(format_duration(run.ended_at - run.started_at))], [Piece(wall(run.ended_at, None))]]
     if run.code_changed:
         facts.append([Piece(f"code changed since start: {one_line(run.code_changed)}", Role.WARNING)])
     facts.append([Piece(clock(now_us - run.started_at).strip())])
@@ -207,11 +208,12 @@ def location_text(address: str) -> str:
 
 
 def tabs_line(tabs: Sequence[Tab], rights: Sequence[Line], size: int) -> Line:
-    """The tabs with the longest of ``rights`` (longest first) that leaves room for full tab labels.
+    """The tabs with the longest of ``rights`` (longest first) that leaves room for whole tab labels, else short ones.
 
     If none does: the last of ``rights``, and labels for the active tab only.
     """
-    for label, gap in ((_label_tab, "  "), (_label_tab, " "), (_label_active_tab, "  ")):
+    labels = ((_label_tab, "  "), (_label_tab, " "), (_label_tab_briefly, " "), (_label_active_tab, "  "))
+    for label, gap in labels:
         for right in rights:
             left = _tabs(tabs, label, gap)
             if width(left) + width(right) + 2 <= size:
@@ -228,7 +230,7 @@ def tab_at(line: Line, tabs: Sequence[Tab], x: int) -> int | None:
     for text, role in line:
         if text in places and role in (Role.KEY, Role.STRONG):
             found = places[text]
-        elif found is not None and text not in (f" {tabs[found].label}", " ", tabs[found].badge):
+        elif found is not None and text not in (*_labels(tabs[found]), " ", tabs[found].badge):
             found = None
         at += cells(text)
         if x < at:
@@ -243,6 +245,17 @@ def _tabs(tabs: Sequence[Tab], label: Callable[[Tab], Line], gap: str = "  ") ->
 def _label_tab(tab: Tab) -> Line:
     word = Piece(f" {tab.label}", Role.STRONG if tab.is_active else Role.DIM)
     return [Piece(tab.key, Role.KEY if not tab.is_active else Role.STRONG), word, *_badge(tab)]
+
+
+def _label_tab_briefly(tab: Tab) -> Line:
+    key, word, *rest = _label_tab(tab)
+    return [key, word._replace(text=_labels(tab)[not tab.is_active]), *rest]
+
+
+def _labels(tab: Tab) -> tuple[str, str]:
+    """The label behind the key, whole and short."""
+    word = tab.label
+    return f" {word}", f" {word if len(word) <= _SHORT_LABEL else word[: _SHORT_LABEL - 1]}"
 
 
 def _label_active_tab(tab: Tab) -> Line:
@@ -266,7 +279,7 @@ def health_lines(board: Board | None, health: SessionHealth, armed_seconds: int,
     if armed_seconds:
         parts.append([Piece(f"ARMED {_age(armed_seconds)}", Role.WARNING)])
     if abs(health.clock_offset_seconds) >= CLOCK_OFFSET_SECONDS:
-        parts.append([Piece(f"clock {health.clock_offset_seconds:+.0f} s", Role.WARNING)])
+        parts.append([Piece(f"clock {offset(round(health.clock_offset_seconds) * SECOND)}", Role.WARNING)])
     found = [join([*parts, executor])]
     if health.other_operators:
         more = f" +{len(health.other_operators) - 1}" if len(health.other_operators) > 1 else ""
@@ -277,7 +290,7 @@ def health_lines(board: Board | None, health: SessionHealth, armed_seconds: int,
         found.append([executor[0]])
     if size >= _WIDE:
         return found
-    # Beside the labels of seven tabs, "ARMED" is more important than a healthy executor.
+    # Beside the labels of eight tabs, "ARMED" is more important than a healthy executor.
     is_well = all(piece.role is Role.DIM for piece in short)
     last = parts[0] if armed_seconds and is_well else join([*parts[: bool(armed_seconds)], short[:1]])
     return [*found, join([*parts, short]), last]
@@ -344,7 +357,7 @@ def executor_gone_line(board: Board, health: SessionHealth, resume_key: str) -> 
 
 
 def since(at_us: int, now_us: int) -> str:
-    """An age in words: ``14 min``."""
+    """An age in words: ``14m07``."""
     return format_duration(now_us - at_us)
 
 

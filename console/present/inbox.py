@@ -20,7 +20,7 @@ from ..model.evidence import compare, failures_of, verdict
 from ..model.inbox import InboxCause, InboxEntry
 from ..model.preview import Preview
 from ..model.waiting_runs import WaitingRun
-from ..text.durations import HOUR, MINUTE, SECOND, number, wall
+from ..text.durations import age, number, wall
 from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Piece, Role, fit, join, width
 from ..text.text import one_line, pad, pad_left, shorten, shorten_middle
@@ -40,18 +40,6 @@ _MESSAGE_FROM = 50
 _COMPARED_MAX = 200  # tasks of one cause that are compared for a verdict
 _NAMED_MAX = 2
 _REASON_CHARACTERS = (REASON_CHARACTERS, 24, 0)  # the reason is shortened before the outcome
-
-
-def age_text(duration_us: int) -> str:
-    """At most seven cells, without seconds in long ages: ``41 s``, ``14 min``, ``3 h 05``, ``12 days``."""
-    duration_us = max(duration_us, 0)
-    if duration_us < MINUTE:
-        return f"{duration_us // SECOND} s"
-    if duration_us < HOUR:
-        return f"{duration_us // MINUTE} min"
-    if duration_us < 48 * HOUR:
-        return f"{duration_us // HOUR} h {duration_us % HOUR // MINUTE:02}"
-    return f"{min(duration_us // (24 * HOUR), 99)} days"
 
 
 def task_count(count: int) -> str:
@@ -104,7 +92,7 @@ def _heading_parts(heading: InboxHeading, now_us: int) -> list[Line]:
     if heading.failed:
         parts.append([Piece(f"{number(heading.failed)} failed")])
     if heading.oldest is not None:
-        parts.append([Piece(f"oldest {age_text(now_us - heading.oldest)}", Role.DIM)])
+        parts.append([Piece(f"oldest {age(now_us - heading.oldest)}", Role.DIM)])
     return parts
 
 
@@ -139,7 +127,7 @@ def cause_row(cause: InboxCause, is_open: bool, scene: Scene, columns: int) -> L
 
 def cause_age(cause: InboxCause, scene: Scene) -> Line:
     """The end of a row: the age of its oldest task. Only this part of the row changes with time."""
-    text = wall(cause.oldest, None) if scene.shows_clock_times else age_text(scene.now_us - cause.oldest)
+    text = wall(cause.oldest, None) if scene.shows_clock_times else age(scene.now_us - cause.oldest)
     return [Piece(f" {pad_left(text, AGE_CELLS + 1)} ", Role.DIM)]
 
 
@@ -175,8 +163,8 @@ def other_run_row(other: WaitingRun, scene: Scene, columns: int) -> Line:
     """Another run that needs a human: its name, why, and how old it is."""
     glyphs, now_us = scene.glyphs, scene.now_us
     since = other.run.blocked_since or other.run.started_at
-    age = wall(since, None) if scene.shows_clock_times else age_text(now_us - since)
-    right: Line = [Piece(f" {pad_left(age, AGE_CELLS + 1)} ", Role.DIM)]
+    how_long = wall(since, None) if scene.shows_clock_times else age(now_us - since)
+    right: Line = [Piece(f" {pad_left(how_long, AGE_CELLS + 1)} ", Role.DIM)]
     left = [
         Piece(f"{glyphs.closed} "),
         Piece(glyphs.dead, Role.HUMAN),

@@ -9,7 +9,7 @@ from typing import overload
 from ...engine.core.projection import AttemptRow, TaskRow
 from ..model.log import GAP, LogLine, LogSelection, is_error_line, is_gap, printable_parts
 from ..model.log_diff import DiffLine, Side
-from ..text.durations import clock, format_bytes, number, wall
+from ..text.durations import clock, format_bytes, format_duration, number, wall
 from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Piece, Role, width
 from ..text.sgr import coloured_pieces, coloured_spans
@@ -31,6 +31,7 @@ class LogHeading:
         lines: number of shown lines; ``last``: the number of the last one in view; ``last_at``: when it was written.
         searched: the search text; ``only``: the text that all shown lines contain.
         has_match: whether the search has found a line.
+        dropped_bytes: how much of the output was not kept; None if unknown.
         is_complete: whether all stored output has been read.
         is_searching: whether the rest of the log is still searched.
     """
@@ -46,6 +47,7 @@ class LogHeading:
     searched: str = ""
     only: str = ""
     has_match: bool = True
+    dropped_bytes: int | None = None
 
 
 def heading_line(
@@ -68,7 +70,7 @@ def heading_line(
 
 
 #: The parts that are left out first where there is no room.
-_DROP_ORDER = ("where", "written", "of", "duration", "only", "searched")
+_DROP_ORDER = ("where", "of", "duration", "written", "dropped", "only", "searched")
 
 
 def _facts(attempt: AttemptRow | None, heading: LogHeading, now_us: int, glyphs: Glyphs) -> dict[str, Line]:
@@ -80,8 +82,9 @@ def _facts(attempt: AttemptRow | None, heading: LogHeading, now_us: int, glyphs:
         "number": [Piece(f"  #{attempt.attempt}", Role.STRONG)],
         "of": [Piece(f" of {heading.count}" if heading.count > 1 else "", Role.DIM)],
         "outcome": [Piece(f"  {glyphs.of(style.glyph)} {style.word}", style.role)],
-        "duration": [Piece(f" {clock(duration_of(attempt, now_us)).strip()}")],
+        "duration": [Piece(f" {_ran_for(attempt, now_us)}")],
         "written": [Piece(f"  {format_bytes(heading.written)}" if heading.written is not None else "", Role.DIM)],
+        "dropped": [Piece(f", {missing_words(heading.dropped_bytes)}" if heading.dropped_bytes else "", Role.WARNING)],
     }
 
 
@@ -89,7 +92,8 @@ def _rights(heading: LogHeading, running: bool) -> dict[str, Line]:
     """Parts of the right side, in order."""
     rights: dict[str, Line] = {}
     if heading.searched:
-        found = ": searching" if heading.is_searching else "" if heading.has_match else ": nowhere"
+        nowhere = f": nowhere{in_kept_words(heading.dropped_bytes)}"
+        found = ": searching" if heading.is_searching else "" if heading.has_match else nowhere
         role = Role.MATCH if heading.has_match else Role.WARNING
         rights["searched"] = [Piece(f"/{one_line(heading.searched)}{found}", role)]
     if heading.only:
@@ -142,6 +146,21 @@ def line_pieces(line: LogLine, glyphs: Glyphs) -> Line:
         return [Piece(str(line), role)]
     spans = [(len(next(printable_parts(line.coloured[:at]))), look) for at, look in coloured_spans(line.coloured)]
     return coloured_pieces(str(line), spans, role)
+
+
+def _ran_for(attempt: AttemptRow, now_us: int) -> str:
+    lasts = duration_of(attempt, now_us)
+    return clock(lasts).strip() if attempt.outcome == "running" else format_duration(lasts)
+
+
+def missing_words(dropped_bytes: int) -> str:
+    """How much of an output was dropped: ``2.9 MB dropped``."""
+    return f"{format_bytes(dropped_bytes)} dropped"
+
+
+def in_kept_words(dropped_bytes: int | None) -> str:
+    """What a search without a result has not seen; empty if it has seen everything."""
+    return f" in what is kept; {missing_words(dropped_bytes)}" if dropped_bytes else ""
 
 
 def line_text(line: LogLine, glyphs: Glyphs) -> str:

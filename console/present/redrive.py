@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...engine.core.outlook import RunnerStatus
 from ..model.redrive import RedriveProgress
-from ..text.durations import SECOND, brief, number
+from ..text.durations import SECOND, format_duration, number
 from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Piece, Role
 
@@ -19,7 +19,7 @@ def redrive_parts(progress: RedriveProgress, now_us: int, runner: RunnerStatus, 
     elif progress.unstarted:
         left_us = (progress.last_at or now_us) - now_us
         parts += [f"{progress.rate:g}/s"] if progress.rate else []
-        parts += [f"{brief(left_us // SECOND * SECOND)} left"] if left_us > 0 else []
+        parts += [f"{format_duration(left_us // SECOND * SECOND)} left"] if left_us > 0 else []
     parts += [f"{number(progress.failed_again)} failed again"] if progress.failed_again else []
     parts += [f"{undo_key} stops the rest"] if progress.unstarted and undo_key else []
     return parts

@@ -19,7 +19,7 @@ from ..model.eta import is_overdue
 from ..model.graph.view import Graph, GraphForm, Zoom
 from ..model.inbox import InboxCause
 from ..model.time_span import Span, fitting_span
-from ..text.durations import brief, number, wall_day
+from ..text.durations import format_duration, number, wall_day
 from ..text.glyphs import UTF8
 from ..text.pieces import Line, Piece, Role, plain
 from ..text.text import cells, one_line
@@ -109,8 +109,9 @@ def fact_lines(data: ReportData) -> list[str]:
     counts = ", ".join(
         f"{number(board.counts[state])} {STATE_STYLES[state].word}" for state in SEVERITY if board.counts[state]
     )
+    took = format_duration(data.end_us - run.started_at)
     return [
-        f"{wall_day(run.started_at, None)}{ended}, {brief(data.end_us - run.started_at)}; in {one_line(data.address)}",
+        f"{wall_day(run.started_at, None)}{ended}, {took}; in {one_line(data.address)}",
         f"{number(board.finished)} of {number(board.total)} done ({counts}), as of {wall_day(data.now_us, None)}",
     ]
 
@@ -226,8 +227,8 @@ def slow_lines(data: ReportData) -> list[str]:
     took = {name: _took_us(name, data) for name in data.board.fold.tasks if name in usual}
     slow = sorted((name for name in took if is_overdue(took[name], usual[name])), key=took.__getitem__, reverse=True)
     lines = [
-        f"{one_line(name)}: {brief(took[name])}, usually {brief(usual[name].p50_us)}"
-        f" (95 of 100 within {brief(usual[name].p95_us)})"
+        f"{one_line(name)}: {format_duration(took[name])}, usually {format_duration(usual[name].p50_us)}"
+        f" (95 of 100 within {format_duration(usual[name].p95_us)})"
         for name in slow[:_SLOW_MAX]
     ]
     more = [f"{number(len(slow) - _SLOW_MAX)} more"] if len(slow) > _SLOW_MAX else []

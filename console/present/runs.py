@@ -9,7 +9,7 @@ from ...engine.core.outlook import ALIVE, RunnerKind, RunnerStatus
 from ...engine.core.projection import RunRow
 from ...engine.domain.states import FINISHED, NEEDS_HUMAN, RunState, TaskState
 from ..model.waiting_runs import WaitingRun
-from ..text.durations import brief, clock, number, wall_day
+from ..text.durations import clock, column, format_duration, number, wall_day
 from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Piece, Role, fit, width
 from ..text.text import one_line, pad, shorten_middle
@@ -111,7 +111,7 @@ def run_row(view: RunListEntry, now_us: int, columns: int, glyphs: Glyphs, longe
     run, style = view.run, view.style
     total = sum(view.counts.values())
     done = sum(view.counts.get(state, 0) for state in FINISHED)
-    elapsed = clock((run.ended_at if run.ended_at is not None else now_us) - run.started_at)
+    elapsed = clock(now_us - run.started_at) if run.ended_at is None else column(run.ended_at - run.started_at)
     if columns < _NARROW:
         return _narrow_row(view, f"{done}/{total}", columns, glyphs)
     low, high = _NAME_CELLS
@@ -123,7 +123,7 @@ def run_row(view: RunListEntry, now_us: int, columns: int, glyphs: Glyphs, longe
         *_counted(view.counts, columns, glyphs),
     ]
     if late := late_us(run, now_us):
-        fixed += [Piece("  " if columns >= _WORDS_FROM else ""), Piece(f"late {brief(late)}", Role.WARNING)]
+        fixed += [Piece("  " if columns >= _WORDS_FROM else ""), Piece(f"late {format_duration(late)}", Role.WARNING)]
     if view.warning:
         fixed += [Piece("  " if columns >= _WORDS_FROM else ""), Piece(view.warning, Role.WARNING)]
     cells = max(min(room if bar else room + _BAR_CELLS + _BAR_ENDS_CELLS, name_cells), low)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 
-from ...engine.core.durations import format_duration
 from ...engine.core.projection import RunRow
+from ...engine.domain.durations import format_duration
 from ...engine.statefile.list_rows import ScheduleRow, SlaRow
 from ..text.durations import DAY, SECOND
 from ..text.text import one_line

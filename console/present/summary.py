@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..model.board import Board
 from ..model.inbox import Inbox
-from ..text.durations import brief, format_duration, wall
+from ..text.durations import format_duration, wall
 from ..text.text import one_line
 from .runs import run_style
 from .states import SEVERITY, STATE_STYLES
@@ -16,7 +16,7 @@ _NAMES_MAX = 5
 def incident_summary(board: Board, address: str, now_us: int) -> str:
     """State, counts, and each cause that needs a decision, with its tasks."""
     run = board.fold.run
-    elapsed = brief((run.ended_at if run.ended_at is not None else now_us) - run.started_at)
+    elapsed = format_duration((run.ended_at if run.ended_at is not None else now_us) - run.started_at)
     counts = ", ".join(f"{board.counts[state]} {STATE_STYLES[state].word}" for state in SEVERITY if board.counts[state])
     name = f"**{one_line(run.dag_name)}** `{_code(run.run_id)}`"
     lines = [

@@ -12,7 +12,7 @@ from ...engine.core.advice import (
     duration_stats,
     stats_by_weekday,
 )
-from ..text.durations import brief
+from ..text.durations import format_seconds
 
 
 def duration_lines(past: Sequence[PastDuration], *, only_other_days: bool = False) -> list[str]:
@@ -33,6 +33,6 @@ def _is_alike(one: DurationQuantiles, other: DurationQuantiles) -> bool:
 
 
 def _quantiles(one: DurationQuantiles) -> str:
-    p50, p95, p99 = (brief(round(seconds * 1e6)) for seconds in (one.p50, one.p95, one.p99))
+    p50, p95, p99 = (format_seconds(seconds) for seconds in (one.p50, one.p95, one.p99))
     killed = f", {one.killed} killed" if one.killed else ""
     return f"p50 {p50}, p95 {p95}, p99 {p99} in {one.count} attempt{'' if one.count == 1 else 's'}{killed}"

@@ -20,7 +20,7 @@ from ..model.board import Board, PoolUse
 from ..model.eta import is_overdue, stalled_for_us
 from ..model.evidence import failures_of
 from ..model.log import printable_parts
-from ..text.durations import SECOND, brief, clock, countdown, format_bytes, wall
+from ..text.durations import SECOND, clock, column, countdown, format_bytes, format_duration, wall
 from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Piece, Role
 from ..text.text import one_line
@@ -159,17 +159,17 @@ def written_line(usage: TaskUsage) -> str:
 
 def _duration_hint(row: TaskRow, attempt: AttemptRow | None, scene: Scene, bars: bool) -> Line:
     """The usual duration in other runs, and the timeout if there is room for both."""
-    limit = clock(attempt.timeout_us).strip() if attempt is not None and attempt.timeout_us else ""
+    limit = format_duration(attempt.timeout_us) if attempt is not None and attempt.timeout_us else ""
     usual = scene.board.duration_stats.get(row.name)
     if usual is None or usual.p50_us < SECOND:
         return [Piece(f" of {limit}", Role.DIM)] if limit and not scene.shows_clock_times else []
-    usual_clock = clock(usual.p50_us).strip()
+    usual_duration = format_duration(usual.p50_us)
     if is_overdue(scene.now_us - (row.started_at or scene.now_us), usual):
-        return [Piece(f", usually {usual_clock}", Role.WARNING)]
+        return [Piece(f", usually {usual_duration}", Role.WARNING)]
     if scene.shows_clock_times:
         return []
     at_most = f", at most {limit}" if limit and bars and not row.progress_total else ""
-    return [Piece(f" of ~{usual_clock}{at_most}", Role.DIM)]
+    return [Piece(f" of ~{usual_duration}{at_most}", Role.DIM)]
 
 
 def _kill_step(attempt: AttemptRow, scene: Scene) -> Line:
@@ -214,7 +214,7 @@ def _retrying(row: TaskRow, scene: Scene, bars: bool) -> Line:
             return [*line, Piece("  "), *reason]
     if row.delay_us is not None and row.ceiling_us and bars:
         line += [Piece(" "), *bar(row.delay_us / row.ceiling_us, scene.glyphs, Role.WAITING, 6)]
-        line.append(Piece(f" of {brief(row.ceiling_us)}", Role.DIM))
+        line.append(Piece(f" of {format_duration(row.ceiling_us)}", Role.DIM))
     error = one_line(error_name(row))
     return [*line, Piece(f"  {error}")] if error else line
 
@@ -230,7 +230,7 @@ def _success(row: TaskRow, scene: Scene) -> Line:
     duration = attempt.duration_us if attempt is not None else None
     if duration is None and row.started_at is not None and row.ended_at is not None:
         duration = row.ended_at - row.started_at
-    at = wall(row.ended_at, None) if scene.shows_clock_times and row.ended_at is not None else clock(duration or 0)
+    at = wall(row.ended_at, None) if scene.shows_clock_times and row.ended_at is not None else column(duration or 0)
     line = [Piece(at, Role.DIM)]
     if row.failures:
         line.append(Piece(f"  after {row.failures} failure{'s' if row.failures != 1 else ''}", Role.DIM))
@@ -271,7 +271,7 @@ def _upstream(row: TaskRow, scene: Scene) -> Line:
 
 def _pending(row: TaskRow, scene: Scene) -> Line:
     if row.next_retry_at is not None and row.next_retry_at > scene.now_us:
-        return [Piece(f"not before {clock(row.next_retry_at - scene.now_us + 999_999)}", Role.WAITING)]
+        return [Piece(f"not for {clock(row.next_retry_at - scene.now_us + 999_999).strip()}", Role.WAITING)]
     unmet = unmet_parents(scene.board.fold, row.name)
     return _after(row, unmet, scene) if unmet else []
 

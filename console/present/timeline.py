@@ -16,7 +16,7 @@ from ...engine.core.outlook import ALIVE, RunnerStatus
 from ...engine.core.projection import AttemptRow, TaskRow
 from ...engine.domain.states import FAILED_OUTCOMES, TIMED, TaskState
 from ..model.board import Board
-from ..text.durations import MINUTE, SECOND, brief, clock, format_duration, wall, wall_day
+from ..text.durations import MINUTE, SECOND, clock, format_duration, wall, wall_day
 from ..text.glyphs import Glyph, Glyphs
 from ..text.pieces import Line, Piece, Role, fit
 from ..text.text import cells, one_line, pad, shorten_middle
@@ -75,7 +75,7 @@ def axis_line(axis: Axis, now_us: int | None, glyphs: Glyphs) -> Line:
             if cell + len(label) <= min(axis.cell(end), axis.cells) and clear:
                 text[cell : cell + len(label)] = label
     for start, end in axis.shortened:
-        _write_pause(text, axis.cell(start), axis.cell(end), brief(end - start), glyphs.elided)
+        _write_pause(text, axis.cell(start), axis.cell(end), format_duration(end - start), glyphs.elided)
     line = [Piece("".join(text), Role.DIM)]
     if not 0 <= now_cell < axis.cells:
         return line
@@ -298,7 +298,7 @@ def _due_text(row: TaskRow, now_us: int, glyphs: Glyphs) -> str:
     """The countdown, at most as wide as the space to the right of now."""
     assert row.next_retry_at is not None
     left = row.next_retry_at - now_us
-    when = clock(left + SECOND - 1).strip() if left > 0 else f"due {brief(-left // SECOND * SECOND)}"
+    when = clock(left + SECOND - 1).strip() if left > 0 else f"due {format_duration(-left // SECOND * SECOND)}"
     return f"{glyphs.due} {when}"
 
 
@@ -391,22 +391,17 @@ def describe_path(board: Board, path: Sequence[str], now_us: int) -> str:
         return "no task has run yet"
     times = {row.name: sum(duration_of(attempt, now_us) for attempt in row.attempts.values()) for row in rows}
     longest = max(times, key=lambda name: times[name])
-    words = f"{len(rows)} tasks decide the end: {brief(sum(times.values()))} of work"
+    words = f"{len(rows)} tasks decide the end: {format_duration(sum(times.values()))} of work"
     if times[longest]:
-        words += f", the longest {one_line(longest)} {brief(times[longest])}"
+        words += f", the longest {one_line(longest)} {format_duration(times[longest])}"
     lost = sum(duration_of(a, now_us) for row in rows for a in row.attempts.values() if a.outcome in FAILED_OUTCOMES)
-    return f"{words}; failed attempts cost {brief(lost)}" if lost else words
-
-
-def _exact(timeout_us: int) -> str:
-    """Exact to the fraction of a second, as in the flow: ``1.5 s``."""
-    return f"{timeout_us / SECOND:g} s" if timeout_us < 2 * MINUTE else format_duration(timeout_us)
+    return f"{words}; failed attempts cost {format_duration(lost)}" if lost else words
 
 
 def _describe_kill(attempt: AttemptRow) -> Iterator[str]:
-    """``deadline 3 s passed at 02:29:27; SIGTERM; ignored for 2 s; SIGKILL at 02:29:29; it was in demo.py:41``."""
+    """``deadline 3s passed at 02:29:27; SIGTERM; ignored for 2s; SIGKILL at 02:29:29; it was in demo.py:41``."""
     if attempt.deadline_at is not None:
-        timeout = f"{_exact(attempt.timeout_us)} " if attempt.timeout_us else ""
+        timeout = f"{format_duration(attempt.timeout_us)} " if attempt.timeout_us else ""
         yield f"deadline {timeout}passed at {wall(attempt.deadline_at, None)}"
     if attempt.sigterm_at is not None:
         yield "SIGTERM" if attempt.deadline_at is not None else f"SIGTERM at {wall(attempt.sigterm_at, None)}"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ...engine.analysis.compare import PolicyComparison, differences
 from ...engine.analysis.recorded_run import FailureAttribution
 from ...engine.analysis.what_if import RunFigures
-from ..text.durations import number, wall
+from ..text.durations import format_seconds, number, wall
 from .plots import table_lines
 
 _HEADS = ("", "calls", "failed", "dead letters", "not run", "pages", "finish")
@@ -69,7 +69,7 @@ def describe_comparison(comparison: PolicyComparison, context: ReplayContext) ->
         acts = "1 act of an operator" if context.acts == 1 else f"{context.acts} acts of operators"
         yield f"A replay has no operator: the run had {acts} since then."
     if context.deadline_seconds is not None:
-        yield f"The run is due after {format_span(context.deadline_seconds)}."
+        yield f"The run is due after {format_seconds(context.deadline_seconds)}."
     start = "from its start" if context.forked_at is None else f"from {wall(context.forked_at, None)} on"
     replays = "once" if comparison.replays == 1 else f"{comparison.replays} times with other random numbers; medians"
     yield f"Replayed {start} by the engine's own rules, with the slots, pools and breakers of the flow: {replays}."
@@ -77,15 +77,9 @@ def describe_comparison(comparison: PolicyComparison, context: ReplayContext) ->
     yield _NOT_REPLAYED
 
 
-def format_span(seconds: float) -> str:
-    """``0.4 s``, ``59.9 s``, ``0:41:10``, ``26:00:00``."""
-    whole = round(seconds)
-    return f"{seconds:.1f} s" if seconds < 59.95 else f"{whole // 3600}:{whole // 60 % 60:02}:{whole % 60:02}"
-
-
 def _row(name: str, figures: RunFigures) -> tuple[str, ...]:
     counts = (figures.calls, figures.failed, figures.dead_letters, figures.not_run, figures.pages)
-    return (name, *map(number, counts), format_span(figures.seconds) if figures.is_over else "never")
+    return (name, *map(number, counts), format_seconds(figures.seconds) if figures.is_over else "never")
 
 
 def _describe_control(comparison: PolicyComparison) -> str:
@@ -106,7 +100,7 @@ def _describe_difference(was: RunFigures, again: RunFigures) -> str:
     seconds = found.pop("seconds", 0.0)
     words = [f"{difference:+,} {_NOUNS[name][abs(difference) != 1]}" for name, difference in found.items()]
     if abs(seconds) >= _SECONDS_MIN:
-        words.append(f"{format_span(abs(seconds))} {'later' if seconds > 0 else 'sooner'}")
+        words.append(f"{format_seconds(abs(seconds))} {'later' if seconds > 0 else 'sooner'}")
     return ", ".join(words)
 
 

@@ -14,9 +14,9 @@ from ..model.board import Board
 from ..model.evidence import failures_of
 from ..model.inbox import InboxCause, entry_of
 from ..present.evidence import EvidenceData, cause_page, evidence_page
-from ..present.inbox import age_text
 from ..present.tasks import Scene
 from ..sessions.session import Session
+from ..text.durations import age
 from ..text.pieces import Line
 from .page import PageScreen, PageView
 
@@ -47,7 +47,7 @@ class EvidenceView(PageView[AttemptsKey, EvidenceData]):
         """Render the page again if a displayed age changed."""
         row = self.scene().board.fold.tasks.get(self._task_name or "")
         since = row.ended_at or row.changed_at if row is not None else 0
-        shown = age_text(self.scene().now_us - since)
+        shown = age(self.scene().now_us - since)
         if shown != self._painted_age:
             self._painted_age = shown
             self.update_page()

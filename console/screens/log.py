@@ -26,7 +26,7 @@ from ..model.board import Board
 from ..model.filters import Filter, line_regex, parse_line_filter, search_pattern
 from ..model.log import ERROR, LogLine, LogSelection, LogText, is_error_line
 from ..model.log_diff import compare_output
-from ..present.log import LogHeading, LogLines, diff_rows, empty_line, heading_line, line_text
+from ..present.log import LogHeading, LogLines, diff_rows, empty_line, heading_line, in_kept_words, line_text
 from ..terminal.pager import show_in_pager
 from ..text.pieces import Line, Piece, Role
 from ..text.text import one_line
@@ -37,7 +37,6 @@ from .attempt_log import AttemptLog
 from .base import ConsoleScreen, run_latest
 from .text_dialog import TextDialog
 
-_NO_ERROR = "no line tells of an error"
 _AFTER_EVERY_CHUNK = 2**62
 
 POLL_SECONDS = 0.5  # between two polls of a growing log
@@ -430,6 +429,7 @@ class LogScreen(ConsoleScreen):
             searched=self.filter_text,
             only=self._line_filter,
             has_match=self._has_match,
+            dropped_bytes=log.dropped_bytes if log is not None else None,
         )
         now, size = self.console.live.now_us, self.app.size.width
         self.heading.show(*heading_line(row, self._attempt(), heading, now, size, self.console.glyphs))
@@ -577,10 +577,15 @@ class LogScreen(ConsoleScreen):
         if place is not None:
             self.text.show_match(place)
         elif is_whole:
-            self.console.show_message(_NO_ERROR)
+            self.console.show_message(self._no_error_words())
         else:
             beyond = log.text.last_id if step > 0 else log.text.first_id
-            self._find_in_store(_Wanted(ERROR.pattern, is_error_line, _NO_ERROR), step, beyond if after >= 0 else 0)
+            wanted = _Wanted(ERROR.pattern, is_error_line, self._no_error_words())
+            self._find_in_store(wanted, step, beyond if after >= 0 else 0)
+
+    def _no_error_words(self) -> str:
+        log = self._attempt_log
+        return f"no line tells of an error{in_kept_words(log.dropped_bytes if log is not None else None)}"
 
     def back(self) -> None:
         """Show all lines; end the search."""

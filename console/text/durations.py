@@ -5,10 +5,10 @@ All durations are microseconds, as in the state file.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, tzinfo
+from datetime import UTC, date, datetime, tzinfo
 
-from ...engine.core.durations import (
-    format_duration as format_duration,  # one wording for pages, engine and console
+from ...engine.domain.durations import (
+    format_duration as format_duration,  # one format for pages, engine and console
 )
 
 SECOND = 1_000_000
@@ -16,43 +16,40 @@ MINUTE = 60 * SECOND
 HOUR = 60 * MINUTE
 DAY = 24 * HOUR
 
+CLOCK_CELLS = 5
+
+
+def format_seconds(seconds: float) -> str:
+    """``format_duration`` of seconds."""
+    return format_duration(round(seconds * SECOND))
+
 
 def clock(duration_us: int) -> str:
-    """Five cells: ``00:41``, `` 1h04``, ``12h04``, ``4d03h``, `` 123d``; ``00:00`` below zero."""
-    seconds = max(duration_us, 0) // SECOND
-    minutes, hours = seconds // 60, seconds // 3600
-    if minutes < 60:
-        return f"{minutes:02}:{seconds % 60:02}"
-    if hours < 100:
-        return f"{hours:2}h{minutes % 60:02}"
-    days = hours // 24
-    return f"{days}d{hours % 24:02}h" if days < 10 else f"{min(days, 9999):4}d"
+    """``format_duration`` in whole seconds and five cells, for what ticks: ``  41s``, `` 1m43``, `` 2h00``."""
+    return f"{format_duration(duration_us // SECOND * SECOND):>{CLOCK_CELLS}}"
 
 
-def brief(duration_us: int) -> str:
-    """The shortest form: ``0.4s``, ``16s``, ``5m``, ``2m30``, ``1h04``, ``3d``. Its width varies: not for clocks."""
-    seconds = max(duration_us, 0) / SECOND
-    if seconds < 10 and seconds != int(seconds):
-        return f"{seconds:.1f}s"
-    whole = int(seconds)
-    if whole < 60:
-        return f"{whole}s"
-    for size, unit, smaller in ((86400, "d", 3600), (3600, "h", 60), (60, "m", 1)):
-        if whole >= size:
-            rest = whole % size // smaller
-            return f"{whole // size}{unit}{rest:02}" if rest else f"{whole // size}{unit}"
-    return "0s"
+def column(duration_us: int) -> str:
+    """``format_duration`` in five cells, for what has ended."""
+    return f"{format_duration(duration_us):>{CLOCK_CELLS}}"
+
+
+def age(duration_us: int) -> str:
+    """An age in at most five cells, which changes once a minute: ``41s``, ``14m``, ``3h05``, ``12d``."""
+    if MINUTE <= duration_us < HOUR:
+        return f"{duration_us // MINUTE}m"
+    return f"{duration_us // DAY}d" if duration_us >= 2 * DAY else clock(duration_us).strip()
 
 
 def countdown(due_at: int, now: int) -> str:
-    """``in 00:07`` before the instant ``due_at``, ``due 4 s ago`` after it."""
+    """``in  7s`` before the instant ``due_at``, which keeps its width for a minute; ``due 4s ago`` after it."""
     left = due_at - now
-    return f"in {clock(left + SECOND - 1)}" if left > 0 else f"due {format_duration(-left)} ago"
+    return f"in {clock(left + SECOND - 1).strip():>3}" if left > 0 else f"due {format_duration(-left)} ago"
 
 
 def offset(duration_us: int) -> str:
-    """A duration with its sign, as in ``+00:03``."""
-    return ("-" if duration_us < 0 else "+") + clock(abs(duration_us)).strip()
+    """A duration with its sign, as in ``+0.3s``."""
+    return ("-" if duration_us < 0 else "+") + format_duration(abs(duration_us))
 
 
 def wall(at: int, zone: tzinfo | None = UTC) -> str:
@@ -63,6 +60,11 @@ def wall(at: int, zone: tzinfo | None = UTC) -> str:
 def wall_day(at: int, zone: tzinfo | None = UTC) -> str:
     """An instant with its day: ``04-25 03:11:20``."""
     return _instant(at, zone).strftime("%m-%d %H:%M:%S")
+
+
+def local_day(at: int) -> date:
+    """The day of an instant on this machine."""
+    return _instant(at, None).date()
 
 
 def weekday(at: int, zone: tzinfo | None = UTC) -> int:

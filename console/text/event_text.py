@@ -52,7 +52,7 @@ from ...engine.domain.event_payloads import (
 )
 from ...engine.domain.events import Event, EventKind
 from ...engine.domain.states import SkipCause, TaskState
-from .durations import brief, wall
+from .durations import format_duration, format_seconds, offset, wall
 
 
 def describe_event(event: Event) -> str:
@@ -108,7 +108,7 @@ def _running(event: Event, payload: TaskMoved) -> str:
 
 def _success(event: Event, payload: TaskMoved) -> str:
     took = payload.attempt_set.get("duration_us")
-    return f"succeeded after {brief(took)}" if took is not None else "succeeded"
+    return f"succeeded after {format_duration(took)}" if took is not None else "succeeded"
 
 
 def _retrying(event: Event, payload: TaskMoved) -> str:
@@ -132,10 +132,10 @@ def _next_attempt(event: Event, payload: TaskMoved) -> str:
     columns = payload.set
     due_at, drawn, ceiling = columns.get("next_retry_at"), columns.get("delay_us"), columns.get("ceiling_us")
     if drawn is None:
-        return "" if due_at is None else f", again in {brief(due_at - event.at)}"
+        return "" if due_at is None else f", again in {format_duration(due_at - event.at)}"
     return (
-        f", again in {brief(drawn)}"
-        + (f" of {brief(ceiling)}" if ceiling is not None else "")
+        f", again in {format_duration(drawn)}"
+        + (f" of {format_duration(ceiling)}" if ceiling is not None else "")
         + shortening_text(payload)
     )
 
@@ -145,7 +145,7 @@ def shortening_text(payload: TaskMoved) -> str:
     before = payload.set.get("shortened_us")
     if before is None or payload.due_at is None:
         return ""
-    return f", shortened from {brief(before)}: the run is due {wall(payload.due_at, None)}"
+    return f", shortened from {format_duration(before)}: the run is due {wall(payload.due_at, None)}"
 
 
 def _failure_text(payload: TaskMoved) -> str:
@@ -165,7 +165,7 @@ def _dead_letter(event: Event, payload: TaskMoved) -> str:
 
 def _sensing(event: Event, payload: TaskMoved) -> str:
     due_at = payload.set.get("next_retry_at")
-    return "not there yet" + (f"; next look in {brief(due_at - event.at)}" if due_at is not None else "")
+    return "not there yet" + (f"; next look in {format_duration(due_at - event.at)}" if due_at is not None else "")
 
 
 def _upstream(event: Event, payload: TaskMoved) -> str:
@@ -242,13 +242,13 @@ def _effect(event: Event, payload: AttemptEffect) -> str:
 
 def _deadline(event: Event, payload: AttemptDeadline) -> str:
     allowed = payload.timeout
-    return f"timeout of {brief(round(allowed * 1e6))} passed" if allowed else "timeout passed"
+    return f"timeout of {format_seconds(allowed)} passed" if allowed else "timeout passed"
 
 
 def _extended(event: Event, payload: AttemptExtended) -> str:
     allowed = payload.attempt_set.get("timeout_us")
-    in_all = f": {brief(allowed)} in all" if allowed is not None else ""
-    return f"given {brief(round(payload.seconds * 1e6))} more{in_all}" if payload.seconds else "given more time"
+    in_all = f": {format_duration(allowed)} in all" if allowed is not None else ""
+    return f"given {format_seconds(payload.seconds)} more{in_all}" if payload.seconds else "given more time"
 
 
 def _stack(event: Event, payload: AttemptStack) -> str:
@@ -257,7 +257,7 @@ def _stack(event: Event, payload: AttemptStack) -> str:
 
 def _sigterm(event: Event, payload: AttemptSigterm) -> str:
     grace = payload.grace_seconds
-    return "SIGTERM sent" + (f"; {grace:g} s to end" if grace is not None else "")
+    return "SIGTERM sent" + (f"; {format_seconds(grace)} to end" if grace is not None else "")
 
 
 def _sigkill(event: Event, payload: AttemptSigkill) -> str:
@@ -279,8 +279,8 @@ def _leaked(event: Event, payload: AttemptLeaked) -> str:
 
 
 def _silent(event: Event, payload: AttemptSilent) -> str:
-    seconds = "?" if payload.silent_seconds is None else payload.silent_seconds
-    return f"no heartbeat for {seconds} s; its process: {payload.process or '?'}"
+    lasts = "?" if payload.silent_seconds is None else format_seconds(payload.silent_seconds)
+    return f"no heartbeat for {lasts}; its process: {payload.process or '?'}"
 
 
 def _reclaimed(event: Event, payload: AttemptReclaimed) -> str:
@@ -435,7 +435,7 @@ def _page(event: Event, payload: PageChanged) -> str:
         PageChange.SENT: "page sent in a digest" if payload.how == "digest" else "page sent",
         PageChange.SEND_FAILED: f"page not sent by {payload.sender}: {payload.error}",
         PageChange.UNSENT: f"{payload.error or 'no time was left'}; {UNSENT_UNTIL}",
-        PageChange.BELL: "terminals were rung",
+        PageChange.BELL: "the terminal bell has rung",
         PageChange.ACKED: "page acknowledged",
         PageChange.SNOOZED: "page snoozed",
         PageChange.RESOLVED: "page resolved",
@@ -469,7 +469,7 @@ def _storage(event: Event, payload: StorageChanged) -> str:
 
 
 def _clock(event: Event, payload: ClockMoved) -> str:
-    return f"the clock moved by {payload.moved_us / 1e6:+.1f} s"
+    return f"the clock moved by {offset(payload.moved_us)}"
 
 
 def _schedule(event: Event, payload: ScheduleChanged) -> str:

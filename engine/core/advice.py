@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .durations import format_duration
+from ..domain.durations import format_duration
 
 WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 
@@ -182,19 +182,18 @@ def _range(low: float, high: float) -> str:
     first, last = _rounded(low), _rounded(high)
     if first == last:
         return f"about {last}"
-    number, _, unit = first.partition(" ")
-    return f"{number} to {last}" if last.endswith(f" {unit}") and " " not in unit else f"{first} to {last}"
+    return f"{first} to {last}"
 
 
 def _rounded(seconds: float) -> str:
-    if seconds < 10:
-        return f"{seconds:.1f} s"
-    return f"{seconds:.0f} s" if seconds < 120 else format_duration(round(seconds / 60) * 60_000_000)
+    digits = 1 if seconds < 10 else 0 if seconds < 120 else None
+    return format_duration(round((round(seconds, digits) if digits is not None else round(seconds / 60) * 60) * 1e6))
 
 
 def _rounded_up_words(seconds: float) -> str:
     """Format a duration rounded up to the next minute or second, so that it stays above the timeout."""
-    return f"{-(-seconds // 1):.0f} s" if seconds < 120 else format_duration(round(-(-seconds // 60) * 60e6))
+    step = 1 if seconds < 120 else 60
+    return format_duration(round(-(-seconds // step) * step * 1e6))
 
 
 def round_up_duration(seconds: float) -> float:

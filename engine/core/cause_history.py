@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
 from typing import Any
 
-from .durations import format_duration
+from ..domain.durations import format_duration
 
 #: The reason of an action by a key that asks for none. Sentences leave it out.
 DEFAULT_REASON = "by key, without a note"

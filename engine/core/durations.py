@@ -1,4 +1,4 @@
-"""Parse and format durations: ``90``, ``"45s"``, ``"10m"``, ``"1h30m"``, ``"2d"``."""
+"""Parse durations: ``90``, ``"45s"``, ``"10m"``, ``"1h30m"``, ``"2d"``."""
 
 from __future__ import annotations
 
@@ -55,17 +55,3 @@ def _seconds(value: object) -> float | None:
 def _shown(value: object) -> str:
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
-
-
-def format_duration(duration_us: int) -> str:
-    """Format a duration in microseconds for sentences: ``0.4 s``, ``41 s``, ``14 min``, ``3 h 05 min``, ``2 days``."""
-    seconds = max(duration_us, 0) / 1e6
-    if seconds < 1:
-        return f"{seconds:.1f} s"
-    if seconds < 120:
-        return f"{int(seconds)} s"
-    if seconds < 2 * 3600:
-        return f"{int(seconds // 60)} min"
-    if seconds < 2 * 86400:
-        return f"{int(seconds // 3600)} h {int(seconds % 3600 // 60):02} min"
-    return f"{int(seconds // 86400)} days"

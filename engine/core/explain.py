@@ -12,10 +12,10 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from ..domain.durations import format_duration
 from ..domain.states import NEEDS_HUMAN, TIMED, WITH_INSTANT, SkipCause, TaskState
 from ..domain.trigger_rules import satisfied_rules
 from .breaker import PASSING
-from .durations import format_duration
 from .outlook import ALIVE, Actor, Outlook, RunnerStatus, outlook_of
 from .projection import AttemptRow, RunProjection, TaskRow
 from .ready_queue import spec_of
@@ -371,7 +371,7 @@ def _retrying(case: _TaskCase) -> str:
     when = f"due in {format_duration(left)}" if left > 0 else f"due {format_duration(-left)} ago"
     drew = ""
     if row.delay_us is not None and row.ceiling_us:
-        drew = f" (drew {_seconds(row.delay_us)} of ceiling {_seconds(row.ceiling_us)}{_shortened(case)})"
+        drew = f" (drew {format_duration(row.delay_us)} of ceiling {format_duration(row.ceiling_us)}{_shortened(case)})"
     after = f", after {error_name(row)}" if error_name(row) else ""
     return f"retry {row.failures + 1}/{row.max_attempts} {when}{drew}{after}"
 
@@ -401,11 +401,7 @@ def _shortened(case: _TaskCase) -> str:
         return ""
     left = deadline - case.now
     due = f"is due in {format_duration(left)}" if left > 0 else f"was due {format_duration(-left)} ago"
-    return f"; shortened from {_seconds(row.shortened_us)} s to {_seconds(row.delay_us)} s: the run {due}"
-
-
-def _seconds(duration_us: int) -> str:
-    return f"{duration_us / 1e6:.3g}"
+    return f"; shortened from {format_duration(row.shortened_us)} to {format_duration(row.delay_us)}: the run {due}"
 
 
 def _sensing(case: _TaskCase) -> str:

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
+from ..domain.durations import format_duration
 from ..domain.states import MOVING, RunState, SkipCause, TaskState
 from ..domain.trigger_rules import STATES_OF, ParentStatus
-from .durations import format_duration
 from .explain import ExplainContext, wait_of
 from .projection import RunProjection, TaskRow
 from .ready_queue import spec_of

@@ -10,6 +10,7 @@ the task a canary, or released it after its canary succeeded (``store/rollout.py
 import json
 from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional
 
+from .durations import format_duration
 from .params import NUMBER_MAX, convert_param
 
 if TYPE_CHECKING:
@@ -97,15 +98,9 @@ def describe(overrides: Overrides) -> str:
     """Describe overrides in words: ``timeout 20 min, one try, day=2``; empty without overrides."""
     words: List[str] = []
     if "timeout" in overrides:
-        words.append("timeout {}".format(_seconds(overrides["timeout"])))
+        words.append("timeout {}".format(format_duration(round(overrides["timeout"] * 1e6))))
     if "max_attempts" in overrides:
         starts = overrides["max_attempts"]
         words.append("one try" if starts == 1 else "{} tries".format(starts))
     words += ["{}={}".format(name, value) for name, value in sorted(overrides.get("params", {}).items())]
     return ", ".join(words)
-
-
-def _seconds(seconds: float) -> str:
-    if seconds >= 60 and seconds % 60 == 0:
-        return "{:g} min".format(seconds / 60)
-    return "{:g} s".format(seconds)

@@ -22,9 +22,9 @@ from typing import Any, TypeVar
 
 from ..clock import Clock
 from ..core.downstreams import DownstreamStates
-from ..core.durations import format_duration
 from ..core.outcome import Outcome, OutcomeKind
 from ..core.projection import RunProjection
+from ..domain.durations import format_duration
 from ..domain.event_payloads import ExecutorChange, ExecutorChanged, OperatorActed, TaskChanged, TaskMoved
 from ..domain.events import Event
 from ..errors import StorageError

@@ -18,9 +18,9 @@ from typing import Protocol, TypedDict, TypeVar
 from ..agent import task_usage
 from ..agent.executor_socket import socket_path
 from ..core.downstreams import DownstreamStates
-from ..core.durations import format_duration
 from ..core.projection import RunProjection
 from ..domain.command import DONE, REFUSED, RUNNING, Answer, Command, TargetResult, clean_actor, parse_command
+from ..domain.durations import format_duration
 from ..domain.event_payloads import OperatorActed, OperatorNotice
 from ..domain.states import TaskState
 from ..errors import RedriveError, RefusedError, StorageError

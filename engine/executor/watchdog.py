@@ -11,8 +11,8 @@ from ..clock import Clock
 from ..core.deadline import Slack, compute_slack
 from ..core.dispatch_rules import LongOutage, LongOutages
 from ..core.downstreams import DownstreamStates
-from ..core.durations import format_duration
 from ..domain import liveness
+from ..domain.durations import format_duration
 from ..domain.event_payloads import AttemptReclaimed, AttemptSilent
 from ..domain.liveness import Liveness
 from ..domain.states import DeadLetterKind, TaskState

@@ -19,9 +19,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from ..clock import Clock, SystemClock
-from ..core.durations import format_duration
 from ..core.schedule import iso_time, local_time, logical_name
 from ..core.spec import LOGICAL_TIME
+from ..domain.durations import format_duration
 from ..domain.events import Event
 from ..domain.states import RunState
 from ..errors import ExecutorBusyError, FlowError, RedriveError, RefusedError

@@ -38,13 +38,6 @@ class LockHolder(NamedTuple):
             return True
         return self.start_ticks is not None and identity(self.pid)[0] == self.start_ticks
 
-    def describe(self) -> str:
-        """Pid, host, run and age in words."""
-        seconds = max(0, _now_us() - self.started_at) // 1000000
-        age = f"{seconds} s" if seconds < 120 else f"{seconds // 60} min" if seconds < 7200 else f"{seconds // 3600} h"
-        run = f", run {self.run_id}" if self.run_id else ""
-        return f"pid {self.pid} on {self.host}{run}, for {age}"
-
 
 def lock_path(state_path: str) -> str:
     """Path of the lock file, which remains after the lock is released."""

@@ -6,7 +6,7 @@ import json
 import sqlite3
 from collections.abc import Mapping
 
-from ..core.durations import format_duration
+from ..domain.durations import format_duration
 from ..domain.event_payloads import TaskColumns, TaskMoved
 from ..domain.states import DeadLetterKind, TaskState
 from ..statefile.changes.propagation import propagate

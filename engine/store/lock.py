@@ -13,6 +13,7 @@ import socket
 import time
 from collections.abc import Collection
 
+from ..domain.durations import format_duration
 from ..errors import ExecutorBusyError, StorageError
 from ..runner import kill
 from ..statefile.changes.locking import is_current_file, open_lock, write_holder
@@ -134,7 +135,7 @@ def _wait_for_lock(descriptor: int, state_path: str, wait: bool) -> None:
 
 def _busy(state_path: str, holder: LockHolder) -> ExecutorBusyError:
     return ExecutorBusyError(
-        f"another executor owns {state_path}: {holder.describe()}; "
+        f"another executor owns {state_path}: {describe_holder(holder)}; "
         f"`redrive attach` looks at it, `--wait` waits for it to leave",
         pid=holder.pid,
         host=holder.host,
@@ -202,3 +203,9 @@ class _OrphanMatcher:
 
 def _now_us() -> int:
     return time.time_ns() // 1000
+
+
+def describe_holder(holder: LockHolder) -> str:
+    """Pid, host, run and age in words."""
+    run = f", run {holder.run_id}" if holder.run_id else ""
+    return f"pid {holder.pid} on {holder.host}{run}, for {format_duration(_now_us() - holder.started_at)}"

@@ -11,10 +11,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from ..core.durations import format_duration
 from ..core.paging import deadline_cause, schedule_cause
 from ..core.schedule import LISTED_MAX, Schedule, ScheduleDecision, decide_schedule, iso_time, late_starts, local_time
 from ..core.spec import FlowSpec, ScheduleSpec
+from ..domain.durations import format_duration
 from ..domain.event_payloads import ScheduleChange, ScheduleChanged
 from ..domain.states import ENDED_BADLY, FINISHED, OPEN, DeadLetterKind, RunState
 from ..errors import RefusedError

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from ..durations import format_duration
+from ...domain.durations import format_duration
 from .syscalls import Activity
 
 SPINNING_SHARE = 0.5  # of one processor: with this share a process computes and does not wait
@@ -138,7 +138,7 @@ def describe_hang(autopsy: Autopsy, frames: StackSummary = StackSummary()) -> st
 
 
 def _cpu_words(share: float, seconds: float) -> str:
-    span = f"{seconds:.0f} s" if seconds >= 1 else f"{seconds:.1f} s"
+    span = format_duration(round(round(seconds, 0 if seconds >= 1 else 1) * 1e6))
     return f"{share:.0%} CPU for the last {span}".replace("%", " %", 1)
 
 

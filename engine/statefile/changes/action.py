@@ -9,6 +9,7 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple, cast
 
 from ...domain.acts import BY_NAME, past_of
 from ...domain.command import DONE, HELD, REFUSED, RUNNING, Answer, Command, Target, TargetResult
+from ...domain.durations import format_duration
 from ...domain.event_codec import decode
 from ...domain.event_payloads import RunChange, RunChanged, RunColumns, TaskChanged, TaskColumns, TaskMoved
 from ...domain.events import EventKind
@@ -204,12 +205,7 @@ def verb_of(kind: str, data: str) -> str:
 
 def ago(microseconds: int) -> str:
     """An age in words."""
-    seconds = max(0, microseconds // 1000000)
-    if seconds < 120:
-        return "{} s ago".format(seconds)
-    if seconds < 7200:
-        return "{} min ago".format(seconds // 60)
-    return "{} h ago".format(seconds // 3600)
+    return "{} ago".format(format_duration(microseconds))
 
 
 def summarize(context: ActionContext) -> Answer:

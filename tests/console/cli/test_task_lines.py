@@ -18,8 +18,8 @@ def test_a_wait_is_told_as_of_the_instant_that_is_shown() -> None:
     fold = fold_of([("a", [])])
     row = fold.tasks["a"]
     row.state, row.next_retry_at, row.error = TaskState.RETRYING, START + 30 * S, "503"
-    assert "retry 1/3 due in 10 s" in lines_of(fold, START + 20 * S)["a"]
-    assert "retry 1/3 due 10 s ago" in lines_of(fold, START + 40 * S)["a"]
+    assert "retry 1/3 due in 10s" in lines_of(fold, START + 20 * S)["a"]
+    assert "retry 1/3 due 10s ago" in lines_of(fold, START + 40 * S)["a"]
 
 
 def test_a_task_that_ran_before_its_parent_did_again_is_stale() -> None:

@@ -107,7 +107,7 @@ def test_breakers_and_pages_beside_the_run_reach_the_sentence():
     state = {"downstream": "api", "state": "OPEN", "reopens_at": START + 30 * S}
     delta = board.apply([story.tell(EventKind.BREAKER, data=state), story.move("b", "READY")])
     assert delta.other_kinds == {EventKind.BREAKER}
-    assert board.explain("b", START) == "breaker api is open and lets a probe through in 30 s"
+    assert board.explain("b", START) == "breaker api is open and lets a probe through in 30s"
 
 
 def test_what_was_told_before_the_snapshot_is_learned_from_the_tables():
@@ -120,7 +120,7 @@ def test_what_was_told_before_the_snapshot_is_learned_from_the_tables():
         pages=[made(PageHead, {"cause": "loose-ValueError", "state": "acked", "acked_by": "ana"})],
     )
     assert board.explain("b", START) == "breaker api is held open by an operator"
-    assert board.explain("c", START + S) == "waits for a, dead-lettered for 1 s, page acked by ana"
+    assert board.explain("c", START + S) == "waits for a, dead-lettered for 1s, page acked by ana"
     again = Board(fold, board)
     assert again.explain("b", START) == "breaker api is held open by an operator"
 

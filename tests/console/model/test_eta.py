@@ -94,7 +94,7 @@ def test_a_held_breaker_blocks_the_run_as_a_dead_letter_does():
     forecast = estimate(board, START, HISTORY)
     assert (forecast.path, forecast.held, forecast.is_blocked_then) == (("side",), 2, True)
     words = plain(run_line(board, "x.db", forecast, START, 120, UTF8))
-    assert "eta 00:05 then blocked: 2 held" in words
+    assert "eta 5s then blocked: 2 held" in words
 
 
 def test_a_finished_run_has_no_forecast():

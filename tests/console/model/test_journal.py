@@ -54,7 +54,7 @@ def test_a_wait_that_the_deadline_shortened_says_so(story: Story) -> None:
     event = event._replace(payload=cast(TaskMoved, event.payload)._replace(due_at=1_777_000_000 * S))
     due = wall(1_777_000_000 * S, None)
     assert describe_event(event).startswith(
-        f"attempt 1 failed, again in 31s of 1m02, shortened from 4m: the run is due {due}"
+        f"attempt 1 failed, again in 31s of 1m02, shortened from 4m00: the run is due {due}"
     )
 
 
@@ -64,7 +64,7 @@ def test_a_wait_that_the_deadline_shortened_says_so(story: Story) -> None:
         (EventKind.RUN, {"what": "created", "tasks": 12}, "run began: 12 tasks"),
         (EventKind.RUN, {"what": "paused"}, "paused: nothing new starts"),
         (EventKind.ATTEMPT_DEADLINE, {"timeout": 10.0}, "timeout of 10s passed"),
-        (EventKind.ATTEMPT_SIGTERM, {"grace_seconds": 5.0}, "SIGTERM sent; 5 s to end"),
+        (EventKind.ATTEMPT_SIGTERM, {"grace_seconds": 5.0}, "SIGTERM sent; 5s to end"),
         (EventKind.ATTEMPT_SIGKILL, {"pids": [1, 2, 3]}, "SIGKILL sent to 3 processes"),
         (EventKind.ATTEMPT_SWEPT, {"pids": [7]}, "1 process left behind, killed"),
         (EventKind.ATTEMPT_STACK, {"where": "match re.py:1"}, "it was in match re.py:1"),
@@ -92,7 +92,7 @@ def test_a_wait_that_the_deadline_shortened_says_so(story: Story) -> None:
         (
             EventKind.ATTEMPT_EXTENDED,
             {"seconds": 600.0, "attempt": {"timeout_us": 1200 * S}},
-            "given 10m more: 20m in all",
+            "given 10m00 more: 20m00 in all",
         ),
         (EventKind.CANARY, {"what": "released", "tasks": ["b"]}, "it works: 1 other of its cause may run"),
         (EventKind.CANARY, {"what": "not-fixed", "tasks": ["b", "c"]}, "the fix did not fix it: 2 others held"),
@@ -106,7 +106,7 @@ def test_a_wait_that_the_deadline_shortened_says_so(story: Story) -> None:
         (EventKind.BREAKER, {"downstream": "api", "state": "OPEN", "why": "6 of 8"}, "breaker open: 6 of 8"),
         (EventKind.PAGE, {"what": "opened", "title": "poison on a"}, "page opened: poison on a"),
         (EventKind.QUARANTINE, {"what": "held", "count": 3}, "3 rows held in quarantine"),
-        (EventKind.CLOCK, {"moved_us": -3_600_000_000}, "the clock moved by -3600.0 s"),
+        (EventKind.CLOCK, {"moved_us": -3_600_000_000}, "the clock moved by -1h00"),
         (EventKind.OPERATOR, {"what": "attach", "present": []}, "opened a console"),
         (EventKind.OPERATOR, {"what": "breaker", "downstream": "api", "how": "close"}, "breaker api: close"),
         ("a.kind.of.tomorrow", {"what": "new"}, "a.kind.of.tomorrow: new"),
@@ -120,7 +120,7 @@ def test_a_requeue_says_what_is_different_this_time(story: Story) -> None:
     overrides = '{"max_attempts": 1, "params": {"day": 4}, "rollout": "c1", "timeout": 1200}'
     event = story.move("a", "PENDING", overrides=overrides)
     told = event._replace(payload=cast(TaskMoved, event.payload)._replace(act="requeue"))
-    assert describe_event(told) == "runs again: timeout 20 min, one try, day=4"
+    assert describe_event(told) == "runs again: timeout 20m00, one try, day=4"
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -22,7 +22,7 @@ def test_an_executor_that_cannot_write_is_not_called_alive():
 
 
 def test_what_is_known_to_be_old_comes_before_what_it_said():
-    assert ["stale 00:12"] == told(SessionHealth(is_executor_alive=True, storage_error=FULL, snapshot_age_seconds=12.0))
+    assert ["stale 12s"] == told(SessionHealth(is_executor_alive=True, storage_error=FULL, snapshot_age_seconds=12.0))
     assert ["no executor"] == told(SessionHealth(storage_error=FULL))
 
 

@@ -9,8 +9,8 @@ from redrive.engine.core.advice import PastDuration
 def test_a_day_of_which_enough_is_known_has_a_line_of_its_own() -> None:
     past = [*(PastDuration(0, 600.0) for _ in range(4)), PastDuration(0, 600.0, succeeded=False), PastDuration(2, 30.0)]
     assert duration_lines(past) == [
-        "took      p50 10m, p95 10m, p99 10m in 5 attempts, 1 killed",
-        "Monday    p50 10m, p95 10m, p99 10m in 4 attempts, 1 killed",
+        "took      p50 10m00, p95 10m00, p99 10m00 in 5 attempts, 1 killed",
+        "Monday    p50 10m00, p95 10m00, p99 10m00 in 4 attempts, 1 killed",
     ]
 
 

@@ -13,7 +13,7 @@ from ..model.runs import START, S, Story, failed_task, fold_of
 async def test_the_header_says_which_run_where_and_how_it_stands(revenue: FakeSession, clock: StillClock):
     async with shown(revenue, clock, (120, 40)) as (app, _):
         top, tabs = rows_of(app)[:2]
-        for fact in ("revenue", "run-2026-04-25", "local:revenue.db", "● running 2/10", "00:41", "eta ", "slack 2h58"):
+        for fact in ("revenue", "run-2026-04-25", "local:revenue.db", "● running 2/10", "41s", "eta ", "slack 2h58"):
             assert fact in top
         assert "4 Inbox ◆1" in tabs
         assert "executor alive" in tabs
@@ -81,7 +81,7 @@ async def test_an_old_picture_has_a_dashed_frame_and_no_colours(revenue: FakeSes
         revenue.become(link=Link.STALE, problem="far does not answer", data_age_seconds=14.0, retry_in_seconds=3.0)
         await settle(app, pilot)
         assert "╌" in rows_of(app)[2]
-        assert "stale 00:14 · reconnecting in 3 s" in rows_of(app)[-1]
+        assert "stale 14s · reconnecting in 3s" in rows_of(app)[-1]
         assert app.palette.style("human") != true_look
         revenue.become(link=Link.LIVE, data_age_seconds=0.0)
         await settle(app, pilot)
@@ -116,8 +116,8 @@ async def test_others_who_look_are_named_where_there_is_room(revenue: FakeSessio
 async def test_a_clock_that_differs_over_there_is_said_and_counted_with(revenue: FakeSession, clock: StillClock):
     revenue.become(clock_offset_seconds=4.0)
     async with shown(revenue, clock, (120, 40)) as (app, _):
-        assert "clock +4 s" in rows_of(app)[1]
-        assert "00:45" in rows_of(app)[0]
+        assert "clock +4s" in rows_of(app)[1]
+        assert "45s" in rows_of(app)[0]
 
 
 async def test_a_countdown_that_has_passed_says_since_when_it_is_due(revenue: FakeSession, clock: StillClock):
@@ -125,7 +125,7 @@ async def test_a_countdown_that_has_passed_says_since_when_it_is_due(revenue: Fa
         clock.now += 11 * S
         app.tick(clock.now)
         await settle(app, pilot)
-        assert "due 4 s ago" in text_of(app)
+        assert "due 4s ago" in text_of(app)
 
 
 @pytest.mark.parametrize("size", [(40, 15), (40, 10), (60, 20), (80, 24), (200, 60)])

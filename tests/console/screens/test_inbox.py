@@ -23,9 +23,9 @@ def night(clock):
 
 async def test_causes_come_first_and_say_what_they_hold_and_since_when(night, clock):
     async with at_the_console(night, clock, "4") as hand:
-        assert "3 causes · 31 dead letters · 1 failed · oldest 13 min" in hand.text
+        assert "3 causes · 31 dead letters · 1 failed · oldest 13m" in hand.text
         row = hand.find("UnicodeDecodeError")
-        assert " ".join(row.split()) == "▸ ◆ 30 UnicodeDecodeError parser.py:31 in read_row holds 30 13 min"
+        assert " ".join(row.split()) == "▸ ◆ 30 UnicodeDecodeError parser.py:31 in read_row holds 30 13m"
         assert [line.split()[1] for line in hand.lines[4:7]] == ["◆", "◆", "✗"]
 
 
@@ -84,11 +84,11 @@ async def test_requeue_of_one_is_sent_at_once_and_can_be_taken_back_while_it_cou
     async with at_the_console(night, clock, "4", "j", "r") as hand:
         (command,) = night.commands
         assert (command.act, command.targets) == ("requeue", (("fetch_invoices", "DEAD_LETTER", 0),))
-        assert "fetch_invoices requeued · starts in 00:05 · z takes it back" in hand.lines[-1]
+        assert "fetch_invoices requeued · starts in 5s · z takes it back" in hand.lines[-1]
         clock.now += 2 * S
         hand.app.tick(clock.now)
         await hand.settle()
-        assert "starts in 00:03" in hand.lines[-1]
+        assert "starts in 3s" in hand.lines[-1]
         await hand.press("z")
         assert night.commands[-1].act == "undo"
         assert night.commands[-1].options == {"command": command.id}
@@ -348,7 +348,7 @@ def remembered(now: int, **more) -> dict:
 async def test_the_strip_says_how_it_went_the_last_time_and_what_was_never_seen(night, clock):
     night.memories = {"c0ffee": remembered(clock.now, reason="schema reloaded")}
     async with at_the_console(night, clock, "4", size=(100, 24)) as hand:
-        said = "last time 24 March: 41 tasks, requeued by ana 'schema reloaded', healed after 6 min"
+        said = "last time 24 March: 41 tasks, requeued by ana 'schema reloaded', healed after 6m00"
         assert said in hand.text
         await hand.press("n")
         assert said not in hand.text and "never seen before in this flow" in hand.text
@@ -358,9 +358,9 @@ async def test_where_there_is_little_room_the_end_is_told_rather_than_the_reason
     night.memories = {"c0ffee": remembered(clock.now, reason="the vendor had loaded the schema of the day before")}
     begun = "last time 24 March: 41 tasks, requeued by ana"
     async with at_the_console(night, clock, "4") as hand:
-        assert f"{begun}, healed after 6 min" in hand.text
+        assert f"{begun}, healed after 6m00" in hand.text
     async with at_the_console(night, clock, "4", size=(100, 24)) as hand:
-        assert f"{begun} 'the vendor had loaded t…', healed after 6 min" in hand.text
+        assert f"{begun} 'the vendor had loaded t…', healed after 6m00" in hand.text
 
 
 async def test_a_note_is_written_by_key_and_stands_first_when_it_has_come_back(night, clock):

@@ -82,7 +82,7 @@ def long_log(count: int) -> list[LogChunk]:
 
 async def test_the_log_of_the_selected_task_is_shown_as_a_person_reads_it(night, clock):
     async with at_the_log(night, clock) as hand:
-        assert hand.lines[3].startswith(" clean_refunds  #2 of 2  ✗ failed 00:03")
+        assert hand.lines[3].startswith(" clean_refunds  #2 of 2  ✗ failed 3s")
         assert shown(hand)[:9] == [
             "settle: reading 4,812 refunds of 2026-04-24",
             "INFO connected to ledger",
@@ -160,6 +160,19 @@ async def test_what_was_dropped_is_one_line(night, clock):
         assert "1.7 MB" in hand.lines[3]
 
 
+async def test_a_search_in_a_part_says_what_it_has_not_seen(night, clock):
+    night.logs[DEAD, 2] = [*chunks_of("first\n", size=100), LogChunk(7, 0, "last\n", 2_900_000)]
+    night.lists["output"] = [{"output_bytes": 3_400_000, "output_dropped_bytes": 2_900_000}]
+    async with at_the_log(night, clock, size=(120, 30)) as hand:
+        assert "3.4 MB, 2.9 MB dropped" in hand.lines[3]
+        await hand.press("slash")
+        await hand.type("nonsense")
+        await hand.press("enter")
+        assert "/nonsense: nowhere in what is kept; 2.9 MB dropped" in hand.lines[3]
+        await hand.press("escape", "e")
+        assert "no line tells of an error in what is kept; 2.9 MB dropped" in hand.lines[-1]
+
+
 async def test_while_it_runs_the_end_is_followed(night, clock):
     async with at_the_log(night, clock, name="clean_orders") as hand:
         assert "● running" in hand.lines[3] and "following" in hand.lines[3]
@@ -206,7 +219,7 @@ async def test_what_came_with_the_end_is_read_and_the_heading_says_how_it_ended(
         night.logs["clean_orders", 1] += chunks_of("all done\n", start=500)
         await hand.tell(night, night.story.succeed("clean_orders", duration_us=50 * S))
         assert shown(hand)[-1] == "all done"
-        assert "✓ ok 00:50" in hand.lines[3]
+        assert "✓ ok 50s" in hand.lines[3]
 
 
 async def test_the_next_attempt_takes_the_place_of_one_whose_end_is_followed(night, clock):

@@ -64,9 +64,9 @@ async def test_a_screen_that_is_not_seen_reads_nothing(night, clock):
 async def test_seconds_that_pass_tick_countdowns_and_ask_nobody(night, clock):
     async with at_the_console(night, clock, "7") as hand:
         asked(night)
-        assert "probe 00:07" in hand.find("rates-api") and "snoozed 59:00" in hand.text
+        assert "probe 7s" in hand.find("rates-api") and "snoozed 59m00" in hand.text
         await seconds(hand, clock, 2)
-        assert "probe 00:05" in hand.find("rates-api") and "snoozed 58:58" in hand.text
+        assert "probe 5s" in hand.find("rates-api") and "snoozed 58m58" in hand.text
         await seconds(hand, clock, 40)
         assert "probe due" in hand.find("rates-api")
         assert "none" in hand.find("rates-api"), "what failed has left the window"
@@ -183,7 +183,7 @@ async def test_the_answer_says_how_many_rows_run_again(night, clock):
 # --- When nothing may be done -----------------------------------------------------------------------------------------
 
 LOCKS: list[tuple[dict[str, Any], str]] = [
-    ({"link": Link.STALE, "data_age_seconds": 14.0}, "stale 00:14"),
+    ({"link": Link.STALE, "data_age_seconds": 14.0}, "stale 14s"),
     ({"read_only": "opened read-only"}, "read-only: opened read-only"),
 ]
 

@@ -194,7 +194,7 @@ def test_a_timeout_that_has_killed_what_usually_ends_is_a_warning_with_a_number(
     finding = found(flow, {"a": TaskDurations(543, 546, 546, 7, past)})["tight-timeout"]
     assert finding.message == (
         "its timeout of 600 s has killed it once, and it takes p50 543 s, p99 546 s in 7 attempts; "
-        "7 of 8 attempts took about 9 min: timeout=12m would have let all but one end for certain"
+        "7 of 8 attempts took about 9m00: timeout=12m would have let all but one end for certain"
     )
 
 

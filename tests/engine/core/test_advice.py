@@ -25,7 +25,9 @@ def test_a_day_that_needs_more_than_the_others_is_told_apart_and_gets_a_number()
     advice = advise_timeout([*MONDAYS, *OTHER_DAYS, KILLED], 10 * MINUTE, weekday=0)
     assert advice is not None
     assert advice.timeout == 15 * MINUTE
-    assert str(advice) == ("12 of 13 Mondays took 9 to 11 min: timeout=15m would have let all but one end for certain")
+    assert str(advice) == (
+        "12 of 13 Mondays took 9m00 to 11m00: timeout=15m would have let all but one end for certain"
+    )
 
 
 def test_what_the_progress_of_the_killed_one_needed_counts_as_known() -> None:
@@ -39,7 +41,7 @@ def test_on_another_day_more_time_is_not_what_it_lacks() -> None:
     assert advice is not None
     assert advice.timeout is None
     assert str(advice) == (
-        "30 of 31 attempts on other days than Monday took 4 to 5 min: more time is not what it lacks"
+        "30 of 31 attempts on other days than Monday took 4m00 to 5m00: more time is not what it lacks"
     )
 
 
@@ -48,13 +50,13 @@ def test_a_hang_far_beyond_what_it_ever_took_is_said_to_be_one() -> None:
         [PastDuration(day, 40.0) for day in range(7)] + [PastDuration(1, 600, succeeded=False)], 600.0, weekday=1
     )
     assert advice is not None
-    assert (advice.timeout, str(advice)) == (None, "7 of 8 attempts took about 40 s: more time is not what it lacks")
+    assert (advice.timeout, str(advice)) == (None, "7 of 8 attempts took about 40s: more time is not what it lacks")
 
 
 def test_seconds_are_told_to_the_tenth_where_that_matters() -> None:
     """ "About 1 s" under a timeout of 2 s hides how near it was."""
     advice = advise_timeout([PastDuration(0, seconds) for seconds in (1.62, 1.7, 1.75, 1.8, 1.88)], 2.0)
-    assert str(advice) == "5 of 5 attempts took 1.6 to 1.9 s: timeout=3s would have let all of them end"
+    assert str(advice) == "5 of 5 attempts took 1.6s to 1.9s: timeout=3s would have let all of them end"
 
 
 def test_a_timeout_that_has_room_is_not_to_be_changed() -> None:
@@ -62,7 +64,7 @@ def test_a_timeout_that_has_room_is_not_to_be_changed() -> None:
     assert advice is not None
     assert (advice.timeout, str(advice)) == (
         None,
-        "5 of 5 attempts took 85 to 89 s: its timeout of 2m has room for that",
+        "5 of 5 attempts took 1m25 to 1m29: its timeout of 2m has room for that",
     )
 
 
@@ -102,18 +104,18 @@ def test_a_day_is_told_when_enough_is_known_of_it() -> None:
     [
         (
             Progress(910, 1000, 600.0, 599.0, 300),
-            "91 % done by its own progress (910 of 1,000), at that pace it needed 11 min",
+            "91 % done by its own progress (910 of 1,000), at that pace it needed 11m00",
             pytest.approx(659.3, abs=0.1),
         ),
-        (Progress(455, 1000, 600.0, 560.0, 300), "no progress since 40 s, at 455 of 1,000", None),
-        (Progress(455, None, 600.0, 560.0, 300), "no progress since 40 s, at 455", None),
+        (Progress(455, 1000, 600.0, 560.0, 300), "no progress since 40s, at 455 of 1,000", None),
+        (Progress(455, None, 600.0, 560.0, 300), "no progress since 40s, at 455", None),
         (Progress(455, None, 600.0, 599.5, 300), "still moving, at 455", None),
         (
             Progress(1, 2, 600.0, 300.0, 1),
-            "50 % done by its own progress (1 of 2), at that pace it needed 20 min",
+            "50 % done by its own progress (1 of 2), at that pace it needed 20m00",
             1200,
         ),
-        (Progress(0, 10, 5.0, 0.1, 1), "no progress since 4 s, at 0 of 10", None),
+        (Progress(0, 10, 5.0, 0.1, 1), "no progress since 4.9s, at 0 of 10", None),
     ],
 )
 def test_progress_tells_slow_from_stuck(progress: Progress, words: str, needs: float | None) -> None:

@@ -39,19 +39,19 @@ def test_a_retry_tells_its_number_its_time_and_the_dice():
     fold = one("RETRYING", failures=3, max_attempts=5, next_retry_at=NOW + 41 * S, delay_us=41 * S, ceiling_us=64 * S)
     fold.tasks["task"].attempt = 3
     fold.tasks["task"].attempts[3] = AttemptRow(3, error_type="httpx.ConnectTimeout")
-    assert sentence(fold) == "retry 4/5 due in 41 s (drew 41 of ceiling 64), after ConnectTimeout"
+    assert sentence(fold) == "retry 4/5 due in 41s (drew 41s of ceiling 1m04), after ConnectTimeout"
 
 
 def test_a_wait_that_the_deadline_shortened_says_from_what_and_why():
     drawn = {"delay_us": 31 * S, "ceiling_us": 60 * S, "shortened_us": 240 * S}
     fold = one("RETRYING", failures=3, max_attempts=5, next_retry_at=NOW + 20 * S, **drawn)
     fold.run.deadline_at = NOW + 840 * S
-    dice = "drew 31 of ceiling 60; shortened from 240 s to 31 s: the run is due in 14 min"
-    assert sentence(fold) == f"retry 4/5 due in 20 s ({dice})"
+    dice = "drew 31s of ceiling 1m00; shortened from 4m00 to 31s: the run is due in 14m00"
+    assert sentence(fold) == f"retry 4/5 due in 20s ({dice})"
 
 
 def test_a_retry_that_is_overdue_says_so():
-    assert sentence(one("RETRYING", failures=1, next_retry_at=NOW - 4 * S)) == "retry 2/3 due 4 s ago"
+    assert sentence(one("RETRYING", failures=1, next_retry_at=NOW - 4 * S)) == "retry 2/3 due 4s ago"
 
 
 def test_a_task_waits_for_its_parents_by_name():
@@ -60,7 +60,7 @@ def test_a_task_waits_for_its_parents_by_name():
         ("b", [], "RUNNING", {"started_at": NOW - 41 * S}),
         ("task", ["a", "b"], "PENDING", {}),
     )
-    assert sentence(fold) == "waits for b, running for 41 s"
+    assert sentence(fold) == "waits for b, running for 41s"
 
 
 def test_the_dead_letter_that_holds_a_task_from_afar_is_named_with_its_page():
@@ -72,7 +72,7 @@ def test_the_dead_letter_that_holds_a_task_from_afar_is_named_with_its_page():
     )
     fold.tasks["bad"].attempts[2] = AttemptRow(2, fingerprint_loose="f00d")
     assert sentence(fold, page_notes={"f00d": "page acked by ana"}) == (
-        "waits for slow and middle; bad dead-lettered (poison) for 14 min, page acked by ana"
+        "waits for slow and middle; bad dead-lettered (poison) for 14m00, page acked by ana"
     )
     assert [name for name, _ in blocking_chain(fold, "task", NOW)] == ["task", "bad"]
 
@@ -92,7 +92,7 @@ def test_a_chain_of_twenty_thousand_waiting_tasks_names_its_root():
     for name, parents, state, columns in tasks:
         fold.tasks[name] = TaskRow(name, TaskState(state), **columns)
         fold.parents[name] = tuple(parents)
-    assert sentence(fold, "t19999") == "waits for t19998; t0 running for 1 s"
+    assert sentence(fold, "t19999") == "waits for t19998; t0 running for 1s"
 
 
 def test_a_full_pool_names_who_holds_it_for_how_long():
@@ -106,7 +106,7 @@ def test_a_full_pool_names_who_holds_it_for_how_long():
     )
     for name in fold.tasks:
         fold.tasks[name].spec = TaskSpec(name, pool="db")
-    assert sentence(fold) == "waits for pool db: 2 of 2 slots held by x for 14 min and 1 more"
+    assert sentence(fold) == "waits for pool db: 2 of 2 slots held by x for 14m00 and 1 more"
 
 
 def test_without_a_free_slot_the_longest_runner_is_named():
@@ -116,13 +116,13 @@ def test_without_a_free_slot_the_longest_runner_is_named():
         ("task", [], "READY", {}),
         max_parallel=2,
     )
-    assert sentence(fold) == "waits for a slot: all 2 are in use, the longest by long for 3 min"
+    assert sentence(fold) == "waits for a slot: all 2 are in use, the longest by long for 3m00"
 
 
 @pytest.mark.parametrize(
     ("breaker", "expected"),
     [
-        (BreakerView("OPEN", NOW + 12 * S), "breaker api is open and lets a probe through in 12 s"),
+        (BreakerView("OPEN", NOW + 12 * S), "breaker api is open and lets a probe through in 12s"),
         (BreakerView("OPEN", NOW - S), "breaker api is open and is about to let a probe through"),
         (BreakerView("HALF_OPEN"), "breaker api is letting probes through; this task waits for their answer"),
         (BreakerView("FORCED_OPEN"), "breaker api is held open by an operator"),
@@ -138,11 +138,11 @@ def test_a_breaker_that_holds_a_task_is_named(breaker, expected):
 
 def test_a_paused_run_names_who_paused_it():
     fold = fold_of(("task", [], "READY", {}), paused_since=NOW - 3 * MINUTE, paused_by="ana@host")
-    assert sentence(fold) == "the run is paused by ana@host for 3 min"
+    assert sentence(fold) == "the run is paused by ana@host for 3m00"
 
 
 def test_a_time_before_which_a_task_must_not_start_is_told():
-    assert sentence(one("PENDING", next_retry_at=NOW + 20 * MINUTE)) == "not before its time, in 20 min"
+    assert sentence(one("PENDING", next_retry_at=NOW + 20 * MINUTE)) == "not before its time, in 20m00"
 
 
 def test_a_task_below_a_failure_names_the_ancestor_and_its_error():
@@ -157,16 +157,16 @@ def test_a_task_below_a_failure_names_the_ancestor_and_its_error():
 
 def test_a_sensor_tells_its_looks_and_the_next_one():
     assert sentence(one("SENSING", deferrals=3, next_retry_at=NOW + 22 * S)) == (
-        "not there yet after 3 looks; next look in 22 s"
+        "not there yet after 3 looks; next look in 22s"
     )
 
 
 def test_a_running_task_tells_its_attempt_and_its_bound():
     fold = one("RUNNING", attempt=2, started_at=NOW - 41 * S)
     fold.tasks["task"].attempts[2] = AttemptRow(2, timeout_us=5 * MINUTE)
-    assert sentence(fold) == "running: attempt 2 for 41 s of 5 min"
+    assert sentence(fold) == "running: attempt 2 for 41s of 5m00"
     fold.tasks["task"].attempts[2].sigterm_at = NOW - 3 * S
-    assert sentence(fold) == "running: attempt 2 for 41 s of 5 min; told to end 3 s ago"
+    assert sentence(fold) == "running: attempt 2 for 41s of 5m00; told to end 3s ago"
     fold.tasks["task"].attempts[2].sigkill_at = NOW - S
     assert sentence(fold).endswith("; killed, not gone yet")
     fold.tasks["task"].attempts[2].pid = 4711
@@ -176,15 +176,13 @@ def test_a_running_task_tells_its_attempt_and_its_bound():
 def test_without_an_executor_nothing_moves_and_the_sentence_says_it():
     gone = {"runner": RunnerStatus(RunnerKind.DEAD, NOW - 12 * MINUTE)}
     assert sentence(one("READY"), **gone) == "queued; nobody runs it: redrive resume starts an executor"
-    assert sentence(one("RUNNING"), **gone).startswith(
-        "was running when its executor ended, 12 min ago; nobody runs it"
-    )
-    assert sentence(one("SUCCESS", attempt=1, ended_at=NOW - S), **gone) == "finished 1 s ago, in attempt 1"
+    assert sentence(one("RUNNING"), **gone).startswith("was running when its executor ended, 12m00 ago; nobody runs it")
+    assert sentence(one("SUCCESS", attempt=1, ended_at=NOW - S), **gone) == "finished 1s ago, in attempt 1"
 
 
 def test_a_dead_letter_says_what_to_decide():
     assert sentence(one("DEAD_LETTER", dead_letter_kind="poison", ended_at=NOW - 72 * S)) == (
-        "needs a decision for 72 s: the same failure again and nothing changed between;"
+        "needs a decision for 1m12: the same failure again and nothing changed between;"
         " requeue it after a fix, or skip it"
     )
 

@@ -305,6 +305,6 @@ def test_a_page_says_what_came_of_its_cause_the_last_time_and_what_people_wrote_
     (message,) = pages.read_messages(siblings.connection, [2])
     said = str(page_message(message, MessageOrigin("settlement", RUN, "x.db"))["text"]).splitlines()
     (line,) = [line for line in said if line.startswith("last time ")]
-    assert line.endswith(": 1 task, requeued by ana 'the vendor has fixed it', healed after 90 s")
+    assert line.endswith(": 1 task, requeued by ana 'the vendor has fixed it', healed after 1m30")
     (line,) = [line for line in said if line.startswith("note by ana, ")]
     assert line.endswith(": look at the vendor's page")

@@ -250,7 +250,7 @@ def test_a_run_that_has_not_started_in_time_is_recorded_and_pages_once(files):
         "SELECT logical_time, promise, promised_at, run_id FROM sla"
     )
     ((title, body),) = file.ask("SELECT title, body FROM page")
-    assert "f has not started" == title and "was due 10 min ago" in body and "redrive runs" in body
+    assert "f has not started" == title and "was due 10m00 ago" in body and "redrive runs" in body
 
 
 def test_nights_without_service_are_one_page_and_the_next_run_on_time_resolves_it(files):

@@ -94,7 +94,7 @@ SEEN = {
 
 @pytest.mark.parametrize("expected", SEEN)
 def test_who_waits_says_for_whom_and_that_it_costs_nothing(expected: str) -> None:
-    assert describe_hang(SEEN[expected], HERE) == f"{expected}, 0 % CPU for the last 10 s"
+    assert describe_hang(SEEN[expected], HERE) == f"{expected}, 0 % CPU for the last 10s"
 
 
 def test_who_computes_says_where() -> None:
@@ -102,39 +102,38 @@ def test_who_computes_says_where() -> None:
     spinning = autopsy(process(state="R", cpu=1.0), cpu=1.0)
     regex = StackSummary("parser.py:87 in read_row", "re.match")
     assert (
-        describe_hang(spinning, regex)
-        == "spinning in re.match at parser.py:87 in read_row, 100 % CPU for the last 10 s"
+        describe_hang(spinning, regex) == "spinning in re.match at parser.py:87 in read_row, 100 % CPU for the last 10s"
     )
-    assert describe_hang(spinning, HERE) == "spinning at load.py:12 in fetch, 100 % CPU for the last 10 s"
-    assert describe_hang(spinning) == "`python3` is spinning, 100 % CPU for the last 10 s"
+    assert describe_hang(spinning, HERE) == "spinning at load.py:12 in fetch, 100 % CPU for the last 10s"
+    assert describe_hang(spinning) == "`python3` is spinning, 100 % CPU for the last 10s"
 
 
 def test_a_child_that_computes_is_named() -> None:
     seen = autopsy(process(Activity.WAIT_CHILD), process(pid=11, parent=10, state="R", cpu=0.98), cpu=0.98)
-    assert describe_hang(seen, HERE) == "its child `psql` (pid 11, R) is spinning, 98 % CPU for the last 10 s"
+    assert describe_hang(seen, HERE) == "its child `psql` (pid 11, R) is spinning, 98 % CPU for the last 10s"
 
 
 def test_on_a_crowded_machine_who_wants_to_run_computes_too() -> None:
     seen = autopsy(process(state="R", cpu=0.2), cpu=0.2)
-    assert describe_hang(seen, HERE) == "spinning at load.py:12 in fetch, 20 % CPU for the last 10 s"
+    assert describe_hang(seen, HERE) == "spinning at load.py:12 in fetch, 20 % CPU for the last 10s"
     thread = process(state="R", pid=14, owner=10)
     frames = StackSummary("flow.py:3 in work", "threading.join", "flow.py:30 in crunch")
     assert describe_hang(autopsy(process(Activity.FUTEX, cpu=0.2), cpu=0.2, threads=(thread,)), frames).startswith(
         "a thread is spinning at flow.py:30 in crunch, 20 %"
     )
     resting = autopsy(process(Activity.SLEEP, cpu=0.2), cpu=0.2)
-    assert describe_hang(resting, HERE) == "asleep at load.py:12 in fetch, 20 % CPU for the last 10 s"
+    assert describe_hang(resting, HERE) == "asleep at load.py:12 in fetch, 20 % CPU for the last 10s"
 
 
 def test_children_that_end_at_once_leave_their_work_behind() -> None:
     seen = autopsy(process(Activity.WAIT_CHILD, cpu=0.1), cpu=0.9)
-    assert describe_hang(seen) == "busy, in processes that come and go, 90 % CPU for the last 10 s"
+    assert describe_hang(seen) == "busy, in processes that come and go, 90 % CPU for the last 10s"
 
 
 def test_a_thread_that_computes_while_the_first_waits_for_it_is_told_by_its_own_place() -> None:
     seen = autopsy(process(Activity.FUTEX, cpu=1.0), cpu=1.0)
     frames = StackSummary("flow.py:3 in work", "threading.join", "flow.py:30 in crunch")
-    assert describe_hang(seen, frames) == "a thread is spinning at flow.py:30 in crunch, 100 % CPU for the last 10 s"
+    assert describe_hang(seen, frames) == "a thread is spinning at flow.py:30 in crunch, 100 % CPU for the last 10s"
 
 
 def test_a_wait_in_the_library_is_called_by_its_name() -> None:
@@ -187,7 +186,7 @@ def test_an_unknown_share_of_the_processor_is_not_told() -> None:
 
 def test_a_short_window_is_told_to_the_tenth() -> None:
     seen = replace(autopsy(process(Activity.SLEEP)), window_seconds=0.42)
-    assert describe_hang(seen).endswith("0 % CPU for the last 0.4 s")
+    assert describe_hang(seen).endswith("0 % CPU for the last 0.4s")
 
 
 def test_the_report_has_a_line_for_each_thing_and_leaves_out_what_says_nothing() -> None:
@@ -206,7 +205,7 @@ def test_the_report_has_a_line_for_each_thing_and_leaves_out_what_says_nothing()
         "Locks:",
         "  pid 10 waits for /x held by pid 12 etl",
         "Output:",
-        "  38 s before: loading batch 7",
+        "  38s before: loading batch 7",
     ]
 
 

@@ -201,7 +201,7 @@ async def test_the_last_line_of_its_output_is_kept_with_how_long_ago_that_was(be
 async def test_only_the_time_just_before_the_deadline_counts(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """What it computed in the hour before says nothing about how it hangs."""
     monkeypatch.setattr(attempt, "CPU_SECONDS", 0.3)
-    outcome = await hang_of(bench, "computes_first", ", 0 % CPU for the last 0.1 s")
+    outcome = await hang_of(bench, "computes_first", ", 0 % CPU for the last 0.1s")
     assert "asleep at flow_under_test.py" in outcome.failure.message
 
 

@@ -77,7 +77,7 @@ def test_what_a_requeue_changes_holds_for_its_generation_alone(state_file: State
     state_file.put("a", "FAILED")
     params = {"day": "4", "dry": "yes", "note": "7"}
     answer = state_file.act("requeue", "a", timeout=1200, params=params, single_shot=True)
-    assert sentence(answer, "a") == "runs again timeout 20 min, one try, day=4, dry=True, note=7"
+    assert sentence(answer, "a") == "runs again timeout 20m00, one try, day=4, dry=True, note=7"
     row = state_file.fold().tasks["a"]
     assert row.max_attempts == 1
     spec = with_overrides(spec_of(row), row.overrides)
@@ -379,7 +379,7 @@ def test_who_cancels_a_running_task_again_learns_who_came_first(state_file: Stat
     state_file.act("cancel", "a")
     state_file.now += 3 * SECOND
     again = state_file.act("cancel", "a", actor="bob@ops")
-    assert results(again) == {"a": "running"} and "ana@ops asked for it 3 s ago" in sentence(again, "a")
+    assert results(again) == {"a": "running"} and "ana@ops asked for it 3s ago" in sentence(again, "a")
     assert state_file.column("a", "cancel_requested_at") == START
 
 
@@ -442,7 +442,7 @@ def test_a_pause_names_who_paused_and_happens_once(state_file: StateFile) -> Non
     assert (state_file.run_column("paused_since"), state_file.run_column("paused_by")) == (START, "ana@ops")
     state_file.now += 3 * SECOND
     again = state_file.send(state_file.command("pause", actor="ben@ops"))
-    assert not again["ok"] and again["message"] == "already paused by ana@ops 3 s ago"
+    assert not again["ok"] and again["message"] == "already paused by ana@ops 3s ago"
     assert state_file.act("unpause")["ok"] and state_file.run_column("paused_since") is None
     assert not state_file.act("unpause")["ok"]
 
@@ -464,7 +464,7 @@ def test_the_second_of_two_operators_is_told_who_came_first(state_file: StateFil
     state_file.now += 3 * SECOND
     before = table(state_file)
     answer = state_file.send(ben)
-    assert answer["message"] == "a: already requeued by ana@ops 3 s ago, now RUNNING attempt 5"
+    assert answer["message"] == "a: already requeued by ana@ops 3s ago, now RUNNING attempt 5"
     assert (answer["ok"], table(state_file)) == (False, before)
 
 
@@ -765,7 +765,7 @@ def test_what_another_operator_touched_is_not_undone(state_file: StateFile) -> N
     state_file.send(state_file.command("skip", "a", actor="ben@ops"))
     state_file.now += 120 * SECOND
     answer = state_file.act("undo", command=command["id"])
-    assert answer["message"] == "too late: a was skipped by ben@ops 2 min ago"
+    assert answer["message"] == "too late: a was skipped by ben@ops 2m00 ago"
 
 
 def test_an_undo_of_many_restores_each_task_that_has_not_started(state_file: StateFile) -> None:
@@ -873,7 +873,7 @@ def test_a_preview_refuses_as_the_act_would_and_names_who_came_first(state_file:
     shown = preview_act(state_file.connection, command, START + SECOND)
     assert (
         shown["message"]
-        == "a: already requeued by ana@ops 1 s ago, now PENDING"
+        == "a: already requeued by ana@ops 1s ago, now PENDING"
         == state_file_message(state_file, command)
     )
 

@@ -111,7 +111,7 @@ def test_a_requeue_that_healed_is_told_with_who_and_why_and_after_how_long(night
     nights.begin("second")
     nights.end("second", failing(), "load_2")
     assert nights.last_time("second") == (
-        "last time 14 November: 3 tasks, requeued by ana 'schema reloaded', healed after 6 min"
+        "last time 14 November: 3 tasks, requeued by ana 'schema reloaded', healed after 6m00"
     )
     known = nights.remember("second")
     assert (known.runs, known.first_at) == (1, START)

@@ -1,0 +1,24 @@
+"""The one format of durations, in sentences, columns and clocks. Runs on Python 3.6."""
+
+SECOND = 1000000
+
+
+def format_duration(duration_us: int) -> str:
+    """Format microseconds: ``40ms``, ``0.4s``, ``12s``, ``1m43``, ``2h00``, ``4d03h``, ``123d``; ``0s`` below zero.
+
+    At most five cells below 10,000 days; cut, never rounded up.
+    """
+    duration_us = max(duration_us, 0)
+    seconds = duration_us // SECOND
+    if seconds < 10 and duration_us % SECOND // 100000:
+        return "{}.{}s".format(seconds, duration_us % SECOND // 100000)
+    if 0 < duration_us // 1000 < 100:
+        return "{}ms".format(duration_us // 1000)
+    if seconds < 60:
+        return "{}s".format(seconds)
+    if seconds < 3600:
+        return "{}m{:02}".format(seconds // 60, seconds % 60)
+    hours = seconds // 3600
+    if hours < 100:
+        return "{}h{:02}".format(hours, seconds % 3600 // 60)
+    return "{}d{:02}h".format(hours // 24, hours % 24) if hours < 240 else "{}d".format(hours // 24)
