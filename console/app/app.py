@@ -64,6 +64,7 @@ SCREENS: dict[ScreenName, tuple[str, str]] = {
     ScreenName.LOG: ("..screens.log", "LogScreen"),
     ScreenName.JOURNAL: ("..screens.journal", "JournalScreen"),
     ScreenName.DOWNSTREAMS: ("..screens.downstreams", "DownstreamsScreen"),
+    ScreenName.HISTORY: ("..screens.history", "HistoryScreen"),
 }
 REFUSAL_SECONDS = 3.0
 _SHOWING_USAGE = frozenset({ScreenName.GRAPH, ScreenName.TIMELINE, ScreenName.DETAIL})
@@ -492,6 +493,7 @@ class ConsoleApp(ConsoleBase):
             "manual": lambda topic: self.commands.manual(topic),
             "replay": lambda speed: self.time_travel.play(int(speed)),
             "what-if": self.analysis.what_if,
+            "save-filter": self.preferences.save_filter,
             "shot": lambda _: save_screen(self),
         }
 

@@ -117,6 +117,11 @@ class ConsoleBase(ConsoleTerminal, inherit_bindings=False):
         guarded: frozenset[str] = getattr(self.screen, "guarded_keys", self._default_guarded_keys)
         return guarded
 
+    def dialog_changed(self, *, refuses_all: bool) -> None:
+        """A dialog opened or closed: refuse keys until a person can have seen that."""
+        if not self.is_headless:
+            self._guard.dialog_changed(monotonic(), refuses_all=refuses_all)
+
     def key_refused(self, refusal: Refusal) -> None:
         """A key was ignored because no hand seems to have pressed it; ``refusal.value`` is the message."""
 

@@ -9,6 +9,8 @@ from .. import manual
 from ..keys.actions import ACTIONS, BY_NAME, MOVE_ACTIONS, Action, ActionEffect, actions_of
 from ..keys.keymap import key_file, key_label
 from ..present.manual import page_lines
+from ..present.states import legend_lines
+from ..present.timeline import legend_line
 from ..screens.choice_dialog import ChoiceDialog, ChoiceOption
 from ..screens.console import ConsoleHost
 from ..screens.palette import CommandPalette, PaletteEntry
@@ -27,11 +29,12 @@ _WHAT_IF_HELP = "The run under another policy, from here on: what-if max_attempt
 _ARGUMENT_HELP = {
     "at": "The run as it was then: 03:12, or an event's number.",
     "manual": "The page of the manual about this topic.",
+    "save-filter": "Save the filter of this list under a name: save-filter slow loads.",
     "what-if": _WHAT_IF_HELP,
 }
 
 _NAVIGATION = frozenset(["open", "back", "quit", "details", "output", "why", "next_pane", "previous_pane"])
-_SEARCHING = frozenset(["filter", "next", "previous", "palette", "help", "sort", "copy"])
+_SEARCHING = frozenset(["filter", "filter_states", "filters", "next", "previous", "palette", "help", "sort", "copy"])
 
 
 def _changes(action: Action) -> bool:
@@ -73,13 +76,16 @@ class CommandMenu:
         self._history: list[str] = []
 
     def help(self) -> None:
-        """Show the keys of the visible screen."""
+        """Show what the signs mean, and the keys of the visible screen."""
         lines: list[Line] = [
+            *legend_lines(self._console.glyphs, columns_within(self._console.size.width)),
+            *wrap(legend_line(self._console.glyphs), columns_within(self._console.size.width), 1),
+            [],
             [Piece("Explanations are in the manual:"), Piece(" :manual", Role.KEY)],
             [],
             *self._help_lines(),
         ]
-        self._console.push_screen(TextDialog([Piece("Keys that work here", Role.TITLE)], lines))
+        self._console.push_screen(TextDialog([Piece("Signs, and the keys that work here", Role.TITLE)], lines))
 
     def _help_lines(self) -> Iterator[Line]:
         keymap, columns = self._console.keymap, columns_within(self._console.size.width)
@@ -141,6 +147,7 @@ class CommandMenu:
         ]
         entries += [PaletteEntry(f"replay:{speed}", f"replay {speed}x", _REPLAY_HELP.format(speed)) for speed in SPEEDS]
         entries.append(PaletteEntry("what-if:", "what-if", _WHAT_IF_HELP))
+        entries.append(PaletteEntry("save-filter:", "save-filter", _ARGUMENT_HELP["save-filter"]))
         entries.append(PaletteEntry("shot:", "shot", "Save the screen as SVG and as text in the current folder."))
 
         def chosen(value: str | None) -> None:

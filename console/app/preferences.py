@@ -1,15 +1,17 @@
-"""The operator's preferences: theme, mouse, and the bell for new pages."""
+"""The operator's preferences: theme, mouse, the bell for new pages, and saved filters."""
 
 from __future__ import annotations
 
 from typing import Protocol
 
 from ...engine.errors import RedriveError
+from ..screens.base import ConsoleScreen
 from ..screens.choice_dialog import ChoiceOption
 from ..screens.console import ConsoleHost
 from ..terminal.bell import TerminalBell
 from ..text.pieces import Role
-from . import theme
+from ..text.text import one_line
+from . import saved_filters, theme
 from .operator import OperatorActions
 
 
@@ -17,6 +19,10 @@ class Appearance(ConsoleHost, Protocol):
     """The app as this controller uses it."""
 
     page_bell: TerminalBell
+
+    @property
+    def console_screen(self) -> ConsoleScreen:
+        """The visible screen, or the screen below a dialog."""
 
     def use_theme(self, look: theme.Theme) -> None:
         """Use another theme."""
@@ -48,6 +54,34 @@ class Preferences:
         except OSError as error:
             message, role = f"theme {name}; the choice could not be saved: {error.strerror}", Role.WARNING
         self._console.show_message(message, role)
+
+    def save_filter(self, name: str) -> None:
+        """Save the filter of the visible list under a name; without a filter, forget the name."""
+        text, name = self._console.console_screen.filter_text, one_line(name)
+        if not name:
+            self._console.show_message("name it: save-filter slow loads", Role.WARNING)
+            return
+        try:
+            saved_filters.save_filter(name, text)
+        except (RedriveError, OSError) as error:
+            self._console.show_message(f"the filter could not be saved: {error}", Role.WARNING)
+            return
+        key = self._console.keymap.label("filters")
+        self._console.show_message(f"saved as {name}: {key} lists it" if text else f"{name} is forgotten")
+
+    def choose_filter(self) -> None:
+        """Let the operator choose a saved filter for the visible list."""
+        try:
+            known = saved_filters.load_filters()
+        except RedriveError as error:
+            self._console.show_message(str(error), Role.WARNING)
+            return
+        if not known:
+            self._console.show_message("no filter is saved: type one with / and then :save-filter NAME")
+            return
+        options = [ChoiceOption(name, one_line(name), one_line(text)) for name, text in known.items()]
+        use = self._console.console_screen.use_filter
+        self._actions.choose("Saved filters", options, lambda name: use(known[name]))
 
     def toggle_mouse(self) -> None:
         """Turn the mouse on, or leave it to the terminal."""

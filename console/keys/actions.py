@@ -28,6 +28,7 @@ class ScreenName(Enum):
     LOG = "log"
     JOURNAL = "journal"
     DOWNSTREAMS = "systems"
+    HISTORY = "history"
     ROWS = "rows"
     DETAIL = "detail"
 
@@ -116,10 +117,16 @@ VIEWS = (
     ScreenName.LOG,
     ScreenName.JOURNAL,
     ScreenName.DOWNSTREAMS,
+    ScreenName.HISTORY,
 )
 _RUN = EVERYWHERE - {ScreenName.RUNS}
 _TASKS = frozenset({ScreenName.GRAPH, ScreenName.TIMELINE, ScreenName.INBOX, ScreenName.DETAIL})
-_SORTED = frozenset({ScreenName.RUNS, ScreenName.GRAPH, ScreenName.TIMELINE, ScreenName.INBOX, ScreenName.JOURNAL})
+_SORTED = frozenset(
+    {
+        *(ScreenName.RUNS, ScreenName.GRAPH, ScreenName.TIMELINE, ScreenName.INBOX, ScreenName.JOURNAL),
+        ScreenName.HISTORY,
+    }
+)
 _MARKING = frozenset({ScreenName.GRAPH, ScreenName.INBOX, ScreenName.ROWS})
 _FOLDING = frozenset({ScreenName.GRAPH, ScreenName.INBOX})
 _LOG = frozenset({ScreenName.LOG})
@@ -156,7 +163,7 @@ _CHANGING = (
         "skip",
         ("s",),
         "skip…",
-        "Permit the failure, with a reason: the children go on without it.",
+        "Accept the failure, with a reason: the children go on without it.",
         _TASKS,
         _CONFIRM,
         "skip",
@@ -311,6 +318,13 @@ _VIEWS = (
     Action("view_log", ("5",), "Log", "The output of the selected task.", EVERYWHERE),
     Action("view_journal", ("6",), "Journal", "Everything that happened, and who did what.", EVERYWHERE),
     Action("view_systems", ("7",), "Systems", "Breakers, pages and quarantined rows.", EVERYWHERE),
+    Action(
+        "view_history",
+        ("8",),
+        "History",
+        "Every task in the last 14 runs: state, duration, what was slower than usual.",
+        EVERYWHERE,
+    ),
     Action("open", ("enter",), "open", "Drill in; fold or unfold a group.", EVERYWHERE),
     Action("back", ("escape",), "back", "Back; clear the filter; return to the present.", EVERYWHERE),
     Action("quit", ("q",), "quit", "Back; at the top level leave the console: the run goes on.", EVERYWHERE, _CONFIRM),
@@ -330,6 +344,14 @@ _VIEWS = (
 
 _FINDING = (
     Action("filter", ("/",), "filter", "Show only what matches; !text shows the others.", _SEARCHED),
+    Action(
+        "filter_states",
+        ("m",),
+        "only…",
+        "Show only problems; again: only what runs; what waits; everything.",
+        frozenset({ScreenName.GRAPH, ScreenName.TIMELINE, ScreenName.HISTORY}),
+    ),
+    Action("filters", ("F",), "filters…", "Use a filter that was saved with :save-filter NAME.", _SEARCHED),
     Action("next", ("n",), "next", "Next match; without a filter, the next problem.", _SEARCHED),
     Action("previous", ("N",), "", "Previous match or problem.", _SEARCHED),
     Action("palette", (":", "ctrl+p"), "commands", "Run any command by its name.", EVERYWHERE),
@@ -490,6 +512,8 @@ CALLS: Mapping[str, ActionCall] = {
     "previous_pane": _view("next_pane"),  # there are two
     # finding
     "filter": _view("ask_filter"),
+    "filter_states": _view("cycle_state_filter"),
+    "filters": ActionCall(Receiver.PREFERENCES, "choose_filter"),
     "only": _view("ask_only"),
     "search": _view("ask_search"),
     "next": _view("go_to_next", 1),
@@ -575,6 +599,7 @@ _FOOTERS: Mapping[ScreenName, tuple[str, ...]] = {
         *("force_open", "close_breaker", "probe", "acknowledge_page", "snooze_page", "requeue_rows", "discard_rows"),
         *("open", "next", "help", "quit"),
     ),
+    ScreenName.HISTORY: ("open", "next", "filter", "sort", "help", "quit"),
     ScreenName.ROWS: ("requeue_rows", "discard_rows", "mark", "mark_all", "open", "undo", "help", "quit"),
     ScreenName.DETAIL: ("requeue", "skip", "output", "why", "copy", "help", "quit"),
 }

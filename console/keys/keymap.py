@@ -43,6 +43,7 @@ BURST_KEYS = 4
 BURST_SECONDS = 0.03
 ESCAPE_SECONDS = 0.15
 CALM_SECONDS = 0.3  # after a burst: a key may be the delayed end of the same paste
+UNSEEN_SECONDS = 0.3  # after a dialog opened or closed: a key may be meant for what was there before
 FLOOD_KEYS = 200  # of a burst; later keys of the same burst are dropped
 
 _NAMES = {
@@ -99,6 +100,14 @@ _LABELS = {
     "right": "Right",
     **{f"f{number}": f"F{number}" for number in range(1, 25)},
 }
+
+
+def key_of_label(label: str) -> str:
+    """Textual's name of the key with this label: the inverse of ``key_label``."""
+    named = next((name for name, shown in _LABELS.items() if shown == label), None)
+    if named is not None:
+        return named
+    return f"ctrl+{label[1:]}" if len(label) > 1 and label.startswith("^") else key_name(label)
 
 
 def unsafe_reason(name: str) -> str | None:
@@ -224,6 +233,7 @@ class Refusal(Enum):
     """Why a key press was ignored; the value is the message for the operator."""
 
     BURST = "keys came faster than a hand types: nothing was done, press again"
+    UNSEEN = "a dialog has just opened or closed: nothing was done, look and press again"
     ESCAPE = "right after Esc, on this line, keys may be pieces of others: nothing was done, press again"
 
 
@@ -254,6 +264,8 @@ class KeyGuard(Generic[Event]):
         self._escaped_at = float("-inf")
         self._burst_at = float("-inf")  # the last key of the last burst
         self._last_at = float("-inf")
+        self._dialog_at = float("-inf")  # when a dialog opened or closed
+        self._refuses_all = False  # since then also keys that only change the view
         self._burst_count = 0  # consecutive keys within BURST_SECONDS of the key before
 
     def press(self, key: str, at: float, event: Event) -> bool:
@@ -275,6 +287,13 @@ class KeyGuard(Generic[Event]):
             self._held[-1].refusal = Refusal.BURST
         return True
 
+    def dialog_changed(self, at: float, *, refuses_all: bool) -> None:
+        """A dialog opened or closed at ``at``: refuse keys until a person can have seen that.
+
+        ``refuses_all``: also keys that only change the view, such as marks.
+        """
+        self._dialog_at, self._refuses_all = at, refuses_all
+
     def ready(self, now: float) -> Iterator[KeyPress[Event]]:
         """Yield the presses that need not wait longer at ``now``, in order.
 
@@ -290,6 +309,8 @@ class KeyGuard(Generic[Event]):
                 press.refusal = None
             elif press.refusal is None and 0 <= press.at - self._escaped_at < ESCAPE_SECONDS:
                 press.refusal = Refusal.ESCAPE
+            if press.at - self._dialog_at < UNSEEN_SECONDS and (has_effect or self._refuses_all):
+                press.refusal = press.refusal or Refusal.UNSEEN
             if press.key == "escape":
                 self._escaped_at = press.at
             yield press

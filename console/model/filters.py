@@ -1,25 +1,40 @@
 """The filter that the operator types after ``/``: required words, and excluded words with ``!``.
 
 ``load !timeout`` matches text with "load" and without "timeout"; case does not matter; a quoted phrase is one word.
-Every input is a valid filter.
+Every input is a valid filter. Lists of tasks also know ``is:running``, ``is:waiting`` and ``is:problem``.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from ...engine.domain.states import TaskState
+
+_IS = "is:"
+#: Word behind ``is:`` -> the states of tasks that it stands for, in the order in which one key goes through them.
+STATE_WORDS: Mapping[str, frozenset[TaskState]] = {
+    "problem": frozenset({TaskState.DEAD_LETTER, TaskState.FAILED, TaskState.UPSTREAM_FAILED}),
+    "running": frozenset({TaskState.RUNNING}),
+    "waiting": frozenset({TaskState.READY, TaskState.RETRYING, TaskState.SENSING}),
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Words in lower case. An empty filter matches every text."""
+    """Words in lower case. An empty filter matches every text. ``states``: of tasks; None: any."""
 
     required: tuple[str, ...] = ()
     excluded: tuple[str, ...] = ()
+    states: frozenset[TaskState] | None = None
 
     def __bool__(self) -> bool:
-        return bool(self.required or self.excluded)
+        return bool(self.required or self.excluded or self.states is not None)
+
+    def matches_task(self, text: str, state: TaskState) -> bool:
+        """Whether a task in ``state`` matches. ``text``: see ``matches``."""
+        return (self.states is None or state in self.states) and self.matches(text)
 
     def matches(self, text: str) -> bool:
         """Whether a text matches. ``text`` must be in lower case (``casefold``): rows cache theirs."""
@@ -75,6 +90,25 @@ def line_regex(wanted: Filter | RegexFilter) -> str:
         return wanted.pattern.pattern
     required = "".join(f"(?=.*{re.escape(word)})" for word in wanted.required)
     return f"^{required}" + "".join(f"(?!.*{re.escape(word)})" for word in wanted.excluded)
+
+
+def parse_task_filter(typed: str) -> Filter:
+    """Parse a filter of a list of tasks, with ``is:`` words; of several, any may hold."""
+    found = parse_filter(typed)
+    named = [word for word in found.required if word.removeprefix(_IS) in STATE_WORDS and word.startswith(_IS)]
+    if not named:
+        return found
+    states = frozenset().union(*(STATE_WORDS[word.removeprefix(_IS)] for word in named))
+    return replace(found, required=tuple(word for word in found.required if word not in named), states=states)
+
+
+def next_state_filter(typed: str) -> str:
+    """The filter with the next ``is:`` word, or with none after the last; the other words stay."""
+    words = typed.split(" ")
+    cycle = ["", *(f"{_IS}{word}" for word in STATE_WORDS)]
+    now = next((word for word in words if word in cycle[1:]), "")
+    after = cycle[(cycle.index(now) + 1) % len(cycle)]
+    return " ".join(filter(None, [after, *(word for word in words if word not in cycle)]))
 
 
 def _words(typed: str) -> Iterable[str]:

@@ -3,11 +3,12 @@ they can be told apart without colour."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from ...engine.domain.states import RunState, TaskState
 from ..text.glyphs import Glyph, Glyphs
-from ..text.pieces import Role
+from ..text.pieces import Line, Piece, Role, width
 
 
 class StateStyle(NamedTuple):
@@ -76,3 +77,47 @@ PAUSED = StateStyle(Glyph.READY, "paused", Role.WAITING)
 def state_sign(state: TaskState, glyphs: Glyphs) -> str:
     """The one-cell sign of a task state."""
     return glyphs.of(STATE_STYLES[state].glyph)
+
+
+# --- The legend -------------------------------------------------------------------------------------------------------
+
+_ENTRY_CELLS = 15
+_GAP = "  "
+
+
+def legend_lines(glyphs: Glyphs, columns: int) -> list[Line]:
+    """The legend in lines of at most ``columns``."""
+    outcomes = [OUTCOME_STYLES[name] for name in ("timed_out", "lost")]
+    states = [_entry(style, glyphs) for style in (*STATE_STYLES.values(), BLOCKED, *outcomes)]
+    marks = [
+        [Piece(sign, role), Piece(f" {words}")]
+        for sign, role, words in (
+            (f"{glyphs.dead}2", Role.HUMAN, "so many need a human"),
+            (glyphs.mark, Role.MARK, "marked for an act on many"),
+            (glyphs.up, Role.WARNING, "slower than usual"),
+            (f"{glyphs.open}{glyphs.closed}", Role.DIM, "open, folded"),
+            (glyphs.elided, Role.DIM, "more than is drawn"),
+            ("~12s", Role.DIM, "an estimate"),
+        )
+    ]
+    return [
+        [Piece("Signs", Role.STRONG)],
+        *_flow(states, columns, _ENTRY_CELLS),
+        *_flow(marks, columns, 0),
+    ]
+
+
+def _entry(style: StateStyle, glyphs: Glyphs) -> Line:
+    return [Piece(f"{glyphs.of(style.glyph)} {style.word}", style.role)]
+
+
+def _flow(entries: Sequence[Line], columns: int, least: int) -> list[Line]:
+    """As many entries in a line as fit, each at least ``least`` cells wide."""
+    lines: list[Line] = []
+    for entry in entries:
+        padded = [*entry, Piece(" " * max(least - width(entry), 0))]
+        if not lines or width(lines[-1]) + len(_GAP) + width(entry) > columns:
+            lines.append([Piece(_GAP), *padded])
+        else:
+            lines[-1] += [Piece(_GAP), *padded]
+    return lines

@@ -3,7 +3,7 @@
 How to write a screen
 ---------------------
 Subclass ``ConsoleScreen``, set ``PLACE`` and ``BINDINGS = bindings_of(PLACE)``, and implement ``content()``. The app
-maps the keys 1 to 7 to screen classes. ``keys/actions.py`` maps each key to a method of the focused widget, else of the
+maps the keys 1 to 8 to screen classes. ``keys/actions.py`` maps each key to a method of the focused widget, else of the
 screen, or of a controller of the app.
 
 - **Board**: ``self.board`` is the followed run; ``self.console.live`` follows it (``live.now_us``, ``live.status``,
@@ -39,6 +39,7 @@ from ..feed.live_run import BoardUpdate
 from ..keys.actions import BY_NAME, SUSPEND_KEY, VIEWS, Action, ScreenName, footer_of
 from ..model.board import Board
 from ..model.breaker_view import blocking_downstream
+from ..model.filters import next_state_filter
 from ..present.downstreams import compact
 from ..present.header import (
     Tab,
@@ -55,6 +56,7 @@ from ..terminal.capabilities import SMALLEST_SIZE
 from ..text.pieces import Line, Piece, Role, plain
 from ..text.text import one_line
 from ..widgets.bars import Bar, KeyBar, KeyHint, Rule
+from ..widgets.drag_selection import DragSelection
 from ..widgets.footer import Footer
 from ..widgets.line_view import LineView
 from ..widgets.text_input import TextField
@@ -265,12 +267,22 @@ class ConsoleScreen(Screen[None]):
             for view in VIEWS
         ]
 
+    def on_drag_selection_copied(self, message: DragSelection.Copied) -> None:
+        """Say that a text was copied by dragging over it."""
+        lines = message.text.count("\n") + 1
+        what = one_line(message.text) if lines == 1 else f"{lines} lines"
+        self.console.show_message(f"sent to the terminal's clipboard: {what}")
+
     def on_bar_clicked(self, message: Bar.Clicked) -> None:
-        """A click on a tab is its key."""
+        """A click on a tab is its key, one on the order of a list the key that changes it."""
         if message.bar is self.header and message.row == 1:
             place = tab_at(self.header.line(1), self._tabs(), message.x)
             if place is not None:
                 self.console.switch_view(VIEWS[place])
+        elif message.bar.id == "heading" and message.row == 0 and message.on_right:
+            change_order: Callable[[], None] | None = getattr(self, "change_order", None)
+            if change_order is not None:
+                change_order()
 
     @property
     def view(self) -> ScreenName:
@@ -338,6 +350,14 @@ class ConsoleScreen(Screen[None]):
     def ask_filter(self) -> None:
         """Open the filter prompt; the list updates at every key."""
         self.footer_widget.open_prompt("/", self.filter_text, hint="words that must match, !word that must not")
+
+    def use_filter(self, text: str) -> None:
+        """Set the filter, as if it had been typed."""
+        self._apply_filter(text)
+
+    def cycle_state_filter(self) -> None:
+        """Show only problems, then only what runs, then only what waits, then everything."""
+        self._apply_filter(next_state_filter(self.filter_text))
 
     def on_text_field_changed(self, message: TextField.Changed) -> None:
         """Update the list."""

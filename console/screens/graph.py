@@ -14,7 +14,7 @@ from ..feed.live_run import BoardUpdate
 from ..keys.actions import ScreenName
 from ..model.board import Board
 from ..model.eta import critical_path
-from ..model.filters import parse_filter
+from ..model.filters import parse_task_filter
 from ..model.graph.drawing import Drawing
 from ..model.graph.overview import (
     AROUND_ROWS,
@@ -100,6 +100,7 @@ class GraphScreen(SplitScreen):
         self._scene: Scene | None = None
         self._is_following = False
         self._read_timer: Timer | None = None
+        self._is_filter_stale = False  # tasks have moved, and the filter asks for states
 
     # --- The frame ------------------------------------------------------------------------------------------------
 
@@ -277,6 +278,7 @@ class GraphScreen(SplitScreen):
         else:
             children = {child for name, _, _ in delta.moves for child in graph.dag.children(name)}
             self.graph_view.tasks_changed(delta.tasks | children)
+        self._is_filter_stale |= bool(news.delta.moves) and parse_task_filter(self.filter_text).states is not None
         if self._is_following:
             self._go_to_front()
         if self._affects_details(news):
@@ -284,6 +286,9 @@ class GraphScreen(SplitScreen):
 
     def tick(self, now_us: int) -> None:
         """Countdowns, elapsed times, ages."""
+        if self._is_filter_stale:
+            self._filter(self.filter_text)
+            self._show_heading()
         if self.graph is not None:
             self._refresh_scene()
             self.graph_view.tick()
@@ -443,8 +448,11 @@ class GraphScreen(SplitScreen):
             self.graph_view.select(next(iter(self.graph_view.matches)))
 
     def _filter(self, text: str) -> None:
-        wanted = parse_filter(text)
-        names = [name for name in self.board.dag.order if wanted and wanted.matches(name.casefold())]
+        wanted, tasks = parse_task_filter(text), self.board.fold.tasks
+        names = [
+            name for name in self.board.dag.order if wanted and wanted.matches_task(name.casefold(), tasks[name].state)
+        ]
+        self._is_filter_stale = False
         self.graph_view.matches = dict.fromkeys(names)
         if self.graph is not None:
             self.graph.show_only(names if wanted else None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from textual import events
 from textual.widget import Widget
@@ -40,6 +41,8 @@ class PalettePrompt(Prompt):
 
 class CommandPalette(Modal[str | None]):
     """Returns the value of the chosen entry, or None."""
+
+    ASKS: ClassVar[bool] = False
 
     DEFAULT_CSS = """
     CommandPalette { align: center bottom; }

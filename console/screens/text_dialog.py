@@ -33,6 +33,7 @@ class TextDialog(Modal[None]):
     TextDialog > Vertical {{ max-width: {_COLUMNS_MAX}; }}
     """
 
+    ASKS: ClassVar[bool] = False
     BINDINGS: ClassVar[list[BindingType]] = bindings("close_reading", "search")
 
     def __init__(self, title: Line, lines: Sequence[Line]) -> None:

@@ -17,7 +17,7 @@ from ..keys.actions import ScreenName
 from ..model.activity import Pause, RunActivity, activity_of
 from ..model.board import Board
 from ..model.eta import critical_path
-from ..model.filters import parse_filter
+from ..model.filters import parse_task_filter
 from ..model.time_span import SECOND, Span
 from ..present.tasks import Scene, duration_of
 from ..present.timeline import (
@@ -214,7 +214,8 @@ class TimelineScreen(ConsoleScreen):
 
     def on_news(self, news: BoardUpdate) -> None:
         """Update the bars of changed tasks."""
-        if self._move_started([name for name in news.delta.tasks if self.board.row(name).attempts]):
+        has_state_filter = bool(news.delta.moves) and parse_task_filter(self.filter_text).states is not None
+        if self._move_started([name for name in news.delta.tasks if self.board.row(name).attempts]) or has_state_filter:
             self._show_order()
         if self not in self.app.screen_stack:
             return
@@ -315,9 +316,10 @@ class TimelineScreen(ConsoleScreen):
 
     def _show_order(self) -> None:
         order = list(self.board.dag.order) if self._sort is TaskOrder.PATH else [*self._started, *self._waiting]
-        wanted = parse_filter(self.filter_text)
+        wanted = parse_task_filter(self.filter_text)
         if wanted:
-            order = [name for name in order if wanted.matches(f"{name} {self.board.row(name).state}".casefold())]
+            states = {name: self.board.row(name).state for name in order}
+            order = [name for name in order if wanted.matches_task(f"{name} {states[name]}".casefold(), states[name])]
         self.timeline.set_order(order)
         self._fit_words()
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from textual import events
 from textual.message import Message
 
+from ..keys.keymap import key_of_label
 from ..text.pieces import Line, Piece, Role, fit, join, two_sided, width
 from ..text.wrapping import wrap
 from .line_view import LineView
@@ -18,13 +19,14 @@ class Bar(LineView):
     """Rows with a left and a right side, repainted only if they changed."""
 
     class Clicked(Message):
-        """A click on a cell of a row."""
+        """A click on a cell of a row. ``on_right``: on the right side of the row."""
 
-        def __init__(self, bar: Bar, x: int, row: int) -> None:
+        def __init__(self, bar: Bar, x: int, row: int, *, on_right: bool) -> None:
             super().__init__()
             self.bar = bar
             self.x = x
             self.row = row
+            self.on_right = on_right
 
     DEFAULT_CSS = """
     Bar { height: auto; }
@@ -61,7 +63,8 @@ class Bar(LineView):
 
     def on_click(self, event: events.Click) -> None:
         """Post the clicked cell."""
-        self.post_message(self.Clicked(self, event.x, event.y))
+        right = width(self._sides[event.y][1])
+        self.post_message(self.Clicked(self, event.x, event.y, on_right=event.x >= self.columns - right))
 
 
 class Rule(LineView):
@@ -157,17 +160,38 @@ class KeyBar(LineView):
         """The message, or as many keys as fit."""
         if self._message is not None:
             return fit(self._rows[y], self.columns) if y < len(self._rows) else []
-        locked = [Piece(self._locked, Role.WARNING)] if self._locked else []
+        locked, shown = self._parts()
+        return [Piece(" "), *join([locked, *map(_hint, shown)])]
+
+    def on_click(self, event: events.Click) -> None:
+        """A click on a hint presses its key; of two keys, the one under the mouse."""
+        at, (locked, shown) = 1, self._parts()
+        if self._message is not None:
+            return
+        at += width(locked) + 2 if locked else 0
+        for hint in shown:
+            if at <= event.x < at + width(_hint(hint)):
+                self.app.simulate_key(key_of_label(_label_at(hint[0], event.x - at)))
+                return
+            at += width(_hint(hint)) + 2
+
+    def _parts(self) -> tuple[Line, list[KeyHint]]:
+        """The reason why keys are locked, and the hints that fit."""
+        locked: Line = [Piece(self._locked, Role.WARNING)] if self._locked else []
         last = _hint(self._more)
         room = self.columns - 2 - width(last) - (width(locked) + 2 if locked else 0)
-        shown: list[Line] = []
+        shown: list[KeyHint] = []
         for hint in self._hints:
-            piece = _hint(hint)
-            if hint == self._more or room < width(piece) + 2:
-                continue
-            room -= width(piece) + 2
-            shown.append(piece)
-        return [Piece(" "), *join([locked, *shown, last])]
+            size = width(_hint(hint)) + 2
+            if hint != self._more and size <= room:
+                room -= size
+                shown.append(hint)
+        return locked, [*shown, self._more]
+
+
+def _label_at(labels: str, x: int) -> str:
+    """The label in column ``x`` of labels with spaces between; right of them all the last one."""
+    return labels[: max(x, 0) + 1].split(" ")[-1] if x < len(labels) and labels[x] != " " else labels.split(" ")[-1]
 
 
 def _hint(hint: KeyHint) -> Line:

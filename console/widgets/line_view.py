@@ -12,13 +12,13 @@ from typing import Self
 from rich.segment import Segment
 from textual.geometry import Region
 from textual.strip import Strip
-from textual.widget import Widget
 
 from ..text.pieces import Line, Piece, crop, fit, width
+from .drag_selection import DragSelection
 from .role_styles import RoleStyles, role_styles_of
 
 
-class LineView(Widget):
+class LineView(DragSelection):
     """A widget of rows. Subclasses implement ``line``."""
 
     DEFAULT_CSS = """
@@ -45,7 +45,7 @@ class LineView(Widget):
 
     def render_line(self, y: int) -> Strip:
         """For Textual."""
-        return strip_of(self.line(y), self.columns, role_styles_of(self.app), self.row_role(y))
+        return strip_of(self.with_selection(y, self.line(y)), self.columns, role_styles_of(self.app), self.row_role(y))
 
     def render_lines(self, crop: Region) -> list[Strip]:
         """Cached rows; skips Textual's handling of borders, padding, opacity and tints, which a view lacks."""

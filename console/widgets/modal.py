@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import ClassVar, TypeVar
+from typing import ClassVar, Protocol, TypeVar, runtime_checkable
 
 from textual import events
 from textual.app import ComposeResult
+from textual.await_complete import AwaitComplete
 from textual.binding import BindingType
 from textual.containers import Vertical
 from textual.screen import ModalScreen
@@ -19,6 +20,14 @@ from .bindings import bindings
 READING_SECONDS = 0.3
 
 ModalResult = TypeVar("ModalResult")
+
+
+@runtime_checkable
+class DialogHost(Protocol):
+    """An app that guards keys."""
+
+    def dialog_changed(self, *, refuses_all: bool) -> None:
+        """A dialog opened or closed."""
 
 
 class Modal(ModalScreen[ModalResult]):
@@ -41,6 +50,7 @@ class Modal(ModalScreen[ModalResult]):
     }
     """
 
+    ASKS: ClassVar[bool] = True  # an answer given twice must not reach what is below
     BINDINGS: ClassVar[list[BindingType]] = bindings("cancel")
 
     def __init__(self, title: Line | None = None) -> None:
@@ -66,6 +76,16 @@ class Modal(ModalScreen[ModalResult]):
     def on_mount(self) -> None:
         """Focus the first widget."""
         self.first_focus().focus()
+        self._tell_app(refuses_all=False)
+
+    def dismiss(self, result: ModalResult | None = None) -> AwaitComplete:
+        """Close the box."""
+        self._tell_app(refuses_all=self.ASKS)
+        return super().dismiss(result)
+
+    def _tell_app(self, *, refuses_all: bool) -> None:
+        if isinstance(self.app, DialogHost):
+            self.app.dialog_changed(refuses_all=refuses_all)
 
     def on_screen_resume(self, event: events.ScreenResume) -> None:
         """Start the time in which the dialog counts as unread."""

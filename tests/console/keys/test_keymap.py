@@ -15,6 +15,7 @@ from redrive.console.keys.keymap import (
     DEFAULT_KEYS,
     ESCAPE_SECONDS,
     FLOOD_KEYS,
+    UNSEEN_SECONDS,
     KeyGuard,
     KeyMap,
     KeyMapError,
@@ -234,3 +235,31 @@ def test_a_flood_is_bounded() -> None:
     passed = list(guard.ready(1000.0))
     assert len(passed) == FLOOD_KEYS and all(press.refusal for press in passed)
     assert guard.press("r", 1001.0, None)
+
+
+def test_keys_of_the_same_read_do_not_answer_what_they_have_opened() -> None:
+    guard: KeyGuard[None] = KeyGuard(lambda key: key in ("z", "enter"))
+    for key in ("z", "enter"):
+        guard.press(key, 1.0, None)
+    passed = []
+    for press in guard.ready(1.0 + BURST_SECONDS):
+        passed.append((press.key, press.refusal))
+        if press.key == "z":
+            guard.dialog_changed(1.0 + BURST_SECONDS, refuses_all=False)
+    assert passed == [("z", None), ("enter", Refusal.UNSEEN)]
+
+
+def test_after_a_question_has_closed_even_marks_are_refused_for_a_moment() -> None:
+    guard: KeyGuard[None] = KeyGuard(lambda key: key == "r")
+    guard.dialog_changed(1.0, refuses_all=True)
+    for key, at in (("a", 1.1), ("r", 1.2), ("a", 1.01 + UNSEEN_SECONDS), ("r", 1.4 + UNSEEN_SECONDS)):
+        guard.press(key, at, None)
+    passed = [(press.key, press.refusal) for press in guard.ready(9.0)]
+    assert passed == [("a", Refusal.UNSEEN), ("r", Refusal.UNSEEN), ("a", None), ("r", None)]
+
+
+def test_text_for_a_field_that_has_just_opened_is_taken() -> None:
+    guard: KeyGuard[None] = KeyGuard(lambda key: key == "enter")
+    guard.dialog_changed(1.0, refuses_all=False)
+    guard.press("1", 1.05, None)
+    assert [press.refusal for press in guard.ready(9.0)] == [None]

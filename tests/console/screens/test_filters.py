@@ -1,0 +1,67 @@
+"""Filters by state with one key, saved filters, and the legend that help shows first."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from redrive.console.app.saved_filters import load_filters, save_filter
+from redrive.console.present.states import STATE_STYLES
+
+from ..conftest import FakeSession, StillClock, press, rows_of, shown, text_of
+
+
+async def test_one_key_shows_only_problems_then_what_runs_then_what_waits(
+    revenue: FakeSession, clock: StillClock
+) -> None:
+    async with shown(revenue, clock) as (app, pilot):
+        found = []
+        for _ in range(4):
+            await press(app, pilot, "m")
+            found.append((app.screen.filter_text, app.screen.graph_view.matches.keys()))
+        assert [text for text, _ in found] == ["is:problem", "is:running", "is:waiting", ""]
+        assert [list(names) for _, names in found] == [
+            ["clean_refunds"],
+            ["clean_orders"],
+            ["extract_payments", "partner_file"],
+            [],
+        ]
+
+
+async def test_what_changes_its_state_enters_the_filtered_list(revenue: FakeSession, clock: StillClock) -> None:
+    async with shown(revenue, clock) as (app, pilot):
+        await press(app, pilot, "m", "m")
+        assert revenue.story is not None
+        revenue.tell(revenue.story.succeed("clean_orders"))
+        await press(app, pilot, "j")
+        app.tick(clock.now)
+        assert not app.screen.graph_view.matches
+
+
+async def test_a_filter_is_saved_under_a_name_and_used_again(
+    revenue: FakeSession, clock: StillClock, own_config: Path
+) -> None:
+    async with shown(revenue, clock) as (app, pilot):
+        await press(app, pilot, "slash", *"clean", "enter", "colon", *"save-filter", "space", *"my loads", "enter")
+        assert "saved as my loads" in rows_of(app)[-1]
+        await press(app, pilot, "escape")
+        assert app.screen.filter_text == ""
+        await press(app, pilot, "F", "enter")
+        assert app.screen.filter_text == "clean"
+    assert (own_config / "filters.toml").read_text() == '"my loads" = "clean"\n'
+
+
+def test_saved_filters_keep_any_text_and_forget_empty_ones(own_config: Path) -> None:
+    save_filter('a "b" \\ ü', 'x !"y z" \\d')
+    save_filter("other", "is:problem")
+    save_filter("other", "")
+    assert load_filters() == {'a "b" \\ ü': 'x !"y z" \\d'}
+
+
+async def test_help_begins_with_what_the_signs_mean(revenue: FakeSession, clock: StillClock) -> None:
+    async with shown(revenue, clock, size=(120, 40)) as (app, pilot):
+        await press(app, pilot, "question_mark")
+        text = text_of(app)
+        for state, style in STATE_STYLES.items():
+            assert f"{app.glyphs.of(style.glyph)} {style.word}" in text, state
+        assert text.index("Signs") < text.index("Change the run")
+        assert "SIGTERM" in text and "slower than usual" in text
