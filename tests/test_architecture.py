@@ -55,6 +55,7 @@ FOUND_OTHERWISE = {
     "redrive.console.screens.log": "named in console/app/app.py, by its view",
     "redrive.console.screens.runs": "named in console/app/app.py, by its view",
     "redrive.console.screens.downstreams": "named in console/app/app.py, by its view",
+    "redrive.console.screens.history": "named in console/app/app.py, by its view",
     "redrive.console.screens.timeline": "named in console/app/app.py, by its view",
     "redrive.engine.agent.agent": "sent over ssh, and named in what is sent",
     "redrive.engine.agent.bootstrap": "sent over ssh, as the program of the interpreter over there",

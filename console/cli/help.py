@@ -27,6 +27,7 @@ SECTIONS: dict[str, Section] = {
             "tasks",
             "logs",
             "runs",
+            "history",
             "summary",
             "report",
             "events",

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 VERSIONS = {
     "runs": 1,
     "tasks": 1,
+    "history": 1,
     "inbox": 1,
     "events": 1,
     "logs": 1,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
+from textual import events
 from textual.binding import BindingType
 from textual.widget import Widget
 
@@ -16,12 +17,15 @@ from ..feed.live_run import BoardUpdate
 from ..keys.actions import ScreenName
 from ..model.board import Board
 from ..model.filters import parse_filter
+from ..model.history import nights_of
 from ..model.runner import runner_of
 from ..model.waiting_runs import waiting_runs
+from ..present.history import calendar_lines
 from ..present.replay import ReplayPosition
 from ..present.runs import RunListEntry, absence_words, heading_line, run_name, run_row
 from ..present.schedules import describe_next_run
 from ..sessions.session import RunSummary
+from ..text.durations import local_day
 from ..text.pieces import Line, Piece, Role
 from ..text.text import cells, one_line
 from ..widgets.bars import Bar
@@ -30,6 +34,8 @@ from ..widgets.table import VirtualTable
 from .base import ConsoleScreen, run_latest
 
 _REFRESH_SECONDS = 5  # how often runs that are not followed are counted again
+_CALENDAR_FROM, _MORE_WEEKS_FROM = 20, 36  # rows of the screen
+_CALENDAR_ROWS = (4, 7)
 SORTS = ("latest", "dead letters", "name")
 
 
@@ -49,11 +55,16 @@ class RunsScreen(ConsoleScreen):
         self._list_age_seconds = 0  # seconds since the list was read
         self.heading = Bar(id="heading")
         self.table: VirtualTable[str] = VirtualTable(self._row, id="runs")
+        self.calendar = Bar(_CALENDAR_ROWS[0], id="calendar")
 
     def content(self) -> Iterable[Widget]:
         """One line, the list."""
         yield self.heading
         yield self.table
+
+    def widgets_below(self) -> Iterable[Widget]:
+        """The calendar."""
+        yield self.calendar
 
     def on_shown(self) -> None:
         """Read the list."""
@@ -102,7 +113,27 @@ class RunsScreen(ConsoleScreen):
         self._summaries = {one.run.run_id: one for one in summaries}
         self._name_cells = max((cells(run_name(one.run, self.console.glyphs)) for one in summaries), default=0)
         self._show_order()
+        self._show_calendar()
         self.table.refresh()
+
+    def on_resize(self, event: events.Resize) -> None:
+        """As many weeks of the calendar as leave most rows to the list."""
+        super().on_resize(event)
+        self._show_calendar()
+
+    def _show_calendar(self) -> None:
+        """Show the worst run of each day and how many there were; nothing on small screens or of one day."""
+        columns, rows = self.app.size
+        found = nights_of(self._summaries.values(), local_day)
+        self.calendar.display = rows >= _CALENDAR_FROM and len(found) > 1
+        if not self.calendar.display:
+            return
+        count = _CALENDAR_ROWS[rows >= _MORE_WEEKS_FROM]
+        last = max(*found, local_day(self.console.live.now_us))
+        self.calendar.set_row_count(count)
+        lines = calendar_lines(found, last, count - 1, columns, self.console.glyphs)
+        for row, line in enumerate(lines):
+            self.calendar.show(line, row=row)
 
     def _show_order(self) -> None:
         wanted = parse_filter(self.filter_text)

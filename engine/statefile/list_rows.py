@@ -208,6 +208,15 @@ class PastAttemptRow(NamedTuple):
     fingerprint_loose: Optional[str]
 
 
+class RunTaskRow(NamedTuple):
+    """How a task of a run stands, and how long its latest attempt took; ``attempt``: how many were started."""
+
+    name: str
+    state: str
+    attempt: int
+    duration_us: Optional[int]
+
+
 class DurationStats(NamedTuple):
     """How long successful attempts of a task took in earlier runs: microseconds, rounded to two digits.
 
@@ -319,6 +328,13 @@ HISTORY = Listing(
     "SELECT {columns} FROM attempt WHERE name = :task ORDER BY started_at DESC LIMIT :limit",
     {"task": None, "limit": ROWS_MAX},
 )
+RUN_TASKS = Listing(
+    "run_tasks",
+    RunTaskRow,
+    "SELECT {columns} FROM task LEFT JOIN attempt USING (run_id, name, attempt) WHERE run_id = :run_id"
+    " ORDER BY position, name LIMIT :limit",
+    {"run_id": None, "limit": ROWS_MAX},
+)
 OUTPUT = Listing(
     "output",
     OutputSize,
@@ -330,7 +346,7 @@ LISTINGS: Dict[str, "Listing[Any]"] = {
     listing.name: listing
     for listing in (
         *(EXECUTORS, BREAKERS, PAGES, PAGE_HEADS, QUARANTINE, QUARANTINE_GROUPS, QUARANTINE_ROWS),
-        *(JOURNAL, SCHEDULES, SLOTS, SLA, HISTORY, OUTPUT),
+        *(JOURNAL, SCHEDULES, SLOTS, SLA, HISTORY, RUN_TASKS, OUTPUT),
     )
 }
 #: Fields that are JSON texts in the file -> the value of a damaged text.

@@ -40,6 +40,26 @@ def runs(target: str | None, state: str | None, as_json: bool, follow: bool, **r
 
 @cli.command()
 @target_argument
+@state_option
+@click.option("--flow", metavar="NAME", help="Default: the flow of the latest run.")
+@click.option(
+    "--sort",
+    type=click.Choice(["flow", "trouble", "duration", "name"]),
+    default="flow",
+    show_default=True,
+    help="The order of the tasks.",
+)
+@json_option
+@ssh_options
+def history(target: str | None, state: str | None, as_json: bool, **options: Any) -> int:
+    """Every task in the last 14 runs of a flow: state, duration, trend, what was slower than usual."""
+    from ..analysis.history import print_history
+
+    return print_history(target_of(target, state), as_json, **options)
+
+
+@cli.command()
+@target_argument
 @json_option
 @ssh_options
 def fleet(target: str | None, as_json: bool, **remote: Any) -> int:

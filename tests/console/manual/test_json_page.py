@@ -22,6 +22,7 @@ REQUEUE = ("requeue", "--state", "STATE", "broken", "--reason", "repaired")
 #: Schema -> a command that prints lines of it.
 COMMANDS: dict[str, tuple[str, ...]] = {
     **{name: (name, "STATE") for name in ("runs", "tasks", "inbox", "events", "pages", "breakers", "summary", "costs")},
+    "history": ("history", "STATE"),
     "doctor": ("doctor", "STATE"),
     "pools": ("pools",),
     "logs": ("logs", "--state", "STATE"),

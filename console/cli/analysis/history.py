@@ -1,0 +1,47 @@
+"""``redrive history``: every task in the last runs of a flow."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import time
+from typing import Unpack
+
+from ....engine.errors import RedriveError
+from ...feed.history import HistoryReader
+from ...model.history import HistoryOrder, RunGrid
+from ...present.history import grid_lines, heading_line, history_value
+from ...sessions.open import RemoteOptions, with_session
+from ...sessions.session import Session
+from ...text.glyphs import glyphs_for
+from ...text.pieces import plain
+from ...text.printing import echo, echo_json
+from ..json_schemas import with_schema
+
+_COLUMNS_OF_FILES = 160  # where the output is no terminal
+
+
+def print_history(target: str, as_json: bool, *, flow: str | None, sort: str, **remote: Unpack[RemoteOptions]) -> int:
+    """Print the grid of a flow; None: the flow of the latest run."""
+
+    async def read(session: Session) -> RunGrid:
+        runs = await session.runs()
+        names = {one.run.dag_name for one in runs}
+        if not runs:
+            raise RedriveError("no run has been recorded yet")
+        if flow is not None and flow not in names:
+            raise RedriveError(f"no run of a flow {flow!r} in this state file; it has {', '.join(sorted(names))}")
+        return await HistoryReader(session).read(flow or runs[0].run.dag_name)
+
+    grid = with_session(target, read, **remote)
+    tasks, order = grid.in_order(HistoryOrder(sort)), HistoryOrder(sort)
+    if as_json:
+        for task in tasks:
+            echo_json(with_schema("history", {"flow": grid.runs[-1].run.dag_name, **history_value(task, grid)}))
+        return 0
+    glyphs = glyphs_for(sys.stdout.encoding)
+    columns = shutil.get_terminal_size((_COLUMNS_OF_FILES, 0)).columns
+    heading, _ = heading_line(grid, len(tasks), "", order, glyphs)
+    for line in [heading, *grid_lines(grid, tasks, columns, time.time_ns() // 1000, glyphs)]:
+        echo(plain(line).rstrip())
+    return 0

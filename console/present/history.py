@@ -1,0 +1,262 @@
+"""The grid of the last runs of a flow in rows, and the calendar of its nights."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import date
+from typing import NamedTuple
+
+from ...engine.core.projection import RunRow
+from ...engine.domain.states import TaskState
+from ...engine.statefile.duration_stats import quantile
+from ..model.history import HistoryCell, HistoryOrder, Night, RunGrid, TaskHistory, is_bad, weeks_until
+from ..text.durations import CLOCK_CELLS, column, format_duration, local_day, number, wall, wall_day
+from ..text.glyphs import Glyphs
+from ..text.pieces import Line, Piece, Role, fit, join
+from ..text.text import cells, one_line, pad, pad_left, shorten_middle
+from .runs import run_style
+from .states import STATE_STYLES, StateStyle
+
+_NAME_CELLS = (12, 40)
+_NARROW_CELLS = 3  # sign, mark, gap
+_WIDE_CELLS = _NARROW_CELLS - 1 + CLOCK_CELLS + 1
+_USUAL_CELLS = CLOCK_CELLS + 2
+_TREND_FROM = 66  # columns
+_WHOLE_RUN = "the whole run"
+_DAY_CELLS = 7
+_WEEK_CELLS = 14
+_WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+
+
+class GridLayout(NamedTuple):
+    """The widths of the grid. ``first``: the first run that has room; ``first_wide``: the first one with durations."""
+
+    name_cells: int
+    has_trend: bool
+    first: int
+    first_wide: int
+    runs: int
+
+    @property
+    def places(self) -> range:
+        """The runs that are shown."""
+        return range(self.first, self.runs)
+
+
+def grid_layout(grid: RunGrid, columns: int) -> GridLayout:
+    """Durations for as many of the latest runs as have room beside the names; signs for those before."""
+    count, (low, high) = len(grid.runs), _NAME_CELLS
+    longest = max((cells(one_line(task.name)) for task in grid.tasks), default=low)
+    name_cells = max(min(longest, high), min(len(_WHOLE_RUN), columns // 4), low)
+    has_trend = columns >= _TREND_FROM
+    room = columns - 1 - name_cells - _USUAL_CELLS - (count + 2 if has_trend else 0)
+    if room < count * _NARROW_CELLS:
+        name_cells = max(name_cells - (count * _NARROW_CELLS - room), low)
+        room = columns - 1 - name_cells - _USUAL_CELLS - (count + 2 if has_trend else 0)
+    shown = max(min(count, room // _NARROW_CELLS), 0)
+    wide = max(min(shown, (room - shown * _NARROW_CELLS) // (_WIDE_CELLS - _NARROW_CELLS)), 0)
+    return GridLayout(name_cells, has_trend, count - shown, count - wide, count)
+
+
+def title_line(grid: RunGrid, layout: GridLayout, place: int | None = None) -> Line:
+    """The names of the columns: the day of each run, or its time if all runs are of one day."""
+    days = {local_day(one.run.started_at) for one in grid.runs}
+    line: Line = [Piece(f" {pad('task', layout.name_cells)}{pad_left('usual', _USUAL_CELLS - 1)} ", Role.DIM)]
+    if layout.has_trend:
+        line.append(Piece(f" {pad('trend', layout.runs)} ", Role.DIM))
+    for at in layout.places:
+        started_at = grid.runs[at].run.started_at
+        when = wall_day(started_at, None)[:5] if len(days) > 1 else wall(started_at, None)[:5]
+        narrow = when[3:] if len(days) > 1 else when[:2]
+        label = f"{when:>{_WIDE_CELLS - 1}} " if at >= layout.first_wide else f"{narrow:<{_NARROW_CELLS}}"
+        line.append(Piece(label, Role.STRONG if at == place else Role.DIM))
+    return line
+
+
+def runs_line(grid: RunGrid, layout: GridLayout, glyphs: Glyphs, place: int | None, now_us: int) -> Line:
+    """The runs themselves: state and duration."""
+    took = [_took_us(one.run) for one in grid.runs]
+    ended = sorted(lasts for lasts in took if lasts is not None)
+    usual = format_duration(quantile(ended, 0.5)) if ended else ""
+    line: Line = [
+        Piece(f" {pad(_WHOLE_RUN, layout.name_cells)}", Role.STRONG),
+        Piece(f"{pad_left(usual, _USUAL_CELLS - 1)} ", Role.DIM),
+    ]
+    if layout.has_trend:
+        line += [Piece(" "), *_trend(took, [False] * len(took), glyphs), Piece(" ")]
+    for at in layout.places:
+        so_far = took[at]
+        lasts = now_us - grid.runs[at].run.started_at if so_far is None else so_far
+        line += _cell(run_style(grid.runs[at].run), lasts, False, at >= layout.first_wide, at == place, glyphs)
+    return line
+
+
+def _took_us(run: RunRow) -> int | None:
+    """How long a run lasted, until it was blocked if it is; None while it can go on."""
+    end = run.ended_at if run.ended_at is not None else run.blocked_since
+    return None if end is None else end - run.started_at
+
+
+def task_line(task: TaskHistory, layout: GridLayout, glyphs: Glyphs, place: int | None = None) -> Line:
+    """A task in each run. ``place``: the run under the cursor, if the cursor is on this row."""
+    typical = task.typical_us
+    name = pad(shorten_middle(one_line(task.name), layout.name_cells, glyphs.more), layout.name_cells)
+    line: Line = [
+        Piece(" "),
+        Piece(name, Role.TEXT if place is None else Role.CURSOR),
+        Piece(f"{pad_left('' if typical is None else format_duration(typical), _USUAL_CELLS - 1)} ", Role.DIM),
+    ]
+    if layout.has_trend:
+        took = [None if cell is None else cell.duration_us for cell in task.cells]
+        line += [Piece(" "), *_trend(took, [is_bad(cell) for cell in task.cells], glyphs), Piece(" ")]
+    for at in layout.places:
+        cell, is_wide = task.cells[at], at >= layout.first_wide
+        if cell is None:
+            line.append(Piece(" " * (_WIDE_CELLS if is_wide else _NARROW_CELLS), _under(Role.DIM, at == place)))
+        else:
+            style = STATE_STYLES[cell.state]
+            line += _cell(style, cell.duration_us, task.is_slow(at), is_wide, at == place, glyphs)
+    return line
+
+
+def _cell(
+    style: StateStyle, lasts: int | None, is_slow: bool, is_wide: bool, is_selected: bool, glyphs: Glyphs
+) -> Iterator[Piece]:
+    yield Piece(glyphs.of(style.glyph), _under(style.role, is_selected))
+    yield Piece(glyphs.up if is_slow else " ", _under(Role.WARNING, is_selected))
+    if is_wide:
+        text = column(lasts) if lasts is not None else " " * CLOCK_CELLS
+        yield Piece(text, _under(Role.WARNING if is_slow else Role.TEXT, is_selected))
+    yield Piece(" ")
+
+
+def _under(role: Role, is_selected: bool) -> Role:
+    return Role.CURSOR if is_selected else role
+
+
+def _trend(took: Sequence[int | None], failed: Sequence[bool], glyphs: Glyphs) -> Line:
+    """A column per run, as high as the task took long, usually half of the row; failed ones in their colour."""
+    known = sorted(lasts for lasts in took if lasts is not None)
+    most = max(known[-1], 2 * quantile(known, 0.5)) if known else 0
+    steps, line = len(glyphs.spark), Line()
+    for lasts, is_failed in zip(took, failed, strict=True):
+        if lasts is None or most == 0:
+            line.append(Piece(glyphs.dot, Role.DIM))
+        else:
+            height = min(max(round(lasts / most * steps), 1), steps)
+            line.append(Piece(glyphs.spark[height - 1], Role.FAILED if is_failed else Role.DONE))
+    return line
+
+
+def heading_line(grid: RunGrid, shown: int, filter_text: str, order: HistoryOrder, glyphs: Glyphs) -> tuple[Line, Line]:
+    """Left and right side of the line above the grid."""
+    slow = slow_count(grid)
+    parts: list[Line] = [
+        [Piece(f"{len(grid.runs)} run{'' if len(grid.runs) == 1 else 's'}", Role.STRONG)],
+        [Piece(f"{number(len(grid.tasks))} task{'' if len(grid.tasks) == 1 else 's'}")],
+    ]
+    if grid.left_out:
+        parts.append([Piece(f"{number(grid.left_out)} more not listed", Role.WARNING)])
+    if filter_text:
+        parts.append([Piece(f"/{one_line(filter_text)}: {number(shown)}", Role.MATCH)])
+    if slow:
+        parts.append([Piece(f"{number(slow)} slower than usual {glyphs.up}", Role.WARNING)])
+    dot = f" {glyphs.dot} "
+    return [Piece(" "), *join(parts, dot)], [Piece("sort: ", Role.DIM), Piece(f"{order} {glyphs.open} ")]
+
+
+def slow_count(grid: RunGrid) -> int:
+    """How many tasks of the latest run took far longer than in the runs before."""
+    last = len(grid.runs) - 1
+    return sum(task.is_slow(last) for task in grid.tasks) if last >= 0 else 0
+
+
+def cell_lines(grid: RunGrid, task: TaskHistory | None, place: int, glyphs: Glyphs) -> list[Line]:
+    """The run and the task under the cursor, in words."""
+    if not grid.runs:
+        return [[Piece(" no run yet", Role.DIM)]]
+    run = grid.runs[place].run
+    style = run_style(run)
+    took = _took_us(run)
+    lasts = "" if took is None else f" after {format_duration(took)}"
+    first: Line = [
+        Piece(f" {one_line(run.run_id)}", Role.TITLE),
+        Piece(f"  {wall_day(run.started_at, None)}  ", Role.DIM),
+        Piece(f"{glyphs.of(style.glyph)} {style.word}", style.role),
+        Piece(lasts),
+    ]
+    if task is None:
+        return [first]
+    return [first, _cell_words(task, place, glyphs), _task_words(task, glyphs)]
+
+
+def _cell_words(task: TaskHistory, place: int, glyphs: Glyphs) -> Line:
+    cell = task.cells[place]
+    name = Piece(f" {one_line(task.name)}", Role.TITLE)
+    if cell is None:
+        return [name, Piece("  this run did not have it", Role.DIM)]
+    style = STATE_STYLES[cell.state]
+    said = "" if cell.duration_us is None else f" {format_duration(cell.duration_us)}"
+    tries = f" {glyphs.dot} {cell.attempts} attempts" if cell.attempts > 1 else ""
+    line = [name, Piece(f"  {glyphs.of(style.glyph)} {style.word}", style.role), Piece(f"{said}{tries}")]
+    if task.is_slow(place) and cell.duration_us is not None and task.typical_us:
+        times = cell.duration_us / task.typical_us
+        line.append(Piece(f" {glyphs.dot} {glyphs.up} {times:.1f} times the usual", Role.WARNING))
+    return line
+
+
+def _task_words(task: TaskHistory, glyphs: Glyphs) -> Line:
+    durations, bad = task.durations, sum(map(is_bad, task.cells))
+    known = sum(cell is not None and cell.state is not TaskState.PENDING for cell in task.cells)
+    parts = [f"failed in {bad} of {known} runs" if bad else f"never failed in {known} run{'' if known == 1 else 's'}"]
+    if durations:
+        low, high = format_duration(durations[0]), format_duration(durations[-1])
+        parts.append(f"took {low} to {high}" if low != high else f"took {low}")
+    return [Piece(f" {f' {glyphs.dot} '.join(parts)}", Role.DIM)]
+
+
+def grid_lines(grid: RunGrid, tasks: Sequence[TaskHistory], columns: int, now_us: int, glyphs: Glyphs) -> list[Line]:
+    """The whole grid, as the shell prints it."""
+    layout = grid_layout(grid, columns)
+    lines = [title_line(grid, layout), runs_line(grid, layout, glyphs, None, now_us)]
+    return [*lines, *(task_line(task, layout, glyphs) for task in tasks)]
+
+
+# --- The calendar --------------------------------------------------------------------------------------------------
+
+
+def calendar_lines(nights: Mapping[date, Night], last: date, weeks: int, columns: int, glyphs: Glyphs) -> list[Line]:
+    """A row per week, Monday first: of each day the worst run and how many there were."""
+    heading: Line = [Piece(" " * _WEEK_CELLS), *(Piece(f"{day:<{_DAY_CELLS}}", Role.DIM) for day in _WEEKDAYS)]
+    lines = [heading]
+    for week in weeks_until(last, weeks):
+        line: Line = [Piece(f" {week[0]:%d %b}".ljust(_WEEK_CELLS), Role.DIM)]
+        for day in week:
+            line += _night(nights.get(day), day, last, glyphs)
+        lines.append(line)
+    return [fit(line, columns, glyphs.more) for line in lines]
+
+
+def _night(night: Night | None, day: date, last: date, glyphs: Glyphs) -> Line:
+    if night is None:
+        return [Piece(f"{glyphs.dot if day <= last else ' ':<{_DAY_CELLS}}", Role.DIM)]
+    style = run_style(night.worst.run)
+    count = f" {number(night.runs)}" if night.runs > 1 else ""
+    sign = glyphs.of(style.glyph)
+    return [Piece(f"{sign}{count}", style.role), Piece(" " * (_DAY_CELLS - len(sign + count)))]
+
+
+def history_value(task: TaskHistory, grid: RunGrid) -> dict[str, object]:
+    """A task with its runs, for JSON."""
+    runs = [_cell_value(task, place, cell, grid) for place, cell in enumerate(task.cells) if cell is not None]
+    return {"task": task.name, "usual_us": task.typical_us, "runs": runs}
+
+
+def _cell_value(task: TaskHistory, place: int, cell: HistoryCell, grid: RunGrid) -> dict[str, object]:
+    return {
+        "run_id": grid.runs[place].run.run_id,
+        "state": str(cell.state),
+        "attempts": cell.attempts,
+        "duration_us": cell.duration_us,
+        "slow": task.is_slow(place),
+    }

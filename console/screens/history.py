@@ -1,0 +1,240 @@
+"""The last runs of the flow side by side: a row per task, a column per run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import ClassVar
+
+from textual import events
+from textual.binding import BindingType
+from textual.widget import Widget
+
+from ...engine.domain.events import EventKind
+from ...engine.domain.states import TaskState
+from ...engine.errors import RedriveError
+from ..feed.history import HistoryReader
+from ..feed.live_run import BoardUpdate
+from ..keys.actions import ScreenName
+from ..model.board import Board
+from ..model.filters import parse_task_filter
+from ..model.history import HistoryOrder, RunGrid, TaskHistory, is_bad
+from ..present.history import cell_lines, grid_layout, heading_line, runs_line, task_line, title_line
+from ..present.replay import ReplayPosition
+from ..text.pieces import Line, Piece, Role
+from ..text.text import one_line
+from ..widgets.bars import Bar
+from ..widgets.bindings import bindings_of
+from ..widgets.table import VirtualTable
+from .base import ConsoleScreen, run_latest
+
+_REFRESH_SECONDS = 5
+_WORDS_ROWS = 3
+
+
+class GridTable(VirtualTable[str]):
+    """The rows of the grid; the cursor is on the name and on one run, so that states keep their colours."""
+
+    def __init__(self, screen: HistoryScreen) -> None:
+        super().__init__(lambda name, columns: screen.task_row(name, columns), id="grid")
+        self._history_screen = screen
+
+    def row_role(self, y: int) -> str | None:
+        """None: the row says itself what is selected."""
+        return None
+
+    def move_columns(self, columns: int) -> None:
+        """To another run."""
+        self._history_screen.move_to_run(columns)
+
+
+class HistoryScreen(ConsoleScreen):
+    """See the module."""
+
+    PLACE = ScreenName.HISTORY
+    BINDINGS: ClassVar[list[BindingType]] = bindings_of(ScreenName.HISTORY)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.heading = Bar(2, id="heading")
+        self.runs_bar = Bar(id="runs-bar")
+        self.table = GridTable(self)
+        self.words_bar = Bar(_WORDS_ROWS, id="words")
+        self._grid = RunGrid()
+        self._reader: HistoryReader | None = None
+        self._tasks: dict[str, TaskHistory] = {}
+        self._order = HistoryOrder.FLOW
+        self._place = -1  # the run under the cursor; -1: the latest
+        self._age_seconds = 0
+        self._is_stale = True
+
+    def content(self) -> Iterable[Widget]:
+        """Heading, the runs, the tasks."""
+        yield self.heading
+        yield self.runs_bar
+        yield self.table
+
+    def widgets_below(self) -> Iterable[Widget]:
+        """What is under the cursor, in words."""
+        yield self.words_bar
+
+    # --- Reading ----------------------------------------------------------------------------------------------------
+
+    def on_shown(self) -> None:
+        """Read the runs; select the task that is selected on the other screens."""
+        self.table.focus()
+        self._read()
+        self._select_shared_task()
+
+    def _select_shared_task(self) -> None:
+        if self.console.selected is not None:
+            self.table.move_to_key(self.console.selected)
+
+    def board_replaced(self, board: Board) -> None:
+        """Read the runs again, perhaps of another flow."""
+        self._place = -1
+        self._read()
+
+    def on_news(self, news: BoardUpdate) -> None:
+        """Read again soon after a task has moved, at once after a run has."""
+        self._is_stale |= bool(news.delta.moves)
+        if any(event.kind == EventKind.RUN for event in news.events):
+            self._read()
+
+    def tick(self, now_us: int) -> None:
+        """Read again every few seconds, if something has changed."""
+        self._age_seconds += 1
+        if self._is_stale and self._age_seconds >= _REFRESH_SECONDS:
+            self._read()
+        self._show_runs()
+
+    def past_summary(self, visit: ReplayPosition) -> str:
+        """The past has no grid of its own."""
+        return "the runs are those of now"
+
+    def _read(self) -> None:
+        if self.is_current:
+            run_latest(self, self._read_grid, "history")
+
+    async def _read_grid(self) -> None:
+        session, flow = self.console.live.session, self.board.fold.run.dag_name
+        if self._reader is None:
+            self._reader = HistoryReader(session)
+        self._age_seconds, self._is_stale = 0, False
+        try:
+            self._grid = await self._reader.read(flow)
+        except RedriveError as error:
+            self.console.show_message(str(error), Role.WARNING)
+            return
+        self._tasks = {task.name: task for task in self._grid.tasks}
+        is_first = not self.table.order
+        self._show_order()
+        if is_first:
+            self._select_shared_task()
+
+    # --- What is shown ----------------------------------------------------------------------------------------------
+
+    @property
+    def place(self) -> int:
+        """The run under the cursor."""
+        return self._place % max(len(self._grid.runs), 1)
+
+    def _show_order(self) -> None:
+        wanted = parse_task_filter(self.filter_text)
+        found = [
+            task
+            for task in self._grid.in_order(self._order)
+            if wanted.matches_task(one_line(task.name).casefold(), _state_of(task))
+        ]
+        self.table.set_order([task.name for task in found])
+        self._show_all()
+
+    def _show_all(self) -> None:
+        glyphs = self.console.glyphs
+        shown = len(self.table.order)
+        self.heading.show(*heading_line(self._grid, shown, self.filter_text, self._order, glyphs))
+        layout = grid_layout(self._grid, self.app.size.width)
+        self.heading.show(title_line(self._grid, layout, self.place), row=1)
+        self._show_runs()
+        self._show_words()
+        self.table.refresh()
+
+    def _show_runs(self) -> None:
+        layout = grid_layout(self._grid, self.app.size.width)
+        line = runs_line(self._grid, layout, self.console.glyphs, None, self.console.live.now_us)
+        self.runs_bar.show(line if self._grid.runs else [])
+
+    def _show_words(self) -> None:
+        task = self._tasks.get(self.table.cursor_key or "")
+        lines = cell_lines(self._grid, task, self.place, self.console.glyphs)
+        for row in range(_WORDS_ROWS):
+            self.words_bar.show(lines[row] if row < len(lines) else [], row=row)
+
+    def task_row(self, name: str, columns: int) -> Line:
+        """A row of the grid."""
+        place = self.place if name == self.table.cursor_key else None
+        layout = grid_layout(self._grid, columns)
+        return task_line(self._tasks[name], layout, self.console.glyphs, place)
+
+    def on_resize(self, event: events.Resize) -> None:
+        """Columns for the new width."""
+        super().on_resize(event)
+        if self._grid.runs:
+            self._show_all()
+
+    # --- Keys -------------------------------------------------------------------------------------------------------
+
+    def move_to_run(self, step: int) -> None:
+        """To an earlier or a later run, as far as there are columns."""
+        layout = grid_layout(self._grid, self.app.size.width)
+        self._place = min(max(self.place + step, layout.first), len(self._grid.runs) - 1)
+        self._show_all()
+
+    def on_virtual_table_moved(self, message: VirtualTable.Moved) -> None:
+        """Another task: the same on the other screens, if their run has it."""
+        name = self.table.cursor_key
+        if name in self.board.fold.tasks:
+            self.console.selected = name
+        self._show_words()
+
+    def on_virtual_table_opened(self, message: VirtualTable.Opened) -> None:
+        """Show the task in the run under the cursor."""
+        if not self._grid.runs:
+            return
+        run_id, name = self._grid.runs[self.place].run.run_id, self.table.cursor_key
+        if run_id == self.board.fold.run.run_id:
+            self.console.selected = name
+            self.console.open_view(ScreenName.GRAPH)
+        else:
+            self.console.follow(run_id)
+            self.console.selected = name
+
+    def filter_changed(self, text: str) -> None:
+        """Only tasks that match."""
+        self._show_order()
+
+    def change_order(self) -> None:
+        """The next order."""
+        orders = list(HistoryOrder)
+        self._order = orders[(orders.index(self._order) + 1) % len(orders)]
+        self._show_order()
+        self.table.move_to(0)
+
+    def go_to_next(self, step: int) -> None:
+        """To the next task that failed in the run under the cursor or was slow in it, or the one before."""
+        names, count = self.table.order, len(self.table.order)
+        for distance in range(1, count + 1):
+            at = (self.table.cursor + step * distance) % count
+            if self.filter_text or _stands_out(self._tasks[names[at]], self.place):
+                self.table.move_to(at)
+                return
+        self.console.show_line([Piece("no task of this run failed or was slow", Role.DIM)], 3)
+
+
+def _state_of(task: TaskHistory) -> TaskState:
+    """The state in the latest run."""
+    last = task.cells[-1] if task.cells else None
+    return TaskState.PENDING if last is None else last.state
+
+
+def _stands_out(task: TaskHistory, place: int) -> bool:
+    return task.is_slow(place) or is_bad(task.cells[place])

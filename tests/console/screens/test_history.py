@@ -1,0 +1,140 @@
+"""The grid of the last runs on the screen, and the calendar below the list of runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from redrive.console.sessions.session import RunSummary
+from redrive.engine.core.projection import RunRow
+from redrive.engine.domain.states import RunState
+from redrive.engine.statefile.list_rows import RUN_TASKS, Listing, Row
+
+from ..conftest import FakeSession, StillClock, make_app
+from ..model.runs import START, S, fold_of
+from .nights import Hand, at_the_console
+
+DAY = 86_400 * S
+NAMES = ("extract_orders", "clean_orders", "settle", "load_dashboard", "notify")
+SECONDS = (12, 95, 230, 41, 0.4)
+
+
+class ManyNights(FakeSession):
+    """Fourteen nights: settle failed twice, the last clean_orders took four times as long, notify is new."""
+
+    def __init__(self) -> None:
+        fold = fold_of([(name, []) for name in NAMES])
+        fold.run.run_id, fold.run.dag_name = "night-14", "revenue"
+        super().__init__(fold)
+        self.summaries = [summary(number) for number in range(14, 0, -1)]
+        self.asked: list[str] = []
+
+    async def query(self, listing: Listing[Row], **options: Any) -> Sequence[Row]:
+        if listing is not RUN_TASKS:
+            return await super().query(listing, **options)
+        self.asked.append(options["run_id"])
+        number = int(options["run_id"].partition("-")[2])
+        return [listing.row._make(row) for row in tasks_of(number)]
+
+
+def summary(number: int) -> RunSummary:
+    at = START - (14 - number) * DAY
+    ended = number not in (6, 11)
+    state = RunState.SUCCESS if ended else RunState.RUNNING
+    run = RunRow(f"night-{number}", "revenue", started_at=at, state=state)
+    run.ended_at = at + 400 * S if ended else None
+    run.blocked_since = None if ended else at + 300 * S
+    return RunSummary(run, {"SUCCESS": 5} if ended else {"SUCCESS": 2, "DEAD_LETTER": 1, "PENDING": 2}, not ended)
+
+
+def tasks_of(number: int) -> list[tuple[str, str, int, int | None]]:
+    """Name, state, attempts, duration of each task of a night."""
+    failed = number in (6, 11)
+    rows: list[tuple[str, str, int, int | None]] = []
+    for place, (name, seconds) in enumerate(zip(NAMES, SECONDS, strict=True)):
+        lasts = round(seconds * S * (0.9 + 0.03 * ((number * (place + 3)) % 8)))
+        if name == "clean_orders" and number == 14:
+            lasts *= 4
+        state, attempts = ("DEAD_LETTER", 2) if failed and name == "settle" else ("SUCCESS", 1)
+        if name == "notify" and number < 5:
+            continue
+        is_pending = failed and place > 2
+        rows.append((name, "PENDING", 0, None) if is_pending else (name, state, attempts, lasts))
+    return rows
+
+
+@pytest.fixture
+def nights() -> ManyNights:
+    return ManyNights()
+
+
+def row_of(hand: Hand, name: str) -> str:
+    return next(line for line in hand.lines[4:-6] if name in line)
+
+
+async def test_every_task_is_shown_in_every_run(nights: ManyNights, clock: StillClock) -> None:
+    async with at_the_console(nights, clock, "8") as hand:
+        assert "14 runs · 5 tasks · 1 slower than usual ↑" in hand.lines[3]
+        assert row_of(hand, "settle").count("✓") == 12 and row_of(hand, "settle").count("◆") == 2
+        assert row_of(hand, "notify").count("✓") == 8 and row_of(hand, "notify").count("·") >= 2
+        assert row_of(hand, "clean_orders").endswith("✓↑")
+        assert row_of(hand, "the whole run").count("◆") == 2
+
+
+async def test_wide_screens_show_durations(nights: ManyNights, clock: StillClock) -> None:
+    async with at_the_console(nights, clock, "8", size=(200, 55)) as hand:
+        assert row_of(hand, "clean_orders").endswith("✓  1m36 ✓↑ 5m42")
+        assert "04-24" in hand.lines[4] and "04-11" in hand.lines[4]
+
+
+async def test_the_cell_under_the_cursor_is_told_in_words(nights: ManyNights, clock: StillClock) -> None:
+    async with at_the_console(nights, clock, "8", "j") as hand:
+        assert "night-14" in hand.lines[-4] and "clean_orders" in hand.lines[-3]
+        assert "times the usual" in hand.lines[-3]
+        await hand.press("j", "left", "left", "left")
+        assert "night-11" in hand.lines[-4] and "BLOCKED after 5m00" in hand.lines[-4]
+        assert "DEAD" in hand.lines[-3] and "2 attempts" in hand.lines[-3]
+        assert "failed in 2 of 14 runs" in hand.lines[-2]
+
+
+async def test_enter_opens_the_run_at_the_task(nights: ManyNights, clock: StillClock) -> None:
+    async with at_the_console(nights, clock, "8", "j", "j", "enter") as hand:
+        assert hand.app.selected == "settle" and hand.app.screen_name.value == "graph"
+
+
+async def test_orders_and_filters(nights: ManyNights, clock: StillClock) -> None:
+    async with at_the_console(nights, clock, "8", "e") as hand:
+        assert "sort: trouble" in hand.lines[3]
+        assert "settle" in hand.lines[6]
+        await hand.press("slash")
+        await hand.type("load")
+        await hand.press("enter")
+        assert "/load: 1" in hand.lines[3] and "load_dashboard" in hand.lines[6]
+
+
+async def test_ended_runs_are_read_once(nights: ManyNights, clock: StillClock) -> None:
+    async with at_the_console(nights, clock, "8", "2", "8") as hand:
+        assert nights.asked.count("night-3") == 1
+        assert nights.asked.count("night-11") > 1, "a blocked run can go on"
+        assert hand.app.screen_name.value == "history"
+
+
+async def test_the_list_of_runs_has_a_calendar(nights: ManyNights, clock: StillClock) -> None:
+    async with at_the_console(nights, clock, "1") as hand:
+        text = hand.text
+        assert "Mon    Tue    Wed    Thu    Fri    Sat    Sun" in text
+        weeks = [line for line in hand.lines if line.strip().endswith(("·", "✓", "◆")) and "Apr" in line]
+        assert sum(line.count("✓") + line.count("◆") for line in weeks) >= 12
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 55)], ids=lambda size: "x".join(map(str, size)))
+def test_picture_of_the_history(
+    size: tuple[int, int], nights: ManyNights, clock: StillClock, snap_compare: Any
+) -> None:
+    app = make_app(nights, clock)
+
+    async def look(pilot: Any) -> None:
+        await Hand(app, pilot).press("8", "j")
+
+    assert snap_compare(app, terminal_size=size, run_before=look)
