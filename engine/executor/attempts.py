@@ -423,12 +423,12 @@ class AttemptManager:
         self._unfinished.add(work)
         self._idle.clear()
         work.add_done_callback(self._untrack)
-        work.add_done_callback(self._report_error)
 
     def _untrack(self, work: asyncio.Future[Any]) -> None:
         self._unfinished.discard(work)
         if not self._unfinished and not self.running:
             self._idle.set()
+        self._report_error(work)
 
     def _report_error(self, future: asyncio.Future[Any]) -> None:
         if not future.cancelled() and (error := future.exception()) is not None:

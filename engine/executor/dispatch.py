@@ -6,11 +6,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from ..core.breaker import ProbeCandidate, choose_probe
 from ..core.dispatch_rules import Capacity
 from ..core.downstreams import DownstreamStates
 from ..core.projection import TaskRow, missing_inputs
+from ..domain.states import TaskState
 from ..statefile.changes.transitions import Transaction
 from ..store import claims
 from ..store.claims import Claim, ClaimOrder
@@ -65,7 +67,8 @@ class Dispatcher:
             self._view.ready_queue.claim(name)
         if not picked and not children:
             return None
-        at_once, later = self._orders(picked), self._orders(children)
+        at_once = self._orders(picked)
+        later = [replace(order, is_ready=True) for order in self._orders(children)]  # by the settlement
         run_id, identity = self._view.projection.run.run_id, self._opened.identity
 
         def claim(transaction: Transaction, has_succeeded: bool) -> list[Claim]:
@@ -116,7 +119,10 @@ class Dispatcher:
 
     def _orders(self, names: Iterable[str]) -> list[ClaimOrder]:
         tasks = self._view.projection.tasks
-        return [ClaimOrder(name, tasks[name].generation, self._view.spec(name)) for name in names]
+        return [
+            ClaimOrder(name, tasks[name].generation, self._view.spec(name), tasks[name].state is TaskState.READY)
+            for name in names
+        ]
 
     def _launch(self, claim: Claim) -> None:
         projection, spec = self._view.projection, self._view.spec(claim.name)

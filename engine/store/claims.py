@@ -54,6 +54,7 @@ class ClaimOrder:
     name: str
     generation: int
     spec: TaskSpec
+    is_ready: bool = False  # no promotion is needed; the claim itself checks the state once more
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +79,9 @@ def dispatch(
 
     ``promote``: by name, the generation that the caller saw.
     """
-    ordered = {order.name: order.generation for order in orders}
-    runs.promote(transaction, run_id, {**promote, **ordered})
-    runs.wake(transaction, run_id, ordered)
+    ordered = {order.name: order.generation for order in orders if not order.is_ready}
+    promoted = runs.promote(transaction, run_id, {**promote, **ordered})
+    runs.wake(transaction, run_id, {name: ordered[name] for name in ordered.keys() - promoted})
     claims = (_claim(transaction, run_id, order, identity) for order in orders)
     return [claim for claim in claims if claim is not None]
 
@@ -104,7 +105,11 @@ def _claim(transaction: Transaction, run_id: str, order: ClaimOrder, identity: E
     attempt = runs.claim(transaction, run_id, order.name, order.generation, token, columns)
     if not attempt:
         return None
-    only_rows = quarantine.requeued_rows(transaction.connection, run_id, order.name, order.generation)
+    only_rows = (
+        quarantine.requeued_rows(transaction.connection, run_id, order.name, order.generation)
+        if order.generation  # a requeue begins a generation
+        else ()
+    )
     earlier = quarantine.earlier_result(transaction.connection, run_id, order.name) if only_rows else None
     checkpoint, key_generation = transaction.connection.execute(
         "SELECT checkpoint, key_generation FROM task WHERE run_id = ? AND name = ?", (run_id, order.name)

@@ -224,7 +224,8 @@ def read_history(connection: sqlite3.Connection, claim: Claim, spec: TaskSpec, f
     failures, losses, deferrals, refusals, delay_us, first_started_at, cancel_at, overrides, key_generation = (
         row or _EMPTY_COUNTERS
     )
-    past = connection.execute(_PAST, (claim.run_id, claim.name, claim.attempt, claim.generation)).fetchall()
+    place = (claim.run_id, claim.name, claim.attempt, claim.generation)
+    past = [] if failure is None else connection.execute(_PAST, place).fetchall()  # read by failures alone
     return TaskHistory(
         failures=failures,
         losses=losses,

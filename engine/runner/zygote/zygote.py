@@ -377,24 +377,54 @@ def serve(
 
     def work() -> None:
         reader = protocol.FrameReader(protocol.CONTROL_LIMIT)
-        request = _receive_open(control, reader)
-        imported = open_flow(request, load)
-        if isinstance(imported, protocol.OpenFailed):
-            control.sendall(protocol.encode(imported))
-            return
-        response = msgspec.structs.replace(imported.response, warnings=[*warnings, *imported.response.warnings])
-        if imported.left_threads and origin is not None:
-            response = msgspec.structs.replace(response, imports_per_attempt=True)
-            origin.reexecute(control, protocol.RestartState(request, response))
-        _fork_attempts(control, reader, imported.facts, response)
+        zygote = _open(control, reader, load, origin, warnings)
+        if zygote is not None:
+            _fork_attempts(zygote)
 
     _run_to_end(work)
+
+
+def _open(
+    control: socket.socket,
+    reader: protocol.FrameReader,
+    load: Loader,
+    origin: ProcessOrigin | None,
+    warnings: Sequence[str],
+) -> _Zygote | None:
+    """Import the flow and answer. None: that failed.
+
+    A function of its own, because the answer has the specs of all tasks, and must be gone before the first fork.
+    """
+    request = _receive_open(control, reader)
+    imported = open_flow(request, load)
+    if isinstance(imported, protocol.OpenFailed):
+        control.sendall(protocol.encode(imported))
+        return None
+    response = msgspec.structs.replace(imported.response, warnings=[*warnings, *imported.response.warnings])
+    if imported.left_threads and origin is not None:
+        response = msgspec.structs.replace(response, imports_per_attempt=True)
+        origin.reexecute(control, protocol.RestartState(request, response))
+    return _answer(control, reader, imported.facts, response)
+
+
+def _answer(
+    control: socket.socket, reader: protocol.FrameReader, facts: FlowFacts, response: protocol.FlowOpened
+) -> _Zygote:
+    warm_up(facts)
+    _install_signal_handlers(facts)
+    zygote = _Zygote(control, facts, reader)
+    control.sendall(protocol.encode(response))
+    return zygote
 
 
 def serve_restarted(control: socket.socket, load: Loader, state: protocol.RestartState) -> NoReturn:
     """Serve after a re-execution: each attempt imports the flow, this process never does."""
     reader = protocol.FrameReader(protocol.CONTROL_LIMIT)
-    _run_to_end(lambda: _fork_attempts(control, reader, facts_after_restart(state, load), state.opened))
+
+    def work() -> None:
+        _fork_attempts(_answer(control, reader, facts_after_restart(state, load), state.opened))
+
+    _run_to_end(work)
 
 
 def _run_to_end(work: Callable[[], None]) -> NoReturn:
@@ -422,15 +452,10 @@ def _remove_folder(folder: str) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _fork_attempts(
-    control: socket.socket, reader: protocol.FrameReader, facts: FlowFacts, response: protocol.FlowOpened
-) -> None:
-    warm_up(facts)
+def _fork_attempts(zygote: _Zygote) -> None:
     gc.collect()
     gc.freeze()  # a collection in an attempt would copy every page with an object
-    _install_signal_handlers(facts)
-    zygote = _Zygote(control, facts, reader)
-    control.sendall(protocol.encode(response))
+    process.trim_heap()
     zygote.run()
 
 
