@@ -305,6 +305,22 @@ class LogScreen(ConsoleScreen):
         latest = AttemptLog(self.console.live.session, log.run_id, log.task, log.attempt, log.until_us)
         run_latest(self, partial(self._show_comparison, earlier, latest), "comparison")
 
+    def show_tails(self) -> None:
+        """Follow the output of this task and of others that run, side by side."""
+        from .tails import TailsDialog, tasks_to_tail
+
+        board, live = self.board, self.console.live
+        names = tasks_to_tail(board, self._task_name, self.app.size.width)
+        rows = [board.row(name) for name in names]
+        logs = [
+            AttemptLog(live.session, board.fold.run.run_id, row.name, max(row.attempts), self._until_us())
+            for row in rows
+        ]
+        if logs:
+            self.app.push_screen(TailsDialog(logs, self.console.glyphs))
+        else:
+            self.console.show_message("no task has written anything yet")
+
     async def _show_comparison(self, earlier: AttemptLog, latest: AttemptLog) -> None:
         try:
             for log in (earlier, latest):

@@ -359,6 +359,18 @@ async def test_two_attempts_are_compared_without_their_numbers(night, clock):
         assert "there is no attempt before this one" in hand.lines[-1]
 
 
+async def test_the_ends_of_several_logs_are_followed_side_by_side(night, clock):
+    async with at_the_log(night, clock, "T", size=(160, 40)) as hand:
+        await until(hand, lambda: "order 00029 cleaned" in hand.text and "ZeroDivisionError: division" in hand.text)
+        assert "clean_refunds #2" in hand.text and "clean_orders #1" in hand.text
+        night.logs["clean_orders", 1] += chunks_of("order 00030 cleaned\n", start=500)
+        await until(hand, lambda: "order 00030 cleaned" in hand.text)
+        night.error = LinkError("the line is down")
+        await until(hand, lambda: "the line is down" in hand.text)
+        await hand.press("escape")
+        assert hand.lines[3].startswith(" clean_refunds")
+
+
 # --- Elsewhere -------------------------------------------------------------------------------------------------------
 
 
