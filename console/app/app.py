@@ -345,11 +345,12 @@ class ConsoleApp(ConsoleBase):
             return
         if not self.live.is_past:
             self.operator_actions.tick(now_us)
-        for screen in self.screen_stack:
-            if isinstance(screen, ConsoleScreen):
-                screen.tick(now_us)
+        screens = [screen for screen in self.screen_stack if isinstance(screen, ConsoleScreen)]
+        for screen in screens:
+            screen.tick(now_us)
         self.show_frames()
-        self._refresh_usage()
+        if screens:  # none while the first one is made, and while the console ends
+            self._refresh_usage()
 
     def _refresh_usage(self) -> None:
         """Ask the executor what running tasks use, while a screen shows them."""

@@ -217,3 +217,14 @@ async def test_a_click_beside_the_tabs_leads_nowhere(revenue: FakeSession, clock
             await pilot.click(app.screen.header, offset=(x, y))
             await settle(app, pilot)
             assert app.current_mode == "graph"
+
+
+async def test_a_second_that_passes_while_no_screen_is_there_fails_nothing(
+    revenue: FakeSession, clock: StillClock, monkeypatch: pytest.MonkeyPatch
+):
+    """The first screen is made on a slow machine, or the console ends."""
+    async with shown(revenue, clock) as (app, _):
+        with monkeypatch.context() as patch:
+            patch.setattr(type(app), "screen_stack", property(lambda app: []))
+            app.tick(clock.now)
+        assert app.failure is None
