@@ -112,8 +112,12 @@ class _TaskOutput:
         row = fold.tasks[self._name]
         while (stream := self._next_stream(row)) is not None:
             is_ended = row.attempts[stream.attempt].outcome != "running"
-            found: Iterable[OutputLine] = await stream.read_new(is_ended)
-            self._printer.print(stream, found if lines_max is None else deque(found, lines_max))
+            last: deque[OutputLine] = deque(maxlen=lines_max)
+            async for line in stream.read_new(is_ended):
+                last.append(line)
+                if lines_max is None:
+                    self._printer.print(stream, [last.pop()])
+            self._printer.print(stream, last)
             self._is_read = is_ended
             if not is_ended:
                 return

@@ -122,8 +122,11 @@ async def _output_end(session: Session, fold: RunProjection, name: str) -> list[
     attempt = max(fold.tasks[name].attempts, default=None)
     if attempt is None:
         return []
-    lines = await OutputStream(session, fold.run.run_id, name, attempt).read_new(is_ended=True)
-    return [line.text for line in lines[-OUTPUT_LINES:] if not line.dropped_bytes]
+    lines: deque[str] = deque(maxlen=OUTPUT_LINES)
+    async for line in OutputStream(session, fold.run.run_id, name, attempt).read_new(is_ended=True):
+        if not line.dropped_bytes:
+            lines.append(line.text)
+    return list(lines)
 
 
 def _commands(cause: InboxCause, state: str, run_id: str) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 
 from ...engine.statefile.list_rows import OUTPUT
@@ -35,43 +35,38 @@ class OutputStream:
         self._read_bytes = 0
         self._dropped_bytes = 0  # that a line has stood for
 
-    async def read_new(self, is_ended: bool) -> list[OutputLine]:
-        """The lines that were written since the last call. ``is_ended``: nothing is written any more."""
+    async def read_new(self, is_ended: bool) -> AsyncIterator[OutputLine]:
+        """Yield the lines that were written since the last call. ``is_ended``: nothing is written any more."""
         # The size first: output that is written between the two reads is not mistaken for dropped output.
         size = await self._size()
-        chunks = await self._chunks()
-        missing = size - self._read_bytes - sum(len(_encoded(chunk)) for chunk in chunks) - self._dropped_bytes
-        lines = list(self._lines_of(chunks, max(missing, 0)))
+        while chunks := await self._session.log(
+            self.run_id, self.task, self.attempt, after=self._last_id, limit=PAGE_CHUNKS
+        ):
+            for chunk in chunks:
+                for line in self._lines_of(chunk, size):
+                    yield line
+        if (missing := size - self._read_bytes - self._dropped_bytes) > 0:
+            for line in self._gap(self._last_at, missing):
+                yield line
         if is_ended:
-            lines += [OutputLine(self._last_at, text) for text in self._assembler.close()]
-        return lines
+            for text in self._assembler.close():
+                yield OutputLine(self._last_at, text)
 
     async def _size(self) -> int:
         rows = await self._session.query(OUTPUT, run_id=self.run_id, task=self.task, attempt=self.attempt)
         return rows[0].output_bytes if rows else 0
 
-    async def _chunks(self) -> list[LogChunk]:
-        found: list[LogChunk] = []
-        after = self._last_id
-        while page := await self._session.log(self.run_id, self.task, self.attempt, after=after, limit=PAGE_CHUNKS):
-            found += page
-            after = page[-1].id
-        return found
-
-    def _lines_of(self, chunks: Sequence[LogChunk], missing: int) -> Iterator[OutputLine]:
-        """Lines of new chunks. The missing output lies before the chunks that tell of it, or after all chunks."""
-        for chunk in chunks:
-            if chunk.dropped and missing:
-                # What was read before it was dropped is not missing.
-                gap = min(chunk.dropped, missing)
-                yield from self._gap(chunk.at, gap)
-                missing -= gap
-            self._last_id, self._last_at = chunk.id, chunk.at
-            self._read_bytes += len(_encoded(chunk))
-            for text in self._assembler.append(chunk.text):
-                yield OutputLine(chunk.at, text)
-        if missing:
-            yield from self._gap(self._last_at, missing)
+    def _lines_of(self, chunk: LogChunk, size: int) -> Iterator[OutputLine]:
+        """The lines that a new chunk finishes, after the gap before it."""
+        length = len(_encoded(chunk))
+        # What was read before it was dropped is not missing.
+        missing = min(chunk.dropped, size - self._read_bytes - self._dropped_bytes - length)
+        if missing > 0:
+            yield from self._gap(chunk.at, missing)
+        self._last_id, self._last_at = chunk.id, chunk.at
+        self._read_bytes += length
+        for text in self._assembler.append(chunk.text):
+            yield OutputLine(chunk.at, text)
 
     def _gap(self, at: int, missing: int) -> Iterator[OutputLine]:
         self._dropped_bytes += missing
