@@ -37,6 +37,7 @@ from ..statefile.changes.page_lifecycle import resolve_cause
 from ..statefile.changes.transitions import Transaction
 from ..store import breaker_rows, cut_off, database, executors, flow_changes, history, lock, recovery, runs, schedules
 from ..store.claims import ExecutorIdentity
+from ..store.row_audit import explained_by_rows
 from ..store.writer import Writer
 from .resume_plan import check_trust, flow_path_of, run_to_resume
 from .run_options import RunOptions, RunRequest
@@ -99,6 +100,11 @@ class RunHooks:
 
 async def open_run(lease: StateFileLease, clock: Clock) -> OpenRun:
     """Open the resources and write the run, so that it can be dispatched."""
+    with explained_by_rows(lease.request.state_path):
+        return await _open_run(lease, clock)
+
+
+async def _open_run(lease: StateFileLease, clock: Clock) -> OpenRun:
     request, hooks = lease.request, RunHooks()
     requested = _find_run(request)
     runner = lease.runner

@@ -17,6 +17,7 @@ from ..flow.loading import split_target
 from ..runner.zygote.client import Runner
 from ..statefile.processes import EXECUTOR_VARIABLE
 from ..store import database, runs
+from ..store.row_audit import explained_by_rows
 from ..store.runs import RunSource
 from . import trust
 
@@ -60,7 +61,7 @@ async def plan_resume(
 
     ``trusted``: import its flow also if others may have written it.
     """
-    with database.reading(state_path) as connection:
+    with explained_by_rows(state_path), database.reading(state_path) as connection:
         run_id = run_id or run_to_resume(connection, state_path) or ""
         source = runs.find_source(connection, run_id)
         if source is None:

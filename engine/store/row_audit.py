@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import msgspec
 
@@ -55,6 +56,25 @@ def require_known_rows(path: str) -> None:
     with database.reading(path) as connection:
         for problem in _problems(connection):
             raise CorruptFileError(f"{path} is damaged: {problem}; restore a copy")
+
+
+@contextmanager
+def explained_by_rows(path: str) -> Iterator[None]:
+    """Raise CorruptFileError for an exception in the block that a row of the file explains, and translate SQLite's."""
+    try:
+        yield
+    except (RedriveError, OSError):
+        raise
+    except sqlite3.Error as error:
+        raise database.translate(error, path) from error
+    except Exception:
+        try:
+            require_known_rows(path)
+        except CorruptFileError:
+            raise
+        except RedriveError:  # the file cannot be read: that is no explanation
+            pass
+        raise
 
 
 def _problems(connection: sqlite3.Connection) -> Iterator[str]:

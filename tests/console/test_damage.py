@@ -134,4 +134,5 @@ def test_a_run_is_resumed_from_flipped_bits_or_refused(whole: Path, tmp_path: Pa
         state = flip(whole, tmp_path, random.Random(f"resume {seed}"))
         ended = run_redrive("resume", state, "--plain", timeout=60)
         assert ended.returncode in (0, 1, 2, 3), (seed, ended.stderr)
-        assert "Traceback" not in ended.stderr and len(ended.stderr.splitlines()) <= 2, (seed, ended.stderr)
+        problems = [line for line in ended.stderr.splitlines() if line.startswith("redrive: ")]
+        assert "Traceback" not in ended.stderr and len(problems) <= 1, (seed, ended.stderr)
