@@ -20,8 +20,8 @@ CONTROL_LIMIT = 256 * 1024 * 1024  # bytes: a flow of 100,000 tasks is about 40 
 ATTEMPT_LIMIT = 1024 * 1024
 RESULT_LIMIT = 64 * 1024  # JSON bytes of a task's return value
 TEXT_LIMIT = 64 * 1024  # characters of a traceback or a message
-#: An attempt that ends sooner travels in one frame, ``Ran``: no descriptors, no events of their own for its start and
-#: its pipes. That saves the executor and the zygote about a third of their CPU for a short attempt.
+#: An attempt that ends sooner travels in one frame, ``Ran``, instead of two frames and four descriptors. That saves the
+#: executor 10 to 20 % of its CPU for a short attempt. Until then the executor neither sees its output nor can kill it.
 ANNOUNCE_SECONDS = 0.05
 COUNT_MAX = 2**63 - 1  # the largest number that the state file can hold
 

@@ -3,10 +3,12 @@
 ``python -P -m redrive.engine.runner.zygote.zygote SOCKET_FD`` is how the executor starts it; ``serve`` is the same in a
 process that was forked from a program which built its flow itself.
 
-It forks an attempt for each Start, hands its descriptors to the executor, reaps it, and kills the processes that it
-left behind. The zygote and every attempt are subreapers: orphans of a living attempt become its children. So a child
-of the zygote that the zygote did not fork belonged to a dead attempt, and is killed at once. When the executor's end
-of the socket closes, the zygote kills all descendants and ends.
+It forks an attempt for each Start, reaps it, and kills the processes that it left behind. The executor gets the
+descriptors of an attempt that runs longer than ``ANNOUNCE_SECONDS``, else what it wrote, with its exit.
+
+The zygote and every attempt are subreapers: orphans of a living attempt become its children. So a child of the zygote
+that the zygote did not fork belonged to a dead attempt, and is killed at once. When the executor's end of the socket
+closes, the zygote kills all descendants and ends.
 
 If the import leaves threads running, forking is unsafe. Then the zygote re-executes itself, which ends the threads, and
 each attempt imports the flow itself (``per_attempt_import.py``).
