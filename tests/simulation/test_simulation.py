@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from unittest import mock
 
+import pytest
 from redrive.console.model.inbox import Inbox
 from redrive.engine.core.dispatch_rules import Capacity
 from redrive.engine.statefile.changes import operator_actions
@@ -30,6 +31,12 @@ def test_no_invariant_breaks(first: int) -> None:
         for report in reports
         if report.problem
     ]
+
+
+@pytest.mark.parametrize("seed", [20023, 20152, 20217, 20301, 30237, 30329, 40367])
+def test_a_night_that_failed_once_does_not_fail_again(seed: int) -> None:
+    """A wait a day too long, ends by states that had changed, a last write, acts undone, a page nobody sent."""
+    assert run_night(draw_plan(seed)).problem == ""
 
 
 def test_a_seed_is_one_night_also_in_another_process() -> None:
