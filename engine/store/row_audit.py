@@ -11,6 +11,7 @@ import msgspec
 from ..core.spec import TaskSpec
 from ..domain.states import RunState, TaskState
 from ..errors import CorruptFileError, RedriveError
+from ..statefile.header import has_content
 from ..statefile.open_readonly import TABLES
 from . import database
 
@@ -68,12 +69,8 @@ def explained_by_rows(path: str) -> Iterator[None]:
     except sqlite3.Error as error:
         raise database.translate(error, path) from error
     except Exception:
-        try:
+        if has_content(path):
             require_known_rows(path)
-        except CorruptFileError:
-            raise
-        except RedriveError:  # the file cannot be read: that is no explanation
-            pass
         raise
 
 
