@@ -16,7 +16,7 @@ from functools import cache
 
 from ..core.spec import FlowSpec, TaskSpec
 from ..flow.finding import Finding
-from ..flow.loading import split_target
+from ..flow.flow_file_source import split_target
 from ..runner.command import SHELLS, options_of, words_of, working_folder
 from ..runner.task_environment import variable_name
 

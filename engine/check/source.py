@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 from ..core.spec import FlowSpec
 from ..flow.finding import Finding
-from ..flow.loading import split_target
+from ..flow.flow_file_source import split_target
 from .late_binding import late_binding
 
 _BROAD = frozenset(["Exception", "BaseException"])

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from ..core import flow_difference
 from ..core.flow_difference import FlowDifference
 from ..errors import FlowError, NotFoundError, RedriveError, UntrustedFlowError
-from ..flow.loading import split_target
+from ..flow.flow_file_source import split_target
 from ..runner.zygote.client import Runner
 from ..statefile.processes import EXECUTOR_VARIABLE
 from ..store import database, runs

@@ -25,7 +25,7 @@ from ..core.flow_difference import FlowDifference
 from ..core.spec import FlowSpec
 from ..domain.event_payloads import RunChange, RunChanged, RunColumns
 from ..errors import FlowError, RedriveError
-from ..flow.loading import split_target
+from ..flow.flow_file_source import split_target
 from ..runner.zygote.client import OpenFlow
 from ..statefile.changes.transitions import Transaction
 from ..store import flow_changes

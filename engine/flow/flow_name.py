@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from ..errors import FlowError
-from .loading import read_source, split_target
+from .flow_file_source import read_source, split_target
 
 _PACKAGE = __package__.rpartition(".")[0]
 _MODULES = (_PACKAGE, f"{__package__}.flow")

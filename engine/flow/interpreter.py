@@ -15,8 +15,8 @@ from ..core.mapping import work_of
 from ..core.spec import FlowSpec
 from ..errors import FlowError
 from ..version import VERSION
+from .flow_file_source import split_target
 from .flow_name import declared_python
-from .loading import split_target
 
 OLDEST = (3, 11)
 PROBE_SECONDS = 60.0

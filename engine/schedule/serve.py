@@ -30,7 +30,7 @@ from ..executor.executor import Executor
 from ..executor.flow_file import read_flow
 from ..executor.run_options import RunOptions
 from ..executor.state_file_lease import check_sole_writer, create_state_folder
-from ..flow.loading import split_target
+from ..flow.flow_file_source import split_target
 from ..notifications.notifier import MessageOrigin, Notifier
 from ..statefile import lock_file
 from ..statefile.file_changes import stamps_of

@@ -61,7 +61,7 @@ def _check_owner(path: str, name: str, flow: str) -> None:
 
     A flow file that was moved keeps its state file. A file that cannot be read is reported by those who open it.
     """
-    from ..flow.loading import split_target  # imported here, because it slows down the start
+    from ..flow.flow_file_source import split_target  # imported here, because it slows down the start
 
     ours = os.path.realpath(split_target(flow)[0])
     owners = [split_target(owner)[0] for owner in _owners(path)] if os.path.exists(ours) else []

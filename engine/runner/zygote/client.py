@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from ...core.secret_mask import SecretMask, secret_values
 from ...core.spec import FlowSpec, TaskSpec
@@ -31,8 +31,10 @@ from ..protocol import AttemptOrder
 from ..thread.pool import PATIENCE_SECONDS, ThreadHosts
 from ..worker.pool import WorkerPool
 from .connection import OnStarted, ZygoteConnection
-from .flow_import import LoadedFlow
 from .launch import ZYGOTE_DIED, ZygoteProcess, fork_at_once, spawn_zygote
+
+if TYPE_CHECKING:
+    from .flow_import import LoadedFlow
 
 SWEEP_SECONDS = 5.0
 PRINTED_CHARACTERS = 4000

@@ -72,6 +72,14 @@ def test_the_list_of_runs_imports_neither_a_screen_nor_an_executor(state: Path) 
     assert len(modules) < 330
 
 
+def test_a_run_leaves_the_options_of_the_flow_to_its_zygote(tmp_path: Path) -> None:
+    (tmp_path / "one.py").write_text("from redrive.engine import Flow\nflow = Flow('one')\nflow.command('a', 'true')\n")
+    modules = modules_of("run", tmp_path / "one.py", "--state", tmp_path / "one.db", "--plain")
+    flow = {"redrive.engine.flow.flow", "redrive.engine.flow.options", "redrive.engine.runner.child"}
+    assert within(modules, _SCREENS | flow | {"urllib.request", "zipfile", "redrive.engine.check"}) == set()
+    assert len(modules) < 540
+
+
 def test_the_public_names_of_the_engine_are_imported_one_by_one() -> None:
     program = "import json, sys, redrive.engine; print(json.dumps(sorted(sys.modules)))"
     done = subprocess.run([sys.executable, "-P", "-c", program], capture_output=True, text=True, check=True)
