@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -208,17 +208,20 @@ def location_text(address: str) -> str:
 
 
 def tabs_line(tabs: Sequence[Tab], rights: Sequence[Line], size: int) -> Line:
-    """The tabs with the longest of ``rights`` (longest first) that leaves room for whole tab labels, else short ones.
+    """The tabs with the longest of ``rights`` (longest first) that leaves room for whole tab labels.
 
-    If none does: the last of ``rights``, and labels for the active tab only.
+    If none does, the last tab loses its label, then all labels become short. In the end only the active tab has one,
+    beside the last of ``rights``.
     """
-    labels = ((_label_tab, "  "), (_label_tab, " "), (_label_tab_briefly, " "), (_label_active_tab, "  "))
-    for label, gap in labels:
+    whole, named = [_label_tab(tab) for tab in tabs], [_label_active_tab(tab) for tab in tabs]
+    brief = [_label_tab_briefly(tab) for tab in tabs]
+    steps = ((whole, "  "), (whole, " "), ([*whole[:-1], named[-1]], " "), (brief, " "), (named, "  "))
+    for labels, gap in steps:
         for right in rights:
-            left = _tabs(tabs, label, gap)
+            left = _tabs(labels, gap)
             if width(left) + width(right) + 2 <= size:
                 return [*fit(left, size - width(right) - 1), *right, Piece(" ")]
-    left = _tabs(tabs, _label_active_tab)
+    left = _tabs(named)
     room = size - width(left) - 2
     return [*left, Piece("  "), *fit(rights[-1], room)] if room > 0 else left
 
@@ -238,8 +241,8 @@ def tab_at(line: Line, tabs: Sequence[Tab], x: int) -> int | None:
     return None
 
 
-def _tabs(tabs: Sequence[Tab], label: Callable[[Tab], Line], gap: str = "  ") -> Line:
-    return [Piece(" "), *join([label(tab) for tab in tabs], gap)]
+def _tabs(labels: Sequence[Line], gap: str = "  ") -> Line:
+    return [Piece(" "), *join(labels, gap)]
 
 
 def _label_tab(tab: Tab) -> Line:

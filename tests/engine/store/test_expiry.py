@@ -105,7 +105,7 @@ def test_how_long_there_is_to_decide_is_in_the_sentence(state_file: StateFile) -
     create(state_file)
     die(state_file)
     said = explain_task(state_file.fold(), "a", START + HOUR * SECOND + 60 * SECOND)
-    assert said.endswith("requeue it after a fix, or skip it, before it counts as failed in 59m")
+    assert said.endswith("requeue it after a fix, or skip it, before it counts as failed in 59m00")
 
 
 def test_a_time_below_nothing_is_refused() -> None:
