@@ -18,7 +18,7 @@ import os
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import datetime
+from datetime import date, datetime
 from typing import Any, TextIO
 
 from ...engine.core.results import unstored_why
@@ -74,12 +74,16 @@ def lines_of_event(event: Event, *, has_date: bool = False, label: str = "", tar
 
 
 class EventLabeller:
-    """Makes the lines of events in order, and labels those of another run than the latest executor runs."""
+    """Makes the lines of events in order, and labels those of another run than the latest executor runs.
+
+    ``has_date``: each line has the date; otherwise the first line of each day.
+    """
 
     def __init__(self, *, has_date: bool = False, target: str = "") -> None:
         self.run_id: str | None = None  # the run of the latest executor; None before its first event
         self._has_date = has_date
         self._target = target
+        self._day: date | None = None  # local, of the latest event with a line
 
     def lines(self, event: Event) -> Iterator[str]:
         """The lines of the next event."""
@@ -89,7 +93,12 @@ class EventLabeller:
         is_named = isinstance(payload, RunChanged | ScheduleChanged)  # these lines name their run
         is_other = self.run_id is not None and event.run_id not in (None, self.run_id)
         label = f"run {one_line(event.run_id or '')}: " if is_other and not is_named else ""
-        return lines_of_event(event, has_date=self._has_date, label=label, target=self._target)
+        day = datetime.fromtimestamp(event.at // 1_000_000).astimezone().date()
+        for line in lines_of_event(
+            event, has_date=self._has_date or day != self._day, label=label, target=self._target
+        ):
+            self._day = day
+            yield line
 
 
 def _sentence(event: Event, payload: Payload) -> Iterator[str]:

@@ -2,12 +2,14 @@
 
 import re
 import sqlite3
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from redrive.console.cli import event_lines
 from redrive.engine import Executor, Flow, PermanentError, RetryPolicy
 from redrive.engine.domain.event_codec import decode
+from redrive.engine.domain.event_payloads import RunChange, RunChanged
 from redrive.engine.domain.events import Event
 from redrive.engine.statefile.reader import events_query
 from redrive.engine.store import runs
@@ -139,7 +141,19 @@ def test_what_is_doubtful_about_an_import_and_what_it_prints_comes_first(tmp_pat
         "flow.command('task', 'true')\n"
     )
     done = invoke_redrive("run", flow, "--state", tmp_path / "state.db", "--plain", standalone_mode=True)
-    first, second, *_ = (line[11:] for line in done.stdout.splitlines())
+    first, second, *_ = (line.partition("] ")[2] for line in done.stdout.splitlines())
     assert first.startswith("warning: importing the flow left descriptor")
     assert second.startswith("the import printed: loading")
     assert "\x1b" not in done.stdout
+
+
+def test_the_first_line_of_each_day_has_the_date() -> None:
+    day = datetime(2026, 11, 22, 23, 59, 58).astimezone()
+    events = [
+        Event(number, at, "run", "r", None, None, None, None, None, None, None, None, RunChanged(RunChange.PAUSED))
+        for number in range(4)
+        for at in [int((day + timedelta(seconds=number)).timestamp() * 1e6)]
+    ]
+    labeller = event_lines.EventLabeller()
+    clocks = [line.partition("]")[0] for event in events for line in labeller.lines(event)]
+    assert clocks == ["[2026-11-22 23:59:58", "[23:59:59", "[2026-11-23 00:00:00", "[00:00:01"]

@@ -97,7 +97,7 @@ def test_the_inbox_of_a_named_run_is_of_this_run(night: Night) -> None:
 
 def test_a_killed_run_is_told_paged_and_listed(night: Night) -> None:
     night.run_and_kill("first")
-    lines = [line[11:] for line in night.run("second").splitlines()]
+    lines = [line.partition("] ")[2] for line in night.run("second").splitlines()]
     (told,) = [line for line in lines if "CUT OFF" in line]
     assert told.startswith("run first was CUT OFF: its executor (pid ")
     resume, abandon = f"redrive resume {night.state} --run first", f"redrive abandon --state {night.state} first"
