@@ -308,6 +308,8 @@ class ConsoleApp(ConsoleBase):
 
     def on_board_replaced(self, board: Board) -> None:
         """Give the board to every screen; show the graph for the first board of a run."""
+        if not self.screen_stack:
+            return  # the console ends
         self.time_travel.reset()
         self._badge_counts = BadgeCounts(board)
         self.operator_actions.on_board_replaced(board)

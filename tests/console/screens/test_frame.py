@@ -227,4 +227,5 @@ async def test_a_second_that_passes_while_no_screen_is_there_fails_nothing(
         with monkeypatch.context() as patch:
             patch.setattr(type(app), "screen_stack", property(lambda app: []))
             app.tick(clock.now)
+            app.on_board_replaced(app.live.board)
         assert app.failure is None
