@@ -38,7 +38,7 @@ _SEARCHING = frozenset(["filter", "filter_states", "filters", "next", "previous"
 
 
 def _changes(action: Action) -> bool:
-    return action.effect > ActionEffect.NONE and action.name != "quit"
+    return action.effect > ActionEffect.NONE and action.name not in _NAVIGATION
 
 
 def _navigates(action: Action) -> bool:

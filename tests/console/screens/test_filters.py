@@ -65,3 +65,9 @@ async def test_help_begins_with_what_the_signs_mean(revenue: FakeSession, clock:
             assert f"{app.glyphs.of(style.glyph)} {style.word}" in text, state
         assert text.index("Signs") < text.index("Change the run")
         assert "SIGTERM" in text and "slower than usual" in text
+
+
+async def test_help_lists_each_action_once(revenue: FakeSession, clock: StillClock) -> None:
+    async with shown(revenue, clock, size=(120, 300)) as (app, pilot):
+        await press(app, pilot, "question_mark")
+        assert text_of(app).count("output: ") == 1
