@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import socket
@@ -121,6 +122,7 @@ def fork_zygote(flow: LoadedFlow, environment: Mapping[str, str], keep_fds: Sequ
     output, output_write = os.pipe()
     pid = os.fork()
     if pid == 0:
+        gc.freeze()  # collecting what the program left would end its things here: SQLite would remove a log in use
         control.close()
         os.close(output)
         for fd in keep_fds:

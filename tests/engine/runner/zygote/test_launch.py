@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from redrive.engine.runner.zygote.launch import SpawnedZygote, ZygoteProcess
@@ -55,3 +57,30 @@ def processes_with_token() -> list[int]:
         except OSError:
             pass
     return found
+
+
+PROGRAM = """
+import gc, os, sys
+from redrive.engine import Executor, Flow
+
+class Left:
+    def __del__(self):
+        with open(sys.argv[1], "a") as file:
+            file.write(f"{os.getpid()} ")
+
+gc.disable()
+left = Left()
+left.itself = left
+del left
+flow = Flow("f")
+flow.task(lambda: None, name="a")
+Executor(run_id="r", flow=flow, state=sys.argv[2]).run()
+print(os.getpid())
+"""
+
+
+def test_what_the_program_left_is_not_ended_in_the_zygote(tmp_path: Path) -> None:
+    ended = tmp_path / "ended"
+    words = [sys.executable, "-P", "-c", PROGRAM, str(ended), str(tmp_path / "s.db")]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=True)
+    assert ended.read_text().split() == [done.stdout.split()[-1]]
