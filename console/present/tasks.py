@@ -220,9 +220,9 @@ def _retrying(row: TaskRow, scene: Scene, bars: bool) -> Line:
 
 
 def _sensing(row: TaskRow, scene: Scene) -> Line:
-    looks = f" {scene.glyphs.dot} {row.deferrals} look{'s' if row.deferrals != 1 else ''}"
+    checks = f" {scene.glyphs.dot} {row.deferrals} check{'s' if row.deferrals != 1 else ''}"
     when = _due(row.next_retry_at, scene) if row.next_retry_at is not None else "due"
-    return [Piece(f"next look {when}"), Piece(looks, Role.DIM)]
+    return [Piece(f"next check {when}"), Piece(checks, Role.DIM)]
 
 
 def _success(row: TaskRow, scene: Scene) -> Line:

@@ -165,7 +165,7 @@ def _dead_letter(event: Event, payload: TaskMoved) -> str:
 
 def _sensing(event: Event, payload: TaskMoved) -> str:
     due_at = payload.set.get("next_retry_at")
-    return "not there yet" + (f"; next look in {format_duration(due_at - event.at)}" if due_at is not None else "")
+    return "not there yet" + (f"; next check in {format_duration(due_at - event.at)}" if due_at is not None else "")
 
 
 def _upstream(event: Event, payload: TaskMoved) -> str:

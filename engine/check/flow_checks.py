@@ -238,7 +238,7 @@ def _sensor(task: TaskSpec, context: FlowContext) -> Iterator[Finding]:
         message = "waits without a bound: set one by retry=RetryPolicy(max_elapsed=...)"
         yield Finding("warning", "sensor-patience", message, task.name)
     if task.timeout is not None and task.timeout > task.recheck_seconds + 60:
-        message = f"one look may take {task.timeout:g} s and comes every {task.recheck_seconds:g} s"
+        message = f"one check may take {task.timeout:g} s and comes every {task.recheck_seconds:g} s"
         yield Finding("note", "sensor-timeout", f"{message}: {task.recheck_seconds + 60:g} s is usual", task.name)
 
 

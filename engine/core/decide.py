@@ -199,7 +199,7 @@ def decide_loss(history: TaskHistory, policy: RetryPolicy, uniform: Uniform, las
 
 
 RECHECK_SECONDS_MIN = 0.1  # a recheck of 0 s would fork without a pause
-ASKED_SECONDS_MIN = 1.0  # ``NotReady(recheck_seconds=0)`` would look as often for ever; a shorter rhythm is declared
+ASKED_SECONDS_MIN = 1.0  # ``NotReady(recheck_seconds=0)`` would check as often for ever; a shorter rhythm is declared
 
 
 def _decide_deferral(
@@ -210,8 +210,8 @@ def _decide_deferral(
     # Up to a tenth more: sensors with one schedule must not run at the same instant.
     delay = recheck + uniform(0, recheck * 0.1)
     if policy.max_elapsed is not None and _elapsed_seconds(history, now) + delay > policy.max_elapsed:
-        looks = "1 look" if history.deferrals == 0 else f"{history.deferrals + 1} looks"
-        why = f"what it waits for did not come within {policy.max_elapsed:g} s, in {looks}"
+        checks = "1 check" if history.deferrals == 0 else f"{history.deferrals + 1} checks"
+        why = f"what it waits for did not come within {policy.max_elapsed:g} s, in {checks}"
         return Fail(FailureMode.OTHER, f"{why}: {outcome.defer_reason}" if outcome.defer_reason else why)
     return Defer(delay)
 

@@ -407,19 +407,19 @@ def _shortened(case: _TaskCase) -> str:
 def _sensing(case: _TaskCase) -> str:
     row = case.row
     due = row.next_retry_at
-    looks = _count_checks(case)
+    checks = _count_checks(case)
     if due is None:
-        return looks
+        return checks
     left = due - case.now
     return (
-        f"{looks}; next look in {format_duration(left)}"
+        f"{checks}; next check in {format_duration(left)}"
         if left > 0
-        else f"{looks}; next look due {format_duration(-left)} ago"
+        else f"{checks}; next check due {format_duration(-left)} ago"
     )
 
 
 def _count_checks(case: _TaskCase) -> str:
-    return f"not there yet after {case.row.deferrals} look{'s' if case.row.deferrals != 1 else ''}"
+    return f"not there yet after {case.row.deferrals} check{'s' if case.row.deferrals != 1 else ''}"
 
 
 def _running(case: _TaskCase) -> str:

@@ -66,7 +66,7 @@ WAITS: Mapping[WaitReason, Wait] = {
     WaitReason.PARENTS: Wait(EndedBy.TASKS, "the tasks above, which have waits of their own"),
     WaitReason.NOT_BEFORE: Wait(EndedBy.TIME, "its instant", page=_LATE),
     WaitReason.RETRY: Wait(EndedBy.TIME, "the backoff, which is bounded by cap and max_elapsed", page=_LATE),
-    WaitReason.SENSOR: Wait(EndedBy.TIME, "the next look; max_elapsed bounds the looks", page=_LATE),
+    WaitReason.SENSOR: Wait(EndedBy.TIME, "the next check; max_elapsed bounds the checks", page=_LATE),
     WaitReason.ATTEMPT: Wait(EndedBy.EXECUTOR, "the end of the attempt, or its timeout", page=_LATE),
     WaitReason.DISPATCH: Wait(EndedBy.EXECUTOR, "the next step of the executor"),
     WaitReason.SLOT: Wait(EndedBy.EXECUTOR, "the end of a running attempt"),

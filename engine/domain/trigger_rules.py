@@ -215,7 +215,8 @@ def unpropagate(graph: PropagationGraph, names: Iterable[str]) -> List[str]:
     """Make the descendants of ``names`` PENDING that no task stops any more; return the names of those descendants.
 
     ``names`` have just left a state that stopped or skipped their descendants. If the other side of a diamond
-    has failed, the lower task stays UPSTREAM_FAILED, and its ``blocked_by`` then names that side.
+    has failed, the lower task stays UPSTREAM_FAILED, and its ``blocked_by`` then names that side. Children of those
+    descendants that were about to start wait for them again.
     """
     freed: List[str] = []
     for name in _parents_first(graph, *_derived_below(graph, names)):
@@ -224,6 +225,7 @@ def unpropagate(graph: PropagationGraph, names: Iterable[str]) -> List[str]:
         _adopt(graph, task, found)
         if found.state == TaskState.PENDING:
             freed.append(name)
+    hold_children(graph, freed)
     return freed
 
 

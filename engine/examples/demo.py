@@ -75,7 +75,7 @@ def fetch_invoices(ctx):
 def partner_file(ctx):
     """Find the file on the third call."""
     if ctx.attempt < 3:
-        raise NotReady(f"look {ctx.attempt}: nothing yet")
+        raise NotReady(f"check {ctx.attempt}: nothing yet")
     return True
 
 

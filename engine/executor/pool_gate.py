@@ -1,7 +1,7 @@
-"""Lets a task pass if it gets slots of its pool of the machine, and tells in the state file what the others wait for.
+"""Lets a task pass if it gets slots of its pool of the machine, and reports in the state file what the others wait for.
 
-``store/machine_pools.py`` holds the slots. A wait is told once it has lasted ``TELL_SECONDS``, and told again when
-others hold the pool, at most every ``TELL_AGAIN_SECONDS``: pools change hands often.
+``store/machine_pools.py`` holds the slots. A wait is reported once it has lasted ``REPORT_SECONDS``, and again when
+others hold the pool, at most every ``REPORT_AGAIN_SECONDS``: pools change hands often.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from ..statefile.changes.transitions import Transaction
 from ..store.machine_pools import RECHECK_SECONDS, MachinePools, PoolEntry
 from .run_view import RunView
 
-TELL_SECONDS = 1.0
-TELL_AGAIN_SECONDS = 10.0
+REPORT_SECONDS = 1.0
+REPORT_AGAIN_SECONDS = 10.0
 FORGET_SECONDS = 3.0
 
 
@@ -35,8 +35,8 @@ class PoolGate:
         self._write = write
         self._full_since: dict[str, int] = {}  # by pool: microseconds UTC
         self._refused_at: dict[str, int] = {}  # the same: when a task asked last
-        self._told: dict[str, str] = {}  # by pool: who holds it, as the state file has it
-        self._told_at = 0
+        self._reported: dict[str, str] = {}  # by pool: who holds it, as the state file has it
+        self._reported_at = 0
 
     def admits(self, row: TaskRow) -> bool:
         """Whether the task needs no slot of the machine, or has got what it needs."""
@@ -56,11 +56,11 @@ class PoolGate:
         self._pools.release(row.name)
 
     def update(self) -> None:
-        """Free the slots of tasks that have ended, and tell the waits."""
+        """Free the slots of tasks that have ended, and report the waits."""
         queue, tasks = self._view.ready_queue, self._view.projection.tasks
         self._pools.release_unless(lambda name: name in queue.claiming or tasks[name].state is TaskState.RUNNING)
         self._forget_waits()
-        self._tell()
+        self._report_waits()
 
     def close(self) -> None:
         """Free all slots."""
@@ -73,18 +73,18 @@ class PoolGate:
                 del self._full_since[pool]
                 self._pools.end_wait(pool)
 
-    def _tell(self) -> None:
-        if not self._full_since and not self._told:
+    def _report_waits(self) -> None:
+        if not self._full_since and not self._reported:
             return
         now = self._view.now_us()
-        waiting = {pool for pool, since in self._full_since.items() if now - since >= TELL_SECONDS * 1e6}
-        is_due = now - self._told_at >= TELL_AGAIN_SECONDS * 1e6
-        if waiting == self._told.keys() and not is_due:
+        waiting = {pool for pool, since in self._full_since.items() if now - since >= REPORT_SECONDS * 1e6}
+        is_due = now - self._reported_at >= REPORT_AGAIN_SECONDS * 1e6
+        if waiting == self._reported.keys() and not is_due:
             return
         holders = {pool: describe_holders(self._pools.holders(pool)) for pool in sorted(waiting)}
-        self._told_at = now
-        if holders != self._told:
-            self._told = holders
+        self._reported_at = now
+        if holders != self._reported:
+            self._reported = holders
             run_id = self._view.projection.run.run_id
             change = RunChanged(RunChange.POOL_WAITS, {"pool_waits": json.dumps(holders) if holders else None})
             self._write(lambda transaction: transaction.change_run(run_id, change))

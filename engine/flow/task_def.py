@@ -27,7 +27,7 @@ class TaskDef:
         timeout_seconds: seconds above 0 that one attempt may take; then it is killed. None: no bound.
         retry: how often and after which waits a failure is tried again; None: ``RetryPolicy()``.
         grace_seconds: seconds of 0 or more from SIGTERM, at which ``finally`` blocks run, to SIGKILL.
-        kind: "python", "command" (a line of the shell) or "sensor" (looks until something is there).
+        kind: "python", "command" (a line of the shell) or "sensor" (checks until something is there).
         command: of kind "command": a line of the shell, or a list of a program and its arguments.
         map_over: the task whose result is a list: ``fn`` is called for each element of it, as ``Flow.map`` describes.
         max_size: with ``map_over``: a whole number of at least 1; a longer list makes a dead letter.
@@ -47,7 +47,7 @@ class TaskDef:
         effect: True for what is done to the world (a payment, a mail): at most once. Its idempotency key is on the
             disk before it starts, and it is not idempotent.
         optional: True: when it fails, the run ends PARTIAL, not FAILED.
-        recheck_seconds: seconds above 0 between two looks of a sensor.
+        recheck_seconds: seconds above 0 between two checks of a sensor.
         rule: when it may start. "all_success": every parent succeeded, or an operator skipped it;
             "all_success_strict": every parent succeeded; "none_failed": no parent failed, and one at least was not
             skipped; "all_done": every parent has ended, however. A parent that is a dead letter holds it, always.
@@ -166,7 +166,7 @@ def check_consistency(task: TaskDef, pools: Mapping[str, int]) -> None:
     if task.kind != "command" and task.command is not None:
         refuse("it has a function and a command: use flow.command(name, line) for a shell line")
     if task.kind == "sensor" and task.effect:
-        refuse("a sensor looks again and again: what is done at most once is a task of its own behind it")
+        refuse("a sensor checks again and again: what is done at most once is a task of its own behind it")
     if task.python is not None and task.kind == "command":
         refuse("python= is the interpreter of a function: a command names its program")
     if task.python is not None and task.isolation == "dask":

@@ -1,7 +1,7 @@
 """Pools of the machine: slots that the flows of one user share, whichever executor runs them.
 
 Each slot is a file in ``<default place>/pools/<pool>/``, which the executor of the task holds by an exclusive flock:
-the kernel frees it when that executor ends, however it ends. A full pool is looked at again every ``RECHECK_SECONDS``.
+the kernel frees it when that executor ends, however it ends. A full pool is checked again every ``RECHECK_SECONDS``.
 
 Fair: an executor that finds the pool full holds a file ``wait-*`` with the instant since which it waits, and nobody
 takes a slot before those who wait longer. One that stopped asking (a pause, an open breaker, SIGSTOP) is passed over
@@ -64,13 +64,13 @@ class MachinePools:
         return pool in self._sizes
 
     def acquire(self, task: str, pool: str, slots: int) -> bool:
-        """Take slots for a task; False: there are too few now, or others wait longer. Raises OSError."""
+        """Acquire slots for a task; False: there are too few now, or others wait longer. Raises OSError."""
         folder = self._folder_of(pool)
         lock = _try_open_locked(os.path.join(folder, "lock"))
         if lock is None:
-            return False  # somebody is at it in this very moment
+            return False  # another executor changes the pool now
         try:
-            taken = [] if self._is_overtaking(pool, folder) else self._take(pool, folder, slots)
+            taken = [] if self._is_overtaking(pool, folder) else self._lock_slots(pool, folder, slots)
             if not taken:
                 self._wait(task, pool, folder)
                 return False
@@ -121,7 +121,7 @@ class MachinePools:
             flow=flow, run_id=run_id, task=task, state_file=state_path, pid=os.getpid(), since=time.time_ns() // 1000
         )
 
-    def _take(self, pool: str, folder: str, slots: int) -> list[int]:
+    def _lock_slots(self, pool: str, folder: str, slots: int) -> list[int]:
         """Lock so many free slots; none if there are fewer."""
         taken: list[int] = []
         for number in range(self._sizes[pool]):
@@ -188,7 +188,7 @@ def _names(folder: str) -> Iterator[str]:
 
 
 def _is_held(path: str) -> bool:
-    """Whether somebody holds a file. The look itself takes a shared lock, so that looks do not disturb each other."""
+    """Whether somebody holds a file. The check takes a shared lock, so that two checks do not disturb each other."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:

@@ -27,7 +27,7 @@ ABSENT = [kind for kind in RunnerKind if kind is not RunnerKind.ALIVE]
 
 #: What only a living executor can make true.
 PROMISE = re.compile(
-    r"\bin \d|\bin \d\d:|\beta\b|takes it next|starts in|starts as soon|due (in|\d)|next look|\bdue\b|▸|not before"
+    r"\bin \d|\bin \d\d:|\beta\b|takes it next|starts in|starts as soon|due (in|\d)|next check|\bdue\b|▸|not before"
     r"|● running|running for|running:|runs for|will be|lets a probe|letting probes|the next retry|in [\d.]+ (s|min|h)\b"
 )
 

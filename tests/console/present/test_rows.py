@@ -144,7 +144,7 @@ def test_every_state_says_its_word_or_when_it_goes_on():
     scene = Scene(board, NOW, UTF8)
     said = {row.state: plain(state_facts(row, scene)) for row in board.fold.tasks.values()}
     assert said[TaskState.RETRYING].startswith("retry in  7s ")
-    assert said[TaskState.SENSING].startswith("sensing  next look in  7s")
+    assert said[TaskState.SENSING].startswith("sensing  next check in  7s")
     assert said[TaskState.RUNNING].startswith("running    41s")
     assert said[TaskState.DEAD_LETTER].startswith("DEAD")
     assert len(set(said.values())) == len(said)

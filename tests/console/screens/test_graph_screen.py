@@ -40,7 +40,7 @@ async def test_each_row_says_what_its_task_is_at(revenue: FakeSession, clock: St
         assert "pending  after extract_payments" in row_with(app, "· clean_payments")
         assert "DEAD     ZeroDivisionError settle.py:87 ×2" in row_with(app, "◆ clean_refunds")
         assert "after 3 tasks, held by clean_refunds" in row_with(app, "aggregate_revenue")
-        assert "sensing  next look in 34s · 3 looks" in row_with(app, "◷ partner_file")
+        assert "sensing  next check in 34s · 3 checks" in row_with(app, "◷ partner_file")
 
 
 async def test_the_eye_begins_at_the_first_problem(revenue: FakeSession, clock: StillClock):

@@ -157,7 +157,7 @@ def test_a_task_below_a_failure_names_the_ancestor_and_its_error():
 
 def test_a_sensor_tells_its_looks_and_the_next_one():
     assert sentence(one("SENSING", deferrals=3, next_retry_at=NOW + 22 * S)) == (
-        "not there yet after 3 looks; next look in 22s"
+        "not there yet after 3 checks; next check in 22s"
     )
 
 

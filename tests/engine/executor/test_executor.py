@@ -239,7 +239,7 @@ def test_a_sensor_that_waits_in_vain_says_for_what_and_how_long(tmp_path):
         raise NotReady("no export of 22 November yet")
 
     assert "FAILED" == run(tmp_path, flow).state
-    waited = r"what it waits for did not come within 0\.2 s, in \d looks?"
+    waited = r"what it waits for did not come within 0\.2 s, in \d checks?"
     rows = table(tmp_path, "state, error, failure_class")
     assert re.fullmatch(waited, rows["file_there"][1]) and ("FAILED", "transient") == rows["file_there"][::2]
     assert re.fullmatch(waited + ": no export of 22 November yet", rows["export_there"][1])

@@ -183,6 +183,15 @@ def test_a_child_about_to_start_waits_for_its_parent_again(state_file: StateFile
     assert state_file.states()["b"] == "PENDING" and state_file.column("b", "next_retry_at") == START + 1
 
 
+@pytest.mark.parametrize("state", ["READY", "RETRYING", "SENSING"])
+def test_a_child_about_to_start_waits_for_a_parent_that_is_unblocked(state_file: StateFile, state: str) -> None:
+    state_file.create({"a": "", "b": "a", "c": "b"}, c={"rule": "all_done"})
+    state_file.put("b", "UPSTREAM_FAILED", blocked_by="a")
+    state_file.put("c", state, next_retry_at=START + 1)
+    assert state_file.write(lambda transaction: unpropagate(transaction, RUN, ["a"])) == ["b"]
+    assert state_file.states() == {"a": "PENDING", "b": "PENDING", "c": "PENDING"}
+
+
 def test_a_child_whose_parents_all_allow_it_is_not_held_back(state_file: StateFile) -> None:
     state_file.create({"a": "", "b": "a"})
     state_file.put("a", "SUCCESS")
