@@ -10,14 +10,14 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from ...engine.domain.states import TaskState
+from ...engine.domain.states import ABOUT_TO_START, TaskState
 
 _IS = "is:"
 #: Word behind ``is:`` -> the states of tasks that it stands for, in the order in which one key goes through them.
 STATE_WORDS: Mapping[str, frozenset[TaskState]] = {
     "problem": frozenset({TaskState.DEAD_LETTER, TaskState.FAILED, TaskState.UPSTREAM_FAILED}),
     "running": frozenset({TaskState.RUNNING}),
-    "waiting": frozenset({TaskState.READY, TaskState.RETRYING, TaskState.SENSING}),
+    "waiting": ABOUT_TO_START,
 }
 
 

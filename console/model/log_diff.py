@@ -32,7 +32,8 @@ class DiffLine(NamedTuple):
 def compare_output(before: Sequence[str], after: Sequence[str]) -> list[DiffLine]:
     """The last lines of two outputs side by side in one list; runs of equal lines are shortened."""
     before, after = before[-LINES_MAX:], after[-LINES_MAX:]
-    matcher = SequenceMatcher(None, [_shape(line) for line in before], [_shape(line) for line in after], autojunk=False)
+    # A line that is repeated often anchors no match: else the time would grow with the cube of the lines.
+    matcher = SequenceMatcher(None, [_shape(line) for line in before], [_shape(line) for line in after])
     found: list[DiffLine] = []
     for kind, first, last, first_after, last_after in matcher.get_opcodes():
         if kind == "equal":

@@ -535,6 +535,7 @@ class RanAttempt(ProcessAttempt):
         self._prints_result = command.prints_result(order.spec)
         self._stdout_tail = b""
         self._results = self._output = nothing
+        listener.started(ran.pid, None)
         if ran.output:
             self._handle_output(ran.output)
         self._handle_results(ran.results)

@@ -21,7 +21,7 @@ from redrive.engine.core.waits import WAITS, EndedBy, WaitReason
 from redrive.engine.domain.event_payloads import RunChange, RunChanged
 from redrive.engine.domain.events import Event
 from redrive.engine.domain.states import TaskState
-from redrive.engine.executor.pool_gate import TELL_SECONDS
+from redrive.engine.executor.pool_gate import REPORT_SECONDS
 from redrive.engine.store import breaker_rows, runs
 from support.commands import invoke_redrive, run_redrive
 from support.pools import hold_slot
@@ -107,7 +107,7 @@ def machine_pool(flow: Flow, folder: Path) -> None:
     flow.pools["shared"], flow.machine_pools = 1, ("shared",)
     flow.task(lambda: None, name="one", pool="shared")
     other = hold_slot("shared", "other")
-    threading.Timer(TELL_SECONDS + 2, other.kill).start()
+    threading.Timer(REPORT_SECONDS + 2, other.kill).start()
 
 
 def outage(flow: Flow, folder: Path) -> None:

@@ -195,7 +195,7 @@ async def test_the_last_line_of_its_output_is_kept_with_how_long_ago_that_was(be
     outcome = await hang_of(bench, "rests", "asleep at flow_under_test.py")
     *_, heading, line = outcome.attempt_columns["stack"].splitlines()
     assert heading == "Output:"
-    assert re.fullmatch(r"  [01](\.\d)? s before: batch  7", line)
+    assert re.fullmatch(r"  [01](\.\d)?s before: batch  7", line)
 
 
 async def test_only_the_time_just_before_the_deadline_counts(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
