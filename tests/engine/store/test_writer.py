@@ -446,6 +446,7 @@ async def test_after_a_failed_sync_nothing_is_promised_any_more(tmp_path: Path, 
         later = it.writer.submit(tell("d"), durable=True)
         disk.error = OSError(errno.EIO, os.strerror(errno.EIO))
         disk.go.set()
+        await asyncio.wait([told, later])
         for future in (told, later, it.writer.submit(tell("e")), it.writer.submit(tell("f"), durable=True)):
             with pytest.raises(
                 StorageError, match=r"the disk failed while .*/state.db was synced \(Input/output error\)"
