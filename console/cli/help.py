@@ -8,7 +8,7 @@ from typing import NamedTuple
 import click
 
 
-class Section(NamedTuple):
+class CommandSection(NamedTuple):
     """Commands of one purpose, the most used first, and the module of ``commands`` that adds them to the group."""
 
     module: str
@@ -16,10 +16,10 @@ class Section(NamedTuple):
 
 
 #: Heading -> its commands. A test checks that every command has a heading.
-SECTIONS: dict[str, Section] = {
-    "Run": Section("running", ("demo", "run", "resume", "rerun", "attach")),
-    "By a schedule": Section("running", ("serve", "schedule", "backfill")),
-    "Look": Section(
+SECTIONS: dict[str, CommandSection] = {
+    "Run": CommandSection("running", ("demo", "run", "resume", "rerun", "attach")),
+    "By a schedule": CommandSection("running", ("serve", "schedule", "backfill")),
+    "Read": CommandSection(
         "reading",
         (
             "inbox",
@@ -40,12 +40,12 @@ SECTIONS: dict[str, Section] = {
             "doctor",
         ),
     ),
-    "Act": Section(
+    "Act": CommandSection(
         "acting",
         ("requeue", "skip", "cancel", "extend", "pause", "unpause", "stop", "reload", "abandon", "note", "prune"),
     ),
-    "Before a run": Section("planning", ("new", "check", "classify", "backoff", "simulate")),
-    "Learn": Section("planning", ("help", "completion")),
+    "Before a run": CommandSection("planning", ("new", "check", "classify", "backoff", "simulate")),
+    "Learn": CommandSection("planning", ("help", "completion")),
 }
 
 TARGETS = (

@@ -36,7 +36,7 @@ class HistoryCell(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class TaskHistory:
+class TaskTrend:
     """A task in each run, the oldest first; None: the run does not have the task."""
 
     name: str
@@ -85,10 +85,10 @@ class RunGrid:
     """
 
     runs: tuple[RunSummary, ...] = ()
-    tasks: tuple[TaskHistory, ...] = ()
+    tasks: tuple[TaskTrend, ...] = ()
     left_out: int = 0
 
-    def in_order(self, order: HistoryOrder) -> list[TaskHistory]:
+    def in_order(self, order: HistoryOrder) -> list[TaskTrend]:
         """The tasks in an order."""
         return list(self.tasks) if order is HistoryOrder.FLOW else sorted(self.tasks, key=_ORDER_KEYS[order])
 
@@ -106,13 +106,13 @@ def run_grid(runs: Sequence[RunSummary], rows: Mapping[str, Sequence[RunTaskRow]
         found = rows.get(one.run.run_id, ())
         names.update(dict.fromkeys(row.name for row in found))
         cells.insert(0, {row.name: HistoryCell(TaskState(row.state), row.attempt, row.duration_us) for row in found})
-    tasks = tuple(TaskHistory(name, tuple(of_run.get(name) for of_run in cells)) for name in names)
+    tasks = tuple(TaskTrend(name, tuple(of_run.get(name) for of_run in cells)) for name in names)
     total = sum(runs[-1].counts.values()) if runs else 0
     listed = len(rows.get(runs[-1].run.run_id, ())) if runs else 0
     return RunGrid(tuple(runs), tasks, max(total - listed, 0))
 
 
-def _trouble_key(task: TaskHistory) -> tuple[int, int]:
+def _trouble_key(task: TaskTrend) -> tuple[int, int]:
     """The tasks that failed last come first, then those that failed most often."""
     bad = [place for place, cell in enumerate(task.cells) if is_bad(cell)]
     return -max(bad, default=-1), -len(bad)
@@ -123,7 +123,7 @@ def is_bad(cell: HistoryCell | None) -> bool:
     return cell is not None and cell.state in (TaskState.DEAD_LETTER, TaskState.FAILED, TaskState.UPSTREAM_FAILED)
 
 
-_ORDER_KEYS: Mapping[HistoryOrder, Callable[[TaskHistory], tuple[int, int] | str]] = {
+_ORDER_KEYS: Mapping[HistoryOrder, Callable[[TaskTrend], tuple[int, int] | str]] = {
     HistoryOrder.TROUBLE: _trouble_key,
     HistoryOrder.DURATION: lambda task: (-(task.typical_us or 0), 0),
     HistoryOrder.NAME: lambda task: task.name,

@@ -107,7 +107,7 @@ class LogText:
         self.characters += characters
         return len(self.lines) - before
 
-    def take_closed_lines(self) -> list[LogLine]:
+    def pop_closed_lines(self) -> list[LogLine]:
         """Remove the finished lines from the window, and return them."""
         closed = self.lines[: len(self.lines) - self._open_lines]
         del self.lines[: len(closed)]

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from ...engine.core.projection import RunRow
 from ...engine.domain.states import TaskState
 from ...engine.statefile.duration_stats import quantile
-from ..model.history import HistoryCell, HistoryOrder, Night, RunGrid, TaskHistory, is_bad, weeks_until
+from ..model.history import HistoryCell, HistoryOrder, Night, RunGrid, TaskTrend, is_bad, weeks_until
 from ..text.durations import CLOCK_CELLS, column, format_duration, local_day, number, wall, wall_day
 from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Piece, Role, fit, join
@@ -97,7 +97,7 @@ def _took_us(run: RunRow) -> int | None:
     return None if end is None else end - run.started_at
 
 
-def task_line(task: TaskHistory, layout: GridLayout, glyphs: Glyphs, place: int | None = None) -> Line:
+def task_line(task: TaskTrend, layout: GridLayout, glyphs: Glyphs, place: int | None = None) -> Line:
     """A task in each run. ``place``: the run under the cursor, if the cursor is on this row."""
     typical = task.typical_us
     name = pad(shorten_middle(one_line(task.name), layout.name_cells, glyphs.more), layout.name_cells)
@@ -171,7 +171,7 @@ def slow_count(grid: RunGrid) -> int:
     return sum(task.is_slow(last) for task in grid.tasks) if last >= 0 else 0
 
 
-def cell_lines(grid: RunGrid, task: TaskHistory | None, place: int, glyphs: Glyphs) -> list[Line]:
+def cell_lines(grid: RunGrid, task: TaskTrend | None, place: int, glyphs: Glyphs) -> list[Line]:
     """The run and the task under the cursor, in words."""
     if not grid.runs:
         return [[Piece(" no run yet", Role.DIM)]]
@@ -190,7 +190,7 @@ def cell_lines(grid: RunGrid, task: TaskHistory | None, place: int, glyphs: Glyp
     return [first, _cell_words(task, place, glyphs), _task_words(task, glyphs)]
 
 
-def _cell_words(task: TaskHistory, place: int, glyphs: Glyphs) -> Line:
+def _cell_words(task: TaskTrend, place: int, glyphs: Glyphs) -> Line:
     cell = task.cells[place]
     name = Piece(f" {one_line(task.name)}", Role.TITLE)
     if cell is None:
@@ -205,7 +205,7 @@ def _cell_words(task: TaskHistory, place: int, glyphs: Glyphs) -> Line:
     return line
 
 
-def _task_words(task: TaskHistory, glyphs: Glyphs) -> Line:
+def _task_words(task: TaskTrend, glyphs: Glyphs) -> Line:
     durations, bad = task.durations, sum(map(is_bad, task.cells))
     known = sum(cell is not None and cell.state is not TaskState.PENDING for cell in task.cells)
     parts = [f"failed in {bad} of {known} runs" if bad else f"never failed in {known} run{'' if known == 1 else 's'}"]
@@ -215,7 +215,7 @@ def _task_words(task: TaskHistory, glyphs: Glyphs) -> Line:
     return [Piece(f" {f' {glyphs.dot} '.join(parts)}", Role.DIM)]
 
 
-def grid_lines(grid: RunGrid, tasks: Sequence[TaskHistory], columns: int, now_us: int, glyphs: Glyphs) -> list[Line]:
+def grid_lines(grid: RunGrid, tasks: Sequence[TaskTrend], columns: int, now_us: int, glyphs: Glyphs) -> list[Line]:
     """The whole grid, as the shell prints it."""
     layout = grid_layout(grid, columns)
     lines = [title_line(grid, layout), runs_line(grid, layout, glyphs, None, now_us)]
@@ -246,13 +246,13 @@ def _night(night: Night | None, day: date, last: date, glyphs: Glyphs) -> Line:
     return [Piece(f"{sign}{count}", style.role), Piece(" " * (_DAY_CELLS - len(sign + count)))]
 
 
-def history_value(task: TaskHistory, grid: RunGrid) -> dict[str, object]:
+def history_value(task: TaskTrend, grid: RunGrid) -> dict[str, object]:
     """A task with its runs, for JSON."""
     runs = [_cell_value(task, place, cell, grid) for place, cell in enumerate(task.cells) if cell is not None]
     return {"task": task.name, "usual_us": task.typical_us, "runs": runs}
 
 
-def _cell_value(task: TaskHistory, place: int, cell: HistoryCell, grid: RunGrid) -> dict[str, object]:
+def _cell_value(task: TaskTrend, place: int, cell: HistoryCell, grid: RunGrid) -> dict[str, object]:
     return {
         "run_id": grid.runs[place].run.run_id,
         "state": str(cell.state),

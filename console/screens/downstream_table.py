@@ -35,8 +35,8 @@ class DownstreamsTable(VirtualTable[DownstreamRow], inherit_bindings=False):
         place = self.first_visible + y
         return None if place < len(self.order) and self.order[place].is_head else super().row_role(y)
 
-    def _keep_in_view(self) -> None:
-        super()._keep_in_view()
+    def _scroll_into_view(self) -> None:
+        super()._scroll_into_view()
         above = self._cursor - 1
         if 0 <= above < len(self._order) and self._order[above].is_head:
             self._top = min(self._top, above)

@@ -17,7 +17,7 @@ from ..feed.live_run import BoardUpdate
 from ..keys.actions import ScreenName
 from ..model.board import Board
 from ..model.filters import parse_task_filter
-from ..model.history import HistoryOrder, RunGrid, TaskHistory, is_bad
+from ..model.history import HistoryOrder, RunGrid, TaskTrend, is_bad
 from ..present.history import cell_lines, grid_layout, heading_line, runs_line, task_line, title_line
 from ..present.replay import ReplayPosition
 from ..text.pieces import Line, Piece, Role
@@ -61,7 +61,7 @@ class HistoryScreen(ConsoleScreen):
         self.words_bar = Bar(_WORDS_ROWS, id="words")
         self._grid = RunGrid()
         self._reader: HistoryReader | None = None
-        self._tasks: dict[str, TaskHistory] = {}
+        self._tasks: dict[str, TaskTrend] = {}
         self._order = HistoryOrder.FLOW
         self._place = -1  # the run under the cursor; -1: the latest
         self._age_seconds = 0
@@ -230,11 +230,11 @@ class HistoryScreen(ConsoleScreen):
         self.console.show_line([Piece("no task of this run failed or was slow", Role.DIM)], 3)
 
 
-def _state_of(task: TaskHistory) -> TaskState:
+def _state_of(task: TaskTrend) -> TaskState:
     """The state in the latest run."""
     last = task.cells[-1] if task.cells else None
     return TaskState.PENDING if last is None else last.state
 
 
-def _stands_out(task: TaskHistory, place: int) -> bool:
+def _stands_out(task: TaskTrend, place: int) -> bool:
     return task.is_slow(place) or is_bad(task.cells[place])

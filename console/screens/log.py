@@ -626,7 +626,7 @@ class LogScreen(ConsoleScreen):
                 text = LogText()
                 async for chunks in log.pages():
                     text.append(chunks)
-                    file.writelines(f"{line_text(line, self.console.glyphs)}\n" for line in text.take_closed_lines())
+                    file.writelines(f"{line_text(line, self.console.glyphs)}\n" for line in text.pop_closed_lines())
                 file.writelines(f"{line_text(line, self.console.glyphs)}\n" for line in text.lines)
                 file.seek(0)
                 with self.app.suspend():

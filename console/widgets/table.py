@@ -112,7 +112,7 @@ class VirtualTable(LineView, Generic[Key], can_focus=True):
         place = self.place_of(before) if before is not None else None
         self._cursor = self._clamp(self._cursor if place is None else place)
         self._top = self._cursor - height_of_cursor
-        self._keep_in_view()
+        self._scroll_into_view()
         gone = [key for key in self._marks if self.place_of(key) is None]
         self.refresh()
         if gone:
@@ -154,7 +154,7 @@ class VirtualTable(LineView, Generic[Key], can_focus=True):
         """Cursor and view to these places, as far as they exist and fit together."""
         before, top_before = self._cursor, self._top
         self._cursor, self._top = self._clamp(place), top
-        self._keep_in_view()
+        self._scroll_into_view()
         if self._cursor != before and self._anchor is not None:
             self._mark_range_to(self._cursor)
             self.refresh()
@@ -181,7 +181,7 @@ class VirtualTable(LineView, Generic[Key], can_focus=True):
     def _clamp(self, place: int) -> int:
         return max(min(place, len(self._order) - 1), 0)
 
-    def _keep_in_view(self) -> None:
+    def _scroll_into_view(self) -> None:
         rows = max(self.rows, 1)
         self._top = max(min(self._top, len(self._order) - rows), 0)
         self._top = max(min(self._top, self._cursor), self._cursor - rows + 1)
@@ -282,7 +282,7 @@ class VirtualTable(LineView, Generic[Key], can_focus=True):
 
     def on_resize(self) -> None:
         """The cursor stays in view."""
-        self._keep_in_view()
+        self._scroll_into_view()
         self.refresh()
 
     def on_click(self, event: events.Click) -> None:

@@ -63,14 +63,14 @@ class Supervisor:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
-        return await asyncio.gather(*map(self._keep_alive, self._services))
+        return await asyncio.gather(*map(self._restart_until_ended, self._services))
 
     def _stop(self) -> None:
         self._stopping.set()
         for process in self._processes:
             process.send_signal(signal.SIGTERM)
 
-    async def _keep_alive(self, service: SupervisedService) -> int:
+    async def _restart_until_ended(self, service: SupervisedService) -> int:
         """Run a service, and start it again when it has died. Return its last exit code."""
         deaths = 0
         while True:

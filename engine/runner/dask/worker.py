@@ -75,7 +75,7 @@ def run_attempt(data: bytes) -> bytes:
 
     request = msgspec.msgpack.decode(data, type=AttemptRequest)
     worker = get_worker()
-    attempt = WorkerAttempt(request, lambda message: worker.log_event(request.topic, message))
+    attempt = DaskWorkerAttempt(request, lambda message: worker.log_event(request.topic, message))
     with _lock:
         _attempts[request.order.token] = attempt
     try:
@@ -115,7 +115,7 @@ async def call_attempt(token: str, method: str, *arguments: object) -> object:
 # --- One attempt ------------------------------------------------------------------------------------------------------
 
 
-class WorkerAttempt(NullListener):
+class DaskWorkerAttempt(NullListener):
     """One attempt on this worker. As its listener, it publishes what happens to the executor."""
 
     def __init__(self, request: AttemptRequest, publish: Callable[[bytes], None]) -> None:
@@ -222,7 +222,7 @@ class WorkerZygote:
         self.users = 0  # guarded by the lock of the module
         threading.Thread(target=self._loop.run_forever, name="redrive", daemon=True).start()
 
-    def run(self, attempt: WorkerAttempt) -> Outcome:
+    def run(self, attempt: DaskWorkerAttempt) -> Outcome:
         """Run an attempt and return its outcome. Called in threads of the worker."""
         starting = asyncio.run_coroutine_threadsafe(self._start(attempt), self._loop)
         starting.add_done_callback(attempt.on_start_done)
@@ -231,7 +231,7 @@ class WorkerZygote:
                 self._loop.call_soon_threadsafe(attempt.running.cancel, "its executor is gone")
         return attempt.outcome.result()
 
-    async def _start(self, attempt: WorkerAttempt) -> None:
+    async def _start(self, attempt: DaskWorkerAttempt) -> None:
         try:
             await self._open()
             attempt.running = await self._runner.start(attempt.request.order, attempt)
@@ -274,7 +274,7 @@ class WorkerZygote:
 
 
 _lock = threading.Lock()
-_attempts: dict[str, WorkerAttempt] = {}  # by token
+_attempts: dict[str, DaskWorkerAttempt] = {}  # by token
 _zygotes: dict[tuple[str, str], WorkerZygote] = {}
 
 

@@ -76,7 +76,7 @@ def append(
     _count(connection, run_id, len(data))
     if seen // PACK_BYTES != (seen + len(data)) // PACK_BYTES:
         _pack(connection, key, PACK_BYTES)
-    _keep_within(connection, run_id, limit_bytes)
+    _trim_to(connection, run_id, limit_bytes)
 
 
 def finish(transaction: Transaction, run_id: str, name: str, attempt: int) -> None:
@@ -186,7 +186,7 @@ _RUNNING = (
 )
 
 
-def _keep_within(connection: sqlite3.Connection, run_id: str, limit_bytes: int) -> None:
+def _trim_to(connection: sqlite3.Connection, run_id: str, limit_bytes: int) -> None:
     ((size,),) = connection.execute("SELECT bytes FROM log_size WHERE run_id = ?", (run_id,)).fetchall()
     wanted = size - limit_bytes + limit_bytes // ROOM_SHARE if size > limit_bytes else 0
     while wanted > 0:

@@ -10,7 +10,7 @@ from redrive.console.model.history import (
     RUNS_MAX,
     HistoryCell,
     HistoryOrder,
-    TaskHistory,
+    TaskTrend,
     latest_runs,
     nights_of,
     run_grid,
@@ -32,7 +32,7 @@ def night(number: int, state: RunState = RunState.SUCCESS, flow: str = "revenue"
     return RunSummary(run, {"SUCCESS": 2})
 
 
-def history(*seconds: float | None) -> TaskHistory:
+def history(*seconds: float | None) -> TaskTrend:
     """A task that took so long in each run; None: it failed after an hour."""
     cells = [
         HistoryCell(TaskState.FAILED, 3, 3600 * S)
@@ -40,7 +40,7 @@ def history(*seconds: float | None) -> TaskHistory:
         else HistoryCell(TaskState.SUCCESS, 1, round(lasts * S))
         for lasts in seconds
     ]
-    return TaskHistory("load", tuple(cells))
+    return TaskTrend("load", tuple(cells))
 
 
 def test_the_grid_has_the_tasks_of_all_runs_in_the_order_of_the_latest() -> None:
@@ -85,7 +85,7 @@ def test_what_took_far_longer_than_in_other_runs_is_slow(seconds: tuple[float | 
 
 def test_troubles_come_first_the_latest_before_the_frequent() -> None:
     good, early, late = history(1, 1, 1), history(None, None, 1), history(1, 1, None)
-    tasks = [TaskHistory(name, task.cells) for name, task in (("good", good), ("early", early), ("late", late))]
+    tasks = [TaskTrend(name, task.cells) for name, task in (("good", good), ("early", early), ("late", late))]
     rows = {
         f"night-{place}": [
             RunTaskRow(task.name, cell.state, cell.attempts, cell.duration_us)
