@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -24,6 +23,7 @@ class WorkerView:
 
     pid: int
     start_ticks: int
+    sent_at: float  # monotonic seconds, before the order was sent: the worker may end the attempt at once
     pidfd: int
     link: FrameSocket
     output: Pipe
@@ -41,8 +41,7 @@ class WorkerAttempt(ForkedAttempt):
     def __init__(
         self, number: int, order: AttemptOrder, listener: AttemptListener, shared: RunnerContext, worker: WorkerView
     ) -> None:
-        started_at = asyncio.get_running_loop().time()
-        super().__init__(number, order, listener, shared, started_at, worker.pid, worker.pidfd, worker.stack)
+        super().__init__(number, order, listener, shared, worker.sent_at, worker.pid, worker.pidfd, worker.stack)
         self._worker = worker
         self._is_reusable = True
         self._is_settled = False

@@ -61,10 +61,12 @@ class Worker:
 
     def start(self, number: int, order: AttemptOrder, listener: AttemptListener) -> WorkerAttempt:
         """Run an attempt."""
+        sent_at = asyncio.get_running_loop().time()
         self._link.send(protocol.Start(number, order))
         view = WorkerView(
             self.pid,
             self._start_ticks,
+            sent_at,
             self._pidfd,
             self._link,
             self._output,
