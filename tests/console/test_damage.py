@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from redrive.console.cli import main
 from support.commands import run_redrive
-from support.marks import parametrize_mostly_long
+from support.marks import parametrize_mostly_long, scaled
 
 PAGE_BYTES = 4096
 FLIPS = 25  # copies with flipped bits in one test
@@ -112,7 +112,7 @@ def flip(whole: Path, folder: Path, dice: random.Random) -> Path:
     return flipped
 
 
-@parametrize_mostly_long("first", range(0, 1000, FLIPS), quick=2)
+@parametrize_mostly_long("first", range(0, scaled(100), FLIPS), quick=2)
 def test_flipped_bits_are_an_answer_or_one_sentence(
     whole: Path, tmp_path: Path, first: int, capsys: pytest.CaptureFixture[str]
 ) -> None:

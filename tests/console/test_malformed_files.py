@@ -16,7 +16,7 @@ from redrive.console.terminal.capabilities import TerminalCapabilities
 from redrive.console.terminal.tty import Tty
 from redrive.engine.errors import CorruptFileError, RedriveError
 from support.malformed_state import alter
-from support.marks import parametrize_mostly_long
+from support.marks import parametrize_mostly_long, scaled
 from support.rich_state import LISTINGS, copy_of, redrive_here, write_rich_state
 from textual.pilot import Pilot
 
@@ -79,7 +79,7 @@ def altered(rich: Path, folder: Path, seed: int) -> tuple[Path, list[object]]:
     return path, alter(path, seed)
 
 
-@parametrize_mostly_long("first", range(0, 2000, SEEDS), quick=4)
+@parametrize_mostly_long("first", range(0, scaled(200), SEEDS), quick=4)
 def test_each_listing_of_an_altered_file_is_shown_or_refused_in_a_sentence(
     rich: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], first: int
 ) -> None:
@@ -117,7 +117,7 @@ KEYS = (
 )
 
 
-@parametrize_mostly_long("first", range(0, 600, 3), quick=2)
+@parametrize_mostly_long("first", range(0, scaled(60), 3), quick=2)
 async def test_the_console_of_an_altered_file_shows_it_or_ends_with_a_sentence(
     rich: Path, tmp_path: Path, first: int
 ) -> None:

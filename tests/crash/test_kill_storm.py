@@ -19,7 +19,7 @@ from pathlib import Path
 import psutil
 from redrive.engine.statefile import lock_file
 from support.commands import run_redrive, start_redrive
-from support.marks import parametrize_mostly_long
+from support.marks import parametrize_mostly_long, scaled
 from support.waiting import wait_until
 
 from .test_kill_executor import bearers, fold_is_table
@@ -166,7 +166,7 @@ class Storm:
         wait_until(lambda: not bearers(self.executor_ids()))
 
 
-@parametrize_mostly_long("number", range(500), quick=1)
+@parametrize_mostly_long("number", range(scaled(40)), quick=1)
 def test_a_run_outlives_any_deaths(tmp_path: Path, number: int) -> None:
     storm = Storm(tmp_path, number)
     for strike in range(storm.dice.randint(1, 3)):

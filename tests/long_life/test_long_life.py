@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from support.marks import parametrize_mostly_long
+from support.marks import parametrize_mostly_long, scaled
 
 from .life import Life, Sample, live, plot
 
 
-@parametrize_mostly_long("attempts", [300, 10_000])
+@parametrize_mostly_long("attempts", [300, scaled(3_000)])
 def test_nothing_grows_over_a_life(tmp_path: Path, attempts: int) -> None:
     life = live(tmp_path, attempts, attaches=attempts // 100, acts=attempts // 10, report=lambda sample: None)
     assert list(life.problems()) == [], "\n".join(plot(life.samples))

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from redrive.engine.executor import host
 from redrive.engine.store import database
+from support.marks import scaled
 from support.tracing import needs_strace
 
 from .disk import Disk, Left, choose_cuts
@@ -41,7 +42,8 @@ def test_the_disk_forgets_what_was_not_synced(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("commits", "count"), [(40, 150), pytest.param(600, 6000, marks=[pytest.mark.long, pytest.mark.timeout(900)])]
+    ("commits", "count"),
+    [(40, 150), pytest.param(600, scaled(600), marks=[pytest.mark.long, pytest.mark.timeout(900)])],
 )
 def test_a_writer_says_nothing_that_a_power_cut_undoes(tmp_path: Path, commits: int, count: int) -> None:
     """Its log starts again every few commits. Without the syncs of the log, the same cuts find it out."""
@@ -54,7 +56,7 @@ def test_a_writer_says_nothing_that_a_power_cut_undoes(tmp_path: Path, commits: 
 
 
 @pytest.mark.parametrize(
-    ("width", "count"), [(2, 100), pytest.param(60, 6000, marks=[pytest.mark.long, pytest.mark.timeout(900)])]
+    ("width", "count"), [(2, 100), pytest.param(60, scaled(600), marks=[pytest.mark.long, pytest.mark.timeout(900)])]
 )
 def test_a_run_says_nothing_that_a_power_cut_undoes(tmp_path: Path, width: int, count: int) -> None:
     """Its lines, its answers to an operator, its page, its effect and its exit code are in what is left."""

@@ -13,7 +13,7 @@ import pytest
 from redrive.console.model.inbox import Inbox
 from redrive.engine.core.dispatch_rules import Capacity
 from redrive.engine.statefile.changes import operator_actions
-from support.marks import parametrize_mostly_long
+from support.marks import parametrize_mostly_long, scaled
 
 from .night import Report, run_night
 from .plan import Plan, draw_plan
@@ -23,7 +23,7 @@ NIGHTS = 10  # in one test
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@parametrize_mostly_long("first", range(0, 600, NIGHTS), quick=3)
+@parametrize_mostly_long("first", range(0, scaled(300), NIGHTS), quick=3)
 def test_no_invariant_breaks(first: int) -> None:
     reports = [run_night(draw_plan(seed)) for seed in range(first, first + NIGHTS)]
     assert [] == [

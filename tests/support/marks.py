@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -18,3 +19,8 @@ def parametrize_mostly_long(
         for number, value in enumerate(values)
     ]
     return pytest.mark.parametrize(names, cases, ids=ids)
+
+
+def scaled(count: int) -> int:
+    """How many drawn cases a long test tries: ``count`` times $REDRIVE_TEST_SCALE, a whole number, by default 1."""
+    return count * int(os.environ.get("REDRIVE_TEST_SCALE", "1"))

@@ -17,7 +17,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 from redrive.engine.core.schedule import parse_recurrence, to_microseconds
-from support.marks import parametrize_mostly_long
+from support.marks import parametrize_mostly_long, scaled
 
 ZONES = (
     *("Europe/Berlin", "Europe/Dublin", "Europe/London", "Atlantic/Azores", "Africa/Casablanca", "Africa/Cairo"),
@@ -153,7 +153,7 @@ def never_comes(line: Line) -> bool:
     return min(line.day.values) > longest and line.weekday.text.startswith("*")
 
 
-@parametrize_mostly_long("first", range(0, 2000, LINES), quick=1)
+@parametrize_mostly_long("first", range(0, scaled(200), LINES), quick=1)
 def test_drawn_lines_come_when_the_clock_shows_them(first: int) -> None:
     for seed in range(first, first + LINES):
         line = draw_line(seed)
