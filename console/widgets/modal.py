@@ -76,7 +76,8 @@ class Modal(ModalScreen[ModalResult]):
     def on_mount(self) -> None:
         """Focus the first widget."""
         self.first_focus().focus()
-        self._tell_app(refuses_all=False)
+        if self.ASKS:
+            self._tell_app(refuses_all=False)
 
     def dismiss(self, result: ModalResult | None = None) -> AwaitComplete:
         """Close the box."""

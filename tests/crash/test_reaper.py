@@ -48,9 +48,17 @@ class Storm:
         holder = lock_file.last_holder(state)
         assert holder is not None
         self.executor_id = holder.executor_id
-        wait_until(lambda: len([each for each in self.bearers() if each.name() == "sleep"]) == 4)
-        (shell,) = [each for each in self.bearers() if each.name() == "sh"]
+        wait_until(lambda: len(self.named("sleep")) == 4)
+        (shell,) = self.named("sh")
         self.zygote = shell.parent() or shell
+
+    def named(self, name: str) -> list[psutil.Process]:
+        found = []
+        for process in self.bearers():
+            with contextlib.suppress(psutil.NoSuchProcess):  # it has ended meanwhile
+                if process.name() == name:
+                    found.append(process)
+        return found
 
     def bearers(self) -> list[psutil.Process]:
         found = []

@@ -148,7 +148,7 @@ def test_a_storm_of_sizes_ends_with_the_right_picture_and_few_others(demo) -> No
     app.terminal.resize(100, 30)
     app.terminal.until(lambda: app.terminal.lines[29].startswith(" r requeue"))
     app.settle()
-    assert app.terminal.lines[27] == " ◆ task_00024                     2/5  retry in  7s  ConnectTimeout"
+    assert app.terminal.lines[27] == " ◆ task_00024                     2/5  retry in 00:07  ConnectTimeout"
     assert all(len(line) <= 100 for line in app.terminal.lines)
     sizes_taken = (time.monotonic() - started_at) / 0.05 + 2
     assert app.stats()["frames"] - before < 4 * sizes_taken
