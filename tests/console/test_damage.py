@@ -112,7 +112,7 @@ def flip(whole: Path, folder: Path, dice: random.Random) -> Path:
     return flipped
 
 
-@parametrize_mostly_long("first", range(0, scaled(100), FLIPS), quick=2)
+@parametrize_mostly_long("first", range(0, scaled(100), FLIPS), quick=1)
 def test_flipped_bits_are_an_answer_or_one_sentence(
     whole: Path, tmp_path: Path, first: int, capsys: pytest.CaptureFixture[str]
 ) -> None:

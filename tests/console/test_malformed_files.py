@@ -79,7 +79,7 @@ def altered(rich: Path, folder: Path, seed: int) -> tuple[Path, list[object]]:
     return path, alter(path, seed)
 
 
-@parametrize_mostly_long("first", range(0, scaled(200), SEEDS), quick=4)
+@parametrize_mostly_long("first", range(0, scaled(200), SEEDS), quick=2)
 def test_each_listing_of_an_altered_file_is_shown_or_refused_in_a_sentence(
     rich: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], first: int
 ) -> None:
@@ -117,7 +117,7 @@ KEYS = (
 )
 
 
-@parametrize_mostly_long("first", range(0, scaled(60), 3), quick=2)
+@parametrize_mostly_long("first", range(0, scaled(60), 3), quick=1)
 async def test_the_console_of_an_altered_file_shows_it_or_ends_with_a_sentence(
     rich: Path, tmp_path: Path, first: int
 ) -> None:

@@ -31,7 +31,7 @@ BEFORE, AFTER = (
     timedelta(hours=50),
     timedelta(hours=30),
 )  # around a change
-LINES = 20  # in one test
+LINES = 5  # in one test
 
 
 class Field(NamedTuple):
