@@ -24,7 +24,7 @@ from ...engine.domain.states import (
     SkipCause,
     TaskState,
 )
-from ...engine.domain.trigger_rules import DerivedState, ParentStatus, PropagationGraph, TaskNode, rules_with
+from ...engine.domain.trigger_rules import DerivedState, ParentStatus, RequeueGraph, TaskNode, rules_with
 from .board import Board
 
 
@@ -51,7 +51,7 @@ class Preview:
 
 
 @dataclass(slots=True)
-class _Overlay(PropagationGraph):
+class _Overlay(RequeueGraph):
     """The board with changes on top; the board itself does not change."""
 
     board: Board

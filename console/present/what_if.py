@@ -9,7 +9,7 @@ from ...engine.analysis.compare import PolicyComparison, differences
 from ...engine.analysis.recorded_run import FailureAttribution
 from ...engine.analysis.what_if import RunFigures
 from ..text.durations import format_seconds, number, wall
-from .plots import table_lines
+from ..text.plots import table_lines
 
 _HEADS = ("", "calls", "failed", "dead letters", "not run", "pages", "finish")
 _NOUNS = {

@@ -6,6 +6,7 @@ Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
 console's preview of an act and the what-if read it.
 """
 
+from abc import ABC, abstractmethod
 from collections import deque
 from enum import Enum
 from typing import Collection, Deque, Dict, FrozenSet, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
@@ -147,35 +148,39 @@ def cause_of(task: TaskNode) -> str:
 # --- Over a graph --------------------------------------------------------------------------------------------------
 
 
-class PropagationGraph(object):
+class PropagationGraph(ABC):
     """The tasks that the functions below read and change: in a state file, in a preview, or in a replay.
 
     Every read returns the current state, including all changes made before.
     """
 
+    @abstractmethod
     def task(self, name: str) -> TaskNode:
         """One task."""
-        raise NotImplementedError  # every graph reads its own place; Python 3.6 has no Protocol
 
+    @abstractmethod
     def parents(self, name: str) -> Sequence[TaskNode]:
         """The direct parents of a task, in the order of the flow."""
-        raise NotImplementedError  # as ``task``
 
+    @abstractmethod
     def children(self, name: str, states: Collection[str]) -> Sequence[TaskNode]:
         """The direct children of a task that are in one of ``states``, in the order of the flow."""
-        raise NotImplementedError  # as ``task``
 
     def is_held(self, task: TaskNode) -> bool:
         """True if a parent does not allow the task to start."""
         return not is_satisfied(task.rule, self.parents(task.name))
 
+    @abstractmethod
     def apply(self, task: TaskNode, derived: DerivedState) -> None:
         """Write a new derived state of a task."""
-        raise NotImplementedError  # as ``task``
 
+
+class RequeueGraph(PropagationGraph):
+    """A graph whose finished tasks can run again, so that a task below them that was about to start must wait."""
+
+    @abstractmethod
     def hold(self, task: TaskNode, parent: Optional[str]) -> None:
         """Make a task PENDING that was about to start. ``parent``: the task that runs again, for the event."""
-        raise NotImplementedError  # as ``task``
 
 
 def propagate(graph: PropagationGraph, name: str) -> List[str]:
@@ -211,7 +216,7 @@ def _derive_below(graph: PropagationGraph, parent: TaskNode, child: TaskNode) ->
     return DerivedState(TaskState.PENDING)
 
 
-def unpropagate(graph: PropagationGraph, names: Iterable[str]) -> List[str]:
+def unpropagate(graph: RequeueGraph, names: Iterable[str]) -> List[str]:
     """Make the descendants of ``names`` PENDING that no task stops any more; return the names of those descendants.
 
     ``names`` have just left a state that stopped or skipped their descendants. If the other side of a diamond
@@ -263,7 +268,7 @@ def _parents_first(graph: PropagationGraph, names: Sequence[str], below: Dict[st
                 queue.append(child)
 
 
-def hold_children(graph: PropagationGraph, names: Iterable[str]) -> List[str]:
+def hold_children(graph: RequeueGraph, names: Iterable[str]) -> List[str]:
     """Make the children of ``names`` that were about to start wait for them again; return the names of those children.
 
     A child that another parent has meanwhile stopped becomes UPSTREAM_FAILED or SKIPPED instead.
@@ -272,7 +277,7 @@ def hold_children(graph: PropagationGraph, names: Iterable[str]) -> List[str]:
     return [child for child, name in children if hold_if_blocked(graph, child, name)]
 
 
-def hold_if_blocked(graph: PropagationGraph, name: str, parent: Optional[str] = None) -> bool:
+def hold_if_blocked(graph: RequeueGraph, name: str, parent: Optional[str] = None) -> bool:
     """Make a task that is about to start wait for its parents, or stop it. Returns False if all parents allow it.
 
     Without this, a task that ran and failed while its parent was requeued would wait in RETRYING for ever.
@@ -285,7 +290,7 @@ def hold_if_blocked(graph: PropagationGraph, name: str, parent: Optional[str] = 
     return True
 
 
-def reevaluate(graph: PropagationGraph, name: str) -> str:
+def reevaluate(graph: RequeueGraph, name: str) -> str:
     """Recompute the state of a waiting task from its parents, then that of its descendants; return the task's state."""
     task = graph.task(name)
     if task.state not in WAITING:

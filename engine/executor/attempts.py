@@ -19,9 +19,11 @@ from ..core.outcome import Outcome, OutcomeKind
 from ..core.spec import TaskSpec
 from ..domain.event_payloads import AttemptColumns, AttemptRetry, AttemptStarted, Payload, TaskColumns
 from ..domain.liveness import HEARTBEAT_SECONDS, effect_key
-from ..runner.attempt import AttemptOrder, ForkedAttempt, RunningAttempt
+from ..runner.attempt import AttemptOrder, RunningAttempt
 from ..runner.listener import BadRow
 from ..runner.outcome_of_exit import lost, not_started
+from ..runner.output_buffer import OutputBuffer, OutputChunk
+from ..runner.process_attempt import ForkedAttempt
 from ..runner.zygote.client import Runner
 from ..statefile.changes import logs
 from ..statefile.changes.transitions import Transaction
@@ -30,7 +32,6 @@ from ..store.claims import Claim
 from ..store.settle import settle
 from ..store.writer import Writer
 from .commit import FollowUp
-from .output_buffer import OutputBuffer, OutputChunk
 from .sampling import RetrySampler
 
 STARTED_DELAY_SECONDS = 0.03  # after ANNOUNCE_SECONDS: an attempt that ends sooner needs no pid in the file

@@ -4,7 +4,7 @@
   flow once.
 - Fork: ``zygote/zygote.py``, ``_Zygote._fork``. The child runs ``child.py``, the warm worker ``worker/loop.py``, or the
   host of threads ``thread/host.py``.
-- Deadline and kill of an attempt: ``attempt.py``, ``ForkedAttempt._escalate`` (stack, SIGTERM, grace, SIGKILL).
+- Deadline and kill of an attempt: ``process_attempt.py``, ``ForkedAttempt._escalate`` (stack, SIGTERM, grace, SIGKILL).
 - Kill of strays, found by the executor's token in their environment: ``kill.py``.
 - Outcome: ``outcome_of_exit.py``.
 

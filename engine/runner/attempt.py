@@ -1,8 +1,6 @@
-"""The executor's side of one attempt: handles its frames, and ends it at its deadline.
+"""The executor's side of one attempt: handles its frames, and inspects and ends it at its deadline.
 
-The escalation: deadline, stack, SIGTERM to the process group, grace, SIGKILL to the group and to every descendant,
-sweep. It is driven by the executor's monotonic clock, never by the task (SPEC 000). A result that arrived before the
-SIGTERM was sent stands, even in the same instant.
+The deadline is driven by the executor's monotonic clock, never by the task (SPEC 000).
 
 The attempt is inspected in the last quarter of a second before the deadline, so that the SIGTERM comes on time: its CPU
 over the last ten seconds, its processes and what they wait for, then the stacks of its threads. The stacks come last,
@@ -12,9 +10,6 @@ because the signal that requests them interrupts a sleep.
 from __future__ import annotations
 
 import asyncio
-import os
-import shutil
-import signal
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -29,14 +24,11 @@ from ..domain.event_codec import decode
 from ..domain.event_payloads import (
     AttemptDeadline,
     AttemptRetry,
-    AttemptSigkill,
-    AttemptSigterm,
     AttemptStack,
-    AttemptSwept,
 )
 from ..domain.events import EventKind
 from ..errors import StateFileError
-from . import command, kill, process, protocol
+from . import protocol
 from .frame_socket import FrameSocket
 from .hang import stack
 from .hang.autopsy import LINE_CHARACTERS, CpuSample, Subject, flat
@@ -44,17 +36,14 @@ from .hang.proc_sampler import ProcSampler
 from .listener import AttemptListener, RunningAttempt
 from .masked_listener import MaskedListener
 from .oom import OutOfMemoryWatch
-from .outcome_of_exit import Evidence, Force, lost, outcome_of, was_killed
-from .pipes import DrainedPipe, DrainedStackPipe, Pipe, StackPipe
+from .outcome_of_exit import Evidence, Force
+from .pipes import DrainedPipe, Pipe
 from .protocol import AttemptOrder
 
 __all__ = [
     "Attempt",
     "AttemptListener",
     "AttemptOrder",
-    "ForkedAttempt",
-    "ProcessAttempt",
-    "RanAttempt",
     "RunnerContext",
     "RunningAttempt",
 ]
@@ -356,196 +345,6 @@ class Attempt(ABC):
         """Read the pipes again."""
         self._output.resume()
         self._results.resume()
-
-
-class ForkedAttempt(Attempt):
-    """An attempt that has a process for itself while it runs: signals end it, and the zygote reports the exit."""
-
-    def __init__(
-        self,
-        number: int,
-        order: AttemptOrder,
-        listener: AttemptListener,
-        shared: RunnerContext,
-        started_at: float,
-        pid: int,
-        pidfd: int,
-        stack_pipe: StackPipe | DrainedStackPipe,
-    ) -> None:
-        super().__init__(number, order, listener, shared, started_at)
-        self.pid = pid
-        self._pidfd = pidfd
-        self._stack_pipe = stack_pipe
-        self._oom_mark = shared.oom.mark()
-        self._late_exit = False
-
-    # --- The escalation -----------------------------------------------------------------------------------------------
-
-    async def dump_stack(self) -> str:
-        """Return the stacks of all threads; empty for a program without a handler: the signal would end it."""
-        if not process.catches(self.pid, process.STACK_SIGNAL):
-            return ""
-        dump = await self._stack_pipe.collect(lambda: kill.signal_process(self._pidfd, process.STACK_SIGNAL))
-        return stack.without_engine(dump)
-
-    async def _escalate(self, reason: str) -> None:
-        seen = await self._inspected()
-        self._results.drain()
-        if self._ending is not None or self._done.done():
-            return
-        self._emit_stack(seen, kernel=process.kernel_view(self.pid))
-        self._terminate(reason)
-        if not await self._ended_within(self.order.spec.grace_seconds):
-            self._kill(reason)
-
-    def _terminate(self, reason: str) -> None:
-        self._force_applied = self._force_requested
-        process.signal_group(self._pidfd, self.pid, signal.SIGTERM)
-        self._listener.step(AttemptSigterm(reason, self.order.spec.grace_seconds))
-
-    def _kill(self, reason: str) -> None:
-        victims = process.descendants(self.pid)
-        if not process.signal_group(self._pidfd, self.pid, signal.SIGKILL):
-            victims = []  # the pid was reused when they were read, or they are out of reach as well
-        process.kill_all(victims)
-        self._listener.step(AttemptSigkill(reason, [self.pid, *victims]))
-
-    # --- The end ------------------------------------------------------------------------------------------------------
-
-    def _on_results_closed(self) -> None:
-        """Ignore it: the task may have closed the pipe. Only the exit proves the end."""
-
-    def _on_ending(self, in_time: bool) -> None:
-        if in_time:
-            self._timer = self._loop.call_later(self.order.spec.grace_seconds, self._exit_is_late)
-
-    def _exit_is_late(self) -> None:
-        """Kill a process that sent its result but does not exit: a non-daemon thread, or a hanging exit function."""
-        self._late_exit = True
-        self._kill("late exit")
-
-    def exited(self, exited: protocol.Exited) -> None:
-        """Settle the attempt: the zygote has reaped its process."""
-        for pipe in (self._results, self._output, self._stack_pipe.pipe):
-            pipe.drain()
-        if exited.signal is not None and not self._stack:
-            self._stack = stack.without_engine(self._stack_pipe.text())  # faulthandler wrote the stack of the crash
-        if exited.swept:
-            self._listener.step(AttemptSwept(exited.swept, exited.survivors))
-        output = self._tail.decode("utf-8", "replace") if self.order.spec.kind == "command" else ""
-        killed = was_killed(exited.exit_code, exited.signal, output)
-        killed = killed and self._force_applied is Force.NONE and not self._late_exit
-        evidence = self._evidence(
-            self._usage(exited),
-            exited,
-            out_of_memory=killed and self._shared.oom.explains(self._oom_mark, exited.max_rss_kb),
-        )
-        self._close(outcome_of(self._completed(evidence)))
-
-    def _completed(self, evidence: Evidence) -> Evidence:
-        """Return the evidence with what is known after the exit alone."""
-        return evidence
-
-    def _usage(self, exited: protocol.Exited) -> dict[str, object]:
-        usage: dict[str, object] = {
-            "exit_code": exited.exit_code,
-            "signal": exited.signal,
-            "max_rss_kb": exited.max_rss_kb,
-            "cpu_user_us": exited.cpu_user_us,
-            "cpu_system_us": exited.cpu_system_us,
-            "duration_us": round((exited.exited_at - self._started_at) * 1e6),
-        }
-        return {**usage, "late_exit": True} if self._late_exit else usage
-
-    def kill(self) -> int:
-        """SIGKILL the process at once, because the zygote is gone. Returns the pidfd, to wait for."""
-        process.signal_group(self._pidfd, self.pid, signal.SIGKILL)
-        return self._pidfd
-
-    def lost(self, why: str) -> None:
-        """Settle the attempt as LOST, because its zygote is gone. A result that it had sent stands."""
-        self._results.drain()
-        self._output.drain()
-        duration_us = round((self._loop.time() - self._started_at) * 1e6)
-        if self._ending is not None:
-            self._close(outcome_of(self._evidence({"duration_us": duration_us})))
-        else:
-            self._close(lost(why, {"duration_us": duration_us}))
-
-    @abstractmethod
-    def _close(self, outcome: Outcome) -> None:
-        """Finish, and leave or close the channels of the process."""
-
-
-class ProcessAttempt(ForkedAttempt):
-    """An attempt in a process of its own."""
-
-    def __init__(
-        self,
-        number: int,
-        order: AttemptOrder,
-        listener: AttemptListener,
-        shared: RunnerContext,
-        started: protocol.Started,
-        fds: list[int],
-    ) -> None:
-        pidfd, results, output, stack_fd = fds
-        super().__init__(number, order, listener, shared, started.forked_at, started.pid, pidfd, StackPipe(stack_fd))
-        self._prints_result = command.prints_result(order.spec)
-        self._stdout_tail = b""
-        self._open(results, output)
-        listener.started(started.pid, started.start_ticks)
-
-    def _handle_results(self, data: bytes) -> None:
-        if not self._prints_result:
-            super()._handle_results(data)
-            return
-        self._stdout_tail = (self._stdout_tail + data)[-2 * protocol.RESULT_LIMIT :]
-        self._handle_output(data)
-
-    def _completed(self, evidence: Evidence) -> Evidence:
-        """Add the result of a command, and remove its folder."""
-        if self.order.spec.kind != "command":
-            return evidence
-        try:
-            if evidence.exit_code == 0:
-                return replace(evidence, result=command.read_result(self.order, self._stdout_tail))
-        except command.ResultError as error:
-            return replace(evidence, result_error=str(error))
-        finally:
-            shutil.rmtree(self.order.folder, ignore_errors=True)
-        return evidence
-
-    def _close(self, outcome: Outcome) -> None:
-        self._results.close()
-        self._stack_pipe.pipe.close()
-        os.close(self._pidfd)
-        self._finish(outcome)
-
-
-class RanAttempt(ProcessAttempt):
-    """An attempt in a process of its own that has ended before its executor saw it: one frame has all of it."""
-
-    def __init__(
-        self, number: int, order: AttemptOrder, listener: AttemptListener, shared: RunnerContext, ran: protocol.Ran
-    ) -> None:
-        nothing = DrainedPipe()
-        stack_pipe = DrainedStackPipe(ran.stack)
-        ForkedAttempt.__init__(self, number, order, listener, shared, ran.forked_at, ran.pid, -1, stack_pipe)
-        self._prints_result = command.prints_result(order.spec)
-        self._stdout_tail = b""
-        self._results = self._output = nothing
-        listener.started(ran.pid, None)
-        if ran.output:
-            self._handle_output(ran.output)
-        self._handle_results(ran.results)
-        self.exited(ran.exited)
-
-    def _on_ending(self, in_time: bool) -> None:
-        """Nothing: the process has exited."""
-
-    def _close(self, outcome: Outcome) -> None:
-        self._finish(outcome)
 
 
 def _retry_of(data: Mapping[str, object]) -> AttemptRetry:

@@ -588,7 +588,7 @@ def test_a_program_that_ignores_the_end_of_its_children_can_run_a_flow(tmp_path)
 
 
 def test_a_bug_in_the_ladder_ends_the_executor_and_its_attempts_instead_of_waiting_for_ever(tmp_path, monkeypatch):
-    from redrive.engine.runner.attempt import ProcessAttempt
+    from redrive.engine.runner.process_attempt import ProcessAttempt
 
     flow = Flow("f")
     flow.task(lambda: time.sleep(600), name="hangs", timeout=0.1)

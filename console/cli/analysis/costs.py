@@ -19,10 +19,10 @@ from ....engine.analysis.costs import (
 )
 from ....engine.core.outcome import FailureMode
 from ....engine.core.policy import RetryPolicy
-from ...present.plots import table_lines
 from ...present.runs import place_line
 from ...sessions.open import RemoteOptions, with_session
 from ...sessions.session import Session
+from ...text.plots import table_lines
 from ...text.printing import echo, echo_json
 from ...text.text import one_line
 from ..json_schemas import with_schema

@@ -19,9 +19,9 @@ from ....engine.analysis.load_models import (
 )
 from ....engine.core.policy import RetryPolicy, fixed_policy
 from ....engine.errors import FlowError
-from ...present.plots import column_chart, downsample, table_lines
 from ...text.durations import number
 from ...text.glyphs import glyphs_for
+from ...text.plots import column_chart, downsample, table_lines
 from ...text.printing import echo, echo_json
 from ..json_schemas import with_schema
 from .policy_lab import policy_of

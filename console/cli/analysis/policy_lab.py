@@ -21,8 +21,8 @@ from ....engine.core.policy import (
     worst_case_wait_seconds,
 )
 from ....engine.errors import FlowError
-from ...present.plots import bar, table_lines
 from ...text.glyphs import glyphs_for
+from ...text.plots import bar, table_lines
 from ...text.printing import echo, echo_json
 from ..json_schemas import with_schema
 

@@ -123,7 +123,7 @@ def contention(**options: Any) -> int:
 @json_option
 def check(flow: str, param: tuple[str, ...], **options: Any) -> int:
     """Validate FLOW without running it."""
-    from ..check import check_flow
+    from ..analysis.check import check_flow
 
     return check_flow(flow, params_of(param), **options)
 

@@ -10,10 +10,11 @@ import msgspec
 from ...core.outcome import Outcome
 from ...errors import StateFileError
 from .. import protocol
-from ..attempt import AttemptListener, ForkedAttempt, RunnerContext
+from ..attempt import AttemptListener, RunnerContext
 from ..frame_socket import FrameSocket
 from ..outcome_of_exit import Force, outcome_of
 from ..pipes import Pipe, StackPipe
+from ..process_attempt import ForkedAttempt
 from ..protocol import AttemptOrder
 
 

@@ -19,14 +19,13 @@ from .. import kill, process, protocol
 from ..attempt import (
     IMPORT_SECONDS,
     AttemptListener,
-    ProcessAttempt,
-    RanAttempt,
     RunnerContext,
     RunningAttempt,
     raise_task_error,
 )
 from ..command import attempts_folder
 from ..oom import OutOfMemoryWatch
+from ..process_attempt import ProcessAttempt, RanAttempt
 from ..protocol import AttemptOrder
 from ..thread.pool import PATIENCE_SECONDS, ThreadHosts
 from ..worker.pool import WorkerPool

@@ -17,7 +17,7 @@ from typing import Collection, Iterable, List, Optional, Set
 from ...domain import trigger_rules
 from ...domain.event_payloads import TaskColumns, TaskMoved
 from ...domain.states import RAN, TaskState
-from ...domain.trigger_rules import STATES_OF, DerivedState, ParentStatus, PropagationGraph, TaskNode, rules_with
+from ...domain.trigger_rules import STATES_OF, DerivedState, ParentStatus, RequeueGraph, TaskNode, rules_with
 from ..state_lists import in_list
 from .transitions import Transaction
 
@@ -73,7 +73,7 @@ def descendants_of(connection: sqlite3.Connection, run_id: str, name: str) -> Li
     return [name for (name,) in connection.execute(_DESCENDANTS, {"run": run_id, "name": name})]
 
 
-class _RunGraph(PropagationGraph):
+class _RunGraph(RequeueGraph):
     """A run in a state file, read with SQL and written through a transaction."""
 
     def __init__(self, transaction: Transaction, run_id: str) -> None:

@@ -13,7 +13,7 @@ from redrive.engine.domain.trigger_rules import (
     VERDICTS,
     DerivedState,
     ParentStatus,
-    PropagationGraph,
+    RequeueGraph,
     TaskNode,
     derive_state,
     hold_children,
@@ -144,7 +144,7 @@ def test_rules_are_found_by_what_satisfies_them() -> None:
 # --- Over a graph --------------------------------------------------------------------------------------------------
 
 
-class Plain(PropagationGraph):
+class Plain(RequeueGraph):
     """A graph in a dict: name -> parents in one string."""
 
     def __init__(self, edges: Mapping[str, str], states: Mapping[str, str] = {}, rules: Mapping[str, str] = {}) -> None:

@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
-from ...engine.check import flow_checks
-from ...engine.check.isolated import CheckedFlow, check_in_subprocess
-from ...engine.core.advice import WEEKDAYS, duration_stats, stats_by_weekday
-from ...engine.core.spec import FlowSpec
-from ...engine.errors import StateFileError
-from ...engine.flow.finding import Finding
-from ...engine.store import database
-from ...engine.store.history import TaskDurations, duration_stats_by_task
-from ..present.task_durations import duration_lines
-from ..sessions.target import is_remote
-from ..text.printing import echo, echo_json
-from ..text.text import one_line
-from .exit_codes import ExitCode
-from .json_schemas import with_schema
+from ....engine.check import flow_checks
+from ....engine.check.isolated import CheckedFlow, check_in_subprocess
+from ....engine.core.advice import WEEKDAYS, duration_stats, stats_by_weekday
+from ....engine.core.spec import FlowSpec
+from ....engine.errors import StateFileError
+from ....engine.flow.finding import Finding
+from ....engine.store import database
+from ....engine.store.history import TaskDurations, duration_stats_by_task
+from ...present.task_durations import duration_lines
+from ...sessions.target import is_remote
+from ...text.printing import echo, echo_json
+from ...text.text import one_line
+from ..exit_codes import ExitCode
+from ..json_schemas import with_schema
 
 NAMES_SHOWN = 5
 _SIGNS = {True: "[x]", False: "[ ]", None: "[?]"}

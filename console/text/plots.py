@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
-from ..text.glyphs import Glyphs
+from .glyphs import Glyphs
 
 _BLANK = " "
 

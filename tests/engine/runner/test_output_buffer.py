@@ -5,7 +5,7 @@ import sqlite3
 
 import pytest
 from redrive.engine import Executor, Flow
-from redrive.engine.executor.output_buffer import HEAD_CHARACTERS, TAIL_CHARACTERS, OutputBuffer
+from redrive.engine.runner.output_buffer import HEAD_CHARACTERS, TAIL_CHARACTERS, OutputBuffer
 from redrive.engine.statefile.changes import logs
 
 
