@@ -35,13 +35,7 @@ SCRIPT = (
 def run_scripted(flow: str, state: str, options: RunOptions) -> int:
     """Run the demo with a scripted operator. Exit code 0 if the run ends as expected."""
     operator = ScriptedOperator(state)
-    executor = Executor(
-        flow=flow,
-        state=state,
-        options=options,
-        on_events=operator.on_events,
-        handle_signals=True,
-    )
+    executor = Executor(flow=flow, state=state, options=options, on_events=operator.on_events, handle_signals=True)
     result = executor.run_result()
     return 0 if result.run_state is RunState.PARTIAL and not operator.refused else 1
 

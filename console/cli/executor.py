@@ -15,14 +15,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ...engine.domain.command import Answer, Command
-from ...engine.errors import (
-    AddressError,
-    FlowChangesError,
-    FlowError,
-    NotFoundError,
-    RefusedError,
-    UntrustedFlowError,
-)
+from ...engine.errors import AddressError, FlowChangesError, FlowError, NotFoundError, RefusedError, UntrustedFlowError
 from ..sessions.open import actor, with_session
 from ..sessions.session import Session, SessionStatus
 from ..sessions.target import is_remote
@@ -107,14 +100,7 @@ def _is_accepted(why: str, question: str) -> bool:
 
 
 def stop_executor(
-    target: str,
-    *,
-    drain: bool,
-    wait: bool,
-    reason: str,
-    as_json: bool,
-    python: str | None,
-    ssh_option: Sequence[str],
+    target: str, *, drain: bool, wait: bool, reason: str, as_json: bool, python: str | None, ssh_option: Sequence[str]
 ) -> int:
     """Stop the executor; with ``wait`` return when it is gone. Exit code 1 if none is alive."""
 

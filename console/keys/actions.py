@@ -188,31 +188,13 @@ _CHANGING = (
         "cancel",
     ),
     Action(
-        "extend",
-        (),
-        "more time…",
-        "Give the running attempt more time before its timeout.",
-        _TASKS,
-        _CONFIRM,
-        "extend",
+        "extend", (), "more time…", "Give the running attempt more time before its timeout.", _TASKS, _CONFIRM, "extend"
     ),
     Action(
-        "hurry",
-        ("b",),
-        "retry now",
-        "Bring the next attempt forward: back off no longer.",
-        _TASKS,
-        _CHANGE,
-        "hurry",
+        "hurry", ("b",), "retry now", "Bring the next attempt forward: back off no longer.", _TASKS, _CHANGE, "hurry"
     ),
     Action(
-        "pause",
-        ("p",),
-        "pause",
-        "Start nothing more, or start tasks again; what runs goes on.",
-        _RUN,
-        _CHANGE,
-        "pause",
+        "pause", ("p",), "pause", "Start nothing more, or start tasks again; what runs goes on.", _RUN, _CHANGE, "pause"
     ),
     Action(
         "resume_here",

@@ -42,19 +42,12 @@ def fleet_entries(offers: Iterable[Offer]) -> list[FleetEntry]:
 def _entry(offer: Offer) -> FleetEntry:
     executor = offer.executor or _NO_EXECUTOR
     status = SessionStatus(
-        Link.LIVE,
-        executor_alive=executor.alive,
-        executor_run_id=executor.run_id,
-        service_pid=offer.service_pid,
+        Link.LIVE, executor_alive=executor.alive, executor_run_id=executor.run_id, service_pid=offer.service_pid
     )
     open_runs = [
         RunSummary(
             RunRow(
-                one.run_id,
-                one.dag_name,
-                one.started_at,
-                blocked_since=one.blocked_since,
-                paused_since=one.paused_since,
+                one.run_id, one.dag_name, one.started_at, blocked_since=one.blocked_since, paused_since=one.paused_since
             ),
             {TaskState.DEAD_LETTER: one.dead_letters},
             one.dead_letters,

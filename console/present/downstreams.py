@@ -143,11 +143,7 @@ def _importance_role(is_important: bool) -> Role:
     return Role.TEXT if is_important else Role.DIM
 
 
-_HEADS = {
-    Section.BREAKERS: _head_of_breakers,
-    Section.PAGES: _head_of_pages,
-    Section.ROWS: _head_of_rows,
-}
+_HEADS = {Section.BREAKERS: _head_of_breakers, Section.PAGES: _head_of_pages, Section.ROWS: _head_of_rows}
 
 
 def past_section_row(section: Section, board: Board, columns: int) -> Line:

@@ -280,10 +280,7 @@ def _quarantined(rows: Sequence[QuarantineRow]) -> Iterator[Line]:
     yield []
     yield [Piece(" Rows set aside ", Role.STRONG), Piece(f" {number(len(held))}", Role.DIM)]
     for row in held[:_ROWS_SHOWN]:
-        yield [
-            Piece(f"   {one_line(row.row_key)}", Role.TEXT),
-            Piece(f"  {one_line(row.error or '')}", Role.DIM),
-        ]
+        yield [Piece(f"   {one_line(row.row_key)}", Role.TEXT), Piece(f"  {one_line(row.error or '')}", Role.DIM)]
     if len(held) > _ROWS_SHOWN:
         yield [Piece(f"   and {number(len(held) - _ROWS_SHOWN)} more", Role.DIM)]
 

@@ -100,11 +100,7 @@ def legend_lines(glyphs: Glyphs, columns: int) -> list[Line]:
             ("~12s", Role.DIM, "an estimate"),
         )
     ]
-    return [
-        [Piece("Signs", Role.STRONG)],
-        *_flow(states, columns, _ENTRY_CELLS),
-        *_flow(marks, columns, 0),
-    ]
+    return [[Piece("Signs", Role.STRONG)], *_flow(states, columns, _ENTRY_CELLS), *_flow(marks, columns, 0)]
 
 
 def _entry(style: StateStyle, glyphs: Glyphs) -> Line:

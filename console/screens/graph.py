@@ -16,15 +16,7 @@ from ..model.board import Board
 from ..model.eta import critical_path
 from ..model.filters import parse_task_filter
 from ..model.graph.drawing import Drawing
-from ..model.graph.overview import (
-    AROUND_ROWS,
-    DEPTH,
-    DEPTH_MAX,
-    GROUP_ROWS,
-    Overview,
-    choose_overview,
-    fitting_depth,
-)
+from ..model.graph.overview import AROUND_ROWS, DEPTH, DEPTH_MAX, GROUP_ROWS, Overview, choose_overview, fitting_depth
 from ..model.graph.view import Graph, GraphForm, GraphOrder, Zoom
 from ..present.detail import summary_lines
 from ..present.graph import heading_line, label_width

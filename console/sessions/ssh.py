@@ -70,12 +70,7 @@ class SshSession:
 
     @classmethod
     async def open(
-        cls,
-        target: str,
-        *,
-        actor: str | None = None,
-        read_only: bool = False,
-        options: SshOptions = DEFAULT_OPTIONS,
+        cls, target: str, *, actor: str | None = None, read_only: bool = False, options: SshOptions = DEFAULT_OPTIONS
     ) -> SshSession:
         """Connect. Raises AddressError, LinkError, or an error that the agent found with the file."""
         session = cls(parse(target), options, actor or current_actor(), read_only)

@@ -38,11 +38,7 @@ class Canvas(LineView, can_focus=True):
             self.canvas = canvas
 
     def __init__(
-        self,
-        runs: Callable[[int, int, int], Iterable[Piece]],
-        *,
-        id: str | None = None,
-        classes: str | None = None,
+        self, runs: Callable[[int, int, int], Iterable[Piece]], *, id: str | None = None, classes: str | None = None
     ) -> None:
         super().__init__(id=id, classes=classes)
         self._runs = runs

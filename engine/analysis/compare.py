@@ -37,10 +37,7 @@ class PolicyComparison:
 
 
 def compare(
-    replay_input: ReplayInput,
-    counts: RunCounts,
-    change: PolicyChange,
-    uniforms: Sequence[Uniform],
+    replay_input: ReplayInput, counts: RunCounts, change: PolicyChange, uniforms: Sequence[Uniform]
 ) -> PolicyComparison:
     """Replay a run once as it was, and once with the change for each source of random numbers in ``uniforms``.
 

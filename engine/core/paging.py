@@ -27,10 +27,7 @@ EPISODE_SILENCE_US = 6 * 3600 * 1_000_000  # so that each nightly run pages agai
 SEVERITIES = ("critical", "high", "normal")
 
 #: These do not heal without a human, and waiting makes them worse.
-_BY_KIND = {
-    DeadLetterKind.AUTH: "critical",
-    DeadLetterKind.DEADLINE: "critical",
-}
+_BY_KIND = {DeadLetterKind.AUTH: "critical", DeadLetterKind.DEADLINE: "critical"}
 _BY_CLASS = {
     FailureClass.AUTH: "critical",
     FailureClass.PERMANENT: "high",

@@ -113,14 +113,7 @@ ACTS: Tuple[Act, ...] = (
         is_undoable=True,
         shell="cancel",
     ),
-    Act(
-        "extend",
-        verb="extend",
-        past="extended",
-        scope=Scope.TASKS,
-        awaited="to be extended",
-        shell="extend",
-    ),
+    Act("extend", verb="extend", past="extended", scope=Scope.TASKS, awaited="to be extended", shell="extend"),
     Act(
         "hurry",
         verb="bring forward",
@@ -133,13 +126,7 @@ ACTS: Tuple[Act, ...] = (
     ),
     Act("pause", verb="pause", past="paused", scope=Scope.RUN, is_undoable=True, shell="pause"),
     Act(
-        "unpause",
-        verb="unpause",
-        past="unpaused",
-        scope=Scope.RUN,
-        starts_work=True,
-        is_undoable=True,
-        shell="unpause",
+        "unpause", verb="unpause", past="unpaused", scope=Scope.RUN, starts_work=True, is_undoable=True, shell="unpause"
     ),
     Act("abandon", verb="abandon", past="abandoned", scope=Scope.RUN, is_undoable=True, shell="abandon"),
     Act(
@@ -156,14 +143,7 @@ ACTS: Tuple[Act, ...] = (
     Act("note", verb="note", past="noted", scope=Scope.CAUSE, shell="note"),
     Act("prune", verb="prune", past="pruned", scope=Scope.FILE, shell="prune"),
     Act("breaker", verb="set", past="set", scope=Scope.BREAKER, shell="breakers"),
-    Act(
-        "stop",
-        verb="stop",
-        past="stopped",
-        scope=Scope.RUN,
-        needs_executor=True,
-        shell="stop",
-    ),
+    Act("stop", verb="stop", past="stopped", scope=Scope.RUN, needs_executor=True, shell="stop"),
     Act("reload", verb="reload", past="reloaded", scope=Scope.RUN, needs_executor=True, shell="reload"),
 )
 

@@ -159,28 +159,10 @@ ENDED_BADLY = NEEDS_HUMAN | frozenset([_S.CANCELLED])
 
 #: States from which an operator may requeue; an UPSTREAM_FAILED task returns with its cause instead.
 REQUEUE_FROM = frozenset(
-    [
-        _S.READY,
-        _S.RETRYING,
-        _S.SENSING,
-        _S.SUCCESS,
-        _S.FAILED,
-        _S.DEAD_LETTER,
-        _S.SKIPPED,
-        _S.CANCELLED,
-    ]
+    [_S.READY, _S.RETRYING, _S.SENSING, _S.SUCCESS, _S.FAILED, _S.DEAD_LETTER, _S.SKIPPED, _S.CANCELLED]
 )
 
 #: States from which an operator may skip.
 SKIP_FROM = frozenset(
-    [
-        _S.PENDING,
-        _S.READY,
-        _S.RETRYING,
-        _S.SENSING,
-        _S.FAILED,
-        _S.DEAD_LETTER,
-        _S.UPSTREAM_FAILED,
-        _S.CANCELLED,
-    ]
+    [_S.PENDING, _S.READY, _S.RETRYING, _S.SENSING, _S.FAILED, _S.DEAD_LETTER, _S.UPSTREAM_FAILED, _S.CANCELLED]
 )

@@ -64,11 +64,7 @@ class RunLoop:
     """
 
     def __init__(
-        self,
-        opened: OpenRun,
-        clock: Clock,
-        listener: EventListener | None,
-        on_output: OutputListener | None = None,
+        self, opened: OpenRun, clock: Clock, listener: EventListener | None, on_output: OutputListener | None = None
     ) -> None:
         self._opened = opened
         self._listener = listener

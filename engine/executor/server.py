@@ -383,10 +383,7 @@ def _author(command: Command) -> _Author:
 
 
 #: Applied to a running task after the commit of the act: (done, sentence).
-FINISHERS = {
-    "cancel": CommandServer._cancel,
-    "extend": CommandServer._extend,
-}
+FINISHERS = {"cancel": CommandServer._cancel, "extend": CommandServer._extend}
 
 #: Acts on the executor's memory; all others are transactions of ``statefile/changes/operator_actions.py``.
 HANDLERS: dict[str, Callable[[CommandServer, Command], Awaitable[Answer]]] = {
@@ -396,10 +393,6 @@ HANDLERS: dict[str, Callable[[CommandServer, Command], Awaitable[Answer]]] = {
 }
 
 #: Requests of connected clients that are no acts.
-_CLIENT_REQUESTS = {
-    "hello": CommandServer._hello,
-    "ping": CommandServer._ping,
-    task_usage.ACT: CommandServer._usage,
-}
+_CLIENT_REQUESTS = {"hello": CommandServer._hello, "ping": CommandServer._ping, task_usage.ACT: CommandServer._usage}
 
 _WRITES_NOTHING = frozenset(["stop"])

@@ -18,16 +18,7 @@ from ..core.dag import Dag
 from ..core.durations import Duration
 from ..core.mapping import map_task
 from ..core.option_types import NAME, choice, is_text, short_repr
-from ..core.spec import (
-    LOGICAL_TIME,
-    DownstreamSpec,
-    FlowSpec,
-    Kind,
-    ResultSource,
-    ScheduleSpec,
-    Shell,
-    TaskSpec,
-)
+from ..core.spec import LOGICAL_TIME, DownstreamSpec, FlowSpec, Kind, ResultSource, ScheduleSpec, Shell, TaskSpec
 from ..domain.mapping import child_prefix
 from ..domain.overrides import masked_param
 from ..domain.params import convert_param

@@ -332,10 +332,7 @@ def call_task(
 
     def new_context() -> Context:
         return context_for(
-            start.order,
-            send=pipe.send,
-            is_cancelled=lambda: termination.requested,
-            describe=describe_error,
+            start.order, send=pipe.send, is_cancelled=lambda: termination.requested, describe=describe_error
         )
 
     forward_retries(lambda data: pipe.send(protocol.Retried(dict(data))))

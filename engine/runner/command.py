@@ -18,10 +18,7 @@ from .protocol import RESULT_LIMIT, AttemptOrder, clean_text, write_all
 from .task_environment import inputs_of, result_variables
 
 #: How each value of ``shell=`` runs a line.
-SHELLS: Mapping[str, tuple[str, ...]] = {
-    "sh": ("/bin/sh", "-c"),
-    "bash": ("bash", "-o", "pipefail", "-c"),
-}
+SHELLS: Mapping[str, tuple[str, ...]] = {"sh": ("/bin/sh", "-c"), "bash": ("bash", "-o", "pipefail", "-c")}
 
 RESULT_FILE = "result"
 INPUTS_FILE = "inputs.json"

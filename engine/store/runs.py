@@ -177,12 +177,7 @@ def claim(
         reevaluate(transaction, run_id, name)
         return 0
     attempt = int(attempts) + 1
-    columns: TaskColumns = {
-        "attempt": attempt,
-        "started_at": transaction.at,
-        "ended_at": None,
-        "claim_token": token,
-    }
+    columns: TaskColumns = {"attempt": attempt, "started_at": transaction.at, "ended_at": None, "claim_token": token}
     if first_started_at is None:
         columns["first_started_at"] = transaction.at
     if stale:

@@ -290,15 +290,7 @@ def _without_long_texts(columns: AttemptColumns) -> AttemptColumns:
     return cast(AttemptColumns, {column: value for column, value in columns.items() if column not in LONG_TEXTS})
 
 
-_USAGE_COLUMNS = (
-    "exit_code",
-    "signal",
-    "max_rss_kb",
-    "cpu_user_us",
-    "cpu_system_us",
-    "duration_us",
-    "stack",
-)
+_USAGE_COLUMNS = ("exit_code", "signal", "max_rss_kb", "cpu_user_us", "cpu_system_us", "duration_us", "stack")
 
 
 def attempt_columns(at: int, outcome: Outcome, decision: Decision | None) -> AttemptColumns:

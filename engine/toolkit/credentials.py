@@ -66,12 +66,7 @@ class Credential(Generic[T]):
     """
 
     def __init__(
-        self,
-        name: str,
-        *,
-        load: Callable[[], T],
-        refresh: Callable[[], object],
-        fresh_seconds: float = FRESH_SECONDS,
+        self, name: str, *, load: Callable[[], T], refresh: Callable[[], object], fresh_seconds: float = FRESH_SECONDS
     ) -> None:
         if not fresh_seconds >= 0:  # also refuses NaN
             raise ValueError(f"fresh_seconds is a number of seconds of at least 0, not {fresh_seconds!r}")

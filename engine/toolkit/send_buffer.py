@@ -319,9 +319,7 @@ def _outcomes(result: SendResult, count: int) -> list[bool | Exception]:
 
 
 def _settle(
-    batch: list[QueuedItem[Item]],
-    outcomes: list[bool | Exception],
-    retryable: Callable[[Exception], bool] | None,
+    batch: list[QueuedItem[Item]], outcomes: list[bool | Exception], retryable: Callable[[Exception], bool] | None
 ) -> tuple[list[QueuedItem[Item]], Exception | None]:
     """Resolve the futures. Returns the entries to retry, and one of their errors."""
     again, why = [], None

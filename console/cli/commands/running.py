@@ -6,15 +6,7 @@ from typing import Any
 
 import click
 
-from ..options import (
-    json_option,
-    options,
-    params_of,
-    run_option,
-    ssh_options,
-    state_option,
-    target_argument,
-)
+from ..options import json_option, options, params_of, run_option, ssh_options, state_option, target_argument
 from .group import acting_target_of, cli, named_once
 
 durability_option = click.option(

@@ -288,13 +288,4 @@ EXCEPTIONS: dict[str, FailureClass] = {
 }
 
 #: The hardest first: what a group of several failures counts as.
-HARDEST_FIRST = (
-    _AUTH,
-    _PERMANENT,
-    _VALIDATION,
-    _MEMORY,
-    _UNCLASSIFIED,
-    _TIMEOUT,
-    _AMBIGUOUS,
-    _TRANSIENT,
-)
+HARDEST_FIRST = (_AUTH, _PERMANENT, _VALIDATION, _MEMORY, _UNCLASSIFIED, _TIMEOUT, _AMBIGUOUS, _TRANSIENT)

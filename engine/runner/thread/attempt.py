@@ -44,12 +44,7 @@ class ThreadAttempt(Attempt):
     """
 
     def __init__(
-        self,
-        number: int,
-        order: AttemptOrder,
-        listener: AttemptListener,
-        shared: RunnerContext,
-        host: HostView,
+        self, number: int, order: AttemptOrder, listener: AttemptListener, shared: RunnerContext, host: HostView
     ) -> None:
         super().__init__(number, order, listener, shared, asyncio.get_running_loop().time())
         self.pid = host.pid

@@ -38,8 +38,7 @@ def abandon_run(context: ActionContext) -> Answer:
             end_generation(context, row, TaskState.CANCELLED)
             resolve(context.transaction, run_id, row.name)
     ended = RunChanged(
-        RunChange.ENDED,
-        {"state": str(RunState.ABANDONED), "ended_at": context.transaction.at, "blocked_since": None},
+        RunChange.ENDED, {"state": str(RunState.ABANDONED), "ended_at": context.transaction.at, "blocked_since": None}
     )
     context.transaction.change_run(run_id, ended, old=str(RunState.RUNNING), new=str(RunState.ABANDONED))
     resolve_cause(context.transaction, cut_off_cause(run_id))

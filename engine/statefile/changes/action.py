@@ -70,13 +70,7 @@ class RecordingTransaction(Transaction):
         """Change columns on which the executor acts at once, so that an undo cannot restore them."""
         Transaction.change(self, run_id, name, set, attempt, act=self.act)
 
-    def change_run(
-        self,
-        run_id: str,
-        change: RunChanged,
-        old: Optional[str] = None,
-        new: Optional[str] = None,
-    ) -> None:
+    def change_run(self, run_id: str, change: RunChanged, old: Optional[str] = None, new: Optional[str] = None) -> None:
         sql = "SELECT {} FROM run WHERE run_id = ?".format(", ".join(change.set))
         before = dict(zip(change.set, self.connection.execute(sql, (run_id,)).fetchone()))
         self.runs.append([change.what, before])

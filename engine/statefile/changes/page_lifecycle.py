@@ -55,12 +55,7 @@ def _pages_of(transaction: Transaction, run_id: str, name: str) -> List[_Page]:
 
 
 def _change(
-    transaction: Transaction,
-    run_id: Optional[str],
-    name: Optional[str],
-    page: _Page,
-    what: str,
-    columns: PageColumns,
+    transaction: Transaction, run_id: Optional[str], name: Optional[str], page: _Page, what: str, columns: PageColumns
 ) -> None:
     sql = "UPDATE page SET {}, updated_at = ? WHERE id = ?".format(", ".join("{} = ?".format(key) for key in columns))
     transaction.connection.execute(sql, list(columns.values()) + [transaction.at, page.id])

@@ -104,12 +104,7 @@ class _RunGraph(RequeueGraph):
 
     def hold(self, task: TaskNode, parent: Optional[str]) -> None:
         self._journal.move(
-            self._run_id,
-            task.name,
-            task.state,
-            TaskState.PENDING,
-            task.generation,
-            payload=TaskMoved(waits_for=parent),
+            self._run_id, task.name, task.state, TaskState.PENDING, task.generation, payload=TaskMoved(waits_for=parent)
         )
 
 

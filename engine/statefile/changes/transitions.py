@@ -123,13 +123,7 @@ class Transaction(object):
         )
         self.emit(TaskChanged(set, why=why, act=act), run_id, name, attempt=attempt)
 
-    def change_run(
-        self,
-        run_id: str,
-        change: RunChanged,
-        old: Optional[str] = None,
-        new: Optional[str] = None,
-    ) -> None:
+    def change_run(self, run_id: str, change: RunChanged, old: Optional[str] = None, new: Optional[str] = None) -> None:
         """Write the columns ``change.set`` of a run, and emit the change."""
         columns = change.set
         if columns:

@@ -167,12 +167,7 @@ class _Search(object):
         return sorted(found.values(), key=lambda one: one["decided_at"] or one["at"], reverse=True)
 
     def _count(
-        self,
-        found: Dict[Tuple[str, str], Row],
-        run_id: str,
-        task: _Task,
-        failed: _Attempt,
-        later: List[_Attempt],
+        self, found: Dict[Tuple[str, str], Row], run_id: str, task: _Task, failed: _Attempt, later: List[_Attempt]
     ) -> None:
         word = _decision_on(task, failed.generation)
         decision = self._decision(run_id, task.name, word, failed.generation)
@@ -206,11 +201,7 @@ class _Search(object):
 _UNDECIDED = frozenset(["undecided", "expired"])
 
 #: Decision -> the state that it moves a task to.
-_STATE_AFTER = {
-    "requeue": str(TaskState.PENDING),
-    "skip": str(TaskState.SKIPPED),
-    "cancel": str(TaskState.CANCELLED),
-}
+_STATE_AFTER = {"requeue": str(TaskState.PENDING), "skip": str(TaskState.SKIPPED), "cancel": str(TaskState.CANCELLED)}
 
 
 def _note(data: str) -> NoteWritten:
