@@ -307,8 +307,7 @@ class AttemptManager:
         """Start the attempt of a committed claim.
 
         ``results``: JSON by parent; ``missing``: the reason by parent without a result; ``dates``: the parameters that
-        are dates; ``is_probe``: the attempt
-        probes an open breaker; ``rules``: classification rules of its downstream.
+        are dates; ``is_probe``: the attempt probes an open breaker; ``rules``: classification rules of its downstream.
         """
         supervisor = AttemptSupervisor(self, claim, spec, is_probe)
         self.running[claim.name] = supervisor
