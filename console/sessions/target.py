@@ -1,4 +1,4 @@
-"""The state file of a command: a path, ``ssh://...``, ``REDRIVE_STATE``, the one of the flow, or the default file."""
+"""The state file of a command: a path, the name of a flow, ``ssh://...``, ``REDRIVE_STATE``, or the default file."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from ...engine.errors import RedriveError
 from ...engine.statefile.default_paths import STATE_VARIABLE
 from ...engine.statefile.on_demand.offers import Offer, default_path, offers
-from ...engine.store.flow_path import REMOTE, check_state_name, path_for_run
+from ...engine.store.flow_path import REMOTE, check_state_name, path_for_run, path_of_flow
 from ..text.text import one_line
 
 
@@ -78,11 +78,21 @@ def acting_target(target: str | None) -> str:
 
 
 def named_target(target: str | None) -> str | None:
-    """Return the state file or host that is named, also by REDRIVE_STATE; None: the default place."""
+    """Return the state file, flow or host that is named, also by REDRIVE_STATE; None: the default place."""
     if target == "":  # an empty shell variable must not select a file by accident
         raise RedriveError("the name of the state file is empty; name one, or leave --state out")
     given = target or os.environ.get(STATE_VARIABLE)
     if not given:
         return None
     check_state_name(given)
-    return given if is_remote(given) else os.path.expanduser(given)
+    if is_remote(given):
+        return given
+    return (target and _default_path_of(target)) or os.path.expanduser(given)
+
+
+def _default_path_of(flow: str) -> str | None:
+    """Return the state file in the default place of a flow; None: the word is a path, or there is no such file."""
+    if os.sep in flow or os.path.lexists(flow):
+        return None
+    path = path_of_flow(flow)
+    return path if os.path.exists(path) else None

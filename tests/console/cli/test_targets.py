@@ -197,3 +197,19 @@ def test_a_flow_file_that_was_moved_keeps_its_state_file(namesakes: tuple[Path, 
     one.rename(other)
     assert run_redrive("run", other).returncode == 0
     assert len(run_redrive("runs", "--json").stdout.splitlines()) == 2
+
+
+def test_a_flow_is_named_instead_of_its_state_file(states, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    state = run_flow("orders")
+    run_flow("payments")
+    assert run_redrive("tasks", "payments").returncode == 0
+    assert existing_target("payments") == acting_target("payments") == str(states / "payments.db")
+    (tmp_path / "payments").symlink_to(state)
+    assert existing_target("payments") == "payments"
+
+
+def test_a_flow_named_by_the_environment_is_a_path_as_for_a_run(states, monkeypatch):
+    run_flow("payments")
+    monkeypatch.setenv("REDRIVE_STATE", "payments")
+    assert existing_target(None) == "payments"
