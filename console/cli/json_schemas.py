@@ -6,7 +6,9 @@ its meaning or goes away makes the next version. The page ``json`` of the manual
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from typing import NoReturn
 
 #: Listing or answer -> the version of its lines.
 VERSIONS = {
@@ -39,6 +41,27 @@ VERSIONS = {
 }
 
 
+#: Listing -> its columns that are JSON text in the state file. A line has their values, so that ``.params.day`` is one.
+JSON_COLUMNS = {"runs": ("params", "options", "pool_waits"), "tasks": ("result", "overrides")}
+
+
 def with_schema(name: str, value: Mapping[str, object]) -> dict[str, object]:
     """Return a line with its schema as the first key."""
-    return {"schema": f"redrive.{name}/{VERSIONS[name]}", **value}
+    decoded = {column: _decoded(value[column]) for column in JSON_COLUMNS.get(name, ())}
+    return {"schema": f"redrive.{name}/{VERSIONS[name]}", **value, **decoded}
+
+
+def _decoded(column: object) -> object:
+    """Return the value of JSON text; the text itself if it is none, as in a malformed state file."""
+    if not isinstance(column, str):
+        return column
+    try:
+        value: object = json.loads(column, parse_constant=_reject)
+        json.dumps(value)  # what is nested as deep as the parser allows cannot be printed
+    except (ValueError, RecursionError):
+        return column
+    return value
+
+
+def _reject(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is not JSON")

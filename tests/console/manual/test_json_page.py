@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from redrive.console import manual
 from redrive.console.cli import json_schemas
-from redrive.console.cli.json_schemas import VERSIONS
+from redrive.console.cli.json_schemas import VERSIONS, with_schema
 from redrive.engine import Executor, Flow
 from redrive.engine.statefile.default_paths import default_folder
 from redrive.engine.store.machine_pools import MachinePools
@@ -56,7 +56,7 @@ def state(recorded: Path) -> Path:
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run with a dead letter, a page, a breaker, output and rows in quarantine."""
-    flow = Flow("night")
+    flow = Flow("night", params={"day": "2026-01-01"})
     flow.command("broken", "echo no; exit 127", timeout=30, downstream="api")
 
     @flow.task(timeout=30)
@@ -64,6 +64,10 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for scope in ctx.rows(["o-1"], key=str):
             with scope:
                 raise ValueError("is none")
+
+    @flow.task(timeout=30)
+    def total() -> dict[str, int]:
+        return {"rows": 2}
 
     state = tmp_path_factory.mktemp("recorded") / "night.db"
     Executor(run_id="r", flow=flow, state=state).run()
@@ -113,3 +117,15 @@ def test_every_line_of_json_has_a_schema():
     for path in folder.rglob("*.py"):
         text = path.read_text()
         assert ("echo_json(" in text or "json_line(" in text) <= ("with_schema(" in text), path
+
+
+def test_columns_of_json_text_are_printed_as_values(state):
+    (run,) = (json.loads(line) for line in invoke_redrive("runs", state, "--json").output.splitlines())
+    assert run["params"] == {"day": "2026-01-01"} and run["options"]["downstreams"]
+    tasks = [json.loads(line) for line in invoke_redrive("tasks", state, "--json").output.splitlines()]
+    assert {task["name"]: task["result"] for task in tasks} == {"broken": None, "parse": None, "total": {"rows": 2}}
+
+
+@pytest.mark.parametrize("text", ["", "{", "NaN", '{"day": Infinity}', "[" * 100_000])
+def test_text_that_is_no_json_is_printed_as_it_is(text):
+    assert with_schema("runs", {"params": text, "options": None, "pool_waits": None})["params"] == text
