@@ -13,7 +13,8 @@ import time
 from collections.abc import Callable, Collection, Iterable
 from typing import NamedTuple
 
-from ..statefile.processes import ancestors, has_token, pids
+from ..statefile.changes.executor_token import has_token
+from ..statefile.processes import ancestors, pids
 
 #: The process is gone, or belongs to another user (sudo, su): only that user or root may signal it.
 OUT_OF_REACH = (ProcessLookupError, PermissionError)

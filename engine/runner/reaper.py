@@ -17,7 +17,7 @@ import signal
 import time
 from typing import NoReturn
 
-from ..statefile.processes import has_token
+from ..statefile.changes.executor_token import has_token
 from . import kill
 
 ZYGOTE_SECONDS = 1.0  # for a zygote to kill its descendants itself

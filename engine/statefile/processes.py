@@ -1,10 +1,10 @@
-"""Reads /proc: the identity of a process, its ancestors, and the executor that it belongs to.
+"""Reads /proc: the identity of a process and its ancestors.
 
 Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
 """
 
 import os
-from typing import Collection, Iterator, List, Optional, Set, Tuple
+from typing import Iterator, List, Optional, Set, Tuple
 
 EXECUTOR_VARIABLE = "REDRIVE_EXECUTOR"  # in the environment of every process below an executor: the executor's id
 
@@ -86,12 +86,3 @@ def ancestors(pid: Optional[int] = None) -> Set[int]:
         except (OSError, IndexError, ValueError):
             break
     return found
-
-
-def has_token(pid: int, executor_ids: Collection[str]) -> bool:
-    """True if the environment of a process names one of these executors."""
-    tokens = {"{}={}".format(EXECUTOR_VARIABLE, executor_id).encode() for executor_id in executor_ids}
-    try:
-        return not tokens.isdisjoint(read_file("/proc/{}/environ".format(pid)).split(b"\0"))
-    except OSError:
-        return False

@@ -16,9 +16,10 @@ from collections.abc import Collection
 from ..domain.durations import format_duration
 from ..errors import ExecutorBusyError, StorageError
 from ..runner import kill
+from ..statefile.changes.executor_token import has_token
 from ..statefile.changes.locking import is_current_file, open_lock, write_holder
 from ..statefile.lock_file import LockHolder, lock_path, read_holder, try_lock
-from ..statefile.processes import ancestors, has_token, identity
+from ..statefile.processes import ancestors, identity
 
 PATIENCE_SECONDS = 2.0  # for a client that holds the lock for one command, or a console that probes it
 POLL_SECONDS = 0.02  # between polls: the release of a flock sends no event

@@ -15,9 +15,10 @@ from ...domain.event_payloads import AttemptColumns, AttemptReclaimed, TaskColum
 from ...domain.liveness import HEARTBEAT_SECONDS, describe_lost, effect_key, fence_seconds
 from ...domain.states import DeadLetterKind, TaskState
 from ...json_types import JsonObject
-from ..processes import ancestors, has_token, identity, is_alive, pids
+from ..processes import ancestors, identity, is_alive, pids
 from .action import ActionContext, TaskSnapshot, check_target, read_task
 from .canary import abandon_canary
+from .executor_token import has_token
 from .quarantine_actions import drop_provisional
 from .transitions import Transaction
 

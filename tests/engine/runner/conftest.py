@@ -20,7 +20,8 @@ from redrive.engine.domain.event_codec import kind_of
 from redrive.engine.domain.event_payloads import AttemptRetry, Payload
 from redrive.engine.runner.attempt import AttemptOrder, RunningAttempt
 from redrive.engine.runner.zygote.client import Runner
-from redrive.engine.statefile.processes import has_token, pids
+from redrive.engine.statefile.changes.executor_token import has_token
+from redrive.engine.statefile.processes import pids
 from support.processes import wait_until_dead
 
 HEAD = """\

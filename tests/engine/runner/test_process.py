@@ -10,12 +10,14 @@ import sys
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 from redrive.engine.runner import call, kill, process
 from redrive.engine.runner.hang import stack
 from redrive.engine.statefile import processes
+from redrive.engine.statefile.changes.executor_token import has_token
 
 from .conftest import bearers_of
 
@@ -78,6 +80,22 @@ def test_a_token_is_found_in_the_environment_and_its_bearers_killed() -> None:
         assert bearer.wait(10) == -signal.SIGKILL
         assert other.poll() is None
         assert bearers_of(token) == []
+
+
+def test_a_token_is_found_while_its_bearer_calls_exec(tmp_path: Path) -> None:
+    """In one of a hundred reads its environment is empty."""
+    script = tmp_path / "again.sh"
+    script.write_text('test "$1" -eq 0 || exec sh "$0" $(($1 - 1))\n')
+    with running("sh", str(script), "150", env={**os.environ, "REDRIVE_EXECUTOR": "bearer"}) as bearer:
+        seen = []
+        while bearer.poll() is None:
+            seen.append(has_token(bearer.pid, ["bearer"]))
+    assert len(seen) > 100 and all(seen[:-1])
+
+
+def test_a_process_without_environment_bears_no_token() -> None:
+    with running("sleep", "600", env={}) as bare:
+        assert not has_token(bare.pid, ["bearer"])
 
 
 def test_a_group_is_signalled_whole_and_a_process_without_group_alone() -> None:

@@ -1,0 +1,29 @@
+"""Finds the processes of an executor by the token in their environment.
+
+Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
+"""
+
+import os
+from typing import Collection
+
+from ..processes import EXECUTOR_VARIABLE, read_file, stat_fields
+
+
+def has_token(pid: int, executor_ids: Collection[str]) -> bool:
+    """True if the environment of a process names one of these executors."""
+    tokens = {"{}={}".format(EXECUTOR_VARIABLE, executor_id).encode() for executor_id in executor_ids}
+    try:
+        return not tokens.isdisjoint(_environment(pid).split(b"\0"))
+    except OSError:
+        return False
+
+
+def _environment(pid: int) -> bytes:
+    """The environment of a process. Waits while a call of exec replaces it, when there is nothing to read."""
+    path, in_exec = "/proc/{}/environ".format(pid), True
+    found = read_file(path)
+    while in_exec and not found:
+        os.readlink("/proc/{}/exe".format(pid))  # OSError: a kernel thread, or a process that has ended
+        in_exec = stat_fields(pid)[48] == b"0"  # env_end
+        found = read_file(path)
+    return found
