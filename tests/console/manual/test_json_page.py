@@ -121,7 +121,7 @@ def test_every_line_of_json_has_a_schema():
 
 def test_columns_of_json_text_are_printed_as_values(state):
     (run,) = (json.loads(line) for line in invoke_redrive("runs", state, "--json").output.splitlines())
-    assert run["params"] == {"day": "2026-01-01"} and run["options"]["downstreams"]
+    assert run["params"] == {"day": "2026-01-01"} and "downstreams" in run["options"]
     tasks = [json.loads(line) for line in invoke_redrive("tasks", state, "--json").output.splitlines()]
     assert {task["name"]: task["result"] for task in tasks} == {"broken": None, "parse": None, "total": {"rows": 2}}
 
