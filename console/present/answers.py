@@ -40,5 +40,5 @@ def _result_line(result: TargetResult, glyphs: Glyphs) -> Line:
     return [
         Piece(f"{glyphs.done if done else glyphs.failed} ", Role.DONE if done else Role.WARNING),
         Piece(pad(one_line(task), _NAME_CELLS), Role.TEXT),
-        Piece(f" {one_line(sentence) or word}", Role.DIM if done else Role.TEXT),
+        Piece(f" {one_line(sentence.replace(f'{task} ', 'it ', 1)) or word}", Role.DIM if done else Role.TEXT),
     ]

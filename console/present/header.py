@@ -65,7 +65,7 @@ class SessionHealth:
     @property
     def executor_loss(self) -> str:
         """How an executor ended that is not alive."""
-        if self.has_stopped:
+        if self.has_stopped or (self.dead_pid is None and self.gone_at is None):
             return "no executor"
         return "executor gone" if self.dead_pid is None else "executor dead"
 

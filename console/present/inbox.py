@@ -113,7 +113,7 @@ def cause_row(cause: InboxCause, is_open: bool, scene: Scene, columns: int) -> L
     right = cause_age(cause, scene)
     if columns >= _HELD_FROM:
         held = f"holds {number(cause.held)}" if cause.held else ""
-        right = [Piece(pad_left(held, _HELD_CELLS, glyphs.more), Role.DIM), *right]
+        right = [Piece(pad_left(held, _HELD_CELLS, glyphs.more), Role.DIM), *right] if held else right
     left = [
         Piece(f"{glyphs.open if is_open else glyphs.closed} "),
         Piece(state_sign(state, glyphs), STATE_STYLES[state].role),

@@ -83,8 +83,8 @@ def undo(context: ActionContext) -> Answer:
             continue  # the page that called for a breaker or a pause is resolved: the executor blocks and pages again
         context.transaction.change_run(context.run_id, RunChanged(_RUN_WORDS[what], before), *_run_move(before))
     targets = {result.task for result in act.answer.results if result.outcome == DONE}
-    for name in stuck:
-        if name in targets:
+    for name in tasks:
+        if name in stuck and name in targets:
             context.set_result(name, REFUSED, "stays: {}".format(moved.get(name) or next(iter(moved.values()))))
     for name in restored:
         context.set_result(name, DONE, "as before")
@@ -108,9 +108,9 @@ def _has_dead_letter(context: ActionContext) -> bool:
 
 
 def _undo_message(restored: Before, context: ActionContext) -> str:
-    message = "{} changed back".format(len(restored)) if restored else "changed back"
+    message = "{:,} changed back".format(len(restored)) if restored else "changed back"
     stay = sum(1 for result in context.results.values() if result.outcome == REFUSED)
-    return message + (", {} had moved on and stay{}".format(stay, "s" if stay == 1 else "") if stay else "")
+    return message + (", {:,} had moved on and stay{}".format(stay, "s" if stay == 1 else "") if stay else "")
 
 
 def _moved_since(context: ActionContext, seq: int, tasks: Before) -> Dict[str, str]:

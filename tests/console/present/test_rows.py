@@ -331,3 +331,14 @@ def test_a_task_that_waits_for_a_pool_of_the_machine_says_who_holds_it():
     assert "waits for pool warehouse, held by a" in said and "\x1b" not in said and "\n" not in said
     fold.run.pool_waits = "no JSON"
     assert plain(state_facts(fold.tasks["load"], Scene(board, NOW, UTF8))).split() == ["ready"]
+
+
+def test_attempts_of_a_skipped_task_are_counted_in_all():
+    """Its generation has tried nothing; an attempt of an earlier one is there all the same."""
+    fold = fold_of([("a", [])])
+    failed_task(fold, "a", at=NOW - 9 * S)
+    fold.tasks["a"].state, fold.tasks["a"].skip_cause = TaskState.SKIPPED, "operator"
+    said = [
+        plain(line).strip() for line in detail.detail_page(fold.tasks["a"], Scene(Board(fold), NOW, UTF8), None, 80)
+    ]
+    assert "Attempts  1 in all" in said

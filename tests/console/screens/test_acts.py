@@ -332,3 +332,24 @@ async def test_an_armed_console_sends_its_acts_through_a_door_of_their_own(reven
         assert [command.act for command in acting.commands] == ["requeue"]
         await press(app, pilot, "W", "r")
         assert len(acting.commands) == 1
+
+
+async def test_what_follows_a_canary_is_not_listed_as_refused(clock: StillClock):
+    session = many_failed(30)
+    held = [TargetResult(f"load_{number:03}", "held", "follow when load_000 has succeeded") for number in range(1, 30)]
+    said = "1 requeued; 29 follow when load_000 has succeeded"
+    session.answer = lambda command: Answer(True, said, (TargetResult("load_000", "done", "requeued"), *held))
+    async with shown(session, clock, (120, 40)) as (app, pilot):
+        await press(app, pilot, "a", "r", "3", "0", "o")
+        assert session.commands[0].options["canary"]
+        assert not isinstance(app.screen, Dialog)
+        assert said in rows_of(app)[-1] and "✗" not in rows_of(app)[-1]
+
+
+async def test_a_refusal_does_not_name_its_task_twice(clock: StillClock):
+    session = many_failed(2)
+    refused = [TargetResult(name, "refused", f"stays: {name} is running now") for name in ("load_000", "load_001")]
+    session.answer = lambda command: Answer(True, "2 refused", tuple(refused))
+    async with shown(session, clock, (120, 40)) as (app, pilot):
+        await press(app, pilot, "a", "r", "a")
+        assert "✗ load_001                       stays: it is running now" in text_of(app)

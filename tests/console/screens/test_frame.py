@@ -229,3 +229,26 @@ async def test_a_second_that_passes_while_no_screen_is_there_fails_nothing(
             app.tick(clock.now)
             app.on_board_replaced(app.live.board)
         assert app.failure is None
+
+
+async def test_a_state_file_that_was_deleted_locks_acts_and_is_named(revenue: FakeSession, clock: StillClock):
+    revenue.become(link=Link.STALE, problem="there is no state file /srv/revenue.db")
+    async with shown(revenue, clock, (120, 40)) as (app, pilot):
+        assert "stale" in rows_of(app)[1]
+        await press(app, pilot, "n", "r")
+        assert "there is no state file /srv/revenue.db any more: it was deleted or moved" in rows_of(app)[-1]
+        assert not revenue.commands
+
+
+async def test_a_failed_cause_has_a_badge_beside_that_of_dead_letters(revenue: FakeSession, clock: StillClock):
+    failed_task(revenue.fold, "extract_refunds", "FAILED")
+    async with shown(revenue, clock, (120, 40)) as (app, _):
+        assert "4 Inbox ◆1 ✗1 " in rows_of(app)[1]
+
+
+async def test_an_executor_of_which_nothing_is_known_is_not_said_to_have_gone(revenue: FakeSession, clock: StillClock):
+    """A copied state file comes without its lock."""
+    revenue.become(executor_alive=False, heartbeat_age_seconds=None)
+    async with shown(revenue, clock, (120, 40), state_path="/tmp/revenue.db") as (app, _):
+        assert rows_of(app)[1].endswith("no executor")
+        assert rows_of(app)[-1].startswith(" no executor · R to resume here")

@@ -115,6 +115,14 @@ def test_a_failure_is_not_painted_over_by_what_follows_in_its_cell(story):
     assert drawn(story, "first", per_cell=10) == "✗"
 
 
+def test_a_dead_letter_is_not_hidden_by_the_failures_before_it_in_its_cell(story):
+    apply(story, story.start("first"))
+    apply(story, story.after(1).fail("first", "RETRYING"))
+    apply(story, story.after(1).start("first"))
+    apply(story, story.after(1).fail("first", "DEAD_LETTER"))
+    assert drawn(story, "first", per_cell=10) == "◆"
+
+
 def test_a_skip_is_marked_when_it_was_decided(story):
     apply(story, story.after(4).move("first", "SKIPPED", ended_at=story.at))
     assert drawn(story, "first") == "    »"
