@@ -57,6 +57,7 @@ FOUND_OTHERWISE = {
     "redrive.console.screens.downstreams": "named in console/app/app.py, by its view",
     "redrive.console.screens.history": "named in console/app/app.py, by its view",
     "redrive.console.screens.timeline": "named in console/app/app.py, by its view",
+    "redrive.console.sessions.search_process": "started by console/sessions/log_searcher.py, by its name",
     "redrive.engine.agent.agent": "sent over ssh, and named in what is sent",
     "redrive.engine.agent.bootstrap": "sent over ssh, as the program of the interpreter over there",
 }

@@ -271,16 +271,3 @@ class LogSelection:
         before = len(self)
         self.update_from(0)
         return len(self) - before
-
-    def next_error(self, after: int, step: int = 1, wraps: bool = True) -> int | None:
-        """Return the index of the next line that looks like an error; None if there is none. ``wraps``: go on at the
-        other end."""
-        count = len(self)
-        for distance in range(1, count + 1):
-            index = after + step * distance
-            if not wraps and not 0 <= index < count:
-                return None
-            index %= count
-            if is_error_line(self[index]):
-                return index
-        return None

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
 
@@ -20,6 +19,7 @@ from textual.widget import Widget
 
 from ...engine.core.projection import AttemptRow, TaskRow
 from ...engine.errors import RedriveError
+from ...engine.statefile.changes.log_search import SlowPatternError, time_limit
 from ..feed.live_run import BoardUpdate
 from ..keys.actions import ScreenName
 from ..model.board import Board
@@ -35,6 +35,7 @@ from ..widgets.bindings import bindings_of
 from ..widgets.text_view import LinesView
 from .attempt_log import AttemptLog
 from .base import ConsoleScreen, run_latest
+from .log_search import SLICE_SECONDS, LogTarget, first_match, places_after
 from .text_dialog import TextDialog
 
 _AFTER_EVERY_CHUNK = 2**62
@@ -54,10 +55,9 @@ class LogView(LinesView):
         self._on_top_requested = to_the_top
         self._on_end_requested = to_the_end
 
-    @property
-    def search_start(self) -> int:
-        """The line that was found last, else the one before the first in view."""
-        return self._match_line if self._match_line is not None else self.span[0] - 1
+    def search_start(self, step: int) -> int:
+        """The line that was found last, else the one before the first in view, in the direction of ``step``."""
+        return self._match_line if self._match_line is not None else self.span[0] - step
 
     def searched_text(self, line: int) -> str:
         """The text of a line, for the search."""
@@ -84,6 +84,17 @@ class LogView(LinesView):
         super().search(words)
         self._search_pattern = search_pattern(words) if words else None
 
+    def line(self, y: int) -> Line:
+        """A line, or why there are none. A pattern that takes too long is set off nowhere."""
+        if not len(self.lines):
+            return self._empty_line() if y == 0 else []
+        try:
+            with time_limit(SLICE_SECONDS / 4):
+                return super().line(y)
+        except SlowPatternError:
+            self._search_pattern = None
+            return super().line(y)
+
     def first_in_view(self) -> tuple[int, str] | None:
         """What tells the first line in view apart when other lines are around it: its chunk and text."""
         line = self.lines.line_at(self.span[0]) if isinstance(self.lines, LogLines) and len(self.lines) else None
@@ -92,31 +103,6 @@ class LogView(LinesView):
     def go_to_top(self) -> None:
         """To the first line that is known."""
         super().move_to_edge(-1)
-
-    def line(self, y: int) -> Line:
-        """A line, or why there are none."""
-        if not len(self.lines):
-            return self._empty_line() if y == 0 else []
-        return super().line(y)
-
-
-@dataclass(frozen=True, slots=True)
-class _Wanted:
-    """What to search a log for: a regular expression for the store, which may find too much, and a test of lines."""
-
-    pattern: str
-    matches: Callable[[str], bool]
-    nothing: str = ""  # the message if there is none
-
-
-def _matching_line(lines: Sequence[LogLine], wanted: _Wanted, chunk_id: int, step: int) -> int | None:
-    """The line of a match in a chunk: the first one from there on, or with a ``step`` of -1 the last one up to it."""
-    numbers = range(len(lines)) if step > 0 else range(len(lines) - 1, -1, -1)
-    for number in numbers:
-        line = lines[number]
-        if (line.id - chunk_id) * step >= 0 and wanted.matches(line):
-            return number
-    return None
 
 
 class LogScreen(ConsoleScreen):
@@ -501,7 +487,7 @@ class LogScreen(ConsoleScreen):
         log = self._attempt_log
         if log is None or self._selection is None or self._lines is None:
             return
-        if log.is_whole and not log.only:
+        if log.is_whole and not log.only and isinstance(parse_line_filter(text), Filter):
             self._selection.set_filter(parse_line_filter(text))
             self.text.set_lines(self._lines)
         else:
@@ -516,51 +502,65 @@ class LogScreen(ConsoleScreen):
     def filter_changed(self, text: str) -> None:
         """Search."""
         self.text.search(text)
-        self._has_match = True
-        self._is_searching = False
+        self._has_match, self._is_searching = True, False
         if text:
             self._find(1)
+        else:
+            self.workers.cancel_group(self, "log search")
         self._show_heading()
 
     def _find(self, step: int) -> None:
-        """Go to the next match, in the lines in memory or else in the store."""
-        log = self._attempt_log
+        """Go to the next match."""
         wanted = search_pattern(self.filter_text)
-        is_whole = log is None or log.is_whole or bool(log.only)
-        self._has_match = self.text.find_next(forward=step > 0, wraps=is_whole) is not None
-        if not self._has_match and log is not None and not is_whole:
-            start = log.text.last_id if step > 0 else log.text.first_id
-            self._find_in_store(_Wanted(wanted.pattern, lambda line: wanted.search(line) is not None), step, start)
-        self._show_heading()
+        target = LogTarget(wanted.pattern, lambda line: wanted.search(line) is not None)
+        self._search(target, step, self.text.search_start(step))
 
-    def _find_in_store(self, wanted: _Wanted, step: int, start: int) -> None:
-        self._has_match = self._is_searching = True
-        log = self._attempt_log
-        assert log is not None
-        run_latest(self, partial(self._show_found, log, wanted, step, start), "log search")
+    def _search(self, target: LogTarget, step: int, after: int | None) -> None:
+        """Search after a line in memory, or in the store from its start."""
+        self._has_match, self._is_searching = True, False
+        run_latest(self, partial(self._show_match, target, step, after), "log search")
 
-    async def _show_found(self, log: AttemptLog, wanted: _Wanted, step: int, start: int) -> None:
-        """Search the whole log in slices, from a chunk on and then from the other end; show the window of a match."""
+    async def _show_match(self, target: LogTarget, step: int, after: int | None) -> None:
+        log, found = self._attempt_log, None
         try:
-            found = await self._seek(log, wanted, step, start)
+            if after is not None:
+                found = await self._find_in_memory(target, step, after)
+            if found is None and log is not None and not self._is_whole:
+                self._is_searching = True
+                self._show_heading()
+                found = await self._find_in_store(log, target, step, after is None)
         except RedriveError as error:
+            self.text.search("")
             self.console.show_message(str(error), Role.WARNING)
-            found = None
+            target = target._replace(nothing="")
+        else:
+            self._has_match = found is not None
         if log is self._attempt_log:
-            self._is_searching, self._has_match = False, found is not None
+            self._is_searching = False
             if found is not None:
                 self.text.show_match(found)
-            elif wanted.nothing:
-                self.console.show_message(wanted.nothing)
+            elif target.nothing:
+                self.console.show_message(target.nothing)
             self._show_heading()
 
-    async def _seek(self, log: AttemptLog, wanted: _Wanted, step: int, start: int) -> int | None:
-        """Make the window with the next match the shown one; returns the line of the match."""
+    @property
+    def _is_whole(self) -> bool:
+        """Whether all lines that can match are in memory."""
+        log = self._attempt_log
+        return log is None or log.is_whole or bool(log.only)
+
+    async def _find_in_memory(self, target: LogTarget, step: int, after: int) -> int | None:
+        places = places_after(len(self.text.lines), after, step, self._is_whole)
+        return await first_match(places, self.text.searched_text, target.matches)
+
+    async def _find_in_store(self, log: AttemptLog, target: LogTarget, step: int, from_start: bool) -> int | None:
+        """Make the window with the next match the shown one; the line of the match. At last from the other end."""
+        start = 0 if from_start else log.text.last_id if step > 0 else log.text.first_id
         edge = 0 if step > 0 else _AFTER_EVERY_CHUNK
         for first in (start, edge) if start != edge else (edge,):
             place: int | None = first
             while place is not None and log is self._attempt_log:
-                place = await log.find(wanted.pattern, step, place)
+                place = await log.find(target.pattern, step, place)
                 if place is None:
                     break
                 await log.read_around(place)
@@ -568,36 +568,32 @@ class LogScreen(ConsoleScreen):
                     return None
                 self.text.is_following = False
                 self._show_window(log)
-                line = _matching_line(log.text.lines, wanted, place, step)
+                line = await self._find_in_chunk(log.text.lines, target, place, step)
                 if line is not None:
                     return line
         return None
+
+    async def _find_in_chunk(self, lines: Sequence[LogLine], target: LogTarget, chunk: int, step: int) -> int | None:
+        """The first line of a match from a chunk on, or with a ``step`` of -1 the last one up to it."""
+        places = places_after(len(lines), -1 if step > 0 else len(lines), step, wraps=False)
+        near = (place for place in places if (lines[place].id - chunk) * step >= 0)
+        return await first_match(near, lines.__getitem__, target.matches)
 
     def go_to_next(self, step: int) -> None:
         """To the next match or the one before; without a search, to a line that tells of an error."""
         if self.filter_text:
             self._find(step)
         else:
-            self._go_to_error(max(self.text.search_start, -1 if step > 0 else 0), step)
+            self._go_to_error(max(self.text.search_start(1), -1 if step > 0 else 0), step)
 
     def go_to_first_error(self) -> None:
         """The first line that tells of an error."""
         self._go_to_error(-1)
 
     def _go_to_error(self, after: int, step: int = 1) -> None:
-        log = self._attempt_log
-        if log is None or self._selection is None:
-            return
-        is_whole = log.is_whole or bool(log.only)
-        place = self._selection.next_error(after, step, wraps=is_whole) if is_whole or after >= 0 else None
-        if place is not None:
-            self.text.show_match(place)
-        elif is_whole:
-            self.console.show_message(self._no_error_words())
-        else:
-            beyond = log.text.last_id if step > 0 else log.text.first_id
-            wanted = _Wanted(ERROR.pattern, is_error_line, self._no_error_words())
-            self._find_in_store(wanted, step, beyond if after >= 0 else 0)
+        if self._attempt_log is not None:
+            target = LogTarget(ERROR.pattern, is_error_line, self._no_error_words())
+            self._search(target, step, after if self._is_whole or after >= 0 else None)
 
     def _no_error_words(self) -> str:
         log = self._attempt_log

@@ -8,7 +8,7 @@ import sqlite3
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 from ...engine.agent import executor_socket
 from ...engine.domain.events import Event
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from ...engine.domain.command import Answer, Command
     from ...engine.domain.usage import TaskUsage
     from ...engine.statefile.on_demand.failure_rows import FailedTask
+    from .log_searcher import LogSearcher
 
 HEARTBEAT_SECONDS = 1.0  # between two empty batches, which redraw the ages on the screen
 LOCK_POLL_SECONDS = 1.0  # between two probes of the lock; a probe holds the lock for an instant
@@ -51,6 +52,7 @@ class LocalSession:
         self._service_pid: int | None = None
         self._refreshed_at = 0.0
         self._is_closed = False
+        self._searcher: LogSearcher | None = None
 
     @classmethod
     async def open(cls, path: str, *, actor: str | None = None, read_only: bool = False) -> Self:
@@ -76,7 +78,7 @@ class LocalSession:
             problem=f"there is no state file {self._path}" if is_missing else self._damage,
             executor_alive=self._is_executor_alive,
             heartbeat_age_seconds=age_seconds if self._is_executor_alive else None,
-            executor_last_seen_at=None if self._is_executor_alive else seen_at,
+            executor_last_seen_at=None if self._is_executor_alive or self._holder is None else seen_at,
             executor_pid=None if self._holder is None else self._holder.pid,
             executor_run_id=None if self._holder is None else self._holder.run_id,
             executor_stopped=self._holder is not None and self._holder.released_at is not None,
@@ -92,6 +94,8 @@ class LocalSession:
         if self._announcing is not None:
             self._announcing.cancel()
             await asyncio.wait({self._announcing})
+        if self._searcher is not None:
+            await self._searcher.close()
 
     # --- Requests -------------------------------------------------------------------------------------------------
 
@@ -203,22 +207,23 @@ class LocalSession:
         self, run_id: str, task: str, attempt: int, pattern: str, after: int = 0, before: int | None = None
     ) -> tuple[int | None, int | None]:
         """Search a slice of the output of an attempt; see ``Session``."""
-        from ...engine.statefile.changes import log_search
-
-        return await self._read(
-            lambda connection: log_search.find(connection, run_id, task, attempt, pattern, after, before)
-        )
+        where = {"run_id": run_id, "name": task, "attempt": attempt}
+        found, place = await self._search("find", **where, pattern=pattern, after=after, before=before)
+        return found, place
 
     async def select_in_log(
         self, run_id: str, task: str, attempt: int, pattern: str, after: int = 0, rest: str = ""
     ) -> SelectedLines:
         """Return the lines that match in a slice of the output of an attempt; see ``Session``."""
-        from ...engine.statefile.changes import log_search
+        where = {"run_id": run_id, "name": task, "attempt": attempt}
+        pieces, rest, last, is_end = await self._search("select", **where, pattern=pattern, after=after, rest=rest)
+        return SelectedLines([LogChunk(*piece) for piece in pieces], rest, last, is_end)
 
-        step = await self._read(
-            lambda connection: log_search.select(connection, run_id, task, attempt, pattern, after, rest)
-        )
-        return SelectedLines([LogChunk(*piece) for piece in step.pieces], step.rest, step.last, step.is_end)
+    async def _search(self, search: str, **options: object) -> Any:
+        from .log_searcher import LogSearcher
+
+        self._searcher = self._searcher or LogSearcher(self._path)
+        return await self._searcher.call(search, options)
 
     async def usage(self) -> Sequence[TaskUsage]:
         """Return what the running tasks use now; see ``Session``."""

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from redrive.console.sessions.local import LocalSession
 from redrive.console.sessions.session import Link, LogChunk, Session
 from redrive.engine.core.spec import FlowSpec, TaskSpec
 from redrive.engine.domain.command import Command, Target
@@ -511,6 +512,19 @@ async def test_a_file_that_is_gone_is_told_and_found_again(door: OpenSession, ni
     assert (await session.snapshot()).run.run_id == "night-1"
 
 
+async def test_a_copied_file_tells_of_no_executor_that_has_gone(night: StateFileBuilder) -> None:
+    """An act on it touches the lock, which tells nothing of an executor."""
+    night.close()
+    copy = night.path.with_name("copy.db")
+    shutil.copyfile(night.path, copy)
+    Path(lock_file.lock_path(str(copy))).touch()
+    session = await LocalSession.open(str(copy))
+    try:
+        assert not session.status.executor_alive and session.status.executor_last_seen_at is None
+    finally:
+        await session.close()
+
+
 async def test_a_file_at_rest_is_followed_when_somebody_writes_again(
     door: OpenSession, night: StateFileBuilder
 ) -> None:
@@ -595,6 +609,21 @@ async def test_the_output_is_searched_where_it_is_kept(
         pieces, place, rest, is_end = [*pieces, *step.chunks], step.last_id, step.rest, step.is_end
     lines = "".join(chunk.text for chunk in pieces).splitlines()
     assert len(lines) == 1_500 and lines[0].startswith("row 000099 ")
+
+
+async def test_a_pattern_that_takes_for_ever_is_given_up_with_a_sentence(
+    door: OpenSession, make_night: Callable[..., StateFileBuilder]
+) -> None:
+    """Each further letter of the line doubles the time of this pattern; the session goes on."""
+    night = make_night()
+    night.finish("task_00000", text=f"first\n{'a' * 60}!\n")
+    session = await door(night.path)
+    where = ("night-1", "task_00000", 1)
+    for search in (session.find_in_log, session.select_in_log):
+        with pytest.raises(RedriveError, match="the pattern takes too long on a part of the log: simplify it"):
+            await search(*where, "(a+)+$")
+    found, _ = await session.find_in_log(*where, "first")
+    assert found is not None
 
 
 async def test_a_reader_does_not_hold_the_log_back(door: OpenSession, night: StateFileBuilder) -> None:

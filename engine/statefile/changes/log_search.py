@@ -1,22 +1,48 @@
 """Searches the stored output of an attempt, a slice at a time: nothing but the place of a match leaves the file.
 
+A regular expression that somebody typed can take for ever on one line. So each slice has a limit of processor time,
+which a signal enforces: the process must call from its main thread.
+
 Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
 """
 
 import re
+import signal
 import sqlite3
+from contextlib import contextmanager
 from typing import Iterator, List, NamedTuple, Optional, Pattern, Tuple
 
 from ...errors import RedriveError
 from .logs import READ_CHARACTERS_MAX, Key, LogPiece, pieces_after, pieces_before
 
 SLICE_CHARACTERS = 2 * 1024 * 1024  # searched in one call
+SLICE_SECONDS = 2.0  # of processor time
 LINE_CHARACTERS_MAX = 4096  # of a line that pieces share
 
 #: What a terminal does not show: CSI, terminated strings (OSC, DCS, ...), and two-character sequences.
 SEQUENCES = re.compile(
     r"\x1b\[[0-?]*[ -/]*[@-~]|\x9b[0-?]*[ -/]*[@-~]|\x1b[\]PX^_][^\x07\x1b\n]*(?:\x07|\x1b\\)|\x1b[ -/]*[0-NQ-WYZ\\`-~]"
 )
+
+
+class SlowPatternError(RedriveError):
+    """A pattern takes too long."""
+
+
+@contextmanager
+def time_limit(seconds: float) -> Iterator[None]:
+    """Raise SlowPatternError after so much processor time, also within one search of a regular expression."""
+
+    def stop(number: int, frame: object) -> None:
+        raise SlowPatternError("the pattern takes too long on a part of the log: simplify it")
+
+    before = signal.signal(signal.SIGVTALRM, stop)
+    signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)
 
 
 class SearchStep(NamedTuple):
@@ -40,10 +66,14 @@ def select(
     connection: sqlite3.Connection, run_id: str, name: str, attempt: int, pattern: str, after: int = 0, rest: str = ""
 ) -> SelectStep:
     """The lines after the piece ``after`` that match a regular expression. ``rest``: of the step before."""
-    wanted = _compiled(pattern)
+    with time_limit(SLICE_SECONDS):
+        return _select(pieces_after(connection, (run_id, name, attempt), after), _compiled(pattern), after, rest)
+
+
+def _select(rows: Iterator[List[LogPiece]], wanted: Pattern[str], last: int, rest: str) -> SelectStep:
     found: List[LogPiece] = []
-    searched, last = 0, after
-    for pieces in pieces_after(connection, (run_id, name, attempt), after):
+    searched = 0
+    for pieces in rows:
         for piece in pieces:
             rest = "" if piece.dropped else rest
             *lines, rest = (rest + piece.text).split("\n")
@@ -70,11 +100,10 @@ def find(
 
     ``pattern``: a regular expression; the case of letters does not matter. Raises RedriveError.
     """
-    wanted = _compiled(pattern)
     key = (run_id, name, attempt)
-    if before is None:
-        return _search(_joined_after(connection, key, after), wanted)
-    return _search(_joined_before(connection, key, before), wanted)
+    texts = _joined_after(connection, key, after) if before is None else _joined_before(connection, key, before)
+    with time_limit(SLICE_SECONDS):
+        return _search(texts, _compiled(pattern))
 
 
 def _compiled(pattern: str) -> Pattern[str]:

@@ -183,12 +183,6 @@ def selection(*lines: str, only: str = "") -> LogSelection:
     return chosen
 
 
-def test_the_next_error_is_looked_for_round_and_round() -> None:
-    chosen = selection("ok", "error one", "ok", "error two")
-    assert [chosen.next_error(-1), chosen.next_error(1), chosen.next_error(3), chosen.next_error(3, -1)] == [1, 3, 1, 1]
-    assert selection("ok").next_error(-1) is None
-
-
 def test_a_filter_keeps_lines_also_of_what_comes_later() -> None:
     chosen = selection("GET /a", "PUT /b", "get /c", only="get")
     assert shown_lines(chosen) == ["GET /a", "get /c"]
@@ -230,6 +224,5 @@ def test_a_hundred_thousand_lines_are_read_and_filtered_without_a_wait() -> None
     text.append(chunks("".join(f"row {number:06} settled\n" for number in range(100_000))))
     chosen = LogSelection(text)
     chosen.set_filter(parse_filter("099 !1"))
-    chosen.next_error(-1)
     assert time.thread_time() - began < 10
     assert 0 < len(chosen) < 100_000

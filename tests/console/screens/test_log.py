@@ -258,15 +258,15 @@ async def test_e_jumps_to_the_first_line_of_an_error(night, clock):
         assert "Traceback (most recent call last):" in shown(hand)
         await hand.press("k", "k")
         screen = hand.app.screen
-        assert screen.text.lines.text(screen.text.search_start) == "Traceback (most recent call last):"
+        assert screen.text.lines.text(screen.text.search_start(1)) == "Traceback (most recent call last):"
 
 
 async def test_n_goes_from_error_to_error_without_a_search(night, clock):
     async with at_the_log(night, clock, "e") as hand:
-        stand = [hand.app.screen.text.search_start]
+        stand = [hand.app.screen.text.search_start(1)]
         for key in ("n", "n", "N"):
             await hand.press(key)
-            stand.append(hand.app.screen.text.search_start)
+            stand.append(hand.app.screen.text.search_start(1))
         assert stand == [5, 8, 5, 8]
 
 
@@ -291,14 +291,14 @@ async def test_n_and_its_capital_go_from_match_to_match(night, clock):
     async with at_the_log(night, clock, "slash") as hand:
         await hand.type("rows")
         await hand.press("enter")
-        assert hand.app.screen.text.search_start == 3
+        assert hand.app.screen.text.search_start(1) == 3
         await hand.press("escape", "slash")
         await hand.type("settle")
         await hand.press("enter")
-        stand = [hand.app.screen.text.search_start]
+        stand = [hand.app.screen.text.search_start(1)]
         for key in ("n", "n", "n", "N"):
             await hand.press(key)
-            stand.append(hand.app.screen.text.search_start)
+            stand.append(hand.app.screen.text.search_start(1))
         assert stand == [0, 3, 6, 0, 6]
 
 
@@ -323,7 +323,7 @@ async def test_a_search_works_within_what_is_shown_alone(night, clock):
         await hand.type("line 87")
         await hand.press("enter")
         assert "&settle" in hand.lines[3] and "/line 87" in hand.lines[3]
-        assert hand.app.screen.text.search_start == 2
+        assert hand.app.screen.text.search_start(1) == 2
         await hand.press("escape")
         assert "&settle" not in hand.lines[3]
         await hand.press("escape")
@@ -449,7 +449,7 @@ async def test_a_regular_expression_is_searched_and_shown_alone(night, clock):
     async with at_the_log(night, clock, "slash") as hand:
         await hand.type("~row \\d,\\d{3}:")
         await hand.press("enter")
-        assert hand.app.screen.text.search_start == 4
+        assert hand.app.screen.text.search_start(1) == 4
         await hand.press("escape", "ampersand")
         await hand.type("~^(row|settle)")
         await hand.press("enter")
@@ -518,3 +518,17 @@ def settling() -> list[LogChunk]:
     tail = "".join(f"03:11:0{n} settle  INFO  batch {n + 90} of 96: 50 refunds settled\n" for n in range(4))
     tail += "03:11:04 settle  WARN  refund 4812: the order has no amount\n" + "\n".join(WORDS[5:]) + "\n"
     return [LogChunk(1, 0, head), LogChunk(2, 0, tail, 1_214_000)]
+
+
+async def test_a_pattern_that_takes_for_ever_is_given_up_with_a_sentence(night, clock):
+    """Each further letter of the line doubles the time of this pattern, in the search and in what is set off."""
+    night.logs[DEAD, 2] = chunks_of(f"first\n{'a' * 60}!\nlast\n")
+    async with at_the_log(night, clock, "slash") as hand:
+        await hand.type("~(a+)+$")
+        await hand.press("enter")
+        assert "the pattern takes too long on a part of the log: simplify it" in hand.lines[-1]
+        assert "nowhere" not in hand.text and shown(hand)[0] == "first"
+        await hand.press("escape", "slash")
+        await hand.type("last")
+        await hand.press("enter")
+        assert hand.app.screen.text.search_start(1) == 2

@@ -1,0 +1,34 @@
+"""The process that searches stored output for a local session: a search would hold the interpreter of the console.
+
+Reads requests as JSON lines and answers each with one line, ``[id, value]`` or ``[id, null, error]``, until its input
+ends.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ...engine.errors import RedriveError
+from ...engine.statefile.changes import log_search
+from ...engine.store import database
+
+_SEARCHES: Mapping[str, Callable[..., Any]] = {"find": log_search.find, "select": log_search.select}
+
+
+def main(path: str) -> None:
+    """Answer until the input ends."""
+    for line in sys.stdin:
+        number, name, options = json.loads(line)
+        try:
+            with database.reading(path) as connection:
+                answer = [number, _SEARCHES[name](connection, **options)]
+        except RedriveError as error:
+            answer = [number, None, str(error)]
+        print(json.dumps(answer), flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
