@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from ...engine.domain.states import FINISHED, UNDER_WAY, TaskState
+from ...engine.domain.states import FINISHED, NEEDS_HUMAN, UNDER_WAY, TaskState
 from ...engine.domain.trigger_rules import STATES_OF, ParentStatus
 from ..text.durations import number
 from ..text.glyphs import Glyph, Glyphs
@@ -56,6 +56,31 @@ def _shares(parts: Sequence[int], total: int, size: int) -> list[int]:
             cells[place] = min(max(share, 1), left)
             left -= cells[place]
     return cells
+
+
+def leading_state(counts: Counts) -> TaskState:
+    """The state whose sign stands for all tasks: the worst; a finished one only if every task is finished."""
+    found = next(state for state in SEVERITY if counts.get(state))
+    return TaskState.PENDING if found in DONE and counts.get(TaskState.PENDING) else found
+
+
+def progress(counts: Counts, glyphs: Glyphs) -> Line:
+    """``◆3/900``: the tasks that need a human, of all; else the done ones, of all; else how many there are."""
+    total = sum(counts.values())
+    shown = _problem_counts(counts, glyphs)
+    if not shown:
+        done = _sum(counts, DONE)
+        shown = [Piece(number(done), Role.DIM)] if 0 < done < total else []
+    return [*shown, Piece(f"{'/' if shown else ''}{number(total)}", Role.DIM)]
+
+
+def _problem_counts(counts: Counts, glyphs: Glyphs) -> Line:
+    """How many need a human, by state, the most severe first."""
+    needed = [state for state in SEVERITY if state in NEEDS_HUMAN and counts.get(state)]
+    return join(
+        ([Piece(f"{state_sign(state, glyphs)}{number(counts[state])}", STATE_STYLES[state].role)] for state in needed),
+        " ",
+    )
 
 
 def counts_line(counts: Counts, glyphs: Glyphs, without: Sequence[TaskState] = ()) -> Line:

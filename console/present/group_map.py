@@ -13,7 +13,7 @@ from ..text.strokes import ACROSS
 from ..text.text import cells
 from . import counts
 from .graph import group_title, segments_line, with_cut_marks
-from .states import SEVERITY, STATE_STYLES, state_sign
+from .states import STATE_STYLES, state_sign
 from .tasks import Scene
 
 _TITLE_CELLS_MAX = 24
@@ -46,7 +46,7 @@ def group_map_row(graph: Graph, drawing: Drawing, y: int, x0: int, x1: int, scen
 
 
 def _title(graph: Graph, group: GraphGroup, run: Segment, scene: Scene) -> Line:
-    state = next(state for state in SEVERITY if group.counts[state])
+    state = counts.leading_state(group.counts)
     is_selected = graph.selected is not None and graph.groups.group_of[graph.dag.number[graph.selected]] == group.index
     role = Role.CURSOR if is_selected else Role.STRONG if state in NEEDS_HUMAN else Role.TEXT
     if not is_selected and not any(group.counts[other] for other in counts.LIVELY):
@@ -66,25 +66,8 @@ def _facts(graph: Graph, group: GraphGroup, run: Segment, scene: Scene) -> Line:
     """Bar and counts: of the tasks that need a human, or of finished ones, and of all."""
     if group.is_single:
         return [Piece(" " * run.width)]
-    total = len(group.members)
-    shown = _problem_counts(group, scene)
-    if not shown:
-        done = sum(group.counts[state] for state in counts.DONE)
-        shown = [Piece(number(done), Role.DIM)] if 0 < done < total else []
-    rest = Piece(f"{'/' if shown else ''}{number(total)}", Role.DIM)
-    if width([*shown, rest]) + 1 + _BAR_CELLS_MIN > run.width:
-        shown = shown[:1]  # the most severe
-    bar = counts.bar_parts(group.counts, scene.glyphs, max(run.width - 1 - width([*shown, rest]), 1))
-    return fit([*bar, Piece(" "), *shown, rest], run.width, scene.glyphs.more)
-
-
-def _problem_counts(group: GraphGroup, scene: Scene) -> Line:
-    """How many need a human, by state, the most severe first."""
-    line: Line = []
-    for state in SEVERITY:
-        if state in NEEDS_HUMAN and group.counts[state]:
-            line += [Piece(" ")] if line else []
-            line.append(
-                Piece(f"{state_sign(state, scene.glyphs)}{number(group.counts[state])}", STATE_STYLES[state].role)
-            )
-    return line
+    facts = counts.progress(group.counts, scene.glyphs)
+    if width(facts) + 1 + _BAR_CELLS_MIN > run.width:
+        facts = [facts[0], facts[-1]]  # of several states the most severe
+    bar = counts.bar_parts(group.counts, scene.glyphs, max(run.width - 1 - width(facts), 1))
+    return fit([*bar, Piece(" "), *facts], run.width, scene.glyphs.more)

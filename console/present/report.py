@@ -29,7 +29,9 @@ from .journal import event_row
 from .runs import run_style
 from .states import SEVERITY, STATE_STYLES
 from .tasks import Scene, attempt_of, duration_of
-from .timeline import axis_line, bar_line, label_columns, label_line, legend_line
+from .timeline.axis import axis_line
+from .timeline.bars import bar_line, label_columns, label_line
+from .timeline.words import legend_line
 
 CAUSES_MAX = 10
 _ACTS_MAX = 200
@@ -172,7 +174,7 @@ def timeline_of(data: ReportData) -> Timeline:
     left_out = board.total - len(names)
     if left_out:
         rows.append(ReportRow([Piece(f" {number(left_out)} more tasks", Role.DIM)]))
-    return Timeline([*rows, ReportRow(legend_line(UTF8))], columns, span)
+    return Timeline([*rows, ReportRow(legend_line(UTF8, columns + span.cells))], columns, span)
 
 
 def _timeline_names(data: ReportData) -> list[str]:

@@ -1,35 +1,28 @@
-"""The timeline: one row per task, attempts as bars, kills and backoffs as marks, countdowns after now."""
+"""The timeline: one row per task or group, attempts as bars, kills and backoffs as marks, countdowns after now."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from enum import StrEnum
+from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
 from textual import events
 from textual.binding import BindingType
 from textual.widget import Widget
 
-from ...engine.core.projection import TaskRow
-from ...engine.domain.states import TIMED, TaskState
+from ...engine.domain.states import TIMED
 from ..feed.live_run import BoardUpdate
 from ..keys.actions import ScreenName
 from ..model.activity import Pause, RunActivity, activity_of
 from ..model.board import Board
 from ..model.eta import critical_path
-from ..model.filters import parse_task_filter
 from ..model.time_span import SECOND, Span
-from ..present.tasks import Scene, duration_of
-from ..present.timeline import (
-    axis_line,
-    bar_line,
-    describe_path,
-    due_cell,
-    label_columns,
-    label_line,
-    legend_line,
-    task_lines,
-)
+from ..model.timeline_rows import RowKey, TaskOrder, TimelineRows
+from ..present.task_names import TaskNames
+from ..present.tasks import Scene
+from ..present.timeline.axis import axis_line
+from ..present.timeline.bars import FOLD_CELLS, FOLD_INDENT, bar_line, due_cell, label_line
+from ..present.timeline.group_bars import group_bar_line, group_label_columns, group_label_line
+from ..present.timeline.words import describe_path, group_lines, legend_line, task_lines
 from ..text.pieces import Line, Piece, Role
 from ..text.text import one_line
 from ..widgets.bars import Bar
@@ -40,34 +33,12 @@ from ..widgets.timeline import TimelineView
 from .base import ConsoleScreen
 
 AHEAD_CELLS = 9  # room for a countdown right of now
-TROUBLE_FIRST_TASKS = 60  # of more tasks, a run with problems shows these first, until another order is chosen
 _MARGIN = 20  # a fitted task has this part of its span free on both sides
 _FRAME_ROWS = 8  # header, tabs, rules, axis and key bar
 
 
-class TaskOrder(StrEnum):
-    """The order of rows; tasks that have not begun come last, in the order of the flow."""
-
-    START = "start"  # as they began
-    DURATION = "longest"
-    PATH = "path"  # parents before children
-    TROUBLE = "trouble"  # what needs a human first, then failures, retries and what runs
-
-
-#: The state of a task -> its place by trouble; all others come after these, as they began.
-_TROUBLE = {
-    state: place
-    for place, state in enumerate(
-        (
-            *(TaskState.DEAD_LETTER, TaskState.FAILED, TaskState.UPSTREAM_FAILED, TaskState.RETRYING),
-            *(TaskState.RUNNING, TaskState.SENSING, TaskState.READY),
-        )
-    )
-}
-
-
-class TaskTimeline(TimelineView[str]):
-    """Bars of tasks; shows the whole run until the user zooms or pans."""
+class TaskTimeline(TimelineView[RowKey]):
+    """Bars of tasks and groups; shows the whole run until the user zooms or pans."""
 
     def __init__(self, screen: TimelineScreen) -> None:
         super().__init__(screen.label, screen.bar, id="timeline")
@@ -128,6 +99,17 @@ class TaskTimeline(TimelineView[str]):
         """The screen knows what now is."""
         self._timeline_screen.toggle_follow()
 
+    def move_columns(self, direction: int) -> None:
+        """Open or close the group under the cursor, else earlier or later."""
+        if not self._timeline_screen.fold_group(direction > 0):
+            super().move_columns(direction)
+
+    def on_click(self, event: events.Click) -> None:
+        """A click on the sign of a group opens or closes it."""
+        super().on_click(event)
+        if event.chain == 1 and event.x < FOLD_CELLS and self.first_visible + event.y == self.cursor:
+            self._timeline_screen.toggle_group()
+
     def zoom(self, step: int) -> None:
         """A longer or shorter span, no longer the whole run."""
         self.shows_whole_run = False
@@ -150,10 +132,10 @@ class TimelineScreen(ConsoleScreen):
         self.axis = Bar(id="axis")
         self.timeline = TaskTimeline(self)
         self.words_bar = Bar(STRIP_ROWS, id="words")
-        self._sort = TaskOrder.START
-        self._is_order_chosen = False
-        self._started: list[str] = []
-        self._waiting: list[str] = []
+        self._rows: TimelineRows | None = None
+        self._names = TaskNames()
+        self._titles = TaskNames()
+        self._borders: tuple[Span, Sequence[int]] | None = None  # the instants between the cells of a span
         self._critical: frozenset[str] = frozenset()
         self._activity = RunActivity((), 0, True)
         self._now_us = 0
@@ -173,8 +155,12 @@ class TimelineScreen(ConsoleScreen):
         """Fit labels and words to the new size."""
         self.words_bar.display = has_room_for_strip(event.size.height)
         self._fit_words()
-        self.timeline.set_label_columns(label_columns(list(self.board.fold.tasks), event.size.width))
+        self._fit_labels()
         super().on_resize(event)
+
+    def _fit_labels(self) -> None:
+        columns = group_label_columns(self.rows.groups, self._names, self._titles, self.app.size.width)
+        self.timeline.set_label_columns(columns)
 
     # --- The run --------------------------------------------------------------------------------------------------
 
@@ -193,12 +179,22 @@ class TimelineScreen(ConsoleScreen):
         """All of the run."""
         self._now_us = self.console.live.now_us
         self._critical = frozenset()
-        if not self._is_order_chosen and len(board.fold.tasks) > TROUBLE_FIRST_TASKS and board.problems:
-            self._sort = TaskOrder.TROUBLE
-        self._sort_tasks()
+        rows = TimelineRows(board)
+        if self._rows is not None:
+            rows.sort(self._rows.order)
+        self._rows = rows
+        self._names = TaskNames(board.fold.tasks)
+        self._titles = TaskNames((group.title for group in rows.groups), prefix="")
         self._find_activity()
+        self._fit_labels()
         self._show_whole_run()
         self._show_order()
+
+    @property
+    def rows(self) -> TimelineRows:
+        """The rows of the board."""
+        assert self._rows is not None
+        return self._rows
 
     def on_shown(self) -> None:
         """As of now, with the selection of the other screens."""
@@ -206,16 +202,14 @@ class TimelineScreen(ConsoleScreen):
         self._now_us = self.console.live.now_us
         self._find_activity()
         self._update_span()
-        if self.console.selected is not None:
-            self.timeline.move_to_key(self.console.selected)
+        self._select(self.console.selected)
         self.timeline.refresh()
         self._show_axis()
         self._show_words()
 
     def on_news(self, news: BoardUpdate) -> None:
         """Update the bars of changed tasks."""
-        has_state_filter = bool(news.delta.moves) and parse_task_filter(self.filter_text).states is not None
-        if self._move_started([name for name in news.delta.tasks if self.board.row(name).attempts]) or has_state_filter:
+        if self.rows.apply(news.delta) or (news.delta.moves and self.filter_text):
             self._show_order()
         if self not in self.app.screen_stack:
             return
@@ -223,7 +217,7 @@ class TimelineScreen(ConsoleScreen):
         self._set_now(live.now_us if live.is_past else max(self._now_us, live.now_us))
         if live.is_past or self._activity.is_active != self._is_active():
             self._find_activity()
-        self.timeline.rows_changed(news.delta.tasks)
+        self.timeline.rows_changed(self.rows.rows_of(news.delta.tasks))
         if news.delta.is_run_changed:
             self._update_span()
             self.timeline.refresh()
@@ -232,6 +226,8 @@ class TimelineScreen(ConsoleScreen):
 
     def tick(self, now_us: int) -> None:
         """Advance the line of now and the countdowns."""
+        if self._rows is None:
+            return  # not mounted yet
         if self.now is None:
             self._now_us = now_us
             return
@@ -253,9 +249,12 @@ class TimelineScreen(ConsoleScreen):
 
     def _tick_countdowns(self, span: Span) -> None:
         """Repaint the countdowns of visible rows."""
-        for y, name in enumerate(self.timeline.in_view()):
-            row = self.board.row(name)
-            place = due_cell(row, span, self._now_us, self.console.glyphs)
+        for y, key in enumerate(self.timeline.in_view()):
+            if isinstance(key, int):
+                due = self.rows.activity(key).next_due
+                place = span.cell(self._now_us) + 1 if due is not None else None
+            else:
+                place = due_cell(self.board.row(key), span, self._now_us, self.console.glyphs)
             if place is not None:
                 self.timeline.refresh_cells(self.timeline.label_columns + place - 1, y, span.cells - place + 1)
 
@@ -284,13 +283,24 @@ class TimelineScreen(ConsoleScreen):
         self.timeline.set_pauses([*activity.pauses, *last])
 
     def cursor_instant(self) -> int:
-        """The instant that zooming keeps in its place: now if the selected task moves, else its latest attempt."""
-        name = self.timeline.cursor_key
-        row = self.board.row(name) if name is not None else None
-        latest = row.attempts.get(row.attempt) if row is not None else None
-        if latest is None or latest.ended_at is None or (row is not None and row.state in TIMED):
+        """The instant that zooming keeps in its place: now if the row goes on, else the middle of its attempt."""
+        key = self.timeline.cursor_key
+        period = self._latest_period(key) if key is not None else None
+        if period is None:
             return self.now if self.now is not None else self.board.fold.run.started_at
-        return (latest.started_at + latest.ended_at) // 2
+        return sum(period) // 2
+
+    def _latest_period(self, key: RowKey) -> tuple[int, int] | None:
+        """The latest attempt of a task, or all of a group; None if it goes on or has not begun."""
+        if isinstance(key, int):
+            activity = self.rows.activity(key)
+            start, end = activity.first_start, activity.last_end
+            return (start, end) if start is not None and end is not None and not activity.goes_on else None
+        row = self.board.row(key)
+        latest = row.attempts.get(row.attempt)
+        if latest is None or latest.ended_at is None or row.state in TIMED:
+            return None
+        return latest.started_at, latest.ended_at
 
     def _show_whole_run(self) -> None:
         run = self.board.fold.run
@@ -299,58 +309,64 @@ class TimelineScreen(ConsoleScreen):
 
     # --- Rows -----------------------------------------------------------------------------------------------------
 
-    def _sort_tasks(self) -> None:
-        tasks = self.board.fold.tasks
-        first = sorted((row for row in tasks.values() if row.attempts), key=_SORT_KEYS[self._sort])
-        self._started = [row.name for row in first]
-        self._waiting = [name for name in self.board.dag.order if not tasks[name].attempts]
-
-    def _move_started(self, names: Sequence[str]) -> bool:
-        """Tasks that run for the first time follow those that ran before. False if there are none."""
-        first = set(names).intersection(self._waiting) if names else set()
-        if first:
-            rows = sorted((self.board.row(name) for name in first), key=_start_key)
-            self._started += [row.name for row in rows]
-            self._waiting = [name for name in self._waiting if name not in first]
-        return bool(first)
-
     def _show_order(self) -> None:
-        order = list(self.board.dag.order) if self._sort is TaskOrder.PATH else [*self._started, *self._waiting]
-        wanted = parse_task_filter(self.filter_text)
-        if wanted:
-            states = {name: self.board.row(name).state for name in order}
-            order = [name for name in order if wanted.matches_task(f"{name} {states[name]}".casefold(), states[name])]
-        self.timeline.set_order(order)
-        self._fit_words()
+        self.timeline.set_order(self.rows.rows(self.filter_text))
+        if not self.filter_text:  # else the words would move while a filter is typed
+            self._fit_words()
 
-    def label(self, name: str, columns: int) -> Line:
+    def label(self, key: RowKey, columns: int) -> Line:
         """The left part of a row."""
-        role = Role.CRITICAL if name in self._critical else Role.TEXT
-        role = Role.CURSOR if name == self.timeline.cursor_key else role
-        return label_line(self.board.row(name), columns, self.console.glyphs, role)
+        glyphs = self.console.glyphs
+        role = Role.CURSOR if key == self.timeline.cursor_key else Role.TEXT
+        if isinstance(key, int):
+            is_open = self.rows.shows_tasks(key)
+            return group_label_line(self.rows.group(key), columns, glyphs, self._titles, is_open=is_open, role=role)
+        if role is Role.TEXT and key in self._critical:
+            role = Role.CRITICAL
+        return label_line(self.board.row(key), columns, glyphs, role, self._names, self._indent(key))
 
-    def bar(self, name: str, span: Span) -> Line:
+    def _indent(self, name: str) -> int:
+        """How far a task stands to the right: below its group, or beside groups."""
+        if not self.rows.groups or self.filter_text:
+            return 0
+        return FOLD_INDENT if self.rows.group_of(name) is None else 2 * FOLD_INDENT
+
+    def bar(self, key: RowKey, span: Span) -> Line:
         """The right part of a row."""
-        return bar_line(self.board.row(name), span, self.now, self.console.glyphs, self.console.runner)
+        glyphs, runner = self.console.glyphs, self.console.runner
+        if not isinstance(key, int):
+            return bar_line(self.board.row(key), span, self.now, glyphs, runner)
+        if self._borders is None or self._borders[0] != span:
+            self._borders = span, [span.instant(cell) for cell in range(span.cells + 1)]
+        group, activity = self.rows.group(key), self.rows.activity(key)
+        return group_bar_line(group, activity, span, self._borders[1], self.now, glyphs, runner)
 
     def _show_axis(self) -> None:
         columns = self.timeline.label_columns
-        title = f" by {self._sort}" + (f" /{one_line(self.filter_text)}" if self.filter_text else "")
+        title = f" by {self.rows.order}" + (f" /{one_line(self.filter_text)}" if self.filter_text else "")
         name = [Piece(title[: columns - 1].ljust(columns), Role.MATCH if self.filter_text else Role.DIM)]
         self.axis.show([*name, *axis_line(self.timeline.span, self.now, self.console.glyphs)])
 
     def _show_words(self) -> None:
-        name, rows = self.timeline.cursor_key, self.words_bar.row_count
-        scene, columns = self._scene(), self.app.size.width
-        lines = task_lines(self.board.row(name), scene, columns, rows) if name is not None else []
+        rows, columns = self.words_bar.row_count, self.app.size.width
+        lines = self._words(self.timeline.cursor_key, columns, rows)
         if len(lines) + 1 < rows:
-            lines += [[]] * (rows - 1 - len(lines)) + [legend_line(self.console.glyphs)]
+            legend = legend_line(self.console.glyphs, columns, has_groups=bool(self.rows.groups))
+            lines += [[]] * (rows - 1 - len(lines)) + [legend]
         for place in range(rows):
             self.words_bar.show(lines[place] if place < len(lines) else [], row=place)
 
+    def _words(self, key: RowKey | None, columns: int, rows: int) -> list[Line]:
+        if key is None:
+            return []
+        if not isinstance(key, int):
+            return task_lines(self.board.row(key), self._scene(), columns, rows)
+        worst = self.rows.worst_tasks(key, rows - 1)
+        return group_lines(self.rows.group(key), self.rows.activity(key), worst, self._scene(), columns, rows)
+
     def _fit_words(self) -> None:
         """Give the words below the rows that the tasks do not need."""
-        free = self.app.size.height - _FRAME_ROWS - self.board.total
+        free = self.app.size.height - _FRAME_ROWS - len(self.timeline.order)
         self.words_bar.set_row_count(max(free, STRIP_ROWS))
 
     # --- Keys -----------------------------------------------------------------------------------------------------
@@ -360,23 +376,76 @@ class TimelineScreen(ConsoleScreen):
         self._show_axis()
 
     def on_virtual_table_moved(self, message: VirtualTable.Moved) -> None:
-        """Another task."""
-        self.console.selected = self.timeline.cursor_key
+        """Another row; the other screens select its task, or the worst task of its group."""
+        key = self.timeline.cursor_key
+        self.console.selected = self.rows.worst_tasks(key, 1)[0] if isinstance(key, int) else key
         self._show_words()
 
     def on_virtual_table_opened(self, message: VirtualTable.Opened) -> None:
-        """Show the time of the task; again: everything about the task."""
-        if not self._fit_task():
+        """Open or close the group, or show the time of the task; again: everything about the task."""
+        if not self.toggle_group() and not self._fit_task():
             self.show_details()
 
     def _fit_task(self) -> bool:
         """Show the attempts of the selected task over the whole width. False if nothing changes."""
         name = self.timeline.cursor_key
-        attempts = list(self.board.row(name).attempts.values()) if name is not None else []
+        attempts = list(self.board.row(name).attempts.values()) if isinstance(name, str) else []
         if not attempts:
             return False
         last = attempts[-1].ended_at
         return self.timeline.fit_period(attempts[0].started_at, self._now_us if last is None else last)
+
+    # --- Groups ---------------------------------------------------------------------------------------------------
+
+    def target_tasks(self) -> Sequence[str]:
+        """The task under the cursor; of a group those that need a human."""
+        key = self.timeline.cursor_key
+        return self.rows.problems(key) if isinstance(key, int) else super().target_tasks()
+
+    @property
+    def selection_problem(self) -> str:
+        """Why an act has no target."""
+        if isinstance(self.timeline.cursor_key, int):
+            return "nothing in this group needs a human: open it and select a task"
+        return super().selection_problem
+
+    def toggle_group(self) -> bool:
+        """Open the group under the cursor, or close it. False if the cursor is on a task."""
+        key = self.timeline.cursor_key
+        return isinstance(key, int) and self.fold_group(not self.rows.is_open(key))
+
+    def fold_group(self, opens: bool) -> bool:
+        """Open the group under the cursor, or close that of the row under the cursor. False if that changes nothing."""
+        key = self.timeline.cursor_key
+        index = self._group_to_fold(key, opens) if key is not None else None
+        if index is None:
+            return False
+        (self.rows.open if opens else self.rows.close)(index)
+        self.timeline.move_to_key(index)
+        self._show_order()
+        return True
+
+    def _group_to_fold(self, key: RowKey, opens: bool) -> int | None:
+        if isinstance(key, int):
+            can_fold = not self.rows.is_open(key) if opens else self.rows.shows_tasks(key)
+            return key if can_fold else None
+        is_member = not opens and not self.filter_text and self.timeline.shows_whole_run
+        return self.rows.group_of(key) if is_member else None  # zoomed in, left is earlier
+
+    def _select(self, name: str | None) -> bool:
+        """Put the cursor on a task, below its group if that is closed. False if it is not listed."""
+        if name is None or (self._is_selected_by_group(name)):
+            return name is not None
+        if self.rows.show_task(name):
+            self._show_order()
+        return self.timeline.move_to_key(name)
+
+    def _is_selected_by_group(self, name: str) -> bool:
+        """Whether the row under the cursor is a group that stands for a task."""
+        key = self.timeline.cursor_key
+        return isinstance(key, int) and key == self.rows.group_of(name) and self.rows.worst_tasks(key, 1) == [name]
+
+    # --- The span -------------------------------------------------------------------------------------------------
 
     def show_all(self) -> None:
         """The whole run, from its start to its latest activity."""
@@ -385,9 +454,7 @@ class TimelineScreen(ConsoleScreen):
     def change_order(self) -> None:
         """The next order."""
         orders = list(TaskOrder)
-        self._is_order_chosen = True
-        self._sort = orders[(orders.index(self._sort) + 1) % len(orders)]
-        self._sort_tasks()
+        self.rows.sort(orders[(orders.index(self.rows.order) + 1) % len(orders)])
         self._show_order()
         self._show_axis()
 
@@ -427,30 +494,18 @@ class TimelineScreen(ConsoleScreen):
         if self.filter_text:
             self.timeline.move_to(self.timeline.cursor + step)
             return
-        name = self.board.next_problem(self.console.selected, step)
-        if name is None or not self.timeline.move_to_key(name):
+        if not self._select_problem(step):
             self.console.show_line([Piece("nothing needs a human", Role.DIM)], 3)
 
-
-def _start_key(row: TaskRow) -> tuple[int, int]:
-    """Sort key: start of the first attempt, position."""
-    return next(iter(row.attempts.values())).started_at, row.position
-
-
-def _duration_key(row: TaskRow) -> tuple[int, int]:
-    """Sort key: time of all attempts, the longest first; a running attempt counts as the longest."""
-    ended = (attempt for attempt in row.attempts.values() if attempt.ended_at is not None)
-    return row.state is not TaskState.RUNNING, -sum(duration_of(attempt, attempt.started_at) for attempt in ended)
-
-
-def _problem_key(row: TaskRow) -> tuple[int, int]:
-    """Sort key: trouble, start of the first attempt."""
-    return _TROUBLE.get(row.state, len(_TROUBLE)), _start_key(row)[0]
-
-
-_SORT_KEYS: dict[TaskOrder, Callable[[TaskRow], tuple[int, int]]] = {
-    TaskOrder.START: _start_key,
-    TaskOrder.DURATION: _duration_key,
-    TaskOrder.PATH: _start_key,
-    TaskOrder.TROUBLE: _problem_key,
-}
+    def _select_problem(self, step: int) -> bool:
+        """Select the next problem; from the row of a group its own first one. False if there is none."""
+        key, selected = self.timeline.cursor_key, self.console.selected
+        if isinstance(key, int) and step > 0 and selected in self.rows.problems(key):
+            name = selected
+        else:
+            name = self.board.next_problem(selected, step)
+        if name is None:
+            return False
+        if self.rows.show_task(name):
+            self._show_order()
+        return self.timeline.move_to_key(name)

@@ -58,6 +58,8 @@ class Bar(LineView):
 
     def line(self, y: int) -> Line:
         """Both sides, cut to the width."""
+        if y >= len(self._sides):
+            return []  # has fewer rows since the last layout
         left, right = self._sides[y]
         return two_sided(left, right, self.columns) if right else fit(left, self.columns)
 

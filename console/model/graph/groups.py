@@ -17,6 +17,7 @@ from typing import NamedTuple
 from ....engine.core.dag import Dag
 from ....engine.domain.states import TaskState
 from ....engine.errors import CycleError
+from ..board import Board
 from .name_families import families, shared_prefix
 
 #: The number of problem tasks that a collapsed group shows.
@@ -181,6 +182,14 @@ class Groups:
         problems: Collection[int] = self._problems.get(group.index, ())
         shown = min(len(problems), PROBLEMS_SHOWN) if found.hidden else 0
         return self.tasks.names[list(problems)[shown] if problems else group.members[0]]
+
+
+def groups_of(board: Board) -> Groups:
+    """The groups of a run: those that its flow declares, and families of names."""
+    rows = board.fold.tasks
+    specs = {name: row.spec for name, row in rows.items() if row.spec is not None}
+    declared = {name: spec.group for name, spec in specs.items() if spec.group is not None}
+    return Groups(board.dag, {name: row.state for name, row in rows.items()}, declared)
 
 
 def _make_groups(dag: Dag, declared: Mapping[str, str]) -> list[GraphGroup]:

@@ -16,7 +16,7 @@ from ....engine.domain.states import NEEDS_HUMAN, UNDER_WAY, TaskState
 from ..board import Board, Delta
 from .components import PART_MAX, around, fits_whole, is_chain, leading_to, neighbourhood
 from .drawing import Drawing
-from .groups import GraphGroup, Groups
+from .groups import GraphGroup, Groups, groups_of
 from .matrix import Bands, Matrix
 from .rails import Rails
 
@@ -92,7 +92,7 @@ class Graph:
         self.viewport = viewport or Viewport()
         self._label_width = label_width
         self.drawn_depth: int | None = None  # draw only what is so many edges away from the selected task
-        self.groups = Groups(self.dag, _states_of(board), _declared_groups(board))
+        self.groups = groups_of(board)
         self.groups.set_problems(board.problems)
         self.zoom = first_zoom(self.dag, len(self.groups.groups))
         self.form = GraphForm.RAILS
@@ -113,6 +113,8 @@ class Graph:
 
     def apply(self, delta: Delta) -> bool:
         """Apply a change of the board. True if rows were added or removed."""
+        if delta.is_graph_changed:
+            return False  # this graph was made after the change
         for name, before, after in delta.moves:
             self.groups.apply_move(name, before, after)
             if self._bands is not None:
@@ -494,11 +496,6 @@ def _problem_key(group: GraphGroup) -> tuple[int, int, int]:
     dead = sum(counts[state] for state in NEEDS_HUMAN)
     busy = any(counts[state] for state in UNDER_WAY)
     return -dead, not busy, group.index
-
-
-def _declared_groups(board: Board) -> dict[str, str]:
-    rows = board.fold.tasks.values()
-    return {row.name: row.spec.group for row in rows if row.spec is not None and row.spec.group is not None}
 
 
 def _states_of(board: Board) -> dict[str, TaskState]:

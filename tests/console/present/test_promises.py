@@ -7,10 +7,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from redrive.console.model.board import Board
 from redrive.console.model.eta import estimate
+from redrive.console.model.graph.groups import groups_of
+from redrive.console.model.group_activity import GroupActivity
 from redrive.console.model.time_span import Span
-from redrive.console.present import detail, timeline
+from redrive.console.present import detail
 from redrive.console.present.header import SessionHealth, executor_gone_line, health_lines, run_line
 from redrive.console.present.tasks import Scene, state_facts
+from redrive.console.present.timeline.bars import bar_line
+from redrive.console.present.timeline.group_bars import group_bar_line
+from redrive.console.present.timeline.words import group_lines, task_lines
 from redrive.console.text.glyphs import UTF8
 from redrive.console.text.pieces import plain
 from redrive.engine.core.explain import BreakerView, ExplainContext, explain_task, outlook
@@ -23,6 +28,8 @@ from ..model.graphs import dags, edges
 from ..model.runs import START, S, fold_of
 
 NOW = START + 100 * S
+SPAN = Span(START, S, 200)
+BORDERS = [SPAN.instant(cell) for cell in range(SPAN.cells + 1)]
 ABSENT = [kind for kind in RunnerKind if kind is not RunnerKind.ALIVE]
 
 #: What only a living executor can make true.
@@ -73,8 +80,12 @@ def texts_of(board: Board, runner: RunnerStatus):
         yield from (sentence for _, sentence in board.blocking_chain(row.name, NOW, runner))
         yield from (plain(line) for line in detail.summary_lines(row, scene, 120, 4))
         yield from (plain(line) for line in detail.detail_page(row, scene, None, 120))
-        yield plain(timeline.bar_line(row, Span(START, S, 200), NOW, UTF8, runner))
-        yield from (plain(line) for line in timeline.task_lines(row, scene, 120, 6))
+        yield plain(bar_line(row, SPAN, NOW, UTF8, runner))
+        yield from (plain(line) for line in task_lines(row, scene, 120, 6))
+    activity = GroupActivity(board.fold.tasks.values())
+    for group in groups_of(board).groups:
+        yield plain(group_bar_line(group, activity, SPAN, BORDERS, NOW, UTF8, runner))
+        yield from (plain(line) for line in group_lines(group, activity, list(board.fold.tasks), scene, 120, 6))
 
 
 @settings(max_examples=150, deadline=None)

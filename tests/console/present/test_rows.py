@@ -10,12 +10,13 @@ from redrive.console.model.evidence import failures_of
 from redrive.console.model.graph.view import Graph, GraphForm, Zoom
 from redrive.console.model.inbox import Inbox
 from redrive.console.model.time_span import Span
-from redrive.console.present import counts, detail, evidence, inbox, timeline
+from redrive.console.present import counts, detail, evidence, inbox
 from redrive.console.present.graph import Highlight, drawing_row, graph_row, label_width
 from redrive.console.present.header import run_line
 from redrive.console.present.summary import incident_summary
 from redrive.console.present.task_names import TaskNames
 from redrive.console.present.tasks import Scene, attempts_text, state_facts
+from redrive.console.present.timeline import bars, words
 from redrive.console.text import durations
 from redrive.console.text.glyphs import ASCII, UTF8
 from redrive.console.text.pieces import plain, width
@@ -86,9 +87,9 @@ def every_line(board, columns, glyphs):
         for line in evidence.cause_page(cause, scene, evidence.EvidenceData(), columns):
             yield "cause page", line
     for row in board.fold.tasks.values():
-        yield "bar", timeline.bar_line(row, span, NOW, glyphs)
-        yield "label", timeline.label_line(row, columns, glyphs)
-        for line in timeline.task_lines(row, scene, columns, 6):
+        yield "bar", bars.bar_line(row, span, NOW, glyphs)
+        yield "label", bars.label_line(row, columns, glyphs)
+        for line in words.task_lines(row, scene, columns, 6):
             yield "words", line
         for line in detail.summary_lines(row, scene, columns, 4):
             yield "strip", line
@@ -190,7 +191,7 @@ def test_a_bar_is_full_only_when_all_is_done(states, size):
 
 
 def bar(row, now=NOW, start=NOW - 20 * S, cells=40):
-    return plain(timeline.bar_line(row, Span(start, S, cells), now, UTF8))
+    return plain(bars.bar_line(row, Span(start, S, cells), now, UTF8))
 
 
 def test_a_retry_shows_its_failures_its_backoff_and_counts_down_behind_now():
@@ -231,8 +232,8 @@ def test_a_kill_shows_deadline_sigterm_grace_and_sigkill_in_this_order():
 def test_a_bar_has_exactly_the_cells_of_its_axis(start, seconds, cells):
     for row in board_of_everything().fold.tasks.values():
         span = Span(START + start * S, seconds * S, cells)
-        assert width(timeline.bar_line(row, span, NOW, UTF8)) == cells
-        assert width(timeline.bar_line(row, span, None, UTF8)) == cells
+        assert width(bars.bar_line(row, span, NOW, UTF8)) == cells
+        assert width(bars.bar_line(row, span, None, UTF8)) == cells
 
 
 def test_what_failed_is_counted_as_failed_wherever_it_is_shown():

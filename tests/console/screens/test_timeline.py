@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 from redrive.console.model.eta import critical_path
 from redrive.console.model.time_span import Span
-from redrive.console.present.timeline import axis_line, bar_line, describe_attempt, label_columns
+from redrive.console.present.timeline.axis import axis_line
+from redrive.console.present.timeline.bars import bar_line, label_columns
+from redrive.console.present.timeline.words import describe_attempt
 from redrive.console.text.glyphs import ASCII, UTF8
 from redrive.console.text.pieces import plain
 from redrive.engine.core.projection import AttemptRow
@@ -453,18 +455,3 @@ def _eventful(clock):
 
 def _hung():
     return {"outcome": "timed_out", "where": "re.match, parser.py:87", "error": "task exceeded 20 s"}
-
-
-async def test_a_large_run_shows_its_trouble_first_until_another_order_is_chosen(clock):
-    session = FakeSession(fold_of([(f"part_{number:03}", []) for number in range(90)]))
-    story = session.story
-    for number in range(80):
-        name = f"part_{number:03}"
-        events = [*story.start(name), *(story.fail(name, "DEAD_LETTER") if number in (30, 60) else story.succeed(name))]
-        for event in events:
-            session.fold.apply(event)
-    async with at_the_console(session, clock, "3") as hand:
-        assert hand.app.screen.timeline.order[:3] == ["part_030", "part_060", "part_000"]
-        assert "by trouble" in hand.text
-        await hand.press("e")
-        assert hand.app.screen.timeline.order[0] == "part_000"

@@ -1,0 +1,217 @@
+"""The rows of the timeline: tasks in an order; of a large run one row per group, which opens to its tasks.
+
+A group stands where its first task would stand, so every order of tasks is an order of groups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from enum import StrEnum
+
+from ...engine.core.projection import TaskRow
+from ...engine.domain.states import NEEDS_HUMAN, TaskState
+from .board import Board, Delta
+from .filters import parse_task_filter
+from .graph.groups import GraphGroup, groups_of
+from .graph.view import GRAPH_MAX
+from .group_activity import GroupActivity
+
+RowKey = str | int  # a task by its name, or a group by its index
+
+
+class TaskOrder(StrEnum):
+    """The order of rows; tasks that have not begun come last, in the order of the flow."""
+
+    START = "start"  # as they began
+    DURATION = "longest"
+    PATH = "path"  # parents before children
+    TROUBLE = "trouble"  # what needs a human first, then failures, retries and what runs
+
+
+#: The state of a task -> its place by trouble; all others come after these, as they began.
+_TROUBLE = {
+    state: place
+    for place, state in enumerate(
+        (
+            *(TaskState.DEAD_LETTER, TaskState.FAILED, TaskState.UPSTREAM_FAILED, TaskState.RETRYING),
+            *(TaskState.RUNNING, TaskState.SENSING, TaskState.READY),
+        )
+    )
+}
+
+
+class TimelineRows:
+    """The rows of one board, their order, and which groups are open."""
+
+    def __init__(self, board: Board) -> None:
+        self._board = board
+        self.order = TaskOrder.START
+        self._groups = groups_of(board) if board.total > GRAPH_MAX else None
+        self._index = {name: group.index for group in self.groups for name in board.dag.names_of(group.members)}
+        self._started: list[str] = []
+        self._waiting: list[str] = []
+        self._begun: set[int | None] = set()  # groups of tasks that have begun
+        self._open: set[int] = set()
+        self._shown_task: str | None = None  # shown below its group although that is closed
+        self._activities: dict[int, GroupActivity] = {}
+        self.sort(self.order)
+
+    # --- Groups ----------------------------------------------------------------------------------------------------
+
+    @property
+    def groups(self) -> Sequence[GraphGroup]:
+        """The groups that have a row: those of more than one task."""
+        return [group for group in self._groups.groups if not group.is_single] if self._groups is not None else []
+
+    def group(self, index: int) -> GraphGroup:
+        """The group of a row."""
+        assert self._groups is not None
+        return self._groups.groups[index]
+
+    def group_of(self, name: str) -> int | None:
+        """The index of the group that a task is listed in; None if the task stands alone."""
+        return self._index.get(name)
+
+    def members(self, index: int) -> Sequence[str]:
+        """The tasks of a group, in the order of the flow."""
+        return self._board.dag.names_of(self.group(index).members)
+
+    def problems(self, index: int) -> Sequence[str]:
+        """The tasks of a group that need a human."""
+        return [name for name in self.members(index) if self._board.row(name).state in NEEDS_HUMAN]
+
+    def worst_tasks(self, index: int, count: int) -> list[str]:
+        """The first tasks of a group by trouble."""
+        found: dict[int, list[str]] = {}
+        for name in self.members(index):
+            place = _TROUBLE.get(self._board.row(name).state, len(_TROUBLE))
+            names = found.setdefault(place, [])
+            if len(names) < count:
+                names.append(name)
+        return [name for place in sorted(found) for name in found[place]][:count]
+
+    def activity(self, index: int) -> GroupActivity:
+        """When the tasks of a group ran; computed at first use, then updated."""
+        if index not in self._activities:
+            self._activities[index] = GroupActivity(self._board.row(name) for name in self.members(index))
+        return self._activities[index]
+
+    # --- Updates ---------------------------------------------------------------------------------------------------
+
+    def apply(self, delta: Delta) -> bool:
+        """Apply a change of the board. True if rows may have moved."""
+        if self._groups is not None and not delta.is_graph_changed:  # else these rows were made after the change
+            for name, before, after in delta.moves:
+                self._groups.apply_move(name, before, after)
+            for name in delta.tasks:
+                index = self.group_of(name)
+                if index in self._activities:
+                    self._activities[index].update(self._board.row(name))
+        return self._move_started([name for name in delta.tasks if self._board.row(name).attempts])
+
+    def _move_started(self, names: Sequence[str]) -> bool:
+        """Tasks that run for the first time follow those that ran before. False if no row moves."""
+        first = set(names).intersection(self._waiting) if names else set()
+        rows = sorted((self._board.row(name) for name in first), key=_start_key)
+        self._started += [row.name for row in rows]
+        if first:
+            self._waiting = [name for name in self._waiting if name not in first]
+        groups = {self.group_of(name) for name in first}
+        is_seen = not groups <= self._begun or any(index is None or self.is_open(index) for index in groups)
+        self._begun |= groups
+        return is_seen
+
+    def sort(self, order: TaskOrder) -> None:
+        """Sort by an order."""
+        self.order, tasks = order, self._board.fold.tasks
+        first = sorted((row for row in tasks.values() if row.attempts), key=_SORT_KEYS[order])
+        self._started = [row.name for row in first]
+        self._waiting = [name for name in self._board.dag.order if not tasks[name].attempts]
+        self._begun = {self.group_of(name) for name in self._started}
+
+    # --- Opening ---------------------------------------------------------------------------------------------------
+
+    def is_open(self, index: int) -> bool:
+        """Whether all tasks of a group are listed."""
+        return index in self._open
+
+    def shows_tasks(self, index: int) -> bool:
+        """Whether any task of a group is listed."""
+        return self.is_open(index) or (self._shown_task is not None and self.group_of(self._shown_task) == index)
+
+    def open(self, index: int) -> None:
+        """List all tasks of a group."""
+        self._open.add(index)
+
+    def close(self, index: int) -> None:
+        """List no task of a group."""
+        self._open.discard(index)
+        if self._shown_task is not None and self.group_of(self._shown_task) == index:
+            self._shown_task = None
+
+    def show_task(self, name: str) -> bool:
+        """List a task also if its group is closed. True if rows change."""
+        index = self.group_of(name)
+        if index is None or self.is_open(index) or name == self._shown_task:
+            return False
+        self._shown_task = name
+        return True
+
+    def rows_of(self, names: Iterable[str]) -> set[RowKey]:
+        """The rows of tasks, and those of their groups."""
+        names = set(names)
+        return {*names, *(self._index[name] for name in names if name in self._index)}
+
+    # --- Rows ------------------------------------------------------------------------------------------------------
+
+    def rows(self, filter_text: str = "") -> list[RowKey]:
+        """The rows from top to bottom; a filter lists the tasks that match, without groups."""
+        order = self._board.dag.order if self.order is TaskOrder.PATH else [*self._started, *self._waiting]
+        wanted = parse_task_filter(filter_text)
+        if wanted:
+            rows = (self._board.row(name) for name in order)
+            return [row.name for row in rows if wanted.matches_task(f"{row.name} {row.state}".casefold(), row.state)]
+        return list(order) if self._groups is None else list(self._grouped(order))
+
+    def _grouped(self, order: Iterable[str]) -> Iterator[RowKey]:
+        rows: list[RowKey] = []
+        listed: dict[int, list[str]] = {}
+        for name in order:
+            index = self.group_of(name)
+            if index is None:
+                rows.append(name)
+                continue
+            if index not in listed:
+                listed[index] = []
+                rows.append(index)
+            if index in self._open or name == self._shown_task:
+                listed[index].append(name)
+        for key in rows:
+            yield key
+            if isinstance(key, int):
+                yield from listed[key]
+
+
+def _start_key(row: TaskRow) -> tuple[int, int]:
+    """Sort key: start of the first attempt, position."""
+    return next(iter(row.attempts.values())).started_at, row.position
+
+
+def _duration_key(row: TaskRow) -> tuple[int, int]:
+    """Sort key: time of all attempts, the longest first; a running attempt counts as the longest."""
+    ended = ((attempt, attempt.ended_at) for attempt in row.attempts.values() if attempt.ended_at is not None)
+    times = (end - attempt.started_at if attempt.duration_us is None else attempt.duration_us for attempt, end in ended)
+    return row.state is not TaskState.RUNNING, -sum(times)
+
+
+def _problem_key(row: TaskRow) -> tuple[int, int]:
+    """Sort key: trouble, start of the first attempt."""
+    return _TROUBLE.get(row.state, len(_TROUBLE)), _start_key(row)[0]
+
+
+_SORT_KEYS: dict[TaskOrder, Callable[[TaskRow], tuple[int, int]]] = {
+    TaskOrder.START: _start_key,
+    TaskOrder.DURATION: _duration_key,
+    TaskOrder.PATH: _start_key,
+    TaskOrder.TROUBLE: _problem_key,
+}

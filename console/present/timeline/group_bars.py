@@ -1,0 +1,100 @@
+"""A group of tasks as one bar: the taller, the more of them ran at once; failures and dead letters stand in front."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ....engine.core.outlook import ALIVE, RunnerStatus
+from ....engine.domain.states import TaskState
+from ...model.graph.groups import GraphGroup
+from ...model.group_activity import CellActivity, GroupActivity
+from ...text.durations import number
+from ...text.glyphs import Glyphs
+from ...text.pieces import Line, Piece, Role, fit, width
+from ...text.text import pad
+from .. import counts
+from ..states import STATE_STYLES, state_sign
+from ..task_names import TaskNames
+from .axis import Axis
+from .bars import FOLD_INDENT, due_text, fit_label_columns
+from .cells import BarCells, CellRank
+
+_FACTS_CELLS = 6  # beside two counts: signs and gaps
+_LEVELS = 6  # heights of a bar; the tallest is that of a task's bar
+
+
+def group_bar_line(
+    group: GraphGroup,
+    activity: GroupActivity,
+    axis: Axis,
+    borders: Sequence[int],
+    now_us: int | None,
+    glyphs: Glyphs,
+    runner: RunnerStatus = ALIVE,
+) -> Line:
+    """The past of a group as one bar, and what runs now. ``borders``: the instants between the cells of ``axis``."""
+    canvas = BarCells(axis)
+    if now_us is not None:
+        canvas.put(axis.cell(now_us), glyphs.now, Role.NOW, CellRank.NOW)
+    until = now_us if now_us is not None else axis.end
+    if runner.gone_at is not None:
+        until = min(until, runner.gone_at)
+    past = min(max(axis.cell(until) + 1, 0), axis.cells)
+    found = activity.cells(borders[: past + 1]) if past else []
+    running_from = axis.cell(activity.oldest_running) if activity.oldest_running is not None else axis.cells
+    peak = max((cell.running for cell in found), default=0)
+    for place, cell in enumerate(found):
+        _paint_cell(canvas, place, cell, peak, Role.RUNNING if place >= running_from else Role.DONE, glyphs)
+    if now_us is not None and runner.is_alive:
+        _paint_now(canvas, group, activity, now_us, glyphs)
+    return canvas.line()
+
+
+def _paint_cell(canvas: BarCells, place: int, cell: CellActivity, peak: int, role: Role, glyphs: Glyphs) -> None:
+    """The worst of what falls into a cell."""
+    if cell.dead_letters:
+        canvas.put(place, glyphs.dead, Role.HUMAN, CellRank.DECISION)
+    elif cell.failures:
+        canvas.put(place, glyphs.run_fail, Role.FAILED, CellRank.MARK)
+    elif cell.retried:
+        canvas.put(place, glyphs.retrying, Role.WAITING, CellRank.MARK)
+    elif cell.running:
+        level = -(-cell.running * _LEVELS // peak)
+        canvas.put(place, glyphs.spark[level - 1], role, CellRank.BAR)
+    elif cell.waiting:
+        canvas.put(place, glyphs.backoff, Role.WAITING, CellRank.GAP)
+
+
+def _paint_now(canvas: BarCells, group: GraphGroup, activity: GroupActivity, now_us: int, glyphs: Glyphs) -> None:
+    """At now and right of it: how many run, or when the next of the waiting ones continues."""
+    now_cell, running = canvas.axis.cell(now_us), group.counts[TaskState.RUNNING]
+    if running:
+        canvas.put(now_cell, glyphs.running, Role.RUNNING, CellRank.HEAD)
+        canvas.write(now_cell + 2, number(running), Role.RUNNING)
+    elif activity.next_due is not None:
+        canvas.write(now_cell + 1, due_text(activity.next_due, now_us, glyphs), Role.WAITING)
+
+
+def group_label_line(
+    group: GraphGroup, columns: int, glyphs: Glyphs, titles: TaskNames, *, is_open: bool, role: Role = Role.TEXT
+) -> Line:
+    """Whether the group is open, the sign of its worst state, its title, and how many of its tasks are done."""
+    state = counts.leading_state(group.counts)
+    facts = counts.progress(group.counts, glyphs)
+    lead = [
+        Piece(f" {glyphs.open if is_open else glyphs.closed} ", Role.DIM),
+        Piece(state_sign(state, glyphs), STATE_STYLES[state].role),
+        Piece(" "),
+    ]
+    room = columns - width(lead) - width(facts) - 1
+    title = pad(titles.short(group.title, room, glyphs.more), room)
+    return fit([*lead, Piece(f"{title} ", role), *facts], columns, glyphs.more)
+
+
+def group_label_columns(groups: Sequence[GraphGroup], names: TaskNames, titles: TaskNames, columns: int) -> int:
+    """Width of the labels of groups and tasks."""
+    if not groups:
+        return fit_label_columns(names.longest, columns)
+    most = max(len(number(len(group.members))) for group in groups)
+    facts = 2 * most + _FACTS_CELLS
+    return fit_label_columns(max(names.longest + 2 * FOLD_INDENT, titles.longest + FOLD_INDENT + facts), columns)

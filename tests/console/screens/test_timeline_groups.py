@@ -1,0 +1,182 @@
+"""The timeline of a large run: one row per group, which opens to its tasks."""
+
+from __future__ import annotations
+
+import pytest
+from redrive.console.present.timeline.words import legend_line
+from redrive.console.text.glyphs import ASCII, UTF8
+from redrive.console.text.pieces import plain, width
+
+from ..conftest import FakeSession, make_app
+from ..model.runs import START, S, fold_of
+from .nights import Hand, at_the_console
+
+LOADS = [f"load_{number:02}" for number in range(40)]
+CHECKS = [f"check_{number:02}" for number in range(40)]
+FETCH, LOAD, CHECK, REPORT = "fetch", 1, 2, "report"  # rows: tasks by name, groups by index
+
+
+@pytest.fixture
+def night(clock):
+    """All loads have ended, two of them as dead letters; ten checks run, one is to be retried."""
+    flow = [("fetch", []), *((name, ["fetch"]) for name in LOADS)]
+    flow += [(check, [load]) for check, load in zip(CHECKS, LOADS, strict=True)]
+    session = FakeSession(fold_of([*flow, ("report", CHECKS)]))
+    session.fold.run.run_id, session.fold.run.dag_name = "run-2026-04-25", "nightly"
+    for event in _tell(session.story):
+        session.fold.apply(event)
+    clock.now = session.story.at
+    return session
+
+
+def _tell(story):
+    yield from story.start("fetch")
+    yield from story.after(10).succeed("fetch", duration_us=10 * S)
+    for name in LOADS:
+        yield from story.start(name)
+    for number, name in enumerate(LOADS):
+        story.after(0.5)
+        yield from story.fail(name, "DEAD_LETTER", failures=2) if number in (20, 30) else story.succeed(name)
+    for name in CHECKS[:11]:
+        yield from story.start(name)
+    yield from story.after(8).fail("check_04", "RETRYING", failures=1, next_retry_at=story.at + 20 * S)
+    story.after(2)
+
+
+def order(hand):
+    return list(hand.app.screen.timeline.order)
+
+
+async def test_a_group_has_one_row_with_its_title_and_its_counts(night, clock):
+    async with at_the_console(night, clock, "3") as hand:
+        assert order(hand) == [FETCH, LOAD, "load_20", CHECK, REPORT]
+        assert "▾ ◆ load      ◆2/40 " in hand.find(" load ")
+        assert "▸ ● check        40 " in hand.find(" check ")
+
+
+async def test_the_bar_of_a_group_is_as_tall_as_many_tasks_ran_and_shows_what_failed(night, clock):
+    async with at_the_console(night, clock, "3", "g") as hand:
+        loads, checks = hand.find(" load  "), hand.find(" check  ")
+        bar = loads[hand.app.screen.timeline.label_columns :]
+        assert bar.count("◆") == 2
+        heights = [sign for sign in bar if sign in UTF8.spark]
+        assert heights == sorted(heights, reverse=True)
+        assert (heights[0], heights[-1]) == ("▆", "▁")
+        assert "↻" in checks
+        assert "● 10" in checks
+
+
+async def test_enter_opens_a_group_and_closes_it(night, clock):
+    async with at_the_console(night, clock, "3", "g", "j", "enter") as hand:
+        assert order(hand) == [FETCH, LOAD, *LOADS, CHECK, REPORT]
+        assert hand.app.screen.timeline.cursor_key == LOAD
+        await hand.press("enter")
+        assert order(hand) == [FETCH, LOAD, CHECK, REPORT]
+
+
+async def test_right_opens_and_left_closes_also_from_a_task(night, clock):
+    async with at_the_console(night, clock, "3", "g", "j", "l", "j", "j") as hand:
+        assert hand.app.selected == "load_01"
+        await hand.press("h")
+        assert hand.app.screen.timeline.cursor_key == LOAD
+        assert order(hand) == [FETCH, LOAD, CHECK, REPORT]
+
+
+async def test_left_is_earlier_on_a_task_while_a_part_of_the_run_is_shown(night, clock):
+    async with at_the_console(night, clock, "3", "g", "j", "l", "j", "equals_sign", "equals_sign") as hand:
+        start = hand.app.screen.timeline.span.start
+        await hand.press("h")
+        assert hand.app.screen.timeline.span.start < start
+        assert "load_00" in order(hand)
+
+
+async def test_a_click_on_the_sign_of_a_group_opens_it(night, clock):
+    async with at_the_console(night, clock, "3", "g") as hand:
+        await hand.pilot.click("#timeline", offset=(1, 1))
+        await hand.settle()
+        assert order(hand) == [FETCH, LOAD, *LOADS, CHECK, REPORT]
+
+
+async def test_a_task_that_is_jumped_to_is_listed_below_its_closed_group(night, clock):
+    async with at_the_console(night, clock, "3") as hand:
+        assert hand.app.selected == "load_20"
+        assert order(hand) == [FETCH, LOAD, "load_20", CHECK, REPORT]
+        await hand.press("n")
+        assert order(hand) == [FETCH, LOAD, "load_30", CHECK, REPORT]
+        await hand.press("k", "h")
+        assert order(hand) == [FETCH, LOAD, CHECK, REPORT]
+
+
+async def test_a_task_selected_on_another_screen_is_listed(night, clock):
+    async with at_the_console(night, clock, "3", "2") as hand:
+        hand.app.selected = "check_07"
+        await hand.press("3")
+        assert order(hand) == [FETCH, LOAD, CHECK, "check_07", REPORT]
+        assert hand.app.screen.timeline.cursor_key == "check_07"
+
+
+async def test_the_filter_lists_tasks_without_groups(night, clock):
+    async with at_the_console(night, clock, "3", "slash") as hand:
+        await hand.type("dead_letter")
+        assert order(hand) == ["load_20", "load_30"]
+        await hand.press("escape")
+        assert order(hand) == [FETCH, LOAD, "load_20", CHECK, REPORT]
+
+
+async def test_a_group_stands_where_its_first_task_stands_in_each_order(night, clock):
+    async with at_the_console(night, clock, "3", "g", "j", "l", "k") as hand:
+        await hand.press("e", "e", "e")
+        assert "by trouble" in hand.lines[3]
+        assert order(hand)[:4] == [LOAD, "load_20", "load_30", "load_00"]
+        assert order(hand)[-3:] == [CHECK, FETCH, REPORT]
+
+
+async def test_an_act_on_a_group_is_meant_for_what_needs_a_human(night, clock):
+    async with at_the_console(night, clock, "3", "g", "j") as hand:
+        assert hand.app.screen.target_tasks() == ["load_20", "load_30"]
+        await hand.press("j", "j", "r")
+        assert "nothing in this group needs a human" in hand.lines[-1]
+
+
+async def test_a_group_is_explained_by_its_counts_and_its_worst_tasks(night, clock):
+    async with at_the_console(night, clock, "3", "g", "j") as hand:
+        assert " load  ◆2  38 ok   40 tasks · 03:06:50 to 03:07:10 · 6m50 of work" in hand.text
+        assert "◆ load_20  DEAD" in hand.text
+        assert hand.text.index("load_20") < hand.text.index("load_30") < hand.text.index("load_00")
+
+
+async def test_news_change_a_group(night, clock):
+    story = night.story
+    async with at_the_console(night, clock, "3", "g") as hand:
+        await hand.tell(night, story.after(5).fail("check_05", "DEAD_LETTER"))
+        assert "◆1/40" in hand.find(" check ")
+        assert hand.find(" check ").endswith("● 9")
+
+
+async def test_zooming_on_a_group_keeps_its_middle(night, clock):
+    async with at_the_console(night, clock, "3", "g", "j") as hand:
+        timeline, middle = hand.app.screen.timeline, START + 20 * S
+        place = timeline.span.cell(middle)
+        await hand.press("equals_sign", "equals_sign")
+        assert abs(timeline.span.cell(middle) - place) <= 1
+
+
+@pytest.mark.parametrize("glyphs", [UTF8, ASCII], ids=["utf8", "ascii"])
+@pytest.mark.parametrize("columns", [40, 60, 80, 100, 200])
+def test_the_legend_drops_whole_entries(glyphs, columns):
+    words = ["few to many ran", "retried", "waits", "failed", "dead letter", "timeout", "SIGTERM", "SIGKILL", "lost"]
+    line = legend_line(glyphs, columns, has_groups=True)
+    entries = [entry.split(" ", 1)[1] for entry in plain(line).strip().split("  ")]
+    assert width(line) <= columns
+    assert entries == [word for word in words if word in entries]
+    assert {"few to many ran", "dead letter"} <= set(entries)
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40), (40, 15)], ids=lambda size: "x".join(map(str, size)))
+def test_picture(size, night, clock, snap_compare):
+    app = make_app(night, clock)
+
+    async def look(pilot):
+        await Hand(app, pilot).press("3", "g", "n")
+
+    assert snap_compare(app, terminal_size=size, run_before=look)
