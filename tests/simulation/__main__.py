@@ -3,44 +3,66 @@
 from __future__ import annotations
 
 import argparse
+import multiprocessing
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
 
 from .night import Report, run_night
 from .plan import draw_plan
 from .shrink import Reduction, reduce_plan, shrink
+from .storage import FileStorage, MemoryStorage
+
+CHUNK = 20  # nights that a process is given at once
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
     parser.add_argument("--seeds", type=int, default=1000, help="how many nights")
     parser.add_argument("--first", type=int, default=0, metavar="SEED", help="the seed of the first")
+    parser.add_argument("--jobs", type=int, default=1, help="how many processes")
     parser.add_argument("--only", type=Reduction.parse, default=Reduction(), help="what is left of the plan")
+    parser.add_argument("--file", action="store_true", help="keep the state in a file, not in memory")
     parser.add_argument("--show", action="store_true", help="print the events")
     parser.add_argument("--keep-going", action="store_true", help="do not end at the fifth failure")
     given = parser.parse_args()
-    failed, seen = 0, Counter[str]()
-    started, reported = time.process_time(), time.monotonic()
-    for seed in range(given.first, given.first + given.seeds):
-        report = _run(seed, given)
-        seen += report.seen
-        if report.problem:
-            failed += 1
-            _explain(report, given.only)
-        if time.monotonic() - reported > 10:
-            reported = time.monotonic()
-            print(_progress(seed - given.first + 1, started, failed), flush=True)
-        if failed >= 5 and not given.keep_going:
-            break
-    print(_progress(seed - given.first + 1, started, failed))
+    nights, failed, cpu_seconds, seen = 0, 0, 0.0, Counter[str]()
+    reported = time.monotonic()
+    with _reports(given) as reports:
+        for report, seconds in reports:
+            nights, cpu_seconds, seen = nights + 1, cpu_seconds + seconds, seen + report.seen
+            if report.problem:
+                failed += 1
+                _explain(report, given.only)
+            if time.monotonic() - reported > 10:
+                reported = time.monotonic()
+                print(_progress(nights, cpu_seconds, failed), flush=True)
+            if failed >= 5 and not given.keep_going:
+                break
+    print(_progress(nights, cpu_seconds, failed))
     print(", ".join(f"{move}: {count}" for move, count in sorted(seen.items())))
     return 1 if failed else 0
 
 
-def _run(seed: int, given: argparse.Namespace) -> Report:
-    plan = reduce_plan(draw_plan(seed), given.only)
-    return run_night(plan, (lambda event: print(event)) if given.show else None)
+@contextmanager
+def _reports(given: argparse.Namespace) -> Iterator[Iterator[tuple[Report, float]]]:
+    """Yield the reports in the order of the seeds, each with its seconds of CPU."""
+    seeds = range(given.first, given.first + given.seeds)
+    run = partial(_run, only=given.only, shows=given.show, kind=FileStorage if given.file else MemoryStorage)
+    if given.jobs == 1:
+        yield map(run, seeds)
+        return
+    with multiprocessing.get_context("fork").Pool(given.jobs) as pool:
+        yield pool.imap(run, seeds, CHUNK)
+
+
+def _run(seed: int, only: Reduction, shows: bool, kind: type[FileStorage]) -> tuple[Report, float]:
+    started = time.process_time()
+    report = run_night(reduce_plan(draw_plan(seed), only), print if shows else None, kind)
+    return report, time.process_time() - started
 
 
 def _explain(report: Report, only: Reduction) -> None:
@@ -52,9 +74,8 @@ def _explain(report: Report, only: Reduction) -> None:
     )
 
 
-def _progress(nights: int, started: float, failed: int) -> str:
-    seconds = time.process_time() - started
-    return f"{nights} nights, {nights / seconds:.0f} a CPU second, {failed} failed"
+def _progress(nights: int, cpu_seconds: float, failed: int) -> str:
+    return f"{nights} nights, {nights / cpu_seconds:.0f} a CPU second, {failed} failed"
 
 
 if __name__ == "__main__":

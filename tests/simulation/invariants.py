@@ -60,6 +60,7 @@ class Checker:
     run_id: str
     max_parallel: int
     seq: int = 0
+    is_blocked: bool = False
     tasks: dict[str, _Task] = field(init=False)
     breakers: dict[str, str] = field(default_factory=dict)
     answers: dict[str, object] = field(default_factory=dict)
@@ -101,8 +102,9 @@ class Checker:
         elif isinstance(payload, OperatorActed) and payload.act is not None and event.command_id:
             self.acted[event.command_id] += 1
             self._require(self.acted[event.command_id] == 1, f"act {event.command_id} was applied twice")
-        elif isinstance(payload, RunChanged) and "max_parallel" in payload.set:
-            self.max_parallel = payload.set["max_parallel"]
+        elif isinstance(payload, RunChanged):
+            self.max_parallel = payload.set.get("max_parallel", self.max_parallel)
+            self.is_blocked = payload.set.get("blocked_since", self.is_blocked or None) is not None
 
     def _check_move(self, event: Event, moved: TaskMoved) -> None:
         task = self.tasks[str(event.task)]
@@ -212,8 +214,10 @@ class Checker:
             for attempt, other in zip(row.attempts.values(), seen.tasks[name].attempts.values(), strict=False):
                 if attempt.outcome == "running":  # its output is counted in an event at its end only
                     other.output_bytes, other.output_dropped_bytes = attempt.output_bytes, attempt.output_dropped_bytes
-            self._require(seen.tasks[name] == row, f"{what}: {name}: {_differences(seen.tasks[name], row)}")
-        self._require(seen.run == now.run, f"{what}: {_differences(seen.run, now.run)}")
+            if seen.tasks[name] != row:
+                raise Violation(f"{what}: {name}: {_differences(seen.tasks[name], row)}")
+        if seen.run != now.run:
+            raise Violation(f"{what}: {_differences(seen.run, now.run)}")
         for name in seen.tasks:
             ours, theirs = seen.parents.get(name, ()), now.parents.get(name, ())
             self._require(ours == theirs, f"{what}: {name} has the parents {ours} and {theirs}")

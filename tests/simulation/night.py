@@ -15,7 +15,7 @@ import traceback
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, cast
 from unittest import mock
@@ -24,6 +24,7 @@ from redrive.engine.domain.acts import BY_NAME
 from redrive.engine.domain.command import Command, Target, parse_command
 from redrive.engine.domain.events import Event
 from redrive.engine.errors import StorageError
+from redrive.engine.executor import heartbeat, opening
 from redrive.engine.executor.executor import Executor
 from redrive.engine.executor.loop import RunLoop
 from redrive.engine.executor.run_end import RunResult
@@ -41,12 +42,13 @@ from redrive.engine.store import database, lock, runs
 from .invariants import Checker, Violation
 from .plan import BREAKER_HOWS, Plan, PlannedAct
 from .scripted_runner import ScriptedRunner
+from .storage import FileStorage, MemoryStorage
 from .virtual_time import Crash, Stuck, VirtualClock, VirtualLoop, WriterThread
 
 RUN_ID = "night"
 LIMIT_SECONDS = 3600.0  # of one executor; every wait of a plan is far shorter
 SESSIONS_MAX = 60
-CHECK_EVERY = 16  # commits between two comparisons of the events with the tables
+CHECK_EVERY = 64  # commits between two comparisons of the events with the tables
 _FOLDER = "/dev/shm" if os.path.isdir("/dev/shm") else None
 
 
@@ -64,13 +66,17 @@ class Report:
     seen: Counter[str] = field(default_factory=Counter)
 
 
-def run_night(plan: Plan, show: Callable[[Event], None] | None = None) -> Report:
+def run_night(
+    plan: Plan, show: Callable[[Event], None] | None = None, kind: type[FileStorage] = MemoryStorage
+) -> Report:
     """Run a night and report. Exceptions of the engine are problems of the night, too."""
     report = Report(plan.seed)
     folder = tempfile.mkdtemp(prefix="redrive-night-", dir=_FOLDER)
+    path = os.path.join(folder, "night.db")
     try:
-        with _alike_everywhere(plan.seed):
-            night = _Night(plan, os.path.join(folder, "night.db"), report, show)
+        storage = kind(path)
+        with _alike_everywhere(plan, storage):
+            night = _Night(plan, path, storage, report, show)
             try:
                 report.state = night.run()
             except (Violation, Stuck) as error:
@@ -84,23 +90,36 @@ def run_night(plan: Plan, show: Callable[[Event], None] | None = None) -> Report
 
 
 @contextmanager
-def _alike_everywhere(seed: int) -> Iterator[None]:
+def _alike_everywhere(plan: Plan, storage: FileStorage) -> Iterator[None]:
     """Draw the tokens from the seed, and hide what differs between two shells."""
-    dice = random.Random(f"{seed}:uuid")
+    dice = random.Random(f"{plan.seed}:uuid")
     with (
+        ExitStack() as patches,
         mock.patch.object(uuid, "uuid4", lambda: uuid.UUID(int=dice.getrandbits(128), version=4)),
         mock.patch.dict(os.environ),
         mock.patch.object(database, "network_problem", lambda path: None),  # reads the mounts of this machine
         mock.patch.object(open_readonly, "network_problem", lambda path: None),
+        mock.patch.object(opening, "environment_hash", lambda: "packages"),  # lists the folders of this machine
+        mock.patch.object(heartbeat, "HEARTBEAT_SECONDS", plan.heartbeat_seconds),
     ):
         os.environ.pop("PYTHONPATH", None)
+        for patch in storage.patches():
+            patches.enter_context(patch)
         yield
 
 
 class _Night:
-    def __init__(self, plan: Plan, path: str, report: Report, show: Callable[[Event], None] | None) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        path: str,
+        storage: FileStorage,
+        report: Report,
+        show: Callable[[Event], None] | None,
+    ) -> None:
         self.plan = plan
         self.path = path
+        self.storage = storage
         self.report = report
         self.clock = VirtualClock(plan.seed, plan.start_us)
         self.thread = WriterThread(plan.crashes, plan.refusals, random.Random(f"{plan.seed}:writer"))
@@ -125,9 +144,10 @@ class _Night:
             self.report.executors += 1
             result = self._session()
             self._check_file()
-            if self.is_over:
+            if self.is_over and self.checker.is_blocked:
                 self._check_end("BLOCKED")
                 return "BLOCKED"
+            self.is_over = False  # a dead letter expired while the executor was asked to stop: the run goes on
             if result is None or result.interrupted:
                 self.clock.seconds += self._dice.choice((0.0, 1.0, 100.0))
             elif not self._act_without_executor():
@@ -172,7 +192,7 @@ class _Night:
         finally:
             self.thread.drop()
             _abandon(loop)
-            _close_log(self.path)
+            self.storage.close_logs()
             session.close_socket()
             if held._descriptor >= 0:
                 held.release()
@@ -235,7 +255,7 @@ class _Night:
     # --- Between two executors -------------------------------------------------------------------------------------
 
     def _check_file(self) -> None:
-        with closing(sqlite3.connect(self.path)) as connection:
+        with closing(self.storage.connect()) as connection:
             self._record(_events_after(connection, self.checker.seq))
             runs_count = connection.execute("SELECT count(*) FROM run").fetchone()[0]
             if runs_count > 1:
@@ -245,7 +265,7 @@ class _Night:
                 self.checker.check_tables(connection)
 
     def _check_end(self, state: str) -> None:
-        with closing(sqlite3.connect(self.path)) as connection:
+        with closing(self.storage.connect()) as connection:
             self.checker.check_end(connection, state)
 
     def _act_without_executor(self) -> bool:
@@ -383,7 +403,10 @@ class _Session:
         for _ in range(dice.choice((1, 1, 1, 2))):
             if self._executor._run_loop is None:
                 return  # it has ended: the act is sent again to whoever comes next
-            answer = dict(await self._run_loop()._server._respond(line, writer))
+            try:
+                answer = dict(await self._run_loop()._server._respond(line, writer))
+            except ConnectionError:
+                return  # it leaves
             if "fault of redrive" in str(answer["message"]):
                 night._fail(Violation(f"{command.act}: {answer['message']}"))
             if command.act not in ("cancel", "extend", "stop"):  # whose answer is that of the moment
@@ -415,14 +438,6 @@ def _abandon(loop: VirtualLoop) -> None:
                 break
             except BaseException:  # a finally block that awaits, or that misses its loop
                 continue
-
-
-def _close_log(path: str) -> None:
-    """Close the descriptor by which an executor that died synced the write-ahead log."""
-    for descriptor in os.listdir("/proc/self/fd"):
-        with suppress(OSError):  # that of the folder itself
-            if os.readlink(f"/proc/self/fd/{descriptor}").startswith(f"{path}-wal"):
-                os.close(int(descriptor))
 
 
 def _events_after(connection: sqlite3.Connection, seq: int) -> list[Event]:

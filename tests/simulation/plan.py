@@ -42,6 +42,7 @@ ACTS = {
     "stop": 1,
 }
 LIST_MAX = 4  # elements of a list that is mapped over
+HEARTBEATS = (1.0, 5.0, 20.0)  # seconds
 BREAKER_HOWS = ("open", "close", "probe", "disable")
 
 
@@ -69,6 +70,7 @@ class Plan:
     max_parallel: int = 4
     logical_time: int | None = None  # of a night that a schedule starts
     start_us: int = START_US
+    heartbeat_seconds: float = 1.0  # what the loop does by an event must not wait for its heartbeat
 
     def behaviour(self, task: str, attempt: int) -> tuple[str, random.Random]:
         """Return what an attempt does, and the dice for its details."""
@@ -91,6 +93,11 @@ class Plan:
 
 def draw_plan(seed: int) -> Plan:
     """Draw the plan of a seed."""
+    return replace(draw_watchful_plan(seed), heartbeat_seconds=random.Random(f"{seed}:heartbeat").choice(HEARTBEATS))
+
+
+def draw_watchful_plan(seed: int) -> Plan:
+    """Draw the plan of a seed with the heartbeat of the product."""
     plan, dice = _draw_plain_plan(seed), random.Random(f"{seed}:more")
     if dice.random() < 0.25:
         plan = _with_map_task(plan, dice)
