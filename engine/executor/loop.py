@@ -32,8 +32,9 @@ from ..notifications.background import BackgroundSends
 from ..notifications.notifier import CLOSE_SECONDS, LAST_TRIES_SECONDS, MessageOrigin, Notifier
 from ..notifications.pings import Pinger, PingEvent
 from ..notifications.success import SuccessNotices
+from ..statefile.changes.clock_steps import shift_times
 from ..statefile.changes.transitions import Transaction
-from ..store import breaker_rows, claims
+from ..store import breaker_rows
 from ..store.breaker_rows import emit_change
 from ..store.claims import Claim
 from .attempts import AttemptManager, OutputListener
@@ -70,6 +71,7 @@ class RunLoop:
         self._listener = listener
         self._wake = asyncio.Event()
         self._is_committing = False
+        self._acts_in_flight = 0
         self._end: RunResult | None = None  # of a run that has ended, while its last pages are sent
         self._is_paged = False
         self._pages_until = 0.0  # on the loop's clock
@@ -141,7 +143,7 @@ class RunLoop:
         self._clock_watch.check()  # before due times are compared with the clock
         step = None if self._result.done() else self._next_step()
         if isinstance(step, RunResult):
-            if not self._waits_for_pages(step):
+            if not self._acts_in_flight and not self._waits_for_pages(step):  # an act may reopen the run
                 self._result.set_result(step)
         elif step is not None:
             self._go_on()
@@ -339,7 +341,20 @@ class RunLoop:
         command_id: str | None = None,
     ) -> asyncio.Future[T]:
         """Queue a write that an operator is told of."""
-        return self._opened.writer.submit(item, actor=actor, reason=reason, command_id=command_id, durable=True)
+        self._clock_watch.check()  # the act may compute times
+        written = self._opened.writer.submit(item, actor=actor, reason=reason, command_id=command_id, durable=True)
+        self._acts_in_flight += 1
+        written.add_done_callback(self._on_act_written)
+        return written
+
+    def _on_act_written(self, written: asyncio.Future[Any]) -> None:
+        self._acts_in_flight -= 1
+        self.wake()
+
+    @property
+    def has_result(self) -> bool:
+        """True once the executor leaves: whatever changes the run then is for the next one."""
+        return self._result.done()
 
     def stop(self, how: str) -> None:
         """Stop the run: "drain" starts no more attempts, "now" terminates the running ones as well."""
@@ -372,7 +387,7 @@ class RunLoop:
     def _shift_times(self, jump_us: int) -> None:
         run_id = self.projection.run.run_id
         self.downstreams.shift_clock(jump_us)
-        self.attempts.write(lambda transaction: claims.shift_times(transaction, run_id, jump_us))
+        self.attempts.write(lambda transaction: shift_times(transaction, run_id, jump_us))
 
     def _describe_run(self) -> str:
         run, tasks = self.projection.run, len(self.projection.tasks)

@@ -63,6 +63,10 @@ class LoopControl(Protocol):
     def storage_problem(self) -> str | None:
         """Why the state file cannot be written now; None: it can be."""
 
+    @property
+    def has_result(self) -> bool:
+        """True once the executor leaves."""
+
     def submit(
         self,
         item: Callable[[Transaction], T],
@@ -187,6 +191,8 @@ class CommandServer:
             return await self._handle_line(line, writer)
         except RedriveError as error:
             return Answer(False, str(error)).as_json()
+        except ConnectionError:
+            raise
         except Exception as error:
             asyncio.get_running_loop().call_exception_handler({"message": "a command failed", "exception": error})
             fault = " ".join(f"{type(error).__name__}: {error}".split())
@@ -203,6 +209,10 @@ class CommandServer:
         handle = _CLIENT_REQUESTS.get(name)
         if handle is not None:
             return handle(self, value, writer)
+        if self._run.has_result:
+            raise ConnectionAbortedError(
+                "the executor leaves: the client applies the act itself, once the lock is free"
+            )
         problem = self._run.storage_problem
         if problem is not None and name not in _WRITES_NOTHING:
             # Refuse now instead of responding only when the disk accepts writes again.

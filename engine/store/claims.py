@@ -5,7 +5,6 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import cast
 
 from ..core.dispatch_rules import END_WHEN_OPEN
 from ..core.run_outcome import HeldTasks, RunOutcome
@@ -15,14 +14,13 @@ from ..domain.event_payloads import (
     AttemptColumns,
     AttemptEffect,
     AttemptExtended,
-    ClockMoved,
     RunChange,
     RunChanged,
     TaskColumns,
 )
 from ..domain.events import EventKind
 from ..domain.liveness import effect_key
-from ..domain.states import MOVING, WITH_INSTANT, DeadLetterKind, RunState, TaskState
+from ..domain.states import DeadLetterKind, RunState, TaskState
 from ..statefile.changes import canary, mapping
 from ..statefile.changes.propagation import propagate
 from ..statefile.changes.transitions import Transaction
@@ -208,29 +206,3 @@ def _held_page(run_id: str, held: HeldTasks) -> PageRequest:
         downstream=held.downstream,
         act=("breakers", "--probe" if is_refused else "--close", held.downstream),
     )
-
-
-def shift_times(transaction: Transaction, run_id: str, jump_us: int) -> None:
-    """Shift stored times by a step of the wall clock, so that remaining and elapsed times stay the same."""
-    moved = set()
-    for column, sql in _SHIFTED_COLUMNS.items():
-        for name, instant in transaction.connection.execute(sql, (run_id,)).fetchall():
-            transaction.change(run_id, name, cast(TaskColumns, {column: instant + jump_us}))
-            moved.add(name)
-    (paused_since,) = transaction.connection.execute(
-        "SELECT paused_since FROM run WHERE run_id = ?", (run_id,)
-    ).fetchone()
-    if paused_since is not None:  # how long the pause has lasted decides when it is paged
-        transaction.change_run(run_id, RunChanged(RunChange.CLOCK, {"paused_since": paused_since + jump_us}))
-    transaction.emit(ClockMoved(jump_us, len(moved)), run_id)
-
-
-#: Due times, and the start of max_elapsed. The deadline of a run is a time of day and is not shifted.
-_SHIFTED_COLUMNS = {
-    "next_retry_at": "SELECT name, next_retry_at FROM task WHERE run_id = ? AND next_retry_at IS NOT NULL"
-    " AND state IN " + in_list(WITH_INSTANT),
-    "first_started_at": "SELECT name, first_started_at FROM task WHERE run_id = ? AND first_started_at IS NOT NULL"
-    " AND state IN " + in_list(MOVING),
-    "expires_at": "SELECT name, expires_at FROM task JOIN run USING (run_id) WHERE run_id = ?"
-    " AND expires_at IS NOT NULL AND expires_at IS NOT run.deadline_at AND task.state = 'DEAD_LETTER'",
-}

@@ -22,10 +22,11 @@ from ..domain.event_payloads import ExecutorChange, ExecutorChanged
 from ..domain.liveness import fence_seconds
 from ..domain.states import TIMED, TaskState
 from ..statefile.changes.abandoned import emit_reclaimed
+from ..statefile.changes.clock_steps import shift_times
 from ..statefile.changes.transitions import Transaction
 from ..statefile.processes import is_alive
 from ..statefile.state_lists import in_list
-from .claims import Claim, shift_times
+from .claims import Claim
 from .settle import settle
 
 LOSSES_WINDOW_SECONDS = 24 * 3600  # older losses do not count towards a crash loop

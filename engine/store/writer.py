@@ -37,6 +37,7 @@ OnEvents = Callable[[list[Event]], None]
 
 @dataclass(slots=True)
 class _QueuedItem:
+    at: int  # when it was submitted: if the clock is set while the storage refuses it, its times are from before
     item: Callable[[Transaction], object]
     future: asyncio.Future[Any]
     actor: str | None
@@ -135,7 +136,7 @@ class Writer:
         if self._is_closing:
             raise StorageError("the state file is being closed")
         future: asyncio.Future[T] = self._loop.create_future()
-        self._queue.append(_QueuedItem(item, future, actor, reason, command_id, durable))
+        self._queue.append(_QueuedItem(self._now_us(), item, future, actor, reason, command_id, durable))
         if not self._batch and not self._is_flush_scheduled:
             self._is_flush_scheduled = True
             self._idle.clear()
@@ -330,20 +331,18 @@ class Writer:
         return written
 
     def _run_all(self, batch: Sequence[_QueuedItem]) -> _CommittedBatch:
-        now = self._now_us()
         written = _CommittedBatch()
         for entry in batch:
-            transaction = Transaction(self._connection, now, entry.actor, entry.reason, entry.command_id)
+            transaction = Transaction(self._connection, entry.at, entry.actor, entry.reason, entry.command_id)
             written.results.append(entry.item(transaction))
             written.events += transaction.events
         return written
 
     def _run_each(self, batch: Sequence[_QueuedItem]) -> _CommittedBatch:
-        now = self._now_us()
         written = _CommittedBatch()
         connection = self._connection
         for index, entry in enumerate(batch):
-            transaction = Transaction(connection, now, entry.actor, entry.reason, entry.command_id)
+            transaction = Transaction(connection, entry.at, entry.actor, entry.reason, entry.command_id)
             result = None
             connection.execute("SAVEPOINT item")
             try:

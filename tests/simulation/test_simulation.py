@@ -16,8 +16,9 @@ from redrive.engine.statefile.changes import operator_actions
 from support.marks import parametrize_mostly_long, scaled
 
 from .night import Report, run_night
-from .plan import Plan, draw_plan
+from .plan import Plan, draw_plan, draw_watchful_plan
 from .shrink import Reduction, reduce_plan, shrink
+from .storage import FileStorage
 
 NIGHTS = 10  # in one test
 ROOT = Path(__file__).resolve().parents[2]
@@ -36,7 +37,33 @@ def test_no_invariant_breaks(first: int) -> None:
 @pytest.mark.parametrize("seed", [20023, 20152, 20217, 20301, 30237, 30329, 40367, 300596])
 def test_a_night_that_failed_once_does_not_fail_again(seed: int) -> None:
     """Waits a day too long or for ever, ends by states that had changed, a last write, acts undone, a page unsent."""
-    assert run_night(draw_plan(seed)).problem == ""
+    assert run_night(draw_watchful_plan(seed)).problem == ""
+
+
+@pytest.mark.parametrize(
+    ("seed", "only"),
+    [
+        # a dead letter expires, and the run goes on, while the executor of a blocked run is asked to stop
+        (300740, "tasks=m,n,t10,t11,t12,t13,t3,t5,t6,t9"),
+        # the clock is set just before an act that computes a due time
+        (1000224, "tasks=t1,t10,t11,t12,t13,t2,t3,t4,t5,t6,t7,t8,t9 acts=1,2,3 refusals=0,1,2,3,4,5"),
+        # the clock is set while the storage refuses such an act
+        (1001454, "acts=0,3 refusals=0"),
+        # a pause is undone, and that is undone, after the clock was set
+        (1000232, "tasks=t0,t1,t10,t11,t12,t13,t2,t3,t5,t7,t9 acts=10,11,12,13,3"),
+        # a run ends, and is requeued before its executor has left
+        (1000585, "tasks=m,n,t3,t4 acts=7 crashes=1,2,3"),
+        # an act is undone in a blocked run
+        (1001628, "tasks=m,n,t2,t3,t4,t5,t6,t7 acts=0,2 clock_steps=0,1"),
+    ],
+)
+def test_a_shrunk_night_that_failed_once_does_not_fail_again(seed: int, only: str) -> None:
+    assert run_night(reduce_plan(draw_plan(seed), Reduction.parse(only))).problem == ""
+
+
+def test_a_seed_is_one_night_in_memory_and_in_a_file() -> None:
+    plans = [draw_plan(seed) for seed in range(4)]
+    assert [run_night(plan).digest for plan in plans] == [run_night(plan, kind=FileStorage).digest for plan in plans]
 
 
 def test_a_seed_is_one_night_also_in_another_process() -> None:

@@ -5,15 +5,25 @@ Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
 
 import json
 import sqlite3
-from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Set, Tuple
+from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Set, Tuple, cast
 
 from ...domain.command import DONE, REFUSED, Answer, parse_answer
 from ...domain.event_codec import decode
-from ...domain.event_payloads import Before, OperatorActed, RunChange, RunChanged, RunColumns, TaskColumns, TaskMoved
+from ...domain.event_payloads import (
+    Before,
+    OperatorActed,
+    Rows,
+    RunChange,
+    RunChanged,
+    RunColumns,
+    TaskColumns,
+    TaskMoved,
+)
 from ...domain.events import EventKind
-from ...domain.states import LEGAL_MOVES, WAITING, RunState, TaskState
+from ...domain.states import LEGAL_MOVES, MOVING, WAITING, RunState, TaskState
 from . import quarantine_actions
 from .action import ActionContext, ago, read_task, reopen_run, verb_of
+from .clock_steps import shift_recorded, steps_since
 from .propagation import children_of, propagate, reevaluate, unpropagate
 from .transitions import Transaction
 
@@ -71,11 +81,14 @@ def undo(context: ActionContext) -> Answer:
     restored = {name: before for name, before in tasks.items() if name not in stuck}
     if moved and not restored:
         return Answer(False, "too late: {}".format(next(iter(moved.values()))))
+    jump_us = steps_since(context.transaction.connection, context.run_id, act.seq)
+    if jump_us:
+        restored, runs = _shift(context, restored, runs, jump_us)
     restore_tasks(context.transaction, context.run_id, restored)
     rows = [row for row in act.payload.was_rows if row[0] in restored]
     quarantine_actions.restore_rows(context.transaction, context.run_id, rows)
-    if restored and _has_run_ended(context):
-        reopen_run(context.transaction, context.run_id)  # it ended after the act, by other states of these tasks
+    if any(before["state"] in MOVING for before in restored.values()) or (restored and _has_run_ended(context)):
+        reopen_run(context.transaction, context.run_id)  # it ended, or was blocked, by other states of these tasks
     for what, before in reversed(runs if not moved else ()):
         if what == RunChange.REOPENED and _have_others_moved(context, act.seq, tasks):
             continue  # its end was that of other states
@@ -89,6 +102,19 @@ def undo(context: ActionContext) -> Answer:
     for name in restored:
         context.set_result(name, DONE, "as before")
     return Answer(True, _undo_message(restored, context), tuple(context.results.values()))
+
+
+def _shift(context: ActionContext, tasks: Before, runs: Rows, jump_us: int) -> Tuple[Before, Rows]:
+    """Shift what an act has recorded by the steps of the clock since then."""
+    sql = "SELECT deadline_at FROM run WHERE run_id = ?"
+    (deadline_at,) = context.transaction.connection.execute(sql, (context.run_id,)).fetchone()
+    shifted = {name: shift_recorded(before, deadline_at, jump_us) for name, before in tasks.items()}
+    return shifted, [[what, _shift_pause(before, jump_us)] for what, before in runs]
+
+
+def _shift_pause(before: RunColumns, jump_us: int) -> RunColumns:
+    since = before.get("paused_since")
+    return before if since is None else cast(RunColumns, dict(before, paused_since=since + jump_us))
 
 
 def _has_run_ended(context: ActionContext) -> bool:

@@ -25,6 +25,7 @@ from redrive.engine.domain.events import Event, EventKind
 from redrive.engine.domain.states import WAITING, RunState, TaskState
 from redrive.engine.errors import RefusedError
 from redrive.engine.statefile.changes import mapping, operator_actions, propagation, skip
+from redrive.engine.statefile.changes.clock_steps import shift_times
 from redrive.engine.statefile.changes.transitions import Transaction
 from redrive.engine.statefile.reader import events_query
 from redrive.engine.statefile.state_lists import in_list
@@ -344,7 +345,7 @@ def test_when_the_clock_is_set_what_is_left_and_what_has_passed_stay(state_file:
     state_file.put("dead", "DEAD_LETTER", expires_at=START + 600 * SECOND)
     state_file.put("late", "DEAD_LETTER", expires_at=START + 900 * SECOND)  # with the run's deadline, a time of day
     state_file.act("pause")
-    state_file.write(lambda transaction: claims.shift_times(transaction, RUN, jump * SECOND))
+    state_file.write(lambda transaction: shift_times(transaction, RUN, jump * SECOND))
     columns = ("next_retry_at", "first_started_at", "expires_at")
     rows = {name: [state_file.column(name, column) for column in columns] for name in state_file.states()}
     moved = {name: [at and (at - START) // SECOND for at in row] for name, row in rows.items()}

@@ -63,12 +63,13 @@ class Desk:
         self.connection = FaultyConnection(database.open_for_writing(path, durability))
         self.events: list[Event] = []
         self.troubles: list[tuple[str, str]] = []
+        self.clock_us = 42
         self.degraded = asyncio.Event()
         self.recovered = asyncio.Event()
         options.setdefault("limits", FAST)
         connection: Any = self.connection
         self.writer = Writer(
-            connection, asyncio.get_running_loop(), lambda: 42, self.events.extend, self._trouble, **options
+            connection, asyncio.get_running_loop(), lambda: self.clock_us, self.events.extend, self._trouble, **options
         )
 
     def _trouble(self, what: str, sentence: str) -> None:
@@ -326,6 +327,17 @@ async def test_a_batch_in_trouble_keeps_its_place(tmp_path: Path) -> None:
         assert it.writer.backlog == 2 and not first.done()
         await asyncio.gather(first, second)
         assert it.stored() == ["first", "second"]
+
+
+async def test_the_instant_of_a_change_is_that_of_its_submission(tmp_path: Path) -> None:
+    """If the clock is set meanwhile, the due times of the change move with it like all others."""
+    async with desk(tmp_path) as it:
+        it.connection.faults = [("COMMIT", failure(sqlite3.SQLITE_FULL))] * 8
+        it.clock_us = 1_000
+        written = it.writer.submit(lambda transaction: transaction.at)
+        await it.degraded.wait()
+        it.clock_us = 9_000
+        assert await written == 1_000
 
 
 async def test_closing_on_a_full_disk_fails_what_is_left_with_the_reason(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from redrive.engine.domain.event_payloads import AnswerFields, RunChange, RunCha
 from redrive.engine.domain.events import EventKind
 from redrive.engine.domain.states import TaskState
 from redrive.engine.statefile.changes import action, dry_run, operator_actions, propagation, transitions, undo
+from redrive.engine.statefile.changes.clock_steps import shift_times
 from redrive.engine.statefile.changes.dry_run import preview as preview_act
 
 from ...store.conftest import RUN, SECOND, START, StateFile
@@ -646,6 +647,44 @@ def test_an_undo_that_blocked_the_run_again_can_be_undone(state_file: StateFile)
     assert state_file.send(back)["ok"] and state_file.run_column("blocked_since") == START
     assert state_file.act("undo", command=back["id"])["ok"]
     assert (state_file.states()["a"], state_file.run_column("blocked_since")) == ("SKIPPED", None)
+
+
+def test_times_that_an_undo_restores_follow_the_steps_of_the_clock_since(state_file: StateFile) -> None:
+    state_file.create(dict.fromkeys(["waits", "dead", "late"], ""))
+    state_file.connection.execute("UPDATE run SET deadline_at = ?", (START + 900 * SECOND,))
+    state_file.put("waits", "RETRYING", next_retry_at=START + 60 * SECOND)
+    state_file.put("dead", "DEAD_LETTER", expires_at=START + 600 * SECOND)
+    state_file.put("late", "DEAD_LETTER", expires_at=START + 900 * SECOND)  # with the run's deadline, a time of day
+    skip_all = state_file.command("skip", "waits", "dead", "late")
+    state_file.send(skip_all)
+    state_file.write(lambda transaction: shift_times(transaction, RUN, 3600 * SECOND))
+    assert state_file.act("undo", command=skip_all["id"])["ok"]
+    assert state_file.column("waits", "next_retry_at") == START + 3660 * SECOND
+    assert state_file.column("dead", "expires_at") == START + 4200 * SECOND
+    assert state_file.column("late", "expires_at") == START + 900 * SECOND
+
+
+def test_a_pause_that_an_undo_restores_began_on_the_clock_of_now(state_file: StateFile) -> None:
+    """Or it would be paged a day too late."""
+    state_file.create({"a": ""})
+    state_file.act("pause")
+    since = state_file.run_column("paused_since")
+    unpause = state_file.command("unpause")
+    state_file.send(unpause)
+    state_file.write(lambda transaction: shift_times(transaction, RUN, -3600 * SECOND))
+    assert state_file.act("undo", command=unpause["id"])["ok"]
+    assert state_file.run_column("paused_since") == since - 3600 * SECOND
+
+
+def test_a_blocked_run_goes_on_with_a_task_that_an_undo_restores(state_file: StateFile) -> None:
+    state_file.create({"a": ""})
+    state_file.move("a", "READY")
+    command = state_file.command("skip", "a")
+    state_file.send(command)
+    blocked = RunChanged(RunChange.BLOCKED, {"blocked_since": START})
+    state_file.write(lambda transaction: transaction.change_run(RUN, blocked))
+    assert state_file.act("undo", command=command["id"])["ok"]
+    assert (state_file.states()["a"], state_file.run_column("blocked_since")) == ("READY", None)
 
 
 def test_a_promotion_is_no_obstacle_because_nothing_ran(state_file: StateFile) -> None:
