@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import fields
 from itertools import islice
 from typing import Any, NamedTuple
 
 import msgspec
+from msgspec import structs
 
 from ...engine.core.projection import AttemptRow, RunProjection, RunRow, TaskRow
 from ...engine.core.spec import TaskSpec
@@ -129,7 +130,7 @@ class EdgeDecoder:
         fold.children = _children_of(fold.parents)
         for name, task in fold.tasks.items():
             if task.spec is not None:
-                task.spec = replace(task.spec, parents=fold.parents[name])
+                task.spec = structs.replace(task.spec, parents=fold.parents[name])
 
 
 def merge_history(fold: RunProjection, window: Columns) -> bool:
@@ -204,20 +205,19 @@ def _children_of(parents: Mapping[str, Sequence[str]]) -> dict[str, tuple[str, .
     return {name: tuple(found) for name, found in children.items()}
 
 
-def _specs_of(sent: Columns, names: Sequence[str], parents: Mapping[str, tuple[str, ...]]) -> Iterator[TaskSpec | None]:
+def _specs_of(sent: Columns, names: Sequence[str], parents: Mapping[str, tuple[str, ...]]) -> Iterator[TaskSpec]:
     """Yield the spec of each task. Most specs differ only in the name: each distinct one is decoded once."""
     check_table({"rows": 0, "columns": sent})
     keys = list(sent)
     columns = [unpack(sent[key], len(names)) for key in keys]
-    read: dict[tuple[str, ...], TaskSpec | None] = {}
+    read: dict[tuple[str, ...], TaskSpec] = {}
     for name, *texts in zip(names, *columns, strict=True):
         key = tuple(texts)
         if key not in read:
             read[key] = _read_spec(dict(zip(keys, texts, strict=True)))
-        spec = read[key]
-        yield None if spec is None else replace(spec, name=name, parents=parents[name])
+        yield structs.replace(read[key], name=name, parents=parents[name])
 
 
-def _read_spec(texts: Mapping[str, str]) -> TaskSpec | None:
-    members = ",".join(f"{json.dumps(key)}:{text}" for key, text in texts.items() if text)
-    return msgspec.json.decode(f'{{"name":"",{members}}}', type=TaskSpec) if members else None
+def _read_spec(texts: Mapping[str, str]) -> TaskSpec:
+    members = [f"{json.dumps(key)}:{text}" for key, text in {"name": '""', **texts}.items() if text]
+    return msgspec.json.decode(f"{{{','.join(members)}}}", type=TaskSpec)

@@ -19,6 +19,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from msgspec import structs
+
 from ..domain.states import OPEN, TaskState
 from .mapping import child_spec, work_of
 from .projection import RunProjection, TaskRow
@@ -93,7 +95,7 @@ def is_outdated(row: TaskRow, spec: TaskSpec) -> bool:
 
 def _without_place(spec: TaskSpec) -> TaskSpec:
     own = None if spec.map is None else replace(spec.map, child=_without_place(spec.map.child))
-    return replace(spec, source=None, code=None, map=own)
+    return structs.replace(spec, source=None, code=None, map=own)
 
 
 def stays_input(row: TaskRow) -> bool:

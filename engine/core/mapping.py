@@ -8,7 +8,8 @@ its own attempt collects their results (``runner/mapping.py``).
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
+
+from msgspec import structs
 
 from ..domain.mapping import child_name, positions
 from .spec import ItemSpec, MapSpec, TaskSpec
@@ -29,7 +30,7 @@ def map_task(child: TaskSpec, over: str, max_size: int) -> TaskSpec:
         requires=(over,),
         group=child.group,
         source=child.source,
-        map=MapSpec(over, max_size, replace(child, rule=CHILD_RULE, group=child.name)),
+        map=MapSpec(over, max_size, structs.replace(child, rule=CHILD_RULE, group=child.name)),
     )
 
 
@@ -37,12 +38,12 @@ def child_spec(task: TaskSpec, index: int) -> TaskSpec:
     """Return the spec of a child of a map task."""
     assert task.map is not None
     item = ItemSpec(task.name, task.map.over, index)
-    return replace(task.map.child, name=child_name(task.name, index), item=item)
+    return structs.replace(task.map.child, name=child_name(task.name, index), item=item)
 
 
 def work_of(task: TaskSpec) -> TaskSpec:
     """Return the spec of what a task does; of a map task, that of its children under its own name."""
-    return task if task.map is None else replace(task.map.child, rule=task.rule, group=task.group)
+    return task if task.map is None else structs.replace(task.map.child, rule=task.rule, group=task.group)
 
 
 def positions_of(tasks: Iterable[TaskSpec]) -> Iterator[int]:

@@ -14,6 +14,7 @@ from functools import lru_cache
 from operator import attrgetter
 from typing import TYPE_CHECKING, Literal, get_args
 
+from ..domain.spec_defaults import MAX_ATTEMPTS
 from .durations import Duration
 from .option_types import Table, choice, duration, name_tuple, number, optional, parse_option, whole_number
 
@@ -89,7 +90,7 @@ class RetryPolicy:
         redrive.engine.errors.OptionError: jitter is one of none, full, equal, decorrelated, add50, not 'some'
     """
 
-    max_attempts: int = 3
+    max_attempts: int = MAX_ATTEMPTS
     base: float = 2.0
     cap: float = 600.0
     factor: float = 2.0

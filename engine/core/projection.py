@@ -22,7 +22,7 @@ from ..domain.event_payloads import (
 from ..domain.events import KILL_STEPS, Event, EventKind
 from ..domain.mapping import child_name, child_position
 from ..domain.states import RunState, TaskState
-from .mapping import child_spec
+from .mapping import child_spec, positions_of
 from .results import unstored_reason, unstored_why
 from .spec import TaskSpec
 
@@ -209,6 +209,21 @@ class RunProjection:
 def _child_row(task: TaskRow, index: int, spec: TaskSpec) -> TaskRow:
     position = child_position(task.position, index)
     return TaskRow(spec.name, max_attempts=spec.retry.max_attempts, position=position, spec=spec)
+
+
+def new_projection(run: RunRow, specs: Sequence[TaskSpec], seq: int) -> RunProjection:
+    """Return a run as it is created: no task has moved."""
+    tasks = {
+        spec.name: TaskRow(spec.name, max_attempts=spec.retry.max_attempts, position=position, spec=spec)
+        for position, spec in zip(positions_of(specs), specs, strict=True)
+    }
+    parents = {spec.name: distinct(spec.parents) for spec in specs}
+    return RunProjection(run, tasks, parents, children_of(tasks, parents), seq)
+
+
+def distinct(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the names without repetition, in their order."""
+    return names if len(set(names)) == len(names) else tuple(dict.fromkeys(names))
 
 
 def order_parents(spec: TaskSpec | None, found: Iterable[str]) -> tuple[str, ...]:

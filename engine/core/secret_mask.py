@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from urllib.parse import quote, quote_plus
 
 import msgspec
+from msgspec import structs
 
 from ..domain.overrides import masked_param
 from ..errors import FlowError
@@ -110,6 +111,10 @@ class SecretMask:
             old = {one.name: getattr(value, one.name) for one in fields(value) if one.init}
             new = {name: self._mask(part) for name, part in old.items()}
             return value if _are_same(new.values(), old.values()) else replace(value, **new)
+        if isinstance(value, msgspec.Struct):
+            old = structs.asdict(value)
+            new = {name: self._mask(part) for name, part in old.items()}
+            return value if _are_same(new.values(), old.values()) else structs.replace(value, **new)
         return value
 
     def stored_flow(self, flow: FlowSpec) -> FlowSpec:

@@ -24,7 +24,7 @@ from ..core.mapping import work_of
 from ..core.policy import Uniform
 from ..core.projection import RunProjection
 from ..core.secret_mask import require_secrets
-from ..core.spec import FlowSpec
+from ..core.spec import FlowSpec, TaskSpec
 from ..domain.event_payloads import ExecutorChange, ExecutorChanged, RunChange, RunChanged, RunColumns
 from ..domain.events import Event
 from ..domain.liveness import cut_off_cause
@@ -56,6 +56,7 @@ class OpenRun:
     state_path: str
     identity: ExecutorIdentity
     flow: FlowSpec
+    stored_tasks: Sequence[TaskSpec]  # those of ``flow`` as the state file holds them
     projection: RunProjection
     median_seconds: Mapping[str, float]
     breaker_rows: Sequence[BreakerRecord]
@@ -292,9 +293,10 @@ async def _prepare_run(
                 logical_time=options.logical_time,
                 python_path=os.pathsep.join(own_python_path()),
             )
+            projection = runs.load_new_run(transaction.connection, run_id, stored)
         else:
             _resume_run(transaction, run_id, stored, options)
-        projection = runs.load_run(transaction.connection, run_id)
+            projection = runs.load_run(transaction.connection, run_id)
         return (
             projection,
             history.durations(transaction.connection, flow.name),
@@ -306,6 +308,7 @@ async def _prepare_run(
         lease.request.state_path,
         identity,
         flow,
+        stored.tasks,
         projection,
         medians,
         breakers,

@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 
 from ..clock import Clock
+from ..core.bulk_build import collector_paused
 from ..core.dag import Dag
 from ..core.projection import RunProjection, TaskRow
 from ..core.ready_queue import ReadyQueue, spec_of
@@ -35,7 +36,7 @@ class RunView:
         self._on_due = on_due
         self.now_us = clock.now_us
         self._expired: set[str] = set()  # dead letters past their TTL
-        self.use_specs(opened.flow.tasks, opened.runner.mask.stored_flow(opened.flow).tasks)
+        self.use_specs(opened.flow.tasks, opened.stored_tasks)
         self._timers = Timers(asyncio.get_running_loop(), clock.now_us, self._on_timer)
 
     def start(self) -> None:
@@ -119,5 +120,6 @@ def _path_seconds(projection: RunProjection, medians: Mapping[str, float]) -> di
     """Return the longest path from each task to a leaf: median seconds of earlier runs, else the number of tasks."""
     unknown = sorted(medians.values())[len(medians) // 2] if medians else 1.0
     weights = {name: medians.get(name, unknown) for name in projection.tasks}
-    dag = Dag((name, projection.parents.get(name, ())) for name in projection.tasks)
-    return dict(dag.remaining_path(weights))
+    with collector_paused():
+        dag = Dag((name, projection.parents.get(name, ())) for name in projection.tasks)
+    return dag.remaining_path(weights)

@@ -54,7 +54,7 @@ from .options import (
 )
 from .param import Param, Params
 from .source_location import caller_location
-from .task_def import TaskDef, check_consistency, normalize_fields
+from .task_def import TaskDef, check_consistency, copied_options, normalize_fields
 from .time_zones import open_schedule
 
 __all__ = ["DownstreamOptions", "Flow", "PageOptions", "TaskDef", "TaskOptions"]
@@ -648,34 +648,18 @@ class Flow:
         mapped = () if task.map_over is None else (task.map_over,)
         parents = tuple(dict.fromkeys(self._parent_name(task, parent) for parent in (*mapped, *task.parents)))
         spec = TaskSpec(
-            name=task.name,
-            parents=parents,
-            kind=task.kind,
+            task.name,
+            parents,
             command=task.command_line(),
             command_options=task.command_options(),
             retry=task.policy(),
             timeout=task.timeout_seconds,
-            grace_seconds=task.grace_seconds,
-            python=task.python,
-            isolation=task.isolation,
-            downstream=task.downstream,
-            pool=task.pool,
-            pool_slots=task.pool_slots,
-            max_active=task.max_active,
             idempotent=task.idempotent and not task.effect,
-            effect=task.effect,
-            optional=task.optional,
-            recheck_seconds=task.recheck_seconds,
-            rule=task.rule,
-            owner=task.owner,
             requires=self._requires(task, parents),
-            max_losses=task.max_losses,
-            max_bad_rows=task.max_bad_rows,
-            max_bad_ratio=task.max_bad_ratio,
-            strict_rows=task.strict_rows,
             group=self._group_of.get(task.name),
             source=definition_site(task.fn),
             code=code_digest(task.fn),
+            **copied_options(task),
         )
         if task.map_over is None:
             return spec

@@ -13,7 +13,7 @@ import os
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, Required, TypedDict, TypeGuard, TypeVar, get_args
+from typing import Any, Literal, Required, TypedDict, TypeGuard, TypeVar, cast, get_args
 
 import msgspec
 
@@ -54,11 +54,9 @@ def _parse_parents(value: object) -> list[After]:
     """Return a list of task functions and names; a single one becomes a list of one."""
     if isinstance(value, str) or callable(value):
         return [value]
-    if not isinstance(value, Iterable):
-        raise TypeError
-    parents = list(value)
-    if not all(isinstance(parent, str) or callable(parent) for parent in parents):
-        raise ValueError
+    parents = list(cast("Iterable[After]", value))
+    for parent in parents:
+        _parse_parent(parent)
     return parents
 
 

@@ -15,7 +15,7 @@ _EXAMPLES = os.path.join(_PACKAGE, "examples") + os.sep  # treated as user code
 def caller_location() -> str | None:
     """Return the innermost line of user code on the stack; None if there is only engine code."""
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None and not _is_user_code(frame):
+    while frame is not None and not _is_user_code(frame.f_code.co_filename):
         frame = frame.f_back
     return None if frame is None else _format(frame.f_code.co_filename, frame.f_lineno)
 
@@ -24,14 +24,14 @@ def location_of_traceback(trace: TracebackType | None) -> str | None:
     """Return the innermost line of user code in a traceback; None if there is none."""
     found = None
     while trace is not None:
-        if _is_user_code(trace.tb_frame):
+        if _is_user_code(trace.tb_frame.f_code.co_filename):
             found = _format(trace.tb_frame.f_code.co_filename, trace.tb_lineno)
         trace = trace.tb_next
     return found
 
 
-def _is_user_code(frame: FrameType) -> bool:
-    path = frame.f_code.co_filename
+@lru_cache(maxsize=64)
+def _is_user_code(path: str) -> bool:
     return not path.startswith("<") and (not path.startswith(_PACKAGE) or path.startswith(_EXAMPLES))
 
 

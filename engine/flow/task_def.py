@@ -5,13 +5,28 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, replace
+from itertools import compress
+from operator import attrgetter, is_not
+from types import SimpleNamespace
+from typing import Any
 
-from ..core.option_types import short_repr
+from ..core.option_types import parse_option, short_repr
 from ..core.policy import RetryPolicy
-from ..core.spec import CommandOptions, Isolation, Kind, ResultSource, Shell, TriggerRule
-from ..errors import FlowError
-from .options import TASK, After, parse_named_option
+from ..core.spec import (
+    DEFAULT_RETRY,
+    RECHECK_SECONDS,
+    CommandOptions,
+    Isolation,
+    Kind,
+    ResultSource,
+    Shell,
+    TaskSpec,
+    TriggerRule,
+)
+from ..domain.spec_defaults import GRACE_SECONDS
+from ..errors import FlowError, OptionError
+from .options import TASK, After
 
 
 @dataclass(slots=True)
@@ -78,7 +93,7 @@ counts too), or None, not 0
     max_attempts: int | None = None
     timeout_seconds: float | None = None
     retry: RetryPolicy | None = None
-    grace_seconds: float = 5.0
+    grace_seconds: float = GRACE_SECONDS
     kind: Kind = "python"
     command: str | Sequence[str] | None = None
     isolation: Isolation = "process"
@@ -89,7 +104,7 @@ counts too), or None, not 0
     idempotent: bool = True
     effect: bool = False
     optional: bool = False
-    recheck_seconds: float = 30.0
+    recheck_seconds: float = RECHECK_SECONDS
     rule: TriggerRule = "all_success"
     owner: str | None = None
     requires: Sequence[After] | None = None
@@ -111,7 +126,7 @@ counts too), or None, not 0
 
     def policy(self) -> RetryPolicy:
         """Return the retry policy of the task, with its own ``max_attempts`` where one is given."""
-        policy = self.retry or RetryPolicy()
+        policy = self.retry or DEFAULT_RETRY
         if self.max_attempts is None or self.max_attempts == policy.max_attempts:
             return policy
         return replace(policy, max_attempts=self.max_attempts)
@@ -119,6 +134,9 @@ counts too), or None, not 0
     def command_options(self) -> CommandOptions | None:
         """Return how the command runs; None for a line with the default of each option."""
         is_line = self.command is None or isinstance(self.command, str)
+        texts = (self.shell, self.cwd, self.env, self.stdin)
+        if is_line and self.result == "file" and texts == (None, None, None, None):
+            return None  # fast: most tasks of a large flow stop here
         options = CommandOptions(
             argv=() if is_line else tuple(self.command or ()),
             shell=self.shell or "sh",
@@ -135,7 +153,21 @@ counts too), or None, not 0
         return self.command if self.command is None or isinstance(self.command, str) else shlex.join(self.command)
 
 
-_DEFAULTS = {one.name: one.default for one in fields(TaskDef) if one.default is not MISSING}
+_FIELD_DEFAULTS = SimpleNamespace(**{one.name: one.default for one in fields(TaskDef)})
+_read_options = attrgetter(*TASK)
+_DEFAULTS = _read_options(_FIELD_DEFAULTS)
+
+#: The options that a TaskSpec holds as they are.
+_CONVERTED = ("name", "parents", "retry", "command", "idempotent", "requires")
+_COPIED = tuple(name for name in TaskSpec.__struct_fields__ if name in TASK and name not in _CONVERTED)
+_read_copied = attrgetter(*_COPIED)
+_COPIED_DEFAULTS = _read_copied(_FIELD_DEFAULTS)
+
+
+def copied_options(task: TaskDef) -> dict[str, Any]:
+    """Return the options that a TaskSpec holds as they are, except defaults: few arguments make a TaskSpec fast."""
+    options = _read_copied(task)
+    return dict(compress(zip(_COPIED, options, strict=True), map(is_not, options, _COPIED_DEFAULTS)))
 
 
 def normalize_fields(task: TaskDef) -> None:
@@ -143,10 +175,12 @@ def normalize_fields(task: TaskDef) -> None:
 
     Raises OptionError.
     """
-    for name, option_type in TASK.items():
-        value = getattr(task, name)
-        if value is not _DEFAULTS.get(name, task):
-            setattr(task, name, parse_named_option(f"task {short_repr(task.name)}", name, option_type, value))
+    options = _read_options(task)
+    try:
+        for name, value in compress(zip(TASK, options, strict=True), map(is_not, options, _DEFAULTS)):
+            setattr(task, name, parse_option(name, TASK[name], value))
+    except OptionError as error:
+        raise OptionError(f"task {short_repr(task.name)}: {error}") from None
 
 
 def check_consistency(task: TaskDef, pools: Mapping[str, int]) -> None:

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, replace
 from datetime import date
-from types import AsyncGeneratorType, CoroutineType, GeneratorType
+from types import AsyncGeneratorType, CodeType, CoroutineType, FunctionType, GeneratorType
 
 from ..core.outcome import Failure, FailureClass, Fingerprint
 from ..core.result_codec import UnknownClassError, UnstorableError, dump_result, load_result
@@ -41,12 +41,30 @@ class CallPlan:
         return next((name for name, _ in self.parameters if name != CONTEXT_NAME), None)
 
 
+_Signature = tuple[tuple[tuple[str, bool], ...], bool, str | None]  # the fields of a CallPlan after the function
+_signatures: dict[tuple[CodeType, int, frozenset[str]], _Signature] = {}
+
+
 def plan_of(function: Callable[..., object]) -> CallPlan:
     """Read the signature. A callable without one (some in C) is called without arguments."""
     try:
-        signature = inspect.signature(function)
+        return CallPlan(function, *_signature_of(function))
     except (TypeError, ValueError):
         return CallPlan(function, (), False)
+
+
+def _signature_of(function: Callable[..., object]) -> _Signature:
+    """Read the signature, once for all plain functions of one code object: a loop makes many, and reading is slow."""
+    if not isinstance(function, FunctionType) or vars(function):  # it may wrap another function
+        return _read_signature(function)
+    key = (function.__code__, len(function.__defaults__ or ()), frozenset(function.__kwdefaults__ or ()))
+    if key not in _signatures:
+        _signatures[key] = _read_signature(function)
+    return _signatures[key]
+
+
+def _read_signature(function: Callable[..., object]) -> _Signature:
+    signature = inspect.signature(function)
     by_name = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     parameters = tuple(
         (parameter.name, parameter.default is not inspect.Parameter.empty)
@@ -54,7 +72,7 @@ def plan_of(function: Callable[..., object]) -> CallPlan:
         if parameter.kind in by_name
     )
     positional_only = next((name for name, one in signature.parameters.items() if _is_positional_only(one)), None)
-    return CallPlan(function, parameters, inspect.iscoroutinefunction(function), positional_only)
+    return parameters, inspect.iscoroutinefunction(function), positional_only
 
 
 def _is_positional_only(parameter: inspect.Parameter) -> bool:

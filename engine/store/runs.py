@@ -18,7 +18,16 @@ import msgspec
 from ..core.bulk_build import collector_paused
 from ..core.mapping import positions_of
 from ..core.paging import declared_sender
-from ..core.projection import AttemptRow, RunProjection, RunRow, TaskRow, children_of, order_parents
+from ..core.projection import (
+    AttemptRow,
+    RunProjection,
+    RunRow,
+    TaskRow,
+    children_of,
+    distinct,
+    new_projection,
+    order_parents,
+)
 from ..core.spec import FlowSpec, TaskSpec
 from ..domain.event_codec import decode
 from ..domain.event_payloads import AttemptColumns, RunChange, RunChanged, RunColumns, TaskColumns, TaskMoved
@@ -32,6 +41,7 @@ from ..statefile.reader import Row
 from ..statefile.state_lists import in_list
 
 _NAMES_PER_QUERY = 500  # below the 999 parameters of older SQLite
+_VALUES_PER_INSERT = 700
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,16 +93,28 @@ def create_run(
     connection.execute(
         f"INSERT INTO run (run_id, {', '.join(columns)}) VALUES (?{',?' * len(columns)})", (run_id, *columns.values())
     )
-    connection.executemany(
-        "INSERT INTO task (run_id, name, state, max_attempts, position, rule, spec) VALUES (?,?,?,?,?,?,?)",
-        _task_rows(run_id, flow.tasks),
+    _insert_many(
+        connection,
+        "task (run_id, name, state, max_attempts, position, rule, spec)",
+        [value for row in _task_rows(run_id, flow.tasks) for value in row],
     )
-    connection.executemany(
-        "INSERT INTO edge (run_id, child, parent) VALUES (?,?,?)",
-        ((run_id, task.name, parent) for task in flow.tasks for parent in dict.fromkeys(task.parents)),
+    _insert_many(
+        connection,
+        "edge (run_id, child, parent)",
+        [value for task in flow.tasks for parent in distinct(task.parents) for value in (run_id, task.name, parent)],
     )
     created = RunChanged(RunChange.CREATED, columns, tasks=len(flow.tasks))
     transaction.emit(created, run_id, new=str(RunState.RUNNING))
+
+
+def _insert_many(connection: sqlite3.Connection, into: str, values: Sequence[object]) -> None:
+    """Insert many rows, whose values stand one after another: two thirds of the time of one statement for each row."""
+    columns = into.count(",") + 1
+    size = columns * (_VALUES_PER_INSERT // columns)
+    for start in range(0, len(values), size):
+        some = values[start : start + size]
+        marks = ",".join([f"({','.join('?' * columns)})"] * (len(some) // columns))
+        connection.execute(f"INSERT INTO {into} VALUES {marks}", some)
 
 
 def options_of(flow: FlowSpec) -> str:
@@ -254,6 +276,14 @@ def load_run(connection: sqlite3.Connection, run_id: str) -> RunProjection:
     return RunProjection(run, tasks, parents, children, seq)
 
 
+def load_new_run(connection: sqlite3.Connection, run_id: str, flow: FlowSpec) -> RunProjection:
+    """Return what ``load_run`` returns right after ``create_run``, without reading the rows of the tasks."""
+    run = _read_run(connection, run_id)
+    (seq,) = connection.execute("SELECT max(seq) FROM event").fetchone()
+    with collector_paused():
+        return new_projection(run, flow.tasks, seq)
+
+
 def _read_run(connection: sqlite3.Connection, run_id: str) -> RunRow:
     row = connection.execute(f"SELECT {_RUN_COLUMNS} FROM run WHERE run_id = ?", (run_id,)).fetchone()
     if row is None:
@@ -276,7 +306,7 @@ def _read_tasks(connection: sqlite3.Connection, run_id: str) -> dict[str, TaskRo
     for spec, *values in rows:
         row = TaskRow(*values)
         row.state = _STATES[row.state]
-        row.spec = decode(spec) if spec != "{}" else None
+        row.spec = decode(spec) if spec != "{}" else TaskSpec(row.name)
         tasks[row.name] = row
     return tasks
 

@@ -9,8 +9,9 @@ import dataclasses
 import sqlite3
 from collections import Counter
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
+from msgspec import structs
 from redrive.console.model.board import Board
 from redrive.console.model.inbox import Inbox
 from redrive.engine.core.explain import BreakerView
@@ -126,7 +127,7 @@ class Checker:
         mapping = task.spec.map
         assert mapping is not None
         for index in mapped.added:
-            spec = replace(mapping.child, name=f"{task.spec.name}[{index}]")
+            spec = structs.replace(mapping.child, name=f"{task.spec.name}[{index}]")
             self.tasks.setdefault(spec.name, _Task(spec, set(spec.parents)))
             self._require(spec.name not in task.parents, f"{spec.name} is added twice")
             task.parents.add(spec.name)

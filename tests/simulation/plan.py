@@ -11,6 +11,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Any
 
+from msgspec import structs
 from redrive.engine.core.mapping import map_task
 from redrive.engine.core.policy import RetryPolicy
 from redrive.engine.core.spec import DownstreamSpec, FlowSpec, ScheduleSpec, TaskSpec
@@ -106,7 +107,7 @@ def draw_watchful_plan(seed: int) -> Plan:
     if dice.random() < 0.15:
         logical_time = plan.start_us // 60_000_000 * 60_000_000
         plan = replace(plan, flow=replace(plan.flow, schedule=ScheduleSpec("* * * * *")), logical_time=logical_time)
-    groups = tuple(replace(task, group=dice.choice((None, "g", "g.h"))) for task in plan.flow.tasks)
+    groups = tuple(structs.replace(task, group=dice.choice((None, "g", "g.h"))) for task in plan.flow.tasks)
     return replace(plan, flow=replace(plan.flow, tasks=groups))
 
 
@@ -117,7 +118,7 @@ def _with_map_task(plan: Plan, dice: random.Random) -> Plan:
         return plan
     over, temper = dice.choice(names), dice.choices(list(TEMPERS), (6, 6, 3, 2, 1, 0))[0]
     child = _task(dice, "m", names, temper, dict(plan.flow.pools), plan.flow.downstreams)
-    child = replace(child, parents=tuple(dict.fromkeys((over, *child.parents))), kind="python", command=None)
+    child = structs.replace(child, parents=tuple(dict.fromkeys((over, *child.parents))), kind="python", command=None)
     below = TaskSpec("n", ("m",), rule=dice.choice(("all_success", "none_failed", "all_done")))
     tasks = (*plan.flow.tasks, map_task(child, over, LIST_MAX), below)
     return replace(plan, flow=replace(plan.flow, tasks=tasks), tempers={**plan.tempers, "m": temper, "n": "flaky"})
@@ -126,7 +127,7 @@ def _with_map_task(plan: Plan, dice: random.Random) -> Plan:
 def _without_parents(task: TaskSpec, names: Collection[str]) -> TaskSpec:
     parents = tuple(parent for parent in task.parents if parent not in names)
     mapping = task.map and replace(task.map, child=_without_parents(task.map.child, names))
-    return replace(task, parents=parents, map=mapping)
+    return structs.replace(task, parents=parents, map=mapping)
 
 
 def _draw_plain_plan(seed: int) -> Plan:

@@ -10,6 +10,7 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
+from msgspec import structs
 from redrive.console.model.inbox import Inbox
 from redrive.engine.core.dispatch_rules import Capacity
 from redrive.engine.statefile.changes import operator_actions
@@ -109,7 +110,7 @@ def test_an_inbox_that_leaves_out_what_a_breaker_holds_is_found() -> None:
 def test_an_effect_that_is_tried_again_is_found() -> None:
     def draw(seed: int) -> Plan:
         plan = draw_plan(seed)
-        tasks = tuple(replace(task, idempotent=True) for task in plan.flow.tasks)
+        tasks = tuple(structs.replace(task, idempotent=True) for task in plan.flow.tasks)
         return replace(plan, flow=replace(plan.flow, tasks=tasks))
 
     problems = (run_night(draw(seed)).problem for seed in range(80))

@@ -13,6 +13,7 @@ from typing import NamedTuple, Optional
 from ...domain.command import REFUSED, Target
 from ...domain.event_payloads import AttemptColumns, AttemptReclaimed, TaskColumns, TaskMoved
 from ...domain.liveness import HEARTBEAT_SECONDS, describe_lost, effect_key, fence_seconds
+from ...domain.spec_defaults import GRACE_SECONDS
 from ...domain.states import DeadLetterKind, TaskState
 from ...json_types import JsonObject
 from ..processes import ancestors, identity, is_alive, pids
@@ -114,7 +115,7 @@ def _remaining_lease(context: ActionContext, attempt: _RunningAttempt, spec: Jso
     """The refusal while an attempt on another host may live: it ends itself when its lease is not renewed."""
     if spec.get("isolation") != "dask" or attempt.heartbeat_at is None:
         return None
-    grace_seconds = spec.get("grace_seconds")
+    grace_seconds = spec.get("grace_seconds", GRACE_SECONDS)
     fence = fence_seconds(float(grace_seconds) if isinstance(grace_seconds, (int, float)) else 0.0)
     left = HEARTBEAT_SECONDS + fence - (context.transaction.at - attempt.heartbeat_at) / 1e6
     sentence = "it may still run on a Dask worker until its lease is over: try again in {:.0f} s"

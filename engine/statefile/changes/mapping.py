@@ -25,7 +25,9 @@ from typing import Any, Dict, List, NamedTuple, Optional, Set
 
 from ...domain.event_payloads import TaskColumns, TaskMapped, TaskMoved
 from ...domain.mapping import child_name, child_position, child_prefix
+from ...domain.spec_defaults import MAX_ATTEMPTS
 from ...domain.states import FINISHED, RAN, SkipCause, TaskState
+from ...domain.trigger_rules import ALL_SUCCESS
 from ..state_lists import in_list
 from .canary import abandon_canary
 from .page_lifecycle import resolve
@@ -104,7 +106,7 @@ def expand(transaction: Transaction, run_id: str, task: str) -> None:
     for name in wanted:
         if name in known:
             _run_again(transaction, run_id, known[name], name in linked)
-        elif len(spec["parents"]) > 1:
+        elif len(spec.get("parents", ())) > 1:
             reevaluate(transaction, run_id, name)  # another parent may have failed
     hold_if_blocked(transaction, run_id, task)
 
@@ -156,10 +158,10 @@ def _insert(connection: sqlite3.Connection, run_id: str, spec: Dict[str, Any], p
     child = spec["map"]["child"]
     name, item = child_name(spec["name"], index), {"task": spec["name"], "over": spec["map"]["over"], "index": index}
     text = json.dumps(dict(child, name=name, item=item), separators=(",", ":"), ensure_ascii=False)
-    place, starts = child_position(position, index), child["retry"]["max_attempts"]
+    place, starts = child_position(position, index), child.get("retry", {}).get("max_attempts", MAX_ATTEMPTS)
     connection.execute(
         "INSERT INTO task (run_id, name, state, max_attempts, position, rule, spec) VALUES (?,?,'PENDING',?,?,?,?)",
-        (run_id, name, starts, place, child["rule"], text),
+        (run_id, name, starts, place, child.get("rule", ALL_SUCCESS), text),
     )
     connection.executemany(
         "INSERT INTO edge (run_id, child, parent) VALUES (?,?,?)",

@@ -8,6 +8,7 @@ from typing import Optional
 
 from ...domain.event_payloads import NO_TASK_COLUMNS, TaskColumns
 from ...domain.overrides import Overrides, load_overrides, parse_overrides
+from ...domain.spec_defaults import MAX_ATTEMPTS
 from ...domain.states import TaskState
 from .action import ActionContext, TaskSnapshot
 from .canary import abandon_canary
@@ -115,8 +116,7 @@ def _max_attempts(context: ActionContext, row: TaskSnapshot, overrides: Override
         return None
     sql = "SELECT spec FROM task WHERE run_id = ? AND name = ?"
     (spec,) = context.transaction.connection.execute(sql, (context.run_id, row.name)).fetchone()
-    starts = json.loads(spec).get("retry", {}).get("max_attempts")
-    return None if starts is None else int(starts)
+    return int(json.loads(spec).get("retry", {}).get("max_attempts", MAX_ATTEMPTS))
 
 
 def _wait_seconds(context: ActionContext) -> float:

@@ -3,12 +3,12 @@
 import json
 import sqlite3
 import time
-from dataclasses import replace
 from importlib import resources
 
 import redrive.engine.store
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 from redrive.console.model.board import Board
 from redrive.console.model.preview import preview_requeue, preview_skip
 from redrive.engine.core.ready_queue import spec_of
@@ -66,7 +66,7 @@ def test_what_a_dead_executor_left_running_can_be_decided_about():
     assert preview_requeue(Board(fold), ["a"]).refused == (("a", "it runs: cancel it first, then requeue it"),)
     assert preview_requeue(Board(fold), ["a"], is_abandoned=True).run_again == ("a",)
     assert preview_skip(Board(fold), ["a"], is_abandoned=True).skipped == ("a",)
-    fold.tasks["a"].spec = replace(spec_of(fold.tasks["a"]), idempotent=False)
+    fold.tasks["a"].spec = structs.replace(spec_of(fold.tasks["a"]), idempotent=False)
     ((name, why),) = preview_requeue(Board(fold), ["a"], is_abandoned=True).refused
     assert name == "a" and "find out whether it happened" in why
 

@@ -6,6 +6,7 @@ import random
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 from redrive.engine.analysis.compare import compare, differences, range_of
 from redrive.engine.analysis.counters import RunCounts
 from redrive.engine.analysis.policy_change import NO_CHANGE, PolicyChange, parse_change
@@ -132,7 +133,7 @@ def test_by_time_an_outage_ends_and_by_number_it_never_does() -> None:
     fold = outage()
     spec = fold.tasks["late"].spec
     assert spec is not None
-    fold.tasks["late"].spec = replace(spec, pool="never")  # it runs in the record alone
+    fold.tasks["late"].spec = structs.replace(spec, pool="never")  # it runs in the record alone
     assert again(fold, patient, FailureAttribution.BY_NUMBER).failed == 3
     assert again(fold, patient, FailureAttribution.BY_TIME).failed == 0
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec import structs
 from redrive.engine.core.flow_difference import FlowDifference, compare, describe, why_not_loaded
 from redrive.engine.core.projection import RunProjection, RunRow, TaskRow
 from redrive.engine.core.spec import FlowSpec, TaskSpec
@@ -25,8 +24,8 @@ def difference(state: TaskState, *specs: TaskSpec) -> FlowDifference:
 
 @pytest.mark.parametrize("state", TaskState)
 def test_another_line_or_version_of_python_is_no_change(state: TaskState) -> None:
-    assert not difference(state, replace(SPEC, source="flow.py:99"))
-    assert not difference(state, replace(SPEC, code="3.12:bbbb"))
+    assert not difference(state, structs.replace(SPEC, source="flow.py:99"))
+    assert not difference(state, structs.replace(SPEC, code="3.12:bbbb"))
 
 
 @pytest.mark.parametrize("state", TaskState)
@@ -37,7 +36,7 @@ def test_another_line_or_version_of_python_is_no_change(state: TaskState) -> Non
 def test_a_changed_task_applies_unless_it_has_finished(
     state: TaskState, change: dict[str, object], is_other_work: bool
 ) -> None:
-    found = difference(state, replace(SPEC, **change))  # type: ignore[arg-type]
+    found = difference(state, structs.replace(SPEC, **change))
     if state is not TaskState.SUCCESS:
         assert (found.changed, found.needs_word) == (("load",), False)
     else:
@@ -53,10 +52,10 @@ def test_a_task_that_is_gone_needs_a_word_while_its_end_is_open(state: TaskState
 
 
 def test_a_rename_is_named_if_no_other_task_has_the_code() -> None:
-    found = difference(TaskState.FAILED, replace(SPEC, name="store"))
+    found = difference(TaskState.FAILED, structs.replace(SPEC, name="store"))
     assert found.renamed == (("load", "store"),)
     assert "renamed, it seems; a renamed task runs again: load is store now" in list(describe(found))
-    twice = difference(TaskState.FAILED, replace(SPEC, name="store"), replace(SPEC, name="keep"))
+    twice = difference(TaskState.FAILED, structs.replace(SPEC, name="store"), structs.replace(SPEC, name="keep"))
     assert twice.renamed == ()
 
 
@@ -66,6 +65,6 @@ def test_many_names_are_shortened() -> None:
 
 
 def test_a_living_executor_does_not_take_over_other_parents() -> None:
-    found = difference(TaskState.PENDING, replace(SPEC, parents=("extra",)))
+    found = difference(TaskState.PENDING, structs.replace(SPEC, parents=("extra",)))
     assert why_not_loaded(found) == "other tasks come before load"
     assert why_not_loaded(difference(TaskState.PENDING, SPEC, TaskSpec("new"))) is None

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec import structs
 from redrive.engine.core.outcome import FailureClass, OutcomeKind
 from redrive.engine.core.policy import RetryPolicy
 from redrive.engine.core.results import unstored_why
@@ -114,7 +114,7 @@ async def test_parameters_of_the_task_win_over_those_of_the_run(bench: Any) -> N
         def show(ctx):
             return [dict(ctx.params), os.environ["REDRIVE_PARAM_A"]]
     """)
-    spec = replace(bench.task("show"), params={"a": "task"})
+    spec = structs.replace(bench.task("show"), params={"a": "task"})
     outcome, _ = await bench.run("show", spec=spec, params={"a": "run", "b": 1})
     assert json.loads(outcome.result) == [{"a": "task", "b": 1}, "task"]
 
@@ -638,6 +638,6 @@ async def test_rules_and_policy_reach_the_classifier(bench: Any) -> None:
         def fail():
             raise KeyError("x")
     """)
-    spec = replace(bench.task("fail"), retry=RetryPolicy(never_retry=("KeyError",)))
+    spec = structs.replace(bench.task("fail"), retry=RetryPolicy(never_retry=("KeyError",)))
     assert (await bench.run("fail", spec=spec))[0].failure.failure_class is FailureClass.PERMANENT
     assert (await bench.run("fail"))[0].failure.failure_class is not FailureClass.PERMANENT

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from redrive.engine.core.mapping import map_task
 from redrive.engine.core.policy import RetryPolicy
 from redrive.engine.core.run_outcome import RunOutcome
 from redrive.engine.core.spec import DownstreamSpec, FlowSpec, TaskSpec
@@ -77,6 +78,15 @@ def test_a_run_reads_back_as_it_was_written(state_file: StateFile) -> None:
     assert (run.dag_name, run.max_parallel, run.state, run.started_at) == ("revenue", 7, RunState.RUNNING, START)
     assert (run.params, run.flow_path, run.code_hash) == ('{"day": "2026-04-25"}', "/srv/revenue.py", "c0de")
     assert '"bank"' in run.options and '"db":2' in run.options and run.deadline_at == START + SECOND
+
+
+def test_a_new_run_is_known_without_reading_its_tasks(state_file: StateFile) -> None:
+    """Their order, a parent that is named twice, a list of 300 tasks: more values than one statement takes."""
+    mapped = map_task(TaskSpec("each", ("a",)), "a", max_size=9)
+    many = tuple(TaskSpec(f"t{number}", ("a", "each", "a")[: number % 4]) for number in range(300))
+    flow = FlowSpec("f", (TaskSpec("a"), mapped, TaskSpec("last", ("t7", "a")), *many))
+    create(state_file, flow)
+    assert runs.load_new_run(state_file.connection, RUN, flow) == state_file.fold()
 
 
 def test_a_run_is_told_in_one_event(state_file: StateFile) -> None:

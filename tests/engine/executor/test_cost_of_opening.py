@@ -1,0 +1,110 @@
+"""What each task costs before the first attempt, in counts that no other process changes.
+
+Seconds and memory are measured by ``tests/bench/bench_opening.py``. A bound is raised only with a reason.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sqlite3
+from collections import Counter
+from operator import attrgetter
+from pathlib import Path
+from types import FunctionType
+from typing import Any
+
+import msgspec
+import pytest
+from redrive.engine import Executor, Flow, TaskDef
+from redrive.engine.core.secret_mask import SecretMask
+from redrive.engine.core.spec import TaskSpec
+from redrive.engine.flow import task_def
+from redrive.engine.runner.zygote import flow_import
+from redrive.engine.store import database
+
+TASKS = 1000
+
+
+def make_flow(tasks: int = TASKS) -> Flow:
+    """A flow of functions that a loop makes, each with two parents."""
+    flow = Flow("large")
+    for number in range(tasks):
+
+        def work(number: int = number) -> None:
+            """Do nothing."""
+
+        flow.add(TaskDef(f"task_{number}", work, [f"task_{number - back}" for back in (1, 2) if number >= back]))
+    return flow
+
+
+def test_a_task_of_defaults_is_sent_and_stored_in_few_bytes() -> None:
+    specs = make_flow().spec().tasks
+    assert len(msgspec.json.encode(specs)) / TASKS < 250  # 900 with every default; half of it are the two places
+    again = msgspec.json.decode(msgspec.json.encode(specs), type=tuple[TaskSpec, ...])
+    assert again == specs
+    assert len(msgspec.json.encode(again)) == len(msgspec.json.encode(specs))  # also after the executor has read it
+
+
+def test_options_mean_the_same_in_a_definition_and_in_a_spec() -> None:
+    read = attrgetter(*task_def._COPIED)
+    assert read(TaskDef("a", print)) == read(TaskSpec("a"))
+    every = TaskDef("a", print, grace_seconds=1, pool="p", pool_slots=2, optional=True, rule="all_done", owner="ana")
+    assert task_def.copied_options(every) == {
+        "grace_seconds": 1,
+        "pool": "p",
+        "pool_slots": 2,
+        "optional": True,
+        "rule": "all_done",
+        "owner": "ana",
+    }
+
+
+def test_functions_of_one_code_object_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[object] = []
+    signature = inspect.signature
+    monkeypatch.setattr(inspect, "signature", lambda function: (read.append(function), signature(function))[1])
+    plans = flow_import._plans(make_flow())
+    assert len(plans) == TASKS and len(read) <= 1
+
+    def wrapped(other: int) -> None:
+        """Take an argument that no closure of the code object below takes."""
+
+    closures = [FunctionType(wrapped.__code__, {}) for _ in range(2)]
+    closures[0].__wrapped__ = print  # type: ignore[attr-defined]
+    plans = flow_import._plans(Flows({"a": closures[0], "b": closures[1]}))
+    assert [plans["a"].parameters, plans["b"].parameters][1] == (("other", False),)
+    assert plans["a"].parameters != plans["b"].parameters
+
+
+class Flows:
+    """Functions by the name of their task."""
+
+    def __init__(self, functions: dict[str, Any]) -> None:
+        self.functions = functions
+
+    def spec(self) -> Any:
+        raise NotImplementedError
+
+
+def test_a_run_is_written_in_few_statements_and_not_read_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    statements: list[str] = []
+    counts: Counter[str] = Counter()
+    open_for_writing, find = database.open_for_writing, SecretMask.find
+
+    def opened(*args: Any, **options: Any) -> sqlite3.Connection:
+        connection = open_for_writing(*args, **options)
+        connection.set_trace_callback(statements.append)
+        return connection
+
+    def found(self: SecretMask, text: str) -> str | None:
+        counts["masked"] += len(text)
+        return find(self, text)
+
+    monkeypatch.setattr(database, "open_for_writing", opened)
+    monkeypatch.setattr(SecretMask, "find", found)
+    flow = make_flow()
+    executor = Executor(flow=flow, state=tmp_path / "state.db", on_open=lambda run_id: executor.stop())
+    executor.run()
+    assert len(statements) < 80  # 3,000 with one for each row
+    assert not [one for one in statements if one.startswith("SELECT") and " FROM edge" in one]
+    assert counts["masked"] < 1.5 * len(msgspec.json.encode(flow.spec().tasks))  # once
