@@ -27,6 +27,7 @@ from ..keys.actions import Action, ActionCall, Receiver, ScreenArgument, ScreenN
 from ..keys.keymap import DEFAULT_KEYS, KeyMap, Refusal
 from ..model.badge_counts import BadgeCounts
 from ..model.board import Board
+from ..model.columns import ColumnChoice
 from ..model.runner import SHELL_REMEDY, runner_of
 from ..model.waiting_runs import WaitingRun
 from ..present.header import SessionHealth
@@ -111,6 +112,7 @@ class ConsoleApp(ConsoleBase):
         theme: Theme | None = None,
         clock: Clock | None = None,
         launch: LaunchContext | None = None,
+        columns: ColumnChoice | None = None,
     ) -> None:
         tty = tty or Tty(detect_capabilities())
         self._console_theme = self._for_terminal(theme or load_theme(DEFAULT), tty.capabilities)
@@ -134,6 +136,7 @@ class ConsoleApp(ConsoleBase):
         self._line_about: str | None = None  # the task that the latest message is about
         self.history = NavigationHistory()
         self.absolute_times = False
+        self.columns = columns or ColumnChoice()
         self._badge_counts: BadgeCounts | None = None
         self.returns_to_fleet = False
         self.is_stopping = False  # leave as soon as the executor has gone

@@ -21,6 +21,7 @@ from ..text.printing import echo
 if TYPE_CHECKING:
     from ...engine.executor.run_options import RunOptions
     from ..keys.keymap import KeyMap
+    from ..model.columns import ColumnChoice
     from ..sessions.fleet import FleetTarget
     from ..sessions.session import Session
     from .app import ConsoleApp
@@ -37,14 +38,16 @@ class UserSettings(NamedTuple):
 
     keymap: KeyMap
     theme: Theme
+    columns: ColumnChoice
 
     @classmethod
     def read(cls) -> UserSettings:
         """Read the files. Raises RedriveError with what is wrong in them."""
         from ..keys.keymap import load_keys
+        from .column_file import load_columns
         from .theme import initial_theme_name, load_theme
 
-        return cls(load_keys(), load_theme(initial_theme_name()))
+        return cls(load_keys(), load_theme(initial_theme_name()), load_columns())
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +164,15 @@ async def _run_app(tty: Tty, open_target: SessionOpener, launch: ConsoleLaunch, 
         launch.state_path, launch.started_here, launch.run_options, launch.open_for_changes, launch.is_of_fleet
     )
     session = session or await open_target()
-    app = ConsoleApp(session, launch.run_id, tty=tty, keymap=settings.keymap, theme=settings.theme, launch=context)
+    app = ConsoleApp(
+        session,
+        launch.run_id,
+        tty=tty,
+        keymap=settings.keymap,
+        theme=settings.theme,
+        launch=context,
+        columns=settings.columns,
+    )
     try:
         code = await app.run_async()
     finally:

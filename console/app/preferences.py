@@ -1,17 +1,21 @@
-"""The operator's preferences: theme, mouse, the bell for new pages, and saved filters."""
+"""The operator's preferences: theme, mouse, the bell for new pages, saved filters, and the columns of lists."""
 
 from __future__ import annotations
 
 from typing import Protocol
 
 from ...engine.errors import RedriveError
+from ..keys.actions import action_named
+from ..model.columns import COLUMNS
 from ..screens.base import ConsoleScreen
 from ..screens.choice_dialog import ChoiceOption
+from ..screens.column_dialog import ColumnDialog
 from ..screens.console import ConsoleHost
 from ..terminal.bell import TerminalBell
 from ..text.pieces import Role
 from ..text.text import one_line
 from . import saved_filters, theme
+from .column_file import save_columns
 from .operator import OperatorActions
 
 
@@ -82,6 +86,24 @@ class Preferences:
         options = [ChoiceOption(name, one_line(name), one_line(text)) for name, text in known.items()]
         use = self._console.console_screen.use_filter
         self._actions.choose("Saved filters", options, lambda name: use(known[name]))
+
+    def choose_columns(self) -> None:
+        """Let the operator choose the columns of the visible list."""
+        console, screen = self._console, self._console.screen_name
+        shown = console.columns.shown_in(screen)
+        title = f"Columns of {action_named(f'view_{screen.value}').label}"
+        console.push_screen(ColumnDialog(title, COLUMNS[screen], shown, console.glyphs), self._use_columns)
+
+    def _use_columns(self, chosen: frozenset[str] | None) -> None:
+        if chosen is None:
+            return
+        console = self._console
+        console.columns.choose(console.screen_name, chosen)
+        console.console_screen.columns_changed()
+        try:
+            save_columns(console.columns)
+        except OSError as error:
+            console.show_message(f"the choice could not be saved: {error.strerror}", Role.WARNING)
 
     def toggle_mouse(self) -> None:
         """Turn the mouse on, or leave it to the terminal."""

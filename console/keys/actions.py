@@ -127,6 +127,7 @@ _SORTED = frozenset(
         ScreenName.HISTORY,
     }
 )
+_COLUMNS = frozenset({ScreenName.RUNS, ScreenName.INBOX, ScreenName.JOURNAL, ScreenName.HISTORY})
 _MARKING = frozenset({ScreenName.GRAPH, ScreenName.INBOX, ScreenName.ROWS})
 _FOLDING = frozenset({ScreenName.GRAPH, ScreenName.INBOX})
 _LOG = frozenset({ScreenName.LOG})
@@ -339,6 +340,7 @@ _FINDING = (
     Action("palette", (":", "ctrl+p"), "commands", "Run any command by its name.", EVERYWHERE),
     Action("help", ("?", "f1"), "keys", "The keys that work here.", EVERYWHERE),
     Action("sort", ("e",), "sort", "Change the order.", _SORTED),
+    Action("columns", ("C",), "columns…", "Choose the columns of the list.", _COLUMNS),
     Action("copy", ("y",), "copy…", "Copy a name, an error, a command line or a summary.", EVERYWHERE),
 )
 
@@ -503,6 +505,7 @@ CALLS: Mapping[str, ActionCall] = {
     "previous": _view("go_to_next", -1),
     "first_error": _view("go_to_first_error"),
     "sort": _view("change_order"),
+    "columns": ActionCall(Receiver.PREFERENCES, "choose_columns"),
     "copy": ActionCall(Receiver.COPYING, "copy", screen_argument=ScreenArgument.ITEM_AND_TASKS),
     "palette": ActionCall(Receiver.COMMANDS, "palette"),
     "help": ActionCall(Receiver.COMMANDS, "help"),

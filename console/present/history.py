@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import date
 from typing import NamedTuple
 
 from ...engine.core.projection import RunRow
 from ...engine.domain.states import TaskState
 from ...engine.statefile.duration_stats import quantile
+from ..model.columns import ALL_COLUMNS
 from ..model.history import HistoryCell, HistoryOrder, Night, RunGrid, TaskTrend, is_bad, weeks_until
 from ..text.durations import CLOCK_CELLS, column, format_duration, local_day, number, wall, wall_day
 from ..text.glyphs import Glyphs
@@ -32,6 +33,7 @@ class GridLayout(NamedTuple):
     """The widths of the grid. ``first``: the first run that has room; ``first_wide``: the first one with durations."""
 
     name_cells: int
+    usual_cells: int
     has_trend: bool
     first: int
     first_wide: int
@@ -43,25 +45,28 @@ class GridLayout(NamedTuple):
         return range(self.first, self.runs)
 
 
-def grid_layout(grid: RunGrid, columns: int) -> GridLayout:
-    """Durations for as many of the latest runs as have room beside the names; signs for those before."""
+def grid_layout(grid: RunGrid, columns: int, chosen: Collection[str] = ALL_COLUMNS) -> GridLayout:
+    """Durations for as many of the latest runs as have room beside the names; signs for those before.
+
+    ``chosen``: the columns beside the runs.
+    """
     count, (low, high) = len(grid.runs), _NAME_CELLS
     longest = max((cells(one_line(task.name)) for task in grid.tasks), default=low)
     name_cells = max(min(longest, high), min(len(_WHOLE_RUN), columns // 4), low)
-    has_trend = columns >= _TREND_FROM
-    room = columns - 1 - name_cells - _USUAL_CELLS - (count + 2 if has_trend else 0)
-    if room < count * _NARROW_CELLS:
-        name_cells = max(name_cells - (count * _NARROW_CELLS - room), low)
-        room = columns - 1 - name_cells - _USUAL_CELLS - (count + 2 if has_trend else 0)
+    usual_cells = _USUAL_CELLS if "usual" in chosen else 1
+    has_trend = columns >= _TREND_FROM and "trend" in chosen
+    beside = 1 + usual_cells + (count + 2 if has_trend else 0)
+    name_cells = max(min(name_cells, columns - beside - count * _NARROW_CELLS), low)
+    room = columns - name_cells - beside
     shown = max(min(count, room // _NARROW_CELLS), 0)
     wide = max(min(shown, (room - shown * _NARROW_CELLS) // (_WIDE_CELLS - _NARROW_CELLS)), 0)
-    return GridLayout(name_cells, has_trend, count - shown, count - wide, count)
+    return GridLayout(name_cells, usual_cells, has_trend, count - shown, count - wide, count)
 
 
 def title_line(grid: RunGrid, layout: GridLayout, place: int | None = None) -> Line:
     """The names of the columns: the day of each run, or its time if all runs are of one day."""
     days = {local_day(one.run.started_at) for one in grid.runs}
-    line: Line = [Piece(f" {pad('task', layout.name_cells)}{pad_left('usual', _USUAL_CELLS - 1)} ", Role.DIM)]
+    line: Line = [Piece(f" {pad('task', layout.name_cells)}{_usual('usual', layout)}", Role.DIM)]
     if layout.has_trend:
         line.append(Piece(f" {pad('trend', layout.runs)} ", Role.DIM))
     for at in layout.places:
@@ -73,6 +78,10 @@ def title_line(grid: RunGrid, layout: GridLayout, place: int | None = None) -> L
     return line
 
 
+def _usual(text: str, layout: GridLayout) -> str:
+    return f"{pad_left(text, layout.usual_cells - 1)} " if layout.usual_cells > 1 else " "
+
+
 def runs_line(grid: RunGrid, layout: GridLayout, glyphs: Glyphs, place: int | None, now_us: int) -> Line:
     """The runs themselves: state and duration."""
     took = [_took_us(one.run) for one in grid.runs]
@@ -80,7 +89,7 @@ def runs_line(grid: RunGrid, layout: GridLayout, glyphs: Glyphs, place: int | No
     usual = format_duration(quantile(ended, 0.5)) if ended else ""
     line: Line = [
         Piece(f" {pad(_WHOLE_RUN, layout.name_cells)}", Role.STRONG),
-        Piece(f"{pad_left(usual, _USUAL_CELLS - 1)} ", Role.DIM),
+        Piece(_usual(usual, layout), Role.DIM),
     ]
     if layout.has_trend:
         line += [Piece(" "), *_trend(took, [False] * len(took), glyphs), Piece(" ")]
@@ -104,7 +113,7 @@ def task_line(task: TaskTrend, layout: GridLayout, glyphs: Glyphs, place: int | 
     line: Line = [
         Piece(" "),
         Piece(name, Role.TEXT if place is None else Role.CURSOR),
-        Piece(f"{pad_left('' if typical is None else format_duration(typical), _USUAL_CELLS - 1)} ", Role.DIM),
+        Piece(_usual("" if typical is None else format_duration(typical), layout), Role.DIM),
     ]
     if layout.has_trend:
         took = [None if cell is None else cell.duration_us for cell in task.cells]

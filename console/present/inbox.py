@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ...engine.core.cause_history import (
@@ -16,6 +16,7 @@ from ...engine.core.cause_history import (
 from ...engine.core.projection import TaskRow
 from ...engine.domain.states import TaskState
 from ..model.board import Board
+from ..model.columns import ALL_COLUMNS
 from ..model.evidence import compare, failures_of, verdict
 from ..model.inbox import InboxCause, InboxEntry
 from ..model.preview import Preview
@@ -37,6 +38,7 @@ _NAME_CELLS_MAX = 32
 _HELD_FROM = 60  # columns: narrower lists leave out the number of held tasks
 _KIND_FROM = 76
 _MESSAGE_FROM = 50
+_MESSAGE_CELLS_MIN = 12
 _COMPARED_MAX = 200  # tasks of one cause that are compared for a verdict
 _NAMED_MAX = 2
 _REASON_CHARACTERS = (REASON_CHARACTERS, 24, 0)  # the reason is shortened before the outcome
@@ -106,22 +108,25 @@ def empty_line(total: int, filter_text: str, glyphs: Glyphs) -> Line:
 # --- Rows ----------------------------------------------------------------------------------------------------------
 
 
-def cause_row(cause: InboxCause, is_open: bool, scene: Scene, columns: int) -> Line:
-    """Number of tasks, title, number of held tasks, age."""
+def cause_row(
+    cause: InboxCause, is_open: bool, scene: Scene, columns: int, shown: Collection[str] = ALL_COLUMNS
+) -> Line:
+    """Number of tasks, title, downstream, message, number of held tasks, age. ``shown``: columns."""
     glyphs = scene.glyphs
     state = TaskState.DEAD_LETTER if cause.dead else TaskState.FAILED
-    right = cause_age(cause, scene)
-    if columns >= _HELD_FROM:
-        held = f"holds {number(cause.held)}" if cause.held else ""
-        right = [Piece(pad_left(held, _HELD_CELLS, glyphs.more), Role.DIM), *right] if held else right
+    right = cause_age(cause, scene) if "age" in shown else []
+    if columns >= _HELD_FROM and cause.held and "holds" in shown:
+        right = [Piece(pad_left(f"holds {number(cause.held)}", _HELD_CELLS, glyphs.more), Role.DIM), *right]
     left = [
         Piece(f"{glyphs.open if is_open else glyphs.closed} "),
         Piece(state_sign(state, glyphs), STATE_STYLES[state].role),
         Piece(f" {number(cause.count):>{_COUNT_CELLS}}  ", Role.STRONG),
         Piece(one_line(cause.title) or "unknown"),
     ]
-    if cause.downstream:
+    if cause.downstream and "downstream" in shown:
         left.append(Piece(f" {glyphs.dot} {one_line(cause.downstream)}", Role.DIM))
+    if cause.message and "message" in shown and width(left) + width(right) + _MESSAGE_CELLS_MIN < columns:
+        left.append(Piece(f"  {one_line(cause.message)}", Role.DIM))
     return [*fit(left, columns - width(right) - 1, glyphs.more), Piece(" "), *right]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -11,10 +11,11 @@ from ...engine.analysis.counters import is_operator_act
 from ...engine.domain.event_codec import encode
 from ...engine.domain.events import Event, EventKind
 from ...engine.domain.states import WAITING, TaskState
+from ..model.columns import ALL_COLUMNS
 from ..text.durations import number, offset, wall, wall_day
 from ..text.event_text import describe_event, event_subject, target_results
 from ..text.glyphs import Glyph, Glyphs
-from ..text.pieces import Line, Piece, Role, width
+from ..text.pieces import Line, Piece, Role, join, width
 from ..text.text import cells, one_line, pad, pad_left, sanitize, shorten_middle
 from .states import STATE_STYLES
 
@@ -52,21 +53,23 @@ def name_cells(longest: int, columns: int) -> int:
     return _NARROW_NAME_CELLS if columns < _WIDE else max(min(longest, columns // 4, high), low)
 
 
-def event_row(event: Event, started_at: int, absolute: bool, room: int, glyphs: Glyphs) -> Line:
+def event_row(
+    event: Event, started_at: int, absolute: bool, room: int, glyphs: Glyphs, shown: Collection[str] = ALL_COLUMNS
+) -> Line:
     """Time, subject, sentence and actor of an event.
 
-    ``started_at``: of the run, for offsets. ``room``: cells for the subject.
+    ``started_at``: of the run, for offsets. ``room``: cells for the subject. ``shown``: columns.
     """
     is_dim = is_minor(event) and event.actor is None
     name = pad(shorten_middle(one_line(event_subject(event)), room, glyphs.more), room)
     named = event.task is not None or event.kind == EventKind.OPERATOR
     text = Role.DIM if is_dim else Role.TEXT
     return [
-        Piece(f" {_when(event.at, started_at, absolute, glyphs)} ", Role.DIM),
+        Piece(f" {_when(event.at, started_at, absolute, glyphs)} " if "time" in shown else " ", Role.DIM),
         Piece(glyphs.dot, Role.DIM) if is_dim else _sign(event, glyphs),
-        Piece(f" {name} ", text if named else Role.DIM),
+        Piece(f" {name} " if "subject" in shown else " ", text if named else Role.DIM),
         Piece(one_line(describe_event(event)), text),
-        *_actor_and_reason(event, glyphs),
+        *_actor_and_reason(event, glyphs, shown),
     ]
 
 
@@ -86,13 +89,13 @@ def _sign(event: Event, glyphs: Glyphs) -> Piece:
     return Piece(glyphs.of(glyph), role)
 
 
-def _actor_and_reason(event: Event, glyphs: Glyphs) -> Line:
+def _actor_and_reason(event: Event, glyphs: Glyphs, shown: Collection[str]) -> Line:
     if not event.actor:
         return []
-    line = [Piece(f" {glyphs.dot} ", Role.DIM), Piece(one_line(event.actor), Role.STRONG)]
-    if event.reason:
-        line.append(Piece(f": {one_line(event.reason)}", Role.TEXT))
-    return line
+    actor = [Piece(one_line(event.actor), Role.STRONG)] if "actor" in shown else []
+    reason = [Piece(one_line(event.reason))] if event.reason and "reason" in shown else []
+    said = join([actor, reason], ": ")
+    return [Piece(f" {glyphs.dot} ", Role.DIM), *said] if said else []
 
 
 # --- The line above the list -----------------------------------------------------------------------------------------

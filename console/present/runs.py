@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from ...engine.core.outlook import ALIVE, RunnerKind, RunnerStatus
 from ...engine.core.projection import RunRow
 from ...engine.domain.states import FINISHED, NEEDS_HUMAN, RunState, TaskState
+from ..model.columns import ALL_COLUMNS
 from ..model.waiting_runs import WaitingRun
 from ..text.durations import clock, column, format_duration, number, wall_day
 from ..text.glyphs import Glyphs
@@ -25,6 +26,8 @@ _OTHER_COLUMNS_CELLS = 56  # state, bar, progress, how long and counts
 _WIDEST, _WIDE, _WORDS_FROM, _NARROW = 150, 112, 96, 64
 _SIGNS_CELLS = 16
 _NAMED_RUNS_MAX = 2
+#: What hidden columns leave to the names.
+_COLUMN_CELLS = {"bar": _BAR_CELLS + _BAR_ENDS_CELLS, "done": 9, "took": 7, "counts": 12}
 _UNREMARKABLE = (TaskState.SUCCESS, TaskState.PENDING)
 
 
@@ -106,26 +109,32 @@ def heading_line(
     return left, [Piece("sort: ", Role.DIM), Piece(f"{sort} {glyphs.open} ")]
 
 
-def run_row(view: RunListEntry, now_us: int, columns: int, glyphs: Glyphs, longest_name: int = 0) -> Line:
-    """State, name, progress, duration and counts. ``longest_name``: of all rows, in cells."""
+def run_row(
+    view: RunListEntry,
+    now_us: int,
+    columns: int,
+    glyphs: Glyphs,
+    longest_name: int = 0,
+    shown: Collection[str] = ALL_COLUMNS,
+) -> Line:
+    """State, name, progress, duration and counts. ``longest_name``: of all rows, in cells; ``shown``: columns."""
     run, style = view.run, view.style
     total = sum(view.counts.values())
     done = sum(view.counts.get(state, 0) for state in FINISHED)
     elapsed = clock(now_us - run.started_at) if run.ended_at is None else column(run.ended_at - run.started_at)
     if columns < _NARROW:
-        return _narrow_row(view, f"{done}/{total}", columns, glyphs)
+        return _narrow_row(view, f"{done}/{total}" if "done" in shown else "", columns, glyphs, "counts" in shown)
     low, high = _NAME_CELLS
-    name_cells, room = min(longest_name or high, high), columns - _OTHER_COLUMNS_CELLS
-    bar = _bar_cells(name_cells, room, columns)
+    free = sum(cells for column, cells in _COLUMN_CELLS.items() if column not in shown)
+    name_cells, room = min(longest_name or high, high), columns - _OTHER_COLUMNS_CELLS + free
+    bar = _bar_cells(name_cells, room, columns) if "bar" in shown else 0
+    progress = f" {f'{done}/{total}':>{9 if columns >= _WORDS_FROM else 7}}" if "done" in shown else ""
     fixed: Line = [
         *(counts.bar(view.counts, glyphs, bar) if bar else ()),
-        Piece(f" {f'{done}/{total}':>{9 if columns >= _WORDS_FROM else 7}}  {elapsed}  "),
-        *_counted(view.counts, columns, glyphs),
+        Piece(f"{progress}{f'  {elapsed}' if 'took' in shown else ''}  "),
+        *(_counted(view.counts, columns, glyphs) if "counts" in shown else ()),
+        *(_notes(view, now_us, columns) if "notes" in shown else ()),
     ]
-    if late := late_us(run, now_us):
-        fixed += [Piece("  " if columns >= _WORDS_FROM else ""), Piece(f"late {format_duration(late)}", Role.WARNING)]
-    if view.warning:
-        fixed += [Piece("  " if columns >= _WORDS_FROM else ""), Piece(view.warning, Role.WARNING)]
     cells = max(min(room if bar else room + _BAR_CELLS + _BAR_ENDS_CELLS, name_cells), low)
     name = shorten_middle(run_name(run, glyphs), cells, glyphs.more)
     line = [
@@ -135,9 +144,17 @@ def run_row(view: RunListEntry, now_us: int, columns: int, glyphs: Glyphs, longe
         Piece(f"{pad(name, cells)} "),
         *fixed,
     ]
-    if columns < _WIDE:
+    if columns < _WIDE or "started" not in shown:
         return line
     return [*fit(line, columns - 16, glyphs.more), Piece(f" {wall_day(run.started_at, None)}", Role.DIM)]
+
+
+def _notes(view: RunListEntry, now_us: int, columns: int) -> Line:
+    """How late the run is, and why it makes no progress."""
+    late = late_us(view.run, now_us)
+    notes = [f"late {format_duration(late)}" if late else "", view.warning]
+    gap = Piece("  " if columns >= _WORDS_FROM else "")
+    return [piece for note in notes if note for piece in (gap, Piece(note, Role.WARNING))]
 
 
 def _bar_cells(name_cells: int, room: int, columns: int) -> int:
@@ -147,10 +164,11 @@ def _bar_cells(name_cells: int, room: int, columns: int) -> int:
     return _BAR_CELLS if name_cells <= room else 0
 
 
-def _narrow_row(view: RunListEntry, progress: str, columns: int, glyphs: Glyphs) -> Line:
+def _narrow_row(view: RunListEntry, progress: str, columns: int, glyphs: Glyphs, has_counts: bool) -> Line:
     """A row without bar, for narrow screens."""
     style = view.style
-    right: Line = [Piece(f" {progress} "), *counts.counts_signs(_problems(view.counts), glyphs, 10)]
+    signs = counts.counts_signs(_problems(view.counts), glyphs, 10) if has_counts else []
+    right: Line = [Piece(f" {progress} "), *signs]
     room = columns - _WORD_CELLS - 4 - width(right)
     return [
         Piece(" "),

@@ -39,6 +39,7 @@ from ..feed.live_run import BoardUpdate
 from ..keys.actions import BY_NAME, SUSPEND_KEY, VIEWS, Action, ScreenName, footer_of
 from ..model.board import Board
 from ..model.breaker_view import blocking_downstream
+from ..model.columns import COLUMNS
 from ..model.filters import next_state_filter
 from ..present.downstreams import compact
 from ..present.header import (
@@ -59,6 +60,7 @@ from ..widgets.bars import Bar, KeyBar, KeyHint, Rule
 from ..widgets.drag_selection import DragSelection
 from ..widgets.footer import Footer
 from ..widgets.line_view import LineView
+from ..widgets.table import VirtualTable
 from ..widgets.text_input import TextField
 from .console import Console
 
@@ -169,6 +171,11 @@ class ConsoleScreen(Screen[None]):
     def filter_changed(self, text: str) -> None:
         """Show only what matches."""
 
+    def columns_changed(self) -> None:
+        """Show the chosen columns of the list."""
+        for table in self.query(VirtualTable):
+            table.refresh()
+
     @property
     def guarded_keys(self) -> frozenset[str]:
         """The keys that change the run here; the same key may only navigate on another screen."""
@@ -273,8 +280,8 @@ class ConsoleScreen(Screen[None]):
         what = one_line(message.text) if lines == 1 else f"{lines} lines"
         self.console.show_message(f"sent to the terminal's clipboard: {what}")
 
-    def on_bar_clicked(self, message: Bar.Clicked) -> None:
-        """A click on a tab is its key, one on the order of a list the key that changes it."""
+    async def on_bar_clicked(self, message: Bar.Clicked) -> None:
+        """A click on a tab is its key, one above a list that of its order or, further left, that of its columns."""
         if message.bar is self.header and message.row == 1:
             place = tab_at(self.header.line(1), self._tabs(), message.x)
             if place is not None:
@@ -283,6 +290,8 @@ class ConsoleScreen(Screen[None]):
             change_order: Callable[[], None] | None = getattr(self, "change_order", None)
             if change_order is not None:
                 change_order()
+        elif message.bar.id == "heading" and message.row == 0 and self.PLACE in COLUMNS:
+            await self.app.run_action("app.handle('columns')")
 
     @property
     def view(self) -> ScreenName:

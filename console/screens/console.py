@@ -18,6 +18,7 @@ from ..feed.cause_memory import CauseMemory
 from ..feed.live_run import LiveRun
 from ..keys.actions import Action, ScreenName
 from ..keys.keymap import KeyMap
+from ..model.columns import ColumnChoice
 from ..model.downstreams import ChosenRows, RowsAct
 from ..model.waiting_runs import WaitingRun
 from ..present.header import SessionHealth
@@ -74,6 +75,7 @@ class Console(Protocol):
         memory: the history of causes.
         selected: the task that is selected, the same on every screen.
         absolute_times: whether times are clock times; else ages.
+        columns: the columns of the lists.
     """
 
     live: LiveRun
@@ -83,6 +85,7 @@ class Console(Protocol):
     keymap: KeyMap
     selected: str | None
     absolute_times: bool
+    columns: ColumnChoice
 
     @property
     def time_travel(self) -> TimeControl:

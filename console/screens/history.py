@@ -18,7 +18,7 @@ from ..keys.actions import ScreenName
 from ..model.board import Board
 from ..model.filters import parse_task_filter
 from ..model.history import HistoryOrder, RunGrid, TaskTrend, is_bad
-from ..present.history import cell_lines, grid_layout, heading_line, runs_line, task_line, title_line
+from ..present.history import GridLayout, cell_lines, grid_layout, heading_line, runs_line, task_line, title_line
 from ..present.replay import ReplayPosition
 from ..text.pieces import Line, Piece, Role
 from ..text.text import one_line
@@ -148,18 +148,25 @@ class HistoryScreen(ConsoleScreen):
         self.table.set_order([task.name for task in found])
         self._show_all()
 
+    def _layout(self, columns: int) -> GridLayout:
+        return grid_layout(self._grid, columns, self.console.columns.shown_in(self.PLACE))
+
+    def columns_changed(self) -> None:
+        """Show the chosen columns."""
+        self._show_all()
+
     def _show_all(self) -> None:
         glyphs = self.console.glyphs
         shown = len(self.table.order)
         self.heading.show(*heading_line(self._grid, shown, self.filter_text, self._order, glyphs))
-        layout = grid_layout(self._grid, self.app.size.width)
+        layout = self._layout(self.app.size.width)
         self.heading.show(title_line(self._grid, layout, self.place), row=1)
         self._show_runs()
         self._show_words()
         self.table.refresh()
 
     def _show_runs(self) -> None:
-        layout = grid_layout(self._grid, self.app.size.width)
+        layout = self._layout(self.app.size.width)
         line = runs_line(self._grid, layout, self.console.glyphs, None, self.console.live.now_us)
         self.runs_bar.show(line if self._grid.runs else [])
 
@@ -172,7 +179,7 @@ class HistoryScreen(ConsoleScreen):
     def task_row(self, name: str, columns: int) -> Line:
         """A row of the grid."""
         place = self.place if name == self.table.cursor_key else None
-        layout = grid_layout(self._grid, columns)
+        layout = self._layout(columns)
         return task_line(self._tasks[name], layout, self.console.glyphs, place)
 
     def on_resize(self, event: events.Resize) -> None:
@@ -185,7 +192,7 @@ class HistoryScreen(ConsoleScreen):
 
     def move_to_run(self, step: int) -> None:
         """To an earlier or a later run, as far as there are columns."""
-        layout = grid_layout(self._grid, self.app.size.width)
+        layout = self._layout(self.app.size.width)
         self._place = min(max(self.place + step, layout.first), len(self._grid.runs) - 1)
         self._show_all()
 

@@ -1,0 +1,108 @@
+"""The columns of the lists: chosen by key and by mouse, kept in a file."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from redrive.console.app.column_file import ColumnFileError, load_columns
+from redrive.console.app.launch import UserSettings
+from redrive.console.keys.actions import ScreenName, actions_of
+from redrive.console.model.columns import COLUMNS, ColumnChoice
+from redrive.engine.domain.events import EventKind
+from textual.pilot import Pilot
+
+from ..conftest import FakeSession, StillClock, happen, press, rows_of, settle, shown, text_of
+from .nights import at_the_console, poisoned_night
+
+
+def test_every_list_with_columns_has_the_key_and_no_other() -> None:
+    having = {screen for screen in ScreenName if any(action.name == "columns" for action in actions_of(screen))}
+    assert having == set(COLUMNS)
+
+
+async def test_a_column_is_hidden_and_shown_again_and_remembered(clock: StillClock) -> None:
+    async with at_the_console(poisoned_night(clock), clock) as hand:
+        await hand.press("4")
+        assert "holds 30" in hand.text and "oldest" in hand.text
+        await hand.press("C")
+        assert "Columns of Inbox" in hand.text and "✓ holds" in hand.text
+        await hand.press("j", "j", "space")
+        assert "✓ holds" not in hand.text
+        await hand.press("enter")
+        assert "holds 30" not in hand.text
+        assert load_columns().shown_in(ScreenName.INBOX) == {"downstream", "message", "age"}
+        await hand.press("C", "j", "j", "space", "enter")
+        assert "holds 30" in hand.text
+        assert UserSettings.read().columns.as_dict() == {"inbox": ["age", "downstream", "holds", "message"]}
+
+
+async def test_escape_leaves_the_columns_as_they_were(clock: StillClock) -> None:
+    async with at_the_console(poisoned_night(clock), clock) as hand:
+        await hand.press("4", "C", "j", "j", "space", "escape")
+        assert "holds 30" in hand.text
+        assert load_columns().as_dict() == {}
+
+
+async def test_columns_are_chosen_by_mouse(clock: StillClock) -> None:
+    async with at_the_console(poisoned_night(clock), clock) as hand:
+        await hand.press("4")
+        await click_on(hand.app, hand.pilot, "3 causes")
+        await click_on(hand.app, hand.pilot, "✓ holds")
+        await click_on(hand.app, hand.pilot, "Enter takes them")
+        assert "Columns of" not in hand.text and "holds 30" not in hand.text
+
+
+async def test_each_column_can_be_hidden_at_any_width(revenue: FakeSession, clock: StillClock) -> None:
+    revenue.lists["journal"] = []
+    for size in ((60, 20), (80, 24), (160, 40)):
+        async with shown(revenue, clock, size) as (app, pilot):
+            for screen, columns in COLUMNS.items():
+                await press(app, pilot, app.keymap.keys_of(f"view_{screen.value}")[0])
+                for column in columns:
+                    app.columns.choose(screen, {one.name for one in columns} - {column.name})
+                    app.console_screen.columns_changed()
+                    await settle(app, pilot)
+                    assert all(len(row) <= size[0] for row in rows_of(app))
+                app.columns.choose(screen, ())
+
+
+async def test_the_rows_of_runs_lack_what_is_hidden(revenue: FakeSession, clock: StillClock) -> None:
+    async with shown(revenue, clock, (120, 30)) as (app, pilot):
+        await press(app, pilot, "1")
+        row = next(line for line in rows_of(app) if "2/10" in line and line.startswith(" ● running  revenue"))
+        await press(app, pilot, "C", "space", "space", "enter")  # the bar and what is done
+        without = next(line for line in rows_of(app) if line.startswith(" ● running  revenue"))
+        assert "▕" in row and "▕" not in without and "2/10" not in without
+        assert "13m20" in without or "41s" in without
+
+
+async def test_the_journal_without_its_times(revenue: FakeSession, clock: StillClock) -> None:
+    async with shown(revenue, clock, (80, 24)) as (app, pilot):
+        await press(app, pilot, "6")
+        data = {"act": "pause", "answer": {"ok": True, "message": "paused"}}
+        paused = revenue.story.tell(EventKind.OPERATOR, actor="ana@ops-1", reason="a reason", data=data)
+        await happen(app, pilot, revenue, paused)
+        assert "ana@ops-1: a reason" in text_of(app)
+        await press(app, pilot, "C", "G", "space", "enter")
+        assert "ana@ops-1" in text_of(app) and "a reason" not in text_of(app)
+
+
+def test_a_file_of_columns_that_is_wrong_is_refused_in_one_sentence(own_config: Any) -> None:
+    own_config.mkdir(parents=True)
+    (own_config / "columns.toml").write_text("runs = [")
+    with pytest.raises(ColumnFileError, match=r"columns\.toml cannot be read"):
+        UserSettings.read()
+
+
+def test_columns_that_are_unknown_are_left_out() -> None:
+    choice = ColumnChoice({"runs": ["done", "colour"], "nothing": ["x"]})
+    assert choice.shown_in(ScreenName.RUNS) == {"done"}
+    assert choice.shown_in(ScreenName.HISTORY) == {"usual", "trend"}
+
+
+async def click_on(app: Any, pilot: Pilot[Any], text: str) -> None:
+    rows = rows_of(app)
+    y = next(place for place, row in enumerate(rows) if text in row)
+    await pilot.click(offset=(rows[y].index(text), y))
+    await settle(app, pilot)
