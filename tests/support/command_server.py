@@ -1,8 +1,8 @@
 """A process that has imported the commands of ``redrive`` and forks once for each command.
 
-A command that reads a state file or sends an act takes a tenth of the processor time of its imports. Each command still
-runs in a process of its own, with its own working directory, environment and descriptors, from ``main()`` to its exit
-code. Commands that run a flow or draw are started by a fresh interpreter.
+A command that reads a state file or sends an act takes a tenth of the processor time of its imports, one that runs a
+flow half. Each command still runs in a process of its own, with its own working directory, environment and descriptors,
+from ``main()`` to its exit code. Commands that draw are started by a fresh interpreter.
 """
 
 from __future__ import annotations

@@ -17,8 +17,8 @@ REDRIVE = (sys.executable, "-P", "-m", "redrive.console")
 LIMIT_SECONDS = 120.0  # for a command that hangs
 
 
-#: Commands that run a flow or draw: each needs an interpreter of its own, as users start it.
-_IN_A_FRESH_INTERPRETER = frozenset({"run", "resume", "rerun", "serve", "backfill", "demo", "attach"})
+#: Commands that draw: each has an interpreter of its own, as users start it. So has each that ``start_redrive`` starts.
+_IN_A_FRESH_INTERPRETER = frozenset({"demo", "attach"})
 _SERVED_OPTIONS = frozenset({"input", "stdin", "cwd", "env", "timeout"})
 _command_server = functools.cache(CommandServer)
 
