@@ -49,7 +49,7 @@ def test_the_tasks_run_in_the_interpreter_of_the_flow(tmp_path: Path, environmen
     done = run_redrive("run", str(tmp_path / "flow.py"), "--plain", "--state", str(tmp_path / "s.db"))
     assert done.returncode == 0, done.stdout + done.stderr
     rows = map(json.loads, run_redrive("tasks", str(tmp_path / "s.db"), "--json").stdout.splitlines())
-    result = json.loads(next(row["result"] for row in rows if row["name"] == "where"))
+    result = next(row["result"] for row in rows if row["name"] == "where")
     assert (Path(result[0]).resolve(), result[1]) == (environment.resolve(), 7)
     checked = run_redrive("check", str(tmp_path / "flow.py"))
     assert checked.returncode == 0, checked.stdout + checked.stderr
@@ -119,7 +119,7 @@ def test_a_task_runs_in_an_interpreter_of_its_own_also_after_that_has_died(tmp_p
     done = run_redrive("run", "flow.py", "--plain", "--state", "s.db", cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     rows = map(json.loads, run_redrive("tasks", "s.db", "--json", cwd=tmp_path).stdout.splitlines())
-    results = {row["name"]: json.loads(row["result"]) for row in rows}
+    results = {row["name"]: row["result"] for row in rows}
     assert results["there"][::2] == [False, 7] and Path(results["there"][1]).resolve() == environment.resolve()
     assert {Path(prefix).resolve() for prefix in results["each"]} == {environment.resolve()}
 

@@ -80,7 +80,7 @@ def test_no_byte_of_a_secret_reaches_the_state_file(tmp_path: Path) -> None:
         assert all(secret not in text for text in (printed.stdout, printed.stderr, printed_again.stdout, *listings))
     rows = {row["name"]: row for row in map(json.loads, listings[1].splitlines())}
     assert "cannot connect with ***PGPASSWORD*** ***password***" in rows["raises"]["error"]
-    assert rows["returns"]["result"] == '{"redrive:not-stored": "result holds the secret PGPASSWORD"}'
+    assert rows["returns"]["result"] == {"redrive:not-stored": "result holds the secret PGPASSWORD"}
     assert (rows["line"]["state"], rows["hangs"]["error"][:12]) == ("SUCCESS", "task exceede")
     assert b"first ***PGPASSWORD*** last" in stored and b"postgres://etl:***@db1/x ***password***" in stored
 

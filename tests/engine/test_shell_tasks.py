@@ -37,7 +37,7 @@ def test_a_run_from_another_folder(tmp_path: Path) -> None:
     listed = run_redrive("tasks", str(tmp_path / "s.db"), "--json").stdout.splitlines()
     rows = {row["name"]: row for row in map(json.loads, listed)}
     expected = [{"rows": 42, "total": "1.10", "text": "note"}, [1, 2], str(folder.resolve())]
-    assert json.loads(rows["reads"]["result"]) == expected
+    assert rows["reads"]["result"] == expected
 
 
 def test_check_tells_what_hides_a_failure(tmp_path: Path) -> None:
