@@ -87,6 +87,17 @@ class TimeTravel:
 
         self._go(move, back=direction < 0, selects_task=True)
 
+    def to_first_problem(self) -> None:
+        """Go to the first failure, hang or act, and move the cursor to its task."""
+
+        def move(index: ReplayIndex, here: int) -> int:
+            found = index.next_problem(0, 1)
+            if found is None:
+                self._show_message("nothing went wrong")
+            return here if found is None else found
+
+        self._go(move, back=True, selects_task=True)
+
     def to_cursor_event(self, subject: object) -> None:
         """Go to the instant after ``subject`` if it is an event."""
         if isinstance(subject, Event):

@@ -142,7 +142,8 @@ def describe_path(board: Board, path: Sequence[str], now_us: int) -> str:
         return "no task has run yet"
     times = {row.name: sum(duration_of(attempt, now_us) for attempt in row.attempts.values()) for row in rows}
     longest = max(times, key=lambda name: times[name])
-    words = f"{len(rows)} tasks decide the end: {format_duration(sum(times.values()))} of work"
+    decide = "1 task decides" if len(rows) == 1 else f"{len(rows)} tasks decide"
+    words = f"{decide} the end: {format_duration(sum(times.values()))} of work"
     if times[longest]:
         words += f", the longest {one_line(longest)} {format_duration(times[longest])}"
     lost = sum(duration_of(a, now_us) for row in rows for a in row.attempts.values() if a.outcome in FAILED_OUTCOMES)

@@ -593,3 +593,11 @@ async def test_what_was_asked_once_is_in_the_history_as_it_was_typed(night: Nigh
         await asked(app, pilot, "max_attempts=5")
         await press(app, pilot, "escape", ":", "up")
         assert "what-if max_attempts=5" in text_of(app)
+
+
+async def test_one_key_leads_to_the_first_failure_of_the_run(night: NightSession, clock: StillClock):
+    async with shown(night, clock) as (app, pilot):
+        await press(app, pilot, "(")
+        assert (app.time_travel.position.seq, app.selected) == (12, "clean_refunds")
+        await press(app, pilot, "}", "(")
+        assert app.time_travel.position.seq == 12
