@@ -19,10 +19,10 @@ REQUEUE_CAUSE = ("4", "g", "r", "1", "0", "8", "0")
 
 
 class Job(NamedTuple):
-    """``keys``: those of the job, ``text``: what is typed at the place of None; ``is_done``: judges the screen."""
+    """``presses``: without the text; ``text``: what is typed at the place of None; ``is_done``: judges the screen."""
 
     name: str
-    count: int
+    presses: int
     keys: tuple[str | None, ...]
     is_done: Callable[[Hand, FakeSession], bool]
     size: tuple[int, int] = SMALL
@@ -96,7 +96,7 @@ async def test_keys_of_a_job_on_a_thousand_failures(clock: StillClock, job: Job)
 
 async def do(job: Job, session: FakeSession, clock: StillClock) -> None:
     """Press the keys: the job is done after the last one and not before."""
-    assert sum(key is not None for key in job.keys) == job.count
+    assert sum(key is not None for key in job.keys) == job.presses
     async with at_the_console(session, clock, size=job.size) as hand:
         for key in job.keys:
             assert not job.is_done(hand, session), f"done before {key}"
