@@ -67,3 +67,12 @@ def catches(pid: int, number: signal.Signals) -> bool:
     status = Path(f"/proc/{pid}/status").read_text()
     (caught,) = re.findall(r"^SigCgt:\s*([0-9a-f]+)$", status, re.MULTILINE)
     return bool(int(caught, 16) >> (number - 1) & 1)
+
+
+def read_stalled_seconds() -> float:
+    """How long somebody on this machine has waited for a processor so far; 0 with a kernel that does not count it."""
+    try:
+        some = Path("/proc/pressure/cpu").read_text().split("\n")[0]
+    except OSError:
+        return 0.0
+    return int(some.rpartition("=")[2]) / 1e6
