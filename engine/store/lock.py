@@ -21,7 +21,7 @@ from ..statefile.changes.locking import is_current_file, open_lock, write_holder
 from ..statefile.lock_file import LockHolder, lock_path, read_holder, try_lock
 from ..statefile.processes import ancestors, identity
 
-PATIENCE_SECONDS = 2.0  # for a client that holds the lock for one command, or a console that probes it
+PATIENCE_SECONDS = 10.0  # for a client that applies one command, as long as that waits for an executor
 POLL_SECONDS = 0.02  # between polls: the release of a flock sends no event
 KILL_SECONDS = 5.0  # until a process has gone after SIGKILL
 
