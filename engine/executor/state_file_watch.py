@@ -7,7 +7,8 @@ can be moved back, and the run continues. A deleted file cannot be relinked: the
 copies the file again at its end.
 
 A removed or replaced ``-wal`` or ``-shm`` makes the file look older to readers, and SQLite cannot make it again: the
-executor ends likewise, after a checkpoint that brings all of it into the state file.
+executor ends likewise, after a checkpoint that brings all of it into the state file. A ``-wal`` that was cut short ends
+it at once: see ``../store/log_length.py``.
 
 A deleted lock file is created again, unless another process has created it meanwhile.
 """
@@ -22,13 +23,12 @@ from collections.abc import Callable
 from ..domain.event_payloads import StorageChange
 from ..errors import ExecutorBusyError, StorageError
 from ..statefile.lock_file import lock_path
-from ..store.copying import copy
+from ..store.copying import COPY_SUFFIX, copy
 from ..store.database import checkpoint
 from ..store.lock import StateLock
 from ..store.writer import Writer
 from .storage_health import StorageHealth
 
-COPY_SUFFIX = ".rescued"
 _LOGS = ("-wal", "-shm")
 
 Inode = tuple[int, int]
@@ -82,6 +82,7 @@ class StateFileWatch:
         self.is_missing = is_away
         if not is_away:
             self._check_logs()
+            self._writer.check_log()
 
     def missing_error(self) -> StorageError:
         """Return the error that ends the executor once no attempt runs."""

@@ -9,6 +9,8 @@ from contextlib import closing
 
 from ..errors import StorageError
 
+COPY_SUFFIX = ".rescued"  # of the copy of a file that was lost under a living executor
+
 
 def copy(connection: sqlite3.Connection, target: str) -> None:
     """Copy the database of a connection, which must be in no transaction, and replace ``target`` by the copy.

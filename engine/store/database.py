@@ -169,6 +169,8 @@ def translate(error: sqlite3.Error, path: str) -> StateFileError:
     if code == sqlite3.SQLITE_IOERR and _is_full(path):
         code = sqlite3.SQLITE_FULL  # SQLite says so of the file itself, but not of its -shm
     kind, sentence = _SENTENCES.get(code, (StateFileError, "{path} cannot be used: {error}"))
+    if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_IOERR_SHORT_READ:
+        sentence = "{path}-wal was cut short while other programs had it open: close them, then try again"
     return kind(sentence.format(path=path, error=error))
 
 

@@ -27,6 +27,7 @@ from ..errors import StorageError
 from ..statefile.changes.transitions import Transaction
 from ..statefile.open_readonly import file_uri
 from .database import path_of, primary_code, translate
+from .log_length import LogCutError, LogLength
 from .log_sync import LogSync
 from .write_retry import CORRUPTION_CODES, FlushLimits, is_transient, run_with_retry
 
@@ -90,6 +91,7 @@ class Writer:
         self._on_failed = on_failed
         self._limits = limits or FlushLimits.from_environment()
         self._uniform = uniform
+        self._log_length = LogLength(self._path)
         self._log = LogSync(connection, loop, thread, self._on_sync_failed)
         self._thread = thread or concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="redrive-writer")
         self._queue: deque[_QueuedItem] = deque()
@@ -142,6 +144,11 @@ class Writer:
             self._idle.clear()
             self._loop.call_soon(self._start_flush)  # at the end of this loop iteration, with all items that it queues
         return future
+
+    def check_log(self) -> None:
+        """Have the thread fail if the log was cut short while nothing was written."""
+        if self._log_length.is_cut() and not self._is_closing and self._failure is None:
+            self.submit(lambda transaction: None).add_done_callback(lambda written: written.exception())
 
     def run_between(self, use: Callable[[sqlite3.Connection], T]) -> asyncio.Future[T]:
         """Use the connection between two transactions. Not after ``close``."""
@@ -206,6 +213,9 @@ class Writer:
             self._emit_events(self._on_events, committed.events)
             _resolve(batch, committed, durable=False)
             self._hold(batch, committed)
+        elif isinstance(error, LogCutError):
+            self._stop_writing(error)
+            self._give_up(error)
         elif _is_failed_sync(error):
             self._on_sync_failed(error)
             self._give_up(error)
@@ -223,28 +233,32 @@ class Writer:
             self._log.hold_unchanged(release)
 
     def _release(self, batch: Sequence[_QueuedItem], committed: _CommittedBatch, error: OSError | None) -> None:
-        if error is None:
+        if self._failure is None:
+            assert error is None
             if self._on_durable is not None:
                 self._emit_events(self._on_durable, committed.events)
             _resolve(batch, committed, durable=True)
         else:
-            assert self._failure is not None
             _fail_all(batch, self._failure)
 
     def _on_sync_failed(self, error: BaseException) -> None:
         """Write nothing any more: what a later sync says of earlier commits is worthless."""
-        if self._failure is not None:
-            return
         why = getattr(error, "strerror", None) or error
-        self._failure = StorageError(
+        sentence = (
             f"the disk failed while {self._path} was synced ({why}): its last changes may be lost, and nobody was told"
             " of them; see the kernel log, then resume"
         )
+        self._stop_writing(StorageError(sentence))
+
+    def _stop_writing(self, failure: StorageError) -> None:
+        if self._failure is not None:
+            return
+        self._failure = failure
         if self._retry_timer is not None:
             self._retry_timer.cancel()
             self._flush()
         if self._on_failed is not None:
-            self._on_failed(self._failure)
+            self._on_failed(failure)
 
     def _emit_events(self, listener: OnEvents, events: list[Event]) -> None:
         if not events:
@@ -304,7 +318,10 @@ class Writer:
     # --- In the thread ---------------------------------------------------------------------------------------------
 
     def _write(self, batch: Sequence[_QueuedItem]) -> _CommittedBatch:
-        return run_with_retry(lambda: self._write_batch(batch), self._limits.query, pause=self._closing_event.wait)
+        self._log_length.require(self._connection)
+        written = run_with_retry(lambda: self._write_batch(batch), self._limits.query, pause=self._closing_event.wait)
+        self._log_length.update()
+        return written
 
     def _write_batch(self, batch: Sequence[_QueuedItem]) -> _CommittedBatch:
         try:
@@ -358,8 +375,8 @@ class Writer:
         return written
 
     def _close_connection(self) -> None:
-        """Close. After a failed sync without a checkpoint, which would copy the log without checking its sums: a second
-        connection, which may not write, is the last one then."""
+        """Close. After a failed sync, or of a log cut short, without a checkpoint, which would copy the log without
+        checking its sums: a second connection, which may not write, is the last one then."""
         second = None
         if self._failure is not None:
             with suppress(sqlite3.Error):

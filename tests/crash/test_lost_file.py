@@ -136,6 +136,19 @@ def test_a_removed_log_is_brought_into_the_file(night: RunUnderWay, suffix: str)
     assert rows(night.state) == [("long", "SUCCESS"), ("below", "SUCCESS")]
 
 
+def test_a_log_that_was_cut_short_ends_the_executor_which_saves_its_memory(night: RunUnderWay) -> None:
+    """At once: nothing that ends now can be written."""
+    os.truncate(f"{night.state}-wal", 0)
+    said = night.end()
+    assert night.process.returncode == 2 and "Traceback" not in said
+    assert f"somebody has cut {night.state}-wal short" in said
+    steps = said.rpartition(f"{night.state}.rescued: ")[2].partition(" && redrive resume")[0]
+    subprocess.run(steps, shell=True, check=True)
+    night.go_on()
+    assert night.resume() == 0
+    assert rows(night.state) == [("long", "SUCCESS"), ("below", "SUCCESS")]
+
+
 @pytest.mark.long
 def test_what_was_put_in_its_place_is_left_alone(night: RunUnderWay) -> None:
     other = night.folder / "other.db"

@@ -499,6 +499,20 @@ def test_opening_on_a_network_file_system_makes_nothing(tmp_path: Path, monkeypa
     assert not list(tmp_path.iterdir())
 
 
+def test_a_log_that_was_cut_short_under_a_reader_is_named_and_the_file_stays_whole(tmp_path: Path) -> None:
+    path = make_closed(tmp_path / "state.db")
+    writer = database.open_for_writing(path)
+    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as reader:
+        writer.execute("INSERT INTO meta (key, value) VALUES ('told', 'yes')")
+        assert reader.execute("SELECT value FROM meta WHERE key = 'told'").fetchone() == ("yes",)
+        writer.close()
+        os.truncate(f"{path}-wal", 0)
+        with pytest.raises(StorageError, match="was cut short while other programs had it open: close them"):
+            database.open_for_writing(path)
+    with closing(database.open_for_writing(path)) as connection:
+        assert database.integrity_check(connection) == []
+
+
 def test_an_sqlite_that_is_too_old_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sqlite3, "sqlite_version_info", (3, 22, 0))
     for open_it in (database.open_for_writing, database.open_for_reading):

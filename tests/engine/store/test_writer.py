@@ -12,7 +12,7 @@ import signal
 import sqlite3
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
 
@@ -470,6 +470,30 @@ async def test_after_a_failed_sync_nothing_is_promised_any_more(tmp_path: Path, 
         assert len(failures) == 1 and not on_disk and disk.syncs == 1
     assert (tmp_path / "state.db-wal").stat().st_size  # not copied into the file: its sums tell what is whole
     assert it.stored()[:3] == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("left", [0, 4000])
+@pytest.mark.parametrize("cache_pages", [500, 1])
+async def test_a_log_that_is_cut_short_ends_the_writer(tmp_path: Path, left: int, cache_pages: int) -> None:
+    """What its memory still holds is saved. The file is left as it was at its last checkpoint, and whole."""
+    it = Desk(tmp_path / "state.db")
+    it.connection.execute(f"PRAGMA cache_size = {cache_pages}")
+    for number in range(50):
+        await it.writer.submit(tell(f"{number} " + "x" * 3000))
+    os.truncate(f"{it.path}-wal", left)
+    it.writer.check_log()
+    with pytest.raises(StorageError, match=f"somebody has cut {it.path}-wal short"):
+        await it.writer.submit(tell("more"), durable=True)
+    before = it.path.read_bytes()
+    await it.writer.close()
+    assert it.path.read_bytes() == before
+    rescued = it.path.with_name("state.db.rescued")
+    assert rescued.exists() is (cache_pages > 1)
+    for path in [it.path] + [rescued] * rescued.exists():
+        with closing(sqlite3.connect(path)) as connection:
+            assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+            count = connection.execute("SELECT count(*) FROM event").fetchone()[0]
+        assert count == (50 if path == rescued else 0)
 
 
 async def test_a_sync_that_fails_at_the_end_is_raised(tmp_path: Path, disk: Disk) -> None:
