@@ -11,7 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from ...engine.core.breaker import SHUT
-from ...engine.core.dag import Dag
+from ...engine.core.bulk_build import collector_paused
+from ...engine.core.dag import Dag, bits_of
 from ...engine.core.explain import ExplainContext, blocking_chain, explain_task, pool_sizes, wait_of
 from ...engine.core.outlook import ALIVE, RunnerStatus
 from ...engine.core.projection import RunProjection, TaskRow
@@ -59,9 +60,10 @@ class Board:
         self.active: set[str] = set()
         self._problems: set[int] = set()
         self.usage: Mapping[str, TaskUsage] = {}  # by running task; empty while nobody looks
-        self._waiting_bits = 0  # the tasks that have not started, one bit each
         for row in self.fold.tasks.values():
             self._count(row)
+        waiting = (row.name for row in self.fold.tasks.values() if row.state in NOT_STARTED)
+        self._waiting_bits = bits_of(map(self.dag.number.__getitem__, waiting), len(self.dag))
 
     # --- Updates by the session ------------------------------------------------------------------------------------
 
@@ -125,6 +127,8 @@ class Board:
         self._problems.discard(number)
         self.active.discard(row.name)
         self._waiting_bits &= ~(1 << number)
+        if row.state in NOT_STARTED:
+            self._waiting_bits |= 1 << number
         self._count(row)
 
     def _count(self, row: TaskRow) -> None:
@@ -133,8 +137,6 @@ class Board:
             self.active.add(row.name)
         if row.state in NEEDS_HUMAN:
             self._problems.add(self.dag.number[row.name])
-        if row.state in NOT_STARTED:
-            self._waiting_bits |= 1 << self.dag.number[row.name]
 
     # --- Queries by the screen -------------------------------------------------------------------------------------
 
@@ -206,13 +208,12 @@ class Board:
 
     def waiting_below(self, *names: str) -> int:
         """Return the number of distinct descendants that have not started."""
-        below, own = 0, 0
-        for name in names:
-            number = self.dag.number[name]
-            below |= self.dag.descendant_bits[number]
+        numbers = [self.dag.number[name] for name in names]
+        own = 0
+        for name, number in zip(names, numbers, strict=True):
             if self.row(name).state in NOT_STARTED:
                 own |= 1 << number
-        return (below & ~own & self._waiting_bits).bit_count()
+        return (self.dag.bits_below(*numbers) & ~own & self._waiting_bits).bit_count()
 
     def names_waiting_below(self, *names: str) -> tuple[str, ...]:
         """Return the descendants that have not started, in the order of the flow."""
@@ -251,7 +252,8 @@ class Board:
 
 
 def _dag_of(fold: RunProjection) -> Dag:
-    return Dag((name, fold.parents.get(name, ())) for name in fold.tasks)
+    with collector_paused():
+        return Dag((name, fold.parents.get(name, ())) for name in fold.tasks)
 
 
 def _same_graph(one: RunProjection, other: RunProjection) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from ...engine.core.dag import bits_of
 from ...engine.core.ready_queue import spec_of
 from ...engine.domain import trigger_rules
 from ...engine.domain.acts import refusal_sentence
@@ -228,10 +229,10 @@ def _release(
     """Split waiting descendants into released ones and still blocked ones (with the blocking task)."""
     dag = overlay.board.dag
     waiting = {name for name in below if name not in chosen and overlay.at(name).state in NOT_STARTED}
-    undecided = sum(1 << dag.number[name] for name in waiting)
+    undecided = bits_of(map(dag.number.__getitem__, waiting), len(dag))
     held: dict[str, str] = {}
     for blocker in _blocking_tasks(overlay) if undecided else ():
-        below_holder = dag.descendant_bits[dag.number[blocker]] & undecided
+        below_holder = dag.bits_below(dag.number[blocker]) & undecided
         undecided ^= below_holder
         held.update((dag.names[number], blocker) for number in _bit_numbers(below_holder))
         if not undecided:

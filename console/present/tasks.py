@@ -297,7 +297,7 @@ def _holder(name: str, unmet: tuple[str, ...], board: Board) -> str | None:
             return parent
     place = board.dag.number[name]
     for problem in board.problems[:_HOLDERS_SEARCHED]:
-        is_above = board.dag.descendant_bits[board.dag.number[problem]] >> place & 1
+        is_above = board.dag.bits_below(board.dag.number[problem]) >> place & 1
         if is_above and board.row(problem).state is TaskState.DEAD_LETTER:
             return problem
     return None

@@ -231,8 +231,8 @@ class GraphScreen(SplitScreen):
             self._group_drawing = None
             self._titles = TaskNames((group.title for group in graph.groups.groups if not group.is_single), prefix="")
             self._refresh_scene()
-        drawn = Graph(board, self._label_width)
-        drawn.zoom, drawn.form = Zoom.GRAPH, GraphForm.DRAWING
+        drawn = Graph(board, self._label_width, zoom=Zoom.GRAPH)
+        drawn.form = GraphForm.DRAWING
         self.map_view.set_graph(drawn)
         self.graph_view.set_graph(graph)
         self._selection_changed(graph.selected)

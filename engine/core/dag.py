@@ -7,13 +7,16 @@ milliseconds. No function recurses, so a chain may have any length.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property, lru_cache
 from heapq import heapify, heappop, heappush
 
 from ..errors import CycleError, FlowError
 
 Adjacency = tuple[tuple[int, ...], ...]
+
+BITS_MAX = 20_000  # tasks whose descendants are kept as bits: at most 25 MB, and 600 MB for 100,000
+BITS_CACHED = 256  # tasks of a larger graph
 
 
 class Dag:
@@ -107,6 +110,22 @@ class Dag:
             bits[number] = mine
         return tuple(bits)
 
+    def bits_below(self, *numbers: int) -> int:
+        """Return the descendants of tasks as bits of an int."""
+        if len(self) > BITS_MAX:
+            return self._bits_below_one(*numbers) if len(numbers) == 1 else self._find_bits_below(*numbers)
+        below = 0
+        for number in numbers:
+            below |= self.descendant_bits[number]
+        return below
+
+    def _find_bits_below(self, *numbers: int) -> int:
+        return bits_of(_reachable(self.child_numbers, numbers), len(self))
+
+    @cached_property
+    def _bits_below_one(self) -> Callable[[int], int]:
+        return lru_cache(BITS_CACHED)(self._find_bits_below)
+
     def remaining_path(self, weights: Mapping[str, float]) -> dict[str, float]:
         """Return by task the weight of the heaviest path from it to a leaf, its own weight included.
 
@@ -161,6 +180,14 @@ class Dag:
         """Tasks without parents and children in a flow with edges: an edge may be missing."""
         alone = set(self.roots) & set(self.leaves)
         return self.names_of(sorted(alone)) if len(alone) < len(self) else ()
+
+
+def bits_of(numbers: Iterable[int], count: int) -> int:
+    """Return an int with these bits of ``count``; setting them one by one would copy the int for each."""
+    digits = bytearray(b"0") * (count + 1)
+    for number in numbers:
+        digits[~number] = ord("1")
+    return int(digits, 2)
 
 
 def _number_by_name(names: Sequence[str]) -> dict[str, int]:

@@ -205,7 +205,9 @@ def _make_groups(dag: Dag, declared: Mapping[str, str]) -> list[GraphGroup]:
         for number in levels[level]:
             is_guess = number in family_of
             key = (level, family_of[number]) if is_guess else (None, declared[dag.names[number]])
-            found.setdefault(key, GraphGroup(len(found), level, key[1], [])).members.append(number)
+            if key not in found:
+                found[key] = GraphGroup(len(found), level, key[1], [])
+            found[key].members.append(number)
     groups = list(found.values())
     sizes = Counter(group.title for group in groups)
     for group in groups:

@@ -83,18 +83,24 @@ def first_zoom(dag: Dag, group_rows: int) -> Zoom:
 class Graph:
     """Zoom, selection and layouts of the graph of a run.
 
-    ``label_width`` returns the cells of a task's text in the drawing, including its sign.
+    ``label_width`` returns the cells of a task's text in the drawing, including its sign. ``zoom``: the initial one, if
+    it does not depend on the size of the graph.
     """
 
-    def __init__(self, board: Board, label_width: Callable[[str], int], viewport: Viewport | None = None) -> None:
+    def __init__(
+        self,
+        board: Board,
+        label_width: Callable[[str], int],
+        viewport: Viewport | None = None,
+        zoom: Zoom | None = None,
+    ) -> None:
         self.board = board
         self.dag = board.dag
         self.viewport = viewport or Viewport()
         self._label_width = label_width
         self.drawn_depth: int | None = None  # draw only what is so many edges away from the selected task
-        self.groups = groups_of(board)
-        self.groups.set_problems(board.problems)
-        self.zoom = first_zoom(self.dag, len(self.groups.groups))
+        self._groups: Groups | None = None
+        self.zoom = zoom or first_zoom(self.dag, len(self.groups.groups))
         self.form = GraphForm.RAILS
         self.order = GraphOrder.FLOW
         self._problem_rank: list[int] | None = None  # of each task: 0 for problems and their ancestors
@@ -109,6 +115,14 @@ class Graph:
         self._matrix: Matrix | None = None
         self._bands: Bands | None = None
 
+    @property
+    def groups(self) -> Groups:
+        """The tasks by group; made when first needed, because a large run has many names to compare."""
+        if self._groups is None:
+            self._groups = groups_of(self.board)
+            self._groups.set_problems(self.board.problems)
+        return self._groups
+
     # --- Updates ---------------------------------------------------------------------------------------------------
 
     def apply(self, delta: Delta) -> bool:
@@ -116,13 +130,14 @@ class Graph:
         if delta.is_graph_changed:
             return False  # this graph was made after the change
         for name, before, after in delta.moves:
-            self.groups.apply_move(name, before, after)
+            if self._groups is not None:
+                self._groups.apply_move(name, before, after)
             if self._bands is not None:
                 self._bands.apply_move(name, before, after)
-        if delta.are_problems_changed:
-            rows = self.groups.rows
-            self.groups.set_problems(self.board.problems)
-            return self.step is Step.GROUPS and self.groups.rows != rows
+        if delta.are_problems_changed and self._groups is not None:
+            rows = self._groups.rows
+            self._groups.set_problems(self.board.problems)
+            return self.step is Step.GROUPS and self._groups.rows != rows
         return False
 
     def show_only(self, names: Iterable[str] | None) -> None:

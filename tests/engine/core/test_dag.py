@@ -3,10 +3,12 @@
 import random
 import time
 from itertools import pairwise
+from unittest import mock
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from redrive.engine.core import dag as dag_module
 from redrive.engine.core.dag import Dag
 from redrive.engine.errors import CycleError, FlowError
 
@@ -45,8 +47,18 @@ def test_descendants_and_ancestors_are_what_walking_the_edges_finds(pairs):
     for name, _ in pairs:
         below = brute_descendants(pairs, name)
         assert set(dag.descendants(name)) == below
-        assert dag.descendant_bits[dag.number[name]].bit_count() == len(below)
+        assert dag.bits_below(dag.number[name]).bit_count() == len(below)
         assert all(name in dag.ancestors(other) for other in below)
+
+
+@given(graphs(), st.data())
+def test_descendants_of_a_large_graph_are_the_same_bits(pairs, data):
+    small, large = Dag(pairs), Dag(pairs)
+    some = data.draw(st.lists(st.sampled_from(range(len(pairs))))) if pairs else []
+    expected = small.bits_below(*some)
+    with mock.patch.object(dag_module, "BITS_MAX", 0):
+        assert large.bits_below(*some) == expected
+    assert "descendant_bits" not in vars(large)  # 600 MB for 100,000 tasks
 
 
 @given(graphs(), st.data())

@@ -5,7 +5,8 @@ import time
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from redrive.console.model.board import Board
+from redrive.console.model.board import Board, Delta
+from redrive.console.model.graph import groups
 from redrive.console.model.graph.components import PART_MAX, WHOLE_EDGES_MAX, WHOLE_TASKS_MAX, around
 from redrive.console.model.graph.groups import PROBLEMS_SHOWN, GroupRow
 from redrive.console.model.graph.matrix import Matrix
@@ -52,6 +53,22 @@ def shown(graph):
         return f"{group.title} x{len(group.members)}" if row.task is None else f"- {graph.dag.names[row.task]}"
 
     return [text(row) for row in graph.groups.rows]
+
+
+def test_groups_of_a_large_graph_are_made_once_and_only_when_needed(monkeypatch):
+    made = []
+    make = groups.GraphGroup
+    monkeypatch.setattr(groups, "GraphGroup", lambda *fields: made.append(fields) or make(*fields))
+    board = Board(fold_of(FAMILIES))
+    drawn = Graph(board, len, zoom=Zoom.GRAPH)
+    drawn.form = GraphForm.DRAWING
+    drawn.resize(80, 24)
+    drawn.select("load_3")
+    failed_task(board.fold, "load_3")
+    drawn.apply(Delta(moves=[("load_3", TaskState.PENDING, TaskState.DEAD_LETTER)], are_problems_changed=True))
+    assert made == []
+    assert len(drawn.groups.groups) == len(made) == 5
+    assert drawn.groups.groups[drawn.groups.group_of[drawn.dag.number["load_3"]]].counts[TaskState.DEAD_LETTER] == 1
 
 
 # --- Where it begins -----------------------------------------------------------------------------------------------
