@@ -33,15 +33,16 @@ def row_of(kind: type[Row], sent: object) -> Row:
 
     Raises LinkError if a value has another type.
     """
-    try:
-        return msgspec.convert(sent, kind)
-    except msgspec.ValidationError as error:
-        raise LinkError(f"the remote host sent no {kind.__name__}: {error}", final=True) from error
+    return _convert(sent, kind, kind.__name__)
 
 
 def rows_of(kind: type[Row], sent: object) -> list[Row]:
     """Convert ``sent`` to a list of ``kind``. Raises LinkError as ``row_of`` does."""
+    return _convert(sent, list[kind], f"list of {kind.__name__}")  # type: ignore[valid-type]  # a type made at run time
+
+
+def _convert(sent: object, kind: type[Row], name: str) -> Row:
     try:
-        return msgspec.convert(sent, list[kind])  # type: ignore[valid-type]  # a type made at run time
-    except msgspec.ValidationError as error:
-        raise LinkError(f"the remote host sent no list of {kind.__name__}: {error}", final=True) from error
+        return msgspec.convert(sent, kind)
+    except (*MALFORMED, msgspec.MsgspecError) as error:  # also texts that are no Unicode, and too deep values
+        raise LinkError(f"the remote host sent no {name}: {error}", final=True) from error

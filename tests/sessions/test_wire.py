@@ -29,7 +29,8 @@ def test_what_comes_as_an_object_comes_back_with_its_types() -> None:
 
 
 @pytest.mark.parametrize(
-    "sent", [None, 5, "text", {}, [], ["f"], ["f", "1", "start", 2, None, 3], [*SLA, 8], ["f", 1, "start", 2, 9, 3]]
+    "sent",
+    [None, 5, "text", "\ud800", {}, [], ["f"], ["f", "1", "start", 2, None, 3], [*SLA, 8], ["f", 1, "start", 2, 9, 3]],
 )
 def test_what_is_no_such_row_is_a_sentence_and_ends_the_connection(sent: object) -> None:
     with pytest.raises(LinkError, match="no SlaRow") as caught:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import signal
 import socket
 import sqlite3
@@ -20,6 +21,8 @@ from redrive.engine.domain.acts import ACTS
 from redrive.engine.domain.command import ACTOR_CHARACTERS_MAX
 from redrive.engine.executor import host, server
 from support.commands import run_redrive, start_redrive
+from support.hostile_values import altered
+from support.marks import parametrize_mostly_long, scaled
 from support.waiting import wait_until
 
 FLOW = """
@@ -75,6 +78,7 @@ HOSTILE = {
     "deeper than sane": "[" * 300 + "]" * 300,
 }
 
+LINES, LINES_AT_ONCE = 1000, 50
 FIELDS = ("id", "act", "run_id", "targets", "actor", "reason", "options")
 
 
@@ -168,6 +172,28 @@ def test_no_field_of_any_message_ends_the_executor(attacked: Attacked) -> None:
         for sent in messages:
             (answer,) = attacked.say(sent)
             assert isinstance(answer["message"], str) and "a fault of redrive" not in answer["message"], sent[:300]
+    attacked.finish()
+
+
+@parametrize_mostly_long("first", range(0, scaled(10_000), LINES), quick=1)
+def test_altered_commands_get_one_answer_each_and_in_order(attacked: Attacked, first: int) -> None:
+    """Several at once, on two connections, some of them twice."""
+    dice = random.Random(first)
+    for _ in range(LINES // LINES_AT_ONCE):
+        commands = [json.loads(message(dice.choice(ACTS).name, "reason", '"why"')) for _ in range(LINES_AT_ONCE)]
+        for command in commands:
+            command["targets"] = [["victim", "DEAD_LETTER", 0]]
+        texts = [json.dumps(altered(command, dice)) for command in commands]
+        texts += [texts[0], '{"act": "ping"}']
+        answers = attacked.say(*texts)
+        for text, answer in zip(texts[:-1], answers, strict=False):
+            assert isinstance(answer["message"], str), text[:300]
+            assert "a fault of redrive" not in answer["message"], text[:300]
+        assert answers[-1]["pid"] == attacked.pid
+        with attacked.connect() as other:
+            other.sendall(texts[0].encode()[: dice.randrange(len(texts[0]))])  # and it hangs up
+    peak = Path(f"/proc/{attacked.pid}/status").read_text().partition("VmHWM:")[2].split()[0]
+    assert int(peak) < 200_000
     attacked.finish()
 
 
