@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from ..sessions.target import is_remote
 from ..terminal.capabilities import TerminalCapabilities, detect_capabilities
 from ..terminal.tty import Tty
+from .openssl import leave_out_openssl
 
 if TYPE_CHECKING:
     from ...engine.executor.run_options import RunOptions
@@ -32,6 +33,7 @@ def splash_screen(words: str) -> Iterator[Tty | None]:
         return
     with Tty(terminal) as tty:
         tty.splash(f"redrive - {words}")
+        leave_out_openssl()
         yield tty
 
 
@@ -51,6 +53,7 @@ def show_target(
     with Tty(terminal) as tty:
         if not is_remote(target):  # ssh may ask for a password, which the screen would hide
             tty.splash(f"redrive - {Path(target).name}")
+        leave_out_openssl()
         from .launch import ConsoleLaunch, attach
 
         return attach(tty, ConsoleLaunch(target, run_id), read_only, python, ssh_option)
@@ -67,6 +70,7 @@ def show_fleet(
     """Open the console on the list of state files; the terminal must support a screen."""
     with Tty(terminal) as tty:
         tty.splash("redrive - state files")
+        leave_out_openssl()
         from .launch import attach_fleet
 
         return attach_fleet(tty, fleet, read_only, python, ssh_option)

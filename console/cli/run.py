@@ -100,13 +100,16 @@ def attach_console(
     ``target``: None for the state files in the default place. Of several files the console shows the list.
     """
     from ..app.startup import show_fleet, show_target
-    from ..sessions.target import existing_target
+    from ..sessions.target import existing_target, is_one_file
     from ..terminal.capabilities import detect_capabilities
-    from .state_files import fleet_of
 
     terminal = detect_capabilities()
     reason = terminal.unsupported_reason
-    fleet = fleet_of(target, python, ssh_option) if reason is None and run_id is None else None
+    fleet = None
+    if reason is None and run_id is None and not is_one_file(target):
+        from .state_files import fleet_of  # imports asyncio, and would delay the first frame
+
+        fleet = fleet_of(target, python, ssh_option)
     if fleet is not None:
         options = ssh_option if fleet.options is None else fleet.options.options
         return code_of_console(show_fleet(terminal, fleet, read_only=read_only, python=python, ssh_option=options))

@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from ...engine.errors import RedriveError
-from ...engine.statefile.default_paths import STATE_VARIABLE
-from ...engine.statefile.on_demand.offers import Offer, default_path, offers
+from ...engine.statefile.default_paths import STATE_VARIABLE, default_paths
 from ...engine.store.flow_path import REMOTE, check_state_name, path_for_run, path_of_flow
 from ..text.text import one_line
+
+if TYPE_CHECKING:
+    from ...engine.statefile.on_demand.offers import Offer
 
 
 class AmbiguousTargetError(RedriveError):
@@ -39,6 +42,12 @@ def is_remote(target: str) -> bool:
     return target.startswith(REMOTE)
 
 
+def is_one_file(target: str | None) -> bool:
+    """Whether a command means one state file of this machine, and no list of them; ``target``: its argument, if any."""
+    named = named_target(target)
+    return len(default_paths()) <= 1 if named is None else not is_remote(named)
+
+
 def state_for_flow(flow: str, params: Mapping[str, str], state: str | None) -> str:
     """Return the state file that a run of this flow file writes. Raises RedriveError, FlowError."""
     return path_for_run(state, lambda: _name_of(flow, params), flow)
@@ -57,7 +66,7 @@ def _name_of(flow: str, params: Mapping[str, str]) -> str:
 
 def existing_target(target: str | None) -> str:
     """Return the state file that a command reads. Raises RedriveError when there is none."""
-    return named_target(target) or default_path()
+    return named_target(target) or _default_path()
 
 
 def acting_target(target: str | None) -> str:
@@ -69,12 +78,20 @@ def acting_target(target: str | None) -> str:
     named = named_target(target)
     if named is not None:
         return named
+    from ...engine.statefile.on_demand.offers import offers
+
     usable = [offer for offer in offers() if offer.trouble is None]
     candidates = [offer for offer in usable if offer.has_work] or usable
     if len(candidates) > 1:
         which = "have something to do" if candidates[0].has_work else "are in the default place"
         raise AmbiguousTargetError(f"{len(candidates)} state files {which}: name one with --state", candidates)
-    return candidates[0].path if candidates else default_path()
+    return candidates[0].path if candidates else _default_path()
+
+
+def _default_path() -> str:
+    from ...engine.statefile.on_demand.offers import default_path  # here: SQLite would delay the first frame
+
+    return default_path()
 
 
 def named_target(target: str | None) -> str | None:
