@@ -79,6 +79,8 @@ class RunView:
 
     def expired_dead_letters(self) -> dict[str, int]:
         """Return the dead letters past their TTL, with their generations."""
+        if not self._expired:
+            return {}
         rows = [self.projection.tasks[name] for name in self._expired]
         return {row.name: row.generation for row in rows if _expires(row)}
 

@@ -141,12 +141,18 @@ def call(plan: CallPlan, task: str, new_context: Callable[[], Context], run_coro
     """
     context = new_context() if plan.parameters else None
     value = plan.function() if context is None else plan.function(**arguments(plan, context))
+    value = run_suspended(value, task, run_coroutine)
+    if context is not None:
+        context.finish()
+    return value
+
+
+def run_suspended(value: object, task: str, run_coroutine: RunCoroutine) -> object:
+    """Return the value of a coroutine, or another value as it is. Raises PermanentError for a generator."""
     if isinstance(value, CoroutineType):
         value = run_coroutine(value)
     if isinstance(value, _GENERATORS):
         raise PermanentError(f"task {task!r} is a generator: its body never ran; remove the yield")
-    if context is not None:
-        context.finish()
     return value
 
 
@@ -154,7 +160,7 @@ def ending_of_value(order: AttemptOrder, value: object) -> protocol.Ending:
     """Return the final frame for a return value. A false value of a sensor means "try again later"."""
     if order.spec.kind == "sensor" and not value:
         return protocol.Deferred(None)
-    return protocol.Succeeded(_result_json(order, value))
+    return protocol.Succeeded(result_json(order.task, value, is_map=order.spec.map is not None))
 
 
 def ending_of_error(error: BaseException, describe: DescribeError) -> protocol.Ending:
@@ -170,12 +176,11 @@ def ending_of_error(error: BaseException, describe: DescribeError) -> protocol.E
     return protocol.Failed(describe(error))
 
 
-def _result_json(order: AttemptOrder, value: object) -> str | None:
+def result_json(task: str, value: object, *, is_map: bool = False) -> str | None:
     """Return the JSON of a result, or a marker with the reason. Raises PermanentError if it is too large.
 
     The results of many children may be too large together: the map task succeeds, and a task that needs them fails.
     """
-    task = order.task
     if value is None:
         return None
     try:
@@ -184,7 +189,7 @@ def _result_json(order: AttemptOrder, value: object) -> str | None:
         print(f"redrive: the result of {task!r} was not stored: {error}", file=sys.stderr)
         return unstored_result(str(error))
     size = len(text.encode())
-    if size > protocol.RESULT_LIMIT and order.spec.map is not None:
+    if size > protocol.RESULT_LIMIT and is_map:
         return unstored_result(f"it has {size} bytes of JSON, and at most {protocol.RESULT_LIMIT} are handed on")
     if size > protocol.RESULT_LIMIT:
         raise PermanentError(

@@ -28,12 +28,20 @@ from ..core.outcome import Failure
 from ..core.spec import TaskSpec
 from ..errors import PermanentError, TaskTerminated
 from . import command, process, protocol
-from .call import CallPlan, DescribeError, call, context_for, describe_safely, ending_of_error, ending_of_value
+from .call import (
+    CallPlan,
+    DescribeError,
+    call,
+    context_for,
+    describe_safely,
+    ending_of_error,
+    ending_of_value,
+)
 from .context import Context
 from .mapping import collecting_plan
 from .per_attempt_import import FreshImport
 from .protocol import AttemptOrder
-from .task_environment import variables_of
+from .task_environment import encoded_variables
 
 CANNOT_EXECUTE = 126  # the exit code of a shell for a program that it cannot execute
 
@@ -59,11 +67,11 @@ class Termination:
         self.interrupt: Callable[[], bool] | None = None  # cancels a running event loop; True: no exception is needed
         self._deferrals = 0
         self._pending = False
-        self._is_over = False
+        self.is_over = False
 
     def handle(self, number: int, frame: FrameType | None) -> None:
         """Handle SIGTERM. A second one is ignored: the ``finally`` blocks still run."""
-        if self.requested or self._is_over:
+        if self.requested or self.is_over:
             return
         self.requested = True
         if self._deferrals:
@@ -77,11 +85,11 @@ class Termination:
 
     def close(self) -> None:
         """Ignore SIGTERM from now on: the task is over."""
-        self._is_over = True
+        self.is_over = True
 
     def reset(self) -> None:
         """Handle SIGTERM again: the next task of a worker begins."""
-        self.requested = self._pending = self._is_over = False
+        self.requested = self._pending = self.is_over = False
 
     def defer(self) -> None:
         """Defer the exception while a frame is written, else the executor would read half of it."""
@@ -175,9 +183,8 @@ def reseed(*modules: str) -> None:
             module.seed()
 
 
-def reset_forked_state() -> None:
-    """Reset state that a fork must not share: the random numbers of numpy (Python resets its own), exit functions."""
-    reseed("numpy.random")
+def reset_exit_functions() -> None:
+    """Remove the exit functions of the import: in the zygote, whose attempts then have those of their task alone."""
     atexit._clear()
     multiprocessing_util = sys.modules.get("multiprocessing.util")
     if multiprocessing_util is not None:
@@ -191,40 +198,33 @@ def forward_retries(observer: Callable[[Mapping[str, object]], None]) -> None:
         retry_module.set_observer(observer)
 
 
-def set_environment(order: AttemptOrder) -> Iterable[str]:
-    """Set the REDRIVE_... variables for the task and its programs; return their names.
-
-    They are UTF-8 in every locale: cron often has none.
-    """
-    variables = variables_of(order)
-    for name, text in variables.items():
-        _set_variable(name, text)
+def set_environment(order: AttemptOrder) -> Iterable[bytes]:
+    """Set the REDRIVE_... variables for the task and its programs; return their names."""
+    variables = encoded_variables(order)
+    os.environb.update(variables)
     return variables
-
-
-def _set_variable(name: str, text: str) -> None:
-    os.environb[name.encode("utf-8", "surrogateescape")] = text.encode("utf-8", "surrogateescape")
 
 
 class AttemptVariables:
     """The REDRIVE_... variables of attempts, set in the zygote before the fork: else each attempt copies 90 pages."""
 
     def __init__(self) -> None:
-        self._before: dict[str, str | None] = {}  # by the name of a variable that is set: its own value
-        self._values: dict[str, str] = {}
+        self._before: dict[bytes, bytes | None] = {}  # by the name of a variable that is set: its own value
+        self._values: dict[bytes, bytes] = {}
 
-    def set(self, order: AttemptOrder) -> bool:
+    def set(self, values: dict[bytes, bytes]) -> bool:
         """Set those of one attempt. False: a value is refused, and the attempt itself has to fail by it."""
+        ours = self._values
         try:
-            values = variables_of(order)
-            for name in self._values.keys() - values.keys():
-                self._restore(name)
-            for name, text in values.items():
-                if self._values.get(name) != text:
-                    self._before.setdefault(name, os.environ.get(name))
-                    self._values.pop(name, None)
-                    _set_variable(name, text)
-                    self._values[name] = text
+            for name, value in values.items():
+                if ours.get(name) != value:
+                    self._before.setdefault(name, os.environb.get(name))
+                    ours.pop(name, None)
+                    os.environb[name] = value
+                    ours[name] = value
+            if len(ours) > len(values):
+                for name in ours.keys() - values.keys():
+                    self._restore(name)
         except Exception:
             self.restore()
             return False
@@ -235,13 +235,13 @@ class AttemptVariables:
         for name in list(self._before):
             self._restore(name)
 
-    def _restore(self, name: str) -> None:
+    def _restore(self, name: bytes) -> None:
         self._values.pop(name, None)
         value = self._before.pop(name)
         if value is None:
-            os.environ.pop(name, None)
+            os.environb.pop(name, None)
         else:
-            os.environ[name] = value
+            os.environb[name] = value
 
 
 def run_attempt(
@@ -251,7 +251,8 @@ def run_attempt(
 
     ``has_variables``: the environment is set already.
     """
-    run_to_end(lambda: _run(start, facts, channels, has_variables), facts, channels, zygote_pid)
+    order = protocol.decode_order(start.order)
+    run_to_end(lambda: _run(order, facts, channels, has_variables), facts, channels, zygote_pid)
 
 
 def run_to_end(work: Callable[[], int], facts: FlowFacts, channels: Channels, zygote_pid: int) -> NoReturn:
@@ -259,7 +260,7 @@ def run_to_end(work: Callable[[], int], facts: FlowFacts, channels: Channels, zy
     code = 1
     try:
         detach(channels, facts.stack_fd, zygote_pid)
-        reset_forked_state()
+        reseed("numpy.random")  # Python resets its own
         code = work()
         _run_exit_functions(facts)
     except BaseException:  # no exception may reach the zygote's loop
@@ -269,15 +270,15 @@ def run_to_end(work: Callable[[], int], facts: FlowFacts, channels: Channels, zy
         os._exit(code)
 
 
-def _run(start: protocol.Start, facts: FlowFacts, channels: Channels, has_variables: bool) -> int:
+def _run(order: AttemptOrder, facts: FlowFacts, channels: Channels, has_variables: bool) -> int:
     """Call the task and send its final frame. Returns the exit code, 0 for a success."""
     pipe = ResultPipe(channels.results, facts.termination)
     pid = os.getpid()
-    ending = run_task(start, facts, pipe, None if has_variables else set_environment)
+    ending = run_task(order, facts, pipe, None if has_variables else set_environment)
     if os.getpid() != pid:  # a process that the task forked has returned from the function
         flush()
         os._exit(0)
-    if command.prints_result(start.order.spec):
+    if command.prints_result(order.spec):
         print(f"redrive: the command cannot be started: {_error_of(ending)}", file=sys.stderr)
         return CANNOT_EXECUTE
     pipe.send(ending)
@@ -289,15 +290,14 @@ def _error_of(ending: protocol.Ending) -> str:
 
 
 def run_task(
-    start: protocol.Start,
+    order: AttemptOrder,
     facts: FlowFacts,
     pipe: ResultPipe,
     prepare: Callable[[AttemptOrder], object] | None,
     before_call: Callable[[], None] | None = None,
 ) -> protocol.Ending:
     """Return how the task ended; it never raises. ``before_call`` is called when all is ready for the function."""
-    order, termination = start.order, facts.termination
-    describe_error = facts.describer(order)
+    termination, describe_error = facts.termination, facts.describer(order)
     try:
         _signal.pthread_sigmask(signal.SIG_SETMASK, ())
         if prepare is not None:
@@ -310,18 +310,25 @@ def run_task(
             pipe.send(protocol.TaskBegan(time.monotonic(), _thread.get_ident()))
         if before_call is not None:
             before_call()
-        ending = call_task(start, plan, pipe, termination, describe_error, facts.stack_fd)
+        ending = call_task(order, plan, pipe, termination, describe_error, facts.stack_fd)
         termination.close()
         return ending
     except BaseException as error:
         termination.close()
-        if termination.requested and type(error).__name__ == "CancelledError":
-            return protocol.Terminated()
-        return ending_of_error(error, describe_error)
+        return ending_of_exception(error, termination, describe_error)
+
+
+def ending_of_exception(
+    error: BaseException, termination: Termination, describe_error: DescribeError
+) -> protocol.Ending:
+    """Return the final frame for an exception that left the task."""
+    if termination.requested and type(error).__name__ == "CancelledError":
+        return protocol.Terminated()
+    return ending_of_error(error, describe_error)
 
 
 def call_task(
-    start: protocol.Start,
+    order: AttemptOrder,
     plan: CallPlan,
     pipe: ResultPipe,
     termination: Termination,
@@ -331,18 +338,14 @@ def call_task(
     """Call the function; its exceptions pass. ``stack_fd``: where the stacks of its coroutines are written."""
 
     def new_context() -> Context:
-        return context_for(
-            start.order, send=pipe.send, is_cancelled=lambda: termination.requested, describe=describe_error
-        )
+        return context_for(order, send=pipe.send, is_cancelled=lambda: termination.requested, describe=describe_error)
 
     forward_retries(lambda data: pipe.send(protocol.Retried(dict(data))))
-    value = call(
-        plan, start.order.task, new_context, lambda coroutine: _run_coroutine(coroutine, termination, stack_fd)
-    )
-    return ending_of_value(start.order, value)
+    value = call(plan, order.task, new_context, lambda coroutine: run_coroutine(coroutine, termination, stack_fd))
+    return ending_of_value(order, value)
 
 
-def _run_coroutine(
+def run_coroutine(
     coroutine: Coroutine[object, object, object], termination: Termination, stack_fd: int | None = None
 ) -> object:
     """Run a coroutine so that SIGTERM cancels it, and raises TaskTerminated only while user code blocks the loop."""
@@ -372,12 +375,17 @@ def _run_coroutine(
 
 def _run_exit_functions(facts: FlowFacts) -> None:
     """Do what the interpreter does at exit: join non-daemon threads, then run registered exit functions."""
-    threading = sys.modules.get("threading")
     if isinstance(facts.plans, FreshImport):
         facts.plans.join_threads()
-    elif threading is not None:
-        threading._shutdown()
+    elif threads_are_left():
+        sys.modules["threading"]._shutdown()
     atexit._run_exitfuncs()
+
+
+def threads_are_left() -> bool:
+    """Whether ``threading`` has something to join or to call at exit; to see that it has not copies 40 pages."""
+    threading = sys.modules.get("threading")
+    return threading is not None and bool(_thread._count() or threading._threading_atexits)
 
 
 def flush() -> None:

@@ -33,6 +33,8 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 _prctl = _libc.prctl
 _prctl.argtypes = [ctypes.c_int, ctypes.c_ulong, ctypes.c_ulong, ctypes.c_ulong, ctypes.c_ulong]
+_prctl_of_attempts = ctypes.PyDLL(None).prctl  # without unlocking the interpreter and errno: ten copied pages less
+_prctl_of_attempts.argtypes = _prctl.argtypes
 
 
 def _check(result: int) -> int:
@@ -55,7 +57,9 @@ def become_subreaper() -> None:
 def die_with_parent_and_adopt() -> None:
     """Have the kernel kill this process with the thread that forked it, and become a subreaper: both in one function,
     because a forked process copies the pages of each function that it calls."""
-    _check(_prctl(_PR_SET_PDEATHSIG, _SIGKILL, 0, 0, 0) | _prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0))
+    failed = _prctl_of_attempts(_PR_SET_PDEATHSIG, _SIGKILL, 0, 0, 0)
+    if failed or _prctl_of_attempts(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
+        raise OSError("the kernel refuses PR_SET_PDEATHSIG or PR_SET_CHILD_SUBREAPER")
 
 
 def trim_heap() -> None:
@@ -110,6 +114,14 @@ def own_children() -> list[int]:
         return [int(child) for child in read_file(f"/proc/{pid}/task/{pid}/children").split()]
     except OSError:
         return _children_by_scan(pid)
+
+
+def open_children() -> int | None:
+    """Open the list of the children of this thread, which is read again from its start; None: the kernel has none."""
+    try:
+        return os.open(f"/proc/self/task/{os.getpid()}/children", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
 
 
 def children_of_thread(pid: int, thread: int) -> list[int] | None:

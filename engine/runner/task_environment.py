@@ -57,6 +57,12 @@ def variables_of(order: AttemptOrder) -> dict[str, str]:
     }
 
 
+def encoded_variables(order: AttemptOrder) -> dict[bytes, bytes]:
+    """Return the variables as bytes. They are UTF-8 in every locale: cron often has none."""
+    lenient = "surrogateescape"
+    return {name.encode("utf-8", lenient): text.encode("utf-8", lenient) for name, text in variables_of(order).items()}
+
+
 def _raw_or_json(value: object) -> str:
     return value if isinstance(value, str) else _json(value)
 

@@ -20,7 +20,7 @@ from typing import NoReturn, TextIO
 from ...errors import TaskTerminated
 from .. import protocol
 from ..call import CallPlan, DescribeError, call, context_for, ending_of_error, ending_of_value
-from ..child import Channels, FlowFacts, detach, forward_retries, reset_forked_state
+from ..child import Channels, FlowFacts, detach, forward_retries, reseed
 from ..context import Context
 from ..per_attempt_import import FreshImport
 
@@ -271,7 +271,7 @@ def run_host(facts: FlowFacts, channels: Channels, zygote_pid: int) -> NoReturn:
     """Run the forked host to its end. Never returns."""
     try:
         detach(channels, facts.stack_fd, zygote_pid)
-        reset_forked_state()
+        reseed("numpy.random")
         for number in _HANDLED_SIGNALS:
             signal.signal(number, lambda number, frame: None)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())

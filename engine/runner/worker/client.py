@@ -62,7 +62,7 @@ class Worker:
     def start(self, number: int, order: AttemptOrder, listener: AttemptListener) -> WorkerAttempt:
         """Run an attempt."""
         sent_at = asyncio.get_running_loop().time()
-        self._link.send(protocol.Start(number, order))
+        self._link.send(protocol.Start(number, protocol.encode_order(order)))
         view = WorkerView(
             self.pid,
             self._start_ticks,

@@ -31,7 +31,7 @@ class _Worker:
         self._facts = facts
         self._pipe = child.ResultPipe(control, facts.termination)
         self._reader = protocol.FrameReader(protocol.CONTROL_LIMIT)
-        self._variables: Iterable[str] = ()  # those that the latest attempt was given
+        self._variables: Iterable[bytes] = ()  # those that the latest attempt was given
         self._state: ProcessState | None = None
 
     def run(self) -> int:
@@ -49,7 +49,8 @@ class _Worker:
         """Run one attempt. Returns the exit code of the process, or None: it takes the next attempt."""
         pid = os.getpid()
         context = contextvars.copy_context()  # what the attempt sets in it ends with it, as the context of decimal
-        ending = context.run(child.run_task, start, self._facts, self._pipe, self._prepare, self._before_call)
+        order = protocol.decode_order(start.order)
+        ending = context.run(child.run_task, order, self._facts, self._pipe, self._prepare, self._before_call)
         child.flush()
         process.flush_c_streams()
         if os.getpid() != pid:  # a process that the task forked has returned from the function
@@ -69,7 +70,7 @@ class _Worker:
             _reset_peak_memory()
         left, self._variables = set(self._variables), child.set_environment(order)
         for name in left.difference(self._variables):
-            os.environ.pop(name, None)
+            os.environb.pop(name, None)
         if isinstance(self._facts.plans, FreshImport):
             self._facts.plans.preload()
 

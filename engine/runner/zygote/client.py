@@ -27,6 +27,7 @@ from ..command import attempts_folder
 from ..oom import OutOfMemoryWatch
 from ..process_attempt import ProcessAttempt, RanAttempt
 from ..protocol import AttemptOrder
+from ..task_environment import encoded_variables
 from ..thread.pool import PATIENCE_SECONDS, ThreadHosts
 from ..worker.pool import WorkerPool
 from .connection import OnStarted, ZygoteConnection
@@ -297,7 +298,7 @@ class Runner:
         def on_ran(ran: protocol.Ran) -> None:
             started_attempts.append(RanAttempt(number, order, listener, flow.shared, ran))
 
-        await flow.connection.start(protocol.Start(number, order), on_started, on_ran)
+        await flow.connection.start(_start_frame(number, order), on_started, on_ran)
         return started_attempts[0]
 
     @property
@@ -313,7 +314,7 @@ class Runner:
     @property
     def leaked_slots(self) -> int:
         """Threads that ignored their cancel token and still run."""
-        return sum(flow.hosts.leaked_slots for flow in self._flows())
+        return sum(flow.hosts.leaked_slots for flow in self._flows() if flow.hosts.count)
 
     def set_slot_demand(self, has_demand: bool) -> None:
         """Set whether tasks wait for slots that leaked threads hold (rule 3 of ``thread/pool.py``)."""
@@ -355,6 +356,8 @@ class Runner:
 
     def _end_idle_flows(self) -> None:
         """End the zygotes of replaced flows of which nothing runs any more."""
+        if not self._retired:
+            return
         for flow in [flow for flow in self._retired if flow.is_idle]:
             self._retired.remove(flow)
             self._spawn(self.discard(flow))
@@ -435,6 +438,12 @@ def _lose_attempts(flow: OpenFlow, why: str) -> None:
 def _printed(connection: ZygoteConnection, mask: SecretMask) -> str:
     """Return the end of the import's output."""
     return mask.text(protocol.clean_text(connection.printed(), PRINTED_CHARACTERS))
+
+
+def _start_frame(number: int, order: AttemptOrder) -> protocol.Start:
+    spec, variables = order.spec, encoded_variables(order)
+    function = None if spec.kind != "python" or spec.map is not None or spec.item is not None else spec.name
+    return protocol.Start(number, protocol.encode_order(order), function, spec.timeout, variables)
 
 
 def _ignore() -> None:

@@ -19,8 +19,8 @@ from __future__ import annotations
 import faulthandler
 import gc
 import io
+import math
 import os
-import resource
 import select
 import signal
 import socket
@@ -29,16 +29,15 @@ import time
 import traceback
 from array import array
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
-from functools import partial
 from typing import NoReturn
 
 import msgspec
 
 from ...statefile.processes import EXECUTOR_VARIABLE, start_ticks
 from .. import process, protocol
-from ..child import AttemptVariables, Channels, FlowFacts, flush, run_attempt
+from ..child import AttemptVariables, Channels, FlowFacts, flush, reset_exit_functions, run_attempt
 from ..command import attempts_folder
+from ..direct_call import direct_plans, run_directly
 from .flow_import import Loader, facts_after_restart, open_flow
 from .reexec import ProcessOrigin, read_restart_state
 from .warm_up import warm_up
@@ -54,6 +53,10 @@ SIGNAL_BYTES = 128  # one signalfd_siginfo: SIGCHLD does not queue
 #: because a thread that the import starts would otherwise receive them.
 _BLOCKED = (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
+_SIGKILL = int(signal.SIGKILL)
+_DEAD_UNREAPED = os.WEXITED | os.WNOHANG | os.WNOWAIT
+_CHILDREN_BYTES = 4096  # the kernel lists no more of them at once
+
 _ChildMain = Callable[[Channels], NoReturn]
 
 
@@ -61,89 +64,70 @@ class _ExecutorGone(Exception):
     """The other end of the socket is closed."""
 
 
-@dataclass(slots=True)
-class _Unannounced:
+class _Unannounced(msgspec.Struct, gc=False):
     """An attempt that the executor does not see yet."""
 
     number: int
     pid: int
     forked_at: float
-    pipes: tuple[int, ...]  # our ends: results, output, stack
+    pipes: tuple[int, int, int]  # our ends: results, output, stack
     due_at: float  # on the monotonic clock: when it is announced
 
-    def ran(self, exited: protocol.Exited) -> protocol.Ran:
-        """Return what it wrote with its exit, and close its pipes."""
-        results, output, stack = map(_read_and_close, self.pipes)
-        return protocol.Ran(self.pid, self.forked_at, results, output, stack, exited)
 
-
-@dataclass(slots=True)
-class _Exit:
+class _Exit(msgspec.Struct):
     """A reaped attempt, whose stray processes may still be dying."""
 
-    number: int
     pid: int
-    status: int
-    usage: tuple[int, int, int]  # max_rss_kb, cpu_user_us, cpu_system_us
-    at: float
+    exited: protocol.Exited  # its lists of strays are filled while it waits
     unannounced: _Unannounced | None
-    swept: list[int] = field(default_factory=list)
-
-    def frame(self, survivors: list[int]) -> protocol.Exited | protocol.Ran:
-        code = os.waitstatus_to_exitcode(self.status)
-        exited = protocol.Exited(
-            self.number,
-            code if code >= 0 else None,
-            -code if code < 0 else None,
-            *self.usage,
-            self.at,
-            self.swept,
-            survivors,
-        )
-        return exited if self.unannounced is None else self.unannounced.ran(exited)
 
 
 class _Zygote:
-    """The event loop. It blocks only in ``poll``; a stalled executor delays only its own responses."""
+    """The event loop. It blocks only in ``poll``; a stalled executor delays only its own responses.
+
+    After each fork the kernel copies every page that this process or a living attempt writes, and Python writes into
+    each function and object that it uses. So the way from a Start to its Ran is made of few, long functions.
+    """
 
     def __init__(self, control: socket.socket, facts: FlowFacts, reader: protocol.FrameReader) -> None:
         self._control = control
         self._facts = facts
+        self._direct_plans = direct_plans(facts)
         self._reader = reader
         self._pid = os.getpid()
         self._numbers: dict[int, int] = {}  # pid -> number, of living attempts
         self._unannounced: dict[int, _Unannounced] = {}  # by pid, of living attempts
+        self._due_at = math.inf  # the earliest of them, or an attempt that has ended since
         self._dying: set[int] = set()  # strays that were killed and are not reaped yet
         self._import_children = set(process.own_children())  # processes that the import of the flow started
         self._variables = AttemptVariables()
         self._exits: list[_Exit] = []
         self._exits_due = 0.0
         self._child_deaths = process.open_signal_descriptor(signal.SIGCHLD)
+        self._children = process.open_children()
+        fds = (control.fileno(), self._child_deaths, self._children)
+        self._private = [fd for fd in fds if fd is not None]  # descriptors that no child may hold
 
     def run(self) -> None:
         """Serve until the executor is gone."""
-        poller = select.poll()
+        poller, deaths = select.poll(), self._child_deaths
+        poller.register(deaths, select.POLLIN)  # reported first
         poller.register(self._control, select.POLLIN)
-        poller.register(self._child_deaths, select.POLLIN)
         try:
             while True:
-                ready = {fd for fd, _ in poller.poll(self._poll_timeout_ms())}
-                if self._child_deaths in ready:
-                    os.read(self._child_deaths, SIGNAL_BYTES)
-                    self._reap()
-                if self._control.fileno() in ready:
-                    self._receive()
-                self._report_exits()
-                if self._unannounced:
+                is_waiting = self._unannounced or self._exits
+                for fd, _ in poller.poll(max(0.0, self._due_at - time.monotonic()) * 1000 if is_waiting else None):
+                    if fd == deaths:
+                        os.read(deaths, SIGNAL_BYTES)
+                        self._reap()
+                    else:
+                        self._receive()
+                if self._exits:
+                    self._report_exits()
+                if self._due_at <= time.monotonic():
                     self._announce_due()
         except (_ExecutorGone, BrokenPipeError, ConnectionResetError):
             return
-
-    def _poll_timeout_ms(self) -> float | None:
-        due = [attempt.due_at for attempt in self._unannounced.values()]
-        if self._exits:
-            due.append(self._exits_due)
-        return max(0.0, min(due) - time.monotonic()) * 1000 if due else None
 
     # --- Starting -----------------------------------------------------------------------------------------------------
 
@@ -152,16 +136,57 @@ class _Zygote:
         if not data:
             raise _ExecutorGone
         for payload in self._reader.feed(data):
-            match protocol.decode_executor_frame(payload):
-                case protocol.Start() as start:
-                    self._start_attempt(start)
-                case protocol.StartHost(number):
-                    self._start(number, _socket_pair, self._become_host)
-                case protocol.StartWorker(number):
-                    self._start(number, _socket_pair, self._become_worker)
+            frame = protocol.decode_executor_frame(payload)
+            if isinstance(frame, protocol.Start):
+                self._start_attempt(frame)
+            elif isinstance(frame, protocol.StartHost):
+                self._start(frame.number, self._become_host)
+            elif isinstance(frame, protocol.StartWorker):
+                self._start(frame.number, self._become_worker)
 
-    def _become_attempt(self, start: protocol.Start, has_variables: bool, channels: Channels) -> NoReturn:
-        run_attempt(start, self._facts, channels, self._pid, has_variables=has_variables)
+    def _start_attempt(self, start: protocol.Start) -> None:
+        """Fork an attempt, and keep its pipes for a moment: most attempts have ended by then."""
+        has_variables = start.variables is not None and self._variables.set(start.variables)
+        fds: list[int] = []
+        try:
+            for _ in range(3):
+                fds += os.pipe()
+            forked_at = time.monotonic()
+            pid = os.fork()
+        except OSError as error:
+            _close(fds)
+            self._refuse(start.number, error)
+            return
+        ours, theirs = (fds[0], fds[2], fds[4]), (fds[1], fds[3], fds[5])
+        if pid == 0:
+            try:
+                for fd in ours:
+                    os.close(fd)
+                for other in self._unannounced.values():
+                    for fd in other.pipes:
+                        os.close(fd)
+                for fd in self._private:
+                    os.close(fd)
+                plan = self._direct_plans.get(start.function) if has_variables and start.function is not None else None
+                if plan is not None and not plan.parameters and not plan.is_async:
+                    run_directly(plan, start, self._facts, theirs, self._pid)
+                run_attempt(start, self._facts, Channels(*theirs), self._pid, has_variables=has_variables)
+            finally:
+                os._exit(1)  # only if it failed at once: never return into this loop
+        for fd in theirs:
+            os.close(fd)
+        wait, timeout = protocol.ANNOUNCE_SECONDS, start.timeout
+        due_at = forked_at + (wait if timeout is None or timeout > 4 * wait else timeout / 4)
+        self._numbers[pid] = start.number
+        self._unannounced[pid] = _Unannounced(start.number, pid, forked_at, ours, due_at)
+        if due_at < self._due_at:
+            self._due_at = due_at
+
+    def _close_private(self) -> None:
+        """Close what a forked child must not hold."""
+        for other in self._unannounced.values():
+            _close(other.pipes)
+        _close(self._private)
 
     def _become_host(self, channels: Channels) -> NoReturn:
         from ..thread.host import run_host  # here, because it imports threading: see child.py
@@ -173,36 +198,12 @@ class _Zygote:
 
         run_worker(self._facts, channels, self._pid)
 
-    def _start_attempt(self, start: protocol.Start) -> None:
-        """Fork an attempt, and keep its pipes for a moment: most attempts have ended by then."""
-        has_variables = self._variables.set(start.order)
-        forked = self._fork(start.number, os.pipe, partial(self._become_attempt, start, has_variables))
-        if forked is not None:
-            timeout = start.order.spec.timeout
-            wait = protocol.ANNOUNCE_SECONDS if timeout is None else min(protocol.ANNOUNCE_SECONDS, timeout / 4)
-            forked.due_at += wait
-            self._unannounced[forked.pid] = forked
-
-    def _start(self, number: int, channel: Callable[[], tuple[int, int]], become: _ChildMain) -> None:
-        """Fork a process with its channels, which runs ``become``. The executor gets the other ends at once."""
+    def _start(self, number: int, become: _ChildMain) -> None:
+        """Fork a process with a socket in place of the result pipe, which the executor gets at once."""
         self._variables.restore()
-        forked = self._fork(number, channel, become)
-        if forked is None:
-            return
-        try:
-            self._announce(forked)
-        except OSError as error:
-            del self._numbers[forked.pid]
-            self._dying.add(forked.pid)  # kill it as a stray
-            os.kill(forked.pid, signal.SIGKILL)
-            _close(forked.pipes)
-            self._refuse(number, error)
-
-    def _fork(self, number: int, channel: Callable[[], tuple[int, int]], become: _ChildMain) -> _Unannounced | None:
-        """Fork a process that runs ``become`` with its channels. None: that failed, and the executor was told."""
         pairs: list[tuple[int, int]] = []
         try:
-            for make in (channel, os.pipe, os.pipe):
+            for make in (_socket_pair, os.pipe, os.pipe):
                 pairs.append(make())
             forked_at = time.monotonic()
             pid = os.fork()
@@ -210,22 +211,25 @@ class _Zygote:
             for pair in pairs:
                 _close(pair)
             self._refuse(number, error)
-            return None
+            return
+        (ours, theirs) = zip(*pairs, strict=True)
         if pid == 0:
             try:
-                for ours, _ in pairs:
-                    os.close(ours)
-                for other in self._unannounced.values():
-                    _close(other.pipes)
-                os.close(self._control.fileno())
-                os.close(self._child_deaths)
-                become(Channels(*(theirs for _, theirs in pairs)))
+                _close(ours)
+                self._close_private()
+                become(Channels(*theirs))
             finally:
-                os._exit(1)  # only if ``become`` failed at once: never return into this loop
-        for _, theirs in pairs:
-            os.close(theirs)
+                os._exit(1)
+        _close(theirs)
         self._numbers[pid] = number
-        return _Unannounced(number, pid, forked_at, tuple(ours for ours, _ in pairs), forked_at)
+        try:
+            self._announce(_Unannounced(number, pid, forked_at, ours, forked_at))
+        except OSError as error:
+            del self._numbers[pid]
+            self._dying.add(pid)  # kill it as a stray
+            os.kill(pid, signal.SIGKILL)
+            _close(ours)
+            self._refuse(number, error)
 
     def _refuse(self, number: int, error: OSError) -> None:
         self._send(protocol.Refused(number, f"cannot start a process: {error}"))
@@ -251,32 +255,63 @@ class _Zygote:
                 forked.due_at = now + protocol.ANNOUNCE_SECONDS
             else:
                 del self._unannounced[forked.pid]
+        due = [forked.due_at for forked in self._unannounced.values()]
+        self._due_at = min([*due, self._exits_due] if self._exits else due, default=math.inf)
 
     # --- Ending -------------------------------------------------------------------------------------------------------
 
     def _reap(self) -> None:
         """Reap dead attempts and strays, and kill the children that dead attempts left."""
-        now = time.monotonic()
-        while (death := _next_dead()) is not None:
-            dead = death.si_pid
-            number = self._numbers.pop(dead, None)
-            if number is not None:
-                _kill_group(dead)  # while its zombie still pins the pid
-            elif _was_killed(death) and dead not in self._dying | self._import_children:
-                self._attribute_stray(dead)  # it was killed with its group, before ``_sweep`` saw it
-            _, status, usage = os.wait4(dead, 0)
-            self._dying.discard(dead)
-            self._import_children.discard(dead)
-            if number is not None:
-                unannounced = self._unannounced.pop(dead, None)
-                self._exits.append(_Exit(number, dead, status, _usage(usage), now, unannounced))
-                self._exits_due = now + SWEEP_SECONDS
-        self._sweep()
+        while self._numbers or self._dying or self._import_children:
+            death = os.waitid(os.P_ALL, 0, _DEAD_UNREAPED)
+            if death is None:
+                break
+            self._reap_one(death)
+        children = self._own_children()
+        if children and (unknown := self._unknown_of(children)):
+            self._sweep(unknown)
 
-    def _sweep(self) -> None:
-        for pid in process.own_children():
-            if pid in self._numbers or pid in self._dying or pid in self._import_children:
-                continue
+    def _reap_one(self, death: os.waitid_result) -> None:
+        pid = death.si_pid
+        number = self._numbers.pop(pid, None)
+        if number is not None:
+            _kill_group(pid)  # while its zombie still pins the pid
+        elif _was_killed(death) and pid not in self._dying | self._import_children:
+            self._attribute_stray(pid)  # it was killed with its group, before ``_sweep`` saw it
+        _, status, usage = os.wait4(pid, 0)
+        if number is None:
+            self._dying.discard(pid)
+            self._import_children.discard(pid)
+            return
+        now, code = time.monotonic(), os.waitstatus_to_exitcode(status)
+        exited = protocol.Exited(
+            number,
+            code if code >= 0 else None,
+            -code if code < 0 else None,
+            usage.ru_maxrss,
+            round(usage.ru_utime * 1e6),
+            round(usage.ru_stime * 1e6),
+            now,
+            [],
+            [],
+        )
+        self._exits.append(_Exit(pid, exited, self._unannounced.pop(pid, None)))
+        self._exits_due = now + SWEEP_SECONDS
+
+    def _own_children(self) -> list[int]:
+        data = b"" if self._children is None else os.pread(self._children, _CHILDREN_BYTES, 0)
+        if self._children is None or len(data) > _CHILDREN_BYTES / 2:
+            return process.own_children()
+        return [int(child) for child in data.split()] if data else []
+
+    def _unknown_of(self, children: list[int]) -> set[int]:
+        return {*children} - self._numbers.keys() - self._dying - self._import_children
+
+    def _sweep(self, unknown: set[int]) -> None:
+        """Kill strays; those that have ended already are reaped."""
+        while (death := _next_dead()) is not None:
+            self._reap_one(death)
+        for pid in unknown & self._unknown_of(self._own_children()):
             self._dying.add(pid)
             self._attribute_stray(pid)
             process.kill_all([pid])  # an own unreaped child: the pid cannot have been reused
@@ -287,16 +322,28 @@ class _Zygote:
             return
         session = process.session_of(stray)
         owner = next((exit for exit in self._exits if exit.pid == session), self._exits[0])
-        owner.swept.append(stray)
+        owner.exited.swept.append(stray)
 
     def _report_exits(self) -> None:
         """Report exits once all strays are dead, or ``SWEEP_SECONDS`` have passed."""
-        is_left = any(pid in self._dying for exit in self._exits for pid in exit.swept)
-        if not self._exits or (is_left and time.monotonic() < self._exits_due):
-            return
-        exits, self._exits = self._exits, []
-        frames = (exit.frame([pid for pid in exit.swept if pid in self._dying]) for exit in exits)
-        self._control.sendall(b"".join(map(protocol.encode, frames)))
+        if self._dying:
+            survivors = [[pid for pid in exit.exited.swept if pid in self._dying] for exit in self._exits]
+            if any(survivors) and time.monotonic() < self._exits_due:
+                self._due_at = min(self._due_at, self._exits_due)
+                return
+            for exit, alive in zip(self._exits, survivors, strict=True):
+                exit.exited.survivors.extend(alive)
+        data = b""
+        for exit in self._exits:
+            forked = exit.unannounced
+            if forked is None:
+                data += protocol.encode(exit.exited)
+                continue
+            results, output, stack = map(_read_and_close, forked.pipes)
+            ran = protocol.Ran(forked.pid, forked.forked_at, results, output, stack, exit.exited)
+            data += protocol.encode(ran)
+        self._exits.clear()
+        self._control.sendall(data)
 
     def _send(self, frame: protocol.Frame, fds: list[int] | None = None) -> None:
         data = protocol.encode(frame)
@@ -316,7 +363,9 @@ def _read_and_close(pipe: int) -> bytes:
     os.set_blocking(pipe, False)
     data = b""
     try:
-        while len(data) < PIPE_BYTES_MAX and (more := os.read(pipe, RECEIVE_BYTES)):
+        more = data = os.read(pipe, RECEIVE_BYTES)
+        while len(more) == RECEIVE_BYTES and len(data) < PIPE_BYTES_MAX:
+            more = os.read(pipe, RECEIVE_BYTES)
             data += more
     except BlockingIOError:
         pass
@@ -347,10 +396,6 @@ def _kill_group(leader: int) -> None:
         os.killpg(leader, signal.SIGKILL)
     except (ProcessLookupError, PermissionError):
         return
-
-
-def _usage(usage: resource.struct_rusage) -> tuple[int, int, int]:
-    return usage.ru_maxrss, round(usage.ru_utime * 1e6), round(usage.ru_stime * 1e6)
 
 
 def _kill_descendants(seconds: float) -> None:
@@ -455,6 +500,7 @@ def _remove_folder(folder: str) -> None:
 
 
 def _fork_attempts(zygote: _Zygote) -> None:
+    reset_exit_functions()
     gc.collect()
     gc.freeze()  # a collection in an attempt would copy every page with an object
     process.trim_heap()
