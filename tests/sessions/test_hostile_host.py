@@ -7,6 +7,7 @@ doubled, swapped or sent again, answers to other requests, bytes flipped in the 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import random
 import resource
@@ -15,7 +16,7 @@ from typing import Any
 from unittest import mock
 
 import pytest
-from redrive.console.sessions import connection
+from redrive.console.sessions import agent_process, bundle, connection
 from redrive.console.sessions.address import SshAddress
 from redrive.console.sessions.agent_process import AgentProcess
 from redrive.console.sessions.ssh import SshSession
@@ -29,9 +30,9 @@ from support.ssh_host import SshStandIn
 
 from .hostile_host import HostileHost, kill
 
-SESSIONS = 40  # of one test, each with a dozen frames
+FRAMES = 1000  # of one test
 GROWTH_BYTES_MAX = 300 * 1024 * 1024
-ANSWER_SECONDS = 0.2  # for an answer that never comes; a host in this process has answered by then
+ANSWER_SECONDS = 0.05  # for an answer that never comes; a host in this process has answered by then
 LISTINGS = [value for value in vars(list_rows).values() if isinstance(value, list_rows.Listing)]
 COMMAND = Command("c1", "requeue", RUN, (Target("broken", "DEAD_LETTER", 0),), "ana@desk", "because", {})
 
@@ -172,7 +173,12 @@ async def visit(host: HostileHost, number: int) -> None:
     problems: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda loop, context: problems.append(context))
     dice = random.Random(f"{number}:visit")
-    with mock.patch("asyncio.create_subprocess_exec", host), mock.patch.object(AgentProcess, "kill", kill):
+    with (
+        mock.patch("asyncio.create_subprocess_exec", host),
+        mock.patch.object(AgentProcess, "kill", kill),
+        mock.patch.object(agent_process, "module_sources", lambda modules: {}),  # this host runs no agent
+        mock.patch.object(bundle, "module_sources", lambda modules: {}),
+    ):
         try:
             session = await SshSession.open("ssh://far/state.db")
         except RedriveError as error:
@@ -184,7 +190,7 @@ async def visit(host: HostileHost, number: int) -> None:
             except (RedriveError, SnapshotNeeded) as error:
                 assert str(error).isprintable(), ascii(str(error))
             except TimeoutError:
-                continue
+                break  # the stream is spoilt without a trace
             status = session.status
             assert status.problem is None or status.problem.isprintable()
         await session.close()
@@ -197,14 +203,13 @@ def without_backoff() -> Iterator[None]:
         yield
 
 
-@parametrize_mostly_long("first", range(0, scaled(400), SESSIONS), quick=1)
-def test_altered_answers_are_values_or_sentences(recorded: Recorded, without_backoff: None, first: int) -> None:
+@parametrize_mostly_long("part", range(scaled(10)), quick=1)
+def test_altered_answers_are_values_or_sentences(recorded: Recorded, without_backoff: None, part: int) -> None:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    frames = 0
-    for number in range(first, first + SESSIONS):
+    frames, numbers = 0, itertools.count(part * FRAMES)
+    while frames < FRAMES:
+        number = next(numbers)
         host = Liar(recorded, number).host()
         asyncio.run(visit(host, number))
         frames += host.frames
-    print(f"{frames} frames")
-    assert frames > SESSIONS * 5
     assert (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024 < GROWTH_BYTES_MAX
