@@ -30,6 +30,7 @@ from .connection import Connection
 from .event_buffer import EventBuffer
 from .identity import current_actor, other_actors
 from .session import AttemptText, Cause, Link, LogChunk, RunSummary, SelectedLines, SessionStatus
+from .ssh_errors import printable
 from .ssh_options import SshOptions
 from .wire import decoding, row_of, rows_of
 
@@ -300,11 +301,11 @@ class SshSession:
             if self._buffer is not None:
                 self._buffer.start(message["following"])
         elif "beat" in message:
-            self._heartbeat = row_of(AgentHeartbeat, message["beat"])
+            self._heartbeat = _with_printable_texts(row_of(AgentHeartbeat, message["beat"]))
             self._tick()
         elif "reset" in message:
             self._uuid = message["uuid"]
-            self._require_snapshot(SnapshotNeeded(message["reset"]))
+            self._require_snapshot(SnapshotNeeded(printable(row_of(str, message["reset"]))))
 
     def _on_events(self, rows: Sequence[Sequence[Any]]) -> None:
         if self._buffer is None:
@@ -326,6 +327,16 @@ class SshSession:
     def _tick(self) -> None:
         if self._buffer is not None:
             self._buffer.tick()
+
+
+def _with_printable_texts(heartbeat: AgentHeartbeat) -> AgentHeartbeat:
+    """The sentences of the host go into errors and into the status."""
+    return replace(
+        heartbeat,
+        trouble=heartbeat.trouble and printable(heartbeat.trouble),
+        read_only=heartbeat.read_only and printable(heartbeat.read_only),
+        storage_trouble=heartbeat.storage_trouble and printable(heartbeat.storage_trouble),
+    )
 
 
 def _retrieve_error(filling: asyncio.Task[None]) -> None:

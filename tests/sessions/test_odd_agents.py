@@ -179,3 +179,18 @@ while True:
     assert (done.returncode, done.stdout) == (2, ""), done.stderr
     (sentence,) = done.stderr.splitlines()
     assert "cannot be read" in sentence or "sent no" in sentence
+
+
+@pytest.mark.parametrize("field", ["trouble", "read_only", "storage_trouble"])
+async def test_sentences_of_a_heartbeat_are_printable(far_side: Any, field: str) -> None:
+    far_side(f"say(hello, {{'beat': {{{field!r}: 'so \\x1b[2J it is'}}}}); pipe.read()")
+    session = await SshSession.open("ssh://odd/x.db")
+
+    def said() -> list[str]:
+        status = session.status
+        return [text for text in (status.problem, status.read_only, status.storage_problem) if text]
+
+    await wait_until_async(said)
+    (text,) = said()
+    assert text.isprintable() and "it is" in text
+    await session.close()
