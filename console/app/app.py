@@ -23,7 +23,7 @@ from ...engine.errors import RedriveError
 from ..feed.cause_memory import CauseMemory
 from ..feed.live_run import BoardUpdate, LiveRun
 from ..feed.other_runs import OtherRuns
-from ..keys.actions import Action, ActionCall, Receiver, ScreenArgument, ScreenName
+from ..keys.actions import Action, ActionCall, Receiver, ScreenArgument, ScreenName, action_named
 from ..keys.keymap import DEFAULT_KEYS, KeyMap, Refusal
 from ..model.badge_counts import BadgeCounts
 from ..model.board import Board
@@ -68,6 +68,7 @@ SCREENS: dict[ScreenName, tuple[str, str]] = {
     ScreenName.HISTORY: ("..screens.history", "HistoryScreen"),
 }
 REFUSAL_SECONDS = 3.0
+_TIMES_SECONDS = 1.5
 _SHOWING_USAGE = frozenset({ScreenName.GRAPH, ScreenName.TIMELINE, ScreenName.DETAIL})
 
 #: Actions that the app handles on every screen.
@@ -441,7 +442,9 @@ class ConsoleApp(ConsoleBase):
     def switch_view(self, view: ScreenName) -> None:
         """Go to a view as a top level, from which ``go_back`` does not return."""
         if self.live.board is None and view is not ScreenName.RUNS:
-            self.show_line([Piece("there is no run to show yet", Role.WARNING)], REFUSAL_SECONDS)
+            self._first_view = view
+            words = f"there is no run to show yet; {action_named(f'view_{view.value}').label} opens with it"
+            self.show_line([Piece(words, Role.WARNING)], REFUSAL_SECONDS)
         else:
             self.history.clear()
             self._switch_to(view)
@@ -486,6 +489,7 @@ class ConsoleApp(ConsoleBase):
         self.absolute_times = not self.absolute_times
         self.tick(self.live.now_us)
         self.repaint()
+        self.show_message("clock times" if self.absolute_times else "ages", seconds=_TIMES_SECONDS)
 
     def show_how_to_leave(self) -> None:
         """Show the key that leaves: people press Ctrl-C by reflex, and here it ends nothing."""

@@ -171,6 +171,10 @@ class ConsoleScreen(Screen[None]):
     def filter_changed(self, text: str) -> None:
         """Show only what matches."""
 
+    def next_pane(self) -> None:
+        """Switch between panes."""
+        self.console.show_message("this screen has one pane")
+
     def columns_changed(self) -> None:
         """Show the chosen columns of the list."""
         for table in self.query(VirtualTable):

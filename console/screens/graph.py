@@ -345,6 +345,10 @@ class GraphScreen(SplitScreen):
         """Enter on a task."""
         self.show_details()
 
+    def on_graph_view_marked(self, message: GraphView.Marked) -> None:
+        """Count the marks."""
+        self._show_heading()
+
     def target_tasks(self) -> Sequence[str]:
         """The marked tasks; without marks those under the cursor: one, or all of a group or band that need a human."""
         if self.graph_view.marks:
@@ -453,9 +457,11 @@ class GraphScreen(SplitScreen):
 
     def go_to_next(self, step: int) -> None:
         """To the next match or the one before; without a filter, to a problem."""
-        matches = list(self.graph_view.matches)
+        matches, before = list(self.graph_view.matches), self.console.selected
         if matches:
             here = matches.index(self.console.selected) if self.console.selected in matches else -step
             self.graph_view.select(matches[(here + step) % len(matches)])
         elif not self.graph_view.select_problem(step):
             self.console.show_line([Piece("nothing needs a human", Role.DIM)], 3)
+        elif self.console.selected == before:
+            self.console.show_line([Piece("no other task needs a human", Role.DIM)], 3)

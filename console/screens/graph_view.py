@@ -40,6 +40,9 @@ class GraphView(Canvas):
             super().__init__()
             self.name = name
 
+    class Marked(Message):
+        """Other tasks are marked than before."""
+
     def __init__(
         self, scene: Callable[[], Scene], selected: Callable[[str | None], None], *, id: str | None = None
     ) -> None:
@@ -260,15 +263,17 @@ class GraphView(Canvas):
         """Mark all tasks that match the filter, without a filter all that need a human; again: none."""
         if self.graph is not None:
             names = self.graph.found if self.graph.found is not None else self._board.problems
-            self.marks = {} if self.marks else dict.fromkeys(names)
+            self.marks = {} if self.marks.keys() == set(names) else dict.fromkeys(names)
         self._update_highlight()
         self.refresh()
+        self.post_message(self.Marked())
 
     def unmark(self, *names: str) -> None:
         """Remove marks."""
         for name in names:
             self.marks.pop(name, None)
         self.refresh()
+        self.post_message(self.Marked())
 
     def _mark_range_to(self, name: str | None) -> None:
         graph = self.graph
@@ -279,6 +284,7 @@ class GraphView(Canvas):
             self.marks.update(dict.fromkeys(graph.task_at_row(y) for y in range(max(rows[0], 0), rows[1] + 1)))
         else:
             self.marks[name] = None
+        self.post_message(self.Marked())
 
     # --- Drawing --------------------------------------------------------------------------------------------------
 

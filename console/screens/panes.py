@@ -86,6 +86,8 @@ class SplitScreen(ConsoleScreen):
         """Switch between list and detail pane."""
         if self.is_wide:
             (self.main_pane if self.detail_pane.has_focus else self.detail_pane).focus()
+        else:
+            super().next_pane()
 
     def back(self) -> None:
         """From the detail pane to the list; then as on every screen."""

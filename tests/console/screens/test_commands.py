@@ -294,6 +294,21 @@ async def test_runs_are_filtered_and_sorted(revenue: FakeSession, clock: StillCl
         assert "run-1" not in text_of(app)
 
 
+async def test_n_goes_to_the_next_run_with_dead_letters(revenue: FakeSession, clock: StillClock):
+    revenue.summaries = [
+        RunSummary(RunRow(f"night-{number}", "revenue", started_at=START, state=RunState.FAILED), {}, dead)
+        for number, dead in enumerate((0, 2, 0, 1))
+    ]
+    async with shown(revenue, clock) as (app, pilot):
+        await press(app, pilot, "1", "n")
+        assert app.screen.table.cursor_key == "night-1"
+        await press(app, pilot, "n", "n", "N")
+        assert app.screen.table.cursor_key == "night-3"
+        revenue.summaries = revenue.summaries[:1]
+        await press(app, pilot, "ctrl+l", "n")
+        assert "no other run has dead letters" in rows_of(app)[-1]
+
+
 async def test_a_list_of_runs_that_cannot_be_read_says_why(revenue: FakeSession, clock: StillClock):
     async with shown(revenue, clock) as (app, pilot):
         revenue.error = StateFileError("revenue.db is damaged")

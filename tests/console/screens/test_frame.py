@@ -160,6 +160,20 @@ async def test_without_a_run_the_console_says_so_and_shows_the_first_that_comes(
         await happen(app, pilot, session, session.story.tell("run", data={"what": "created"}))
         await settle(app, pilot)
         assert "only" in text_of(app)
+        assert app.current_mode == "timeline", "the view whose key was pressed last"
+
+
+async def test_keys_without_an_effect_say_so(revenue: FakeSession, clock: StillClock):
+    async with shown(revenue, clock) as (app, pilot):
+        for keys, said in (
+            (("1", "tab"), "this screen has one pane"),
+            (("1", "t"), "clock times"),
+            (("2", "n", "n"), "no other task needs a human"),
+            (("3", "tab"), "this screen has one pane"),
+            (("3", "n"), "no other task needs a human"),
+        ):
+            await press(app, pilot, *keys)
+            assert said in rows_of(app)[-1], keys
 
 
 async def test_a_door_that_is_closed_for_good_says_why(clock: StillClock, revenue: FakeSession):

@@ -360,6 +360,19 @@ async def test_a_marks_all_that_match_and_without_a_filter_every_problem(clock: 
         assert app.screen.target_tasks() == ("part_1_42", "part_1_50", "part_2_7")
 
 
+async def test_a_marks_every_problem_also_when_others_are_marked_and_the_marks_are_counted(
+    revenue: FakeSession, clock: StillClock
+):
+    async with shown(revenue, clock) as (app, pilot):
+        await press(app, pilot, "g", "space", "space")
+        assert "2 marked" in rows_of(app)[3]
+        await press(app, pilot, "a")
+        assert app.screen.target_tasks() == ("clean_refunds",)
+        assert "1 marked" in rows_of(app)[3]
+        await press(app, pilot, "a")
+        assert "marked" not in rows_of(app)[3]
+
+
 async def test_an_act_on_a_band_means_what_the_band_counts(clock: StillClock):
     session = wide_run(3000, levels=600)
     for name in ("part_0_1", "part_1_2"):
