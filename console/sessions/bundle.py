@@ -73,7 +73,7 @@ def modules_in(folders: Iterable[str]) -> list[str]:
 
 
 def _without_docs(text: str) -> str:
-    """Remove docstrings and comments, a third of the bytes. Line numbers stay, for tracebacks."""
+    """Remove docstrings, comments and most of the indentation, a third of the bytes. The lines keep their numbers."""
     lines = text.splitlines()
     before, docstring_line = tokenize.NEWLINE, 0
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
@@ -89,7 +89,12 @@ def _without_docs(text: str) -> str:
             docstring_line = 0
         if token.type not in (tokenize.COMMENT, tokenize.NL):
             before = token.type
-    return "\n".join(lines) + "\n"
+    return "\n".join(map(_with_small_indentation, lines)) + "\n"
+
+
+def _with_small_indentation(line: str) -> str:
+    code = line.lstrip(" ")
+    return " " * ((len(line) - len(code)) // 4) + code
 
 
 def _frame(data: bytes) -> bytes:

@@ -26,10 +26,11 @@ from ..statefile import queries
 from ..statefile.default_paths import named_path
 from ..statefile.list_rows import ExecutorState
 from ..statefile.reader import Reader, Row
+from ..statefile.write_notices import IDLE_SECONDS, WriteNotices
 from . import executor_socket
 
-POLL_SECONDS = 0.1
-BUSY_POLL_SECONDS = 0.03  # for BUSY_SECONDS after an event: the next one often belongs to the same act
+POLL_SECONDS = 0.1  # without inotify
+BUSY_POLL_SECONDS = 0.03  # for BUSY_SECONDS after a notice or an event: the next one often belongs to the same act
 BUSY_SECONDS = 2.0
 BEAT_SECONDS = 5.0
 PRESENCE_SECONDS = 2.0  # between two checks whether an executor has started, or who else is attached
@@ -146,6 +147,7 @@ class Agent(object):
         self._wakeup = WakeupPipe()
         self._path = named_path(settings["path"]) or _default_path()
         self._reader = Reader(self._path)
+        self._notices = WriteNotices(self._path)
         self._events = EventStream()
         self._presence = executor_socket.Presence(self._path, str(settings["actor"]))
         self._next_presence = 0.0
@@ -180,15 +182,22 @@ class Agent(object):
             self._beat()
 
     def _wait(self) -> List[int]:
-        delay = BUSY_POLL_SECONDS if time.monotonic() < self._busy_until else POLL_SECONDS
+        watched = [self._input.descriptor, self._wakeup.descriptor, self._presence.descriptor]
+        delay = POLL_SECONDS
         if self._trouble is not None:
             delay = GONE_POLL_SECONDS
         elif self._events.is_ready:
             delay = 0.0
-        watched = [self._input.descriptor, self._wakeup.descriptor]
-        if self._presence.descriptor is not None:
-            watched.append(self._presence.descriptor)
-        return select.select(watched, [], [], delay)[0]
+        elif time.monotonic() < self._busy_until:
+            delay = BUSY_POLL_SECONDS
+        elif self._notices.watch():
+            delay = IDLE_SECONDS
+            watched.append(self._notices.descriptor)
+        ready = select.select([one for one in watched if one is not None], [], [], delay)[0]
+        if self._notices.descriptor in ready:
+            self._notices.clear()
+            self._busy_until = time.monotonic() + BUSY_SECONDS
+        return ready
 
     # --- Sent without a request -------------------------------------------------------------------------------------
 

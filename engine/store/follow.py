@@ -17,7 +17,7 @@ from ..domain.events import Event
 from ..statefile import open_readonly
 from ..statefile.reader import Follower, Result, Steps, lenient_text
 from .database import translate
-from .inotify import WriteNotices
+from .inotify import AsyncWriteNotices
 from .runs import event_from_row
 
 POLL_SECONDS = 0.05  # between two looks while events arrive, and always without inotify
@@ -33,7 +33,7 @@ async def follow(
     Raises SnapshotNeeded if the file was replaced or truncated, so that the caller must load it again, and
     StateFileError or a subclass if the file cannot be read any more.
     """
-    reader, notices = _AsyncReader(os.fspath(path)), WriteNotices(os.fspath(path))
+    reader, notices = _AsyncReader(os.fspath(path)), AsyncWriteNotices(os.fspath(path))
     loop = asyncio.get_running_loop()
     busy_until = loop.time() + BUSY_SECONDS
     try:

@@ -261,13 +261,13 @@ async def test_a_follower_between_polls_keeps_no_log_from_being_reused(
 def idle(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
     """Set when a follower waits for a notice; no look of its own comes after it."""
     monkeypatch.setattr(inotify, "IDLE_SECONDS", 3600.0)
-    waits, wait = asyncio.Event(), inotify.WriteNotices.wait
+    waits, wait = asyncio.Event(), inotify.AsyncWriteNotices.wait
 
-    async def observed(notices: inotify.WriteNotices, poll_seconds: float) -> bool:
+    async def observed(notices: inotify.AsyncWriteNotices, poll_seconds: float) -> bool:
         waits.set()
         return await wait(notices, poll_seconds)
 
-    monkeypatch.setattr(inotify.WriteNotices, "wait", observed)
+    monkeypatch.setattr(inotify.AsyncWriteNotices, "wait", observed)
     return waits
 
 
@@ -325,7 +325,7 @@ async def test_an_idle_follower_asks_nothing(
 async def test_without_inotify_a_follower_polls(
     tmp_path: Path, start: Callable[..., Writer], idle: asyncio.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(inotify, "_open", lambda: None)
+    monkeypatch.setitem(sys.modules, "ctypes", None)
     writer = start()
     writer.commit(1)
     feed = follow.follow(tmp_path / "state.db", since=0)

@@ -1,0 +1,61 @@
+"""How long the agent waits before it looks at the file again."""
+
+from __future__ import annotations
+
+import os
+import select
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from redrive.engine.agent.agent import BUSY_POLL_SECONDS, POLL_SECONDS, Agent, Input, Output
+from redrive.engine.statefile.write_notices import IDLE_SECONDS
+
+
+@pytest.fixture
+def open_agent(night: Any) -> Iterator[Callable[[], Agent]]:
+    """Opens an agent on the state file; its input stays silent, and its output is read by nobody."""
+    pipes = [*os.pipe(), *os.pipe()]
+
+    def opened() -> Agent:
+        settings = {"path": str(night.path), "actor": "ana@desk"}
+        agent = Agent(settings, {}, Input(pipes[0]), Output(pipes[3], "m"))
+        agent._reader.open()
+        return agent
+
+    yield opened
+    for descriptor in pipes:
+        os.close(descriptor)
+
+
+@pytest.fixture
+def delays(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The longest time of each wait. Waits end at once, with what is readable by then."""
+    found: list[float] = []
+    wait = select.select
+
+    def observed(read: list[int], write: list[int], errors: list[int], seconds: float) -> Any:
+        found.append(seconds)
+        return wait(read, write, errors, 0)
+
+    monkeypatch.setattr(select, "select", observed)
+    return found
+
+
+def test_an_idle_agent_waits_for_a_write(open_agent: Callable[[], Agent], night: Any, delays: list[float]) -> None:
+    agent = open_agent()
+    assert agent._wait() == []
+    night.finish("task_00003")
+    assert agent._wait() == [agent._notices.descriptor]
+    assert agent._wait() == []  # it looks at once and soon again, however many writes follow
+    assert delays == [IDLE_SECONDS, IDLE_SECONDS, BUSY_POLL_SECONDS]
+    agent._notices.close()
+
+
+def test_an_agent_without_inotify_polls(
+    open_agent: Callable[[], Agent], delays: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "ctypes", None)
+    assert open_agent()._wait() == []
+    assert delays == [POLL_SECONDS]
