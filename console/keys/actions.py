@@ -127,7 +127,9 @@ _SORTED = frozenset(
         ScreenName.HISTORY,
     }
 )
-_COLUMNS = frozenset({ScreenName.RUNS, ScreenName.INBOX, ScreenName.JOURNAL, ScreenName.HISTORY})
+_COLUMNS = frozenset(
+    {ScreenName.RUNS, ScreenName.INBOX, ScreenName.JOURNAL, ScreenName.HISTORY, ScreenName.DOWNSTREAMS}
+)
 _MARKING = frozenset({ScreenName.GRAPH, ScreenName.INBOX, ScreenName.ROWS})
 _FOLDING = frozenset({ScreenName.GRAPH, ScreenName.INBOX})
 _LOG = frozenset({ScreenName.LOG})

@@ -37,6 +37,11 @@ COLUMNS: Mapping[ScreenName, tuple[Column, ...]] = {
         Column("actor", "who did it"),
         Column("reason", "why"),
     ),
+    ScreenName.DOWNSTREAMS: (
+        Column("failed", "calls of a downstream that failed, of all"),
+        Column("retries", "how many retries the budget of a downstream has left"),
+        Column("holds", "how many tasks its breaker holds"),
+    ),
     ScreenName.HISTORY: (
         Column("usual", "how long the task takes usually"),
         Column("trend", "its duration in each run as a small chart, on wide screens"),

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from ...engine.core.breaker import BreakerState
 from ...engine.domain.states import TaskState
 from ...engine.statefile.list_rows import QuarantineRow
 from ..model.board import Board
 from ..model.breaker_view import BreakerStatus
+from ..model.columns import ALL_COLUMNS
 from ..model.downstreams import DownstreamRow, Downstreams, Page, RowGroup, Section
 from ..model.run_snapshot import OPEN_NOTES
 from ..text.durations import SECOND, age, clock, number, wall
@@ -44,7 +45,8 @@ _RATE_CELLS = 7
 _TOKENS_CELLS = 3
 _HOLDS_CELLS = 8
 _WHEN_CELLS = 12  # "until closed"
-_RATE_FROM, _HOLDS_FROM, _TOKENS_FROM = 46, 60, 76  # columns: narrower lists leave these out
+_HOLDS_FROM = 60  # columns: narrower lists leave this out
+_FIGURES_FROM = {"failed": 46, "holds": _HOLDS_FROM, "retries": 76}
 _SEVERITY_CELLS = 8
 _STATE_CELLS = 14
 _AGE_CELLS = 7
@@ -88,13 +90,20 @@ _TITLES = {Section.BREAKERS: "Breakers", Section.PAGES: "Pages", Section.ROWS: "
 # --- Heads of sections ---------------------------------------------------------------------------------------------
 
 
-def section_row(section: Section, systems: Downstreams, senders: Sequence[str], columns: int, glyphs: Glyphs) -> Line:
-    """The heading of a section, with counts; for breakers also with column titles."""
+def section_row(
+    section: Section,
+    systems: Downstreams,
+    senders: Sequence[str],
+    columns: int,
+    glyphs: Glyphs,
+    shown: Collection[str] = ALL_COLUMNS,
+) -> Line:
+    """The heading of a section, with counts; for breakers also with titles of the columns ``shown``."""
     known = section in systems.loaded_sections
     said, right = _HEADS[section](systems, senders, glyphs) if known else ([Piece("reading ...", Role.DIM)], [])
     left: Line = [Piece(f" {_TITLES[section]}", Role.STRONG), Piece("  "), *said]
     if section is Section.BREAKERS and systems.breakers and known:
-        return _with_column_titles(left, columns, glyphs)
+        return _with_column_titles(left, columns, glyphs, _figures(columns, shown))
     if not right or width(right) >= columns // 2:
         return left
     return [*fit(left, columns - width(right) - 1, glyphs.more), *right]
@@ -172,11 +181,16 @@ def more_row(row: DownstreamRow, key: str, glyphs: Glyphs) -> Line:
 # --- Breakers ------------------------------------------------------------------------------------------------------
 
 
-def _name_cells(columns: int) -> int:
+def _figures(columns: int, shown: Collection[str]) -> Collection[str]:
+    """The columns of figures that are wanted and have room."""
+    return [name for name, least in _FIGURES_FROM.items() if name in shown and columns >= least]
+
+
+def _name_cells(columns: int, figures: Collection[str]) -> int:
     """Width of the column of names: what the other columns leave."""
     taken = _LEAD_CELLS + 1 + _WORD_CELLS + 1 + _WHEN_CELLS
-    taken += _rate_cells(columns) * (columns >= _RATE_FROM) + _tokens_cells(columns) * (columns >= _TOKENS_FROM)
-    taken += (_HOLDS_CELLS + 1) * (columns >= _HOLDS_FROM)
+    taken += _rate_cells(columns) * ("failed" in figures) + _tokens_cells(columns) * ("retries" in figures)
+    taken += (_HOLDS_CELLS + 1) * ("holds" in figures)
     low, high = _NAME_CELLS
     return max(min(columns - taken - 1, high), low)
 
@@ -198,22 +212,27 @@ def _tokens_cells(columns: int) -> int:
     return _token_bar_cells(columns) + 2 + 1 + _TOKENS_CELLS + 1
 
 
-def _with_column_titles(left: Line, columns: int, glyphs: Glyphs) -> Line:
+def _with_column_titles(left: Line, columns: int, glyphs: Glyphs, figures: Collection[str]) -> Line:
     """The heading with titles above the columns of figures."""
-    at = _LEAD_CELLS + _name_cells(columns) + 1 + _WORD_CELLS + 1
+    at = _LEAD_CELLS + _name_cells(columns, figures) + 1 + _WORD_CELLS + 1
     titles: Line = []
-    if columns >= _RATE_FROM:
+    if "failed" in figures:
         titles.append(Piece(pad(" failed", _rate_cells(columns)), Role.DIM))
-    if columns >= _TOKENS_FROM:
+    if "retries" in figures:
         titles.append(Piece(pad(" retries", _tokens_cells(columns)), Role.DIM))
     return [*fit(left, at, glyphs.more), *titles]
 
 
-def breaker_row(guard: BreakerStatus, is_open: bool, scene: Scene, columns: int) -> Line:
-    """One breaker: state, share of failed calls, retries left, number of held tasks, next event."""
-    glyphs, style = scene.glyphs, breaker_style(guard)
+def breaker_row(
+    guard: BreakerStatus, is_open: bool, scene: Scene, columns: int, shown: Collection[str] = ALL_COLUMNS
+) -> Line:
+    """One breaker: state, share of failed calls, retries left, number of held tasks, next event.
+
+    ``shown``: columns.
+    """
+    glyphs, style, figures = scene.glyphs, breaker_style(guard), _figures(columns, shown)
     fold = (glyphs.open if is_open else glyphs.closed) if guard.held else " "
-    cells = _name_cells(columns)
+    cells = _name_cells(columns, figures)
     name = shorten_middle(one_line(guard.name), cells, glyphs.more)
     line: Line = [
         Piece(f"{fold} "),
@@ -221,11 +240,11 @@ def breaker_row(guard: BreakerStatus, is_open: bool, scene: Scene, columns: int)
         Piece(f" {pad(name, cells, glyphs.more)} "),
         *_padded(Piece(style.word, style.role), _WORD_CELLS + 1),
     ]
-    if columns >= _RATE_FROM:
+    if "failed" in figures:
         line += [*rate(guard, scene, _bar_cells(columns)), Piece(" ")]
-    if columns >= _TOKENS_FROM:
+    if "retries" in figures:
         line += [*tokens(guard, scene, _token_bar_cells(columns)), Piece(" ")]
-    if columns >= _HOLDS_FROM:
+    if "holds" in figures:
         line.append(Piece(f"{pad(f'holds {compact(len(guard.held))}' if guard.held else '', _HOLDS_CELLS)} "))
     return [*line, *next_step(guard, scene)]
 

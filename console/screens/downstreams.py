@@ -251,17 +251,17 @@ class DownstreamsScreen(ConsoleScreen):
         return line
 
     def _line_of(self, row: DownstreamRow, columns: int) -> Line:
-        scene, thing = self.scene(), self.downstreams.item(row)
+        scene, thing, shown = self.scene(), self.downstreams.item(row), self.console.columns.shown_in(self.PLACE)
         if row.is_head:
             if self._was_past and row.section is not Section.BREAKERS:
                 return past_section_row(row.section, self.board, columns)
-            return section_row(row.section, self.downstreams, self._senders, columns, scene.glyphs)
+            return section_row(row.section, self.downstreams, self._senders, columns, scene.glyphs, shown)
         if row.hidden:
             return more_row(row, self.console.keymap.label("open"), scene.glyphs)
         if row.task:
             return held_row(row.task, scene, columns)
         if isinstance(thing, BreakerStatus):
-            return breaker_row(thing, self.downstreams.is_open(row), scene, columns)
+            return breaker_row(thing, self.downstreams.is_open(row), scene, columns, shown)
         if isinstance(thing, Page):
             return page_row(thing, scene, columns)
         return group_row(thing, scene, columns) if thing is not None else []

@@ -14,6 +14,7 @@ from textual.pilot import Pilot
 
 from ..conftest import FakeSession, StillClock, happen, press, rows_of, settle, shown, text_of
 from .nights import at_the_console, poisoned_night
+from .outages import outage
 
 
 def test_every_list_with_columns_has_the_key_and_no_other() -> None:
@@ -75,6 +76,15 @@ async def test_the_rows_of_runs_lack_what_is_hidden(revenue: FakeSession, clock:
         without = next(line for line in rows_of(app) if line.startswith(" ● running  revenue"))
         assert "▕" in row and "▕" not in without and "2/10" not in without
         assert "13m20" in without or "41s" in without
+
+
+async def test_the_figures_of_breakers_go_with_their_titles(clock: StillClock) -> None:
+    async with shown(outage(clock), clock, (120, 30)) as (app, pilot):
+        await press(app, pilot, "7")
+        assert " failed " in rows_of(app)[3] and " retries" in rows_of(app)[3]
+        await press(app, pilot, "C", "space", "space", "enter")
+        assert " failed " not in rows_of(app)[3] and " retries" not in rows_of(app)[3]
+        assert " open " in text_of(app)
 
 
 async def test_the_journal_without_its_times(revenue: FakeSession, clock: StillClock) -> None:
