@@ -20,7 +20,8 @@ from redrive.engine.store import database
 
 TASKS = 40
 OPENING = 12  # commits and messages of a run, however many tasks it has
-PAGES = 175  # of them 70 of any fork; through child.py 310 (direct_call.py)
+PAGES = 155  # of them 70 of any fork; through child.py 310 (direct_call.py)
+PAGES_WITH_THREADING = 165  # 222 with all that ``threading`` does after a fork
 
 
 @pytest.fixture
@@ -74,24 +75,30 @@ def test_a_short_attempt_costs_two_messages_and_one_commit(tmp_path: Path, count
 
 #: A program with a flow of its own. Its tasks return how many pages they have copied, and what they have loaded.
 PROGRAM = """
-import resource, sys
+import resource, sys, {module}
 from redrive.engine import Executor, TaskDef
 
 def cost():
-    loaded = {"asyncio", "threading", "random", "subprocess", "logging"} & sys.modules.keys()
-    return [resource.getrusage(resource.RUSAGE_SELF).ru_minflt, sorted(loaded)]
+    faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    loaded = {{"asyncio", "threading", "random", "subprocess", "logging"}} & sys.modules.keys()
+    return [faults, sorted(loaded - {{"{module}"}})]
 
-tasks = [TaskDef(f"t{number}", cost) for number in range(8)]
+tasks = [TaskDef(f"t{{number}}", cost) for number in range(8)]
 result = Executor("cost", "r", tasks, state=sys.argv[1]).run_result()
 print([result[task.name] for task in tasks])
 """
 
 
-def test_the_fork_of_an_attempt_copies_few_pages(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("module", "pages"), [("os", PAGES), ("threading", PAGES_WITH_THREADING)])
+def test_the_fork_of_an_attempt_copies_few_pages(tmp_path: Path, module: str, pages: int) -> None:
     """In an interpreter of its own: pytest has imported much that a flow has not."""
     ran = subprocess.run(
-        [sys.executable, "-P", "-c", PROGRAM, str(tmp_path / "s.db")], capture_output=True, text=True, check=True
+        [sys.executable, "-P", "-c", PROGRAM.format(module=module), str(tmp_path / "s.db")],
+        capture_output=True,
+        text=True,
+        check=True,
     )
     results = ast.literal_eval(ran.stdout)
     assert [loaded for _, loaded in results if loaded] == []
-    assert median(faults for faults, _ in results) <= PAGES
+    found = median(faults for faults, _ in results)
+    assert found <= pages, found

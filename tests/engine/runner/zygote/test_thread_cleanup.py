@@ -1,0 +1,61 @@
+"""Attempts omit the cleanup of ``threading`` after their fork, and their own forks do not."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+#: Tells what ``threading`` knows, and has a fork of its own tell the same beside a thread that holds a lock.
+TASK = """
+    import atexit, threading
+
+    def told():
+        alive = [thread.name for thread in threading.enumerate()]
+        return [alive, threading.current_thread() is threading.main_thread(), threading.main_thread().is_alive()]
+
+    @flow.task
+    def fork():
+        before, hook = told(), threading._after_fork.__code__.co_name
+        is_held, end = threading.Event(), threading.Event()
+
+        def hold():
+            with threading._active_limbo_lock:
+                is_held.set()
+                end.wait()
+
+        thread = threading.Thread(target=hold, name="holder", daemon=True)
+        thread.start()
+        is_held.wait()
+        read, write = os.pipe()
+        if (pid := os.fork()) == 0:
+            os.write(write, repr(told()).encode())
+            os._exit(0)
+        os.waitpid(pid, 0)
+        end.set()
+        thread.join()
+        return [before, hook, os.read(read, 1000).decode()]
+"""
+
+ALONE = [["MainThread"], True, True]
+
+
+async def test_a_fork_of_an_attempt_forgets_its_threads_and_renews_their_locks(bench: Any) -> None:
+    await bench.open(TASK)
+    outcome, _ = await bench.run("fork")
+    assert json.loads(outcome.result) == [ALONE, "_after_fork", repr(ALONE)]
+
+
+async def test_a_thread_that_the_import_left_behind_keeps_the_cleanup(bench: Any) -> None:
+    """It has ended, but an attempt may still join it."""
+    await bench.open("""
+        import threading
+        ended = threading.Thread(target=print)
+        ended.start()
+        ended.join()
+
+        @flow.task
+        def join():
+            ended.join()
+            return [ended.is_alive(), hasattr(threading, "_code_after_fork")]
+    """)
+    assert json.loads((await bench.run("join"))[0].result) == [False, False]
