@@ -34,6 +34,7 @@ class LogHeading:
         dropped_bytes: how much of the output was not kept; None if unknown.
         is_complete: whether all stored output has been read.
         is_searching: whether the rest of the log is still searched.
+        is_given_up: whether the search ended with an error.
     """
 
     count: int
@@ -44,6 +45,7 @@ class LogHeading:
     is_following: bool
     is_complete: bool
     is_searching: bool = False
+    is_given_up: bool = False
     searched: str = ""
     only: str = ""
     has_match: bool = True
@@ -92,9 +94,7 @@ def _rights(heading: LogHeading, running: bool) -> dict[str, Line]:
     """Parts of the right side, in order."""
     rights: dict[str, Line] = {}
     if heading.searched:
-        nowhere = f": nowhere{in_kept_words(heading.dropped_bytes)}"
-        found = ": searching" if heading.is_searching else "" if heading.has_match else nowhere
-        role = Role.MATCH if heading.has_match else Role.WARNING
+        found, role = _found_words(heading), Role.MATCH if heading.has_match else Role.WARNING
         rights["searched"] = [Piece(f"/{one_line(heading.searched)}{found}", role)]
     if heading.only:
         rights["only"] = [Piece(f"&{one_line(heading.only)}", Role.MATCH)]
@@ -104,6 +104,15 @@ def _rights(heading: LogHeading, running: bool) -> dict[str, Line]:
         place = f"{number(heading.last)} of {number(heading.lines)}"
         rights["where"] = [Piece(place if heading.is_complete else f"at {wall(heading.last_at)}", Role.DIM)]
     return rights
+
+
+def _found_words(heading: LogHeading) -> str:
+    """What the search has found; empty for a match."""
+    if heading.is_searching:
+        return ": searching"
+    if heading.is_given_up:
+        return ": given up"
+    return "" if heading.has_match else f": nowhere{in_kept_words(heading.dropped_bytes)}"
 
 
 class LogLines(Sequence[Line]):

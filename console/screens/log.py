@@ -127,6 +127,7 @@ class LogScreen(ConsoleScreen):
         self._line_filter = ""
         self._has_match = True
         self._is_searching = False
+        self._is_given_up = False  # the search ended with an error
         self._log_being_read: AttemptLog | None = None
         self._requests: set[int] = set()
         self._when_complete: Callable[[], None] | None = None  # as soon as everything has been read
@@ -428,6 +429,7 @@ class LogScreen(ConsoleScreen):
             is_following=self.text.is_following,
             is_complete=log is None or log.is_whole,
             is_searching=self._is_searching,
+            is_given_up=self._is_given_up,
             searched=self.filter_text,
             only=self._line_filter,
             has_match=self._has_match,
@@ -502,7 +504,7 @@ class LogScreen(ConsoleScreen):
     def filter_changed(self, text: str) -> None:
         """Search."""
         self.text.search(text)
-        self._has_match, self._is_searching = True, False
+        self._has_match, self._is_searching, self._is_given_up = True, False, False
         if text:
             self._find(1)
         else:
@@ -517,7 +519,7 @@ class LogScreen(ConsoleScreen):
 
     def _search(self, target: LogTarget, step: int, after: int | None) -> None:
         """Search after a line in memory, or in the store from its start."""
-        self._has_match, self._is_searching = True, False
+        self._has_match, self._is_searching, self._is_given_up = True, False, False
         run_latest(self, partial(self._show_match, target, step, after), "log search")
 
     async def _show_match(self, target: LogTarget, step: int, after: int | None) -> None:
@@ -531,6 +533,7 @@ class LogScreen(ConsoleScreen):
                 found = await self._find_in_store(log, target, step, after is None)
         except RedriveError as error:
             self.text.search("")
+            self._is_given_up, self._has_match = True, True
             self.console.show_message(str(error), Role.WARNING)
             target = target._replace(nothing="")
         else:
