@@ -423,6 +423,8 @@ class InboxScreen(SplitScreen):
         if row is not None:
             here = rows.index(InboxRow(row.cause, run=row.run))
             self.table.move_to_key(rows[(here + step) % len(rows)])
+        if self.table.cursor_key == row:
+            self.console.show_message("there is no other cause")
 
     def change_order(self) -> None:
         """The next order."""

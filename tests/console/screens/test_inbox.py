@@ -499,3 +499,8 @@ def test_picture_of_evidence(clock, snap_compare):
         await Hand(app, pilot).press("4", "enter", "j", "enter")
 
     assert snap_compare(app, terminal_size=(80, 24), run_before=look)
+
+
+async def test_n_says_that_there_is_no_other_cause(revenue, clock):
+    async with at_the_console(revenue, clock, "4", "n") as hand:
+        assert "there is no other cause" in hand.lines[-1]
