@@ -121,12 +121,7 @@ VIEWS = (
 )
 _RUN = EVERYWHERE - {ScreenName.RUNS}
 _TASKS = frozenset({ScreenName.GRAPH, ScreenName.TIMELINE, ScreenName.INBOX, ScreenName.DETAIL})
-_SORTED = frozenset(
-    {
-        *(ScreenName.RUNS, ScreenName.GRAPH, ScreenName.TIMELINE, ScreenName.INBOX, ScreenName.JOURNAL),
-        ScreenName.HISTORY,
-    }
-)
+_SORTED = frozenset({ScreenName.RUNS, ScreenName.GRAPH, ScreenName.TIMELINE, ScreenName.INBOX, ScreenName.HISTORY})
 _COLUMNS = frozenset(
     {ScreenName.RUNS, ScreenName.INBOX, ScreenName.JOURNAL, ScreenName.HISTORY, ScreenName.DOWNSTREAMS}
 )
@@ -333,8 +328,8 @@ _FINDING = (
         "filter_states",
         ("m",),
         "only…",
-        "Show only problems; again: only what runs; what waits; everything.",
-        frozenset({ScreenName.GRAPH, ScreenName.TIMELINE, ScreenName.HISTORY}),
+        "Show only problems; again: only what runs; what waits; everything. In the journal: only failures and acts.",
+        frozenset({ScreenName.GRAPH, ScreenName.TIMELINE, ScreenName.HISTORY, ScreenName.JOURNAL}),
     ),
     Action("filters", ("F",), "filters…", "Use a filter that was saved with :save-filter NAME.", _SEARCHED),
     Action("next", ("n",), "next", "Next match; without a filter, the next problem.", _SEARCHED),
@@ -585,7 +580,7 @@ _FOOTERS: Mapping[ScreenName, tuple[str, ...]] = {
         "help",
         "quit",
     ),
-    ScreenName.JOURNAL: ("open", "filter", "next", "times", "copy", "help", "quit"),
+    ScreenName.JOURNAL: ("open", "filter", "filter_states", "next", "times", "copy", "help", "quit"),
     ScreenName.DOWNSTREAMS: (
         *("force_open", "close_breaker", "probe", "acknowledge_page", "snooze_page", "requeue_rows", "discard_rows"),
         *("open", "next", "help", "quit"),

@@ -15,7 +15,9 @@ from ...engine.statefile.list_rows import EventRow
 from ..keys.actions import shell_line
 from ..text.event_text import describe_event, event_subject, target_tasks
 from .filters import Filter
+from .replay import problem_of
 
+IS_PROBLEM = "is:problem"  # a filter that leaves failures, hangs, open breakers and acts
 EVENTS_MAX = 20_000  # earlier events are read again when the user scrolls there
 _DROPPED_AT_ONCE = 2_000
 
@@ -145,5 +147,6 @@ class EventJournal:
 
 def text_of(event: Event) -> str:
     """Return the text of an event that filters search."""
-    words = (event.kind, event.new, event_subject(event), describe_event(event), event.actor, event.reason)
+    problem = IS_PROBLEM if problem_of(event) is not None else ""
+    words = (event.kind, event.new, event_subject(event), describe_event(event), event.actor, event.reason, problem)
     return " ".join(word for word in words if word)

@@ -18,7 +18,7 @@ from ..feed.live_run import BoardUpdate
 from ..keys.actions import ScreenName
 from ..model.board import Board
 from ..model.filters import parse_filter
-from ..model.journal import EVENTS_MAX, EventJournal, command_line, event_of
+from ..model.journal import EVENTS_MAX, IS_PROBLEM, EventJournal, command_line, event_of
 from ..present.journal import JournalHeading, empty_line, event_lines, event_row, heading_line, name_cells
 from ..text.pieces import Line, Piece, Role
 from ..text.text import cells, one_line
@@ -284,6 +284,12 @@ class JournalScreen(SplitScreen):
             self.console.show_message("nobody acted, and nothing needs a human, as far as was read")
         else:
             self.table.move_to_key(found)
+
+    def cycle_state_filter(self) -> None:
+        """Show only failures, hangs, open breakers and acts; again: everything."""
+        words = self.filter_text.split(" ")
+        others = " ".join(word for word in words if word != IS_PROBLEM)
+        self._apply_filter(others if IS_PROBLEM in words else f"{IS_PROBLEM} {others}".strip())
 
     def filter_changed(self, text: str) -> None:
         """Show matching rows only."""

@@ -303,3 +303,14 @@ def test_picture_of_an_act(night, clock, snap_compare):
         await Hand(app, pilot).press("6", "enter")
 
     assert snap_compare(app, terminal_size=(80, 24), run_before=look)
+
+
+async def test_m_leaves_failures_and_acts_and_shows_all_again(night, clock):
+    async with at_the_console(night, clock, "6") as hand:
+        every = [row for row in shown(hand) if row]
+        await hand.press("m")
+        left = [row for row in shown(hand) if row]
+        assert 0 < len(left) < len(every) and "/is:problem" in hand.lines[3]
+        assert all(any(word in row for word in ("failed", "needs a human", "ana@ops-1")) for row in left), left
+        await hand.press("m")
+        assert [row for row in shown(hand) if row] == every
