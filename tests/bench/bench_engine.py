@@ -25,6 +25,16 @@ PARALLEL = 8
 IDLE_SECONDS = 60.0
 
 
+#: What the machine alone costs: how late a process is woken that does nothing else, 1,000 times in the same 20 s.
+SLEEPER = f"""
+import time
+for _ in range({RETRIES}):
+    due = time.monotonic() + {SPREAD_SECONDS / RETRIES}
+    time.sleep({SPREAD_SECONDS / RETRIES})
+    print((time.monotonic() - due) * 1000)
+"""
+
+
 def quantile(values: list[float], share: float) -> float:
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
@@ -47,7 +57,11 @@ def lateness(folder: Path) -> None:
     for number in range(RETRIES):
         flow.task(fail_once, name=f"t{number}", retry=policy)
     state = folder / "state.db"
+    sleeper = subprocess.Popen([sys.executable, "-c", SLEEPER], stdout=subprocess.PIPE, text=True)
     Executor(run_id="r", flow=flow, state=state, options=RunOptions(max_parallel=PARALLEL)).run()
+    slept, _ = sleeper.communicate()
+    print("a process that only sleeps, beside it:")
+    print("  woken   ", spread([float(line) for line in slept.split()]))
     with sqlite3.connect(state) as connection:
         rows = connection.execute(
             "SELECT json_extract(waiting.data, '$.set.next_retry_at'), claim.at, task.result FROM event AS claim"
