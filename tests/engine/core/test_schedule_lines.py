@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import random
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import cache
-from itertools import islice
+from itertools import islice, product
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
@@ -76,6 +76,13 @@ class Minute(NamedTuple):
     left_out: tuple[datetime, ...]
 
 
+class Walk(NamedTuple):
+    """The minutes around a change of a zone, and, by hour and minute, those that show or leave out that time."""
+
+    minutes: Sequence[Minute]
+    shown: Mapping[tuple[int, int], Sequence[Minute]]
+
+
 def draw_field(dice: random.Random, low: int, high: int, star: float) -> Field:
     every = range(low, high + 1)
     if dice.random() < star:
@@ -109,12 +116,19 @@ def changes(zone: ZoneInfo) -> Iterator[datetime]:
 
 
 @cache
-def walks(name: str) -> Sequence[Sequence[Minute]]:
+def walks(name: str) -> Sequence[Walk]:
     """Every minute around each change of a zone; where nothing changes, around a leap day."""
     zone = ZoneInfo(name)
-    return [list(walk(zone, change)) for change in changes(zone)] or [
-        list(walk(zone, datetime(2028, 2, 29, tzinfo=UTC)))
-    ]
+    days = list(changes(zone)) or [datetime(2028, 2, 29, tzinfo=UTC)]
+    return [with_index(list(walk(zone, day))) for day in days]
+
+
+def with_index(minutes: Sequence[Minute]) -> Walk:
+    shown: dict[tuple[int, int], list[Minute]] = {}
+    for minute in minutes:
+        for hour_and_minute in {(wall.hour, wall.minute) for wall in (minute.wall, *minute.left_out)}:
+            shown.setdefault(hour_and_minute, []).append(minute)
+    return Walk(minutes, shown)
 
 
 def walk(zone: ZoneInfo, change: datetime) -> Iterator[Minute]:
@@ -128,11 +142,13 @@ def walk(zone: ZoneInfo, change: datetime) -> Iterator[Minute]:
         time += MINUTE
 
 
-def expected(line: Line, minutes: Sequence[Minute]) -> list[int]:
+def expected(line: Line, walk: Walk) -> list[int]:
+    times = product(line.hour.values, line.minute.values)
+    candidates = sorted({minute for time in times for minute in walk.shown.get(time, ())})
     if not line.is_fixed:
-        return [minute.at for minute in minutes if line.names(minute.wall)]
+        return [minute.at for minute in candidates if line.names(minute.wall)]
     found: dict[datetime, int] = {}
-    for minute in minutes:
+    for minute in candidates:
         if line.names(minute.wall) or any(map(line.names, minute.left_out)):
             found.setdefault(minute.wall, minute.at)
     return sorted(found.values())
@@ -140,9 +156,9 @@ def expected(line: Line, minutes: Sequence[Minute]) -> list[int]:
 
 def check(line: Line, name: str) -> None:
     recurrence = parse_recurrence(line.text, ZoneInfo(name))
-    for minutes in walks(name):
-        start = minutes[24 * 60].at  # after the first day, which is for what comes twice
-        wanted = expected(line, minutes)
+    for walk in walks(name):
+        start = walk.minutes[24 * 60].at  # after the first day, which is for what comes twice
+        wanted = expected(line, walk)
         wanted = wanted[bisect_right(wanted, start) :]
         assert list(islice(recurrence.after(start), len(wanted))) == wanted, (line.text, name, start)
 
@@ -167,8 +183,8 @@ def test_drawn_lines_come_when_the_clock_shows_them(first: int) -> None:
 
 def test_the_walk_finds_a_line_that_comes_twice() -> None:
     """Of the same line with a star and without, the walk tells the difference that the rules make."""
-    every_day = [minute for each in walks("Europe/Berlin") for minute in each]
-    day = [minute for minute in every_day if minute.wall.isoformat().startswith("2026-10-25")]
+    every_day = [minute for each in walks("Europe/Berlin") for minute in each.minutes]
+    day = with_index([minute for minute in every_day if minute.wall.isoformat().startswith("2026-10-25")])
     star, fixed = Field("*", frozenset(range(24))), Field("2", frozenset([2]))
     half, every = Field("30", frozenset([30])), [Field("*", frozenset(range(60)))] * 3
     assert (len(expected(Line(half, star, *every), day)), len(expected(Line(half, fixed, *every), day))) == (25, 1)
