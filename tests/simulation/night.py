@@ -33,7 +33,7 @@ from redrive.engine.executor.state_file_lease import StateFileLease
 from redrive.engine.runner.protocol import AttemptOrder
 from redrive.engine.runner.reaper import Reaper
 from redrive.engine.runner.zygote.client import Runner
-from redrive.engine.statefile import open_readonly
+from redrive.engine.statefile import open_readonly, processes
 from redrive.engine.statefile.changes import operator_actions
 from redrive.engine.statefile.changes.transitions import Transaction
 from redrive.engine.statefile.reader import events_query
@@ -100,12 +100,19 @@ def _alike_everywhere(plan: Plan, storage: FileStorage) -> Iterator[None]:
         mock.patch.object(database, "network_problem", lambda path: None),  # reads the mounts of this machine
         mock.patch.object(open_readonly, "network_problem", lambda path: None),
         mock.patch.object(opening, "environment_hash", lambda: "packages"),  # lists the folders of this machine
+        mock.patch.object(processes, "identity", _identity),
+        mock.patch.object(lock, "identity", _identity),
         mock.patch.object(heartbeat, "HEARTBEAT_SECONDS", plan.heartbeat_seconds),
     ):
         os.environ.pop("PYTHONPATH", None)
         for patch in storage.patches():
             patches.enter_context(patch)
         yield
+
+
+def _identity(pid: int) -> tuple[int | None, str | None]:
+    """What /proc says, without a look: this process lives, the attempts of a night do not."""
+    return (1 if pid == os.getpid() else None), "boot"
 
 
 class _Night:
