@@ -109,9 +109,11 @@ def _claim(transaction: Transaction, run_id: str, order: ClaimOrder, identity: E
         else ()
     )
     earlier = quarantine.earlier_result(transaction.connection, run_id, order.name) if only_rows else None
-    checkpoint, key_generation = transaction.connection.execute(
-        "SELECT checkpoint, key_generation FROM task WHERE run_id = ? AND name = ?", (run_id, order.name)
-    ).fetchone()
+    checkpoint, key_generation = None, 0  # of a first attempt
+    if attempt > 1 or order.generation:
+        checkpoint, key_generation = transaction.connection.execute(
+            "SELECT checkpoint, key_generation FROM task WHERE run_id = ? AND name = ?", (run_id, order.name)
+        ).fetchone()
     if spec.effect:
         effect = AttemptEffect(effect_key(run_id, order.name, key_generation))
         transaction.emit(effect, run_id, order.name, attempt=attempt, generation=order.generation)

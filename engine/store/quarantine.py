@@ -54,11 +54,9 @@ def add(
 def confirm(transaction: Transaction, run_id: str, name: str, attempt: int, generation: int) -> None:
     """Hold the quarantined rows of a successful attempt, and resolve the earlier rows that it processed again.
 
-    These are the requeued rows of its generation, or else all earlier rows of the task.
+    Call it if the task has rows. These are the requeued rows of its generation, or else all earlier rows of the task.
     """
     connection = transaction.connection
-    if not _has_rows(connection, run_id, name):
-        return
     resolved = connection.execute(
         "UPDATE quarantine SET state = 'resolved' WHERE run_id = ? AND name = ? AND state = 'requeued'"
         " AND generation = ?",

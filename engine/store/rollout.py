@@ -10,7 +10,7 @@ from ..core.decide import DeadLetter, Decision, Defer, Interrupt, Retry, Succeed
 from ..domain.acts import release_id
 from ..domain.command import DONE, Command, Target
 from ..domain.event_payloads import CanaryEnd, CanaryEnded, TaskColumns
-from ..domain.overrides import Overrides, load_overrides
+from ..domain.overrides import Overrides
 from ..domain.states import NEEDS_HUMAN, WAITING
 from ..statefile.changes import canary, operator_actions
 from ..statefile.changes.transitions import Transaction
@@ -22,9 +22,8 @@ RELEASE_PER_SECOND = 5.0
 _CANARY_OPTIONS = frozenset(["canary", "not_before"])
 
 
-def finish_canary(transaction: Transaction, run_id: str, name: str, decision: Decision) -> None:
-    """Apply the end of an attempt whose task was a canary, or was released by one."""
-    overrides = _overrides(transaction, run_id, name)
+def finish_canary(transaction: Transaction, run_id: str, name: str, decision: Decision, overrides: Overrides) -> None:
+    """Apply the end of an attempt whose task was a canary, or was released by one. ``overrides``: of its generation."""
     if "rollout" not in overrides or isinstance(decision, Retry | Defer | Interrupt):
         return
     held = canary.release_followers(
@@ -39,13 +38,6 @@ def finish_canary(transaction: Transaction, run_id: str, name: str, decision: De
         held += _hold_released(transaction, run_id, name, overrides["rollout"])
     if held:
         _emit(transaction, run_id, name, CanaryEnd.NOT_FIXED if not_fixed else CanaryEnd.FAILED, held)
-
-
-def _overrides(transaction: Transaction, run_id: str, name: str) -> Overrides:
-    row = transaction.connection.execute(
-        "SELECT overrides FROM task WHERE run_id = ? AND name = ?", (run_id, name)
-    ).fetchone()
-    return load_overrides(row[0]) if row is not None else {}
 
 
 def _emit(transaction: Transaction, run_id: str, name: str, what: str, others: list[str]) -> None:

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import cast
 
-from ..core.advice import PastDuration, advise_timeout, duration_stats
+from ..core.advice import PastDuration, advise_timeout
 from ..core.decide import (
     Cancel,
     DeadLetter,
@@ -28,27 +28,24 @@ from ..core.decide import (
     decide,
     decide_loss,
 )
-from ..core.environment_fields import ENVIRONMENT_FIELDS
 from ..core.failures.failure import describe_vain_wait
-from ..core.outcome import Failure, FailureClass, FailureMode, Outcome, OutcomeKind
+from ..core.outcome import Failure, FailureMode, Outcome, OutcomeKind
 from ..core.policy import Uniform
 from ..core.spec import TaskSpec
 from ..domain.event_payloads import AttemptColumns, AttemptLate, TaskColumns, TaskMoved
-from ..domain.liveness import effect_key
 from ..domain.overrides import load_overrides
-from ..domain.states import FAILED_OUTCOMES, DeadLetterKind, SkipCause, TaskState
+from ..domain.states import DeadLetterKind, SkipCause, TaskState
 from ..statefile.changes.action import find_cancel_request
 from ..statefile.changes.mapping import expand_below
 from ..statefile.changes.page_lifecycle import resolve
 from ..statefile.changes.propagation import hold_if_blocked, propagate
 from ..statefile.changes.transitions import Transaction
-from ..statefile.reader import Row
-from ..statefile.state_lists import in_list
 from . import quarantine, rollout
 from .claims import Claim
 from .expiry import expires_at
-from .history import healed_count, past_attempts, weekday_of
+from .history import past_attempts, weekday_of
 from .pages import PageRequest, trigger_page
+from .task_history import StoredTask, read_history, read_stored
 
 ERROR_SUMMARY_CHARACTERS = 200  # task.error; the attempt has the full text
 
@@ -73,7 +70,8 @@ def settle(
     interrupted: bool = False,
 ) -> Settlement:
     """Write the end of an attempt. ``interrupted``: the executor terminated it because the executor stops."""
-    history = read_history(transaction.connection, claim, spec, outcome.failure)
+    stored = read_stored(transaction.connection, claim)
+    history = read_history(transaction.connection, claim, spec, outcome.failure, stored)
     history = replace(history, path_seconds=path_seconds, deadline_at=deadline_at, is_probe=is_probe)
     outcome = with_timeout_advice(transaction.connection, claim, spec, outcome, transaction.at)
     if interrupted and not history.cancel_requested and outcome.kind is OutcomeKind.CANCELLED:
@@ -84,7 +82,7 @@ def settle(
     if isinstance(decision, Fail) and outcome.failure is None:
         outcome = replace(outcome, failure=describe_vain_wait(claim.name, decision.why, outcome.defer_reason))
     with _attributed_to_requester(transaction, claim, decision):
-        written = write_decision(transaction, claim, spec, outcome, decision, history)
+        written = write_decision(transaction, claim, spec, outcome, decision, history, stored)
     if not written:
         _write_late(transaction, claim, outcome)
         return Settlement(None)
@@ -111,7 +109,13 @@ def _attributed_to_requester(transaction: Transaction, claim: Claim, decision: D
 
 
 def write_decision(
-    transaction: Transaction, claim: Claim, spec: TaskSpec, outcome: Outcome, decision: Decision, history: TaskHistory
+    transaction: Transaction,
+    claim: Claim,
+    spec: TaskSpec,
+    outcome: Outcome,
+    decision: Decision,
+    history: TaskHistory,
+    stored: StoredTask,
 ) -> bool:
     """Move the task as decided, close the attempt's row, and apply the consequences. False: the attempt is late."""
     attempt = attempt_columns(transaction.at, outcome, decision)
@@ -121,7 +125,7 @@ def write_decision(
         columns["cancel_requested_at"] = None
     if state is TaskState.DEAD_LETTER and (expires := expires_at(transaction.connection, claim.run_id, transaction.at)):
         columns["expires_at"] = expires
-    event_columns: AttemptColumns = {**_without_long_texts(attempt), **_output_columns(transaction.connection, claim)}
+    event_columns: AttemptColumns = {**_without_long_texts(attempt), **_output_columns(stored)}
     moved = transaction.move(
         claim.run_id,
         claim.name,
@@ -136,28 +140,24 @@ def write_decision(
     if not moved:
         return False
     transaction.change_attempt(claim.run_id, claim.name, claim.attempt, attempt)
-    _apply_consequences(transaction, claim, spec, decision, outcome)
+    _apply_consequences(transaction, claim, spec, decision, outcome, stored)
     return True
 
 
-def _output_columns(connection: sqlite3.Connection, claim: Claim) -> AttemptColumns:
+def _output_columns(stored: StoredTask) -> AttemptColumns:
     """Return the output counters, which are emitted only with the end of the attempt."""
-    row = connection.execute(
-        "SELECT output_bytes, output_dropped_bytes FROM attempt WHERE run_id = ? AND name = ? AND attempt = ?",
-        (claim.run_id, claim.name, claim.attempt),
-    ).fetchone()
-    if row is None or not row[0]:
+    if not stored.output_bytes:
         return {}
-    return {"output_bytes": row[0], "output_dropped_bytes": row[1]}
+    return {"output_bytes": stored.output_bytes, "output_dropped_bytes": stored.output_dropped_bytes or 0}
 
 
 def _apply_consequences(
-    transaction: Transaction, claim: Claim, spec: TaskSpec, decision: Decision, outcome: Outcome
+    transaction: Transaction, claim: Claim, spec: TaskSpec, decision: Decision, outcome: Outcome, stored: StoredTask
 ) -> None:
     """Apply the consequences of a decision beyond the task itself."""
-    if isinstance(decision, Succeed):
+    if stored.has_bad_rows and isinstance(decision, Succeed):
         quarantine.confirm(transaction, claim.run_id, claim.name, claim.attempt, claim.generation)
-    else:
+    elif stored.has_bad_rows:
         final = isinstance(decision, Fail | DeadLetter | Cancel | Skip)
         quarantine.discard(transaction, claim.run_id, claim.name, claim.attempt, final)
     match decision:
@@ -174,7 +174,7 @@ def _apply_consequences(
             trigger_page(transaction, _page_request(claim, spec, decision, outcome))
         case Retry() | Defer() | Interrupt():
             hold_if_blocked(transaction, claim.run_id, claim.name)
-    rollout.finish_canary(transaction, claim.run_id, claim.name, decision)
+    rollout.finish_canary(transaction, claim.run_id, claim.name, decision, load_overrides(stored.overrides))
 
 
 def _page_request(claim: Claim, spec: TaskSpec, decision: Fail | DeadLetter, outcome: Outcome) -> PageRequest:
@@ -200,68 +200,7 @@ def _title(decision: Fail | DeadLetter) -> str:
     return "poison-pill" if decision.kind is DeadLetterKind.POISON else str(decision.kind)
 
 
-# --- History -------------------------------------------------------------------------------------------------------
-
-#: Earlier failures of the generation, and for each environment field whether it is the same as now. A failure in
-#: another environment does not count as a repetition (SPEC part 4, proof of determinism).
-_PAST = (
-    f"SELECT past.fingerprint, past.failure_class, past.fingerprint_loose,"
-    f" {', '.join(f'past.{column} IS now.{column}' for column in ENVIRONMENT_FIELDS)}"
-    " FROM attempt AS now CROSS JOIN attempt AS past ON past.run_id = now.run_id AND past.name = now.name"
-    " WHERE now.run_id = ? AND now.name = ? AND now.attempt = ? AND past.generation = ? AND past.attempt < now.attempt"
-    f" AND past.fingerprint IS NOT NULL AND past.outcome IN {in_list(FAILED_OUTCOMES)} ORDER BY past.attempt"
-)
-_EMPTY_COUNTERS = (0, 0, 0, 0, None, None, None, None, 0)
-
-
-def read_history(connection: sqlite3.Connection, claim: Claim, spec: TaskSpec, failure: Failure | None) -> TaskHistory:
-    """Load the history of a task for ``decide``: counters of the generation, fingerprints in order, healed failures."""
-    row = connection.execute(
-        "SELECT failures, losses, deferrals, refusals, delay_us, first_started_at, cancel_requested_at, overrides,"
-        " key_generation FROM task WHERE run_id = ? AND name = ?",
-        (claim.run_id, claim.name),
-    ).fetchone()
-    failures, losses, deferrals, refusals, delay_us, first_started_at, cancel_at, overrides, key_generation = (
-        row or _EMPTY_COUNTERS
-    )
-    place = (claim.run_id, claim.name, claim.attempt, claim.generation)
-    past = [] if failure is None else connection.execute(_PAST, place).fetchall()  # read by failures alone
-    return TaskHistory(
-        failures=failures,
-        losses=losses,
-        deferrals=deferrals,
-        refusals=refusals,
-        previous_delay=None if delay_us is None else delay_us / 1e6,
-        fingerprints=tuple(fingerprint for fingerprint, _, _, *same in past if all(same)),
-        classes=tuple(FailureClass(name) for _, name, *_ in past if name),
-        healed=0 if failure is None else healed_count(connection, claim.name, failure.fingerprint.strict),
-        first_started_at=first_started_at,
-        p99_seconds=_p99_seconds(connection, claim.name) if _is_timeout(failure) else None,
-        timeout_seconds=spec.timeout,
-        idempotent=spec.idempotent,
-        is_command=spec.kind == "command",
-        effect_key=effect_key(claim.run_id, claim.name, key_generation) if spec.effect else None,
-        max_losses=spec.max_losses,
-        recheck_seconds=spec.recheck_seconds,
-        cancel_requested=cancel_at is not None,
-        changed=() if failure is None else _changed(past, failure.fingerprint.loose),
-        verifies=load_overrides(overrides).get("verifies"),
-    )
-
-
-def _changed(past: Sequence[Row], loose: str) -> tuple[str, ...]:
-    """Return the environment fields that changed since the last failure of this kind; empty: no such failure."""
-    same = next((row[3:] for row in reversed(past) if row[2] == loose), ())
-    return tuple(word for word, alike in zip(ENVIRONMENT_FIELDS.values(), same, strict=False) if not alike)
-
-
-def _is_timeout(failure: Failure | None) -> bool:
-    return failure is not None and failure.failure_class is FailureClass.TIMEOUT
-
-
-def _p99_seconds(connection: sqlite3.Connection, name: str) -> float | None:
-    durations = duration_stats(past_attempts(connection, name))
-    return None if durations is None else durations.p99
+# --- Advice --------------------------------------------------------------------------------------------------------
 
 
 def with_timeout_advice(

@@ -1,0 +1,106 @@
+"""Loads what ``settle`` decides by: the counters of a task, its earlier failures, and what it has left in the file."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from ..core.advice import duration_stats
+from ..core.decide import TaskHistory
+from ..core.environment_fields import ENVIRONMENT_FIELDS
+from ..core.outcome import Failure, FailureClass
+from ..core.spec import TaskSpec
+from ..domain.liveness import effect_key
+from ..domain.overrides import load_overrides
+from ..domain.states import FAILED_OUTCOMES
+from ..statefile.reader import Row
+from ..statefile.state_lists import in_list
+from .claims import Claim
+from .history import healed_count, past_attempts
+
+#: Earlier failures of the generation, and for each environment field whether it is the same as now. A failure in
+#: another environment does not count as a repetition (SPEC part 4, proof of determinism).
+_PAST = (
+    f"SELECT past.fingerprint, past.failure_class, past.fingerprint_loose,"
+    f" {', '.join(f'past.{column} IS now.{column}' for column in ENVIRONMENT_FIELDS)}"
+    " FROM attempt AS now CROSS JOIN attempt AS past ON past.run_id = now.run_id AND past.name = now.name"
+    " WHERE now.run_id = ? AND now.name = ? AND now.attempt = ? AND past.generation = ? AND past.attempt < now.attempt"
+    f" AND past.fingerprint IS NOT NULL AND past.outcome IN {in_list(FAILED_OUTCOMES)} ORDER BY past.attempt"
+)
+
+
+class StoredTask(NamedTuple):
+    """What the state file holds when an attempt ends: of its task, and of its output. One statement reads it."""
+
+    failures: int = 0
+    losses: int = 0
+    deferrals: int = 0
+    refusals: int = 0
+    delay_us: int | None = None
+    first_started_at: int | None = None
+    cancel_requested_at: int | None = None
+    overrides: str | None = None
+    key_generation: int = 0
+    has_bad_rows: int = 0
+    output_bytes: int | None = None
+    output_dropped_bytes: int | None = None
+
+
+_READ = (
+    f"SELECT {', '.join(f'task.{column}' for column in StoredTask._fields[:9])},"
+    " EXISTS (SELECT 1 FROM quarantine WHERE quarantine.run_id = task.run_id AND quarantine.name = task.name),"
+    " attempt.output_bytes, attempt.output_dropped_bytes FROM task LEFT JOIN attempt"
+    " ON attempt.run_id = task.run_id AND attempt.name = task.name AND attempt.attempt = ?"
+    " WHERE task.run_id = ? AND task.name = ?"
+)
+
+
+def read_stored(connection: sqlite3.Connection, claim: Claim) -> StoredTask:
+    """Read the row of the task of an attempt; the defaults if there is none."""
+    row = connection.execute(_READ, (claim.attempt, claim.run_id, claim.name)).fetchone()
+    return StoredTask() if row is None else StoredTask(*row)
+
+
+def read_history(
+    connection: sqlite3.Connection, claim: Claim, spec: TaskSpec, failure: Failure | None, stored: StoredTask
+) -> TaskHistory:
+    """Load the history of a task for ``decide``: counters of the generation, fingerprints in order, healed failures."""
+    place = (claim.run_id, claim.name, claim.attempt, claim.generation)
+    past = [] if failure is None else connection.execute(_PAST, place).fetchall()  # read by failures alone
+    return TaskHistory(
+        failures=stored.failures,
+        losses=stored.losses,
+        deferrals=stored.deferrals,
+        refusals=stored.refusals,
+        previous_delay=None if stored.delay_us is None else stored.delay_us / 1e6,
+        fingerprints=tuple(fingerprint for fingerprint, _, _, *same in past if all(same)),
+        classes=tuple(FailureClass(name) for _, name, *_ in past if name),
+        healed=0 if failure is None else healed_count(connection, claim.name, failure.fingerprint.strict),
+        first_started_at=stored.first_started_at,
+        p99_seconds=_p99_seconds(connection, claim.name) if _is_timeout(failure) else None,
+        timeout_seconds=spec.timeout,
+        idempotent=spec.idempotent,
+        is_command=spec.kind == "command",
+        effect_key=effect_key(claim.run_id, claim.name, stored.key_generation) if spec.effect else None,
+        max_losses=spec.max_losses,
+        recheck_seconds=spec.recheck_seconds,
+        cancel_requested=stored.cancel_requested_at is not None,
+        changed=() if failure is None else _changed(past, failure.fingerprint.loose),
+        verifies=load_overrides(stored.overrides).get("verifies"),
+    )
+
+
+def _changed(past: Sequence[Row], loose: str) -> tuple[str, ...]:
+    """Return the environment fields that changed since the last failure of this kind; empty: no such failure."""
+    same = next((row[3:] for row in reversed(past) if row[2] == loose), ())
+    return tuple(word for word, alike in zip(ENVIRONMENT_FIELDS.values(), same, strict=False) if not alike)
+
+
+def _is_timeout(failure: Failure | None) -> bool:
+    return failure is not None and failure.failure_class is FailureClass.TIMEOUT
+
+
+def _p99_seconds(connection: sqlite3.Connection, name: str) -> float | None:
+    durations = duration_stats(past_attempts(connection, name))
+    return None if durations is None else durations.p99
