@@ -11,9 +11,12 @@ from textual.binding import BindingType
 from ...engine.clock import Clock, SystemClock
 from ...engine.errors import RedriveError
 from ...engine.statefile.on_demand.offers import Offer
+from ..keys.actions import Receiver, action_named
 from ..keys.keymap import DEFAULT_KEYS, KeyMap
+from ..model.columns import COLUMNS, FLEET, ColumnChoice
 from ..model.fleet import FleetEntry, fleet_entries
 from ..present.fleet import fleet_heading, fleet_row, name_cells
+from ..screens.column_dialog import ColumnDialog
 from ..terminal.tty import Tty
 from ..text.glyphs import ASCII, UTF8
 from ..text.pieces import Line, Piece, Role
@@ -22,6 +25,7 @@ from ..widgets.bars import Bar, KeyBar, Rule
 from ..widgets.bindings import bindings
 from ..widgets.table import VirtualTable
 from .base_app import ConsoleBase
+from .column_file import save_columns
 from .theme import DEFAULT, Theme, load_theme
 
 MESSAGE_SECONDS = 5.0
@@ -37,11 +41,12 @@ class FleetApp(ConsoleBase):
         place: the machine, for people.
         before: the file under the cursor at first.
         message: shown at first, as why a file could not be opened.
+        columns: the columns of the list.
     """
 
     TITLE = "redrive"
     CSS = "Screen, LineView { background: $ground; color: $ink; }"
-    BINDINGS: ClassVar[list[BindingType]] = bindings("quit", "how_to_leave", "redraw")
+    BINDINGS: ClassVar[list[BindingType]] = bindings("quit", "how_to_leave", "redraw", "columns")
 
     def __init__(
         self,
@@ -54,6 +59,7 @@ class FleetApp(ConsoleBase):
         clock: Clock | None = None,
         before: str | None = None,
         message: str = "",
+        columns: ColumnChoice | None = None,
     ) -> None:
         self._look = theme or load_theme(DEFAULT)
         super().__init__(tty, keymap, self._look.palette())
@@ -64,10 +70,11 @@ class FleetApp(ConsoleBase):
         self._clock = clock or SystemClock()
         self._before = before
         self._message = message
+        self._columns = columns or ColumnChoice()
         self._problem = ""
         self._entries: dict[str, FleetEntry] = {}
         self._name_cells = 0
-        self.heading = Bar()
+        self.heading = Bar(id="heading")
         self.table: VirtualTable[str] = VirtualTable(self._row)
         self.path_bar = Bar()  # the file under the cursor
         self.key_bar = KeyBar(more=(keymap.label("quit"), "leave"))
@@ -89,7 +96,7 @@ class FleetApp(ConsoleBase):
     def on_mount(self) -> None:
         """Start to read the list."""
         self.table.focus()
-        self.key_bar.show([(self.keymap.label("open"), "open")])
+        self.key_bar.show([(self.keymap.label(name), action_named(name).label) for name in ("open", "columns")])
         self.heading.show([Piece(" reading ...")])
         if self._message:
             self._warn(self._message)
@@ -128,7 +135,8 @@ class FleetApp(ConsoleBase):
             self.table.rows_changed([*self._entries])
 
     def _row(self, path: str, columns: int) -> Line:
-        return fleet_row(self._entries[path], self._clock.now_us(), columns, self._glyphs, self._name_cells)
+        shown = self._columns.shown_in(FLEET)
+        return fleet_row(self._entries[path], self._clock.now_us(), columns, self._glyphs, self._name_cells, shown)
 
     def on_virtual_table_opened(self, message: VirtualTable.Opened) -> None:
         """Open the file under the cursor."""
@@ -141,6 +149,32 @@ class FleetApp(ConsoleBase):
 
     def _warn(self, sentence: str) -> None:
         self.key_bar.show_message([Piece(one_line(sentence), Role.WARNING)], MESSAGE_SECONDS)
+
+    # --- Columns --------------------------------------------------------------------------------------------------
+
+    def receiver_of(self, receiver: Receiver) -> object:
+        """The app itself, also for preferences: it has those of columns alone."""
+        return self if receiver in (Receiver.CONSOLE, Receiver.PREFERENCES) else None
+
+    def choose_columns(self) -> None:
+        """Let the operator choose the columns of the list."""
+        shown = self._columns.shown_in(FLEET)
+        self.push_screen(ColumnDialog("Columns of this list", COLUMNS[FLEET], shown, self._glyphs), self._use_columns)
+
+    def on_bar_clicked(self, message: Bar.Clicked) -> None:
+        """A click above the list is the key of its columns."""
+        if message.bar is self.heading:
+            self.choose_columns()
+
+    def _use_columns(self, chosen: frozenset[str] | None) -> None:
+        if chosen is None:
+            return
+        self._columns.choose(FLEET, chosen)
+        self.table.refresh()
+        try:
+            save_columns(self._columns)
+        except OSError as error:
+            self._warn(f"the choice could not be saved: {error.strerror}")
 
     # --- Keys -----------------------------------------------------------------------------------------------------
 

@@ -118,7 +118,14 @@ async def _choose(
     from .fleet import FleetApp
 
     app = FleetApp(
-        fleet.watch, fleet.place, tty=tty, keymap=settings.keymap, theme=settings.theme, before=before, message=message
+        fleet.watch,
+        fleet.place,
+        tty=tty,
+        keymap=settings.keymap,
+        theme=settings.theme,
+        before=before,
+        message=message,
+        columns=settings.columns,
     )
     code = await app.run_async()
     tty.release()

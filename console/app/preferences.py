@@ -89,16 +89,16 @@ class Preferences:
 
     def choose_columns(self) -> None:
         """Let the operator choose the columns of the visible list."""
-        console, screen = self._console, self._console.screen_name
-        shown = console.columns.shown_in(screen)
-        title = f"Columns of {action_named(f'view_{screen.value}').label}"
-        console.push_screen(ColumnDialog(title, COLUMNS[screen], shown, console.glyphs), self._use_columns)
+        console, name = self._console, self._console.screen_name.value
+        shown = console.columns.shown_in(name)
+        title = f"Columns of {action_named(f'view_{name}').label}"
+        console.push_screen(ColumnDialog(title, COLUMNS[name], shown, console.glyphs), self._use_columns)
 
     def _use_columns(self, chosen: frozenset[str] | None) -> None:
         if chosen is None:
             return
         console = self._console
-        console.columns.choose(console.screen_name, chosen)
+        console.columns.choose(console.screen_name.value, chosen)
         console.console_screen.columns_changed()
         try:
             save_columns(console.columns)

@@ -15,9 +15,11 @@ class Column(NamedTuple):
     help: str
 
 
-#: In the order in which they are shown. Narrow lists leave out columns by themselves.
-COLUMNS: Mapping[ScreenName, tuple[Column, ...]] = {
-    ScreenName.RUNS: (
+FLEET = "fleet"  # the list of state files, which is no screen of the console
+
+#: Name of a list -> its columns, in the order in which they are shown. Narrow lists leave some out by themselves.
+COLUMNS: Mapping[str, tuple[Column, ...]] = {
+    ScreenName.RUNS.value: (
         Column("bar", "how many tasks are done, run, wait or failed"),
         Column("done", "finished tasks, of all"),
         Column("took", "how long it has lasted"),
@@ -25,26 +27,31 @@ COLUMNS: Mapping[ScreenName, tuple[Column, ...]] = {
         Column("notes", "how late it is, and why it makes no progress"),
         Column("started", "day and time of its start, on wide screens"),
     ),
-    ScreenName.INBOX: (
+    ScreenName.INBOX.value: (
         Column("downstream", "the downstream that the tasks call"),
         Column("message", "the text of the failure"),
         Column("holds", "how many tasks wait below"),
         Column("age", "since when the first task waits for a decision"),
     ),
-    ScreenName.JOURNAL: (
+    ScreenName.JOURNAL.value: (
         Column("time", "since the start of the run, or by the clock"),
         Column("subject", "the task, or what else the event is about"),
         Column("actor", "who did it"),
         Column("reason", "why"),
     ),
-    ScreenName.DOWNSTREAMS: (
+    ScreenName.DOWNSTREAMS.value: (
         Column("failed", "calls of a downstream that failed, of all"),
         Column("retries", "how many retries the budget of a downstream has left"),
         Column("holds", "how many tasks its breaker holds"),
     ),
-    ScreenName.HISTORY: (
+    ScreenName.HISTORY.value: (
         Column("usual", "how long the task takes usually"),
         Column("trend", "its duration in each run as a small chart, on wide screens"),
+    ),
+    FLEET: (
+        Column("executor", "whether a process runs the file"),
+        Column("next", "when its next run starts"),
+        Column("file", "the name of the file, on wide screens"),
     ),
 }
 
@@ -59,14 +66,14 @@ class ColumnChoice:
     def __init__(self, chosen: Mapping[str, Iterable[str]] | None = None) -> None:
         self._chosen = {name: frozenset(columns) for name, columns in (chosen or {}).items()}
 
-    def shown_in(self, screen: ScreenName) -> frozenset[str]:
+    def shown_in(self, name: str) -> frozenset[str]:
         """The names of the columns of a list."""
-        known = frozenset(column.name for column in COLUMNS[screen])
-        return known & self._chosen.get(screen.value, known)
+        known = frozenset(column.name for column in COLUMNS[name])
+        return known & self._chosen.get(name, known)
 
-    def choose(self, screen: ScreenName, columns: Iterable[str]) -> None:
+    def choose(self, name: str, columns: Iterable[str]) -> None:
         """Show these columns alone."""
-        self._chosen[screen.value] = frozenset(columns)
+        self._chosen[name] = frozenset(columns)
 
     def as_dict(self) -> dict[str, list[str]]:
         """What was chosen, for the file."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from ...engine.domain.states import RunState
+from ..model.columns import ALL_COLUMNS
 from ..model.fleet import FleetEntry
 from ..text.durations import number
 from ..text.glyphs import Glyphs
@@ -78,8 +79,18 @@ def fleet_heading(entries: Sequence[FleetEntry], place: str, problem: str, glyph
     return left, [Piece(f"{one_line(problem)} ", Role.WARNING)] if problem else []
 
 
-def fleet_row(entry: FleetEntry, now_us: int, columns: int, glyphs: Glyphs, longest_name: int = 0) -> Line:
-    """What needs a human, state, flow and run, executor, next start; where there is room, the name of the file."""
+def fleet_row(
+    entry: FleetEntry,
+    now_us: int,
+    columns: int,
+    glyphs: Glyphs,
+    longest_name: int = 0,
+    shown: Collection[str] = ALL_COLUMNS,
+) -> Line:
+    """What needs a human, state, flow and run, executor, next start; where there is room, the name of the file.
+
+    ``shown``: columns.
+    """
     count, offer = entry.attention_count, entry.offer
     line: Line = [Piece(pad(f" {glyphs.dead}{number(count)}" if count else "", _COUNT_CELLS), Role.HUMAN)]
     if offer.trouble is not None:
@@ -89,10 +100,13 @@ def fleet_row(entry: FleetEntry, now_us: int, columns: int, glyphs: Glyphs, long
     executor = executor_words(entry)
     line += [
         *_state_and_name(entry, name_cells, glyphs),
-        Piece(f"  {executor:{_EXECUTOR_CELLS}}  ", Role.WARNING if executor == NO_EXECUTOR else Role.DIM),
-        Piece(describe_next_run(offer.schedules, now_us)),
+        Piece(
+            f"  {executor:{_EXECUTOR_CELLS}}  " if "executor" in shown else "  ",
+            Role.WARNING if executor == NO_EXECUTOR else Role.DIM,
+        ),
+        Piece(describe_next_run(offer.schedules, now_us) if "next" in shown else ""),
     ]
-    if columns < _WIDE:
+    if columns < _WIDE or "file" not in shown:
         return fit(line, columns, glyphs.more)
     file = pad(shorten_middle(file_name(entry), _FILE_CELLS, glyphs.more), _FILE_CELLS)
     return [*fit(line, columns - _FILE_CELLS - 1, glyphs.more), Piece(f" {file}", Role.DIM)]

@@ -294,7 +294,7 @@ class ConsoleScreen(Screen[None]):
             change_order: Callable[[], None] | None = getattr(self, "change_order", None)
             if change_order is not None:
                 change_order()
-        elif message.bar.id == "heading" and message.row == 0 and self.PLACE in COLUMNS:
+        elif message.bar.id == "heading" and message.row == 0 and self.PLACE.value in COLUMNS:
             await self.app.run_action("app.handle('columns')")
 
     @property

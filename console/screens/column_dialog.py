@@ -58,6 +58,7 @@ class ColumnDialog(Modal[frozenset[str] | None]):
 
     def on_virtual_table_opened(self, message: VirtualTable.Opened) -> None:
         """Enter."""
+        message.stop()  # the table below has rows of another kind
         if self.was_readable(message.time):
             self.dismiss(frozenset(self.table.marks))
 

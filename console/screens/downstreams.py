@@ -251,7 +251,7 @@ class DownstreamsScreen(ConsoleScreen):
         return line
 
     def _line_of(self, row: DownstreamRow, columns: int) -> Line:
-        scene, thing, shown = self.scene(), self.downstreams.item(row), self.console.columns.shown_in(self.PLACE)
+        scene, thing, shown = self.scene(), self.downstreams.item(row), self.console.columns.shown_in(self.PLACE.value)
         if row.is_head:
             if self._was_past and row.section is not Section.BREAKERS:
                 return past_section_row(row.section, self.board, columns)

@@ -149,7 +149,7 @@ class HistoryScreen(ConsoleScreen):
         self._show_all()
 
     def _layout(self, columns: int) -> GridLayout:
-        return grid_layout(self._grid, columns, self.console.columns.shown_in(self.PLACE))
+        return grid_layout(self._grid, columns, self.console.columns.shown_in(self.PLACE.value))
 
     def columns_changed(self) -> None:
         """Show the chosen columns."""

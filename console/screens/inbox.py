@@ -242,7 +242,7 @@ class InboxScreen(SplitScreen):
         if cause is None:
             return []
         self._painted_ages[row.cause] = plain(cause_age(cause, scene))
-        shown = self.console.columns.shown_in(self.PLACE)
+        shown = self.console.columns.shown_in(self.PLACE.value)
         return cause_row(cause, self.inbox.is_open(row.cause), scene, columns, shown)
 
     def tasks_of(self, row: InboxRow) -> Sequence[str]:

@@ -154,7 +154,7 @@ class RunsScreen(ConsoleScreen):
         self.heading.show(*heading_line(shown, known, waiting, self.filter_text, sort, self.console.glyphs, coming))
 
     def _row(self, run_id: str, columns: int) -> Line:
-        console, shown = self.console, self.console.columns.shown_in(self.PLACE)
+        console, shown = self.console, self.console.columns.shown_in(self.PLACE.value)
         return run_row(self._view_of(run_id), console.live.now_us, columns, console.glyphs, self._name_cells, shown)
 
     def _view_of(self, run_id: str) -> RunListEntry:

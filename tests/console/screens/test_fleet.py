@@ -7,7 +7,9 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import pytest
+from redrive.console.app.column_file import load_columns
 from redrive.console.app.fleet import FleetApp
+from redrive.console.model.columns import FLEET
 from redrive.console.terminal.capabilities import TerminalCapabilities
 from redrive.console.terminal.tty import Tty
 from redrive.engine.errors import LinkError, RedriveError
@@ -162,3 +164,26 @@ async def test_esc_at_the_top_level_returns_to_the_list_that_a_console_was_opene
         if not is_of_fleet:
             await settle(app, pilot)
             assert app.is_running
+
+
+async def test_columns_of_the_fleet_are_chosen_and_remembered():
+    app = fleet_app(Files(NIGHT))
+    async with app.run_test(size=(160, 30)) as pilot:
+        await pilot.pause()
+        assert "ledger.db" in text_of(app) and "no executor" in text_of(app)
+        await pilot.press("C", "space", "down", "space", "enter")
+        await pilot.pause()
+        assert (
+            "no executor" not in text_of(app) and "ledger.db" not in text_of(app).partition("\n")[2].rpartition("\n")[0]
+        )
+    assert load_columns().shown_in(FLEET) == {"next"}
+    app = fleet_app(Files(NIGHT), columns=load_columns())
+    async with app.run_test(size=(160, 30)) as pilot:
+        await pilot.pause()
+        assert "no executor" not in text_of(app)
+        await pilot.click(offset=(3, 0))
+        await pilot.pause()
+        assert "✓ next" in text_of(app)
+        await pilot.press("q")
+        await pilot.pause()
+        assert app.is_running and "✓ next" not in text_of(app)
