@@ -111,10 +111,11 @@ class TaskTimeline(TimelineView[RowKey]):
             self._timeline_screen.toggle_group()
 
     def zoom(self, step: int) -> None:
-        """A longer or shorter span, no longer the whole run."""
+        """A longer or shorter span, no longer the whole run. Stops following where now is no longer in it."""
         self.shows_whole_run = False
-        self._now = self._run_span[1]  # stays where it is on the screen
+        self._now = now = self._run_span[1]  # stays where it is on the screen
         super().zoom(step)
+        self.is_following = self.is_following and self.span.start <= now < self.span.end
 
     def _pan(self, cells: int) -> None:
         self.shows_whole_run = False

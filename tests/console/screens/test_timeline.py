@@ -325,6 +325,7 @@ async def test_zoom_keeps_the_selected_task_in_its_place(night, clock):
         middle = (first.started_at + first.ended_at) // 2
         place = hand.app.screen.timeline.span.cell(middle)
         await hand.press("equals_sign", "equals_sign", "equals_sign")
+        hand.app.tick(clock.now)
         assert abs(hand.app.screen.timeline.span.cell(middle) - place) <= 1
 
 
