@@ -2,7 +2,7 @@
 
 import time
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from redrive.console.model.board import Board
 from redrive.console.model.graph.view import Graph
@@ -136,7 +136,6 @@ def test_the_edges_above_and_below_a_task_are_related_to_it_and_no_others():
     assert board.related_edges("b") == {("a", "b"), ("b", "d"), ("d", "e")}
 
 
-@settings(max_examples=60, deadline=None)
 @given(dags(), st.data())
 def test_what_is_counted_on_the_way_is_what_counting_again_finds(dag, data):
     fold = fold_of([(name, dag.parents(name)) for name in dag.names])

@@ -6,7 +6,7 @@ import time
 from importlib import resources
 
 import redrive.engine.store
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 from redrive.console.model.board import Board
@@ -85,7 +85,6 @@ def as_lists(fold, answer, found):
     return theirs, ours
 
 
-@settings(max_examples=250, deadline=None)
 @given(stored_runs(), st.booleans())
 def test_a_requeue_does_in_a_state_file_what_the_preview_says(run, cascade):
     connection, targets = run
@@ -95,7 +94,6 @@ def test_a_requeue_does_in_a_state_file_what_the_preview_says(run, cascade):
     assert ours == theirs
 
 
-@settings(max_examples=250, deadline=None)
 @given(stored_runs())
 def test_a_skip_does_in_a_state_file_what_the_preview_says(run):
     connection, targets = run

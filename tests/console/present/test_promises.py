@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from redrive.console.model.board import Board
 from redrive.console.model.eta import estimate
@@ -88,14 +88,12 @@ def texts_of(board: Board, runner: RunnerStatus):
         yield from (plain(line) for line in group_lines(group, activity, list(board.fold.tasks), scene, 120, 6))
 
 
-@settings(max_examples=150, deadline=None)
 @given(boards(), st.sampled_from(ABSENT), st.sampled_from([None, NOW - 60 * S]))
 def test_without_an_executor_no_text_speaks_of_a_future(board, kind, gone_at):
     for text in texts_of(board, RunnerStatus(kind, gone_at, 4711, "R starts an executor")):
         assert not PROMISE.search(text), text
 
 
-@settings(max_examples=50, deadline=None)
 @given(boards(), st.sampled_from(ABSENT))
 def test_a_task_that_only_an_executor_can_move_says_that_nobody_runs_it(board, kind):
     runner = RunnerStatus(kind, NOW - 60 * S, 4711, "R starts an executor")

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 
 import pyte
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from redrive.console.terminal.capabilities import Colours
 from redrive.console.terminal.cell_encoder import CellEncoder
@@ -57,7 +57,6 @@ class Shown:
         return [[look(x, y) for x in range(self.screen.columns)] for y in range(self.screen.lines)]
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.lists(DRAWS, min_size=1, max_size=5))
 def test_after_any_changes_the_terminal_shows_what_a_full_repaint_shows(rounds: list[list[tuple]]) -> None:
     picture, shown = ScreenBuffer(), Shown()
@@ -72,7 +71,6 @@ def test_after_any_changes_the_terminal_shows_what_a_full_repaint_shows(rounds: 
     assert shown.cells() == afresh.cells()
 
 
-@settings(max_examples=100, deadline=None)
 @given(DRAWS)
 def test_what_was_drawn_is_what_is_read(draws: list[tuple]) -> None:
     picture, shown = ScreenBuffer(), Shown()

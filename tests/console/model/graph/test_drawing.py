@@ -3,7 +3,7 @@
 import time
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from redrive.console.model.graph.drawing import Drawing
 from redrive.console.text.strokes import DOWN
@@ -29,7 +29,6 @@ def drawn(dag, size=4):
     return Drawing(dag, [size] * len(dag))
 
 
-@settings(max_examples=300, deadline=None)
 @given(dags())
 def test_the_lines_of_a_drawing_connect_exactly_the_tasks_that_the_edges_do(dag):
     assert traced_edges(drawn(dag)) == edges(dag)
@@ -96,7 +95,6 @@ def test_the_span_of_a_row_holds_everything_that_the_row_shows_from_left_to_righ
         assert end <= drawing.width
 
 
-@settings(max_examples=60, deadline=None)
 @given(dags(), st.integers(0, 40), st.integers(1, 40))
 def test_a_window_of_a_row_is_a_cut_of_the_whole_row(dag, left, size):
     drawing = drawn(dag)
@@ -127,7 +125,6 @@ def test_children_stand_right_of_their_parents(dag):
         assert drawing.place(child)[0] > x + width
 
 
-@settings(max_examples=60, deadline=None)
 @given(dags(), st.data())
 def test_lit_cells_lead_from_task_to_task_along_the_chosen_edges(dag, data):
     """Following only lit cells connects the chosen edges, and no task without a chosen edge."""

@@ -3,7 +3,7 @@
 import time
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from redrive.console.model.graph.components import leading_to
 from redrive.console.model.graph.rails import Rails
@@ -49,7 +49,6 @@ def goes_on(sign):
     return bool(ARMS.get(sign, 0) & DOWN)
 
 
-@settings(max_examples=300, deadline=None)
 @given(dags())
 def test_the_rails_connect_exactly_the_tasks_that_the_edges_do(dag):
     assert traced(Rails(dag)) == edges(dag)
@@ -61,7 +60,6 @@ def test_the_rails_of_a_large_graph_connect_exactly_the_tasks_that_the_edges_do(
     assert traced(Rails(dag)) == edges(dag)
 
 
-@settings(deadline=None)
 @given(dags(), st.data())
 def test_whatever_leads_to_trouble_comes_first_and_the_rails_stay_right(dag, data):
     wanted = data.draw(st.sets(st.sampled_from(dag.names)) if dag.names else st.just(set()))
@@ -111,7 +109,6 @@ def test_a_task_never_stands_right_below_one_that_is_not_its_parent():
     assert picture(rails) == ["@", "  @", "@", "  @"]
 
 
-@settings(deadline=None)
 @given(dags())
 def test_the_task_itself_shows_what_goes_on_above_below_and_beside_it(dag):
     """So an edge between two rows below each other is a line, too."""
@@ -126,7 +123,6 @@ def test_the_task_itself_shows_what_goes_on_above_below_and_beside_it(dag):
         assert bool(line.arms & RIGHT) == any(column > own for column in columns)
 
 
-@settings(max_examples=80, deadline=None)
 @given(dags(), st.data())
 def test_lit_rails_reach_the_chosen_children_and_no_other_task(dag, data):
     rails = Rails(dag)

@@ -3,7 +3,7 @@
 import time
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from redrive.console.model.board import Board, Delta
 from redrive.console.model.graph import groups
@@ -175,7 +175,6 @@ def test_every_task_is_found_in_the_row_that_shows_it_or_its_group(dag, data):
 # --- Selection -----------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=60, deadline=None)
 @given(dags(most=30), st.data())
 def test_the_selection_survives_every_zoom(dag, data):
     graph = graph_of([(name, dag.parents(name)) for name in dag.names])
@@ -188,7 +187,6 @@ def test_the_selection_survives_every_zoom(dag, data):
         assert 0 <= graph.cursor_row < graph.height
 
 
-@settings(max_examples=60, deadline=None)
 @given(dags(most=30), st.sampled_from(list(Zoom)), st.sampled_from(list(GraphForm)), st.data())
 def test_the_cursor_always_stands_on_a_task_that_exists(dag, zoom, form, data):
     graph = graph_of([(name, dag.parents(name)) for name in dag.names], data.draw(st.sampled_from(dag.names)))
