@@ -7,7 +7,7 @@ from typing import Any
 
 _TURNS = 3  # of the loop in a row with nothing to do: what one future starts, the next turn sees
 _SOON_SECONDS = 0.03  # a repaint, or the size of a window that has changed, comes after a sixtieth of a second
-_TIMERS = 2  # waited for at the most: what ticks for ever is no work
+_ROUNDS = 3  # of timers, each with those that the last one has set; what ticks for ever is no work
 
 
 async def wait_for_idle_loop(min_sleep: float = 0.0, max_sleep: float = 1.0) -> None:
@@ -15,14 +15,14 @@ async def wait_for_idle_loop(min_sleep: float = 0.0, max_sleep: float = 1.0) -> 
     20 ms at the least, and for a second where the machine is busy."""
     loop: Any = asyncio.get_running_loop()
     await _wait_for_turns(loop)
-    for _ in range(_TIMERS):
+    for _ in range(_ROUNDS):
         now = loop.time()
         soon = [
             timer.when() for timer in loop._scheduled if not timer.cancelled() and timer.when() < now + _SOON_SECONDS
         ]
         if not soon:
             return
-        await asyncio.sleep(max(0.0, min(soon) - now))
+        await asyncio.sleep(max(0.0, max(soon) - now))
         await _wait_for_turns(loop)
 
 

@@ -9,7 +9,7 @@ from redrive.engine.core.projection import RunRow
 from redrive.engine.domain.events import EventKind
 from redrive.engine.domain.states import RunState
 
-from ..conftest import FakeSession, StillClock, happen, press, rows_of, settle, shown, text_of
+from ..conftest import FakeSession, StillClock, happen, press, rows_of, shown, text_of, until
 from ..model.runs import START, S, failed_task, fold_of
 
 
@@ -77,8 +77,7 @@ async def test_an_unfinished_run_without_an_executor_is_listed(morning: FakeSess
         await press(app, pilot, "4")
         assert "run night-1 (no executor)" in text_of(app)
         morning.become(service_pid=7)  # the scheduler resumes it
-        await settle(app, pilot)
-        assert "night-1" not in text_of(app)
+        await until(app, pilot, lambda: "night-1" not in text_of(app))
         assert "nothing needs a human" in text_of(app)
 
 

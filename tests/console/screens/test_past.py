@@ -29,6 +29,7 @@ from ..conftest import (
     shown,
     tell_revenue,
     text_of,
+    until,
 )
 from ..model.runs import START, S, Story, fold_of
 
@@ -411,13 +412,6 @@ async def test_bars_of_the_timeline_end_at_the_moment_and_rows_keep_their_places
 # --- Playing ---------------------------------------------------------------------------------------------------------
 
 
-async def until(app: Any, pilot: Any, met: Any) -> None:
-    async with asyncio.timeout(20):
-        while not met():
-            await pilot.pause(0.02)
-    await settle(app, pilot)
-
-
 async def test_the_night_is_played_from_here_until_it_is_the_present(night: NightSession, clock: StillClock):
     async with shown(night, clock) as (app, pilot):
         await press(app, pilot, "@", *"12", "enter", ":", *"replay", "space", *"10x", "enter")
@@ -460,8 +454,7 @@ async def test_faster_is_counted_while_the_past_is_being_read(night: NightSessio
     async with shown(night, clock) as (app, pilot):
         await pilot.press(FASTER, FASTER, FASTER)
         night.gate.set()
-        await until(app, pilot, lambda: app.live.is_past)
-        assert "×60" in header(app)
+        await until(app, pilot, lambda: "×60" in header(app))
         await press(app, pilot, "escape", SLOWER)
         assert "this is the present" in rows_of(app)[-1]
 
