@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import os
 import re
@@ -18,6 +19,17 @@ from support.stand_in_executor import StandInExecutor
 from support.state_file import StateFileBuilder
 from support.waiting import wait_until
 
+
+def pytest_collection_finish() -> None:
+    """Leave the collected tests out of every garbage collection: they stay to the end."""
+    gc.freeze()
+
+
+def pytest_sessionfinish() -> None:
+    """And everything out of those five with which pytest ends."""
+    gc.freeze()
+
+
 Report = TypeVar("Report", pytest.TestReport, pytest.CollectReport)
 
 # A script's ``&`` ignores SIGINT and SIGQUIT, nohup SIGHUP, and whoever is started by a test would ignore them as well.
@@ -26,8 +38,11 @@ for ignored in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
         signal.signal(ignored, signal.default_int_handler if ignored is signal.SIGINT else signal.SIG_DFL)
 
 # The same examples for everybody who runs the tests; how long one of them took says nothing on a busy machine.
-# ``--hypothesis-profile=default`` goes looking for new ones.
-settings.register_profile("suite", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# ``-m hypothesis --hypothesis-profile=thorough`` tries ten times as many, ``--hypothesis-profile=default`` new ones.
+settings.register_profile(
+    "suite", max_examples=30, derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.register_profile("thorough", settings.get_profile("suite"), max_examples=300)
 settings.load_profile("suite")
 
 

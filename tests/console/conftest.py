@@ -35,6 +35,8 @@ from redrive.engine.errors import RedriveError, RefusedError
 from redrive.engine.statefile.list_rows import DurationStats, Listing, Row
 from redrive.engine.statefile.on_demand.failure_rows import FailedAttempt, FailedTask
 from support.idle import wait_for_idle_loop
+from support.stylesheets import share_parsed_stylesheets
+from support.waiting import LIMIT_SECONDS
 from textual.pilot import Pilot
 
 from .model.runs import START, S, Story, fold_of
@@ -250,6 +252,14 @@ async def settle(app: ConsoleApp, pilot: Pilot[Any]) -> None:
     await pilot.pause()
 
 
+async def until(app: ConsoleApp, pilot: Pilot[Any], met: Callable[[], object]) -> None:
+    """Until a condition holds, for what comes without a key: a timer, or an answer that leads to a question."""
+    async with asyncio.timeout(LIMIT_SECONDS):
+        while not met():
+            await pilot.pause(0.02)
+    await settle(app, pilot)
+
+
 async def rest(app: ConsoleApp, pilot: Pilot[Any]) -> None:
     """Until the screen in front also shows what it adds when the cursor rests."""
     await settle(app, pilot)
@@ -294,6 +304,12 @@ def idle_by_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     """A pilot goes on as soon as nothing is left to do."""
     for module in ("app", "pilot"):
         monkeypatch.setattr(f"textual.{module}.wait_for_idle", wait_for_idle_loop)
+
+
+@pytest.fixture(autouse=True)
+def shared_stylesheets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Consoles of one test process parse each stylesheet once."""
+    share_parsed_stylesheets(monkeypatch)
 
 
 @pytest.fixture(autouse=True)
