@@ -6,6 +6,7 @@ import functools
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 import click
@@ -46,10 +47,10 @@ def _may_be_served(words: tuple[object, ...], options: dict[str, Any]) -> bool:
         return False
     if options.get("stdin") not in (None, subprocess.DEVNULL):
         return False
-    return _startup_variables(options.get("env") or os.environ) == _startup_variables(os.environ)
+    return startup_variables(options.get("env") or os.environ) == startup_variables(os.environ)
 
 
-def _startup_variables(environment: Any) -> dict[str, str]:
+def startup_variables(environment: Mapping[str, str] | Mapping[bytes, bytes]) -> dict[str, str]:
     """Variables that an interpreter reads once, when it starts."""
     decoded = {os.fsdecode(name): os.fsdecode(value) for name, value in environment.items()}
     return {name: value for name, value in decoded.items() if name.startswith(("PYTHON", "LC_", "LANG"))}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -24,10 +25,20 @@ def report(): pass
 """
 
 
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that has ended with three dead letters."""
+    folder = tmp_path_factory.mktemp("ended")
+    (folder / "f.py").write_text(FLOW)
+    done = run_redrive("run", folder / "f.py", "--state", folder / "f.db", "--run-id", "r", "--plain")
+    assert done.returncode == 3
+    return folder
+
+
 @pytest.fixture
-def blocked(tmp_path: Path) -> Path:
-    (tmp_path / "f.py").write_text(FLOW)
-    assert run_redrive("run", tmp_path / "f.py", "--state", tmp_path / "f.db", "--plain").returncode == 3
+def blocked(ended: Path, tmp_path: Path) -> Path:
+    """The state file of the run, for one test."""
+    shutil.copytree(ended, tmp_path, dirs_exist_ok=True)
     return tmp_path / "f.db"
 
 
@@ -77,10 +88,8 @@ def test_a_bulk_skip_leaves_what_has_not_failed(blocked: Path) -> None:
         (["load_*", "nothing"], "run r has no task 'nothing'"),
     ],
 )
-def test_a_bulk_act_on_nothing_says_so(tmp_path: Path, words: list[str], sentence: str) -> None:
-    (tmp_path / "f.py").write_text(FLOW)
-    run_redrive("run", tmp_path / "f.py", "--state", tmp_path / "f.db", "--run-id", "r", "--plain")
-    done = run_redrive("requeue", "--state", tmp_path / "f.db", *words, "--yes", "--reason", "fixed")
+def test_a_bulk_act_on_nothing_says_so(blocked: Path, words: list[str], sentence: str) -> None:
+    done = run_redrive("requeue", "--state", blocked, *words, "--yes", "--reason", "fixed")
     assert (done.returncode, done.stdout) == (2, "")
     assert sentence in done.stderr
     assert len(done.stderr.splitlines()) == 1

@@ -24,9 +24,10 @@ import pytest
 from redrive.console import manual
 from redrive.console.present.manual import page_lines
 from redrive.console.text.pieces import plain
-from support.commands import all_commands
+from support.commands import all_commands, run_redrive, startup_variables
 
 COLUMNS_MAX = 74  # the dialog of the console on a terminal of 80 columns
+SHELL_SYNTAX = re.compile(r"[|&;<>$`*?]")
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -49,20 +50,22 @@ class Shell:
         redrive = home / "bin" / "redrive"
         redrive.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m redrive "$@"\n')
         redrive.chmod(0o755)
-        self._env = {
+        self._own = {
             "PATH": f"{home}/bin:{os.environ['PATH']}",
             "HOME": str(home),
             "XDG_STATE_HOME": str(home / "state"),
-            "PYTHONPATH": ":".join(path for path in sys.path if path),
-            "LANG": "C.UTF-8",
             "COLUMNS": "120",
         }
 
     def run(self, line: str) -> str:
+        words = shlex.split(line)
+        if words[0] == "redrive" and not SHELL_SYNTAX.search(line):
+            served = run_redrive(*words[1:], cwd=self.folder, env=startup_variables(os.environ) | self._own)
+            return served.stderr + served.stdout
         done = subprocess.run(
             ["bash", "-c", line],
             cwd=self.folder,
-            env=self._env,
+            env=self._own | {"PYTHONPATH": ":".join(path for path in sys.path if path), "LANG": "C.UTF-8"},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -310,7 +310,8 @@ async def test_the_drawing_around_a_task_is_as_deep_as_fits_and_keys_change_that
         await settle(app, pilot)
 
         def drawn() -> list[str]:
-            return [name for name, _ in pairs if name in rows_of(app)[3]]
+            row = rows_of(app)[3]
+            return [name for name, _ in pairs if name in row]
 
         most = drawn()
         assert "t100" in most and 7 <= len(most) < 20

@@ -41,18 +41,20 @@ from redrive.engine.store import runs
 
 
 def interpreters() -> dict[str, str]:
-    """One Python of each version from 3.6 on: on the path, or of pyenv; and the one that runs this."""
+    """One Python of each version from 3.6 on: the one that runs this, those of pyenv, and those on the path."""
+    versions = {sys.version_info.minor: sys.executable}
     homes = os.environ.get("PYENV_ROOT") or os.path.expanduser("~/.pyenv")
-    found = [shutil.which(f"python3.{minor}") for minor in range(6, 16)] + glob.glob(
-        f"{homes}/versions/3.*/bin/python3"
-    )
-    versions = {"{}.{}".format(*sys.version_info): sys.executable}
-    for path in filter(None, found):
-        program = "import sqlite3, sys; print('%d.%d' % sys.version_info[:2])"
-        said = subprocess.run([path, "-c", program], capture_output=True, text=True)
-        if said.returncode == 0:
-            versions.setdefault(said.stdout.strip(), path)
-    return dict(sorted(versions.items(), key=lambda item: int(item[0].split(".")[1])))
+    of_pyenv = {path: int(path.split("/versions/3.")[1].split(".")[0]) for path in glob.glob(f"{homes}/versions/3.*.*")}
+    found = [(minor, f"{home}/bin/python3") for home, minor in of_pyenv.items()]
+    found += [(minor, path) for minor in range(6, 16) if (path := shutil.which(f"python3.{minor}"))]
+    for minor, path in found:
+        if minor not in versions and _runs(path):
+            versions[minor] = path
+    return {f"3.{minor}": versions[minor] for minor in sorted(versions)}
+
+
+def _runs(path: str) -> bool:
+    return subprocess.run([path, "-ISc", "import sqlite3"], capture_output=True).returncode == 0
 
 
 INTERPRETERS = interpreters()
