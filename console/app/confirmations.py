@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ...engine.core.projection import TaskRow
 from ...engine.domain.acts import BY_NAME
-from ...engine.domain.states import OPEN
+from ...engine.domain.states import OPEN, TaskState
 from ...engine.statefile.changes.notes import TEXT_CHARACTERS_MAX
 from ..model.board import Board
 from ..model.breaker_view import BreakerStatus
@@ -159,12 +160,12 @@ def _task_line(name: str, board: Board, glyphs: Glyphs) -> Line:
 def stop_question(names: Sequence[str], board: Board, trigger: str | None, glyphs: Glyphs) -> Question:
     """The question before running attempts are stopped or waiting tasks are cancelled."""
     below = board.names_waiting_below(*names)
-    facts: list[Line] = [[Piece("A running attempt gets SIGTERM, its grace, then SIGKILL, with all its processes.")]]
+    facts = [*_stop_facts([board.row(name) for name in names])]
     if below:
-        facts.append([Piece(f"{tasks(len(below))} below stop with it: {named(below)}.")])
+        facts.append(f"{tasks(len(below))} below stop with it: {named(below)}.")
     return Question(
         title=[Piece(f"Stop {one_line(names[0]) if len(names) == 1 else tasks(len(names))}", Role.TITLE)],
-        facts=facts,
+        facts=[[Piece(fact)] for fact in facts],
         preview=[_task_line(name, board, glyphs) for name in names] if len(names) > 1 else (),
         accept=f"stop {len(names):,}" if len(names) > 1 else "stop it",
         trigger=trigger,
@@ -173,6 +174,15 @@ def stop_question(names: Sequence[str], board: Board, trigger: str | None, glyph
         is_reason_required=True,
         type_exactly=str(len(names)) if len(names) > TYPED_ABOVE else None,
     )
+
+
+def _stop_facts(rows: Sequence[TaskRow]) -> Iterator[str]:
+    """What happens to attempts that run, and to tasks without one."""
+    running = sum(row.state is TaskState.RUNNING for row in rows)
+    if running:
+        yield "A running attempt gets SIGTERM, its grace, then SIGKILL, with all its processes."
+    if running < len(rows):
+        yield "What does not run now counts as cancelled and does not run again."
 
 
 def abandon_question(summary: RunSummary, trigger: str | None) -> Question:

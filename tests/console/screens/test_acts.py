@@ -199,6 +199,16 @@ async def test_stopping_a_task_needs_a_reason_and_another_key(revenue: FakeSessi
         assert command.targets == (("clean_orders", "RUNNING", 0),)
 
 
+async def test_the_question_before_a_dead_letter_is_stopped_speaks_of_no_attempt(
+    revenue: FakeSession, clock: StillClock
+):
+    async with shown(revenue, clock) as (app, pilot):
+        app.screen.graph_view.select("clean_refunds")
+        await press(app, pilot, "x")
+        assert "SIGTERM" not in text_of(app)
+        assert "What does not run now counts as cancelled" in text_of(app)
+
+
 async def test_what_has_ended_cannot_be_stopped_and_nothing_is_asked(revenue: FakeSession, clock: StillClock):
     async with shown(revenue, clock) as (app, pilot):
         await press(app, pilot, "g", "x")
