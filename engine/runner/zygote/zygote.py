@@ -506,6 +506,7 @@ def _fork_attempts(zygote: _Zygote) -> None:
     gc.collect()
     gc.freeze()  # a collection in an attempt would copy every page with an object
     process.trim_heap()
+    process.collapse_heap()
     zygote.run()
 
 

@@ -201,3 +201,32 @@ def test_a_thread_is_cut_out_of_the_dump_of_all() -> None:
     assert stack.of_thread(DUMP, 0x7FF0BC0AF6C0).splitlines()[-1] == '  File "/home/ana/flow/pool.py", line 5 in work'
     assert stack.of_thread(DUMP, 0x7FF0BDA48B80).startswith("Current thread")
     assert stack.of_thread(DUMP, 1) == DUMP
+
+
+# --- The heap that a fork copies -------------------------------------------------------------------------------------
+
+#: Prints how many bytes of a heap with 96 MB of objects the kernel is asked to move, and of one without.
+_COLLAPSE = """
+from redrive.engine.runner import process
+
+asked = []
+
+class Library:
+    def madvise(self, start, size, advice):
+        assert start.value % process.HUGE_PAGE_BYTES == size.value % process.HUGE_PAGE_BYTES == 0
+        asked.append(size.value)
+        return -1  # an old kernel
+
+process._libc = Library()
+process.collapse_heap()
+print(sum(asked))
+objects = [[number] for number in range(1_000_000)]
+process.collapse_heap()
+print(sum(asked))
+"""
+
+
+def test_a_large_heap_is_moved_to_huge_pages_and_a_small_one_is_not() -> None:
+    done = subprocess.run([sys.executable, "-P", "-c", _COLLAPSE], capture_output=True, text=True, check=True)
+    small, large = map(int, done.stdout.split())
+    assert small == 0 and large > 64_000_000
