@@ -39,8 +39,8 @@ from ..child import AttemptVariables, Channels, FlowFacts, flush, reset_exit_fun
 from ..command import attempts_folder
 from ..direct_call import direct_plans, run_directly
 from .flow_import import Loader, facts_after_restart, open_flow
+from .fork_cleanup import omit_fork_cleanup
 from .reexec import ProcessOrigin, read_restart_state
-from .thread_cleanup import omit_thread_cleanup
 from .warm_up import warm_up
 
 SWEEP_SECONDS = 1.0  # how long the report of an exit waits for the death of strays
@@ -502,7 +502,7 @@ def _remove_folder(folder: str) -> None:
 
 def _fork_attempts(zygote: _Zygote) -> None:
     reset_exit_functions()
-    omit_thread_cleanup()
+    omit_fork_cleanup()
     gc.collect()
     gc.freeze()  # a collection in an attempt would copy every page with an object
     process.trim_heap()

@@ -21,7 +21,7 @@ from redrive.engine.store import database
 TASKS = 40
 OPENING = 12  # commits and messages of a run, however many tasks it has
 PAGES = 155  # of them 70 of any fork; through child.py 310 (direct_call.py)
-PAGES_WITH_THREADING = 165  # 222 with all that ``threading`` does after a fork
+PAGES_WITH_LOGGING = 170  # and threading; 264 with all that both do after a fork
 
 
 @pytest.fixture
@@ -81,7 +81,7 @@ from redrive.engine import Executor, TaskDef
 def cost():
     faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     loaded = {{"asyncio", "threading", "random", "subprocess", "logging"}} & sys.modules.keys()
-    return [faults, sorted(loaded - {{"{module}"}})]
+    return [faults, sorted(loaded - {{"logging", "threading"}} if "{module}" == "logging" else loaded)]
 
 tasks = [TaskDef(f"t{{number}}", cost) for number in range(8)]
 result = Executor("cost", "r", tasks, state=sys.argv[1]).run_result()
@@ -89,7 +89,7 @@ print([result[task.name] for task in tasks])
 """
 
 
-@pytest.mark.parametrize(("module", "pages"), [("os", PAGES), ("threading", PAGES_WITH_THREADING)])
+@pytest.mark.parametrize(("module", "pages"), [("os", PAGES), ("logging", PAGES_WITH_LOGGING)])
 def test_the_fork_of_an_attempt_copies_few_pages(tmp_path: Path, module: str, pages: int) -> None:
     """In an interpreter of its own: pytest has imported much that a flow has not."""
     ran = subprocess.run(

@@ -1,4 +1,4 @@
-"""Attempts omit the cleanup of ``threading`` after their fork, and their own forks do not."""
+"""Attempts omit the cleanup of ``threading`` and ``logging`` after their fork, and their own forks do not."""
 
 from __future__ import annotations
 
@@ -59,3 +59,41 @@ async def test_a_thread_that_the_import_left_behind_keeps_the_cleanup(bench: Any
             return [ended.is_alive(), hasattr(threading, "_code_after_fork")]
     """)
     assert json.loads((await bench.run("join"))[0].result) == [False, False]
+
+
+#: Has a thread use the lock of ``logging``, and a fork the lock of a handler that a thread holds at the fork.
+LOGGING_TASK = """
+    import logging, threading
+    handler = logging.StreamHandler()
+    logging.getLogger().addHandler(handler)
+
+    @flow.task
+    def fork():
+        free = []
+        thread = threading.Thread(target=lambda: free.append(logging._lock.acquire(False)) or logging._lock.release())
+        thread.start()
+        thread.join()
+        hook = logging._after_at_fork_child_reinit_locks.__code__.co_name
+        is_held, end = threading.Event(), threading.Event()
+
+        def hold():
+            with handler.lock:
+                is_held.set()
+                end.wait()
+
+        thread = threading.Thread(target=hold)
+        thread.start()
+        is_held.wait()
+        if (pid := os.fork()) == 0:
+            os._exit(7 if handler.lock.acquire(False) and logging._lock.acquire(False) else 8)
+        status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        end.set()
+        thread.join()
+        return [free, hook, status]
+"""
+
+
+async def test_a_fork_of_an_attempt_renews_the_locks_of_logging(bench: Any) -> None:
+    await bench.open(LOGGING_TASK)
+    outcome, _ = await bench.run("fork")
+    assert json.loads(outcome.result) == [[True], "_after_at_fork_child_reinit_locks", 7]

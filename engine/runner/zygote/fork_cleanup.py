@@ -1,0 +1,49 @@
+"""Spares attempts what ``threading`` and ``logging`` do after a fork: 120 of 333 copied pages of a short attempt.
+
+They forget the other threads and renew the locks that these may have held. The zygote has one thread. So in its
+children they would set what is set already; but forks of the children need it.
+"""
+
+from __future__ import annotations
+
+import _thread
+import sys
+from types import CodeType, FunctionType, ModuleType
+
+
+def omit_fork_cleanup() -> None:
+    """Omit it in the children of this process, if ``threading`` is loaded and knows the main thread alone."""
+    threading, logging = sys.modules.get("threading"), sys.modules.get("logging")
+    if threading is None or not _is_alone(threading):
+        return
+    _replace(threading, threading._after_fork, _restore_threading.__code__)
+    if logging is not None and all(_is_plain(logging, handler) for handler in logging._at_fork_reinit_lock_weakset):
+        _replace(logging, logging._after_at_fork_child_reinit_locks, _restore_logging.__code__)
+
+
+def _is_alone(threading: ModuleType) -> bool:
+    main = threading.main_thread()
+    is_alone = threading._active == {_thread.get_ident(): main} and not threading._limbo and not _thread._count()
+    return is_alone and {*threading._dangling} <= {main}
+
+
+def _is_plain(logging: ModuleType, handler: object) -> bool:
+    return type(handler)._at_fork_reinit is logging.Handler._at_fork_reinit  # type: ignore[attr-defined]
+
+
+def _replace(module: ModuleType, hook: FunctionType, code: CodeType) -> None:
+    """Have a hook run the code of another function. The interpreter knows the function object of the hook."""
+    vars(module)["_code_after_fork"] = hook.__code__
+    hook.__code__ = code
+
+
+# They run with the names of the module of their hook, at the first fork of each child of this process.
+
+
+def _restore_threading() -> None:
+    _after_fork.__code__ = _code_after_fork  # type: ignore[name-defined]  # noqa: F821
+
+
+def _restore_logging() -> None:
+    _lock._at_fork_reinit()  # type: ignore[name-defined]  # noqa: F821  # it was acquired before the fork
+    _after_at_fork_child_reinit_locks.__code__ = _code_after_fork  # type: ignore[name-defined]  # noqa: F821
