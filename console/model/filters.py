@@ -21,6 +21,9 @@ STATE_WORDS: Mapping[str, frozenset[TaskState]] = {
 }
 
 
+_STATES_LEFT = {"problem": "problems", "running": "what runs", "waiting": "what waits"}
+
+
 @dataclass(frozen=True, slots=True)
 class Filter:
     """Words in lower case. An empty filter matches every text. ``states``: of tasks; None: any."""
@@ -109,6 +112,12 @@ def next_state_filter(typed: str) -> str:
     now = next((word for word in words if word in cycle[1:]), "")
     after = cycle[(cycle.index(now) + 1) % len(cycle)]
     return " ".join(filter(None, [after, *(word for word in words if word not in cycle)]))
+
+
+def describe_state_filter(typed: str) -> str:
+    """Which states a filter leaves, in words."""
+    left = [words for word, words in _STATES_LEFT.items() if f"{_IS}{word}" in typed.split(" ")]
+    return f"only {', '.join(left)}" if left else "all states"
 
 
 def _words(typed: str) -> Iterable[str]:

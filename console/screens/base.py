@@ -40,7 +40,7 @@ from ..keys.actions import BY_NAME, SUSPEND_KEY, VIEWS, Action, ScreenName, foot
 from ..model.board import Board
 from ..model.breaker_view import blocking_downstream
 from ..model.columns import COLUMNS
-from ..model.filters import next_state_filter
+from ..model.filters import describe_state_filter, next_state_filter
 from ..present.downstreams import compact
 from ..present.header import (
     Tab,
@@ -371,6 +371,7 @@ class ConsoleScreen(Screen[None]):
     def cycle_state_filter(self) -> None:
         """Show only problems, then only what runs, then only what waits, then everything."""
         self._apply_filter(next_state_filter(self.filter_text))
+        self.console.show_message(describe_state_filter(self.filter_text))
 
     def on_text_field_changed(self, message: TextField.Changed) -> None:
         """Update the list."""

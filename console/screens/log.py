@@ -275,6 +275,7 @@ class LogScreen(ConsoleScreen):
         if not 0 <= place < len(numbers):
             self.console.show_message(f"this is the {'first' if step < 0 else 'latest'} attempt")
             return
+        self.key_bar.clear_message()  # it may say that there is no other attempt
         self._pinned_attempt = numbers[place] if place < len(numbers) - 1 else None
         self.text.is_following = True
         self._select_attempt()

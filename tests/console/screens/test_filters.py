@@ -14,10 +14,12 @@ async def test_one_key_shows_only_problems_then_what_runs_then_what_waits(
     revenue: FakeSession, clock: StillClock
 ) -> None:
     async with shown(revenue, clock) as (app, pilot):
-        found = []
+        found, said = [], []
         for _ in range(4):
             await press(app, pilot, "m")
             found.append((app.screen.filter_text, app.screen.graph_view.matches.keys()))
+            said.append(rows_of(app)[-1].strip())
+        assert said == ["only problems", "only what runs", "only what waits", "all states"]
         assert [text for text, _ in found] == ["is:problem", "is:running", "is:waiting", ""]
         assert [list(names) for _, names in found] == [
             ["clean_refunds"],

@@ -109,6 +109,13 @@ async def test_brackets_change_the_attempt_and_say_where_they_end(night, clock):
         assert "this is the latest attempt" in hand.lines[-1]
 
 
+async def test_what_was_said_of_another_attempt_goes(night, clock):
+    async with at_the_log(night, clock, "]") as hand:
+        assert "this is the latest attempt" in hand.lines[-1]
+        await hand.press("[")
+        assert "#1 of 2" in hand.lines[3] and "this is the latest attempt" not in hand.text
+
+
 async def test_a_task_that_has_not_begun_says_why(night, clock):
     async with at_the_log(night, clock, name="aggregate_revenue") as hand:
         assert shown(hand)[0].startswith("· no attempt yet: ")
