@@ -230,7 +230,7 @@ class Board:
     def pools(self) -> dict[str, PoolUse]:
         """Return the use of each pool by name."""
         uses = {name: PoolUse(name, slots) for name, slots in pool_sizes(self.fold).items()}
-        for name in self.active:
+        for name in self.active if uses else ():
             row = self.row(name)
             spec = spec_of(row)
             if row.state is TaskState.RUNNING and spec.pool in uses:

@@ -58,8 +58,9 @@ class GroupActivity:
 
     def cells(self, borders: Sequence[int]) -> list[CellActivity]:
         """The activity of the cells between these instants. What goes on reaches through all later cells."""
+        nothing = [0] * len(borders)
         starts, ends, _, wait_starts, wait_ends, retried, failures, dead_letters, _ = (
-            [bisect_left(instants, at) for at in borders] for instants in self._sorted
+            [bisect_left(instants, at) for at in borders] if instants else nothing for instants in self._sorted
         )
         return [
             CellActivity(

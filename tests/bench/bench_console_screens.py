@@ -30,7 +30,8 @@ from redrive.console.app.app import ConsoleApp
 from redrive.console.terminal.capabilities import Colours, TerminalCapabilities
 from redrive.console.terminal.driver import ConsoleDriver
 from redrive.console.terminal.tty import Tty
-from redrive.engine.core.projection import RunProjection
+from redrive.console.widgets.timeline import TimelineView
+from redrive.engine.core.projection import AttemptRow, RunProjection
 from redrive.engine.domain.event_payloads import TaskChanged
 from redrive.engine.domain.events import Event, EventKind
 from redrive.engine.domain.states import TaskState
@@ -169,10 +170,40 @@ async def inbox(options: argparse.Namespace) -> None:
         await say(app, "inbox: cursor", there_and_back(app, options.keys, "j", "k"))
 
 
+async def timeline(options: argparse.Namespace) -> None:
+    """Groups of a run in its middle: the whole screen painted again, keys, and a tenth of a second of changes."""
+    stems = [one + other for one in "abcde" for other in "stuvwxyz"]
+    names = [f"{stem}_{number:05}" for stem in stems for number in range(options.tasks // len(stems))]
+    fold = fold_of([(name, []) for name in names])
+    attempts = {TaskState.SUCCESS: "success", TaskState.RUNNING: "running"}
+    for row in mixed_states(fold).tasks.values():
+        if row.started_at is not None:
+            row.attempts[1] = AttemptRow(1, 0, row.started_at, row.ended_at, outcome=attempts[row.state])
+    async with on_screen(fold, options) as (app, session):
+        await pressed(app, "3", "g")
+        view = app.screen.query_one(TimelineView)
+        await say(app, "timeline: all groups painted", [view.refresh] * options.keys)
+        await say(app, "timeline: zoom", there_and_back(app, options.keys, "equals_sign", "minus"))
+        await say(app, "timeline: cursor", there_and_back(app, options.keys, "j", "k"))
+        seq = fold.seq
+
+        def batch() -> None:
+            nonlocal seq
+            told = [progress_of(seq + n + 1, names[(seq + n) % len(names)]) for n in range(200)]
+            seq += len(told)
+            session.tell(told)
+
+        await say(app, "200 events at once, timeline", [batch] * (options.keys // 2))
+        await pressed(app, "enter")
+        await say(app, "timeline: page of an open group", there_and_back(app, options.keys, "pagedown", "pageup"))
+        await say(app, "timeline: group opened and closed", [key(app, "g"), key(app, "enter")] * 8)
+
+
 MEASUREMENTS: dict[str, Callable[[argparse.Namespace], Awaitable[None]]] = {
     "graph": graph,
     "events": events,
     "inbox": inbox,
+    "timeline": timeline,
 }
 
 
