@@ -197,6 +197,16 @@ class Board:
             found.sort(key=lambda number: (place[number] - here) * step <= 0)
         return self.dag.names[found[0]]
 
+    def starting_task(self) -> str | None:
+        """Return the task that the screens start on: of the dead letters, else of the failed tasks, the first with the
+        most frequent failure; else what runs; else the first."""
+        problems = [self.row(name) for name in self.problems]
+        dead = [row for row in problems if row.state is TaskState.DEAD_LETTER]
+        if problems:
+            failures = Counter(row.failure_fingerprint for row in dead or problems)
+            return max(dead or problems, key=lambda row: failures[row.failure_fingerprint]).name
+        return self.current_task() or next(iter(self.dag.order), None)
+
     def current_task(self) -> str | None:
         """Return the running task that started last, or else the task that is due next."""
         rows = [self.row(name) for name in self.active]

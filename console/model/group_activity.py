@@ -3,7 +3,7 @@ however many tasks there are, and a change of one task a few insertions."""
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import NamedTuple
@@ -72,6 +72,11 @@ class GroupActivity:
             )
             for cell in range(len(borders) - 1)
         ]
+
+    def running_at(self, instants: Sequence[int]) -> list[int]:
+        """How many attempts run at each of these instants."""
+        starts, ends = self._sorted[:2]
+        return [bisect_right(starts, at) - bisect_right(ends, at) for at in instants]
 
     @property
     def first_start(self) -> int | None:

@@ -54,6 +54,7 @@ class TimelineRows:
         self._open: set[int] = set()
         self._shown_task: str | None = None  # shown below its group although that is closed
         self._activities: dict[int, GroupActivity] = {}
+        self._whole_activity: GroupActivity | None = None
         self.sort(self.order)
 
     # --- Groups ----------------------------------------------------------------------------------------------------
@@ -96,18 +97,31 @@ class TimelineRows:
             self._activities[index] = GroupActivity(self._board.row(name) for name in self.members(index))
         return self._activities[index]
 
+    @property
+    def whole_activity(self) -> GroupActivity:
+        """When the tasks of the run ran; computed at first use, then updated."""
+        if self._whole_activity is None:
+            self._whole_activity = GroupActivity(self._board.fold.tasks.values())
+        return self._whole_activity
+
     # --- Updates ---------------------------------------------------------------------------------------------------
 
     def apply(self, delta: Delta) -> bool:
         """Apply a change of the board. True if rows may have moved."""
-        if self._groups is not None and not delta.is_graph_changed:  # else these rows were made after the change
+        if not delta.is_graph_changed:  # else these rows were made after the change
+            self._update_groups(delta)
+        return self._move_started([name for name in delta.tasks if self._board.row(name).attempts])
+
+    def _update_groups(self, delta: Delta) -> None:
+        if self._groups is not None:
             for name, before, after in delta.moves:
                 self._groups.apply_move(name, before, after)
-            for name in delta.tasks:
-                index = self.group_of(name)
-                if index in self._activities:
-                    self._activities[index].update(self._board.row(name))
-        return self._move_started([name for name in delta.tasks if self._board.row(name).attempts])
+        for name in delta.tasks:
+            index, row = self.group_of(name), self._board.row(name)
+            if index in self._activities:
+                self._activities[index].update(row)
+            if self._whole_activity is not None:
+                self._whole_activity.update(row)
 
     def _move_started(self, names: Sequence[str]) -> bool:
         """Tasks that run for the first time follow those that ran before. False if no row moves."""

@@ -8,7 +8,7 @@ from ...engine.domain.states import FINISHED, NEEDS_HUMAN, UNDER_WAY, TaskState
 from ...engine.domain.trigger_rules import STATES_OF, ParentStatus
 from ..text.durations import number
 from ..text.glyphs import Glyph, Glyphs
-from ..text.pieces import Line, Piece, Role, join
+from ..text.pieces import Line, Piece, Role, join, width
 from .states import SEVERITY, STATE_STYLES, state_sign
 
 Counts = Mapping[TaskState, int]
@@ -26,11 +26,6 @@ _PARTS: Sequence[tuple[Collection[TaskState], Glyph, Role]] = (
 
 
 def bar(counts: Counts, glyphs: Glyphs, size: int) -> Line:
-    """``size`` cells between two ends."""
-    return [Piece(glyphs.bar_left, Role.DIM), *bar_parts(counts, glyphs, size), Piece(glyphs.bar_right, Role.DIM)]
-
-
-def bar_parts(counts: Counts, glyphs: Glyphs, size: int) -> Line:
     """``size`` cells. A part with any task has at least one cell, so that no problem disappears."""
     total = sum(counts.values())
     cells = _shares([_sum(counts, states) for states, _, _ in _PARTS], total, size)
@@ -39,7 +34,7 @@ def bar_parts(counts: Counts, glyphs: Glyphs, size: int) -> Line:
         if count:
             line.append(Piece(glyphs.of(glyph) * count, role))
     rest = size - sum(cells)
-    return [*line, Piece(glyphs.bar_rest * rest, Role.DIM)]
+    return [*line, Piece(glyphs.bar_pending * rest, Role.RULE)]
 
 
 def _sum(counts: Counts, states: Collection[TaskState]) -> int:
@@ -98,6 +93,14 @@ def counts_line(counts: Counts, glyphs: Glyphs, without: Sequence[TaskState] = (
         )
         found.append([Piece(text, style.role)])
     return join(found)
+
+
+def counts_within(counts: Counts, glyphs: Glyphs, size: int, without: Sequence[TaskState] = ()) -> Line:
+    """The counts as words, or as signs if the words need more than ``size`` cells."""
+    words = counts_line(counts, glyphs, without)
+    if width(words) <= size:
+        return words
+    return counts_signs({state: count for state, count in counts.items() if state not in without}, glyphs, size)
 
 
 def counts_signs(counts: Counts, glyphs: Glyphs, size: int) -> Line:

@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 from itertools import groupby
 
 from ...engine.domain.states import TIMED, TaskState
+from ..model.graph.components import is_chain
 from ..model.graph.drawing import Drawing, EdgeHighlight, Segment
 from ..model.graph.groups import GraphGroup
 from ..model.graph.rails import RailHighlight, RailRow
-from ..model.graph.view import MATRIX_MARGIN, Graph, GraphOrder, Step
+from ..model.graph.view import LABEL_SIZES, MATRIX_MARGIN, Graph, GraphOrder, LabelSize, Step
 from ..text.durations import clock, number
 from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Piece, Role, crop, fit, join, width
@@ -30,10 +31,8 @@ _RAILS_MAX = 8  # more are hard to follow
 _GROUP_BAR_CELLS = 12
 _BAND_BAR_CELLS = 40
 _CLOCK_CELLS = 6
-_STEPS_FROM = 70  # columns: narrower headings show the current step only
 _LOUD_NAMES = {TaskState.FAILED: Role.FAILED, TaskState.DEAD_LETTER: Role.STRONG}
 _QUIET = counts.DONE | {TaskState.PENDING}
-LABEL_CELLS_MAX = 32
 
 
 @dataclass(slots=True)
@@ -47,11 +46,13 @@ class Highlight:
     rails: RailHighlight = field(default_factory=RailHighlight)
     lines: EdgeHighlight = field(default_factory=EdgeHighlight)
     line_role: Role = Role.RELATED
+    cursor_role: Role = Role.CURSOR  # of the row under the cursor, where that is not the whole row
 
 
-def label_width(name: str, scene: Scene) -> int:
+def label_width(name: str, scene: Scene, size: LabelSize = LABEL_SIZES[0]) -> int:
     """Width of a task in the drawing: sign, name and clock."""
-    return 2 + cells(scene.names.short(name, LABEL_CELLS_MAX, scene.glyphs.more)) + _CLOCK_CELLS
+    name_cells = cells(scene.names.short(name, size.name_cells, scene.glyphs.more))
+    return 2 + name_cells + (_CLOCK_CELLS if size.has_time else 0)
 
 
 def heading_line(
@@ -71,7 +72,9 @@ def heading_line(
         right.append([Piece(f"{number(marks)} marked", Role.MARK)])
     if scene.names.prefix:
         right.append([Piece(f"all begin with {scene.names.prefix}", Role.DIM)])
-    return _steps(graph, scene.glyphs, is_long=size >= _STEPS_FROM), [*join(right), Piece(" ")]
+    others = [*join(right), Piece(" ")]
+    steps = _steps(graph, scene.glyphs, is_long=True)
+    return (steps if width(steps) + 2 + width(others) <= size else _steps(graph, scene.glyphs, is_long=False)), others
 
 
 def _steps(graph: Graph, glyphs: Glyphs, is_long: bool) -> Line:
@@ -111,7 +114,7 @@ def _found_row(graph: Graph, y: int, size: int, scene: Scene, lit: Highlight) ->
 
 def has_rails(graph: Graph, size: int) -> bool:
     """Whether rows of ``size`` cells show the edges: where nothing is drawn above, and all rails leave room."""
-    if graph.is_drawn_above or not any(graph.dag.child_numbers):
+    if graph.is_drawn_above or not any(graph.dag.child_numbers) or is_chain(graph.dag):
         return False
     return graph.rails.columns <= min(_RAILS_MAX, (size - _FACTS_CELLS_MIN - ATTEMPT_CELLS - _NAME_CELLS_MIN) // 2)
 
@@ -183,14 +186,16 @@ def _group_row(graph: Graph, y: int, size: int, scene: Scene, lit: Highlight) ->
     is_open = groups.is_open(row.group) or groups.shows_problems(row.group)
     room = max(min(groups.longest_title, size - _GROUP_FACTS_CELLS), _NAME_CELLS_MIN)
     title = group_title(group, room, scene)
-    return [
-        Piece(f" {glyphs.open if is_open else glyphs.closed} ", Role.DIM),
-        Piece(pad(title, room), Role.TEXT),
-        Piece(f" {number(len(group.members)):>6}  ", Role.DIM),
-        *counts.bar(group.counts, glyphs, _GROUP_BAR_CELLS),
+    cursor = lit.cursor_role if y == graph.cursor_row else None  # not on the bar, whose colours have a meaning
+    line = [
+        Piece(f" {glyphs.open if is_open else glyphs.closed} ", cursor or Role.DIM),
+        Piece(pad(title, room), cursor or Role.TEXT),
+        Piece(f" {number(len(group.members)):>6} ", cursor or Role.DIM),
         Piece(" "),
-        *counts.counts_line(group.counts, glyphs, without=(TaskState.PENDING,)),
+        *counts.bar(group.counts, glyphs, _GROUP_BAR_CELLS),
+        Piece("  "),
     ]
+    return [*line, *counts.counts_within(group.counts, glyphs, size - width(line), without=(TaskState.PENDING,))]
 
 
 def group_title(group: GraphGroup, room: int, scene: Scene) -> str:
@@ -224,9 +229,10 @@ def _band_row(graph: Graph, y: int, size: int, scene: Scene, lit: Highlight) -> 
     most = max(min(_BAND_BAR_CELLS, size - 40), 8)
     length = max(len(band.tasks) * most // max(bands.widest, 1), 1)
     return [
-        Piece(f" {levels:<9}", Role.DIM),
+        Piece(f" {levels:<9}", lit.cursor_role if y == graph.cursor_row else Role.DIM),
+        Piece(" "),
         *counts.bar(band.counts, glyphs, length),
-        Piece(" " * (most - length)),
+        Piece(" " * (most - length + 1)),
         Piece(f"{number(len(band.tasks)):>7}  "),
         *counts.counts_signs(band.counts, glyphs, size - most - 22),
     ]
@@ -293,20 +299,22 @@ def _drawing_status(graph: Graph, fold_key: str, glyphs: Glyphs) -> tuple[Line, 
     left = [Piece(counted, Role.WARNING), Piece(f"{dot}arrows go on")]
     if fold_key:
         left += [Piece(dot), Piece(fold_key, Role.KEY), Piece(" lists all")]
-    name = shorten_middle(one_line(graph.drawn_around), LABEL_CELLS_MAX, glyphs.more)
+    name = shorten_middle(one_line(graph.drawn_around), graph.label_size.name_cells, glyphs.more)
     return left, [Piece("around ", Role.DIM), Piece(f"{name} ")]
 
 
 def _label(graph: Graph, name: str, run: Segment, scene: Scene, lit: Highlight) -> Line:
     """Sign, name and time of a task, and from there the line that leaves it."""
     state = scene.board.row(name).state
-    shown = scene.names.short(name, LABEL_CELLS_MAX, scene.glyphs.more)
+    size = graph.label_size
+    shown = scene.names.short(name, size.name_cells, scene.glyphs.more)
     selected = name == graph.selected
     name_role = Role.CURSOR if selected else Role.MARK if name in lit.marked else _name_role(name, state, lit)
     line = [_sign(name, scene), Piece(" "), Piece(shown, name_role)]
-    if hidden := _hidden_relatives(graph, name, scene.glyphs):
-        line.append(Piece(f" {hidden}", Role.DIM))
-    elif time := _time(name, scene):
+    beside = _hidden_relatives(graph, name, scene.glyphs) if size.has_time else ""
+    if beside:
+        line.append(Piece(f" {beside}", Role.DIM))
+    elif size.has_time and (time := _time(name, scene)):
         line += [Piece(" "), Piece(time, STATE_STYLES[state].role)]
     rest = run.width - width(line)
     if run.arms and rest > 1:

@@ -69,5 +69,5 @@ def _facts(graph: Graph, group: GraphGroup, run: Segment, scene: Scene) -> Line:
     facts = counts.progress(group.counts, scene.glyphs)
     if width(facts) + 1 + _BAR_CELLS_MIN > run.width:
         facts = [facts[0], facts[-1]]  # of several states the most severe
-    bar = counts.bar_parts(group.counts, scene.glyphs, max(run.width - 1 - width(facts), 1))
+    bar = counts.bar(group.counts, scene.glyphs, max(run.width - 1 - width(facts), 1))
     return fit([*bar, Piece(" "), *facts], run.width, scene.glyphs.more)

@@ -63,6 +63,7 @@ from ..widgets.line_view import LineView
 from ..widgets.table import VirtualTable
 from ..widgets.text_input import TextField
 from .console import Console
+from .hidden_rows import hidden_row_marks
 
 JUMP_SECONDS = 0.7  # after a row left from under the cursor
 
@@ -306,8 +307,18 @@ class ConsoleScreen(Screen[None]):
         glyphs = self.console.glyphs
         sign = glyphs.rule_past if past else glyphs.rule_stale if stale else glyphs.rule
         role = Role.NOW if past else Role.WARNING if stale else Role.RULE
-        self.upper_rule.show(sign, self.rule_marks(upper=True), role)
-        self.lower_rule.show(sign, self.rule_marks(upper=False), role)
+        for rule in (self.upper_rule, self.lower_rule):
+            rule.show(sign, {**self.hidden_row_marks(rule), **self.rule_marks(upper=rule is self.upper_rule)}, role)
+
+    def hidden_row_marks(self, rule: Rule) -> dict[int, str]:
+        """What a rule says about hidden rows of the views beside it."""
+        rules = [one for one in self.query(Rule) if one.display]
+        views = [one for one in self.query(LineView) if one.display]
+        return hidden_row_marks(rule, rules, views, self.console.glyphs)
+
+    def on_line_view_hidden_rows_changed(self) -> None:
+        """A view was scrolled, or has more or fewer rows."""
+        self.show_frame()
 
     def rule_marks(self, upper: bool) -> dict[int, str]:
         """Marks on a rule: column -> sign."""

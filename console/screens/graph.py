@@ -16,7 +16,15 @@ from ..model.board import Board
 from ..model.eta import critical_path
 from ..model.filters import parse_task_filter
 from ..model.graph.drawing import Drawing
-from ..model.graph.overview import AROUND_ROWS, DEPTH, DEPTH_MAX, GROUP_ROWS, Overview, choose_overview, fitting_depth
+from ..model.graph.overview import (
+    AROUND_ROWS,
+    DEPTH,
+    DEPTH_MAX,
+    GROUP_ROWS,
+    Overview,
+    choose_overview,
+    draw_around,
+)
 from ..model.graph.view import Graph, GraphForm, GraphOrder, Zoom
 from ..present.detail import summary_lines
 from ..present.graph import heading_line, label_width
@@ -126,7 +134,7 @@ class GraphScreen(SplitScreen):
             size = self.app.size
             rows = size.height - _FRAME_ROWS - (STRIP_ROWS if self.strip_view.display else 0)
             drawn.draw_depth(None)
-            self._overview = choose_overview(graph, lambda: drawn.drawing, self._draw_groups, size.width, rows)
+            self._overview = choose_overview(graph, drawn, self._draw_groups, size.width, rows)
             self._set_overview_height(graph, drawn)
             graph.is_drawn_above = self._overview is Overview.TASKS
         self.map_view.display = self._overview in (Overview.TASKS, Overview.AROUND)
@@ -152,7 +160,7 @@ class GraphScreen(SplitScreen):
 
     def _fit_depth(self, drawn: Graph) -> None:
         """Draw as many edges around the selected task as the operator wants, else as many as fit."""
-        drawn.draw_depth(self._wanted_depth or fitting_depth(drawn, self.app.size.width, AROUND_ROWS))
+        draw_around(drawn, self.app.size.width, AROUND_ROWS, self._wanted_depth)
 
     def change_depth(self, step: int) -> None:
         """Draw more or fewer edges around the selected task."""
@@ -161,7 +169,7 @@ class GraphScreen(SplitScreen):
             self.console.show_message("the drawing shows all tasks, or there is no room for one")
             return
         self._wanted_depth = min(max((drawn.drawn_depth or DEPTH) + step, 1), DEPTH_MAX)
-        drawn.draw_depth(self._wanted_depth)
+        self._fit_depth(drawn)
         self.map_view.step_changed()
         self.map_view.refresh()
         edges = f"{self._wanted_depth} edge{'' if self._wanted_depth == 1 else 's'}"
@@ -184,7 +192,7 @@ class GraphScreen(SplitScreen):
         """Where the divider meets the rules; below a drawing it meets the rule under that."""
         marks = super().rule_marks(upper)
         if upper and self._overview is not Overview.NOTHING:
-            self.map_rule.show(self.console.glyphs.rule, marks)
+            self.map_rule.show(self.console.glyphs.rule, {**self.hidden_row_marks(self.map_rule), **marks})
             return {}
         return marks
 
@@ -231,7 +239,7 @@ class GraphScreen(SplitScreen):
             self._group_drawing = None
             self._titles = TaskNames((group.title for group in graph.groups.groups if not group.is_single), prefix="")
             self._refresh_scene()
-        drawn = Graph(board, self._label_width, zoom=Zoom.GRAPH)
+        drawn = Graph(board, lambda name: label_width(name, self.scene(), drawn.label_size), zoom=Zoom.GRAPH)
         drawn.form = GraphForm.DRAWING
         self.map_view.set_graph(drawn)
         self.graph_view.set_graph(graph)

@@ -181,7 +181,8 @@ class GraphView(Canvas):
             return
         path = self.critical_path
         edges = set(pairwise(path)) if path else graph.board.related_edges(graph.selected)
-        self.highlight.related = {name for edge in edges for name in edge} if not path else ()
+        related = {name for edge in edges for name in edge} if not path else set()
+        self.highlight.related = related if len(related) < len(graph.dag) else ()  # all are: none stands out
         self.highlight.line_role = Role.CRITICAL if path else Role.RELATED
         if graph.lists_tasks:
             self.highlight.rails = graph.rails.highlight(edges)
@@ -292,6 +293,7 @@ class GraphView(Canvas):
         assert self.graph is not None
         if self.graph.step is Step.DRAWING:
             return drawing_row(self.graph, y, x0 - _MARGIN, x1 - _MARGIN, self._scene(), self.highlight)
+        self.highlight.cursor_role = self._cursor_role
         return graph_row(self.graph, y, x1 - x0, self._scene(), self.highlight)
 
     def line(self, y: int) -> Line:
@@ -301,10 +303,13 @@ class GraphView(Canvas):
     def row_role(self, y: int) -> str | None:
         """The cursor's row, where rows are tasks."""
         graph = self.graph
-        if graph is None or not self._is_list:
+        if graph is None or not self._is_list or graph.is_on_many:
             return None
-        is_cursor = self.origin[1] + y == graph.cursor_row and graph.height > 0
-        return (Role.CURSOR if self.has_focus else Role.STRONG) if is_cursor else None
+        return self._cursor_role if self.origin[1] + y == graph.cursor_row and graph.height > 0 else None
+
+    @property
+    def _cursor_role(self) -> Role:
+        return Role.CURSOR if self.has_focus else Role.STRONG
 
     def on_resize(self) -> None:
         """More or less of it."""

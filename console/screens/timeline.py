@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from typing import ClassVar
 
 from textual import events
@@ -22,6 +23,7 @@ from ..present.tasks import Scene
 from ..present.timeline.axis import axis_line
 from ..present.timeline.bars import FOLD_CELLS, FOLD_INDENT, bar_line, due_cell, label_line
 from ..present.timeline.group_bars import group_bar_line, group_label_columns, group_label_line
+from ..present.timeline.load import load_lines
 from ..present.timeline.words import describe_path, group_lines, legend_line, task_lines
 from ..text.pieces import Line, Piece, Role
 from ..text.text import one_line
@@ -34,6 +36,8 @@ from .base import ConsoleScreen
 
 AHEAD_CELLS = 9  # room for a countdown right of now
 _MARGIN = 20  # a fitted task has this part of its span free on both sides
+_LOAD_ROWS_MIN, _LOAD_ROWS_MAX = 3, 6
+_WORDS_BEFORE_LOAD = 8  # rows of words before the chart has any
 _FRAME_ROWS = 8  # header, tabs, rules, axis and key bar
 
 
@@ -132,6 +136,8 @@ class TimelineScreen(ConsoleScreen):
         super().__init__()
         self.axis = Bar(id="axis")
         self.timeline = TaskTimeline(self)
+        self.load_bar = Bar(id="load")
+        self.load_bar.display = False
         self.words_bar = Bar(STRIP_ROWS, id="words")
         self._rows: TimelineRows | None = None
         self._names = TaskNames()
@@ -144,9 +150,10 @@ class TimelineScreen(ConsoleScreen):
     # --- The frame ------------------------------------------------------------------------------------------------
 
     def content(self) -> Iterable[Widget]:
-        """Axis and bars."""
+        """Axis, bars, and how many tasks ran at once."""
         yield self.axis
         yield self.timeline
+        yield self.load_bar
 
     def widgets_below(self) -> Iterable[Widget]:
         """The selected row in words."""
@@ -223,6 +230,7 @@ class TimelineScreen(ConsoleScreen):
             self._update_span()
             self.timeline.refresh()
             self._show_axis()
+        self._show_load()
         self._show_words()
 
     def tick(self, now_us: int) -> None:
@@ -235,6 +243,7 @@ class TimelineScreen(ConsoleScreen):
         self._set_now(now_us)
         self._update_span()
         self._tick_countdowns(self.timeline.span)
+        self._show_load()
         self._show_words()
 
     def _set_now(self, now_us: int) -> None:
@@ -337,10 +346,8 @@ class TimelineScreen(ConsoleScreen):
         glyphs, runner = self.console.glyphs, self.console.runner
         if not isinstance(key, int):
             return bar_line(self.board.row(key), span, self.now, glyphs, runner)
-        if self._borders is None or self._borders[0] != span:
-            self._borders = span, [span.instant(cell) for cell in range(span.cells + 1)]
         group, activity = self.rows.group(key), self.rows.activity(key)
-        return group_bar_line(group, activity, span, self._borders[1], self.now, glyphs, runner)
+        return group_bar_line(group, activity, span, self._borders_of(span), self.now, glyphs, runner)
 
     def _show_axis(self) -> None:
         columns = self.timeline.label_columns
@@ -368,13 +375,41 @@ class TimelineScreen(ConsoleScreen):
     def _fit_words(self) -> None:
         """Give the words below the rows that the tasks do not need."""
         free = self.app.size.height - _FRAME_ROWS - len(self.timeline.order)
+        load_rows = min(free - _WORDS_BEFORE_LOAD, _LOAD_ROWS_MAX)
+        self.load_bar.display = load_rows >= _LOAD_ROWS_MIN
+        if self.load_bar.display:
+            self.load_bar.set_row_count(load_rows)
+            free -= load_rows
         self.words_bar.set_row_count(max(free, STRIP_ROWS))
+        self._show_load()
+
+    def _show_load(self) -> None:
+        """Chart how many tasks ran at once, where the rows leave room."""
+        span, now = self.timeline.span, self.now
+        if not self.load_bar.display:
+            return
+        past = min(max(span.cell(now if now is not None else span.end) + 1, 0), span.cells)
+        borders = self._borders_of(span)[: past + 1]
+        middles = [(start + end) // 2 for start, end in pairwise(borders)]
+        if now is not None and middles:
+            middles[-1] = min(middles[-1], now)
+        running, columns = self.rows.whole_activity.running_at(middles), self.timeline.label_columns
+        lines = load_lines(running, span, now, columns, self.load_bar.row_count, self.console.glyphs)
+        for place, line in enumerate(lines):
+            self.load_bar.show(line, row=place)
+
+    def _borders_of(self, span: Span) -> Sequence[int]:
+        """The instants between the cells of a span."""
+        if self._borders is None or self._borders[0] != span:
+            self._borders = span, [span.instant(cell) for cell in range(span.cells + 1)]
+        return self._borders[1]
 
     # --- Keys -----------------------------------------------------------------------------------------------------
 
     def on_timeline_view_span_changed(self, message: TimelineView.SpanChanged) -> None:
         """Another part of time."""
         self._show_axis()
+        self._show_load()
 
     def on_virtual_table_moved(self, message: VirtualTable.Moved) -> None:
         """Another row; the other screens select its task, or the worst task of its group."""

@@ -76,11 +76,14 @@ class Glyphs:
     play: str
     up: str
     down: str
+    rows_above: str
+    rows_below: str
     # bars, from nothing to full; and their ends
     bar: tuple[str, ...]
     bar_done: str
     bar_quiet: str  # finished tasks: thin, so that trouble stands out
     bar_active: str
+    bar_pending: str
     bar_rest: str
     bar_left: str
     bar_right: str
@@ -159,10 +162,13 @@ UTF8 = Glyphs(
     play="▸",
     up="↑",
     down="↓",
+    rows_above="▴",
+    rows_below="▾",
     bar=(" ", "▏", "▎", "▍", "▌", "▋", "▊", "▉", "█"),
     bar_done="█",
     bar_quiet="━",
-    bar_active="▒",
+    bar_active="═",
+    bar_pending="─",
     bar_rest="░",
     bar_left="▕",
     bar_right="▏",
@@ -231,10 +237,13 @@ ASCII = Glyphs(
     play=">",
     up="^",
     down="v",
+    rows_above="^",
+    rows_below="v",
     bar=(" ", " ", " ", "-", "-", "-", "#", "#", "#"),
     bar_done="#",
     bar_quiet="-",
     bar_active="=",
+    bar_pending=".",
     bar_rest=".",
     bar_left="[",
     bar_right="]",

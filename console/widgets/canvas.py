@@ -52,6 +52,11 @@ class Canvas(LineView, can_focus=True):
         return self._extent
 
     @property
+    def hidden_rows(self) -> tuple[int, int]:
+        """How many rows are above the viewport, and how many below it."""
+        return self._y, max(self._extent[1] - self._y - self.rows, 0)
+
+    @property
     def origin(self) -> tuple[int, int]:
         """The cell of the drawing in the upper left corner of the viewport."""
         return self._x, self._y

@@ -11,6 +11,7 @@ from typing import Self
 
 from rich.segment import Segment
 from textual.geometry import Region
+from textual.message import Message
 from textual.strip import Strip
 
 from ..text.pieces import Line, Piece, crop, fit, width
@@ -30,7 +31,11 @@ class LineView(DragSelection):
     }
     """
 
+    class HiddenRowsChanged(Message):
+        """Other rows are hidden above or below than before."""
+
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
+        self._hidden_rows = (0, 0)
         self._strips: dict[int, Strip] = {}  # rows in view that have not changed since
         self._strips_columns = 0
         super().__init__(id=id, classes=classes)
@@ -43,12 +48,24 @@ class LineView(DragSelection):
         """The role of the whole row ``y`` (cursor, mark), if it has one."""
         return None
 
+    @property
+    def hidden_rows(self) -> tuple[int, int]:
+        """How many rows are above the viewport, and how many below it."""
+        return 0, 0
+
+    def check_hidden_rows(self) -> None:
+        """Post a message if other rows are hidden than before; each paint does."""
+        if self.hidden_rows != self._hidden_rows:
+            self._hidden_rows = self.hidden_rows
+            self.post_message(self.HiddenRowsChanged())
+
     def render_line(self, y: int) -> Strip:
         """For Textual."""
         return strip_of(self.with_selection(y, self.line(y)), self.columns, role_styles_of(self.app), self.row_role(y))
 
     def render_lines(self, crop: Region) -> list[Strip]:
         """Cached rows; skips Textual's handling of borders, padding, opacity and tints, which a view lacks."""
+        self.check_hidden_rows()
         if self._strips_columns != self.columns:
             self._strips.clear()
             self._strips_columns = self.columns

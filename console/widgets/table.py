@@ -70,6 +70,7 @@ class VirtualTable(LineView, Generic[Key], can_focus=True):
         self._place_by_key: dict[Key, int] | None = {}
         self._cursor = 0
         self._top = 0
+        self._is_laid_out = False
         self._marks: set[Key] = set()
         self._anchor: int | None = None  # where a range of marks began
         self._marks_before_range: set[Key] = set()
@@ -182,7 +183,9 @@ class VirtualTable(LineView, Generic[Key], can_focus=True):
         return max(min(place, len(self._order) - 1), 0)
 
     def _scroll_into_view(self) -> None:
-        rows = max(self.rows, 1)
+        rows = self.rows
+        if not rows:
+            return  # not laid out yet
         self._top = max(min(self._top, len(self._order) - rows), 0)
         self._top = max(min(self._top, self._cursor), self._cursor - rows + 1)
 
@@ -250,6 +253,11 @@ class VirtualTable(LineView, Generic[Key], can_focus=True):
         self._marks = self._marks_before_range | set(self._order[low : high + 1])
         self.post_message(self.Marked(self))
 
+    @property
+    def hidden_rows(self) -> tuple[int, int]:
+        """How many rows are above the viewport, and how many below it."""
+        return self._top, max(len(self._order) - self._top - self.rows, 0)
+
     # --- drawing --------------------------------------------------------------------------------------------------
 
     def line(self, y: int) -> Line:
@@ -281,7 +289,10 @@ class VirtualTable(LineView, Generic[Key], can_focus=True):
         self.refresh_rows(self._cursor - self._top)
 
     def on_resize(self) -> None:
-        """The cursor stays in view."""
+        """The cursor stays in view; at first it is in the middle, unless the first page holds it."""
+        if not self._is_laid_out:
+            self._is_laid_out = self.rows > 0
+            self._top = self._cursor - self.rows // 2 if self._cursor >= self.rows else 0
         self._scroll_into_view()
         self.refresh()
 

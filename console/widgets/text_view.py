@@ -88,7 +88,14 @@ class LinesView(LineView, can_focus=True):
         self._top = self._last_page() if self.is_following else min(self._top, self._last_page())
         if dropped or self._top != before or self.span[1] >= len(self._lines):
             self.refresh()
+        self.check_hidden_rows()  # lines may have been added below, where nothing is painted
         self.post_message(self.Moved(self))
+
+    @property
+    def hidden_rows(self) -> tuple[int, int]:
+        """How many lines are above the viewport, and how many below it."""
+        first, end = self.span
+        return first, len(self._lines) - end if end else 0
 
     # --- moving ---------------------------------------------------------------------------------------------------
 

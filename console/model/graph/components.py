@@ -48,6 +48,19 @@ def neighbourhood(dag: Dag, name: str, depth: int, limit: int) -> Dag:
     return _induced(dag, kept)
 
 
+def with_siblings(dag: Dag, part: Dag, limit: int) -> Dag:
+    """Return a part of a graph with the other parents and children of its tasks, the first ``limit`` tasks of all."""
+    kept = {dag.number[name] for name in part.names}
+    inner = [number for number in kept if part.parents(dag.names[number]) or part.children(dag.names[number])]
+    for number in sorted(inner):
+        name = dag.names[number]
+        if part.parents(name):
+            _new_neighbours([number], dag.parent_numbers, kept, limit)
+        if part.children(name):
+            _new_neighbours([number], dag.child_numbers, kept, limit)
+    return _induced(dag, kept)
+
+
 def _new_neighbours(
     numbers: Iterable[int], neighbours: Sequence[Sequence[int]], kept: set[int], limit: int
 ) -> list[int]:

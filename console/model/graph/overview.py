@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import Enum
 
 from .components import is_chain
 from .drawing import Drawing
-from .view import GRAPH_MAX, Graph, Step, Zoom
+from .view import GRAPH_MAX, LABEL_SIZES, Graph, LabelSize, Step, Zoom
 
 DEPTH = 2  # edges from the selected task to what is drawn around it at least, unless the operator wants fewer
 DEPTH_MAX = 9
 AROUND_ROWS = 9  # the same for every task, so that rows do not move under the cursor
+_AROUND_SIZES = tuple(LabelSize(cells) for cells in (32, 26, 22, 18, 14))
 _AROUND_SCREEN_ROWS = 26
 _LIST_ROWS_MIN = 6
 _OTHER_ROWS = 2  # the rule below the drawing, and the heading of the list
@@ -38,16 +39,41 @@ class Overview(Enum):
     AROUND = 3
 
 
+def draw_around(graph: Graph, columns: int, rows: int, depth: int | None) -> None:
+    """Draw what is ``depth`` edges around the selected task, else as much as fits, and its siblings if they fit too."""
+    for size in _AROUND_SIZES:
+        graph.set_label_size(size)
+        least = graph.drawing_around(depth or DEPTH)
+        if least is None or least.width < columns:
+            break
+    depth = depth or fitting_depth(graph, columns, rows)
+    more = graph.drawing_around(depth, siblings=True)
+    graph.draw_depth(depth, siblings=more is not None and more.width < columns and more.height <= rows)
+
+
+def _fits_whole(graph: Graph, columns: int, rows: int, sizes: Sequence[LabelSize]) -> bool:
+    """Whether all tasks can be drawn; sets the first of these sizes of labels with which they can."""
+    for size in sizes:
+        graph.set_label_size(size)
+        if graph.drawing.width < columns and graph.drawing.height <= rows:
+            return True
+    return False
+
+
 def choose_overview(
-    graph: Graph, tasks: Callable[[], Drawing], groups: Callable[[], Drawing | None], columns: int, rows: int
+    graph: Graph, drawn: Graph, groups: Callable[[], Drawing | None], columns: int, rows: int
 ) -> Overview:
-    """Choose what to draw in ``columns`` cells above a list, ``rows`` rows in all. A chain is a list anyway."""
+    """Choose what to draw in ``columns`` cells above a list, ``rows`` rows in all. A chain is a list anyway.
+
+    ``drawn``: the graph that is drawn above the rows of ``graph``.
+    """
     dag = graph.dag
     if graph.step is Step.DRAWING or is_chain(dag) or not any(dag.child_numbers):
         return Overview.NOTHING
     room = rows - _OTHER_ROWS - _LIST_ROWS_MIN
     if len(dag) <= GRAPH_MAX:
-        if tasks().width < columns and tasks().height <= room:
+        sizes = LABEL_SIZES if rows >= _AROUND_SCREEN_ROWS else LABEL_SIZES[:1]  # few rows need the names in full
+        if _fits_whole(drawn, columns, room, sizes):
             return Overview.TASKS
     elif graph.zoom is Zoom.GROUPS:
         drawing = groups()

@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
+from typing import NamedTuple
 
 from ....engine.core.dag import Dag
 from ....engine.domain.states import NEEDS_HUMAN, UNDER_WAY, TaskState
 from ..board import Board, Delta
-from .components import PART_MAX, around, fits_whole, is_chain, leading_to, neighbourhood
+from .components import PART_MAX, around, fits_whole, is_chain, leading_to, neighbourhood, with_siblings
 from .drawing import Drawing
 from .groups import GraphGroup, Groups, groups_of
 from .matrix import Bands, Matrix
@@ -54,6 +55,17 @@ class Step(StrEnum):
 
 
 _FAR_STEPS = {Zoom.BANDS: Step.BANDS, Zoom.GROUPS: Step.GROUPS, Zoom.MATRIX: Step.SIGNS}
+
+
+class LabelSize(NamedTuple):
+    """The most cells of a name in the drawing, and whether a time has room beside it."""
+
+    name_cells: int
+    has_time: bool = True
+
+
+#: From the most to the least room; a drawing above the rows takes the first that fits.
+LABEL_SIZES = (LabelSize(32), LabelSize(20), *(LabelSize(cells, has_time=False) for cells in (20, 16, 12)))
 
 
 class GraphOrder(StrEnum):
@@ -99,12 +111,14 @@ class Graph:
         self.viewport = viewport or Viewport()
         self._label_width = label_width
         self.drawn_depth: int | None = None  # draw only what is so many edges away from the selected task
+        self._draws_siblings = False  # ... and the other parents and children of these
+        self._label_size = LABEL_SIZES[0]
         self._groups: Groups | None = None
         self.zoom = zoom or first_zoom(self.dag, len(self.groups.groups))
         self.form = GraphForm.RAILS
         self.order = GraphOrder.FLOW
         self._problem_rank: list[int] | None = None  # of each task: 0 for problems and their ancestors
-        self.selected: str | None = board.next_problem(None) or next(iter(self.dag.order), None)
+        self.selected: str | None = board.starting_task()
         self.on_group = False  # groups: the cursor is on the group's own row
         self.is_drawn_above = False  # a drawing above the rows shows the edges
         self.found: tuple[str, ...] | None = None  # with a filter: the tasks that are listed instead
@@ -204,7 +218,7 @@ class Graph:
 
     def _part_to_draw(self) -> Dag:
         if self.drawn_depth is not None and self.selected is not None:
-            return neighbourhood(self.dag, self.selected, self.drawn_depth, NEIGHBOURHOOD_MAX)
+            return self._neighbourhood(self.selected, self.drawn_depth, self._draws_siblings)
         return around(self.dag, self.selected, len(self.dag) if fits_whole(self.dag) else PART_MAX)
 
     @property
@@ -212,20 +226,38 @@ class Graph:
         """The task whose surroundings are drawn; None if the whole graph is drawn."""
         return None if len(self.drawing.dag) == len(self.dag) else self._drawn_around
 
-    def draw_depth(self, depth: int | None) -> None:
-        """Draw only what is at most ``depth`` edges from the selected task; None: as much as possible."""
-        if depth != self.drawn_depth:
-            self.drawn_depth = depth
+    def draw_depth(self, depth: int | None, *, siblings: bool = False) -> None:
+        """Draw only what is at most ``depth`` edges from the selected task; None: as much as possible.
+
+        ``siblings``: also the other parents and children of what is drawn.
+        """
+        if (depth, siblings) != (self.drawn_depth, self._draws_siblings):
+            self.drawn_depth, self._draws_siblings = depth, siblings
             self._drawing = None
 
-    def drawing_around(self, depth: int) -> Drawing | None:
+    @property
+    def label_size(self) -> LabelSize:
+        """The room of each task's text in the drawing."""
+        return self._label_size
+
+    def set_label_size(self, size: LabelSize) -> None:
+        """Draw with more or less room for names."""
+        if size != self._label_size:
+            self._label_size = size
+            self._drawing = None
+
+    def drawing_around(self, depth: int, *, siblings: bool = False) -> Drawing | None:
         """The drawing of what is at most ``depth`` edges from the selected task; None if that is too much to draw."""
         if self.selected is None:
             return None
-        part = neighbourhood(self.dag, self.selected, depth, NEIGHBOURHOOD_MAX)
+        part = self._neighbourhood(self.selected, depth, siblings)
         if len(part) == NEIGHBOURHOOD_MAX:
             return None
         return Drawing(part, [self._label_width(name) for name in part.names])
+
+    def _neighbourhood(self, name: str, depth: int, siblings: bool) -> Dag:
+        part = neighbourhood(self.dag, name, depth, NEIGHBOURHOOD_MAX)
+        return with_siblings(self.dag, part, NEIGHBOURHOOD_MAX) if siblings else part
 
     def _is_drawn_whole(self, drawn: Dag) -> bool:
         """Whether the selected task is drawn with all of its parents and children, as far as possible."""

@@ -49,10 +49,11 @@ def group_lines(
     if end is not None:
         facts.append(f"{format_duration(activity.work_us)} of work")
     head = [Piece(" "), Piece(one_line(group.title), Role.TITLE), Piece("  ")]
-    head += [
-        *counts.counts_line(group.counts, scene.glyphs),
-        Piece("   " + f" {scene.glyphs.dot} ".join(facts), Role.DIM),
-    ]
+    head += counts.counts_line(group.counts, scene.glyphs)
+    for place, fact in enumerate(facts):
+        text = ("   " if place == 0 else f" {scene.glyphs.dot} ") + fact
+        if width(head) + cells(text) <= columns:
+            head.append(Piece(text, Role.DIM))
     lines = [head]
     room = max((cells(one_line(name)) for name in worst), default=0)
     for name in worst:
@@ -131,7 +132,7 @@ def _flow(entries: Sequence[_LegendEntry], places: Iterable[int]) -> Line:
     """The entries at these places."""
     line: Line = []
     for _, sign, role, word in (entries[place] for place in places):
-        line += [Piece(f" {sign}", role), Piece(f" {word} ", Role.DIM)]
+        line += [Piece(" "), Piece(sign, role), Piece(f" {word} ", Role.DIM)]
     return line
 
 

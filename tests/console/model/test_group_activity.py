@@ -75,3 +75,10 @@ def test_a_group_knows_when_it_began_what_goes_on_and_what_is_due() -> None:
     assert (activity.first_start, activity.last_end, activity.oldest_running, activity.next_due) == (5, 9, 7, 30)
     assert activity.work_us == 4
     assert activity.goes_on
+
+
+def test_what_runs_at_an_instant_has_begun_and_not_ended() -> None:
+    rows = [TaskRow(name, TaskState.SUCCESS) for name in NAMES]
+    for row, (start, end) in zip(rows, [(0, 10), (5, 10), (10, None)], strict=True):
+        row.attempts[1] = AttemptRow(1, started_at=start, ended_at=end)
+    assert GroupActivity(rows).running_at([0, 4, 5, 9, 10, 99]) == [1, 1, 2, 2, 1, 1]

@@ -274,10 +274,10 @@ async def test_a_large_run_has_the_drawing_of_its_groups_with_counts(clock: Stil
     failed_task(session.fold, "check_7")
     async with shown(session, clock, (120, 40)) as (app, pilot):
         assert rows_of(app)[3] == " · load ─────◆ check ────· report"
-        assert rows_of(app)[4].split() == ["░░░░░░", "50", "◆░░", "◆1/50"]
+        assert rows_of(app)[4].split() == ["──────", "50", "◆──", "◆1/50"]
         story = Story(session.fold)
         await happen(app, pilot, session, *story.start("load_3"), *story.succeed("load_3"))
-        assert rows_of(app)[4].split()[:2] == ["━░░░", "1/50"]
+        assert rows_of(app)[4].split()[:2] == ["━───", "1/50"]
         await pilot.click(offset=(3, 3))
         await settle(app, pilot)
         assert app.selected == "load_0"

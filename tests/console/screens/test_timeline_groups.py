@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from redrive.console.model.time_span import Span
+from redrive.console.present.timeline.load import load_lines
 from redrive.console.present.timeline.words import legend_line
 from redrive.console.text.glyphs import ASCII, UTF8
 from redrive.console.text.pieces import plain, width
@@ -180,3 +184,54 @@ def test_picture(size, night, clock, snap_compare):
         await Hand(app, pilot).press("3", "g", "n")
 
     assert snap_compare(app, terminal_size=size, run_before=look)
+
+
+# --- How many ran at once ---------------------------------------------------------------------------------------------
+
+
+async def test_where_rows_leave_room_a_chart_shows_how_many_ran_at_once(night, clock):
+    async with at_the_console(night, clock, "3", "g", size=(120, 40)) as hand:
+        chart = [row for row in hand.lines if row.startswith(" running ")]
+        assert chart[0].split()[1] == "40"
+        top = chart[0][hand.app.screen.timeline.label_columns :]
+        assert set(top) <= {*UTF8.spark, " ", "░", "│"}
+        assert top.index("│") == hand.app.screen.timeline.span.cell(clock.now)
+
+
+async def test_the_chart_follows_the_run_and_the_span(night, clock):
+    async with at_the_console(night, clock, "3", "g", size=(120, 40)) as hand:
+        bar = hand.app.screen.load_bar
+        before = bar.line(bar.row_count - 1)
+        story = night.story.after(30)
+        clock.now = story.at
+        await hand.tell(night, *(story.succeed(name) for name in CHECKS[:3]))
+        later = bar.line(bar.row_count - 1)
+        assert later != before
+        await hand.press("equals_sign")
+        assert bar.line(bar.row_count - 1) != later
+
+
+async def test_a_small_screen_has_no_chart(night, clock):
+    async with at_the_console(night, clock, "3", "g", "j", "enter") as hand:
+        assert not hand.app.screen.load_bar.display
+        assert " running " not in "\n".join(hand.lines[4:18])
+
+
+@given(running=st.lists(st.integers(0, 99), max_size=40), rows=st.integers(1, 8), now=st.integers(-5, 60))
+@pytest.mark.parametrize("glyphs", [UTF8, ASCII], ids=["utf8", "ascii"])
+def test_every_line_of_the_chart_has_the_width_of_its_axis(glyphs, running, rows, now):
+    lines = load_lines(running, Span(START, S, 40), START + now * S, 20, rows, glyphs)
+    assert [width(line) for line in lines] == [60] * rows
+
+
+# --- The first page ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("place", "first"), [(5, 0), (60, 53)])
+async def test_a_list_begins_at_its_top_if_the_first_page_holds_the_cursor(place, first, clock):
+    flow = [(f"step_{n:02}", [f"step_{n - 1:02}"] if n else []) for n in range(80)]
+    async with at_the_console(FakeSession(fold_of(flow)), clock, "2") as hand:
+        hand.app.screen.graph_view.select(f"step_{place:02}")
+        await hand.press("3")
+        timeline = hand.app.screen.timeline
+        assert (timeline.cursor, timeline.first_visible) == (place, first)

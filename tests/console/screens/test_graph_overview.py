@@ -1,0 +1,110 @@
+"""What stands above and in the rows of the graph, by the size and the shape of a run."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from redrive.console.model.board import Board
+from redrive.console.model.graph.overview import AROUND_ROWS, Overview
+from redrive.console.present import counts
+from redrive.console.text.glyphs import UTF8
+from redrive.console.text.pieces import Role, plain
+from redrive.engine.domain.states import TaskState
+
+from ..conftest import FakeSession
+from ..model.runs import failed_task, fold_of
+from .nights import at_the_console
+
+
+def pipeline(steps: int, name: str = "transform_of_the_region") -> FakeSession:
+    """Two long names a step, each step after both of the one before."""
+    flow: list[tuple[str, list[str]]] = []
+    for step in range(steps):
+        above = [f"{name}_{step - 1}{side}" for side in "ab"] if step else []
+        flow += [(f"{name}_{step}{side}", above) for side in "ab"]
+    return FakeSession(fold_of(flow))
+
+
+@pytest.mark.parametrize(("steps", "is_whole"), [(3, True), (6, True), (9, False)])
+async def test_names_are_shortened_so_that_the_whole_graph_is_drawn(steps, is_whole, clock):
+    async with at_the_console(pipeline(steps), clock, "2", size=(120, 40)) as hand:
+        screen = hand.app.screen
+        assert (screen._overview is Overview.TASKS) == is_whole
+        drawn = screen.map_view.graph
+        assert drawn.drawing.width < 120
+        assert len(drawn.drawing.dag) == 2 * steps or not is_whole
+
+
+async def test_the_drawing_around_a_task_has_its_siblings_where_they_fit(clock):
+    names = [f"long_name_of_step_{n:02}" for n in range(30)]
+    flow = [("one", []), ("other", []), (names[0], ["one", "other"])]
+    flow += [(name, [above]) for above, name in pairwise(names)]
+    async with at_the_console(FakeSession(fold_of(flow)), clock, "2", size=(120, 40)) as hand:
+        hand.app.screen.graph_view.select("one")
+        await hand.settle()
+        drawing = hand.app.screen.map_view.graph.drawing
+        assert hand.app.screen._overview is Overview.AROUND
+        assert "other" in drawing.dag
+        assert drawing.height <= AROUND_ROWS
+
+
+async def test_a_chain_is_a_plain_list_that_begins_at_what_runs(clock):
+    session = FakeSession(fold_of([(f"step_{n:03}", [f"step_{n - 1:03}"] if n else []) for n in range(300)]))
+    for n in range(141):
+        for event in session.story.start(f"step_{n:03}"):
+            session.fold.apply(event)
+        for event in session.story.after(1).succeed(f"step_{n:03}") if n < 140 else ():
+            session.fold.apply(event)
+    async with at_the_console(session, clock, "2", size=(120, 40)) as hand:
+        assert hand.app.selected == "step_140"
+        assert "\n ● step_140 " in hand.text
+        assert not set("┃╻╹") & set(hand.text)
+        assert not hand.app.screen.graph_view.highlight.related
+
+
+def test_screens_start_on_the_most_frequent_failure_of_dead_letters():
+    fold = fold_of([(name, []) for name in ("failed", "denied", "one", "other")])
+    assert Board(fold).starting_task() == "failed"  # the first of all
+    failed_task(fold, "failed", "FAILED")
+    assert Board(fold).starting_task() == "failed"
+    failed_task(fold, "denied", error="PermissionError")
+    assert Board(fold).starting_task() == "denied"
+    for name in ("one", "other"):
+        failed_task(fold, name, error="KeyError")
+    assert Board(fold).starting_task() == "one"
+
+
+async def test_the_cursor_leaves_the_colours_of_a_bar_as_they_are(clock):
+    flow = [(f"{stem}_{n:02}", []) for stem in ("load", "check") for n in range(40)]
+    session = FakeSession(fold_of(flow))
+    failed_task(session.fold, "load_07")
+    async with at_the_console(session, clock, "2", "g", size=(120, 40)) as hand:
+        view = hand.app.screen.graph_view
+        assert view.row_role(0) is None
+        roles = {piece.role for piece in view.line(0)}
+        assert {Role.CURSOR, Role.HUMAN} <= roles
+        await hand.press("j")
+        assert view.row_role(1) == Role.CURSOR  # a task: its whole row
+
+
+async def test_the_heading_names_the_step_alone_where_it_has_more_to_say(clock):
+    prefix = "NFCORE_VIRALRECON:ILLUMINA:"
+    session = FakeSession(fold_of([(f"{prefix}{stem}_{n}", []) for stem in ("TRIM", "ALIGN") for n in range(40)]))
+    async with at_the_console(session, clock, "2", size=(120, 40)) as hand:
+        assert f"all begin with {prefix} " in hand.find("all begin with")
+        assert " groups  " in hand.find("all begin with")
+        assert "bands" not in hand.text
+
+
+def test_counts_are_words_or_signs_but_never_cut():
+    found = {TaskState.DEAD_LETTER: 1, TaskState.RUNNING: 2, TaskState.SUCCESS: 15, TaskState.PENDING: 9}
+    without = (TaskState.PENDING,)
+    assert plain(counts.counts_within(found, UTF8, 30, without)) == "◆1  2 running  15 ok"
+    assert plain(counts.counts_within(found, UTF8, 12, without)).rstrip() == "◆1 ●2 ✓15"
+
+
+def test_a_group_has_the_sign_of_a_finished_one_only_if_all_its_tasks_are():
+    assert counts.leading_state({TaskState.SUCCESS: 3, TaskState.PENDING: 1}) is TaskState.PENDING
+    assert counts.leading_state({TaskState.SUCCESS: 3, TaskState.SKIPPED: 1}) is TaskState.SKIPPED
+    assert counts.leading_state({TaskState.SUCCESS: 3, TaskState.RUNNING: 1}) is TaskState.RUNNING
