@@ -59,13 +59,13 @@ def night(revenue: FakeSession) -> FakeSession:
 @pytest.mark.parametrize("size", [*SIZES, (200, 60)], ids=size_id)
 def test_picture_of_the_graph(size, night, clock, snap_compare):
     app = make_app(night, clock)
-    assert snap_compare(app, terminal_size=size, run_before=keys(app, "n"))
+    assert snap_compare(app, terminal_size=size, run_before=keys(app))
 
 
 @pytest.mark.parametrize("size", SIZES, ids=size_id)
 def test_picture_of_the_drawing(size, night, clock, snap_compare):
     app = make_app(night, clock)
-    assert snap_compare(app, terminal_size=size, run_before=keys(app, "n", "equals_sign"))
+    assert snap_compare(app, terminal_size=size, run_before=keys(app, "equals_sign"))
 
 
 @pytest.mark.parametrize("size", SIZES, ids=size_id)
@@ -77,13 +77,13 @@ def test_picture_of_groups(size, clock, snap_compare):
 @pytest.mark.parametrize("size", SIZES, ids=size_id)
 def test_picture_of_signs(size, clock, snap_compare):
     app = make_app(large_run(), clock)
-    assert snap_compare(app, terminal_size=size, run_before=keys(app, "n", "equals_sign"))
+    assert snap_compare(app, terminal_size=size, run_before=keys(app, "equals_sign"))
 
 
 @pytest.mark.parametrize("size", SIZES, ids=size_id)
 def test_picture_of_details(size, night, clock, snap_compare):
     app = make_app(night, clock)
-    assert snap_compare(app, terminal_size=size, run_before=keys(app, "n", "d"))
+    assert snap_compare(app, terminal_size=size, run_before=keys(app, "d"))
 
 
 @pytest.mark.parametrize("size", SIZES, ids=size_id)
@@ -118,7 +118,7 @@ def test_picture_of_leaving(night, clock, snap_compare):
 
 def test_picture_of_the_grace(night, clock, snap_compare):
     app = make_app(night, clock)
-    assert snap_compare(app, run_before=keys(app, "n", "r"))
+    assert snap_compare(app, run_before=keys(app, "r"))
 
 
 def test_picture_of_an_old_picture(night, clock, snap_compare):
@@ -142,7 +142,7 @@ def test_picture_without_a_run(clock, snap_compare):
 
 def test_picture_in_ascii(night, clock, snap_compare):
     app = make_app(night, clock, TerminalCapabilities(has_unicode=False))
-    assert snap_compare(app, run_before=keys(app, "n"))
+    assert snap_compare(app, run_before=keys(app))
 
 
 def test_picture_of_a_screen_that_is_too_small(night, clock, snap_compare):
@@ -153,7 +153,7 @@ def test_picture_of_a_screen_that_is_too_small(night, clock, snap_compare):
 @pytest.mark.parametrize("name", ["dark", "light", "high-contrast", "colour-blind"])
 def test_picture_of_a_theme(name, night, clock, snap_compare):
     app = ConsoleApp(night, clock=clock, tty=Tty(TerminalCapabilities()), theme=load_theme(name))
-    assert snap_compare(app, terminal_size=(120, 30), run_before=keys(app, "n"))
+    assert snap_compare(app, terminal_size=(120, 30), run_before=keys(app))
 
 
 # --- Runs to look at ------------------------------------------------------------------------------------------------

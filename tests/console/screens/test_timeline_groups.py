@@ -181,7 +181,7 @@ def test_picture(size, night, clock, snap_compare):
     app = make_app(night, clock)
 
     async def look(pilot):
-        await Hand(app, pilot).press("3", "g", "n")
+        await Hand(app, pilot).press("3")
 
     assert snap_compare(app, terminal_size=size, run_before=look)
 
