@@ -226,6 +226,12 @@ class CommandServer:
             return Answer(False, refused).as_json()
         return (await HANDLERS.get(name, CommandServer._apply)(self, command)).as_json()
 
+    def _require_staying(self) -> None:
+        if self._run.has_result:
+            raise ConnectionAbortedError(
+                "the executor leaves: the client applies the act itself, once the lock is free"
+            )
+
     async def _apply(self, command: Command) -> Answer:
         code = await self._run.zygote_restart.load_for(command.act)
         answer = await self._apply_with_this_code(command)
@@ -236,6 +242,7 @@ class CommandServer:
             is_new = find_act(transaction.connection, command.id) is None
             return operator_actions.apply(transaction, command), is_new
 
+        self._require_staying()  # changed code was loaded meanwhile
         answer, is_new = await self._run.submit(item, **_author(command))
         if not any(result.outcome == RUNNING for result in answer.results):
             return answer

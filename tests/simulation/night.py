@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 from unittest import mock
 
-from redrive.engine.domain.acts import BY_NAME
+from redrive.engine.domain.acts import BY_NAME, Scope
 from redrive.engine.domain.command import Command, Target, parse_command
 from redrive.engine.domain.events import Event
 from redrive.engine.errors import StorageError
@@ -312,7 +312,7 @@ class _Night:
         states = BY_NAME[planned.act].states
         chosen = [name for name in names if self.checker.tasks[name].state in states] or names
         count = dice.choice((1, 1, 2, len(chosen)))
-        targets = [] if planned.act in ("pause", "unpause", "undo", "breaker", "abandon", "stop") else chosen
+        targets = chosen if BY_NAME[planned.act].scope is Scope.TASKS else []
         options: dict[str, Any] = {}
         if planned.act == "extend":
             targets = [name for name in names if self.checker.tasks[name].state == "RUNNING"] or names
@@ -321,6 +321,12 @@ class _Night:
             options["command"] = dice.choice(self.sent or ["none"])
         elif planned.act == "breaker":
             options = {"downstream": dice.choice(["system0", "system1"]), "how": dice.choice(BREAKER_HOWS)}
+        elif planned.act in ("ack", "snooze"):
+            options = {"pages": dice.sample(range(1, 5), 2), "seconds": 60}
+        elif planned.act in ("requeue-rows", "discard-rows"):
+            options["rows"] = dice.sample(range(1, 7), 3)
+        elif planned.act == "note":
+            options = {"fingerprint": "same failure:t0", "text": "a note"}
         elif planned.act == "stop":
             options["how"] = dice.choice(("drain", "now"))
         elif planned.act == "requeue":

@@ -7,7 +7,7 @@ still the same night.
 from __future__ import annotations
 
 import random
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -43,6 +43,7 @@ ACTS = {
     "stop": 1,
 }
 LIST_MAX = 4  # elements of a list that is mapped over
+OTHER_ACTS = ("ack", "snooze", "note", "requeue-rows", "discard-rows", "reload")
 HEARTBEATS = (1.0, 5.0, 20.0)  # seconds
 BREAKER_HOWS = ("open", "close", "probe", "disable")
 
@@ -92,13 +93,15 @@ class Plan:
         return replace(self, flow=replace(self.flow, tasks=tasks))
 
 
-def draw_plan(seed: int) -> Plan:
-    """Draw the plan of a seed."""
-    return replace(draw_watchful_plan(seed), heartbeat_seconds=random.Random(f"{seed}:heartbeat").choice(HEARTBEATS))
+def draw_plan(seed: int, *, heartbeats: Sequence[float] = HEARTBEATS, other_acts: float = 0.15) -> Plan:
+    """Draw the plan of a seed. ``other_acts``: the share of OTHER_ACTS; without them, seeds keep their old nights."""
+    plan, dice = _draw_whole_plan(seed), random.Random(f"{seed}:heartbeat")
+    heartbeat_seconds = dice.choice(heartbeats)
+    acts = tuple(replace(act, act=dice.choice(OTHER_ACTS)) if dice.random() < other_acts else act for act in plan.acts)
+    return replace(plan, heartbeat_seconds=heartbeat_seconds, acts=acts)
 
 
-def draw_watchful_plan(seed: int) -> Plan:
-    """Draw the plan of a seed with the heartbeat of the product."""
+def _draw_whole_plan(seed: int) -> Plan:
     plan, dice = _draw_plain_plan(seed), random.Random(f"{seed}:more")
     if dice.random() < 0.25:
         plan = _with_map_task(plan, dice)

@@ -17,7 +17,7 @@ from redrive.engine.statefile.changes import operator_actions
 from support.marks import parametrize_mostly_long, scaled
 
 from .night import Report, run_night
-from .plan import Plan, draw_plan, draw_watchful_plan
+from .plan import Plan, draw_plan
 from .shrink import Reduction, reduce_plan, shrink
 from .storage import FileStorage
 
@@ -38,7 +38,7 @@ def test_no_invariant_breaks(first: int) -> None:
 @pytest.mark.parametrize("seed", [20023, 20152, 20217, 20301, 30237, 30329, 40367, 300596])
 def test_a_night_that_failed_once_does_not_fail_again(seed: int) -> None:
     """Waits a day too long or for ever, ends by states that had changed, a last write, acts undone, a page unsent."""
-    assert run_night(draw_watchful_plan(seed)).problem == ""
+    assert run_night(draw_plan(seed, heartbeats=(1.0,), other_acts=0.0)).problem == ""
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_a_night_that_failed_once_does_not_fail_again(seed: int) -> None:
     ],
 )
 def test_a_shrunk_night_that_failed_once_does_not_fail_again(seed: int, only: str) -> None:
-    assert run_night(reduce_plan(draw_plan(seed), Reduction.parse(only))).problem == ""
+    assert run_night(reduce_plan(draw_plan(seed, other_acts=0.0), Reduction.parse(only))).problem == ""
 
 
 def test_a_seed_is_one_night_in_memory_and_in_a_file() -> None:
