@@ -1,0 +1,164 @@
+"""The pictures of the README: one night with a bit of everything, as graph and as timeline."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from urllib.parse import unquote
+
+import pytest
+from redrive.console.sessions.session import AttemptText
+from redrive.engine.domain.events import EventKind
+from redrive.engine.statefile.list_rows import DurationStats
+
+from ..conftest import FakeSession, make_app, press, rest
+from ..model.runs import START, S, Story, fold_of
+
+REGIONS = ("emea", "apac", "latam", "namerica")
+FLOW = [
+    *((f"extract_{name}", []) for name in ("orders", "payments", "rates", "calendar", "refunds")),
+    *((f"clean_{name}", [f"extract_{name}"]) for name in ("orders", "payments", "rates", "refunds")),
+    ("settle", ["clean_orders", "clean_payments", "clean_rates", "extract_calendar"]),
+    *((f"load_{region}", ["settle"]) for region in REGIONS),
+    ("partner_file", []),
+    ("report", [*(f"load_{region}" for region in REGIONS), "clean_refunds", "partner_file"]),
+    ("notify", ["report"]),
+    ("archive", ["report"]),
+]
+TIMEOUT = {"timeout_us": 300 * S}
+TRACEBACK = """Traceback (most recent call last):
+  File "/srv/revenue/settle.py", line 87, in settle
+    return amount / rates[currency]
+ZeroDivisionError: division by zero
+"""
+
+
+def told(story: Story) -> None:
+    """What happened until the picture is taken, by second."""
+    steps = [
+        *((0, lambda name=name: story.start(name, **TIMEOUT)) for name in ("extract_orders", "extract_payments")),
+        *((0, lambda name=name: story.start(name, **TIMEOUT)) for name in ("extract_rates", "extract_refunds")),
+        (0, lambda: story.start("extract_calendar", timeout_us=90 * S)),
+        *((60 * n, lambda: look(story)) for n in range(6)),
+        (30, lambda: story.succeed("extract_rates")),
+        (31, lambda: story.start("clean_rates", **TIMEOUT)),
+        (35, lambda: failed(story, "extract_payments", "ConnectTimeout", "api.py:12 in fetch")),
+        (40, lambda: story.succeed("extract_refunds")),
+        (41, lambda: story.start("clean_refunds", **TIMEOUT)),
+        (44, lambda: story.start("extract_payments", **TIMEOUT)),
+        (48, lambda: story.succeed("extract_orders")),
+        (49, lambda: story.start("clean_orders", **TIMEOUT)),
+        (62, lambda: failed(story, "clean_refunds", *ZERO, error_text="division by zero", fingerprint="4a7c1d09")),
+        (66, lambda: story.start("clean_refunds", **TIMEOUT)),
+        (70, lambda: story.succeed("clean_rates")),
+        (80, lambda: failed(story, "extract_payments", "ConnectTimeout", "api.py:12 in fetch")),
+        (88, lambda: dead(story)),
+        (90, lambda: [story.tell(kind, "extract_calendar", attempt=1) for kind in _KILL]),
+        (118, lambda: [story.tell(EventKind.ATTEMPT_SIGKILL, "extract_calendar", attempt=1), *hung(story)]),
+        (100, lambda: story.start("extract_payments", **TIMEOUT)),
+        (131, lambda: story.start("extract_calendar", timeout_us=90 * S)),
+        (121, lambda: story.succeed("clean_orders")),
+        (170, lambda: story.succeed("extract_calendar")),
+        (150, lambda: story.succeed("extract_payments")),
+        (151, lambda: story.start("clean_payments", **TIMEOUT)),
+        (206, lambda: story.succeed("clean_payments")),
+        (207, lambda: story.start("settle", **TIMEOUT)),
+        (249, lambda: story.succeed("settle")),
+        *((250, lambda region=region: story.start(f"load_{region}", **TIMEOUT)) for region in REGIONS[:3]),
+        (284, lambda: failed(story, "load_latam", "OperationalError", "load.py:40 in copy", START + 352 * S)),
+        (285, lambda: story.start("load_namerica", **TIMEOUT)),
+        (302, lambda: story.succeed("load_apac")),
+        *((325, lambda name=name, done=done: progress(story, name, done)) for name, done in _PROGRESS),
+    ]
+    for second, events in sorted(steps, key=lambda step: step[0]):
+        story.at = START + second * S
+        for event in events():
+            story.fold.apply(event)
+
+
+_KILL = (EventKind.ATTEMPT_DEADLINE, EventKind.ATTEMPT_SIGTERM)
+_PROGRESS = (("load_emea", 63), ("load_namerica", 41))
+
+
+def look(story: Story):
+    """The sensor looks again, and waits a minute more."""
+    ended = {"outcome": "deferred", "ended_at": story.at + S}
+    looks = (story.at - START) // (60 * S) + 1
+    again = {"next_retry_at": story.at + 60 * S, "deferrals": looks}
+    return [*story.start("partner_file"), story.move("partner_file", "SENSING", ended, **again)]
+
+
+ZERO = ("ZeroDivisionError", "settle.py:87 in settle")
+
+
+def failed(
+    story: Story,
+    name: str,
+    error: str,
+    place: str,
+    due: int | None = None,
+    error_text: str = "no answer in 10 s",
+    fingerprint: str = "b2a0ff31",
+):
+    """A failure after which the task is tried again."""
+    attempt = {"explain": f"{error} {place}", "fingerprint": fingerprint, "delay_us": 9 * S, "ceiling_us": 16 * S}
+    attempt["error"] = error_text
+    due = due or story.at + 9 * S
+    columns = {"next_retry_at": due, "failures": story.fold.tasks[name].failures + 1, "delay_us": due - story.at}
+    return story.fail(name, "RETRYING", error, attempt=attempt, **columns)
+
+
+def hung(story: Story):
+    """An attempt that had to be killed."""
+    attempt = {"outcome": "timed_out", "where": "ssl.read, client.py:41", "explain": "timeout after 1m30"}
+    return story.fail(
+        "extract_calendar", "RETRYING", "TimeoutError", attempt=attempt, failures=1, next_retry_at=story.at + 13 * S
+    )
+
+
+def dead(story: Story):
+    """The same failure again: a human is needed."""
+    attempt = {"explain": "ZeroDivisionError settle.py:87 in settle", "fingerprint": "4a7c1d09"}
+    attempt["error"] = "division by zero"
+    return story.fail(
+        "clean_refunds", "DEAD_LETTER", "ZeroDivisionError", attempt=attempt, failures=2, dead_letter_kind="poison"
+    )
+
+
+def progress(story: Story, name: str, done: int):
+    """A task says how far it is."""
+    data = {"set": {"progress_done": done, "progress_total": 100}}
+    return [story.tell(EventKind.TASK_CHANGED, name, data=data)]
+
+
+@pytest.fixture
+def night(clock):
+    """Five and a half minutes in."""
+    session = FakeSession(fold_of(FLOW, deadline_at=START + 3600 * S, max_parallel=6))
+    session.fold.run.run_id, session.fold.run.dag_name = "night-2026-04-25", "revenue"
+    assert session.story is not None
+    told(session.story)
+    usual = {"load_emea": 130, "load_latam": 60, "load_namerica": 95, "report": 40, "notify": 2, "archive": 25}
+    session.durations = {name: DurationStats(s * S, s * S * 5 // 4, 20) for name, s in usual.items()}
+    session.texts["clean_refunds", 2] = AttemptText(traceback=TRACEBACK)
+    clock.now = START + 330 * S
+    return session
+
+
+@pytest.mark.parametrize("view", ["graph", "timeline"])
+def test_picture(view, night, clock, snap_compare):
+    app = make_app(night, clock)
+
+    async def look_at_it(pilot):
+        await rest(app, pilot)
+        await press(app, pilot, {"graph": "2", "timeline": "3"}[view])
+        await rest(app, pilot)
+
+    assert snap_compare(app, terminal_size=(120, 40), run_before=look_at_it)
+
+
+def test_every_picture_of_the_readme_is_there():
+    root = Path(__file__).resolve().parents[3]
+    pictures = re.findall(r"!\[[^]]*\]\(([^)]+)\)", (root / "README.md").read_text(encoding="utf-8"))
+    assert pictures
+    assert [one for one in pictures if not (root / unquote(one)).is_file()] == []
