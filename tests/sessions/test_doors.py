@@ -218,7 +218,7 @@ async def test_an_event_is_seen_soon_after_its_commit(door: OpenSession, night: 
     events = session.events(night.head())
     waits: list[float] = []
     for _ in range(9):
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(0.1)  # a moment of quiet
         await asyncio.to_thread(night.tell)
         committed_at = time.monotonic()
         await take(events, night.head())

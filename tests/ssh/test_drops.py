@@ -64,12 +64,12 @@ async def test_twenty_kills_lose_no_event_and_repeat_none(
     def write_slowly() -> None:
         for _ in range(EVENTS // 10):
             night.tell(10)
-            time.sleep(0.03)
+            time.sleep(0.03)  # so that some events come while the line is down
 
     async def cut() -> None:
         nonlocal drops
         while drops < DROPS:
-            await asyncio.sleep(dice.uniform(0.0, 0.5))
+            await asyncio.sleep(dice.uniform(0.0, 0.5))  # cuts at any moment
             if far.connections():
                 far.cut()
                 drops += 1
@@ -205,7 +205,7 @@ async def test_what_reads_waits_for_the_line(quick: None, far: Any, night: State
         far.cut()
         await until(session, lambda status: status.link is Link.STALE)
         reading = asyncio.create_task(session.snapshot())
-        await asyncio.sleep(0.3)
+        await asyncio.sleep(0.3)  # time in which no answer may come
         assert not reading.done()
     finally:
         far.start()

@@ -138,7 +138,7 @@ def test_a_question_takes_no_answer_that_comes_sooner_than_it_can_be_read(demo) 
     def is_refused() -> bool:
         before = app.acts()
         app.terminal.send("x")
-        time.sleep(0.06)
+        time.sleep(0.06)  # the question is there, and cannot have been read
         app.terminal.send("a")
         app.terminal.until(lambda: "Cancel" in app.terminal.text or app.acts() != before)
         app.terminal.read_for(0.4)

@@ -92,7 +92,7 @@ async def test_the_board_is_what_was_painted_last_and_nothing_newer(
     await until(lambda: watcher.news)
     painted = len(watcher.news)
     revenue.tell(revenue.story.succeed("clean_orders"))
-    await asyncio.sleep(0.02)
+    await asyncio.sleep(0.02)  # the event has come, and may wait for the next paint
     if len(watcher.news) == painted:
         assert live.board.row("clean_orders").state is TaskState.RUNNING
     await until(lambda: len(watcher.news) > painted)
