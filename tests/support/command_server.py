@@ -49,6 +49,7 @@ class CommandServer:
         *,
         timeout: float,
         input: str | None = None,
+        errors: str = "strict",
         cwd: str | os.PathLike[str] | None = None,
         env: Mapping[str, str] | Mapping[bytes, bytes] | None = None,
     ) -> subprocess.CompletedProcess[str]:
@@ -68,7 +69,9 @@ class CommandServer:
                     descriptors = [given.fileno(), printed.fileno(), complained.fileno(), theirs.fileno()]
                     socket.send_fds(self._socket, [request.encode("utf-8", "surrogateescape")], descriptors)
                 code = _wait(ours, timeout, words)
-            return subprocess.CompletedProcess(list(words), code, _text_of(printed), _text_of(complained))
+            return subprocess.CompletedProcess(
+                list(words), code, _text_of(printed, errors), _text_of(complained, errors)
+            )
 
 
 def _server_environment() -> dict[str, str]:
@@ -86,9 +89,9 @@ def _wait(connection: socket.socket, timeout: float, words: Sequence[str]) -> in
         raise subprocess.TimeoutExpired(list(words), timeout) from None
 
 
-def _text_of(file: IO[bytes]) -> str:
+def _text_of(file: IO[bytes], errors: str) -> str:
     file.seek(0)
-    return file.read().decode()
+    return file.read().decode(errors=errors)
 
 
 # --- In the server ----------------------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ LIMIT_SECONDS = 120.0  # for a command that hangs
 
 #: Commands that draw: each has an interpreter of its own, as users start it. So has each that ``start_redrive`` starts.
 _IN_A_FRESH_INTERPRETER = frozenset({"demo", "attach"})
-_SERVED_OPTIONS = frozenset({"input", "stdin", "cwd", "env", "timeout"})
+_SERVED_OPTIONS = frozenset({"input", "stdin", "cwd", "env", "errors", "timeout"})
 _command_server = functools.cache(CommandServer)
 
 

@@ -76,8 +76,8 @@ def test_each_batch_is_on_its_way_when_it_was_taken() -> None:
 
 def test_a_run_that_had_ended_says_how(flow: Path, tmp_path: Path) -> None:
     words = ("run", str(flow), "--state", str(tmp_path / "s.db"), "--run-id", "night")
-    assert run_redrive(*words, stdout=subprocess.PIPE).stdout.splitlines()[-1].endswith("run night SUCCESS")
-    again = run_redrive(*words, stdout=subprocess.PIPE)
+    assert run_redrive(*words).stdout.splitlines()[-1].endswith("run night SUCCESS")
+    again = run_redrive(*words)
     assert again.returncode == 0
     assert again.stdout == "run night has ended already: SUCCESS; requeue a task to go on with it\n"
 
@@ -93,8 +93,8 @@ def test_a_run_that_is_blocked_says_so_each_time_and_names_the_command(tmp_path:
     )
     state = tmp_path / "s.db"
     words = ("run", str(flow), "--state", str(state), "--run-id", "night")
-    assert run_redrive(*words, stdout=subprocess.PIPE).returncode == 3
-    again = run_redrive("resume", str(state), stdout=subprocess.PIPE)
+    assert run_redrive(*words).returncode == 3
+    again = run_redrive("resume", str(state))
     assert again.returncode == 3
     expected = f"run night is BLOCKED and waits for a human: redrive inbox {state} --run night\n"
     assert again.stdout == expected

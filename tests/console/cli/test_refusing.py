@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from support.commands import run_redrive
+from support.commands import run_redrive, startup_variables
 from support.marks import parametrize_mostly_long
 
 REDRIVE = Path(sys.executable).with_name("redrive")
@@ -34,8 +35,8 @@ def night(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def redrive(folder: Path, *words: object) -> subprocess.CompletedProcess[str]:
-    environment = {"PATH": "/usr/bin:/bin", "HOME": str(folder), "XDG_STATE_HOME": str(folder / "states")}
-    return run_redrive(*words, cwd=folder, env=environment, errors="surrogateescape")
+    own = {"PATH": "/usr/bin:/bin", "HOME": str(folder), "XDG_STATE_HOME": str(folder / "states")}
+    return run_redrive(*words, cwd=folder, env=startup_variables(os.environ) | own, errors="surrogateescape")
 
 
 def assert_refused(done: subprocess.CompletedProcess[str], code: int, sentence: str) -> None:
