@@ -1,4 +1,4 @@
-"""Spares attempts what ``threading`` and ``logging`` do after a fork: 120 of 333 copied pages of a short attempt.
+"""Spares attempts what ``threading`` and ``logging`` do after a fork: 80 of the 230 copied pages of an attempt.
 
 They forget the other threads and renew the locks that these may have held. The zygote has one thread. So in its
 children they would set what is set already; but forks of the children need it.

@@ -21,7 +21,7 @@ from redrive.engine.store import database
 TASKS = 40
 OPENING = 12  # commits and messages of a run, however many tasks it has
 PAGES = 155  # of them 70 of any fork; through child.py 310 (direct_call.py)
-PAGES_WITH_LOGGING = 170  # and threading; 264 with all that both do after a fork
+PAGES_WITH_LOGGING = 170  # and threading; 230 with all that both do after a fork
 
 
 @pytest.fixture
