@@ -239,7 +239,8 @@ ESCAPES = """
 
     def escape(path):
         "A daemon as the books have it: two forks, a session of its own, no descriptor of ours."
-        if os.fork():
+        if (first := os.fork()):
+            os.waitpid(first, 0)  # else it may still be ending when it is swept
             return
         os.setsid()
         if os.fork():
