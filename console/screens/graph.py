@@ -17,11 +17,11 @@ from ..model.eta import critical_path
 from ..model.filters import parse_task_filter
 from ..model.graph.drawing import Drawing
 from ..model.graph.overview import (
-    AROUND_ROWS,
     DEPTH,
     DEPTH_MAX,
     GROUP_ROWS,
     Overview,
+    around_rows,
     choose_overview,
     draw_around,
 )
@@ -131,10 +131,9 @@ class GraphScreen(SplitScreen):
         if graph is None or drawn is None or drawn.board is not graph.board:
             self._overview = Overview.NOTHING
         else:
-            size = self.app.size
-            rows = size.height - _FRAME_ROWS - (STRIP_ROWS if self.strip_view.display else 0)
             drawn.draw_depth(None)
-            self._overview = choose_overview(graph, drawn, self._draw_groups, size.width, rows)
+            size = self.app.size.width, self._content_rows
+            self._overview = choose_overview(graph, drawn, self._draw_groups, *size)
             self._set_overview_height(graph, drawn)
             graph.is_drawn_above = self._overview is Overview.TASKS
         self.map_view.display = self._overview in (Overview.TASKS, Overview.AROUND)
@@ -143,11 +142,16 @@ class GraphScreen(SplitScreen):
         self.call_after_refresh(self.show_frame)  # the rules need the new position of the divider
         self._show_heading()
 
+    @property
+    def _content_rows(self) -> int:
+        """Rows between the frame and the strip."""
+        return self.app.size.height - _FRAME_ROWS - (STRIP_ROWS if self.strip_view.display else 0)
+
     def _set_overview_height(self, graph: Graph, drawn: Graph) -> None:
         if self._overview is Overview.TASKS:
             self.map_view.styles.height = drawn.drawing.height
         elif self._overview is Overview.AROUND:
-            self.map_view.styles.height = AROUND_ROWS
+            self.map_view.styles.height = around_rows(self._content_rows)
         elif self._overview is Overview.GROUPS and self._group_drawing is not None:
             self.group_map.styles.height = GROUP_ROWS * self._group_drawing.height
             self.group_map.show(graph, self._group_drawing)
@@ -160,7 +164,7 @@ class GraphScreen(SplitScreen):
 
     def _fit_depth(self, drawn: Graph) -> None:
         """Draw as many edges around the selected task as the operator wants, else as many as fit."""
-        draw_around(drawn, self.app.size.width, AROUND_ROWS, self._wanted_depth)
+        draw_around(drawn, self.app.size.width, around_rows(self._content_rows), self._wanted_depth)
 
     def change_depth(self, step: int) -> None:
         """Draw more or fewer edges around the selected task."""

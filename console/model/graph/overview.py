@@ -11,7 +11,7 @@ from .view import GRAPH_MAX, LABEL_SIZES, Graph, LabelSize, Step, Zoom
 
 DEPTH = 2  # edges from the selected task to what is drawn around it at least, unless the operator wants fewer
 DEPTH_MAX = 9
-AROUND_ROWS = 9  # the same for every task, so that rows do not move under the cursor
+_AROUND_ROWS_MIN = 9
 _AROUND_SIZES = tuple(LabelSize(cells) for cells in (32, 26, 22, 18, 14))
 _AROUND_SCREEN_ROWS = 26
 _LIST_ROWS_MIN = 6
@@ -37,6 +37,11 @@ class Overview(Enum):
     TASKS = 1
     GROUPS = 2
     AROUND = 3
+
+
+def around_rows(rows: int) -> int:
+    """Rows of the drawing around a task, of ``rows`` in all: the same for all tasks, so that the list does not move."""
+    return max(_AROUND_ROWS_MIN, rows // 3 - 2)
 
 
 def draw_around(graph: Graph, columns: int, rows: int, depth: int | None) -> None:

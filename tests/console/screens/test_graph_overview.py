@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 from redrive.console.model.board import Board
-from redrive.console.model.graph.overview import AROUND_ROWS, Overview
+from redrive.console.model.graph.overview import Overview, around_rows
 from redrive.console.present import counts
 from redrive.console.text.glyphs import UTF8
 from redrive.console.text.pieces import Role, plain
@@ -46,7 +46,11 @@ async def test_the_drawing_around_a_task_has_its_siblings_where_they_fit(clock):
         drawing = hand.app.screen.map_view.graph.drawing
         assert hand.app.screen._overview is Overview.AROUND
         assert "other" in drawing.dag
-        assert drawing.height <= AROUND_ROWS
+        assert drawing.height <= hand.app.screen.map_view.rows
+
+
+def test_a_tall_terminal_has_more_rows_around_a_task():
+    assert [around_rows(rows) for rows in (26, 35, 50, 95)] == [9, 9, 14, 29]
 
 
 async def test_a_chain_is_a_plain_list_that_begins_at_what_runs(clock):
