@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import shlex
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ..model.columns import ColumnChoice
     from ..sessions.fleet import FleetTarget
     from ..sessions.session import Session
+    from ..sessions.ssh_options import SshOptions
     from .app import ConsoleApp
     from .exit_summary import ConsoleEnd
     from .theme import Theme
@@ -71,14 +72,13 @@ class ConsoleLaunch:
         return None if is_remote(self.target) else self.target
 
 
-def attach(
-    tty: Tty, launch: ConsoleLaunch, read_only: bool, python: str | None, ssh_option: Sequence[str]
-) -> ConsoleEnd:
+def attach(tty: Tty, launch: ConsoleLaunch, read_only: bool, ssh: SshOptions) -> ConsoleEnd:
     """Open the console on a run of another process."""
     from ..sessions.open import open_session
+    from ..sessions.ssh_options import Endpoint
 
     def open_target(is_read_only: bool = read_only) -> Awaitable[Session]:
-        return open_session(launch.target, read_only=is_read_only, python=python, ssh_option=ssh_option)
+        return open_session(Endpoint(launch.target, ssh), read_only=is_read_only)
 
     async def open_for_changes() -> Session:
         return await open_target(is_read_only=False)
@@ -88,13 +88,12 @@ def attach(
     return asyncio.run(_run_app(tty, open_target, launch, UserSettings.read()))
 
 
-def attach_fleet(
-    tty: Tty, fleet: FleetTarget, read_only: bool, python: str | None, ssh_option: Sequence[str]
-) -> ConsoleEnd:
+def attach_fleet(tty: Tty, fleet: FleetTarget, read_only: bool, ssh: SshOptions) -> ConsoleEnd:
     """Open the list of state files, and the console on each that the operator chooses there."""
     from ...engine.errors import RedriveError
     from .exit_summary import ConsoleEnd
 
+    ssh = fleet.options or ssh  # with what the operator answered at sign-in
     settings = UserSettings.read()
     chosen, message = None, ""
     while True:
@@ -102,7 +101,7 @@ def attach_fleet(
         if chosen is None:
             return ConsoleEnd(code)
         try:
-            end = attach(tty, ConsoleLaunch(chosen, None, is_of_fleet=True), read_only, python, ssh_option)
+            end = attach(tty, ConsoleLaunch(chosen, None, is_of_fleet=True), read_only, ssh)
         except RedriveError as error:
             tty.release()
             message = str(error)

@@ -5,7 +5,7 @@ This module imports only what the splash screen needs: it appears before Textual
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,6 +18,7 @@ from .openssl import leave_out_openssl
 if TYPE_CHECKING:
     from ...engine.executor.run_options import RunOptions
     from ..sessions.fleet import FleetTarget
+    from ..sessions.ssh_options import Endpoint, SshOptions
     from .exit_summary import ConsoleEnd
 
 
@@ -38,42 +39,29 @@ def splash_screen(words: str) -> Iterator[Tty | None]:
 
 
 def show_target(
-    terminal: TerminalCapabilities,
-    target: str,
-    run_id: str | None,
-    *,
-    read_only: bool,
-    python: str | None,
-    ssh_option: Sequence[str],
+    terminal: TerminalCapabilities, endpoint: Endpoint, run_id: str | None, *, read_only: bool
 ) -> ConsoleEnd:
     """Open the console on a state file of another process, here or over ssh; the terminal must support a screen.
 
     Raises RedriveError with one sentence, after the terminal was restored.
     """
     with Tty(terminal) as tty:
-        if not is_remote(target):  # ssh may ask for a password, which the screen would hide
-            tty.splash(f"redrive - {Path(target).name}")
+        if not is_remote(endpoint.target):  # ssh may ask for a password, which the screen would hide
+            tty.splash(f"redrive - {Path(endpoint.target).name}")
         leave_out_openssl()
         from .launch import ConsoleLaunch, attach
 
-        return attach(tty, ConsoleLaunch(target, run_id), read_only, python, ssh_option)
+        return attach(tty, ConsoleLaunch(endpoint.target, run_id), read_only, endpoint.ssh)
 
 
-def show_fleet(
-    terminal: TerminalCapabilities,
-    fleet: FleetTarget,
-    *,
-    read_only: bool,
-    python: str | None,
-    ssh_option: Sequence[str],
-) -> ConsoleEnd:
+def show_fleet(terminal: TerminalCapabilities, fleet: FleetTarget, ssh: SshOptions, *, read_only: bool) -> ConsoleEnd:
     """Open the console on the list of state files; the terminal must support a screen."""
     with Tty(terminal) as tty:
         tty.splash("redrive - state files")
         leave_out_openssl()
         from .launch import attach_fleet
 
-        return attach_fleet(tty, fleet, read_only, python, ssh_option)
+        return attach_fleet(tty, fleet, read_only, ssh)
 
 
 def show_run(tty: Tty, flow: str | None, state: str, run_id: str | None, options: RunOptions) -> ConsoleEnd:

@@ -5,37 +5,32 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Iterable, Sequence
-from typing import Unpack
 
 from ...engine.domain.command import Answer, Command
 from ...engine.errors import RedriveError
-from ..sessions.open import RemoteOptions, actor, with_session
+from ..sessions.open import actor, with_session
 from ..sessions.session import RunSummary, Session
+from ..sessions.ssh_options import Endpoint
 from ..text.printing import echo
 from .exit_codes import code_of_answers
 from .operate import ActPlace, place_of, print_answer
 
 
 def abandon_runs(
-    target: str,
-    run_ids: Sequence[str],
-    *,
-    everything: bool,
-    older_than_seconds: float,
-    reason: str,
-    as_json: bool,
-    **remote: Unpack[RemoteOptions],
+    endpoint: Endpoint, run_ids: Sequence[str], older_than_seconds: float | None, *, reason: str, as_json: bool
 ) -> int:
-    """Abandon these runs; with ``everything``, each unfinished run that no executor runs and that is old enough."""
+    """Abandon each unfinished run that is so old and that no executor runs; with None, the runs ``run_ids``."""
 
     async def use(session: Session) -> list[tuple[Answer, ActPlace]]:
         summaries = await session.runs()
-        status, started_before = session.status, time.time_ns() // 1000 - round(older_than_seconds * 1e6)
-        own = status.executor_run_id if status.executor_alive else None
-        chosen = _chosen(summaries, own, started_before) if everything else _named(summaries, run_ids)
+        if older_than_seconds is None:
+            chosen = _named(summaries, run_ids)
+        else:
+            own = session.status.executor_run_id if session.status.executor_alive else None
+            chosen = _chosen(summaries, own, time.time_ns() // 1000 - round(older_than_seconds * 1e6))
         return [(await session.send(_command(one, reason)), place_of(session, one.run)) for one in chosen]
 
-    answers = with_session(target, use, **remote)
+    answers = with_session(endpoint, use)
     for answer, place in answers:
         print_answer(answer, as_json, place)
     if not answers and not as_json:

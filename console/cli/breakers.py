@@ -5,15 +5,15 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Sequence
-from typing import Unpack
 
 from ...engine.domain.command import Answer, Command
 from ...engine.statefile.list_rows import BREAKERS, BreakerRow
 from ..model.board import Board
 from ..model.breaker_view import BreakerStatus, breaker_status, callers_of, downstream_specs, with_held_tasks
 from ..present.runs import place_line
-from ..sessions.open import RemoteOptions, actor, with_session
+from ..sessions.open import actor, with_session
 from ..sessions.session import Session
+from ..sessions.ssh_options import Endpoint
 from ..text.durations import format_duration
 from ..text.printing import echo, echo_json, print_table
 from .exit_codes import code_of_answers
@@ -22,13 +22,7 @@ from .operate import ActPlace, place_of, print_answer
 
 
 def list_or_set_breakers(
-    target: str,
-    run_id: str | None,
-    as_json: bool,
-    *,
-    acts: Sequence[tuple[str, str]],
-    reason: str,
-    **remote: Unpack[RemoteOptions],
+    endpoint: Endpoint, run_id: str | None, as_json: bool, *, acts: Sequence[tuple[str, str]], reason: str
 ) -> int:
     """List the breakers of a run, or set some by ``acts``: (act, downstream). Exit code 1 if one was refused."""
 
@@ -38,7 +32,7 @@ def list_or_set_breakers(
         answers = [await session.send(_command(run, how, downstream, reason)) for how, downstream in acts]
         return answers, board, await session.query(BREAKERS), place_of(session, board.fold.run)
 
-    answers, board, rows, place = with_session(target, use, **remote)
+    answers, board, rows, place = with_session(endpoint, use)
     for answer in answers:
         print_answer(answer, as_json, place)
     if not acts and not as_json:

@@ -15,6 +15,7 @@ from ...engine.errors import RedriveError
 from ..feed.rule_trial import RuleTrial, trial_rows, try_rule
 from ..sessions.open import actor, with_session
 from ..sessions.session import Session
+from ..sessions.ssh_options import Endpoint
 from ..text.printing import echo, echo_json
 from .exit_codes import code_of_answers
 from .json_schemas import with_schema
@@ -25,15 +26,7 @@ _LABEL_CELLS = 9
 
 
 def send_note(
-    target: str,
-    text: str,
-    *,
-    run_id: str | None,
-    fingerprint: str,
-    downstream: str | None,
-    as_json: bool,
-    python: str | None,
-    ssh_option: Sequence[str],
+    endpoint: Endpoint, text: str, *, run_id: str | None, fingerprint: str, downstream: str | None, as_json: bool
 ) -> int:
     """Send a note and print the answer of the engine. Exit code 1 if nothing was written."""
 
@@ -43,7 +36,7 @@ def send_note(
         command = Command(uuid.uuid4().hex, "note", fold.run.run_id, actor=actor(), options=options)
         return await session.send(command), place_of(session, fold.run)
 
-    answer, place = with_session(target, use, python=python, ssh_option=ssh_option)
+    answer, place = with_session(endpoint, use)
     print_answer(answer, as_json, place)
     return code_of_answers(answer)
 
@@ -65,7 +58,7 @@ def cause_of(fold: RunProjection, digits: str) -> str:
 
 
 def print_rule(
-    target: str,
+    endpoint: Endpoint,
     *,
     run_id: str | None,
     fingerprint: str,
@@ -73,8 +66,6 @@ def print_rule(
     downstream: str | None,
     conditions: Sequence[str],
     as_json: bool,
-    python: str | None,
-    ssh_option: Sequence[str],
 ) -> int:
     """Print the rule and its effect on the past. Changes nothing."""
     chosen = conditions_of(conditions)
@@ -84,7 +75,7 @@ def print_rule(
         loose = cause_of(fold, fingerprint)
         return await try_rule(session, fold, loose, FailureClass(failure_class), downstream, chosen)
 
-    found = with_session(target, use, python=python, ssh_option=ssh_option)
+    found = with_session(endpoint, use)
     if as_json:
         effect = asdict(found.effect)
         value = {"rule": found.rule, "downstream": found.downstream, "flow": found.text, "effect": effect}

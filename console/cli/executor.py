@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -18,6 +18,7 @@ from ...engine.domain.command import Answer, Command
 from ...engine.errors import AddressError, FlowChangesError, FlowError, NotFoundError, RefusedError, UntrustedFlowError
 from ..sessions.open import actor, with_session
 from ..sessions.session import Session, SessionStatus
+from ..sessions.ssh_options import Endpoint
 from ..sessions.target import is_remote
 from ..text.printing import echo
 from ..text.text import one_line
@@ -99,9 +100,7 @@ def _is_accepted(why: str, question: str) -> bool:
 # --- The living executor --------------------------------------------------------------------------------------------
 
 
-def stop_executor(
-    target: str, *, drain: bool, wait: bool, reason: str, as_json: bool, python: str | None, ssh_option: Sequence[str]
-) -> int:
+def stop_executor(endpoint: Endpoint, *, drain: bool, wait: bool, reason: str, as_json: bool) -> int:
     """Stop the executor; with ``wait`` return when it is gone. Exit code 1 if none is alive."""
 
     async def use(session: Session) -> tuple[Answer, ActPlace, SessionStatus]:
@@ -112,7 +111,7 @@ def stop_executor(
             answer = answer._replace(message="stopped: no executor runs this file; its runs can be resumed")
         return answer, place, status
 
-    answer, place, before = with_session(target, use, python=python, ssh_option=ssh_option)
+    answer, place, before = with_session(endpoint, use)
     print_answer(answer, as_json, place)
     if before.service_pid is not None:
         said = f"redrive serve (pid {before.service_pid}) goes on with its schedule; kill {before.service_pid} ends it"
@@ -120,13 +119,13 @@ def stop_executor(
     return code_of_answers(answer)
 
 
-def reload_code(target: str, *, reason: str, as_json: bool, python: str | None, ssh_option: Sequence[str]) -> int:
+def reload_code(endpoint: Endpoint, *, reason: str, as_json: bool) -> int:
     """Have the executor load changed source files. Exit code 1 if it cannot."""
 
     async def use(session: Session) -> tuple[Answer, ActPlace]:
         return await _send(session, "reload", {}, reason)
 
-    answer, place = with_session(target, use, python=python, ssh_option=ssh_option)
+    answer, place = with_session(endpoint, use)
     print_answer(answer, as_json, place)
     return ExitCode.SUCCESS if answer.ok else ExitCode.FAILED
 

@@ -11,11 +11,12 @@ import shutil
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
-from typing import Unpack, cast
+from typing import cast
 
 from ...engine.domain.events import Event
-from ..sessions.open import RemoteOptions, with_session
+from ..sessions.open import with_session
 from ..sessions.session import Session
+from ..sessions.ssh_options import Endpoint
 from ..text.printing import echo
 from ..text.text import sanitize_lines, shorten
 
@@ -26,10 +27,10 @@ GATHER_SECONDS = 0.2  # wait for more events before reading again
 _HOME, _TO_LINE_END, _TO_SCREEN_END = "\x1b[H", "\x1b[K", "\x1b[J"
 
 
-def print_view(target: str, read: Read, *, follow: bool, as_json: bool, **remote: Unpack[RemoteOptions]) -> int:
+def print_view(endpoint: Endpoint, read: Read, *, follow: bool, as_json: bool) -> int:
     """Print the lines that ``read`` returns; with ``follow``, again whenever they change."""
     if not follow:
-        for line in with_session(target, read, **remote):
+        for line in with_session(endpoint, read):
             echo(line)
         return 0
     view = RedrawnView() if sys.stdout.isatty() and not as_json else AppendedView()
@@ -44,7 +45,7 @@ def print_view(target: str, read: Read, *, follow: bool, as_json: bool, **remote
                     view.print(await read(session))
         return 0
 
-    return with_session(target, use, **remote)
+    return with_session(endpoint, use)
 
 
 async def _head(session: Session) -> int:

@@ -10,7 +10,7 @@ import time
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from datetime import datetime
-from typing import TYPE_CHECKING, Unpack, cast
+from typing import TYPE_CHECKING, cast
 
 import msgspec
 
@@ -31,8 +31,9 @@ from ..present.executor_status import ExecutorStatus, executor_advice, executor_
 from ..present.runs import place_line
 from ..present.summary import incident_summary
 from ..present.tasks import STALE, attempt_label, describe_skip
-from ..sessions.open import RemoteOptions, with_session
+from ..sessions.open import with_session
 from ..sessions.session import Session
+from ..sessions.ssh_options import Endpoint
 from ..text.printing import echo, echo_json, json_line, table_lines
 from ..text.text import one_line, shorten
 from . import event_lines
@@ -46,9 +47,7 @@ _INBOX_RUNS_MAX = 20  # the others are counted
 _PAGES_MAX = 100  # the latest pages, for sentences that name who acknowledged a failure
 
 
-def print_tasks(
-    target: str, run_id: str | None, as_json: bool, *, follow: bool = False, **remote: Unpack[RemoteOptions]
-) -> int:
+def print_tasks(endpoint: Endpoint, run_id: str | None, as_json: bool, *, follow: bool = False) -> int:
     """Print one line per task, in the order of the flow."""
 
     async def read(session: Session) -> list[str]:
@@ -67,7 +66,7 @@ def print_tasks(
         lines = task_lines(board.fold, as_json, lambda name: board.explain(name, now_us, runner), extra, before)
         return lines if as_json else [place_line(run, address), *lines, *_executor_advice_lines(run, status, address)]
 
-    return print_view(target, read, follow=follow, as_json=as_json, **remote)
+    return print_view(endpoint, read, follow=follow, as_json=as_json)
 
 
 def _executor_advice_lines(run: RunRow, status: ExecutorStatus, address: str) -> list[str]:
@@ -135,9 +134,7 @@ def _note(row: TaskRow, why: Callable[[str], str]) -> str:
     return ""
 
 
-def print_inbox(
-    target: str, run_id: str | None, as_json: bool, *, follow: bool = False, **remote: Unpack[RemoteOptions]
-) -> int:
+def print_inbox(endpoint: Endpoint, run_id: str | None, as_json: bool, *, follow: bool = False) -> int:
     """Print what needs a human in a run; without ``run_id``, in the latest run and every other unfinished run."""
 
     async def read(session: Session) -> list[str]:
@@ -150,7 +147,7 @@ def print_inbox(
             lines.append(f"{len(others) - _INBOX_RUNS_MAX} more runs need a human: redrive runs")
         return lines
 
-    return print_view(target, read, follow=follow, as_json=as_json, **remote)
+    return print_view(endpoint, read, follow=follow, as_json=as_json)
 
 
 async def _inbox_of_run(session: Session, fold: RunProjection, *, as_json: bool, is_alone: bool = False) -> list[str]:
@@ -227,20 +224,18 @@ def _memory_lines(memory: CauseHistory) -> Iterator[str]:
         yield f"{'before that' if place else 'last time'} {line}"
 
 
-def print_summary(target: str, run_id: str | None, as_json: bool, **remote: Unpack[RemoteOptions]) -> int:
+def print_summary(endpoint: Endpoint, run_id: str | None, as_json: bool) -> int:
     """Print the summary of a run that the console copies."""
 
     async def use(session: Session) -> str:
         return incident_summary(Board(await session.snapshot(run_id)), session.address, _now_us())
 
-    text = with_session(target, use, **remote)
+    text = with_session(endpoint, use)
     echo(json_line(with_schema("summary", {"markdown": text})) if as_json else text, nl=as_json)
     return 0
 
 
-def print_events(
-    target: str, run_id: str | None, as_json: bool, *, follow: bool, since: int, **remote: Unpack[RemoteOptions]
-) -> int:
+def print_events(endpoint: Endpoint, run_id: str | None, as_json: bool, *, follow: bool, since: int) -> int:
     """Print events in order; with ``follow``, until interrupted."""
 
     async def use(session: Session) -> int:
@@ -259,7 +254,7 @@ def print_events(
                     break
         return 0
 
-    return with_session(target, use, **remote)
+    return with_session(endpoint, use)
 
 
 def _print_event(event: Event, labeller: event_lines.EventLabeller | None) -> None:
@@ -271,9 +266,7 @@ def _print_event(event: Event, labeller: event_lines.EventLabeller | None) -> No
         echo(line)
 
 
-def print_replay(
-    target: str, run_id: str | None, as_json: bool, at: str | None, **remote: Unpack[RemoteOptions]
-) -> int:
+def print_replay(endpoint: Endpoint, run_id: str | None, as_json: bool, at: str | None) -> int:
     """Print the tasks as they were ``at`` a time or after an event's number; None: now."""
 
     from ..feed.event_reader import EventHistory
@@ -291,7 +284,7 @@ def print_replay(
         instant = history.index.instant_of(seq) if when < NUMBER_MAX else when
         return (await history.point_at(seq)).snapshot.fold, instant, address
 
-    fold, instant, address = with_session(target, use, **remote)
+    fold, instant, address = with_session(endpoint, use)
     if not as_json:
         then = "" if instant is None else f" at {_local_time(instant)}"
         echo(f"{place_line(fold.run, address)}{then}")

@@ -6,7 +6,7 @@ import time
 from collections import deque
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing
-from typing import Unpack, cast
+from typing import cast
 
 from ...engine.core.projection import RunProjection, TaskRow
 from ...engine.domain.events import Event
@@ -15,8 +15,9 @@ from ...engine.errors import RedriveError, SnapshotNeeded
 from ..feed.output_stream import OutputLine, OutputStream
 from ..model.board import Board
 from ..present.executor_status import executor_advice, executor_status_of
-from ..sessions.open import RemoteOptions, with_session
+from ..sessions.open import with_session
 from ..sessions.session import Session
+from ..sessions.ssh_options import Endpoint
 from ..text.durations import format_bytes
 from ..text.printing import echo, echo_json
 from ..text.text import one_line, pad
@@ -27,7 +28,7 @@ _NAME_CELLS_MAX = 30
 
 
 def print_logs(
-    target: str,
+    endpoint: Endpoint,
     patterns: Sequence[str],
     run_id: str | None,
     as_json: bool,
@@ -35,7 +36,6 @@ def print_logs(
     attempt: int | None,
     lines: int | None,
     follow: bool,
-    **remote: Unpack[RemoteOptions],
 ) -> int:
     """Print the output of an attempt of each task: of ``attempt``, or else of the latest one.
 
@@ -60,7 +60,7 @@ def print_logs(
             await _follow(session, fold, tasks)
         return 0
 
-    return with_session(target, use, **remote)
+    return with_session(endpoint, use)
 
 
 def _has_attempt(row: TaskRow, attempt: int | None) -> bool:

@@ -24,6 +24,7 @@ from ..present.executor_status import ExecutorStatus, describe_executor_loss, ex
 from ..present.runs import place_line
 from ..sessions.open import actor, with_session
 from ..sessions.session import Session
+from ..sessions.ssh_options import Endpoint
 from ..text.printing import echo, echo_json
 from ..text.text import one_line, shorten
 from .bulk_selection import EVERY_TASK, BulkFilter, names_in_bulk, require_consent
@@ -31,6 +32,7 @@ from .exit_codes import ExitCode, code_of_answers
 from .json_schemas import with_schema
 from .options import params_of
 
+NO_OPTIONS: Mapping[str, Json] = {}
 PREVIEW_CELLS = 200  # of a line above the question; --dry-run prints all names
 
 
@@ -49,20 +51,18 @@ def place_of(session: Session, run: RunRow | None) -> ActPlace:
 
 def send_action(
     act: str,
-    target: str,
+    endpoint: Endpoint,
     names: Sequence[str],
     *,
     run_id: str | None,
-    fingerprint: str | None,
-    extra: Mapping[str, Json],
     reason: str,
     as_json: bool,
+    fingerprint: str | None = None,
+    extra: Mapping[str, Json] = NO_OPTIONS,
     dry_run: bool = False,
     downstream: str | None = None,
     filters: BulkFilter = EVERY_TASK,
     yes: bool = False,
-    python: str | None,
-    ssh_option: Sequence[str],
 ) -> int:
     """Send an act and print the result of each task. Exit code 1 if nothing was done.
 
@@ -100,10 +100,10 @@ def send_action(
         return await session.preview(command), place_of(session, run)
 
     if dry_run:
-        preview, place = with_session(target, preview_act, python=python, ssh_option=ssh_option)
+        preview, place = with_session(endpoint, preview_act)
         print_preview(preview, as_json, place)
         return ExitCode.SUCCESS if preview["ok"] else ExitCode.FAILED
-    answer, place = with_session(target, use, python=python, ssh_option=ssh_option)
+    answer, place = with_session(endpoint, use)
     print_answer(answer, as_json, place)
     print_resume_hint(act, answer, place)
     return code_of_answers(answer)

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import wraps
 
 import click
 
+from ..sessions.ssh_options import Endpoint, SshOptions
 from .complete import complete_causes, complete_runs
+from .exit_codes import ExitCode
 
 Command = Callable[..., object]
 
@@ -71,6 +75,71 @@ def is_storable(text: str) -> bool:
     return True
 
 
+@dataclass(frozen=True, slots=True)
+class NamedFile:
+    """The state file that a command line names. ``name``: a path or an ssh address; None for the default file."""
+
+    name: str | None
+    ssh: SshOptions
+
+    def to_read(self) -> Endpoint:
+        """The state file of a command that only reads. Raises RedriveError."""
+        from ..sessions.target import existing_target
+
+        return Endpoint(existing_target(self.name), self.ssh)
+
+    def to_change(self) -> Endpoint:
+        """The state file of a command that changes a run. Of several candidates it prints the command for each."""
+        from ..sessions.target import is_remote
+
+        target = file_to_change(self.name)
+        if is_remote(target):
+            from .state_files import choose_file
+
+            target = choose_file(Endpoint(target, self.ssh), to_act=True)
+        return Endpoint(target, self.ssh)
+
+
+def file_to_change(name: str | None) -> str:
+    """The file or host that a command changes. Of several candidates it prints the command for each, and exits."""
+    from ..sessions.target import AmbiguousTargetError, acting_target
+
+    try:
+        return acting_target(name)
+    except AmbiguousTargetError as error:
+        from ..text.printing import echo
+
+        echo(f"redrive: {error}", err=True)
+        for line in error.commands(sys.argv[1:]):
+            echo(line, err=True)
+        raise click.exceptions.Exit(ExitCode.BAD_USAGE) from None
+
+
+def named_once(target: str | None, state: str | None) -> str | None:
+    """The state file that is named as the argument or with ``--state``. Raises UsageError for two different ones."""
+    if target and state and target != state:
+        raise click.UsageError("name the state file once: as the argument or with --state")
+    return state if target is None else target
+
+
+def with_file(function: Command) -> Command:
+    """Pass a command the parameters ``target``, ``state``, ``python`` and ``ssh_option`` as one NamedFile."""
+
+    @wraps(function)
+    def command(
+        *,
+        target: str | None = None,
+        state: str | None = None,
+        python: str | None = None,
+        ssh_option: tuple[str, ...] = (),
+        **given: object,
+    ) -> object:
+        file = NamedFile(named_once(target, state), SshOptions(python or "python3", ssh_option))
+        return function(file, **given)
+
+    return command
+
+
 state_option = click.option("--state", "state", metavar="TARGET", help="State file, or ssh://[user@]host[:port]/path.")
 target_argument = click.argument("target", required=False)
 run_option = click.option(
@@ -82,6 +151,7 @@ reason_option = click.option("--reason", metavar="TEXT", default="", help="The r
 ssh_options = options(
     click.option("--python", "python", metavar="PATH", help="Remote Python (>= 3.6); default python3."),
     click.option("--ssh-option", "ssh_option", multiple=True, metavar="OPTION", help="Passed to ssh as -o OPTION."),
+    with_file,
 )
 fingerprint_option = click.option(
     "--fingerprint",

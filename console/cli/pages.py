@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Sequence
-from typing import Unpack
 
 from ...engine.domain.command import Answer, Command
 from ...engine.statefile.list_rows import PAGES, PageRow
 from ..present.runs import place_line
-from ..sessions.open import RemoteOptions, actor, with_session
+from ..sessions.open import actor, with_session
 from ..sessions.session import Session
+from ..sessions.ssh_options import Endpoint
 from ..text.durations import format_duration
 from ..text.event_text import UNSENT_UNTIL
 from ..text.printing import echo, echo_json, print_table
@@ -20,14 +20,13 @@ from .json_schemas import with_schema
 
 
 def list_or_update_pages(
-    target: str,
+    endpoint: Endpoint,
     run_id: str | None,
     as_json: bool,
     *,
     everything: bool,
     ack: Sequence[int],
     snooze: Sequence[tuple[int, float]],
-    **remote: Unpack[RemoteOptions],
 ) -> int:
     """List pages, or acknowledge or snooze some first. Exit code 1 if an act changed nothing."""
     acts: list[tuple[str, int, dict[str, object]]] = [("ack", page, {}) for page in ack]
@@ -39,7 +38,7 @@ def list_or_update_pages(
         answers = [await session.send(_command(act, {"pages": [page], **more})) for act, page, more in acts]
         return answers, await session.query(PAGES), place, session.status.executor_alive
 
-    answers, rows, place, has_executor = with_session(target, use, **remote)
+    answers, rows, place, has_executor = with_session(endpoint, use)
     shown = [row for row in rows if _is_shown(row, run_id, everything)]
     if as_json:
         for row in shown:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
-from typing import Any, Unpack
+from typing import Any
 
 import click
 
 from ...engine.core.durations import parse_retention
 from ...engine.domain.command import Command
 from ...engine.errors import RedriveError
-from ..sessions.open import RemoteOptions, actor, with_session
+from ..sessions.open import actor, with_session
 from ..sessions.session import Session
+from ..sessions.ssh_options import Endpoint
 from ..text.durations import format_bytes
 from ..text.printing import echo, echo_json
 from ..text.text import one_line
@@ -20,7 +21,7 @@ from .exit_codes import ExitCode
 from .json_schemas import with_schema
 
 
-def prune_runs(target: str, keep: str, *, dry_run: bool, as_json: bool, **remote: Unpack[RemoteOptions]) -> int:
+def prune_runs(endpoint: Endpoint, keep: str, *, dry_run: bool, as_json: bool) -> int:
     """Delete the runs that ``keep`` does not keep. Each step is an act, so that a running executor goes on between."""
     try:
         options = parse_retention(keep)
@@ -43,7 +44,7 @@ def prune_runs(target: str, keep: str, *, dry_run: bool, as_json: bool, **remote
             now = await session.preview(command())
         return before, deleted, before["file_bytes"] - now["file_bytes"]
 
-    before, deleted, freed_bytes = with_session(target, use, **remote)
+    before, deleted, freed_bytes = with_session(endpoint, use)
     if as_json:
         names = {"would_delete": before["runs"]} if dry_run else {"deleted": deleted, "freed_bytes": freed_bytes}
         kept = {"with_rows": before["with_rows"], "with_causes": before["with_causes"]}

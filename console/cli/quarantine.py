@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 import uuid
 from collections.abc import Iterable, Sequence
-from typing import Unpack
 
 from ...engine.core.projection import RunProjection
 from ...engine.domain.command import Answer, Command, Target
@@ -14,8 +13,9 @@ from ...engine.domain.states import NEEDS_HUMAN
 from ...engine.errors import RedriveError
 from ...engine.statefile.list_rows import QUARANTINE, QuarantineRow
 from ..present.runs import place_line
-from ..sessions.open import RemoteOptions, actor, with_session
+from ..sessions.open import actor, with_session
 from ..sessions.session import Session
+from ..sessions.ssh_options import Endpoint
 from ..text.printing import echo, echo_json, print_table
 from ..text.text import one_line
 from .exit_codes import ExitCode, code_of_answers
@@ -32,47 +32,50 @@ _RESULT_NOTE = (
 )
 
 
-def list_or_decide_rows(
-    target: str,
-    run_id: str | None,
-    as_json: bool,
-    *,
-    task: str | None,
-    everything: bool,
-    requeue: Sequence[str],
-    discard: Sequence[str],
-    cascade: bool,
-    reason: str,
-    **remote: Unpack[RemoteOptions],
-) -> int:
-    """List rows, or requeue or discard the rows with the given keys. Exit code 1 if nothing was done."""
-    act, keys = ("requeue-rows", requeue) if requeue else ("discard-rows", discard)
-    if keys:
-        require_reason(act, reason)
+def list_rows(endpoint: Endpoint, run_id: str | None, as_json: bool, *, task: str | None, everything: bool) -> int:
+    """List the rows of a run that wait for a decision; with ``everything``, all."""
 
-    async def use(session: Session) -> tuple[list[QuarantineRow], Answer | None, ActPlace, list[str]]:
+    async def use(session: Session) -> tuple[list[QuarantineRow], str]:
         fold = await session.snapshot(run_id)
         rows = await _read(session, fold.run.run_id, task)
-        if not keys:
-            return _shown(rows, fold, everything), None, place_of(session, fold.run), []
-        answer = await session.send(_command(act, fold, select_rows(rows, keys), reason, cascade))
-        now = await session.snapshot(fold.run.run_id)
-        stale = [row.name for row in now.tasks.values() if row.stale]
-        return rows, answer, place_of(session, fold.run), stale
+        return _shown(rows, fold, everything), place_line(fold.run, session.address)
 
-    rows, answer, place, stale = with_session(target, use, **remote)
-    if answer is not None:
-        print_answer(answer, as_json, place)
-        if answer.ok and requeue and not as_json and (stale or cascade):
-            echo(_RESULT_NOTE)
-        if answer.ok and stale and not as_json:
-            echo(_stale_sentence(stale, place))
-        print_resume_hint(act, answer, place)
-        return code_of_answers(answer)
+    rows, place = with_session(endpoint, use)
     if not as_json:
-        echo(place_line(place.run, place.address))
+        echo(place)
     _print(rows, as_json)
     return ExitCode.SUCCESS
+
+
+def decide_rows(
+    endpoint: Endpoint,
+    run_id: str | None,
+    as_json: bool,
+    act: str,
+    keys: Sequence[str],
+    *,
+    task: str | None,
+    cascade: bool,
+    reason: str,
+) -> int:
+    """Requeue or discard the rows with the given keys. Exit code 1 if nothing was done."""
+    require_reason(act, reason)
+
+    async def use(session: Session) -> tuple[Answer, ActPlace, list[str]]:
+        fold = await session.snapshot(run_id)
+        rows = select_rows(await _read(session, fold.run.run_id, task), keys)
+        answer = await session.send(_command(act, fold, rows, reason, cascade))
+        now = await session.snapshot(fold.run.run_id)
+        return answer, place_of(session, fold.run), [row.name for row in now.tasks.values() if row.stale]
+
+    answer, place, stale = with_session(endpoint, use)
+    print_answer(answer, as_json, place)
+    if answer.ok and act == "requeue-rows" and not as_json and (stale or cascade):
+        echo(_RESULT_NOTE)
+    if answer.ok and stale and not as_json:
+        echo(_stale_sentence(stale, place))
+    print_resume_hint(act, answer, place)
+    return code_of_answers(answer)
 
 
 def _shown(rows: Iterable[QuarantineRow], fold: RunProjection, everything: bool) -> list[QuarantineRow]:

@@ -27,6 +27,7 @@ from ..keys.actions import shell_line
 from ..model.inbox import Inbox, InboxCause
 from ..sessions.open import with_session
 from ..sessions.session import Session
+from ..sessions.ssh_options import Endpoint
 from ..text.text import one_line
 from .event_lines import EventPrinter, lines_of_event
 from .exit_codes import ExitCode, code_of_run
@@ -56,7 +57,7 @@ def run_quietly(flow: str | None, state: str, run_id: str | None, options: RunOp
     if code != ExitCode.SUCCESS:
         _print(printer, record.lines())
         path = os.path.abspath(state)  # the reader of the mail is in another folder
-        _print(printer, with_session(path, lambda session: _report(session, path, result)))
+        _print(printer, with_session(Endpoint(path), lambda session: _report(session, path, result)))
     return code
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import time
 from pathlib import Path
-from typing import Unpack
 
 import click
 
@@ -14,15 +13,14 @@ from ..app.theme import load_theme
 from ..feed.report import read_report
 from ..present.report import ReportData, report_markdown
 from ..present.report_html import PageColours, report_html
-from ..sessions.open import RemoteOptions, with_session
+from ..sessions.open import with_session
 from ..sessions.session import Session
+from ..sessions.ssh_options import Endpoint
 from ..text.durations import format_bytes
 from ..text.printing import echo
 
 
-def write_report(
-    target: str, run_id: str | None, path: str | None, *, is_markdown: bool, **remote: Unpack[RemoteOptions]
-) -> int:
+def write_report(endpoint: Endpoint, run_id: str | None, path: str | None, *, is_markdown: bool) -> int:
     """Write the report of a run to ``path``; None: print it."""
     if path is None and not is_markdown and sys.stdout.isatty():
         raise click.UsageError("HTML is not for a terminal: name a file with -o night.html, or say --markdown")
@@ -30,7 +28,7 @@ def write_report(
     async def read(session: Session) -> ReportData:
         return await read_report(session, run_id, time.time_ns() // 1000)
 
-    data = with_session(target, read, **remote)
+    data = with_session(endpoint, read)
     text = report_markdown(data) if is_markdown else report_html(data, _colours("light"), _colours("dark"))
     if path is None:
         echo(text, nl=False)

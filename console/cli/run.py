@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Unpack
+from typing import TYPE_CHECKING, Literal
 
 from ...engine.domain.states import RunState
 from ...engine.store.flow_path import path_of_flow
+from ..sessions.ssh_options import Endpoint
 from ..sessions.target import is_remote, state_for_flow
 from ..text.printing import echo
 from .exit_codes import code_of_run
@@ -20,7 +21,7 @@ if TYPE_CHECKING:  # importing the executor would delay the first frame
     from ...engine.executor.run_end import RunResult
     from ...engine.executor.run_options import RunOptions
     from ..app.exit_summary import ConsoleEnd
-    from ..sessions.open import RemoteOptions
+    from .options import NamedFile
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,42 +93,38 @@ def run_demo(arguments: RunArguments) -> int:
     return start_executor(flow, state, None, {}, arguments, resume=False)
 
 
-def attach_console(
-    target: str | None, run_id: str | None, *, read_only: bool, python: str | None, ssh_option: Sequence[str]
-) -> int:
+def attach_console(file: NamedFile, run_id: str | None, *, read_only: bool) -> int:
     """Open the console on a state file of another process; without a terminal print its tasks.
 
-    ``target``: None for the state files in the default place. Of several files the console shows the list.
+    If no file is named, of a machine with several files the console shows the list.
     """
     from ..app.startup import show_fleet, show_target
-    from ..sessions.target import existing_target, is_one_file
+    from ..sessions.target import is_one_file
     from ..terminal.capabilities import detect_capabilities
 
     terminal = detect_capabilities()
     reason = terminal.unsupported_reason
     fleet = None
-    if reason is None and run_id is None and not is_one_file(target):
+    if reason is None and run_id is None and not is_one_file(file.name):
         from .state_files import fleet_of  # imports asyncio, and would delay the first frame
 
-        fleet = fleet_of(target, python, ssh_option)
+        fleet = fleet_of(file.name, file.ssh)
     if fleet is not None:
-        options = ssh_option if fleet.options is None else fleet.options.options
-        return code_of_console(show_fleet(terminal, fleet, read_only=read_only, python=python, ssh_option=options))
-    target = existing_target(target)
-    if is_remote(target):
+        return code_of_console(show_fleet(terminal, fleet, file.ssh, read_only=read_only))
+    endpoint = file.to_read()
+    if is_remote(endpoint.target):
         from .state_files import choose_file
 
-        target = choose_file(target, python, ssh_option)
+        endpoint = replace(endpoint, target=choose_file(endpoint))
     if reason is not None:
-        return _attach_plain(target, run_id, reason, python=python, ssh_option=ssh_option)
-    end = show_target(terminal, target, run_id, read_only=read_only, python=python, ssh_option=ssh_option)
-    return code_of_console(end)
+        return _attach_plain(endpoint, run_id, reason)
+    return code_of_console(show_target(terminal, endpoint, run_id, read_only=read_only))
 
 
-def _attach_plain(target: str, run_id: str | None, because: str, **remote: Unpack[RemoteOptions]) -> int:
+def _attach_plain(endpoint: Endpoint, run_id: str | None, because: str) -> int:
     from .listings import print_tasks
 
-    code = print_tasks(target, run_id, False, **remote)
+    code = print_tasks(endpoint, run_id, False)
     echo(f"redrive: {because}: the tasks as they are now; `redrive events --follow` goes on", err=True)
     return code
 
@@ -227,7 +224,7 @@ def other_runs_lines(state: str, run_id: str) -> list[str]:
         return [f"{waiting_sentence(waiting)}: {command}"] if waiting else []
 
     try:
-        return with_session(state, read)
+        return with_session(Endpoint(state), read)
     except RedriveError:
         return []  # the run has ended as it has; the next command reports the file
 

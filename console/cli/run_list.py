@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Mapping, Sequence
-from typing import Unpack
 
 import msgspec
 
@@ -15,8 +14,8 @@ from ..model.waiting_runs import waiting_runs
 from ..present.executor_status import executor_advice, executor_json, executor_status_of, run_words
 from ..present.runs import place_line
 from ..present.schedules import describe_missed_starts, describe_next_runs, late_us
-from ..sessions.open import RemoteOptions
 from ..sessions.session import RunSummary, Session
+from ..sessions.ssh_options import Endpoint
 from ..text.durations import format_duration
 from ..text.printing import json_line, table_lines
 from ..text.text import one_line
@@ -26,7 +25,7 @@ from .json_schemas import with_schema
 _LATE_RUNS_MAX = 100
 
 
-def print_runs(target: str, as_json: bool, *, follow: bool = False, **remote: Unpack[RemoteOptions]) -> int:
+def print_runs(endpoint: Endpoint, as_json: bool, *, follow: bool = False) -> int:
     """Print one line per run, the latest first."""
 
     async def read(session: Session) -> list[str]:
@@ -43,7 +42,7 @@ def print_runs(target: str, as_json: bool, *, follow: bool = False, **remote: Un
         needs = [f"{waiting} run{' needs' if waiting == 1 else 's need'} a human: {_inbox_command(address)}"]
         return [place_line(None, address), *table_lines(rows), *(needs if waiting else []), *schedule_lines]
 
-    return print_view(target, read, follow=follow, as_json=as_json, **remote)
+    return print_view(endpoint, read, follow=follow, as_json=as_json)
 
 
 def _inbox_command(address: str) -> str:

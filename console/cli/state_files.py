@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 
 import click
 
@@ -20,7 +20,7 @@ from ..present.fleet import FLEET_COLUMNS, fleet_cells, fleet_value
 from ..sessions.address import parse
 from ..sessions.fleet import FleetTarget, list_state_files
 from ..sessions.sign_in import connect_with_sign_in, is_interactive
-from ..sessions.ssh_options import SshOptions
+from ..sessions.ssh_options import Endpoint, SshOptions
 from ..sessions.target import is_remote, named_target, run_state
 from ..text.durations import format_duration
 from ..text.printing import echo, echo_json, print_table
@@ -29,16 +29,16 @@ from .exit_codes import ExitCode
 from .json_schemas import with_schema
 
 
-def choose_file(target: str, python: str | None, ssh_option: Sequence[str], *, to_act: bool = False) -> str:
+def choose_file(endpoint: Endpoint, *, to_act: bool = False) -> str:
     """The address of the only readable file, or of the file that the person chooses.
 
     ``to_act``: if files have something to do, the others are no candidates, as for state files of this machine.
     Raises AddressError, also for several files without a person; LinkError; KeyboardInterrupt at the end of input.
     """
-    address = parse(target)
-    if address.path:
+    target = endpoint.target
+    if parse(target).path:
         return target
-    found = _read_remote(target, SshOptions(python or "python3", tuple(ssh_option)))
+    found = _read_remote(endpoint)
     usable = [offer for offer in found if offer.trouble is None]
     if to_act:
         usable = [offer for offer in usable if offer.has_work] or usable
@@ -47,12 +47,12 @@ def choose_file(target: str, python: str | None, ssh_option: Sequence[str], *, t
     return usable[0].path if usable else target  # opening it reports the problem
 
 
-def fleet_of(target: str | None, python: str | None, ssh_option: Sequence[str]) -> FleetTarget | None:
+def fleet_of(name: str | None, ssh: SshOptions) -> FleetTarget | None:
     """The machine whose state files a command without the path of a file means; None if it means one file.
 
     Raises AddressError, LinkError.
     """
-    target = named_target(target)
+    target = named_target(name)
     if target is None:
         return FleetTarget("this machine") if len(default_paths()) > 1 else None
     if not is_remote(target) or parse(target).path:
@@ -61,13 +61,15 @@ def fleet_of(target: str | None, python: str | None, ssh_option: Sequence[str]) 
     async def read(options: SshOptions) -> tuple[SshOptions, Sequence[Offer]]:
         return options, await list_state_files(target, options)
 
-    given = SshOptions(python or "python3", tuple(ssh_option))
-    options, found = asyncio.run(connect_with_sign_in(parse(target), given, read))
+    options, found = asyncio.run(connect_with_sign_in(parse(target), ssh, read))
     return FleetTarget(target, options) if sum(offer.trouble is None for offer in found) > 1 else None
 
 
-def _read_remote(target: str, options: SshOptions) -> Sequence[Offer]:
-    return asyncio.run(connect_with_sign_in(parse(target), options, lambda options: list_state_files(target, options)))
+def _read_remote(endpoint: Endpoint) -> Sequence[Offer]:
+    def read(options: SshOptions) -> Awaitable[Sequence[Offer]]:
+        return list_state_files(endpoint.target, options)
+
+    return asyncio.run(connect_with_sign_in(parse(endpoint.target), endpoint.ssh, read))
 
 
 def _ask(target: str, found: Sequence[Offer]) -> int:
@@ -97,12 +99,12 @@ def _describe(offer: Offer) -> str:
 # --- All of them ---------------------------------------------------------------------------------------------------
 
 
-def print_fleet(target: str | None, as_json: bool, *, python: str | None, ssh_option: Sequence[str]) -> int:
+def print_fleet(target: str | None, ssh: SshOptions, as_json: bool) -> int:
     """Print one line per state file, those that need a human first; ``target``: ``ssh://host``; None: this machine."""
     if target is None:
         found: Sequence[Offer] = offers()
     elif is_remote(target) and not parse(target).path:
-        found = _read_remote(target, SshOptions(python or "python3", tuple(ssh_option)))
+        found = _read_remote(Endpoint(target, ssh))
     else:
         raise click.UsageError(f"{target}: a fleet is all state files of a host: write ssh://host, or nothing")
     entries, now_us = fleet_entries(found), time.time_ns() // 1000

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from typing import TypedDict, TypeVar
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 from .identity import current_actor
 from .session import Session
+from .ssh_options import Endpoint, SshOptions
 from .target import is_remote
 
 Result = TypeVar("Result")
@@ -15,49 +16,34 @@ Result = TypeVar("Result")
 _read_files: list[str] = []  # the state files of this machine that this process has opened
 
 
-class RemoteOptions(TypedDict, total=False):
-    """The remote interpreter and the options for ssh, from the command line."""
-
-    python: str | None
-    ssh_option: Sequence[str]
-
-
 def actor() -> str:
     """Who acts, for the journal: user@host."""
     return current_actor()
 
 
-async def open_session(
-    target: str, *, read_only: bool = False, python: str | None = None, ssh_option: Sequence[str] = ()
-) -> Session:
+async def open_session(endpoint: Endpoint, *, read_only: bool = False) -> Session:
     """Open a session for a state file. Raises RedriveError with one sentence."""
+    target = endpoint.target
     if is_remote(target):
         from .address import parse
         from .sign_in import connect_with_sign_in
         from .ssh import SshSession
-        from .ssh_options import SshOptions
 
         def connect(options: SshOptions) -> Awaitable[SshSession]:
             return SshSession.open(target, actor=actor(), read_only=read_only, options=options)
 
-        return await connect_with_sign_in(parse(target), SshOptions(python or "python3", tuple(ssh_option)), connect)
+        return await connect_with_sign_in(parse(target), endpoint.ssh, connect)
     from .local import LocalSession
 
     _read_files.append(target)
     return await LocalSession.open(target, actor=actor(), read_only=read_only)
 
 
-def with_session(
-    target: str,
-    use: Callable[[Session], Awaitable[Result]],
-    *,
-    python: str | None = None,
-    ssh_option: Sequence[str] = (),
-) -> Result:
+def with_session(endpoint: Endpoint, use: Callable[[Session], Awaitable[Result]]) -> Result:
     """Open a session, await ``use``, close the session."""
 
     async def open_and_use() -> Result:
-        session = await open_session(target, python=python, ssh_option=ssh_option)
+        session = await open_session(endpoint)
         try:
             return await use(session)
         finally:

@@ -50,6 +50,14 @@ class SshOptions:
         return [*words, "--", address.destination, *command]
 
 
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """A state file or a host, and the options of ssh that reach it. ``target``: a path, or ``ssh://...``."""
+
+    target: str
+    ssh: SshOptions = SshOptions()
+
+
 def _program() -> list[str]:
     """``REDRIVE_SSH`` replaces ssh, as ``GIT_SSH_COMMAND`` does for git."""
     return shlex.split(os.environ.get(PROGRAM_ENVIRONMENT, "")) or ["ssh"]

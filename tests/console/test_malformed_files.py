@@ -12,6 +12,7 @@ import pytest
 from redrive.console.app.app import ConsoleApp
 from redrive.console.app.launch import _print_end
 from redrive.console.sessions.open import open_session, require_known_values
+from redrive.console.sessions.ssh_options import Endpoint
 from redrive.console.terminal.capabilities import TerminalCapabilities
 from redrive.console.terminal.tty import Tty
 from redrive.engine.errors import CorruptFileError, RedriveError
@@ -125,7 +126,7 @@ async def test_the_console_of_an_altered_file_shows_it_or_ends_with_a_sentence(
         path, done = altered(rich, tmp_path, seed)
         keys = [*"2345671", *random.Random(seed).choices(KEYS, k=12)]
         try:
-            session = await open_session(str(path), read_only=True)
+            session = await open_session(Endpoint(str(path)), read_only=True)
         except RedriveError:
             continue
         app = ConsoleApp(session, tty=Tty(TerminalCapabilities()))

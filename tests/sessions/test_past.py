@@ -10,6 +10,7 @@ from redrive.console.cli import listings
 from redrive.console.feed import event_reader
 from redrive.console.feed.event_reader import EventHistory
 from redrive.console.model.replay import initial_projection
+from redrive.console.sessions.ssh_options import Endpoint
 from redrive.engine.core.projection import RunProjection
 from redrive.engine.domain.event_payloads import AttemptColumns, TaskColumns, TaskMoved
 from redrive.engine.domain.events import Event
@@ -143,7 +144,7 @@ def replay(night: StateFileBuilder, capsys: pytest.CaptureFixture[str]) -> Calla
     night.close()
 
     def show(at: str | None) -> str:
-        assert listings.print_replay(str(night.path), None, False, at) == 0
+        assert listings.print_replay(Endpoint(str(night.path)), None, False, at) == 0
         return capsys.readouterr().out
 
     return show

@@ -206,8 +206,9 @@ def test_ssh_asks_on_the_terminal_before_the_screen_starts(
     program.write_text(
         "import asyncio, sys\n"
         "from redrive.console.sessions.open import open_session\n"
+        "from redrive.console.sessions.ssh_options import Endpoint, SshOptions\n"
         "async def look():\n"
-        "    session = await open_session(sys.argv[1], ssh_option=[sys.argv[2]])\n"
+        "    session = await open_session(Endpoint(sys.argv[1], SshOptions(options=(sys.argv[2],))))\n"
         "    print('SEEN', (await session.snapshot()).run.run_id)\n"
         "    await session.close()\n"
         "asyncio.run(look())\n"

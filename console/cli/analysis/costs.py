@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
-from typing import Unpack
 
 from ....engine.analysis.costs import (
     SUCCESS,
@@ -20,8 +19,9 @@ from ....engine.analysis.costs import (
 from ....engine.core.outcome import FailureMode
 from ....engine.core.policy import RetryPolicy
 from ...present.runs import place_line
-from ...sessions.open import RemoteOptions, with_session
+from ...sessions.open import with_session
 from ...sessions.session import Session
+from ...sessions.ssh_options import Endpoint
 from ...text.plots import table_lines
 from ...text.printing import echo, echo_json
 from ...text.text import one_line
@@ -30,14 +30,14 @@ from ..json_schemas import with_schema
 _ORDER = (SUCCESS, *map(str, FailureMode))
 
 
-def print_costs(target: str, run_id: str | None, as_json: bool, **remote: Unpack[RemoteOptions]) -> int:
+def print_costs(endpoint: Endpoint, run_id: str | None, as_json: bool) -> int:
     """One line for each way to end, then one for each downstream, then the ledger of each policy that retried."""
 
     async def use(session: Session) -> tuple[str, dict[str, Cost], list[RetryYield], list[PolicyCosts]]:
         fold = await session.snapshot(run_id)
         return place_line(fold.run, session.address), costs_by_outcome(fold), retry_yields(fold), policy_costs(fold)
 
-    place, costs, yields, ledgers = with_session(target, use, **remote)
+    place, costs, yields, ledgers = with_session(endpoint, use)
     if as_json:
         by_mode = {how: asdict(cost) for how, cost in costs.items()}
         value = {"costs": by_mode, "yields": _plain(yields), "ledger": [*map(_entry, ledgers)]}

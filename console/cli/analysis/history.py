@@ -5,14 +5,14 @@ from __future__ import annotations
 import shutil
 import sys
 import time
-from typing import Unpack
 
 from ....engine.errors import RedriveError
 from ...feed.history import HistoryReader
 from ...model.history import HistoryOrder, RunGrid
 from ...present.history import grid_lines, heading_line, history_value
-from ...sessions.open import RemoteOptions, with_session
+from ...sessions.open import with_session
 from ...sessions.session import Session
+from ...sessions.ssh_options import Endpoint
 from ...text.glyphs import glyphs_for
 from ...text.pieces import plain
 from ...text.printing import echo, echo_json
@@ -21,7 +21,7 @@ from ..json_schemas import with_schema
 _COLUMNS_OF_FILES = 160  # where the output is no terminal
 
 
-def print_history(target: str, as_json: bool, *, flow: str | None, sort: str, **remote: Unpack[RemoteOptions]) -> int:
+def print_history(endpoint: Endpoint, as_json: bool, *, flow: str | None, sort: str) -> int:
     """Print the grid of a flow; None: the flow of the latest run."""
 
     async def read(session: Session) -> RunGrid:
@@ -33,7 +33,7 @@ def print_history(target: str, as_json: bool, *, flow: str | None, sort: str, **
             raise RedriveError(f"no run of a flow {flow!r} in this state file; it has {', '.join(sorted(names))}")
         return await HistoryReader(session).read(flow or runs[0].run.dag_name)
 
-    grid = with_session(target, read, **remote)
+    grid = with_session(endpoint, read)
     tasks, order = grid.in_order(HistoryOrder(sort)), HistoryOrder(sort)
     if as_json:
         for task in tasks:

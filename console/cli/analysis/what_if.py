@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Unpack
 
 import click
 
@@ -12,21 +11,15 @@ from ...feed.event_reader import EventHistory
 from ...feed.what_if import WhatIfResult, replay_under_policy
 from ...model.replay import NUMBER_MAX, parse_when
 from ...present.what_if import table, title
-from ...sessions.open import RemoteOptions, with_session
+from ...sessions.open import with_session
 from ...sessions.session import Session
+from ...sessions.ssh_options import Endpoint
 from ...text.printing import echo, echo_json
 from ..json_schemas import with_schema
 
 
 def print_what_if(
-    target: str,
-    run_id: str | None,
-    as_json: bool,
-    *,
-    at: str | None,
-    what_if: str,
-    nights: int,
-    **remote: Unpack[RemoteOptions],
+    endpoint: Endpoint, run_id: str | None, as_json: bool, *, at: str | None, what_if: str, nights: int
 ) -> int:
     """Print the comparison. ``at``: start of the replay, a time or an event's number; None: the start of the run."""
     change = _change_of(what_if)
@@ -41,7 +34,7 @@ def print_what_if(
             seq = min(when if when < NUMBER_MAX else history.index.seq_at(when), history.index.seq)
         return await replay_under_policy(session, fold, history, change, seq, nights)
 
-    answer = with_session(target, use, **remote)
+    answer = with_session(endpoint, use)
     if as_json:
         echo_json(with_schema("what-if", _plain(answer)))
     else:

@@ -11,6 +11,7 @@ from ....engine.core.outcome import FailureClass
 from ....engine.domain.states import TaskState
 from ..complete import complete_causes, complete_tasks
 from ..options import (
+    NamedFile,
     fingerprint_option,
     json_option,
     options,
@@ -21,7 +22,7 @@ from ..options import (
     state_option,
     target_argument,
 )
-from .group import acting_target_of, cli, target_of
+from .group import cli
 
 if TYPE_CHECKING:
     from ....engine.json_types import Json
@@ -72,7 +73,7 @@ requeue_options = options(
 @cli.command()
 @acting_options
 @requeue_options
-def requeue(**options: object) -> int:
+def requeue(file: NamedFile, **options: object) -> int:
     """Run tasks again, with a fresh budget.
 
     TASK may be a glob, as 'load_*': it means tasks that need a human, or the states given with --only.
@@ -80,13 +81,13 @@ def requeue(**options: object) -> int:
     from ..operate import REQUEUE_OPTIONS, requeue_options_of
 
     extra = requeue_options_of({name: options.pop(name) for name in REQUEUE_OPTIONS})
-    return _act("requeue", extra, options)
+    return _act("requeue", file, extra, options)
 
 
 @cli.command()
 @acting_options
 @click.option("--substitute", metavar="JSON", help="What the children get instead of the result.")
-def skip(substitute: str | None, **options: object) -> int:
+def skip(file: NamedFile, substitute: str | None, **options: object) -> int:
     """Accept failures: the children run without these tasks.
 
     TASK may be a glob, as 'load_*': it means tasks that need a human, or the states given with --only.
@@ -94,17 +95,17 @@ def skip(substitute: str | None, **options: object) -> int:
     from ..operate import json_of
 
     extra = {} if substitute is None else {"substitute": json_of("--substitute", substitute)}
-    return _act("skip", extra, options)
+    return _act("skip", file, extra, options)
 
 
 @cli.command()
 @acting_options
-def cancel(**options: object) -> int:
+def cancel(file: NamedFile, **options: object) -> int:
     """Stop tasks: a running attempt is ended by SIGTERM, grace, SIGKILL.
 
     TASK may be a glob, as 'load_*': it means tasks that have not ended, or the states given with --only.
     """
-    return _act("cancel", {}, options)
+    return _act("cancel", file, {}, options)
 
 
 @cli.command()
@@ -115,9 +116,9 @@ def cancel(**options: object) -> int:
 @reason_option
 @json_option
 @ssh_options
-def extend(duration: str, **options: object) -> int:
+def extend(file: NamedFile, duration: str, **options: object) -> int:
     """Give running tasks more time before their timeout, once: redrive extend load 10m."""
-    return _act("extend", {"seconds": seconds_of(duration)}, {"fingerprint": None, "yes": True, **options})
+    return _act("extend", file, {"seconds": seconds_of(duration)}, {"fingerprint": None, "yes": True, **options})
 
 
 @cli.command()
@@ -130,12 +131,13 @@ def extend(duration: str, **options: object) -> int:
 @json_option
 @ssh_options
 def abandon(
+    file: NamedFile,
     names: tuple[str, ...],
-    state: str | None,
     run_ids: tuple[str, ...],
     everything: bool,
     older_than: str | None,
-    **options: Any,
+    reason: str,
+    as_json: bool,
 ) -> int:
     """End unfinished runs for good: what has not ended is cancelled, and the run is ABANDONED."""
     from ..abandon import abandon_runs
@@ -144,9 +146,8 @@ def abandon(
         raise click.UsageError("name runs, or give --all")
     if older_than and not everything:
         raise click.UsageError("--older-than goes with --all")
-    age_seconds = seconds_of(older_than) if older_than else 0.0
-    target = acting_target_of(None, state, options)
-    return abandon_runs(target, names + run_ids, everything=everything, older_than_seconds=age_seconds, **options)
+    age_seconds = (seconds_of(older_than) if older_than else 0.0) if everything else None
+    return abandon_runs(file.to_change(), names + run_ids, age_seconds, reason=reason, as_json=as_json)
 
 
 @cli.command()
@@ -156,9 +157,9 @@ def abandon(
 @reason_option
 @json_option
 @ssh_options
-def pause(**options: object) -> int:
+def pause(file: NamedFile, run_id: str | None, reason: str, as_json: bool) -> int:
     """Start no more tasks; running tasks continue."""
-    return _act_on_run("pause", options)
+    return _act_on_run("pause", file, run_id, reason, as_json)
 
 
 @cli.command()
@@ -168,9 +169,9 @@ def pause(**options: object) -> int:
 @reason_option
 @json_option
 @ssh_options
-def unpause(**options: object) -> int:
+def unpause(file: NamedFile, run_id: str | None, reason: str, as_json: bool) -> int:
     """Start tasks again."""
-    return _act_on_run("unpause", options)
+    return _act_on_run("unpause", file, run_id, reason, as_json)
 
 
 @cli.command()
@@ -181,11 +182,11 @@ def unpause(**options: object) -> int:
 @reason_option
 @json_option
 @ssh_options
-def stop(target: str | None, state: str | None, **options: Any) -> int:
+def stop(file: NamedFile, drain: bool, wait: bool, reason: str, as_json: bool) -> int:
     """Stop the executor in order; its run stays unfinished, and resume goes on with it."""
     from ..executor import stop_executor
 
-    return stop_executor(acting_target_of(target, state, options), **options)
+    return stop_executor(file.to_change(), drain=drain, wait=wait, reason=reason, as_json=as_json)
 
 
 @cli.command()
@@ -194,18 +195,18 @@ def stop(target: str | None, state: str | None, **options: Any) -> int:
 @reason_option
 @json_option
 @ssh_options
-def reload(target: str | None, state: str | None, **options: Any) -> int:
+def reload(file: NamedFile, reason: str, as_json: bool) -> int:
     """Load changed source files of the flow in a living executor; running attempts keep the old code."""
     from ..executor import reload_code
 
-    return reload_code(acting_target_of(target, state, options), **options)
+    return reload_code(file.to_change(), reason=reason, as_json=as_json)
 
 
-def _act(act: str, extra: Mapping[str, Json], options: dict[str, Any]) -> int:
+def _act(act: str, file: NamedFile, extra: Mapping[str, Json], options: dict[str, Any]) -> int:
     from ..bulk_selection import BulkFilter
     from ..operate import send_action
 
-    target = acting_target_of(None, options.pop("state"), options)
+    endpoint = file.to_change()
     names = options.pop("names")
     fingerprint = options.pop("fingerprint")
     filters = BulkFilter(options.pop("failure_class", None), options.pop("only", ()))
@@ -213,14 +214,13 @@ def _act(act: str, extra: Mapping[str, Json], options: dict[str, Any]) -> int:
         raise click.UsageError("name tasks, or give --fingerprint, --class or --only")
     if names and options.get("downstream"):
         raise click.UsageError("--downstream goes with --fingerprint")
-    return send_action(act, target, names, fingerprint=fingerprint, filters=filters, extra=extra, **options)
+    return send_action(act, endpoint, names, fingerprint=fingerprint, filters=filters, extra=extra, **options)
 
 
-def _act_on_run(act: str, options: dict[str, Any]) -> int:
+def _act_on_run(act: str, file: NamedFile, run_id: str | None, reason: str, as_json: bool) -> int:
     from ..operate import send_action
 
-    target = acting_target_of(options.pop("target"), options.pop("state"), options)
-    return send_action(act, target, (), fingerprint=None, extra={}, **options)
+    return send_action(act, file.to_change(), (), run_id=run_id, reason=reason, as_json=as_json)
 
 
 @cli.command()
@@ -230,7 +230,7 @@ def _act_on_run(act: str, options: dict[str, Any]) -> int:
 @click.option("--dry-run", is_flag=True, help="Only show what would be deleted.")
 @json_option
 @ssh_options
-def prune(target: str | None, state: str | None, keep: str, **options: Any) -> int:
+def prune(file: NamedFile, keep: str, dry_run: bool, as_json: bool) -> int:
     """Delete ended runs with their output, and give the space back.
 
     Unfinished runs, the latest run of each flow, and runs with quarantined rows stay, and so do notes. A run stays
@@ -238,7 +238,7 @@ def prune(target: str | None, state: str | None, keep: str, **options: Any) -> i
     """
     from ..prune import prune_runs
 
-    return prune_runs(target_of(target, state), keep, **options)
+    return prune_runs(file.to_read(), keep, dry_run=dry_run, as_json=as_json)
 
 
 @cli.command()
@@ -249,8 +249,12 @@ def prune(target: str | None, state: str | None, keep: str, **options: Any) -> i
 @run_option
 @json_option
 @ssh_options
-def note(text: str, state: str | None, **options: Any) -> int:
+def note(
+    file: NamedFile, text: str, fingerprint: str, downstream: str | None, run_id: str | None, as_json: bool
+) -> int:
     """Write a note on a cause for the next operator who is paged, in this run and later ones."""
     from ..causes import send_note
 
-    return send_note(acting_target_of(None, state, options), text, **options)
+    return send_note(
+        file.to_change(), text, run_id=run_id, fingerprint=fingerprint, downstream=downstream, as_json=as_json
+    )

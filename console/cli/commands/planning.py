@@ -8,6 +8,7 @@ import click
 
 from ..complete import complete_topics
 from ..options import (
+    NamedFile,
     fingerprint_option,
     json_option,
     options,
@@ -17,7 +18,7 @@ from ..options import (
     ssh_options,
     state_option,
 )
-from .group import cli, target_of
+from .group import cli
 
 simulating_options = options(
     click.option("--policy", "policies", multiple=True, metavar="POLICY", help="Which to compare; default: all."),
@@ -149,8 +150,8 @@ def check(flow: str, param: tuple[str, ...], **options: Any) -> int:
 @run_option
 @json_option
 @ssh_options
-def classify(state: str | None, **options: Any) -> int:
+def classify(file: NamedFile, **options: Any) -> int:
     """Propose a classification rule for a failure, and show its effect on the past; changes nothing."""
     from ..causes import print_rule
 
-    return print_rule(target_of(None, state), **options)
+    return print_rule(file.to_read(), **options)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from functools import partial
-from typing import TYPE_CHECKING, Any, Unpack
+from collections.abc import Sequence
 
 import click
 
 from ..complete import complete_runs
 from ..options import (
+    NamedFile,
     follow_option,
     json_option,
     reading_options,
@@ -19,10 +19,7 @@ from ..options import (
     state_option,
     target_argument,
 )
-from .group import acting_target_of, cli, target_of
-
-if TYPE_CHECKING:
-    from ...sessions.open import RemoteOptions
+from .group import cli
 
 
 @cli.command()
@@ -31,11 +28,11 @@ if TYPE_CHECKING:
 @json_option
 @ssh_options
 @follow_option
-def runs(target: str | None, state: str | None, as_json: bool, follow: bool, **remote: Unpack[RemoteOptions]) -> int:
+def runs(file: NamedFile, as_json: bool, follow: bool) -> int:
     """Every run of a state file."""
     from ..run_list import print_runs
 
-    return print_runs(target_of(target, state), as_json, follow=follow, **remote)
+    return print_runs(file.to_read(), as_json, follow=follow)
 
 
 @cli.command()
@@ -51,67 +48,51 @@ def runs(target: str | None, state: str | None, as_json: bool, follow: bool, **r
 )
 @json_option
 @ssh_options
-def history(target: str | None, state: str | None, as_json: bool, **options: Any) -> int:
+def history(file: NamedFile, as_json: bool, flow: str | None, sort: str) -> int:
     """Every task in the last 14 runs of a flow: state, duration, trend, what was slower than usual."""
     from ..analysis.history import print_history
 
-    return print_history(target_of(target, state), as_json, **options)
+    return print_history(file.to_read(), as_json, flow=flow, sort=sort)
 
 
 @cli.command()
 @target_argument
 @json_option
 @ssh_options
-def fleet(target: str | None, as_json: bool, **remote: Any) -> int:
+def fleet(file: NamedFile, as_json: bool) -> int:
     """All state files of this machine, or of TARGET, which is ssh://host: their latest runs, and what needs a human."""
     from ..state_files import print_fleet
 
-    return print_fleet(target, as_json, **remote)
+    return print_fleet(file.name, file.ssh, as_json)
 
 
 @cli.command()
 @reading_options
 @follow_option
-def tasks(
-    target: str | None,
-    state: str | None,
-    run_id: str | None,
-    as_json: bool,
-    follow: bool,
-    **remote: Unpack[RemoteOptions],
-) -> int:
+def tasks(file: NamedFile, run_id: str | None, as_json: bool, follow: bool) -> int:
     """The tasks of a run."""
     from ..listings import print_tasks
 
-    return print_tasks(target_of(target, state), run_id, as_json, follow=follow, **remote)
+    return print_tasks(file.to_read(), run_id, as_json, follow=follow)
 
 
 @cli.command()
 @reading_options
 @follow_option
-def inbox(
-    target: str | None,
-    state: str | None,
-    run_id: str | None,
-    as_json: bool,
-    follow: bool,
-    **remote: Unpack[RemoteOptions],
-) -> int:
+def inbox(file: NamedFile, run_id: str | None, as_json: bool, follow: bool) -> int:
     """Dead letters and failures, by cause."""
     from ..listings import print_inbox
 
-    return print_inbox(target_of(target, state), run_id, as_json, follow=follow, **remote)
+    return print_inbox(file.to_read(), run_id, as_json, follow=follow)
 
 
 @cli.command()
 @reading_options
-def summary(
-    target: str | None, state: str | None, run_id: str | None, as_json: bool, **remote: Unpack[RemoteOptions]
-) -> int:
+def summary(file: NamedFile, run_id: str | None, as_json: bool) -> int:
     """A run in a few lines of Markdown, for an incident channel or the next shift."""
     from ..listings import print_summary
 
-    return print_summary(target_of(target, state), run_id, as_json, **remote)
+    return print_summary(file.to_read(), run_id, as_json)
 
 
 @cli.command()
@@ -120,35 +101,25 @@ def summary(
 @click.option("-o", "--output", "path", type=click.Path(dir_okay=False), metavar="FILE", help="Default: print it.")
 @click.option("--markdown", "is_markdown", is_flag=True, help="Markdown instead of HTML.")
 @ssh_options
-def report(
-    run_id: str | None, state: str | None, path: str | None, is_markdown: bool, **remote: Unpack[RemoteOptions]
-) -> int:
+def report(file: NamedFile, run_id: str | None, path: str | None, is_markdown: bool) -> int:
     """A run as one HTML file to post: the graph, the timeline with a slider, causes, acts, slow tasks.
 
     RUN: default the latest run. The file loads nothing from elsewhere and can be read on a phone.
     """
     from ..report import write_report
 
-    return write_report(target_of(None, state), run_id, path, is_markdown=is_markdown, **remote)
+    return write_report(file.to_read(), run_id, path, is_markdown=is_markdown)
 
 
 @cli.command()
 @reading_options
 @follow_option
 @click.option("--since", type=click.IntRange(min=0), default=0, metavar="SEQ", help="Only events after this one.")
-def events(
-    target: str | None,
-    state: str | None,
-    run_id: str | None,
-    as_json: bool,
-    follow: bool,
-    since: int,
-    **remote: Unpack[RemoteOptions],
-) -> int:
+def events(file: NamedFile, run_id: str | None, as_json: bool, follow: bool, since: int) -> int:
     """All events, in order."""
     from ..listings import print_events
 
-    return print_events(target_of(target, state), run_id, as_json, follow=follow, since=since, **remote)
+    return print_events(file.to_read(), run_id, as_json, follow=follow, since=since)
 
 
 @cli.command()
@@ -160,14 +131,22 @@ def events(
 @click.option("-f", "--follow", is_flag=True, help="Continue with new output until the tasks have ended.")
 @json_option
 @ssh_options
-def logs(names: tuple[str, ...], state: str | None, run_id: str | None, as_json: bool, **options: Any) -> int:
+def logs(
+    file: NamedFile,
+    names: Sequence[str],
+    run_id: str | None,
+    as_json: bool,
+    attempt: int | None,
+    lines: int | None,
+    follow: bool,
+) -> int:
     """The output of tasks.
 
     TASK may be a glob, as 'load_*'; left out: every task that has started.
     """
     from ..logs import print_logs
 
-    return print_logs(target_of(None, state), names, run_id, as_json, **options)
+    return print_logs(file.to_read(), names, run_id, as_json, attempt=attempt, lines=lines, follow=follow)
 
 
 @cli.command()
@@ -175,32 +154,36 @@ def logs(names: tuple[str, ...], state: str | None, run_id: str | None, as_json:
 @click.option("--all", "everything", is_flag=True, help="Also resolved pages.")
 @click.option("--ack", "ack", type=int, multiple=True, metavar="ID", help="Acknowledge it: stop paging for its cause.")
 @click.option("--snooze", type=(int, str), multiple=True, metavar="ID DURATION", help="Page again after this time.")
-def pages(target: str | None, state: str | None, run_id: str | None, as_json: bool, **options: Any) -> int:
+def pages(
+    file: NamedFile,
+    run_id: str | None,
+    as_json: bool,
+    everything: bool,
+    ack: Sequence[int],
+    snooze: Sequence[tuple[int, str]],
+) -> int:
     """Pages: their causes, and whether they were sent."""
     from ..pages import list_or_update_pages
 
-    snooze = [(page, seconds_of(duration)) for page, duration in options.pop("snooze")]
-    target = acting_target_of(target, state, options) if snooze or options["ack"] else target_of(target, state)
-    return list_or_update_pages(target, run_id, as_json, snooze=snooze, **options)
+    snoozed = [(page, seconds_of(duration)) for page, duration in snooze]
+    endpoint = file.to_change() if snooze or ack else file.to_read()
+    return list_or_update_pages(endpoint, run_id, as_json, everything=everything, ack=ack, snooze=snoozed)
 
 
 @cli.command()
 @reading_options
-@click.option("--open", "open_", multiple=True, metavar="DOWNSTREAM", help="Let no call through until you close it.")
+@click.option("--open", multiple=True, metavar="DOWNSTREAM", help="Let no call through until you close it.")
 @click.option("--close", multiple=True, metavar="DOWNSTREAM", help="Let calls through, and forget failures.")
 @click.option("--probe", multiple=True, metavar="DOWNSTREAM", help="Let one call through to test it.")
 @click.option("--disable", multiple=True, metavar="DOWNSTREAM", help="Let every call through, also after failures.")
 @reason_option
-def breakers(
-    target: str | None, state: str | None, run_id: str | None, as_json: bool, reason: str, **options: Any
-) -> int:
+def breakers(file: NamedFile, run_id: str | None, as_json: bool, reason: str, **named: Sequence[str]) -> int:
     """Circuit breakers and retry budgets: which tasks they hold, and until when."""
     from ..breakers import list_or_set_breakers
 
-    words = {"open_": "open", "close": "close", "probe": "probe", "disable": "disable"}
-    acts = [(how, downstream) for option, how in words.items() for downstream in options.pop(option)]
-    target = acting_target_of(target, state, options) if acts else target_of(target, state)
-    return list_or_set_breakers(target, run_id, as_json, acts=acts, reason=reason, **options)
+    acts = [(how, downstream) for how in ("open", "close", "probe", "disable") for downstream in named[how]]
+    endpoint = file.to_change() if acts else file.to_read()
+    return list_or_set_breakers(endpoint, run_id, as_json, acts=acts, reason=reason)
 
 
 @cli.command()
@@ -214,35 +197,24 @@ def breakers(
     show_default=True,
     help="Replays, each with other random numbers.",
 )
-def replay(
-    target: str | None,
-    state: str | None,
-    run_id: str | None,
-    as_json: bool,
-    at: str | None,
-    what_if: str | None,
-    nights: int,
-    **remote: Unpack[RemoteOptions],
-) -> int:
+def replay(file: NamedFile, run_id: str | None, as_json: bool, at: str | None, what_if: str | None, nights: int) -> int:
     """A run as it was at some time, or as it would have been under another policy."""
     if what_if is not None:
         from ..analysis.what_if import print_what_if
 
-        return print_what_if(target_of(target, state), run_id, as_json, at=at, what_if=what_if, nights=nights, **remote)
+        return print_what_if(file.to_read(), run_id, as_json, at=at, what_if=what_if, nights=nights)
     from ..listings import print_replay
 
-    return print_replay(target_of(target, state), run_id, as_json, at, **remote)
+    return print_replay(file.to_read(), run_id, as_json, at)
 
 
 @cli.command()
 @reading_options
-def costs(
-    target: str | None, state: str | None, run_id: str | None, as_json: bool, **remote: Unpack[RemoteOptions]
-) -> int:
+def costs(file: NamedFile, run_id: str | None, as_json: bool) -> int:
     """Slot seconds of a run's attempts, and how many tasks its retries healed."""
     from ..analysis.costs import print_costs
 
-    return print_costs(target_of(target, state), run_id, as_json, **remote)
+    return print_costs(file.to_read(), run_id, as_json)
 
 
 @cli.command()
@@ -253,17 +225,28 @@ def costs(
 @click.option("--discard", multiple=True, metavar="ROW_KEY", help="Discard this row, or 'all' rows.")
 @click.option("--cascade", is_flag=True, help="With --requeue: run the successful tasks below again, too.")
 @reason_option
-def quarantine(target: str | None, state: str | None, run_id: str | None, as_json: bool, **options: Any) -> int:
+def quarantine(
+    file: NamedFile,
+    run_id: str | None,
+    as_json: bool,
+    task: str | None,
+    everything: bool,
+    requeue: Sequence[str],
+    discard: Sequence[str],
+    cascade: bool,
+    reason: str,
+) -> int:
     """Bad rows that were set aside while their task continued."""
-    from ..quarantine import list_or_decide_rows
+    from ..quarantine import decide_rows, list_rows
 
-    if options["requeue"] and options["discard"]:
+    if requeue and discard:
         raise click.UsageError("either --requeue or --discard")
-    if options["cascade"] and not options["requeue"]:
+    if cascade and not requeue:
         raise click.UsageError("--cascade belongs to --requeue")
-    find = partial(acting_target_of, remote=options) if options["requeue"] or options["discard"] else target_of
-    target = find(target, state)
-    return list_or_decide_rows(target, run_id, as_json, **options)
+    if not (requeue or discard):
+        return list_rows(file.to_read(), run_id, as_json, task=task, everything=everything)
+    act, keys = ("requeue-rows", requeue) if requeue else ("discard-rows", discard)
+    return decide_rows(file.to_change(), run_id, as_json, act, keys, task=task, cascade=cascade, reason=reason)
 
 
 @cli.command()

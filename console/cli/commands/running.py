@@ -6,8 +6,19 @@ from typing import Any
 
 import click
 
-from ..options import json_option, options, params_of, run_option, ssh_options, state_option, target_argument
-from .group import acting_target_of, cli, named_once
+from ..options import (
+    NamedFile,
+    file_to_change,
+    json_option,
+    named_once,
+    options,
+    params_of,
+    run_option,
+    ssh_options,
+    state_option,
+    target_argument,
+)
+from .group import cli
 
 durability_option = click.option(
     "--durability",
@@ -68,7 +79,7 @@ def resume(target: str | None, run_id: str | None, param: tuple[str, ...], **opt
     from ..executor import resume_run
     from ..run import RunArguments
 
-    state = acting_target_of(target, options.pop("state"))
+    state = file_to_change(named_once(target, options.pop("state")))
     return resume_run(state, run_id, params_of(param), RunArguments(state=state, **options))
 
 
@@ -85,7 +96,7 @@ def rerun(run_id: str, param: tuple[str, ...], **options: Any) -> int:
     from ..executor import rerun_run
     from ..run import RunArguments
 
-    state = acting_target_of(None, options.pop("state"))
+    state = file_to_change(options.pop("state"))
     return rerun_run(state, run_id, params_of(param), RunArguments(state=state, **options))
 
 
@@ -104,14 +115,14 @@ def demo(**options: Any) -> int:
 @run_option
 @click.option("--read-only", is_flag=True, help="Send no commands.")
 @ssh_options
-def attach(target: str | None, state: str | None, run_id: str | None, **options: Any) -> int:
+def attach(file: NamedFile, run_id: str | None, read_only: bool) -> int:
     """Open the console on a state file, here or over ssh.
 
     Without a TARGET, and with ssh://host alone, the console shows the list of all state files if there are several.
     """
     from ..run import attach_console
 
-    return attach_console(named_once(target, state), run_id, **options)
+    return attach_console(file, run_id, read_only=read_only)
 
 
 @cli.command()
