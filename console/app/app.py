@@ -30,11 +30,11 @@ from ..model.board import Board
 from ..model.columns import ColumnChoice
 from ..model.runner import SHELL_REMEDY, runner_of
 from ..model.waiting_runs import WaitingRun
-from ..present.header import SessionHealth
+from ..present.header import lock_reason
 from ..screens.base import ConsoleScreen, run_latest
 from ..screens.console import MESSAGE_SECONDS, LaunchContext
 from ..screens.loading import LoadingScreen
-from ..sessions.session import Link, Session, SessionStatus
+from ..sessions.session import Session
 from ..terminal.bell import TerminalBell
 from ..terminal.capabilities import Colours, TerminalCapabilities, detect_capabilities
 from ..terminal.driver import ConsoleDriver
@@ -160,11 +160,6 @@ class ConsoleApp(ConsoleBase):
         return self.live.error_message or "reading ..."
 
     @property
-    def health(self) -> SessionHealth:
-        """The age of the data, and whether an executor is alive."""
-        return health_of(self.live.status)
-
-    @property
     def runner(self) -> RunnerStatus:
         """Who runs the displayed run; a run of the past had its executor then."""
         board = self.live.board
@@ -198,10 +193,8 @@ class ConsoleApp(ConsoleBase):
         """The reason why changes are not allowed; None if they are."""
         if self.live.is_past:
             return self.time_travel.lock_reason
-        health = self.health
-        if self.armed_seconds:
-            health = replace(health, read_only=None)
-        return health.lock_reason
+        status = self.live.status
+        return lock_reason(replace(status, read_only=None) if self.armed_seconds else status)
 
     @property
     def armed_seconds(self) -> int:
@@ -361,7 +354,7 @@ class ConsoleApp(ConsoleBase):
     def _refresh_usage(self) -> None:
         """Ask the executor what running tasks use, while a screen shows them."""
         board = self.live.board
-        if board is None or self.live.is_past or self.screen_name not in _SHOWING_USAGE or self.health.is_stale:
+        if board is None or self.live.is_past or self.screen_name not in _SHOWING_USAGE or self.live.status.is_stale:
             return
         if board.counts[TaskState.RUNNING] and self.runner.is_alive:
             run_latest(self.console_screen, partial(self._read_usage, board), "usage")
@@ -423,7 +416,7 @@ class ConsoleApp(ConsoleBase):
 
     def show_frames(self) -> None:
         """Draw header, tabs and keys of visible screens, greyed while the data is stale."""
-        stale = self.health.is_stale
+        stale = self.live.status.is_stale
         if stale != self._is_greyed:
             self._is_greyed = stale
             self.palette = self._console_theme.stale_palette() if stale else self._console_theme.palette()
@@ -539,23 +532,3 @@ class ConsoleApp(ConsoleBase):
     def key_refused(self, refusal: Refusal) -> None:
         """Show why a key was ignored."""
         self.show_line([Piece(refusal.value, Role.WARNING)], REFUSAL_SECONDS)
-
-
-def health_of(status: SessionStatus) -> SessionHealth:
-    """The fields of the header for a session."""
-    down = None if status.link is Link.LIVE else status.problem or str(status.link)
-    return SessionHealth(
-        is_executor_alive=status.executor_alive,
-        heartbeat_age_seconds=status.heartbeat_age_seconds,
-        gone_at=status.executor_last_seen_at,
-        dead_pid=None if status.executor_alive or status.executor_stopped else status.executor_pid,
-        has_stopped=status.executor_stopped and not status.executor_alive,
-        service_pid=status.service_pid,
-        storage_error=status.storage_problem,
-        snapshot_age_seconds=status.data_age_seconds,
-        connection_error=down,
-        retry_in_seconds=status.retry_in_seconds,
-        read_only=status.read_only,
-        other_operators=status.others,
-        clock_offset_seconds=status.clock_offset_seconds,
-    )

@@ -92,7 +92,7 @@ class OperatorActions:
         board = self.actionable_board(names)
         if board is None:
             return
-        preview = PREVIEWS["requeue"](board, names, is_abandoned=not self._console.health.is_executor_alive)
+        preview = PREVIEWS["requeue"](board, names, is_abandoned=not self._console.live.status.executor_alive)
         if self._is_refused(preview, preview.run_again or preview.unblocked):
             return
         targets = targets_of(board, names)
@@ -130,7 +130,7 @@ class OperatorActions:
         board = self.actionable_board(names)
         if board is None:
             return
-        preview = PREVIEWS["skip"](board, names, is_abandoned=not self._console.health.is_executor_alive)
+        preview = PREVIEWS["skip"](board, names, is_abandoned=not self._console.live.status.executor_alive)
         if self._is_refused(preview, preview.skipped):
             return
         targets = targets_of(board, names)

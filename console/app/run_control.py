@@ -41,7 +41,7 @@ class RunControl:
         """Leave; if a run that this console started is not over, ask whether to leave it running."""
         console = self._console
         board = console.live.board
-        is_running = board is not None and board.fold.run.ended_at is None and console.health.is_executor_alive
+        is_running = board is not None and board.fold.run.ended_at is None and console.live.status.executor_alive
         if not is_running or not console.launch.started_here or console.is_stopping or console.lock_reason is not None:
             console.exit(0)
         else:
@@ -65,7 +65,7 @@ class RunControl:
         console, board = self._console, self._console.live.board
         if board is None or board.fold.run.ended_at is not None:
             console.show_message("there is nothing to resume", Role.WARNING)
-        elif console.health.is_executor_alive:
+        elif console.live.status.executor_alive:
             console.show_message("its executor is alive", Role.WARNING)
         elif console.launch.state_path is None:
             console.show_message("resume it on its own machine: an executor runs beside its state file", Role.WARNING)
@@ -89,7 +89,7 @@ class RunControl:
         except RedriveError as error:
             console.show_message(str(error), Role.WARNING)
             return
-        gone_at = console.health.gone_at
+        gone_at = console.live.status.executor_gone_at
         since = f" since {wall(gone_at, None)}" if gone_at is not None else ""
         question = confirmations.resume_question(board, since, self._actions.key_for("resume_here"), plan)
         self._actions.confirm(question, lambda reply: self._accept_plan(plan))
@@ -141,7 +141,7 @@ class RunControl:
             self._armed_until = 0.0
             console.show_message("changes are forbidden again")
         elif console.launch.open_for_changes is None:
-            why = console.health.read_only
+            why = console.live.status.read_only
             console.show_message(why or "changes are allowed already", Role.WARNING if why else Role.TEXT)
         else:
             question = confirmations.arming_question(

@@ -18,8 +18,9 @@ from ...engine.statefile import list_rows, lock_file, queries
 from ...engine.store import database, runs
 from ...engine.store.lock import describe_holder
 from ...engine.version import VERSION
-from ..present.executor_status import ExecutorStatus, executor_advice
+from ..present.executor_status import executor_advice
 from ..present.schedules import describe_next_runs
+from ..sessions.session import Link, SessionStatus
 from ..sessions.target import existing_target, is_remote
 from ..text.durations import format_bytes, wall_day
 from ..text.printing import echo, echo_json
@@ -195,7 +196,7 @@ def _file(path: str, connection: sqlite3.Connection) -> Iterator[DoctorFinding]:
     hint = ": a reader holds it back" if level == "warning" else ""
     yield DoctorFinding(level, "wal", f"{format_bytes(wal_bytes)}{hint}")
     yield from _schedules(path, connection)
-    status = _executor_status(path)
+    status = _status_of(path)
     for listing in runs.list_runs(connection):
         stuck = runs.ready_audit(connection, listing.run.run_id) if lock_file.current_holder(path) is None else []
         total = sum(listing.counts.values())
@@ -205,11 +206,18 @@ def _file(path: str, connection: sqlite3.Connection) -> Iterator[DoctorFinding]:
         yield DoctorFinding("warning" if nobody else "ok", "run", f"{text}; {nobody}" if nobody else text)
 
 
-def _executor_status(path: str) -> ExecutorStatus:
+def _status_of(path: str) -> SessionStatus:
     last, held = lock_file.last_holder(path), lock_file.current_holder(path)
     if last is None:
-        return ExecutorStatus(is_alive=held is not None)
+        return SessionStatus(Link.LIVE, executor_alive=held is not None)
     alive = held is not None and held.is_alive()
     gone_at = None if alive else executor_socket.heartbeat_at(path)
-    stopped = last.released_at is not None
-    return ExecutorStatus(alive, last.pid, last.run_id, gone_at, stopped, executor_socket.service_pid(path))
+    return SessionStatus(
+        Link.LIVE,
+        executor_alive=alive,
+        executor_pid=last.pid,
+        executor_run_id=last.run_id,
+        executor_gone_at=gone_at,
+        executor_stopped=last.released_at is not None,
+        service_pid=executor_socket.service_pid(path),
+    )

@@ -27,12 +27,12 @@ from ..model.board import Board
 from ..model.replay import NUMBER_MAX, parse_when
 from ..model.runner import runner_of
 from ..model.waiting_runs import is_lost, waiting_runs
-from ..present.executor_status import ExecutorStatus, executor_advice, executor_json, executor_status_of, run_words
+from ..present.executor_status import executor_advice, executor_json, run_words
 from ..present.runs import place_line
 from ..present.summary import incident_summary
 from ..present.tasks import STALE, attempt_label, describe_skip
 from ..sessions.open import with_session
-from ..sessions.session import Session
+from ..sessions.session import Session, SessionStatus
 from ..sessions.ssh_options import Endpoint
 from ..text.printing import echo, echo_json, json_line, table_lines
 from ..text.text import one_line, shorten
@@ -58,7 +58,7 @@ def print_tasks(endpoint: Endpoint, run_id: str | None, as_json: bool, *, follow
         )
         board.update_lists(breakers, pages)
         before = {} if as_json else await _last_times(session, board)
-        status, address = executor_status_of(session.status), session.address
+        status, address = session.status, session.address
         run, now_us = board.fold.run, _now_us()
         runner = runner_of(run, session.status)
 
@@ -69,7 +69,7 @@ def print_tasks(endpoint: Endpoint, run_id: str | None, as_json: bool, *, follow
     return print_view(endpoint, read, follow=follow, as_json=as_json)
 
 
-def _executor_advice_lines(run: RunRow, status: ExecutorStatus, address: str) -> list[str]:
+def _executor_advice_lines(run: RunRow, status: SessionStatus, address: str) -> list[str]:
     """The advice for a run without an executor, below the list; JSON has it in each line."""
     sentence = executor_advice(run, status, address, _now_us())
     return [one_line(sentence)] if sentence else []
@@ -157,7 +157,7 @@ async def _inbox_of_run(session: Session, fold: RunProjection, *, as_json: bool,
 
     run, groups = fold.run, Inbox(await load_board(session, fold)).causes()
     known = await load_memories(session, run.run_id, groups)
-    status, address = executor_status_of(session.status), session.address
+    status, address = session.status, session.address
     if as_json:
         place = {"run_id": run.run_id, "state_file": address}
         fields = {**place, "executor": executor_json(run, status, address, _now_us())}

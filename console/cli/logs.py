@@ -14,7 +14,7 @@ from ...engine.domain.states import RESTING, TaskState
 from ...engine.errors import RedriveError, SnapshotNeeded
 from ..feed.output_stream import OutputLine, OutputStream
 from ..model.board import Board
-from ..present.executor_status import executor_advice, executor_status_of
+from ..present.executor_status import executor_advice
 from ..sessions.open import with_session
 from ..sessions.session import Session
 from ..sessions.ssh_options import Endpoint
@@ -54,7 +54,7 @@ def print_logs(
         for task in tasks:
             await task.print_new(fold, lines)
         if follow:
-            status = executor_status_of(session.status)
+            status = session.status
             if advice := executor_advice(fold.run, status, session.address, time.time_ns() // 1000):
                 echo(f"redrive: {one_line(advice)}", err=True)
             await _follow(session, fold, tasks)

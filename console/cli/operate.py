@@ -20,10 +20,10 @@ from ...engine.domain.command import Answer, Command, Target
 from ...engine.domain.states import NEEDS_HUMAN, TaskState
 from ...engine.errors import RedriveError
 from ...engine.json_types import Json
-from ..present.executor_status import ExecutorStatus, describe_executor_loss, executor_status_of, resume_command
+from ..present.executor_status import describe_executor_loss, resume_command
 from ..present.runs import place_line
 from ..sessions.open import actor, with_session
-from ..sessions.session import Session
+from ..sessions.session import Session, SessionStatus
 from ..sessions.ssh_options import Endpoint
 from ..text.printing import echo, echo_json
 from ..text.text import one_line, shorten
@@ -40,13 +40,13 @@ class ActPlace(NamedTuple):
     """Where an act was applied. ``run``: as it was before; None for acts on the whole file."""
 
     address: str
-    executor: ExecutorStatus
+    status: SessionStatus
     run: RunRow | None
 
 
 def place_of(session: Session, run: RunRow | None) -> ActPlace:
-    """The place of an act, with the status of the executor as of now."""
-    return ActPlace(session.address, executor_status_of(session.status), run)
+    """The place of an act, with the status of its session as of now."""
+    return ActPlace(session.address, session.status, run)
 
 
 def send_action(
@@ -111,8 +111,8 @@ def send_action(
 
 def print_resume_hint(act: str, answer: Answer, place: ActPlace) -> None:
     """Print how to start an executor for the run, if the act needs one and none runs it."""
-    run, status = place.run, place.executor
-    if run is None or not answer.ok or act not in STARTS_WORK or status.owns(run):
+    run, status = place.run, place.status
+    if run is None or not answer.ok or act not in STARTS_WORK or status.has_executor_of(run):
         return
     if status.service_pid is not None:
         echo(f"redrive serve (pid {status.service_pid}) goes on with it", err=True)

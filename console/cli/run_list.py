@@ -11,7 +11,7 @@ import msgspec
 from ...engine.domain.states import TaskState
 from ...engine.statefile import list_rows
 from ..model.waiting_runs import waiting_runs
-from ..present.executor_status import executor_advice, executor_json, executor_status_of, run_words
+from ..present.executor_status import executor_advice, executor_json, run_words
 from ..present.runs import place_line
 from ..present.schedules import describe_missed_starts, describe_next_runs, late_us
 from ..sessions.session import RunSummary, Session
@@ -30,7 +30,7 @@ def print_runs(endpoint: Endpoint, as_json: bool, *, follow: bool = False) -> in
 
     async def read(session: Session) -> list[str]:
         schedule_lines, summaries = await _schedule_lines(session), await session.runs()
-        status, address, now_us = executor_status_of(session.status), session.address, _now_us()
+        status, address, now_us = session.status, session.address, _now_us()
         if as_json:
             return [
                 json_line(_run_value(one, executor_json(one.run, status, address, now_us), address))

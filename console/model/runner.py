@@ -12,9 +12,9 @@ SHELL_REMEDY = "redrive resume starts an executor"
 def runner_of(run: RunRow, status: SessionStatus, remedy: str = SHELL_REMEDY) -> RunnerStatus:
     """The runner of ``run``. ``remedy``: how to start an executor, as the end of a sentence."""
     if status.executor_alive:
-        is_own = status.executor_run_id in (None, run.run_id)
-        return RunnerStatus(RunnerKind.ALIVE if is_own else RunnerKind.BUSY, None, status.executor_pid, remedy)
-    gone_at = status.executor_last_seen_at
+        kind = RunnerKind.ALIVE if status.has_executor_of(run) else RunnerKind.BUSY
+        return RunnerStatus(kind, None, status.executor_pid, remedy)
+    gone_at = status.executor_gone_at
     if status.service_pid is not None and (status.executor_stopped or status.executor_pid is None):
         return RunnerStatus(RunnerKind.SERVED, gone_at, status.service_pid, remedy)
     if status.executor_stopped:

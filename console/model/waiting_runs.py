@@ -27,7 +27,7 @@ def is_lost(run: RunRow, status: SessionStatus) -> bool:
     """Whether an unfinished run that could go on has no executor, and no scheduler that starts one."""
     if run.ended_at is not None or run.blocked_since is not None or status.service_pid is not None:
         return False
-    return not (status.executor_alive and status.executor_run_id in (None, run.run_id))
+    return not status.has_executor_of(run)
 
 
 def waiting_runs(

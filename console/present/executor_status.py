@@ -7,7 +7,6 @@ tasks, has this sentence beside the state (SPEC 4.9).
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass
 
 from ...engine.core.projection import RunRow
 from ..sessions.address import parse
@@ -17,92 +16,55 @@ from ..text.durations import DAY, format_seconds, wall, wall_day
 SILENT_SECONDS = 5.0  # without a heartbeat, due every second: the process is stopped or starved, or its disk hangs
 
 
-@dataclass(frozen=True, slots=True)
-class ExecutorStatus:
-    """The latest executor of a state file.
-
-    Attributes:
-        run_id: its current or last run; None if unknown.
-        gone_at: when it ended, microseconds UTC; None while it is alive, or if unknown.
-        left_in_order: whether it ended by itself.
-        silent_seconds: since its last heartbeat, while it is alive.
-    """
-
-    is_alive: bool
-    pid: int | None = None
-    run_id: str | None = None
-    gone_at: int | None = None
-    left_in_order: bool = False
-    service_pid: int | None = None  # of ``redrive serve``
-    silent_seconds: float = 0.0
-
-    def owns(self, run: RunRow) -> bool:
-        """Whether this executor runs ``run``."""
-        return self.is_alive and self.run_id in (None, run.run_id)
-
-
-def executor_advice(run: RunRow, executor: ExecutorStatus, target: str, now_us: int) -> str:
+def executor_advice(run: RunRow, status: SessionStatus, target: str, now_us: int) -> str:
     """Why an unfinished run makes no progress, and the command to resume it; empty if an executor runs it."""
     if run.ended_at is not None:
         return ""
-    if executor.owns(run):
-        is_silent = executor.silent_seconds >= SILENT_SECONDS
-        lasts = format_seconds(round(executor.silent_seconds))
-        return f"executor {executor.pid} silent for {lasts}: redrive doctor" if is_silent else ""
-    if executor.service_pid is not None and run.blocked_since is not None:
-        return f"redrive serve (pid {executor.service_pid}) resumes it after a decision"
-    return f"{describe_executor_loss(run, executor, now_us)}; {resume_command(run, executor, target)}"
+    if status.has_executor_of(run):
+        silent_seconds = status.heartbeat_age_seconds or 0.0
+        is_silent, lasts = silent_seconds >= SILENT_SECONDS, format_seconds(round(silent_seconds))
+        return f"executor {status.executor_pid} silent for {lasts}: redrive doctor" if is_silent else ""
+    if status.service_pid is not None and run.blocked_since is not None:
+        return f"redrive serve (pid {status.service_pid}) resumes it after a decision"
+    return f"{describe_executor_loss(run, status, now_us)}; {resume_command(run, status, target)}"
 
 
-def describe_executor_loss(run: RunRow, executor: ExecutorStatus, now_us: int) -> str:
+def describe_executor_loss(run: RunRow, status: SessionStatus, now_us: int) -> str:
     """Why no executor runs an unfinished run."""
-    if executor.is_alive:
-        return f"no executor runs it: executor {executor.pid} runs {executor.run_id}"
-    if executor.gone_at is None:
+    if status.executor_alive:
+        return f"no executor runs it: executor {status.executor_pid} runs {status.executor_run_id}"
+    if status.executor_gone_at is None:
         return "no executor runs it"
-    since = (wall if now_us - executor.gone_at < DAY else wall_day)(executor.gone_at, None)
-    if executor.run_id not in (None, run.run_id):
+    since = (wall if now_us - status.executor_gone_at < DAY else wall_day)(status.executor_gone_at, None)
+    if status.executor_run_id not in (None, run.run_id):
         return f"no executor since {since}"
-    pid = "its process" if executor.pid is None else f"pid {executor.pid}"
+    pid = "its process" if status.executor_pid is None else f"pid {status.executor_pid}"
     return (
         f"no executor since {since} ({pid} stopped)"
-        if executor.left_in_order
+        if status.executor_stopped
         else f"executor dead since {since} ({pid} gone)"
     )
 
 
-def resume_command(run: RunRow, executor: ExecutorStatus, target: str) -> str:
+def resume_command(run: RunRow, status: SessionStatus, target: str) -> str:
     """The command that resumes a run, on the host of its state file."""
     host, path = "", target
     if target.startswith("ssh://"):
         authority, _, _ = target.removeprefix("ssh://").partition("/")
         host, path = f"on {authority}: ", parse(target).path  # over there it is a path, without %20
-    wait = ["--wait"] if executor.is_alive else []
+    wait = ["--wait"] if status.executor_alive else []
     return host + shlex.join(["redrive", "resume", path, "--run", run.run_id, *wait])
 
 
-def executor_json(run: RunRow, executor: ExecutorStatus, target: str, now_us: int) -> dict[str, object]:
+def executor_json(run: RunRow, status: SessionStatus, target: str, now_us: int) -> dict[str, object]:
     """The same for JSON: ``alive`` is about this run; ``advice`` is None if there is nothing to do."""
     return {
-        "alive": executor.owns(run),
-        "pid": executor.pid,
-        "gone_at": executor.gone_at,
-        "stopped": executor.left_in_order,
-        "advice": executor_advice(run, executor, target, now_us) or None,
+        "alive": status.has_executor_of(run),
+        "pid": status.executor_pid,
+        "gone_at": status.executor_gone_at,
+        "stopped": status.executor_stopped,
+        "advice": executor_advice(run, status, target, now_us) or None,
     }
-
-
-def executor_status_of(status: SessionStatus) -> ExecutorStatus:
-    """The status of the executor, as a session reports it."""
-    return ExecutorStatus(
-        status.executor_alive,
-        status.executor_pid,
-        status.executor_run_id,
-        None if status.executor_alive else status.executor_last_seen_at,
-        status.executor_stopped,
-        status.service_pid,
-        status.heartbeat_age_seconds or 0.0,
-    )
 
 
 def run_words(run: RunRow) -> str:

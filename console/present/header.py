@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from ...engine.core.outlook import ALIVE, RunnerStatus
@@ -11,6 +10,7 @@ from ...engine.domain.states import TaskState
 from ..model.board import Board
 from ..model.eta import Forecast
 from ..model.waiting_runs import WaitingRun
+from ..sessions.session import STALE_SECONDS, SessionStatus
 from ..text.durations import SECOND, clock, format_duration, number, offset, wall
 from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Piece, Role, fit, join, width
@@ -20,7 +20,6 @@ from .states import BLOCKED, PAUSED
 
 OLD_SECONDS = 3.0  # from this age on, the data is marked as old
 CLOCK_OFFSET_SECONDS = 2.0  # from this difference on, it is shown
-STALE_SECONDS = 10.0  # from this age on, acts are refused
 _NAME_CELLS_MIN = 34  # for run and location, before the less important facts
 _RUN_CELLS_MIN = 8
 _DOT_CELLS = 3
@@ -32,70 +31,26 @@ _MINUTE_CELLS = 5  # of an instant without its seconds
 _SHORT_LABEL = 5  # characters
 
 
-@dataclass(frozen=True, slots=True)
-class SessionHealth:
-    """The state of the connection to a run and of its executor, as the header shows it.
+def lock_reason(status: SessionStatus) -> str | None:
+    """Why no act is possible, in a few words; None if acts are possible."""
+    problem, retry = status.connection_problem, status.retry_in_seconds
+    if problem is not None and retry is None and problem.startswith(_MISSING):
+        return f"{one_line(problem)} any more: it was deleted or moved; q quits"
+    if problem is not None:
+        when = f" · reconnecting in {_age(retry)}" if retry is not None else ""
+        return f"stale {_age(status.data_age_seconds)}{when}"
+    if status.data_age_seconds >= STALE_SECONDS:
+        return f"stale {_age(status.data_age_seconds)}"
+    if status.age_seconds >= STALE_SECONDS:
+        return f"executor silent for {_age(status.age_seconds)}"
+    return f"read-only: {status.read_only}" if status.read_only else None
 
-    Attributes:
-        gone_at: when the executor ended, microseconds UTC.
-        dead_pid: of an executor that ended without cleaning up.
-        has_stopped: whether the last executor ended in order.
-        service_pid: of ``redrive serve``, which starts runs by a schedule.
-        storage_error: why the executor cannot write the state file.
-        snapshot_age_seconds: since the last answer of the state file.
-        connection_error: why the connection is down; ``retry_in_seconds``: until the next attempt to reconnect.
-        read_only: why this console may not act.
-        clock_offset_seconds: the remote clock minus the local one.
-    """
 
-    is_executor_alive: bool = False
-    heartbeat_age_seconds: float | None = None
-    gone_at: int | None = None
-    dead_pid: int | None = None
-    has_stopped: bool = False
-    service_pid: int | None = None
-    storage_error: str | None = None
-    snapshot_age_seconds: float = 0.0
-    connection_error: str | None = None
-    retry_in_seconds: float | None = None
-    read_only: str | None = None
-    other_operators: Sequence[str] = ()
-    clock_offset_seconds: float = 0.0
-
-    @property
-    def executor_loss(self) -> str:
-        """How an executor ended that is not alive."""
-        if self.has_stopped or (self.dead_pid is None and self.gone_at is None):
-            return "no executor"
-        return "executor gone" if self.dead_pid is None else "executor dead"
-
-    @property
-    def is_stale(self) -> bool:
-        """Whether the screen may be out of date."""
-        return self.connection_error is not None or self.age_seconds >= STALE_SECONDS
-
-    @property
-    def age_seconds(self) -> float:
-        """Seconds since the data was last known to be current."""
-        silent = (
-            self.heartbeat_age_seconds if self.is_executor_alive and self.heartbeat_age_seconds is not None else 0.0
-        )
-        return max(self.snapshot_age_seconds, silent)
-
-    @property
-    def lock_reason(self) -> str | None:
-        """Why no act is possible, in a few words; None if acts are possible."""
-        if self.connection_error is not None:
-            retry = self.retry_in_seconds
-            if retry is None and self.connection_error.startswith(_MISSING):
-                return f"{one_line(self.connection_error)} any more: it was deleted or moved; q quits"
-            when = f" · reconnecting in {_age(retry)}" if retry is not None else ""
-            return f"stale {_age(self.snapshot_age_seconds)}{when}"
-        if self.snapshot_age_seconds >= STALE_SECONDS:
-            return f"stale {_age(self.snapshot_age_seconds)}"
-        if self.age_seconds >= STALE_SECONDS:
-            return f"executor silent for {_age(self.age_seconds)}"
-        return f"read-only: {self.read_only}" if self.read_only else None
+def _executor_loss(status: SessionStatus) -> str:
+    """How an executor ended that is not alive."""
+    if status.executor_stopped or (status.dead_pid is None and status.executor_gone_at is None):
+        return "no executor"
+    return "executor gone" if status.dead_pid is None else "executor dead"
 
 
 class Tab(NamedTuple):
@@ -269,27 +224,25 @@ def _badge(tab: Tab) -> Line:
     return [Piece(" "), Piece(tab.badge, Role.HUMAN)] if tab.badge else []
 
 
-def health_lines(board: Board | None, health: SessionHealth, armed_seconds: int, size: int) -> list[Line]:
+def status_lines(board: Board | None, status: SessionStatus, armed_seconds: int, size: int) -> list[Line]:
     """The state of the executor and of the data, other operators, and whether acts are armed.
 
     Returns the same with less and less detail, for ``tabs_line``.
     """
-    executor = _executor(board, health)
+    executor = _executor(board, status)
     short = [piece._replace(text=piece.text.removeprefix("executor ")) for piece in executor]
     if size < _NARROW:
         return [short]
     parts: list[Line] = []
     if armed_seconds:
         parts.append([Piece(f"ARMED {_age(armed_seconds)}", Role.WARNING)])
-    if abs(health.clock_offset_seconds) >= CLOCK_OFFSET_SECONDS:
-        parts.append([Piece(f"clock {offset(round(health.clock_offset_seconds) * SECOND)}", Role.WARNING)])
+    if abs(status.clock_offset_seconds) >= CLOCK_OFFSET_SECONDS:
+        parts.append([Piece(f"clock {offset(round(status.clock_offset_seconds) * SECOND)}", Role.WARNING)])
     found = [join([*parts, executor])]
-    if health.other_operators:
-        more = f" +{len(health.other_operators) - 1}" if len(health.other_operators) > 1 else ""
-        found.insert(
-            0, join([[Piece(f"with {one_line(health.other_operators[0])}{more}", Role.DIM)], *parts, executor])
-        )
-    if health.gone_at is not None:
+    if status.others:
+        more = f" +{len(status.others) - 1}" if len(status.others) > 1 else ""
+        found.insert(0, join([[Piece(f"with {one_line(status.others[0])}{more}", Role.DIM)], *parts, executor]))
+    if status.executor_gone_at is not None:
         found.append([executor[0]])
     if size >= _WIDE:
         return found
@@ -299,37 +252,40 @@ def health_lines(board: Board | None, health: SessionHealth, armed_seconds: int,
     return [*found, join([*parts, short]), last]
 
 
-def _executor(board: Board | None, health: SessionHealth) -> Line:
-    if health.connection_error is not None or health.snapshot_age_seconds >= OLD_SECONDS:
-        return [Piece(f"stale {_age(health.snapshot_age_seconds)}", Role.WARNING)]
-    if health.is_executor_alive:
-        if health.age_seconds >= OLD_SECONDS:
-            return [Piece(f"executor {int(health.age_seconds)}s ago", Role.WARNING)]
-        if health.storage_error is not None:
+def _executor(board: Board | None, status: SessionStatus) -> Line:
+    if status.connection_problem is not None or status.data_age_seconds >= OLD_SECONDS:
+        return [Piece(f"stale {_age(status.data_age_seconds)}", Role.WARNING)]
+    if status.executor_alive:
+        if status.age_seconds >= OLD_SECONDS:
+            return [Piece(f"executor {int(status.age_seconds)}s ago", Role.WARNING)]
+        if status.storage_problem is not None:
             return [Piece("executor cannot write", Role.WARNING)]
         return [Piece("executor alive", Role.DIM)]
     if board is not None and board.fold.run.ended_at is not None:
         return [Piece("ended", Role.DIM)]
-    if health.service_pid is not None and health.dead_pid is None:
+    if status.service_pid is not None and status.dead_pid is None:
         return [Piece("served", Role.DIM)]
-    if health.gone_at is not None and _waits_for_operator(board, health):
-        at = wall(health.gone_at, None)[:_MINUTE_CELLS]
+    if status.executor_gone_at is not None and _waits_for_operator(board, status):
+        at = wall(status.executor_gone_at, None)[:_MINUTE_CELLS]
         return [Piece(f"ended {at}", Role.DIM), Piece(" · waits for you", Role.DIM)]
-    if health.gone_at is not None:
-        return [Piece(health.executor_loss, Role.WARNING), Piece(f" {wall(health.gone_at, None)}", Role.WARNING)]
+    if status.executor_gone_at is not None:
+        return [
+            Piece(_executor_loss(status), Role.WARNING),
+            Piece(f" {wall(status.executor_gone_at, None)}", Role.WARNING),
+        ]
     return [Piece("no executor", Role.WARNING)]
 
 
-def _waits_for_operator(board: Board | None, health: SessionHealth) -> bool:
+def _waits_for_operator(board: Board | None, status: SessionStatus) -> bool:
     """Whether the executor ended by design: only a human can go on."""
-    return health.has_stopped and board is not None and board.fold.run.blocked_since is not None
+    return status.executor_stopped and board is not None and board.fold.run.blocked_since is not None
 
 
-def storage_line(health: SessionHealth, address: str) -> Line:
+def storage_line(status: SessionStatus, address: str) -> Line:
     """Why a living executor starts nothing; empty while it can write the state file."""
-    if health.storage_error is None or not health.is_executor_alive or health.is_stale:
+    if status.storage_problem is None or not status.executor_alive or status.is_stale:
         return []
-    sentence = health.storage_error.replace(_folder(address), "")
+    sentence = status.storage_problem.replace(_folder(address), "")
     return [Piece(one_line(f"nothing is started: {sentence}"), Role.WARNING)]
 
 
@@ -340,23 +296,23 @@ def _folder(address: str) -> str:
     return path[: path.rfind("/") + 1]
 
 
-def executor_gone_line(board: Board, health: SessionHealth, resume_key: str) -> Line:
+def executor_gone_line(board: Board, status: SessionStatus, resume_key: str) -> Line:
     """How to resume an unfinished run without executor; empty if there is one.
 
     ``resume_key``: "" if this console cannot start an executor.
     """
-    if health.is_executor_alive or board.fold.run.ended_at is not None or health.is_stale:
+    if status.executor_alive or board.fold.run.ended_at is not None or status.is_stale:
         return []
-    if _waits_for_operator(board, health):
+    if _waits_for_operator(board, status):
         return []
-    if health.service_pid is not None and health.dead_pid is None:
-        return [Piece(f"redrive serve (pid {health.service_pid}) resumes it when a task can run", Role.DIM)]
+    if status.service_pid is not None and status.dead_pid is None:
+        return [Piece(f"redrive serve (pid {status.service_pid}) resumes it when a task can run", Role.DIM)]
     running = board.counts[TaskState.RUNNING]
-    since = f" since {wall(health.gone_at, None)}" if health.gone_at is not None else ""
+    since = f" since {wall(status.executor_gone_at, None)}" if status.executor_gone_at is not None else ""
     were = f" · {running} task{'s were' if running != 1 else ' was'} running" if running else ""
     how = f"{resume_key} to resume here" if resume_key else "redrive resume over there"
-    pid = f" (pid {health.dead_pid} gone)" if health.dead_pid is not None else ""
-    return [Piece(f"{health.executor_loss}{since}{pid} · {how}{were}", Role.WARNING)]
+    pid = f" (pid {status.dead_pid} gone)" if status.dead_pid is not None else ""
+    return [Piece(f"{_executor_loss(status)}{since}{pid} · {how}{were}", Role.WARNING)]
 
 
 def since(at_us: int, now_us: int) -> str:

@@ -45,8 +45,8 @@ from ..present.downstreams import compact
 from ..present.header import (
     Tab,
     executor_gone_line,
-    health_lines,
     run_line,
+    status_lines,
     storage_line,
     tab_at,
     tabs_line,
@@ -237,7 +237,7 @@ class ConsoleScreen(Screen[None]):
     def show_frame(self) -> None:
         """Update header, tabs and key bar; cheap if nothing changed."""
         console, size = self.console, self.app.size.width
-        board, health, now = console.live.board, console.health, console.live.now_us
+        board, status, now = console.live.board, console.live.status, console.live.now_us
         visit = console.time_travel.position
         if board is not None and visit is not None:
             key = console.keymap.label("back")
@@ -249,11 +249,11 @@ class ConsoleScreen(Screen[None]):
         else:
             top = [Piece(" "), Piece(one_line(console.address), Role.TITLE), Piece(f"  {console.loading_message}")]
         self.header.show(top)
-        rights = health_lines(board, health, console.armed_seconds, size)
-        if visit is not None and not health.is_stale:
+        rights = status_lines(board, status, console.armed_seconds, size)
+        if visit is not None and not status.is_stale:
             rights = [[]]  # the current state of the executor does not belong to the past
         self.header.show(tabs_line(self._tabs(), rights, size), row=1)
-        self._show_rules(health.is_stale, visit is not None)
+        self._show_rules(status.is_stale, visit is not None)
         self._show_key_bar()
 
     def _tabs(self) -> list[Tab]:
@@ -334,8 +334,8 @@ class ConsoleScreen(Screen[None]):
         board = console.live.board
         if locked is None and board is not None:
             key = console.keymap.label("resume_here") if console.launch.state_path is not None else ""
-            health = console.health
-            locked = plain(storage_line(health, console.address) or executor_gone_line(board, health, key)) or None
+            status = console.live.status
+            locked = plain(storage_line(status, console.address) or executor_gone_line(board, status, key)) or None
         self.key_bar.show(self.hints(), locked)
 
     def hints(self) -> list[KeyHint]:

@@ -21,7 +21,6 @@ from ..keys.keymap import KeyMap
 from ..model.columns import ColumnChoice
 from ..model.downstreams import ChosenRows, RowsAct
 from ..model.waiting_runs import WaitingRun
-from ..present.header import SessionHealth
 from ..present.replay import ReplayPosition
 from ..sessions.session import Session
 from ..text.glyphs import Glyphs
@@ -102,10 +101,6 @@ class Console(Protocol):
     @property
     def loading_message(self) -> str:
         """The message shown until the first board is loaded."""
-
-    @property
-    def health(self) -> SessionHealth:
-        """The age of the data and the state of the executor."""
 
     @property
     def runner(self) -> RunnerStatus:

@@ -78,7 +78,7 @@ class LocalSession:
             problem=f"there is no state file {self._path}" if is_missing else self._damage,
             executor_alive=self._is_executor_alive,
             heartbeat_age_seconds=age_seconds if self._is_executor_alive else None,
-            executor_last_seen_at=None if self._is_executor_alive or self._holder is None else seen_at,
+            executor_gone_at=None if self._is_executor_alive or self._holder is None else seen_at,
             executor_pid=None if self._holder is None else self._holder.pid,
             executor_run_id=None if self._holder is None else self._holder.run_id,
             executor_stopped=self._holder is not None and self._holder.released_at is not None,

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from ...engine.statefile.list_rows import DurationStats, Listing, Option, Row
     from ...engine.statefile.on_demand.failure_rows import FailedTask
 
+STALE_SECONDS = 10.0  # from this age of the data on, acts are refused
+
 Cause = tuple[str, str | None]  # loose fingerprint, downstream; None: any downstream
 
 
@@ -40,7 +42,7 @@ class SessionStatus:
     retry_in_seconds: float | None = None
     executor_alive: bool = False
     heartbeat_age_seconds: float | None = None
-    executor_last_seen_at: int | None = None  # microseconds UTC
+    executor_gone_at: int | None = None  # microseconds UTC; None while it is alive, or if unknown
     executor_pid: int | None = None  # of the latest one, alive or not
     executor_run_id: str | None = None  # the run of that executor
     executor_stopped: bool = False  # the latest executor exited in order
@@ -50,6 +52,31 @@ class SessionStatus:
     read_only: str | None = None  # the reason, if commands are refused
     others: tuple[str, ...] = ()  # other consoles that are attached
     data_age_seconds: float = 0.0  # since the last message was received
+
+    @property
+    def connection_problem(self) -> str | None:
+        """Why the connection is down; None while it is not."""
+        return None if self.link is Link.LIVE else self.problem or str(self.link)
+
+    @property
+    def age_seconds(self) -> float:
+        """Seconds since the data was last known to be current."""
+        silent = self.heartbeat_age_seconds if self.executor_alive else None
+        return max(self.data_age_seconds, silent or 0.0)
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether the screen may be out of date."""
+        return self.connection_problem is not None or self.age_seconds >= STALE_SECONDS
+
+    @property
+    def dead_pid(self) -> int | None:
+        """The process of an executor that ended without cleaning up."""
+        return None if self.executor_alive or self.executor_stopped else self.executor_pid
+
+    def has_executor_of(self, run: RunRow) -> bool:
+        """Whether the executor runs ``run``."""
+        return self.executor_alive and self.executor_run_id in (None, run.run_id)
 
 
 @dataclass(frozen=True, slots=True)

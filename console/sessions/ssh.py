@@ -95,7 +95,7 @@ class SshSession:
             retry_in_seconds=self._connection.retry_in_seconds,
             executor_alive=executor.alive,
             heartbeat_age_seconds=None if age_us is None else age_us / 1e6,
-            executor_last_seen_at=executor.gone_at,
+            executor_gone_at=executor.gone_at,
             executor_pid=executor.pid,
             executor_run_id=executor.run_id,
             executor_stopped=executor.stopped,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from redrive.console.present.executor_status import ExecutorStatus, resume_command
+from redrive.console.present.executor_status import resume_command
+from redrive.console.sessions.session import Link, SessionStatus
 from redrive.engine.core.projection import RunRow
 from redrive.engine.domain.states import RunState
 
@@ -18,4 +19,4 @@ from redrive.engine.domain.states import RunState
 )
 def test_a_path_over_ssh_is_named_as_on_its_host(target: str, command: str) -> None:
     run = RunRow("r", "night", 0, None, RunState.RUNNING)
-    assert resume_command(run, ExecutorStatus(is_alive=False), target) == command
+    assert resume_command(run, SessionStatus(Link.LIVE), target) == command

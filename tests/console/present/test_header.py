@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from redrive.console.present.header import SessionHealth, health_lines, storage_line
+from redrive.console.present.header import status_lines, storage_line
+from redrive.console.sessions.session import Link, SessionStatus
 from redrive.console.text.pieces import plain
 
 from ..conftest import rows_of, shown
@@ -11,34 +12,36 @@ from ..conftest import rows_of, shown
 FULL = "the disk that holds /var/lib/nightly.db is full; free some space; nothing is lost, 3 changes wait in memory"
 
 
-def told(health: SessionHealth, size: int = 120) -> list[str]:
-    return [plain(line) for line in health_lines(None, health, 0, size)]
+def told(status: SessionStatus, size: int = 120) -> list[str]:
+    return [plain(line) for line in status_lines(None, status, 0, size)]
 
 
 def test_an_executor_that_cannot_write_is_not_called_alive():
-    assert ["executor alive"] == told(SessionHealth(is_executor_alive=True))
-    assert ["executor cannot write"] == told(SessionHealth(is_executor_alive=True, storage_error=FULL))
-    assert ["cannot write"] == told(SessionHealth(is_executor_alive=True, storage_error=FULL), size=50)
+    assert ["executor alive"] == told(SessionStatus(Link.LIVE, executor_alive=True))
+    assert ["executor cannot write"] == told(SessionStatus(Link.LIVE, executor_alive=True, storage_problem=FULL))
+    assert ["cannot write"] == told(SessionStatus(Link.LIVE, executor_alive=True, storage_problem=FULL), size=50)
 
 
 def test_what_is_known_to_be_old_comes_before_what_it_said():
-    assert ["stale 12s"] == told(SessionHealth(is_executor_alive=True, storage_error=FULL, snapshot_age_seconds=12.0))
-    assert ["no executor"] == told(SessionHealth(storage_error=FULL))
+    assert ["stale 12s"] == told(
+        SessionStatus(Link.LIVE, executor_alive=True, storage_problem=FULL, data_age_seconds=12.0)
+    )
+    assert ["no executor"] == told(SessionStatus(Link.LIVE, storage_problem=FULL))
 
 
 @pytest.mark.parametrize("address", ["/var/lib/nightly.db", "ssh://far/var/lib/nightly.db", "ssh://a@far:22/var/lib/x"])
 def test_why_it_cannot_write_is_said_without_the_folder_that_the_header_shows(address):
-    said = plain(storage_line(SessionHealth(is_executor_alive=True, storage_error=FULL), address))
+    said = plain(storage_line(SessionStatus(Link.LIVE, executor_alive=True, storage_problem=FULL), address))
     assert said.startswith("nothing is started: the disk that holds nightly.db is full; free some space")
 
 
 def test_nothing_is_said_of_a_disk_that_is_well_or_of_an_executor_that_is_gone():
-    assert [] == storage_line(SessionHealth(is_executor_alive=True), "/var/lib/nightly.db")
-    assert [] == storage_line(SessionHealth(storage_error=FULL), "/var/lib/nightly.db")
+    assert [] == storage_line(SessionStatus(Link.LIVE, executor_alive=True), "/var/lib/nightly.db")
+    assert [] == storage_line(SessionStatus(Link.LIVE, storage_problem=FULL), "/var/lib/nightly.db")
 
 
 def test_a_sentence_from_the_far_side_is_data():
-    hostile = SessionHealth(is_executor_alive=True, storage_error="disk\x1b[2J\nfull")
+    hostile = SessionStatus(Link.LIVE, executor_alive=True, storage_problem="disk\x1b[2J\nfull")
     assert plain(storage_line(hostile, "ssh://far/x.db")).isprintable()
 
 

@@ -11,11 +11,12 @@ from redrive.console.model.graph.groups import groups_of
 from redrive.console.model.group_activity import GroupActivity
 from redrive.console.model.time_span import Span
 from redrive.console.present import detail
-from redrive.console.present.header import SessionHealth, executor_gone_line, health_lines, run_line
+from redrive.console.present.header import executor_gone_line, run_line, status_lines
 from redrive.console.present.tasks import Scene, state_facts
 from redrive.console.present.timeline.bars import bar_line
 from redrive.console.present.timeline.group_bars import group_bar_line
 from redrive.console.present.timeline.words import group_lines, task_lines
+from redrive.console.sessions.session import Link, SessionStatus
 from redrive.console.text.glyphs import UTF8
 from redrive.console.text.pieces import plain
 from redrive.engine.core.explain import BreakerView, ExplainContext, explain_task, outlook
@@ -71,9 +72,10 @@ def texts_of(board: Board, runner: RunnerStatus):
     scene = Scene(board, NOW, UTF8, runner=runner)
     forecast = estimate(board, NOW, board.duration_stats)
     yield plain(run_line(board, "x.db", forecast, NOW, 160, UTF8, runner=runner))
-    health = SessionHealth(gone_at=runner.gone_at, has_stopped=runner.kind is RunnerKind.STOPPED)
-    yield from (plain(line) for line in health_lines(board, health, 0, 120))
-    yield plain(executor_gone_line(board, health, "R"))
+    is_stopped = runner.kind is RunnerKind.STOPPED
+    status = SessionStatus(Link.LIVE, executor_gone_at=runner.gone_at, executor_stopped=is_stopped)
+    yield from (plain(line) for line in status_lines(board, status, 0, 120))
+    yield plain(executor_gone_line(board, status, "R"))
     for row in board.fold.tasks.values():
         yield plain(state_facts(row, scene))
         yield board.explain(row.name, NOW, runner)
@@ -131,10 +133,10 @@ def test_a_requeued_task_says_who_would_start_it(kind, words):
 
 def test_an_executor_that_ended_by_design_is_not_called_gone():
     board = Board(fold_of([("a", [])]))
-    health = SessionHealth(gone_at=NOW, has_stopped=True)
-    assert "no executor" in plain(health_lines(board, health, 0, 120)[0])
+    status = SessionStatus(Link.LIVE, executor_gone_at=NOW, executor_stopped=True)
+    assert "no executor" in plain(status_lines(board, status, 0, 120)[0])
     board.fold.run.blocked_since = NOW
-    line = health_lines(board, health, 0, 120)[0]
+    line = status_lines(board, status, 0, 120)[0]
     assert re.fullmatch(r"ended \d\d:\d\d · waits for you", plain(line))
     assert {piece.role for piece in line} == {line[0].role}
-    assert not executor_gone_line(board, health, "R")
+    assert not executor_gone_line(board, status, "R")

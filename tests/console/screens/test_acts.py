@@ -163,7 +163,7 @@ async def test_the_canary_needs_one_key_from_the_number_field(clock: StillClock)
 
 async def test_a_requeue_without_an_executor_promises_no_start(clock: StillClock):
     session = many_failed(1)
-    session.become(executor_alive=False, executor_stopped=True, executor_pid=7, executor_last_seen_at=START)
+    session.become(executor_alive=False, executor_stopped=True, executor_pid=7, executor_gone_at=START)
     async with shown(session, clock, (120, 30), state_path="/tmp/x.db") as (app, pilot):
         await press(app, pilot, "n", "r")
         assert "nobody runs it: R starts an executor" in rows_of(app)[-1]
@@ -280,7 +280,7 @@ async def test_a_line_that_is_down_locks_acts_and_says_when_it_tries_again(reven
 
 
 async def test_with_the_executor_gone_acts_still_work(revenue: FakeSession, clock: StillClock):
-    revenue.become(executor_alive=False, heartbeat_age_seconds=None, executor_last_seen_at=clock.now - 60 * S)
+    revenue.become(executor_alive=False, heartbeat_age_seconds=None, executor_gone_at=clock.now - 60 * S)
     async with shown(revenue, clock) as (app, pilot):
         await press(app, pilot, "n", "r")
         assert len(revenue.commands) == 1

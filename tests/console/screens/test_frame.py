@@ -61,7 +61,7 @@ async def test_the_age_of_a_heartbeat_is_said_from_three_seconds_on(
 async def test_every_view_keeps_its_word_at_eighty_columns(revenue: FakeSession, clock: StillClock):
     """With two counts of two digits, and with what must be said beside them."""
     words = ("1 Runs", "2 Graph", "3 Timeline", "4 Inbox", "5 Log", "6 Journal", "7 Systems")
-    troubles = ({}, {"heartbeat_age_seconds": 4.2}, {"executor_alive": False, "executor_last_seen_at": START})
+    troubles = ({}, {"heartbeat_age_seconds": 4.2}, {"executor_alive": False, "executor_gone_at": START})
     for name in list(revenue.fold.tasks)[:10]:
         failed_task(revenue.fold, name)
         revenue.fold.tasks[name].bad_rows = 3
@@ -89,7 +89,7 @@ async def test_an_old_picture_has_a_dashed_frame_and_no_colours(revenue: FakeSes
 
 
 async def test_an_executor_that_has_gone_is_told_with_what_can_be_done(revenue: FakeSession, clock: StillClock):
-    revenue.become(executor_alive=False, heartbeat_age_seconds=None, executor_last_seen_at=START)
+    revenue.become(executor_alive=False, heartbeat_age_seconds=None, executor_gone_at=START)
     async with shown(revenue, clock) as (app, _):
         assert "6 Journal" in rows_of(app)[1]
         assert rows_of(app)[1].endswith(" gone")
@@ -99,7 +99,7 @@ async def test_an_executor_that_has_gone_is_told_with_what_can_be_done(revenue: 
 
 
 async def test_an_executor_that_a_service_will_start_again_is_not_called_gone(revenue: FakeSession, clock: StillClock):
-    revenue.become(executor_alive=False, executor_last_seen_at=START, executor_stopped=True, service_pid=812)
+    revenue.become(executor_alive=False, executor_gone_at=START, executor_stopped=True, service_pid=812)
     async with shown(revenue, clock) as (app, _):
         assert rows_of(app)[1].endswith(" served")
         assert "redrive serve (pid 812) resumes it when a task can run" in rows_of(app)[-1]

@@ -172,7 +172,7 @@ async def test_code_that_others_may_have_written_is_imported_after_a_word_only(
 
 
 def gone(session: FakeSession, clock: StillClock) -> None:
-    session.become(executor_alive=False, heartbeat_age_seconds=None, executor_last_seen_at=clock.now - 60 * S)
+    session.become(executor_alive=False, heartbeat_age_seconds=None, executor_gone_at=clock.now - 60 * S)
 
 
 async def test_r_capital_asks_before_it_starts_an_executor(

@@ -128,7 +128,7 @@ def test_picture_of_an_old_picture(night, clock, snap_compare):
 
 
 def test_picture_of_an_executor_that_has_gone(night, clock, snap_compare):
-    night.become(executor_alive=False, heartbeat_age_seconds=None, executor_last_seen_at=clock.now - 60 * S)
+    night.become(executor_alive=False, heartbeat_age_seconds=None, executor_gone_at=clock.now - 60 * S)
     app = ConsoleApp(
         night, clock=clock, tty=Tty(TerminalCapabilities()), launch=LaunchContext(state_path="/srv/revenue.db")
     )

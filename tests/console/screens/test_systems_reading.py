@@ -198,7 +198,7 @@ async def test_a_locked_console_says_why_at_every_key(night, clock, keys, status
 
 
 async def test_without_an_executor_a_breaker_holds_nobody_and_cannot_be_set(night, clock):
-    night.become(executor_alive=False, heartbeat_age_seconds=None, executor_last_seen_at=clock.now)
+    night.become(executor_alive=False, heartbeat_age_seconds=None, executor_gone_at=clock.now)
     async with at_the_console(night, clock, "7", "f") as hand:
         assert "no executor is alive to call rates-api" in hand.text
         assert [] == night.commands
