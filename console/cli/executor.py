@@ -8,9 +8,9 @@ from __future__ import annotations
 import asyncio
 import sys
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -28,13 +28,14 @@ from .run import RunArguments, remote_resume_hint, start_executor
 
 if TYPE_CHECKING:
     from ...engine.executor.resume_plan import ResumePlan
+    from ...engine.executor.run_options import RunOptions
 
 
-def resume_run(state: str, run_id: str | None, params: Mapping[str, str], arguments: RunArguments) -> int:
+def resume_run(state: str, run_id: str | None, arguments: RunArguments) -> int:
     """Resume an unfinished run, with the flow file that the state file names."""
     if is_remote(state):
         raise AddressError(remote_resume_hint(state))
-    plan = _plan(state, run_id, params, trusted=arguments.trust)
+    plan = _plan(state, run_id, arguments.run)
     _print([f"resumes {plan.run_id}", *plan.code_lines(), *plan.difference_lines()])
     if plan.doubts:
         from ...engine.executor.resume_plan import refusal
@@ -42,20 +43,20 @@ def resume_run(state: str, run_id: str | None, params: Mapping[str, str], argume
         why = refusal(plan.flow_path, plan.doubts)
         if not _is_accepted("; ".join(plan.doubts), "Run this code?"):
             raise UntrustedFlowError(why)
-        arguments = replace(arguments, trust=True)
-        plan = _plan(state, plan.run_id, params, trusted=True)
+        arguments = _with_options(arguments, trust=True)
+        plan = _plan(state, plan.run_id, arguments.run)
         _print(plan.difference_lines())
-    if plan.difference is not None and plan.needs_word and not arguments.accept_changes:
+    if plan.difference is not None and plan.needs_word and not arguments.run.accept_changes:
         from ...engine.core.flow_difference import refusal as refusal_of_changes
 
         why = refusal_of_changes(plan.run_id, plan.difference)
         if not _is_accepted(why, "Resume with these changes?"):
             raise FlowChangesError(why, plan.run_id)
-        arguments = replace(arguments, accept_changes=True)
-    return start_executor(None, state, plan.run_id, params, arguments, resume=True)
+        arguments = _with_options(arguments, accept_changes=True)
+    return start_executor(None, state, plan.run_id, arguments, resume=True)
 
 
-def rerun_run(state: str, run_id: str, params: Mapping[str, str], arguments: RunArguments) -> int:
+def rerun_run(state: str, run_id: str, arguments: RunArguments) -> int:
     """Start a new run with the flow file, the parameters and the logical time of an ended run."""
     from ...engine.executor.resume_plan import check_trust
     from ...engine.store import database, runs
@@ -70,18 +71,23 @@ def rerun_run(state: str, run_id: str, params: Mapping[str, str], arguments: Run
         raise RefusedError(f"run {run_id!r} has not ended: resume it, or abandon it first")
     if source.flow_path is None:
         raise FlowError(f"run {run_id!r} was started by a program, not from a flow file; start that program again")
-    if not arguments.trust:
+    if not arguments.run.trust:
         check_trust(source, state)
     if source.logical_time is not None:
-        arguments = replace(arguments, logical_time=source.logical_time, replaced_run=run_id)
+        arguments = _with_options(arguments, logical_time=source.logical_time, replaced_run=run_id)
     new_id = None if source.logical_time is None else run_id  # gets a number
-    return start_executor(source.flow_path, state, new_id, {**source.params, **params}, arguments, resume=False)
+    arguments = _with_options(arguments, params={**source.params, **arguments.run.params})
+    return start_executor(source.flow_path, state, new_id, arguments)
 
 
-def _plan(state: str, run_id: str | None, params: Mapping[str, str], *, trusted: bool) -> ResumePlan:
+def _with_options(arguments: RunArguments, **changes: Any) -> RunArguments:
+    return replace(arguments, run=replace(arguments.run, **changes))
+
+
+def _plan(state: str, run_id: str | None, options: RunOptions) -> ResumePlan:
     from ...engine.executor.resume_plan import plan_resume
 
-    return asyncio.run(plan_resume(state, run_id, params, trusted=trusted))
+    return asyncio.run(plan_resume(state, run_id, options.params, trusted=options.trust))
 
 
 def _print(lines: Iterable[str]) -> None:

@@ -6,11 +6,12 @@ import os
 import shlex
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any
 
 from ...engine.domain.states import RunState
+from ...engine.executor.run_options import RunOptions
 from ...engine.store.flow_path import path_of_flow
 from ..sessions.ssh_options import Endpoint
 from ..sessions.target import is_remote, state_for_flow
@@ -19,53 +20,45 @@ from .exit_codes import code_of_run
 
 if TYPE_CHECKING:  # importing the executor would delay the first frame
     from ...engine.executor.run_end import RunResult
-    from ...engine.executor.run_options import RunOptions
     from ..app.exit_summary import ConsoleEnd
     from .options import NamedFile
 
 
 @dataclass(frozen=True, slots=True)
 class RunArguments:
-    """The options of the commands that start an executor."""
+    """The options of a command that starts an executor: of the run, and where and how its events are shown."""
 
+    run: RunOptions
     state: str | None = None
-    max_parallel: int | None = None
     plain: bool = False
     output: bool = False
     quiet: bool = False
     detach: bool = False
-    stay: bool = False
-    wait: bool = False
-    durability: Literal["full", "normal"] = "normal"
-    dask: str | None = None
-    accept_changes: bool = False
-    trust: bool = False
-    logical_time: int | None = None
-    replaced_run: str | None = None
 
-    def options(self, params: Mapping[str, object], *, stay: bool = False, resume: bool = False) -> RunOptions:
-        """The options of the executor."""
-        from ...engine.executor.run_options import RunOptions
-
-        return RunOptions(
-            max_parallel=self.max_parallel,
-            durability=self.durability,
-            params=params,
-            stay=stay or self.stay,
-            wait=self.wait,
-            dask=self.dask,
-            resume=resume,
-            accept_changes=self.accept_changes,
-            trust=self.trust or not resume,  # who names a flow file trusts it
-            logical_time=self.logical_time,
-            replaced_run=self.replaced_run,
-        )
+    def options(self, *, stay: bool = False, resume: bool = False) -> RunOptions:
+        """The options of the executor. Who names a flow file trusts it; a resumed run names none."""
+        run = self.run
+        return replace(run, stay=stay or run.stay, resume=resume, trust=run.trust or not resume)
 
 
-def run_flow(flow: str, run_id: str | None, params: Mapping[str, str], arguments: RunArguments) -> int:
+def run_arguments(
+    params: Mapping[str, object],
+    *,
+    state: str | None = None,
+    plain: bool = False,
+    output: bool = False,
+    quiet: bool = False,
+    detach: bool = False,
+    **options: Any,
+) -> RunArguments:
+    """Sort the options of a command. ``options``: the fields of RunOptions."""
+    return RunArguments(RunOptions(params=params, **options), state, plain, output, quiet, detach)
+
+
+def run_flow(flow: str, run_id: str | None, arguments: RunArguments) -> int:
     """Run a flow file: in the console, as plain lines, or detached."""
-    state = state_for_flow(flow, params, arguments.state)
-    return start_executor(flow, state, run_id, params, arguments, resume=False)
+    state = state_for_flow(flow, arguments.run.params, arguments.state)
+    return start_executor(flow, state, run_id, arguments)
 
 
 def remote_resume_hint(target: str) -> str:
@@ -86,11 +79,11 @@ def run_demo(arguments: RunArguments) -> int:
 
     flow = str(Path(examples.__file__).with_name("demo.py"))
     state = arguments.state or path_of_flow("demo")
-    if (arguments.plain or not _has_terminal()) and not (arguments.detach or arguments.stay):
+    if (arguments.plain or not _has_terminal()) and not (arguments.detach or arguments.run.stay):
         from .demo import run_scripted
 
-        return run_scripted(flow, state, arguments.options({}, stay=True))
-    return start_executor(flow, state, None, {}, arguments, resume=False)
+        return run_scripted(flow, state, arguments.options(stay=True))
+    return start_executor(flow, state, None, arguments)
 
 
 def attach_console(file: NamedFile, run_id: str | None, *, read_only: bool) -> int:
@@ -130,27 +123,21 @@ def _attach_plain(endpoint: Endpoint, run_id: str | None, because: str) -> int:
 
 
 def start_executor(
-    flow: str | None,
-    state: str,
-    run_id: str | None,
-    params: Mapping[str, object],
-    arguments: RunArguments,
-    *,
-    resume: bool,
+    flow: str | None, state: str, run_id: str | None, arguments: RunArguments, *, resume: bool = False
 ) -> int:
     """Start an executor: detached, with plain lines, or with the console."""
     if arguments.detach:
-        return _detach(flow, state, run_id, params, arguments, resume=resume)
+        return _detach(flow, state, run_id, arguments.options(resume=resume))
     if arguments.quiet:
         from .quiet_run import run_quietly
 
-        return run_quietly(flow, state, run_id, arguments.options(params, resume=resume))
+        return run_quietly(flow, state, run_id, arguments.options(resume=resume))
     if arguments.plain or arguments.output or not _has_terminal():
-        return run_plain(flow, state, run_id, arguments.options(params, resume=resume), output=arguments.output)
+        return run_plain(flow, state, run_id, arguments.options(resume=resume), output=arguments.output)
     from ..app.startup import show_run, splash_screen
 
     with splash_screen(f"{Path(state).name} - starting ...") as hold:
-        options = arguments.options(params, resume=resume, stay=True)
+        options = arguments.options(resume=resume, stay=True)
         if hold is None:
             return run_plain(flow, state, run_id, options)
         return code_of_console(show_run(hold, flow, state, run_id, options))
@@ -160,30 +147,12 @@ def _has_terminal() -> bool:
     return sys.stdin.isatty() and sys.stderr.isatty() and os.environ.get("TERM", "dumb") not in ("", "dumb")
 
 
-def _detach(
-    flow: str | None,
-    state: str,
-    run_id: str | None,
-    params: Mapping[str, object],
-    arguments: RunArguments,
-    *,
-    resume: bool,
-) -> int:
+def _detach(flow: str | None, state: str, run_id: str | None, options: RunOptions) -> int:
     from ...engine.executor import host
 
-    options = {
-        "max_parallel": arguments.max_parallel,
-        "durability": arguments.durability,
-        "stay": arguments.stay,
-        "wait": arguments.wait,
-        "dask": arguments.dask,
-        "resume": resume,
-        "accept_changes": arguments.accept_changes,
-        "trust": arguments.trust,
-        "logical_time": arguments.logical_time,
-        "replaced_run": arguments.replaced_run,
-    }
-    pid = host.spawn(flow=flow, state=state, run_id=run_id, params=params, options=options)
+    settings = asdict(options)
+    params = settings.pop("params")
+    pid = host.spawn(flow=flow, state=state, run_id=run_id, params=params, options=settings)
     echo(f"executor {pid} runs; redrive attach {state}")
     return 0
 

@@ -40,25 +40,21 @@ from .run import RunArguments, end_sentence
 _DATE_CHARACTERS = len("2026-11-21")
 
 
-def serve_flow(flow: str, params: Mapping[str, str], arguments: RunArguments) -> int:
+def serve_flow(flow: str, arguments: RunArguments) -> int:
     """Start the runs of a flow when they are due, until SIGTERM. Exit code 130 if SIGTERM interrupted a run."""
-    state = _state(flow, params, arguments)
+    state = state_for_flow(flow, arguments.run.params, arguments.state)
     printer = EventPrinter(sys.stdout, state)
     service = ScheduleService(
-        flow, state, arguments.options(params), report=_reporter(printer), on_events=printer.print_events
+        flow, state, arguments.options(), report=_reporter(printer), on_events=printer.print_events
     )
     return ExitCode.INTERRUPTED if service.run().interrupted else ExitCode.SUCCESS
-
-
-def _state(flow: str, params: Mapping[str, str], arguments: RunArguments) -> str:
-    return state_for_flow(flow, params, arguments.state)
 
 
 def _reporter(printer: EventPrinter) -> Callable[[str], None]:
     return lambda sentence: printer.write(f"[{datetime.now().astimezone():%H:%M:%S}] {one_line(sentence)}\n")
 
 
-async def _read_served(flow: str, params: Mapping[str, str]) -> ServedFlow:
+async def _read_served(flow: str, params: Mapping[str, object]) -> ServedFlow:
     served = served_flow(await read_flow(flow, params))
     if served is None:
         raise FlowError(f"{flow} has no schedule: write Flow('name', schedule='0 2 * * *', timezone='Asia/Kolkata')")
@@ -121,12 +117,12 @@ async def _read_states(flows: Sequence[str]) -> tuple[list[tuple[str, str]], lis
 
 def _serve_command(flow: str, state: str, arguments: RunArguments) -> list[str]:
     command = [sys.executable, "-P", "-m", "redrive.console", "serve", "--state", state]
-    command += ["--durability", arguments.durability]
-    if arguments.max_parallel is not None:
-        command += ["--max-parallel", str(arguments.max_parallel)]
-    if arguments.dask is not None:
-        command += ["--dask", arguments.dask]
-    return [*command, *(["--wait"] if arguments.wait else []), "--", flow]
+    command += ["--durability", arguments.run.durability]
+    if arguments.run.max_parallel is not None:
+        command += ["--max-parallel", str(arguments.run.max_parallel)]
+    if arguments.run.dask is not None:
+        command += ["--dask", arguments.run.dask]
+    return [*command, *(["--wait"] if arguments.run.wait else []), "--", flow]
 
 
 # --- Next runs -----------------------------------------------------------------------------------------------------
@@ -191,21 +187,14 @@ def _row(served: ServedFlow, at: int, there: tzinfo | None) -> tuple[str, ...]:
 
 
 def backfill_flow(
-    flow: str,
-    since: str,
-    until: str,
-    params: Mapping[str, str],
-    arguments: RunArguments,
-    *,
-    again: bool,
-    dry_run: bool,
-    as_json: bool,
+    flow: str, since: str, until: str, arguments: RunArguments, *, again: bool, dry_run: bool, as_json: bool
 ) -> int:
     """Run the logical times from ``since`` to ``until`` that have no run, the oldest first; ``again``: also the others.
 
     A run that can continue, because somebody decided about it meanwhile, is resumed first.
     """
-    served, state, clock = asyncio.run(_read_served(flow, params)), _state(flow, params, arguments), SystemClock()
+    params, clock = arguments.run.params, SystemClock()
+    served, state = asyncio.run(_read_served(flow, params)), state_for_flow(flow, params, arguments.state)
     zone = served.schedule.zone
     first, last = _instant(since, zone, "--from"), _instant(until, zone, "--to", whole_day=True)
     if last < first:
@@ -219,7 +208,7 @@ def backfill_flow(
     report(f"{sum(map(todo.includes, found))} of {len(found)} logical times are to be run")
     while (one := todo.next_of(backfill_slots(state, served, first, last))) is not None:
         wait_for_schedule(state, served, clock, report)
-        if _run_one(flow, state, served, one, arguments.options(params)):
+        if _run_one(flow, state, served, one, arguments.options()):
             return ExitCode.INTERRUPTED
     return _report_result(backfill_slots(state, served, first, last), todo, report)
 

@@ -48,12 +48,12 @@ def is_one_file(target: str | None) -> bool:
     return len(default_paths()) <= 1 if named is None else not is_remote(named)
 
 
-def state_for_flow(flow: str, params: Mapping[str, str], state: str | None) -> str:
+def state_for_flow(flow: str, params: Mapping[str, object], state: str | None) -> str:
     """Return the state file that a run of this flow file writes. Raises RedriveError, FlowError."""
     return path_for_run(state, lambda: _name_of(flow, params), flow)
 
 
-def _name_of(flow: str, params: Mapping[str, str]) -> str:
+def _name_of(flow: str, params: Mapping[str, object]) -> str:
     from ...engine.flow.flow_name import declared_name  # imported here, because both slow down the start
 
     name = declared_name(flow)

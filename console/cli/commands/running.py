@@ -58,9 +58,9 @@ serving_options = options(
 @running_options
 def run(flow: str, run_id: str | None, param: tuple[str, ...], **options: Any) -> int:
     """Run FLOW: a Python file or a module, with :NAME if it makes several flows."""
-    from ..run import RunArguments, run_flow
+    from ..run import run_arguments, run_flow
 
-    return run_flow(flow, run_id, params_of(param), RunArguments(**options))
+    return run_flow(flow, run_id, run_arguments(params_of(param), **options))
 
 
 @cli.command()
@@ -77,10 +77,10 @@ def run(flow: str, run_id: str | None, param: tuple[str, ...], **options: Any) -
 def resume(target: str | None, run_id: str | None, param: tuple[str, ...], **options: Any) -> int:
     """Start an executor for an unfinished run."""
     from ..executor import resume_run
-    from ..run import RunArguments
+    from ..run import run_arguments
 
     state = file_to_change(named_once(target, options.pop("state")))
-    return resume_run(state, run_id, params_of(param), RunArguments(state=state, **options))
+    return resume_run(state, run_id, run_arguments(params_of(param), **options))
 
 
 @cli.command()
@@ -94,19 +94,19 @@ def rerun(run_id: str, param: tuple[str, ...], **options: Any) -> int:
     To run tasks of RUN itself again: redrive requeue '*' --only success --run RUN.
     """
     from ..executor import rerun_run
-    from ..run import RunArguments
+    from ..run import run_arguments
 
     state = file_to_change(options.pop("state"))
-    return rerun_run(state, run_id, params_of(param), RunArguments(state=state, **options))
+    return rerun_run(state, run_id, run_arguments(params_of(param), **options))
 
 
 @cli.command()
 @running_options
 def demo(**options: Any) -> int:
     """A built-in flow with every failure mode."""
-    from ..run import RunArguments, run_demo
+    from ..run import run_arguments, run_demo
 
-    return run_demo(RunArguments(**options))
+    return run_demo(run_arguments({}, **options))
 
 
 @cli.command()
@@ -136,14 +136,14 @@ def serve(flows: tuple[str, ...], param: tuple[str, ...], **options: Any) -> int
     Each of several flows gets its own process and state file, and its name before its lines. A process that dies is
     started again after a delay of at most 1 s, 2 s, 4 s, ... 60 s, drawn at random.
     """
-    from ..run import RunArguments
+    from ..run import run_arguments
     from ..schedule import serve_flow, serve_flows
 
     if len(flows) == 1:
-        return serve_flow(flows[0], params_of(param), RunArguments(**options))
+        return serve_flow(flows[0], run_arguments(params_of(param), **options))
     if param:
         raise click.UsageError("--param goes with one flow; in several, write the default into the flow")
-    return serve_flows(flows, RunArguments(**options))
+    return serve_flows(flows, run_arguments({}, **options))
 
 
 @cli.command()
@@ -171,9 +171,9 @@ def backfill(
     flow: str, since: str, until: str, param: tuple[str, ...], again: bool, dry_run: bool, as_json: bool, **o: Any
 ) -> int:
     """Run FLOW for scheduled times that have no run, the oldest first."""
-    from ..run import RunArguments
+    from ..run import run_arguments
     from ..schedule import backfill_flow
 
     return backfill_flow(
-        flow, since, until, params_of(param), RunArguments(**o), again=again, dry_run=dry_run, as_json=as_json
+        flow, since, until, run_arguments(params_of(param), **o), again=again, dry_run=dry_run, as_json=as_json
     )
