@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 
+from ...engine.statefile.changes.log_rows import LogChunk
 from ...engine.statefile.list_rows import OUTPUT
 from ..model.log import LineAssembler
-from ..sessions.session import LogChunk, Session
+from ..sessions.session import Session
 
 PAGE_CHUNKS = 500
 

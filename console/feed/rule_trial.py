@@ -9,7 +9,6 @@ from dataclasses import dataclass
 import msgspec
 
 from ...engine.analysis.rule_trial import (
-    PastAttempt,
     PastTask,
     RuleEffect,
     describe_effect,
@@ -23,7 +22,7 @@ from ...engine.core.outcome import FailureClass
 from ...engine.core.projection import AttemptRow, RunProjection
 from ...engine.core.spec import TaskSpec
 from ...engine.errors import RedriveError
-from ...engine.statefile.on_demand.failure_rows import FailedTask
+from ...engine.statefile.on_demand.failure_rows import FailedAttempt, FailedTask
 from ..sessions.session import Session
 from ..text.cause_text import fields_text
 from ..text.durations import wall_day
@@ -93,8 +92,8 @@ async def try_rule(
 
 
 def _of_other_classes(
-    tasks: Iterable[PastTask], matching: Sequence[PastAttempt], failure_class: FailureClass
-) -> list[PastAttempt]:
+    tasks: Iterable[PastTask], matching: Sequence[FailedAttempt], failure_class: FailureClass
+) -> list[FailedAttempt]:
     """The failures whose class a rule for ``matching`` must not change."""
     own = {str(failure_class), *(one.failure_class for one in matching)}
     failed = (one for task in tasks for one in task.attempts if one.failure_class is not None)
@@ -106,9 +105,8 @@ def _has_failed_like(attempts: Iterable[AttemptRow], loose: str) -> bool:
 
 
 def _past_task(row: FailedTask) -> PastTask:
-    attempts = [PastAttempt(*one) for one in row.attempts]
     spec = msgspec.convert({"name": row.name, **row.spec}, TaskSpec)
-    return PastTask(row.run_id, row.name, row.state, row.generation, row.skip_cause, spec, attempts)
+    return PastTask(row.run_id, row.name, row.state, row.generation, row.skip_cause, spec, row.attempts)
 
 
 def _existing_rules(fold: RunProjection, downstream: str | None) -> list[Mapping[str, object]]:

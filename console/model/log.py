@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
+from ...engine.statefile.changes.log_rows import LogChunk
 from ...engine.statefile.changes.log_search import visible
-from ..sessions.session import LogChunk
 from ..text.text import sanitize
 from .filters import Filter, RegexFilter
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ...engine.core.projection import TaskRow
+from ...engine.statefile.changes.log_rows import LogChunk
 from ..feed.live_run import BoardUpdate
 from ..keys.actions import ScreenName
 from ..model.board import Board
 from ..present.detail import AttemptTexts, detail_page
 from ..present.tasks import Scene
-from ..sessions.session import LogChunk, Session
+from ..sessions.session import Session
 from ..text.pieces import Line
 from .page import PageScreen, PageView
 

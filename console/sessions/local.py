@@ -14,11 +14,12 @@ from ...engine.agent import executor_socket
 from ...engine.domain.events import Event
 from ...engine.errors import CorruptFileError, LinkError, NotFoundError, SnapshotNeeded, StateFileError
 from ...engine.statefile import duration_stats, list_rows, lock_file, queries
+from ...engine.statefile.changes.log_rows import AttemptText, FoundChunk, LogChunk, SelectedLines
 from ...engine.statefile.list_rows import DurationStats, Row
 from ...engine.statefile.reader import latest_seq
 from ...engine.store import database, runs
 from .identity import current_actor, other_actors
-from .session import AttemptText, Cause, Link, LogChunk, RunSummary, SelectedLines, SessionStatus
+from .session import Cause, Link, RunSummary, SessionStatus
 from .wire import rows_of
 
 if TYPE_CHECKING:
@@ -192,7 +193,7 @@ class LocalSession:
         """Return traceback, stack and diagnostic of one attempt."""
         from ...engine.statefile.changes import logs
 
-        return AttemptText(*await self._read(lambda connection: logs.attempt_text(connection, run_id, task, attempt)))
+        return await self._read(lambda connection: logs.attempt_text(connection, run_id, task, attempt))
 
     async def log(
         self, run_id: str, task: str, attempt: int, after: int = 0, limit: int = 500, before: int | None = None
@@ -200,16 +201,14 @@ class LocalSession:
         """Return a window of the output of an attempt; see ``Session``."""
         from ...engine.statefile.changes import logs
 
-        pieces = await self._read(lambda connection: logs.read(connection, run_id, task, attempt, after, limit, before))
-        return [LogChunk(*piece) for piece in pieces]
+        return await self._read(lambda connection: logs.read(connection, run_id, task, attempt, after, limit, before))
 
     async def find_in_log(
         self, run_id: str, task: str, attempt: int, pattern: str, after: int = 0, before: int | None = None
-    ) -> tuple[int | None, int | None]:
+    ) -> FoundChunk:
         """Search a slice of the output of an attempt; see ``Session``."""
         where = {"run_id": run_id, "name": task, "attempt": attempt}
-        found, place = await self._search("find", **where, pattern=pattern, after=after, before=before)
-        return found, place
+        return FoundChunk(*await self._search("find", **where, pattern=pattern, after=after, before=before))
 
     async def select_in_log(
         self, run_id: str, task: str, attempt: int, pattern: str, after: int = 0, rest: str = ""

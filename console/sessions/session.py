@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from ...engine.core.cause_history import CauseHistory
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ...engine.domain.command import Answer, Command
     from ...engine.domain.events import Event
     from ...engine.domain.usage import TaskUsage
+    from ...engine.statefile.changes.log_rows import AttemptText, LogChunk, SelectedLines
     from ...engine.statefile.list_rows import DurationStats, Listing, Option, Row
     from ...engine.statefile.on_demand.failure_rows import FailedTask
 
@@ -86,36 +87,6 @@ class RunSummary:
     run: RunRow
     counts: dict[str, int]  # TaskState -> tasks
     dead_letters: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class AttemptText:
-    """The long texts of one attempt, read on demand."""
-
-    traceback: str = ""
-    stack: str = ""
-    diagnostic: str = ""
-    fingerprint_detail: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class LogChunk:
-    """A piece of an attempt's output, in order of ``id``. ``dropped``: bytes that were dropped just before it."""
-
-    id: int
-    at: int
-    text: str
-    dropped: int = 0
-
-
-class SelectedLines(NamedTuple):
-    """Lines that match, as chunks. ``rest``: the unfinished line; ``last_id``: of the last chunk that was searched;
-    ``is_end``: the output ends there."""
-
-    chunks: Sequence[LogChunk]
-    rest: str
-    last_id: int
-    is_end: bool
 
 
 class Session(Protocol):

@@ -19,7 +19,7 @@ from ...engine.domain.events import Event
 from ...engine.domain.usage import TaskUsage
 from ...engine.errors import LinkError, SnapshotNeeded, StateFileError
 from ...engine.statefile import duration_stats
-from ...engine.statefile.changes import log_search, logs
+from ...engine.statefile.changes.log_rows import AttemptText, FoundChunk, LogChunk, SelectedLines
 from ...engine.statefile.list_rows import DurationStats, ExecutorState, Listing, Option, Row, RunLine
 from ...engine.statefile.on_demand.failure_rows import FailedTask
 from . import run_decoder
@@ -29,7 +29,7 @@ from .bundle import CHANGING, ON_DEMAND
 from .connection import Connection
 from .event_buffer import EventBuffer
 from .identity import current_actor, other_actors
-from .session import AttemptText, Cause, Link, LogChunk, RunSummary, SelectedLines, SessionStatus
+from .session import Cause, Link, RunSummary, SessionStatus
 from .ssh_errors import printable
 from .ssh_options import SshOptions
 from .wire import decoding, row_of, rows_of
@@ -186,7 +186,7 @@ class SshSession:
     async def attempt_text(self, run_id: str, task: str, attempt: int) -> AttemptText:
         """Return traceback, stack and diagnostic of one attempt."""
         row = await self._read("attempt_text", modules=CHANGING, run_id=run_id, name=task, attempt=attempt)
-        return AttemptText(*row_of(logs.AttemptTextRow, row))
+        return row_of(AttemptText, row)
 
     async def log(
         self, run_id: str, task: str, attempt: int, after: int = 0, limit: int = 500, before: int | None = None
@@ -194,15 +194,15 @@ class SshSession:
         """Return a window of the output of an attempt; see ``Session``."""
         where = {"run_id": run_id, "name": task, "attempt": attempt}
         rows = await self._read("log", modules=CHANGING, **where, after=after, limit=limit, before=before)
-        return [LogChunk(*piece) for piece in rows_of(logs.LogPiece, rows)]
+        return rows_of(LogChunk, rows)
 
     async def find_in_log(
         self, run_id: str, task: str, attempt: int, pattern: str, after: int = 0, before: int | None = None
-    ) -> tuple[int | None, int | None]:
+    ) -> FoundChunk:
         """Search a slice of the output of an attempt; see ``Session``."""
         where = {"run_id": run_id, "name": task, "attempt": attempt}
         value = await self._read("find", modules=CHANGING, **where, pattern=pattern, after=after, before=before)
-        return row_of(log_search.SearchStep, value)
+        return row_of(FoundChunk, value)
 
     async def select_in_log(
         self, run_id: str, task: str, attempt: int, pattern: str, after: int = 0, rest: str = ""
@@ -210,8 +210,7 @@ class SshSession:
         """Return the lines that match in a slice of the output of an attempt; see ``Session``."""
         where = {"run_id": run_id, "name": task, "attempt": attempt}
         value = await self._read("select", modules=CHANGING, **where, pattern=pattern, after=after, rest=rest)
-        step = row_of(log_search.SelectStep, value)
-        return SelectedLines([LogChunk(*piece) for piece in step.pieces], step.rest, step.last, step.is_end)
+        return row_of(SelectedLines, value)
 
     async def usage(self) -> Sequence[TaskUsage]:
         """Return what the running tasks use now; see ``Session``."""

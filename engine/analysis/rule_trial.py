@@ -26,7 +26,7 @@ from ..core.outcome import Failure, FailureClass, Fingerprint, Outcome, OutcomeK
 from ..core.policy import RetryPolicy
 from ..core.spec import TaskSpec
 from ..domain.states import FAILED_OUTCOMES, NEEDS_HUMAN, TaskState
-from ..json_types import JsonObject
+from ..statefile.on_demand.failure_rows import FailedAttempt
 
 _MESSAGE_CHARACTERS_MAX = 80
 _MESSAGE_CHARACTERS_MIN = 4
@@ -48,58 +48,6 @@ class RecordedFacts(TypedDict, total=False):
 
 
 @dataclass(frozen=True, slots=True)
-class PastAttempt:
-    """One recorded attempt. Instants in microseconds UTC."""
-
-    attempt: int
-    generation: int
-    outcome: str
-    started_at: int
-    ended_at: int | None = None
-    error_type: str | None = None
-    error: str | None = None
-    diagnostic: str | None = None
-    failure_class: str | None = None
-    fingerprint: str | None = None
-    fingerprint_loose: str | None = None
-    explain: str | None = None
-    facts: JsonObject = field(default_factory=dict)
-    delay_us: int | None = None
-    params_hash: str | None = None
-    input_hash: str | None = None
-    fields: Sequence[Sequence[str]] = ()  # (name, value) of what makes its fingerprint
-
-    @property
-    def _recorded_facts(self) -> RecordedFacts:
-        return cast(RecordedFacts, self.facts)
-
-    @property
-    def rule_facts(self) -> ErrorFacts:
-        """The facts that the conditions of a rule are compared with."""
-        is_exception = self.error_type is not None and ":" not in self.error_type  # not "exit:3" or "signal:11:unknown"
-        types = self._recorded_facts.get("types") or ([self.error_type] if self.error_type and is_exception else [])
-        return ErrorFacts(
-            names=tuple(_spellings(name) for name in types),
-            status=self._recorded_facts.get("status"),
-            grpc=self._recorded_facts.get("grpc"),
-            sqlstate=self._recorded_facts.get("sqlstate"),
-            exit_code=self._recorded_facts.get("exit_code", _number_after("exit:", self.error_type)),
-        )
-
-    @property
-    def signal(self) -> int | None:
-        """The number of the signal that killed the attempt, if any."""
-        return self._recorded_facts.get("signal", _number_after("signal:", self.error_type))
-
-    @property
-    def text(self) -> str:
-        """The text that a rule searches: the error, or for a program its telling line and the end of its output."""
-        if _number_after("exit:", self.error_type) is None:
-            return self.error or ""
-        return "\n".join(filter(None, (self._recorded_facts.get("line"), self.diagnostic)))
-
-
-@dataclass(frozen=True, slots=True)
 class PastTask:
     """A task of some run that failed at least once, with all of its attempts, oldest first."""
 
@@ -109,7 +57,33 @@ class PastTask:
     generation: int
     skip_cause: str | None
     spec: TaskSpec
-    attempts: Sequence[PastAttempt]
+    attempts: Sequence[FailedAttempt]
+
+
+def facts_of(attempt: FailedAttempt) -> ErrorFacts:
+    """The facts that the conditions of a rule are compared with."""
+    kind, recorded = attempt.error_type, cast(RecordedFacts, attempt.facts)
+    is_exception = kind is not None and ":" not in kind  # not "exit:3" or "signal:11:unknown"
+    types = recorded.get("types") or ([kind] if kind and is_exception else [])
+    return ErrorFacts(
+        names=tuple(_spellings(name) for name in types),
+        status=recorded.get("status"),
+        grpc=recorded.get("grpc"),
+        sqlstate=recorded.get("sqlstate"),
+        exit_code=recorded.get("exit_code", _number_after("exit:", kind)),
+    )
+
+
+def _signal_of(attempt: FailedAttempt) -> int | None:
+    """The number of the signal that killed the attempt, if any."""
+    return cast(RecordedFacts, attempt.facts).get("signal", _number_after("signal:", attempt.error_type))
+
+
+def _text_of(attempt: FailedAttempt) -> str:
+    """The text that a rule searches: the error, or for a program the line that names it and the end of its output."""
+    if _number_after("exit:", attempt.error_type) is None:
+        return attempt.error or ""
+    return "\n".join(filter(None, (cast(RecordedFacts, attempt.facts).get("line"), attempt.diagnostic)))
 
 
 def _number_after(prefix: str, kind: str | None) -> int | None:
@@ -128,7 +102,7 @@ def _spellings(name: str) -> tuple[str, ...]:
 
 
 def propose_rule(
-    failures: Sequence[PastAttempt], failure_class: FailureClass, others: Sequence[PastAttempt] = ()
+    failures: Sequence[FailedAttempt], failure_class: FailureClass, others: Sequence[FailedAttempt] = ()
 ) -> dict[str, object]:
     """Build the simplest rule for all of these failures that matches none of ``others``.
 
@@ -136,9 +110,9 @@ def propose_rule(
     nothing, or share all of it with one of the others.
     """
     facts = {name: value for name in _RESPONSE_FACTS for name, value in _shared_condition(name, failures).items()}
-    types = {failure.error_type for failure in failures if failure.rule_facts.names}
+    types = {failure.error_type for failure in failures if facts_of(failure).names}
     error: dict[str, object] = {"error": types.pop()} if len(types) == 1 else {}
-    part = _shared_part([failure.text for failure in failures])
+    part = _shared_part([_text_of(failure) for failure in failures])
     message: dict[str, object] = {} if part is None else {"message": part}
     first = dict([*facts.items()][:1]) or error
     if not first or _is_too_general(first):
@@ -157,18 +131,18 @@ def propose_rule(
     )
 
 
-def _matched(mapping: Mapping[str, object], failures: Sequence[PastAttempt]) -> list[PastAttempt]:
+def _matched(mapping: Mapping[str, object], failures: Sequence[FailedAttempt]) -> list[FailedAttempt]:
     (rule,) = parse_rules([mapping])
-    return [one for one in failures if rule.matches(one.rule_facts, one.text, one.signal)]
+    return [one for one in failures if rule.matches(facts_of(one), _text_of(one), _signal_of(one))]
 
 
 #: The response of the downstream says more than the type of the exception.
 _RESPONSE_FACTS = ("status", "grpc", "sqlstate", "exit_code", "signal")
 
 
-def _shared_condition(name: str, failures: Sequence[PastAttempt]) -> dict[str, object]:
+def _shared_condition(name: str, failures: Sequence[FailedAttempt]) -> dict[str, object]:
     """The fact ``name`` if all failures have the same one, else an empty condition."""
-    values = {failure.signal if name == "signal" else getattr(failure.rule_facts, name) for failure in failures}
+    values = {_signal_of(failure) if name == "signal" else getattr(facts_of(failure), name) for failure in failures}
     value = values.pop() if len(values) == 1 else None
     return {} if value is None else {name: value}
 
@@ -260,10 +234,10 @@ def evaluate_rule(rule: ClassificationRule, tasks: Sequence[PastTask], loose: st
 
 
 def _evaluate_generation(
-    totals: _Totals, rule: ClassificationRule, task: PastTask, attempts: list[PastAttempt], loose: str | None
+    totals: _Totals, rule: ClassificationRule, task: PastTask, attempts: list[FailedAttempt], loose: str | None
 ) -> None:
     """Evaluate the attempts of one generation, until the rule would have ended it."""
-    seen: list[tuple[PastAttempt, FailureClass]] = []
+    seen: list[tuple[FailedAttempt, FailureClass]] = []
     for place, one in enumerate(attempts):
         if one.outcome not in FAILED_OUTCOMES or one.failure_class is None:
             continue
@@ -286,15 +260,15 @@ def _evaluate_generation(
             return  # the later attempts would not have been made
 
 
-def _fits(rule: ClassificationRule, one: PastAttempt, policy: RetryPolicy) -> bool:
+def _fits(rule: ClassificationRule, one: FailedAttempt, policy: RetryPolicy) -> bool:
     """Whether the rule would have applied: not to timeouts, and not where the policy itself names the type."""
-    facts = one.rule_facts
+    facts = facts_of(one)
     is_in_policy = any(map(facts.has_type_name, policy.never_retry)) or not CATCH_ALL_NAMES.issuperset(policy.retry_on)
-    return one.outcome == "error" and not is_in_policy and rule.matches(facts, one.text, one.signal)
+    return one.outcome == "error" and not is_in_policy and rule.matches(facts, _text_of(one), _signal_of(one))
 
 
 def _decide_again(
-    task: PastTask, seen: Sequence[tuple[PastAttempt, FailureClass]], one: PastAttempt, failure_class: FailureClass
+    task: PastTask, seen: Sequence[tuple[FailedAttempt, FailureClass]], one: FailedAttempt, failure_class: FailureClass
 ) -> Decision:
     """Run ``decide`` on the same history. The lowest delay is drawn: its length does not matter here."""
     alike = [past for past, _ in seen if (past.params_hash, past.input_hash) == (one.params_hash, one.input_hash)]
@@ -317,14 +291,14 @@ def _decision_name(decision: Decision) -> str:
     return "retried" if isinstance(decision, Retry) else "failed" if isinstance(decision, Fail) else "dead-lettered"
 
 
-def _final_state(task: PastTask, one: PastAttempt, simulated: Decision) -> str:
+def _final_state(task: PastTask, one: FailedAttempt, simulated: Decision) -> str:
     """How the generation ended: from the state of the task, else from the simulated decision."""
     if task.generation == one.generation and task.state in NEEDS_HUMAN:
         return "failed" if task.state == TaskState.FAILED else "dead-lettered"
     return "failed" if isinstance(simulated, Fail) else "dead-lettered"
 
 
-def _since_then(task: PastTask, one: PastAttempt, later: Sequence[PastAttempt], before: str) -> str:
+def _since_then(task: PastTask, one: FailedAttempt, later: Sequence[FailedAttempt], before: str) -> str:
     if before == "retried":
         healed = any(next_.outcome == "success" for next_ in later)
         return "a retry healed it" if healed else "the retries failed as well"

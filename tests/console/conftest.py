@@ -15,15 +15,7 @@ import pytest
 from redrive.console.app.app import ConsoleApp
 from redrive.console.model.log import LogText
 from redrive.console.screens.console import LaunchContext
-from redrive.console.sessions.session import (
-    AttemptText,
-    Cause,
-    Link,
-    LogChunk,
-    RunSummary,
-    SelectedLines,
-    SessionStatus,
-)
+from redrive.console.sessions.session import Cause, Link, RunSummary, SessionStatus
 from redrive.console.terminal.capabilities import TerminalCapabilities
 from redrive.console.terminal.tty import Tty
 from redrive.engine.core.cause_history import CauseHistory, parse_cause_history
@@ -32,6 +24,7 @@ from redrive.engine.domain.command import Answer, Command, TargetResult
 from redrive.engine.domain.events import Event, EventKind
 from redrive.engine.domain.usage import TaskUsage
 from redrive.engine.errors import RedriveError, RefusedError
+from redrive.engine.statefile.changes.log_rows import AttemptText, LogChunk, SelectedLines
 from redrive.engine.statefile.list_rows import DurationStats, Listing, Row
 from redrive.engine.statefile.on_demand.failure_rows import FailedAttempt, FailedTask
 from support.idle import wait_for_idle_loop

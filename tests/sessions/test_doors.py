@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 from redrive.console.sessions.local import LocalSession
-from redrive.console.sessions.session import Link, LogChunk, Session
+from redrive.console.sessions.session import Link, Session
 from redrive.engine.core.spec import FlowSpec, TaskSpec
 from redrive.engine.domain.command import Command, Target
 from redrive.engine.domain.event_payloads import ExecutorChanged, OperatorActed, TaskMoved
@@ -36,6 +36,7 @@ from redrive.engine.executor import host
 from redrive.engine.runner.listener import BadRow
 from redrive.engine.statefile import list_rows, lock_file
 from redrive.engine.statefile.changes import logs
+from redrive.engine.statefile.changes.log_rows import LogChunk
 from redrive.engine.statefile.list_rows import DurationStats
 from redrive.engine.statefile.reader import events_query
 from redrive.engine.statefile.snapshot import EDGES_AT_ONCE

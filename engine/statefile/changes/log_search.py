@@ -10,10 +10,11 @@ import re
 import signal
 import sqlite3
 from contextlib import contextmanager
-from typing import Iterator, List, NamedTuple, Optional, Pattern, Tuple
+from typing import Iterator, List, Optional, Pattern, Tuple
 
 from ...errors import RedriveError
-from .logs import READ_CHARACTERS_MAX, Key, LogPiece, pieces_after, pieces_before
+from .log_rows import FoundChunk, LogChunk, SelectedLines
+from .logs import READ_CHARACTERS_MAX, Key, pieces_after, pieces_before
 
 SLICE_CHARACTERS = 2 * 1024 * 1024  # searched in one call
 SLICE_SECONDS = 2.0  # of processor time
@@ -45,33 +46,16 @@ def time_limit(seconds: float) -> Iterator[None]:
         signal.signal(signal.SIGVTALRM, before)
 
 
-class SearchStep(NamedTuple):
-    """``found``: the piece with the match; ``next``: where to go on, None at the end of the output."""
-
-    found: Optional[int]
-    next: Optional[int]
-
-
-class SelectStep(NamedTuple):
-    """``pieces``: with the lines that match alone; ``rest``: the unfinished line; ``last``: the last piece that was
-    searched; ``is_end``: the output ends there."""
-
-    pieces: List[LogPiece]
-    rest: str
-    last: int
-    is_end: bool
-
-
 def select(
     connection: sqlite3.Connection, run_id: str, name: str, attempt: int, pattern: str, after: int = 0, rest: str = ""
-) -> SelectStep:
+) -> SelectedLines:
     """The lines after the piece ``after`` that match a regular expression. ``rest``: of the step before."""
     with time_limit(SLICE_SECONDS):
         return _select(pieces_after(connection, (run_id, name, attempt), after), _compiled(pattern), after, rest)
 
 
-def _select(rows: Iterator[List[LogPiece]], wanted: Pattern[str], last: int, rest: str) -> SelectStep:
-    found: List[LogPiece] = []
+def _select(rows: Iterator[List[LogChunk]], wanted: Pattern[str], last: int, rest: str) -> SelectedLines:
+    found: List[LogChunk] = []
     searched = 0
     for pieces in rows:
         for piece in pieces:
@@ -83,8 +67,8 @@ def _select(rows: Iterator[List[LogPiece]], wanted: Pattern[str], last: int, res
                 found.append(piece._replace(text=kept))
             searched, last = searched + len(piece.text), piece.id
         if searched >= SLICE_CHARACTERS or sum(len(piece.text) for piece in found) >= READ_CHARACTERS_MAX:
-            return SelectStep(found, rest, last, False)
-    return SelectStep(found, rest, last, True)
+            return SelectedLines(found, rest, last, False)
+    return SelectedLines(found, rest, last, True)
 
 
 def find(
@@ -95,7 +79,7 @@ def find(
     pattern: str,
     after: int = 0,
     before: Optional[int] = None,
-) -> SearchStep:
+) -> FoundChunk:
     """Find the first line after the piece ``after`` that matches ``pattern``, or the last one before ``before``.
 
     ``pattern``: a regular expression; the case of letters does not matter. Raises RedriveError.
@@ -117,7 +101,7 @@ def _compiled(pattern: str) -> Pattern[str]:
 _Texts = List[Tuple[int, str]]
 
 
-def _search(rows: Iterator[_Texts], wanted: Pattern[str]) -> SearchStep:
+def _search(rows: Iterator[_Texts], wanted: Pattern[str]) -> FoundChunk:
     searched = 0
     last = None
     for texts in rows:
@@ -125,12 +109,12 @@ def _search(rows: Iterator[_Texts], wanted: Pattern[str]) -> SearchStep:
         if wanted.search(_searched(whole)):
             for identity, text in texts:
                 if wanted.search(_searched(text)):
-                    return SearchStep(identity, identity)
+                    return FoundChunk(identity, identity)
         searched += len(whole)
         last = texts[-1][0]
         if searched >= SLICE_CHARACTERS:
-            return SearchStep(None, last)
-    return SearchStep(None, None)
+            return FoundChunk(None, last)
+    return FoundChunk(None, None)
 
 
 def _searched(text: str) -> str:
@@ -164,6 +148,6 @@ def _joined_before(connection: sqlite3.Connection, key: Key, before: int) -> Ite
         yield texts
 
 
-def _first_line(piece: LogPiece, rest: str) -> str:
+def _first_line(piece: LogChunk, rest: str) -> str:
     end = piece.text.find("\n")
     return (piece.text + rest if end < 0 else piece.text[:end])[:LINE_CHARACTERS_MAX]

@@ -13,6 +13,7 @@ import zlib
 from typing import Iterator, List, NamedTuple, Optional, Tuple
 
 from ...errors import CorruptFileError
+from .log_rows import AttemptText, LogChunk
 from .transitions import Transaction
 
 LIMIT_BYTES = 64 * 1024 * 1024  # of a run, unless its flow says otherwise
@@ -26,24 +27,6 @@ ROOM_SHARE = 16  # what is dropped makes room for this share of the limit, so th
 
 _KEY = "run_id = ? AND name = ? AND attempt = ?"
 Key = Tuple[str, str, int]  # run, task, number of the attempt
-
-
-class LogPiece(NamedTuple):
-    """A piece of output. ``dropped``: bytes that were dropped between the piece before and this one."""
-
-    id: int
-    at: int  # microseconds UTC
-    text: str
-    dropped: int
-
-
-class AttemptTextRow(NamedTuple):
-    """The long texts of one attempt."""
-
-    traceback: str
-    stack: str
-    diagnostic: str
-    fingerprint_detail: str  # JSON
 
 
 # --- Writing -------------------------------------------------------------------------------------------------------
@@ -160,14 +143,14 @@ def _pack_group(connection: sqlite3.Connection, run_id: str, group: List[_PlainR
     _count(connection, run_id, len(packed) - size)
 
 
-def _unpack(row: "Tuple[int, int, str, int, Optional[bytes]]") -> List[LogPiece]:
+def _unpack(row: "Tuple[int, int, str, int, Optional[bytes]]") -> List[LogChunk]:
     """The pieces of a row. Raises CorruptFileError."""
     identity, at, text, dropped, packed = row
     if packed is None:
-        return [LogPiece(identity, at, text, dropped)]
+        return [LogChunk(identity, at, text, dropped)]
     try:
         unpacked = zlib.decompressobj().decompress(packed, UNPACKED_BYTES_MAX)
-        pieces = [LogPiece(int(one), int(at), str(text), 0) for one, at, text in json.loads(unpacked.decode())]
+        pieces = [LogChunk(int(one), int(at), str(text), 0) for one, at, text in json.loads(unpacked.decode())]
         return [pieces[0]._replace(dropped=dropped)] + pieces[1:]
     except (zlib.error, ValueError, TypeError, IndexError):
         raise CorruptFileError("the state file is damaged: row {} of its log cannot be read".format(identity)) from None
@@ -266,12 +249,12 @@ def read(
     after: int = 0,
     limit: int = 500,
     before: Optional[int] = None,
-) -> List[LogPiece]:
+) -> List[LogChunk]:
     """Return a window of the output, in order: the first ``limit`` pieces after ``after``; or the last ones before
     ``before``; with ``after`` below 0, the last ones of all. READ_CHARACTERS_MAX or a bit more end it as well."""
     key = (run_id, name, attempt)
     is_backward = before is not None or after < 0
-    found: List[LogPiece] = []
+    found: List[LogChunk] = []
     characters = 0
     for pieces in pieces_before(connection, key, before) if is_backward else pieces_after(connection, key, after):
         found = pieces + found if is_backward else found + pieces
@@ -281,13 +264,13 @@ def read(
     return found[-limit:] if is_backward else found[:limit]
 
 
-def pieces_after(connection: sqlite3.Connection, key: Key, after: int) -> Iterator[List[LogPiece]]:
+def pieces_after(connection: sqlite3.Connection, key: Key, after: int) -> Iterator[List[LogChunk]]:
     """Yield the pieces with higher ids, row by row."""
     for row in connection.execute(_COLUMNS + " AND id > ? ORDER BY id", key + (after,)):
         yield [piece for piece in _unpack(row) if piece.id > after]
 
 
-def pieces_before(connection: sqlite3.Connection, key: Key, before: Optional[int]) -> Iterator[List[LogPiece]]:
+def pieces_before(connection: sqlite3.Connection, key: Key, before: Optional[int]) -> Iterator[List[LogChunk]]:
     """Yield the pieces with lower ids, the last row first; without ``before`` all."""
     last = _ID_MAX if before is None else _row_at(connection, key, before)
     for row in connection.execute(_COLUMNS + " AND id <= ? ORDER BY id DESC", key + (last,)):
@@ -302,9 +285,9 @@ def _row_at(connection: sqlite3.Connection, key: Key, identity: int) -> int:
     return _ID_MAX if found is None else int(found)
 
 
-def attempt_text(connection: sqlite3.Connection, run_id: str, name: str, attempt: int) -> AttemptTextRow:
+def attempt_text(connection: sqlite3.Connection, run_id: str, name: str, attempt: int) -> AttemptText:
     """Return the long texts of an attempt; empty ones where there are none."""
     row = connection.execute(
         "SELECT traceback, stack, diagnostic, fingerprint_detail FROM attempt WHERE " + _KEY, (run_id, name, attempt)
     ).fetchone()
-    return AttemptTextRow(*(text or "" for text in row)) if row else AttemptTextRow("", "", "", "")
+    return AttemptText(*(text or "" for text in row)) if row else AttemptText()

@@ -18,18 +18,18 @@ class FailedAttempt(NamedTuple):
     generation: int
     outcome: str
     started_at: int
-    ended_at: Optional[int]
-    error_type: Optional[str]
-    error: Optional[str]
-    diagnostic: Optional[str]
-    failure_class: Optional[str]
-    fingerprint: Optional[str]
-    fingerprint_loose: Optional[str]
-    explain: Optional[str]
-    facts: JsonObject
-    delay_us: Optional[int]
-    params_hash: Optional[str]
-    input_hash: Optional[str]
+    ended_at: Optional[int] = None
+    error_type: Optional[str] = None
+    error: Optional[str] = None
+    diagnostic: Optional[str] = None
+    failure_class: Optional[str] = None
+    fingerprint: Optional[str] = None
+    fingerprint_loose: Optional[str] = None
+    explain: Optional[str] = None
+    facts: JsonObject = {}
+    delay_us: Optional[int] = None
+    params_hash: Optional[str] = None
+    input_hash: Optional[str] = None
     fields: List[List[str]] = []
 
 

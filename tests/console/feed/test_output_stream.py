@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from redrive.console.feed.output_stream import OutputLine, OutputStream
-from redrive.console.sessions.session import LogChunk
+from redrive.engine.statefile.changes.log_rows import LogChunk
 
 from ..conftest import FakeSession
 

@@ -3,9 +3,9 @@
 import pytest
 from redrive.console.model.log import LogSelection, LogText
 from redrive.console.present import log
-from redrive.console.sessions.session import LogChunk
 from redrive.console.text.glyphs import UTF8
 from redrive.console.text.pieces import plain
+from redrive.engine.statefile.changes.log_rows import LogChunk
 
 
 def test_the_search_reads_what_is_shown_and_judges_no_line(monkeypatch: pytest.MonkeyPatch) -> None:

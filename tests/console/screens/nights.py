@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from redrive.console.sessions.session import AttemptText
 from redrive.engine.domain.events import Event
+from redrive.engine.statefile.changes.log_rows import AttemptText
 from textual.pilot import Pilot
 
 from ..conftest import FakeSession, StillClock, make_app

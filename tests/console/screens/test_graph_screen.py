@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from redrive.console.model.graph.view import GraphForm, Zoom
 from redrive.console.screens.detail import DetailScreen
-from redrive.console.sessions.session import AttemptText, LogChunk
 from redrive.console.text.pieces import Role
+from redrive.engine.statefile.changes.log_rows import AttemptText, LogChunk
 
 from ..conftest import FakeSession, StillClock, happen, press, rows_of, settle, shown, text_of
 from ..model.runs import S, Story, failed_task, fold_of

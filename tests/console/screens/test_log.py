@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager, nullcontext
 from typing import Any
 
 import pytest
-from redrive.console.sessions.session import LogChunk
 from redrive.engine.errors import LinkError
+from redrive.engine.statefile.changes.log_rows import LogChunk
 
 from ..conftest import FakeSession, make_app
 from ..model.runs import S

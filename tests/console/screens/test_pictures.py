@@ -8,11 +8,12 @@ import pytest
 from redrive.console.app.app import ConsoleApp
 from redrive.console.app.theme import load_theme
 from redrive.console.screens.console import LaunchContext
-from redrive.console.sessions.session import AttemptText, Link, LogChunk, RunSummary
+from redrive.console.sessions.session import Link, RunSummary
 from redrive.console.terminal.capabilities import TerminalCapabilities
 from redrive.console.terminal.tty import Tty
 from redrive.engine.core.projection import RunRow
 from redrive.engine.domain.states import RunState
+from redrive.engine.statefile.changes.log_rows import AttemptText, LogChunk
 
 from ..conftest import FakeSession, make_app, press, settle
 from ..model.runs import START, S, failed_task, fold_of

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from redrive.engine.analysis.rule_trial import (
     DecisionChange,
-    PastAttempt,
     PastTask,
     RuleEffect,
     describe_effect,
@@ -25,24 +23,25 @@ from redrive.engine.core.outcome import FailureClass
 from redrive.engine.core.policy import RetryPolicy
 from redrive.engine.core.spec import TaskSpec
 from redrive.engine.errors import PermanentError
+from redrive.engine.statefile.on_demand.failure_rows import FailedAttempt
 
 TRANSIENT = FailureClass.TRANSIENT
 S = 1_000_000
 
 
-def failed(number: int = 1, generation: int = 0, **more: Any) -> PastAttempt:
+def failed(number: int = 1, generation: int = 0, **more: Any) -> FailedAttempt:
     """A conflict that was taken as permanent."""
     said: dict[str, Any] = {"error_type": "vendor.Conflict", "error": "order 17 is locked", "facts": {"status": 409}}
     marks = {"failure_class": "permanent", "fingerprint": "s1", "fingerprint_loose": "l1", "explain": "Conflict"}
     at = number * S
-    return PastAttempt(number, generation, "error", at, at + 1, **{**said, **marks, **more})
+    return FailedAttempt(number, generation, "error", at, at + 1, **{**said, **marks, **more})
 
 
-def good(number: int = 1, generation: int = 0) -> PastAttempt:
-    return PastAttempt(number, generation, "success", number * S, number * S + 1)
+def good(number: int = 1, generation: int = 0) -> FailedAttempt:
+    return FailedAttempt(number, generation, "success", number * S, number * S + 1)
 
 
-def task(*attempts: PastAttempt, state: str = "SUCCESS", policy: RetryPolicy | None = None, **more: Any) -> PastTask:
+def task(*attempts: FailedAttempt, state: str = "SUCCESS", policy: RetryPolicy | None = None, **more: Any) -> PastTask:
     spec = TaskSpec("load", retry=policy or RetryPolicy(max_attempts=3), downstream="shop")
     generation = more.pop("generation", attempts[-1].generation)
     return PastTask(more.pop("run_id", "r1"), "load", state, generation, None, spec, attempts)
@@ -125,7 +124,7 @@ def test_a_proposed_rule_holds_for_the_very_program_that_it_was_made_of() -> Non
     assert describe_exit(1, stderr="psql: lock timeout on orders", rules=[rule]).failure_class is TRANSIENT
 
 
-def program(code: int, output: str, command: str) -> PastAttempt:
+def program(code: int, output: str, command: str) -> FailedAttempt:
     """A recorded failure of a shell line."""
     failure = describe_exit(code, stderr=output, command=command)
     mark = failure.fingerprint
@@ -149,7 +148,7 @@ def test_a_rule_that_would_swallow_another_class_gets_more_conditions() -> None:
 def test_where_each_rule_would_swallow_another_class_there_is_none() -> None:
     odd, twin = program(128, "fatal: no", "git pull"), program(128, "fatal: no", "git push")
     with pytest.raises(ValueError, match="would also fit a failure that is auth: exit status 128: fatal: no"):
-        propose_rule([odd], TRANSIENT, [replace(twin, failure_class="auth")])
+        propose_rule([odd], TRANSIENT, [twin._replace(failure_class="auth")])
 
 
 def test_the_sqlstate_comes_before_the_exit_code_of_psql() -> None:
@@ -203,7 +202,7 @@ def test_a_spent_budget_stays_spent_and_a_poisoned_one_is_failed_instead_of_held
 
 
 def test_what_the_rule_does_not_fit_is_counted_and_left_alone() -> None:
-    timeout = PastAttempt(1, 0, "timed_out", S, 2 * S, failure_class="timeout", facts={"status": 409})
+    timeout = FailedAttempt(1, 0, "timed_out", S, 2 * S, failure_class="timeout", facts={"status": 409})
     named = task(failed(), state="DEAD_LETTER", policy=RetryPolicy(retry_on=("vendor.Conflict",)))
     never = task(failed(), state="DEAD_LETTER", policy=RetryPolicy(never_retry=("Conflict",)))
     found = tried(task(timeout, state="DEAD_LETTER"), task(failed(facts={"status": 500}), state="FAILED"), named, never)

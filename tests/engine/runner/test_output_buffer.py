@@ -7,6 +7,7 @@ import pytest
 from redrive.engine import Executor, Flow
 from redrive.engine.runner.output_buffer import HEAD_CHARACTERS, TAIL_CHARACTERS, OutputBuffer
 from redrive.engine.statefile.changes import logs
+from redrive.engine.statefile.changes.log_rows import LogChunk
 
 
 def test_what_is_little_is_taken_as_it_came_and_once():
@@ -47,7 +48,7 @@ def test_a_task_that_prints_faster_than_the_disk_writes_does_not_fill_the_memory
     assert "SUCCESS" == executor.run()
     with sqlite3.connect(tmp_path / "state.db") as connection:
         ((printed, dropped_bytes),) = connection.execute("SELECT output_bytes, output_dropped_bytes FROM attempt")
-        found = [logs.LogPiece(0, 0, "", 0)]
+        found = [LogChunk(0, 0, "", 0)]
         while pieces := logs.read(connection, "r", "loud", 1, after=found[-1].id):
             found += pieces
         ((stored,),) = connection.execute("SELECT sum(coalesce(length(packed), bytes)) FROM log")

@@ -8,6 +8,7 @@ import zlib
 import pytest
 from redrive.engine.errors import CorruptFileError
 from redrive.engine.statefile.changes import logs
+from redrive.engine.statefile.changes.log_rows import AttemptText, LogChunk
 
 from ...store.conftest import RUN, StateFile
 
@@ -23,7 +24,7 @@ def started(state_file: StateFile) -> None:
     state_file.claim("a")
 
 
-def read_all(state_file: StateFile) -> list[logs.LogPiece]:
+def read_all(state_file: StateFile) -> list[LogChunk]:
     return logs.read(state_file.connection, RUN, "a", 1, limit=100_000)
 
 
@@ -60,8 +61,8 @@ def write_in_parts(state_file: StateFile, whole: str, limit_bytes: int = logs.LI
         position += size
 
 
-def read_whole(state_file: StateFile, name: str = "a") -> list[logs.LogPiece]:
-    found: list[logs.LogPiece] = []
+def read_whole(state_file: StateFile, name: str = "a") -> list[LogChunk]:
+    found: list[LogChunk] = []
     while page := logs.read(state_file.connection, RUN, name, 1, after=found[-1].id if found else 0):
         found += page
     return found
@@ -83,7 +84,7 @@ def test_output_is_kept_whole_and_takes_a_fraction_of_its_size(state_file: State
     assert "".join(piece.text for piece in pieces) == whole
     assert not any(piece.dropped for piece in pieces)
     assert stored_bytes(state_file) < len(whole) / 5
-    backward: list[logs.LogPiece] = []
+    backward: list[LogChunk] = []
     while page := logs.read(state_file.connection, RUN, "a", 1, before=backward[0].id if backward else 2**62):
         backward = page + backward
     assert backward == pieces
@@ -187,5 +188,5 @@ def test_long_texts_are_read_on_demand(state_file: StateFile) -> None:
     texts = {"traceback": "Traceback ...", "diagnostic": "row 7"}
     state_file.write(lambda transaction: transaction.change_attempt(RUN, "a", 1, texts))
     found = logs.attempt_text(state_file.connection, RUN, "a", 1)
-    assert found == logs.AttemptTextRow("Traceback ...", "", "row 7", "")
-    assert logs.attempt_text(state_file.connection, RUN, "a", 2) == logs.AttemptTextRow("", "", "", "")
+    assert found == AttemptText("Traceback ...", "", "row 7", "")
+    assert logs.attempt_text(state_file.connection, RUN, "a", 2) == AttemptText("", "", "", "")
