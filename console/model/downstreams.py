@@ -58,24 +58,10 @@ class DownstreamRow(NamedTuple):
         return self.key is None and not self.hidden
 
 
-@dataclass(frozen=True, slots=True)
-class Page:
-    """One row of table ``page`` without its body. Instants in microseconds UTC."""
+class Page(PageHead):
+    """One row of table ``page`` without its body, as an item of the list."""
 
-    id: int
-    cause: str
-    severity: str
-    title: str
-    state: str  # open acked snoozed resolved
-    count: int
-    first_at: int
-    changed_at: int  # latest count or operator action
-    run_id: str | None = None
-    task: str | None = None
-    sent_at: int | None = None
-    send_error: str | None = None
-    snoozed_until: int | None = None
-    acked_by: str | None = None
+    __slots__ = ()
 
     @property
     def needs_human(self) -> bool:
@@ -223,7 +209,7 @@ class Downstreams:
 
     def load_pages(self, rows: Iterable[PageHead]) -> None:
         """Load rows of the list PAGE_HEADS."""
-        self.pages = {row.id: _parse_page(row) for row in rows}
+        self.pages = {row.id: Page(*row) for row in rows}
         self.loaded_sections.add(Section.PAGES)
 
     def load_row_groups(self, rows: Iterable[QuarantineGroup]) -> None:
@@ -363,25 +349,6 @@ _PAGE_RANKS = {"open": 0, "snoozed": 1, "acked": 2}
 def _page_rank(page: Page) -> tuple[int, int, int]:
     severity = SEVERITIES.index(page.severity) if page.severity in SEVERITIES else len(SEVERITIES)
     return _PAGE_RANKS.get(page.state, 3), severity, -page.id
-
-
-def _parse_page(row: PageHead) -> Page:
-    return Page(
-        id=row.id,
-        cause=row.cause,
-        severity=row.severity,
-        title=row.title,
-        state=row.state,
-        count=row.counted,
-        first_at=row.created_at,
-        changed_at=row.updated_at,
-        run_id=row.run_id,
-        task=row.task,
-        sent_at=row.sent_at,
-        send_error=row.send_error,
-        snoozed_until=row.snoozed_until,
-        acked_by=row.acked_by,
-    )
 
 
 def _merge_groups(rows: Iterable[QuarantineGroup]) -> dict[GroupKey, RowGroup]:

@@ -122,10 +122,10 @@ def _when_it_closes(guard: BreakerStatus) -> str:
 
 def _page_head(page: Page, scene: Scene) -> Line:
     style, dot = page_style(page), scene.glyphs.dot
-    times = f"{number(page.count)} times" if page.count > 1 else ""
-    when = f"first {wall_day(page.first_at, None)}"
-    if page.count > 1 and page.state == "open":
-        when += f", last {wall(page.changed_at, None)}"
+    times = f"{number(page.counted)} times" if page.counted > 1 else ""
+    when = f"first {wall_day(page.created_at, None)}"
+    if page.counted > 1 and page.state == "open":
+        when += f", last {wall(page.updated_at, None)}"
     said = {"acked": f"acknowledged by {one_line(page.acked_by or 'an operator')}"}.get(page.state, style.word)
     if page.state == "snoozed" and page.snoozed_until is not None:
         said = f"snoozed until {wall(page.snoozed_until, None)}"

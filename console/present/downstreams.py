@@ -327,7 +327,7 @@ def held_row(name: str, scene: Scene, columns: int) -> Line:
 def page_row(page: Page, scene: Scene, columns: int) -> Line:
     """One page: severity, title, number of occurrences, state, age."""
     glyphs, style = scene.glyphs, page_style(page)
-    count = f"{glyphs.times}{compact(page.count)}" if page.count > 1 else ""
+    count = f"{glyphs.times}{compact(page.counted)}" if page.counted > 1 else ""
     quiet = Role.DIM if page.is_idle else Role.TEXT
     left: Line = [
         Piece("  "),
@@ -351,7 +351,7 @@ def page_status(page: Page, scene: Scene) -> Line:
         text = shorten(f"acked {actor_name(page.acked_by)}", _STATE_CELLS, scene.glyphs.more)
     elif page.state == "snoozed" and page.snoozed_until is not None:
         text, role = _until(page.snoozed_until, scene), Role.WAITING
-    at = wall(page.first_at, None) if scene.shows_clock_times else age(scene.now_us - page.first_at)
+    at = wall(page.created_at, None) if scene.shows_clock_times else age(scene.now_us - page.created_at)
     return [Piece(pad(text, _STATE_CELLS), role), Piece(f" {pad_left(at, _AGE_CELLS + 1)} ", Role.DIM)]
 
 

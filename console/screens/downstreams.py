@@ -295,7 +295,7 @@ class DownstreamsScreen(ConsoleScreen):
         self.show_frame()
         self._show_subject()
         thing = self.subject()
-        if isinstance(thing, Page) and (thing.id, thing.changed_at) not in self._bodies:
+        if isinstance(thing, Page) and (thing.id, thing.updated_at) not in self._bodies:
             run_latest(self, self._read_body, "body")
 
     async def _read_body(self) -> None:
@@ -306,7 +306,7 @@ class DownstreamsScreen(ConsoleScreen):
             found = await self.console.live.session.query(list_rows.PAGES, id=page.id, limit=1)
         except RedriveError:
             return  # the header shows the error
-        self._bodies[page.id, page.changed_at] = parse_body(found[0].body) if found else PageBody()
+        self._bodies[page.id, page.updated_at] = parse_body(found[0].body) if found else PageBody()
         while len(self._bodies) > _BODIES_KEPT:
             self._bodies.popitem(last=False)
         self._show_subject()
@@ -315,7 +315,7 @@ class DownstreamsScreen(ConsoleScreen):
         thing = self.subject()
         if thing is None:
             return []
-        body = self._bodies.get((thing.id, thing.changed_at)) if isinstance(thing, Page) else None
+        body = self._bodies.get((thing.id, thing.updated_at)) if isinstance(thing, Page) else None
         return subject_lines(thing, body, self.scene(), columns)
 
     def _show_subject(self) -> None:
