@@ -32,8 +32,8 @@ class Bar(LineView):
     Bar { height: auto; }
     """
 
-    def __init__(self, rows: int = 1, *, id: str | None = None, classes: str | None = None) -> None:
-        super().__init__(id=id, classes=classes)
+    def __init__(self, rows: int = 1, *, id: str | None = None) -> None:
+        super().__init__(id=id)
         self._sides: list[tuple[Line, Line]] = [([], [])] * rows
         self.styles.height = rows
 
@@ -76,8 +76,8 @@ class Rule(LineView):
     Rule { height: 1; }
     """
 
-    def __init__(self, sign: str, *, id: str | None = None, classes: str | None = None) -> None:
-        super().__init__(id=id, classes=classes)
+    def __init__(self, sign: str, *, id: str | None = None) -> None:
+        super().__init__(id=id)
         self._sign = sign
         self._marks: dict[int, str] = {}
         self._role = Role.RULE
@@ -109,8 +109,8 @@ class KeyBar(LineView):
     KeyBar { height: 1; }
     """
 
-    def __init__(self, more: KeyHint = ("?", "keys"), *, id: str | None = None, classes: str | None = None) -> None:
-        super().__init__(id=id, classes=classes)
+    def __init__(self, more: KeyHint = ("?", "keys"), *, id: str | None = None) -> None:
+        super().__init__(id=id)
         self._more = more
         self._hints: Sequence[KeyHint] = ()
         self._locked: str | None = None

@@ -37,10 +37,8 @@ class Canvas(LineView, can_focus=True):
             super().__init__()
             self.canvas = canvas
 
-    def __init__(
-        self, runs: Callable[[int, int, int], Iterable[Piece]], *, id: str | None = None, classes: str | None = None
-    ) -> None:
-        super().__init__(id=id, classes=classes)
+    def __init__(self, runs: Callable[[int, int, int], Iterable[Piece]], *, id: str | None = None) -> None:
+        super().__init__(id=id)
         self._runs = runs
         self._extent = (0, 0)
         self._x = 0

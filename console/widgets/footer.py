@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-
 from textual.app import ComposeResult
 from textual.widget import Widget
 
@@ -22,8 +20,8 @@ class Footer(Widget):
     Footer { height: auto; width: 1fr; }
     """
 
-    def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
-        super().__init__(id=id, classes=classes)
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
         self.key_bar = KeyBar()
         self.prompt = Prompt("/")
         self.prompt.display = False
@@ -39,20 +37,12 @@ class Footer(Widget):
         """The sign of the open prompt; "" if none is open."""
         return self.prompt.sign if self.prompt.display else ""
 
-    def open_prompt(
-        self,
-        sign: str,
-        text: str = "",
-        *,
-        hint: str = "",
-        history: Sequence[str] = (),
-        complete: Callable[[str], Sequence[str]] | None = None,
-    ) -> None:
+    def open_prompt(self, sign: str, text: str = "", *, hint: str = "") -> None:
         """Open the prompt and focus it. Does nothing if it is open already."""
         if self.prompt_sign:
             return
         self._focus_before_prompt = self.screen.focused
-        self.prompt.open(sign, text, hint=hint, history=history, complete=complete)
+        self.prompt.open(sign, text, hint=hint)
         self._show_prompt(asking=True)
         self.screen.set_focus(self.prompt)  # at once: the next key may be here already
 

@@ -34,11 +34,11 @@ class LineView(DragSelection):
     class HiddenRowsChanged(Message):
         """Other rows are hidden above or below than before."""
 
-    def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
+    def __init__(self, *, id: str | None = None) -> None:
         self._hidden_rows = (0, 0)
         self._strips: dict[int, Strip] = {}  # rows in view that have not changed since
         self._strips_columns = 0
-        super().__init__(id=id, classes=classes)
+        super().__init__(id=id)
 
     def line(self, y: int) -> Line:
         """The pieces of row ``y`` of the viewport. Too long is cut, too short is padded."""

@@ -60,9 +60,8 @@ class VirtualTable(LineView, Generic[Key], can_focus=True):
         mark_sign: str | None = None,
         always_lit: bool = False,
         id: str | None = None,
-        classes: str | None = None,
     ) -> None:
-        super().__init__(id=id, classes=classes)
+        super().__init__(id=id)
         self._row = row
         self._mark_sign = mark_sign
         self._always_lit = always_lit

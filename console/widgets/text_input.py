@@ -56,10 +56,9 @@ class TextField(LineView, can_focus=True):
         hint: str = "",
         characters: str = "",
         id: str | None = None,
-        classes: str | None = None,
     ) -> None:
         """``characters``: the only ones that the field takes; other keys go to the screen. Empty: any."""
-        super().__init__(id=id, classes=classes)
+        super().__init__(id=id)
         self._label = label
         self._hint = hint
         self._characters = characters

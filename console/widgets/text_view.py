@@ -43,9 +43,8 @@ class LinesView(LineView, can_focus=True):
         follow: bool = False,
         wrap: bool = False,
         id: str | None = None,
-        classes: str | None = None,
     ) -> None:
-        super().__init__(id=id, classes=classes)
+        super().__init__(id=id)
         self._lines = lines
         self._top = (0, 0)  # line, and which of the rows that it is folded into
         self._rows_in_view: list[tuple[int, int]] | None = None

@@ -43,9 +43,8 @@ class TimelineView(VirtualTable[Key]):
         *,
         label_columns: int = 22,
         id: str | None = None,
-        classes: str | None = None,
     ) -> None:
-        super().__init__(self._labelled_row, id=id, classes=classes)
+        super().__init__(self._labelled_row, id=id)
         self._label = label
         self._bar = bar
         self._label_columns = label_columns

@@ -37,46 +37,18 @@ class RecordingTransaction(Transaction):
         self.tasks: Dict[str, TaskColumns] = {}
         self.runs: List[List[Any]] = []
         self.rows: List[List[Any]] = []
-
-    def move(
-        self,
-        run_id: str,
-        name: str,
-        old: str,
-        new: str,
-        generation: int,
-        set: Optional[TaskColumns] = None,
-        attempt: Optional[int] = None,
-        token: Optional[str] = None,
-        payload: Optional[TaskMoved] = None,
-    ) -> bool:
-        self._record(run_id, name, set or {})
-        payload = (payload or TaskMoved())._replace(act=self.act)
-        return Transaction.move(self, run_id, name, old, new, generation, set, attempt, token, payload)
-
-    def change(
-        self,
-        run_id: str,
-        name: str,
-        set: TaskColumns,
-        attempt: Optional[int] = None,
-        why: Optional[str] = None,
-        act: Optional[str] = None,
-    ) -> None:
-        self._record(run_id, name, set)
-        Transaction.change(self, run_id, name, set, attempt, why, act or self.act)
+        self._unrecorded = transaction
 
     def change_unrecorded(self, run_id: str, name: str, set: TaskColumns, attempt: Optional[int] = None) -> None:
         """Change columns on which the executor acts at once, so that an undo cannot restore them."""
-        Transaction.change(self, run_id, name, set, attempt, act=self.act)
+        self._unrecorded.change(run_id, name, set, attempt, act=self.act)
 
-    def change_run(self, run_id: str, change: RunChanged, old: Optional[str] = None, new: Optional[str] = None) -> None:
+    def _before_run_change(self, run_id: str, change: RunChanged) -> None:
         sql = "SELECT {} FROM run WHERE run_id = ?".format(", ".join(change.set))
         before = dict(zip(change.set, self.connection.execute(sql, (run_id,)).fetchone()))
         self.runs.append([change.what, before])
-        Transaction.change_run(self, run_id, change, old, new)
 
-    def _record(self, run_id: str, name: str, columns: Mapping[str, object]) -> None:
+    def _before_change(self, run_id: str, name: str, columns: Mapping[str, object]) -> None:
         """Record the first value of each column whose value changes."""
         names = ["state", "generation"] + list(columns)
         sql = "SELECT {} FROM task WHERE run_id = ? AND name = ?".format(", ".join(names))

@@ -44,6 +44,8 @@ def _update_task(columns: Tuple[str, ...], token: bool) -> str:
     return sql
 
 
+_MOVED = TaskMoved()
+
 #: Shared, because ``json.dumps`` with settings makes an encoder for each event.
 _json = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
 
@@ -52,8 +54,10 @@ class Transaction(object):
     """Writes changes with their events inside the caller's transaction.
 
     ``at`` is the instant of all changes, in microseconds UTC. ``events`` collects the emitted events, which the caller
-    applies to its projection after the COMMIT.
+    applies to its projection after the COMMIT. ``act``: of an operator, named in the events of tasks.
     """
+
+    act: Optional[str] = None
 
     def __init__(
         self,
@@ -90,14 +94,16 @@ class Transaction(object):
         if TaskState(new) not in LEGAL_MOVES[TaskState(old)]:
             raise ValueError("illegal move of {!r}: {} -> {}".format(name, old, new))
         columns = set or NO_TASK_COLUMNS
+        self._before_change(run_id, name, columns)
         values = [str(new)] + list(columns.values()) + [run_id, name, str(old), generation]
         if token is not None:
             values.append(token)
         cursor = self.connection.execute(_update_task(tuple(columns), token is not None), values)
         if cursor.rowcount != 1:
             return False
+        payload = payload or _MOVED
         self.emit(
-            TaskMoved(columns) if payload is None else payload._replace(set=columns),
+            payload._replace(set=columns, act=self.act or payload.act),
             run_id,
             name,
             old=str(old),
@@ -117,21 +123,29 @@ class Transaction(object):
         act: Optional[str] = None,
     ) -> None:
         """Change columns of a task that keeps its state, and emit it. ``why`` and ``act`` go into the event only."""
+        self._before_change(run_id, name, set)
         assignments = ", ".join("{} = ?".format(column) for column in set)
         self.connection.execute(
             "UPDATE task SET {} WHERE run_id = ? AND name = ?".format(assignments), list(set.values()) + [run_id, name]
         )
-        self.emit(TaskChanged(set, why=why, act=act), run_id, name, attempt=attempt)
+        self.emit(TaskChanged(set, why=why, act=act or self.act), run_id, name, attempt=attempt)
 
     def change_run(self, run_id: str, change: RunChanged, old: Optional[str] = None, new: Optional[str] = None) -> None:
         """Write the columns ``change.set`` of a run, and emit the change."""
         columns = change.set
+        self._before_run_change(run_id, change)
         if columns:
             assignments = ", ".join("{} = ?".format(column) for column in columns)
             self.connection.execute(
                 "UPDATE run SET {} WHERE run_id = ?".format(assignments), list(columns.values()) + [run_id]
             )
         self.emit(change, run_id, old=old, new=new)
+
+    def _before_change(self, run_id: str, name: str, columns: Mapping[str, object]) -> None:
+        """Called before columns of a task change, beside its state and generation."""
+
+    def _before_run_change(self, run_id: str, change: RunChanged) -> None:
+        """Called before columns of a run change."""
 
     def insert_attempt(self, row: Mapping[str, object]) -> None:
         """Insert the row of an attempt. The event of the claim carries the same columns."""
