@@ -141,8 +141,8 @@ class FleetApp(ConsoleBase):
     def on_virtual_table_opened(self, message: VirtualTable.Opened) -> None:
         """Open the file under the cursor."""
         entry = self._entries[str(message.key)]
-        if entry.offer.trouble is not None:
-            self._warn(entry.offer.trouble)
+        if entry.offer.problem is not None:
+            self._warn(entry.offer.problem)
             return
         self.chosen = entry.offer.path
         self.exit(0)

@@ -133,19 +133,19 @@ def _executor(path: str) -> Iterator[DoctorFinding]:
         yield _no_executor(path, holder)
         return
     try:
-        said = executor_request.ping(path)
+        response = executor_request.ping(path)
     except LinkError as error:
         yield DoctorFinding("error", "executor", f"{describe_holder(holder)}: {error}")
         return
     except StateFileError as error:
         yield DoctorFinding("note", "executor", f"{describe_holder(holder)}: {error}")
         return
-    if said is None:
+    if response is None:
         yield DoctorFinding("warning", "executor", f"{describe_holder(holder)}: holds the lock and does not listen")
         return
     yield DoctorFinding("ok", "executor", describe_holder(holder))
-    if trouble := said.get("storage_trouble"):
-        yield DoctorFinding("error", "storage", f"nothing is started: {trouble}")
+    if problem := response.get("storage_problem"):
+        yield DoctorFinding("error", "storage", f"nothing is started: {problem}")
 
 
 def _schedules(path: str, connection: sqlite3.Connection) -> Iterator[DoctorFinding]:
@@ -154,7 +154,7 @@ def _schedules(path: str, connection: sqlite3.Connection) -> Iterator[DoctorFind
     for row, words in zip(rows, describe_next_runs(rows, time.time_ns() // 1000), strict=True):
         if status is None:
             yield DoctorFinding(
-                "warning", "schedule", f"{words}; nobody serves it: redrive serve {row.flow_path or 'FLOW'}"
+                "warning", "schedule", f"{words}; no process serves it: redrive serve {row.flow_path or 'FLOW'}"
             )
         else:
             yield DoctorFinding("ok", "schedule", f"{words}; served by {describe_holder(status)}")
@@ -163,14 +163,14 @@ def _schedules(path: str, connection: sqlite3.Connection) -> Iterator[DoctorFind
 def _without_lock(path: str) -> list[DoctorFinding]:
     """Findings for an executor whose lock file was deleted; it creates the file again within a second."""
     try:
-        said = executor_request.ping(path)
+        response = executor_request.ping(path)
     except RedriveError:
         return []
-    if said is None:
+    if response is None:
         return []
-    text = f"pid {said.get('pid')} is alive, but its lock file was deleted"
-    trouble = said.get("storage_trouble")
-    more = [DoctorFinding("error", "storage", f"nothing is started: {trouble}")] if trouble else []
+    text = f"pid {response.get('pid')} is alive, but its lock file was deleted"
+    problem = response.get("storage_problem")
+    more = [DoctorFinding("error", "storage", f"nothing is started: {problem}")] if problem else []
     return [DoctorFinding("warning", "executor", text), *more]
 
 
@@ -202,8 +202,8 @@ def _file(path: str, connection: sqlite3.Connection) -> Iterator[DoctorFinding]:
         total = sum(listing.counts.values())
         text = f"{listing.run.run_id}: {listing.run.state}, {total} tasks"
         text += f", {len(stuck)} could start" if stuck else ""
-        nobody = executor_advice(listing.run, status, path, time.time_ns() // 1000)
-        yield DoctorFinding("warning" if nobody else "ok", "run", f"{text}; {nobody}" if nobody else text)
+        advice = executor_advice(listing.run, status, path, time.time_ns() // 1000)
+        yield DoctorFinding("warning" if advice else "ok", "run", f"{text}; {advice}" if advice else text)
 
 
 def _status_of(path: str) -> SessionStatus:

@@ -128,8 +128,8 @@ def _ended(event: Event, payload: TaskMoved) -> Iterator[str]:
 
 def _skipped(event: Event, payload: TaskMoved) -> Iterator[str]:
     columns = payload.set
-    said = columns.get("error") if columns.get("skip_cause") == SkipCause.CONDITION else None
-    yield f"{event.task} SKIPPED{_by(event)}{f': {said}' if said else ''}"
+    reason = columns.get("error") if columns.get("skip_cause") == SkipCause.CONDITION else None
+    yield f"{event.task} SKIPPED{_by(event)}{f': {reason}' if reason else ''}"
 
 
 def _retrying(event: Event, payload: TaskMoved) -> Iterator[str]:
@@ -219,8 +219,8 @@ def _retried(event: Event, payload: AttemptRetry) -> Iterator[str]:
     elapsed, delay = payload.elapsed_seconds or 0.0, payload.delay_seconds or 0.0
     tries = f"try {payload.try_number} after {elapsed:.1f} s, waits {delay:.2f} s"
     more = f"; {payload.untold:,} more since the line before" if payload.untold else ""
-    said = f"{payload.error_type}: {payload.message}"
-    yield f"{event.task} retries {payload.function} inside ({tries}): {said}{more}"
+    error = f"{payload.error_type}: {payload.message}"
+    yield f"{event.task} retries {payload.function} inside ({tries}): {error}{more}"
 
 
 # --- Other events ----------------------------------------------------------------------------------------------------

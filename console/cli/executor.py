@@ -120,8 +120,10 @@ def stop_executor(endpoint: Endpoint, *, drain: bool, wait: bool, reason: str, a
     answer, place, before = with_session(endpoint, use)
     print_answer(answer, as_json, place)
     if before.service_pid is not None:
-        said = f"redrive serve (pid {before.service_pid}) goes on with its schedule; kill {before.service_pid} ends it"
-        echo(said, err=True)
+        sentence = (
+            f"redrive serve (pid {before.service_pid}) goes on with its schedule; kill {before.service_pid} ends it"
+        )
+        echo(sentence, err=True)
     return code_of_answers(answer)
 
 

@@ -82,8 +82,8 @@ async def _last_times(session: Session, board: Board) -> dict[str, str]:
 
     causes = Inbox(board).causes()
     known = await load_memories(session, board.fold.run.run_id, causes)
-    said = {key: describe_last_incident(memory, _now_us()) for key, memory in known.items()}
-    return {name: words for cause in causes if (words := said.get(cause.key)) for name in cause.tasks}
+    incidents = {key: describe_last_incident(memory, _now_us()) for key, memory in known.items()}
+    return {name: words for cause in causes if (words := incidents.get(cause.key)) for name in cause.tasks}
 
 
 def task_lines(

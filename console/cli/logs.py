@@ -160,9 +160,9 @@ class OutputPrinter:
         """Print lines of one attempt."""
         for line in lines:
             if self._as_json:
-                said = {"dropped_bytes": line.dropped_bytes} if line.dropped_bytes else {"text": line.text}
+                content = {"dropped_bytes": line.dropped_bytes} if line.dropped_bytes else {"text": line.text}
                 place = {"run_id": stream.run_id, "task": stream.task, "attempt": stream.attempt, "at": line.at}
-                echo_json(with_schema("logs", {**place, **said}))
+                echo_json(with_schema("logs", {**place, **content}))
             else:
                 prefix = f"{pad(one_line(stream.task), self._cells)} | " if self._has_names else ""
                 echo(

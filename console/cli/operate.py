@@ -201,12 +201,12 @@ def print_answer(answer: Answer, as_json: bool, place: ActPlace) -> None:
         echo_json(with_schema("answer", value))
         return
     echo(place_line(place.run, place.address))
-    said = [f"{task}: {message}" for task, _, message in answer.results]
-    for line in said:
+    lines = [f"{task}: {message}" for task, _, message in answer.results]
+    for line in lines:
         echo(one_line(line))
-    if not said and answer.message:
+    if not lines and answer.message:
         echo(one_line(answer.message), err=not answer.ok)
-    elif len(said) > 1 or (said and ";" in answer.message and answer.message not in said):
+    elif len(lines) > 1 or (lines and ";" in answer.message and answer.message not in lines):
         echo(one_line(answer.message))  # the totals, and the effects on other tasks
 
 

@@ -1,6 +1,6 @@
 """``redrive run --quiet``, for cron: silent if the run succeeds, else everything that the mail should say.
 
-The report: the lines of the tasks that had trouble, with dates; each cause, with the end of the output of its first
+The report: the lines of the tasks with problems, with dates; each cause, with the end of the output of its first
 task; the commands to type.
 """
 
@@ -33,12 +33,12 @@ from .event_lines import EventPrinter, lines_of_event
 from .exit_codes import ExitCode, code_of_run
 from .listings import cause_lines, load_board
 
-LINES_MAX = 2000  # the latest ones, of tasks with trouble and of the run itself
+LINES_MAX = 2000  # the latest ones, of tasks with problems and of the run itself
 CAUSES_MAX = 10  # the others are counted
 CAUSE_LINES_MAX = 12
 OUTPUT_LINES = 20  # at the end of a task's output
 
-_TROUBLE = ENDED_BADLY | TIMED
+_PROBLEMS = ENDED_BADLY | TIMED
 
 
 def run_quietly(flow: str | None, state: str, run_id: str | None, options: RunOptions) -> int:
@@ -72,20 +72,20 @@ class _Line:
 
 
 class FailureRecord:
-    """The event lines of a run, as far as they tell of trouble. ``state``: the file, for commands in the lines."""
+    """The event lines of a run and of its tasks with problems. ``state``: the file, for commands in the lines."""
 
     def __init__(self, state: str) -> None:
         self._state = os.path.abspath(state)
         self._lines: deque[_Line] = deque(maxlen=LINES_MAX)
-        self._troubled: set[str] = set()
+        self._with_problems: set[str] = set()
         self._omitted = 0
 
     def add(self, events: Sequence[Event]) -> None:
         """Record the lines of a batch of events."""
         for event in events:
-            if event.task is not None and isinstance(event.payload, TaskMoved) and event.new in _TROUBLE:
-                self._troubled.add(event.task)
-            if event.task is None or event.task in self._troubled:
+            if event.task is not None and isinstance(event.payload, TaskMoved) and event.new in _PROBLEMS:
+                self._with_problems.add(event.task)
+            if event.task is None or event.task in self._with_problems:
                 for text in lines_of_event(event, has_date=True, target=self._state):
                     self._omitted += len(self._lines) == LINES_MAX
                     self._lines.append(_Line(event.task, text))

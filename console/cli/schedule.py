@@ -156,14 +156,14 @@ def _value(served: ServedFlow, at: int) -> dict[str, object]:
 def _headline(served: ServedFlow) -> str:
     spec, schedule = served.spec, served.schedule
     words = f" ({schedule.recurrence.description})" if isinstance(schedule.recurrence, Cron) else ""
-    said = [f"{served.name}: {spec.expression}{words} {spec.timezone}", f"misfire {spec.misfire}"]
+    parts = [f"{served.name}: {spec.expression}{words} {spec.timezone}", f"misfire {spec.misfire}"]
     if schedule.splay_us:
-        said.append(f"each starts {format_duration(schedule.splay_us)} later, its share of the splay")
+        parts.append(f"each starts {format_duration(schedule.splay_us)} later, its share of the splay")
     if schedule.start_within_us is not None:
-        said.append(f"starts within {format_duration(schedule.start_within_us)}")
+        parts.append(f"starts within {format_duration(schedule.start_within_us)}")
     if served.flow.deadline_seconds is not None:
-        said.append(f"ends within {format_duration(round(served.flow.deadline_seconds * 1e6))}")
-    return ", ".join(said)
+        parts.append(f"ends within {format_duration(round(served.flow.deadline_seconds * 1e6))}")
+    return ", ".join(parts)
 
 
 def _other_zone(served: ServedFlow, times: Sequence[int]) -> tuple[str, tzinfo | None]:
@@ -200,20 +200,20 @@ def backfill_flow(
     if last < first:
         raise click.UsageError("--to comes before --from")
     last = min(last, clock.now_us())
-    todo = _Todo(again)
+    backlog = _Backlog(again)
     found = backfill_slots(state, served, first, last)
     if dry_run:
-        return _print_slots(served, found, todo, as_json)
+        return _print_slots(served, found, backlog, as_json)
     report = _reporter(EventPrinter(sys.stdout))
-    report(f"{sum(map(todo.includes, found))} of {len(found)} logical times are to be run")
-    while (one := todo.next_of(backfill_slots(state, served, first, last))) is not None:
+    report(f"{sum(map(backlog.includes, found))} of {len(found)} logical times are to be run")
+    while (one := backlog.next_of(backfill_slots(state, served, first, last))) is not None:
         wait_for_schedule(state, served, clock, report)
         if _run_one(flow, state, served, one, arguments.options()):
             return ExitCode.INTERRUPTED
-    return _report_result(backfill_slots(state, served, first, last), todo, report)
+    return _report_result(backfill_slots(state, served, first, last), backlog, report)
 
 
-class _Todo:
+class _Backlog:
     """Which logical times a backfill still has to run. ``again``: once also those whose run has ended."""
 
     def __init__(self, again: bool) -> None:
@@ -234,11 +234,11 @@ class _Todo:
         return pending[0]
 
 
-def _report_result(found: Sequence[BackfillSlot], todo: _Todo, report: Callable[[str], None]) -> int:
+def _report_result(found: Sequence[BackfillSlot], backlog: _Backlog, report: Callable[[str], None]) -> int:
     """Report every logical time without a successful run, and return the exit code."""
     for one in found:
         if one.state is not RunState.SUCCESS:
-            report(_slot_status(one, todo))
+            report(_slot_status(one, backlog))
     states = {one.state for one in found}
     if RunState.FAILED in states:
         return ExitCode.FAILED
@@ -257,30 +257,30 @@ def _instant(text: str, zone: tzinfo, option: str, *, whole_day: bool = False) -
     return to_microseconds(moment if moment.tzinfo is not None else moment.replace(tzinfo=zone))
 
 
-def _print_slots(served: ServedFlow, found: Sequence[BackfillSlot], todo: _Todo, as_json: bool) -> int:
+def _print_slots(served: ServedFlow, found: Sequence[BackfillSlot], backlog: _Backlog, as_json: bool) -> int:
     if as_json:
         for one in found:
             value = {
                 **_value(served, one.logical),
                 "run_id": one.run_id,
                 "state": one.state,
-                "to_do": todo.includes(one),
+                "to_do": backlog.includes(one),
             }
             echo_json(with_schema("backfill", value))
         return ExitCode.SUCCESS
-    rows = [(iso_time(one.logical, served.schedule.zone), _slot_status(one, todo)) for one in found]
+    rows = [(iso_time(one.logical, served.schedule.zone), _slot_status(one, backlog)) for one in found]
     print_table([("LOGICAL TIME", "WHAT"), *rows])
-    echo(f"{sum(map(todo.includes, found))} to run")
+    echo(f"{sum(map(backlog.includes, found))} to run")
     return ExitCode.SUCCESS
 
 
-def _slot_status(one: BackfillSlot, todo: _Todo) -> str:
+def _slot_status(one: BackfillSlot, backlog: _Backlog) -> str:
     if one.run_id is None:
         return "to run"
     if one.is_resumable:
         return f"to resume: {one.run_id}"
     state = f"{'BLOCKED' if one.is_blocked else one.state}: {one.run_id}{' (deleted)' if one.is_deleted else ''}"
-    return f"to run again, now {state}" if todo.includes(one) else state
+    return f"to run again, now {state}" if backlog.includes(one) else state
 
 
 def _run_one(flow: str, state: str, served: ServedFlow, one: BackfillSlot, options: RunOptions) -> bool:

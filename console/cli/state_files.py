@@ -39,7 +39,7 @@ def choose_file(endpoint: Endpoint, *, to_act: bool = False) -> str:
     if parse(target).path:
         return target
     found = _read_remote(endpoint)
-    usable = [offer for offer in found if offer.trouble is None]
+    usable = [offer for offer in found if offer.problem is None]
     if to_act:
         usable = [offer for offer in usable if offer.has_work] or usable
     if len(usable) > 1:
@@ -62,7 +62,7 @@ def fleet_of(name: str | None, ssh: SshOptions) -> FleetTarget | None:
         return options, await list_state_files(target, options)
 
     options, found = asyncio.run(connect_with_sign_in(parse(target), ssh, read))
-    return FleetTarget(target, options) if sum(offer.trouble is None for offer in found) > 1 else None
+    return FleetTarget(target, options) if sum(offer.problem is None for offer in found) > 1 else None
 
 
 def _read_remote(endpoint: Endpoint) -> Sequence[Offer]:
@@ -81,10 +81,10 @@ def _ask(target: str, found: Sequence[Offer]) -> int:
         echo(f"  {number}  {one_line(parse(offer.path).path)}  {one_line(_describe(offer))}", err=True)
     while True:
         echo("Which one? [1] ", err=True, nl=False)
-        said = sys.stdin.readline()
-        if not said:
+        line = sys.stdin.readline()
+        if not line:
             raise KeyboardInterrupt
-        word = said.strip() or "1"
+        word = line.strip() or "1"
         if word.isdecimal() and 0 < int(word) <= len(found):
             return int(word) - 1
 

@@ -71,7 +71,7 @@ class HistoryOrder(StrEnum):
     """The orders of the grid."""
 
     FLOW = "flow"
-    TROUBLE = "trouble"
+    PROBLEMS = "problems"
     DURATION = "duration"
     NAME = "name"
 
@@ -112,7 +112,7 @@ def run_grid(runs: Sequence[RunSummary], rows: Mapping[str, Sequence[RunTaskRow]
     return RunGrid(tuple(runs), tasks, max(total - listed, 0))
 
 
-def _trouble_key(task: TaskTrend) -> tuple[int, int]:
+def _problem_key(task: TaskTrend) -> tuple[int, int]:
     """The tasks that failed last come first, then those that failed most often."""
     bad = [place for place, cell in enumerate(task.cells) if is_bad(cell)]
     return -max(bad, default=-1), -len(bad)
@@ -124,7 +124,7 @@ def is_bad(cell: HistoryCell | None) -> bool:
 
 
 _ORDER_KEYS: Mapping[HistoryOrder, Callable[[TaskTrend], tuple[int, int] | str]] = {
-    HistoryOrder.TROUBLE: _trouble_key,
+    HistoryOrder.PROBLEMS: _problem_key,
     HistoryOrder.DURATION: lambda task: (-(task.typical_us or 0), 0),
     HistoryOrder.NAME: lambda task: task.name,
 }
@@ -141,7 +141,7 @@ class Night(NamedTuple):
     worst: RunSummary
 
 
-def nights_of(summaries: Iterable[RunSummary], day_of: Callable[[int], date]) -> dict[date, Night]:
+def days_of(summaries: Iterable[RunSummary], day_of: Callable[[int], date]) -> dict[date, Night]:
     """Day -> its runs. ``day_of``: the local day of an instant (microseconds UTC)."""
     nights: dict[date, Night] = {}
     for one in summaries:

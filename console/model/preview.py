@@ -63,8 +63,8 @@ class _Overlay(RequeueGraph):
         row = self.board.row(name)
         return self.changed.get(name) or DerivedState(row.state, row.skip_cause, row.blocked_by)
 
-    def put(self, name: str, fate: DerivedState) -> None:
-        self.changed[name] = fate
+    def put(self, name: str, derived: DerivedState) -> None:
+        self.changed[name] = derived
 
     def rule(self, name: str) -> str:
         return spec_of(self.board.row(name)).rule
@@ -73,8 +73,8 @@ class _Overlay(RequeueGraph):
         return tuple(sorted(set(names), key=lambda name: (self.board.row(name).position, name)))
 
     def task(self, name: str) -> TaskNode:
-        fate, generation = self.at(name), self.board.row(name).generation
-        return TaskNode(name, fate.state, generation, self.rule(name), fate.skip_cause, fate.blocked_by)
+        derived, generation = self.at(name), self.board.row(name).generation
+        return TaskNode(name, derived.state, generation, self.rule(name), derived.skip_cause, derived.blocked_by)
 
     def parents(self, name: str) -> list[TaskNode]:
         return [self.task(parent) for parent in self.board.dag.parents(name)]
@@ -82,8 +82,8 @@ class _Overlay(RequeueGraph):
     def children(self, name: str, states: Collection[str]) -> list[TaskNode]:
         return [self.task(child) for child in self.board.dag.children(name) if self.at(child).state in states]
 
-    def apply(self, task: TaskNode, fate: DerivedState) -> None:
-        self.put(task.name, fate)
+    def apply(self, task: TaskNode, derived: DerivedState) -> None:
+        self.put(task.name, derived)
 
     def hold(self, task: TaskNode, parent: str | None) -> None:
         self.put(task.name, DerivedState(TaskState.PENDING))
@@ -209,13 +209,13 @@ def _summarize(
 
 
 def _changes(overlay: _Overlay, chosen: set[str]) -> Iterator[tuple[str, str]]:
-    for name, fate in overlay.changed.items():
+    for name, derived in overlay.changed.items():
         before = overlay.board.row(name)
-        if fate.state is before.state:
+        if derived.state is before.state:
             continue
-        if fate.state is TaskState.UPSTREAM_FAILED:
+        if derived.state is TaskState.UPSTREAM_FAILED:
             yield name, "stopped"
-        elif fate.state is TaskState.SKIPPED:
+        elif derived.state is TaskState.SKIPPED:
             yield name, "skipped"
         elif before.state is TaskState.UPSTREAM_FAILED or (before.state is TaskState.SKIPPED and name not in chosen):
             yield name, "unblocked"

@@ -102,13 +102,15 @@ def attempt_line(attempt: AttemptRow, scene: Scene) -> Line:
     """One attempt in one row."""
     style = OUTCOME_STYLES.get(attempt.outcome, OUTCOME_STYLES["lost"])
     when = wall(attempt.started_at, None)
-    said = short_failure(attempt.explain or "") or attempt.error or attempt.where or attempt.outcome.replace("_", " ")
+    failure = (
+        short_failure(attempt.explain or "") or attempt.error or attempt.where or attempt.outcome.replace("_", " ")
+    )
     line: Line = [
         Piece(f"   #{attempt.attempt:<2} ", Role.DIM),
         Piece(scene.glyphs.of(style.glyph), style.role),
-        Piece(f" {when} {offset(duration_of(attempt, scene.lived_until_us))}", Role.DIM),
+        Piece(f" {when} {offset(duration_of(attempt, scene.alive_until_us))}", Role.DIM),
         Piece("  "),
-        Piece(one_line(said)),
+        Piece(one_line(failure)),
     ]
     if attempt.fingerprint:
         line.append(Piece(f"  fp {one_line(attempt.fingerprint)[:FINGERPRINT_DIGITS]}", Role.DIM))
@@ -166,8 +168,8 @@ def _attempt_lines(row: TaskRow, scene: Scene, columns: int) -> Iterator[Line]:
         return
     yield []
     counted, in_all = attempts_text(row), f"{len(row.attempts)} in all"
-    said = f"{counted} of this generation{f', {in_all}' if row.generation else ''}" if counted else in_all
-    yield [Piece(" Attempts ", Role.STRONG), Piece(f" {said}", Role.DIM)]
+    counts = f"{counted} of this generation{f', {in_all}' if row.generation else ''}" if counted else in_all
+    yield [Piece(" Attempts ", Role.STRONG), Piece(f" {counts}", Role.DIM)]
     for attempt in reversed(_attempts(row)):
         yield from _attempt_head(attempt, scene, columns)
         yield from _attempt_facts(attempt, scene, columns)
@@ -215,9 +217,9 @@ def _attempt_facts(attempt: AttemptRow, scene: Scene, columns: int) -> Iterator[
         f"log {format_bytes(attempt.output_bytes)}" if attempt.output_bytes else "",
         "late: it changed nothing" if attempt.late else "",
     ]
-    said = f" {scene.glyphs.dot} ".join(one_line(word) for word in words if word)
-    if said:
-        yield from _indented(said, columns, Role.DIM)
+    text = f" {scene.glyphs.dot} ".join(one_line(word) for word in words if word)
+    if text:
+        yield from _indented(text, columns, Role.DIM)
     for part in _kill_steps(attempt):
         yield from _indented(part, columns, Role.WARNING)
 
@@ -277,9 +279,9 @@ def _typical_durations(row: TaskRow, scene: Scene) -> Iterator[Line]:
         return
     many = f"{usual.attempts:,} attempt{'' if usual.attempts == 1 else 's'} in earlier runs"
     typical, long = format_duration(usual.p50_us), format_duration(usual.p95_us)
-    said = f" {typical}, 95 of 100 within {long} {scene.glyphs.dot} {many}"
+    text = f" {typical}, 95 of 100 within {long} {scene.glyphs.dot} {many}"
     yield []
-    yield [Piece(" Usually ", Role.STRONG), Piece(said, Role.DIM)]
+    yield [Piece(" Usually ", Role.STRONG), Piece(text, Role.DIM)]
 
 
 def _relatives(row: TaskRow, scene: Scene) -> Iterator[Line]:

@@ -87,7 +87,7 @@ def _breaker_lines(guard: BreakerStatus, scene: Scene) -> Iterator[Line]:
         Piece(f" {dot} a success gives {spec.bucket_refund:g} back", Role.DIM),
     ]
     yield [Piece(one_line("".join(_held_text(guard))))]
-    yield [Piece(_when_it_closes(guard), Role.DIM)]
+    yield [Piece(_closing_words(guard), Role.DIM)]
     if guard.is_degraded(scene.now_us):
         yield [Piece("degraded: most successes needed a retry", Role.WARNING)]
 
@@ -107,7 +107,7 @@ def _held_text(guard: BreakerStatus) -> Iterator[str]:
         yield f"; {number(guard.running)} call{'' if guard.running == 1 else 's'} on the way"
 
 
-def _when_it_closes(guard: BreakerStatus) -> str:
+def _closing_words(guard: BreakerStatus) -> str:
     spec = guard.spec
     if guard.state is BreakerState.METRICS_ONLY:
         return "counts calls only; never holds a task"
@@ -126,13 +126,13 @@ def _page_head(page: Page, scene: Scene) -> Line:
     when = f"first {wall_day(page.created_at, None)}"
     if page.counted > 1 and page.state == "open":
         when += f", last {wall(page.updated_at, None)}"
-    said = {"acked": f"acknowledged by {one_line(page.acked_by or 'an operator')}"}.get(page.state, style.word)
+    words = {"acked": f"acknowledged by {one_line(page.acked_by or 'an operator')}"}.get(page.state, style.word)
     if page.state == "snoozed" and page.snoozed_until is not None:
-        said = f"snoozed until {wall(page.snoozed_until, None)}"
+        words = f"snoozed until {wall(page.snoozed_until, None)}"
     line = _head(
         one_line(page.title),
         sign_of(style, scene.glyphs),
-        Piece(f"{said}, {one_line(page.severity)}", style.role),
+        Piece(f"{words}, {one_line(page.severity)}", style.role),
         [times, when],
         scene,
     )
@@ -187,8 +187,8 @@ def _sent(page: Page) -> Line:
 
 
 def _sentence(text: object) -> str:
-    said = one_line(str(text))
-    return f"{said[:1].upper()}{said[1:]}"
+    sentence = one_line(str(text))
+    return f"{sentence[:1].upper()}{sentence[1:]}"
 
 
 # --- Quarantined rows ----------------------------------------------------------------------------------------------
@@ -243,6 +243,6 @@ def row_lines(row: QuarantineRow, columns: int) -> list[Line]:
 
 
 def _texts(text: object, columns: int) -> Iterator[Line]:
-    said = str(text) if text is not None else "nothing was kept"
-    for line in said.splitlines() or [""]:
+    shown = str(text) if text is not None else "nothing was kept"
+    for line in shown.splitlines() or [""]:
         yield from wrap([Piece(sanitize(line, limit=len(line)))], columns)

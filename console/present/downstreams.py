@@ -100,8 +100,8 @@ def section_row(
 ) -> Line:
     """The heading of a section, with counts; for breakers also with titles of the columns ``shown``."""
     known = section in systems.loaded_sections
-    said, right = _HEADS[section](systems, senders, glyphs) if known else ([Piece("reading ...", Role.DIM)], [])
-    left: Line = [Piece(f" {_TITLES[section]}", Role.STRONG), Piece("  "), *said]
+    facts, right = _HEADS[section](systems, senders, glyphs) if known else ([Piece("reading ...", Role.DIM)], [])
+    left: Line = [Piece(f" {_TITLES[section]}", Role.STRONG), Piece("  "), *facts]
     if section is Section.BREAKERS and systems.breakers and known:
         return _with_column_titles(left, columns, glyphs, _figures(columns, shown))
     if not right or width(right) >= columns // 2:
@@ -256,20 +256,20 @@ def _padded(piece: Piece, cells: int) -> Line:
 def rate(guard: BreakerStatus, scene: Scene, size: int) -> Line:
     """The share of failed calls, as a bar and in figures; without failures in figures only."""
     calls, failures = guard.totals(scene.now_us)
-    said = pad(f"{compact(failures)}/{compact(calls)}" if calls else "none", _RATE_CELLS)
+    rate = pad(f"{compact(failures)}/{compact(calls)}" if calls else "none", _RATE_CELLS)
     if not failures:
-        return [Piece(f"{' ' * (size + 3)}{said}", Role.DIM)]
+        return [Piece(f"{' ' * (size + 3)}{rate}", Role.DIM)]
     role = Role.FAILED if failures / calls >= guard.spec.failure_rate else Role.WAITING
-    return [*bar(failures / calls, scene.glyphs, role, size), Piece(f" {said}")]
+    return [*bar(failures / calls, scene.glyphs, role, size), Piece(f" {rate}")]
 
 
 def tokens(guard: BreakerStatus, scene: Scene, size: int) -> Line:
     """The retries that are left, as a bar and in figures; of a full budget in figures only."""
-    said, capacity = pad(compact(int(guard.tokens)), _TOKENS_CELLS), guard.spec.bucket_capacity
+    tokens, capacity = pad(compact(int(guard.tokens)), _TOKENS_CELLS), guard.spec.bucket_capacity
     if int(guard.tokens) >= int(capacity):
-        return [Piece(f"{' ' * (size + 3)}{said}", Role.DIM)]
+        return [Piece(f"{' ' * (size + 3)}{tokens}", Role.DIM)]
     role = Role.WAITING if guard.tokens < capacity / 2 else Role.DIM
-    return [*bar(guard.tokens / capacity, scene.glyphs, role, size), Piece(f" {said}", role)]
+    return [*bar(guard.tokens / capacity, scene.glyphs, role, size), Piece(f" {tokens}", role)]
 
 
 def next_step(guard: BreakerStatus, scene: Scene) -> Line:
@@ -425,7 +425,7 @@ def quarantined_row(row: QuarantineRow | None, error: str, columns: int, glyphs:
     if row is None:
         return [Piece(f"   {glyphs.more}", Role.DIM)]
     style = _ROW_LOOKS.get(row.state, _ROW_LOOKS["held"])
-    said, holds = one_line(row.error or ""), one_line(row.payload or "")
+    reason, holds = one_line(row.error or ""), one_line(row.payload or "")
     cells = max(min(columns // 4, _NAME_CELLS[1]), _NAME_CELLS[0])
     line: Line = [
         Piece(" "),
@@ -433,8 +433,8 @@ def quarantined_row(row: QuarantineRow | None, error: str, columns: int, glyphs:
         Piece(f" {pad(style.word, _WORD_CELLS)} ", Role.DIM),
         Piece(f"{pad(one_line(row.row_key), cells, glyphs.more)}  ", Role.STRONG),
     ]
-    if said != one_line(error):
-        line += [Piece(f"{said}  " if holds else said)]
+    if reason != one_line(error):
+        line += [Piece(f"{reason}  " if holds else reason)]
     return fit([*line, Piece(holds, Role.DIM)], columns - 1, glyphs.more)
 
 

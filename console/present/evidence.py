@@ -242,8 +242,8 @@ def _messages(failures: Sequence[AttemptRow], texts: Sequence[AttemptTexts], col
     """The error messages and diagnostics, once where they are the same."""
     messages = {one.attempt: one.error or "" for one in failures}
     diagnostics = {one.attempt: one.diagnostic for one in texts}
-    for label, said in (("said", messages), ("diagnostic", diagnostics)):
-        for text, attempts in _shared(said).items():
+    for label, by_attempt in (("said", messages), ("diagnostic", diagnostics)):
+        for text, attempts in _shared(by_attempt).items():
             whose = label if len(attempts) == len(failures) else f"{label} {_numbers(attempts)}"
             yield from labelled(whose, one_line(text), columns)
     if any(messages.values()) or any(diagnostics.values()):

@@ -35,8 +35,8 @@ def executor_words(entry: FleetEntry) -> str:
 def fleet_cells(entry: FleetEntry, now_us: int) -> Sequence[str]:
     """The columns of FLEET_COLUMNS as plain text."""
     run, offer = entry.run, entry.offer
-    said = [str(entry.attention_count or ""), _state(entry), *((run.dag_name, run.run_id) if run else ("", ""))]
-    return (*said, executor_words(entry), describe_next_run(offer.schedules, now_us), offer.trouble or offer.path)
+    cells = [str(entry.attention_count or ""), _state(entry), *((run.dag_name, run.run_id) if run else ("", ""))]
+    return (*cells, executor_words(entry), describe_next_run(offer.schedules, now_us), offer.problem or offer.path)
 
 
 def fleet_value(entry: FleetEntry) -> Mapping[str, object]:
@@ -55,7 +55,7 @@ def fleet_value(entry: FleetEntry) -> Mapping[str, object]:
         "executor_pid": executor.pid if executor.alive else None,
         "service_pid": offer.service_pid,
         "next_at": min((row.next_at for row in offer.schedules if row.next_at is not None), default=None),
-        "problem": offer.trouble,
+        "problem": offer.problem,
     }
 
 
@@ -93,8 +93,8 @@ def fleet_row(
     """
     count, offer = entry.attention_count, entry.offer
     line: Line = [Piece(pad(f" {glyphs.dead}{number(count)}" if count else "", _COUNT_CELLS), Role.HUMAN)]
-    if offer.trouble is not None:
-        return fit([*line, Piece(f"{file_name(entry)}  "), Piece(one_line(offer.trouble), Role.WARNING)], columns)
+    if offer.problem is not None:
+        return fit([*line, Piece(f"{file_name(entry)}  "), Piece(one_line(offer.problem), Role.WARNING)], columns)
     low, high = _NAME_CELLS
     name_cells = max(min(longest_name, high, columns - _OTHER_COLUMNS_CELLS), low)
     executor = executor_words(entry)

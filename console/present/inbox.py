@@ -215,8 +215,8 @@ def selection_lines(names: Sequence[str], scene: Scene) -> list[Line]:
     head.append(Piece(f" {parts[0]}"))
     for part in filter(None, parts[1:]):
         head += [Piece(f" {scene.glyphs.dot} ", Role.DIM), Piece(part)]
-    said = verdict_of(names, scene.board)
-    return [head, [Piece(f"   {said[:1].upper()}{said[1:]}.", Role.STRONG)]]
+    verdict = verdict_of(names, scene.board)
+    return [head, [Piece(f"   {verdict[:1].upper()}{verdict[1:]}.", Role.STRONG)]]
 
 
 def cause_history_line(memory: CauseHistory | None, now_us: int, columns: int, glyphs: Glyphs) -> Line:
@@ -226,10 +226,10 @@ def cause_history_line(memory: CauseHistory | None, now_us: int, columns: int, g
     if memory.is_new:
         return [Piece("   never seen before in this flow", Role.DIM)]
     line: Line = []
-    said: list[Line] = [[Piece(one_line(describe_note(note, now_us)), Role.STRONG)] for note in memory.notes[:1]]
+    parts: list[Line] = [[Piece(one_line(describe_note(note, now_us)), Role.STRONG)] for note in memory.notes[:1]]
     for reason_characters in _REASON_CHARACTERS:
         before = describe_last_incident(memory, now_us, None, reason_characters) or _runs_seen(memory, now_us)
-        line = join([*said, [Piece(one_line(before))] if before else []], f" {glyphs.dot} ")
+        line = join([*parts, [Piece(one_line(before))] if before else []], f" {glyphs.dot} ")
         if width(line) < columns - 3:
             break
     return fit([Piece("   "), *line], columns - 1, glyphs.more)
@@ -295,8 +295,8 @@ def estimate_lines(count: int, held: int, keys: Mapping[str, str]) -> list[Line]
 
 def _by_key(keys: Mapping[str, str], requeue: str, skip: str) -> list[Line]:
     cells = max(map(len, keys.values()))
-    said = (("requeue", requeue), ("skip", skip))
-    return [[Piece(f" {pad(keys[action], cells)} ", Role.KEY), Piece(sentence)] for action, sentence in said]
+    sentences = (("requeue", requeue), ("skip", skip))
+    return [[Piece(f" {pad(keys[action], cells)} ", Role.KEY), Piece(sentence)] for action, sentence in sentences]
 
 
 def _describe_requeue(preview: Preview) -> Iterator[str]:

@@ -193,10 +193,10 @@ def _result_lines(event: Event, glyphs: Glyphs) -> Iterator[Line]:
         yield []
         yield [Piece("What became of each task", Role.DIM)]
     longest = min(max((cells(one_line(str(task))) for task, _, _ in results), default=0), _RESULT_NAME_CELLS_MAX)
-    for task, word, said in results:
+    for task, word, sentence in results:
         done = word != "refused"
         sign = Piece(f"  {glyphs.done if done else glyphs.failed} ", Role.DONE if done else Role.WARNING)
-        yield [sign, Piece(pad(one_line(str(task)), longest)), Piece(f" {one_line(str(said)) or word}", Role.DIM)]
+        yield [sign, Piece(pad(one_line(str(task)), longest)), Piece(f" {one_line(str(sentence)) or word}", Role.DIM)]
 
 
 def _data_lines(event: Event) -> Iterator[Line]:

@@ -205,9 +205,9 @@ def empty_line(
     if not whole:
         return [Piece(" reading ...", Role.DIM)]
     if dropped_bytes:
-        said = (
+        sentence = (
             f"{format_bytes(dropped_bytes)} were dropped: the run wrote more than it keeps, and the oldest goes first"
         )
-        return [Piece(f" {glyphs.more} {said}", Role.WARNING)]
-    said = "nothing written yet" if attempt.outcome == "running" else "this attempt wrote nothing"
-    return [Piece(f" {glyphs.dot} {said}", Role.DIM)]
+        return [Piece(f" {glyphs.more} {sentence}", Role.WARNING)]
+    sentence = "nothing written yet" if attempt.outcome == "running" else "this attempt wrote nothing"
+    return [Piece(f" {glyphs.dot} {sentence}", Role.DIM)]

@@ -69,8 +69,8 @@ def describe_last_event(event: Event | None, size: int) -> str:
     """The last event before the instant, shortened to leave room for the keys."""
     if event is None:
         return ""
-    said = one_line(f"{event_subject(event)}: {describe_event(event)}")
-    return shorten(said, max(size - _KEYS_CELLS, _SENTENCE_CELLS_MIN))
+    sentence = one_line(f"{event_subject(event)}: {describe_event(event)}")
+    return shorten(sentence, max(size - _KEYS_CELLS, _SENTENCE_CELLS_MIN))
 
 
 def describe_read_only(position: ReplayPosition, key: str) -> str:

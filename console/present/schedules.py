@@ -45,11 +45,11 @@ def _clock(wall: datetime) -> str:
 def describe_missed_starts(rows: Iterable[SlaRow], now_us: int) -> list[str]:
     """Runs of the last day that did not start in time, the latest first."""
     late = [row for row in rows if row.promise == "start" and now_us - row.promised_at < _RECENT_US]
-    said = [
+    lines = [
         f"{one_line(row.dag_name)}: the run of {_local_time(row.logical_time)} did not start as promised"
         for row in late[:_NAMED_MAX]
     ]
-    return said if len(late) <= _NAMED_MAX else [*said, f"and {len(late) - _NAMED_MAX} before it"]
+    return lines if len(late) <= _NAMED_MAX else [*lines, f"and {len(late) - _NAMED_MAX} before it"]
 
 
 def _local_time(at: int) -> str:

@@ -49,7 +49,7 @@ class Scene:
     titles: TaskNames = field(default_factory=TaskNames)  # of groups
 
     @property
-    def lived_until_us(self) -> int:
+    def alive_until_us(self) -> int:
         """Until when an attempt without an end can have run."""
         gone_at = self.runner.gone_at
         return self.now_us if gone_at is None else min(self.now_us, gone_at)
@@ -242,10 +242,10 @@ def _success(row: TaskRow, scene: Scene) -> Line:
 def _failure(row: TaskRow, scene: Scene) -> Line:
     attempt = attempt_of(row)
     hang = hang_of(attempt) if attempt is not None else ""
-    said = (attempt.explain if attempt is not None else None) or row.error or row.dead_letter_kind or ""
+    failure = (attempt.explain if attempt is not None else None) or row.error or row.dead_letter_kind or ""
     alike = [one for one in failures_of(row) if attempt is not None and one.fingerprint == attempt.fingerprint]
     times = f" {scene.glyphs.times}{len(alike)}" if len(alike) > 1 else ""
-    words = f"timeout: {hang}" if hang else _FUNCTION.sub(r"\1", short_failure(said))
+    words = f"timeout: {hang}" if hang else _FUNCTION.sub(r"\1", short_failure(failure))
     return [Piece(words), Piece(times, Role.DIM)]
 
 

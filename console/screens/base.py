@@ -70,7 +70,7 @@ JUMP_SECONDS = 0.7  # after a row left from under the cursor
 #: Actions that go through the past, each with the one that goes the other way.
 _PAST_PAIRS = (
     ("step_back", "step_forward", "step"),
-    ("trouble_back", "trouble_forward", "trouble"),
+    ("problem_back", "problem_forward", "problem"),
     ("slower", "faster", "play"),
 )
 
@@ -238,10 +238,10 @@ class ConsoleScreen(Screen[None]):
         """Update header, tabs and key bar; cheap if nothing changed."""
         console, size = self.console, self.app.size.width
         board, status, now = console.live.board, console.live.status, console.live.now_us
-        visit = console.time_travel.position
-        if board is not None and visit is not None:
+        position = console.time_travel.position
+        if board is not None and position is not None:
             key = console.keymap.label("back")
-            top = replay_line(visit, board, console.address, key, size, console.glyphs)
+            top = replay_line(position, board, console.address, key, size, console.glyphs)
         elif board is not None:
             forecast = console.live.forecast
             waiting = console.redrive_line or waiting_fact(console.waiting_runs, size, console.glyphs)
@@ -250,10 +250,10 @@ class ConsoleScreen(Screen[None]):
             top = [Piece(" "), Piece(one_line(console.address), Role.TITLE), Piece(f"  {console.loading_message}")]
         self.header.show(top)
         rights = status_lines(board, status, console.armed_seconds, size)
-        if visit is not None and not status.is_stale:
+        if position is not None and not status.is_stale:
             rights = [[]]  # the current state of the executor does not belong to the past
         self.header.show(tabs_line(self._tabs(), rights, size), row=1)
-        self._show_rules(status.is_stale, visit is not None)
+        self._show_rules(status.is_stale, position is not None)
         self._show_key_bar()
 
     def _tabs(self) -> list[Tab]:
@@ -326,9 +326,9 @@ class ConsoleScreen(Screen[None]):
 
     def _show_key_bar(self) -> None:
         console = self.console
-        visit = console.time_travel.position
-        if visit is not None:
-            self.key_bar.show(self._past_hints() or self.hints(), self.past_summary(visit))
+        position = console.time_travel.position
+        if position is not None:
+            self.key_bar.show(self._past_hints() or self.hints(), self.past_summary(position))
             return
         locked = console.lock_reason
         board = console.live.board
@@ -365,9 +365,9 @@ class ConsoleScreen(Screen[None]):
         here = [pair for pair in _PAST_PAIRS if self.PLACE in BY_NAME[pair[0]].screens]
         return [(f"{label(one)} {label(other)}", word) for one, other, word in here if label(one) and label(other)]
 
-    def past_summary(self, visit: ReplayPosition) -> str:
+    def past_summary(self, position: ReplayPosition) -> str:
         """The last event at that time; screens without time travel say what they show instead."""
-        return describe_last_event(visit.event, self.app.size.width)
+        return describe_last_event(position.event, self.app.size.width)
 
     # --- The filter -----------------------------------------------------------------------------------------------
 

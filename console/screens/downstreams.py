@@ -115,8 +115,8 @@ class DownstreamsScreen(ConsoleScreen):
 
     def footer_actions(self) -> Sequence[Action]:
         """The actions for the item under the cursor."""
-        row, thing = self.table.cursor_key, self.subject()
-        names = ("details", "output") if row is not None and row.task else _KEYS.get(type(thing), ())
+        row, item = self.table.cursor_key, self.subject()
+        names = ("details", "output") if row is not None and row.task else _KEYS.get(type(item), ())
         return [BY_NAME[name] for name in (*names, *_COMMON_KEYS)]
 
     # --- The run --------------------------------------------------------------------------------------------------
@@ -200,10 +200,10 @@ class DownstreamsScreen(ConsoleScreen):
         board = self.board
         try:
             for section in (one for one in Section if one in wanted):
-                learn = await self._read_section(section, board.fold.run.run_id)
+                load_rows = await self._read_section(section, board.fold.run.run_id)
                 if board is not self.board or self.console.live.is_past:
                     return
-                learn()
+                load_rows()
         except RedriveError:
             self._stale_sections |= wanted  # the header shows the error; the next event reads again
             return
@@ -251,7 +251,7 @@ class DownstreamsScreen(ConsoleScreen):
         return line
 
     def _line_of(self, row: DownstreamRow, columns: int) -> Line:
-        scene, thing, shown = self.scene(), self.downstreams.item(row), self.console.columns.shown_in(self.PLACE.value)
+        scene, item, shown = self.scene(), self.downstreams.item(row), self.console.columns.shown_in(self.PLACE.value)
         if row.is_head:
             if self._was_past and row.section is not Section.BREAKERS:
                 return past_section_row(row.section, self.board, columns)
@@ -260,11 +260,11 @@ class DownstreamsScreen(ConsoleScreen):
             return more_row(row, self.console.keymap.label("open"), scene.glyphs)
         if row.task:
             return held_row(row.task, scene, columns)
-        if isinstance(thing, BreakerStatus):
-            return breaker_row(thing, self.downstreams.is_open(row), scene, columns, shown)
-        if isinstance(thing, Page):
-            return page_row(thing, scene, columns)
-        return group_row(thing, scene, columns) if thing is not None else []
+        if isinstance(item, BreakerStatus):
+            return breaker_row(item, self.downstreams.is_open(row), scene, columns, shown)
+        if isinstance(item, Page):
+            return page_row(item, scene, columns)
+        return group_row(item, scene, columns) if item is not None else []
 
     # --- What is selected -----------------------------------------------------------------------------------------
 
@@ -294,8 +294,8 @@ class DownstreamsScreen(ConsoleScreen):
         self._rest_timer = None
         self.show_frame()
         self._show_subject()
-        thing = self.subject()
-        if isinstance(thing, Page) and (thing.id, thing.updated_at) not in self._bodies:
+        item = self.subject()
+        if isinstance(item, Page) and (item.id, item.updated_at) not in self._bodies:
             run_latest(self, self._read_body, "body")
 
     async def _read_body(self) -> None:
@@ -312,11 +312,11 @@ class DownstreamsScreen(ConsoleScreen):
         self._show_subject()
 
     def _subject_lines(self, columns: int) -> list[Line]:
-        thing = self.subject()
-        if thing is None:
+        item = self.subject()
+        if item is None:
             return []
-        body = self._bodies.get((thing.id, thing.updated_at)) if isinstance(thing, Page) else None
-        return subject_lines(thing, body, self.scene(), columns)
+        body = self._bodies.get((item.id, item.updated_at)) if isinstance(item, Page) else None
+        return subject_lines(item, body, self.scene(), columns)
 
     def _show_subject(self) -> None:
         lines = self._subject_lines(self.app.size.width) if self.subject_bar.display else []
@@ -332,16 +332,16 @@ class DownstreamsScreen(ConsoleScreen):
 
     def on_virtual_table_opened(self, message: VirtualTable.Opened) -> None:
         """Open held tasks of a breaker, the text of a page, the rows of a group, or the details of a task."""
-        row, thing = self.table.cursor_key, self.subject()
+        row, item = self.table.cursor_key, self.subject()
         if row is None:
             return
-        if row.hidden or (isinstance(thing, BreakerStatus) and thing.held and not row.task):
+        if row.hidden or (isinstance(item, BreakerStatus) and item.held and not row.task):
             self._toggle(row)
         elif row.task:
             self.show_details()
-        elif isinstance(thing, RowGroup):
-            self.console.push_screen(RowsScreen(thing))
-        elif thing is not None:
+        elif isinstance(item, RowGroup):
+            self.console.push_screen(RowsScreen(item))
+        elif item is not None:
             room = min(self.app.size.width, DIALOG_COLUMNS)
             self.console.push_screen(SubjectDialog(self._subject_lines(room)))
 

@@ -107,7 +107,7 @@ class HistoryScreen(ConsoleScreen):
             self._read()
         self._show_runs()
 
-    def past_summary(self, visit: ReplayPosition) -> str:
+    def past_summary(self, position: ReplayPosition) -> str:
         """The past has no grid of its own."""
         return "the runs are those of now"
 
@@ -231,7 +231,7 @@ class HistoryScreen(ConsoleScreen):
         names, count = self.table.order, len(self.table.order)
         for distance in range(1, count + 1):
             at = (self.table.cursor + step * distance) % count
-            if self.filter_text or _stands_out(self._tasks[names[at]], self.place):
+            if self.filter_text or _is_notable(self._tasks[names[at]], self.place):
                 self.table.move_to(at)
                 return
         self.console.show_line([Piece("no task of this run failed or was slow", Role.DIM)], 3)
@@ -243,5 +243,5 @@ def _state_of(task: TaskTrend) -> TaskState:
     return TaskState.PENDING if last is None else last.state
 
 
-def _stands_out(task: TaskTrend, place: int) -> bool:
+def _is_notable(task: TaskTrend, place: int) -> bool:
     return task.is_slow(place) or is_bad(task.cells[place])

@@ -75,7 +75,7 @@ class JournalScreen(SplitScreen):
         self.main_pane = self.table = JournalTable(self._row, self._empty_line)
         self.detail_pane = self.event_view = LinesView(wrap=True, id="beside")
         self._rest_timer: Timer | None = None
-        self._told_seq: int | None = None  # the event in the detail pane
+        self._detail_seq: int | None = None  # the event in the detail pane
         self.journal = EventJournal(self.board.fold.run.run_id)
         self._longest_name = 0
         self._has_read_end = False  # the end has been read
@@ -98,9 +98,9 @@ class JournalScreen(SplitScreen):
         self.table.focus()
         self._show_order()
         self._read()
-        visit = self.console.time_travel.position
-        if visit is not None:
-            self.on_seek(visit.seq)
+        position = self.console.time_travel.position
+        if position is not None:
+            self.on_seek(position.seq)
 
     def on_news(self, news: BoardUpdate) -> None:
         """More has happened."""
@@ -182,7 +182,7 @@ class JournalScreen(SplitScreen):
         self.table.set_order(list(self.journal.order))
         if follow:
             self.table.move_to(len(self.table.order) - 1)
-        if self.table.cursor_key != self._told_seq:
+        if self.table.cursor_key != self._detail_seq:
             self._start_rest_timer()
         self._show_heading()
 
@@ -269,7 +269,7 @@ class JournalScreen(SplitScreen):
 
     def _on_cursor_rest(self) -> None:
         self._rest_timer = None
-        event, self._told_seq = self.subject(), self.table.cursor_key
+        event, self._detail_seq = self.subject(), self.table.cursor_key
         lines = [_title(event), *self._lines_of(event)] if event is not None else []
         self.event_view.set_lines([[Piece(" "), *line] for line in lines])
 

@@ -325,14 +325,14 @@ class LogScreen(ConsoleScreen):
 
     # --- Reading --------------------------------------------------------------------------------------------------
 
-    def _request(self, wish: int) -> None:
+    def _request(self, kind: int) -> None:
         """Queue a read; one reader runs at a time."""
         log = self._attempt_log
-        if log is None or (wish == _NEWS and (log.is_finished or (log is self._log_being_read and not log.is_started))):
+        if log is None or (kind == _NEWS and (log.is_finished or (log is self._log_being_read and not log.is_started))):
             return
-        if wish == _END and (log.is_at_end or not log.is_started):
+        if kind == _END and (log.is_at_end or not log.is_started):
             return
-        self._requests.add(wish)
+        self._requests.add(kind)
         if self._log_being_read is not log:
             self._log_being_read = log
             run_latest(self, self._read_requests, "log")
@@ -341,9 +341,9 @@ class LogScreen(ConsoleScreen):
         log = self._attempt_log
         try:
             while log is not None and log is self._attempt_log and self._requests:
-                wish = min(self._requests)
-                self._requests.discard(wish)
-                await self._read(log, wish)
+                kind = min(self._requests)
+                self._requests.discard(kind)
+                await self._read(log, kind)
         except RedriveError as error:
             self._requests.clear()
             self.console.show_message(str(error), Role.WARNING)
@@ -351,40 +351,40 @@ class LogScreen(ConsoleScreen):
             if self._log_being_read is log:
                 self._log_being_read = None
 
-    async def _read(self, log: AttemptLog, wish: int) -> None:
+    async def _read(self, log: AttemptLog, kind: int) -> None:
         attempt = self._attempt()
         over = attempt is not None and attempt.outcome != "running"
         shown, place = log.text, self.text.first_in_view()
-        first, added = await self._read_window(log, wish if log.is_started else _NEWS)
-        log.is_finished = over and log.is_at_end and (log.is_finished or wish in (_NEWS, _END))
+        first, added = await self._read_window(log, kind if log.is_started else _NEWS)
+        log.is_finished = over and log.is_at_end and (log.is_finished or kind in (_NEWS, _END))
         if log is not self._attempt_log or self._selection is None:
             return
         if log.text is not shown or self._selection.text is not log.text:
             self._show_window(log)
-            if wish in (_EARLIER, _LATER) and place is not None:
+            if kind in (_EARLIER, _LATER) and place is not None:
                 self._scroll_back(log, place)
         elif added:
             self.text.lines_changed(dropped=-self._selection.apply_prepended(added))
         else:
             self._selection.update_from(first)
             self.text.lines_changed()
-        if wish in (_WHOLE, _ONLY) and self._when_complete is not None:
+        if kind in (_WHOLE, _ONLY) and self._when_complete is not None:
             step, self._when_complete = self._when_complete, None
             step()
         self._show_heading()
 
-    async def _read_window(self, log: AttemptLog, wish: int) -> tuple[int, int]:
+    async def _read_window(self, log: AttemptLog, kind: int) -> tuple[int, int]:
         """Read what was wished for: the first line that changed, and how many lines were added at the start."""
-        if wish == _NEWS:
+        if kind == _NEWS:
             return await log.read_new(), 0
-        if wish == _LATER:
+        if kind == _LATER:
             return max(await log.read_later(), 0), 0
-        if wish == _END:
+        if kind == _END:
             await log.read_end()
-        elif wish == _ONLY:
+        elif kind == _ONLY:
             await log.read_only(self._store_filter())
         else:
-            return 0, max(await (log.read_earlier() if wish == _EARLIER else log.read_whole()), 0)
+            return 0, max(await (log.read_earlier() if kind == _EARLIER else log.read_whole()), 0)
         return 0, 0
 
     def _scroll_back(self, log: AttemptLog, place: tuple[int, str]) -> None:

@@ -17,7 +17,7 @@ from ..feed.live_run import BoardUpdate
 from ..keys.actions import ScreenName
 from ..model.board import Board
 from ..model.filters import parse_filter
-from ..model.history import nights_of
+from ..model.history import days_of
 from ..model.runner import runner_of
 from ..model.waiting_runs import waiting_runs
 from ..present.history import calendar_lines
@@ -92,7 +92,7 @@ class RunsScreen(ConsoleScreen):
         if (running or self._schedules) and self._list_age_seconds >= _REFRESH_SECONDS:
             self._read()
 
-    def past_summary(self, visit: ReplayPosition) -> str:
+    def past_summary(self, position: ReplayPosition) -> str:
         """Only the followed run is shown in the past."""
         return "the other runs are those of now"
 
@@ -124,7 +124,7 @@ class RunsScreen(ConsoleScreen):
     def _show_calendar(self) -> None:
         """Show the worst run of each day and how many there were; nothing on small screens or of one day."""
         columns, rows = self.app.size
-        found = nights_of(self._summaries.values(), local_day)
+        found = days_of(self._summaries.values(), local_day)
         self.calendar.display = rows >= _CALENDAR_FROM and len(found) > 1
         if not self.calendar.display:
             return

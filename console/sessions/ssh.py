@@ -43,11 +43,11 @@ WINDOW_SECONDS = 0.5
 class AgentHeartbeat:
     """A heartbeat of the agent."""
 
-    trouble: str | None = None
+    problem: str | None = None
     present: Sequence[str] = ()
     read_only: str | None = None
     service_pid: int | None = None
-    storage_trouble: str | None = None
+    storage_problem: str | None = None
     executor: ExecutorState | None = None
 
 
@@ -91,7 +91,7 @@ class SshSession:
         age_us = executor.age_us
         return SessionStatus(
             link=self._connection.link,
-            problem=self._connection.problem or heartbeat.trouble,
+            problem=self._connection.problem or heartbeat.problem,
             retry_in_seconds=self._connection.retry_in_seconds,
             executor_alive=executor.alive,
             heartbeat_age_seconds=None if age_us is None else age_us / 1e6,
@@ -100,7 +100,7 @@ class SshSession:
             executor_run_id=executor.run_id,
             executor_stopped=executor.stopped,
             service_pid=heartbeat.service_pid,
-            storage_problem=heartbeat.storage_trouble,
+            storage_problem=heartbeat.storage_problem,
             clock_offset_seconds=self._connection.clock_offset_seconds,
             read_only=self._read_only or heartbeat.read_only,
             others=other_actors(heartbeat.present, self._actor),

@@ -80,7 +80,7 @@ def acting_target(target: str | None) -> str:
         return named
     from ...engine.statefile.on_demand.offers import offers
 
-    usable = [offer for offer in offers() if offer.trouble is None]
+    usable = [offer for offer in offers() if offer.problem is None]
     candidates = [offer for offer in usable if offer.has_work] or usable
     if len(candidates) > 1:
         which = "have something to do" if candidates[0].has_work else "are in the default place"

@@ -175,7 +175,7 @@ def _upstream(event: Event, payload: TaskMoved) -> str:
 def _skipped(event: Event, payload: TaskMoved) -> str:
     if payload.set.get("skip_cause") == SkipCause.OPERATOR:
         return "failure permitted: skipped"
-    return f"skipped: {said}" if (said := payload.set.get("error")) else "skipped"
+    return f"skipped: {reason}" if (reason := payload.set.get("error")) else "skipped"
 
 
 def _cancelled(event: Event, payload: TaskMoved) -> str:
@@ -317,10 +317,10 @@ def _pool_waits(payload: RunChanged) -> str:
     """Name the pools of the machine that tasks wait for."""
     try:
         waits = json.loads(payload.set.get("pool_waits") or "{}")
-        said = "; ".join(f"pool {pool} of this machine is held by {holders}" for pool, holders in waits.items())
+        sentence = "; ".join(f"pool {pool} of this machine is held by {holders}" for pool, holders in waits.items())
     except (ValueError, AttributeError):
         return ""
-    return said or "has slots in the pools of this machine again"
+    return sentence or "has slots in the pools of this machine again"
 
 
 _RUN_SENTENCES = {
@@ -372,10 +372,10 @@ _CODE_SENTENCES: Mapping[str, Callable[[RunChanged], str]] = {
 
 
 def _describe_params(payload: RunChanged) -> str:
-    said = [f"{name} was {old}, is {new}" for name, (old, new) in payload.params_changed.items()]
-    said += [f"{name}={value} is new" for name, value in payload.params_added.items()]
-    said += [f"{name}={value} is gone from the flow" for name, value in payload.params_removed.items()]
-    return ", ".join(said)
+    parts = [f"{name} was {old}, is {new}" for name, (old, new) in payload.params_changed.items()]
+    parts += [f"{name}={value} is new" for name, value in payload.params_added.items()]
+    parts += [f"{name}={value} is gone from the flow" for name, value in payload.params_removed.items()]
+    return ", ".join(parts)
 
 
 def _executor(event: Event, payload: ExecutorChanged) -> str:
@@ -395,8 +395,8 @@ def _zygote_died(payload: ExecutorChanged) -> str:
 
 
 def _threads_killed(payload: ExecutorChanged) -> str:
-    said = f"process {payload.pid} killed: {', '.join(payload.leaked)} ignored the cancel token"
-    return said + (f"; {', '.join(payload.lost)} ran in it too and will run again" if payload.lost else "")
+    sentence = f"process {payload.pid} killed: {', '.join(payload.leaked)} ignored the cancel token"
+    return sentence + (f"; {', '.join(payload.lost)} ran in it too and will run again" if payload.lost else "")
 
 
 def _last_output_line(who: str, payload: ExecutorChanged) -> str:
@@ -445,9 +445,9 @@ def _page(event: Event, payload: PageChanged) -> str:
 def _quarantine(event: Event, payload: RowsChanged) -> str:
     count = payload.rows
     rows = f"{count} row{'' if count == 1 else 's'}" if count is not None else "rows"
-    said = {RowsChange.HELD: "held in quarantine", RowsChange.PROVISIONAL: "set aside so far"}
-    said[RowsChange.DROPPED] = "dropped with the attempt that failed"
-    return f"{rows} {said.get(payload.what, payload.what.replace('-', ' '))}"
+    words = {RowsChange.HELD: "held in quarantine", RowsChange.PROVISIONAL: "set aside so far"}
+    words[RowsChange.DROPPED] = "dropped with the attempt that failed"
+    return f"{rows} {words.get(payload.what, payload.what.replace('-', ' '))}"
 
 
 def _canary(event: Event, payload: CanaryEnded) -> str:

@@ -81,7 +81,7 @@ class Glyphs:
     # bars, from nothing to full; and their ends
     bar: tuple[str, ...]
     bar_done: str
-    bar_quiet: str  # finished tasks: thin, so that trouble stands out
+    bar_quiet: str  # finished tasks: thin, so that problems stand out
     bar_active: str
     bar_pending: str
     bar_rest: str

@@ -1,6 +1,6 @@
 """The colours that a task gave its output, as roles: the gate through which they reach the screen.
 
-Only SGR sequences (``ESC [ ... m``) are understood, and of these only colours and the looks of letters: nothing moves
+Only SGR sequences (``ESC [ ... m``) are understood, and of these only colours and the styles of letters: nothing moves
 the cursor, blinks or hides. The text itself comes through ``text.sanitize``.
 """
 
@@ -14,23 +14,23 @@ from .pieces import Line, Piece, Role
 
 SGR_ROLE = "sgr "  # begins the role of a piece; a style of rich follows
 _SGR = re.compile(r"\x1b\[([0-9;:]*)m")
-_SEQUENCES_MAX = 200  # of one line; the rest has the look of the last
-_LOOKS = {1: "bold", 2: "dim", 3: "italic", 4: "underline", 7: "reverse", 9: "strike"}
-_LOOKS_OFF = {22: ("bold", "dim"), 23: ("italic",), 24: ("underline",), 27: ("reverse",), 29: ("strike",)}
+_SEQUENCES_MAX = 200  # of one line; the rest has the style of the last
+_STYLES = {1: "bold", 2: "dim", 3: "italic", 4: "underline", 7: "reverse", 9: "strike"}
+_STYLES_OFF = {22: ("bold", "dim"), 23: ("italic",), 24: ("underline",), 27: ("reverse",), 29: ("strike",)}
 
 
 class SgrState:
-    """The look that the sequences so far have set."""
+    """The style that the sequences so far have set."""
 
     def __init__(self) -> None:
-        self._looks: dict[str, None] = {}
+        self._styles: dict[str, None] = {}
         self._foreground = ""
         self._background = ""
 
     @property
     def role(self) -> str:
-        """The role of what follows; ``Role.TEXT`` without a look of its own."""
-        words = list(self._looks)
+        """The role of what follows; ``Role.TEXT`` without a style of its own."""
+        words = list(self._styles)
         if self._foreground != self._background:  # else nobody could read it
             words += [self._foreground] if self._foreground else []
             words += ["on", self._background] if self._background else []
@@ -47,12 +47,12 @@ class SgrState:
 
     def _apply_code(self, code: int) -> None:
         if code == 0:
-            self._looks, self._foreground, self._background = {}, "", ""
-        elif code in _LOOKS:
-            self._looks[_LOOKS[code]] = None
-        elif code in _LOOKS_OFF:
-            for look in _LOOKS_OFF[code]:
-                self._looks.pop(look, None)
+            self._styles, self._foreground, self._background = {}, "", ""
+        elif code in _STYLES:
+            self._styles[_STYLES[code]] = None
+        elif code in _STYLES_OFF:
+            for style in _STYLES_OFF[code]:
+                self._styles.pop(style, None)
         elif code in (39, 49):
             self._set_colour(code == 39, "")
         else:
@@ -79,7 +79,7 @@ def _extended_colour(codes: Iterator[int]) -> str | None:
 
 
 def coloured_spans(raw: str) -> Iterator[tuple[int, str]]:
-    """Yield where in ``raw`` a look begins, and its role."""
+    """Yield where in ``raw`` a style begins, and its role."""
     state = SgrState()
     for count, match in enumerate(_SGR.finditer(raw)):
         if count == _SEQUENCES_MAX:
@@ -89,10 +89,10 @@ def coloured_spans(raw: str) -> Iterator[tuple[int, str]]:
 
 
 def coloured_pieces(text: str, spans: list[tuple[int, str]], role: Role) -> Line:
-    """``text`` in pieces: from each place of ``spans`` on in its role; ``role``: of what has no look of its own."""
+    """``text`` in pieces: from each place of ``spans`` on in its role; ``role``: of what has no style of its own."""
     pieces: Line = []
     places = [(0, str(Role.TEXT)), *spans, (len(text), str(Role.TEXT))]
-    for (start, look), (end, _) in pairwise(places):
+    for (start, style), (end, _) in pairwise(places):
         if start < end:
-            pieces.append(Piece(text[start:end], role if look == Role.TEXT else look))
+            pieces.append(Piece(text[start:end], role if style == Role.TEXT else style))
     return pieces

@@ -84,9 +84,9 @@ class Rule(LineView):
 
     def show(self, sign: str, marks: dict[int, str] | None = None, role: Role = Role.RULE) -> None:
         """Set the sign (dashed if the data is stale) and the marks: column -> sign."""
-        look = (sign, marks or {}, role)
-        if look != (self._sign, self._marks, self._role):
-            self._sign, self._marks, self._role = look
+        shown = (sign, marks or {}, role)
+        if shown != (self._sign, self._marks, self._role):
+            self._sign, self._marks, self._role = shown
             self.refresh()
 
     def line(self, y: int) -> Line:
@@ -128,7 +128,7 @@ class KeyBar(LineView):
         """Show a message instead, for ``seconds`` or until the next message."""
         self._message = message
         self._message_number += 1
-        self._fold_message()
+        self._wrap_message()
         if seconds is not None:
             self.set_timer(seconds, self._clear_if(self._message_number))
 
@@ -136,9 +136,9 @@ class KeyBar(LineView):
         """Show the keys again."""
         if self._message is not None:
             self._message = None
-            self._fold_message()
+            self._wrap_message()
 
-    def _fold_message(self) -> None:
+    def _wrap_message(self) -> None:
         message, columns = self._message, self.columns
         self._rows = wrap([Piece(" "), *message], columns - 1, indent=1)[:_MESSAGE_ROWS_MAX] if message else []
         height = max(len(self._rows), 1) if columns else 1
@@ -149,7 +149,7 @@ class KeyBar(LineView):
     def on_resize(self) -> None:
         """A message may need more rows, or fewer."""
         if self._message is not None:
-            self._fold_message()
+            self._wrap_message()
 
     def _clear_if(self, number: int) -> Callable[[], None]:
         def clear() -> None:

@@ -152,10 +152,10 @@ class Choices(LineView, can_focus=True):
 
     def line(self, y: int) -> Line:
         """All words, the chosen one as under a cursor."""
-        said: Line = []
+        line: Line = []
         for pieces in self._words():
-            said += [*([Piece(" " * _CHOICES_APART)] if said else []), *pieces]
-        return said
+            line += [*([Piece(" " * _CHOICES_APART)] if line else []), *pieces]
+        return line
 
     def _words(self) -> Iterator[Line]:
         chosen = Role.CURSOR if self.has_focus else Role.STRONG
@@ -290,9 +290,9 @@ class Dialog(Modal[Reply]):
         question = self.question
         if question.value_hint is not None:
             value = self._value.text.strip()
-            trouble = question.value_error(value) if value else question.missing_value_error
-            if trouble is not None:
-                return trouble
+            problem = question.value_error(value) if value else question.missing_value_error
+            if problem is not None:
+                return problem
         if question.is_reason_required and not self._reason.text.strip():
             return "A reason is needed: it goes into the journal."
         if is_alternative:

@@ -77,14 +77,14 @@ class Modal(ModalScreen[ModalResult]):
         """Focus the first widget."""
         self.first_focus().focus()
         if self.ASKS:
-            self._tell_app(refuses_all=False)
+            self._notify_app(refuses_all=False)
 
     def dismiss(self, result: ModalResult | None = None) -> AwaitComplete:
         """Close the box."""
-        self._tell_app(refuses_all=self.ASKS)
+        self._notify_app(refuses_all=self.ASKS)
         return super().dismiss(result)
 
-    def _tell_app(self, *, refuses_all: bool) -> None:
+    def _notify_app(self, *, refuses_all: bool) -> None:
         if isinstance(self.app, DialogHost):
             self.app.dialog_changed(refuses_all=refuses_all)
 

@@ -155,7 +155,7 @@ class Agent(object):
         self._busy_until = 0.0
         self._next_beat = 0.0
         self._last_status: Optional[List[object]] = None
-        self._trouble: Optional[str] = None
+        self._problem: Optional[str] = None
 
     def hello(self) -> None:
         """Open the file and send the first message. Raises StateFileError."""
@@ -184,7 +184,7 @@ class Agent(object):
     def _wait(self) -> List[int]:
         watched = [self._input.descriptor, self._wakeup.descriptor, self._presence.descriptor]
         delay = POLL_SECONDS
-        if self._trouble is not None:
+        if self._problem is not None:
             delay = GONE_POLL_SECONDS
         elif self._events.is_ready:
             delay = 0.0
@@ -204,13 +204,13 @@ class Agent(object):
     def _poll(self) -> None:
         try:
             rows = self._events.read_batch(self._reader, self._reader.changed())
-            self._trouble = None
+            self._problem = None
         except SnapshotNeeded as needed:
             self._events.stop()
             self._output.send({"reset": str(needed), "uuid": self._reader.uuid})
             return
         except (StateFileError, sqlite3.Error) as error:
-            self._trouble = str(error)
+            self._problem = str(error)
             if not (isinstance(error, sqlite3.OperationalError) and "locked" in str(error)):
                 self._reader.close()
             return
@@ -227,18 +227,18 @@ class Agent(object):
         seen_at = executor_socket.heartbeat_at(self._path)
         is_silent = seen_at is None or _now_us() - seen_at > SILENT_SECONDS * 1000000
         presence = self._presence
-        status = [self._is_attached(), presence.names, is_silent, self._trouble, presence.storage_problem]
+        status = [self._is_attached(), presence.names, is_silent, self._problem, presence.storage_problem]
         if now < self._next_beat and status == self._last_status:
             return
         self._last_status = status
         self._next_beat = now + BEAT_SECONDS
         beat: JsonObject = {
             "now": _now_us(),
-            "trouble": self._trouble,
+            "problem": self._problem,
             "present": presence.names,
             "read_only": executor_socket.why_read_only(self._path),
             "service_pid": executor_socket.service_pid(self._path),
-            "storage_trouble": presence.storage_problem,
+            "storage_problem": presence.storage_problem,
             "executor": self._executor(seen_at),
         }
         self._output.send({"beat": beat})
@@ -247,7 +247,7 @@ class Agent(object):
         return self._presence.descriptor is not None
 
     def _executor(self, seen_at: Optional[int]) -> Optional[ExecutorState]:
-        if self._trouble is not None:
+        if self._problem is not None:
             return None
         try:
             return queries.executor(self._reader.connection, seen_at, self._is_attached(), _now_us())

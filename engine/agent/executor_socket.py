@@ -64,7 +64,7 @@ class Presence(object):
             self.close()
 
     def receive(self) -> None:
-        """Read responses: update ``names`` and ``storage_trouble``, or close when the executor has disconnected."""
+        """Read responses: update ``names`` and ``storage_problem``, or close when the executor has disconnected."""
         try:
             data = self._connection.recv(65536) if self._connection is not None else b""
         except BlockingIOError:
@@ -80,7 +80,7 @@ class Presence(object):
             for line in lines:
                 response = json.loads(line.decode())
                 self.names = [str(name) for name in response.get("present", ())]
-                self.storage_problem = response.get("storage_trouble")
+                self.storage_problem = response.get("storage_problem")
         except (ValueError, TypeError, AttributeError, RecursionError):
             self.close()
         if len(self._received) > RESPONSE_BYTES_MAX:

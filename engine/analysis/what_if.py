@@ -400,10 +400,10 @@ class _Graph(PropagationGraph):
         children = self._fold.children.get(name, ())
         return [self.task(child) for child in children if self._fold.tasks[child].state in states]
 
-    def apply(self, task: TaskNode, fate: DerivedState) -> None:
+    def apply(self, task: TaskNode, derived: DerivedState) -> None:
         row = self._fold.tasks[task.name]
-        row.skip_cause, row.blocked_by = fate.skip_cause, fate.blocked_by
-        self._move(row, fate.state)
+        row.skip_cause, row.blocked_by = derived.skip_cause, derived.blocked_by
+        self._move(row, derived.state)
 
 
 class _ReplayCounters:

@@ -52,7 +52,7 @@ def _program(task: TaskSpec, root: str) -> Iterator[str]:
         yield f"the {'program' if options.argv else 'shell'} {first!r} is not on this machine"
         return
     word = None if options.argv else _first_word(task.command or "")
-    if word is not None and not _shell_knows(SHELLS[options.shell], word, path):
+    if word is not None and not _is_known_to_shell(SHELLS[options.shell], word, path):
         yield f"the program {word!r} is not on this machine"
 
 
@@ -65,7 +65,7 @@ def _first_word(line: str) -> str | None:
 
 
 @cache
-def _shell_knows(shell: tuple[str, ...], word: str, path: str | None) -> bool:
+def _is_known_to_shell(shell: tuple[str, ...], word: str, path: str | None) -> bool:
     """True for programs, keywords and built-in commands of the shell."""
     environment = os.environ if path is None else {**os.environ, "PATH": path}
     line = [*shell, 'command -v -- "$1" >/dev/null', shell[0], word]

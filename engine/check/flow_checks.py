@@ -213,11 +213,11 @@ def _tight_timeout(task: TaskSpec, context: FlowContext) -> Iterator[Finding]:
         message = f"its timeout of {task.timeout:g} s is under what it takes: {took}"
         yield Finding("warning", "tight-timeout", f"{message}; budget for the season too{suggested}", task.name)
     elif killed and suggested:
-        message = f"its timeout of {task.timeout:g} s has killed it {_often(killed)}, and it takes {took}"
+        message = f"its timeout of {task.timeout:g} s has killed it {_count_words(killed)}, and it takes {took}"
         yield Finding("warning", "tight-timeout", f"{message}{suggested}", task.name)
 
 
-def _often(count: int) -> str:
+def _count_words(count: int) -> str:
     return {1: "once", 2: "twice"}.get(count, f"{count} times")
 
 

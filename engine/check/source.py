@@ -43,7 +43,7 @@ def _endless_retry(node: ast.AST) -> Iterator[Finding]:
             return
 
 
-def _swallowed(node: ast.AST) -> Iterator[Finding]:
+def _swallowed_errors(node: ast.AST) -> Iterator[Finding]:
     if isinstance(node, ast.ExceptHandler) and _is_broad(node) and all(isinstance(one, ast.Pass) for one in node.body):
         message = "every error vanishes here, and the task will be green: name the ones that may"
         yield Finding("warning", "swallowed", message, line=node.lineno)
@@ -86,7 +86,7 @@ def _key_twice(node: ast.AST) -> Iterator[Finding]:
 
 RULES: tuple[Callable[[ast.AST], Iterator[Finding]], ...] = (
     _endless_retry,
-    _swallowed,
+    _swallowed_errors,
     _sleep_in_a_coroutine,
     _loose_decorator,
     _key_twice,

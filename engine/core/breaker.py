@@ -181,7 +181,7 @@ def record(
 
     ``failure_class`` None: it succeeded, after ``failures_before`` failed tries.
     """
-    if failure_class is FailureClass.AUTH and _is_witness(breaker, call):
+    if failure_class is FailureClass.AUTH and _confirms_refusal(breaker, call):
         return _refused(breaker, task)
     if call.episode != breaker.episode or breaker.state is BreakerState.DISABLED:
         return breaker
@@ -200,7 +200,7 @@ def record(
     return breaker
 
 
-def _is_witness(breaker: Breaker, call: CallPermit) -> bool:
+def _confirms_refusal(breaker: Breaker, call: CallPermit) -> bool:
     """Whether a call was admitted before the first refusal, which the breaker still examines."""
     examines = breaker.state is BreakerState.HALF_OPEN and len(breaker.refused) == 1
     return examines and call.episode == breaker.episode - 1

@@ -32,7 +32,7 @@ class Capacity:
     UTC).
     """
 
-    ledger: ReadyQueue
+    ready_queue: ReadyQueue
     downstreams: DownstreamStates
     pools: Mapping[str, int]
     schedule_recheck: Callable[[str, int], None]
@@ -46,7 +46,7 @@ class Capacity:
         spec = spec_of(row)
         if spec.pool is None:
             return True
-        return self.ledger.pool_used[spec.pool] + spec.pool_slots <= self.pools.get(spec.pool, 0)
+        return self.ready_queue.pool_used[spec.pool] + spec.pool_slots <= self.pools.get(spec.pool, 0)
 
     def may_call(self, row: TaskRow) -> bool:
         """True if the breaker of its downstream admits a call, which then counts."""
@@ -62,7 +62,7 @@ class Capacity:
         """Yield the tasks that may not wait for their open downstream, with its ``on_open``."""
         for downstream, spec in self.downstreams.specs.items():
             if END_WHEN_OPEN[spec.on_open] is not None and self.downstreams.is_open(downstream):
-                yield from ((name, spec.on_open) for name in self.ledger.startable_for(downstream))
+                yield from ((name, spec.on_open) for name in self.ready_queue.startable_for(downstream))
 
 
 class LongOutage(NamedTuple):
@@ -76,8 +76,8 @@ class LongOutage(NamedTuple):
 class LongOutages:
     """Finds outages of ``paging.LONG_OUTAGE_SECONDS`` or more, each once. Shorter outages are normal."""
 
-    def __init__(self, ledger: ReadyQueue, downstreams: DownstreamStates) -> None:
-        self._ready_queue = ledger
+    def __init__(self, ready_queue: ReadyQueue, downstreams: DownstreamStates) -> None:
+        self._ready_queue = ready_queue
         self._downstreams = downstreams
         self._held_us = round(paging.LONG_OUTAGE_SECONDS * 1e6)
         self._since: dict[str, int] = {}

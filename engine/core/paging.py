@@ -97,7 +97,7 @@ class PageState:
     count: int
     state: str  # open acked snoozed resolved
     sent_at: int | None = None
-    told_count: int = 0  # the count in the latest message
+    sent_count: int = 0  # the count in the latest message
     snoozed_until: int | None = None
 
 
@@ -132,7 +132,7 @@ def plan_sending(
         else [
             page.id
             for page in pages
-            if page.state == "open" and page.sent_at is not None and page.count > page.told_count
+            if page.state == "open" and page.sent_at is not None and page.count > page.sent_count
         ]
     )
     waits = [page.snoozed_until for page in pages if page.state == "snoozed" and page.snoozed_until is not None]

@@ -66,8 +66,8 @@ def _holder(projection: RunProjection, now_us: int, context: ExplainContext, dow
         lasts = format_duration(now_us - (run.paused_since or now_us))
         return f"a pause of {run.paused_by or 'an operator'}, which has lasted {lasts}"
     view = context.breakers.get(downstream)
-    said = f" ({view.why})" if view is not None and view.why else ""
-    return f"the breaker of {downstream}, which only an operator can close{said}"
+    reason = f" ({view.why})" if view is not None and view.why else ""
+    return f"the breaker of {downstream}, which only an operator can close{reason}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -319,7 +319,7 @@ class CommandServer:
     def _status(self, message: str) -> Message:
         run = self._run
         problem = run.storage_problem
-        return {"ok": True, "message": message, "executor_id": run.executor_id, "storage_trouble": problem}
+        return {"ok": True, "message": message, "executor_id": run.executor_id, "storage_problem": problem}
 
     async def _stop(self, command: Command) -> Answer:
         how = command.options.get("how")

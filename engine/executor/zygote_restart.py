@@ -159,9 +159,9 @@ class ZygoteRestart:
         at = latest_change_us(changed)
         if at is not None:
             self._loaded_at = datetime.fromtimestamp(at / 1e6).astimezone()
-        said = [f"runs the code of {_clock(self._loaded_at)} ({shown} changed)"]
-        said += [f"{words} {flow_difference.join_names(names)}" for words, names in _consequences(difference) if names]
-        return Load(True, "; ".join(said))
+        parts = [f"runs the code of {_clock(self._loaded_at)} ({shown} changed)"]
+        parts += [f"{words} {flow_difference.join_names(names)}" for words, names in _consequences(difference) if names]
+        return Load(True, "; ".join(parts))
 
     async def _prepare(self) -> OpenFlow:
         flow = self._opened.flow

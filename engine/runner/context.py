@@ -129,8 +129,8 @@ class Context:
     @property
     def logical_time(self) -> datetime | None:
         """The instant of the schedule that this run stands for, in the time zone of the flow; None without one."""
-        said = self.params.get(LOGICAL_TIME)
-        return datetime.fromisoformat(said) if said else None
+        text = self.params.get(LOGICAL_TIME)
+        return datetime.fromisoformat(text) if text else None
 
     @property
     def date(self) -> date | None:

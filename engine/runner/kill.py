@@ -43,7 +43,7 @@ def sweep(matches: Matches, excluded: Collection[int], seconds: float) -> Sweep:
             return Sweep(list(killed), alive)
 
 
-def kill_bearers(executor_id: str, seconds: float = 5.0, spared: Collection[int] = ()) -> list[int]:
+def kill_by_token(executor_id: str, seconds: float = 5.0, spared: Collection[int] = ()) -> list[int]:
     """SIGKILL every process with the token of an executor except this one; return the pids killed.
 
     ``spared``: pids that are not killed, and whose descendants are not killed either.

@@ -115,8 +115,8 @@ def _outcome_of_ending(ending: protocol.Ending, evidence: Evidence) -> Outcome:
                 defer_reason=message,
                 attempt_columns=evidence.usage,
             )
-        case protocol.Skipped(said):
-            return Outcome(OutcomeKind.SKIPPED, skip_reason=said, attempt_columns=evidence.usage)
+        case protocol.Skipped(reason):
+            return Outcome(OutcomeKind.SKIPPED, skip_reason=reason, attempt_columns=evidence.usage)
         case protocol.Terminated():  # by a SIGTERM that redrive did not send
             return Outcome(OutcomeKind.ERROR, _killed(evidence, SIGTERM), attempt_columns=evidence.usage)
 

@@ -78,7 +78,7 @@ class PageRow(NamedTuple):
     title: str
     body: JsonObject
     counted: int
-    told_count: int
+    sent_count: int
     state: str
     rearmed: int
     created_at: int
@@ -100,7 +100,7 @@ class PageHead(NamedTuple):
     severity: str
     title: str
     counted: int
-    told_count: int
+    sent_count: int
     state: str
     created_at: int
     updated_at: int

@@ -45,9 +45,9 @@ def open_for_writing(path: str | os.PathLike[str], durability: Durability = "nor
     """
     path = os.fspath(path)
     _require_sqlite_version()
-    trouble = network_problem(path)
-    if trouble:
-        raise StateFileError(trouble)
+    problem = network_problem(path)
+    if problem:
+        raise StateFileError(problem)
     header = _inspect_for_writing(path)
     is_created = header is None and _create_file(path)
     has_log = has_content(os.path.realpath(path) + "-wal")

@@ -50,12 +50,12 @@ class PageRequest:
 def trigger_held_page(transaction: Transaction, request: PageRequest) -> None:
     """Open a page for tasks that are held, unless a page of this run is open for the same cause."""
     cause = _cause_of(transaction.connection, request)
-    told = transaction.connection.execute(
+    latest = transaction.connection.execute(
         "SELECT 1 FROM page JOIN page_task ON page_task.page_id = page.id"
         " WHERE page.cause = ? AND page.state <> 'resolved' AND page_task.run_id = ? AND page_task.done = 0",
         (cause, request.run_id),
     ).fetchone()
-    if told is None:
+    if latest is None:
         trigger_page(transaction, request)
 
 
@@ -78,7 +78,7 @@ def trigger_page(transaction: Transaction, request: PageRequest) -> None:
         title=request.title,
         severity=severity_of(request.kind, request.failure),
         fingerprint=request.failure.fingerprint.strict if request.failure is not None else None,
-        why=_why_nobody(transaction.connection, request.run_id, page_id) if event.what == PageChange.OPENED else None,
+        why=_why_unpaged(transaction.connection, request.run_id, page_id) if event.what == PageChange.OPENED else None,
     )
     transaction.emit(event, request.run_id, request.task)
 
@@ -86,7 +86,7 @@ def trigger_page(transaction: Transaction, request: PageRequest) -> None:
 NOBODY = "no page is configured: the flow names no sender (flow.page)"
 
 
-def _why_nobody(connection: sqlite3.Connection, run_id: str | None, page_id: int) -> str | None:
+def _why_unpaged(connection: sqlite3.Connection, run_id: str | None, page_id: int) -> str | None:
     """Say with the first page of a run that nobody is paged; None: somebody is, or it was said before."""
     row = connection.execute("SELECT options FROM run WHERE run_id = ?", (run_id,)).fetchone()
     earlier = connection.execute("SELECT 1 FROM page WHERE run_id = ? AND id < ?", (run_id, page_id)).fetchone()
@@ -327,7 +327,7 @@ def _needs_human(connection: sqlite3.Connection, request: PageRequest) -> bool:
 # --- Outbox --------------------------------------------------------------------------------------------------------
 
 _OUTBOX = (
-    "SELECT id, severity, count, state, sent_at, told_count, snoozed_until FROM page"
+    "SELECT id, severity, count, state, sent_at, sent_count, snoozed_until FROM page"
     " WHERE state IN ('open', 'snoozed') AND (run_id = :run OR updated_at > :since) ORDER BY id"
 )
 STALE_AFTER_US = 24 * 3600 * 1_000_000  # older unsent pages of other runs are not sent any more
@@ -392,7 +392,7 @@ def write_sent(transaction: Transaction, counts: Mapping[int, int], how: str) ->
     """Mark pages as accepted by every sender. ``counts``: by id, the count sent. ``how``: "page" or "digest"."""
     for page_id, count in counts.items():
         transaction.connection.execute(
-            "UPDATE page SET sent_at = coalesce(sent_at, ?), told_count = ?, send_error = NULL WHERE id = ?",
+            "UPDATE page SET sent_at = coalesce(sent_at, ?), sent_count = ?, send_error = NULL WHERE id = ?",
             (transaction.at, count, page_id),
         )
         _emit_sending(transaction, page_id, PageChanged(PageChange.SENT, how=how))

@@ -293,9 +293,9 @@ def _next_late_at(connection: sqlite3.Connection, served: ServedFlow, progress: 
     (deadline,) = connection.execute(_NEXT_DEADLINE, (served.name,)).fetchone()
     instants = [] if deadline is None else [int(deadline)]
     if progress is not None and served.schedule.start_within_us is not None:
-        (told,) = connection.execute(_LAST_LATE_START, (served.name,)).fetchone()
+        (reported,) = connection.execute(_LAST_LATE_START, (served.name,)).fetchone()
         fired = _fired_after(connection, served.name, progress.decided_until)
-        upcoming = _first_unfired(served.schedule, max(progress.decided_until, told or 0), fired)
+        upcoming = _first_unfired(served.schedule, max(progress.decided_until, reported or 0), fired)
         late_at = None if upcoming is None else served.schedule.late_at(upcoming)
         instants += [] if late_at is None else [late_at + 1]
     return min(instants, default=None)

@@ -219,7 +219,7 @@ CREATE TABLE page (                       -- outbox: written with the change tha
     title      TEXT NOT NULL,
     body       TEXT NOT NULL DEFAULT '{}',
     count      INTEGER NOT NULL DEFAULT 1,
-    told_count INTEGER NOT NULL DEFAULT 0, -- the count that the latest message told
+    sent_count INTEGER NOT NULL DEFAULT 0, -- the count in the latest message
     state      TEXT NOT NULL DEFAULT 'open', -- open acked snoozed resolved
     rearmed    INTEGER NOT NULL DEFAULT 0, -- 1: one of its tasks was requeued, so the next failure is a new episode
     created_at INTEGER NOT NULL,

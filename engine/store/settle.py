@@ -28,7 +28,7 @@ from ..core.decide import (
     decide,
     decide_loss,
 )
-from ..core.failures.failure import describe_vain_wait
+from ..core.failures.failure import describe_wait_timeout
 from ..core.outcome import Failure, FailureMode, Outcome, OutcomeKind
 from ..core.policy import Uniform
 from ..core.spec import TaskSpec
@@ -80,7 +80,7 @@ def settle(
     else:
         decision = decide(history, outcome, spec.retry, transaction.at, uniform)
     if isinstance(decision, Fail) and outcome.failure is None:
-        outcome = replace(outcome, failure=describe_vain_wait(claim.name, decision.why, outcome.defer_reason))
+        outcome = replace(outcome, failure=describe_wait_timeout(claim.name, decision.why, outcome.defer_reason))
     with _attributed_to_requester(transaction, claim, decision):
         written = write_decision(transaction, claim, spec, outcome, decision, history, stored)
     if not written:

@@ -300,7 +300,7 @@ class Writer:
         try:
             self._on_storage_change(what, sentence)
         except Exception as error:
-            self._report("a listener of storage trouble raised", error)
+            self._report("the listener of storage problems raised an error", error)
 
     def _give_up(self, error: BaseException) -> None:
         """Fail the futures of the batch: the file is damaged, or the writer closes while the storage refuses."""

@@ -110,7 +110,7 @@ def test_a_moved_file_is_moved_back_and_the_run_goes_on(night: RunUnderWay) -> N
     night.state.rename(away)
     assert f"mv {away} {night.state} and the run goes on" in night.read_until("storage degraded")
     answer = executor_request.ping(str(night.state))
-    assert answer is not None and "was moved" in answer["storage_trouble"]
+    assert answer is not None and "was moved" in answer["storage_problem"]
     night.go_on()
     night.read_until("long SUCCESS")
     away.rename(night.state)

@@ -187,7 +187,7 @@ def test_a_service_that_waits_is_seen_by_others_and_ends_with_sigterm(tmp_path, 
     service.until("next ")
     examined = run_redrive("doctor", tmp_path / "state.db").stdout
     assert "f: next " in examined and f"served by pid {service.process.pid}" in examined
-    assert "nobody serves it" not in run_redrive("runs", tmp_path / "state.db").stdout
+    assert "no process serves it" not in run_redrive("runs", tmp_path / "state.db").stdout
     assert 0 == service.stop()
 
 
@@ -296,9 +296,9 @@ def test_nights_that_nobody_served_page_once_although_nothing_is_started_for_the
     third.until("next ")
     third.stop()
     listed = run_redrive("runs", tmp_path / "state.db").stdout
-    assert "f: next " in listed and "nobody serves it" in listed and "did not start as promised" in listed
+    assert "f: next " in listed and "no process serves it" in listed and "did not start as promised" in listed
     assert (
-        f"nobody serves it: redrive serve {tmp_path / 'flow.py'}" in run_redrive("doctor", tmp_path / "state.db").stdout
+        f"no process serves it: redrive serve {tmp_path / 'flow.py'}" in run_redrive("doctor", tmp_path / "state.db").stdout
     )
     assert 1 == (tmp_path / "paged").read_text().count('"episode": 1')
     ((broken, late),) = ask(tmp_path, "SELECT (SELECT count(*) FROM sla), (SELECT count(*) FROM slot)")

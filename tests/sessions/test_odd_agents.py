@@ -87,7 +87,7 @@ async def test_nonsense_in_the_middle_closes_the_door_with_a_sentence(far_side: 
 
 
 async def test_answers_to_nobody_and_words_of_later_versions_do_no_harm(far_side: Any) -> None:
-    odd = "{'id': 999, 'ok': 1}, {'id': 'x'}, {'fashion': 'new'}, {'beat': {'new': 1, 'trouble': 'that was all'}}"
+    odd = "{'id': 999, 'ok': 1}, {'id': 'x'}, {'fashion': 'new'}, {'beat': {'new': 1, 'problem': 'that was all'}}"
     far_side(f"say(hello, {odd}); pipe.read()")
     session = await SshSession.open("ssh://odd/x.db")
     await wait_until_async(lambda: session.status.problem)
@@ -118,7 +118,7 @@ def test_a_stream_that_unpacks_without_end_is_refused(monkeypatch: pytest.Monkey
 
 
 ENDLESS = {
-    "beats": "say(hello)\nwhile True: say(*[{'beat': {'trouble': 'x' * 9}}] * 1000)",
+    "beats": "say(hello)\nwhile True: say(*[{'beat': {'problem': 'x' * 9}}] * 1000)",
     "small": "say(hello)\nwhile True: say(*[{'n': 1}] * 10000)",
     "one line": "say(hello)\nwhile True: out(packer.compress(b'[' + b'0,' * 500000) + packer.flush(zlib.Z_SYNC_FLUSH))",
 }

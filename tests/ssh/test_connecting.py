@@ -144,7 +144,7 @@ async def test_a_host_alone_means_its_latest_state_file_and_offers_them_all(
         new, old, odd = await list_state_files("ssh://far")
         assert (new.path, new.run_id, new.state) == (f"ssh://far{folder}/new.db", "run-of-new.db", "RUNNING")
         assert old.run_id == "run-of-old.db"
-        assert odd.trouble is not None and "not a redrive state file" in odd.trouble
+        assert odd.problem is not None and "not a redrive state file" in odd.problem
         session = await SshSession.open("ssh://far")
         assert session.address == new.path
         await session.close()

@@ -31,25 +31,25 @@ _ORDER = (SUCCESS, *map(str, FailureMode))
 
 
 def print_costs(endpoint: Endpoint, run_id: str | None, as_json: bool) -> int:
-    """One line for each way to end, then one for each downstream, then the ledger of each policy that retried."""
+    """One line for each way to end, then one for each downstream, then the starts of each policy that retried."""
 
     async def use(session: Session) -> tuple[str, dict[str, Cost], list[RetryYield], list[PolicyCosts]]:
         fold = await session.snapshot(run_id)
         return place_line(fold.run, session.address), costs_by_outcome(fold), retry_yields(fold), policy_costs(fold)
 
-    place, costs, yields, ledgers = with_session(endpoint, use)
+    place, costs, yields, policies = with_session(endpoint, use)
     if as_json:
         by_mode = {how: asdict(cost) for how, cost in costs.items()}
-        value = {"costs": by_mode, "yields": _plain(yields), "ledger": [*map(_entry, ledgers)]}
+        value = {"costs": by_mode, "yields": _plain(yields), "policies": [*map(_entry, policies)]}
         echo_json(with_schema("costs", value))
         return 0
     echo(place)
     _print_costs(costs)
     for healed in yields:
         echo(one_line(_sentence(healed)))
-    for ledger in ledgers:
-        if len(ledger.tries) > 1:
-            for line in ledger_lines(ledger):
+    for one in policies:
+        if len(one.tries) > 1:
+            for line in policy_lines(one):
                 echo(line)
     return 0
 
@@ -80,21 +80,21 @@ def _sentence(healed: RetryYield) -> str:
     return f"{name}: {', '.join([first, *parts])}{degraded}"
 
 
-# --- The retry ledger ----------------------------------------------------------------------------------------------
+# --- The retry policy ----------------------------------------------------------------------------------------------
 
 
-def ledger_lines(ledger: PolicyCosts) -> Iterator[str]:
+def policy_lines(costs: PolicyCosts) -> Iterator[str]:
     """The table of one policy: starts, successes and costs of each retry, and a suggestion for ``max_attempts``."""
     yield ""
-    yield one_line(f"{ledger.downstream or 'tasks without a downstream'} · {_policy(ledger.policy)}")
-    everything = sum(one.seconds for one in ledger.tries) or 1.0
+    yield one_line(f"{costs.downstream or 'tasks without a downstream'} · {_policy(costs.policy)}")
+    everything = sum(one.seconds for one in costs.tries) or 1.0
     rows: list[Sequence[str]] = [("", "starts", "healed", "slot seconds", "of all")]
-    for number, one in enumerate(ledger.tries):
+    for number, one in enumerate(costs.tries):
         name = f"retry {number}" if number else "first try"
         rows.append((name, str(one.starts), str(one.healed), f"{one.seconds:.1f}", _percent(one.seconds / everything)))
     yield from table_lines(rows)
-    cut = ledger.removable_retries()
-    yield _verdict(ledger, cut or ledger.retries_from(1))
+    cut = costs.removable_retries()
+    yield _verdict(costs, cut or costs.retries_from(1))
     if cut is not None:
         yield _suggestion(cut)
 
@@ -103,10 +103,10 @@ def _policy(policy: RetryPolicy) -> str:
     return f"max_attempts {policy.max_attempts}, base {policy.base:g} s, cap {policy.cap:g} s, jitter {policy.jitter}"
 
 
-def _verdict(ledger: PolicyCosts, tail: RetryTail) -> str:
+def _verdict(costs: PolicyCosts, tail: RetryTail) -> str:
     numbers = f"retry {tail.first}" if tail.first == tail.last else f"retries {tail.first}-{tail.last}"
-    healed = f"{tail.healed} of {_tasks(ledger.tasks)} ({_percent(tail.healed_share)})"
-    still = f"; {_tasks(ledger.undecided)} not decided yet" if ledger.undecided else ""
+    healed = f"{tail.healed} of {_tasks(costs.tasks)} ({_percent(tail.healed_share)})"
+    still = f"; {_tasks(costs.undecided)} not decided yet" if costs.undecided else ""
     return f"{numbers} healed {healed} and cost {_percent(tail.cost_share)} of the slot seconds{still}"
 
 
@@ -124,6 +124,6 @@ def _percent(share: float) -> str:
     return f"{100 * share:.{0 if 0.1 <= share <= 0.99 or share in (0.0, 1.0) else 1}f} %"
 
 
-def _entry(ledger: PolicyCosts) -> dict[str, object]:
-    cut = ledger.removable_retries()
-    return {**asdict(ledger), "suggested_max_attempts": None if cut is None else cut.first}
+def _entry(costs: PolicyCosts) -> dict[str, object]:
+    cut = costs.removable_retries()
+    return {**asdict(costs), "suggested_max_attempts": None if cut is None else cut.first}

@@ -41,7 +41,7 @@ def runs(file: NamedFile, as_json: bool, follow: bool) -> int:
 @click.option("--flow", metavar="NAME", help="Default: the flow of the latest run.")
 @click.option(
     "--sort",
-    type=click.Choice(["flow", "trouble", "duration", "name"]),
+    type=click.Choice(["flow", "problems", "duration", "name"]),
     default="flow",
     show_default=True,
     help="The order of the tasks.",

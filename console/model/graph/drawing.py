@@ -221,7 +221,7 @@ class Drawing:
         entering = channel.entering.get(y)
         start = channel.width if entering is None else _target_column(entering, channel)
         return _Across(
-            reach=max([_turn_column(bus, channel) for bus in channel.leaving.get(y, ())], default=-1),
+            reach=max([_bend_column(bus, channel) for bus in channel.leaving.get(y, ())], default=-1),
             start=start,
             lit_reach=lit.leaving.get((level, y), -1),
             lit_start=start if (level, y) in lit.entering else channel.width,
@@ -244,8 +244,8 @@ class Drawing:
             channel = self._channels[level]
             y_left, y_right = self._layers.row[left], self._layers.row[right]
             bus = channel.entering[y_right]
-            turn = _turn_column(bus, channel)
-            reach[level, y_left] = max(reach.get((level, y_left), -1), turn)
+            bend = _bend_column(bus, channel)
+            reach[level, y_left] = max(reach.get((level, y_left), -1), bend)
             entering.add((level, y_right))
             top, bottom = rows.get((level, bus.number), (y_left, y_left))
             rows[level, bus.number] = min(top, y_left, y_right), max(bottom, y_left, y_right)
@@ -264,7 +264,7 @@ class Drawing:
                 right = left
 
 
-def _turn_column(bus: Bus, channel: Channel) -> int:
+def _bend_column(bus: Bus, channel: Channel) -> int:
     """Return the column of the vertical part; a straight line counts as behind all columns."""
     return channel.columns if bus.is_straight else bus.column
 

@@ -72,7 +72,7 @@ class GraphOrder(StrEnum):
     """The order of tasks, as far as the edges allow."""
 
     FLOW = "as the flow goes"
-    PROBLEMS = "trouble first"  # fixed when chosen, so that rows do not move under the cursor
+    PROBLEMS = "problems first"  # fixed when chosen, so that rows do not move under the cursor
 
 
 @dataclass(frozen=True, slots=True)

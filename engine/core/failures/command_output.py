@@ -44,13 +44,13 @@ class ProgramEnd(NamedTuple):
 
 def read_program_end(exit_code: int, output: str, command: str | Sequence[object] | None = None) -> ProgramEnd:
     """Return what is known of a program. ``output``: its end, where the error is; ``command``: a line or its words."""
-    line = telling_line(output[-_OUTPUT_CHARACTERS:])
+    line = error_line(output[-_OUTPUT_CHARACTERS:])
     text = command if command is None or isinstance(command, str) else shlex.join(map(str, command))
     status = _group(re.search(HTTP_STATUSES, line, re.IGNORECASE))
     return ProgramEnd(exit_code, line, text, None if status is None else int(status), _sqlstate(line))
 
 
-def telling_line(output: str) -> str:
+def error_line(output: str) -> str:
     """Return the line of an output that names the error; empty if there is no output."""
     lines = [line.rstrip() for line in _ESCAPES.sub("", output).splitlines()]
     telling = [place for place, line in enumerate(lines) if line.strip() and not re.search(CONSEQUENCES, line)]

@@ -67,9 +67,9 @@ def describe_error(
     )
 
 
-def describe_vain_wait(task: str, why: str, said: str) -> Failure:
-    """Describe a sensor that ran out of time. ``why``: what it waited for and how long; ``said``: by the sensor."""
-    return Failure("NotReady", clip(why, MESSAGE_MAX), FailureClass.TRANSIENT, fingerprint_of_wait(task, said))
+def describe_wait_timeout(task: str, why: str, message: str) -> Failure:
+    """Describe a sensor that ran out of time. ``why``: what it waited for and how long; ``message``: by the sensor."""
+    return Failure("NotReady", clip(why, MESSAGE_MAX), FailureClass.TRANSIENT, fingerprint_of_wait(task, message))
 
 
 #: The facts that a rule can ask for.

@@ -69,12 +69,12 @@ def fingerprint(
     that a new rule leaves the cause as it is.
     """
     links = _without_repeats(_signature(link, project_root, depth=0) for link in _chain(error))
-    told: Fields = () if failure_class is FailureClass.UNCLASSIFIED else (("class", str(failure_class)),)
-    fields = (*(field for link in links for field in link.fields), *told)
-    parts = (VERSION, code_hash or "", *(link.strict for link in links), *map("=".join, told))
+    class_fields: Fields = () if failure_class is FailureClass.UNCLASSIFIED else (("class", str(failure_class)),)
+    fields = (*(field for link in links for field in link.fields), *class_fields)
+    parts = (VERSION, code_hash or "", *(link.strict for link in links), *map("=".join, class_fields))
     return Fingerprint(
         strict=_digest(parts),
-        loose=_digest([VERSION, *(link.loose for link in links), *map("=".join, told)]),
+        loose=_digest([VERSION, *(link.loose for link in links), *map("=".join, class_fields)]),
         v1=fingerprint_v1(error),
         explain=_explanation(links),
         parts=parts,
@@ -105,10 +105,10 @@ def fingerprint_v1(error: BaseException) -> str:
 
 def fingerprint_of_program(end: ProgramEnd, failure_class: FailureClass = FailureClass.UNCLASSIFIED) -> Fingerprint:
     """Return the fingerprint of a program that exited: its code and what it said, or its command if it said nothing."""
-    told: Fields = () if failure_class is FailureClass.UNCLASSIFIED else (("class", str(failure_class)),)
-    said = f": {end.line}" if end.line else f" from: {_one_line(end.command)}" if end.command else ""
-    fields = (*program_fields(end), *told)
-    return _fingerprint_of_fields(fields, f"exit status {end.exit_code}{said}", normalize_command(end.command or ""))
+    class_fields: Fields = () if failure_class is FailureClass.UNCLASSIFIED else (("class", str(failure_class)),)
+    message = f": {end.line}" if end.line else f" from: {_one_line(end.command)}" if end.command else ""
+    fields = (*program_fields(end), *class_fields)
+    return _fingerprint_of_fields(fields, f"exit status {end.exit_code}{message}", normalize_command(end.command or ""))
 
 
 #: psql names the script that failed; its folder differs from host to host.
@@ -167,11 +167,11 @@ def fingerprint_of_stack(
     return replace(_fingerprint_of_fields((("timeout", ""), field), words), strict="")
 
 
-def fingerprint_of_wait(task: str, said: str = "") -> Fingerprint:
-    """Return the fingerprint of a sensor that waited in vain: its task, and what it said about the wait."""
+def fingerprint_of_wait(task: str, message: str = "") -> Fingerprint:
+    """Return the fingerprint of a sensor that waited in vain: its task, and its message about the wait."""
     sensor = ("sensor", normalize_command(task))
-    fields = (sensor, ("waits for", normalize_message(said))) if said else (sensor,)
-    return _fingerprint_of_fields(fields, f"{task} waited in vain" + (f": {_one_line(said)}" if said else ""))
+    fields = (sensor, ("waits for", normalize_message(message))) if message else (sensor,)
+    return _fingerprint_of_fields(fields, f"{task} waited in vain" + (f": {_one_line(message)}" if message else ""))
 
 
 _TEXT_SHOWN = 100  # characters
@@ -300,7 +300,7 @@ def _signature(error: BaseException, root: str | None, depth: int) -> _Signature
     strict, loose, place, is_own = _place(error, root)
     facts = _facts(error)
     fields, inside = (("type", name), ("place", loose), *facts), ""
-    told = "".join(f"|{field}={value}" for field, value in facts)
+    suffix = "".join(f"|{field}={value}" for field, value in facts)
     if isinstance(error, BaseExceptionGroup) and depth < GROUP_DEPTH_MAX:
         children = _children(error, root, depth + 1)
         strict += "".join(f"[{child}]" for child in sorted({child.strict for child in children})[:GROUP_WIDTH_MAX])
@@ -309,10 +309,12 @@ def _signature(error: BaseException, root: str | None, depth: int) -> _Signature
         inside = inside.removesuffix(_IN_GROUP) + _IN_GROUP
         fields = (*fields, ("inside", inside))
     telling = tuple(value for field, value in facts if field in _TELLING)
-    return _Signature(f"{name}|{strict}{told}", f"{name}|{loose}{told}", name, place, is_own, fields, telling, inside)
+    return _Signature(
+        f"{name}|{strict}{suffix}", f"{name}|{loose}{suffix}", name, place, is_own, fields, telling, inside
+    )
 
 
-#: Facts that are shown beside the type; an error number is told by the type, and the others are long.
+#: Facts that are shown beside the type; an error number is part of the type, and the others are long.
 _TELLING = frozenset(["status", "sqlstate", "grpc", "sqlite"])
 
 

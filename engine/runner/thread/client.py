@@ -137,22 +137,22 @@ class ThreadHost:
         killed = exited.signal == signal.SIGKILL and not self.is_killed_by_rule
         out_of_memory = killed and self._shared.oom.explains(self._oom_mark, exited.max_rss_kb)
         was_killed = killed and not out_of_memory  # by a process outside redrive
-        culprit = None if self.is_killed_by_rule or was_killed else _culprit(inside, dump)
-        is_known = self.is_killed_by_rule or culprit is not None
-        why = self._why(exited, culprit)
+        crashed = None if self.is_killed_by_rule or was_killed else _crashed_attempt(inside, dump)
+        is_known = self.is_killed_by_rule or crashed is not None
+        why = self._why(exited, crashed)
         for attempt in list(self.attempts.values()):
-            if attempt is culprit:
+            if attempt is crashed:
                 attempt.ended_host(exited, dump, out_of_memory)
             else:
                 attempt.lost_host(why, is_blameless=is_known)
         self._close()
 
-    def _why(self, exited: protocol.Exited, culprit: ThreadAttempt | None) -> str:
+    def _why(self, exited: protocol.Exited, crashed: ThreadAttempt | None) -> str:
         if self.is_killed_by_rule:
             return f"the process that it shared was ended, because {self._ignored} ignored its cancel token"
         how = f"signal {exited.signal}" if exited.signal is not None else f"exit code {exited.exit_code}"
-        if culprit is not None:
-            return f"task {culprit.order.task!r} ended the process that they shared ({how})"
+        if crashed is not None:
+            return f"task {crashed.order.task!r} ended the process that they shared ({how})"
         return f"the process in which the tasks with isolation='thread' run died ({how})"
 
     def mark_lost(self, why: str) -> None:
@@ -178,7 +178,7 @@ class ThreadHost:
         os.close(self._pidfd)
 
 
-def _culprit(inside: Sequence[ThreadAttempt], dump: str) -> ThreadAttempt | None:
+def _crashed_attempt(inside: Sequence[ThreadAttempt], dump: str) -> ThreadAttempt | None:
     """Return the attempt that called ``os._exit``, crashed, or was alone in the host; None if unknown."""
     crashed = stack.crashed_thread(dump)
     for attempt in inside:

@@ -424,7 +424,7 @@ class Runner:
     async def _kill_strays(self) -> None:
         """Kill all processes of this executor that do not descend from a living zygote."""
         living = frozenset(flow.connection.pid for flow in self._flows())
-        await asyncio.to_thread(kill.kill_bearers, self.executor_id, SWEEP_SECONDS, living)
+        await asyncio.to_thread(kill.kill_by_token, self.executor_id, SWEEP_SECONDS, living)
 
 
 def _lose_attempts(flow: OpenFlow, why: str) -> None:

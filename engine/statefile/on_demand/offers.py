@@ -42,7 +42,7 @@ class Offer(NamedTuple):
         path: here; of another host its address.
         started_at: of the latest run; 0 without a run.
         has_work: whether a run of the file is unfinished, or the latest run has failed.
-        trouble: why the file cannot be read.
+        problem: why the file cannot be read.
         ended_at: of the latest run.
         unfinished: the latest first.
         executor: its latest one.
@@ -55,7 +55,7 @@ class Offer(NamedTuple):
     state: Optional[str] = None
     started_at: int = 0
     has_work: bool = False
-    trouble: Optional[str] = None
+    problem: Optional[str] = None
     ended_at: Optional[int] = None
     unfinished: Sequence[UnfinishedRun] = ()
     executor: Optional[ExecutorState] = None
@@ -119,7 +119,7 @@ def watch(send: Callable[[JsonObject], Any], descriptor: int) -> None:
 
 
 def _rank(offer: Offer) -> Tuple[bool, bool, int, str]:
-    return offer.trouble is not None, not offer.has_work, -offer.started_at, offer.path
+    return offer.problem is not None, not offer.has_work, -offer.started_at, offer.path
 
 
 _LATEST = "SELECT dag_name, run_id, state, started_at, ended_at FROM run ORDER BY started_at DESC, rowid DESC LIMIT 1"
@@ -139,7 +139,7 @@ def _offer(path: str) -> Offer:
         finally:
             connection.close()
     except (RedriveError, sqlite3.Error) as error:
-        return Offer(path, trouble=str(error))
+        return Offer(path, problem=str(error))
 
 
 def _read(connection: sqlite3.Connection, path: str) -> Offer:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from redrive.console.cli.analysis.costs import ledger_lines
+from redrive.console.cli.analysis.costs import policy_lines
 from redrive.engine import Executor, Flow, RetryPolicy, TransientError
 from redrive.engine.analysis.costs import PolicyCosts, RetryStats
 from support.commands import invoke_redrive
@@ -61,7 +61,7 @@ def test_the_same_as_json(state: Path) -> None:
 
 
 def told(*tries: RetryStats, tasks: int = 600, undecided: int = 0, downstream: str = "api") -> list[str]:
-    return list(ledger_lines(PolicyCosts(downstream, RetryPolicy(max_attempts=6), tasks, undecided, tries)))
+    return list(policy_lines(PolicyCosts(downstream, RetryPolicy(max_attempts=6), tasks, undecided, tries)))
 
 
 def test_the_words_of_the_specification() -> None:

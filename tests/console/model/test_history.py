@@ -11,8 +11,8 @@ from redrive.console.model.history import (
     HistoryCell,
     HistoryOrder,
     TaskTrend,
+    days_of,
     latest_runs,
-    nights_of,
     run_grid,
     weeks_until,
 )
@@ -95,7 +95,7 @@ def test_troubles_come_first_the_latest_before_the_frequent() -> None:
         for place in range(3)
     }
     grid = run_grid([night(number) for number in range(3)], rows)
-    assert [task.name for task in grid.in_order(HistoryOrder.TROUBLE)] == ["late", "early", "good"]
+    assert [task.name for task in grid.in_order(HistoryOrder.PROBLEMS)] == ["late", "early", "good"]
     assert [task.name for task in grid.in_order(HistoryOrder.NAME)] == ["early", "good", "late"]
     assert [task.name for task in grid.in_order(HistoryOrder.FLOW)] == ["good", "early", "late"]
 
@@ -103,14 +103,14 @@ def test_troubles_come_first_the_latest_before_the_frequent() -> None:
 def test_a_night_shows_its_worst_run_and_counts_all() -> None:
     blocked = night(0, RunState.RUNNING, blocked_since=MONDAY)
     runs = [night(0), blocked, night(0, RunState.FAILED), night(2)]
-    nights = nights_of(runs, lambda at: datetime.fromtimestamp(at / S, UTC).date())
+    nights = days_of(runs, lambda at: datetime.fromtimestamp(at / S, UTC).date())
     assert nights[date(2026, 4, 20)].runs == 3 and nights[date(2026, 4, 20)].worst is blocked
     assert nights[date(2026, 4, 22)].runs == 1 and date(2026, 4, 21) not in nights
 
 
 def test_a_run_of_a_schedule_belongs_to_the_day_that_it_stands_for() -> None:
     late = night(1, logical_time=MONDAY)
-    assert list(nights_of([late], lambda at: datetime.fromtimestamp(at / S, UTC).date())) == [date(2026, 4, 20)]
+    assert list(days_of([late], lambda at: datetime.fromtimestamp(at / S, UTC).date())) == [date(2026, 4, 20)]
 
 
 def test_weeks_begin_on_monday_and_end_with_the_week_of_the_day() -> None:

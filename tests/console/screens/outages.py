@@ -46,7 +46,7 @@ def row_of_breaker(downstream: str, state: str, **columns: Any) -> dict[str, Any
 def row_of_page(number: int, title: str, **columns: Any) -> dict[str, Any]:
     """A row of the list "page_heads"; with its body, of "pages"."""
     row: dict[str, Any] = {"id": number, "cause": f"cause-{number}", "episode": 1, "run_id": "night-7", "task": None}
-    row |= {"severity": "high", "title": title, "counted": 1, "told_count": 1, "state": "open", "body": {}}
+    row |= {"severity": "high", "title": title, "counted": 1, "sent_count": 1, "state": "open", "body": {}}
     row |= {"created_at": START + 30 * S, "updated_at": START + 30 * S, "sent_at": START + 31 * S}
     return {**row, "send_error": None, "snoozed_until": None, "acked_by": None, **columns}
 

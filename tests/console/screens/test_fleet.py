@@ -48,7 +48,7 @@ NIGHT = [
     offer("rates", "SUCCESS", service_pid=70, schedules=schedule("rates", 2 * HOUR, "2026-04-25T05:00:00+05:30")),
     offer("warehouse-of-all-the-partners", "FAILED"),
     Offer(f"{FOLDER}/fresh.db", schedules=schedule("fresh", HOUR, "2026-04-25T04:00:00+05:30"), service_pid=72),
-    Offer(f"{FOLDER}/odd.db", trouble=f"{FOLDER}/odd.db is not a redrive state file"),
+    Offer(f"{FOLDER}/odd.db", problem=f"{FOLDER}/odd.db is not a redrive state file"),
 ]
 
 

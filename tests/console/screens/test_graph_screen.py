@@ -508,9 +508,9 @@ async def test_e_puts_trouble_first_and_back_and_says_where_there_is_no_choice(c
     async with shown(session, clock) as (app, pilot):
         await press(app, pilot, "g", "e")
         assert "part_0_7" in rows_of(app)[4]
-        assert rows_of(app)[3].endswith("trouble first")
+        assert rows_of(app)[3].endswith("problems first")
         assert app.selected == "part_0_0"
-        assert "trouble first" in rows_of(app)[-1]
+        assert "problems first" in rows_of(app)[-1]
         await press(app, pilot, "e")
         assert "part_0_0" in rows_of(app)[4]
         await press(app, pilot, "equals_sign", "e")

@@ -105,7 +105,7 @@ async def test_enter_opens_the_run_at_the_task(nights: ManyNights, clock: StillC
 
 async def test_orders_and_filters(nights: ManyNights, clock: StillClock) -> None:
     async with at_the_console(nights, clock, "8", "e") as hand:
-        assert "sort: trouble" in hand.lines[3]
+        assert "sort: problems" in hand.lines[3]
         assert "settle" in hand.lines[6]
         await hand.press("slash")
         await hand.type("load")

@@ -152,7 +152,7 @@ async def test_the_line_of_keys_says_what_happened_and_how_to_go_on(night: Night
     async with shown(night, clock) as (app, pilot):
         await press(app, pilot, BACK, BACK, BACK)
         assert "clean_refunds: needs a human" in rows_of(app)[-1]
-        assert "[ ] step" in rows_of(app)[-1] and "{ } trouble" in rows_of(app)[-1]
+        assert "[ ] step" in rows_of(app)[-1] and "{ } problem" in rows_of(app)[-1]
 
 
 async def test_another_day_is_named(night: NightSession, clock: StillClock):

@@ -90,7 +90,7 @@ def test_what_exceeds_the_storm_cap_waits_for_one_digest():
     assert tuple(range(1, STORM_PAGES + 1)) == first.single
 
     sent = [NOW] * STORM_PAGES
-    told = [page(number, sent_at=NOW, told_count=1) for number in range(1, STORM_PAGES + 1)]
+    told = [page(number, sent_at=NOW, sent_count=1) for number in range(1, STORM_PAGES + 1)]
     rest = pages[STORM_PAGES:]
     waiting = plan_sending([*told, *rest], sent, None, NOW + SECOND)
     assert ((), (), NOW + STORM_WINDOW_US) == (waiting.single, waiting.digest, waiting.next_check_at)
@@ -99,9 +99,9 @@ def test_what_exceeds_the_storm_cap_waits_for_one_digest():
 def test_the_digest_comes_when_the_window_is_over_and_once_a_window():
     """A storm that goes on: room for ten again, the rest in the digest; and no second digest soon."""
     later = NOW + STORM_WINDOW_US
-    grown = [page(1, sent_at=NOW, told_count=1, count=48)]
+    grown = [page(1, sent_at=NOW, sent_count=1, count=48)]
     assert ((), (1,)) == _sent(plan_sending(grown, [NOW], None, later))
-    again = [page(1, sent_at=NOW, told_count=48, count=49)]
+    again = [page(1, sent_at=NOW, sent_count=48, count=49)]
     plan = plan_sending(again, [], later, later + SECOND)
     assert ((), ()) == _sent(plan)
     assert later + STORM_WINDOW_US == plan.next_check_at
@@ -112,7 +112,7 @@ def _sent(plan: SendPlan) -> tuple:
 
 
 def test_what_was_folded_is_told_in_the_digest_and_not_before():
-    grown = [page(1, sent_at=NOW, told_count=1, count=1247)]
+    grown = [page(1, sent_at=NOW, sent_count=1, count=1247)]
     plan = plan_sending(grown, [NOW], None, NOW + SECOND)
     assert SendPlan(next_check_at=NOW + STORM_WINDOW_US) == plan
 
@@ -128,7 +128,7 @@ def test_a_snoozed_page_waits_for_its_instant():
 
 def test_growth_that_was_told_an_hour_ago_is_due_after_a_restart():
     assert (1,) == plan_sending(
-        [page(1, sent_at=NOW - 6 * STORM_WINDOW_US, told_count=1, count=5)], [], None, NOW
+        [page(1, sent_at=NOW - 6 * STORM_WINDOW_US, sent_count=1, count=5)], [], None, NOW
     ).digest
 
 

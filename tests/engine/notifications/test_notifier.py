@@ -80,7 +80,7 @@ def test_a_command_gets_the_page_as_json_and_in_its_environment(tmp_path):
     )
     assert "503" == message["body"]["error"] and "redrive requeue" in message["text"]
     assert f"normal|budget spent on doomed|{message['key']}" == words.read_text()
-    assert [(1, None, 1)] == ask(tmp_path, "SELECT sent_at IS NOT NULL, send_error, told_count FROM page")
+    assert [(1, None, 1)] == ask(tmp_path, "SELECT sent_at IS NOT NULL, send_error, sent_count FROM page")
 
 
 def test_text_from_a_task_is_never_a_word_of_the_shell(tmp_path):

@@ -76,7 +76,7 @@ def test_a_token_is_found_in_the_environment_and_its_bearers_killed() -> None:
         running("sleep", "600", env={"REDRIVE_EXECUTOR": token + "x"}) as other,
     ):
         assert bearers_of(token) == [bearer.pid]
-        assert kill.kill_bearers(token) == [bearer.pid]
+        assert kill.kill_by_token(token) == [bearer.pid]
         assert bearer.wait(10) == -signal.SIGKILL
         assert other.poll() is None
         assert bearers_of(token) == []
@@ -146,7 +146,7 @@ def test_a_process_that_has_become_another_users_is_out_of_reach(monkeypatch: py
         assert not kill.signal_process(pidfd, signal.SIGTERM)
         assert not process.signal_group(pidfd, other.pid, signal.SIGTERM)
         process.kill_all([other.pid])
-        assert kill.kill_bearers(token) == []
+        assert kill.kill_by_token(token) == []
         assert other.poll() is None
         os.close(pidfd)
         monkeypatch.undo()

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from redrive.engine.core.failures.command_output import (
     classify_program,
+    error_line,
     programs_of,
     read_program_end,
-    telling_line,
 )
 from redrive.engine.core.failures.failure import describe_exit, describe_signal, describe_timeout
 from redrive.engine.core.outcome import Failure, FailureClass, Fingerprint
@@ -201,7 +201,7 @@ def test_every_known_end_of_a_program(command: str, code: int, output: str, expe
     ],
 )
 def test_the_telling_line_names_the_error(output: str, line: str) -> None:
-    assert telling_line(output) == line
+    assert error_line(output) == line
 
 
 def test_of_a_huge_output_only_the_end_is_read() -> None:
@@ -211,7 +211,7 @@ def test_of_a_huge_output_only_the_end_is_read() -> None:
 def test_a_program_below_a_traceback_speaks_before_the_exit_status_in_it() -> None:
     traceback = "Traceback (most recent call last):\n  File x\nsubprocess.CalledProcessError: Command 'x' "
     output = f"curl: (7) Failed to connect\n{traceback}returned non-zero exit status 7.\n"
-    assert telling_line(output) == "curl: (7) Failed to connect"
+    assert error_line(output) == "curl: (7) Failed to connect"
 
 
 @pytest.mark.parametrize(
