@@ -239,20 +239,20 @@ def _breaker_effects(breaker: BreakerStatus, how: str) -> Iterator[str]:
     held, spec = len(breaker.held), breaker.spec
     if how == "open":
         yield {
-            "fail": "Tasks that would call it end as failed until somebody closes it.",
-            "dead_letter": "Tasks that would call it become dead letters until somebody closes it.",
-        }.get(spec.on_open, "Nobody calls it until somebody closes it; tasks wait and spend no attempt.")
+            "fail": "Tasks that call it end as failed until an operator closes it.",
+            "dead_letter": "Tasks that call it become dead letters until an operator closes it.",
+        }.get(spec.on_open, "No task calls it until an operator closes it; tasks wait and spend no attempt.")
         if breaker.running:
             yield f"{breaker.running:,} running call{'' if breaker.running == 1 else 's'} may still end."
     elif how == "close":
         pace = f", {spec.release_per_second:g} a second" if spec.release_per_second > 0 else " at once"
-        yield f"{tasks(held)} held by it {'goes' if held == 1 else 'go'} on{pace}." if held else "It holds nobody now."
-        yield "What failed is forgotten: it opens again only by new failures."
+        yield f"{tasks(held)} held by it {'goes' if held == 1 else 'go'} on{pace}." if held else "It holds no task now."
+        yield "Past failures are forgotten: only new failures open it again."
     else:
         yield (
-            f"{tasks(held)} held by it {'goes' if held == 1 else 'go'} on at once." if held else "It holds nobody now."
+            f"{tasks(held)} held by it {'goes' if held == 1 else 'go'} on at once." if held else "It holds no task now."
         )
-        yield "Nothing is counted any more, and nobody is held, however many calls fail. Closing it ends that."
+        yield "Until it is closed, calls are not counted and no task is held, however many calls fail."
 
 
 def requeue_rows_question(
@@ -298,7 +298,7 @@ def note_question(cause: InboxCause, facts: Sequence[str], trigger: str | None) 
         accept="write it",
         trigger=trigger,
         accept_key=accept_key(trigger),
-        value_hint="what the next one who is called should know",
+        value_hint="for the next operator who is paged",
         value_label="Note: ",
         missing_value_error="Nothing is written yet.",
         value_error=_note_problem,

@@ -33,10 +33,10 @@ BREAKER_ACTS: Mapping[str, str] = {
     "disable": "disable_breaker",
 }
 _BREAKER_OPTIONS = (
-    ChoiceOption("probe", "Probe now", "let one call through and go by its answer"),
-    ChoiceOption("close", "Close", "let calls through, and forget what failed"),
+    ChoiceOption("probe", "Probe now", "let one call through: its result decides"),
+    ChoiceOption("close", "Close", "let calls through, and forget past failures"),
     ChoiceOption("open", "Force open", "let no call through until it is closed by hand"),
-    ChoiceOption("disable", "Disable", "let every call through, whatever comes"),
+    ChoiceOption("disable", "Disable", "let every call through, also after failures"),
 )
 
 

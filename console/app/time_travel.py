@@ -82,7 +82,7 @@ class TimeTravel:
         def move(index: ReplayIndex, here: int) -> int:
             found = index.next_problem(here, direction)
             if found is None:
-                self._show_message(f"nothing went wrong {'before' if direction < 0 else 'after'} this")
+                self._show_message(f"no problem {'before' if direction < 0 else 'after'} this")
             return here if found is None else found
 
         self._go(move, back=direction < 0, selects_task=True)
@@ -135,7 +135,7 @@ class TimeTravel:
         elif self._speed:
             self.stop_playing()
         else:
-            self._show_message("time stands still" if self._console.live.is_past else _PRESENT)
+            self._show_message("playback stopped" if self._console.live.is_past else _PRESENT)
 
     def play(self, speed: int) -> None:
         """Start playback at ``speed`` recorded seconds per second."""

@@ -89,7 +89,7 @@ def require_consent(act: str, count: int) -> None:
     """Ask at the terminal whether to go on. Raises UsageError without a terminal, Abort if the answer is no."""
     words = f"{BY_NAME[act].verb} {count} task{'' if count == 1 else 's'}"
     if not is_interactive():
-        raise click.UsageError(f"this would {words}: look with --dry-run, and repeat it with --yes")
+        raise click.UsageError(f"this would {words}: check it with --dry-run, and repeat it with --yes")
     echo(f"{words[0].upper()}{words[1:]}? [y/N] ", err=True, nl=False)
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
         raise click.Abort

@@ -275,7 +275,7 @@ def _page(event: Event, payload: PageChanged) -> Iterator[str]:
         yield f"PAGED on-call: {payload.title}{fingerprint}"
     elif payload.what == PageChange.OPENED and payload.why:
         task = f" on {event.task}" if event.task is not None else ""
-        yield f"nobody is paged about {payload.title}{task}: {payload.why}"
+        yield f"no page is sent about {payload.title}{task}: {payload.why}"
     elif payload.what == PageChange.SEND_FAILED and payload.tries == 1:
         yield f"page {payload.id} not sent by {payload.sender}, tried again while this executor runs: {payload.error}"
     elif payload.what == PageChange.UNSENT:

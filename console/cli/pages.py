@@ -68,7 +68,7 @@ def _value(row: PageRow) -> dict[str, object]:
 
 def _print(rows: Sequence[PageRow], has_executor: bool) -> None:
     if not rows:
-        echo("nobody was called")
+        echo("no pages are open")
         return
     now = time.time_ns() // 1000
     lines: list[Sequence[str]] = [("ID", "SEVERITY", "STATE", "COUNT", "AGE", "SENT", "TITLE")]

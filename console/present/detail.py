@@ -261,7 +261,7 @@ def _texts(texts: AttemptTexts | None) -> Iterator[Line]:
         ("Diagnostic", texts.diagnostic),
         ("Traceback", texts.traceback),
         ("Stack at the timeout", stack),
-        ("What it did and held then", autopsy),
+        ("What it did and held at the timeout", autopsy),
         ("Log, its end", "\n".join(texts.log[-_LOG_LINES:])),
     )
     for heading, text in parts:
@@ -319,7 +319,7 @@ def _rules(row: TaskRow) -> Iterator[Line]:
         f"downstream {spec.downstream}" if spec.downstream else "",
         f"pool {spec.pool}" if spec.pool else "",
         f"starts on {spec.rule.replace('_', ' ')}" if spec.rule != ALL_SUCCESS else "",
-        "an effect: done at most once, whatever happens" if spec.effect else "",
+        "an effect: done at most once" if spec.effect else "",
         "not idempotent: a lost attempt is not run again" if not (spec.idempotent or spec.effect) else "",
         f"$ {spec.command}" if spec.command else "",
         f"from {spec.source}" if spec.source else "",

@@ -243,6 +243,6 @@ def row_lines(row: QuarantineRow, columns: int) -> list[Line]:
 
 
 def _texts(text: object, columns: int) -> Iterator[Line]:
-    shown = str(text) if text is not None else "nothing was kept"
+    shown = str(text) if text is not None else "its content was not stored"
     for line in shown.splitlines() or [""]:
         yield from wrap([Piece(sanitize(line, limit=len(line)))], columns)

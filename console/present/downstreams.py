@@ -123,7 +123,7 @@ def _head_of_breakers(systems: Downstreams, senders: Sequence[str], glyphs: Glyp
 def _head_of_pages(systems: Downstreams, senders: Sequence[str], glyphs: Glyphs) -> tuple[Line, Line]:
     pages = systems.pages.values()
     if not pages:
-        return [Piece("nobody was called", Role.DIM)], _senders_line([], senders)
+        return [Piece("no pages are open", Role.DIM)], _senders_line([], senders)
     counts = [(state, sum(1 for page in pages if page.state == state)) for state in PAGE_STYLES]
     parts = [[Piece(f"{number(count)} {state}", _importance_role(state == "open"))] for state, count in counts if count]
     return join(parts, f" {glyphs.dot} "), _senders_line([page for page in pages if not page.is_idle], senders)

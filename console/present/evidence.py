@@ -40,7 +40,7 @@ _ROWS_SHOWN = 10
 _SPARK_CELLS_MAX = 48
 _HASH_DIGITS = 10
 _STACK = "Stack at the timeout"
-_AUTOPSY = "What it did and held then"
+_AUTOPSY = "What it did and held at the timeout"
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ def redrive_parts(progress: RedriveProgress, now_us: int, runner: RunnerStatus, 
     """``redrive 182/1,080``, ``5/s``, ``3m left``, ``2 failed again``, ``z stops the rest``."""
     parts = [f"redrive {number(progress.started)}/{number(progress.total)}"]
     if not runner.is_alive and progress.unstarted:
-        parts.append("nobody runs it")
+        parts.append("no executor runs it")
     elif progress.unstarted:
         left_us = (progress.last_at or now_us) - now_us
         parts += [f"{progress.rate:g}/s"] if progress.rate else []

@@ -122,10 +122,10 @@ def _unattended(row: TaskRow, scene: Scene) -> Line:
     gone_at = scene.runner.gone_at
     if row.state is TaskState.RUNNING:
         since = f" since {wall(gone_at, None)}" if gone_at is not None else ""
-        return [*line, Piece(f"nobody runs it{since}", Role.WARNING)]
+        return [*line, Piece(f"no executor runs it{since}", Role.WARNING)]
     if row.state is TaskState.PENDING and (unmet := unmet_parents(scene.board.fold, row.name)):
         return [*line, *_after(row, unmet, scene)]
-    return [*line, Piece("queued, nobody runs it", Role.WARNING)]
+    return [*line, Piece("queued, no executor runs it", Role.WARNING)]
 
 
 # --- By state ------------------------------------------------------------------------------------------------------

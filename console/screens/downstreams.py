@@ -387,7 +387,7 @@ class DownstreamsScreen(ConsoleScreen):
         if found:
             self.table.move_to(found[0])
         else:
-            self.show_warning("nothing here wants a human")
+            self.show_warning("nothing here needs a human")
 
     def filter_changed(self, text: str) -> None:
         """Show matching rows only."""
@@ -398,5 +398,5 @@ class DownstreamsScreen(ConsoleScreen):
         """Select the task of the row."""
         names = self.target_tasks()
         if not names:
-            self.show_warning("this row is about no task of this run")
+            self.show_warning("this row belongs to no task of this run")
         return self.select_one_of(names)

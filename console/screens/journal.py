@@ -281,7 +281,7 @@ class JournalScreen(SplitScreen):
         here = self.table.cursor_key
         found = self.journal.next_notable(here, step) if here is not None else None
         if found is None:
-            self.console.show_message("nobody acted, and nothing needs a human, as far as was read")
+            self.console.show_message("no act and no problem among the events that were read")
         else:
             self.table.move_to_key(found)
 

@@ -469,7 +469,7 @@ class LogScreen(ConsoleScreen):
 
     def ask_filter(self) -> None:
         """Look for words; the first line that has them comes into view at every key."""
-        self.footer_widget.open_prompt("/", self.filter_text, hint="words to look for, or ~regex")
+        self.footer_widget.open_prompt("/", self.filter_text, hint="words to search for, or ~regex")
 
     def ask_only(self) -> None:
         """Show only lines that match."""
@@ -584,14 +584,14 @@ class LogScreen(ConsoleScreen):
         return await first_match(near, lines.__getitem__, target.matches)
 
     def go_to_next(self, step: int) -> None:
-        """To the next match or the one before; without a search, to a line that tells of an error."""
+        """To the next match or the one before; without a search, to a line that shows an error."""
         if self.filter_text:
             self._find(step)
         else:
             self._go_to_error(max(self.text.search_start(1), -1 if step > 0 else 0), step)
 
     def go_to_first_error(self) -> None:
-        """The first line that tells of an error."""
+        """The first line that shows an error."""
         self._go_to_error(-1)
 
     def _go_to_error(self, after: int, step: int = 1) -> None:
@@ -601,7 +601,7 @@ class LogScreen(ConsoleScreen):
 
     def _no_error_words(self) -> str:
         log = self._attempt_log
-        return f"no line tells of an error{in_kept_words(log.dropped_bytes if log is not None else None)}"
+        return f"no line shows an error{in_kept_words(log.dropped_bytes if log is not None else None)}"
 
     def back(self) -> None:
         """Show all lines; end the search."""

@@ -40,7 +40,7 @@ class TextDialog(Modal[None]):
         super().__init__(title)
         self._all_lines = list(lines)
         self.view = LinesView(self._all_lines)
-        self.field = TextField(" /", hint="words to look for")
+        self.field = TextField(" /", hint="words to search for")
         self.field.display = False
         self.foot = bar_of(_FOOT, id="foot")
 

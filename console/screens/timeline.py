@@ -502,8 +502,8 @@ class TimelineScreen(ConsoleScreen):
         self.timeline.is_following = not self.timeline.is_following
         if self.timeline.is_following:
             self._update_span()
-        said = "keeps up with now" if self.timeline.is_following else "stands still"
-        self.console.show_line([Piece(said, Role.DIM)], 2)
+        words = "follows the present" if self.timeline.is_following else "stands still"
+        self.console.show_line([Piece(words, Role.DIM)], 2)
 
     def toggle_critical_path(self) -> None:
         """Show or hide the critical path."""

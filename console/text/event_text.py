@@ -118,7 +118,7 @@ def _retrying(event: Event, payload: TaskMoved) -> str:
 
 def _changed_inputs(payload: TaskMoved) -> str:
     words = payload.changed
-    return f"; the {' and the '.join(words)} changed since it last failed so" if words else ""
+    return f"; the {' and the '.join(words)} changed since its last such failure" if words else ""
 
 
 def _outcome(payload: TaskMoved) -> str:
@@ -212,7 +212,7 @@ def _changed(event: Event, payload: TaskChanged) -> str:
         return "stale: something above it runs again"
     if "canary" in columns:
         first = columns["canary"]
-        return f"follows when {first} has succeeded" if first else "waits for no other task to succeed first"
+        return f"runs after {first} has succeeded" if first else "no longer waits for another task"
     if columns.get("cancel_requested_at"):
         return "cancel requested"
     if due_at := columns.get("next_retry_at"):
@@ -284,7 +284,7 @@ def _silent(event: Event, payload: AttemptSilent) -> str:
 
 
 def _reclaimed(event: Event, payload: AttemptReclaimed) -> str:
-    return f"attempt {event.attempt} is lost: nothing of it runs any more"
+    return f"attempt {event.attempt} is lost: its processes are gone"
 
 
 def _retried(event: Event, payload: AttemptRetry) -> str:
@@ -347,7 +347,7 @@ def _flow_difference(payload: RunChanged) -> FlowDifference:
 
 def _code_changed(payload: RunChanged) -> str:
     if not payload.files:
-        return "the code on the disk is again as the executor loaded it"
+        return "the code on the disk is again the code that the executor loaded"
     return f"{join_names(payload.files)} changed since the executor loaded it: a requeue or redrive reload loads it"
 
 
@@ -430,7 +430,7 @@ def _page(event: Event, payload: PageChanged) -> str:
     title = f": {payload.title}" if payload.title else ""
     return {
         PageChange.OPENED: f"page opened{title}" + (f"; {payload.why}" if payload.why else ""),
-        PageChange.FOLDED: f"one more for the open page, {payload.occurrences} in all",
+        PageChange.FOLDED: f"the open page counts one more failure, {payload.occurrences} in all",
         PageChange.WOKEN: "page no longer snoozed",
         PageChange.SENT: "page sent in a digest" if payload.how == "digest" else "page sent",
         PageChange.SEND_FAILED: f"page not sent by {payload.sender}: {payload.error}",
@@ -454,9 +454,9 @@ def _canary(event: Event, payload: CanaryEnded) -> str:
     count = len(payload.tasks)
     others = f"{count:,} other{'' if count == 1 else 's'}"
     return {
-        CanaryEnd.RELEASED: f"it works: {others} of its cause may run",
-        CanaryEnd.NOT_FIXED: f"the fix did not fix it: {others} held",
-        CanaryEnd.FAILED: f"it went first and failed otherwise: {others} held",
+        CanaryEnd.RELEASED: f"it succeeded: {others} of its cause may run",
+        CanaryEnd.NOT_FIXED: f"the fix did not help: {others} held",
+        CanaryEnd.FAILED: f"it failed with another error: {others} held",
     }.get(payload.what, "")
 
 

@@ -315,8 +315,8 @@ def _since_then(task: PastTask, one: FailedAttempt, later: Sequence[FailedAttemp
 _NOT_REQUEUED: Mapping[str, str] = {
     str(TaskState.SKIPPED): "skipped",
     str(TaskState.CANCELLED): "cancelled",
-    str(TaskState.DEAD_LETTER): "nobody has decided yet",
-    str(TaskState.FAILED): "nobody has decided",
+    str(TaskState.DEAD_LETTER): "not decided yet",
+    str(TaskState.FAILED): "not decided",
 }
 
 

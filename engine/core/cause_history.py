@@ -121,10 +121,10 @@ def describe_history(history: CauseHistory, now_us: int, zone: tzinfo | None = N
 
 def _result_words(incident: PastIncident, reason_characters: int) -> Iterator[str]:
     if incident.decision == "undecided":
-        yield "nobody decided"
+        yield "undecided"
         return
     if incident.decision == "expired":
-        yield "nobody decided, and they expired" if incident.tasks > 1 else "nobody decided, and it expired"
+        yield "undecided until they expired" if incident.tasks > 1 else "undecided until it expired"
         return
     yield f"{incident.decided} by {actor_name(incident.actor)}{_quoted_reason(incident.reason, reason_characters)}"
     if incident.decision == "requeue":

@@ -180,7 +180,7 @@ def _fail_canary(case: _FailureCase, decision: Decision) -> Decision:
         return decision
     assert isinstance(decision, Retry | Fail | DeadLetter), "the rules return no other decision"
     kind = decision.kind if isinstance(decision, DeadLetter) else DeadLetterKind.POISON
-    return DeadLetter(kind, decision.mode, "the fix did not fix it: the same failure as before", fix_failed=True)
+    return DeadLetter(kind, decision.mode, "the fix did not help: the same failure as before", fix_failed=True)
 
 
 def decide_loss(history: TaskHistory, policy: RetryPolicy, uniform: Uniform, last: str = "") -> Decision:

@@ -213,7 +213,7 @@ def _state_words(case: _TaskCase) -> str:
         case TaskState.RETRYING:
             return _retrying(case) if case.context.runner.is_alive else _queued_for_retry(case)
         case TaskState.SKIPPED:
-            return f"skipped by {row.skip_cause or 'somebody'}"
+            return f"skipped by {row.skip_cause or 'an operator'}"
         case TaskState.CANCELLED:
             return "stopped by an operator"
         case _:
@@ -230,7 +230,7 @@ def _cause(row: TaskRow) -> str:
 
 def _dispatched_next(case: _TaskCase) -> str:
     is_pending = case.row.state is TaskState.PENDING
-    return f"{'all it waits for is done' if is_pending else 'ready'}; the executor takes it next"
+    return f"{'all it waits for is done' if is_pending else 'ready'}; the executor starts it next"
 
 
 def _paused(case: _TaskCase) -> str:
@@ -354,7 +354,7 @@ def _running_rows(projection: RunProjection) -> list[TaskRow]:
 
 def _held_by(case: _TaskCase, rows: list[TaskRow]) -> str:
     if not rows:
-        return "nobody known"
+        return "an unknown task"
     first = f"{quoted(rows[0].name)} for {case.since(rows[0].started_at)}"
     return first if len(rows) == 1 else f"{first} and {len(rows) - 1} more"
 
@@ -366,7 +366,7 @@ def _retrying(case: _TaskCase) -> str:
     row = case.row
     due = row.next_retry_at
     if due is None:
-        return "to be retried; the executor takes it next"
+        return "to be retried; the executor starts it next"
     left = due - case.now
     when = f"due in {format_duration(left)}" if left > 0 else f"due {format_duration(-left)} ago"
     drew = ""
@@ -438,7 +438,7 @@ def _kill_progress(attempt: AttemptRow | None, case: _TaskCase) -> str:
     if attempt.sigkill_at is not None:
         return f"; killed, waiting for pid {attempt.pid} to be gone" if attempt.pid else "; killed, not gone yet"
     if attempt.sigterm_at is not None:
-        return f"; told to end {case.since(attempt.sigterm_at)} ago"
+        return f"; SIGTERM sent {case.since(attempt.sigterm_at)} ago"
     return ""
 
 

@@ -53,9 +53,9 @@ class RunnerStatus:
             case RunnerKind.SERVED:
                 return f"redrive serve (pid {self.pid}) starts an executor for it"
             case RunnerKind.BUSY:
-                return f"nobody runs it: executor {self.pid} runs another run"
+                return f"no executor runs it: executor {self.pid} runs another run"
             case _:
-                return f"nobody runs it: {self.remedy}"
+                return f"no executor runs it: {self.remedy}"
 
 
 ALIVE = RunnerStatus()

@@ -103,7 +103,7 @@ class StateFileWatch:
         self.is_missing = self.is_deleted = True
         resume = shlex.join(["redrive", "resume", self._path])
         self._storage.on_file_change(
-            f"somebody has removed {self._removed_log}, which holds the latest changes: this executor brings them into"
+            f"a process has removed {self._removed_log}, which holds the latest changes: this executor brings them into"
             f" {self._path} and ends; then {resume}"
         )
         self._writer.run_between(checkpoint).add_done_callback(lambda done: done.cancelled() or done.exception())
@@ -127,7 +127,7 @@ class StateFileWatch:
             self._storage.on_file_change(f"{self._what()} {self._path}, and {error}: {rest}")
 
     def _what(self) -> str:
-        return "another file is in the place of" if os.path.exists(self._path) else "somebody has removed"
+        return "another file is in the place of" if os.path.exists(self._path) else "a process has removed"
 
     def _sentence(self, now_at: str | None) -> str:
         copied, resume = self._path + COPY_SUFFIX, shlex.join(["redrive", "resume", self._path])

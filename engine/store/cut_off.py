@@ -22,7 +22,7 @@ def report_cut_off(transaction: Transaction, dead_executors: Iterable[str], run_
     """
     for dead in dead_executors:
         for unfinished, pid, host in transaction.connection.execute(_UNFINISHED, (dead, run_id)).fetchall():
-            why = f"its executor (pid {pid} on {host}) died, and nobody has resumed it"
+            why = f"its executor (pid {pid} on {host}) died, and no executor has resumed it"
             transaction.emit(RunChanged(RunChange.CUT_OFF, why=why), unfinished)
             title = f"run {unfinished} was cut off"
             trigger_page(transaction, PageRequest(unfinished, None, title, why=why, cause=cut_off_cause(unfinished)))

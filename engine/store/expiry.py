@@ -58,7 +58,7 @@ def _expire(
     why = (
         "a dead letter counts as failed: dead_letter_ttl=0"
         if counts_at_once
-        else (f"nobody has decided about it{waited}: dead_letter_ttl")
+        else (f"no operator has decided about it{waited}: dead_letter_ttl")
     )
     columns: TaskColumns = {"expires_at": None}
     payload = TaskMoved(why=why)

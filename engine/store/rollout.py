@@ -77,7 +77,7 @@ def _hold_released(transaction: Transaction, run_id: str, name: str, rollout: st
     targets = {result.task for result in act.answer.results if result.outcome == DONE}
     was = {task: before for task, before in act.payload.was.items() if task in targets}
     unstarted = {task: before for task, before in was.items() if _is_unstarted(transaction, run_id, task, before)}
-    restore_tasks(transaction, run_id, unstarted, f"the fix did not fix it: {name} failed as before")
+    restore_tasks(transaction, run_id, unstarted, f"the fix did not help: {name} failed as before")
     return list(unstarted)
 
 

@@ -245,8 +245,8 @@ class Writer:
         """Write nothing any more: what a later sync says of earlier commits is worthless."""
         why = getattr(error, "strerror", None) or error
         sentence = (
-            f"the disk failed while {self._path} was synced ({why}): its last changes may be lost, and nobody was told"
-            " of them; see the kernel log, then resume"
+            f"the disk failed while {self._path} was synced ({why}): its last changes may be lost,"
+            " and none of them was reported; see the kernel log, then resume"
         )
         self._stop_writing(StorageError(sentence))
 

@@ -90,7 +90,7 @@ def test_a_removed_file_is_kept_and_resumed(night: RunUnderWay, pattern: str) ->
     for path in night.folder.glob(pattern):
         path.unlink()
     said = night.read_until("storage degraded")
-    assert f"somebody has removed {night.state}; all of it is kept in {night.state}.rescued" in said
+    assert f"a process has removed {night.state}; all of it is kept in {night.state}.rescued" in said
     night.go_on()
     said = night.end()
     assert night.process.returncode == 2 and f"mv {night.state}.rescued {night.state} && redrive resume" in said
@@ -124,7 +124,7 @@ def test_a_moved_file_is_moved_back_and_the_run_goes_on(night: RunUnderWay) -> N
 @pytest.mark.parametrize("suffix", ["-wal", "-shm"])
 def test_a_removed_log_is_brought_into_the_file(night: RunUnderWay, suffix: str) -> None:
     Path(f"{night.state}{suffix}").unlink()
-    assert f"somebody has removed {night.state}{suffix}, which holds the latest changes" in night.read_until("storage")
+    assert f"a process has removed {night.state}{suffix}, which holds the latest changes" in night.read_until("storage")
     reader = sqlite3.connect(f"file:{night.state}?mode=ro", uri=True)  # keeps the closing writer from a checkpoint
     night.go_on()
     said = night.end()

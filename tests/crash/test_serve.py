@@ -298,7 +298,8 @@ def test_nights_that_nobody_served_page_once_although_nothing_is_started_for_the
     listed = run_redrive("runs", tmp_path / "state.db").stdout
     assert "f: next " in listed and "no process serves it" in listed and "did not start as promised" in listed
     assert (
-        f"no process serves it: redrive serve {tmp_path / 'flow.py'}" in run_redrive("doctor", tmp_path / "state.db").stdout
+        f"no process serves it: redrive serve {tmp_path / 'flow.py'}"
+        in run_redrive("doctor", tmp_path / "state.db").stdout
     )
     assert 1 == (tmp_path / "paged").read_text().count('"episode": 1')
     ((broken, late),) = ask(tmp_path, "SELECT (SELECT count(*) FROM sla), (SELECT count(*) FROM slot)")

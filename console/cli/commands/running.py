@@ -26,7 +26,7 @@ durability_option = click.option(
     default="normal",
     show_default=True,
     envvar="REDRIVE_DURABILITY",
-    help="What waits for the disk: what is told to somebody, or every change.",
+    help="Which changes wait for the disk: those that are reported, or all.",
 )
 running_options = options(
     click.option("--state", "state", metavar="PATH", help="State file; default: <flow>.db in the default place."),

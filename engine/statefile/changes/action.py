@@ -204,7 +204,7 @@ def _warn_if_paused(context: ActionContext) -> None:
     sql = "SELECT paused_by FROM run WHERE run_id = ? AND paused_since IS NOT NULL"
     paused = context.transaction.connection.execute(sql, (context.run_id,)).fetchone()
     if paused is not None:
-        by = paused[0] or "somebody"
+        by = paused[0] or "an operator"
         context.consequences.append("the run is paused by {}: nothing starts before redrive unpause".format(by))
 
 

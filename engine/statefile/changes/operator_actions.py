@@ -256,7 +256,7 @@ def _why_not_extended(context: ActionContext, row: TaskSnapshot) -> Optional[str
     if context.is_abandoned:
         return "its executor is dead: nothing of it runs any more"
     if row.cancel_requested_at is not None:
-        return "somebody has asked for its end"
+        return "an operator has asked for its end"
     key = (context.run_id, row.name, row.attempt)
     sql = "SELECT timeout_us FROM attempt WHERE run_id = ? AND name = ? AND attempt = ?"
     found = context.transaction.connection.execute(sql, key).fetchone()
@@ -295,7 +295,7 @@ def _pause(context: ActionContext) -> Answer:
     if state != RunState.RUNNING:
         return Answer(False, "the run has ended: {}".format(state))
     if since is not None:
-        return Answer(False, "already paused by {} {}".format(by or "somebody", ago(context.transaction.at - since)))
+        return Answer(False, "already paused by {} {}".format(by or "an operator", ago(context.transaction.at - since)))
     paused = RunChanged(
         RunChange.PAUSED, {"paused_since": context.transaction.at, "paused_by": context.transaction.actor}
     )

@@ -78,7 +78,7 @@ def test_it_prints_the_rule_the_text_of_the_flow_and_what_it_would_have_done(sta
     assert lines[-1].startswith("cause    type ") and lines[-1].endswith(" · status 410 · class permanent")
     assert [line.strip() for line in lines[3:-1]] == [
         "it would have changed 6 past decisions:",
-        "3 dead-lettered -> retried: nobody has decided yet",
+        "3 dead-lettered -> retried: not decided yet",
         "2 dead-lettered -> retried: healed when requeued",
         "1 dead-lettered -> retried: skipped",
     ]

@@ -102,7 +102,7 @@ def test_a_killed_run_is_told_paged_and_listed(night: Night) -> None:
     assert told.startswith("run first was CUT OFF: its executor (pid ")
     resume, abandon = f"redrive resume {night.state} --run first", f"redrive abandon --state {night.state} first"
     assert told.endswith(f"; {resume} goes on with it, {abandon} ends it")
-    assert "run first: extract: attempt 1 is lost: nothing of it runs any more" in lines
+    assert "run first: extract: attempt 1 is lost: its processes are gone" in lines
     assert any(line.startswith("run first: extract RETRYING") for line in lines)
     assert "extract SUCCESS" in lines  # of the run itself, without a label
     assert "run first was cut off" in night.pages.read_text()

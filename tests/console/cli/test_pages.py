@@ -62,5 +62,5 @@ def test_a_page_that_is_not_there_cannot_be_acknowledged(state):
 
 def test_resolved_pages_are_shown_on_request_only(state):
     invoke_redrive("skip", "--state", state, "--reason", "known", "refused", "wrong")
-    assert "nobody was called" in invoke_redrive("pages", state).output
+    assert "no pages are open" in invoke_redrive("pages", state).output
     assert 2 == invoke_redrive("pages", state, "--all").output.count(" resolved ")

@@ -94,9 +94,9 @@ def test_a_wait_that_the_deadline_shortened_says_so(story: Story) -> None:
             {"seconds": 600.0, "attempt": {"timeout_us": 1200 * S}},
             "given 10m00 more: 20m00 in all",
         ),
-        (EventKind.CANARY, {"what": "released", "tasks": ["b"]}, "it works: 1 other of its cause may run"),
-        (EventKind.CANARY, {"what": "not-fixed", "tasks": ["b", "c"]}, "the fix did not fix it: 2 others held"),
-        (EventKind.TASK_CHANGED, {"set": {"canary": "a"}}, "follows when a has succeeded"),
+        (EventKind.CANARY, {"what": "released", "tasks": ["b"]}, "it succeeded: 1 other of its cause may run"),
+        (EventKind.CANARY, {"what": "not-fixed", "tasks": ["b", "c"]}, "the fix did not help: 2 others held"),
+        (EventKind.TASK_CHANGED, {"set": {"canary": "a"}}, "runs after a has succeeded"),
         (EventKind.TASK_CHANGED, {"set": {"cancel_requested_at": 1}}, "cancel requested"),
         (
             EventKind.RUN,

@@ -43,7 +43,7 @@ def test_the_line_counts_what_started_what_failed_again_and_what_is_left() -> No
     words = ["redrive 3/6", "0.5/s", "6s left", "1 failed again", "z stops the rest"]
     assert redrive_parts(progress, START + 4 * S, ALIVE, "z") == words
     gone = redrive_parts(progress, START + 4 * S, RunnerStatus(RunnerKind.STOPPED), "z")
-    assert gone == ["redrive 3/6", "nobody runs it", "1 failed again", "z stops the rest"]
+    assert gone == ["redrive 3/6", "no executor runs it", "1 failed again", "z stops the rest"]
 
 
 def test_a_redrive_is_over_when_each_task_has_ended_or_was_taken_back() -> None:

@@ -113,17 +113,17 @@ def test_with_an_executor_the_same_texts_promise():
     fold = fold_of([("a", [])])
     fold.tasks["a"].state = TaskState.READY
     board = Board(fold)
-    assert board.explain("a", NOW).endswith("the executor takes it next")
+    assert board.explain("a", NOW).endswith("the executor starts it next")
     assert any(PROMISE.search(text) for text in texts_of(board, ALIVE))
 
 
 @pytest.mark.parametrize(
     ("kind", "words"),
     [
-        (RunnerKind.STOPPED, "queued; nobody runs it: R starts an executor"),
-        (RunnerKind.DEAD, "queued; nobody runs it: R starts an executor"),
+        (RunnerKind.STOPPED, "queued; no executor runs it: R starts an executor"),
+        (RunnerKind.DEAD, "queued; no executor runs it: R starts an executor"),
         (RunnerKind.SERVED, "queued; redrive serve (pid 7) starts an executor for it"),
-        (RunnerKind.BUSY, "queued; nobody runs it: executor 7 runs another run"),
+        (RunnerKind.BUSY, "queued; no executor runs it: executor 7 runs another run"),
     ],
 )
 def test_a_requeued_task_says_who_would_start_it(kind, words):

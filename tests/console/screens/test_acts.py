@@ -166,7 +166,7 @@ async def test_a_requeue_without_an_executor_promises_no_start(clock: StillClock
     session.become(executor_alive=False, executor_stopped=True, executor_pid=7, executor_gone_at=START)
     async with shown(session, clock, (120, 30), state_path="/tmp/x.db") as (app, pilot):
         await press(app, pilot, "n", "r")
-        assert "nobody runs it: R starts an executor" in rows_of(app)[-1]
+        assert "no executor runs it: R starts an executor" in rows_of(app)[-1]
         assert "starts in" not in text_of(app)
 
 

@@ -393,7 +393,7 @@ async def test_a_cause_is_called_something_else_on_trial(night, clock):
         assert "What is PermanentError api.py:12 in fetch_invoices?" in hand.text
         await hand.press("enter")
         assert "rule     status 401 is transient" in hand.text
-        assert "1 dead-lettered -> retried: nobody has decided yet" in hand.text
+        assert "1 dead-lettered -> retried: not decided yet" in hand.text
         assert "Nothing is changed" in hand.text and not night.commands
 
 

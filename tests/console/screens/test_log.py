@@ -177,7 +177,7 @@ async def test_a_search_in_a_part_says_what_it_has_not_seen(night, clock):
         await hand.press("enter")
         assert "/nonsense: nowhere in what is kept; 2.9 MB dropped" in hand.lines[3]
         await hand.press("escape", "e")
-        assert "no line tells of an error in what is kept; 2.9 MB dropped" in hand.lines[-1]
+        assert "no line shows an error in what is kept; 2.9 MB dropped" in hand.lines[-1]
 
 
 async def test_while_it_runs_the_end_is_followed(night, clock):
@@ -279,7 +279,7 @@ async def test_n_goes_from_error_to_error_without_a_search(night, clock):
 
 async def test_no_error_is_said(night, clock):
     async with at_the_log(night, clock, "e", name="clean_orders") as hand:
-        assert "no line tells of an error" in hand.lines[-1]
+        assert "no line shows an error" in hand.lines[-1]
 
 
 async def test_a_search_finds_also_what_was_not_read_yet(night, clock):

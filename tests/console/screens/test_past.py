@@ -301,7 +301,7 @@ async def test_from_trouble_to_trouble_with_its_task_under_the_cursor(night: Nig
             (12, "clean_refunds"),
         ]
         await press(app, pilot, TROUBLE_BACK)
-        assert "nothing went wrong before this" in rows_of(app)[-1] and "event 12 " in header(app)
+        assert "no problem before this" in rows_of(app)[-1] and "event 12 " in header(app)
         await press(app, pilot, TROUBLE_ON)
         assert "event 20 " in header(app)
 
@@ -432,7 +432,7 @@ async def test_played_countdowns_count(night: NightSession, clock: StillClock):
         await press(app, pilot, SLOWER)
         assert " ◂ 03:0" in header(app) and app.time_travel._timer is None
         await press(app, pilot, SLOWER)
-        assert app.live.is_past and "time stands still" in rows_of(app)[-1]
+        assert app.live.is_past and "playback stopped" in rows_of(app)[-1]
 
 
 async def test_a_step_ends_the_playing(night: NightSession, clock: StillClock):

@@ -166,14 +166,14 @@ def test_dead_letters_that_a_requeue_healed_would_have_been_retried() -> None:
     found = tried(*healed, *again, waits)
     assert found.changes == (
         DecisionChange(12, "dead-lettered", "retried", "healed when requeued"),
-        DecisionChange(2, "dead-lettered", "retried", "nobody has decided yet"),
+        DecisionChange(2, "dead-lettered", "retried", "not decided yet"),
         DecisionChange(1, "dead-lettered", "retried", "failed again when requeued"),
     )
     assert list(describe_effect(found)) == [
         "it fits 15 failures of 15, in 12 runs",
         "it would have changed 15 past decisions:",
         "  12 dead-lettered -> retried: healed when requeued",
-        "  2 dead-lettered -> retried: nobody has decided yet",
+        "  2 dead-lettered -> retried: not decided yet",
         "  1 dead-lettered -> retried: failed again when requeued",
     ]
 

@@ -207,7 +207,7 @@ def test_from_the_middle_only_what_comes_later_is_another() -> None:
 
 
 def test_tries_of_the_generation_at_the_fork_count_and_not_those_that_came_later() -> None:
-    """What an operator had run again does well; from the beginning, nobody runs it again."""
+    """What an operator had run again does well; from the beginning, no executor runs it again."""
     mended = [Tried(1, "permanent", at=0), Tried(1, at=500, generation=1)]
     fold = fold_of({"t": mended})
     assert again(fold).dead_letters == 1

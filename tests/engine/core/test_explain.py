@@ -127,8 +127,8 @@ def test_without_a_free_slot_the_longest_runner_is_named():
         (BreakerView("HALF_OPEN"), "breaker api is letting probes through; this task waits for their answer"),
         (BreakerView("FORCED_OPEN"), "breaker api is held open by an operator"),
         (BreakerView("OPEN"), "breaker api is open until an operator closes it: a credential was refused"),
-        (BreakerView("CLOSED"), "ready; the executor takes it next"),
-        (BreakerView("METRICS_ONLY"), "ready; the executor takes it next"),
+        (BreakerView("CLOSED"), "ready; the executor starts it next"),
+        (BreakerView("METRICS_ONLY"), "ready; the executor starts it next"),
     ],
 )
 def test_a_breaker_that_holds_a_task_is_named(breaker, expected):
@@ -166,7 +166,7 @@ def test_a_running_task_tells_its_attempt_and_its_bound():
     fold.tasks["task"].attempts[2] = AttemptRow(2, timeout_us=5 * MINUTE)
     assert sentence(fold) == "running: attempt 2 for 41s of 5m00"
     fold.tasks["task"].attempts[2].sigterm_at = NOW - 3 * S
-    assert sentence(fold) == "running: attempt 2 for 41s of 5m00; told to end 3s ago"
+    assert sentence(fold) == "running: attempt 2 for 41s of 5m00; SIGTERM sent 3s ago"
     fold.tasks["task"].attempts[2].sigkill_at = NOW - S
     assert sentence(fold).endswith("; killed, not gone yet")
     fold.tasks["task"].attempts[2].pid = 4711
@@ -175,8 +175,10 @@ def test_a_running_task_tells_its_attempt_and_its_bound():
 
 def test_without_an_executor_nothing_moves_and_the_sentence_says_it():
     gone = {"runner": RunnerStatus(RunnerKind.DEAD, NOW - 12 * MINUTE)}
-    assert sentence(one("READY"), **gone) == "queued; nobody runs it: redrive resume starts an executor"
-    assert sentence(one("RUNNING"), **gone).startswith("was running when its executor ended, 12m00 ago; nobody runs it")
+    assert sentence(one("READY"), **gone) == "queued; no executor runs it: redrive resume starts an executor"
+    assert sentence(one("RUNNING"), **gone).startswith(
+        "was running when its executor ended, 12m00 ago; no executor runs it"
+    )
     assert sentence(one("SUCCESS", attempt=1, ended_at=NOW - S), **gone) == "finished 1s ago, in attempt 1"
 
 
@@ -206,7 +208,7 @@ def test_a_skip_satisfies_a_child_only_if_an_operator_made_it():
 
 def test_options_that_nobody_can_read_hide_the_pools_and_nothing_else():
     fold = fold_of(("task", [], "READY", {"spec": {"pool": "db"}}), options="[broken")
-    assert sentence(fold) == "ready; the executor takes it next"
+    assert sentence(fold) == "ready; the executor starts it next"
 
 
 def test_a_pool_of_the_machine_names_who_holds_it():

@@ -56,7 +56,7 @@ def test_where_something_changed_it_is_tried_once_more_and_told(
     assert [fail(one_task, HERE), fail(one_task, there)] == ["RETRYING", "RETRYING"]
     event = one_task.told[-1]
     assert list(event.payload.changed) == [word]
-    assert f"the {word} changed since it last failed so" in describe_event(event)
+    assert f"the {word} changed since its last such failure" in describe_event(event)
     assert any(line.endswith(f" changed={word}") for line in event_lines.lines_of_event(event))
     assert fail(one_task, there) == "DEAD_LETTER"
 

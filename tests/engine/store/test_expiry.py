@@ -74,7 +74,7 @@ def test_an_expired_dead_letter_fails_and_takes_its_children_along(state_file: S
     assert state_file.states() == {"a": "FAILED", "b": "UPSTREAM_FAILED", "other": "PENDING"}
     assert (state_file.column("a", "dead_letter_kind"), state_file.column("a", "expires_at")) == ("permanent", None)
     event = next(event for event in state_file.told if event.new == "FAILED")
-    assert event.payload.why == "nobody has decided about it for 2h00: dead_letter_ttl"
+    assert event.payload.why == "no operator has decided about it for 2h00: dead_letter_ttl"
     titles = [title for (title,) in state_file.connection.execute("SELECT title FROM page ORDER BY id")]
     assert titles[-1] == "dead letter expired on a"
     assert state_file.act("requeue", "a")["ok"] and state_file.states()["b"] == "PENDING"

@@ -465,7 +465,7 @@ async def test_after_a_failed_sync_nothing_is_promised_any_more(tmp_path: Path, 
             ):
                 await future
         disk.error = None
-        with pytest.raises(StorageError, match="its last changes may be lost, and nobody was told of them"):
+        with pytest.raises(StorageError, match="its last changes may be lost, and none of them was reported"):
             await it.writer.submit(tell("g"), durable=True)
         assert len(failures) == 1 and not on_disk and disk.syncs == 1
     assert (tmp_path / "state.db-wal").stat().st_size  # not copied into the file: its sums tell what is whole

@@ -121,7 +121,7 @@ def test_what_waits_for_a_decision_in_this_run_is_no_memory_and_in_another_run_i
     assert nights.remember("first").is_new
     nights.wait(DAY)
     nights.begin("second")
-    assert nights.last_time("second") == "last time 14 November: 3 tasks, nobody decided"
+    assert nights.last_time("second") == "last time 14 November: 3 tasks, undecided"
 
 
 def test_a_fix_that_was_none_is_told_within_the_same_run(nights: Nights) -> None:
@@ -157,7 +157,7 @@ def test_a_dead_letter_that_expired_is_told_as_that(nights: Nights) -> None:
     nights.state_file.write(lambda transaction: expiry.expire(transaction, "first", dict.fromkeys(LOADS, 0)))
     nights.wait(DAY)
     nights.begin("second")
-    assert nights.last_time("second") == "last time 14 November: 3 tasks, nobody decided, and they expired"
+    assert nights.last_time("second") == "last time 14 November: 3 tasks, undecided until they expired"
 
 
 def test_a_canary_and_those_that_followed_it_are_one_decision(nights: Nights) -> None:
