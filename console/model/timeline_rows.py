@@ -25,10 +25,10 @@ class TaskOrder(StrEnum):
     START = "start"  # as they began
     DURATION = "longest"
     PATH = "path"  # parents before children
-    TROUBLE = "trouble"  # what needs a human first, then failures, retries and what runs
+    PROBLEMS = "problems"  # what needs a human first, then failures, retries and what runs
 
 
-#: The state of a task -> its place by trouble; all others come after these, as they began.
+#: The state of a task -> its rank by problem; all others come after these, as they began.
 _TROUBLE = {
     state: place
     for place, state in enumerate(
@@ -82,7 +82,7 @@ class TimelineRows:
         return [name for name in self.members(index) if self._board.row(name).state in NEEDS_HUMAN]
 
     def worst_tasks(self, index: int, count: int) -> list[str]:
-        """The first tasks of a group by trouble."""
+        """The first tasks of a group by problem."""
         found: dict[int, list[str]] = {}
         for name in self.members(index):
             place = _TROUBLE.get(self._board.row(name).state, len(_TROUBLE))
@@ -219,7 +219,7 @@ def _duration_key(row: TaskRow) -> tuple[int, int]:
 
 
 def _problem_key(row: TaskRow) -> tuple[int, int]:
-    """Sort key: trouble, start of the first attempt."""
+    """Sort key: problem, start of the first attempt."""
     return _TROUBLE.get(row.state, len(_TROUBLE)), _start_key(row)[0]
 
 
@@ -227,5 +227,5 @@ _SORT_KEYS: dict[TaskOrder, Callable[[TaskRow], tuple[int, int]]] = {
     TaskOrder.START: _start_key,
     TaskOrder.DURATION: _duration_key,
     TaskOrder.PATH: _start_key,
-    TaskOrder.TROUBLE: _problem_key,
+    TaskOrder.PROBLEMS: _problem_key,
 }

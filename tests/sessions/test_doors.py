@@ -521,7 +521,7 @@ async def test_a_copied_file_tells_of_no_executor_that_has_gone(night: StateFile
     Path(lock_file.lock_path(str(copy))).touch()
     session = await LocalSession.open(str(copy))
     try:
-        assert not session.status.executor_alive and session.status.executor_last_seen_at is None
+        assert not session.status.executor_alive and session.status.executor_gone_at is None
     finally:
         await session.close()
 
