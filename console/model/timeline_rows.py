@@ -29,7 +29,7 @@ class TaskOrder(StrEnum):
 
 
 #: The state of a task -> its rank by problem; all others come after these, as they began.
-_TROUBLE = {
+_PROBLEM_RANKS = {
     state: place
     for place, state in enumerate(
         (
@@ -85,7 +85,7 @@ class TimelineRows:
         """The first tasks of a group by problem."""
         found: dict[int, list[str]] = {}
         for name in self.members(index):
-            place = _TROUBLE.get(self._board.row(name).state, len(_TROUBLE))
+            place = _PROBLEM_RANKS.get(self._board.row(name).state, len(_PROBLEM_RANKS))
             names = found.setdefault(place, [])
             if len(names) < count:
                 names.append(name)
@@ -220,7 +220,7 @@ def _duration_key(row: TaskRow) -> tuple[int, int]:
 
 def _problem_key(row: TaskRow) -> tuple[int, int]:
     """Sort key: problem, start of the first attempt."""
-    return _TROUBLE.get(row.state, len(_TROUBLE)), _start_key(row)[0]
+    return _PROBLEM_RANKS.get(row.state, len(_PROBLEM_RANKS)), _start_key(row)[0]
 
 
 _SORT_KEYS: dict[TaskOrder, Callable[[TaskRow], tuple[int, int]]] = {
