@@ -78,10 +78,10 @@ _COMMANDS = (
 )
 
 
-def _screen_maker(view: ScreenName) -> Callable[[], Screen[Any]]:
-    def make() -> Screen[Any]:
+def _screen_maker(view: ScreenName) -> Callable[[], ConsoleScreen]:
+    def make() -> ConsoleScreen:
         module, name = SCREENS[view]
-        screen: Screen[Any] = getattr(import_module(module, __package__), name)()
+        screen: ConsoleScreen = getattr(import_module(module, __package__), name)()
         return screen
 
     return make

@@ -43,7 +43,7 @@ class LaunchContext:
 
     state_path: str | None = None
     started_here: bool = False
-    run_options: Mapping[str, Any] = field(default_factory=dict)
+    run_options: Mapping[str, object] = field(default_factory=dict)
     open_for_changes: Callable[[], Awaitable[Session]] | None = None
     is_of_fleet: bool = False
 

@@ -41,6 +41,8 @@ PROGRESS_SECONDS = 0.5
 LATEST_CHARACTERS = 1000
 ROWS_FLUSH_COUNT = 200  # quarantined rows in one write
 
+Work = asyncio.Future[Any]  # a write, whose result its own caller uses
+
 OutputListener = Callable[[str, str], None]  # name of the task, text
 
 
@@ -279,7 +281,7 @@ class AttemptManager:
         self._on_ended = on_ended
         self._on_error = on_error
         self._on_output = on_output
-        self._unfinished: set[asyncio.Future[Any]] = set()
+        self._unfinished: set[Work] = set()
         self._idle = asyncio.Event()
         self._idle.set()
 
@@ -419,18 +421,18 @@ class AttemptManager:
         written.add_done_callback(self._report_error)
         return written
 
-    def _track(self, work: asyncio.Future[Any]) -> None:
+    def _track(self, work: Work) -> None:
         self._unfinished.add(work)
         self._idle.clear()
         work.add_done_callback(self._untrack)
 
-    def _untrack(self, work: asyncio.Future[Any]) -> None:
+    def _untrack(self, work: Work) -> None:
         self._unfinished.discard(work)
         if not self._unfinished and not self.running:
             self._idle.set()
         self._report_error(work)
 
-    def _report_error(self, future: asyncio.Future[Any]) -> None:
+    def _report_error(self, future: Work) -> None:
         if not future.cancelled() and (error := future.exception()) is not None:
             self._on_error(error)
 

@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..core.durations import LONGEST_SECONDS
 from ..core.policy import RetryPolicy
+
+if TYPE_CHECKING:
+    from tenacity import stop_after_delay, stop_any, wait_exponential, wait_fixed, wait_random
 
 _Fields = dict[str, Any]  # keyword arguments of RetryPolicy
 
@@ -46,7 +49,7 @@ def from_tenacity(retrying: object = None, *, wait: object = None, stop: object 
     return RetryPolicy(**fields, **bounds)
 
 
-def _convert(part: object, table: dict[str, Callable[[object], _Fields]]) -> _Fields:
+def _convert(part: object, table: dict[str, Callable[[Any], _Fields]]) -> _Fields:
     kind = type(part)
     name = kind.__name__ if kind.__module__.partition(".")[0] == "tenacity" else ""
     if name not in table:
@@ -55,11 +58,11 @@ def _convert(part: object, table: dict[str, Callable[[object], _Fields]]) -> _Fi
     return table[name](part)
 
 
-def _fixed(wait: Any) -> _Fields:
+def _fixed(wait: wait_fixed) -> _Fields:
     return {"base": wait.wait_fixed, "cap": wait.wait_fixed, "factor": 1.0, "jitter": "none"}
 
 
-def _random(wait: Any) -> _Fields:
+def _random(wait: wait_random) -> _Fields:
     low, high = wait.wait_random_min, wait.wait_random_max
     for jitter, share in (("full", 0.0), ("equal", 0.5), ("none", 1.0)):
         if low == share * high:
@@ -67,17 +70,17 @@ def _random(wait: Any) -> _Fields:
     raise ValueError(f"wait_random({low:g}, {high:g}): the shortest wait is none, half or all of the longest here")
 
 
-def _exponential(wait: object) -> _Fields:
+def _exponential(wait: wait_exponential) -> _Fields:
     return {**_exponential_fields(wait), "jitter": "none"}
 
 
-def _random_exponential(wait: Any) -> _Fields:
+def _random_exponential(wait: wait_exponential) -> _Fields:
     if wait.min > 0:
         raise ValueError("wait_random_exponential with a min: full jitter begins at 0 here; leave the min out")
     return {**_exponential_fields(wait), "jitter": "full"}
 
 
-def _exponential_fields(wait: Any) -> _Fields:
+def _exponential_fields(wait: wait_exponential) -> _Fields:
     if wait.min > min(wait.multiplier, wait.max):
         raise ValueError(f"{type(wait).__name__}: a min of {wait.min:g} s over the first wait: make it the multiplier")
     return {"base": wait.multiplier, "cap": _cap(wait.max), "factor": wait.exp_base}
@@ -88,11 +91,11 @@ def _cap(seconds: float) -> float:
     return min(seconds, LONGEST_SECONDS) if math.isfinite(seconds) else seconds
 
 
-def _after_delay(stop: Any) -> _Fields:
+def _after_delay(stop: stop_after_delay) -> _Fields:
     raise ValueError(f"stop_after_delay({stop.max_delay:g}) lets one more start after that: take stop_before_delay")
 
 
-def _any(stop: Any) -> _Fields:
+def _any(stop: stop_any) -> _Fields:
     """Combine several bounds: the smaller one of each kind."""
     fields: _Fields = {}
     for one in stop.stops:
@@ -101,7 +104,7 @@ def _any(stop: Any) -> _Fields:
     return fields
 
 
-_WAIT_CONVERTERS: dict[str, Callable[[object], _Fields]] = {
+_WAIT_CONVERTERS: dict[str, Callable[[Any], _Fields]] = {
     "wait_none": _fixed,
     "wait_fixed": _fixed,
     "wait_random": _random,
