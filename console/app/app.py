@@ -245,7 +245,7 @@ class ConsoleApp(ConsoleBase):
         self.show_line([Piece(one_line(sentence), role)], seconds)
 
     def on_task_acted(self, name: str) -> None:
-        """Tell the screens that an act on a task was done."""
+        """Update the screens after an act on a task."""
         for screen in self._console_screens():
             screen.on_task_acted(name)
 

@@ -126,7 +126,7 @@ class ConsoleBase(ConsoleTerminal, inherit_bindings=False):
         """A key was ignored because no hand seems to have pressed it; ``refusal.value`` is the message."""
 
     def accepts_key(self, key: events.Key) -> bool:
-        """Tell the guard about a key when it arrives, not after the keys before it have been handled."""
+        """Pass a key to the guard when the key arrives, not after earlier keys have been handled."""
         is_accepted = self._guard.press(key.key, key.time, key)
         if is_accepted:
             self._arrived.append(key)

@@ -85,7 +85,7 @@ class FleetApp(ConsoleBase):
         return {**super().get_css_variables(), **ground}
 
     def compose(self) -> ComposeResult:
-        """Heading, list, the path of a file, keys."""
+        """Yield heading, list, the path of a file, and keys."""
         yield self.heading
         yield Rule(self._glyphs.rule)
         yield self.table

@@ -33,7 +33,7 @@ class NavigationHistory:
         return self._stops[-1] if self._stops else None
 
     def push(self, view: ScreenName, selected: str | None) -> None:
-        """Remember a view that the operator leaves."""
+        """Record a view that the operator leaves."""
         self._stops.append(Stop(view, selected))
 
     def pop(self) -> Stop | None:

@@ -276,7 +276,7 @@ class OperatorActions:
         self.tick(self._console.live.now_us)
 
     def on_board_replaced(self, board: Board) -> None:
-        """Look for a redrive that other consoles or an earlier one have started."""
+        """Find a redrive that another or an earlier console has started."""
         self._redrive = None
         self._console.run_worker(self._find_redrive, group="redrive", exclusive=True)
 

@@ -61,7 +61,7 @@ class TimeTravel:
 
     @property
     def lock_reason(self) -> str | None:
-        """Why nothing can be changed; None in the present."""
+        """Why changes are refused; None in the present."""
         position = self.position
         return None if position is None else describe_read_only(position, self._console.keymap.label("back"))
 

@@ -45,10 +45,10 @@ class BoardObserver(Protocol):
     """The app, as ``LiveRun`` notifies it."""
 
     def on_board_replaced(self, board: Board) -> None:
-        """Another snapshot is shown: the first one, another run, events were missed, or tasks were added."""
+        """Show another snapshot: the first one, another run, or one after missed events or added tasks."""
 
     def on_board_update(self, update: BoardUpdate) -> None:
-        """Events were applied to the board, or the board shows another instant."""
+        """Show events that were applied to the board, or another instant of the board."""
 
     def tick(self, now_us: int) -> None:
         """A second has passed."""

@@ -82,7 +82,7 @@ class AttemptLog:
         return first
 
     async def read_end(self) -> None:
-        """The end of the log as the window."""
+        """Make the end of the log the window."""
         if self.until_us is None:
             chunks, is_first = await self._read(WINDOW_CHUNKS, after=-1)
         else:
@@ -90,12 +90,12 @@ class AttemptLog:
         await self._replace(chunks, is_complete=is_first, is_at_end=True)
 
     async def read_start(self) -> None:
-        """The start of the log as the window."""
+        """Make the start of the log the window."""
         chunks, is_last = await self._read(PAGE_CHUNKS)
         await self._replace(chunks, is_complete=True, is_at_end=is_last)
 
     async def read_around(self, chunk_id: int) -> None:
-        """Output before and after a chunk as the window."""
+        """Make the output before and after a chunk the window."""
         earlier, is_first = await self._read(PAGE_CHUNKS, before=chunk_id)
         later, is_last = await self._read(PAGE_CHUNKS, after=chunk_id - 1)
         await self._replace([*earlier, *later], is_complete=is_first, is_at_end=is_last)
@@ -139,7 +139,7 @@ class AttemptLog:
         return -1
 
     async def read_only(self, pattern: str) -> None:
-        """The lines that match a regular expression as the window; with an empty one the end of the log."""
+        """Make the lines that match a regular expression the window; an empty one matches the end of the log."""
         self.only, self._rest, self._searched_id = pattern, "", 0
         await (self.read_start() if pattern else self.read_end())
 
@@ -156,7 +156,7 @@ class AttemptLog:
         return None
 
     async def pages(self) -> AsyncIterator[Sequence[LogChunk]]:
-        """The whole log, page by page."""
+        """Yield the whole log, page by page."""
         after, is_last = 0, False
         while not is_last:
             chunks, is_last = await self._read(PAGE_CHUNKS, after=after)
@@ -185,7 +185,7 @@ class AttemptLog:
         return high
 
     async def _read(self, limit: int, *, after: int = 0, before: int | None = None) -> tuple[list[LogChunk], bool]:
-        """Chunks, and whether there are no more in this direction."""
+        """Return chunks, and whether there are no more in this direction."""
         if self.only:
             return await self._select()
         chunks = await self._session.log(self.run_id, self.task, self.attempt, after=after, limit=limit, before=before)
@@ -195,7 +195,7 @@ class AttemptLog:
         return kept, is_last or len(kept) < len(chunks)
 
     async def _select(self) -> tuple[list[LogChunk], bool]:
-        """The next lines that match ``only``, and whether these are all."""
+        """Return the next lines that match ``only``, and whether these are all."""
         found: list[LogChunk] = []
         is_end = self.text.characters > SELECTED_CHARACTERS_MAX and self._searched_id > 0
         while not (found or is_end):

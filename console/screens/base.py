@@ -91,7 +91,7 @@ class TooSmall(LineView):
     """
 
     def line(self, y: int) -> Line:
-        """The size that is needed, in the first row."""
+        """Say in the first row which size is needed."""
         columns, rows = SMALLEST_SIZE
         return [Piece(f"needs {columns}x{rows}, has {self.app.size.width}x{self.app.size.height}")] if y == 0 else []
 
@@ -120,27 +120,27 @@ class ConsoleScreen(Screen[None]):
     # --- For subclasses -------------------------------------------------------------------------------------------
 
     def content(self) -> Iterable[Widget]:
-        """The widgets between the rules, from top to bottom."""
+        """Yield the widgets between the rules, from top to bottom."""
         raise NotImplementedError  # every screen says what it shows
 
     def widgets_below(self) -> Iterable[Widget]:
-        """The widgets between the lower rule and the footer."""
+        """Yield the widgets between the lower rule and the footer."""
         return ()
 
     def board_replaced(self, board: Board) -> None:
-        """A new board: another run, the same run read again, or the first one."""
+        """Show a new board: of another run, of the same run read again, or the first one."""
 
     def on_news(self, news: BoardUpdate) -> None:
-        """The board was updated; also called while the screen is hidden."""
+        """Update the models after a change of the board; also called while the screen is hidden."""
 
     def tick(self, now_us: int) -> None:
-        """A second has passed; called for the visible screen only."""
+        """Update ages and countdowns, once a second; called for the visible screen only."""
 
     def on_shown(self) -> None:
-        """The screen came to the front."""
+        """Show the selection of the other screens; called when the screen comes to the front."""
 
     def on_other_runs(self) -> None:
-        """Other runs of the file need a human now, or no longer."""
+        """Update what shows the other runs that need a human."""
 
     @property
     def selection_problem(self) -> str:
@@ -148,7 +148,7 @@ class ConsoleScreen(Screen[None]):
         return "nothing is selected"
 
     def on_seek(self, seq: int) -> None:
-        """The board shows the run as of the past event ``seq``."""
+        """Show the run as of the past event ``seq``, which the board has now."""
 
     def target_tasks(self) -> Sequence[str]:
         """The tasks that an action applies to."""
@@ -159,7 +159,7 @@ class ConsoleScreen(Screen[None]):
         return None
 
     def on_row_removed(self) -> None:
-        """The row under the cursor was removed by an update, and another row took its place."""
+        """Note that an update has put another row under the cursor."""
         self._row_removed_at = asyncio.get_running_loop().time()
 
     def has_cursor_jumped(self) -> bool:
@@ -167,7 +167,7 @@ class ConsoleScreen(Screen[None]):
         return asyncio.get_running_loop().time() - self._row_removed_at < JUMP_SECONDS
 
     def on_task_acted(self, name: str) -> None:
-        """An action on a task is done: remove its mark."""
+        """Remove the mark of a task after an act on it."""
 
     def filter_changed(self, text: str) -> None:
         """Show only what matches."""
@@ -208,7 +208,7 @@ class ConsoleScreen(Screen[None]):
     # --- The frame ------------------------------------------------------------------------------------------------
 
     def compose(self) -> ComposeResult:
-        """Header, tabs, rule, content, rule, keys."""
+        """Yield header, tabs, rule, content, rule and keys."""
         yield TooSmall()
         yield self.header
         yield self.upper_rule
@@ -218,7 +218,7 @@ class ConsoleScreen(Screen[None]):
         yield self.footer_widget
 
     def on_mount(self) -> None:
-        """Show the board if it was loaded before the screen."""
+        """Show the board if it was loaded before the screen was mounted."""
         board = self.console.live.board
         if board is not None:
             self.board_replaced(board)
@@ -286,7 +286,7 @@ class ConsoleScreen(Screen[None]):
         self.console.show_message(f"sent to the terminal's clipboard: {what}")
 
     async def on_bar_clicked(self, message: Bar.Clicked) -> None:
-        """A click on a tab is its key, one above a list that of its order or, further left, that of its columns."""
+        """Switch to the tab that was clicked, or change the order or the columns that were clicked."""
         if message.bar is self.header and message.row == 1:
             place = tab_at(self.header.line(1), self._tabs(), message.x)
             if place is not None:
@@ -366,7 +366,7 @@ class ConsoleScreen(Screen[None]):
         return [(f"{label(one)} {label(other)}", word) for one, other, word in here if label(one) and label(other)]
 
     def past_summary(self, position: ReplayPosition) -> str:
-        """The last event at that time; screens without time travel say what they show instead."""
+        """Describe the last event at that time; screens without time travel say what they show instead."""
         return describe_last_event(position.event, self.app.size.width)
 
     # --- The filter -----------------------------------------------------------------------------------------------
@@ -407,7 +407,7 @@ class ConsoleScreen(Screen[None]):
             self.filter_changed(text)
 
     def go_back(self) -> None:
-        """Back to the present, else one step back."""
+        """Return to the present, else go one step back."""
         if self.console.time_travel.return_to_present():
             self.key_bar.clear_message()
         else:

@@ -18,7 +18,7 @@ _ROWS_MAX = 16
 
 @dataclass(frozen=True, slots=True)
 class ChoiceOption:
-    """``word`` is what it is called, ``help`` what it does; ``value`` is the answer."""
+    """``label``: its name; ``help``: its effect; ``value``: the answer."""
 
     value: str
     label: str
@@ -37,7 +37,7 @@ class ChoiceDialog(Modal[str | None]):
         self.table: VirtualTable[int] = VirtualTable(self._row)
 
     def body(self) -> Iterable[Widget]:
-        """The options, the first under the cursor."""
+        """Yield the options, the first under the cursor."""
         self.table.styles.height = min(len(self._options), _ROWS_MAX)
         self.table.set_order(range(len(self._options)))
         yield Bar()
@@ -54,6 +54,6 @@ class ChoiceDialog(Modal[str | None]):
         return [Piece(f" {pad(option.label, self._word_cells)}  "), Piece(option.help, Role.DIM)]
 
     def on_virtual_table_opened(self, message: VirtualTable.Opened) -> None:
-        """Enter."""
+        """Choose the option under the cursor."""
         if self.was_readable(message.time):
             self.dismiss(self._options[self.table.cursor].value)

@@ -88,7 +88,7 @@ class Console(Protocol):
 
     @property
     def time_travel(self) -> TimeControl:
-        """The past."""
+        """The controller of the past."""
 
     @property
     def downstream_actions(self) -> RowDecisions:
@@ -96,7 +96,7 @@ class Console(Protocol):
 
     @property
     def address(self) -> str:
-        """Where the run is, for the header."""
+        """The address of the state file, for the header."""
 
     @property
     def loading_message(self) -> str:
@@ -116,7 +116,7 @@ class Console(Protocol):
 
     @property
     def attention_count(self) -> int:
-        """How many breakers, pages and groups of rows need a human."""
+        """The number of breakers, pages and groups of rows that need a human."""
 
     @property
     def lock_reason(self) -> str | None:
@@ -128,7 +128,7 @@ class Console(Protocol):
 
     @property
     def previous_view(self) -> ScreenName | None:
-        """The view that going back leads to; None at the top level."""
+        """The view to which ``go_back`` returns; None at the top level."""
 
     def show_line(self, line: Line, seconds: float | None = None, about: str | None = None) -> None:
         """Show a line in place of the keys."""
@@ -155,7 +155,7 @@ class Console(Protocol):
         """Show everything about the selected task."""
 
     def push_screen(self, screen: Screen[Any], callback: Callable[[Any], None] | None = None) -> object:
-        """Show a screen or a box over what is seen."""
+        """Show a screen or a dialog over the visible one."""
 
 
 class ConsoleHost(Console, Protocol):
@@ -171,21 +171,21 @@ class ConsoleHost(Console, Protocol):
 
     @property
     def size(self) -> Size:
-        """Of the terminal, in cells."""
+        """The size of the terminal, in cells."""
 
     @property
     def screen_name(self) -> ScreenName:
-        """The place of the screen that is seen, or that lies below the box that is seen."""
+        """The name of the visible screen, or of the screen below a dialog."""
 
     @property
     def selection_problem(self) -> str:
         """Why an act on the selection of that screen has no target."""
 
     def handler_of(self, action: Action) -> Callable[[], object] | None:
-        """What an action calls on that screen; None if nothing there handles it."""
+        """The handler of an action on that screen; None if it has none."""
 
     async def handle(self, action: Action, handler: Callable[[], object]) -> None:
-        """Make such a call."""
+        """Call a handler."""
 
     def run_worker(self, work: Any, *, group: str = "default", exclusive: bool = False) -> object:
         """Run ``work`` in the background; exclusive work replaces other work of its group."""
@@ -194,7 +194,7 @@ class ConsoleHost(Console, Protocol):
         """Call ``callback`` after ``delay`` seconds."""
 
     def exit(self, result: object = None) -> None:
-        """Leave."""
+        """End the console."""
 
     def copy_to_clipboard(self, text: str) -> None:
         """Have the terminal copy a text."""
@@ -203,7 +203,7 @@ class ConsoleHost(Console, Protocol):
         """Show header, tabs and keys as of now."""
 
     def on_task_acted(self, name: str) -> None:
-        """An action on a task is done."""
+        """Update the screens after an act on a task."""
 
     def on_seek(self, seq: int, task: str | None) -> None:
         """Show the board as of the past event ``seq`` and select ``task``."""

@@ -30,7 +30,7 @@ class DetailView(PageView[AttemptKey, AttemptTexts]):
         self.task_name: str | None = None
 
     def show_task(self, name: str | None) -> None:
-        """Show a task: another one from its first line, the same one updated."""
+        """Show another task from its first line, or update the same task."""
         if name != self.task_name:
             self.task_name = name
             self.reset()
@@ -40,12 +40,12 @@ class DetailView(PageView[AttemptKey, AttemptTexts]):
         return self.scene().board.fold.tasks.get(self.task_name) if self.task_name is not None else None
 
     def render_page(self) -> list[Line]:
-        """The page of the task."""
+        """Render the page of the task."""
         row = self._task_row()
         return detail_page(row, self.scene(), self.texts, self.columns) if row is not None else []
 
     def text_key(self) -> AttemptKey | None:
-        """The latest attempt and its outcome."""
+        """The key of the texts: the latest attempt and its outcome."""
         row = self._task_row()
         attempt = row.attempts.get(row.attempt) if row is not None else None
         if row is None or attempt is None:
@@ -76,12 +76,12 @@ class DetailScreen(PageScreen):
         self.page = DetailView(self.scene)
 
     def on_shown(self) -> None:
-        """The selected task."""
+        """Show the selected task."""
         self.page.focus()
         self._show_selected()
 
     def board_replaced(self, board: Board) -> None:
-        """The same task of a new picture."""
+        """Show the same task of a new board."""
         self._show_selected()
 
     def on_news(self, news: BoardUpdate) -> None:

@@ -31,7 +31,7 @@ class DownstreamsTable(VirtualTable[DownstreamRow], inherit_bindings=False):
         return place
 
     def row_role(self, y: int) -> str | None:
-        """Heads never show the cursor."""
+        """The role of a row; heads never show the cursor."""
         place = self.first_visible + y
         return None if place < len(self.order) and self.order[place].is_head else super().row_role(y)
 

@@ -67,7 +67,7 @@ _COMMON_KEYS = ("next", "filter", "help", "quit")
 
 
 class SubjectDialog(TextDialog):
-    """Everything about a breaker or a page."""
+    """A dialog with everything about a breaker or a page."""
 
     def __init__(self, lines: Sequence[Line]) -> None:
         super().__init__(lines[0] if lines else [], [[], *lines[1:]])
@@ -98,11 +98,11 @@ class DownstreamsScreen(ConsoleScreen):
     # --- The frame ------------------------------------------------------------------------------------------------
 
     def content(self) -> Iterable[Widget]:
-        """The list."""
+        """Yield the list."""
         yield self.table
 
     def widgets_below(self) -> Iterable[Widget]:
-        """The details of the selected item."""
+        """Yield the details of the selected item."""
         yield self.subject_bar
 
     def on_resize(self, event: events.Resize) -> None:
@@ -137,7 +137,7 @@ class DownstreamsScreen(ConsoleScreen):
             self._refresh_list()
 
     def on_shown(self) -> None:
-        """Select the breaker that holds the selected task, else the row of before or the first that needs a human."""
+        """Select the breaker that holds the selected task, else the previous row, else the first that needs a human."""
         self.table.focus()
         self._update_past()
         self._request_sections(0.0, *Section)
@@ -324,7 +324,7 @@ class DownstreamsScreen(ConsoleScreen):
             self.subject_bar.show(lines[place] if place < len(lines) else [], row=place)
 
     def target_tasks(self) -> Sequence[str]:
-        """The tasks of the row."""
+        """The tasks of the row under the cursor."""
         row = self.table.cursor_key
         return self.downstreams.tasks_of(row) if row is not None else ()
 
@@ -367,7 +367,7 @@ class DownstreamsScreen(ConsoleScreen):
             self.table.move_to(place)
 
     def move_columns(self, direction: int) -> None:
-        """With 1 show the tasks that the breaker holds, with -1 hide them."""
+        """Show (1) or hide (-1) the tasks that the breaker holds."""
         row, wanted = self.table.cursor_key, direction > 0
         if row is None or row.section is not Section.BREAKERS or row.key is None:
             return

@@ -36,7 +36,7 @@ class EvidenceView(PageView[AttemptsKey, EvidenceData]):
         self._painted_age = ""
 
     def show_subject(self, subject: Subject | None) -> None:
-        """Show a task or cause: another one from its first line, the same one updated."""
+        """Show another task or cause from its first line, or update the same one."""
         is_another = _name_of(subject) != _name_of(self.subject)
         self.subject = subject
         if is_another:
@@ -53,7 +53,7 @@ class EvidenceView(PageView[AttemptsKey, EvidenceData]):
             self.update_page()
 
     def render_page(self) -> list[Line]:
-        """The evidence for and against a retry."""
+        """Render the evidence for and against a retry."""
         scene, subject, found = self.scene(), self.subject, self.texts or EvidenceData()
         if isinstance(subject, InboxCause):
             return cause_page(subject, scene, replace(found, memory=self._memory(subject.key)), self.columns)
@@ -69,7 +69,7 @@ class EvidenceView(PageView[AttemptsKey, EvidenceData]):
         return self.subject.tasks[0] if isinstance(self.subject, InboxCause) else self.subject
 
     def text_key(self) -> AttemptsKey | None:
-        """The latest failed attempts of the task."""
+        """The key of the texts: the latest failed attempts of the task."""
         row = self.scene().board.fold.tasks.get(self._task_name or "")
         if row is None:
             return None
@@ -95,13 +95,13 @@ class EvidenceScreen(PageScreen):
         self.page = EvidenceView(self.scene, self.console.memory.get)
 
     def on_shown(self) -> None:
-        """The task that was opened."""
+        """Show the task that was opened."""
         self.page.focus()
         self.page.show_subject(self._task_name)
         self.refresh_page()
 
     def target_tasks(self) -> Sequence[str]:
-        """The task of the page, wherever the selection has gone."""
+        """The task of the page, also if another task is selected now."""
         return (self._task_name,)
 
     def board_replaced(self, board: Board) -> None:

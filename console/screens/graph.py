@@ -48,7 +48,7 @@ _READING_DELAY_SECONDS = 0.15  # the cursor may be moving on
 
 
 class StripView(LineView):
-    """The selected task in a few rows."""
+    """Yield the strip: the selected task in a few rows."""
 
     def __init__(self, screen: GraphScreen) -> None:
         super().__init__()
@@ -67,11 +67,11 @@ class StripView(LineView):
         self.lines = lines
 
     def line(self, y: int) -> Line:
-        """One of them."""
+        """One row of the strip."""
         return self.lines[y] if y < len(self.lines) else []
 
     def on_resize(self) -> None:
-        """Another width."""
+        """Render the rows for another width."""
         self.show_task(self._graph_screen.console.selected)
 
 
@@ -105,18 +105,18 @@ class GraphScreen(SplitScreen):
     # --- The frame ------------------------------------------------------------------------------------------------
 
     def widgets_above(self) -> Iterable[Widget]:
-        """The drawing over the whole width."""
+        """Yield the drawing over the whole width."""
         yield self.map_view
         yield self.group_map
         yield self.map_rule
 
     def main_widgets(self) -> Iterable[Widget]:
-        """Heading and graph."""
+        """Yield the heading and the graph."""
         yield self.heading
         yield self.graph_view
 
     def widgets_below(self) -> Iterable[Widget]:
-        """The selected task in a few rows."""
+        """Yield the strip: the selected task in a few rows."""
         yield self.strip_view
 
     def on_resize(self, event: events.Resize) -> None:
@@ -193,7 +193,7 @@ class GraphScreen(SplitScreen):
             self.heading.show(*heading_line(graph, self.scene(), self.main_columns, fold, self.filter_text, marks))
 
     def rule_marks(self, upper: bool) -> dict[int, str]:
-        """Where the divider meets the rules; below a drawing it meets the rule under that."""
+        """The column at which the divider meets a rule; with a drawing that is the rule under the drawing."""
         marks = super().rule_marks(upper)
         if upper and self._overview is not Overview.NOTHING:
             self.map_rule.show(self.console.glyphs.rule, {**self.hidden_row_marks(self.map_rule), **marks})
@@ -354,7 +354,7 @@ class GraphScreen(SplitScreen):
             self.graph_view.go_to_row(self.graph.groups.row_of_group(index))
 
     def on_graph_view_opened(self, message: GraphView.Opened) -> None:
-        """Enter on a task."""
+        """Show the details of the task that was opened."""
         self.show_details()
 
     def on_graph_view_marked(self, message: GraphView.Marked) -> None:
@@ -372,7 +372,7 @@ class GraphScreen(SplitScreen):
 
     @property
     def selection_problem(self) -> str:
-        """Why an act has no target: of a group or band it means what needs a human."""
+        """Why an act has no target: on a group or band it applies to tasks that need a human."""
         if self.graph is not None and self.graph.is_on_many:
             return "nothing in this row needs a human: open it and select a task"
         return super().selection_problem
@@ -384,21 +384,21 @@ class GraphScreen(SplitScreen):
     # --- Keys -----------------------------------------------------------------------------------------------------
 
     def show_details(self) -> None:
-        """Into the pane beside, or onto a screen of their own."""
+        """Show the details in the pane, or on a separate screen."""
         if self.is_wide:
             self.detail.focus()
         else:
             super().show_details()
 
     def back(self) -> None:
-        """From the details to the graph; then marks, filter."""
+        """Go from the details to the graph; then remove the marks, then the filter."""
         if self.graph_view.marks and not self.detail.has_focus:
             self.graph_view.unmark(*self.graph_view.marks)
         else:
             super().back()
 
     def zoom(self, step: int) -> None:
-        """With -1 one step farther away, with 1 one step nearer; from the rows on, as a drawing."""
+        """Show one step more (1) or less (-1) detail; after the rows comes the drawing."""
         graph = self.graph
         if graph is None:
             return
@@ -468,7 +468,7 @@ class GraphScreen(SplitScreen):
         self.graph_view.refresh()
 
     def go_to_next(self, step: int) -> None:
-        """To the next match or the one before; without a filter, to a problem."""
+        """Go to the next or previous match; without a filter, to a problem."""
         matches, before = list(self.graph_view.matches), self.console.selected
         if matches:
             here = matches.index(self.console.selected) if self.console.selected in matches else -step

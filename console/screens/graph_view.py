@@ -34,7 +34,7 @@ class GraphView(Canvas):
     BINDINGS: ClassVar[list[BindingType]] = bindings(*PAGING, "left", "right", "open", "mark", "mark_range", "mark_all")
 
     class Opened(Message):
-        """Enter on a task."""
+        """A task was opened with Enter."""
 
         def __init__(self, name: str) -> None:
             super().__init__()
@@ -123,7 +123,7 @@ class GraphView(Canvas):
     # --- The cursor -----------------------------------------------------------------------------------------------
 
     def show_cursor(self) -> None:
-        """Have the selected task in view."""
+        """Scroll to the selected task."""
         graph = self.graph
         if graph is None or graph.selected is None or not self.columns:
             return
@@ -140,7 +140,7 @@ class GraphView(Canvas):
             self._cursor_moved()
 
     def select_problem(self, step: int) -> bool:
-        """To the next task that needs a human. False: there is none."""
+        """Select the next task that needs a human. False if there is none."""
         if self.graph is None or not self.graph.to_problem(step):
             return False
         self.step_changed()
@@ -205,11 +205,11 @@ class GraphView(Canvas):
             self._cursor_moved()
 
     def move_rows(self, rows: int) -> None:
-        """So many rows down, along the lines of a drawing."""
+        """Move the selection ``rows`` down; in a drawing along its lines."""
         self._move(0, rows)
 
     def move_columns(self, direction: int) -> None:
-        """To a parent or a column to the left; with 1 to a child or a column to the right."""
+        """Select a parent, or with 1 a child; in other views move a column to the left or right."""
         self._move(direction, 0)
 
     def move_pages(self, pages: float) -> None:
@@ -218,7 +218,7 @@ class GraphView(Canvas):
         self._move_far(max(rows, 1) if pages > 0 else -max(rows, 1))
 
     def move_to_edge(self, direction: int) -> None:
-        """To the first row, or with 1 to the last."""
+        """Select the first row, or with 1 the last."""
         self._move_far(direction * self.extent[1])
 
     def go_to_row(self, row: int) -> None:
@@ -243,7 +243,7 @@ class GraphView(Canvas):
     # --- Marks ----------------------------------------------------------------------------------------------------
 
     def mark(self) -> None:
-        """Mark or unmark the selected task, or all of the selected group, and go on."""
+        """Mark or unmark the selected task or group, and select the next."""
         names = self.graph.tasks_at_cursor if self.graph is not None else ()
         if names and all(name in self.marks for name in names):
             self.unmark(*names)
@@ -297,7 +297,7 @@ class GraphView(Canvas):
         return graph_row(self.graph, y, x1 - x0, self._scene(), self.highlight)
 
     def line(self, y: int) -> Line:
-        """Nothing before there is a graph."""
+        """Render a row; empty without a graph."""
         return super().line(y) if self.graph is not None else []
 
     def row_role(self, y: int) -> str | None:
@@ -312,7 +312,7 @@ class GraphView(Canvas):
         return Role.CURSOR if self.has_focus else Role.STRONG
 
     def on_resize(self) -> None:
-        """More or less of it."""
+        """Scroll so that the selected task stays visible."""
         if self.graph is not None:
             self.graph.resize(self.columns, self.rows)
             self.step_changed()

@@ -16,7 +16,7 @@ _MARGIN = 1
 
 
 class GroupMap(Canvas):
-    """All groups of a graph. A click is told with the index of the group."""
+    """All groups of a graph. A click posts the index of the group."""
 
     def __init__(self, scene: Callable[[], Scene], clicked: Callable[[int], None]) -> None:
         super().__init__(self._row_pieces, id="groups")
@@ -45,7 +45,7 @@ class GroupMap(Canvas):
         return group_map_row(self._graph, self._drawing, y, x0 - _MARGIN, x1 - _MARGIN, self._scene())
 
     def on_canvas_clicked(self, message: Canvas.Clicked) -> None:
-        """Tell which group was clicked."""
+        """Post the index of the group that was clicked."""
         message.stop()
         found = self._drawing.at(message.x - _MARGIN, message.y // GROUP_ROWS) if self._drawing is not None else None
         if found is not None:

@@ -39,11 +39,11 @@ class GridTable(VirtualTable[str]):
         self._history_screen = screen
 
     def row_role(self, y: int) -> str | None:
-        """None: the row says itself what is selected."""
+        """None, because the row itself shows the selected cell."""
         return None
 
     def move_columns(self, columns: int) -> None:
-        """To another run."""
+        """Select another run."""
         self._history_screen.move_to_run(columns)
 
 
@@ -68,13 +68,13 @@ class HistoryScreen(ConsoleScreen):
         self._is_stale = True
 
     def content(self) -> Iterable[Widget]:
-        """Heading, the runs, the tasks."""
+        """Yield the heading, the runs and the tasks."""
         yield self.heading
         yield self.runs_bar
         yield self.table
 
     def widgets_below(self) -> Iterable[Widget]:
-        """What is under the cursor, in words."""
+        """Yield the words for the cell under the cursor."""
         yield self.words_bar
 
     # --- Reading ----------------------------------------------------------------------------------------------------
@@ -183,7 +183,7 @@ class HistoryScreen(ConsoleScreen):
         return task_line(self._tasks[name], layout, self.console.glyphs, place)
 
     def on_resize(self, event: events.Resize) -> None:
-        """Columns for the new width."""
+        """Lay out the columns for the new width."""
         super().on_resize(event)
         if self._grid.runs:
             self._show_all()
@@ -191,13 +191,13 @@ class HistoryScreen(ConsoleScreen):
     # --- Keys -------------------------------------------------------------------------------------------------------
 
     def move_to_run(self, step: int) -> None:
-        """To an earlier or a later run, as far as there are columns."""
+        """Select an earlier or later run, as far as there are columns."""
         layout = self._layout(self.app.size.width)
         self._place = min(max(self.place + step, layout.first), len(self._grid.runs) - 1)
         self._show_all()
 
     def on_virtual_table_moved(self, message: VirtualTable.Moved) -> None:
-        """Another task: the same on the other screens, if their run has it."""
+        """Select the task of the row on all screens, if their run has it."""
         name = self.table.cursor_key
         if name in self.board.fold.tasks:
             self.console.selected = name
@@ -216,18 +216,18 @@ class HistoryScreen(ConsoleScreen):
             self.console.selected = name
 
     def filter_changed(self, text: str) -> None:
-        """Only tasks that match."""
+        """Show only tasks that match."""
         self._show_order()
 
     def change_order(self) -> None:
-        """The next order."""
+        """Change to the next order."""
         orders = list(HistoryOrder)
         self._order = orders[(orders.index(self._order) + 1) % len(orders)]
         self._show_order()
         self.table.move_to(0)
 
     def go_to_next(self, step: int) -> None:
-        """To the next task that failed in the run under the cursor or was slow in it, or the one before."""
+        """Go to the next or previous task that failed or was slow in the run under the cursor."""
         names, count = self.table.order, len(self.table.order)
         for distance in range(1, count + 1):
             at = (self.table.cursor + step * distance) % count

@@ -78,7 +78,7 @@ class InboxScreen(SplitScreen):
     # --- The frame ------------------------------------------------------------------------------------------------
 
     def main_widgets(self) -> Iterable[Widget]:
-        """One line, the list."""
+        """Yield the heading and the list."""
         yield self.heading
         yield self.table
 
@@ -255,7 +255,7 @@ class InboxScreen(SplitScreen):
         return cause.tasks[-row.hidden :] if row.hidden else cause.tasks
 
     def all_tasks(self) -> Sequence[str]:
-        """Every task that the filter leaves."""
+        """The tasks that match the filter."""
         return self.inbox.matching()
 
     def empty_line(self) -> Line:
@@ -347,7 +347,7 @@ class InboxScreen(SplitScreen):
 
     @property
     def selection_problem(self) -> str:
-        """Of another run: that its tasks are changed there."""
+        """Say that tasks of another run are changed in that run."""
         other = self._other_at_cursor()
         if other is None:
             return super().selection_problem
@@ -368,7 +368,7 @@ class InboxScreen(SplitScreen):
     # --- Keys -----------------------------------------------------------------------------------------------------
 
     def has_cursor_jumped(self) -> bool:
-        """Marked tasks do not change when the cursor jumps."""
+        """Whether the row under the cursor has just changed; marked tasks do not depend on it."""
         return super().has_cursor_jumped() and not self.table.marked_count
 
     def on_virtual_table_opened(self, message: VirtualTable.Opened) -> None:
@@ -404,11 +404,11 @@ class InboxScreen(SplitScreen):
             self.table.move_to_key(InboxRow(cause_of_cursor.cause))
 
     def zoom(self, step: int) -> None:
-        """With 1 every cause shows its tasks, with -1 none."""
+        """Open every cause (1), or close every cause (-1)."""
         self._set_open(step > 0, self.inbox.causes())
 
     def move_columns(self, direction: int) -> None:
-        """With 1 open the cause under the cursor, with -1 close it."""
+        """Open (1) or close (-1) the cause under the cursor."""
         self._set_open(direction > 0, self._cause_at_cursor())
 
     def _cause_at_cursor(self) -> list[InboxCause]:
@@ -417,7 +417,7 @@ class InboxScreen(SplitScreen):
         return [cause] if cause is not None else []
 
     def go_to_next(self, step: int) -> None:
-        """To the next cause or run, or the one before."""
+        """Go to the next or previous cause or run."""
         rows = [row for row in self.table.order if row.task is None and not row.hidden]
         row = self.table.cursor_key
         if row is not None:
@@ -433,18 +433,18 @@ class InboxScreen(SplitScreen):
         self._refresh_list()
 
     def filter_changed(self, text: str) -> None:
-        """Only tasks that match."""
+        """Show only tasks that match."""
         self.inbox.set_filter(parse_filter(text))
         self._refresh_list(by_hand=True)
         self._start_rest_timer()
 
     def show_details(self) -> None:
-        """Everything about the task under the cursor; of a cause, of its first task."""
+        """Show everything about the task under the cursor, or about the first task of a cause."""
         if self.select_one_of(self._tasks_at_cursor()):
             super().show_details()
 
     def back(self) -> None:
-        """From the evidence to the list; then marks, filter."""
+        """Go from the evidence to the list; then remove the marks, then the filter."""
         if self.table.marked_count and not self.evidence.has_focus:
             self.table.mark_tasks(())
         else:

@@ -20,7 +20,7 @@ class InboxSource(Protocol):
         """The tasks that a row stands for."""
 
     def all_tasks(self) -> Sequence[str]:
-        """Every task that the filter leaves, in the order shown."""
+        """The tasks that match the filter, in the order shown."""
 
     def empty_line(self) -> Line:
         """The message of an empty list."""
@@ -45,7 +45,7 @@ class InboxTable(VirtualTable[InboxRow]):
 
     @property
     def marked_count(self) -> int:
-        """How many tasks are marked."""
+        """The number of marked tasks."""
         return len(self._marked)
 
     def mark_tasks(self, names: Iterable[str]) -> None:

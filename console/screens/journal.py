@@ -36,7 +36,7 @@ RESTING_SECONDS = 0.15  # the cursor may be moving on
 
 
 class JournalTable(VirtualTable[int]):
-    """Events by number, with a message if there are none."""
+    """A table of events by number, or a message if there are none."""
 
     def __init__(self, row: Callable[[int, int], Line], nothing: Callable[[], Line]) -> None:
         super().__init__(row, id="journal")
@@ -53,7 +53,7 @@ class JournalTable(VirtualTable[int]):
 
 
 class EventDialog(TextDialog):
-    """Everything about one event; its command line can be copied."""
+    """A dialog with everything about one event; its command line can be copied."""
 
     BINDINGS: ClassVar[list[BindingType]] = bindings("copy")
 
@@ -83,7 +83,7 @@ class JournalScreen(SplitScreen):
         self._is_reading = False
 
     def main_widgets(self) -> Iterable[Widget]:
-        """One line, the list."""
+        """Yield the heading and the list."""
         yield self.heading
         yield self.table
 
@@ -103,7 +103,7 @@ class JournalScreen(SplitScreen):
             self.on_seek(position.seq)
 
     def on_news(self, news: BoardUpdate) -> None:
-        """More has happened."""
+        """Read the new events."""
         if self.journal.append(news.events) and self.is_current:
             self._show_order()
         elif self.is_current:
@@ -246,7 +246,7 @@ class JournalScreen(SplitScreen):
             self.console.selected = event.task
 
     def on_virtual_table_opened(self, message: VirtualTable.Opened) -> None:
-        """Everything about the event."""
+        """Open a dialog with everything about the event."""
         event = self.subject()
         if event is not None and self.is_wide:
             self.event_view.focus()

@@ -18,7 +18,7 @@ from .base import ConsoleScreen
 
 
 class _ErrorView(LineView):
-    """One sentence, or nothing."""
+    """A sentence about an error, if there is one."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -44,16 +44,16 @@ class LoadingScreen(ConsoleScreen):
         self._error_view = _ErrorView()
 
     def content(self) -> Iterable[Widget]:
-        """Why there is no picture."""
+        """Yield the reason why nothing is shown yet."""
         yield self._error_view
 
     def hints(self) -> list[KeyHint]:
-        """Only leaving works here."""
+        """The only key hint here: to leave."""
         label = self.console.keymap.label
         back = [(label("back"), self._back_label)] if self._back_label else []
         return [*back, (label("quit"), "quit")]
 
     def show_frame(self) -> None:
-        """As of now."""
+        """Update header and sentence."""
         super().show_frame()
         self._error_view.show(one_line(self.console.live.error_message or ""))

@@ -45,7 +45,7 @@ _NEWS, _END, _EARLIER, _LATER, _WHOLE, _ONLY = range(6)  # kinds of reads, in or
 
 
 class LogView(LinesView):
-    """Log lines; shows a message if there are none and loads the start on demand."""
+    """The lines of a log, or a message if there are none; it loads the start on demand."""
 
     def __init__(
         self, nothing: Callable[[], Line], to_the_top: Callable[[], None], to_the_end: Callable[[], None]
@@ -71,7 +71,7 @@ class LogView(LinesView):
         self.refresh()
 
     def move_to_edge(self, direction: int) -> None:
-        """To the start, which may have to be read first; or to the end, and stay there."""
+        """Go to the start, which may have to be read first; or to the end, and follow it."""
         if direction < 0:
             self._on_top_requested()
         else:
@@ -85,7 +85,7 @@ class LogView(LinesView):
         self._search_pattern = search_pattern(words) if words else None
 
     def line(self, y: int) -> Line:
-        """A line, or why there are none. A pattern that takes too long is set off nowhere."""
+        """Render a line, or why there is none. Matches of a pattern that takes too long are not highlighted."""
         if not len(self.lines):
             return self._empty_line() if y == 0 else []
         try:
@@ -96,12 +96,12 @@ class LogView(LinesView):
             return super().line(y)
 
     def first_in_view(self) -> tuple[int, str] | None:
-        """What tells the first line in view apart when other lines are around it: its chunk and text."""
+        """The chunk and the text of the first visible line, by which it is found again among other lines."""
         line = self.lines.line_at(self.span[0]) if isinstance(self.lines, LogLines) and len(self.lines) else None
         return (line.id, str(line)) if line is not None else None
 
     def go_to_top(self) -> None:
-        """To the first line that is known."""
+        """Go to the first loaded line."""
         super().move_to_edge(-1)
 
 
@@ -134,7 +134,7 @@ class LogScreen(ConsoleScreen):
         self._poll_timer: Timer | None = None
 
     def content(self) -> Iterable[Widget]:
-        """One line, the log."""
+        """Yield the heading and the log."""
         yield self.heading
         yield self.text
 
@@ -146,7 +146,7 @@ class LogScreen(ConsoleScreen):
         super().on_mount()
 
     def on_shown(self) -> None:
-        """The output of the selected task."""
+        """Show the output of the selected task."""
         self.text.focus()
         if self._poll_timer is not None:
             self._poll_timer.resume()
@@ -186,7 +186,7 @@ class LogScreen(ConsoleScreen):
             self._request(_NEWS)
 
     def tick(self, now_us: int) -> None:
-        """How long it has been running; whether lines have times."""
+        """Update the age of the attempt, and show or hide the times of lines."""
         self._show_heading()
         if self._lines is not None and self._lines.has_times != self.console.absolute_times:
             self._lines.has_times = self.console.absolute_times
@@ -246,7 +246,7 @@ class LogScreen(ConsoleScreen):
             self._show_lines()
 
     def _show_lines(self) -> None:
-        """Another log, from its end."""
+        """Show another log, from its end."""
         self._requests.clear()
         self._when_complete = None
         self.text.is_following = True
@@ -266,7 +266,7 @@ class LogScreen(ConsoleScreen):
         self.text.set_lines(self._lines)
 
     def go_to_attempt(self, step: int) -> None:
-        """To the attempt after this, or the one before."""
+        """Show the next attempt, or the previous one."""
         row = self._row()
         if row is None or self._attempt_log is None:
             return
@@ -282,7 +282,7 @@ class LogScreen(ConsoleScreen):
         self._request(_NEWS)
 
     def compare_attempts(self) -> None:
-        """Show what the attempt wrote unlike the attempt before."""
+        """Show the differences from the output of the previous attempt."""
         row, log = self._row(), self._attempt_log
         numbers = sorted(row.attempts) if row is not None else []
         if log is None or row is None or log.attempt == numbers[0]:
@@ -374,7 +374,7 @@ class LogScreen(ConsoleScreen):
         self._show_heading()
 
     async def _read_window(self, log: AttemptLog, kind: int) -> tuple[int, int]:
-        """Read what was wished for: the first line that changed, and how many lines were added at the start."""
+        """Read one window. Return the first line that changed, and how many lines were added at the start."""
         if kind == _NEWS:
             return await log.read_new(), 0
         if kind == _LATER:
@@ -388,7 +388,7 @@ class LogScreen(ConsoleScreen):
         return 0, 0
 
     def _scroll_back(self, log: AttemptLog, place: tuple[int, str]) -> None:
-        """Bring the line that was the first in view there again."""
+        """Scroll so that the previous first line is the first again."""
         self.text.is_following = False
         for number, line in enumerate(log.text.lines):
             if (line.id, line) == place:
@@ -498,12 +498,12 @@ class LogScreen(ConsoleScreen):
         self._show_heading()
 
     def _store_filter(self) -> str:
-        """What the store leaves of the log: a regular expression; empty without a filter."""
+        """The filter as a regular expression for the store; empty without a filter."""
         wanted = parse_line_filter(self._line_filter)
         return line_regex(wanted) if self._line_filter and wanted != Filter() else ""
 
     def filter_changed(self, text: str) -> None:
-        """Search."""
+        """Search for the text."""
         self.text.search(text)
         self._has_match, self._is_searching, self._is_given_up = True, False, False
         if text:
@@ -558,7 +558,7 @@ class LogScreen(ConsoleScreen):
         return await first_match(places, self.text.searched_text, target.matches)
 
     async def _find_in_store(self, log: AttemptLog, target: LogTarget, step: int, from_start: bool) -> int | None:
-        """Make the window with the next match the shown one; the line of the match. At last from the other end."""
+        """Show the window with the next match, at last from the other end of the log; return its line."""
         start = 0 if from_start else log.text.last_id if step > 0 else log.text.first_id
         edge = 0 if step > 0 else _AFTER_EVERY_CHUNK
         for first in (start, edge) if start != edge else (edge,):
@@ -578,20 +578,20 @@ class LogScreen(ConsoleScreen):
         return None
 
     async def _find_in_chunk(self, lines: Sequence[LogLine], target: LogTarget, chunk: int, step: int) -> int | None:
-        """The first line of a match from a chunk on, or with a ``step`` of -1 the last one up to it."""
+        """Return the first match from a chunk on, or with a ``step`` of -1 the last one up to it."""
         places = places_after(len(lines), -1 if step > 0 else len(lines), step, wraps=False)
         near = (place for place in places if (lines[place].id - chunk) * step >= 0)
         return await first_match(near, lines.__getitem__, target.matches)
 
     def go_to_next(self, step: int) -> None:
-        """To the next match or the one before; without a search, to a line that shows an error."""
+        """Go to the next or previous match; without a search, to a line that shows an error."""
         if self.filter_text:
             self._find(step)
         else:
             self._go_to_error(max(self.text.search_start(1), -1 if step > 0 else 0), step)
 
     def go_to_first_error(self) -> None:
-        """The first line that shows an error."""
+        """Go to the first line that shows an error."""
         self._go_to_error(-1)
 
     def _go_to_error(self, after: int, step: int = 1) -> None:

@@ -26,7 +26,7 @@ Texts = TypeVar("Texts")
 
 
 class PageView(LinesView, Generic[TextKey, Texts]):
-    """Subclasses render the page and read its texts."""
+    """A page of lines. Subclasses render the page and read its texts."""
 
     def __init__(self, scene: Callable[[], Scene], *, id: str | None = None) -> None:
         self._page_lines: list[Line] = []
@@ -73,7 +73,7 @@ class PageView(LinesView, Generic[TextKey, Texts]):
             self.refresh()
 
     def tick(self) -> None:
-        """A second has passed."""
+        """Update ages, once a second."""
         self.update_page()
 
     def missing_text_key(self) -> TextKey | None:
@@ -82,7 +82,7 @@ class PageView(LinesView, Generic[TextKey, Texts]):
         return None if needed == self._loaded_key else needed
 
     async def read(self, session: Session, run_id: str) -> None:
-        """Read what ``wanted`` says, and show it if it is still wanted then."""
+        """Read the missing texts, and show them if the page still needs them then."""
         wanted = self.missing_text_key()
         if wanted is None:
             return
@@ -95,7 +95,7 @@ class PageView(LinesView, Generic[TextKey, Texts]):
             self.update_page()
 
     def on_resize(self) -> None:
-        """Sentences are folded to the width."""
+        """Wrap sentences to the new width."""
         self.update_page()
         super().on_resize()
 
@@ -117,12 +117,12 @@ class PageScreen(ConsoleScreen):
         return self._view
 
     def scene(self) -> Scene:
-        """What the page needs."""
+        """The context for rendering the page."""
         console = self.console
         return Scene(self.board, console.live.now_us, console.glyphs, console.absolute_times, runner=console.runner)
 
     def content(self) -> Iterable[Widget]:
-        """The page."""
+        """Yield the page."""
         yield self.page
 
     def refresh_page(self) -> None:
@@ -131,7 +131,7 @@ class PageScreen(ConsoleScreen):
         read_page(self, self.page)
 
     def tick(self, now_us: int) -> None:
-        """Ages."""
+        """Update ages."""
         self.page.tick()
 
     def filter_changed(self, text: str) -> None:
@@ -140,11 +140,11 @@ class PageScreen(ConsoleScreen):
         self.page.find_next()
 
     def go_to_next(self, step: int) -> None:
-        """To the next match, or the one before."""
+        """Go to the next match, or the previous one."""
         self.page.find_next(forward=step > 0)
 
     def drill_in(self) -> None:
-        """Enter returns to the previous screen."""
+        """Return to the previous screen."""
         self.back()
 
 

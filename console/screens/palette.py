@@ -22,7 +22,7 @@ _WORD_CELLS = 22
 
 @dataclass(frozen=True, slots=True)
 class PaletteEntry:
-    """One command: ``value`` is the answer, ``word`` its name, ``key`` what does the same."""
+    """One command. ``value``: the answer; ``key``: the key with the same effect."""
 
     value: str
     label: str
@@ -72,7 +72,7 @@ class CommandPalette(Modal[str | None]):
         self._reader = reader
 
     def body(self) -> Iterable[Widget]:
-        """The list, and the line under it; everything matches an empty one."""
+        """Yield the list and the prompt below it; an empty prompt matches every entry."""
         self.table.can_focus = False
         self.table.styles.height = max(min(len(self._entries), _ROWS_MAX, self.app.size.height - 6), 1)
         self._match(self._text)
@@ -87,7 +87,7 @@ class CommandPalette(Modal[str | None]):
         yield self.prompt
 
     def first_focus(self) -> Widget:
-        """The line."""
+        """The prompt."""
         return self.prompt
 
     def _row(self, value: str, columns: int) -> Line:
@@ -111,7 +111,7 @@ class CommandPalette(Modal[str | None]):
         self._match(message.text)
 
     def on_text_field_submitted(self) -> None:
-        """Run what is under the cursor."""
+        """Run the entry under the cursor."""
         if self.table.cursor_key is not None:
             self.dismiss(self.table.cursor_key)
         else:
@@ -119,23 +119,23 @@ class CommandPalette(Modal[str | None]):
             self._match("")
 
     def on_text_field_cancelled(self) -> None:
-        """Nothing."""
+        """Close the palette; nothing runs."""
         self.dismiss(None)
 
     def on_key(self, event: events.Key) -> None:
-        """Arrows choose among the entries that match."""
+        """Move the cursor in the list by arrow keys."""
         moves = {"down": 1, "up": -1, "pagedown": 1, "pageup": -1, "ctrl+n": 1, "ctrl+p": -1}
         if event.key in moves:
             event.stop()
             self.table.move_to(self.table.cursor + moves[event.key])
 
     def on_virtual_table_opened(self, message: VirtualTable.Opened) -> None:
-        """A second click."""
+        """Run the entry that was clicked a second time."""
         self.dismiss(self.table.cursor_key)
 
 
 def _no_match(text: str) -> str:
-    """Why a text is no command."""
+    """Say why a text is no command."""
     if " -" in text:
         return "options are for the shell: redrive " + one_line(text.split(" -")[0].strip()) + " --help"
     return "no command has this name; type another word"

@@ -46,7 +46,7 @@ class SplitScreen(ConsoleScreen):
         return ()
 
     def content(self) -> Iterable[Widget]:
-        """Both panes, and what stands above them."""
+        """Yield both panes and the widgets above them."""
         yield from self.widgets_above()
         with Horizontal():
             with Vertical():
@@ -61,7 +61,7 @@ class SplitScreen(ConsoleScreen):
 
     @property
     def main_columns(self) -> int:
-        """Cells that the list has."""
+        """The width of the list in cells."""
         return self.app.size.width - (self._detail_columns(self.app.size.width) + 1 if self.is_wide else 0)
 
     def _detail_columns(self, columns: int) -> int:
@@ -76,7 +76,7 @@ class SplitScreen(ConsoleScreen):
         self.call_after_refresh(self.show_frame)  # the rules need the new position of the divider
 
     def rule_marks(self, upper: bool) -> dict[int, str]:
-        """Where the divider meets the rules."""
+        """The column at which the divider meets the rules."""
         if not self.is_wide or not self.divider.region:
             return {}
         glyphs = self.console.glyphs
@@ -90,7 +90,7 @@ class SplitScreen(ConsoleScreen):
             super().next_pane()
 
     def back(self) -> None:
-        """From the detail pane to the list; then as on every screen."""
+        """Go from the detail pane to the list; from the list as on every screen."""
         if self.detail_pane.has_focus:
             self.main_pane.focus()
         else:

@@ -32,10 +32,10 @@ MARKED_ROWS_MAX = 2_000  # more than these are meant as the whole group
 
 
 class RowsTable(VirtualTable[int]):
-    """Rows by their place."""
+    """A table of rows whose keys are their places."""
 
     def place_of(self, key: int) -> int | None:
-        """A place is its own."""
+        """Return the place of a row: its key."""
         return key if 0 <= key < len(self.order) else None
 
 
@@ -69,7 +69,7 @@ class RowsScreen(ConsoleScreen):
         return ScreenName.DOWNSTREAMS
 
     def content(self) -> Iterable[Widget]:
-        """One line, the list."""
+        """Yield the heading and the list."""
         yield self.heading
         yield self.table
 
@@ -98,7 +98,7 @@ class RowsScreen(ConsoleScreen):
         self._show_heading()
 
     def target_tasks(self) -> Sequence[str]:
-        """The task of the rows."""
+        """The task whose rows are shown."""
         return (self.key.task,)
 
     # --- Reading --------------------------------------------------------------------------------------------------
@@ -170,7 +170,7 @@ class RowsScreen(ConsoleScreen):
         self.heading.show(*rows_heading(self.group, place, marked, self.app.size.width, self.console.glyphs))
 
     def on_virtual_table_moved(self, message: VirtualTable.Moved) -> None:
-        """Another row."""
+        """Show the row under the cursor."""
         self._show_heading()
         self._read()
 
@@ -179,7 +179,7 @@ class RowsScreen(ConsoleScreen):
         self._show_heading()
 
     def on_virtual_table_opened(self, message: VirtualTable.Opened) -> None:
-        """Everything about the row."""
+        """Open a dialog with everything about the row."""
         row = self.window.row(self.table.cursor)
         if row is not None:
             run_latest(self, partial(self._open, row.id), "row")
@@ -242,12 +242,12 @@ class RowsScreen(ConsoleScreen):
             self.table.set_marks(())
 
     def select_task(self) -> bool:
-        """The task of the rows."""
+        """The task whose rows are shown."""
         self.console.selected = self.key.task
         return True
 
     def back(self) -> None:
-        """Marks first, then back to the groups."""
+        """Remove the marks; without marks return to the groups."""
         if self.table.marks:
             self.table.set_marks(())
         else:

@@ -58,12 +58,12 @@ class RunsScreen(ConsoleScreen):
         self.calendar = Bar(_CALENDAR_ROWS[0], id="calendar")
 
     def content(self) -> Iterable[Widget]:
-        """One line, the list."""
+        """Yield the heading and the list."""
         yield self.heading
         yield self.table
 
     def widgets_below(self) -> Iterable[Widget]:
-        """The calendar."""
+        """Yield the calendar."""
         yield self.calendar
 
     def on_shown(self) -> None:
@@ -93,7 +93,7 @@ class RunsScreen(ConsoleScreen):
             self._read()
 
     def past_summary(self, position: ReplayPosition) -> str:
-        """Only the followed run is shown in the past."""
+        """Say that only the followed run is shown as of the past."""
         return "the other runs are those of now"
 
     # --- The list -------------------------------------------------------------------------------------------------
@@ -117,7 +117,7 @@ class RunsScreen(ConsoleScreen):
         self.table.refresh()
 
     def on_resize(self, event: events.Resize) -> None:
-        """As many weeks of the calendar as leave most rows to the list."""
+        """Show as many weeks of the calendar as leave most rows to the list."""
         super().on_resize(event)
         self._show_calendar()
 
@@ -169,11 +169,11 @@ class RunsScreen(ConsoleScreen):
     # --- Keys -----------------------------------------------------------------------------------------------------
 
     def filter_changed(self, text: str) -> None:
-        """Only runs whose flow or name match."""
+        """Show only runs whose flow or name match."""
         self._show_order()
 
     def change_order(self) -> None:
-        """The next order."""
+        """Change to the next order."""
         self._sort = (self._sort + 1) % len(SORTS)
         self._show_order()
 

@@ -29,7 +29,7 @@ _FRAME_COLUMNS = 4
 
 
 def tasks_to_tail(board: Board, selected: str | None, columns: int) -> list[str]:
-    """The selected task, then those that run, then those that began last: as many as have room beside each other."""
+    """Return the selected task, then running tasks, then the latest others, as many as fit side by side."""
     rows = [row for row in board.fold.tasks.values() if row.attempts]
     rows.sort(key=lambda row: (row.name != selected, row.state is not TaskState.RUNNING, -(row.started_at or 0)))
     room = max((columns - _FRAME_COLUMNS) // TAIL_COLUMNS_MIN, 1)
@@ -51,12 +51,12 @@ class Tail(Vertical):
         self.lines = LinesView(follow=True)
 
     def compose(self) -> ComposeResult:
-        """Name, lines."""
+        """Yield the name and the lines."""
         yield self.heading
         yield self.lines
 
     async def update_lines(self) -> None:
-        """Read what was written since. Raises RedriveError."""
+        """Read new output. Raises RedriveError."""
         log = self.log_read
         shown = log.text
         before = len(shown.lines)
@@ -69,7 +69,7 @@ class Tail(Vertical):
 
 
 class TailsDialog(Modal[None]):
-    """Over the whole screen; keys scroll the focused one, Tab goes to the next."""
+    """The ends of several logs side by side. Keys scroll the focused one, Tab focuses the next."""
 
     DEFAULT_CSS = """
     TailsDialog > Vertical { max-width: 100%; height: 100%; }
@@ -83,16 +83,16 @@ class TailsDialog(Modal[None]):
         self._problem = Bar()
 
     def body(self) -> Iterable[Widget]:
-        """The tails, and what is wrong with the connection."""
+        """Yield the tails, and a line for errors of the connection."""
         yield Horizontal(*self.tails)
         yield self._problem
 
     def first_focus(self) -> Widget:
-        """The first one."""
+        """The first tail."""
         return self.tails[0].lines
 
     def on_mount(self) -> None:
-        """Read now and from time to time."""
+        """Read at once, then periodically."""
         super().on_mount()
         self._poll()
         self.set_interval(POLL_SECONDS, self._poll)

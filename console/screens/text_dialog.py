@@ -45,14 +45,14 @@ class TextDialog(Modal[None]):
         self.foot = bar_of(_FOOT, id="foot")
 
     def body(self) -> Iterable[Widget]:
-        """Lines, foot."""
+        """Yield the lines and the search field."""
         self.view.styles.height = max(min(len(self._all_lines), self.app.size.height - _FRAME_ROWS), 1)
         yield self.view
         yield self.field
         yield self.foot
 
     def first_focus(self) -> Widget:
-        """The lines: keys scroll."""
+        """The lines, so that keys scroll."""
         return self.view
 
     def on_lines_view_moved(self) -> None:
@@ -61,21 +61,21 @@ class TextDialog(Modal[None]):
         self.foot.show(_FOOT, [Piece(f"{below} more below ", Role.DIM)] if below > 0 else [])
 
     def ask_search(self) -> None:
-        """Type words."""
+        """Open the search field."""
         self.field.display = True
         self.field.focus()
 
     def on_text_field_changed(self, message: TextField.Changed) -> None:
-        """Only lines that match."""
+        """Show only lines that match."""
         wanted = parse_filter(message.text)
         self.view.set_lines([line for line in self._all_lines if wanted.matches(plain(line).casefold())])
 
     def on_text_field_submitted(self) -> None:
-        """Back to the lines that are left."""
+        """Focus the lines that match."""
         self.field.display = False
         self.view.focus()
 
     def on_text_field_cancelled(self) -> None:
-        """All lines again."""
+        """Show all lines again."""
         self.field.text = ""
         self.on_text_field_submitted()

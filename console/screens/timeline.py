@@ -51,7 +51,7 @@ class TaskTimeline(TimelineView[RowKey]):
         self._run_span = (0, SECOND, 0)  # start, end, and free cells after the end
 
     def set_label_columns(self, columns: int) -> None:
-        """Give names more or less room."""
+        """Set the width of the names."""
         if columns != self._label_columns:
             self._label_columns = columns
             self._fit_run()
@@ -86,11 +86,11 @@ class TaskTimeline(TimelineView[RowKey]):
         return self.span != before
 
     def zoom_anchor(self) -> int:
-        """The selected task stays where it is: its latest attempt, or now if it moves."""
+        """The instant that stays in place: that of the latest attempt, or now if the task goes on."""
         return self._timeline_screen.cursor_instant()
 
     def row_role(self, y: int) -> str | None:
-        """The cursor is on the name alone: bars keep their colours."""
+        """None, because the cursor is drawn on the name only, and bars keep their colours."""
         return None
 
     def on_resize(self) -> None:
@@ -100,22 +100,22 @@ class TaskTimeline(TimelineView[RowKey]):
         super().on_resize()
 
     def toggle_follow(self) -> None:
-        """The screen knows what now is."""
+        """Switch following on the screen, which knows the current time."""
         self._timeline_screen.toggle_follow()
 
     def move_columns(self, direction: int) -> None:
-        """Open or close the group under the cursor, else earlier or later."""
+        """Open or close the group under the cursor, else scroll in time."""
         if not self._timeline_screen.fold_group(direction > 0):
             super().move_columns(direction)
 
     def on_click(self, event: events.Click) -> None:
-        """A click on the sign of a group opens or closes it."""
+        """Open or close the group whose sign was clicked."""
         super().on_click(event)
         if event.chain == 1 and event.x < FOLD_CELLS and self.first_visible + event.y == self.cursor:
             self._timeline_screen.toggle_group()
 
     def zoom(self, step: int) -> None:
-        """A longer or shorter span, no longer the whole run. Stops following where now is no longer in it."""
+        """Show a longer or shorter span instead of the whole run. Stop following if now is outside it."""
         self.shows_whole_run = False
         self._now = now = self._run_span[1]  # stays where it is on the screen
         super().zoom(step)
@@ -150,13 +150,13 @@ class TimelineScreen(ConsoleScreen):
     # --- The frame ------------------------------------------------------------------------------------------------
 
     def content(self) -> Iterable[Widget]:
-        """Axis, bars, and how many tasks ran at once."""
+        """Yield the axis, the bars, and the chart of how many tasks ran at once."""
         yield self.axis
         yield self.timeline
         yield self.load_bar
 
     def widgets_below(self) -> Iterable[Widget]:
-        """The selected row in words."""
+        """Yield the words for the selected row."""
         yield self.words_bar
 
     def on_resize(self, event: events.Resize) -> None:
@@ -184,7 +184,7 @@ class TimelineScreen(ConsoleScreen):
         return self._now_us if self.board.fold.run.ended_at is None else None
 
     def board_replaced(self, board: Board) -> None:
-        """All of the run."""
+        """Show the whole run of the new board."""
         self._now_us = self.console.live.now_us
         self._critical = frozenset()
         rows = TimelineRows(board)
@@ -205,7 +205,7 @@ class TimelineScreen(ConsoleScreen):
         return self._rows
 
     def on_shown(self) -> None:
-        """As of now, with the selection of the other screens."""
+        """Update to the current time and to the selection of the other screens."""
         self.timeline.focus()
         self._now_us = self.console.live.now_us
         self._find_activity()
@@ -325,7 +325,7 @@ class TimelineScreen(ConsoleScreen):
             self._fit_words()
 
     def label(self, key: RowKey, columns: int) -> Line:
-        """The left part of a row."""
+        """Render the left part of a row."""
         glyphs = self.console.glyphs
         role = Role.CURSOR if key == self.timeline.cursor_key else Role.TEXT
         if isinstance(key, int):
@@ -342,7 +342,7 @@ class TimelineScreen(ConsoleScreen):
         return FOLD_INDENT if self.rows.group_of(name) is None else 2 * FOLD_INDENT
 
     def bar(self, key: RowKey, span: Span) -> Line:
-        """The right part of a row."""
+        """Render the right part of a row."""
         glyphs, runner = self.console.glyphs, self.console.runner
         if not isinstance(key, int):
             return bar_line(self.board.row(key), span, self.now, glyphs, runner)
@@ -407,12 +407,12 @@ class TimelineScreen(ConsoleScreen):
     # --- Keys -----------------------------------------------------------------------------------------------------
 
     def on_timeline_view_span_changed(self, message: TimelineView.SpanChanged) -> None:
-        """Another part of time."""
+        """Update what depends on the visible span."""
         self._show_axis()
         self._show_load()
 
     def on_virtual_table_moved(self, message: VirtualTable.Moved) -> None:
-        """Another row; the other screens select its task, or the worst task of its group."""
+        """Select the task of the row, or the worst task of its group, on all screens."""
         key = self.timeline.cursor_key
         self.console.selected = self.rows.worst_tasks(key, 1)[0] if isinstance(key, int) else key
         self._show_words()
@@ -484,11 +484,11 @@ class TimelineScreen(ConsoleScreen):
     # --- The span -------------------------------------------------------------------------------------------------
 
     def show_all(self) -> None:
-        """The whole run, from its start to its latest activity."""
+        """Show the whole run, from its start to its latest activity."""
         self._show_whole_run()
 
     def change_order(self) -> None:
-        """The next order."""
+        """Change to the next order."""
         orders = list(TaskOrder)
         self.rows.sort(orders[(orders.index(self.rows.order) + 1) % len(orders)])
         self._show_order()
@@ -514,19 +514,19 @@ class TimelineScreen(ConsoleScreen):
         self.timeline.refresh()
 
     def back(self) -> None:
-        """All of the run again; then the filter."""
+        """Show the whole run again; if it is shown, clear the filter."""
         if self.timeline.shows_whole_run:
             super().back()
         else:
             self._show_whole_run()
 
     def filter_changed(self, text: str) -> None:
-        """Only tasks whose name or state match."""
+        """Show only tasks whose name or state match."""
         self._show_order()
         self._show_axis()
 
     def go_to_next(self, step: int) -> None:
-        """To the next problem or match, or the one before."""
+        """Go to the next or previous problem or match."""
         if self.filter_text:
             self.timeline.move_to(self.timeline.cursor + step)
             return

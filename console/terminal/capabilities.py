@@ -95,7 +95,7 @@ def _colours(environ: Mapping[str, str], term: str) -> Colours:
 
 
 def _has_unicode(environ: Mapping[str, str]) -> bool:
-    """By the locale of characters, as the C library picks it; ``REDRIVE_ASCII=1`` or ``=0`` has the last word."""
+    """Whether the locale that the C library picks has Unicode; ``REDRIVE_ASCII=1`` or ``=0`` overrules it."""
     if asked := environ.get("REDRIVE_ASCII"):
         return asked == "0"
     locale = environ.get("LC_ALL") or environ.get("LC_CTYPE") or environ.get("LANG") or "C"
@@ -103,7 +103,7 @@ def _has_unicode(environ: Mapping[str, str]) -> bool:
 
 
 def _escape_delay(environ: Mapping[str, str], remote: bool) -> float:
-    """``ESCDELAY`` is in milliseconds, as ncurses has it."""
+    """Read ``ESCDELAY``, which is in milliseconds, as in ncurses."""
     asked = environ.get("ESCDELAY", "")
     if asked.isascii() and asked.isdigit() and int(asked) > 0:
         return min(int(asked), 5000) / 1000

@@ -70,7 +70,7 @@ class ConsoleDriver(Driver):
 
     @property
     def can_suspend(self) -> bool:
-        """Ctrl-Z and pagers work."""
+        """True: Ctrl-Z and pagers work."""
         return True
 
     @property
@@ -153,7 +153,7 @@ class ConsoleDriver(Driver):
             self.output.ring()
 
     def set_mouse(self, on: bool) -> None:
-        """Have clicks sent to us, or leave the mouse to the terminal, to select text."""
+        """Receive clicks, or leave the mouse to the terminal, to select text."""
         self._captures_mouse = on
         self.write(MOUSE_ON if on else MOUSE_OFF)
 
@@ -327,7 +327,7 @@ class ConsoleTerminal(AppInternals):
         super().__init__(ansi_color=True)  # the operator's own sixteen colours stay what they are
 
     def get_driver_class(self) -> type[Driver]:
-        """Always ``ConsoleDriver``, whatever TEXTUAL_DRIVER says."""
+        """Return ``ConsoleDriver``; TEXTUAL_DRIVER has no effect."""
         return ConsoleDriver
 
     @property
@@ -359,7 +359,7 @@ class ConsoleTerminal(AppInternals):
                 widget.refresh()
 
     def terminated(self, number: int) -> None:
-        """SIGTERM or SIGINT was sent."""
+        """Handle SIGTERM or SIGINT."""
         self.exit(return_code=128 + number)
 
     def terminal_lost(self) -> None:
@@ -367,7 +367,7 @@ class ConsoleTerminal(AppInternals):
         self.exit(return_code=128 + signal.SIGHUP)
 
     def redraw(self) -> None:
-        """Ctrl-L: draw everything again, whatever the terminal shows."""
+        """Draw everything again (Ctrl-L), because the terminal may show something else."""
         if isinstance(self._driver, ConsoleDriver):
             self._driver.redraw()
 
@@ -385,7 +385,7 @@ class ConsoleTerminal(AppInternals):
 
     @property
     def draws_updates(self) -> bool:
-        """On a terminal."""
+        """True: this app draws on a terminal."""
         return isinstance(self._driver, ConsoleDriver)
 
     def draw_update(self, screen: Screen[Any], update: Update) -> None:

@@ -259,7 +259,7 @@ class TerminalOutput:
         self.flush()
 
     def ring(self) -> None:
-        """Ring the terminal's bell, outside of any frame. For a terminal that does not read, once however often."""
+        """Ring the terminal's bell, outside of any frame. Many calls ring once if the terminal does not read."""
         self._bell = True
         self.flush()
 

@@ -49,7 +49,7 @@ class AppInternals(App[Any]):
     """An App that can draw its updates itself; Textual writes nothing else to the terminal."""
 
     def screen_text(self) -> str:
-        """What the screen in front shows, without the blanks at the ends of rows."""
+        """The text of the visible screen, without the blanks at the ends of rows."""
         return "\n".join(row.text.rstrip() for row in self.screen._compositor.render_strips())
 
     @property
@@ -62,7 +62,7 @@ class AppInternals(App[Any]):
 
     @property
     def failure(self) -> BaseException | None:
-        """What made the App end, if it crashed."""
+        """The error that ended the App, if it crashed."""
         return self._exception
 
     def _display(self, screen: Screen[Any], renderable: RenderableType | None) -> None:
@@ -77,5 +77,5 @@ class AppInternals(App[Any]):
         """Send no pointer shape: not every terminal ignores the sequence."""
 
     def _fatal_error(self) -> None:
-        """Textual would print a traceback with the values of variables, which may hold secrets or sequences."""
+        """End without Textual's traceback, whose values of variables may hold secrets or sequences."""
         self._close_messages_no_wait()

@@ -39,7 +39,7 @@ class Bar(LineView):
 
     @property
     def row_count(self) -> int:
-        """Number of rows."""
+        """The number of rows."""
         return len(self._sides)
 
     def set_row_count(self, rows: int) -> None:
@@ -57,7 +57,7 @@ class Bar(LineView):
             self.refresh_rows(row)
 
     def line(self, y: int) -> Line:
-        """Both sides, cut to the width."""
+        """Render both sides, cut to the width."""
         if y >= len(self._sides):
             return []  # has fewer rows since the last layout
         left, right = self._sides[y]

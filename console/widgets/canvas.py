@@ -46,7 +46,7 @@ class Canvas(LineView, can_focus=True):
 
     @property
     def extent(self) -> tuple[int, int]:
-        """Columns and rows of the drawing."""
+        """The columns and rows of the drawing."""
         return self._extent
 
     @property

@@ -116,7 +116,7 @@ class Choices(LineView, can_focus=True):
         self._place = 0
 
     def move_answer(self, step: int) -> None:
-        """To the answer beside."""
+        """Select the answer on the left (-1) or right (1)."""
         self._choose(min(max(self._place + step, 0), len(self._yes)))
 
     def _choose(self, place: int) -> None:
@@ -151,7 +151,7 @@ class Choices(LineView, can_focus=True):
         self.refresh()
 
     def line(self, y: int) -> Line:
-        """All words, the chosen one as under a cursor."""
+        """Render all words, the chosen one as under a cursor."""
         line: Line = []
         for pieces in self._words():
             line += [*([Piece(" " * _CHOICES_APART)] if line else []), *pieces]
@@ -191,7 +191,7 @@ class Dialog(Modal[Reply]):
         self._typed = TextField(f"Type {question.type_exactly} to go on: ", characters=digits)
 
     def body(self) -> Iterable[Widget]:
-        """Facts, list, fields, and the two answers."""
+        """Yield facts, list, fields and the two answers."""
         yield from self._text_widgets()
         yield Bar()
         yield from self._fields()
@@ -236,19 +236,19 @@ class Dialog(Modal[Reply]):
             self._position.show([Piece(f"{first + 1} to {last} of {count:,}; Tab and PgDn show the rest", Role.DIM)])
 
     def cancel(self) -> None:
-        """No."""
+        """Close the dialog with the answer no."""
         self.dismiss(Reply(False))
 
     def on_text_field_cancelled(self) -> None:
-        """Esc in a field."""
+        """Close the dialog: Esc was pressed in a field."""
         self.cancel()
 
     def on_text_field_changed(self) -> None:
-        """What was missing may be there now."""
+        """Check again whether the answer yes is possible."""
         self._hint.show([])
 
     def on_text_field_submitted(self, message: TextField.Submitted) -> None:
-        """On to the next field; after the last one, yes."""
+        """Focus the next field; after the last one, answer yes."""
         if not self.question.enter_accepts:
             self._go_to_answers()
             return
@@ -266,7 +266,7 @@ class Dialog(Modal[Reply]):
             self._choices.focus()
 
     def on_choices_chosen(self, message: Choices.Chosen) -> None:
-        """One of the words."""
+        """Answer with the word that was chosen."""
         if message.place:
             self._accept(message.time, other=message.place > 1)
         else:

@@ -57,7 +57,7 @@ class DragSelection(Widget):
             self.refresh()
 
     def on_mouse_up(self, event: events.MouseUp) -> None:
-        """Copy what is selected."""
+        """Copy the selected text."""
         rows, self._drag_start = self._selected_rows(), None
         if self._drag_end is None:
             return
@@ -81,7 +81,7 @@ class DragSelection(Widget):
         return line
 
     def _selected_rows(self) -> Iterable[tuple[int, int, int]]:
-        """Row, first column and the column after the last, of each selected row."""
+        """Yield row, first column and the column after the last one of each selected row."""
         if self._drag_start is None or self._drag_end is None:
             return []
         (top, left), (bottom, right) = sorted((self._drag_start, self._drag_end))

@@ -28,7 +28,7 @@ class Footer(Widget):
         self._focus_before_prompt: Widget | None = None
 
     def compose(self) -> ComposeResult:
-        """Both, one of them hidden."""
+        """Yield key bar and prompt, one of them hidden."""
         yield self.key_bar
         yield self.prompt
 

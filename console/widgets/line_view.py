@@ -60,11 +60,11 @@ class LineView(DragSelection):
             self.post_message(self.HiddenRowsChanged())
 
     def render_line(self, y: int) -> Strip:
-        """For Textual."""
+        """Render a row for Textual."""
         return strip_of(self.with_selection(y, self.line(y)), self.columns, role_styles_of(self.app), self.row_role(y))
 
     def render_lines(self, crop: Region) -> list[Strip]:
-        """Cached rows; skips Textual's handling of borders, padding, opacity and tints, which a view lacks."""
+        """Return cached rows, without Textual's handling of borders, padding, opacity and tints, which a view lacks."""
         self.check_hidden_rows()
         if self._strips_columns != self.columns:
             self._strips.clear()
@@ -96,7 +96,7 @@ class LineView(DragSelection):
 
     @property
     def rows(self) -> int:
-        """Rows of the viewport."""
+        """The rows of the viewport."""
         return self.outer_size.height
 
     def refresh_rows(self, first: int, count: int = 1) -> None:
@@ -111,7 +111,7 @@ class LineView(DragSelection):
 
 
 def strip_of(line: Iterable[Piece], columns: int, role_styles: RoleStyles, over: str | None = None) -> Strip:
-    """Exactly ``columns`` cells of pieces, in the styles of their roles."""
+    """Render exactly ``columns`` cells of pieces, in the styles of their roles."""
     pieces = list(line)
     taken = width(pieces)
     if taken > columns:
@@ -123,5 +123,5 @@ def strip_of(line: Iterable[Piece], columns: int, role_styles: RoleStyles, over:
 
 
 def shifted(line: Line, columns: int, shift: int) -> Line:
-    """``columns`` cells of a line from ``shift`` on."""
+    """Cut ``columns`` cells from a line, from the cell ``shift`` on."""
     return crop(line, shift, shift + columns) if shift else line

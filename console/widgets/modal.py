@@ -67,7 +67,7 @@ class Modal(ModalScreen[ModalResult]):
         raise NotImplementedError  # every box says where its keys go
 
     def compose(self) -> ComposeResult:
-        """Title and body in the frame."""
+        """Yield title and body in the frame."""
         with Vertical():
             if self._title is not None:
                 yield bar_of(self._title)

@@ -51,7 +51,7 @@ class Prompt(TextField):
         self.reset(f" {sign}", text, hint)
 
     def on_key(self, event: events.Key) -> None:
-        """Walk through the history, complete, or type."""
+        """Recall an earlier entry, complete, or type."""
         if event.key in _RECALL_STEPS and self.can_recall:
             self._recall(self._place + _RECALL_STEPS[event.key])
         elif event.key == "tab" and self._complete is not None:

@@ -32,5 +32,5 @@ class Divider(LineView):
         self._sign = sign
 
     def line(self, y: int) -> Line:
-        """One sign a row."""
+        """Render one sign a row."""
         return [Piece(self._sign, Role.RULE)]

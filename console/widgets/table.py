@@ -47,7 +47,7 @@ class VirtualTable(LineView, Generic[Key], can_focus=True):
             self.key = key
 
     class Marked(Message):
-        """Other rows are marked than before."""
+        """The marked rows have changed."""
 
         def __init__(self, table: VirtualTable[Key]) -> None:
             super().__init__()
@@ -83,7 +83,7 @@ class VirtualTable(LineView, Generic[Key], can_focus=True):
 
     @property
     def cursor(self) -> int:
-        """Place of the cursor, 0 for the first row."""
+        """The place of the cursor, 0 for the first row."""
         return self._cursor
 
     @property
@@ -93,7 +93,7 @@ class VirtualTable(LineView, Generic[Key], can_focus=True):
 
     @property
     def first_visible(self) -> int:
-        """Place of the first row that is shown."""
+        """The place of the first visible row."""
         return self._top
 
     @property
@@ -122,7 +122,7 @@ class VirtualTable(LineView, Generic[Key], can_focus=True):
             self.post_message(self.Moved(self, self.cursor_key))
 
     def place_of(self, key: Key) -> int | None:
-        """Where a row is; None if it is not shown at all."""
+        """The place of a row; None if it is not in the table."""
         if self._place_by_key is None:
             self._place_by_key = {key: place for place, key in enumerate(self._order)}
         return self._place_by_key.get(key)
@@ -151,7 +151,7 @@ class VirtualTable(LineView, Generic[Key], can_focus=True):
         self._move_cursor_and_top(place, self._top)
 
     def _move_cursor_and_top(self, place: int, top: int) -> None:
-        """Cursor and view to these places, as far as they exist and fit together."""
+        """Move cursor and view to these places, as far as they exist and fit together."""
         before, top_before = self._cursor, self._top
         self._cursor, self._top = self._clamp(place), top
         self._scroll_into_view()
@@ -193,16 +193,16 @@ class VirtualTable(LineView, Generic[Key], can_focus=True):
         self.move_to(self._cursor + rows)
 
     def move_to_edge(self, direction: int) -> None:
-        """To the first row, or with 1 to the last."""
+        """Move to the first row, or with 1 to the last."""
         self.move_to(0 if direction < 0 else len(self._order) - 1)
 
     def move_pages(self, pages: float) -> None:
-        """So many pages down, view and cursor together, so that the cursor keeps its height."""
+        """Move view and cursor ``pages`` down together, so that the cursor keeps its height."""
         rows = int(self.rows * abs(pages)) * (1 if pages > 0 else -1)
         self._move_cursor_and_top(self._cursor + rows, self._top + rows)
 
     def drill_in(self) -> None:
-        """Drill in."""
+        """Open the row under the cursor."""
         if self._order:
             self.post_message(self.Opened(self, self._order[self._cursor]))
 

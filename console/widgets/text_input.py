@@ -42,7 +42,7 @@ class TextField(LineView, can_focus=True):
             self.text = text
 
     class Cancelled(Message):
-        """Esc."""
+        """Esc was pressed."""
 
         def __init__(self, field: TextField) -> None:
             super().__init__()
@@ -117,7 +117,7 @@ class TextField(LineView, can_focus=True):
     # --- keys -----------------------------------------------------------------------------------------------------
 
     def on_key(self, event: events.Key) -> None:
-        """Edit, or type."""
+        """Edit the text, or type into it."""
         edit = _EDITS.get(event.key)
         if edit is not None:
             self._edit(*edit(self._text, self._cursor))
@@ -156,7 +156,7 @@ class TextField(LineView, can_focus=True):
     # --- drawing --------------------------------------------------------------------------------------------------
 
     def line(self, y: int) -> Line:
-        """Label, text, cursor."""
+        """Render label, text and cursor."""
         label = Piece(self._label, Role.KEY)
         if not self.has_focus:
             return [label, Piece(self._text or self._hint, Role.TEXT if self._text else Role.DIM)]

@@ -121,7 +121,7 @@ class LinesView(LineView, can_focus=True):
         self.move_rows(rows if pages > 0 else -rows)
 
     def move_to_edge(self, direction: int) -> None:
-        """To the start, or with 1 to the end."""
+        """Scroll to the start, or with 1 to the end."""
         if direction < 0:
             self.is_following = False
         self._set_top((0, 0) if direction < 0 else self._last_page())
@@ -138,7 +138,7 @@ class LinesView(LineView, can_focus=True):
         self._set_top((self._top[0], 0))
 
     def move_columns(self, direction: int) -> None:
-        """Half a width to the left or right, in lines that are cut."""
+        """Scroll half a width to the left or right, in lines that are cut."""
         self._shift_to(self._left_column + direction * (self.columns // 2))
 
     def _shift_to(self, shift: int) -> None:

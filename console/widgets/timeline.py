@@ -55,12 +55,12 @@ class TimelineView(VirtualTable[Key]):
 
     @property
     def span(self) -> Span:
-        """What is shown."""
+        """The visible span."""
         return self._span
 
     @property
     def label_columns(self) -> int:
-        """Where the bars begin."""
+        """The column at which the bars begin."""
         return self._label_columns
 
     def set_extent(self, start: int, end: int, ahead: int = 0) -> None:
@@ -109,7 +109,7 @@ class TimelineView(VirtualTable[Key]):
             self.post_message(self.SpanChanged(self, self._span))
 
     def on_resize(self) -> None:
-        """As many cells as there is room for, from the same instant."""
+        """Show as many cells as there is room for, from the same instant."""
         super().on_resize()
         self._show(replace(self._span, cells=self._bar_cells()))
 
@@ -121,7 +121,7 @@ class TimelineView(VirtualTable[Key]):
         self._show(replace(self._span, start=self._span.instant(cells)))
 
     def zoom(self, step: int) -> None:
-        """With 1 a shorter span, with -1 a longer one: at most one step beyond the whole extent."""
+        """Show a shorter (1) or longer (-1) span: at most one step beyond the whole extent."""
         coarsest = _coarser(self._fitting(*self._extent).per_cell)
         per_cell = _finer(self._span.per_cell) if step > 0 else _coarser(self._span.per_cell)
         per_cell = min(per_cell, max(coarsest, self._span.per_cell))
