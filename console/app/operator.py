@@ -8,7 +8,6 @@ changes only by the events of the act.
 from __future__ import annotations
 
 import json
-import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -32,7 +31,7 @@ from ..present.redrive import redrive_line
 from ..screens.choice_dialog import ChoiceDialog, ChoiceOption
 from ..screens.console import ConsoleHost
 from ..screens.text_dialog import TextDialog
-from ..sessions.open import actor
+from ..sessions.identity import new_command
 from ..text.durations import clock
 from ..text.pieces import Line, Piece, Role
 from ..text.text import one_line
@@ -395,7 +394,7 @@ class OperatorActions:
         board = self._console.live.board
         assert board is not None
         run_id = run_id or board.fold.run.run_id
-        command = Command(uuid.uuid4().hex, act, run_id, targets, actor(), reason, dict(options or {}))
+        command = new_command(act, run_id, targets, reason, options or {})
         self._console.run_worker(self._deliver(command, on_done), group="acts")
 
     async def _deliver(self, command: Command, on_done: Callable[[Command, Answer], None] | None) -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-import uuid
 from collections.abc import Iterable, Sequence
 
-from ...engine.domain.command import Answer, Command
+from ...engine.domain.command import Answer
 from ...engine.errors import RedriveError
-from ..sessions.open import actor, with_session
+from ..sessions.identity import new_command
+from ..sessions.open import with_session
 from ..sessions.session import RunSummary, Session
 from ..sessions.ssh_options import Endpoint
 from ..text.printing import echo
@@ -28,7 +28,10 @@ def abandon_runs(
         else:
             own = session.status.executor_run_id if session.status.executor_alive else None
             chosen = _chosen(summaries, own, time.time_ns() // 1000 - round(older_than_seconds * 1e6))
-        return [(await session.send(_command(one, reason)), place_of(session, one.run)) for one in chosen]
+        return [
+            (await session.send(new_command("abandon", one.run.run_id, (), reason)), place_of(session, one.run))
+            for one in chosen
+        ]
 
     answers = with_session(endpoint, use)
     for answer, place in answers:
@@ -52,7 +55,3 @@ def _named(summaries: Iterable[RunSummary], run_ids: Iterable[str]) -> list[RunS
         if run_id not in known:
             raise RedriveError(f"there is no run {run_id!r} in this state file; see: redrive runs")
     return [known[run_id] for run_id in dict.fromkeys(run_ids)]
-
-
-def _command(one: RunSummary, reason: str) -> Command:
-    return Command(uuid.uuid4().hex, "abandon", one.run.run_id, actor=actor(), reason=reason)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import time
-import uuid
 from collections.abc import Sequence
 
-from ...engine.domain.command import Answer, Command
+from ...engine.domain.command import Answer
 from ...engine.statefile.list_rows import BREAKERS, BreakerRow
 from ..model.board import Board
 from ..model.breaker_view import BreakerStatus, breaker_status, callers_of, downstream_specs, with_held_tasks
 from ..present.runs import place_line
-from ..sessions.open import actor, with_session
+from ..sessions.identity import new_command
+from ..sessions.open import with_session
 from ..sessions.session import Session
 from ..sessions.ssh_options import Endpoint
 from ..text.durations import format_duration
@@ -29,7 +29,8 @@ def list_or_set_breakers(
     async def use(session: Session) -> tuple[list[Answer], Board, Sequence[BreakerRow], ActPlace]:
         board = Board(await session.snapshot(run_id))
         run = board.fold.run.run_id
-        answers = [await session.send(_command(run, how, downstream, reason)) for how, downstream in acts]
+        commands = [new_command("breaker", run, (), reason, {"downstream": name, "how": how}) for how, name in acts]
+        answers = [await session.send(command) for command in commands]
         return answers, board, await session.query(BREAKERS), place_of(session, board.fold.run)
 
     answers, board, rows, place = with_session(endpoint, use)
@@ -40,11 +41,6 @@ def list_or_set_breakers(
     if not acts:
         _print(_guards(board, rows), as_json)
     return code_of_answers(*answers)
-
-
-def _command(run_id: str, how: str, downstream: str, reason: str) -> Command:
-    options = {"downstream": downstream, "how": how}
-    return Command(uuid.uuid4().hex, "breaker", run_id, actor=actor(), reason=reason, options=options)
 
 
 def _guards(board: Board, rows: Sequence[BreakerRow]) -> list[BreakerStatus]:

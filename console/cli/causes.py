@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Sequence
 from dataclasses import asdict
 
@@ -10,10 +9,11 @@ import click
 
 from ...engine.core.outcome import FailureClass
 from ...engine.core.projection import RunProjection
-from ...engine.domain.command import Answer, Command
+from ...engine.domain.command import Answer
 from ...engine.errors import RedriveError
 from ..feed.rule_trial import RuleTrial, trial_rows, try_rule
-from ..sessions.open import actor, with_session
+from ..sessions.identity import new_command
+from ..sessions.open import with_session
 from ..sessions.session import Session
 from ..sessions.ssh_options import Endpoint
 from ..text.printing import echo, echo_json
@@ -33,7 +33,7 @@ def send_note(
     async def use(session: Session) -> tuple[Answer, ActPlace]:
         fold = await session.snapshot(run_id)
         options = {"fingerprint": cause_of(fold, fingerprint), "downstream": downstream, "text": text}
-        command = Command(uuid.uuid4().hex, "note", fold.run.run_id, actor=actor(), options=options)
+        command = new_command("note", fold.run.run_id, options=options)
         return await session.send(command), place_of(session, fold.run)
 
     answer, place = with_session(endpoint, use)

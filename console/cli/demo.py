@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import sys
-import uuid
 from collections.abc import Sequence
 
 from ...engine.agent.command_client import send_blocking
-from ...engine.domain.command import Command, Target
+from ...engine.domain.command import Target
 from ...engine.domain.event_payloads import RunChange, RunChanged
 from ...engine.domain.events import Event
 from ...engine.domain.states import RunState
@@ -21,7 +20,7 @@ from ...engine.executor.run_options import RunOptions
 from ...engine.statefile.list_rows import QUARANTINE
 from ...engine.statefile.queries import query
 from ...engine.store import database
-from ..sessions.open import actor
+from ..sessions.identity import new_command
 from .event_lines import EventPrinter
 
 #: The acts when the run is blocked: act, task, expected state, reason.
@@ -61,9 +60,8 @@ class ScriptedOperator:
         for act, task, state, reason in SCRIPT:
             options = {"rows": self._held_rows(run_id)} if act == "requeue-rows" else {}
             seen = (Target(task, state, 0),)
-            answer = await asyncio.to_thread(
-                send_blocking, self._state, Command(uuid.uuid4().hex, act, run_id, seen, actor(), reason, options)
-            )
+            command = new_command(act, run_id, seen, reason, options)
+            answer = await asyncio.to_thread(send_blocking, self._state, command)
             if not answer.ok:
                 self.refused.append(answer.message)
 

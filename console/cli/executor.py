@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import asyncio
 import sys
-import uuid
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from ...engine.domain.command import Answer, Command
+from ...engine.domain.command import Answer
 from ...engine.errors import AddressError, FlowChangesError, FlowError, NotFoundError, RefusedError, UntrustedFlowError
-from ..sessions.open import actor, with_session
+from ..sessions.identity import new_command
+from ..sessions.open import with_session
 from ..sessions.session import Session, SessionStatus
 from ..sessions.ssh_options import Endpoint
 from ..sessions.target import is_remote
@@ -141,7 +141,7 @@ def reload_code(endpoint: Endpoint, *, reason: str, as_json: bool) -> int:
 async def _send(session: Session, act: str, options: dict[str, str], reason: str) -> tuple[Answer, ActPlace]:
     """Send an act about the run that the executor runs."""
     run = (await session.snapshot(session.status.executor_run_id)).run
-    command = Command(uuid.uuid4().hex, act, run.run_id, (), actor(), reason, options)
+    command = new_command(act, run.run_id, (), reason, options)
     return await session.send(command), place_of(session, run)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from datetime import time as time_of_day
@@ -22,7 +21,8 @@ from ...engine.errors import RedriveError
 from ...engine.json_types import Json
 from ..present.executor_status import describe_executor_loss, resume_command
 from ..present.runs import place_line
-from ..sessions.open import actor, with_session
+from ..sessions.identity import new_command
+from ..sessions.open import with_session
 from ..sessions.session import Session, SessionStatus
 from ..sessions.ssh_options import Endpoint
 from ..text.printing import echo, echo_json
@@ -75,16 +75,8 @@ def send_action(
         """The command, its run, and whether it is a bulk act."""
         fold = await session.snapshot(run_id)
         bulk = names_in_bulk(fold, act, names, filters)
-        command = Command(
-            id=uuid.uuid4().hex,
-            act=act,
-            run_id=fold.run.run_id,
-            targets=select_targets(fold, names if bulk is None else bulk, fingerprint, downstream),
-            actor=actor(),
-            reason=reason,
-            options=extra,
-        )
-        return command, fold.run, bulk is not None
+        targets = select_targets(fold, names if bulk is None else bulk, fingerprint, downstream)
+        return new_command(act, fold.run.run_id, targets, reason, extra), fold.run, bulk is not None
 
     async def use(session: Session) -> tuple[Answer, ActPlace]:
         command, run, is_bulk = await command_for(session)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-import uuid
 from collections.abc import Sequence
 
-from ...engine.domain.command import Answer, Command
+from ...engine.domain.command import Answer
 from ...engine.statefile.list_rows import PAGES, PageRow
 from ..present.runs import place_line
-from ..sessions.open import actor, with_session
+from ..sessions.identity import new_command
+from ..sessions.open import with_session
 from ..sessions.session import Session
 from ..sessions.ssh_options import Endpoint
 from ..text.durations import format_duration
@@ -35,7 +35,9 @@ def list_or_update_pages(
     async def use(session: Session) -> tuple[list[Answer], Sequence[PageRow], str, bool]:
         run = None if run_id is None else (await session.snapshot(run_id)).run  # raises for an unknown run
         place = place_line(run, session.address)
-        answers = [await session.send(_command(act, {"pages": [page], **more})) for act, page, more in acts]
+        answers = [
+            await session.send(new_command(act, None, options={"pages": [page], **more})) for act, page, more in acts
+        ]
         return answers, await session.query(PAGES), place, session.status.executor_alive
 
     answers, rows, place, has_executor = with_session(endpoint, use)
@@ -50,10 +52,6 @@ def list_or_update_pages(
     for (act, page, _), answer in zip(acts, answers, strict=True):
         echo(f"{act} {page}: {answer.message}", err=as_json)
     return code_of_answers(*answers)
-
-
-def _command(act: str, options: dict[str, object]) -> Command:
-    return Command(id=uuid.uuid4().hex, act=act, run_id=None, actor=actor(), options=options)
 
 
 def _is_shown(row: PageRow, run_id: str | None, everything: bool) -> bool:

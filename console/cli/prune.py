@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,7 +10,8 @@ import click
 from ...engine.core.durations import parse_retention
 from ...engine.domain.command import Command
 from ...engine.errors import RedriveError
-from ..sessions.open import actor, with_session
+from ..sessions.identity import new_command
+from ..sessions.open import with_session
 from ..sessions.session import Session
 from ..sessions.ssh_options import Endpoint
 from ..text.durations import format_bytes
@@ -30,7 +30,7 @@ def prune_runs(endpoint: Endpoint, keep: str, *, dry_run: bool, as_json: bool) -
 
     async def use(session: Session) -> tuple[Mapping[str, Any], list[str], int]:
         def command() -> Command:
-            return Command(uuid.uuid4().hex, "prune", None, actor=actor(), options=options)
+            return new_command("prune", None, options=options)
 
         before: Mapping[str, Any] = await session.preview(command())
         now, deleted = before, list[str]()

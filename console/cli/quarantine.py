@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import uuid
 from collections.abc import Iterable, Sequence
 
 from ...engine.core.projection import RunProjection
@@ -13,7 +12,8 @@ from ...engine.domain.states import NEEDS_HUMAN
 from ...engine.errors import RedriveError
 from ...engine.statefile.list_rows import QUARANTINE, QuarantineRow
 from ..present.runs import place_line
-from ..sessions.open import actor, with_session
+from ..sessions.identity import new_command
+from ..sessions.open import with_session
 from ..sessions.session import Session
 from ..sessions.ssh_options import Endpoint
 from ..text.printing import echo, echo_json, print_table
@@ -122,15 +122,9 @@ def select_rows(rows: Iterable[QuarantineRow], keys: Sequence[str]) -> list[Quar
 def _command(act: str, fold: RunProjection, rows: Sequence[QuarantineRow], reason: str, cascade: bool) -> Command:
     names = dict.fromkeys(row.name for row in rows)
     seen = (fold.tasks[name] for name in names)
-    return Command(
-        id=uuid.uuid4().hex,
-        act=act,
-        run_id=fold.run.run_id,
-        targets=tuple(Target(row.name, str(row.state), row.generation) for row in seen),
-        actor=actor(),
-        reason=reason,
-        options={"rows": [row.id for row in rows], **({"cascade": True} if cascade else {})},
-    )
+    targets = [Target(row.name, str(row.state), row.generation) for row in seen]
+    options = {"rows": [row.id for row in rows], **({"cascade": True} if cascade else {})}
+    return new_command(act, fold.run.run_id, targets, reason, options)
 
 
 def _print(rows: Sequence[QuarantineRow], as_json: bool) -> None:

@@ -92,25 +92,25 @@ _TITLES = {Section.BREAKERS: "Breakers", Section.PAGES: "Pages", Section.ROWS: "
 
 def section_row(
     section: Section,
-    systems: Downstreams,
+    downstreams: Downstreams,
     senders: Sequence[str],
     columns: int,
     glyphs: Glyphs,
     shown: Collection[str] = ALL_COLUMNS,
 ) -> Line:
     """The heading of a section, with counts; for breakers also with titles of the columns ``shown``."""
-    known = section in systems.loaded_sections
-    facts, right = _HEADS[section](systems, senders, glyphs) if known else ([Piece("reading ...", Role.DIM)], [])
+    known = section in downstreams.loaded_sections
+    facts, right = _HEADS[section](downstreams, senders, glyphs) if known else ([Piece("reading ...", Role.DIM)], [])
     left: Line = [Piece(f" {_TITLES[section]}", Role.STRONG), Piece("  "), *facts]
-    if section is Section.BREAKERS and systems.breakers and known:
+    if section is Section.BREAKERS and downstreams.breakers and known:
         return _with_column_titles(left, columns, glyphs, _figures(columns, shown))
     if not right or width(right) >= columns // 2:
         return left
     return [*fit(left, columns - width(right) - 1, glyphs.more), *right]
 
 
-def _head_of_breakers(systems: Downstreams, senders: Sequence[str], glyphs: Glyphs) -> tuple[Line, Line]:
-    guards = systems.breakers.values()
+def _head_of_breakers(downstreams: Downstreams, senders: Sequence[str], glyphs: Glyphs) -> tuple[Line, Line]:
+    guards = downstreams.breakers.values()
     if not guards:
         return [Piece("no task names a downstream", Role.DIM)], []
     shut = sum(1 for guard in guards if guard.is_blocking)
@@ -120,8 +120,8 @@ def _head_of_breakers(systems: Downstreams, senders: Sequence[str], glyphs: Glyp
     return [Piece(f"{len(guards)} closed" if are_closed else f"none of {len(guards)} open", Role.DIM)], []
 
 
-def _head_of_pages(systems: Downstreams, senders: Sequence[str], glyphs: Glyphs) -> tuple[Line, Line]:
-    pages = systems.pages.values()
+def _head_of_pages(downstreams: Downstreams, senders: Sequence[str], glyphs: Glyphs) -> tuple[Line, Line]:
+    pages = downstreams.pages.values()
     if not pages:
         return [Piece("no pages are open", Role.DIM)], _senders_line([], senders)
     counts = [(state, sum(1 for page in pages if page.state == state)) for state in PAGE_STYLES]
@@ -139,8 +139,8 @@ def _senders_line(pages: Sequence[Page], senders: Sequence[str]) -> Line:
     return [Piece(f"by {', '.join(one_line(sender) for sender in senders)}", Role.DIM)]
 
 
-def _head_of_rows(systems: Downstreams, senders: Sequence[str], glyphs: Glyphs) -> tuple[Line, Line]:
-    groups = systems.groups.values()
+def _head_of_rows(downstreams: Downstreams, senders: Sequence[str], glyphs: Glyphs) -> tuple[Line, Line]:
+    groups = downstreams.groups.values()
     if not groups:
         return [Piece("no row was set aside", Role.DIM)], []
     counts = [(state, sum(group.counts.get(state, 0) for group in groups)) for state in _ROW_LOOKS]

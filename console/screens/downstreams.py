@@ -83,7 +83,7 @@ class DownstreamsScreen(ConsoleScreen):
     def __init__(self) -> None:
         super().__init__()
         self.downstreams = Downstreams(self.board)
-        self.table = DownstreamsTable(self._row, id="systems")
+        self.table = DownstreamsTable(self._row, id="downstreams")
         self.subject_bar = Bar(_SUBJECT_ROWS, id="subject")
         self._senders: Sequence[str] = ()
         self._refresher = Refresher(self, self._read)
@@ -211,13 +211,13 @@ class DownstreamsScreen(ConsoleScreen):
 
     async def _read_section(self, section: Section, run_id: str) -> Callable[[], None]:
         """Read the rows of a section; the returned function shows them."""
-        session, systems = self.console.live.session, self.downstreams
+        session, downstreams = self.console.live.session, self.downstreams
         if section is Section.BREAKERS:
             breakers = await session.query(list_rows.BREAKERS)
-            return lambda: systems.load_breakers(breakers, self.console.live.now_us)
+            return lambda: downstreams.load_breakers(breakers, self.console.live.now_us)
         if section is Section.PAGES:
-            return partial(systems.load_pages, await session.query(list_rows.PAGE_HEADS))
-        return partial(systems.load_row_groups, await session.query(list_rows.QUARANTINE_GROUPS, run_id=run_id))
+            return partial(downstreams.load_pages, await session.query(list_rows.PAGE_HEADS))
+        return partial(downstreams.load_row_groups, await session.query(list_rows.QUARANTINE_GROUPS, run_id=run_id))
 
     # --- The list -------------------------------------------------------------------------------------------------
 

@@ -111,12 +111,14 @@ class RowsScreen(ConsoleScreen):
     async def _refresh_group(self) -> None:
         """Read the current count and invalidate the visible rows."""
         run_id = self.board.fold.run.run_id
-        systems = Downstreams(self.board)
+        downstreams = Downstreams(self.board)
         try:
-            systems.load_row_groups(await self.console.live.session.query(list_rows.QUARANTINE_GROUPS, run_id=run_id))
+            downstreams.load_row_groups(
+                await self.console.live.session.query(list_rows.QUARANTINE_GROUPS, run_id=run_id)
+            )
         except RedriveError:
             return  # the header shows the error; the next event reads again
-        self.group = systems.groups.get(self.key, self.group)
+        self.group = downstreams.groups.get(self.key, self.group)
         grown = self.group.total != self.window.total
         self.window.invalidate(self.group.total)
         if grown:

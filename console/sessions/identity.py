@@ -5,9 +5,11 @@ from __future__ import annotations
 import getpass
 import os
 import socket
-from collections.abc import Sequence
+import uuid
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
-from ...engine.domain.command import clean_actor
+from ...engine.domain.command import Command, Target, clean_actor
 
 
 def current_actor() -> str:
@@ -25,3 +27,14 @@ def other_actors(present: Sequence[str], actor: str) -> tuple[str, ...]:
     if actor in rest:
         rest.remove(actor)
     return tuple(rest)
+
+
+def new_command(
+    act: str,
+    run_id: str | None,
+    targets: Sequence[Target] = (),
+    reason: str = "",
+    options: Mapping[str, object] = MappingProxyType({}),
+) -> Command:
+    """Return a command of this operator with an id of its own. ``options``: of the act."""
+    return Command(uuid.uuid4().hex, act, run_id, tuple(targets), current_actor(), reason, dict(options))

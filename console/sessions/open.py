@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from .identity import current_actor
 from .session import Session
 from .ssh_options import Endpoint, SshOptions
 from .target import is_remote
@@ -14,11 +13,6 @@ from .target import is_remote
 Result = TypeVar("Result")
 
 _read_files: list[str] = []  # the state files of this machine that this process has opened
-
-
-def actor() -> str:
-    """Who acts, for the journal: user@host."""
-    return current_actor()
 
 
 async def open_session(endpoint: Endpoint, *, read_only: bool = False) -> Session:
@@ -30,13 +24,13 @@ async def open_session(endpoint: Endpoint, *, read_only: bool = False) -> Sessio
         from .ssh import SshSession
 
         def connect(options: SshOptions) -> Awaitable[SshSession]:
-            return SshSession.open(target, actor=actor(), read_only=read_only, options=options)
+            return SshSession.open(target, read_only=read_only, options=options)
 
         return await connect_with_sign_in(parse(target), endpoint.ssh, connect)
     from .local import LocalSession
 
     _read_files.append(target)
-    return await LocalSession.open(target, actor=actor(), read_only=read_only)
+    return await LocalSession.open(target, read_only=read_only)
 
 
 def with_session(endpoint: Endpoint, use: Callable[[Session], Awaitable[Result]]) -> Result:

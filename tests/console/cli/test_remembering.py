@@ -120,6 +120,6 @@ def test_a_note_on_what_never_failed_is_refused_and_says_so(state):
 
 
 def me() -> str:
-    from redrive.console.sessions.open import actor
+    from redrive.console.sessions.identity import current_actor
 
-    return actor().partition("@")[0]
+    return current_actor().partition("@")[0]

@@ -35,14 +35,14 @@ def listed(listing: Listing[Row], session: FakeSession) -> list[Row]:
     return [made(listing.row, row) for row in session.lists[listing.name]]
 
 
-def systems_of(clock: StillClock) -> Downstreams:
+def downstreams_of(clock: StillClock) -> Downstreams:
     """As the screen has them."""
     session = outage(clock)
-    systems = Downstreams(Board(session.fold))
-    systems.load_breakers(listed(BREAKERS, session), clock.now)
-    systems.load_pages(listed(PAGE_HEADS, session))
-    systems.load_row_groups(listed(QUARANTINE_GROUPS, session))
-    return systems
+    downstreams = Downstreams(Board(session.fold))
+    downstreams.load_breakers(listed(BREAKERS, session), clock.now)
+    downstreams.load_pages(listed(PAGE_HEADS, session))
+    downstreams.load_row_groups(listed(QUARANTINE_GROUPS, session))
+    return downstreams
 
 
 def alone(spec: dict[str, Any], row: dict[str, Any], **tasks: dict[str, Any]) -> BreakerStatus:
@@ -56,9 +56,9 @@ def alone(spec: dict[str, Any], row: dict[str, Any], **tasks: dict[str, Any]) ->
     for name, columns in tasks.items():
         for column, value in columns.items():
             setattr(fold.tasks[name], column, value)
-    systems = Downstreams(Board(fold))
-    systems.load_breakers([breaker_row("api", **row)], NOW)
-    return systems.breakers["api"]
+    downstreams = Downstreams(Board(fold))
+    downstreams.load_breakers([breaker_row("api", **row)], NOW)
+    return downstreams.breakers["api"]
 
 
 READY = {"state": TaskState.READY}
@@ -110,7 +110,7 @@ def test_a_spent_budget_holds_retries_and_never_first_tries():
 
 
 def test_what_has_left_the_window_counts_no_more(clock):
-    guard = systems_of(clock).breakers["rates-api"]
+    guard = downstreams_of(clock).breakers["rates-api"]
     assert (7, 6) == guard.totals(clock.now)
     assert (0, 0) == guard.totals(clock.now + 60 * S)
 
@@ -148,8 +148,8 @@ def test_what_would_do_nothing_is_refused_with_the_reason(state, refused):
 
 
 def test_what_wants_a_human_comes_first_and_what_is_quiet_last(clock):
-    systems = systems_of(clock)
-    keys = [(row.section.value, row.key) for row in systems.rows() if not row.is_head and not row.hidden]
+    downstreams = downstreams_of(clock)
+    keys = [(row.section.value, row.key) for row in downstreams.rows() if not row.is_head and not row.hidden]
     assert [
         ("breakers", "rates-api"),
         ("breakers", "mail"),
@@ -161,12 +161,12 @@ def test_what_wants_a_human_comes_first_and_what_is_quiet_last(clock):
         ("rows", GroupKey("import_customers", "c0ffee")),
     ] == keys
     assert ["rates-api", 2, 1, GroupKey("import_customers", "c0ffee")] == [
-        row.key for row in systems.items_needing_human()
+        row.key for row in downstreams.items_needing_human()
     ]
 
 
 def test_a_breaker_of_another_flow_is_none_of_this_run(clock):
-    assert "not-of-this-flow" not in systems_of(clock).breakers
+    assert "not-of-this-flow" not in downstreams_of(clock).breakers
 
 
 def test_an_opened_breaker_shows_whom_it_holds_twenty_at_first(clock):
@@ -175,38 +175,38 @@ def test_an_opened_breaker_shows_whom_it_holds_twenty_at_first(clock):
     board = Board(
         fold_of([(name, []) for name in names], {name: {"downstream": "api"} for name in names}, options=options)
     )
-    systems = Downstreams(board)
-    systems.load_breakers([breaker_row("api", "FORCED_OPEN")], NOW)
+    downstreams = Downstreams(board)
+    downstreams.load_breakers([breaker_row("api", "FORCED_OPEN")], NOW)
     breaker = DownstreamRow(Section.BREAKERS, "api")
-    systems.toggle(breaker)
-    rows = [row for row in systems.rows() if row.key == "api"]
+    downstreams.toggle(breaker)
+    rows = [row for row in downstreams.rows() if row.key == "api"]
     assert names[:20] == [row.task for row in rows[1:21]]
     assert [30] == [row.hidden for row in rows[21:]]
-    systems.toggle(rows[21])
-    assert names == [row.task for row in systems.rows() if row.task]
-    systems.toggle(breaker)
-    assert [] == [row for row in systems.rows() if row.task]
+    downstreams.toggle(rows[21])
+    assert names == [row.task for row in downstreams.rows() if row.task]
+    downstreams.toggle(breaker)
+    assert [] == [row for row in downstreams.rows() if row.task]
 
 
 def test_what_is_dealt_with_waits_behind_one_row(clock):
-    systems = systems_of(clock)
-    more = next(row for row in systems.rows() if row.section is Section.PAGES and row.hidden)
+    downstreams = downstreams_of(clock)
+    more = next(row for row in downstreams.rows() if row.section is Section.PAGES and row.hidden)
     assert 1 == more.hidden
-    systems.toggle(more)
-    assert 5 in [row.key for row in systems.rows()]
+    downstreams.toggle(more)
+    assert 5 in [row.key for row in downstreams.rows()]
 
 
 def test_a_filter_looks_into_everything_also_what_is_quiet(clock):
-    systems = systems_of(clock)
-    systems.filter = parse_filter("permanent")
-    assert [5] == [row.key for row in systems.rows() if not row.is_head]
-    systems.filter = parse_filter("country")
-    assert [GroupKey("import_customers", "c0ffee")] == [row.key for row in systems.rows() if not row.is_head]
+    downstreams = downstreams_of(clock)
+    downstreams.filter = parse_filter("permanent")
+    assert [5] == [row.key for row in downstreams.rows() if not row.is_head]
+    downstreams.filter = parse_filter("country")
+    assert [GroupKey("import_customers", "c0ffee")] == [row.key for row in downstreams.rows() if not row.is_head]
 
 
 def test_rows_of_one_cause_are_one_group_whatever_became_of_them(clock):
-    systems = systems_of(clock)
-    systems.load_row_groups(
+    downstreams = downstreams_of(clock)
+    downstreams.load_row_groups(
         [
             made(QuarantineGroup, row_of_group("load", "resolved", 7, "ValueError: 9", last_id=90)),
             made(QuarantineGroup, row_of_group("load", "held", 3, "ValueError: 1", last_id=50, first_at=START)),
@@ -214,33 +214,33 @@ def test_rows_of_one_cause_are_one_group_whatever_became_of_them(clock):
             made(QuarantineGroup, row_of_group("other", "discarded", 2, "KeyError")),
         ]
     )
-    group = systems.groups[GroupKey("load", "c0ffee")]
+    group = downstreams.groups[GroupKey("load", "c0ffee")]
     assert (3, 10, 50, "ValueError: 1", START) == (group.held, group.total, group.last_id, group.error, group.first_at)
-    assert systems.groups[GroupKey("other", "c0ffee")].is_idle
-    assert 2 == sum(1 for row in systems.rows() if isinstance(row.key, GroupKey))
+    assert downstreams.groups[GroupKey("other", "c0ffee")].is_idle
+    assert 2 == sum(1 for row in downstreams.rows() if isinstance(row.key, GroupKey))
 
 
 def test_another_picture_of_the_same_run_keeps_what_was_read_and_opened(clock):
-    systems = systems_of(clock)
-    systems.toggle(DownstreamRow(Section.BREAKERS, "rates-api"))
-    again = systems.with_board(Board(outage(clock).fold))
-    assert again.rows() == systems.rows()
+    downstreams = downstreams_of(clock)
+    downstreams.toggle(DownstreamRow(Section.BREAKERS, "rates-api"))
+    again = downstreams.with_board(Board(outage(clock).fold))
+    assert again.rows() == downstreams.rows()
 
 
 def test_rows_of_another_run_are_not_kept(clock):
     fold = outage(clock).fold
     fold.run.run_id = "night-8"
-    other = systems_of(clock).with_board(Board(fold))
+    other = downstreams_of(clock).with_board(Board(fold))
     assert {} == other.groups and Section.ROWS not in other.loaded_sections and other.pages
 
 
 def test_another_moment_shows_breakers_as_they_were(clock):
-    systems = systems_of(clock)
-    systems.board.update_lists([breaker_row("rates-api", "HALF_OPEN")])
-    systems.load_snapshot(clock.now)
-    assert BreakerState.HALF_OPEN is systems.breakers["rates-api"].state
-    assert set(QUOTES) == set(systems.breakers["rates-api"].held)
-    assert {} == systems.pages == systems.groups
+    downstreams = downstreams_of(clock)
+    downstreams.board.update_lists([breaker_row("rates-api", "HALF_OPEN")])
+    downstreams.load_snapshot(clock.now)
+    assert BreakerState.HALF_OPEN is downstreams.breakers["rates-api"].state
+    assert set(QUOTES) == set(downstreams.breakers["rates-api"].held)
+    assert {} == downstreams.pages == downstreams.groups
 
 
 def test_a_sender_is_named_without_its_secrets():
