@@ -98,10 +98,6 @@ def _task(event: Event, payload: TaskMoved) -> str:
     return describe(event, payload) if describe is not None else str(event.new).lower()
 
 
-def _ready(event: Event, payload: TaskMoved) -> str:
-    return "ready to run"
-
-
 def _running(event: Event, payload: TaskMoved) -> str:
     return f"attempt {event.attempt} started" if event.attempt else "started"
 
@@ -154,10 +150,6 @@ def _failure_text(payload: TaskMoved) -> str:
     return f": {failure}" if failure else ""
 
 
-def _failed(event: Event, payload: TaskMoved) -> str:
-    return f"failed for good{_failure_text(payload)}"
-
-
 def _dead_letter(event: Event, payload: TaskMoved) -> str:
     kind = payload.set.get("dead_letter_kind")
     return f"needs a human{_failure_text(payload)}" + (f" ({kind})" if kind else "")
@@ -178,10 +170,6 @@ def _skipped(event: Event, payload: TaskMoved) -> str:
     return f"skipped: {reason}" if (reason := payload.set.get("error")) else "skipped"
 
 
-def _cancelled(event: Event, payload: TaskMoved) -> str:
-    return f"stopped{_failure_text(payload)}"
-
-
 def _pending(event: Event, payload: TaskMoved) -> str:
     if payload.act == "requeue":
         overrides = overridden.load_overrides(payload.set.get("overrides"))
@@ -190,16 +178,16 @@ def _pending(event: Event, payload: TaskMoved) -> str:
 
 
 _STATE_SENTENCES: dict[str, Callable[[Event, TaskMoved], str]] = {
-    TaskState.READY: _ready,
+    TaskState.READY: lambda event, payload: "ready to run",
     TaskState.RUNNING: _running,
     TaskState.SUCCESS: _success,
     TaskState.RETRYING: _retrying,
-    TaskState.FAILED: _failed,
+    TaskState.FAILED: lambda event, payload: f"failed for good{_failure_text(payload)}",
     TaskState.DEAD_LETTER: _dead_letter,
     TaskState.SENSING: _sensing,
     TaskState.UPSTREAM_FAILED: _upstream,
     TaskState.SKIPPED: _skipped,
-    TaskState.CANCELLED: _cancelled,
+    TaskState.CANCELLED: lambda event, payload: f"stopped{_failure_text(payload)}",
     TaskState.PENDING: _pending,
 }
 
@@ -236,10 +224,6 @@ def _started(event: Event, payload: AttemptStarted) -> str:
     return f"process {pid}{where} runs attempt {event.attempt}" if pid else f"attempt {event.attempt} has a process"
 
 
-def _effect(event: Event, payload: AttemptEffect) -> str:
-    return f"begins its effect, at most once: key {payload.key}"
-
-
 def _deadline(event: Event, payload: AttemptDeadline) -> str:
     allowed = payload.timeout
     return f"timeout of {format_seconds(allowed)} passed" if allowed else "timeout passed"
@@ -270,14 +254,6 @@ def _swept(event: Event, payload: AttemptSwept) -> str:
     return f"{count} process{'' if count == 1 else 'es'} left behind, killed"
 
 
-def _late(event: Event, payload: AttemptLate) -> str:
-    return f"attempt {event.attempt} ended late: it changes nothing"
-
-
-def _leaked(event: Event, payload: AttemptLeaked) -> str:
-    return "ignores its cancel token: its slot is taken until its thread ends"
-
-
 def _silent(event: Event, payload: AttemptSilent) -> str:
     lasts = "?" if payload.silent_seconds is None else format_seconds(payload.silent_seconds)
     return f"no heartbeat for {lasts}; its process: {payload.process or '?'}"
@@ -285,10 +261,6 @@ def _silent(event: Event, payload: AttemptSilent) -> str:
 
 def _reclaimed(event: Event, payload: AttemptReclaimed) -> str:
     return f"attempt {event.attempt} is lost: its processes are gone"
-
-
-def _retried(event: Event, payload: AttemptRetry) -> str:
-    return "retried something inside the attempt"
 
 
 # --- Run, executor, breakers, pages, operators -----------------------------------------------------------------------
@@ -460,18 +432,6 @@ def _canary(event: Event, payload: CanaryEnded) -> str:
     }.get(payload.what, "")
 
 
-def _note(event: Event, payload: NoteWritten) -> str:
-    return f"on {payload.fingerprint}: {payload.text}"
-
-
-def _storage(event: Event, payload: StorageChanged) -> str:
-    return f"storage {payload.what}: {payload.sentence}"
-
-
-def _clock(event: Event, payload: ClockMoved) -> str:
-    return f"the clock moved by {offset(payload.moved_us)}"
-
-
 def _schedule(event: Event, payload: ScheduleChanged) -> str:
     """A change of a schedule. Logical times are in its time zone."""
     flow, what, last = payload.flow, payload.what, _minute(payload.last)
@@ -523,26 +483,28 @@ _DESCRIPTIONS: Mapping[type, Callable[[Event, Any], str]] = dict(
         payload_row(TaskMapped, _mapped),
         payload_row(RunChanged, _run),
         payload_row(AttemptStarted, _started),
-        payload_row(AttemptEffect, _effect),
+        payload_row(AttemptEffect, lambda event, payload: f"begins its effect, at most once: key {payload.key}"),
         payload_row(AttemptExtended, _extended),
         payload_row(AttemptDeadline, _deadline),
         payload_row(AttemptStack, _stack),
         payload_row(AttemptSigterm, _sigterm),
         payload_row(AttemptSigkill, _sigkill),
         payload_row(AttemptSwept, _swept),
-        payload_row(AttemptLate, _late),
-        payload_row(AttemptLeaked, _leaked),
+        payload_row(AttemptLate, lambda event, payload: f"attempt {event.attempt} ended late: it changes nothing"),
+        payload_row(
+            AttemptLeaked, lambda *_: "ignores its cancel token: its slot is taken until its thread ends"
+        ),
         payload_row(AttemptSilent, _silent),
         payload_row(AttemptReclaimed, _reclaimed),
-        payload_row(AttemptRetry, _retried),
+        payload_row(AttemptRetry, lambda event, payload: "retried something inside the attempt"),
         payload_row(ExecutorChanged, _executor),
         payload_row(BreakerChanged, _breaker),
         payload_row(PageChanged, _page),
         payload_row(RowsChanged, _quarantine),
         payload_row(CanaryEnded, _canary),
-        payload_row(NoteWritten, _note),
-        payload_row(StorageChanged, _storage),
-        payload_row(ClockMoved, _clock),
+        payload_row(NoteWritten, lambda event, payload: f"on {payload.fingerprint}: {payload.text}"),
+        payload_row(StorageChanged, lambda event, payload: f"storage {payload.what}: {payload.sentence}"),
+        payload_row(ClockMoved, lambda event, payload: f"the clock moved by {offset(payload.moved_us)}"),
         payload_row(ScheduleChanged, _schedule),
         payload_row(OperatorActed, _operator),
     ]
