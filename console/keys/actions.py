@@ -157,15 +157,7 @@ _CHANGING = (
         "requeue",
         needs_stable_cursor=True,
     ),
-    Action(
-        "skip",
-        ("s",),
-        "skip…",
-        "Accept the failure, with a reason: the children go on without it.",
-        _TASKS,
-        _CONFIRM,
-        "skip",
-    ),
+    Action("skip", ("s",), "skip…", "Accept a failure, with a reason: the children run.", _TASKS, _CONFIRM, "skip"),
     Action(
         "note",
         ("w",),
@@ -177,13 +169,7 @@ _CHANGING = (
     ),
     Action("undo", ("z",), "undo…", "Take back the last act that can be taken back.", _RUN, _CONFIRM, "undo"),
     Action(
-        "stop_task",
-        ("x",),
-        "stop…",
-        "Stop the running attempt; the task counts as cancelled.",
-        _TASKS,
-        _CONFIRM,
-        "cancel",
+        "stop_task", ("x",), "stop…", "Stop the running attempt; the task is cancelled.", _TASKS, _CONFIRM, "cancel"
     ),
     Action(
         "extend", (), "more time…", "Give the running attempt more time before its timeout.", _TASKS, _CONFIRM, "extend"
@@ -195,13 +181,7 @@ _CHANGING = (
         "pause", ("p",), "pause", "Start nothing more, or start tasks again; what runs goes on.", _RUN, _CHANGE, "pause"
     ),
     Action(
-        "resume_here",
-        ("R",),
-        "resume…",
-        "Start an executor here, when the one of this run is gone.",
-        EVERYWHERE,
-        _CONFIRM,
-        None,
+        "resume_here", ("R",), "resume…", "Start an executor here if the last one is gone.", EVERYWHERE, _CONFIRM, None
     ),
     Action("arm", ("W",), "arm…", "Allow changes for ten minutes, when started read-only.", EVERYWHERE, _CONFIRM, None),
     Action(
@@ -224,41 +204,13 @@ _CHANGING = (
 
 _OF_DOWNSTREAMS = (
     Action(
-        "force_open",
-        ("f",),
-        "force open…",
-        "Hold the tasks that call this downstream, until an operator closes its breaker.",
-        _DOWNSTREAMS,
-        _CONFIRM,
-        "breaker",
+        "force_open", ("f",), "force open…", "Hold all tasks that would call it.", _DOWNSTREAMS, _CONFIRM, "breaker"
     ),
     Action(
-        "close_breaker",
-        ("c",),
-        "close…",
-        "Let calls through, and forget past failures.",
-        _DOWNSTREAMS,
-        _CONFIRM,
-        "breaker",
+        "close_breaker", ("c",), "close…", "Let calls through; forget past failures.", _DOWNSTREAMS, _CONFIRM, "breaker"
     ),
-    Action(
-        "probe",
-        ("b",),
-        "probe now",
-        "Let one call through now: its result closes or reopens the breaker.",
-        _DOWNSTREAMS,
-        _CHANGE,
-        "breaker",
-    ),
-    Action(
-        "disable_breaker",
-        ("u",),
-        "disable…",
-        "Let every call through, also after failures.",
-        _DOWNSTREAMS,
-        _CONFIRM,
-        "breaker",
-    ),
+    Action("probe", ("b",), "probe now", "Let one call through; its result decides.", _DOWNSTREAMS, _CHANGE, "breaker"),
+    Action("disable_breaker", ("u",), "disable…", "Let every call through.", _DOWNSTREAMS, _CONFIRM, "breaker"),
     Action(
         "acknowledge_page",
         ("a",),
@@ -271,23 +223,9 @@ _OF_DOWNSTREAMS = (
     ),
     Action("snooze_page", ("s",), "snooze…", "Page again later.", _DOWNSTREAMS, _CONFIRM, "snooze"),
     Action(
-        "requeue_rows",
-        ("r",),
-        "requeue…",
-        "Run the task again over rows that are held, and over no others.",
-        _QUARANTINE,
-        _CONFIRM,
-        "requeue-rows",
+        "requeue_rows", ("r",), "requeue…", "Run the task again over held rows.", _QUARANTINE, _CONFIRM, "requeue-rows"
     ),
-    Action(
-        "discard_rows",
-        ("x",),
-        "discard…",
-        "Drop rows that are held, with a reason.",
-        _QUARANTINE,
-        _CONFIRM,
-        "discard-rows",
-    ),
+    Action("discard_rows", ("x",), "discard…", "Drop held rows, with a reason.", _QUARANTINE, _CONFIRM, "discard-rows"),
 )
 
 _VIEWS = (
@@ -299,11 +237,7 @@ _VIEWS = (
     Action("view_journal", ("6",), "Journal", "Everything that happened, and who did what.", EVERYWHERE),
     Action("view_systems", ("7",), "Systems", "Breakers, pages and quarantined rows.", EVERYWHERE),
     Action(
-        "view_history",
-        ("8",),
-        "History",
-        "Every task in the last 14 runs: state, duration, what was slower than usual.",
-        EVERYWHERE,
+        "view_history", ("8",), "History", "Every task in the last 14 runs: states, durations, slow tasks.", EVERYWHERE
     ),
     Action("open", ("enter",), "open", "Drill in; fold or unfold a group.", EVERYWHERE),
     Action("back", ("escape",), "back", "Back; clear the filter; return to the present.", EVERYWHERE),
@@ -352,13 +286,7 @@ _SHOWING = (
     Action(
         "unfold", ("=", "+"), "more", "One step more detail; on the timeline, a shorter span.", _FOLDING | _TIMELINE
     ),
-    Action(
-        "follow",
-        ("f",),
-        "follow",
-        "Keep up with the end of the log, or with the running front.",
-        _GRAPH | _TIMELINE | _LOG,
-    ),
+    Action("follow", ("f",), "follow", "Follow the end of the log, or what runs.", _GRAPH | _TIMELINE | _LOG),
     Action("show_all", ("0",), "all", "The whole run over the whole width.", _TIMELINE),
     Action("farther", (".",), "farther", "Draw one edge more around the selected task.", _GRAPH),
     Action("nearer", (",",), "nearer", "Draw one edge less around the selected task.", _GRAPH),
