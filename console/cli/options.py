@@ -160,7 +160,9 @@ fingerprint_option = click.option(
     help="Of the cause, from `redrive inbox`.",
     shell_complete=complete_causes,
 )
-reading_options = options(target_argument, state_option, run_option, json_option, ssh_options)
+file_options = options(target_argument, state_option, json_option, ssh_options)
+run_options = options(state_option, run_option, json_option, ssh_options)
+reading_options = options(target_argument, run_options)
 
 
 def seconds_of(text: str) -> float:

@@ -12,15 +12,17 @@ from ....engine.domain.states import TaskState
 from ..complete import complete_causes, complete_tasks
 from ..options import (
     NamedFile,
+    file_options,
     fingerprint_option,
     json_option,
     options,
+    reading_options,
     reason_option,
     run_option,
+    run_options,
     seconds_of,
     ssh_options,
     state_option,
-    target_argument,
 )
 from .group import cli
 
@@ -111,11 +113,8 @@ def cancel(file: NamedFile, **options: object) -> int:
 @cli.command()
 @click.argument("names", nargs=-1, required=True, metavar="TASK...", shell_complete=complete_tasks)
 @click.argument("duration", metavar="DURATION")
-@state_option
-@run_option
 @reason_option
-@json_option
-@ssh_options
+@run_options
 def extend(file: NamedFile, duration: str, **options: object) -> int:
     """Give running tasks more time before their timeout, once: redrive extend load 10m."""
     return _act("extend", file, {"seconds": seconds_of(duration)}, {"fingerprint": None, "yes": True, **options})
@@ -151,37 +150,26 @@ def abandon(
 
 
 @cli.command()
-@target_argument
-@state_option
-@run_option
+@reading_options
 @reason_option
-@json_option
-@ssh_options
 def pause(file: NamedFile, run_id: str | None, reason: str, as_json: bool) -> int:
     """Start no more tasks; running tasks continue."""
     return _act_on_run("pause", file, run_id, reason, as_json)
 
 
 @cli.command()
-@target_argument
-@state_option
-@run_option
+@reading_options
 @reason_option
-@json_option
-@ssh_options
 def unpause(file: NamedFile, run_id: str | None, reason: str, as_json: bool) -> int:
     """Start tasks again."""
     return _act_on_run("unpause", file, run_id, reason, as_json)
 
 
 @cli.command()
-@target_argument
-@state_option
 @click.option("--drain", is_flag=True, help="Let running tasks end first; else SIGTERM and their grace end them.")
 @click.option("--wait", is_flag=True, help="Return when the executor is gone.")
 @reason_option
-@json_option
-@ssh_options
+@file_options
 def stop(file: NamedFile, drain: bool, wait: bool, reason: str, as_json: bool) -> int:
     """Stop the executor in order; its run stays unfinished, and resume goes on with it."""
     from ..executor import stop_executor
@@ -190,11 +178,8 @@ def stop(file: NamedFile, drain: bool, wait: bool, reason: str, as_json: bool) -
 
 
 @cli.command()
-@target_argument
-@state_option
 @reason_option
-@json_option
-@ssh_options
+@file_options
 def reload(file: NamedFile, reason: str, as_json: bool) -> int:
     """Load changed source files of the flow in a living executor; running attempts keep the old code."""
     from ..executor import reload_code
@@ -224,12 +209,9 @@ def _act_on_run(act: str, file: NamedFile, run_id: str | None, reason: str, as_j
 
 
 @cli.command()
-@target_argument
-@state_option
 @click.option("--keep", required=True, metavar="DURATION|N", help="30d: ended since then. 20: the latest of each flow.")
 @click.option("--dry-run", is_flag=True, help="Only show what would be deleted.")
-@json_option
-@ssh_options
+@file_options
 def prune(file: NamedFile, keep: str, dry_run: bool, as_json: bool) -> int:
     """Delete ended runs with their output, and give the space back.
 
@@ -245,10 +227,7 @@ def prune(file: NamedFile, keep: str, dry_run: bool, as_json: bool) -> int:
 @click.argument("text")
 @fingerprint_option
 @click.option("--downstream", metavar="NAME", help="Only for tasks that call this; default: all tasks.")
-@state_option
-@run_option
-@json_option
-@ssh_options
+@run_options
 def note(
     file: NamedFile, text: str, fingerprint: str, downstream: str | None, run_id: str | None, as_json: bool
 ) -> int:

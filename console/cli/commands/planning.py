@@ -7,17 +7,7 @@ from typing import Any
 import click
 
 from ..complete import complete_topics
-from ..options import (
-    NamedFile,
-    fingerprint_option,
-    json_option,
-    options,
-    params_of,
-    run_option,
-    seconds_of,
-    ssh_options,
-    state_option,
-)
+from ..options import NamedFile, fingerprint_option, json_option, options, params_of, run_options, seconds_of
 from .group import cli
 
 simulating_options = options(
@@ -146,10 +136,7 @@ def check(flow: str, param: tuple[str, ...], **options: Any) -> int:
     metavar="NAME=VALUE",
     help="A condition instead of the proposed ones: status=409.",
 )
-@state_option
-@run_option
-@json_option
-@ssh_options
+@run_options
 def classify(file: NamedFile, **options: Any) -> int:
     """Propose a classification rule for a failure, and show its effect on the past; changes nothing."""
     from ..causes import print_rule

@@ -9,11 +9,12 @@ import click
 from ..complete import complete_runs
 from ..options import (
     NamedFile,
+    file_options,
     follow_option,
     json_option,
     reading_options,
     reason_option,
-    run_option,
+    run_options,
     seconds_of,
     ssh_options,
     state_option,
@@ -23,11 +24,8 @@ from .group import cli
 
 
 @cli.command()
-@target_argument
-@state_option
-@json_option
-@ssh_options
 @follow_option
+@file_options
 def runs(file: NamedFile, as_json: bool, follow: bool) -> int:
     """Every run of a state file."""
     from ..run_list import print_runs
@@ -36,8 +34,6 @@ def runs(file: NamedFile, as_json: bool, follow: bool) -> int:
 
 
 @cli.command()
-@target_argument
-@state_option
 @click.option("--flow", metavar="NAME", help="Default: the flow of the latest run.")
 @click.option(
     "--sort",
@@ -46,8 +42,7 @@ def runs(file: NamedFile, as_json: bool, follow: bool) -> int:
     show_default=True,
     help="The order of the tasks.",
 )
-@json_option
-@ssh_options
+@file_options
 def history(file: NamedFile, as_json: bool, flow: str | None, sort: str) -> int:
     """Every task in the last 14 runs of a flow: state, duration, trend, what was slower than usual."""
     from ..analysis.history import print_history
@@ -124,13 +119,10 @@ def events(file: NamedFile, run_id: str | None, as_json: bool, follow: bool, sin
 
 @cli.command()
 @click.argument("names", nargs=-1, metavar="[TASK]...")
-@state_option
-@run_option
 @click.option("--attempt", type=click.IntRange(min=1), metavar="N", help="Default: the latest attempt of each task.")
 @click.option("--lines", type=click.IntRange(min=0), metavar="N", help="Only the last N lines of each task.")
 @click.option("-f", "--follow", is_flag=True, help="Continue with new output until the tasks have ended.")
-@json_option
-@ssh_options
+@run_options
 def logs(
     file: NamedFile,
     names: Sequence[str],
