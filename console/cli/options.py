@@ -6,12 +6,15 @@ import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import wraps
+from typing import TYPE_CHECKING
 
 import click
 
-from ..sessions.ssh_options import Endpoint, SshOptions
 from .complete import complete_causes, complete_runs
 from .exit_codes import ExitCode
+
+if TYPE_CHECKING:
+    from ..sessions.ssh_options import Endpoint, SshOptions
 
 Command = Callable[..., object]
 
@@ -84,12 +87,14 @@ class NamedFile:
 
     def to_read(self) -> Endpoint:
         """The state file of a command that only reads. Raises RedriveError."""
+        from ..sessions.ssh_options import Endpoint
         from ..sessions.target import existing_target
 
         return Endpoint(existing_target(self.name), self.ssh)
 
     def to_change(self) -> Endpoint:
         """The state file of a command that changes a run. Of several candidates it prints the command for each."""
+        from ..sessions.ssh_options import Endpoint
         from ..sessions.target import is_remote
 
         target = file_to_change(self.name)
@@ -134,6 +139,8 @@ def with_file(function: Command) -> Command:
         ssh_option: tuple[str, ...] = (),
         **given: object,
     ) -> object:
+        from ..sessions.ssh_options import SshOptions
+
         file = NamedFile(named_once(target, state), SshOptions(python or "python3", ssh_option))
         return function(file, **given)
 

@@ -491,9 +491,7 @@ _DESCRIPTIONS: Mapping[type, Callable[[Event, Any], str]] = dict(
         payload_row(AttemptSigkill, _sigkill),
         payload_row(AttemptSwept, _swept),
         payload_row(AttemptLate, lambda event, payload: f"attempt {event.attempt} ended late: it changes nothing"),
-        payload_row(
-            AttemptLeaked, lambda *_: "ignores its cancel token: its slot is taken until its thread ends"
-        ),
+        payload_row(AttemptLeaked, lambda *_: "ignores its cancel token: its slot is taken until its thread ends"),
         payload_row(AttemptSilent, _silent),
         payload_row(AttemptReclaimed, _reclaimed),
         payload_row(AttemptRetry, lambda event, payload: "retried something inside the attempt"),

@@ -37,11 +37,13 @@ class RecordingTransaction(Transaction):
         self.tasks: Dict[str, TaskColumns] = {}
         self.runs: List[List[Any]] = []
         self.rows: List[List[Any]] = []
-        self._unrecorded = transaction
+        self._is_recording = True
 
     def change_unrecorded(self, run_id: str, name: str, set: TaskColumns, attempt: Optional[int] = None) -> None:
         """Change columns on which the executor acts at once, so that an undo cannot restore them."""
-        self._unrecorded.change(run_id, name, set, attempt, act=self.act)
+        self._is_recording = False
+        self.change(run_id, name, set, attempt)
+        self._is_recording = True
 
     def _before_run_change(self, run_id: str, change: RunChanged) -> None:
         sql = "SELECT {} FROM run WHERE run_id = ?".format(", ".join(change.set))
@@ -50,6 +52,8 @@ class RecordingTransaction(Transaction):
 
     def _before_change(self, run_id: str, name: str, columns: Mapping[str, object]) -> None:
         """Record the first value of each column whose value changes."""
+        if not self._is_recording:
+            return
         names = ["state", "generation"] + list(columns)
         sql = "SELECT {} FROM task WHERE run_id = ? AND name = ?".format(", ".join(names))
         row = self.connection.execute(sql, (run_id, name)).fetchone()

@@ -54,10 +54,10 @@ def test_each_policy_that_retried_has_a_table_and_a_verdict(state: Path) -> None
 
 
 def test_the_same_as_json(state: Path) -> None:
-    (ledger,) = json.loads(costs(state, "--json"))["ledger"]
-    assert (15, 0, 2) == (ledger["tasks"], ledger["undecided"], ledger["suggested_max_attempts"])
-    assert [15, 13, 12] == [one["starts"] for one in ledger["tries"]]
-    assert 3 == ledger["policy"]["max_attempts"]
+    (policy,) = json.loads(costs(state, "--json"))["policies"]
+    assert (15, 0, 2) == (policy["tasks"], policy["undecided"], policy["suggested_max_attempts"])
+    assert [15, 13, 12] == [one["starts"] for one in policy["tries"]]
+    assert 3 == policy["policy"]["max_attempts"]
 
 
 def told(*tries: RetryStats, tasks: int = 600, undecided: int = 0, downstream: str = "api") -> list[str]:
