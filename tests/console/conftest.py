@@ -318,7 +318,7 @@ def one_time_zone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def one_person(monkeypatch: pytest.MonkeyPatch) -> None:
     """Acts are signed by the same person everywhere."""
-    monkeypatch.setattr("redrive.console.app.operator.actor", lambda: "ana@ops-1")
+    monkeypatch.setattr("redrive.console.sessions.identity.current_actor", lambda: "ana@ops-1")
 
 
 @pytest.fixture
