@@ -45,7 +45,7 @@ class UserSettings(NamedTuple):
     def read(cls) -> UserSettings:
         """Read the files. Raises RedriveError with what is wrong in them."""
         from ..keys.keymap import load_keys
-        from .column_file import load_columns
+        from .settings_files import load_columns
         from .theme import initial_theme_name, load_theme
 
         return cls(load_keys(), load_theme(initial_theme_name()), load_columns())

@@ -14,8 +14,7 @@ from ..screens.console import ConsoleHost
 from ..terminal.bell import TerminalBell
 from ..text.pieces import Role
 from ..text.text import one_line
-from . import saved_filters, theme
-from .column_file import save_columns
+from . import settings_files, theme
 from .operator import OperatorActions
 
 
@@ -66,7 +65,7 @@ class Preferences:
             self._console.show_message("name it: save-filter slow loads", Role.WARNING)
             return
         try:
-            saved_filters.save_filter(name, text)
+            settings_files.save_filter(name, text)
         except (RedriveError, OSError) as error:
             self._console.show_message(f"the filter could not be saved: {error}", Role.WARNING)
             return
@@ -76,7 +75,7 @@ class Preferences:
     def choose_filter(self) -> None:
         """Let the operator choose a saved filter for the visible list."""
         try:
-            known = saved_filters.load_filters()
+            known = settings_files.load_filters()
         except RedriveError as error:
             self._console.show_message(str(error), Role.WARNING)
             return
@@ -101,7 +100,7 @@ class Preferences:
         console.columns.choose(console.screen_name.value, chosen)
         console.console_screen.columns_changed()
         try:
-            save_columns(console.columns)
+            settings_files.save_columns(console.columns)
         except OSError as error:
             console.show_message(f"the choice could not be saved: {error.strerror}", Role.WARNING)
 

@@ -320,8 +320,7 @@ class DownstreamsScreen(ConsoleScreen):
 
     def _show_subject(self) -> None:
         lines = self._subject_lines(self.app.size.width) if self.subject_bar.display else []
-        for place in range(_SUBJECT_ROWS):
-            self.subject_bar.show(lines[place] if place < len(lines) else [], row=place)
+        self.subject_bar.show_lines(lines)
 
     def target_tasks(self) -> Sequence[str]:
         """The tasks of the row under the cursor."""

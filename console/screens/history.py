@@ -173,8 +173,7 @@ class HistoryScreen(ConsoleScreen):
     def _show_words(self) -> None:
         task = self._tasks.get(self.table.cursor_key or "")
         lines = cell_lines(self._grid, task, self.place, self.console.glyphs)
-        for row in range(_WORDS_ROWS):
-            self.words_bar.show(lines[row] if row < len(lines) else [], row=row)
+        self.words_bar.show_lines(lines)
 
     def task_row(self, name: str, columns: int) -> Line:
         """A row of the grid."""

@@ -337,9 +337,8 @@ class InboxScreen(SplitScreen):
             acts = estimate_lines(len(names), self.board.waiting_below(*names), keys)
         else:
             acts = consequence_lines(preview_requeue(self.board, names), preview_skip(self.board, names), keys)
-        for bar, lines, rows in ((self.who_bar, who, _WHO_ROWS), (self.consequences_bar, acts, 2)):
-            for place in range(rows):
-                bar.show(lines[place] if place < len(lines) else [], row=place)
+        self.who_bar.show_lines(who)
+        self.consequences_bar.show_lines(acts)
 
     def _other_at_cursor(self) -> WaitingRun | None:
         row = self.table.cursor_key

@@ -361,8 +361,7 @@ class TimelineScreen(ConsoleScreen):
         if len(lines) + 1 < rows:
             legend = legend_line(self.console.glyphs, columns, has_groups=bool(self.rows.groups))
             lines += [[]] * (rows - 1 - len(lines)) + [legend]
-        for place in range(rows):
-            self.words_bar.show(lines[place] if place < len(lines) else [], row=place)
+        self.words_bar.show_lines(lines)
 
     def _words(self, key: RowKey | None, columns: int, rows: int) -> list[Line]:
         if key is None:

@@ -56,6 +56,11 @@ class Bar(LineView):
             self._sides[row] = sides
             self.refresh_rows(row)
 
+    def show_lines(self, lines: Sequence[Line]) -> None:
+        """Set the left sides of all rows; rows without a line are empty."""
+        for row in range(self.row_count):
+            self.show(lines[row] if row < len(lines) else [], row=row)
+
     def line(self, y: int) -> Line:
         """Render both sides, cut to the width."""
         if y >= len(self._sides):

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ..flow.source_files import digest_of_file, source_root
+from ..statefile.file_changes import stamp_of
 
 _Stamp = tuple[int, ...]  # device, inode, bytes, mtime in ns; empty: there is no file
 
@@ -28,22 +29,14 @@ class SourceWatch:
         return [os.path.relpath(path, self._root) for path in paths]
 
     def _digest(self, path: str) -> str | None:
-        stamp, (seen, digest) = _stamp_of(path), self._seen.get(path, ((-1,), None))
+        stamp, (seen, digest) = stamp_of(path), self._seen.get(path, ((-1,), None))
         if stamp != seen:
             digest = digest_of_file(path)
             self._seen[path] = (stamp, digest)
         return digest
 
 
-def _stamp_of(path: str) -> _Stamp:
-    try:
-        status = os.stat(path)
-    except OSError:
-        return ()
-    return (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
-
-
 def latest_change_us(paths: Sequence[str]) -> int | None:
     """Return the time of the latest change of these files, in microseconds UTC; None if all are gone."""
-    stamps = [stamp for path in paths if (stamp := _stamp_of(path))]
+    stamps = [stamp for path in paths if (stamp := stamp_of(path))]
     return max((stamp[3] // 1000 for stamp in stamps), default=None)

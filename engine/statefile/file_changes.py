@@ -25,10 +25,11 @@ class FileStamps(NamedTuple):
 
 def stamps_of(path: str) -> FileStamps:
     """Read the current stamps."""
-    return FileStamps(_stamp(path), _stamp(path + "-wal"), _stamp(path + "-shm"))
+    return FileStamps(stamp_of(path), stamp_of(path + "-wal"), stamp_of(path + "-shm"))
 
 
-def _stamp(path: str) -> Stamp:
+def stamp_of(path: str) -> Stamp:
+    """Read what changes with each write of a file; empty if there is no file."""
     try:
         status = os.stat(path)
     except OSError:

@@ -10,7 +10,7 @@ import json
 import os
 import socket
 import time
-from typing import NamedTuple, Optional
+from typing import Callable, NamedTuple, Optional
 
 from .processes import boot_id, identity
 
@@ -46,26 +46,21 @@ def lock_path(state_path: str) -> str:
 
 def last_holder(state_path: str) -> Optional[LockHolder]:
     """Return the last owner of a state file, alive or not; None if it is unknown."""
-    try:
-        descriptor = os.open(lock_path(state_path), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
-        return None
-    try:
-        return read_holder(descriptor)
-    finally:
-        os.close(descriptor)
+    return _read_lock(state_path, read_holder)
 
 
 def current_holder(state_path: str) -> Optional[LockHolder]:
     """Return the owner of a state file; None if there is none, or if this user may not read the lock."""
+    return _read_lock(state_path, lambda lock: None if try_lock(lock, fcntl.LOCK_SH) else read_holder(lock))
+
+
+def _read_lock(state_path: str, read: Callable[[int], Optional[LockHolder]]) -> Optional[LockHolder]:
     try:
         descriptor = os.open(lock_path(state_path), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
         return None
     try:
-        if try_lock(descriptor, fcntl.LOCK_SH):
-            return None
-        return read_holder(descriptor)
+        return read(descriptor)
     finally:
         os.close(descriptor)
 

@@ -8,7 +8,7 @@ becomes a dead letter, and an act sent before that does not requeue it: its oper
 """
 
 import json
-from typing import NamedTuple, Optional
+from typing import Iterator, NamedTuple, Optional
 
 from ...domain.command import REFUSED, Target
 from ...domain.event_payloads import AttemptColumns, AttemptReclaimed, TaskColumns, TaskMoved
@@ -48,6 +48,14 @@ class _RunningAttempt(NamedTuple):
     key_generation: int
     executor_pid: Optional[int]
     executor_ticks: Optional[int]
+
+
+def resolve_targets(context: ActionContext) -> Iterator[TaskSnapshot]:
+    """Yield the targets that are unchanged, one by one: an act on one may settle or change the next."""
+    for target in context.targets:
+        row = resolve_target(context, target)
+        if row is not None:
+            yield row
 
 
 def resolve_target(context: ActionContext, target: Target) -> Optional[TaskSnapshot]:

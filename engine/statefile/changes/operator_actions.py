@@ -86,10 +86,7 @@ def _requeue(context: ActionContext) -> Answer:
     except ValueError as error:
         return Answer(False, str(error))
     blocked: List[TaskSnapshot] = []
-    for target in context.targets:
-        row = abandoned.resolve_target(context, target)
-        if row is None:
-            continue
+    for row in abandoned.resolve_targets(context):
         refused = why_refused(context.act, row.state)
         if row.state == TaskState.UPSTREAM_FAILED:
             blocked.append(row)
@@ -203,10 +200,7 @@ def _answer_for_blocked(context: ActionContext, row: TaskSnapshot) -> None:
 def _cancel(context: ActionContext) -> Answer:
     """Cancel targets that do not run. For a running one record the request; its executor ends the attempt."""
     stopped: List[str] = []
-    for target in context.targets:
-        row = abandoned.resolve_target(context, target)
-        if row is None:
-            continue
+    for row in abandoned.resolve_targets(context):
         refused = why_refused(context.act, row.state)
         if row.state == TaskState.RUNNING:
             _request_cancel(context, row)

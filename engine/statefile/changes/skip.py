@@ -42,10 +42,7 @@ def skip(context: ActionContext) -> Answer:
         if len(substitute) > SUBSTITUTE_CHARACTERS_MAX:
             return Answer(False, "a substitute has at most {} characters of JSON".format(SUBSTITUTE_CHARACTERS_MAX))
     together = {target[0] for target in context.targets}
-    for target in context.targets:
-        row = abandoned.resolve_target(context, target)
-        if row is None:
-            continue
+    for row in abandoned.resolve_targets(context):
         refused = why_refused(context.act, row.state)
         needed_by = None if "result" in columns else _needed_by(context, row.name, together)
         if refused:

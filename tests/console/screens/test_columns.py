@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from redrive.console.app.column_file import ColumnFileError, load_columns
 from redrive.console.app.launch import UserSettings
+from redrive.console.app.settings_files import SettingsFileError, load_columns
 from redrive.console.keys.actions import ScreenName, actions_of
 from redrive.console.model.columns import COLUMNS, FLEET, ColumnChoice
 from redrive.engine.domain.events import EventKind
@@ -103,7 +103,7 @@ async def test_the_journal_without_its_times(revenue: FakeSession, clock: StillC
 def test_a_file_of_columns_that_is_wrong_is_refused_in_one_sentence(own_config: Any) -> None:
     own_config.mkdir(parents=True)
     (own_config / "columns.toml").write_text("runs = [")
-    with pytest.raises(ColumnFileError, match=r"columns\.toml cannot be read"):
+    with pytest.raises(SettingsFileError, match=r"columns\.toml cannot be read"):
         UserSettings.read()
 
 
