@@ -133,7 +133,7 @@ _ORDER_KEYS: Mapping[HistoryOrder, Callable[[TaskTrend], tuple[int, int] | str]]
 # --- The calendar --------------------------------------------------------------------------------------------------
 
 
-class Night(NamedTuple):
+class RunDay(NamedTuple):
     """The runs of one day: how many, and the one that matters most."""
 
     day: date
@@ -141,15 +141,15 @@ class Night(NamedTuple):
     worst: RunSummary
 
 
-def days_of(summaries: Iterable[RunSummary], day_of: Callable[[int], date]) -> dict[date, Night]:
+def days_of(summaries: Iterable[RunSummary], day_of: Callable[[int], date]) -> dict[date, RunDay]:
     """Day -> its runs. ``day_of``: the local day of an instant (microseconds UTC)."""
-    nights: dict[date, Night] = {}
+    days: dict[date, RunDay] = {}
     for one in summaries:
         day = day_of(one.run.started_at if one.run.logical_time is None else one.run.logical_time)
-        known = nights.get(day)
+        known = days.get(day)
         worst = one if known is None else min(known.worst, one, key=lambda summary: severity(summary.run))
-        nights[day] = Night(day, 1 if known is None else known.runs + 1, worst)
-    return nights
+        days[day] = RunDay(day, 1 if known is None else known.runs + 1, worst)
+    return days
 
 
 def weeks_until(last: date, count: int) -> list[list[date]]:

@@ -1,4 +1,4 @@
-"""The grid of the last runs of a flow in rows, and the calendar of its nights."""
+"""The grid of the last runs of a flow in rows, and the calendar of its days."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ...engine.core.projection import RunRow
 from ...engine.domain.states import TaskState
 from ...engine.statefile.duration_stats import quantile
 from ..model.columns import ALL_COLUMNS
-from ..model.history import HistoryCell, HistoryOrder, Night, RunGrid, TaskTrend, is_bad, weeks_until
+from ..model.history import HistoryCell, HistoryOrder, RunDay, RunGrid, TaskTrend, is_bad, weeks_until
 from ..text.durations import CLOCK_CELLS, column, format_duration, local_day, number, wall, wall_day
 from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Piece, Role, fit, join
@@ -234,23 +234,23 @@ def grid_lines(grid: RunGrid, tasks: Sequence[TaskTrend], columns: int, now_us: 
 # --- The calendar --------------------------------------------------------------------------------------------------
 
 
-def calendar_lines(nights: Mapping[date, Night], last: date, weeks: int, columns: int, glyphs: Glyphs) -> list[Line]:
+def calendar_lines(days: Mapping[date, RunDay], last: date, weeks: int, columns: int, glyphs: Glyphs) -> list[Line]:
     """A row per week, Monday first: of each day the worst run and how many there were."""
     heading: Line = [Piece(" " * _WEEK_CELLS), *(Piece(f"{day:<{_DAY_CELLS}}", Role.DIM) for day in _WEEKDAYS)]
     lines = [heading]
     for week in weeks_until(last, weeks):
         line: Line = [Piece(f" {week[0]:%d %b}".ljust(_WEEK_CELLS), Role.DIM)]
         for day in week:
-            line += _night(nights.get(day), day, last, glyphs)
+            line += _day_cell(days.get(day), day, last, glyphs)
         lines.append(line)
     return [fit(line, columns, glyphs.more) for line in lines]
 
 
-def _night(night: Night | None, day: date, last: date, glyphs: Glyphs) -> Line:
-    if night is None:
+def _day_cell(found: RunDay | None, day: date, last: date, glyphs: Glyphs) -> Line:
+    if found is None:
         return [Piece(f"{glyphs.dot if day <= last else ' ':<{_DAY_CELLS}}", Role.DIM)]
-    style = run_style(night.worst.run)
-    count = f" {number(night.runs)}" if night.runs > 1 else ""
+    style = run_style(found.worst.run)
+    count = f" {number(found.runs)}" if found.runs > 1 else ""
     sign = glyphs.of(style.glyph)
     return [Piece(f"{sign}{count}", style.role), Piece(" " * (_DAY_CELLS - len(sign + count)))]
 

@@ -19,7 +19,7 @@ from ..json_schemas import with_schema
 
 
 def print_what_if(
-    endpoint: Endpoint, run_id: str | None, as_json: bool, *, at: str | None, what_if: str, nights: int
+    endpoint: Endpoint, run_id: str | None, as_json: bool, *, at: str | None, what_if: str, replays: int
 ) -> int:
     """Print the comparison. ``at``: start of the replay, a time or an event's number; None: the start of the run."""
     change = _change_of(what_if)
@@ -32,7 +32,7 @@ def print_what_if(
             when = parse_when(at, fold.run)
             await history.load(fold.seq)
             seq = min(when if when < NUMBER_MAX else history.index.seq_at(when), history.index.seq)
-        return await replay_under_policy(session, fold, history, change, seq, nights)
+        return await replay_under_policy(session, fold, history, change, seq, replays)
 
     answer = with_session(endpoint, use)
     if as_json:
@@ -57,7 +57,7 @@ def _plain(answer: WhatIfResult) -> dict[str, object]:
         "change": {**comparison.change.policy_fields, **comparison.change.downstream_fields},
         "seq": answer.seq,
         **asdict(answer.context),
-        "nights": comparison.replays,
+        "replays": comparison.replays,
         "as_it_was": asdict(comparison.recorded),
         "same_again": {reading: asdict(figures) for reading, figures in comparison.control.items()},
         "changed": {reading: asdict(spread) for reading, spread in comparison.changed.items()},

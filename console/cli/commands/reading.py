@@ -183,18 +183,20 @@ def breakers(file: NamedFile, run_id: str | None, as_json: bool, reason: str, **
 @click.option("--at", "at", metavar="TIME", help="As of then: 03:12, 2026-04-25T03:12:00, or an event's number.")
 @click.option("--what-if", metavar="CHANGES", help="Replay from there with another policy: jitter=full,max_attempts=5.")
 @click.option(
-    "--nights",
+    "--replays",
     type=click.IntRange(1, 100),
     default=5,
     show_default=True,
     help="Replays, each with other random numbers.",
 )
-def replay(file: NamedFile, run_id: str | None, as_json: bool, at: str | None, what_if: str | None, nights: int) -> int:
+def replay(
+    file: NamedFile, run_id: str | None, as_json: bool, at: str | None, what_if: str | None, replays: int
+) -> int:
     """A run as it was at some time, or as it would have been under another policy."""
     if what_if is not None:
         from ..analysis.what_if import print_what_if
 
-        return print_what_if(file.to_read(), run_id, as_json, at=at, what_if=what_if, nights=nights)
+        return print_what_if(file.to_read(), run_id, as_json, at=at, what_if=what_if, replays=replays)
     from ..listings import print_replay
 
     return print_replay(file.to_read(), run_id, as_json, at)

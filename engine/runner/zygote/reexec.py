@@ -22,7 +22,7 @@ class ProcessOrigin:
 
     @classmethod
     def current(cls) -> ProcessOrigin:
-        """Read them now."""
+        """Read the environment and the folder of this process."""
         try:
             return cls(dict(os.environ), os.getcwd())
         except OSError:

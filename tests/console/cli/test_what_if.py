@@ -92,7 +92,7 @@ def test_the_control_is_the_run_and_fewer_tries_are_fewer_calls(punctual: Path) 
 
 
 def test_the_dice_of_a_longer_wait_spread_the_finish(state: Path) -> None:
-    spread = plain(state, "--what-if", "base=20s cap=40s", "--nights", "4")["changed"]["by number"]
+    spread = plain(state, "--what-if", "base=20s cap=40s", "--replays", "4")["changed"]["by number"]
     assert 0 < spread["least"]["seconds"] < spread["median"]["seconds"] < spread["most"]["seconds"]
     assert spread["median"]["seconds"] > 10
 
