@@ -6,7 +6,7 @@ only an executor calls downstreams.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from ...engine.core.cause_history import DEFAULT_REASON
 from ...engine.domain.command import Answer, Command
@@ -112,32 +112,25 @@ class DownstreamActions:
 
     def acknowledge(self, page: object) -> None:
         """Acknowledge a page: stop paging for its cause."""
-        actions = self._actions
-        if not isinstance(page, Page):
-            actions.show_warning(_NO_PAGE)
-            return
-        if actions.actionable_board(None) is None:
-            return
-        if page.state in ("open", "snoozed"):
-            actions.send("ack", (), "", {"pages": [page.id]})
-        else:
-            actions.show_warning(f"this page is {page.state} already")
+        if (found := self._actionable_page(page, ("open", "snoozed"))) is not None:
+            self._actions.send("ack", (), "", {"pages": [found.id]})
 
     def snooze(self, page: object) -> None:
         """Page again later."""
-        actions = self._actions
+        if (found := self._actionable_page(page, ("open", "snoozed", "acked"))) is not None:
+            title, pages = f"Page again: {found.title}", [found.id]
+            send = self._actions.send
+            self._actions.choose_time(title, lambda late: send("snooze", (), "", {"pages": pages, "seconds": late}))
+
+    def _actionable_page(self, page: object, states: Collection[str]) -> Page | None:
+        """Return the page if an act can change it; else say why not."""
         if not isinstance(page, Page):
-            actions.show_warning(_NO_PAGE)
-            return
-        if actions.actionable_board(None) is None:
-            return
-        if page.is_idle:
-            actions.show_warning("this page is resolved already")
-            return
-        options = {"pages": [page.id]}
-        actions.choose_time(
-            f"Page again: {page.title}", lambda seconds: actions.send("snooze", (), "", {**options, "seconds": seconds})
-        )
+            self._actions.show_warning(_NO_PAGE)
+        elif self._actions.actionable_board(None) is not None:
+            if page.state in states:
+                return page
+            self._actions.show_warning(f"this page is {page.state} already")
+        return None
 
     # --- Quarantined rows -----------------------------------------------------------------------------------------
 
