@@ -179,7 +179,7 @@ def _cause_history(body: PageBody, scene: Scene) -> Iterator[Line]:
 
 def _sent(page: Page) -> Line:
     if page.send_error is not None:
-        again = "tried again, less and less often" if page.state == "open" else "not tried any more"
+        again = "tried again, at growing intervals" if page.state == "open" else "not tried any more"
         return [Piece(f"not sent: {one_line(page.send_error)}", Role.WARNING), Piece(f"; {again}", Role.DIM)]
     if page.sent_at is not None:
         return [Piece("sent at ", Role.DIM), Piece(wall(page.sent_at, None))]

@@ -85,7 +85,7 @@ def _unconnected(context: FlowContext) -> Iterator[Finding]:
     main = max(parts, key=len, default=())
     for part in parts:
         if part is not main:
-            message = f"{_join_names(part)} hang together, and with none of the other tasks"
+            message = f"{_join_names(part)} are connected to each other, and to no other task"
             yield Finding("note", "unconnected", message, part[0])
 
 
@@ -211,7 +211,7 @@ def _tight_timeout(task: TaskSpec, context: FlowContext) -> Iterator[Finding]:
     took = f"p50 {seen.p50:.3g} s, p99 {seen.p99:.3g} s in {_times(seen.count)}"
     if task.timeout < seen.p99:
         message = f"its timeout of {task.timeout:g} s is under what it takes: {took}"
-        yield Finding("warning", "tight-timeout", f"{message}; budget for the season too{suggested}", task.name)
+        yield Finding("warning", "tight-timeout", f"{message}; leave room for slower days{suggested}", task.name)
     elif killed and suggested:
         message = f"its timeout of {task.timeout:g} s has killed it {_count_words(killed)}, and it takes {took}"
         yield Finding("warning", "tight-timeout", f"{message}{suggested}", task.name)

@@ -45,7 +45,7 @@ def _endless_retry(node: ast.AST) -> Iterator[Finding]:
 
 def _swallowed_errors(node: ast.AST) -> Iterator[Finding]:
     if isinstance(node, ast.ExceptHandler) and _is_broad(node) and all(isinstance(one, ast.Pass) for one in node.body):
-        message = "every error vanishes here, and the task will be green: name the ones that may"
+        message = "this hides every error, and the task succeeds: name the errors that it may ignore"
         yield Finding("warning", "swallowed", message, line=node.lineno)
 
 

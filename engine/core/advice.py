@@ -131,7 +131,7 @@ def advise_timeout(
     longest = max(ended)
     took = f"{len(ended)} of {len(group)} {days} took {_range(min(ended), longest)}"
     if longest < TIGHT_SHARE * timeout and needs is None:
-        return TimeoutAdvice(None, f"{took}: more time is not what it lacks")
+        return TimeoutAdvice(None, f"{took}: more time would not help")
     suggested = round_up_duration(HEADROOM * max(longest, needs or 0.0))
     if suggested <= timeout:
         return TimeoutAdvice(None, f"{took}: its timeout of {duration_literal(timeout)} has room for that")

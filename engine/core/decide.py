@@ -256,7 +256,7 @@ def _permanent(case: _FailureCase) -> Decision | None:
 
 def _not_idempotent(case: _FailureCase) -> Decision | None:
     if not case.history.idempotent and case.failure.fingerprint.loose != NOT_STARTED:
-        why = "it failed on the way and is not idempotent: find out what it did, then requeue or skip"
+        why = "it failed after its start and is not idempotent: find out what it did, then requeue or skip"
         return DeadLetter(DeadLetterKind.INDETERMINATE, FailureMode.OTHER, why)
     return None
 

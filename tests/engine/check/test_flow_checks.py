@@ -52,7 +52,7 @@ def test_a_part_that_hangs_together_with_nothing_else_is_told():
     flow = quiet()
     for name, after in (("a", ()), ("b", "a"), ("c", "b"), ("x", ()), ("y", "x")):
         flow.task(lambda: None, name=name, after=after, timeout=1)
-    assert "x, y hang together, and with none of the other tasks" == found(flow)["unconnected"].message
+    assert "x, y are connected to each other, and to no other task" == found(flow)["unconnected"].message
 
 
 def test_what_could_never_start_is_refused():

@@ -71,7 +71,7 @@ def test_the_progress_of_the_attempt_comes_first_and_counts(state_file: StateFil
 
 def test_a_hang_is_told_from_a_timeout_that_is_too_tight(state_file: StateFile) -> None:
     before(state_file, [40, 41, 42, 43, 44, 45])
-    assert time_out(state_file) == "6 of 7 attempts took 40s to 45s: more time is not what it lacks"
+    assert time_out(state_file) == "6 of 7 attempts took 40s to 45s: more time would not help"
 
 
 def test_the_day_of_the_week_is_looked_at(state_file: StateFile) -> None:
