@@ -524,7 +524,7 @@ class ConsoleApp(ConsoleBase):
     async def handle(self, action: Action, handler: Callable[[], object]) -> None:
         """Call a handler, unless the row under the cursor has just changed and the action acts on it."""
         if action.needs_stable_cursor and self.console_screen.has_cursor_jumped():
-            words = "the row under the cursor has just left: nothing was done, check and press again"
+            words = "the row under the cursor has just left: nothing was done; press again"
             self.show_line([Piece(words, Role.WARNING)], REFUSAL_SECONDS)
         else:
             await super().handle(action, handler)

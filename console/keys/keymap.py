@@ -233,7 +233,7 @@ class Refusal(Enum):
     """Why a key press was ignored; the value is the message for the operator."""
 
     BURST = "keys came faster than a hand types: nothing was done, press again"
-    UNSEEN = "a dialog has just opened or closed: nothing was done, check and press again"
+    UNSEEN = "a dialog has just opened or closed: nothing was done; press again"
     ESCAPE = "right after Esc, on this line, keys may be pieces of others: nothing was done, press again"
 
 

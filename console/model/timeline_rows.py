@@ -25,7 +25,7 @@ class TaskOrder(StrEnum):
     START = "start"  # as they began
     DURATION = "longest"
     PATH = "path"  # parents before children
-    PROBLEMS = "problems"  # what needs a human first, then failures, retries and what runs
+    PROBLEMS = "problem"  # what needs a human first, then failures, retries and what runs
 
 
 #: The state of a task -> its rank by problem; all others come after these, as they began.

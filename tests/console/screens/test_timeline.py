@@ -228,7 +228,7 @@ async def test_rows_are_ordered_by_start_or_by_path(night, clock):
         assert "by path" in hand.lines[3]
         await hand.press("e")
         assert names(hand) == ["second", "third", "first", "hang", "last"]
-        assert "by problems" in hand.lines[3]
+        assert "by problem" in hand.lines[3]
         await hand.press("e")
         assert "by start" in hand.lines[3]
 

@@ -130,7 +130,7 @@ async def test_the_filter_lists_tasks_without_groups(night, clock):
 async def test_a_group_stands_where_its_first_task_stands_in_each_order(night, clock):
     async with at_the_console(night, clock, "3", "g", "j", "l", "k") as hand:
         await hand.press("e", "e", "e")
-        assert "by problems" in hand.lines[3]
+        assert "by problem" in hand.lines[3]
         assert order(hand)[:4] == [LOAD, "load_20", "load_30", "load_00"]
         assert order(hand)[-3:] == [CHECK, FETCH, REPORT]
 
