@@ -329,12 +329,12 @@ class SshSession:
 
 
 def _with_printable_texts(heartbeat: AgentHeartbeat) -> AgentHeartbeat:
-    """The sentences of the host go into errors and into the status."""
+    """Return the heartbeat with sentences that are safe to show in errors and in the status."""
     return replace(
         heartbeat,
-        trouble=heartbeat.trouble and printable(heartbeat.trouble),
+        problem=heartbeat.problem and printable(heartbeat.problem),
         read_only=heartbeat.read_only and printable(heartbeat.read_only),
-        storage_trouble=heartbeat.storage_trouble and printable(heartbeat.storage_trouble),
+        storage_problem=heartbeat.storage_problem and printable(heartbeat.storage_problem),
     )
 
 

@@ -181,7 +181,7 @@ while True:
     assert "cannot be read" in sentence or "sent no" in sentence
 
 
-@pytest.mark.parametrize("field", ["trouble", "read_only", "storage_trouble"])
+@pytest.mark.parametrize("field", ["problem", "read_only", "storage_problem"])
 async def test_sentences_of_a_heartbeat_are_printable(far_side: Any, field: str) -> None:
     far_side(f"say(hello, {{'beat': {{{field!r}: 'so \\x1b[2J it is'}}}}); pipe.read()")
     session = await SshSession.open("ssh://odd/x.db")
