@@ -25,7 +25,7 @@ from ..widgets.bars import Bar, KeyBar, Rule
 from ..widgets.bindings import bindings
 from ..widgets.table import VirtualTable
 from .base_app import ConsoleBase
-from .column_file import save_columns
+from .settings_files import save_columns
 from .theme import DEFAULT, Theme, load_theme
 
 MESSAGE_SECONDS = 5.0

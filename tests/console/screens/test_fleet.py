@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import pytest
-from redrive.console.app.column_file import load_columns
 from redrive.console.app.fleet import FleetApp
+from redrive.console.app.settings_files import load_columns
 from redrive.console.model.columns import FLEET
 from redrive.console.terminal.capabilities import TerminalCapabilities
 from redrive.console.terminal.tty import Tty
