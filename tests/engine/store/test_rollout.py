@@ -94,7 +94,7 @@ def test_the_same_failure_again_is_the_answer_and_costs_no_further_attempt(night
     assert column(night, "state") == ["DEAD_LETTER"] * 4
     assert column(night, "canary") == [None] * 4
     event = next(event for event in reversed(night.told) if event.task == "load_1" and event.new == "DEAD_LETTER")
-    assert "the fix did not fix it" in (event.payload.why or "")
+    assert "the fix did not help" in (event.payload.why or "")
     assert told(night) == [("not-fixed", list(LOADS[1:]))]
     assert night.states()["after_load_1"] == "PENDING"
     title = night.connection.execute("SELECT title FROM page ORDER BY id DESC").fetchone()[0]
