@@ -7,8 +7,8 @@ from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
-from redrive.console.sessions.session import AttemptText
 from redrive.engine.domain.events import EventKind
+from redrive.engine.statefile.changes.log_rows import AttemptText
 from redrive.engine.statefile.list_rows import DurationStats
 
 from ..conftest import FakeSession, make_app, press, rest
