@@ -4,9 +4,12 @@ Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
 """
 
 import os
+import time
 from typing import Collection
 
 from ..processes import EXECUTOR_VARIABLE, read_file, stat_fields
+
+EXEC_SECONDS_MAX = 1.0  # a call of exec takes less than a millisecond, unless the machine is busy
 
 
 def has_token(pid: int, executor_ids: Collection[str]) -> bool:
@@ -20,10 +23,12 @@ def has_token(pid: int, executor_ids: Collection[str]) -> bool:
 
 def _environment(pid: int) -> bytes:
     """The environment of a process. Waits while a call of exec replaces it, when there is nothing to read."""
-    path, in_exec = "/proc/{}/environ".format(pid), True
-    found = read_file(path)
-    while in_exec and not found:
+    path = "/proc/{}/environ".format(pid)
+    found, limit = read_file(path), time.monotonic() + EXEC_SECONDS_MAX
+    while not found and time.monotonic() < limit:
         os.readlink("/proc/{}/exe".format(pid))  # OSError: a kernel thread, or a process that has ended
-        in_exec = stat_fields(pid)[48] == b"0"  # env_end
+        if stat_fields(pid)[48] != b"0":  # env_end
+            return read_file(path)
+        time.sleep(0.001)
         found = read_file(path)
     return found
