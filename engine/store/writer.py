@@ -91,7 +91,7 @@ class Writer:
         self._on_failed = on_failed
         self._limits = limits or FlushLimits.from_environment()
         self._uniform = uniform
-        self._log_length = LogLength(self._path)
+        self._log_length = LogLength(connection, self._path)
         self._log = LogSync(connection, loop, thread, self._on_sync_failed)
         self._thread = thread or concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="redrive-writer")
         self._queue: deque[_QueuedItem] = deque()
@@ -148,7 +148,9 @@ class Writer:
     def check_log(self) -> None:
         """Have the thread fail if the log was cut short while nothing was written."""
         if self._log_length.is_cut() and not self._is_closing and self._failure is None:
-            self.submit(lambda transaction: None).add_done_callback(lambda written: written.exception())
+            self.submit(lambda transaction: None).add_done_callback(
+                lambda written: written.cancelled() or written.exception()
+            )
 
     def run_between(self, use: Callable[[sqlite3.Connection], T]) -> asyncio.Future[T]:
         """Use the connection between two transactions. Not after ``close``."""
@@ -318,7 +320,7 @@ class Writer:
     # --- In the thread ---------------------------------------------------------------------------------------------
 
     def _write(self, batch: Sequence[_QueuedItem]) -> _CommittedBatch:
-        self._log_length.require(self._connection)
+        self._log_length.require()
         written = run_with_retry(lambda: self._write_batch(batch), self._limits.query, pause=self._closing_event.wait)
         self._log_length.update()
         return written

@@ -496,6 +496,19 @@ async def test_a_log_that_is_cut_short_ends_the_writer(tmp_path: Path, left: int
         assert count == (50 if path == rescued else 0)
 
 
+async def test_a_log_that_another_program_has_emptied_by_a_checkpoint_is_no_loss(tmp_path: Path) -> None:
+    async with desk(tmp_path) as it:
+        await it.writer.submit(tell("x" * 9000))
+        with closing(sqlite3.connect(it.path)) as other:
+            assert other.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone() == (0, 0, 0)
+        assert os.path.getsize(f"{it.path}-wal") == 0
+        it.writer.check_log()
+        await it.writer.submit(tell("more"), durable=True)
+        os.truncate(f"{it.path}-wal", 0)
+        with pytest.raises(StorageError, match="cut"):
+            await it.writer.submit(tell("lost"), durable=True)
+
+
 async def test_a_sync_that_fails_at_the_end_is_raised(tmp_path: Path, disk: Disk) -> None:
     it = Desk(tmp_path / "state.db")
     await it.writer.submit(tell("a"))
