@@ -10,11 +10,13 @@ import _thread
 import sys
 from types import CodeType, FunctionType, ModuleType
 
+TRIED_VERSIONS = frozenset([(3, 11), (3, 12), (3, 13)])  # of Python: the names below are private there
+
 
 def omit_fork_cleanup() -> None:
     """Omit it in the children of this process, if ``threading`` is loaded and knows the main thread alone."""
     threading, logging = sys.modules.get("threading"), sys.modules.get("logging")
-    if threading is None or not _is_alone(threading):
+    if sys.version_info[:2] not in TRIED_VERSIONS or threading is None or not _is_alone(threading):
         return
     _replace(threading, threading._after_fork, _restore_threading.__code__)
     if logging is not None and all(_is_plain(logging, handler) for handler in logging._at_fork_reinit_lock_weakset):

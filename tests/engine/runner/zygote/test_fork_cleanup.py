@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import json
+import sys
+import threading
 from typing import Any
+
+import pytest
+from redrive.engine.runner.zygote.fork_cleanup import omit_fork_cleanup
 
 #: Tells what ``threading`` knows, and has a fork of its own tell the same beside a thread that holds a lock.
 TASK = """
@@ -97,3 +102,10 @@ async def test_a_fork_of_an_attempt_renews_the_locks_of_logging(bench: Any) -> N
     await bench.open(LOGGING_TASK)
     outcome, _ = await bench.run("fork")
     assert json.loads(outcome.result) == [[True], "_after_at_fork_child_reinit_locks", 7]
+
+
+def test_an_untried_version_of_python_keeps_the_cleanup(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "version_info", (3, 99))
+    before = threading._after_fork.__code__  # type: ignore[attr-defined]
+    omit_fork_cleanup()
+    assert threading._after_fork.__code__ is before  # type: ignore[attr-defined]
