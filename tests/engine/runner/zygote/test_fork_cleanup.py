@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
-import threading
 from typing import Any
 
 import pytest
-from redrive.engine.runner.zygote.fork_cleanup import omit_fork_cleanup
+from redrive.engine.runner.zygote import fork_cleanup
 
 #: Tells what ``threading`` knows, and has a fork of its own tell the same beside a thread that holds a lock.
 TASK = """
@@ -106,6 +105,8 @@ async def test_a_fork_of_an_attempt_renews_the_locks_of_logging(bench: Any) -> N
 
 def test_an_untried_version_of_python_keeps_the_cleanup(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "version_info", (3, 99))
-    before = threading._after_fork.__code__  # type: ignore[attr-defined]
-    omit_fork_cleanup()
-    assert threading._after_fork.__code__ is before  # type: ignore[attr-defined]
+    monkeypatch.setattr(fork_cleanup, "_is_alone", lambda _: True)
+    replaced: list[object] = []
+    monkeypatch.setattr(fork_cleanup, "_replace", lambda *what: replaced.append(what))
+    fork_cleanup.omit_fork_cleanup()
+    assert not replaced
