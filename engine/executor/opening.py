@@ -22,7 +22,7 @@ from ..core import flow_difference
 from ..core.breaker import BreakerRecord
 from ..core.mapping import work_of
 from ..core.policy import Uniform
-from ..core.projection import RunProjection
+from ..core.projection import RunProjection, RunRow
 from ..core.secret_mask import require_secrets
 from ..core.spec import FlowSpec, TaskSpec
 from ..domain.event_payloads import ExecutorChange, ExecutorChanged, RunChange, RunChanged, RunColumns
@@ -295,8 +295,7 @@ async def _prepare_run(
             )
             projection = runs.load_new_run(transaction.connection, run_id, stored)
         else:
-            _resume_run(transaction, run_id, stored, options)
-            projection = runs.load_run(transaction.connection, run_id)
+            projection = _resume_run(transaction, run_id, stored, options)
         return (
             projection,
             history.durations(transaction.connection, flow.name),
@@ -374,24 +373,37 @@ def _deadline_at(flow: FlowSpec, options: RunOptions, now: int) -> int | None:
     return start + round(flow.deadline_seconds * 1e6)
 
 
-def _resume_run(transaction: Transaction, run_id: str, flow: FlowSpec, options: RunOptions) -> None:
+def _resume_run(transaction: Transaction, run_id: str, flow: FlowSpec, options: RunOptions) -> RunProjection:
+    """Write what differs from the current flow and options, and return the run as it is then."""
     resolve_cause(transaction, cut_off_cause(run_id))
     projection = runs.load_run(transaction.connection, run_id)
     difference = flow_difference.compare(projection, flow)
     if difference.needs_word and not options.accept_changes:
         raise FlowChangesError(flow_difference.refusal(run_id, difference), run_id)
+    changes = transaction.connection.total_changes
     flow_changes.apply(transaction, projection, flow, difference)
-    flow_changes.write_options(transaction, run_id, projection.run.options, flow)
-    flow_changes.write_params(transaction, run_id, json.loads(projection.run.params), flow)
+    if transaction.connection.total_changes != changes:
+        del projection  # before a second one is made
+        projection = runs.load_run(transaction.connection, run_id)
+    _change_run(transaction, projection.run, flow, options)
+    for event in transaction.events:
+        projection.apply(event)
+    return projection
+
+
+def _change_run(transaction: Transaction, run: RunRow, flow: FlowSpec, options: RunOptions) -> None:
+    """Write what differs of the run itself."""
+    flow_changes.write_options(transaction, run.run_id, run.options, flow)
+    flow_changes.write_params(transaction, run.run_id, json.loads(run.params), flow)
     opened: RunColumns = {}
-    if projection.run.code_changed is not None:
+    if run.code_changed is not None:
         opened["code_changed"] = None
-    if projection.run.pool_waits is not None:
+    if run.pool_waits is not None:
         opened["pool_waits"] = None
     if options.max_parallel is not None:
         opened["max_parallel"] = options.max_parallel
     if opened:
-        transaction.change_run(run_id, RunChanged(RunChange.OPENED, opened))
+        transaction.change_run(run.run_id, RunChanged(RunChange.OPENED, opened))
 
 
 def _register_executor(transaction: Transaction, identity: ExecutorIdentity, run_id: str, runner: Runner) -> None:

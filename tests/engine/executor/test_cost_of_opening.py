@@ -86,25 +86,53 @@ class Flows:
         raise NotImplementedError
 
 
-def test_a_run_is_written_in_few_statements_and_not_read_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    statements: list[str] = []
-    counts: Counter[str] = Counter()
-    open_for_writing, find = database.open_for_writing, SecretMask.find
+@pytest.fixture
+def statements(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Every statement of an executor's writer."""
+    found: list[str] = []
+    open_for_writing = database.open_for_writing
 
     def opened(*args: Any, **options: Any) -> sqlite3.Connection:
         connection = open_for_writing(*args, **options)
-        connection.set_trace_callback(statements.append)
+        connection.set_trace_callback(found.append)
         return connection
+
+    monkeypatch.setattr(database, "open_for_writing", opened)
+    return found
+
+
+def open_run(flow: Flow, state: Path) -> None:
+    executor = Executor(flow=flow, run_id="r", state=state, on_open=lambda run_id: executor.stop())
+    executor.run()
+
+
+def reads_of_edges(statements: list[str]) -> int:
+    return sum(one.startswith("SELECT child, parent FROM edge") for one in statements)
+
+
+def test_a_run_is_written_in_few_statements_and_not_read_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, statements: list[str]
+) -> None:
+    counts: Counter[str] = Counter()
+    find = SecretMask.find
 
     def found(self: SecretMask, text: str) -> str | None:
         counts["masked"] += len(text)
         return find(self, text)
 
-    monkeypatch.setattr(database, "open_for_writing", opened)
     monkeypatch.setattr(SecretMask, "find", found)
     flow = make_flow()
-    executor = Executor(flow=flow, state=tmp_path / "state.db", on_open=lambda run_id: executor.stop())
-    executor.run()
+    open_run(flow, tmp_path / "state.db")
     assert len(statements) < 80  # 3,000 with one for each row
-    assert not [one for one in statements if one.startswith("SELECT") and " FROM edge" in one]
+    assert reads_of_edges(statements) == 0
     assert counts["masked"] < 1.5 * len(msgspec.json.encode(flow.spec().tasks))  # once
+
+
+def test_a_run_that_has_not_changed_is_read_once_when_it_is_resumed(tmp_path: Path, statements: list[str]) -> None:
+    open_run(make_flow(20), tmp_path / "state.db")
+    statements.clear()
+    open_run(make_flow(20), tmp_path / "state.db")
+    assert reads_of_edges(statements) == 1
+    statements.clear()
+    open_run(make_flow(21), tmp_path / "state.db")
+    assert reads_of_edges(statements) == 2
