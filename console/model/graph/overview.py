@@ -52,7 +52,9 @@ def draw_around(graph: Graph, columns: int, rows: int, depth: int | None) -> Non
         if least is None or least.width < columns:
             break
     depth = depth or fitting_depth(graph, columns, rows)
-    more = graph.drawing_around(depth, siblings=True)
+    drawn = graph.drawing_around(depth)
+    has_room = drawn is not None and drawn.height <= rows * 2 // 3
+    more = graph.drawing_around(depth, siblings=True) if has_room else None
     graph.draw_depth(depth, siblings=more is not None and more.width < columns and more.height <= rows)
 
 

@@ -126,6 +126,7 @@ class Graph:
         self._rails: Rails | None = None
         self._drawing: Drawing | None = None
         self._drawn_around: str | None = None
+        self._around: tuple[tuple[str, LabelSize], dict[tuple[int, bool], Drawing | None]] | None = None
         self._matrix: Matrix | None = None
         self._bands: Bands | None = None
 
@@ -211,8 +212,9 @@ class Graph:
     def drawing(self) -> Drawing:
         """The drawing from left to right; of a large graph, the tasks around the selected one."""
         if self._drawing is None or not self._is_drawn_whole(self._drawing.dag):
-            drawn = self._part_to_draw()
-            self._drawing = Drawing(drawn, [self._label_width(name) for name in drawn.names])
+            depth = self.drawn_depth
+            known = self.drawing_around(depth, siblings=self._draws_siblings) if depth is not None else None
+            self._drawing = known or self._lay_out(self._part_to_draw())
             self._drawn_around = self.selected
         return self._drawing
 
@@ -250,9 +252,15 @@ class Graph:
         """The drawing of what is at most ``depth`` edges from the selected task; None if that is too much to draw."""
         if self.selected is None:
             return None
-        part = self._neighbourhood(self.selected, depth, siblings)
-        if len(part) == NEIGHBOURHOOD_MAX:
-            return None
+        if self._around is None or self._around[0] != (self.selected, self._label_size):
+            self._around = (self.selected, self._label_size), {}
+        drawings = self._around[1]
+        if (depth, siblings) not in drawings:
+            part = self._neighbourhood(self.selected, depth, siblings)
+            drawings[depth, siblings] = self._lay_out(part) if len(part) < NEIGHBOURHOOD_MAX else None
+        return drawings[depth, siblings]
+
+    def _lay_out(self, part: Dag) -> Drawing:
         return Drawing(part, [self._label_width(name) for name in part.names])
 
     def _neighbourhood(self, name: str, depth: int, siblings: bool) -> Dag:
