@@ -529,11 +529,8 @@ class TimelineScreen(ConsoleScreen):
         if self.filter_text:
             self.timeline.move_to(self.timeline.cursor + step)
             return
-        before = self.console.selected
         if not self._select_problem(step):
             self.console.show_line([Piece("nothing needs a human", Role.DIM)], 3)
-        elif self.console.selected == before:
-            self.console.show_line([Piece("no other task needs a human", Role.DIM)], 3)
 
     def _select_problem(self, step: int) -> bool:
         """Select the next problem; from the row of a group its own first one. False if there is none."""

@@ -170,7 +170,6 @@ async def test_keys_without_an_effect_say_so(revenue: FakeSession, clock: StillC
             (("1", "t"), "clock times"),
             (("2", "n", "n"), "no other task needs a human"),
             (("3", "tab"), "this screen has one pane"),
-            (("3", "n"), "no other task needs a human"),
         ):
             await press(app, pilot, *keys)
             assert said in rows_of(app)[-1], keys
