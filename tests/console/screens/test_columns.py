@@ -76,7 +76,7 @@ async def test_the_rows_of_runs_lack_what_is_hidden(revenue: FakeSession, clock:
         row = next(line for line in rows_of(app) if "2/10" in line and line.startswith(" ● running  revenue"))
         await press(app, pilot, "C", "space", "space", "enter")  # the bar and what is done
         without = next(line for line in rows_of(app) if line.startswith(" ● running  revenue"))
-        assert "▕" in row and "▕" not in without and "2/10" not in without
+        assert "═" in row and "═" not in without and "2/10" not in without
         assert "13m20" in without or "41s" in without
 
 
