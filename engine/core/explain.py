@@ -328,7 +328,8 @@ def _machine_pool_full(case: _TaskCase) -> str:
 
 
 def _has_no_slot(case: _TaskCase) -> bool:
-    return len(_running_rows(case.projection)) >= case.projection.run.max_parallel
+    running = sum(row.state is TaskState.RUNNING for row in case.projection.tasks.values())
+    return running >= case.projection.run.max_parallel
 
 
 def _slots_used(case: _TaskCase) -> str:

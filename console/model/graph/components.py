@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from ....engine.core.dag import Dag
 
 WHOLE_TASKS_MAX, WHOLE_EDGES_MAX = 3_000, 12_000  # drawn completely: the layout takes 0.15 s
-PART_MAX = 1_200  # of a larger graph, drawn around the selected task: 0.03 s for each new selection
+PART_MAX = 400  # of a larger graph, drawn around the selected task: 0.01 s for each new selection
 
 
 def fits_whole(dag: Dag) -> bool:

@@ -522,7 +522,7 @@ async def test_the_drawing_of_a_part_says_so_and_how_to_see_the_rest(clock: Stil
     async with shown(session, clock) as (app, pilot):
         await press(app, pilot, *("equals_sign",) * (Zoom.GRAPH - app.screen.graph.zoom + 1))
         assert app.screen.graph.form is GraphForm.DRAWING
-        assert rows_of(app)[3].startswith(" 1,200 of 3,100 tasks drawn · arrows go on · - lists all")
+        assert rows_of(app)[3].startswith(" 400 of 3,100 tasks drawn · arrows go on · - lists all")
         assert rows_of(app)[3].endswith("around n0x")
         await press(app, pilot, "minus")
         assert "tasks drawn" not in text_of(app)

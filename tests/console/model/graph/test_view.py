@@ -307,7 +307,7 @@ def test_a_task_that_stands_alone_is_drawn_among_other_whole_parts():
 
 def test_in_the_drawing_of_a_part_one_can_walk_to_everything():
     """Whoever reaches the rim of what is drawn gets the neighbourhood of where he stands."""
-    chain = [(f"n{n}x", [f"n{n - 1}x"] if n else []) for n in range(3 * PART_MAX)]
+    chain = [(f"n{n}x", [f"n{n - 1}x"] if n else []) for n in range(9 * PART_MAX)]
     graph = graph_of(chain)
     graph.zoom, graph.form = Zoom.GRAPH, GraphForm.DRAWING
     graph.select("n0x")
@@ -372,7 +372,7 @@ def test_a_graph_with_too_many_lines_is_drawn_in_part():
 
 
 def test_a_task_with_more_neighbours_than_can_be_drawn_is_drawn_once():
-    graph = graph_of([("hub", []), *((f"leaf{n}x", ["hub"]) for n in range(4 * PART_MAX))])
+    graph = graph_of([("hub", []), *((f"leaf{n}x", ["hub"]) for n in range(9 * PART_MAX))])
     graph.zoom, graph.form = Zoom.GRAPH, GraphForm.DRAWING
     graph.select("hub")
     assert graph.drawing is graph.drawing
