@@ -30,10 +30,6 @@ CHECKED_BYTES = 32 * 1024 * 1024  # files up to this size get a full check befor
 
 _SYNCHRONOUS = {"full": "FULL", "normal": "NORMAL"}
 
-#: Pages of the log, 16 MB, at which a commit copies it into the file and waits for the disk twice. With SQLite's 1,000
-#: pages that is one commit in fifty, and on a busy disk the slowest in a hundred takes 17 ms instead of 4.
-_LOG_PAGES = 4000
-
 
 def open_for_writing(path: str | os.PathLike[str], durability: Durability = "normal") -> sqlite3.Connection:
     """Open the state file as its only writer; create it (mode 0600) if missing, and migrate it if old.
@@ -285,7 +281,6 @@ def _set_modes(connection: sqlite3.Connection, path: str, durability: Durability
     if mode != "wal":
         raise StateFileError(f"{path} is on a file system without shared memory, where SQLite's WAL does not work")
     connection.execute(f"PRAGMA synchronous={_SYNCHRONOUS[durability]}")
-    connection.execute(f"PRAGMA wal_autocheckpoint={_LOG_PAGES}")
     file_uuid(connection)  # the first read creates -wal and -shm, by which readers detect a writer
 
 

@@ -69,20 +69,6 @@ def test_the_writer_uses_the_log_and_the_durability_asked_for(
     connection.close()
 
 
-def test_few_commits_wait_for_a_copy_of_the_log(tmp_path: Path) -> None:
-    """A copy waits for the disk twice, in the thread that claims tasks: every 16 MB, and the log stays as small."""
-    path = tmp_path / "state.db"
-    with closing(database.open_for_writing(path)) as connection:
-        made = path.stat().st_size
-        for _ in range(8):
-            connection.execute("INSERT INTO event (at, kind, data) VALUES (1, 'run', ?)", ("x" * 1_000_000,))
-        assert path.stat().st_size == made
-        for _ in range(32):
-            connection.execute("INSERT INTO event (at, kind, data) VALUES (1, 'run', ?)", ("x" * 1_000_000,))
-        assert path.stat().st_size > 32_000_000
-        assert path.with_name("state.db-wal").stat().st_size < 20_000_000
-
-
 def test_opening_again_keeps_everything(tmp_path: Path) -> None:
     path = make_closed(tmp_path / "state.db")
     first = database.open_for_writing(path)
