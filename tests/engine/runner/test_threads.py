@@ -267,7 +267,9 @@ async def test_when_others_want_its_slot_for_a_moment_only_the_neighbour_goes_on
 # --- Threads that end their process -------------------------------------------------------------------------------
 
 ENDS = """
-    import ctypes
+    import ctypes, threading
+
+    answering = []
 
     @flow.task(isolation="thread")
     def waits(ctx):
@@ -280,6 +282,13 @@ ENDS = """
         os._exit(3)
 
     @flow.task(isolation="thread")
+    def leaves_after_the_answer():
+        while len(answering) < 2:  # the test starts the other task twice
+            time.sleep(0.01)
+        answering[1].join()
+        os._exit(3)
+
+    @flow.task(isolation="thread")
     def crashes():
         ctypes.string_at(0)  # here
 
@@ -289,6 +298,7 @@ ENDS = """
 
     @flow.task(isolation="thread")
     def answers():
+        answering.append(threading.current_thread())
         print("result follows")
         return 1
 
@@ -373,7 +383,7 @@ async def test_a_result_that_was_written_stands_though_a_neighbour_ends_the_proc
     await bench.run("answers")  # the process is there
     recorder = await bench.start("answers")
     recorder.attempt.pause_output()
-    outcome, _ = await bench.run("leaves")
+    outcome, _ = await bench.run("leaves_after_the_answer")
     assert outcome.failure.error_type == "exit:3"
     written = await recorder.outcome()
     assert (written.kind, written.result, recorder.text) == (OutcomeKind.SUCCESS, "1", b"result follows\n")
