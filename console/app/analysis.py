@@ -54,7 +54,7 @@ class Analysis:
         assert board is not None
         session = self._console.live.session
         try:
-            found = await try_rule(session, board.fold, cause.fingerprint, FailureClass(name), cause.downstream)
+            found = await try_rule(session, board.projection, cause.fingerprint, FailureClass(name), cause.downstream)
         except RedriveError as error:
             self._console.show_message(str(error), Role.WARNING)
             return
@@ -85,8 +85,10 @@ class Analysis:
         live = self._console.live
         try:
             history = await self._time_travel.load_history()
-            fold = await live.session.snapshot(board.fold.run.run_id)  # a copy: events change the fold of the board
-            answer = await replay_under_policy(live.session, fold, history, change, seq)
+            projection = await live.session.snapshot(
+                board.projection.run.run_id
+            )  # a copy: events change the projection of the board
+            answer = await replay_under_policy(live.session, projection, history, change, seq)
         except RedriveError as error:
             self._console.show_message(str(error), Role.WARNING)
             return

@@ -166,7 +166,7 @@ class ConsoleApp(ConsoleBase):
         if board is None or self.live.is_past:
             return ALIVE
         key = self.keymap.label("resume_here") if self.launch.state_path is not None else ""
-        return runner_of(board.fold.run, self.live.status, f"{key} starts an executor" if key else SHELL_REMEDY)
+        return runner_of(board.projection.run, self.live.status, f"{key} starts an executor" if key else SHELL_REMEDY)
 
     @property
     def redrive_line(self) -> Line:
@@ -310,7 +310,7 @@ class ConsoleApp(ConsoleBase):
         self.time_travel.reset()
         self._badge_counts = BadgeCounts(board)
         self.operator_actions.on_board_replaced(board)
-        if self.selected not in board.fold.tasks:
+        if self.selected not in board.projection.tasks:
             self.selected = None
         for screen in self._console_screens():
             if screen.is_mounted:
@@ -330,7 +330,7 @@ class ConsoleApp(ConsoleBase):
         if self._badge_counts is not None:
             self._badge_counts.update(update.delta.tasks)
         if self.live.board is not None:
-            self.other_runs.on_events(update.events, self.live.board.fold.run.run_id)
+            self.other_runs.on_events(update.events, self.live.board.projection.run.run_id)
             self._refresh_other_runs()
         for screen in self._console_screens():
             if screen.is_mounted:
@@ -369,7 +369,7 @@ class ConsoleApp(ConsoleBase):
 
     def on_seek(self, seq: int, task: str | None) -> None:
         """The board shows the instant after the event ``seq``; select ``task`` if the run has it."""
-        has_task = self.live.board is not None and task in self.live.board.fold.tasks
+        has_task = self.live.board is not None and task in self.live.board.projection.tasks
         if has_task:
             self.selected = task
         for screen in self.screen_stack:
@@ -388,14 +388,14 @@ class ConsoleApp(ConsoleBase):
     def _refresh_other_runs(self) -> None:
         """Read the other runs that need a human, if they may have changed."""
         board = self.live.board
-        if board is not None and self.other_runs.is_due(board.fold.run.run_id, self.live.status):
+        if board is not None and self.other_runs.is_due(board.projection.run.run_id, self.live.status):
             run_latest(self, self._read_other_runs, "other runs")
 
     async def _read_other_runs(self) -> None:
         board = self.live.board
         assert board is not None
         try:
-            has_changed = await self.other_runs.refresh(self.live.session, board.fold.run.run_id)
+            has_changed = await self.other_runs.refresh(self.live.session, board.projection.run.run_id)
         except RedriveError:
             return  # the header shows a broken connection; the next event reads again
         if has_changed:
@@ -456,7 +456,7 @@ class ConsoleApp(ConsoleBase):
         stop = self.history.pop()
         if stop is None:
             return False
-        if self.live.board is not None and stop.selected in self.live.board.fold.tasks:
+        if self.live.board is not None and stop.selected in self.live.board.projection.tasks:
             self.selected = stop.selected
         self.switch_mode(stop.view.value)
         return True

@@ -327,7 +327,7 @@ def resume_question(board: Board, since: str, trigger: str | None, plan: ResumeP
     left = board.total - board.finished
     role = Role.WARNING if plan.needs_word else Role.TEXT
     return Question(
-        title=[Piece(f"Start an executor here for {one_line(board.fold.run.run_id)}", Role.TITLE)],
+        title=[Piece(f"Start an executor here for {one_line(board.projection.run.run_id)}", Role.TITLE)],
         facts=[
             [Piece(f"The last one has been gone{since}. {tasks(left)} of {board.total:,} are not done.")],
             [Piece("Attempts that were running count as lost and run again; others go on where they were.")],

@@ -58,7 +58,7 @@ class Copying:
                 yield "error", row.error
             if row.failure_fingerprint:
                 yield "fingerprint", row.failure_fingerprint
-            line = shell_line("requeue", self._target, board.fold.run.run_id, names, "after a fix")
+            line = shell_line("requeue", self._target, board.projection.run.run_id, names, "after a fix")
             if line is not None:
                 yield "command", line
         yield "summary", incident_summary(board, console.address, console.live.now_us)

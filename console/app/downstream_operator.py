@@ -143,7 +143,7 @@ class DownstreamActions:
         board = actions.actionable_board((chosen.task,))
         if board is None:
             return
-        if chosen.task not in board.fold.tasks:
+        if chosen.task not in board.projection.tasks:
             actions.show_warning(f"{chosen.task} is no task of this run")
             return
         targets = targets_of(board, (chosen.task,))

@@ -35,7 +35,7 @@ class ConsoleEnd(NamedTuple):
 def console_end(app: ConsoleApp, return_code: int | None = None) -> ConsoleEnd:
     """The result of a console that was left."""
     board = app.live.board
-    started_run = board.fold.run if board is not None and app.launch.started_here else None
+    started_run = board.projection.run if board is not None and app.launch.started_here else None
     return ConsoleEnd(return_code or 0, started_run, app.is_stopping)
 
 
@@ -43,8 +43,8 @@ def exit_lines(board: Board | None, is_executor_alive: bool, target: str) -> lis
     """The lines about the run that are printed after the console has closed. ``target``: the state file."""
     if board is None:
         return []
-    run = board.fold.run
-    elapsed = format_duration((run.ended_at or board.fold.run.started_at) - run.started_at)
+    run = board.projection.run
+    elapsed = format_duration((run.ended_at or board.projection.run.started_at) - run.started_at)
     state = run_style(run).word
     lines = [f"{one_line(run.dag_name)} {one_line(run.run_id)}: {state}, {board.finished} of {board.total} done"]
     if run.ended_at is not None:

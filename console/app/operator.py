@@ -214,7 +214,7 @@ class OperatorActions:
         """Pause the run, or unpause it."""
         board = self.actionable_board(None)
         if board is not None:
-            self.send("unpause" if board.fold.run.paused_since is not None else "pause", (), DEFAULT_REASON)
+            self.send("unpause" if board.projection.run.paused_since is not None else "pause", (), DEFAULT_REASON)
 
     def reload_code(self) -> None:
         """Have the executor load changed source files."""
@@ -243,7 +243,7 @@ class OperatorActions:
         assert board is not None
         try:
             rows = await self._console.live.session.query(
-                list_rows.JOURNAL, run_id=board.fold.run.run_id, acts=1, limit=_JOURNAL_ROWS
+                list_rows.JOURNAL, run_id=board.projection.run.run_id, acts=1, limit=_JOURNAL_ROWS
             )
         except RedriveError as error:
             self.show_warning(str(error))
@@ -285,7 +285,7 @@ class OperatorActions:
             return
         try:
             rows = await self._console.live.session.query(
-                list_rows.JOURNAL, run_id=board.fold.run.run_id, acts=1, limit=_JOURNAL_ROWS
+                list_rows.JOURNAL, run_id=board.projection.run.run_id, acts=1, limit=_JOURNAL_ROWS
             )
         except RedriveError:
             return  # the header then shows no progress
@@ -303,7 +303,7 @@ class OperatorActions:
         if board is None or event is None or console.live.is_past or not isinstance(event.payload, OperatorActed):
             return []
         progress = progress_of(event.payload, board)
-        if progress.is_over or board.fold.run.ended_at is not None:
+        if progress.is_over or board.projection.run.ended_at is not None:
             return []
         key = console.keymap.label("undo")
         return redrive_line(progress, console.live.now_us, console.runner, key, console.size.width, console.glyphs)
@@ -393,7 +393,7 @@ class OperatorActions:
         """
         board = self._console.live.board
         assert board is not None
-        run_id = run_id or board.fold.run.run_id
+        run_id = run_id or board.projection.run.run_id
         command = new_command(act, run_id, targets, reason, options or {})
         self._console.run_worker(self._deliver(command, on_done), group="acts")
 

@@ -41,7 +41,7 @@ class RunControl:
         """Leave; if a run that this console started is not over, ask whether to leave it running."""
         console = self._console
         board = console.live.board
-        is_running = board is not None and board.fold.run.ended_at is None and console.live.status.executor_alive
+        is_running = board is not None and board.projection.run.ended_at is None and console.live.status.executor_alive
         if not is_running or not console.launch.started_here or console.is_stopping or console.lock_reason is not None:
             console.exit(0)
         else:
@@ -63,7 +63,7 @@ class RunControl:
     def resume(self) -> None:
         """Start an executor here if the last one is gone."""
         console, board = self._console, self._console.live.board
-        if board is None or board.fold.run.ended_at is not None:
+        if board is None or board.projection.run.ended_at is not None:
             console.show_message("there is nothing to resume", Role.WARNING)
         elif console.live.status.executor_alive:
             console.show_message("its executor is alive", Role.WARNING)
@@ -85,7 +85,7 @@ class RunControl:
         console, board = self._console, self._console.live.board
         assert board is not None and console.launch.state_path is not None
         try:
-            plan = await embedded.plan(console.launch.state_path, board.fold.run.run_id, trusted=trusted)
+            plan = await embedded.plan(console.launch.state_path, board.projection.run.run_id, trusted=trusted)
         except RedriveError as error:
             console.show_message(str(error), Role.WARNING)
             return
@@ -109,7 +109,7 @@ class RunControl:
         console.show_message("starting an executor ...")
         options = {**console.launch.run_options, "accept_changes": True, "trust": True}  # the operator has seen both
         try:
-            await embedded.resume(console.launch.state_path, board.fold.run.run_id, options)
+            await embedded.resume(console.launch.state_path, board.projection.run.run_id, options)
         except RedriveError as error:
             console.show_message(str(error), Role.WARNING)
         else:

@@ -113,7 +113,7 @@ class TimeTravel:
         if board is None:
             return
         try:
-            when = parse_when(text, board.fold.run)
+            when = parse_when(text, board.projection.run)
         except RedriveError as error:
             self._show_message(str(error))
             return
@@ -235,7 +235,7 @@ class TimeTravel:
         live, is_first = self._console.live, self._history is None
         if self._history is None:
             assert live.board is not None
-            self._history = EventHistory(live.session, live.board.fold)
+            self._history = EventHistory(live.session, live.board.projection)
         history, latest_seq = self._history, live.latest_seq
         await history.load(
             latest_seq, lambda seq: self._show_message(f"reading the past, {100 * seq // max(latest_seq, 1)} %", 1.0)

@@ -28,10 +28,10 @@ def list_or_set_breakers(
 
     async def use(session: Session) -> tuple[list[Answer], Board, Sequence[BreakerRow], ActPlace]:
         board = Board(await session.snapshot(run_id))
-        run = board.fold.run.run_id
+        run = board.projection.run.run_id
         commands = [new_command("breaker", run, (), reason, {"downstream": name, "how": how}) for how, name in acts]
         answers = [await session.send(command) for command in commands]
-        return answers, board, await session.query(BREAKERS), place_of(session, board.fold.run)
+        return answers, board, await session.query(BREAKERS), place_of(session, board.projection.run)
 
     answers, board, rows, place = with_session(endpoint, use)
     for answer in answers:

@@ -44,19 +44,21 @@ class BulkFilter:
 EVERY_TASK = BulkFilter()
 
 
-def names_in_bulk(fold: RunProjection, act: str, patterns: Sequence[str], filters: BulkFilter) -> list[str] | None:
+def names_in_bulk(
+    projection: RunProjection, act: str, patterns: Sequence[str], filters: BulkFilter
+) -> list[str] | None:
     """The tasks of a bulk act, in the order of the flow; None: only full names are given, so it is no bulk act.
 
     Raises RedriveError if no task is meant.
     """
-    globs = [pattern for pattern in patterns if pattern not in fold.tasks and _GLOB_CHARACTERS & set(pattern)]
+    globs = [pattern for pattern in patterns if pattern not in projection.tasks and _GLOB_CHARACTERS & set(pattern)]
     if not globs and not filters:
         return None
     states = {TaskState(state) for state in filters.states} or BULK_STATES[act]
     exact = set(patterns) - set(globs)
-    missing = sorted(exact - fold.tasks.keys())
+    missing = sorted(exact - projection.tasks.keys())
     if missing:
-        raise RedriveError(f"run {fold.run.run_id} has no task {missing[0]!r}; see: redrive tasks")
+        raise RedriveError(f"run {projection.run.run_id} has no task {missing[0]!r}; see: redrive tasks")
 
     def is_meant(row: TaskRow) -> bool:
         if filters.failure_class not in (None, row.failure_class):
@@ -66,23 +68,23 @@ def names_in_bulk(fold: RunProjection, act: str, patterns: Sequence[str], filter
         is_matched = not patterns or any(fnmatchcase(row.name, glob) for glob in globs)
         return is_matched and row.state in states
 
-    names = [row.name for row in sorted(fold.tasks.values(), key=lambda row: row.position) if is_meant(row)]
+    names = [row.name for row in sorted(projection.tasks.values(), key=lambda row: row.position) if is_meant(row)]
     if not names:
         words = [*map(repr, patterns), *([f"class {filters.failure_class}"] if filters.failure_class else [])]
         which = f" that fits {' '.join(words)}" if words else ""
-        raise RedriveError(f"no task of run {fold.run.run_id}{which} is {' or '.join(sorted(states))}")
+        raise RedriveError(f"no task of run {projection.run.run_id}{which} is {' or '.join(sorted(states))}")
     return names
 
 
-def names_like(fold: RunProjection, patterns: Sequence[str]) -> list[str]:
+def names_like(projection: RunProjection, patterns: Sequence[str]) -> list[str]:
     """The tasks of the given names and globs, in the order of the flow. Raises RedriveError if one fits no task."""
     found: set[str] = set()
     for pattern in patterns:
-        names = {pattern} & fold.tasks.keys() or {name for name in fold.tasks if fnmatchcase(name, pattern)}
+        names = {pattern} & projection.tasks.keys() or {name for name in projection.tasks if fnmatchcase(name, pattern)}
         if not names:
-            raise RedriveError(f"run {fold.run.run_id} has no task {pattern!r}; see: redrive tasks")
+            raise RedriveError(f"run {projection.run.run_id} has no task {pattern!r}; see: redrive tasks")
         found |= names
-    return [row.name for row in sorted(fold.tasks.values(), key=lambda row: row.position) if row.name in found]
+    return [row.name for row in sorted(projection.tasks.values(), key=lambda row: row.position) if row.name in found]
 
 
 def require_consent(act: str, count: int) -> None:

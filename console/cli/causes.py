@@ -31,22 +31,22 @@ def send_note(
     """Send a note and print the answer of the engine. Exit code 1 if nothing was written."""
 
     async def use(session: Session) -> tuple[Answer, ActPlace]:
-        fold = await session.snapshot(run_id)
-        options = {"fingerprint": cause_of(fold, fingerprint), "downstream": downstream, "text": text}
-        command = new_command("note", fold.run.run_id, options=options)
-        return await session.send(command), place_of(session, fold.run)
+        projection = await session.snapshot(run_id)
+        options = {"fingerprint": cause_of(projection, fingerprint), "downstream": downstream, "text": text}
+        command = new_command("note", projection.run.run_id, options=options)
+        return await session.send(command), place_of(session, projection.run)
 
     answer, place = with_session(endpoint, use)
     print_answer(answer, as_json, place)
     return code_of_answers(answer)
 
 
-def cause_of(fold: RunProjection, digits: str) -> str:
+def cause_of(projection: RunProjection, digits: str) -> str:
     """The loose fingerprint of this run that starts with ``digits``; without a match ``digits`` itself, for other runs.
 
     Raises RedriveError if several fingerprints match.
     """
-    attempts = [attempt for row in fold.tasks.values() for attempt in row.attempts.values()]
+    attempts = [attempt for row in projection.tasks.values() for attempt in row.attempts.values()]
     marks = {(one.fingerprint_loose, one.fingerprint) for one in attempts if one.fingerprint_loose}
     found = {loose for loose, strict in marks if loose.startswith(digits) or (strict or "").startswith(digits)}
     if digits in found or not found:
@@ -71,9 +71,9 @@ def print_rule(
     chosen = conditions_of(conditions)
 
     async def use(session: Session) -> RuleTrial:
-        fold = await session.snapshot(run_id)
-        loose = cause_of(fold, fingerprint)
-        return await try_rule(session, fold, loose, FailureClass(failure_class), downstream, chosen)
+        projection = await session.snapshot(run_id)
+        loose = cause_of(projection, fingerprint)
+        return await try_rule(session, projection, loose, FailureClass(failure_class), downstream, chosen)
 
     found = with_session(endpoint, use)
     if as_json:

@@ -59,11 +59,11 @@ def print_tasks(endpoint: Endpoint, run_id: str | None, as_json: bool, *, follow
         board.update_lists(breakers, pages)
         before = {} if as_json else await _last_times(session, board)
         status, address = session.status, session.address
-        run, now_us = board.fold.run, _now_us()
+        run, now_us = board.projection.run, _now_us()
         runner = runner_of(run, session.status)
 
         extra = {"executor": executor_json(run, status, address, now_us), "state_file": address}
-        lines = task_lines(board.fold, as_json, lambda name: board.explain(name, now_us, runner), extra, before)
+        lines = task_lines(board.projection, as_json, lambda name: board.explain(name, now_us, runner), extra, before)
         return lines if as_json else [place_line(run, address), *lines, *_executor_advice_lines(run, status, address)]
 
     return print_view(endpoint, read, follow=follow, as_json=as_json)
@@ -81,30 +81,30 @@ async def _last_times(session: Session, board: Board) -> dict[str, str]:
     from ..model.inbox import Inbox
 
     causes = Inbox(board).causes()
-    known = await load_memories(session, board.fold.run.run_id, causes)
+    known = await load_memories(session, board.projection.run.run_id, causes)
     incidents = {key: describe_last_incident(memory, _now_us()) for key, memory in known.items()}
     return {name: words for cause in causes if (words := incidents.get(cause.key)) for name in cause.tasks}
 
 
 def task_lines(
-    fold: RunProjection,
+    projection: RunProjection,
     as_json: bool,
     why: Callable[[str], str] | None = None,
     extra: Mapping[str, object] | None = None,
     before: Mapping[str, str] | None = None,
     now_us: int | None = None,
 ) -> list[str]:
-    """The lines of the tasks in ``fold`` at the instant ``now_us``; None: now.
+    """The lines of the tasks in ``projection`` at the instant ``now_us``; None: now.
 
-    ``why``: explains why a task waits, or since when a RUNNING task has no executor; None: by ``fold``;
+    ``why``: explains why a task waits, or since when a RUNNING task has no executor; None: by ``projection``;
     ``extra``: further keys of each JSON value; ``before``: by task that needs a human, how its cause ended last time.
     """
-    rows = sorted(fold.tasks.values(), key=lambda row: row.position)
+    rows = sorted(projection.tasks.values(), key=lambda row: row.position)
     if as_json:
-        return [json_line({**task_value(row, fold), **(extra or {})}) for row in rows]
+        return [json_line({**task_value(row, projection), **(extra or {})}) for row in rows]
     cells = [("TASK", "STATE", "ATTEMPT", "NOTE")]
     instant = _now_us() if now_us is None else now_us
-    why = why or (lambda name: explain_task(fold, name, instant))
+    why = why or (lambda name: explain_task(projection, name, instant))
     for row in rows:
         parts = (_note(row, why), STALE if row.stale else "", (before or {}).get(row.name))
         note = " · ".join(filter(None, parts))
@@ -112,11 +112,11 @@ def task_lines(
     return list(table_lines(cells))
 
 
-def task_value(row: TaskRow, fold: RunProjection) -> dict[str, object]:
+def task_value(row: TaskRow, projection: RunProjection) -> dict[str, object]:
     """A task as JSON: the columns of the table, its parents, and its attempts."""
     value = {key: item for key, item in _plain(row).items() if key not in ("spec", "attempts", "claim_token")}
-    value["run_id"] = fold.run.run_id
-    value["parents"] = list(fold.parents.get(row.name, ()))
+    value["run_id"] = projection.run.run_id
+    value["parents"] = list(projection.parents.get(row.name, ()))
     value["attempts"] = [_plain(attempt) for attempt in row.attempts.values()]
     return with_schema("tasks", value)
 
@@ -138,9 +138,9 @@ def print_inbox(endpoint: Endpoint, run_id: str | None, as_json: bool, *, follow
     """Print what needs a human in a run; without ``run_id``, in the latest run and every other unfinished run."""
 
     async def read(session: Session) -> list[str]:
-        fold = await session.snapshot(run_id)
-        others = [] if run_id is not None else waiting_runs(await session.runs(), session.status, fold.run.run_id)
-        lines = await _inbox_of_run(session, fold, as_json=as_json, is_alone=run_id is None and not others)
+        projection = await session.snapshot(run_id)
+        others = [] if run_id is not None else waiting_runs(await session.runs(), session.status, projection.run.run_id)
+        lines = await _inbox_of_run(session, projection, as_json=as_json, is_alone=run_id is None and not others)
         for other in others[:_INBOX_RUNS_MAX]:
             lines += await _inbox_of_run(session, await session.snapshot(other.run.run_id), as_json=as_json)
         if len(others) > _INBOX_RUNS_MAX and not as_json:
@@ -150,12 +150,14 @@ def print_inbox(endpoint: Endpoint, run_id: str | None, as_json: bool, *, follow
     return print_view(endpoint, read, follow=follow, as_json=as_json)
 
 
-async def _inbox_of_run(session: Session, fold: RunProjection, *, as_json: bool, is_alone: bool = False) -> list[str]:
+async def _inbox_of_run(
+    session: Session, projection: RunProjection, *, as_json: bool, is_alone: bool = False
+) -> list[str]:
     """The lines of one run, the first with its name. ``is_alone``: no other run needs a human."""
     from ..feed.cause_memory import load_memories
     from ..model.inbox import Inbox
 
-    run, groups = fold.run, Inbox(await load_board(session, fold)).causes()
+    run, groups = projection.run, Inbox(await load_board(session, projection)).causes()
     known = await load_memories(session, run.run_id, groups)
     status, address = session.status, session.address
     if as_json:
@@ -164,10 +166,10 @@ async def _inbox_of_run(session: Session, fold: RunProjection, *, as_json: bool,
         values = [_cause_value(group, known.get(group.key), fields) for group in groups]
         if is_lost(run, session.status):
             values.append(
-                _cause_value(_cause_of_lost(fold, executor_advice(run, status, address, _now_us())), None, fields)
+                _cause_value(_cause_of_lost(projection, executor_advice(run, status, address, _now_us())), None, fields)
             )
         return values
-    lines = [line for group in groups for line in cause_lines(group, fold, known.get(group.key))]
+    lines = [line for group in groups for line in cause_lines(group, projection, known.get(group.key))]
     if not lines and not is_lost(run, session.status):
         lines = ["nothing needs a human" if is_alone else "nothing in this run needs a human"]
     lines += _executor_advice_lines(run, status, address)
@@ -176,21 +178,21 @@ async def _inbox_of_run(session: Session, fold: RunProjection, *, as_json: bool,
     return [f"{place_line(run, address)}: {run_words(run)}", *lines]
 
 
-async def load_board(session: Session, fold: RunProjection) -> Board:
+async def load_board(session: Session, projection: RunProjection) -> Board:
     """The board of a run with the breakers that may hold its tasks."""
-    board = Board(fold)
+    board = Board(projection)
     board.update_lists(await session.query(list_rows.BREAKERS))
     return board
 
 
-def _cause_of_lost(fold: RunProjection, advice: str) -> InboxCause:
+def _cause_of_lost(projection: RunProjection, advice: str) -> InboxCause:
     """An unfinished run without an executor, in the form of a cause."""
     from ..model.inbox import InboxCause
 
-    open_count = sum(row.state in MOVING for row in fold.tasks.values())
-    started_at = fold.run.started_at
-    title = f"run {fold.run.run_id} has no executor"
-    cause = cut_off_cause(fold.run.run_id)
+    open_count = sum(row.state in MOVING for row in projection.tasks.values())
+    started_at = projection.run.started_at
+    title = f"run {projection.run.run_id} has no executor"
+    cause = cut_off_cause(projection.run.run_id)
     return InboxCause(cause, None, title, advice, (), 0, open_count, started_at, started_at, started_at)
 
 
@@ -199,17 +201,17 @@ def _cause_value(cause: InboxCause, memory: CauseHistory | None, fields: Mapping
     return json_line(with_schema("inbox", {**_plain(cause), **known, **fields}))
 
 
-def cause_lines(cause: InboxCause, fold: RunProjection, memory: CauseHistory | None) -> Iterator[str]:
+def cause_lines(cause: InboxCause, projection: RunProjection, memory: CauseHistory | None) -> Iterator[str]:
     """A cause that needs a human, what is known about it, and its tasks."""
     downstream = f" · {one_line(cause.downstream)}" if cause.downstream else ""
     holds = f" · holds {cause.held}" if cause.held else ""
-    named = any(fold.tasks[name].failure_fingerprint for name in cause.tasks)  # lost attempts have no fingerprint
+    named = any(projection.tasks[name].failure_fingerprint for name in cause.tasks)  # lost attempts have no fingerprint
     fingerprint = f"  (fp {cause.fingerprint[:12]})" if named else ""
     yield f"{len(cause.tasks)} × {one_line(cause.title)}{downstream}{holds}{fingerprint}"
     for line in _memory_lines(memory) if memory is not None else ():
         yield f"  {one_line(line)}"
     for name in cause.tasks:
-        row = fold.tasks[name]
+        row = projection.tasks[name]
         kind = row.dead_letter_kind or row.state
         line = f"{row.state} {name} {attempt_label(row)} {kind}: {row.error or cause.message}"
         yield f"  {shorten(one_line(line), 160)}"
@@ -239,10 +241,10 @@ def print_events(endpoint: Endpoint, run_id: str | None, as_json: bool, *, follo
     """Print events in order; with ``follow``, until interrupted."""
 
     async def use(session: Session) -> int:
-        fold = await session.snapshot(run_id) if run_id is not None or not follow else None
-        until = None if follow else fold.seq if fold is not None else None
+        projection = await session.snapshot(run_id) if run_id is not None or not follow else None
+        until = None if follow else projection.seq if projection is not None else None
         if not as_json:
-            run = fold.run if fold is not None and run_id is not None else None
+            run = projection.run if projection is not None and run_id is not None else None
             echo(place_line(run, session.address))
         labeller = event_lines.EventLabeller(has_date=True, target=session.address)
         async with aclosing(cast("AsyncGenerator[Sequence[Event]]", session.events(since))) as batches:
@@ -272,23 +274,25 @@ def print_replay(endpoint: Endpoint, run_id: str | None, as_json: bool, at: str 
     from ..feed.event_reader import EventHistory
 
     async def use(session: Session) -> tuple[RunProjection, int | None, str]:
-        fold, address = await session.snapshot(run_id), session.address
+        projection, address = await session.snapshot(run_id), session.address
         if at is None:
-            return fold, None, address
-        when = parse_when(at, fold.run)
-        history = EventHistory(session, fold)
-        await history.load(fold.seq)
-        if NUMBER_MAX <= when < fold.run.started_at:
-            raise RedriveError(f"{at} is before run {fold.run.run_id} began: {_local_time(fold.run.started_at)}")
+            return projection, None, address
+        when = parse_when(at, projection.run)
+        history = EventHistory(session, projection)
+        await history.load(projection.seq)
+        if NUMBER_MAX <= when < projection.run.started_at:
+            raise RedriveError(
+                f"{at} is before run {projection.run.run_id} began: {_local_time(projection.run.started_at)}"
+            )
         seq = min(when if when < NUMBER_MAX else history.index.seq_at(when), history.index.seq)
         instant = history.index.instant_of(seq) if when < NUMBER_MAX else when
-        return (await history.point_at(seq)).snapshot.fold, instant, address
+        return (await history.point_at(seq)).snapshot.projection, instant, address
 
-    fold, instant, address = with_session(endpoint, use)
+    projection, instant, address = with_session(endpoint, use)
     if not as_json:
         then = "" if instant is None else f" at {_local_time(instant)}"
-        echo(f"{place_line(fold.run, address)}{then}")
-    for line in task_lines(fold, as_json, extra={"state_file": address}, now_us=instant):
+        echo(f"{place_line(projection.run, address)}{then}")
+    for line in task_lines(projection, as_json, extra={"state_file": address}, now_us=instant):
         echo(line)
     return 0
 

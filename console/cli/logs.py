@@ -43,21 +43,23 @@ def print_logs(
     """
 
     async def use(session: Session) -> int:
-        fold = await session.snapshot(run_id)
-        names = names_like(fold, patterns) if patterns else list(fold.tasks)
+        projection = await session.snapshot(run_id)
+        names = names_like(projection, patterns) if patterns else list(projection.tasks)
         if not follow:
-            names = [name for name in names if _has_attempt(fold.tasks[name], attempt)]
-        if not names or (attempt is not None and not any(_has_attempt(fold.tasks[name], attempt) for name in names)):
-            raise RedriveError(_nothing_sentence(fold, patterns, attempt))
+            names = [name for name in names if _has_attempt(projection.tasks[name], attempt)]
+        if not names or (
+            attempt is not None and not any(_has_attempt(projection.tasks[name], attempt) for name in names)
+        ):
+            raise RedriveError(_nothing_sentence(projection, patterns, attempt))
         printer = OutputPrinter(names, as_json)
-        tasks = [_TaskOutput(session, fold.run.run_id, name, attempt, printer) for name in names]
+        tasks = [_TaskOutput(session, projection.run.run_id, name, attempt, printer) for name in names]
         for task in tasks:
-            await task.print_new(fold, lines)
+            await task.print_new(projection, lines)
         if follow:
             status = session.status
-            if advice := executor_advice(fold.run, status, session.address, time.time_ns() // 1000):
+            if advice := executor_advice(projection.run, status, session.address, time.time_ns() // 1000):
                 echo(f"redrive: {one_line(advice)}", err=True)
-            await _follow(session, fold, tasks)
+            await _follow(session, projection, tasks)
         return 0
 
     return with_session(endpoint, use)
@@ -67,32 +69,32 @@ def _has_attempt(row: TaskRow, attempt: int | None) -> bool:
     return attempt in row.attempts if attempt is not None else bool(row.attempts)
 
 
-def _nothing_sentence(fold: RunProjection, patterns: Sequence[str], attempt: int | None) -> str:
+def _nothing_sentence(projection: RunProjection, patterns: Sequence[str], attempt: int | None) -> str:
     which = f"attempt {attempt}" if attempt is not None else "attempt"
-    if len(patterns) == 1 and patterns[0] in fold.tasks:
-        row = fold.tasks[patterns[0]]
+    if len(patterns) == 1 and patterns[0] in projection.tasks:
+        row = projection.tasks[patterns[0]]
         if row.attempts:
-            return f"{row.name} has no {which} in run {fold.run.run_id}; it had {len(row.attempts)}"
-        why = Board(fold).explain(row.name, time.time_ns() // 1000)
-        return f"{row.name} has not started in run {fold.run.run_id}: {why}"
-    return f"no such task of run {fold.run.run_id} has an {which}"
+            return f"{row.name} has no {which} in run {projection.run.run_id}; it had {len(row.attempts)}"
+        why = Board(projection).explain(row.name, time.time_ns() // 1000)
+        return f"{row.name} has not started in run {projection.run.run_id}: {why}"
+    return f"no such task of run {projection.run.run_id} has an {which}"
 
 
-async def _follow(session: Session, fold: RunProjection, tasks: Sequence[_TaskOutput]) -> None:
+async def _follow(session: Session, projection: RunProjection, tasks: Sequence[_TaskOutput]) -> None:
     """Print new output after each batch of events; the session sends an empty batch each second."""
-    while not all(task.is_over(fold) for task in tasks):
+    while not all(task.is_over(projection) for task in tasks):
         try:
-            batches = cast("AsyncGenerator[Sequence[Event]]", session.events(fold.seq))
+            batches = cast("AsyncGenerator[Sequence[Event]]", session.events(projection.seq))
             async with aclosing(batches):
                 async for batch in batches:
                     for event in batch:
-                        fold.apply(event)
+                        projection.apply(event)
                     for task in tasks:
-                        await task.print_new(fold)
-                    if all(task.is_over(fold) for task in tasks):
+                        await task.print_new(projection)
+                    if all(task.is_over(projection) for task in tasks):
                         return
         except SnapshotNeeded:
-            fold = await session.snapshot(fold.run.run_id)
+            projection = await session.snapshot(projection.run.run_id)
 
 
 class _TaskOutput:
@@ -107,9 +109,9 @@ class _TaskOutput:
         self._stream: OutputStream | None = None
         self._is_read = False  # the stream was read after its attempt had ended
 
-    async def print_new(self, fold: RunProjection, lines_max: int | None = None) -> None:
+    async def print_new(self, projection: RunProjection, lines_max: int | None = None) -> None:
         """Print output since the last call. ``lines_max``: only so many lines at the end of it."""
-        row = fold.tasks[self._name]
+        row = projection.tasks[self._name]
         while (stream := self._next_stream(row)) is not None:
             is_ended = row.attempts[stream.attempt].outcome != "running"
             last: deque[OutputLine] = deque(maxlen=lines_max)
@@ -139,12 +141,12 @@ class _TaskOutput:
         self._stream, self._is_read = OutputStream(self._session, self._run_id, self._name, wanted), False
         return self._stream
 
-    def is_over(self, fold: RunProjection) -> bool:
+    def is_over(self, projection: RunProjection) -> bool:
         """Whether the task writes nothing any more, unless an operator acts."""
-        row = fold.tasks[self._name]
+        row = projection.tasks[self._name]
         if self._attempt is not None:
             return self._is_read
-        is_stopped = fold.run.ended_at is not None or fold.run.blocked_since is not None
+        is_stopped = projection.run.ended_at is not None or projection.run.blocked_since is not None
         return row.state in RESTING or (is_stopped and row.state is not TaskState.RUNNING)
 
 

@@ -73,10 +73,10 @@ def send_action(
 
     async def command_for(session: Session) -> tuple[Command, RunRow, bool]:
         """The command, its run, and whether it is a bulk act."""
-        fold = await session.snapshot(run_id)
-        bulk = names_in_bulk(fold, act, names, filters)
-        targets = select_targets(fold, names if bulk is None else bulk, fingerprint, downstream)
-        return new_command(act, fold.run.run_id, targets, reason, extra), fold.run, bulk is not None
+        projection = await session.snapshot(run_id)
+        bulk = names_in_bulk(projection, act, names, filters)
+        targets = select_targets(projection, names if bulk is None else bulk, fingerprint, downstream)
+        return new_command(act, projection.run.run_id, targets, reason, extra), projection.run, bulk is not None
 
     async def use(session: Session) -> tuple[Answer, ActPlace]:
         command, run, is_bulk = await command_for(session)
@@ -129,7 +129,7 @@ def json_of(option: str, text: str) -> Json:
 
 
 def select_targets(
-    fold: RunProjection, names: Sequence[str], fingerprint: str | None, downstream: str | None = None
+    projection: RunProjection, names: Sequence[str], fingerprint: str | None, downstream: str | None = None
 ) -> tuple[Target, ...]:
     """The tasks with their states and generations, so that the act changes no task that has moved since.
 
@@ -137,15 +137,15 @@ def select_targets(
     """
     names = list(dict.fromkeys(names))
     for name in names:
-        if name not in fold.tasks:
-            raise RedriveError(f"run {fold.run.run_id} has no task {name!r}; see: redrive tasks")
-    rows = [fold.tasks[name] for name in names]
+        if name not in projection.tasks:
+            raise RedriveError(f"run {projection.run.run_id} has no task {name!r}; see: redrive tasks")
+    rows = [projection.tasks[name] for name in names]
     if fingerprint is not None:
-        rows = [row for row in fold.tasks.values() if row.state in NEEDS_HUMAN and _failed_like(row, fingerprint)]
+        rows = [row for row in projection.tasks.values() if row.state in NEEDS_HUMAN and _failed_like(row, fingerprint)]
         rows = [row for row in rows if downstream in (None, _downstream(row))]
         if not rows:
             calling = f" and calls {downstream}" if downstream is not None else ""
-            raise RedriveError(f"no task of run {fold.run.run_id} failed with fingerprint {fingerprint}{calling}")
+            raise RedriveError(f"no task of run {projection.run.run_id} failed with fingerprint {fingerprint}{calling}")
         _demand_one_cause(rows, fingerprint)
     return tuple(Target(row.name, str(TaskState(row.state)), row.generation) for row in rows)
 

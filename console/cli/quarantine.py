@@ -36,9 +36,9 @@ def list_rows(endpoint: Endpoint, run_id: str | None, as_json: bool, *, task: st
     """List the rows of a run that wait for a decision; with ``everything``, all."""
 
     async def use(session: Session) -> tuple[list[QuarantineRow], str]:
-        fold = await session.snapshot(run_id)
-        rows = await _read(session, fold.run.run_id, task)
-        return _shown(rows, fold, everything), place_line(fold.run, session.address)
+        projection = await session.snapshot(run_id)
+        rows = await _read(session, projection.run.run_id, task)
+        return _shown(rows, projection, everything), place_line(projection.run, session.address)
 
     rows, place = with_session(endpoint, use)
     if not as_json:
@@ -62,11 +62,11 @@ def decide_rows(
     require_reason(act, reason)
 
     async def use(session: Session) -> tuple[Answer, ActPlace, list[str]]:
-        fold = await session.snapshot(run_id)
-        rows = select_rows(await _read(session, fold.run.run_id, task), keys)
-        answer = await session.send(_command(act, fold, rows, reason, cascade))
-        now = await session.snapshot(fold.run.run_id)
-        return answer, place_of(session, fold.run), [row.name for row in now.tasks.values() if row.stale]
+        projection = await session.snapshot(run_id)
+        rows = select_rows(await _read(session, projection.run.run_id, task), keys)
+        answer = await session.send(_command(act, projection, rows, reason, cascade))
+        now = await session.snapshot(projection.run.run_id)
+        return answer, place_of(session, projection.run), [row.name for row in now.tasks.values() if row.stale]
 
     answer, place, stale = with_session(endpoint, use)
     print_answer(answer, as_json, place)
@@ -78,9 +78,9 @@ def decide_rows(
     return code_of_answers(answer)
 
 
-def _shown(rows: Iterable[QuarantineRow], fold: RunProjection, everything: bool) -> list[QuarantineRow]:
+def _shown(rows: Iterable[QuarantineRow], projection: RunProjection, everything: bool) -> list[QuarantineRow]:
     """The rows that wait for a decision, and those for which their task failed: by default without what is past."""
-    failed = {(task.name, task.attempt) for task in fold.tasks.values() if task.state in NEEDS_HUMAN}
+    failed = {(task.name, task.attempt) for task in projection.tasks.values() if task.state in NEEDS_HUMAN}
     return [
         row
         for row in rows
@@ -119,12 +119,12 @@ def select_rows(rows: Iterable[QuarantineRow], keys: Sequence[str]) -> list[Quar
     return [row for row in held if EVERY_ROW in wanted or row.row_key in wanted]
 
 
-def _command(act: str, fold: RunProjection, rows: Sequence[QuarantineRow], reason: str, cascade: bool) -> Command:
+def _command(act: str, projection: RunProjection, rows: Sequence[QuarantineRow], reason: str, cascade: bool) -> Command:
     names = dict.fromkeys(row.name for row in rows)
-    seen = (fold.tasks[name] for name in names)
+    seen = (projection.tasks[name] for name in names)
     targets = [Target(row.name, str(row.state), row.generation) for row in seen]
     options = {"rows": [row.id for row in rows], **({"cascade": True} if cascade else {})}
-    return new_command(act, fold.run.run_id, targets, reason, options)
+    return new_command(act, projection.run.run_id, targets, reason, options)
 
 
 def _print(rows: Sequence[QuarantineRow], as_json: bool) -> None:

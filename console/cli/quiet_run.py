@@ -99,15 +99,18 @@ class FailureRecord:
 
 async def _report(session: Session, state: str, result: RunResult) -> list[str]:
     """The causes, and the commands that look at the run and decide about it."""
-    fold = await session.snapshot(result.run_id)
-    causes = Inbox(await load_board(session, fold)).causes()
+    projection = await session.snapshot(result.run_id)
+    causes = Inbox(await load_board(session, projection)).causes()
     known = await load_memories(session, result.run_id, causes[:CAUSES_MAX])
-    lines = ["", f"run {one_line(result.run_id)} of {one_line(fold.run.dag_name)}: {_state_word(result)}, in {state}"]
+    lines = [
+        "",
+        f"run {one_line(result.run_id)} of {one_line(projection.run.dag_name)}: {_state_word(result)}, in {state}",
+    ]
     for cause in causes[:CAUSES_MAX]:
-        about = list(cause_lines(cause, fold, known.get(cause.key)))
+        about = list(cause_lines(cause, projection, known.get(cause.key)))
         hidden = len(about) - CAUSE_LINES_MAX
         lines += ["", *about[:CAUSE_LINES_MAX], *([f"  ... {hidden} more lines"] if hidden > 0 else [])]
-        lines += [f"  {cause.tasks[0]} | {text}" for text in await _output_end(session, fold, cause.tasks[0])]
+        lines += [f"  {cause.tasks[0]} | {text}" for text in await _output_end(session, projection, cause.tasks[0])]
         lines += [f"  {line}" for line in _commands(cause, state, result.run_id)]
     if len(causes) > CAUSES_MAX:
         lines += ["", f"{len(causes) - CAUSES_MAX} more causes: {_command('inbox', state, result.run_id)}"]
@@ -118,13 +121,13 @@ def _state_word(result: RunResult) -> str:
     return "interrupted" if result.interrupted else result.state
 
 
-async def _output_end(session: Session, fold: RunProjection, name: str) -> list[str]:
+async def _output_end(session: Session, projection: RunProjection, name: str) -> list[str]:
     """The last lines of the latest attempt of a task."""
-    attempt = max(fold.tasks[name].attempts, default=None)
+    attempt = max(projection.tasks[name].attempts, default=None)
     if attempt is None:
         return []
     lines: deque[str] = deque(maxlen=OUTPUT_LINES)
-    async for line in OutputStream(session, fold.run.run_id, name, attempt).read_new(is_ended=True):
+    async for line in OutputStream(session, projection.run.run_id, name, attempt).read_new(is_ended=True):
         if not line.dropped_bytes:
             lines.append(line.text)
     return list(lines)

@@ -30,10 +30,10 @@ class HistoryPoint(NamedTuple):
 
 
 class EventHistory:
-    """The events of one run, as far as they were read. ``fold``: any snapshot of the run."""
+    """The events of one run, as far as they were read. ``projection``: any snapshot of the run."""
 
-    def __init__(self, session: Session, fold: RunProjection) -> None:
-        self.index = ReplayIndex(fold)
+    def __init__(self, session: Session, projection: RunProjection) -> None:
+        self.index = ReplayIndex(projection)
         self._session = session
         self._cache: OrderedDict[EventWindow, Sequence[Event]] = OrderedDict()
 

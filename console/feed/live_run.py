@@ -108,7 +108,7 @@ class LiveRun:
     def latest_seq(self) -> int:
         """The number of the latest received event, also while the board shows the past; 0 without a board."""
         snapshot = self._present or (self.board.snapshot if self.board is not None else None)
-        return snapshot.fold.seq if snapshot is not None else 0
+        return snapshot.projection.seq if snapshot is not None else 0
 
     def seek(self, snapshot: RunSnapshot, at_us: int) -> None:
         """Show an instant of the past: ``snapshot`` at ``at_us`` (microseconds UTC)."""
@@ -186,7 +186,7 @@ class LiveRun:
 
     async def _follow_snapshot(self) -> None:
         try:
-            fold = await self.session.snapshot(self._run_id, patience_seconds=PATIENCE_SECONDS)
+            projection = await self.session.snapshot(self._run_id, patience_seconds=PATIENCE_SECONDS)
         except RefusedError as error:
             self._set_error(error)
             await self._wait_for_run()
@@ -195,10 +195,10 @@ class LiveRun:
         pages = await self.session.query(list_rows.PAGES, limit=PAGES_MAX)
         if self._present is not None and self.board is not None:
             self.board.seek(self._present)  # the lists that the next board takes over are those of the present
-        board = Board(fold, self.board)
+        board = Board(projection, self.board)
         board.update_lists(breakers, pages)
         self._replace_board(board)
-        async for batch in self.session.events(fold.seq):
+        async for batch in self.session.events(projection.seq):
             self._buffer(batch)
 
     async def _wait_for_run(self) -> None:
@@ -219,14 +219,14 @@ class LiveRun:
         self.error_message = None
         self.board = board
         self._present = None
-        self._run_id = board.fold.run.run_id
+        self._run_id = board.projection.run.run_id
         self._pending.clear()
         self._use_duration_stats(board)
         self._observer.on_board_replaced(board)
 
     def _use_duration_stats(self, board: Board) -> None:
         """Estimate with the durations of earlier runs, which a background task loads once for each run."""
-        run_id = board.fold.run.run_id
+        run_id = board.projection.run.run_id
         if run_id == self._stats_run_id:
             board.duration_stats = self._stats
         elif run_id != self._loading_run_id:

@@ -60,7 +60,7 @@ class RuleTrial:
 
 async def try_rule(
     session: Session,
-    fold: RunProjection,
+    projection: RunProjection,
     fingerprint_loose: str,
     failure_class: FailureClass,
     downstream: str | None = None,
@@ -70,16 +70,20 @@ async def try_rule(
 
     Raises RedriveError if nothing failed with this fingerprint, or if no rule can be derived from the failures.
     """
-    names = [row.name for row in fold.tasks.values() if _has_failed_like(row.attempts.values(), fingerprint_loose)]
-    called = {spec.downstream for name in names if (spec := fold.tasks[name].spec) is not None}
+    names = [
+        row.name for row in projection.tasks.values() if _has_failed_like(row.attempts.values(), fingerprint_loose)
+    ]
+    called = {spec.downstream for name in names if (spec := projection.tasks[name].spec) is not None}
     if downstream is None and len(called) == 1:
         downstream = called.pop()
-    rows = await session.failures(fold.run.run_id, downstream, names)
+    rows = await session.failures(projection.run.run_id, downstream, names)
     tasks = [_past_task(row) for row in rows]
     matching = [one for task in tasks for one in task.attempts if one.fingerprint_loose == fingerprint_loose]
     if not matching:
         caller = f" that calls {downstream}" if downstream is not None else ""
-        raise RedriveError(f"nothing of flow {fold.run.dag_name}{caller} failed with fingerprint {fingerprint_loose}")
+        raise RedriveError(
+            f"nothing of flow {projection.run.dag_name}{caller} failed with fingerprint {fingerprint_loose}"
+        )
     try:
         others = _of_other_classes(tasks, matching, failure_class)
         proposed = {**conditions, "class": str(failure_class)} if conditions else None
@@ -88,7 +92,7 @@ async def try_rule(
     except ValueError as error:
         raise RedriveError(str(error)) from None
     effect = evaluate_rule(parsed, tasks, fingerprint_loose)
-    return RuleTrial(rule, downstream, _existing_rules(fold, downstream), effect, matching[-1].fields or ())
+    return RuleTrial(rule, downstream, _existing_rules(projection, downstream), effect, matching[-1].fields or ())
 
 
 def _of_other_classes(
@@ -109,9 +113,9 @@ def _past_task(row: FailedTask) -> PastTask:
     return PastTask(row.run_id, row.name, row.state, row.generation, row.skip_cause, spec, row.attempts)
 
 
-def _existing_rules(fold: RunProjection, downstream: str | None) -> list[Mapping[str, object]]:
+def _existing_rules(projection: RunProjection, downstream: str | None) -> list[Mapping[str, object]]:
     """The rules of the run's flow for this downstream."""
-    declared = json.loads(fold.run.options).get("downstreams") or ()
+    declared = json.loads(projection.run.options).get("downstreams") or ()
     return [rule for spec in declared if spec.get("name") == downstream for rule in spec.get("rules") or ()]
 
 

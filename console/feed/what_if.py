@@ -37,28 +37,28 @@ class WhatIfResult:
 
 async def replay_under_policy(
     session: Session,
-    fold: RunProjection,
+    projection: RunProjection,
     history: EventHistory,
     change: PolicyChange,
     seq: int | None = None,
     replays: int = REPLAYS,
 ) -> WhatIfResult:
-    """Replay the run of ``fold``, a snapshot of the present, from after the event ``seq``; None: from its start.
+    """Replay the run of ``projection``, a snapshot of the present, from after the event ``seq``; None: from its start.
 
     ``replays``: how many, each with other random numbers. Reads ``history`` up to the present first. The replays run in
     a thread, so that a large run does not block the screen.
     """
-    await history.load(fold.seq)
-    index, stats = history.index, await session.duration_stats(fold.run.run_id)
-    start = start_of_run(fold)
+    await history.load(projection.seq)
+    index, stats = history.index, await session.duration_stats(projection.run.run_id)
+    start = start_of_run(projection)
     if seq is not None:
         snapshot = (await history.point_at(seq)).snapshot
-        start = ReplayStart(snapshot.fold, index.instant_of(seq), index.counter.counts_at(seq), snapshot.breakers)
-    counts, dice = index.counter.counts_at(fold.seq), [random.Random(one).uniform for one in range(replays)]
-    run = fold.run
+        start = ReplayStart(snapshot.projection, index.instant_of(seq), index.counter.counts_at(seq), snapshot.breakers)
+    counts, dice = index.counter.counts_at(projection.seq), [random.Random(one).uniform for one in range(replays)]
+    run = projection.run
 
     def simulate() -> PolicyComparison:
-        return compare(ReplayInput(fold, start, _path_seconds(fold, stats)), counts, change, dice)
+        return compare(ReplayInput(projection, start, _path_seconds(projection, stats)), counts, change, dice)
 
     context = ReplayContext(
         forked_at=None if seq is None else start.at,
@@ -69,11 +69,11 @@ async def replay_under_policy(
     return WhatIfResult(await asyncio.to_thread(simulate), run.run_id, seq, context)
 
 
-def _path_seconds(fold: RunProjection, stats: Mapping[str, DurationStats]) -> Mapping[str, float]:
+def _path_seconds(projection: RunProjection, stats: Mapping[str, DurationStats]) -> Mapping[str, float]:
     """The longest path in seconds from each task to the end, by the durations of earlier runs; empty without those."""
     if not stats:
         return {}
     known: dict[str, float] = {name: one.p50_us / 1e6 for name, one in stats.items()}
     unknown = median_low(known.values())
-    dag = Dag((name, fold.parents.get(name, ())) for name in fold.tasks)
-    return dag.remaining_path({name: known.get(name, unknown) for name in fold.tasks})
+    dag = Dag((name, projection.parents.get(name, ())) for name in projection.tasks)
+    return dag.remaining_path({name: known.get(name, unknown) for name in projection.tasks})

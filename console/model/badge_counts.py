@@ -16,7 +16,7 @@ class BadgeCounts:
     def __init__(self, board: Board) -> None:
         self._board = board
         self._downstreams = frozenset(downstream_specs(board))
-        self._with_bad_rows = {name for name, row in board.fold.tasks.items() if row.bad_rows}
+        self._with_bad_rows = {name for name, row in board.projection.tasks.items() if row.bad_rows}
 
     def update(self, names: Iterable[str]) -> None:
         """Update the counts for tasks that have changed."""

@@ -46,12 +46,14 @@ class Delta:
 class Board:
     """The state of one run."""
 
-    def __init__(self, fold: RunProjection, before: Board | None = None) -> None:
+    def __init__(self, projection: RunProjection, before: Board | None = None) -> None:
         """``before``: the board of an older projection; if the graph is the same, its layout stays valid."""
-        self.snapshot: RunSnapshot = RunSnapshot(fold) if before is None else before.snapshot.with_projection(fold)
-        self.fold = fold
-        same = before is not None and _same_graph(before.fold, fold)
-        self.dag: Dag = before.dag if before is not None and same else _dag_of(fold)
+        self.snapshot: RunSnapshot = (
+            RunSnapshot(projection) if before is None else before.snapshot.with_projection(projection)
+        )
+        self.projection = projection
+        same = before is not None and _same_graph(before.projection, projection)
+        self.dag: Dag = before.dag if before is not None and same else _dag_of(projection)
         self.duration_stats: Mapping[str, DurationStats] = {}  # of earlier runs, by task
         self._count_all()
 
@@ -60,9 +62,9 @@ class Board:
         self.active: set[str] = set()
         self._problems: set[int] = set()
         self.usage: Mapping[str, TaskUsage] = {}  # by running task; empty while nobody looks
-        for row in self.fold.tasks.values():
+        for row in self.projection.tasks.values():
             self._count(row)
-        waiting = (row.name for row in self.fold.tasks.values() if row.state in NOT_STARTED)
+        waiting = (row.name for row in self.projection.tasks.values() if row.state in NOT_STARTED)
         self._waiting_bits = bits_of(map(self.dag.number.__getitem__, waiting), len(self.dag))
 
     # --- Updates by the session ------------------------------------------------------------------------------------
@@ -71,7 +73,7 @@ class Board:
         """Apply events in order; events that the projection contains already are skipped."""
         delta = Delta()
         for event in events:
-            if event.seq > self.fold.seq:
+            if event.seq > self.projection.seq:
                 self._apply(event, delta)
         return delta
 
@@ -81,17 +83,17 @@ class Board:
 
     def seek(self, snapshot: RunSnapshot) -> Delta:
         """Show another snapshot of the same run. The board takes ownership of it and its rows."""
-        before, self.snapshot, self.fold = self.snapshot, snapshot, snapshot.fold
-        delta = Delta(is_run_changed=before.fold.run != snapshot.fold.run)
+        before, self.snapshot, self.projection = self.snapshot, snapshot, snapshot.projection
+        delta = Delta(is_run_changed=before.projection.run != snapshot.projection.run)
         if before.breakers != snapshot.breakers:
             delta.other_kinds.add(EventKind.BREAKER)
         if before.page_notes != snapshot.page_notes:
             delta.other_kinds.add(EventKind.PAGE)
-        if before.fold.tasks.keys() != snapshot.fold.tasks.keys():
+        if before.projection.tasks.keys() != snapshot.projection.tasks.keys():
             self._use_graph(delta)
             return delta
-        for name, row in snapshot.fold.tasks.items():
-            was = before.fold.tasks[name]
+        for name, row in snapshot.projection.tasks.items():
+            was = before.projection.tasks[name]
             if was is not row and was != row:
                 delta.tasks.add(name)
                 if was.state is not row.state:
@@ -99,12 +101,12 @@ class Board:
         return delta
 
     def _apply(self, event: Event, delta: Delta) -> None:
-        row = self.fold.tasks.get(event.task) if event.task is not None else None
+        row = self.projection.tasks.get(event.task) if event.task is not None else None
         before = row.state if row is not None else None
         touched = self.snapshot.apply(event)
         if touched is not None and event.kind == EventKind.MAPPED:
             self._use_graph(delta)
-        if event.kind == EventKind.RUN and event.run_id == self.fold.run.run_id:
+        if event.kind == EventKind.RUN and event.run_id == self.projection.run.run_id:
             delta.is_run_changed = True
         elif touched is not None and before is not None:
             delta.tasks.add(touched.name)
@@ -116,7 +118,7 @@ class Board:
     def _use_graph(self, delta: Delta) -> None:
         """Use the tasks and edges that the projection has now."""
         delta.is_graph_changed = delta.are_problems_changed = True
-        self.dag = _dag_of(self.fold)
+        self.dag = _dag_of(self.projection)
         self._count_all()
 
     def _apply_move(self, row: TaskRow, before: TaskState, delta: Delta) -> None:
@@ -142,16 +144,16 @@ class Board:
 
     def row(self, name: str) -> TaskRow:
         """The row of a task."""
-        return self.fold.tasks[name]
+        return self.projection.tasks[name]
 
     def state(self, number: int) -> TaskState:
         """The state of a task by its number in ``dag``."""
-        return self.fold.tasks[self.dag.names[number]].state
+        return self.projection.tasks[self.dag.names[number]].state
 
     @property
     def total(self) -> int:
         """The number of tasks."""
-        return len(self.fold.tasks)
+        return len(self.projection.tasks)
 
     @property
     def finished(self) -> int:
@@ -170,15 +172,15 @@ class Board:
 
     def held_tasks(self) -> dict[str, WaitReason]:
         """Return the tasks that could start if a human ended their wait."""
-        run, now_us = self.fold.run, _ANY_TIME_US
+        run, now_us = self.projection.run, _ANY_TIME_US
         shut = any(view.state in SHUT and view.reopens_at is None for view in self.snapshot.breakers.values())
         is_pause_forgotten = run.paused_since is not None and run.blocked_since is not None
         if run.ended_at is not None or not (shut or is_pause_forgotten):
             return {}
         context = self._explain_context(ALIVE)
         found = {}
-        for name, row in self.fold.tasks.items():
-            reason = wait_of(self.fold, name, now_us, context) if row.state in ABOUT_TO_START else None
+        for name, row in self.projection.tasks.items():
+            reason = wait_of(self.projection, name, now_us, context) if row.state in ABOUT_TO_START else None
             if reason is not None and needs_human(reason) and (reason is not WaitReason.PAUSE or is_pause_forgotten):
                 found[name] = reason
         return found
@@ -239,7 +241,7 @@ class Board:
 
     def pools(self) -> dict[str, PoolUse]:
         """Return the use of each pool by name."""
-        uses = {name: PoolUse(name, slots) for name, slots in pool_sizes(self.fold).items()}
+        uses = {name: PoolUse(name, slots) for name, slots in pool_sizes(self.projection).items()}
         for name in self.active if uses else ():
             row = self.row(name)
             spec = spec_of(row)
@@ -251,19 +253,19 @@ class Board:
 
     def explain(self, name: str, now_us: int, runner: RunnerStatus = ALIVE) -> str:
         """Explain in one sentence why a task is not running."""
-        return explain_task(self.fold, name, now_us, self._explain_context(runner))
+        return explain_task(self.projection, name, now_us, self._explain_context(runner))
 
     def blocking_chain(self, name: str, now_us: int, runner: RunnerStatus = ALIVE) -> tuple[tuple[str, str], ...]:
         """Return (task, sentence) from the task up to the task that blocks it in the end."""
-        return blocking_chain(self.fold, name, now_us, self._explain_context(runner))
+        return blocking_chain(self.projection, name, now_us, self._explain_context(runner))
 
     def _explain_context(self, runner: RunnerStatus) -> ExplainContext:
         return ExplainContext(self.snapshot.breakers, runner, self.snapshot.page_notes)
 
 
-def _dag_of(fold: RunProjection) -> Dag:
+def _dag_of(projection: RunProjection) -> Dag:
     with collector_paused():
-        return Dag((name, fold.parents.get(name, ())) for name in fold.tasks)
+        return Dag((name, projection.parents.get(name, ())) for name in projection.tasks)
 
 
 def _same_graph(one: RunProjection, other: RunProjection) -> bool:

@@ -93,8 +93,8 @@ class BreakerStatus:
 
 def downstream_specs(board: Board) -> dict[str, DownstreamSpec]:
     """Return the downstreams of a run, as its flow declares them or its tasks name them."""
-    declared = {spec.name: spec for spec in declared_downstreams(board.fold.run.options)}
-    named = (spec_of(row).downstream for row in board.fold.tasks.values())
+    declared = {spec.name: spec for spec in declared_downstreams(board.projection.run.options)}
+    named = (spec_of(row).downstream for row in board.projection.tasks.values())
     names = dict.fromkeys([*declared, *(name for name in named if name is not None)])
     return {name: declared.get(name) or DownstreamSpec(name) for name in names}
 
@@ -102,7 +102,7 @@ def downstream_specs(board: Board) -> dict[str, DownstreamSpec]:
 def callers_of(board: Board) -> dict[str, tuple[str, ...]]:
     """Return the tasks of each downstream, in the order of the flow."""
     found: dict[str, list[str]] = {}
-    for name, row in board.fold.tasks.items():
+    for name, row in board.projection.tasks.items():
         downstream = spec_of(row).downstream
         if downstream is not None:
             found.setdefault(downstream, []).append(name)
@@ -173,7 +173,7 @@ def blocking_downstream(board: Board, name: str, now_us: int) -> str | None:
 def _could_start(board: Board, row: TaskRow, now_us: int) -> bool:
     due = row.next_retry_at is None or row.next_retry_at <= now_us
     if row.state is TaskState.PENDING:
-        return due and not unmet_parents(board.fold, row.name)
+        return due and not unmet_parents(board.projection, row.name)
     return row.state is TaskState.READY or (row.state in TIMED and due)
 
 

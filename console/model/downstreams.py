@@ -180,7 +180,7 @@ class Downstreams:
             board, dict(self.breakers), dict(self.pages), dict(self.groups), set(self.loaded_sections), self.filter
         )
         found._expanded = set(self._expanded)
-        if board.fold.run.run_id != self.board.fold.run.run_id:
+        if board.projection.run.run_id != self.board.projection.run.run_id:
             found.groups.clear()
             found.loaded_sections.discard(Section.ROWS)
         return found
@@ -316,10 +316,10 @@ class Downstreams:
         elif isinstance(item, BreakerStatus):
             names = item.held
         elif isinstance(item, Page):
-            names = (item.task or "",) if item.run_id == self.board.fold.run.run_id else ()
+            names = (item.task or "",) if item.run_id == self.board.projection.run.run_id else ()
         elif item is not None:
             names = (item.key.task,)
-        return tuple(name for name in names if name in self.board.fold.tasks)
+        return tuple(name for name in names if name in self.board.projection.tasks)
 
 
 def sender_names(options: str) -> tuple[str, ...]:

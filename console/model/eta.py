@@ -68,25 +68,25 @@ class Forecaster:
         """Return the estimate, at most about a second old; None if too few durations are known or no task can run."""
         seq, at = self._latest_key
         interval = _SECOND * max(1, self._board.total // _TASKS_PER_SECOND)
-        is_rewound = self._board.fold.seq < seq
-        is_advanced = self._board.fold.seq > seq and self._board.total < _TASKS_PER_SECOND
+        is_rewound = self._board.projection.seq < seq
+        is_advanced = self._board.projection.seq > seq and self._board.total < _TASKS_PER_SECOND
         if is_rewound or is_advanced or abs(now_us - at) >= interval:
             self._latest = estimate(self._board, now_us, self._stats)
-            self._latest_key = self._board.fold.seq, now_us
+            self._latest_key = self._board.projection.seq, now_us
         return self._latest
 
 
 def estimate(board: Board, now_us: int, stats: Mapping[str, DurationStats]) -> Forecast | None:
     """Visit the whole graph and estimate the end; None as in ``forecast``."""
     expected = _Expected(board, stats)
-    if expected.known < _DURATIONS_MIN or board.fold.run.paused_since is not None:
+    if expected.known < _DURATIONS_MIN or board.projection.run.paused_since is not None:
         return None
     dead = {name for name in board.problems if board.row(name).state is TaskState.DEAD_LETTER}
     for_human = {name for name in dead if board.row(name).canary is None} | board.held_tasks().keys()
     held = dead | for_human | set(board.names_waiting_below(*dead, *for_human))
     work = {
         name: _remaining_us(row, expected.duration(name), now_us)
-        for name, row in board.fold.tasks.items()
+        for name, row in board.projection.tasks.items()
         if row.state in MOVING and name not in held
     }
     if not work:
@@ -95,7 +95,7 @@ def estimate(board: Board, now_us: int, stats: Mapping[str, DurationStats]) -> F
     high, _ = _finish(board, {name: band.high_us for name, band in work.items()}, now_us)
     left = DurationRange(low, max(low, high))
     unstarted = sum(1 for name in held if board.row(name).state in MOVING)
-    return Forecast(left, path, unstarted, bool(for_human), _slack_us(board.fold.run.deadline_at, now_us, left))
+    return Forecast(left, path, unstarted, bool(for_human), _slack_us(board.projection.run.deadline_at, now_us, left))
 
 
 def _slack_us(deadline_us: int | None, now_us: int, left: DurationRange) -> int | None:
@@ -121,7 +121,7 @@ def _finish(board: Board, work: Mapping[str, int], now_us: int) -> tuple[int, tu
         before[name] = above
     last: str | None = max(ends, key=ends.__getitem__)
     assert last is not None
-    slots = max(board.fold.run.max_parallel, 1)
+    slots = max(board.projection.run.max_parallel, 1)
     longest = max(ends[last], sum(work.values()) // slots)
     path: list[str] = []
     while last is not None:
@@ -132,7 +132,7 @@ def _finish(board: Board, work: Mapping[str, int], now_us: int) -> tuple[int, tu
 
 def critical_path(board: Board, forecast: Forecast | None) -> tuple[str, ...]:
     """The tasks that decide when the run ends, in order: of the estimate, else of what has happened."""
-    if forecast is not None and forecast.path and board.fold.run.ended_at is None:
+    if forecast is not None and forecast.path and board.projection.run.ended_at is None:
         return forecast.path
     return actual_path(board)
 
@@ -142,12 +142,12 @@ def actual_path(board: Board) -> tuple[str, ...]:
 
     From the task that ended last back to the parent that ended last, up to a root. Empty if no task has run.
     """
-    ended = [row for row in board.fold.tasks.values() if row.attempts]
+    ended = [row for row in board.projection.tasks.values() if row.attempts]
     path: list[str] = []
     latest = max(ended, key=_last_instant, default=None)
     while latest is not None:
         path.append(latest.name)
-        parents = [board.row(name) for name in board.fold.parents.get(latest.name, ())]
+        parents = [board.row(name) for name in board.projection.parents.get(latest.name, ())]
         latest = max((row for row in parents if row.attempts), key=_last_instant, default=None)
     return tuple(reversed(path))
 
@@ -166,7 +166,7 @@ class _Expected:
     def __init__(self, board: Board, stats: Mapping[str, DurationStats]) -> None:
         self._stats = {name: DurationRange(one.p50_us, max(one.p50_us, one.p95_us)) for name, one in stats.items()}
         families: dict[str, list[int]] = {}
-        for name, row in board.fold.tasks.items():
+        for name, row in board.projection.tasks.items():
             latest = row.attempts.get(row.attempt)
             if row.state is TaskState.SUCCESS and latest is not None and latest.duration_us is not None:
                 families.setdefault(stem(name), []).append(latest.duration_us)

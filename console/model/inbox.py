@@ -311,7 +311,7 @@ def held_entry_of(board: Board, name: str, reason: WaitReason) -> InboxEntry:
     """Return the entry of a task that could start if a human ended its wait."""
     entry, wait = entry_of(board.row(name)), WAITS[reason]
     view = None if reason is WaitReason.PAUSE else board.snapshot.breakers.get(entry.downstream or "")
-    why = f"paused by {board.fold.run.paused_by or 'an operator'}" if view is None else view.why
+    why = f"paused by {board.projection.run.paused_by or 'an operator'}" if view is None else view.why
     how = wait.how if view is None else f"{wait.how} {entry.downstream}"
     title, message = str(wait.inbox), f"{why}; it ends with: {how}"
     return replace(

@@ -53,7 +53,7 @@ def progress_of(acted: OperatorActed, board: Board) -> RedriveProgress:
     total = started = under_way = failed = 0
     last_at: int | None = None
     for name in requeued_names(acted):
-        row = board.fold.tasks.get(name)
+        row = board.projection.tasks.get(name)
         if row is None or row.generation != int(acted.was[name]["generation"]) + 1:
             continue
         total += 1

@@ -53,15 +53,17 @@ class _ReplayFrame:
 
 
 class ReplayIndex:
-    """Snapshots of one run up to ``seq``. ``fold``: any projection of it; ``extend`` adds its events in order."""
+    """Snapshots of one run up to ``seq``. ``projection``: any projection of it; ``extend`` adds its events in order."""
 
-    def __init__(self, fold: RunProjection, frame_events: int = FRAME_EVENTS, frames_max: int = FRAMES_MAX) -> None:
-        self.run_id = fold.run.run_id
-        self._projection = replace(fold)  # whose graph does not change
+    def __init__(
+        self, projection: RunProjection, frame_events: int = FRAME_EVENTS, frames_max: int = FRAMES_MAX
+    ) -> None:
+        self.run_id = projection.run.run_id
+        self._projection = replace(projection)  # whose graph does not change
         self._frame_events = frame_events
         self._frames_max = frames_max
-        self._frames = [_frame_of(RunSnapshot(initial_projection(fold)))]
-        self._cursor = _Cursor(self._frames[0], fold)
+        self._frames = [_frame_of(RunSnapshot(initial_projection(projection)))]
+        self._cursor = _Cursor(self._frames[0], projection)
         self._events_since_frame = 0
         self._numbers = array("q")  # of all events
         self._instants = array("q")  # of each event; never decreasing, also where the clock went back
@@ -75,7 +77,7 @@ class ReplayIndex:
     @property
     def seq(self) -> int:
         """The number of the last event; 0 before the first."""
-        return self._cursor.snapshot.fold.seq
+        return self._cursor.snapshot.projection.seq
 
     @property
     def first(self) -> int:
@@ -174,14 +176,14 @@ class _Cursor:
 
     def __init__(self, frame: _ReplayFrame, of: RunProjection) -> None:
         tasks = dict(zip(of.tasks, frame.rows, strict=True))
-        fold = RunProjection(replace(frame.run), tasks, of.parents, of.children, frame.seq)
-        self.snapshot = RunSnapshot(fold, dict(frame.breakers), dict(frame.page_notes), is_past=True)
+        projection = RunProjection(replace(frame.run), tasks, of.parents, of.children, frame.seq)
+        self.snapshot = RunSnapshot(projection, dict(frame.breakers), dict(frame.page_notes), is_past=True)
         self._own_rows: set[str] = set()
 
     def apply(self, event: Event) -> None:
         if event.kind == EventKind.MAPPED:
             return  # the projection has the tasks already
-        name, tasks = event.task, self.snapshot.fold.tasks
+        name, tasks = event.task, self.snapshot.projection.tasks
         if name is not None and name not in self._own_rows and name in tasks:
             tasks[name] = _copy_row(tasks[name])
             self._own_rows.add(name)
@@ -204,20 +206,24 @@ def _copy_row(row: TaskRow) -> TaskRow:
 
 
 def _frame_of(snapshot: RunSnapshot) -> _ReplayFrame:
-    fold = snapshot.fold
+    projection = snapshot.projection
     return _ReplayFrame(
-        fold.seq, tuple(fold.tasks.values()), replace(fold.run), dict(snapshot.breakers), dict(snapshot.page_notes)
+        projection.seq,
+        tuple(projection.tasks.values()),
+        replace(projection.run),
+        dict(snapshot.breakers),
+        dict(snapshot.page_notes),
     )
 
 
-def initial_projection(fold: RunProjection) -> RunProjection:
+def initial_projection(projection: RunProjection) -> RunProjection:
     """Return the run before its first event."""
-    run = RunRow(fold.run.run_id, dag_name=fold.run.dag_name)
+    run = RunRow(projection.run.run_id, dag_name=projection.run.dag_name)
     tasks = {
         name: TaskRow(name, max_attempts=row.max_attempts, position=row.position, spec=row.spec)
-        for name, row in fold.tasks.items()
+        for name, row in projection.tasks.items()
     }
-    return RunProjection(run, tasks, fold.parents, fold.children)
+    return RunProjection(run, tasks, projection.parents, projection.children)
 
 
 # --- Steps and problems ----------------------------------------------------------------------------------------------

@@ -27,21 +27,21 @@ class RunSnapshot:
     ``is_past``: logs, tracebacks and lists that are read for it are newer than the snapshot.
     """
 
-    fold: RunProjection
+    projection: RunProjection
     breakers: dict[str, BreakerView] = field(default_factory=dict)
     page_notes: dict[str, str] = field(default_factory=dict)
     is_past: bool = False
 
-    def with_projection(self, fold: RunProjection) -> RunSnapshot:
+    def with_projection(self, projection: RunProjection) -> RunSnapshot:
         """Return a snapshot of another projection with the same breakers and page notes."""
-        return RunSnapshot(fold, dict(self.breakers), dict(self.page_notes))
+        return RunSnapshot(projection, dict(self.breakers), dict(self.page_notes))
 
     def apply(self, event: Event) -> TaskRow | None:
         """Apply the next event; skip one that the projection contains. Returns the row of the task that it changed."""
-        if event.seq <= self.fold.seq:
+        if event.seq <= self.projection.seq:
             return None
         self._apply_notice(event)
-        return self.fold.apply(event)
+        return self.projection.apply(event)
 
     def update_lists(self, breakers: Iterable[BreakerRow] = (), pages: Iterable[PageRow | PageHead] = ()) -> None:
         """Update breakers and page notes from rows of their tables."""

@@ -101,7 +101,7 @@ class TimelineRows:
     def whole_activity(self) -> GroupActivity:
         """When the tasks of the run ran; computed at first use, then updated."""
         if self._whole_activity is None:
-            self._whole_activity = GroupActivity(self._board.fold.tasks.values())
+            self._whole_activity = GroupActivity(self._board.projection.tasks.values())
         return self._whole_activity
 
     # --- Updates ---------------------------------------------------------------------------------------------------
@@ -137,7 +137,7 @@ class TimelineRows:
 
     def sort(self, order: TaskOrder) -> None:
         """Sort by an order."""
-        self.order, tasks = order, self._board.fold.tasks
+        self.order, tasks = order, self._board.projection.tasks
         first = sorted((row for row in tasks.values() if row.attempts), key=_SORT_KEYS[order])
         self._started = [row.name for row in first]
         self._waiting = [name for name in self._board.dag.order if not tasks[name].attempts]

@@ -136,7 +136,7 @@ def _page_head(page: Page, scene: Scene) -> Line:
         [times, when],
         scene,
     )
-    if page.run_id is not None and page.run_id != scene.board.fold.run.run_id:
+    if page.run_id is not None and page.run_id != scene.board.projection.run.run_id:
         line.append(Piece(f" {dot} run {one_line(page.run_id)}", Role.WARNING))
     return line
 
@@ -212,7 +212,7 @@ _STATES = ("held", "provisional", "requeued", "dropped", "discarded", "resolved"
 
 def _group_lines(group: RowGroup, scene: Scene) -> Iterator[Line]:
     yield [Piece(one_line(group.error) or "no error was given")]
-    row = scene.board.fold.tasks.get(group.key.task)
+    row = scene.board.projection.tasks.get(group.key.task)
     if row is None:
         return
     spec = spec_of(row)

@@ -163,7 +163,7 @@ def past_section_row(section: Section, board: Board, columns: int) -> Line:
             "unacknowledged then",
         )
     else:
-        count, what = sum(row.bad_rows for row in board.fold.tasks.values()), "held then"
+        count, what = sum(row.bad_rows for row in board.projection.tasks.values()), "held then"
     return fit([Piece(f" {_TITLES[section]}", Role.STRONG), Piece(f"  {number(count)} {what}", Role.DIM)], columns)
 
 
@@ -231,11 +231,11 @@ def breaker_row(
     ``shown``: columns.
     """
     glyphs, style, figures = scene.glyphs, breaker_style(guard), _figures(columns, shown)
-    fold = (glyphs.open if is_open else glyphs.closed) if guard.held else " "
+    sign = (glyphs.open if is_open else glyphs.closed) if guard.held else " "
     cells = _name_cells(columns, figures)
     name = shorten_middle(one_line(guard.name), cells, glyphs.more)
     line: Line = [
-        Piece(f"{fold} "),
+        Piece(f"{sign} "),
         sign_of(style, glyphs),
         Piece(f" {pad(name, cells, glyphs.more)} "),
         *_padded(Piece(style.word, style.role), _WORD_CELLS + 1),

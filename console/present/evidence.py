@@ -101,7 +101,7 @@ def _history(row: TaskRow, scene: Scene, attempts: Sequence[PastAttemptRow]) -> 
     if not attempts:
         return
     strict = row.failure_fingerprint
-    others = {one.run_id for one in attempts} - {scene.board.fold.run.run_id}
+    others = {one.run_id for one in attempts} - {scene.board.projection.run.run_id}
     seen = {one.run_id for one in attempts if strict and one.fingerprint == strict} & others
     good = [one.ended_at for one in attempts if one.outcome == "success" and one.ended_at is not None]
     if not others and not good:

@@ -100,7 +100,7 @@ def run_line(
 
 def _facts(board: Board, forecast: Forecast | None, now_us: int, glyphs: Glyphs, runner: RunnerStatus) -> list[Line]:
     """The most important first."""
-    run, style = board.fold.run, run_style(board.fold.run, runner)
+    run, style = board.projection.run, run_style(board.projection.run, runner)
     progress = f"{glyphs.of(style.glyph)} {style.word}"
     facts: list[Line] = [[Piece(progress, style.role), Piece(f" {board.finished}/{board.total}")]]
     if style is BLOCKED and run.paused_since is not None:
@@ -139,7 +139,7 @@ def _slack(slack_us: int) -> Line:
 
 def location_line(board: Board, address: str, size: int, glyphs: Glyphs) -> Line:
     """Flow, run and address; without room the run's name is cut in its middle, then the address is left out."""
-    flow, run_id = one_line(board.fold.run.dag_name), one_line(board.fold.run.run_id)
+    flow, run_id = one_line(board.projection.run.dag_name), one_line(board.projection.run.run_id)
     for rest in ([one_line(address)], [location_text(address)], []):
         room = size - sum(cells(text) + _DOT_CELLS for text in (flow, *rest))
         is_long = rest == [one_line(address)] and rest != [location_text(address)]
@@ -261,7 +261,7 @@ def _executor(board: Board | None, status: SessionStatus) -> Line:
         if status.storage_problem is not None:
             return [Piece("executor cannot write", Role.WARNING)]
         return [Piece("executor alive", Role.DIM)]
-    if board is not None and board.fold.run.ended_at is not None:
+    if board is not None and board.projection.run.ended_at is not None:
         return [Piece("ended", Role.DIM)]
     if status.service_pid is not None and status.dead_pid is None:
         return [Piece("served", Role.DIM)]
@@ -278,7 +278,7 @@ def _executor(board: Board | None, status: SessionStatus) -> Line:
 
 def _waits_for_operator(board: Board | None, status: SessionStatus) -> bool:
     """Whether the executor ended by design: only a human can go on."""
-    return status.executor_stopped and board is not None and board.fold.run.blocked_since is not None
+    return status.executor_stopped and board is not None and board.projection.run.blocked_since is not None
 
 
 def storage_line(status: SessionStatus, address: str) -> Line:
@@ -301,7 +301,7 @@ def executor_gone_line(board: Board, status: SessionStatus, resume_key: str) -> 
 
     ``resume_key``: "" if this console cannot start an executor.
     """
-    if status.executor_alive or board.fold.run.ended_at is not None or status.is_stale:
+    if status.executor_alive or board.projection.run.ended_at is not None or status.is_stale:
         return []
     if _waits_for_operator(board, status):
         return []

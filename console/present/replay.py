@@ -60,7 +60,7 @@ def replay_line(position: ReplayPosition, board: Board, address: str, key: str, 
 
 
 def _facts(position: ReplayPosition, board: Board, glyphs: Glyphs) -> list[Line]:
-    run, style = board.fold.run, run_style(board.fold.run)
+    run, style = board.projection.run, run_style(board.projection.run)
     state = [Piece(f"{glyphs.of(style.glyph)} {style.word}", style.role)]
     return [[*state, Piece(f" {board.finished}/{board.total}")], [Piece(clock(position.at - run.started_at).strip())]]
 

@@ -78,13 +78,13 @@ class ReportData:
     @property
     def end_us(self) -> int:
         """The end of the run, or now."""
-        ended_at = self.board.fold.run.ended_at
+        ended_at = self.board.projection.run.ended_at
         return self.now_us if ended_at is None else ended_at
 
     @property
     def scene(self) -> Scene:
         """The context of all lines."""
-        longest = max((cells(one_line(name)) for name in self.board.fold.tasks), default=0)
+        longest = max((cells(one_line(name)) for name in self.board.projection.tasks), default=0)
         return Scene(self.board, self.now_us, UTF8, True, min(longest, _NAME_CELLS_MAX), self.board.pools())
 
 
@@ -100,13 +100,13 @@ class ReportRow:
 
 def headline(data: ReportData) -> str:
     """Flow, run and state."""
-    run = data.board.fold.run
+    run = data.board.projection.run
     return f"{one_line(run.dag_name)} {UTF8.dot} {one_line(run.run_id)}: {run_style(run).word}"
 
 
 def fact_lines(data: ReportData) -> list[str]:
     """When and where the run was, and how many tasks are in which state."""
-    board, run = data.board, data.board.fold.run
+    board, run = data.board, data.board.projection.run
     ended = f" to {wall_day(run.ended_at, None)}" if run.ended_at is not None else ", not ended"
     counts = ", ".join(
         f"{number(board.counts[state])} {STATE_STYLES[state].word}" for state in SEVERITY if board.counts[state]
@@ -158,8 +158,8 @@ class Timeline(NamedTuple):
 
 def timeline_of(data: ReportData) -> Timeline:
     """All attempts from the first start to the last activity, as the console shows them; the worst of many tasks."""
-    board, run = data.board, data.board.fold.run
-    activity = activity_of(board.fold.tasks.values(), run.started_at)
+    board, run = data.board, data.board.projection.run
+    activity = activity_of(board.projection.tasks.values(), run.started_at)
     is_live = run.ended_at is None and activity.is_active
     end = data.now_us if is_live else max(activity.end, run.started_at + 1)
     span = fitting_span(run.started_at, end, _BAR_CELLS, pauses=activity.pauses)
@@ -180,7 +180,7 @@ def timeline_of(data: ReportData) -> Timeline:
 def _timeline_names(data: ReportData) -> list[str]:
     """The tasks of the timeline in the order of their start; of very many, the worst and the longest."""
     rank = {state: place for place, state in enumerate(SEVERITY)}
-    rows = sorted(data.board.fold.tasks.values(), key=lambda row: (rank[row.state], -_took_us(row.name, data)))
+    rows = sorted(data.board.projection.tasks.values(), key=lambda row: (rank[row.state], -_took_us(row.name, data)))
     return [row.name for row in sorted(rows[:_ROWS_MAX], key=_first_start)]
 
 
@@ -214,7 +214,7 @@ def left_out_causes(data: ReportData) -> str:
 
 def act_lines(data: ReportData) -> list[Line]:
     """What operators did and noted, the latest ones of many."""
-    started_at, shown = data.board.fold.run.started_at, data.acts[-_ACTS_MAX:]
+    started_at, shown = data.board.projection.run.started_at, data.acts[-_ACTS_MAX:]
     earlier = len(data.acts) - len(shown)
     lines: list[Line] = [[Piece(f"{number(earlier)} earlier acts", Role.DIM)]] if earlier else []
     lines += [event_row(event, started_at, True, _NAME_CELLS_MAX // 2, UTF8) for event in shown]
@@ -226,7 +226,7 @@ def slow_lines(data: ReportData) -> list[str]:
     usual = data.board.duration_stats
     if not usual:
         return ["No earlier run to compare with."]
-    took = {name: _took_us(name, data) for name in data.board.fold.tasks if name in usual}
+    took = {name: _took_us(name, data) for name in data.board.projection.tasks if name in usual}
     slow = sorted((name for name in took if is_overdue(took[name], usual[name])), key=took.__getitem__, reverse=True)
     lines = [
         f"{one_line(name)}: {format_duration(took[name])}, usually {format_duration(usual[name].p50_us)}"

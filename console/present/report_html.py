@@ -53,7 +53,7 @@ def report_html(data: ReportData, light: PageColours, dark: PageColours) -> str:
     """The page, with light or dark colours by the reader's preference."""
     style = f"{_asset('report.css')}{_colour_rules(light)}@media(prefers-color-scheme:dark){{{_colour_rules(dark)}}}"
     script, timeline = _asset("report.js"), timeline_of(data)
-    numbers = {name: place for place, name in enumerate(data.board.fold.tasks)}
+    numbers = {name: place for place, name in enumerate(data.board.projection.tasks)}
     slider = _slider(data, timeline, numbers) if 0 < len(data.moves) <= _MOVES_MAX else ""
     policy = f"default-src 'none'; style-src '{_digest(style)}'; script-src '{_digest(script)}'; base-uri 'none'"
     causes = "".join(_cause(one, data, place < _OPEN_CAUSES) for place, one in enumerate(data.causes))

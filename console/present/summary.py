@@ -15,7 +15,7 @@ _NAMES_MAX = 5
 
 def incident_summary(board: Board, address: str, now_us: int) -> str:
     """State, counts, and each cause that needs a decision, with its tasks."""
-    run = board.fold.run
+    run = board.projection.run
     elapsed = format_duration((run.ended_at if run.ended_at is not None else now_us) - run.started_at)
     counts = ", ".join(f"{board.counts[state]} {STATE_STYLES[state].word}" for state in SEVERITY if board.counts[state])
     name = f"**{one_line(run.dag_name)}** `{_code(run.run_id)}`"

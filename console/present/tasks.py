@@ -123,7 +123,7 @@ def _unattended(row: TaskRow, scene: Scene) -> Line:
     if row.state is TaskState.RUNNING:
         since = f" since {wall(gone_at, None)}" if gone_at is not None else ""
         return [*line, Piece(f"no executor runs it{since}", Role.WARNING)]
-    if row.state is TaskState.PENDING and (unmet := unmet_parents(scene.board.fold, row.name)):
+    if row.state is TaskState.PENDING and (unmet := unmet_parents(scene.board.projection, row.name)):
         return [*line, *_after(row, unmet, scene)]
     return [*line, Piece("queued, no executor runs it", Role.WARNING)]
 
@@ -272,7 +272,7 @@ def _upstream(row: TaskRow, scene: Scene) -> Line:
 def _pending(row: TaskRow, scene: Scene) -> Line:
     if row.next_retry_at is not None and row.next_retry_at > scene.now_us:
         return [Piece(f"not for {clock(row.next_retry_at - scene.now_us + 999_999).strip()}", Role.WAITING)]
-    unmet = unmet_parents(scene.board.fold, row.name)
+    unmet = unmet_parents(scene.board.projection, row.name)
     return _after(row, unmet, scene) if unmet else []
 
 
@@ -304,7 +304,7 @@ def _holder(name: str, unmet: tuple[str, ...], board: Board) -> str | None:
 
 
 def _ready(row: TaskRow, scene: Scene) -> Line:
-    run, spec = scene.board.fold.run, spec_of(row)
+    run, spec = scene.board.projection.run, spec_of(row)
     if run.paused_since is not None:
         return [Piece("the run is paused", Role.DIM)]
     breaker = scene.board.snapshot.breakers.get(spec.downstream or "")
@@ -316,7 +316,7 @@ def _ready(row: TaskRow, scene: Scene) -> Line:
         return [Piece(f"waits for pool {one_line(use.name)}, {use.used}/{use.slots} used", Role.DIM)]
     if scene.board.counts[TaskState.RUNNING] >= run.max_parallel:
         return [Piece(f"waits for a slot, {run.max_parallel} in use", Role.DIM)]
-    if (holders := pool_waits(scene.board.fold).get(spec.pool or "")) is not None:
+    if (holders := pool_waits(scene.board.projection).get(spec.pool or "")) is not None:
         return [Piece(f"waits for pool {one_line(spec.pool or '')}, held by {one_line(holders)}", Role.DIM)]
     return []
 

@@ -37,7 +37,7 @@ class DetailView(PageView[AttemptKey, AttemptTexts]):
         self.update_page()
 
     def _task_row(self) -> TaskRow | None:
-        return self.scene().board.fold.tasks.get(self.task_name) if self.task_name is not None else None
+        return self.scene().board.projection.tasks.get(self.task_name) if self.task_name is not None else None
 
     def render_page(self) -> list[Line]:
         """Render the page of the task."""

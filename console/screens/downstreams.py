@@ -130,7 +130,7 @@ class DownstreamsScreen(ConsoleScreen):
         """Show the lists read before until they are read again."""
         self.downstreams = self.downstreams.with_board(board)
         self.downstreams.refresh(self.console.live.now_us)
-        self._senders = sender_names(board.fold.run.options)
+        self._senders = sender_names(board.projection.run.options)
         self._was_past = False
         if self._is_seen:
             self._request_sections(0.0, *Section)
@@ -163,7 +163,7 @@ class DownstreamsScreen(ConsoleScreen):
         """Whether an attempt that calls a downstream has started or ended."""
         if event.kind != EventKind.TASK or "RUNNING" not in (event.old, event.new):
             return False
-        row = self.board.fold.tasks.get(event.task or "")
+        row = self.board.projection.tasks.get(event.task or "")
         return row is not None and spec_of(row).downstream is not None
 
     def _update_past(self) -> None:
@@ -200,7 +200,7 @@ class DownstreamsScreen(ConsoleScreen):
         board = self.board
         try:
             for section in (one for one in Section if one in wanted):
-                load_rows = await self._read_section(section, board.fold.run.run_id)
+                load_rows = await self._read_section(section, board.projection.run.run_id)
                 if board is not self.board or self.console.live.is_past:
                     return
                 load_rows()

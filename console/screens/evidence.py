@@ -45,7 +45,7 @@ class EvidenceView(PageView[AttemptsKey, EvidenceData]):
 
     def tick(self) -> None:
         """Render the page again if a displayed age changed."""
-        row = self.scene().board.fold.tasks.get(self._task_name or "")
+        row = self.scene().board.projection.tasks.get(self._task_name or "")
         since = row.ended_at or row.changed_at if row is not None else 0
         shown = age(self.scene().now_us - since)
         if shown != self._painted_age:
@@ -57,7 +57,7 @@ class EvidenceView(PageView[AttemptsKey, EvidenceData]):
         scene, subject, found = self.scene(), self.subject, self.texts or EvidenceData()
         if isinstance(subject, InboxCause):
             return cause_page(subject, scene, replace(found, memory=self._memory(subject.key)), self.columns)
-        row = scene.board.fold.tasks.get(subject) if subject is not None else None
+        row = scene.board.projection.tasks.get(subject) if subject is not None else None
         if row is None:
             return []
         memory = self._memory(entry_of(row).cause) if row.state in NEEDS_HUMAN else None
@@ -70,7 +70,7 @@ class EvidenceView(PageView[AttemptsKey, EvidenceData]):
 
     def text_key(self) -> AttemptsKey | None:
         """The key of the texts: the latest failed attempts of the task."""
-        row = self.scene().board.fold.tasks.get(self._task_name or "")
+        row = self.scene().board.projection.tasks.get(self._task_name or "")
         if row is None:
             return None
         return row.name, tuple(one.attempt for one in failures_of(row)[-TEXTS_OF:])
@@ -106,7 +106,7 @@ class EvidenceScreen(PageScreen):
 
     def board_replaced(self, board: Board) -> None:
         """Show the same task again; close if the new run lacks it."""
-        if self._task_name in board.fold.tasks:
+        if self._task_name in board.projection.tasks:
             self.refresh_page()
         else:
             self.dismiss()

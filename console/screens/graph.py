@@ -59,7 +59,7 @@ class StripView(LineView):
     def show_task(self, name: str | None) -> None:
         """Update the rows and repaint changed ones."""
         scene = self._graph_screen.scene()
-        row = scene.board.fold.tasks.get(name) if name is not None else None
+        row = scene.board.projection.tasks.get(name) if name is not None else None
         lines = summary_lines(row, scene, self.columns, STRIP_ROWS) if row is not None and self.columns else []
         for y in range(STRIP_ROWS):
             if lines[y : y + 1] != self.lines[y : y + 1]:
@@ -188,9 +188,9 @@ class GraphScreen(SplitScreen):
         """Show the step, what the filter found, and what rows leave out."""
         graph = self.graph
         if graph is not None:
-            fold = self.console.keymap.label("fold")
+            fold_key = self.console.keymap.label("fold")
             marks = len(self.graph_view.marks)
-            self.heading.show(*heading_line(graph, self.scene(), self.main_columns, fold, self.filter_text, marks))
+            self.heading.show(*heading_line(graph, self.scene(), self.main_columns, fold_key, self.filter_text, marks))
 
     def rule_marks(self, upper: bool) -> dict[int, str]:
         """The column at which the divider meets a rule; with a drawing that is the rule under the drawing."""
@@ -212,7 +212,7 @@ class GraphScreen(SplitScreen):
     def _refresh_scene(self) -> None:
         board, live = self.board, self.console.live
         is_known = self._scene is not None and self._scene.board.dag is board.dag
-        names = self._scene.names if self._scene is not None and is_known else TaskNames(board.fold.tasks)
+        names = self._scene.names if self._scene is not None and is_known else TaskNames(board.projection.tasks)
         self._scene = Scene(
             board,
             live.now_us,
@@ -456,7 +456,7 @@ class GraphScreen(SplitScreen):
             self.graph_view.select(next(iter(self.graph_view.matches)))
 
     def _filter(self, text: str) -> None:
-        wanted, tasks = parse_task_filter(text), self.board.fold.tasks
+        wanted, tasks = parse_task_filter(text), self.board.projection.tasks
         names = [
             name for name in self.board.dag.order if wanted and wanted.matches_task(name.casefold(), tasks[name].state)
         ]

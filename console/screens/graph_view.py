@@ -62,7 +62,7 @@ class GraphView(Canvas):
     def set_graph(self, graph: Graph) -> None:
         """Show this one."""
         self.graph = graph
-        self.marks = {name: None for name in self.marks if name in graph.board.fold.tasks}
+        self.marks = {name: None for name in self.marks if name in graph.board.projection.tasks}
         self._anchor = None
         graph.resize(self.columns, self.rows)
         self.step_changed()

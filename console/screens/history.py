@@ -116,7 +116,7 @@ class HistoryScreen(ConsoleScreen):
             run_latest(self, self._read_grid, "history")
 
     async def _read_grid(self) -> None:
-        session, flow = self.console.live.session, self.board.fold.run.dag_name
+        session, flow = self.console.live.session, self.board.projection.run.dag_name
         if self._reader is None:
             self._reader = HistoryReader(session)
         self._age_seconds, self._is_stale = 0, False
@@ -198,7 +198,7 @@ class HistoryScreen(ConsoleScreen):
     def on_virtual_table_moved(self, message: VirtualTable.Moved) -> None:
         """Select the task of the row on all screens, if their run has it."""
         name = self.table.cursor_key
-        if name in self.board.fold.tasks:
+        if name in self.board.projection.tasks:
             self.console.selected = name
         self._show_words()
 
@@ -207,7 +207,7 @@ class HistoryScreen(ConsoleScreen):
         if not self._grid.runs:
             return
         run_id, name = self._grid.runs[self.place].run.run_id, self.table.cursor_key
-        if run_id == self.board.fold.run.run_id:
+        if run_id == self.board.projection.run.run_id:
             self.console.selected = name
             self.console.open_view(ScreenName.GRAPH)
         else:

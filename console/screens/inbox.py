@@ -107,7 +107,7 @@ class InboxScreen(SplitScreen):
     def _refresh_scene(self) -> None:
         board, console, before = self.board, self.console, self._scene
         size = before.name_cells if before is not None and before.board.dag is board.dag else 0
-        size = size or max((cells(one_line(name)) for name in board.fold.tasks), default=0)
+        size = size or max((cells(one_line(name)) for name in board.projection.tasks), default=0)
         self._scene = Scene(board, console.live.now_us, console.glyphs, console.absolute_times, size)
 
     def board_replaced(self, board: Board) -> None:
@@ -121,7 +121,7 @@ class InboxScreen(SplitScreen):
                 self.inbox.toggle(InboxRow(cause.key))
         self._refresh_scene()
         self._refresh_list()
-        if before.board.fold.run.run_id != board.fold.run.run_id:
+        if before.board.projection.run.run_id != board.projection.run.run_id:
             self.table.move_to(0)
 
     def on_shown(self) -> None:
@@ -176,11 +176,11 @@ class InboxScreen(SplitScreen):
 
     def _request_memory(self) -> None:
         """Read the history of these causes if it may have changed."""
-        if self.console.memory.is_due(self.board.fold.run.run_id, self.inbox.causes()):
+        if self.console.memory.is_due(self.board.projection.run.run_id, self.inbox.causes()):
             run_latest(self, self._read_memory, "memory")
 
     async def _read_memory(self) -> None:
-        session, run_id = self.console.live.session, self.board.fold.run.run_id
+        session, run_id = self.console.live.session, self.board.projection.run.run_id
         try:
             changed = await self.console.memory.refresh(session, run_id, self.inbox.causes())
         except RedriveError:
@@ -319,7 +319,7 @@ class InboxScreen(SplitScreen):
     def _on_cursor_rest(self) -> None:
         self._rest_timer = None
         self._show_heading()
-        self._show_consequences([name for name in self.target_tasks() if name in self.board.fold.tasks])
+        self._show_consequences([name for name in self.target_tasks() if name in self.board.projection.tasks])
         if self.evidence.display:
             self.evidence.show_subject(self._subject())
             read_page(self, self.evidence)

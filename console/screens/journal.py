@@ -76,7 +76,7 @@ class JournalScreen(SplitScreen):
         self.detail_pane = self.event_view = LinesView(wrap=True, id="beside")
         self._rest_timer: Timer | None = None
         self._detail_seq: int | None = None  # the event in the detail pane
-        self.journal = EventJournal(self.board.fold.run.run_id)
+        self.journal = EventJournal(self.board.projection.run.run_id)
         self._longest_name = 0
         self._has_read_end = False  # the end has been read
         self._seek_seq: int | None = None  # the event of the past that the board shows: wanted under the cursor
@@ -110,9 +110,9 @@ class JournalScreen(SplitScreen):
             self._show_heading()
 
     def _reload(self) -> None:
-        self.journal = EventJournal(self.board.fold.run.run_id)
+        self.journal = EventJournal(self.board.projection.run.run_id)
         self.journal.set_filter(parse_filter(self.filter_text))
-        self._longest_name = max((cells(one_line(name)) for name in self.board.fold.tasks), default=0)
+        self._longest_name = max((cells(one_line(name)) for name in self.board.projection.tasks), default=0)
         self._has_read_end = False
         self._show_order()
         if self.is_current:
@@ -187,7 +187,7 @@ class JournalScreen(SplitScreen):
         self._show_heading()
 
     def _row(self, number: int, columns: int) -> Line:
-        console, started_at = self.console, self.board.fold.run.started_at
+        console, started_at = self.console, self.board.projection.run.started_at
         room = name_cells(self._longest_name, columns)
         shown = console.columns.shown_in(self.PLACE.value)
         return event_row(self.journal[number], started_at, console.absolute_times, room, console.glyphs, shown)
@@ -204,7 +204,7 @@ class JournalScreen(SplitScreen):
             is_complete=journal.is_complete,
             newer=journal.newer_dropped,
             filter_text=self.filter_text,
-            started_at=self.board.fold.run.started_at,
+            started_at=self.board.projection.run.started_at,
             shows_clock_times=console.absolute_times,
             is_following=self.table.is_at_end and bool(journal.order),
         )
@@ -242,7 +242,7 @@ class JournalScreen(SplitScreen):
 
     def _select_task_of_event(self) -> None:
         event = self.subject()
-        if event is not None and event.run_id == self.journal.run_id and event.task in self.board.fold.tasks:
+        if event is not None and event.run_id == self.journal.run_id and event.task in self.board.projection.tasks:
             self.console.selected = event.task
 
     def on_virtual_table_opened(self, message: VirtualTable.Opened) -> None:

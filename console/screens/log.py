@@ -160,7 +160,7 @@ class LogScreen(ConsoleScreen):
 
     def board_replaced(self, board: Board) -> None:
         """Show the same attempt of the new board, or another run."""
-        if self._attempt_log is not None and self._attempt_log.run_id != board.fold.run.run_id:
+        if self._attempt_log is not None and self._attempt_log.run_id != board.projection.run.run_id:
             self._attempt_log = self._task_name = self._pinned_attempt = None
         elif self._attempt_log is not None:
             self._attempt_log.is_finished = False
@@ -200,7 +200,7 @@ class LogScreen(ConsoleScreen):
             self._request(_NEWS)
 
     def _row(self) -> TaskRow | None:
-        return self.board.fold.tasks.get(self._task_name) if self._task_name is not None else None
+        return self.board.projection.tasks.get(self._task_name) if self._task_name is not None else None
 
     def _attempt(self) -> AttemptRow | None:
         row = self._row()
@@ -217,7 +217,7 @@ class LogScreen(ConsoleScreen):
                 self._task_name
                 or board.next_problem(None)
                 or board.current_task()
-                or next(iter(board.fold.tasks), None)
+                or next(iter(board.projection.tasks), None)
             )
             self.console.selected = name
         if name != self._task_name:
@@ -241,7 +241,7 @@ class LogScreen(ConsoleScreen):
             self._attempt_log = None
             self._show_lines()
         elif not same or shown is None or shown.attempt != number or not shown.can_advance_to(self._until_us()):
-            run_id = self.board.fold.run.run_id
+            run_id = self.board.projection.run.run_id
             self._attempt_log = AttemptLog(self.console.live.session, run_id, row.name, number, self._until_us())
             self._show_lines()
 
@@ -301,7 +301,7 @@ class LogScreen(ConsoleScreen):
         names = tasks_to_tail(board, self._task_name, self.app.size.width)
         rows = [board.row(name) for name in names]
         logs = [
-            AttemptLog(live.session, board.fold.run.run_id, row.name, max(row.attempts), self._until_us())
+            AttemptLog(live.session, board.projection.run.run_id, row.name, max(row.attempts), self._until_us())
             for row in rows
         ]
         if logs:

@@ -151,5 +151,5 @@ class PageScreen(ConsoleScreen):
 def read_page(screen: ConsoleScreen, page: PageView[Any, Any]) -> None:
     """Read the missing texts of a page in the background."""
     if page.missing_text_key() is not None:
-        session, run_id = screen.console.live.session, screen.board.fold.run.run_id
+        session, run_id = screen.console.live.session, screen.board.projection.run.run_id
         run_latest(screen, partial(page.read, session, run_id), "texts")

@@ -83,7 +83,7 @@ class RowsScreen(ConsoleScreen):
 
     def board_replaced(self, board: Board) -> None:
         """Count the rows again; close if the new run lacks the task."""
-        if self.key.task not in board.fold.tasks:
+        if self.key.task not in board.projection.tasks:
             self.dismiss()
         elif self.table.order:
             self._refresher.request()
@@ -110,7 +110,7 @@ class RowsScreen(ConsoleScreen):
 
     async def _refresh_group(self) -> None:
         """Read the current count and invalidate the visible rows."""
-        run_id = self.board.fold.run.run_id
+        run_id = self.board.projection.run.run_id
         downstreams = Downstreams(self.board)
         try:
             downstreams.load_row_groups(
@@ -151,7 +151,7 @@ class RowsScreen(ConsoleScreen):
         task, fingerprint = self.key
         return await self.console.live.session.query(
             list_rows.QUARANTINE_ROWS,
-            run_id=self.board.fold.run.run_id,
+            run_id=self.board.projection.run.run_id,
             task=task,
             fingerprint=fingerprint,
             skip=page * PAGE_ROWS,
@@ -187,7 +187,7 @@ class RowsScreen(ConsoleScreen):
             run_latest(self, partial(self._open, row.id), "row")
 
     async def _open(self, row_id: int) -> None:
-        run_id, session = self.board.fold.run.run_id, self.console.live.session
+        run_id, session = self.board.projection.run.run_id, self.console.live.session
         try:
             found = await session.query(
                 list_rows.QUARANTINE, run_id=run_id, task=self.key.task, after=row_id - 1, limit=1

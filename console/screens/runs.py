@@ -80,7 +80,7 @@ class RunsScreen(ConsoleScreen):
         if any(event.kind == EventKind.RUN for event in news.events):
             self._read()
         elif news.delta.tasks:
-            self.table.row_changed(self.board.fold.run.run_id)
+            self.table.row_changed(self.board.projection.run.run_id)
 
     def tick(self, now_us: int) -> None:
         """Update elapsed times; reload the other runs every few seconds."""
@@ -159,8 +159,10 @@ class RunsScreen(ConsoleScreen):
 
     def _view_of(self, run_id: str) -> RunListEntry:
         board = self.console.live.board
-        if board is not None and board.fold.run.run_id == run_id:
-            return RunListEntry(board.fold.run, board.counts, absence_words(board.fold.run, self.console.runner))
+        if board is not None and board.projection.run.run_id == run_id:
+            return RunListEntry(
+                board.projection.run, board.counts, absence_words(board.projection.run, self.console.runner)
+            )
         summary = self._summaries[run_id]
         runner = runner_of(summary.run, self.console.live.status)
         known = {TaskState(state): count for state, count in summary.counts.items()}

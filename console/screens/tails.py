@@ -30,7 +30,7 @@ _FRAME_COLUMNS = 4
 
 def tasks_to_tail(board: Board, selected: str | None, columns: int) -> list[str]:
     """Return the selected task, then running tasks, then the latest others, as many as fit side by side."""
-    rows = [row for row in board.fold.tasks.values() if row.attempts]
+    rows = [row for row in board.projection.tasks.values() if row.attempts]
     rows.sort(key=lambda row: (row.name != selected, row.state is not TaskState.RUNNING, -(row.started_at or 0)))
     room = max((columns - _FRAME_COLUMNS) // TAIL_COLUMNS_MIN, 1)
     return [row.name for row in rows[: min(room, _TAILS_MAX)]]

@@ -181,7 +181,7 @@ class TimelineScreen(ConsoleScreen):
     @property
     def now(self) -> int | None:
         """The current time; None if the run has ended."""
-        return self._now_us if self.board.fold.run.ended_at is None else None
+        return self._now_us if self.board.projection.run.ended_at is None else None
 
     def board_replaced(self, board: Board) -> None:
         """Show the whole run of the new board."""
@@ -191,7 +191,7 @@ class TimelineScreen(ConsoleScreen):
         if self._rows is not None:
             rows.sort(self._rows.order)
         self._rows = rows
-        self._names = TaskNames(board.fold.tasks)
+        self._names = TaskNames(board.projection.tasks)
         self._titles = TaskNames((group.title for group in rows.groups), prefix="")
         self._find_activity()
         self._fit_labels()
@@ -269,7 +269,7 @@ class TimelineScreen(ConsoleScreen):
                 self.timeline.refresh_cells(self.timeline.label_columns + place - 1, y, span.cells - place + 1)
 
     def _update_span(self) -> None:
-        run = self.board.fold.run
+        run = self.board.projection.run
         self._shorten_pauses()
         if run.ended_at is None:
             self.timeline.extend_to(run.started_at, self._now_us)
@@ -282,8 +282,8 @@ class TimelineScreen(ConsoleScreen):
 
     def _find_activity(self) -> None:
         """Find the idle pauses of the run; the last one goes on until now."""
-        run = self.board.fold.run
-        self._activity = activity_of(self.board.fold.tasks.values(), run.started_at)
+        run = self.board.projection.run
+        self._activity = activity_of(self.board.projection.tasks.values(), run.started_at)
         self._shorten_pauses()
 
     def _shorten_pauses(self) -> None:
@@ -297,7 +297,7 @@ class TimelineScreen(ConsoleScreen):
         key = self.timeline.cursor_key
         period = self._latest_period(key) if key is not None else None
         if period is None:
-            return self.now if self.now is not None else self.board.fold.run.started_at
+            return self.now if self.now is not None else self.board.projection.run.started_at
         return sum(period) // 2
 
     def _latest_period(self, key: RowKey) -> tuple[int, int] | None:
@@ -313,7 +313,7 @@ class TimelineScreen(ConsoleScreen):
         return latest.started_at, latest.ended_at
 
     def _show_whole_run(self) -> None:
-        run = self.board.fold.run
+        run = self.board.projection.run
         end = run.ended_at if run.ended_at is not None else self._now_us
         self.timeline.show_whole_run(run.started_at, end, live=run.ended_at is None)
 

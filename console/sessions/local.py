@@ -114,8 +114,8 @@ class LocalSession:
                 raise NotFoundError(f"no run has been recorded in {self._path} yet")
             return database.file_uuid(connection), runs.load_run(connection, found)
 
-        self._uuid, fold = await self._read(load)
-        return fold
+        self._uuid, projection = await self._read(load)
+        return projection
 
     async def events(self, since: int) -> AsyncIterator[Sequence[Event]]:
         """Yield batches of events after ``since``; an empty one each second. See ``Session``."""

@@ -109,9 +109,9 @@ def decode_projection(board: Columns) -> RunProjection:
 class EdgeDecoder:
     """Decodes the edges of a run from windows, and publishes them when complete."""
 
-    def __init__(self, fold: RunProjection) -> None:
-        self._fold = fold
-        self._names = sorted(fold.tasks)
+    def __init__(self, projection: RunProjection) -> None:
+        self._projection = projection
+        self._names = sorted(projection.tasks)
         self._parents: dict[str, tuple[str, ...]] = {}
 
     def merge(self, window: Columns) -> bool:
@@ -125,25 +125,25 @@ class EdgeDecoder:
         return True
 
     def _publish(self) -> None:
-        fold = self._fold
-        fold.parents = {name: self._parents[name] for name in fold.tasks}
-        fold.children = _children_of(fold.parents)
-        for name, task in fold.tasks.items():
+        projection = self._projection
+        projection.parents = {name: self._parents[name] for name in projection.tasks}
+        projection.children = _children_of(projection.parents)
+        for name, task in projection.tasks.items():
             if task.spec is not None:
-                task.spec = structs.replace(task.spec, parents=fold.parents[name])
+                task.spec = structs.replace(task.spec, parents=projection.parents[name])
 
 
-def merge_history(fold: RunProjection, window: Columns) -> bool:
+def merge_history(projection: RunProjection, window: Columns) -> bool:
     """Add the history of finished tasks. False: the tasks of the run have changed.
 
     A task that has moved since keeps the columns from its events.
     """
-    names = sorted(fold.tasks)
+    names = sorted(projection.tasks)
     if window["names"] != len(names):
         return False
     rows = [to_instants(row) for row in _rows(window["tasks"])]
     places = unpack(window["places"], len(rows))
-    tasks = {place: fold.tasks[names[place]] for place in places}
+    tasks = {place: projection.tasks[names[place]] for place in places}
     for place, row in zip(places, rows, strict=True):
         task = tasks[place]
         if task.state is TaskState.SUCCESS and (task.attempt, task.generation) == (row["attempt"], row["generation"]):

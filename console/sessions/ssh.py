@@ -135,11 +135,11 @@ class SshSession:
         board = await self._read("board", run_id=run_id)
         self._reset = None
         with decoding("a run"):
-            fold = run_decoder.decode_projection(board)
+            projection = run_decoder.decode_projection(board)
             is_partial = bool(board["done"] or board["parents"] is None)
         if is_partial:
-            await self._load_rest_within(fold, board["parents"] is None, patience_seconds)
-        return fold
+            await self._load_rest_within(projection, board["parents"] is None, patience_seconds)
+        return projection
 
     async def events(self, since: int) -> AsyncIterator[Sequence[Event]]:
         """Yield batches of events after ``since``; see ``Session``. A new call ends an earlier one."""
@@ -238,32 +238,34 @@ class SshSession:
 
     # --- The rest of a snapshot -------------------------------------------------------------------------------------
 
-    async def _load_rest_within(self, fold: RunProjection, has_links: bool, patience_seconds: float | None) -> None:
+    async def _load_rest_within(
+        self, projection: RunProjection, has_links: bool, patience_seconds: float | None
+    ) -> None:
         if self._loading is not None:
             self._loading.cancel()
         self._partial = None
-        self._loading = asyncio.create_task(self._load_rest(fold, has_links))
+        self._loading = asyncio.create_task(self._load_rest(projection, has_links))
         done, _ = await asyncio.wait({self._loading}, timeout=patience_seconds)
         if done:
             self._loading.result()
         else:
-            self._partial = fold
+            self._partial = projection
             self._loading.add_done_callback(_retrieve_error)
 
-    async def _load_rest(self, fold: RunProjection, has_links: bool) -> None:
+    async def _load_rest(self, projection: RunProjection, has_links: bool) -> None:
         if has_links:
-            await self._read_windows("links", fold, run_decoder.EdgeDecoder(fold).merge)
-            self._publish_completed(fold)
-        await self._read_windows("history", fold, lambda window: run_decoder.merge_history(fold, window))
-        self._publish_completed(fold)
+            await self._read_windows("links", projection, run_decoder.EdgeDecoder(projection).merge)
+            self._publish_completed(projection)
+        await self._read_windows("history", projection, lambda window: run_decoder.merge_history(projection, window))
+        self._publish_completed(projection)
 
-    async def _read_windows(self, what: str, fold: RunProjection, merge: Callable[[Message], bool]) -> None:
+    async def _read_windows(self, what: str, projection: RunProjection, merge: Callable[[Message], bool]) -> None:
         """Request windows one by one, so that events and responses do not wait behind all of them."""
         start: int | None = 0
         count = WINDOW_TASKS
         while start is not None:
             requested_at = time.monotonic()
-            window = await self._read(what, run_id=fold.run.run_id, start=start, count=count)
+            window = await self._read(what, run_id=projection.run.run_id, start=start, count=count)
             with decoding("a part of a run"):
                 if not merge(window):
                     return  # the tasks of the run have changed
@@ -274,9 +276,9 @@ class SshSession:
                 count *= 2
             start = following
 
-    def _publish_completed(self, fold: RunProjection) -> None:
-        if self._partial is fold:
-            self._completed = fold
+    def _publish_completed(self, projection: RunProjection) -> None:
+        if self._partial is projection:
+            self._completed = projection
             if self._buffer is not None:
                 self._buffer.fail(SnapshotNeeded("more of the run has arrived"))
 

@@ -119,10 +119,10 @@ class PolicyCosts:
         return tail if tail.starts >= CUT_STARTS_MIN and tail.cost_share >= CUT_COST_MIN else None
 
 
-def costs_by_outcome(fold: RunProjection) -> dict[str, Cost]:
+def costs_by_outcome(projection: RunProjection) -> dict[str, Cost]:
     """Costs by "success" or failure mode; running attempts are left out."""
     costs: dict[str, Cost] = {}
-    for row in fold.tasks.values():
+    for row in projection.tasks.values():
         for attempt, seen_before in _ended_attempts(row):
             cost = costs.setdefault(_outcome_key(attempt), Cost())
             cost.attempts += 1
@@ -132,10 +132,10 @@ def costs_by_outcome(fold: RunProjection) -> dict[str, Cost]:
     return costs
 
 
-def retry_yields(fold: RunProjection) -> list[RetryYield]:
+def retry_yields(projection: RunProjection) -> list[RetryYield]:
     """Successes by number of failures, per downstream; "" stands for tasks without one."""
     by_downstream: dict[str, Counter[int]] = {}
-    for row in fold.tasks.values():
+    for row in projection.tasks.values():
         failures: Counter[int] = Counter()
         for attempt, _ in _ended_attempts(row):
             if attempt.outcome == SUCCESS:
@@ -148,10 +148,10 @@ def retry_yields(fold: RunProjection) -> list[RetryYield]:
     ]
 
 
-def policy_costs(fold: RunProjection) -> list[PolicyCosts]:
+def policy_costs(projection: RunProjection) -> list[PolicyCosts]:
     """Costs and successes of the retries by downstream and policy, the most expensive first."""
     groups: dict[tuple[str, RetryPolicy], list[TaskRow]] = {}
-    for row in fold.tasks.values():
+    for row in projection.tasks.values():
         if row.attempts:
             spec = spec_of(row)
             groups.setdefault((spec.downstream or NO_DOWNSTREAM, spec.retry), []).append(row)

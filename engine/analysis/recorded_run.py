@@ -70,8 +70,8 @@ class RecordedAttempt:
 class RecordedRun:
     """The attempts of a run. ``generations``: task -> the generation whose attempts count (default 0)."""
 
-    def __init__(self, fold: RunProjection, generations: Mapping[str, int] | None = None) -> None:
-        rows = fold.tasks.values()
+    def __init__(self, projection: RunProjection, generations: Mapping[str, int] | None = None) -> None:
+        rows = projection.tasks.values()
         counted = generations or {}
         self._attempts = {row.name: [*_attempts_of(row, counted.get(row.name, 0))] for row in rows}
         self._downstreams = {row.name: spec_of(row).downstream for row in rows}

@@ -72,45 +72,45 @@ class ReplayStart:
     breakers: Mapping[str, BreakerView] = field(default_factory=dict)
 
 
-def start_of_run(fold: RunProjection) -> ReplayStart:
+def start_of_run(projection: RunProjection) -> ReplayStart:
     """The state of a run before its first task started."""
     tasks = {
         name: TaskRow(name, max_attempts=row.max_attempts, position=row.position, spec=row.spec)
-        for name, row in fold.tasks.items()
+        for name, row in projection.tasks.items()
     }
-    run = replace(fold.run, state=RunState.RUNNING, ended_at=None, blocked_since=None, paused_since=None)
-    return ReplayStart(RunProjection(run, tasks, fold.parents, fold.children), fold.run.started_at)
+    run = replace(projection.run, state=RunState.RUNNING, ended_at=None, blocked_since=None, paused_since=None)
+    return ReplayStart(RunProjection(run, tasks, projection.parents, projection.children), projection.run.started_at)
 
 
-def recorded_figures(fold: RunProjection, counts: RunCounts) -> RunFigures:
+def recorded_figures(projection: RunProjection, counts: RunCounts) -> RunFigures:
     """The figures of the recorded run. ``counts``: of all its events."""
-    ends = [attempt.ended_at or 0 for row in fold.tasks.values() for attempt in row.attempts.values()]
+    ends = [attempt.ended_at or 0 for row in projection.tasks.values() for attempt in row.attempts.values()]
     return RunFigures(
         calls=counts.calls,
         failed=counts.failed,
         dead_letters=counts.dead_letters,
-        not_run=_count_not_run(fold),
+        not_run=_count_not_run(projection),
         pages=counts.pages,
-        seconds=_seconds_of_run(fold, max(ends, default=0)),
+        seconds=_seconds_of_run(projection, max(ends, default=0)),
     )
 
 
 class ReplayInput:
     """What all replays of one run from one instant share.
 
-    ``fold``: the recorded run at its end. ``path_seconds``: the longest path from each task to the end of the run, as
-    earlier runs had it when the deadline was checked.
+    ``projection``: the recorded run at its end. ``path_seconds``: the longest path from each task to the end of the
+    run, as earlier runs had it when the deadline was checked.
     """
 
     def __init__(
-        self, fold: RunProjection, start: ReplayStart, path_seconds: Mapping[str, float] | None = None
+        self, projection: RunProjection, start: ReplayStart, path_seconds: Mapping[str, float] | None = None
     ) -> None:
-        self.recorded = fold
+        self.recorded = projection
         self.start = start
         self.path_seconds = path_seconds or {}
-        self.record = RecordedRun(fold, {name: row.generation for name, row in start.run.tasks.items()})
-        dag = Dag((name, fold.parents.get(name, ())) for name in fold.tasks)
-        self.remaining_seconds = dag.remaining_path({name: self.record.seconds(name) for name in fold.tasks})
+        self.record = RecordedRun(projection, {name: row.generation for name, row in start.run.tasks.items()})
+        dag = Dag((name, projection.parents.get(name, ())) for name in projection.tasks)
+        self.remaining_seconds = dag.remaining_path({name: self.record.seconds(name) for name in projection.tasks})
 
 
 def replay(
@@ -128,12 +128,12 @@ def _mean(low: float, high: float) -> float:
     return (low + high) / 2
 
 
-def _count_not_run(fold: RunProjection) -> int:
-    return sum(1 for row in fold.tasks.values() if row.state in _NOT_RUN)
+def _count_not_run(projection: RunProjection) -> int:
+    return sum(1 for row in projection.tasks.values() if row.state in _NOT_RUN)
 
 
-def _seconds_of_run(fold: RunProjection, ended_at: int) -> float:
-    return max(0, ended_at - fold.run.started_at) / _SECOND
+def _seconds_of_run(projection: RunProjection, ended_at: int) -> float:
+    return max(0, ended_at - projection.run.started_at) / _SECOND
 
 
 @dataclass(slots=True)
@@ -173,27 +173,27 @@ class _Replay:
         self._uniform = uniform
         self._path_seconds = replay_input.path_seconds
         self._now = self._ended_at = start.at
-        self._fold = replace(start.run, tasks={name: replace(row) for name, row in start.run.tasks.items()})
+        self._projection = replace(start.run, tasks={name: replace(row) for name, row in start.run.tasks.items()})
         self._attempts = replay_input.record
-        self._histories = {name: _history_of(row) for name, row in self._fold.tasks.items()}
-        self._ready_queue = ReadyQueue(self._fold, replay_input.remaining_seconds)
-        self._flow = _changed_flow(self._fold, change)
+        self._histories = {name: _history_of(row) for name, row in self._projection.tasks.items()}
+        self._ready_queue = ReadyQueue(self._projection, replay_input.remaining_seconds)
+        self._flow = _changed_flow(self._projection, change)
         self._downstreams = DownstreamStates(self._flow, lambda: self._now, lambda _: None)
         self._downstreams.load(_breaker_rows(start))
         self._capacity = Capacity(self._ready_queue, self._downstreams, self._flow.pools, self._schedule_breaker_check)
         self._outages = LongOutages(self._ready_queue, self._downstreams)
-        self._graph = _Graph(self._fold, self._move)
+        self._graph = _Graph(self._projection, self._move)
         self._policy_of = cache(change.apply_to_policy)
         self._counters = _ReplayCounters(start.counts)
         self._breaker_checks: set[int] = set()  # instants, microseconds UTC
         self._schedule: list[_ScheduledEvent] = []
         self._sequence = 0
-        granted = sum(self._policy_of(self._spec(row).retry).max_attempts for row in self._fold.tasks.values())
+        granted = sum(self._policy_of(self._spec(row).retry).max_attempts for row in self._projection.tasks.values())
         self._calls_max = self._counters.calls + granted + self._attempts.attempt_count + PROBES_MAX
 
     def run(self) -> RunFigures:
         """Replay until the run ends or only a human could go on."""
-        for row in self._fold.tasks.values():
+        for row in self._projection.tasks.values():
             self._schedule_recorded(row)
         self._check_downstreams()
         self._dispatch()
@@ -201,7 +201,7 @@ class _Replay:
             self._now, _, name, attempt = heappop(self._schedule)
             if attempt is not None:
                 self._ended_at = self._now
-                self._end_attempt(self._fold.tasks[name], attempt)
+                self._end_attempt(self._projection.tasks[name], attempt)
             elif name:
                 self._ready_queue.mark_due(name)
             else:
@@ -211,16 +211,16 @@ class _Replay:
         return self._figures()
 
     def _figures(self) -> RunFigures:
-        counters, deadline = self._counters, self._fold.run.deadline_at
+        counters, deadline = self._counters, self._projection.run.deadline_at
         if deadline is not None and self._ended_at > deadline:
-            counters.page(deadline_cause(self._fold.run.run_id))
+            counters.page(deadline_cause(self._projection.run.run_id))
         return RunFigures(
             calls=counters.calls,
             failed=counters.failed,
             dead_letters=counters.dead_letters,
-            not_run=_count_not_run(self._fold),
+            not_run=_count_not_run(self._projection),
             pages=counters.pages,
-            seconds=_seconds_of_run(self._fold, self._ended_at),
+            seconds=_seconds_of_run(self._projection, self._ended_at),
             unrecorded=counters.unrecorded,
             is_over=not self._schedule,
         )
@@ -243,15 +243,15 @@ class _Replay:
 
     def _dispatch(self) -> None:
         for name in list(self._ready_queue.promotable):
-            self._move(self._fold.tasks[name], TaskState.READY)
+            self._move(self._projection.tasks[name], TaskState.READY)
         self._reject()
-        room = self._fold.run.max_parallel - self._ready_queue.counts[TaskState.RUNNING]
+        room = self._projection.run.max_parallel - self._ready_queue.counts[TaskState.RUNNING]
         for name in self._ready_queue.pop_startable(max(0, room), self._capacity.admits):
-            self._start_attempt(self._fold.tasks[name])
+            self._start_attempt(self._projection.tasks[name])
 
     def _reject(self) -> None:
         for name, on_open in list(self._capacity.rejected()):
-            row = self._fold.tasks[name]
+            row = self._projection.tasks[name]
             self._move(row, TaskState.READY)
             self._fail(row, DeadLetterKind.BREAKER, None, END_WHEN_OPEN[on_open] is TaskState.DEAD_LETTER)
 
@@ -311,7 +311,7 @@ class _Replay:
             is_probe=is_probe,
             recheck_seconds=spec.recheck_seconds,
             path_seconds=self._path_seconds.get(row.name, 0.0),
-            deadline_at=self._fold.run.deadline_at,
+            deadline_at=self._projection.run.deadline_at,
         )
         return decide(history, outcome, self._policy_of(spec.retry), self._now, self._draw(row, outcome))
 
@@ -345,7 +345,7 @@ class _Replay:
     ) -> None:
         downstream = spec_of(row).downstream
         breaker = None if downstream is None else self._downstreams.change_event(downstream).state
-        self._counters.page(page_cause(self._fold.run.run_id, kind, failure, downstream, breaker))
+        self._counters.page(page_cause(self._projection.run.run_id, kind, failure, downstream, breaker))
         if is_dead_letter:
             self._counters.dead_letters += 1
             self._move(row, TaskState.DEAD_LETTER)
@@ -359,7 +359,9 @@ class _Replay:
     def _check_downstreams(self) -> None:
         """Count a page for each breaker that has held tasks for too long."""
         for outage in self._outages.update(self._now):
-            self._counters.page(page_cause(self._fold.run.run_id, DeadLetterKind.BREAKER, None, outage.downstream))
+            self._counters.page(
+                page_cause(self._projection.run.run_id, DeadLetterKind.BREAKER, None, outage.downstream)
+            )
         for at in self._outages.due_at:
             if at > self._now:
                 self._schedule_breaker_check("", at)
@@ -385,23 +387,23 @@ class _Replay:
 class _Graph(PropagationGraph):
     """The replayed run as the graph of the trigger rules; ``move`` changes the state of a task."""
 
-    def __init__(self, fold: RunProjection, move: Move) -> None:
-        self._fold = fold
+    def __init__(self, projection: RunProjection, move: Move) -> None:
+        self._projection = projection
         self._move = move
 
     def task(self, name: str) -> TaskNode:
-        row = self._fold.tasks[name]
+        row = self._projection.tasks[name]
         return TaskNode(name, row.state, row.generation, spec_of(row).rule, row.skip_cause, row.blocked_by)
 
     def parents(self, name: str) -> list[TaskNode]:
-        return [self.task(parent) for parent in self._fold.parents.get(name, ())]
+        return [self.task(parent) for parent in self._projection.parents.get(name, ())]
 
     def children(self, name: str, states: Collection[str]) -> list[TaskNode]:
-        children = self._fold.children.get(name, ())
-        return [self.task(child) for child in children if self._fold.tasks[child].state in states]
+        children = self._projection.children.get(name, ())
+        return [self.task(child) for child in children if self._projection.tasks[child].state in states]
 
     def apply(self, task: TaskNode, derived: DerivedState) -> None:
-        row = self._fold.tasks[task.name]
+        row = self._projection.tasks[task.name]
         row.skip_cause, row.blocked_by = derived.skip_cause, derived.blocked_by
         self._move(row, derived.state)
 
@@ -420,9 +422,9 @@ class _ReplayCounters:
         self._causes.add(cause)
 
 
-def _changed_flow(fold: RunProjection, change: PolicyChange) -> FlowSpec:
+def _changed_flow(projection: RunProjection, change: PolicyChange) -> FlowSpec:
     """The flow with changed breakers and retry budgets, including downstreams that only tasks name."""
-    flow = declared_flow(fold)
+    flow = declared_flow(projection)
     undeclared = {
         spec.downstream: DownstreamSpec(spec.downstream) for spec in flow.tasks if spec.downstream is not None
     }

@@ -64,13 +64,13 @@ def text_of(lines: list[Line]) -> str:
 def test_the_sentence_stands_everywhere_and_the_evidence_has_all_of_it(tmp_path: Path, server: int) -> None:
     path, hang = hung(tmp_path, server), HANG.format(port=server)
     with sqlite3.connect(path) as connection:
-        fold = runs.load_run(connection, "r")
+        projection = runs.load_run(connection, "r")
         texts = logs.attempt_text(connection, "r", "load", 1)
         events = [runs.event_from_row(row) for row in connection.execute(*events_query(0, 500))]
         page = page_message(pages.read_messages(connection, [1])[0], MessageOrigin("nightly", "r", str(path)))
         (body,) = connection.execute("SELECT body FROM page").fetchone()
-    row, board = fold.tasks["load"], Board(fold)
-    scene = Scene(board, fold.run.started_at + 60_000_000, UTF8)
+    row, board = projection.tasks["load"], Board(projection)
+    scene = Scene(board, projection.run.started_at + 60_000_000, UTF8)
 
     assert hang in (row.error or "") and hang in (row.attempts[1].error or "")
     assert hang in "\n".join(line for event in events for line in event_lines.lines_of_event(event))

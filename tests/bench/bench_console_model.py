@@ -52,19 +52,19 @@ def layered(count: int, depth: int, seed: int = 1) -> Pairs:
     return pairs
 
 
-def fold_of(pairs: Pairs, failed_every: int = 0) -> RunProjection:
+def projection_of(pairs: Pairs, failed_every: int = 0) -> RunProjection:
     """Every task PENDING, or every so many dead-lettered."""
-    fold = RunProjection(RunRow("run", "flow"))
+    projection = RunProjection(RunRow("run", "flow"))
     children: dict[str, list[str]] = {}
     for position, (name, parents) in enumerate(pairs):
-        fold.tasks[name] = TaskRow(name, position=position)
-        fold.parents[name] = tuple(parents)
+        projection.tasks[name] = TaskRow(name, position=position)
+        projection.parents[name] = tuple(parents)
         for parent in parents:
             children.setdefault(parent, []).append(name)
         if failed_every and position % failed_every == 0:
-            _fail(fold.tasks[name], f"Error{position % 200}")
-    fold.children = {name: tuple(children.get(name, ())) for name in fold.tasks}
-    return fold
+            _fail(projection.tasks[name], f"Error{position % 200}")
+    projection.children = {name: tuple(children.get(name, ())) for name in projection.tasks}
+    return projection
 
 
 def _fail(row: TaskRow, error: str) -> None:
@@ -97,8 +97,8 @@ def layouts(pairs: Pairs) -> None:
 
 
 def pages(pairs: Pairs) -> None:
-    board = Board(fold_of(pairs))
-    scene = Scene(board, SECOND, UTF8, names=TaskNames(board.fold.tasks))
+    board = Board(projection_of(pairs))
+    scene = Scene(board, SECOND, UTF8, names=TaskNames(board.projection.tasks))
     graph = Graph(board, lambda name: label_width(name, scene))
     graph.resize(200, 60)
     for zoom in Zoom:
@@ -113,11 +113,11 @@ def pages(pairs: Pairs) -> None:
 
 
 def changes(pairs: Pairs) -> None:
-    fold = fold_of(pairs)
-    board = Board(fold)
+    projection = projection_of(pairs)
+    board = Board(projection)
     graph = Graph(board, len)
     _ = graph.rails, graph.matrix, graph.bands, graph.groups.rows
-    events = list(_moves(list(fold.tasks)[:1000]))
+    events = list(_moves(list(projection.tasks)[:1000]))
     started = time.process_time()
     for event in events:
         graph.apply(board.apply([event]))
@@ -134,7 +134,7 @@ def _moves(names: list[str]) -> Iterator[Event]:
 
 def inbox(count: int = 10_000) -> None:
     names = [f"load_{number:05}" for number in range(count)]
-    board = Board(fold_of([*((name, []) for name in names), ("join", names)], failed_every=1))
+    board = Board(projection_of([*((name, []) for name in names), ("join", names)], failed_every=1))
     _ = board.dag.descendant_bits
     say("gather 10,000 dead letters", best(lambda: Inbox(board)))
     box = Inbox(board)

@@ -23,7 +23,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from bench_console_model import fold_of, layered
+from bench_console_model import layered, projection_of
 from bench_console_output import terminal_that_reads
 from console.conftest import FakeSession, StillClock
 from redrive.console.app.app import ConsoleApp
@@ -66,9 +66,11 @@ class Measured(ConsoleApp):
 
 
 @asynccontextmanager
-async def on_screen(fold: RunProjection, options: argparse.Namespace) -> AsyncIterator[tuple[Measured, FakeSession]]:
+async def on_screen(
+    projection: RunProjection, options: argparse.Namespace
+) -> AsyncIterator[tuple[Measured, FakeSession]]:
     """The console with its first picture."""
-    session = FakeSession(fold)
+    session = FakeSession(projection)
     with terminal_that_reads(*options.size) as slave:
         app = Measured(
             session, clock=StillClock(), tty=Tty(TerminalCapabilities(colours=Colours.INDEXED), slave, slave)
@@ -109,21 +111,21 @@ def there_and_back(app: Measured, count: int, there: str, back: str) -> list[Cal
 # --- Measurements ---------------------------------------------------------------------------------------------------
 
 
-def mixed_states(fold: RunProjection, seed: int = 7) -> RunProjection:
+def mixed_states(projection: RunProjection, seed: int = 7) -> RunProjection:
     """A run in its middle: every state somewhere."""
     dice = random.Random(seed)
     states = [TaskState.SUCCESS, TaskState.RUNNING, TaskState.PENDING, TaskState.READY, TaskState.SKIPPED]
-    for row in fold.tasks.values():
+    for row in projection.tasks.values():
         row.state = dice.choice(states)
         if row.state in (TaskState.SUCCESS, TaskState.RUNNING):
             row.attempt, row.started_at = 1, 1_776_999_900_000_000
             row.ended_at = 1_776_999_950_000_000 if row.state is TaskState.SUCCESS else None
-    return fold
+    return projection
 
 
 async def graph(options: argparse.Namespace) -> None:
-    fold = mixed_states(fold_of(layered(options.tasks, 40)))
-    async with on_screen(fold, options) as (app, _):
+    projection = mixed_states(projection_of(layered(options.tasks, 40)))
+    async with on_screen(projection, options) as (app, _):
         await pressed(app, "2", "minus", "minus", "minus", "equals_sign", "equals_sign", "equals_sign")
         count = options.keys
         await say(app, "rails: page", there_and_back(app, count, "pagedown", "pageup"))
@@ -137,11 +139,11 @@ async def graph(options: argparse.Namespace) -> None:
 
 async def events(options: argparse.Namespace) -> None:
     """A tenth of a second at 2,000 events a second."""
-    fold = mixed_states(fold_of(layered(options.tasks, 40)))
-    names = list(fold.tasks)
-    async with on_screen(fold, options) as (app, session):
+    projection = mixed_states(projection_of(layered(options.tasks, 40)))
+    names = list(projection.tasks)
+    async with on_screen(projection, options) as (app, session):
         await pressed(app, "2", "minus", "minus", "minus", "equals_sign", "equals_sign", "equals_sign")
-        seq = fold.seq
+        seq = projection.seq
 
         def batch() -> None:
             nonlocal seq
@@ -159,8 +161,8 @@ def progress_of(seq: int, name: str) -> Event:
 
 async def inbox(options: argparse.Namespace) -> None:
     names = [f"load_{number:05}" for number in range(options.tasks)]
-    fold = fold_of([*((name, []) for name in names), ("join", names)], failed_every=1)
-    async with on_screen(fold, options) as (app, _):
+    projection = projection_of([*((name, []) for name in names), ("join", names)], failed_every=1)
+    async with on_screen(projection, options) as (app, _):
         await pressed(app, "4", "equals_sign")
         for name in ("first", "again"):
             await say(app, f"inbox: filter typed, {name}", [key(app, "slash"), *[key(app, c) for c in "load_0"]])
@@ -174,18 +176,18 @@ async def timeline(options: argparse.Namespace) -> None:
     """Groups of a run in its middle: the whole screen painted again, keys, and a tenth of a second of changes."""
     stems = [one + other for one in "abcde" for other in "stuvwxyz"]
     names = [f"{stem}_{number:05}" for stem in stems for number in range(options.tasks // len(stems))]
-    fold = fold_of([(name, []) for name in names])
+    projection = projection_of([(name, []) for name in names])
     attempts = {TaskState.SUCCESS: "success", TaskState.RUNNING: "running"}
-    for row in mixed_states(fold).tasks.values():
+    for row in mixed_states(projection).tasks.values():
         if row.started_at is not None:
             row.attempts[1] = AttemptRow(1, 0, row.started_at, row.ended_at, outcome=attempts[row.state])
-    async with on_screen(fold, options) as (app, session):
+    async with on_screen(projection, options) as (app, session):
         await pressed(app, "3", "g")
         view = app.screen.query_one(TimelineView)
         await say(app, "timeline: all groups painted", [view.refresh] * options.keys)
         await say(app, "timeline: zoom", there_and_back(app, options.keys, "equals_sign", "minus"))
         await say(app, "timeline: cursor", there_and_back(app, options.keys, "j", "k"))
-        seq = fold.seq
+        seq = projection.seq
 
         def batch() -> None:
             nonlocal seq

@@ -79,15 +79,17 @@ async def doors(path: Path) -> dict[str, float]:
     session = await LocalSession.open(str(path))
 
     async def inbox() -> None:
-        fold = await session.snapshot()
-        board = Board(fold)
+        projection = await session.snapshot()
+        board = Board(projection)
         board.update_lists(await session.query(list_rows.BREAKERS))
         causes = Inbox(board).causes()
-        await session.cause_histories(fold.run.run_id, [(cause.fingerprint, cause.downstream) for cause in causes])
+        await session.cause_histories(
+            projection.run.run_id, [(cause.fingerprint, cause.downstream) for cause in causes]
+        )
 
     async def attach() -> None:
-        fold = await session.snapshot()
-        async for _ in session.events(fold.seq):
+        projection = await session.snapshot()
+        async for _ in session.events(projection.seq):
             break
 
     async def acts() -> None:

@@ -126,21 +126,21 @@ def model(folder: Path, options: argparse.Namespace) -> Iterator[str]:
     path = folder / "night.db"
     make_night(path, options.tasks, options.events)
     connection = database.open_for_reading(str(path))
-    fold = runs.load_run(connection, RUN)
+    projection = runs.load_run(connection, RUN)
     began = time.perf_counter()
     events = _events(connection)
     read = time.perf_counter() - began
     tracemalloc.start()
-    reel = ReplayIndex(fold)
+    reel = ReplayIndex(projection)
     reel.extend(events)
     size = tracemalloc.get_traced_memory()[0]
     tracemalloc.stop()
     began = time.perf_counter()
-    reel = ReplayIndex(fold)
+    reel = ReplayIndex(projection)
     reel.extend(events)
     folded = time.perf_counter() - began
     yield f"{len(events)} events: read in {read:.2f} s, folded in {folded:.2f} s, {size / 1e6:.0f} MB of frames"
-    yield from _steps(connection, reel, Board(fold))
+    yield from _steps(connection, reel, Board(projection))
 
 
 def _events(connection: sqlite3.Connection, after: int = 0, limit: int = -1) -> list[Any]:

@@ -77,18 +77,18 @@ async def first_picture(night: StateFileBuilder, options: SshOptions) -> tuple[f
     start = time.monotonic()
     session = await SshSession.open(f"ssh://far{night.path}", options=options)
     connected = time.monotonic() - start
-    fold = await session.snapshot(patience_seconds=PATIENCE_SECONDS)
+    projection = await session.snapshot(patience_seconds=PATIENCE_SECONDS)
     pictured = time.monotonic() - start
-    if any(task.state == "SUCCESS" and task.started_at is None for task in fold.tasks.values()):
+    if any(task.state == "SUCCESS" and task.started_at is None for task in projection.tasks.values()):
         try:
-            async for _ in session.events(fold.seq):
+            async for _ in session.events(projection.seq):
                 pass
         except SnapshotNeeded:
-            fold = await session.snapshot()
+            projection = await session.snapshot()
     whole = time.monotonic() - start
-    assert all(task.started_at for task in fold.tasks.values() if task.state == "SUCCESS")
+    assert all(task.started_at for task in projection.tasks.values() if task.state == "SUCCESS")
     await session.close()
-    return connected, pictured, whole, len(fold.tasks)
+    return connected, pictured, whole, len(projection.tasks)
 
 
 async def delays(night: StateFileBuilder) -> list[float]:

@@ -32,7 +32,7 @@ from support.stylesheets import share_parsed_stylesheets
 from support.waiting import LIMIT_SECONDS
 from textual.pilot import Pilot
 
-from .model.runs import START, S, Story, fold_of
+from .model.runs import START, S, Story, projection_of
 
 LIVE = SessionStatus(Link.LIVE, executor_alive=True, heartbeat_age_seconds=0.3)
 
@@ -59,9 +59,9 @@ class FakeSession:
     ``answer`` decides what the engine says to an act; ``texts``, ``logs`` and ``lists`` are what can be read.
     """
 
-    def __init__(self, fold: RunProjection | None, address: str = "local:revenue.db") -> None:
-        self.fold: Any = fold
-        self.story = Story(fold) if fold is not None else None
+    def __init__(self, projection: RunProjection | None, address: str = "local:revenue.db") -> None:
+        self.projection: Any = projection
+        self.story = Story(projection) if projection is not None else None
         self.address = address
         self.running_usage: Sequence[TaskUsage] = ()
         self.usage_reads = 0
@@ -102,18 +102,18 @@ class FakeSession:
 
     async def runs(self) -> Sequence[RunSummary]:
         self._raise()
-        if self.summaries is not None or self.fold is None:
+        if self.summaries is not None or self.projection is None:
             return self.summaries or ()
         counts: dict[str, int] = {}
-        for row in self.fold.tasks.values():
+        for row in self.projection.tasks.values():
             counts[str(row.state)] = counts.get(str(row.state), 0) + 1
-        return [RunSummary(self.fold.run, counts, counts.get("DEAD_LETTER", 0))]
+        return [RunSummary(self.projection.run, counts, counts.get("DEAD_LETTER", 0))]
 
     async def snapshot(self, run_id: str | None = None, patience_seconds: float | None = None) -> RunProjection:
         self._raise()
-        if self.fold is None:
+        if self.projection is None:
             raise RefusedError("no run has been recorded yet")
-        return self.fold
+        return self.projection
 
     async def events(self, since: int) -> AsyncIterator[Sequence[Event]]:
         given = since
@@ -390,12 +390,12 @@ def _failure(story: Story, name: str, state: str, what: dict[str, Any], **column
 @pytest.fixture
 def revenue(clock: StillClock) -> FakeSession:
     """A session on the run of the pictures, with the clock where its story ends."""
-    fold = fold_of(REVENUE, deadline_at=START + 3 * 3600 * S)
-    fold.run.run_id, fold.run.dag_name = "run-2026-04-25", "revenue"
-    story = Story(fold)
+    projection = projection_of(REVENUE, deadline_at=START + 3 * 3600 * S)
+    projection.run.run_id, projection.run.dag_name = "run-2026-04-25", "revenue"
+    story = Story(projection)
     for event in tell_revenue(story):
-        fold.apply(event)
-    session = FakeSession(fold)
+        projection.apply(event)
+    session = FakeSession(projection)
     session.durations = {"notify": DurationStats(30 * S, 45 * S, 20)}
     session.story = story
     clock.now = story.at

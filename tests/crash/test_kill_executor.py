@@ -97,14 +97,14 @@ def check(state: Path, before: set[str]) -> None:
     assert 0 == connection.execute("SELECT count(*) FROM attempt WHERE outcome = 'running'").fetchone()[0]
     executors = [identity for (identity,) in connection.execute("SELECT executor_id FROM executor")]
     assert [] == bearers(executors)
-    fold_is_table(connection)
+    projection_is_table(connection)
 
 
-def fold_is_table(connection: sqlite3.Connection) -> None:
+def projection_is_table(connection: sqlite3.Connection) -> None:
     now = runs.load_run(connection, "r")
-    fold = RunProjection(RunRow("r"))
+    projection = RunProjection(RunRow("r"))
     for name, row in now.tasks.items():
-        fold.tasks[name] = TaskRow(name, max_attempts=row.max_attempts, position=row.position, spec=row.spec)
+        projection.tasks[name] = TaskRow(name, max_attempts=row.max_attempts, position=row.position, spec=row.spec)
     for event in map(runs.event_from_row, connection.execute(*events_query(0, 1_000_000))):
-        fold.apply(event)
-    assert now.tasks == fold.tasks
+        projection.apply(event)
+    assert now.tasks == projection.tasks

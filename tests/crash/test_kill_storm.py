@@ -23,7 +23,7 @@ from support.marks import parametrize_mostly_long, scaled
 from support.processes import read_stalled_seconds, wait_until_dead
 from support.waiting import wait_until
 
-from .test_kill_executor import bearers, fold_is_table
+from .test_kill_executor import bearers, projection_is_table
 
 SURVIVORS_SECONDS = 0.1
 STOPPED_SECONDS = 7.0  # longer than the five seconds after which a lock file without a heartbeat is old
@@ -172,7 +172,7 @@ class Storm:
             left = {name: state for name, state in states.items() if state != "SUCCESS"}
             assert all(name.startswith("paid") and state == "DEAD_LETTER" for name, state in left.items()), left
             assert self.done <= ended
-            fold_is_table(connection)
+            projection_is_table(connection)
         paid = self.flow.with_name("paid")
         happened = Counter(paid.read_text().split()) if paid.exists() else Counter[str]()
         assert set(happened.values()) <= {1}, happened

@@ -179,21 +179,21 @@ def test_after_kill_9_the_children_go_on(folder: Path, moment: str) -> None:
     with sqlite3.connect(state) as connection:
         again = {name for (name,) in connection.execute("SELECT name FROM attempt GROUP BY name HAVING count(*) > 1")}
     assert not again & before
-    check_fold(state)
+    check_projection(state)
 
 
-def check_fold(state: Path) -> None:
+def check_projection(state: Path) -> None:
     """The events, applied to the tasks with which the run was created, give the tables."""
     with database.reading(str(state)) as connection:
         now = runs.load_run(connection, "r")
         events = [runs.event_from_row(row) for row in connection.execute(*events_query(0, 1_000_000))]
     specs = [row.spec for row in now.tasks.values() if row.spec is not None and row.spec.item is None]
     tasks = {spec.name: TaskRow(spec.name, position=now.tasks[spec.name].position, spec=spec) for spec in specs}
-    fold = RunProjection(RunRow("r"), tasks, {spec.name: spec.parents for spec in specs})
+    projection = RunProjection(RunRow("r"), tasks, {spec.name: spec.parents for spec in specs})
     for event in events:
-        fold.apply(event)
-    assert (list(now.tasks), now.tasks) == (list(fold.tasks), fold.tasks)
-    assert (now.parents, now.children) == (fold.parents, fold.children)
+        projection.apply(event)
+    assert (list(now.tasks), now.tasks) == (list(projection.tasks), projection.tasks)
+    assert (now.parents, now.children) == (projection.parents, projection.children)
 
 
 def test_a_changed_flow_keeps_the_children(folder: Path) -> None:

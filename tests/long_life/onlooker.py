@@ -39,22 +39,28 @@ async def _attach(
     session: LocalSession, acts: int, counts: dict[str, int], dice: random.Random, ids: itertools.count[int]
 ) -> None:
     try:
-        fold = await session.snapshot()
+        projection = await session.snapshot()
     except RedriveError:
         return
-    if not session.status.executor_alive or fold.run.ended_at is not None:
+    if not session.status.executor_alive or projection.run.ended_at is not None:
         return
     counts["attaches"] += 1
     for act in dice.choices(ACTS, k=acts):
         await asyncio.sleep(0.005)
-        row = dice.choice(list(fold.tasks.values()))
+        row = dice.choice(list(projection.tasks.values()))
         targets = () if act in ("pause", "unpause", "undo") else (Target(row.name, str(row.state), row.generation),)
         known: dict[str, dict[str, object]] = {
             "extend": {"seconds": 1},
             "undo": {"command": f"{os.getpid()}-{next(ids)}"},
         }
         command = Command(
-            f"{os.getpid()}-{next(ids)}", act, fold.run.run_id, targets, "ana@ops", "long life", known.get(act, {})
+            f"{os.getpid()}-{next(ids)}",
+            act,
+            projection.run.run_id,
+            targets,
+            "ana@ops",
+            "long life",
+            known.get(act, {}),
         )
         try:
             answer = await session.send(command)
@@ -63,7 +69,9 @@ async def _attach(
             continue
         counts["acts"] += 1
         counts["refused"] += not answer.ok
-    await session.send(Command(f"{os.getpid()}-{next(ids)}", "unpause", fold.run.run_id, (), "ana@ops", "go on", {}))
+    await session.send(
+        Command(f"{os.getpid()}-{next(ids)}", "unpause", projection.run.run_id, (), "ana@ops", "go on", {})
+    )
 
 
 if __name__ == "__main__":

@@ -106,13 +106,13 @@ class ToldByRun:
     def _check_tables(self, connection: sqlite3.Connection) -> None:
         if connection.execute("SELECT count(*) FROM run").fetchone()[0]:
             now = runs.load_run(connection, self.run_id)
-            fold = _fold(connection, now)
+            projection = _projection(connection, now)
             for name, row in now.tasks.items():
-                for attempt, other in zip(row.attempts.values(), fold.tasks[name].attempts.values(), strict=True):
+                for attempt, other in zip(row.attempts.values(), projection.tasks[name].attempts.values(), strict=True):
                     if attempt.outcome == "running":  # its output is counted in an event at its end only
                         other.output_bytes = attempt.output_bytes
-            if (fold.tasks, fold.run) != (now.tasks, now.run):
-                raise Broken(f"the fold of the events is {fold}, the tables are {now}")
+            if (projection.tasks, projection.run) != (now.tasks, now.run):
+                raise Broken(f"the projection of the events is {projection}, the tables are {now}")
 
     def _check_told(self, connection: sqlite3.Connection) -> None:
         moved = "SELECT task, new, count(*) FROM event WHERE task IS NOT NULL AND new IS NOT NULL GROUP BY 1, 2"
@@ -134,14 +134,14 @@ class ToldByRun:
                 raise Broken(f"told {self.state}, exit code {self.exit_code}; the file says {ended}")
 
 
-def _fold(connection: sqlite3.Connection, now: RunProjection) -> RunProjection:
+def _projection(connection: sqlite3.Connection, now: RunProjection) -> RunProjection:
     """Fold the events; only what no event tells is taken from the tables."""
-    fold = RunProjection(RunRow(now.run.run_id), parents=dict(now.parents))
+    projection = RunProjection(RunRow(now.run.run_id), parents=dict(now.parents))
     for name, row in now.tasks.items():
-        fold.tasks[name] = TaskRow(name, max_attempts=row.max_attempts, position=row.position, spec=row.spec)
+        projection.tasks[name] = TaskRow(name, max_attempts=row.max_attempts, position=row.position, spec=row.spec)
     for event in map(runs.event_from_row, connection.execute(*events_query(0, 1_000_000))):
-        fold.apply(event)
-    return fold
+        projection.apply(event)
+    return projection
 
 
 Told = ToldNumbers | ToldByRun

@@ -70,21 +70,21 @@ def command(act: str, *targets: tuple[str, str, int], id: str = "c1", **more: An
     return Command(id, act, more.pop("run_id", "night-1"), seen, "ana@desk", "because", more)
 
 
-def without_tokens(fold: Any) -> Any:
+def without_tokens(projection: Any) -> Any:
     """Tokens of claims stay where they are."""
-    for task in fold.tasks.values():
+    for task in projection.tasks.values():
         task.claim_token = None
-    return fold
+    return projection
 
 
 async def test_a_snapshot_is_what_the_file_holds(door: OpenSession, night: StateFileBuilder) -> None:
     session = await door(night.path)
-    fold = await session.snapshot()
-    assert without_tokens(fold) == without_tokens(runs.load_run(night.connection, "night-1"))
-    assert fold.seq == night.head()
-    assert fold.tasks["task_00000"].attempts[1].duration_us == 1234
-    assert fold.children["task_00000"] == ("task_00001", "task_00002")
-    assert fold.tasks["task_00003"].spec.timeout == 30.0
+    projection = await session.snapshot()
+    assert without_tokens(projection) == without_tokens(runs.load_run(night.connection, "night-1"))
+    assert projection.seq == night.head()
+    assert projection.tasks["task_00000"].attempts[1].duration_us == 1234
+    assert projection.children["task_00000"] == ("task_00001", "task_00002")
+    assert projection.tasks["task_00003"].spec.timeout == 30.0
 
 
 @pytest.mark.long
@@ -94,8 +94,8 @@ async def test_a_snapshot_of_many_tasks_is_whole(
     night = make_night("many.db", tasks=1500)
     for number in range(700):
         night.finish(f"task_{number:05}")
-    fold = await (await door(night.path)).snapshot("night-1")
-    assert without_tokens(fold) == without_tokens(runs.load_run(night.connection, "night-1"))
+    projection = await (await door(night.path)).snapshot("night-1")
+    assert without_tokens(projection) == without_tokens(runs.load_run(night.connection, "night-1"))
 
 
 @pytest.fixture
@@ -122,26 +122,26 @@ def dense(night: StateFileBuilder) -> StateFileBuilder:
 
 
 async def test_a_snapshot_of_very_many_edges_is_whole(door: OpenSession, dense: Any) -> None:
-    fold = await (await door(dense.path)).snapshot("dense")
-    assert without_tokens(fold) == without_tokens(runs.load_run(dense.connection, "dense"))
+    projection = await (await door(dense.path)).snapshot("dense")
+    assert without_tokens(projection) == without_tokens(runs.load_run(dense.connection, "dense"))
 
 
 async def test_who_does_not_wait_gets_the_rest_later(door: OpenSession, dense: Any) -> None:
     """At once there are the names and states of all; what follows is the same picture, and in the end whole."""
     whole = without_tokens(runs.load_run(dense.connection, "dense"))
     session = await door(dense.path)
-    fold = await session.snapshot("dense", patience_seconds=0)
-    assert {name: task.state for name, task in fold.tasks.items()} == {
+    projection = await session.snapshot("dense", patience_seconds=0)
+    assert {name: task.state for name, task in projection.tasks.items()} == {
         name: task.state for name, task in whole.tasks.items()
     }
     async with asyncio.timeout(LIMIT_SECONDS):
-        while without_tokens(fold) != whole:
+        while without_tokens(projection) != whole:
             with pytest.raises(SnapshotNeeded):
-                async for _ in session.events(fold.seq):
+                async for _ in session.events(projection.seq):
                     pass
             again = await session.snapshot("dense", patience_seconds=0)
-            assert again.seq >= fold.seq
-            fold = again
+            assert again.seq >= projection.seq
+            projection = again
 
 
 async def test_a_run_that_is_not_there_is_named(door: OpenSession, night: StateFileBuilder) -> None:
@@ -191,14 +191,14 @@ async def test_folding_the_events_over_a_snapshot_gives_the_next_snapshot(
     door: OpenSession, night: StateFileBuilder
 ) -> None:
     session = await door(night.path)
-    fold = await session.snapshot()
+    projection = await session.snapshot()
     assert (await session.send(command("skip", ("task_00002", "DEAD_LETTER", 0)))).ok
     night.finish("task_00005")
-    for event in await take(session.events(fold.seq), night.head()):
-        fold.apply(event)
-    assert fold.tasks["task_00002"].state is TaskState.SKIPPED
-    assert fold.tasks["task_00005"].attempts[1].outcome == "success"
-    assert without_tokens(fold) == without_tokens(await session.snapshot())
+    for event in await take(session.events(projection.seq), night.head()):
+        projection.apply(event)
+    assert projection.tasks["task_00002"].state is TaskState.SKIPPED
+    assert projection.tasks["task_00005"].attempts[1].outcome == "success"
+    assert without_tokens(projection) == without_tokens(await session.snapshot())
 
 
 async def test_an_empty_batch_says_that_all_was_given(door: OpenSession, night: StateFileBuilder) -> None:
@@ -235,8 +235,8 @@ async def test_an_act_changes_the_file_when_no_executor_lives(door: OpenSession,
     session = await door(night.path)
     answer = await session.send(command("requeue", ("task_00002", "DEAD_LETTER", 0)))
     assert answer.ok and answer.results[0][:2] == ("task_00002", "done")
-    fold = await session.snapshot()
-    assert (fold.tasks["task_00002"].state, fold.tasks["task_00002"].generation) == (TaskState.PENDING, 1)
+    projection = await session.snapshot()
+    assert (projection.tasks["task_00002"].state, projection.tasks["task_00002"].generation) == (TaskState.PENDING, 1)
 
 
 async def test_an_act_that_comes_twice_is_done_once(door: OpenSession, night: StateFileBuilder) -> None:
@@ -459,11 +459,11 @@ async def test_a_file_in_the_place_of_another_gives_a_new_picture(
         async with asyncio.timeout(LIMIT_SECONDS):
             while True:
                 await anext(events)
-    fold = await session.snapshot()
-    assert fold.run.run_id == "other-1"
+    projection = await session.snapshot()
+    assert projection.run.run_id == "other-1"
     with pytest.raises(StopAsyncIteration):
         await anext(events)
-    assert not await anext(session.events(fold.seq))
+    assert not await anext(session.events(projection.seq))
 
 
 async def test_a_file_that_was_written_over_gives_a_new_picture(
@@ -678,8 +678,8 @@ async def test_a_path_may_hold_anything(
     door: OpenSession, make_night: Callable[..., StateFileBuilder], name: str
 ) -> None:
     night = make_night(name)
-    fold = await (await door(night.path)).snapshot()
-    assert fold.run.run_id == "night-1"
+    projection = await (await door(night.path)).snapshot()
+    assert projection.run.run_id == "night-1"
 
 
 async def test_a_closed_door_stays_closed(door: OpenSession, night: StateFileBuilder) -> None:

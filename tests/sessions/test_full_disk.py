@@ -84,10 +84,10 @@ async def seen(session: Any, what: Any) -> Any:
     return session.status
 
 
-async def until_it_runs(session: Any, fold: Any) -> None:
-    if not fold.tasks["loud"].attempts:
+async def until_it_runs(session: Any, projection: Any) -> None:
+    if not projection.tasks["loud"].attempts:
         async with asyncio.timeout(90):
-            async for batch in session.events(fold.seq):
+            async for batch in session.events(projection.seq):
                 if any(event.new == "RUNNING" for event in batch):
                     return
 

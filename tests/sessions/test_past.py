@@ -20,9 +20,9 @@ from support.state_file import StateFileBuilder
 from .conftest import OpenSession
 
 
-def fold_until(fold: RunProjection, events: list[Event], seq: int) -> RunProjection:
+def replay_until(projection: RunProjection, events: list[Event], seq: int) -> RunProjection:
     """From nothing, event by event."""
-    then = initial_projection(fold)
+    then = initial_projection(projection)
     for event in events:
         if event.seq <= seq:
             then.apply(event)
@@ -52,16 +52,16 @@ async def test_every_moment_is_what_the_events_up_to_it_give(door: OpenSession, 
     end(night, "task_00001")
     night.finish("task_00003", "FAILED", error="boom", failures=3)
     session = await door(night.path)
-    fold = await session.snapshot()
-    past = EventHistory(session, fold)
-    await past.load(fold.seq)
+    projection = await session.snapshot()
+    past = EventHistory(session, projection)
+    await past.load(projection.seq)
     events = await told(session, "night-1")
     for event in events:
         sight = await past.point_at(event.seq)
-        expected = fold_until(fold, events, event.seq)
+        expected = replay_until(projection, events, event.seq)
         assert sight.event == event
-        assert (sight.snapshot.fold.run, sight.snapshot.fold.tasks) == (expected.run, expected.tasks)
-    assert without_tokens(sight.snapshot.fold.tasks) == without_tokens(fold.tasks)
+        assert (sight.snapshot.projection.run, sight.snapshot.projection.tasks) == (expected.run, expected.tasks)
+    assert without_tokens(sight.snapshot.projection.tasks) == without_tokens(projection.tasks)
 
 
 def without_tokens(tasks: Any) -> Any:
@@ -73,16 +73,16 @@ def without_tokens(tasks: Any) -> Any:
 
 async def test_what_comes_later_is_read_on(door: OpenSession, night: StateFileBuilder) -> None:
     session = await door(night.path)
-    fold = await session.snapshot()
-    past = EventHistory(session, fold)
-    await past.load(fold.seq)
+    projection = await session.snapshot()
+    past = EventHistory(session, projection)
+    await past.load(projection.seq)
     before = past.index.seq
     end(night, "task_00001")
     night.finish("task_00003")
     await past.load(night.head())
     assert past.index.seq == night.head() > before
-    assert (await past.point_at(night.head())).snapshot.fold.tasks["task_00003"].state == "SUCCESS"
-    assert (await past.point_at(before)).snapshot.fold.tasks["task_00003"].state == "PENDING"
+    assert (await past.point_at(night.head())).snapshot.projection.tasks["task_00003"].state == "SUCCESS"
+    assert (await past.point_at(before)).snapshot.projection.tasks["task_00003"].state == "PENDING"
 
 
 async def test_the_night_is_read_in_windows_and_tells_how_far_it_is(
@@ -91,9 +91,9 @@ async def test_the_night_is_read_in_windows_and_tells_how_far_it_is(
     monkeypatch.setattr(event_reader, "READ_EVENTS", 10)
     night.tell(45)
     session = await door(night.path)
-    fold = await session.snapshot()
+    projection = await session.snapshot()
     heard: list[int] = []
-    await EventHistory(session, fold).load(fold.seq, heard.append)
+    await EventHistory(session, projection).load(projection.seq, heard.append)
     assert heard == sorted(heard) and len(heard) >= 4 and heard[-1] <= night.head()
 
 
@@ -103,10 +103,10 @@ async def test_no_more_stretches_are_kept_than_there_is_room_for(
     monkeypatch.setattr(event_reader, "CACHED_EVENTS_MAX", 25)
     night.tell(100)
     session = await door(night.path)
-    fold = await session.snapshot()
-    past = EventHistory(session, fold)
+    projection = await session.snapshot()
+    past = EventHistory(session, projection)
     past.index._frame_events = 10
-    await past.load(fold.seq)
+    await past.load(projection.seq)
     for seq in range(1, past.index.seq + 1, 5):
         await past.point_at(seq)
         assert past.cached_point(seq) is not None
@@ -116,19 +116,19 @@ async def test_no_more_stretches_are_kept_than_there_is_room_for(
 async def test_a_night_whose_beginning_was_removed_is_refused(door: OpenSession, night: StateFileBuilder) -> None:
     night.write(lambda transaction: transaction.connection.execute("DELETE FROM event WHERE seq < 5"))
     session = await door(night.path)
-    fold = await session.snapshot()
+    projection = await session.snapshot()
     with pytest.raises(RedriveError, match="was removed from the file"):
-        await EventHistory(session, fold).load(fold.seq)
+        await EventHistory(session, projection).load(projection.seq)
     night.write(lambda transaction: transaction.connection.execute("DELETE FROM event"))
     with pytest.raises(RedriveError, match="the file no longer has the events of this run"):
-        await EventHistory(session, fold).load(fold.seq)
+        await EventHistory(session, projection).load(projection.seq)
 
 
 async def test_the_past_is_read_without_holding_the_log_back(door: OpenSession, night: StateFileBuilder) -> None:
     session = await door(night.path)
-    fold = await session.snapshot()
-    past = EventHistory(session, fold)
-    await past.load(fold.seq)
+    projection = await session.snapshot()
+    past = EventHistory(session, projection)
+    await past.load(projection.seq)
     await past.point_at(3)
     await session.duration_stats("night-1")
     night.tell(20)

@@ -68,7 +68,7 @@ class Checker:
     acted: Counter[str] = field(default_factory=Counter)
     effects: Counter[tuple[str, int]] = field(default_factory=Counter)
     seen: Counter[str] = field(default_factory=Counter)
-    fold: RunProjection | None = None  # of the events up to ``seq``, from the first comparison on
+    projection: RunProjection | None = None  # of the events up to ``seq``, from the first comparison on
 
     def __post_init__(self) -> None:
         self.tasks = {spec.name: _Task(spec, set(spec.parents)) for spec in self.flow.tasks}
@@ -82,8 +82,8 @@ class Checker:
                 self._require(event.seq == self.seq + 1, f"event {event.seq} follows {self.seq}")
                 self.seq = event.seq
                 self._handle(event)
-                if self.fold is not None:
-                    self.fold.apply(event)
+                if self.projection is not None:
+                    self.projection.apply(event)
             else:
                 self._require(event.seq == 0, f"event {event.seq} comes twice")
 
@@ -193,17 +193,17 @@ class Checker:
     def check_tables(self, connection: sqlite3.Connection, memory: RunProjection | None = None) -> None:
         """Check that folding the events gives the tables; ``memory``: the executor's own projection, if it is idle."""
         now = runs.load_run(connection, self.run_id)
-        if self.fold is None:
-            self.fold = RunProjection(
+        if self.projection is None:
+            self.projection = RunProjection(
                 RunRow(self.run_id), parents={spec.name: spec.parents for spec in self.flow.tasks}
             )
             for name, row in now.tasks.items():
                 place, attempts = row.position, row.max_attempts
-                self.fold.tasks[name] = TaskRow(name, max_attempts=attempts, position=place, spec=row.spec)
+                self.projection.tasks[name] = TaskRow(name, max_attempts=attempts, position=place, spec=row.spec)
             for event in map(runs.event_from_row, connection.execute(*events_query(0, 1_000_000))):
-                self.fold.apply(event)
-        self._require(self.fold.seq == now.seq, f"event {now.seq} of the file was not checked")
-        self._compare("the fold of the events", self.fold, now)
+                self.projection.apply(event)
+        self._require(self.projection.seq == now.seq, f"event {now.seq} of the file was not checked")
+        self._compare("the projection of the events", self.projection, now)
         if memory is not None and memory.seq == now.seq:
             self._compare("the executor's memory", memory, now)
         for name, task in self.tasks.items():

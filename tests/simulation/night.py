@@ -248,9 +248,9 @@ class _Night:
 
     def _after_commit(self, connection: sqlite3.Connection) -> None:
         if next(self._commits) % CHECK_EVERY == 0:
-            self._fold(connection)
+            self._projection(connection)
 
-    def _fold(self, connection: sqlite3.Connection) -> None:
+    def _projection(self, connection: sqlite3.Connection) -> None:
         """Compare the file before its events are reported."""
         if connection.execute("SELECT count(*) FROM run").fetchone()[0]:
             try:

@@ -34,8 +34,13 @@ def print_costs(endpoint: Endpoint, run_id: str | None, as_json: bool) -> int:
     """One line for each way to end, then one for each downstream, then the starts of each policy that retried."""
 
     async def use(session: Session) -> tuple[str, dict[str, Cost], list[RetryYield], list[PolicyCosts]]:
-        fold = await session.snapshot(run_id)
-        return place_line(fold.run, session.address), costs_by_outcome(fold), retry_yields(fold), policy_costs(fold)
+        projection = await session.snapshot(run_id)
+        return (
+            place_line(projection.run, session.address),
+            costs_by_outcome(projection),
+            retry_yields(projection),
+            policy_costs(projection),
+        )
 
     place, costs, yields, policies = with_session(endpoint, use)
     if as_json:

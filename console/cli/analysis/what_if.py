@@ -25,14 +25,14 @@ def print_what_if(
     change = _change_of(what_if)
 
     async def use(session: Session) -> WhatIfResult:
-        fold = await session.snapshot(run_id)
-        history = EventHistory(session, fold)
+        projection = await session.snapshot(run_id)
+        history = EventHistory(session, projection)
         seq = None
         if at is not None:
-            when = parse_when(at, fold.run)
-            await history.load(fold.seq)
+            when = parse_when(at, projection.run)
+            await history.load(projection.seq)
             seq = min(when if when < NUMBER_MAX else history.index.seq_at(when), history.index.seq)
-        return await replay_under_policy(session, fold, history, change, seq, replays)
+        return await replay_under_policy(session, projection, history, change, seq, replays)
 
     answer = with_session(endpoint, use)
     if as_json:

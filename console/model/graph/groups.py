@@ -186,7 +186,7 @@ class Groups:
 
 def groups_of(board: Board) -> Groups:
     """The groups of a run: those that its flow declares, and families of names."""
-    rows = board.fold.tasks
+    rows = board.projection.tasks
     specs = {name: row.spec for name, row in rows.items() if row.spec is not None}
     declared = {name: spec.group for name, spec in specs.items() if spec.group is not None}
     return Groups(board.dag, {name: row.state for name, row in rows.items()}, declared)

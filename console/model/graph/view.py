@@ -554,4 +554,4 @@ def _problem_key(group: GraphGroup) -> tuple[int, int, int]:
 
 
 def _states_of(board: Board) -> dict[str, TaskState]:
-    return {name: row.state for name, row in board.fold.tasks.items()}
+    return {name: row.state for name, row in board.projection.tasks.items()}

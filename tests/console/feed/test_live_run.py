@@ -18,7 +18,7 @@ from redrive.engine.errors import LinkError, SnapshotNeeded, StateFileError
 from redrive.engine.statefile.list_rows import DurationStats
 
 from ..conftest import FakeSession, StillClock
-from ..model.runs import START, S, fold_of
+from ..model.runs import START, S, projection_of
 
 
 class Watcher:
@@ -182,7 +182,7 @@ EARLIER = {
 
 
 async def test_earlier_runs_tell_when_a_run_will_be_done_before_anything_of_it_is(clock: StillClock, watcher: Watcher):
-    session = FakeSession(fold_of([("extract_payments", []), ("aggregate_revenue", ["extract_payments"])]))
+    session = FakeSession(projection_of([("extract_payments", []), ("aggregate_revenue", ["extract_payments"])]))
     session.durations = EARLIER
     live = following(session, clock, watcher)
     await until(lambda: live.forecast)
@@ -221,7 +221,7 @@ async def test_events_that_come_while_the_past_is_shown_change_the_present_alone
     live = following(revenue, clock, watcher)
     await until(lambda: watcher.boards)
     board, head = live.board, live.latest_seq
-    live.seek(RunSnapshot(initial_projection(board.fold), is_past=True), START)
+    live.seek(RunSnapshot(initial_projection(board.projection), is_past=True), START)
     assert live.is_past and live.now_us == START and watcher.ticks[-1] == START
     assert board.row("clean_orders").state is TaskState.PENDING and len(watcher.news[-1].delta.tasks) == 6
     revenue.tell(revenue.story.succeed("clean_orders"))
@@ -237,7 +237,7 @@ async def test_events_that_come_while_the_past_is_shown_change_the_present_alone
 async def test_time_that_passes_in_a_moment_turns_nothing(revenue: FakeSession, clock: StillClock, watcher: Watcher):
     live = following(revenue, clock, watcher)
     await until(lambda: watcher.boards)
-    moment = RunSnapshot(initial_projection(live.board.fold), is_past=True)
+    moment = RunSnapshot(initial_projection(live.board.projection), is_past=True)
     live.seek(moment, START)
     told = len(watcher.news)
     live.seek(moment, START + S)
@@ -252,7 +252,7 @@ async def test_a_console_that_is_left_in_the_past_ends_with_the_present(
     live = following(revenue, clock, watcher)
     await until(lambda: watcher.boards)
     finished = live.board.finished
-    live.seek(RunSnapshot(initial_projection(live.board.fold), is_past=True), START)
+    live.seek(RunSnapshot(initial_projection(live.board.projection), is_past=True), START)
     assert live.board.finished == 0
     live.close()
     assert live.board.finished == finished == 2

@@ -17,32 +17,32 @@ MINUTE = 60 * S
 START = 1_777_000_000 * S
 
 
-def fold_of(
+def projection_of(
     pairs: Iterable[tuple[str, Iterable[str]]], specs: dict[str, dict[str, Any]] | None = None, **run: Any
 ) -> RunProjection:
     """A run as it was created: every task PENDING."""
-    fold = RunProjection(RunRow("run-1", "flow", started_at=START, **run))
+    projection = RunProjection(RunRow("run-1", "flow", started_at=START, **run))
     children: dict[str, list[str]] = {}
     for position, (name, parents) in enumerate(pairs):
         above = tuple(parents)
         spec = TaskSpec(name, above, **(specs or {}).get(name, {}))
-        fold.tasks[name] = TaskRow(name, spec=spec, position=position, max_attempts=spec.retry.max_attempts)
-        fold.parents[name] = above
+        projection.tasks[name] = TaskRow(name, spec=spec, position=position, max_attempts=spec.retry.max_attempts)
+        projection.parents[name] = above
         for parent in above:
             children.setdefault(parent, []).append(name)
-    fold.children = {name: tuple(children.get(name, ())) for name in fold.tasks}
-    return fold
+    projection.children = {name: tuple(children.get(name, ())) for name in projection.tasks}
+    return projection
 
 
 class Story:
     """Tells events of one run, numbered and in order."""
 
-    def __init__(self, fold: RunProjection, at: int = START) -> None:
-        self.fold = fold
+    def __init__(self, projection: RunProjection, at: int = START) -> None:
+        self.projection = projection
         self.at = at
-        self.seq = fold.seq
-        self._states = {name: row.state for name, row in fold.tasks.items()}
-        self._attempts = {name: row.attempt for name, row in fold.tasks.items()}
+        self.seq = projection.seq
+        self._states = {name: row.state for name, row in projection.tasks.items()}
+        self._attempts = {name: row.attempt for name, row in projection.tasks.items()}
 
     def after(self, seconds: float) -> Story:
         """Let time pass."""
@@ -61,7 +61,7 @@ class Story:
             "reason": None,
         }
         columns |= {"command_id": None, "payload": decode(kind, fields.pop("data", {})), **fields}
-        return Event(seq=self.seq, at=self.at, kind=kind, run_id=self.fold.run.run_id, task=task, **columns)
+        return Event(seq=self.seq, at=self.at, kind=kind, run_id=self.projection.run.run_id, task=task, **columns)
 
     def move(self, name: str, new: str, of_attempt: dict[str, Any] | None = None, **columns: Any) -> Event:
         """A task moves; ``of_attempt`` are columns of its latest attempt."""
@@ -101,10 +101,10 @@ class Story:
 
 
 def failed_task(
-    fold: RunProjection, name: str, state: str = "DEAD_LETTER", error: str = "ValueError", at: int = START
+    projection: RunProjection, name: str, state: str = "DEAD_LETTER", error: str = "ValueError", at: int = START
 ) -> TaskRow:
-    """Put a task into the fold as if one attempt had failed."""
-    row = fold.tasks[name]
+    """Put a task into the projection as if one attempt had failed."""
+    row = projection.tasks[name]
     row.state = TaskState(state)
     row.attempt = 1
     row.failures = 1

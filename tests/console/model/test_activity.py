@@ -5,20 +5,20 @@ from __future__ import annotations
 from redrive.console.model.activity import PAUSES_MAX, Pause, activity_of
 from redrive.engine.domain.events import Event
 
-from .runs import START, S, Story, fold_of
+from .runs import START, S, Story, projection_of
 
 
 def story_of(*names: str) -> Story:
-    return Story(fold_of([(name, []) for name in names]))
+    return Story(projection_of([(name, []) for name in names]))
 
 
 def apply(story: Story, events: Event | list[Event]) -> None:
     for event in events if isinstance(events, list) else [events]:
-        story.fold.apply(event)
+        story.projection.apply(event)
 
 
 def activity(story: Story):
-    return activity_of(story.fold.tasks.values(), START)
+    return activity_of(story.projection.tasks.values(), START)
 
 
 def test_time_between_two_tasks_is_a_pause():

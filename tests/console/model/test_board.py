@@ -18,14 +18,14 @@ from redrive.engine.statefile.list_rows import PageHead
 from ..conftest import made
 from ..screens.outages import breaker_row
 from .graphs import dags, layered
-from .runs import START, S, Story, failed_task, fold_of
+from .runs import START, S, Story, failed_task, projection_of
 
 DIAMOND = [("a", []), ("b", ["a"]), ("c", ["a"]), ("d", ["b", "c"])]
 
 
 def test_a_batch_answers_with_what_it_touched():
-    fold = fold_of(DIAMOND)
-    board, story = Board(fold), Story(fold)
+    projection = projection_of(DIAMOND)
+    board, story = Board(projection), Story(projection)
     delta = board.apply([*story.start("a"), *story.after(3).succeed("a")])
     assert delta.tasks == {"a"}
     assert [(old, new) for _, old, new in delta.moves] == [
@@ -39,17 +39,17 @@ def test_a_batch_answers_with_what_it_touched():
 
 
 def test_events_that_the_snapshot_holds_already_change_nothing():
-    fold = fold_of(DIAMOND)
-    events = Story(fold).start("a")
-    board = Board(fold)
+    projection = projection_of(DIAMOND)
+    events = Story(projection).start("a")
+    board = Board(projection)
     assert board.apply(events)
     assert not board.apply(events)
     assert board.counts[TaskState.RUNNING] == 1
 
 
 def test_a_dead_letter_is_a_problem_and_holds_what_waits_below():
-    fold = fold_of(DIAMOND)
-    board, story = Board(fold), Story(fold)
+    projection = projection_of(DIAMOND)
+    board, story = Board(projection), Story(projection)
     board.apply([*story.start("a"), *story.succeed("a"), *story.start("b")])
     delta = board.apply(story.fail("b", "DEAD_LETTER", dead_letter_kind="poison"))
     assert delta.are_problems_changed
@@ -62,27 +62,27 @@ def test_a_dead_letter_is_a_problem_and_holds_what_waits_below():
 
 
 def test_the_next_problem_comes_in_topological_order_and_goes_round():
-    fold = fold_of([("z", ["a"]), ("a", []), ("m", ["z"])])
+    projection = projection_of([("z", ["a"]), ("a", []), ("m", ["z"])])
     for name in ("z", "a", "m"):
-        failed_task(fold, name)
-    board = Board(fold)
+        failed_task(projection, name)
+    board = Board(projection)
     assert [board.next_problem(name) for name in (None, "a", "z", "m")] == ["a", "z", "m", "a"]
     assert [board.next_problem(name, -1) for name in (None, "a", "z", "m")] == ["m", "m", "a", "z"]
 
 
 def test_without_a_problem_there_is_no_next_one():
-    assert Board(fold_of(DIAMOND)).next_problem("a") is None
+    assert Board(projection_of(DIAMOND)).next_problem("a") is None
 
 
 def test_the_only_problem_is_also_the_next_one():
-    fold = fold_of(DIAMOND)
-    failed_task(fold, "b")
-    assert Board(fold).next_problem("b") == "b"
+    projection = projection_of(DIAMOND)
+    failed_task(projection, "b")
+    assert Board(projection).next_problem("b") == "b"
 
 
 def test_the_front_is_the_latest_to_run_and_else_the_first_to_be_due():
-    fold = fold_of(DIAMOND)
-    board, story = Board(fold), Story(fold)
+    projection = projection_of(DIAMOND)
+    board, story = Board(projection), Story(projection)
     assert board.current_task() is None
     board.apply([*story.start("a"), *story.succeed("a"), *story.start("b"), *story.after(1).start("c")])
     assert board.current_task() == "c"
@@ -92,8 +92,8 @@ def test_the_front_is_the_latest_to_run_and_else_the_first_to_be_due():
 
 def test_pools_tell_who_holds_them():
     specs = {"b": {"pool": "db"}, "c": {"pool": "db", "pool_slots": 2}}
-    fold = fold_of(DIAMOND, specs, options='{"pools": {"db": 4, "idle": 1}}')  # type: ignore[arg-type]
-    board, story = Board(fold), Story(fold)
+    projection = projection_of(DIAMOND, specs, options='{"pools": {"db": 4, "idle": 1}}')  # type: ignore[arg-type]
+    board, story = Board(projection), Story(projection)
     board.apply([*story.start("b"), *story.after(1).start("c")])
     pools = board.pools()
     assert (pools["db"].used, pools["db"].slots) == (3, 4)
@@ -102,8 +102,8 @@ def test_pools_tell_who_holds_them():
 
 
 def test_breakers_and_pages_beside_the_run_reach_the_sentence():
-    fold = fold_of(DIAMOND, {"b": {"downstream": "api"}})
-    board, story = Board(fold), Story(fold)
+    projection = projection_of(DIAMOND, {"b": {"downstream": "api"}})
+    board, story = Board(projection), Story(projection)
     state = {"downstream": "api", "state": "OPEN", "reopens_at": START + 30 * S}
     delta = board.apply([story.tell(EventKind.BREAKER, data=state), story.move("b", "READY")])
     assert delta.other_kinds == {EventKind.BREAKER}
@@ -111,53 +111,53 @@ def test_breakers_and_pages_beside_the_run_reach_the_sentence():
 
 
 def test_what_was_told_before_the_snapshot_is_learned_from_the_tables():
-    fold = fold_of(DIAMOND, {"b": {"downstream": "api"}})
-    failed_task(fold, "a")
-    fold.tasks["b"].state = TaskState.READY
-    board = Board(fold)
+    projection = projection_of(DIAMOND, {"b": {"downstream": "api"}})
+    failed_task(projection, "a")
+    projection.tasks["b"].state = TaskState.READY
+    board = Board(projection)
     board.update_lists(
         breakers=[breaker_row("api", "FORCED_OPEN")],
         pages=[made(PageHead, {"cause": "loose-ValueError", "state": "acked", "acked_by": "ana"})],
     )
     assert board.explain("b", START) == "breaker api is held open by an operator"
     assert board.explain("c", START + S) == "waits for a, dead-lettered for 1s, page acked by ana"
-    again = Board(fold, board)
+    again = Board(projection, board)
     assert again.explain("b", START) == "breaker api is held open by an operator"
 
 
 def test_a_new_snapshot_of_the_same_graph_keeps_what_was_laid_out():
-    before = Board(fold_of(DIAMOND))
-    assert Board(fold_of(DIAMOND), before).dag is before.dag
-    assert Board(fold_of([*DIAMOND, ("e", [])]), before).dag is not before.dag
+    before = Board(projection_of(DIAMOND))
+    assert Board(projection_of(DIAMOND), before).dag is before.dag
+    assert Board(projection_of([*DIAMOND, ("e", [])]), before).dag is not before.dag
 
 
 def test_the_edges_above_and_below_a_task_are_related_to_it_and_no_others():
-    board = Board(fold_of([*DIAMOND, ("e", ["d"]), ("other", ["a"])]))
+    board = Board(projection_of([*DIAMOND, ("e", ["d"]), ("other", ["a"])]))
     assert board.related_edges("b") == {("a", "b"), ("b", "d"), ("d", "e")}
 
 
 @given(dags(), st.data())
 def test_what_is_counted_on_the_way_is_what_counting_again_finds(dag, data):
-    fold = fold_of([(name, dag.parents(name)) for name in dag.names])
-    board, story = Board(fold), Story(fold)
+    projection = projection_of([(name, dag.parents(name)) for name in dag.names])
+    board, story = Board(projection), Story(projection)
     for _ in range(data.draw(st.integers(0, 30))):
         name = data.draw(st.sampled_from(dag.names))
-        allowed = sorted(LEGAL_MOVES[fold.tasks[name].state])
+        allowed = sorted(LEGAL_MOVES[projection.tasks[name].state])
         board.apply([story.move(name, str(data.draw(st.sampled_from(allowed))))])
-    again = Board(fold)
+    again = Board(projection)
     assert +board.counts == +again.counts
-    assert board.problems == again.problems == [n for n in dag.order if fold.tasks[n].state in NEEDS_HUMAN]
+    assert board.problems == again.problems == [n for n in dag.order if projection.tasks[n].state in NEEDS_HUMAN]
     assert board.active == again.active
     for name in dag.names:
-        waiting = [below for below in dag.descendants(name) if fold.tasks[below].state in NOT_STARTED]
+        waiting = [below for below in dag.descendants(name) if projection.tasks[below].state in NOT_STARTED]
         assert board.waiting_below(name) == again.waiting_below(name) == len(waiting)
 
 
 def test_ten_thousand_events_on_ten_thousand_tasks_are_taken_quickly():
     """About 15 us each; a look through the whole flow per event would take minutes."""
-    fold = fold_of(layered(10_000, 40, seed=2))
-    board, story = Board(fold), Story(fold)
-    events = [event for name in list(fold.tasks)[:3_500] for event in (*story.start(name), *story.succeed(name))]
+    projection = projection_of(layered(10_000, 40, seed=2))
+    board, story = Board(projection), Story(projection)
+    events = [event for name in list(projection.tasks)[:3_500] for event in (*story.start(name), *story.succeed(name))]
     started = time.process_time()
     delta = board.apply(events)
     assert time.process_time() - started < 10
@@ -166,10 +166,10 @@ def test_ten_thousand_events_on_ten_thousand_tasks_are_taken_quickly():
 
 
 def mapped_board():
-    fold = fold_of([("list", []), ("load", ["list"]), ("report", ["load"])])
-    fold.tasks["load"].spec = map_task(TaskSpec("load", ("list",)), "list", 10)
-    fold.tasks["report"].position = 20
-    return Board(fold), Story(fold)
+    projection = projection_of([("list", []), ("load", ["list"]), ("report", ["load"])])
+    projection.tasks["load"].spec = map_task(TaskSpec("load", ("list",)), "list", 10)
+    projection.tasks["report"].position = 20
+    return Board(projection), Story(projection)
 
 
 def test_a_map_task_gets_its_children_on_the_living_board():
@@ -180,7 +180,7 @@ def test_a_map_task_gets_its_children_on_the_living_board():
     assert board.dag.names == ("list", "load", "load[0]", "load[1]", "report")
     assert board.dag.parents("load") == ("list", "load[0]", "load[1]")
     assert board.counts[TaskState.PENDING] == 4 and board.waiting_below("load[0]") == 2
-    story = Story(board.fold)
+    story = Story(board.projection)
     board.apply([*story.start("load[1]"), *story.fail("load[1]", "DEAD_LETTER")])
     assert board.problems == ["load[1]"]
     groups = Graph(board, len).groups
@@ -191,7 +191,7 @@ def test_a_map_task_gets_its_children_on_the_living_board():
 def test_a_board_that_shows_the_past_gets_the_children_on_its_way_back():
     board, story = mapped_board()
     present = board.snapshot
-    board.seek(RunSnapshot(initial_projection(board.fold), is_past=True))
+    board.seek(RunSnapshot(initial_projection(board.projection), is_past=True))
     present.apply(story.tell(EventKind.MAPPED, "load", payload=TaskMapped(1, [0])))
     assert "load[0]" not in board.dag
     assert board.seek(present).is_graph_changed
@@ -202,14 +202,14 @@ def test_a_replay_has_the_children_from_its_beginning():
     board, story = mapped_board()
     created = story.tell(EventKind.RUN, payload=RunChanged(RunChange.CREATED))
     events = [created, story.tell(EventKind.MAPPED, "load", payload=TaskMapped(1, [0]))]
-    before = ReplayIndex(board.fold)
+    before = ReplayIndex(board.projection)
     board.apply(events)
-    story = Story(board.fold)
+    story = Story(board.projection)
     events += story.start("load[0]")
     board.apply(events)
-    index = ReplayIndex(board.fold)
+    index = ReplayIndex(board.projection)
     for one in (before, index):
         one.extend(events)
-    assert "load[0]" not in before.snapshot_at(events[-1].seq, events).fold.tasks
+    assert "load[0]" not in before.snapshot_at(events[-1].seq, events).projection.tasks
     assert board.seek(index.snapshot_at(events[-1].seq, events)).is_graph_changed is False
     assert board.row("load[0]").state is TaskState.RUNNING

@@ -26,7 +26,7 @@ from redrive.engine.statefile.list_rows import (
 
 from ..conftest import FakeSession, StillClock, made
 from ..screens.outages import OPTIONS, QUOTES, breaker_row, outage, row_of_group, row_of_page
-from .runs import START, S, fold_of
+from .runs import START, S, projection_of
 
 NOW = START + 42 * S
 
@@ -38,7 +38,7 @@ def listed(listing: Listing[Row], session: FakeSession) -> list[Row]:
 def downstreams_of(clock: StillClock) -> Downstreams:
     """As the screen has them."""
     session = outage(clock)
-    downstreams = Downstreams(Board(session.fold))
+    downstreams = Downstreams(Board(session.projection))
     downstreams.load_breakers(listed(BREAKERS, session), clock.now)
     downstreams.load_pages(listed(PAGE_HEADS, session))
     downstreams.load_row_groups(listed(QUARANTINE_GROUPS, session))
@@ -48,15 +48,15 @@ def downstreams_of(clock: StillClock) -> Downstreams:
 def alone(spec: dict[str, Any], row: dict[str, Any], **tasks: dict[str, Any]) -> BreakerStatus:
     """One downstream, ``api``; ``tasks``: columns of those that call it."""
     options = json.dumps({"downstreams": [{"name": "api", **spec}]})
-    fold = fold_of(
+    projection = projection_of(
         [("above", []), *((name, columns.pop("parents", [])) for name, columns in tasks.items())],
         {name: {"downstream": "api"} for name in tasks},
         options=options,
     )
     for name, columns in tasks.items():
         for column, value in columns.items():
-            setattr(fold.tasks[name], column, value)
-    downstreams = Downstreams(Board(fold))
+            setattr(projection.tasks[name], column, value)
+    downstreams = Downstreams(Board(projection))
     downstreams.load_breakers([breaker_row("api", **row)], NOW)
     return downstreams.breakers["api"]
 
@@ -116,7 +116,7 @@ def test_what_has_left_the_window_counts_no_more(clock):
 
 
 def test_the_board_alone_knows_who_holds_a_task(clock):
-    board = Board(outage(clock).fold)
+    board = Board(outage(clock).projection)
     board.update_lists([breaker_row("rates-api", "OPEN", reopens_at=clock.now + S)])
     assert "rates-api" == blocking_downstream(board, QUOTES[4], clock.now)
     assert blocking_downstream(board, "settle", clock.now) is None
@@ -173,7 +173,7 @@ def test_an_opened_breaker_shows_whom_it_holds_twenty_at_first(clock):
     options = json.dumps({"downstreams": [{"name": "api"}]})
     names = [f"call_{number:02}" for number in range(50)]
     board = Board(
-        fold_of([(name, []) for name in names], {name: {"downstream": "api"} for name in names}, options=options)
+        projection_of([(name, []) for name in names], {name: {"downstream": "api"} for name in names}, options=options)
     )
     downstreams = Downstreams(board)
     downstreams.load_breakers([breaker_row("api", "FORCED_OPEN")], NOW)
@@ -223,14 +223,14 @@ def test_rows_of_one_cause_are_one_group_whatever_became_of_them(clock):
 def test_another_picture_of_the_same_run_keeps_what_was_read_and_opened(clock):
     downstreams = downstreams_of(clock)
     downstreams.toggle(DownstreamRow(Section.BREAKERS, "rates-api"))
-    again = downstreams.with_board(Board(outage(clock).fold))
+    again = downstreams.with_board(Board(outage(clock).projection))
     assert again.rows() == downstreams.rows()
 
 
 def test_rows_of_another_run_are_not_kept(clock):
-    fold = outage(clock).fold
-    fold.run.run_id = "night-8"
-    other = downstreams_of(clock).with_board(Board(fold))
+    projection = outage(clock).projection
+    projection.run.run_id = "night-8"
+    other = downstreams_of(clock).with_board(Board(projection))
     assert {} == other.groups and Section.ROWS not in other.loaded_sections and other.pages
 
 
@@ -253,7 +253,7 @@ def test_a_sender_is_named_without_its_secrets():
 
 def test_the_tab_counts_open_breakers_open_pages_and_tasks_with_held_rows(clock):
     session = outage(clock)
-    board = Board(session.fold)
+    board = Board(session.projection)
     pages = listed(PAGE_HEADS, session)
     board.update_lists(listed(BREAKERS, session), pages)
     attention = BadgeCounts(board)
@@ -275,8 +275,8 @@ def test_the_tab_counts_open_breakers_open_pages_and_tasks_with_held_rows(clock)
 
 def test_a_page_that_was_acknowledged_while_the_line_was_down_is_open_no_more(clock):
     session = outage(clock)
-    board = Board(session.fold)
+    board = Board(session.projection)
     board.update_lists(pages=[made(PageHead, row_of_page(1, "poison", cause="c"))])
-    again = Board(session.fold, board)
+    again = Board(session.projection, board)
     again.update_lists(pages=[made(PageHead, row_of_page(1, "poison", cause="c", state="acked", acked_by="ana"))])
-    assert 0 == BadgeCounts(again).count - BadgeCounts(Board(session.fold)).count
+    assert 0 == BadgeCounts(again).count - BadgeCounts(Board(session.projection)).count

@@ -13,22 +13,22 @@ from redrive.engine.domain.states import TaskState
 from redrive.engine.statefile.list_rows import DurationStats
 
 from .graphs import layered
-from .runs import MINUTE, START, S, Story, fold_of
+from .runs import MINUTE, START, S, Story, projection_of
 
 CHAIN = [("a", []), ("b", ["a"]), ("c", ["b"]), ("side", ["a"])]
 HISTORY = {name: DurationStats(s * S, s * S, 20) for name, s in {"a": 10, "b": 20, "c": 30, "side": 5}.items()}
 
 
 def test_the_longest_way_that_is_left_decides():
-    board = Board(fold_of(CHAIN, max_parallel=8))
+    board = Board(projection_of(CHAIN, max_parallel=8))
     forecast = estimate(board, START, HISTORY)
     assert forecast is not None
     assert (forecast.left.low_us, forecast.path) == (60 * S, ("a", "b", "c"))
 
 
 def test_what_ran_already_and_what_a_retry_waits_for_are_counted():
-    fold = fold_of(CHAIN, max_parallel=8)
-    board, story = Board(fold), Story(fold)
+    projection = projection_of(CHAIN, max_parallel=8)
+    board, story = Board(projection), Story(projection)
     board.apply([*story.start("a"), *story.after(10).succeed("a"), *story.start("b")])
     assert estimate(board, START + 15 * S, HISTORY).left.low_us == (15 + 30) * S
     board.apply(story.after(6).fail("b", next_retry_at=START + 30 * S))
@@ -36,27 +36,27 @@ def test_what_ran_already_and_what_a_retry_waits_for_are_counted():
 
 
 def test_few_slots_make_it_longer_than_the_longest_way():
-    board = Board(fold_of([(f"t{n}", []) for n in range(10)], max_parallel=2))
+    board = Board(projection_of([(f"t{n}", []) for n in range(10)], max_parallel=2))
     assert estimate(board, START, {f"t{n}": DurationStats(10 * S, 10 * S, 1) for n in range(10)}).left.low_us == 50 * S
 
 
 def test_the_slack_is_what_the_deadline_leaves_and_may_be_negative():
-    board = Board(fold_of(CHAIN, max_parallel=8, deadline_at=START + 70 * S))
+    board = Board(projection_of(CHAIN, max_parallel=8, deadline_at=START + 70 * S))
     assert estimate(board, START, HISTORY).slack_us == 10 * S
     assert estimate(board, START + 15 * S, HISTORY).slack_us == -5 * S
 
 
 def test_what_a_dead_letter_holds_is_left_out_and_counted():
-    fold = fold_of(CHAIN, max_parallel=8)
-    board, story = Board(fold), Story(fold)
+    projection = projection_of(CHAIN, max_parallel=8)
+    board, story = Board(projection), Story(projection)
     board.apply([*story.start("a"), *story.succeed("a"), *story.start("b"), *story.fail("b", "DEAD_LETTER")])
     forecast = estimate(board, START, HISTORY)
     assert (forecast.path, forecast.held, forecast.left.low_us) == (("side",), 1, 5 * S)
 
 
 def test_without_history_a_task_is_expected_to_take_as_long_as_its_family_did():
-    fold = fold_of([(f"load_{n}", []) for n in range(1, 6)], max_parallel=8)
-    board, story = Board(fold), Story(fold)
+    projection = projection_of([(f"load_{n}", []) for n in range(1, 6)], max_parallel=8)
+    board, story = Board(projection), Story(projection)
     assert estimate(board, START, {}) is None
     for number, seconds in enumerate((5, 7, 9), 1):
         assert estimate(board, story.at, {}) is None, "silent while fewer than three durations are known"
@@ -67,30 +67,30 @@ def test_without_history_a_task_is_expected_to_take_as_long_as_its_family_did():
 
 
 def test_a_requeue_with_a_rate_takes_as_long_as_its_rate_says():
-    fold = fold_of([(f"load_{n}", []) for n in range(1080)], max_parallel=8)
-    board = Board(fold)
-    for number, row in enumerate(fold.tasks.values()):
+    projection = projection_of([(f"load_{n}", []) for n in range(1080)], max_parallel=8)
+    board = Board(projection)
+    for number, row in enumerate(projection.tasks.values()):
         row.next_retry_at = START + number * S // 5
-    history = dict.fromkeys(fold.tasks, DurationStats(S // 10, S // 5, 20))
+    history = dict.fromkeys(projection.tasks, DurationStats(S // 10, S // 5, 20))
     low, high = estimate(board, START, history).left
     assert (low, high) == (215_800_000 + S // 10, 215_800_000 + S // 5)
 
 
 def test_the_band_goes_from_the_usual_to_the_slow_durations():
-    board = Board(fold_of(CHAIN, max_parallel=8, deadline_at=START + 70 * S))
+    board = Board(projection_of(CHAIN, max_parallel=8, deadline_at=START + 70 * S))
     history = {name: one._replace(p95_us=2 * one.p50_us) for name, one in HISTORY.items()}
     forecast = estimate(board, START, history)
     assert forecast.left == (60 * S, 120 * S)
     assert forecast.slack_us == 0, "neither in time nor late for certain"
-    board.fold.run.paused_since = START
+    board.projection.run.paused_since = START
     assert estimate(board, START, history) is None, "nothing starts in a paused run"
 
 
 def test_a_held_breaker_blocks_the_run_as_a_dead_letter_does():
-    fold = fold_of(CHAIN, {"b": {"downstream": "api"}}, max_parallel=8)
-    board = Board(fold)
+    projection = projection_of(CHAIN, {"b": {"downstream": "api"}}, max_parallel=8)
+    board = Board(projection)
     board.snapshot.breakers["api"] = BreakerView("FORCED_OPEN")
-    fold.tasks["a"].state, fold.tasks["b"].state = TaskState.SUCCESS, TaskState.READY
+    projection.tasks["a"].state, projection.tasks["b"].state = TaskState.SUCCESS, TaskState.READY
     forecast = estimate(board, START, HISTORY)
     assert (forecast.path, forecast.held, forecast.is_blocked_then) == (("side",), 2, True)
     words = plain(run_line(board, "x.db", forecast, START, 120, UTF8))
@@ -98,15 +98,15 @@ def test_a_held_breaker_blocks_the_run_as_a_dead_letter_does():
 
 
 def test_a_finished_run_has_no_forecast():
-    fold = fold_of([("a", [])])
-    board, story = Board(fold), Story(fold)
+    projection = projection_of([("a", [])])
+    board, story = Board(projection), Story(projection)
     board.apply([*story.start("a"), *story.after(1).succeed("a", duration_us=S)])
     assert estimate(board, story.at, {}) is None
 
 
 def test_a_large_flow_is_not_looked_through_more_often_than_every_few_seconds():
-    fold = fold_of(layered(10_000, 20, seed=1))
-    forecaster = Forecaster(Board(fold), dict.fromkeys(fold.tasks, DurationStats(S, S, 1)))
+    projection = projection_of(layered(10_000, 20, seed=1))
+    forecaster = Forecaster(Board(projection), dict.fromkeys(projection.tasks, DurationStats(S, S, 1)))
     first = forecaster.forecast(START)
     assert first is not None
     assert forecaster.forecast(START + 2 * S) is first
@@ -117,11 +117,11 @@ def test_a_large_flow_is_not_looked_through_more_often_than_every_few_seconds():
 
 def test_a_forecast_of_the_past_knows_nothing_of_what_came_later():
     """However large the flow, and however short ago it was."""
-    fold = fold_of(layered(10_000, 20, seed=1))
-    board, story = Board(fold), Story(fold_of(layered(10_000, 20, seed=1)))
-    roots = [name for name in fold.tasks if not fold.parents.get(name)][:3]
+    projection = projection_of(layered(10_000, 20, seed=1))
+    board, story = Board(projection), Story(projection_of(layered(10_000, 20, seed=1)))
+    roots = [name for name in projection.tasks if not projection.parents.get(name)][:3]
     forecaster, before = Forecaster(board, {}), board.snapshot
-    later = Board(story.fold)
+    later = Board(story.projection)
     for root in roots:
         later.apply([*story.start(root), *story.succeed(root, duration_us=S)])
     board.seek(later.snapshot)
@@ -163,15 +163,15 @@ def test_a_task_of_seconds_is_not_overdue_after_some_more():
 
 
 def test_progress_is_missed_after_a_minute_or_three_times_what_a_part_took():
-    fold = fold_of([("quick", []), ("slow", []), ("silent", [])])
-    story = Story(fold)
+    projection = projection_of([("quick", []), ("slow", []), ("silent", [])])
+    story = Story(projection)
     events = [*story.start("quick"), *story.start("slow"), *story.start("silent")]
     for name, done in (("quick", 50), ("slow", 5)):
         told = {"set": {"progress_done": done, "progress_total": 100}}
         events.append(story.after(100).tell(EventKind.TASK_CHANGED, name, data=told))
     for event in events:
-        fold.apply(event)
-    tasks, at = fold.tasks, story.at
+        projection.apply(event)
+    tasks, at = projection.tasks, story.at
     assert stalled_for_us(tasks["quick"], at - 40 * S) is None
     assert stalled_for_us(tasks["quick"], at) == 100 * S
     assert stalled_for_us(tasks["slow"], at + 119 * S) is None  # a part took it 40 seconds so far

@@ -11,7 +11,7 @@ from redrive.console.model.filters import Filter, parse_filter
 from redrive.console.model.inbox import SHOWN_AT_FIRST, Inbox, InboxOrder, InboxRow, targets_of
 from redrive.engine.core.projection import AttemptRow
 
-from .runs import MINUTE, START, S, Story, failed_task, fold_of
+from .runs import MINUTE, START, S, Story, failed_task, projection_of
 
 PARTS = [(f"load_{n}", []) for n in range(30)]
 FLOW = [*PARTS, ("join", [name for name, _ in PARTS]), ("report", ["join"]), ("invoice", []), ("mail", ["invoice"])]
@@ -19,10 +19,10 @@ FLOW = [*PARTS, ("join", [name for name, _ in PARTS]), ("report", ["join"]), ("i
 
 def inbox_of(*failed, flow=FLOW):
     """failed: (task, state, error)."""
-    fold = fold_of(flow)
+    projection = projection_of(flow)
     for number, (name, state, error) in enumerate(failed):
-        failed_task(fold, name, state, error, at=START + number * S)
-    return Inbox(Board(fold))
+        failed_task(projection, name, state, error, at=START + number * S)
+    return Inbox(Board(projection))
 
 
 def test_tasks_that_failed_alike_are_one_cause():
@@ -47,12 +47,12 @@ def test_a_cause_knows_since_when():
 
 
 def test_the_first_sight_of_a_failure_is_that_of_the_first_attempt_that_had_it():
-    fold = fold_of(FLOW)
-    row = failed_task(fold, "invoice", at=START + MINUTE)
+    projection = projection_of(FLOW)
+    row = failed_task(projection, "invoice", at=START + MINUTE)
     row.attempts[2] = row.attempts.pop(1)
     row.attempts[2].attempt = row.attempt = 2
     row.attempts[1] = AttemptRow(1, ended_at=START + S, outcome="error", fingerprint_loose="loose-ValueError")
-    assert Inbox(Board(fold)).causes()[0].first_seen == START + S
+    assert Inbox(Board(projection)).causes()[0].first_seen == START + S
 
 
 @pytest.mark.parametrize(
@@ -74,9 +74,9 @@ def test_causes_are_ordered_by_what_is_asked_for(sort, order):
 
 
 def test_a_requeued_task_leaves_and_a_new_failure_comes():
-    fold = fold_of(FLOW)
-    board = Board(fold)
-    inbox, story = Inbox(board), Story(fold)
+    projection = projection_of(FLOW)
+    board = Board(projection)
+    inbox, story = Inbox(board), Story(projection)
     assert inbox.causes() == []
     assert inbox.apply(board.apply([*story.start("invoice"), *story.fail("invoice", "DEAD_LETTER")]))
     assert [cause.tasks for cause in inbox.causes()] == [("invoice",)]
@@ -87,10 +87,10 @@ def test_a_requeued_task_leaves_and_a_new_failure_comes():
 
 def test_what_is_held_is_counted_again_when_asked():
     flow = [("a", []), ("b", ["a"]), ("c", ["a"])]
-    fold = fold_of(flow)
-    failed_task(fold, "a")
-    board = Board(fold)
-    inbox, story = Inbox(board), Story(fold)
+    projection = projection_of(flow)
+    failed_task(projection, "a")
+    board = Board(projection)
+    inbox, story = Inbox(board), Story(projection)
     assert inbox.causes()[0].held == 2
     inbox.apply(board.apply([story.move("b", "SKIPPED", skip_cause="operator")]))
     inbox.refresh()
@@ -98,12 +98,12 @@ def test_what_is_held_is_counted_again_when_asked():
 
 
 def test_a_failure_without_a_fingerprint_is_not_thrown_together_with_others():
-    fold = fold_of(FLOW)
+    projection = projection_of(FLOW)
     for name, kind in (("load_1", "indeterminate"), ("load_2", "crash-loop")):
-        row = failed_task(fold, name)
+        row = failed_task(projection, name)
         row.dead_letter_kind, row.failure_fingerprint = kind, None
         row.attempts.clear()
-    assert len(Inbox(Board(fold)).causes()) == 2
+    assert len(Inbox(Board(projection)).causes()) == 2
 
 
 # --- Folding and filters -------------------------------------------------------------------------------------------
@@ -152,10 +152,10 @@ def test_targets_carry_what_was_seen():
 def test_ten_thousand_rows_are_filtered_and_sorted_at_once():
     """About 15 ms of CPU; the bar is 30 ms on a quiet machine, the bound here is generous."""
     flow = [*((f"load_{n:05}", []) for n in range(10_000)), ("join", [f"load_{n:05}" for n in range(10_000)])]
-    fold = fold_of(flow)
+    projection = projection_of(flow)
     for number in range(10_000):
-        failed_task(fold, f"load_{number:05}", "DEAD_LETTER", f"Error{number % 200}", at=START + number)
-    inbox = Inbox(Board(fold))
+        failed_task(projection, f"load_{number:05}", "DEAD_LETTER", f"Error{number % 200}", at=START + number)
+    inbox = Inbox(Board(projection))
     inbox.causes()
     started = time.process_time()
     inbox.set_filter(parse_filter("error1 !load_000"))
@@ -203,8 +203,8 @@ def test_one_failure_has_nothing_to_be_compared_with():
 
 
 def test_only_failures_of_the_current_generation_count_and_lost_attempts_do_not():
-    fold = fold_of(FLOW)
-    row = fold.tasks["invoice"]
+    projection = projection_of(FLOW)
+    row = projection.tasks["invoice"]
     row.generation = 1
     row.attempts = {
         1: AttemptRow(1, generation=0, outcome="error"),

@@ -18,14 +18,14 @@ from redrive.engine.domain.states import TaskState
 from redrive.engine.json_types import JsonObject
 from redrive.engine.statefile.list_rows import EventRow
 
-from .runs import S, Story, fold_of
+from .runs import S, Story, projection_of
 
 KINDS = sorted(value for name, value in vars(EventKind).items() if not name.startswith("_"))
 
 
 @pytest.fixture
 def story() -> Story:
-    return Story(fold_of([("a", []), ("b", ["a"])]))
+    return Story(projection_of([("a", []), ("b", ["a"])]))
 
 
 def act(story: Story, what: str = "requeue", names: tuple[str, ...] = ("a",), **options: object) -> Event:

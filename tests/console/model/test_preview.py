@@ -17,7 +17,7 @@ from redrive.engine.statefile.changes.dry_run import preview
 from redrive.engine.store.runs import load_run
 
 from .graphs import dags
-from .runs import Story, failed_task, fold_of
+from .runs import Story, failed_task, projection_of
 
 RULES = ["all_success", "all_success", "all_success", "all_done", "none_failed", "all_success_strict"]
 SCHEMA = resources.files(redrive.engine.store).joinpath("schema.sql").read_text()
@@ -53,30 +53,30 @@ def stored_runs(draw):
     return connection, targets
 
 
-def asked_of_the_engine(connection, fold, act, targets, **options):
-    seen = [[name, str(fold.tasks[name].state), fold.tasks[name].generation] for name in targets]
+def asked_of_the_engine(connection, projection, act, targets, **options):
+    seen = [[name, str(projection.tasks[name].state), projection.tasks[name].generation] for name in targets]
     command = {"id": "x", "act": act, "run_id": "r", "targets": seen, "actor": "me", "options": options}
     return preview(connection, command, at=1)
 
 
 def test_what_a_dead_executor_left_running_can_be_decided_about():
     """With nobody alive it was lost; what may not happen twice has to be found out about first."""
-    fold = fold_of([("a", ()), ("b", ("a",))])
-    fold.tasks["a"].state = TaskState.RUNNING
-    assert preview_requeue(Board(fold), ["a"]).refused == (("a", "it runs: cancel it first, then requeue it"),)
-    assert preview_requeue(Board(fold), ["a"], is_abandoned=True).run_again == ("a",)
-    assert preview_skip(Board(fold), ["a"], is_abandoned=True).skipped == ("a",)
-    fold.tasks["a"].spec = structs.replace(spec_of(fold.tasks["a"]), idempotent=False)
-    ((name, why),) = preview_requeue(Board(fold), ["a"], is_abandoned=True).refused
+    projection = projection_of([("a", ()), ("b", ("a",))])
+    projection.tasks["a"].state = TaskState.RUNNING
+    assert preview_requeue(Board(projection), ["a"]).refused == (("a", "it runs: cancel it first, then requeue it"),)
+    assert preview_requeue(Board(projection), ["a"], is_abandoned=True).run_again == ("a",)
+    assert preview_skip(Board(projection), ["a"], is_abandoned=True).skipped == ("a",)
+    projection.tasks["a"].spec = structs.replace(spec_of(projection.tasks["a"]), idempotent=False)
+    ((name, why),) = preview_requeue(Board(projection), ["a"], is_abandoned=True).refused
     assert name == "a" and "find out whether it happened" in why
 
 
-def as_lists(fold, answer, found):
+def as_lists(projection, answer, found):
     """Both sides in one shape. What an act moves away and back again, it does not change."""
     kinds = ("run_again", "skipped", "unblocked", "held_back", "stopped", "stale")
     theirs = {kind: sorted(answer[kind]) for kind in kinds}
     for kind, state in (("stopped", TaskState.UPSTREAM_FAILED), ("skipped", TaskState.SKIPPED)):
-        theirs[kind] = [name for name in theirs[kind] if fold.tasks[name].state is not state]
+        theirs[kind] = [name for name in theirs[kind] if projection.tasks[name].state is not state]
     ours = {kind: sorted(getattr(found, kind)) for kind in kinds}
     theirs["stay_blocked"] = sorted(tuple(pair) for pair in answer["stay_blocked"])
     ours["stay_blocked"] = sorted(found.stay_blocked)
@@ -88,59 +88,61 @@ def as_lists(fold, answer, found):
 @given(stored_runs(), st.booleans())
 def test_a_requeue_does_in_a_state_file_what_the_preview_says(run, cascade):
     connection, targets = run
-    fold = load_run(connection, "r")
-    answer = asked_of_the_engine(connection, fold, "requeue", targets, cascade=cascade)
-    theirs, ours = as_lists(fold, answer, preview_requeue(Board(fold), targets, cascade))
+    projection = load_run(connection, "r")
+    answer = asked_of_the_engine(connection, projection, "requeue", targets, cascade=cascade)
+    theirs, ours = as_lists(projection, answer, preview_requeue(Board(projection), targets, cascade))
     assert ours == theirs
 
 
 @given(stored_runs())
 def test_a_skip_does_in_a_state_file_what_the_preview_says(run):
     connection, targets = run
-    fold = load_run(connection, "r")
-    found = preview_skip(Board(fold), targets)
-    theirs, ours = as_lists(fold, asked_of_the_engine(connection, fold, "skip", targets, substitute=0), found)
+    projection = load_run(connection, "r")
+    found = preview_skip(Board(projection), targets)
+    theirs, ours = as_lists(
+        projection, asked_of_the_engine(connection, projection, "skip", targets, substitute=0), found
+    )
     assert ours == theirs
-    without = asked_of_the_engine(connection, fold, "skip", targets)
+    without = asked_of_the_engine(connection, projection, "skip", targets)
     needed = [(name, why.split()[0]) for name, _, why in without["results"] if "needs its result" in why]
     assert sorted(found.needed_by) == sorted(needed)
 
 
 def test_a_preview_changes_nothing_on_the_board():
-    fold = fold_of([("a", []), ("b", ["a"])])
-    failed_task(fold, "a", "FAILED")
-    fold.tasks["b"].state = TaskState.UPSTREAM_FAILED
-    board = Board(fold)
+    projection = projection_of([("a", []), ("b", ["a"])])
+    failed_task(projection, "a", "FAILED")
+    projection.tasks["b"].state = TaskState.UPSTREAM_FAILED
+    board = Board(projection)
     assert preview_requeue(board, ["a"]).unblocked == ("b",)
-    assert [str(row.state) for row in fold.tasks.values()] == ["FAILED", "UPSTREAM_FAILED"]
+    assert [str(row.state) for row in projection.tasks.values()] == ["FAILED", "UPSTREAM_FAILED"]
 
 
 def test_what_waits_below_a_dead_letter_may_go_on_unless_another_one_holds_it():
-    fold = fold_of([("a", []), ("b", []), ("below_a", ["a"]), ("below_both", ["a", "b"])])
-    failed_task(fold, "a")
-    failed_task(fold, "b")
-    found = preview_skip(Board(fold), ["a"])
+    projection = projection_of([("a", []), ("b", []), ("below_a", ["a"]), ("below_both", ["a", "b"])])
+    failed_task(projection, "a")
+    failed_task(projection, "b")
+    found = preview_skip(Board(projection), ["a"])
     assert found.released == ("below_a",)
     assert found.still_held == (("below_both", "b"),)
-    assert preview_skip(Board(fold), ["a", "b"]).released == ("below_a", "below_both")
+    assert preview_skip(Board(projection), ["a", "b"]).released == ("below_a", "below_both")
 
 
 def test_a_diamond_whose_other_side_has_failed_stays_and_names_that_side():
-    fold = fold_of([("a", []), ("b", []), ("join", ["a", "b"])])
-    failed_task(fold, "a", "FAILED")
-    failed_task(fold, "b", "FAILED")
-    fold.tasks["join"].state = TaskState.UPSTREAM_FAILED
-    fold.tasks["join"].blocked_by = "a"
-    assert preview_requeue(Board(fold), ["a"]).stay_blocked == (("join", "b"),)
+    projection = projection_of([("a", []), ("b", []), ("join", ["a", "b"])])
+    failed_task(projection, "a", "FAILED")
+    failed_task(projection, "b", "FAILED")
+    projection.tasks["join"].state = TaskState.UPSTREAM_FAILED
+    projection.tasks["join"].blocked_by = "a"
+    assert preview_requeue(Board(projection), ["a"]).stay_blocked == (("join", "b"),)
 
 
 def test_a_thousand_dead_letters_among_ten_thousand_tasks_are_previewed_at_once():
     """About 60 ms of CPU."""
     pairs = [(f"load_{n}", []) for n in range(1_000)] + [(f"next_{n}", [f"load_{n % 1_000}"]) for n in range(9_000)]
-    fold = fold_of(pairs)
+    projection = projection_of(pairs)
     for number in range(1_000):
-        failed_task(fold, f"load_{number}")
-    board = Board(fold)
+        failed_task(projection, f"load_{number}")
+    board = Board(projection)
     _ = board.dag.descendant_bits
     started = time.process_time()
     found = preview_requeue(board, [f"load_{n}" for n in range(0, 1_000, 2)])
@@ -149,7 +151,7 @@ def test_a_thousand_dead_letters_among_ten_thousand_tasks_are_previewed_at_once(
 
 
 def test_the_preview_of_a_running_task_says_what_to_do_first():
-    fold = fold_of([("a", [])])
-    board, story = Board(fold), Story(fold)
+    projection = projection_of([("a", [])])
+    board, story = Board(projection), Story(projection)
     board.apply(story.start("a"))
     assert preview_requeue(board, ["a"]).refused == (("a", "it runs: cancel it first, then requeue it"),)

@@ -10,20 +10,20 @@ from redrive.engine.domain.event_payloads import OperatorActed, TaskColumns
 from redrive.engine.domain.events import EventKind
 from redrive.engine.domain.states import TaskState
 
-from .runs import START, S, Story, fold_of
+from .runs import START, S, Story, projection_of
 
 NAMES = [f"t{number}" for number in range(6)]
 
 
 def requeued() -> tuple[Board, OperatorActed]:
     """Six dead letters, requeued at one every two seconds."""
-    fold = fold_of([(name, []) for name in NAMES])
-    for number, row in enumerate(fold.tasks.values()):
+    projection = projection_of([(name, []) for name in NAMES])
+    for number, row in enumerate(projection.tasks.values()):
         row.generation, row.next_retry_at = 1, START + 2 * number * S
     results = tuple(TargetResult(name, "done", "runs again") for name in NAMES)
     was: dict[str, TaskColumns] = {name: {"state": "DEAD_LETTER", "generation": 0} for name in NAMES}
     answer = Answer(True, "6 requeued", results).as_json()
-    return Board(fold), OperatorActed("requeue", {"rate_per_second": 0.5}, answer, was=was)
+    return Board(projection), OperatorActed("requeue", {"rate_per_second": 0.5}, answer, was=was)
 
 
 def put(board: Board, name: str, state: TaskState, ended: bool = True) -> None:
@@ -58,7 +58,7 @@ def test_a_redrive_is_over_when_each_task_has_ended_or_was_taken_back() -> None:
 
 def test_only_a_requeue_of_several_tasks_is_a_redrive() -> None:
     board, acted = requeued()
-    story = Story(board.fold)
+    story = Story(board.projection)
     many = story.tell(EventKind.OPERATOR, payload=acted)
     one = acted._replace(was={"t0": acted.was["t0"]})
     skip = acted._replace(act="skip")

@@ -15,7 +15,7 @@ from redrive.engine.domain.events import Event, EventKind
 from redrive.engine.domain.states import TaskState
 from redrive.engine.errors import RedriveError
 
-from .runs import MINUTE, START, S, Story, fold_of
+from .runs import MINUTE, START, S, Story, projection_of
 
 PAIRS = [("a", []), ("b", ["a"]), ("c", ["a"]), ("d", ["b", "c"])]
 
@@ -28,7 +28,7 @@ def created(story: Story) -> Event:
 def wild_night(count: int, seed: int = 1) -> list[Event]:
     """Attempts that fail and succeed, progress, breakers, pages and events of other runs between them."""
     dice = random.Random(seed)
-    story = Story(fold_of(PAIRS))
+    story = Story(projection_of(PAIRS))
     events = [created(story)]
     while len(events) < count:
         story.after(dice.choice([0.01, 1, 30, -2]))
@@ -53,7 +53,7 @@ def wild_night(count: int, seed: int = 1) -> list[Event]:
 
 def folded(events: list[Event], seq: int) -> RunSnapshot:
     """From nothing, one by one."""
-    moment = RunSnapshot(initial_projection(fold_of(PAIRS)), is_past=True)
+    moment = RunSnapshot(initial_projection(projection_of(PAIRS)), is_past=True)
     for event in events:
         if event.run_id == "run-1" and event.seq <= seq:
             moment.apply(event)
@@ -61,7 +61,7 @@ def folded(events: list[Event], seq: int) -> RunSnapshot:
 
 
 def reel_of(events: list[Event], **options: int) -> ReplayIndex:
-    reel = ReplayIndex(fold_of(PAIRS), **options)
+    reel = ReplayIndex(projection_of(PAIRS), **options)
     reel.extend(events)
     return reel
 
@@ -111,15 +111,15 @@ def test_a_stretch_is_never_longer_than_from_one_frame_to_the_next():
 
 
 def test_frames_share_the_rows_that_did_not_move():
-    fold = fold_of([(f"t{number}", []) for number in range(50)])
-    story = Story(fold)
+    projection = projection_of([(f"t{number}", []) for number in range(50)])
+    story = Story(projection)
     events = [created(story)]
     for number in range(40):
         events += [*story.start(f"t{number}"), *story.succeed(f"t{number}")]
-    reel = ReplayIndex(fold, frame_events=3)
+    reel = ReplayIndex(projection, frame_events=3)
     reel.extend(events)
-    one = reel.snapshot_at(60, stretch_of(reel, events, 60)).fold.tasks
-    other = reel.snapshot_at(90, stretch_of(reel, events, 90)).fold.tasks
+    one = reel.snapshot_at(60, stretch_of(reel, events, 60)).projection.tasks
+    other = reel.snapshot_at(90, stretch_of(reel, events, 90)).projection.tasks
     shared = [name for name in one if one[name] is other[name]]
     assert {"t0", "t10", "t49"} <= set(shared) and "t25" not in shared
 
@@ -134,7 +134,7 @@ def test_what_comes_later_goes_on_where_the_reel_ends():
 
 
 def test_breakers_and_pages_are_those_of_the_moment():
-    story = Story(fold_of(PAIRS))
+    story = Story(projection_of(PAIRS))
     opened = story.tell(EventKind.BREAKER, data={"downstream": "bank", "state": "OPEN", "reopens_at": 7})
     events = [created(story), opened._replace(seq=2), *story.start("a")]
     closed = story.tell(EventKind.BREAKER, data={"downstream": "bank", "state": "CLOSED"})
@@ -151,7 +151,7 @@ def test_breakers_and_pages_are_those_of_the_moment():
 
 def test_a_run_whose_beginning_was_removed_has_no_past():
     events = wild_night(30)
-    reel = ReplayIndex(fold_of(PAIRS))
+    reel = ReplayIndex(projection_of(PAIRS))
     with pytest.raises(RedriveError, match="was removed from the file"):
         reel.extend(events[5:])
 
@@ -162,7 +162,7 @@ def test_a_run_whose_beginning_was_removed_has_no_past():
 @pytest.fixture
 def night() -> list[Event]:
     """a succeeds; b fails twice of one cause within a moment and once more after ten minutes; c hangs; ana requeues."""
-    story = Story(fold_of(PAIRS))
+    story = Story(projection_of(PAIRS))
     events = [created(story), *story.start("a")]
     events.append(story.after(1).tell(EventKind.TASK_CHANGED, "a", data={"set": {"progress_done": 3}}))
     events += [*story.after(1).succeed("a"), *story.start("b"), *story.after(1).fail("b")]
@@ -220,7 +220,7 @@ def test_a_time_is_the_last_event_up_to_it(night: list[Event]):
 
 
 def test_a_clock_that_went_back_does_not_turn_the_night_round():
-    story = Story(fold_of(PAIRS))
+    story = Story(projection_of(PAIRS))
     events = [created(story), *story.after(60).start("a"), *story.after(-50).succeed("a"), *story.after(90).start("b")]
     reel = reel_of(events)
     assert reel.instant_of(4) == START + 60 * S
@@ -235,21 +235,21 @@ def test_a_board_that_is_turned_is_the_board_of_that_moment():
     """Counts, problems, what ticks and what is held: as if the board had been made there."""
     events = wild_night(200, seed=5)
     reel = reel_of(events, frame_events=9)
-    board = Board(folded(events, reel.seq).fold)
+    board = Board(folded(events, reel.seq).projection)
     dice = random.Random(2)
     for seq in [reel.seq, 1, *(dice.randrange(1, reel.seq) for _ in range(60))]:
         board.seek(moment_of(reel, events, seq))
-        new = Board(folded(events, seq).fold)
-        assert board.fold == new.fold
+        new = Board(folded(events, seq).projection)
+        assert board.projection == new.projection
         assert (+board.counts, board.problems, board.active) == (+new.counts, new.problems, new.active)
         assert [board.waiting_below(name) for name in "abcd"] == [new.waiting_below(name) for name in "abcd"]
 
 
 def test_turning_tells_what_is_another_one_and_nothing_else():
-    story = Story(fold_of(PAIRS))
+    story = Story(projection_of(PAIRS))
     events = [created(story), *story.start("a"), *story.after(1).fail("a", "DEAD_LETTER"), *story.start("b")]
     reel = reel_of(events)
-    board = Board(folded(events, reel.seq).fold)
+    board = Board(folded(events, reel.seq).projection)
     delta = board.seek(moment_of(reel, events, 3))
     assert delta.tasks == {"a", "b"} and delta.are_problems_changed and not delta.is_run_changed
     assert sorted(delta.moves) == [
@@ -294,9 +294,9 @@ def test_what_is_no_time_is_refused_with_what_to_write(text: str):
 
 
 def test_nothing_has_happened_in_a_blank_run():
-    fold = fold_of(PAIRS, {"a": {"timeout": 5.0}})
-    board, story = Board(fold), Story(fold)
+    projection = projection_of(PAIRS, {"a": {"timeout": 5.0}})
+    board, story = Board(projection), Story(projection)
     board.apply([*story.start("a"), *story.succeed("a")])
-    empty: RunProjection = initial_projection(fold)
+    empty: RunProjection = initial_projection(projection)
     assert {row.state for row in empty.tasks.values()} == {TaskState.PENDING}
-    assert empty.tasks["a"].spec is fold.tasks["a"].spec and not empty.tasks["a"].attempts
+    assert empty.tasks["a"].spec is projection.tasks["a"].spec and not empty.tasks["a"].attempts

@@ -46,6 +46,6 @@ def test_a_sentence_from_the_far_side_is_data():
 
 
 async def test_changed_code_is_named_until_it_is_loaded(revenue, clock):
-    revenue.fold.run.code_changed = "lib/x.py"
+    revenue.projection.run.code_changed = "lib/x.py"
     async with shown(revenue, clock, size=(120, 30)) as (app, _):
         assert "code changed since start: lib/x.py" in rows_of(app)[0]

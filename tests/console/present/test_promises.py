@@ -26,7 +26,7 @@ from redrive.engine.domain.states import MOVING, TaskState
 from redrive.engine.statefile.list_rows import DurationStats
 
 from ..model.graphs import dags, edges
-from ..model.runs import START, S, fold_of
+from ..model.runs import START, S, projection_of
 
 NOW = START + 100 * S
 SPAN = Span(START, S, 200)
@@ -45,12 +45,14 @@ def boards(draw):
     """Any graph with tasks in any states, with instants ahead or passed, breakers, pauses and full slots."""
     dag = draw(dags(8))
     parents = {name: [above for above, below in edges(dag) if below == name] for name in dag.names}
-    fold = fold_of([(name, parents[name]) for name in dag.names], {name: {"downstream": "api"} for name in dag.names})
-    fold.run.max_parallel = draw(st.sampled_from([1, 4]))
+    projection = projection_of(
+        [(name, parents[name]) for name in dag.names], {name: {"downstream": "api"} for name in dag.names}
+    )
+    projection.run.max_parallel = draw(st.sampled_from([1, 4]))
     if draw(st.booleans()):
-        fold.run.paused_since, fold.run.paused_by = NOW - 9 * S, "ana"
-    fold.run.blocked_since = draw(st.sampled_from([None, NOW - 5 * S]))
-    for row in fold.tasks.values():
+        projection.run.paused_since, projection.run.paused_by = NOW - 9 * S, "ana"
+    projection.run.blocked_since = draw(st.sampled_from([None, NOW - 5 * S]))
+    for row in projection.tasks.values():
         row.state = draw(st.sampled_from(list(TaskState)))
         row.next_retry_at = draw(st.sampled_from([None, NOW + 7 * S, NOW - 7 * S]))
         row.started_at = row.ended_at = NOW - 41 * S
@@ -60,7 +62,7 @@ def boards(draw):
         ended_at = None if is_open else NOW - 30 * S
         outcome = "running" if is_open else "error"
         row.attempts[1] = AttemptRow(1, NOW - 41 * S, timeout_us=300 * S, ended_at=ended_at, outcome=outcome)
-    board = Board(fold)
+    board = Board(projection)
     state = draw(st.sampled_from(["CLOSED", "OPEN", "HALF_OPEN", "FORCED_OPEN"]))
     board.snapshot.breakers["api"] = BreakerView(state, draw(st.sampled_from([None, NOW + 30 * S])))
     board.duration_stats = {name: DurationStats(20, 5 * S, 9 * S) for name in dag.names}
@@ -76,7 +78,7 @@ def texts_of(board: Board, runner: RunnerStatus):
     status = SessionStatus(Link.LIVE, executor_gone_at=runner.gone_at, executor_stopped=is_stopped)
     yield from (plain(line) for line in status_lines(board, status, 0, 120))
     yield plain(executor_gone_line(board, status, "R"))
-    for row in board.fold.tasks.values():
+    for row in board.projection.tasks.values():
         yield plain(state_facts(row, scene))
         yield board.explain(row.name, NOW, runner)
         yield from (sentence for _, sentence in board.blocking_chain(row.name, NOW, runner))
@@ -84,10 +86,10 @@ def texts_of(board: Board, runner: RunnerStatus):
         yield from (plain(line) for line in detail.detail_page(row, scene, None, 120))
         yield plain(bar_line(row, SPAN, NOW, UTF8, runner))
         yield from (plain(line) for line in task_lines(row, scene, 120, 6))
-    activity = GroupActivity(board.fold.tasks.values())
+    activity = GroupActivity(board.projection.tasks.values())
     for group in groups_of(board).groups:
         yield plain(group_bar_line(group, activity, SPAN, BORDERS, NOW, UTF8, runner))
-        yield from (plain(line) for line in group_lines(group, activity, list(board.fold.tasks), scene, 120, 6))
+        yield from (plain(line) for line in group_lines(group, activity, list(board.projection.tasks), scene, 120, 6))
 
 
 @given(boards(), st.sampled_from(ABSENT), st.sampled_from([None, NOW - 60 * S]))
@@ -100,19 +102,19 @@ def test_without_an_executor_no_text_speaks_of_a_future(board, kind, gone_at):
 def test_a_task_that_only_an_executor_can_move_says_that_nobody_runs_it(board, kind):
     runner = RunnerStatus(kind, NOW - 60 * S, 4711, "R starts an executor")
     context = ExplainContext(board.snapshot.breakers, runner)
-    for name, row in board.fold.tasks.items():
-        step = outlook(board.fold, name, NOW, context)
+    for name, row in board.projection.tasks.items():
+        step = outlook(board.projection, name, NOW, context)
         assert not step.is_promised
         assert step.due_at is None
         if row.state in MOVING and step.actor in (Actor.NOBODY, Actor.SERVICE):
-            sentence = explain_task(board.fold, name, NOW, context)
+            sentence = explain_task(board.projection, name, NOW, context)
             assert runner.absence in sentence or "dead-lettered" in sentence or "failed" in sentence
 
 
 def test_with_an_executor_the_same_texts_promise():
-    fold = fold_of([("a", [])])
-    fold.tasks["a"].state = TaskState.READY
-    board = Board(fold)
+    projection = projection_of([("a", [])])
+    projection.tasks["a"].state = TaskState.READY
+    board = Board(projection)
     assert board.explain("a", NOW).endswith("the executor starts it next")
     assert any(PROMISE.search(text) for text in texts_of(board, ALIVE))
 
@@ -127,15 +129,15 @@ def test_with_an_executor_the_same_texts_promise():
     ],
 )
 def test_a_requeued_task_says_who_would_start_it(kind, words):
-    board = Board(fold_of([("a", [])]))
+    board = Board(projection_of([("a", [])]))
     assert board.explain("a", NOW, RunnerStatus(kind, NOW, 7, "R starts an executor")) == words
 
 
 def test_an_executor_that_ended_by_design_is_not_called_gone():
-    board = Board(fold_of([("a", [])]))
+    board = Board(projection_of([("a", [])]))
     status = SessionStatus(Link.LIVE, executor_gone_at=NOW, executor_stopped=True)
     assert "no executor" in plain(status_lines(board, status, 0, 120)[0])
-    board.fold.run.blocked_since = NOW
+    board.projection.run.blocked_since = NOW
     line = status_lines(board, status, 0, 120)[0]
     assert re.fullmatch(r"ended \d\d:\d\d · waits for you", plain(line))
     assert {piece.role for piece in line} == {line[0].role}

@@ -22,7 +22,7 @@ from redrive.engine.domain.events import EventKind
 from redrive.engine.domain.states import TaskState
 from redrive.engine.statefile.list_rows import DurationStats
 
-from ..model.runs import START, S, Story, fold_of
+from ..model.runs import START, S, Story, projection_of
 from .test_rows import EVIL, NOW, board_of_everything
 
 HOSTILE = f'{EVIL} </pre></script><script>alert(1)</script><img src=x onerror=\'x\'>" onclick="y" ``` &amp; ]]> <!--'
@@ -70,7 +70,7 @@ class Page(HTMLParser):
 
 def report_of(board, moves=(), **facts) -> ReportData:
     """A report with the evidence of every cause, whose long texts are hostile."""
-    story = Story(board.fold)
+    story = Story(board.projection)
     note = story.tell(EventKind.NOTE, actor=HOSTILE, reason=HOSTILE, data={"text": HOSTILE})
     causes = []
     for cause in Inbox(board).causes():
@@ -87,7 +87,7 @@ def page_of(data: ReportData) -> tuple[Page, str]:
 
 def hostile_page() -> tuple[Page, str]:
     board = board_of_everything(HOSTILE)
-    return page_of(report_of(board, [Move(START + S, name, row.state) for name, row in board.fold.tasks.items()]))
+    return page_of(report_of(board, [Move(START + S, name, row.state) for name, row in board.projection.tasks.items()]))
 
 
 def test_no_text_of_a_task_becomes_a_tag_or_an_attribute():
@@ -127,7 +127,7 @@ def test_the_policy_allows_the_style_and_the_script_of_the_page_and_nothing_else
 def test_the_signs_of_graph_and_timeline_are_the_states_of_the_board():
     board = board_of_everything("name")
     page, _ = page_of(report_of(board))
-    expected = sorted((n, state_sign(row.state, UTF8)) for n, row in enumerate(board.fold.tasks.values()))
+    expected = sorted((n, state_sign(row.state, UTF8)) for n, row in enumerate(board.projection.tasks.values()))
     assert sorted(page.signs) == sorted(expected * 2)
 
 
@@ -143,12 +143,12 @@ def test_every_cause_has_its_page_with_the_message_and_the_traceback():
 
 
 def test_the_slider_has_each_move_at_its_cell():
-    fold = fold_of([("a", []), ("b", ["a"])])
-    story, moves = Story(fold), []
+    projection = projection_of([("a", []), ("b", ["a"])])
+    story, moves = Story(projection), []
 
     def note(events):
         for event in events:
-            fold.apply(event)
+            projection.apply(event)
             if event.kind == EventKind.TASK:
                 moves.append(Move(event.at, event.task, TaskState(event.new)))
 
@@ -156,10 +156,10 @@ def test_the_slider_has_each_move_at_its_cell():
     note(story.after(60).succeed("a", duration_us=60 * S))
     note(story.start("b"))
     note(story.after(30).succeed("b", duration_us=30 * S))
-    fold.run.ended_at = story.at
+    projection.run.ended_at = story.at
     from redrive.console.model.board import Board
 
-    page, _ = page_of(ReportData(Board(fold), "night.db", NOW, moves))
+    page, _ = page_of(ReportData(Board(projection), "night.db", NOW, moves))
     night = json.loads(page.inside["script"][0])
     span = fitting_span(START, START + 90 * S, len(night["clocks"]))
     words = [word for _, _, word in night["states"]]
@@ -179,7 +179,7 @@ def test_the_slider_has_each_move_at_its_cell():
 
 def test_tasks_that_took_much_longer_than_usual_are_named():
     board = board_of_everything("name")
-    running = next(name for name, row in board.fold.tasks.items() if row.state is TaskState.RUNNING)
+    running = next(name for name, row in board.projection.tasks.items() if row.state is TaskState.RUNNING)
     assert "No earlier run" in report_markdown(report_of(board))
     board.duration_stats = {running: DurationStats(S, 2 * S, 20)}
     assert f"{running}: 41s, usually 1s (95 of 100 within 2s)" in report_markdown(report_of(board))
@@ -196,7 +196,7 @@ def test_the_blocks_of_the_markdown_cannot_be_left():
 def test_a_large_graph_is_listed_by_groups_and_its_timeline_is_bounded(tasks):
     from redrive.console.model.board import Board
 
-    board = Board(fold_of([(f"load_{number:04}", []) for number in range(tasks)]))
+    board = Board(projection_of([(f"load_{number:04}", []) for number in range(tasks)]))
     page, text = page_of(ReportData(board, "night.db", NOW))
     assert len(page.signs) == (2 if tasks == 1 else 300)
     assert ("1,700 more tasks" in text) == (tasks > 1)

@@ -25,7 +25,7 @@ from redrive.engine.core.spec import TaskSpec
 from redrive.engine.domain.states import NEEDS_HUMAN, TaskState
 from redrive.engine.statefile.list_rows import DurationStats
 
-from ..model.runs import START, S, failed_task, fold_of
+from ..model.runs import START, S, failed_task, projection_of
 
 EVIL = "a\x1b[31m\x9b2J\u202eb\u200b\x07\r\n[bold]x[/] 日本\ud800"
 NOW = START + 100 * S
@@ -36,19 +36,19 @@ def board_of_everything(text="name"):
     names = {state: f"{text} {number}" for number, state in enumerate(TaskState)}
     parents = {state: [names[TaskState.DEAD_LETTER]] for state in (TaskState.PENDING, TaskState.UPSTREAM_FAILED)}
     pairs = [(names[state], parents.get(state, [])) for state in sorted(TaskState, key=lambda state: state in parents)]
-    fold = fold_of(pairs, run_columns(text))
-    fold.run.dag_name = fold.run.run_id = fold.run.paused_by = text
+    projection = projection_of(pairs, run_columns(text))
+    projection.run.dag_name = projection.run.run_id = projection.run.paused_by = text
     for state, name in names.items():
-        row = fold.tasks[name]
+        row = projection.tasks[name]
         if state in NEEDS_HUMAN:
-            failed_task(fold, name, str(state), error=text, at=NOW - 9 * S)
+            failed_task(projection, name, str(state), error=text, at=NOW - 9 * S)
             row.attempts[2] = AttemptRow(2, started_at=NOW - 5 * S, ended_at=NOW - S, outcome="error", error=text)
             row.attempt = 2
         row.state, row.blocked_by, row.skip_cause = state, text, text
         row.dead_letter_kind = text if state is TaskState.DEAD_LETTER else None
         row.started_at, row.next_retry_at, row.deferrals = NOW - 41 * S, NOW + 7 * S, 3
         row.delay_us, row.ceiling_us = 7 * S, 16 * S
-    running = fold.tasks[names[TaskState.RUNNING]]
+    running = projection.tasks[names[TaskState.RUNNING]]
     running.attempt = 1
     running.attempts[1] = AttemptRow(
         1,
@@ -59,7 +59,7 @@ def board_of_everything(text="name"):
         where=text,
         host=text,
     )
-    return Board(fold)
+    return Board(projection)
 
 
 def run_columns(text):
@@ -86,7 +86,7 @@ def every_line(board, columns, glyphs):
             yield "inbox task", inbox.task_row(box.entry(name), board.row(name), scene, columns)
         for line in evidence.cause_page(cause, scene, evidence.EvidenceData(), columns):
             yield "cause page", line
-    for row in board.fold.tasks.values():
+    for row in board.projection.tasks.values():
         yield "bar", bars.bar_line(row, span, NOW, glyphs)
         yield "label", bars.label_line(row, columns, glyphs)
         for line in words.task_lines(row, scene, columns, 6):
@@ -122,7 +122,7 @@ def test_nothing_that_a_task_wrote_steers_the_terminal(glyphs):
 def test_a_long_name_leaves_the_state_and_its_age_in_view(columns):
     board = board_of_everything("test-integration / integration-test-windows-python-managed" * 2)
     scene = Scene(board, NOW, UTF8)
-    row = next(row for row in board.fold.tasks.values() if row.state is TaskState.DEAD_LETTER)
+    row = next(row for row in board.projection.tasks.values() if row.state is TaskState.DEAD_LETTER)
     page = detail.detail_page(row, scene, None, columns)
     assert plain(page[0]).rstrip().endswith("◆ DEAD for 9s")
     assert "◆ DEAD for 9s" in plain(detail.summary_lines(row, scene, columns, 4)[0])
@@ -130,9 +130,9 @@ def test_a_long_name_leaves_the_state_and_its_age_in_view(columns):
 
 def test_members_of_a_group_have_the_cells_that_are_free():
     names = [f"load_part_{number:04}" for number in range(70)]
-    fold = fold_of([(name, []) for name in names])
-    failed_task(fold, "load_part_0007")
-    board = Board(fold)
+    projection = projection_of([(name, []) for name in names])
+    failed_task(projection, "load_part_0007")
+    board = Board(projection)
     scene = Scene(board, NOW, UTF8, names=TaskNames(names))
     graph = Graph(board, len)
     graph.resize(75, 24)
@@ -143,7 +143,7 @@ def test_members_of_a_group_have_the_cells_that_are_free():
 def test_every_state_says_its_word_or_when_it_goes_on():
     board = board_of_everything()
     scene = Scene(board, NOW, UTF8)
-    said = {row.state: plain(state_facts(row, scene)) for row in board.fold.tasks.values()}
+    said = {row.state: plain(state_facts(row, scene)) for row in board.projection.tasks.values()}
     assert said[TaskState.RETRYING].startswith("retry in  7s ")
     assert said[TaskState.SENSING].startswith("sensing  next check in  7s")
     assert said[TaskState.RUNNING].startswith("running    41s")
@@ -154,13 +154,13 @@ def test_every_state_says_its_word_or_when_it_goes_on():
 def test_a_time_that_has_passed_is_told_as_passed():
     board = board_of_everything()
     late = Scene(board, NOW + 11 * S, UTF8)
-    row = next(row for row in board.fold.tasks.values() if row.state is TaskState.RETRYING)
+    row = next(row for row in board.projection.tasks.values() if row.state is TaskState.RETRYING)
     assert plain(state_facts(row, late)).startswith("retry due 4s ago")
 
 
 def test_attempts_are_counted_as_the_budget_counts_them():
-    fold = fold_of([("a", [])])
-    row = fold.tasks["a"]
+    projection = projection_of([("a", [])])
+    row = projection.tasks["a"]
     assert attempts_text(row) == ""
     row.state, row.attempt, row.failures, row.max_attempts = TaskState.RUNNING, 3, 1, 5
     assert attempts_text(row) == "2/5", "a lost attempt was started and costs nothing"
@@ -195,8 +195,8 @@ def bar(row, now=NOW, start=NOW - 20 * S, cells=40):
 
 
 def test_a_retry_shows_its_failures_its_backoff_and_counts_down_behind_now():
-    fold = fold_of([("a", [])])
-    row = fold.tasks["a"]
+    projection = projection_of([("a", [])])
+    row = projection.tasks["a"]
     row.state, row.attempt, row.next_retry_at = TaskState.RETRYING, 2, NOW + 7 * S
     row.attempts[1] = AttemptRow(1, started_at=NOW - 18 * S, ended_at=NOW - 15 * S, outcome="error")
     row.attempts[2] = AttemptRow(2, started_at=NOW - 10 * S, ended_at=NOW - 8 * S, outcome="error")
@@ -209,8 +209,8 @@ def test_a_retry_shows_its_failures_its_backoff_and_counts_down_behind_now():
 
 
 def test_a_kill_shows_deadline_sigterm_grace_and_sigkill_in_this_order():
-    fold = fold_of([("a", [])])
-    row = fold.tasks["a"]
+    projection = projection_of([("a", [])])
+    row = projection.tasks["a"]
     row.state, row.attempt = TaskState.DEAD_LETTER, 1
     row.attempts[1] = AttemptRow(
         1,
@@ -230,7 +230,7 @@ def test_a_kill_shows_deadline_sigterm_grace_and_sigkill_in_this_order():
 
 @given(st.integers(-50, 150), st.integers(1, 100), st.integers(1, 60))
 def test_a_bar_has_exactly_the_cells_of_its_axis(start, seconds, cells):
-    for row in board_of_everything().fold.tasks.values():
+    for row in board_of_everything().projection.tasks.values():
         span = Span(START + start * S, seconds * S, cells)
         assert width(bars.bar_line(row, span, NOW, UTF8)) == cells
         assert width(bars.bar_line(row, span, None, UTF8)) == cells
@@ -238,7 +238,7 @@ def test_a_bar_has_exactly_the_cells_of_its_axis(start, seconds, cells):
 
 def test_what_failed_is_counted_as_failed_wherever_it_is_shown():
     board = board_of_everything()
-    dead = next(row for row in board.fold.tasks.values() if row.state is TaskState.DEAD_LETTER)
+    dead = next(row for row in board.projection.tasks.values() if row.state is TaskState.DEAD_LETTER)
     assert len(failures_of(dead)) == 2
 
 
@@ -247,13 +247,13 @@ def test_what_failed_is_counted_as_failed_wherever_it_is_shown():
 
 def running_row(usual=None, progress=None, elapsed=41, **scene):
     """The fact of a task that has been running for ``elapsed`` seconds, of five minutes at most."""
-    fold = fold_of([("a", [])])
-    row = fold.tasks["a"]
+    projection = projection_of([("a", [])])
+    row = projection.tasks["a"]
     row.state, row.attempt, row.started_at = TaskState.RUNNING, 1, NOW - elapsed * S
     row.attempts[1] = AttemptRow(1, started_at=row.started_at, timeout_us=300 * S)
     if progress is not None:
         row.progress_done, row.progress_total, row.changed_at = progress
-    board = Board(fold)
+    board = Board(projection)
     board.duration_stats = {"a": usual} if usual is not None else {}
     return plain(state_facts(row, Scene(board, NOW, UTF8, **scene))).removeprefix("running").strip()
 
@@ -284,17 +284,17 @@ def test_a_task_that_tells_how_far_it_is_and_no_more_is_said_to_stand_still():
 
 
 def test_the_details_say_what_is_usual():
-    fold = fold_of([("a", [])])
-    board = Board(fold)
+    projection = projection_of([("a", [])])
+    board = Board(projection)
     board.duration_stats = {"a": DurationStats(130 * S, 240 * S, 1)}
-    lines = detail.detail_page(fold.tasks["a"], Scene(board, NOW, UTF8), None, 80)
+    lines = detail.detail_page(projection.tasks["a"], Scene(board, NOW, UTF8), None, 80)
     assert " Usually  2m10, 95 of 100 within 4m00 · 1 attempt in earlier runs" in [plain(line) for line in lines]
 
 
 def test_the_rules_of_a_task_are_those_of_this_time():
-    fold = fold_of([("a", [])], {"a": {"timeout": 30.0}})
-    fold.tasks["a"].overrides = '{"max_attempts": 1, "params": {"day": 4}, "timeout": 1200}'
-    board = Board(fold)
+    projection = projection_of([("a", [])], {"a": {"timeout": 30.0}})
+    projection.tasks["a"].overrides = '{"max_attempts": 1, "params": {"day": 4}, "timeout": 1200}'
+    board = Board(projection)
     said = [plain(line).strip() for line in detail.detail_page(board.row("a"), Scene(board, NOW, UTF8), None, 80)]
     assert "requeued with timeout 20m00, one try, day=4, this time only" in said
     assert any(line.startswith("1 attempts") for line in said) and any("timeout 20m00, then" in line for line in said)
@@ -310,7 +310,7 @@ def test_the_evidence_says_what_a_cause_is_made_of():
     ]
     text = detail.AttemptTexts(1, fingerprint_detail=json.dumps({"fields": fields}))
     board = board_of_everything("x")
-    scene, row = Scene(board, NOW, UTF8), next(iter(board.fold.tasks.values()))
+    scene, row = Scene(board, NOW, UTF8), next(iter(board.projection.tasks.values()))
     cause = Inbox(board).causes()[0]
     found = evidence.EvidenceData((text,))
     for page in (
@@ -323,23 +323,24 @@ def test_the_evidence_says_what_a_cause_is_made_of():
 
 
 def test_a_task_that_waits_for_a_pool_of_the_machine_says_who_holds_it():
-    fold = fold_of([("load", [])])
-    fold.tasks["load"].state = TaskState.READY
-    fold.tasks["load"].spec = TaskSpec("load", pool="warehouse")
-    fold.run.pool_waits = json.dumps({"warehouse": EVIL})
-    board = Board(fold)
-    said = plain(state_facts(fold.tasks["load"], Scene(board, NOW, UTF8)))
+    projection = projection_of([("load", [])])
+    projection.tasks["load"].state = TaskState.READY
+    projection.tasks["load"].spec = TaskSpec("load", pool="warehouse")
+    projection.run.pool_waits = json.dumps({"warehouse": EVIL})
+    board = Board(projection)
+    said = plain(state_facts(projection.tasks["load"], Scene(board, NOW, UTF8)))
     assert "waits for pool warehouse, held by a" in said and "\x1b" not in said and "\n" not in said
-    fold.run.pool_waits = "no JSON"
-    assert plain(state_facts(fold.tasks["load"], Scene(board, NOW, UTF8))).split() == ["ready"]
+    projection.run.pool_waits = "no JSON"
+    assert plain(state_facts(projection.tasks["load"], Scene(board, NOW, UTF8))).split() == ["ready"]
 
 
 def test_attempts_of_a_skipped_task_are_counted_in_all():
     """Its generation has tried nothing; an attempt of an earlier one is there all the same."""
-    fold = fold_of([("a", [])])
-    failed_task(fold, "a", at=NOW - 9 * S)
-    fold.tasks["a"].state, fold.tasks["a"].skip_cause = TaskState.SKIPPED, "operator"
+    projection = projection_of([("a", [])])
+    failed_task(projection, "a", at=NOW - 9 * S)
+    projection.tasks["a"].state, projection.tasks["a"].skip_cause = TaskState.SKIPPED, "operator"
     said = [
-        plain(line).strip() for line in detail.detail_page(fold.tasks["a"], Scene(Board(fold), NOW, UTF8), None, 80)
+        plain(line).strip()
+        for line in detail.detail_page(projection.tasks["a"], Scene(Board(projection), NOW, UTF8), None, 80)
     ]
     assert "Attempts  1 in all" in said

@@ -11,7 +11,7 @@ from redrive.engine.statefile.changes.log_rows import AttemptText
 from textual.pilot import Pilot
 
 from ..conftest import FakeSession, StillClock, make_app
-from ..model.runs import S, Story, fold_of
+from ..model.runs import S, Story, projection_of
 
 DECODING = {
     "error": "'utf-8' codec can't decode byte 0xe9 in position 7: invalid continuation byte",
@@ -58,12 +58,12 @@ def poisoned_night(clock: StillClock, parts: int = 30) -> FakeSession:
     flow: list[tuple[str, list[str]]] = [(name, []) for name in [*names, "fetch_invoices", "archive"]]
     flow += [(f"sum_part_{name[-4:]}", [name]) for name in names]
     flow += [("report", ["fetch_invoices"]), ("mail", ["report"]), ("close_books", ["report"])]
-    fold = fold_of(flow)
-    fold.run.run_id, fold.run.dag_name = "run-2026-04-25", "nightly"
-    story = Story(fold)
+    projection = projection_of(flow)
+    projection.run.run_id, projection.run.dag_name = "run-2026-04-25", "nightly"
+    story = Story(projection)
     for event in _tell(story, names):
-        fold.apply(event)
-    session = FakeSession(fold, "local:nightly.db")
+        projection.apply(event)
+    session = FakeSession(projection, "local:nightly.db")
     session.story = story
     session.texts = {(name, attempt): AttemptText(traceback=TRACEBACK) for name in names[:2] for attempt in (1, 2)}
     clock.now = story.at
@@ -125,9 +125,9 @@ class Hand:
 
     async def tell(self, session: FakeSession, *batches: Any) -> None:
         """Events come; wait until they have been painted."""
-        seq = self.app.live.board.fold.seq if self.app.live.board is not None else 0
+        seq = self.app.live.board.projection.seq if self.app.live.board is not None else 0
         session.tell(*batches)
-        while self.app.live.board is None or self.app.live.board.fold.seq == seq:
+        while self.app.live.board is None or self.app.live.board.projection.seq == seq:
             await self.pilot.pause(0.02)
         await self.settle()
 

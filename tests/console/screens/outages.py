@@ -10,7 +10,7 @@ from redrive.engine.domain.events import Event, EventKind
 from redrive.engine.statefile.list_rows import BreakerRow, Listing, Row
 
 from ..conftest import FakeSession, StillClock, made
-from ..model.runs import START, S, Story, fold_of
+from ..model.runs import START, S, Story, projection_of
 
 QUOTES = [f"quote_{name}" for name in ("USD", "GBP", "JPY", "CHF", "INR")]
 FLOW: list[tuple[str, list[str]]] = [
@@ -100,12 +100,12 @@ def outage(clock: StillClock) -> OutageSession:
     """The clock stands 42 s after the start, and the breaker lets a probe through in 7 s."""
     specs: dict[str, dict[str, Any]] = {name: {"downstream": "rates-api"} for name in QUOTES}
     specs |= {"fetch_payments": {"downstream": "payments-api"}, "import_customers": {"max_bad_ratio": 0.2}}
-    fold = fold_of(FLOW, specs, options=json.dumps(OPTIONS))
-    fold.run.run_id, fold.run.dag_name = "night-7", "nightly"
-    story = Story(fold)
+    projection = projection_of(FLOW, specs, options=json.dumps(OPTIONS))
+    projection.run.run_id, projection.run.dag_name = "night-7", "nightly"
+    story = Story(projection)
     for event in _tell(story):
-        fold.apply(event)
-    session = OutageSession(fold, "local:nightly.db")
+        projection.apply(event)
+    session = OutageSession(projection, "local:nightly.db")
     session.story = story
     clock.now = story.at
     session.rows = 3

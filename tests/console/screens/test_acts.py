@@ -9,16 +9,16 @@ from redrive.engine.domain.command import Answer, TargetResult
 from redrive.engine.errors import LinkError
 
 from ..conftest import FakeSession, StillClock, happen, press, rows_of, settle, shown, text_of
-from ..model.runs import START, S, Story, failed_task, fold_of
+from ..model.runs import START, S, Story, failed_task, projection_of
 
 
 def many_failed(count: int, done: int = 0) -> FakeSession:
     """A run of which ``count`` tasks are dead letters."""
     names = [f"load_{number:03}" for number in range(count)]
-    fold = fold_of([*((name, []) for name in names), ("report", names)])
+    projection = projection_of([*((name, []) for name in names), ("report", names)])
     for name in names:
-        failed_task(fold, name)
-    return FakeSession(fold)
+        failed_task(projection, name)
+    return FakeSession(projection)
 
 
 async def test_one_dead_letter_is_requeued_at_once_as_it_was_seen(revenue: FakeSession, clock: StillClock):
@@ -106,7 +106,7 @@ async def test_exactly_the_previewed_list_is_sent(clock: StillClock):
     session = many_failed(3)
     async with shown(session, clock) as (app, pilot):
         await press(app, pilot, "a", "r")
-        story = Story(session.fold)
+        story = Story(session.projection)
         await happen(app, pilot, session, story.move("load_001", "PENDING", generation=1))
         await press(app, pilot, "a")
         seen = {target[0]: target for target in session.commands[0].targets}
@@ -126,9 +126,9 @@ async def test_many_failures_can_be_tried_on_one_of_them_first(clock: StillClock
 
 
 async def test_a_skip_asks_for_what_a_child_cannot_do_without(clock: StillClock):
-    fold = fold_of([("fetch", []), ("load", ["fetch"])], {"load": {"requires": ("fetch",)}})
-    failed_task(fold, "fetch")
-    session = FakeSession(fold)
+    projection = projection_of([("fetch", []), ("load", ["fetch"])], {"load": {"requires": ("fetch",)}})
+    failed_task(projection, "fetch")
+    session = FakeSession(projection)
     async with shown(session, clock) as (app, pilot):
         await press(app, pilot, "n", "s")
         assert "load cannot do without the result of fetch" in text_of(app)
@@ -326,7 +326,7 @@ async def test_an_act_that_could_not_be_sent_is_said_in_one_sentence(revenue: Fa
 
 
 async def test_an_armed_console_sends_its_acts_through_a_door_of_their_own(revenue: FakeSession, clock: StillClock):
-    acting = FakeSession(revenue.fold)
+    acting = FakeSession(revenue.projection)
     revenue.become(read_only="opened read-only")
 
     async def door() -> FakeSession:

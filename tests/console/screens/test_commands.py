@@ -256,7 +256,7 @@ async def test_y_in_the_inbox_copies_the_task_under_the_cursor(
 async def test_the_list_of_runs_tells_them_apart_and_opens_one(revenue: FakeSession, clock: StillClock):
     old = RunRow("run-2026-04-24", "revenue", START - 86400 * S, START - 82800 * S, RunState.FAILED)
     revenue.summaries = [
-        RunSummary(revenue.fold.run, {"SUCCESS": 2, "DEAD_LETTER": 1}, 1),
+        RunSummary(revenue.projection.run, {"SUCCESS": 2, "DEAD_LETTER": 1}, 1),
         RunSummary(old, {"SUCCESS": 8, "FAILED": 2}, 0),
     ]
     async with shown(revenue, clock, (120, 40)) as (app, pilot):

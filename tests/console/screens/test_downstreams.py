@@ -10,7 +10,7 @@ from redrive.console.terminal.capabilities import Colours, TerminalCapabilities
 from redrive.console.terminal.tty import Tty
 
 from ..conftest import FakeSession, StillClock, make_app
-from ..model.runs import fold_of
+from ..model.runs import projection_of
 from .outages import OutageSession, outage
 
 SIZES = [(80, 24), (120, 40), (40, 15)]
@@ -61,7 +61,7 @@ def test_picture_of_rows(night, clock, snap_compare):
 
 
 def test_picture_of_nothing(clock, snap_compare):
-    app = make_app(FakeSession(fold_of([("only", [])])), clock)
+    app = make_app(FakeSession(projection_of([("only", [])])), clock)
     assert snap_compare(app, run_before=pressing(app, "7"))
 
 

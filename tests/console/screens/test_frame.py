@@ -7,7 +7,7 @@ from redrive.console.sessions.session import Link
 from redrive.engine.errors import LinkError, SnapshotNeeded
 
 from ..conftest import FakeSession, StillClock, happen, press, rows_of, settle, shown, text_of
-from ..model.runs import START, S, Story, failed_task, fold_of
+from ..model.runs import START, S, Story, failed_task, projection_of
 
 
 async def test_the_header_says_which_run_where_and_how_it_stands(revenue: FakeSession, clock: StillClock):
@@ -29,19 +29,19 @@ async def test_at_eighty_columns_run_and_file_come_before_the_slack(revenue: Fak
 
 
 async def test_a_deadline_that_comes_near_comes_before_the_eta(revenue: FakeSession, clock: StillClock):
-    revenue.fold.run.deadline_at = clock.now + 200 * S
+    revenue.projection.run.deadline_at = clock.now + 200 * S
     async with shown(revenue, clock) as (app, _):
         assert "slack" in rows_of(app)[0]
 
 
 async def test_a_deadline_that_will_be_missed_is_said(revenue: FakeSession, clock: StillClock):
-    revenue.fold.run.deadline_at = clock.now - 70 * S
+    revenue.projection.run.deadline_at = clock.now - 70 * S
     async with shown(revenue, clock) as (app, _):
         assert "late by" in rows_of(app)[0]
 
 
 async def test_a_blocked_run_is_not_called_running(revenue: FakeSession, clock: StillClock):
-    revenue.fold.run.blocked_since = clock.now
+    revenue.projection.run.blocked_since = clock.now
     async with shown(revenue, clock) as (app, _):
         assert "◆ BLOCKED" in rows_of(app)[0]
 
@@ -62,9 +62,9 @@ async def test_every_view_keeps_its_word_at_eighty_columns(revenue: FakeSession,
     """With two counts of two digits, and with what must be said beside them."""
     words = ("1 Runs", "2 Graph", "3 Timeline", "4 Inbox", "5 Log", "6 Journal", "7 Systems")
     troubles = ({}, {"heartbeat_age_seconds": 4.2}, {"executor_alive": False, "executor_gone_at": START})
-    for name in list(revenue.fold.tasks)[:10]:
-        failed_task(revenue.fold, name)
-        revenue.fold.tasks[name].bad_rows = 3
+    for name in list(revenue.projection.tasks)[:10]:
+        failed_task(revenue.projection, name)
+        revenue.projection.tasks[name].bad_rows = 3
     for trouble in troubles:
         revenue.become(**trouble)
         async with shown(revenue, clock) as (app, _):
@@ -155,8 +155,8 @@ async def test_without_a_run_the_console_says_so_and_shows_the_first_that_comes(
         assert "no run has been recorded yet" in text_of(app)
         await press(app, pilot, "2", "3")
         assert "there is no run to show yet" in rows_of(app)[-1]
-        session.fold = fold_of([("only", [])])
-        session.story = Story(session.fold)
+        session.projection = projection_of([("only", [])])
+        session.story = Story(session.projection)
         await happen(app, pilot, session, session.story.tell("run", data={"what": "created"}))
         await settle(app, pilot)
         assert "only" in text_of(app)
@@ -185,7 +185,7 @@ async def test_a_new_picture_is_taken_when_events_no_longer_lead_to_it(revenue: 
     async with shown(revenue, clock) as (app, pilot):
         await press(app, pilot, "n")
         before = app.live.board
-        revenue.fold.tasks["notify"].state = revenue.fold.tasks["extract_orders"].state
+        revenue.projection.tasks["notify"].state = revenue.projection.tasks["extract_orders"].state
         revenue.break_off(SnapshotNeeded("the file was replaced"))
         await settle(app, pilot)
         assert app.live.board is not before
@@ -195,9 +195,9 @@ async def test_a_new_picture_is_taken_when_events_no_longer_lead_to_it(revenue: 
 
 async def test_names_and_errors_of_tasks_reach_the_screen_as_text_only(clock: StillClock):
     hostile = "a\x1b]0;pwned\x07\x1b[2J[bold]\u202e\x9bx"
-    fold = fold_of([(hostile, [])])
-    fold.run.dag_name = fold.run.run_id = hostile
-    session = FakeSession(fold, address=f"far:{hostile}")
+    projection = projection_of([(hostile, [])])
+    projection.run.dag_name = projection.run.run_id = hostile
+    session = FakeSession(projection, address=f"far:{hostile}")
     story = session.story
     async with shown(session, clock, (120, 40)) as (app, pilot):
         await happen(app, pilot, session, story.start(hostile), story.fail(hostile, "DEAD_LETTER", error=hostile))
@@ -254,7 +254,7 @@ async def test_a_state_file_that_was_deleted_locks_acts_and_is_named(revenue: Fa
 
 
 async def test_a_failed_cause_has_a_badge_beside_that_of_dead_letters(revenue: FakeSession, clock: StillClock):
-    failed_task(revenue.fold, "extract_refunds", "FAILED")
+    failed_task(revenue.projection, "extract_refunds", "FAILED")
     async with shown(revenue, clock, (120, 40)) as (app, _):
         assert "4 Inbox ◆1 ✗1 " in rows_of(app)[1]
 

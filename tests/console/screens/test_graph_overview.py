@@ -13,7 +13,7 @@ from redrive.console.text.pieces import Role, plain
 from redrive.engine.domain.states import TaskState
 
 from ..conftest import FakeSession
-from ..model.runs import failed_task, fold_of
+from ..model.runs import failed_task, projection_of
 from .nights import at_the_console
 
 
@@ -23,7 +23,7 @@ def pipeline(steps: int, name: str = "transform_of_the_region") -> FakeSession:
     for step in range(steps):
         above = [f"{name}_{step - 1}{side}" for side in "ab"] if step else []
         flow += [(f"{name}_{step}{side}", above) for side in "ab"]
-    return FakeSession(fold_of(flow))
+    return FakeSession(projection_of(flow))
 
 
 @pytest.mark.parametrize(("steps", "is_whole"), [(3, True), (6, True), (9, False)])
@@ -40,7 +40,7 @@ async def test_the_drawing_around_a_task_has_its_siblings_where_they_fit(clock):
     names = [f"long_name_of_step_{n:02}" for n in range(30)]
     flow = [("one", []), ("other", []), (names[0], ["one", "other"])]
     flow += [(name, [above]) for above, name in pairwise(names)]
-    async with at_the_console(FakeSession(fold_of(flow)), clock, "2", size=(120, 40)) as hand:
+    async with at_the_console(FakeSession(projection_of(flow)), clock, "2", size=(120, 40)) as hand:
         hand.app.screen.graph_view.select("one")
         await hand.settle()
         drawing = hand.app.screen.map_view.graph.drawing
@@ -54,12 +54,12 @@ def test_a_tall_terminal_has_more_rows_around_a_task():
 
 
 async def test_a_chain_is_a_plain_list_that_begins_at_what_runs(clock):
-    session = FakeSession(fold_of([(f"step_{n:03}", [f"step_{n - 1:03}"] if n else []) for n in range(300)]))
+    session = FakeSession(projection_of([(f"step_{n:03}", [f"step_{n - 1:03}"] if n else []) for n in range(300)]))
     for n in range(141):
         for event in session.story.start(f"step_{n:03}"):
-            session.fold.apply(event)
+            session.projection.apply(event)
         for event in session.story.after(1).succeed(f"step_{n:03}") if n < 140 else ():
-            session.fold.apply(event)
+            session.projection.apply(event)
     async with at_the_console(session, clock, "2", size=(120, 40)) as hand:
         assert hand.app.selected == "step_140"
         assert "\n ● step_140 " in hand.text
@@ -68,21 +68,21 @@ async def test_a_chain_is_a_plain_list_that_begins_at_what_runs(clock):
 
 
 def test_screens_start_on_the_most_frequent_failure_of_dead_letters():
-    fold = fold_of([(name, []) for name in ("failed", "denied", "one", "other")])
-    assert Board(fold).starting_task() == "failed"  # the first of all
-    failed_task(fold, "failed", "FAILED")
-    assert Board(fold).starting_task() == "failed"
-    failed_task(fold, "denied", error="PermissionError")
-    assert Board(fold).starting_task() == "denied"
+    projection = projection_of([(name, []) for name in ("failed", "denied", "one", "other")])
+    assert Board(projection).starting_task() == "failed"  # the first of all
+    failed_task(projection, "failed", "FAILED")
+    assert Board(projection).starting_task() == "failed"
+    failed_task(projection, "denied", error="PermissionError")
+    assert Board(projection).starting_task() == "denied"
     for name in ("one", "other"):
-        failed_task(fold, name, error="KeyError")
-    assert Board(fold).starting_task() == "one"
+        failed_task(projection, name, error="KeyError")
+    assert Board(projection).starting_task() == "one"
 
 
 async def test_the_cursor_leaves_the_colours_of_a_bar_as_they_are(clock):
     flow = [(f"{stem}_{n:02}", []) for stem in ("load", "check") for n in range(40)]
-    session = FakeSession(fold_of(flow))
-    failed_task(session.fold, "load_07")
+    session = FakeSession(projection_of(flow))
+    failed_task(session.projection, "load_07")
     async with at_the_console(session, clock, "2", "g", size=(120, 40)) as hand:
         view = hand.app.screen.graph_view
         assert view.row_role(0) is None
@@ -94,7 +94,7 @@ async def test_the_cursor_leaves_the_colours_of_a_bar_as_they_are(clock):
 
 async def test_the_heading_names_the_step_alone_where_it_has_more_to_say(clock):
     prefix = "NFCORE_VIRALRECON:ILLUMINA:"
-    session = FakeSession(fold_of([(f"{prefix}{stem}_{n}", []) for stem in ("TRIM", "ALIGN") for n in range(40)]))
+    session = FakeSession(projection_of([(f"{prefix}{stem}_{n}", []) for stem in ("TRIM", "ALIGN") for n in range(40)]))
     async with at_the_console(session, clock, "2", size=(120, 40)) as hand:
         assert f"all begin with {prefix} " in hand.find("all begin with")
         assert " groups  " in hand.find("all begin with")

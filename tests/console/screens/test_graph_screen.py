@@ -9,7 +9,7 @@ from redrive.console.text.pieces import Role
 from redrive.engine.statefile.changes.log_rows import AttemptText, LogChunk
 
 from ..conftest import FakeSession, StillClock, happen, press, rows_of, settle, shown, text_of
-from ..model.runs import S, Story, failed_task, fold_of
+from ..model.runs import S, Story, failed_task, projection_of
 
 
 def wide_run(count: int, levels: int = 3) -> FakeSession:
@@ -18,7 +18,7 @@ def wide_run(count: int, levels: int = 3) -> FakeSession:
     for level in range(levels):
         parents = [f"part_{level - 1}_{number}" for number in range(3)] if level else []
         pairs += [(f"part_{level}_{number}", parents) for number in range(count // levels)]
-    return FakeSession(fold_of(pairs))
+    return FakeSession(projection_of(pairs))
 
 
 def row_with(app, words: str) -> str:
@@ -71,7 +71,7 @@ async def test_a_second_repaints_countdowns_and_nothing_else(revenue: FakeSessio
 async def test_the_kill_of_a_hung_task_is_told_step_by_step(revenue: FakeSession, clock: StillClock):
     async with shown(revenue, clock) as (app, pilot):
         story = revenue.story
-        number = revenue.fold.tasks["clean_orders"].attempt
+        number = revenue.projection.tasks["clean_orders"].attempt
         await happen(app, pilot, revenue, story.tell("attempt.deadline", "clean_orders", attempt=number))
         assert "timeout reached" in row_with(app, "● clean_orders")
         grace = {"attempt": {"grace_us": 5 * S}}
@@ -121,7 +121,7 @@ async def test_moving_changes_nothing(revenue: FakeSession, clock: StillClock):
 
 
 async def test_n_goes_from_problem_to_problem_in_the_order_of_the_graph(revenue: FakeSession, clock: StillClock):
-    failed_task(revenue.fold, "extract_orders", at=clock.now)
+    failed_task(revenue.projection, "extract_orders", at=clock.now)
     async with shown(revenue, clock) as (app, pilot):
         await press(app, pilot, "g", "n")
         assert app.selected == "clean_refunds"
@@ -185,7 +185,7 @@ async def test_the_selection_survives_every_step_of_the_zoom(revenue: FakeSessio
 
 async def test_large_graphs_begin_as_groups_and_a_problem_opens_its_group(clock: StillClock):
     session = wide_run(300)
-    failed_task(session.fold, "part_1_42")
+    failed_task(session.projection, "part_1_42")
     async with shown(session, clock) as (app, pilot):
         assert app.screen.graph_view.graph.zoom is Zoom.GROUPS
         assert "◆ part_1_42" in text_of(app)
@@ -199,7 +199,7 @@ async def test_large_graphs_begin_as_groups_and_a_problem_opens_its_group(clock:
 async def test_an_act_on_a_group_means_those_in_it_that_need_a_human(clock: StillClock):
     session = wide_run(300)
     for name in ("part_1_42", "part_1_50", "part_2_7"):
-        failed_task(session.fold, name)
+        failed_task(session.projection, name)
     async with shown(session, clock) as (app, pilot):
         await press(app, pilot, "n", "h", "r", "a")
         assert [target[0] for target in session.commands[0].targets] == ["part_1_42", "part_1_50"]
@@ -207,7 +207,7 @@ async def test_an_act_on_a_group_means_those_in_it_that_need_a_human(clock: Stil
 
 async def test_the_matrix_has_one_sign_for_each_task(clock: StillClock):
     session = wide_run(300)
-    failed_task(session.fold, "part_1_42")
+    failed_task(session.projection, "part_1_42")
     async with shown(session, clock) as (app, pilot):
         await press(app, pilot, "equals_sign")
         text = "\n".join(rows_of(app)[3:-7])
@@ -260,7 +260,7 @@ async def test_lines_of_a_drawing_begin_at_the_end_of_the_text_and_cut_sides_hav
 async def test_a_run_of_one_task_and_a_chain_are_lists(clock: StillClock):
     for count in (1, 10, 300):
         pairs = [(f"step_{number}", [f"step_{number - 1}"] if number else []) for number in range(count)]
-        async with shown(FakeSession(fold_of(pairs)), clock, (120, 40)) as (app, _):
+        async with shown(FakeSession(projection_of(pairs)), clock, (120, 40)) as (app, _):
             assert text_of(app).count("· ") >= min(count, 30)
             assert not app.screen.map_view.display
             assert "step_0 " in rows_of(app)[4]
@@ -270,12 +270,12 @@ async def test_a_large_run_has_the_drawing_of_its_groups_with_counts(clock: Stil
     pairs = [(f"load_{number}", []) for number in range(50)]
     pairs += [(f"check_{number}", [f"load_{number}"]) for number in range(50)]
     pairs += [("report", [f"check_{number}" for number in range(50)])]
-    session = FakeSession(fold_of(pairs))
-    failed_task(session.fold, "check_7")
+    session = FakeSession(projection_of(pairs))
+    failed_task(session.projection, "check_7")
     async with shown(session, clock, (120, 40)) as (app, pilot):
         assert rows_of(app)[3] == " · load ─────◆ check ────· report"
         assert rows_of(app)[4].split() == ["──────", "50", "◆──", "◆1/50"]
-        story = Story(session.fold)
+        story = Story(session.projection)
         await happen(app, pilot, session, *story.start("load_3"), *story.succeed("load_3"))
         assert rows_of(app)[4].split()[:2] == ["━───", "1/50"]
         await pilot.click(offset=(3, 3))
@@ -287,7 +287,7 @@ async def test_what_cannot_be_drawn_whole_is_drawn_around_the_selected_task(cloc
     pairs = [("root", [])]
     for number in range(900):
         pairs += [(f"a{number}x", ["root"]), (f"b{number}y", [f"a{number}x"]), (f"c{number}z", [f"b{number}y"])]
-    async with shown(FakeSession(fold_of(pairs)), clock, (120, 40)) as (app, pilot):
+    async with shown(FakeSession(projection_of(pairs)), clock, (120, 40)) as (app, pilot):
         await press(app, pilot, "minus")
         assert app.screen.graph.zoom is Zoom.BANDS
         app.screen.graph_view.select("b7y")
@@ -305,7 +305,7 @@ async def test_what_cannot_be_drawn_whole_is_drawn_around_the_selected_task(cloc
 
 async def test_the_drawing_around_a_task_is_as_deep_as_fits_and_keys_change_that(clock: StillClock):
     pairs = [("t000", [])] + [(f"t{n:03}", [f"t{n - 1:03}"]) for n in range(1, 200)] + [("side", ["t000"])]
-    async with shown(FakeSession(fold_of(pairs)), clock, (120, 40)) as (app, pilot):
+    async with shown(FakeSession(projection_of(pairs)), clock, (120, 40)) as (app, pilot):
         app.screen.graph_view.select("t100")
         await settle(app, pilot)
 
@@ -352,7 +352,7 @@ async def test_a_filter_opens_groups_bands_and_signs(clock: StillClock, steps: i
 async def test_a_marks_all_that_match_and_without_a_filter_every_problem(clock: StillClock):
     session = wide_run(300)
     for name in ("part_1_42", "part_1_50", "part_2_7"):
-        failed_task(session.fold, name)
+        failed_task(session.projection, name)
     async with shown(session, clock) as (app, pilot):
         await press(app, pilot, "slash", *"part_1_ 2", "enter", "a")
         assert set(app.screen.target_tasks()) == set(app.screen.graph_view.matches)
@@ -377,7 +377,7 @@ async def test_a_marks_every_problem_also_when_others_are_marked_and_the_marks_a
 async def test_an_act_on_a_band_means_what_the_band_counts(clock: StillClock):
     session = wide_run(3000, levels=600)
     for name in ("part_0_1", "part_1_2"):
-        failed_task(session.fold, name)
+        failed_task(session.projection, name)
     async with shown(session, clock) as (app, pilot):
         app.screen.graph_view.select("part_0_1")
         while app.screen.graph_view.graph.zoom is not Zoom.BANDS:
@@ -504,7 +504,7 @@ async def test_the_one_accent_is_kept_for_what_needs_a_human(revenue: FakeSessio
 
 async def test_e_puts_trouble_first_and_back_and_says_where_there_is_no_choice(clock: StillClock):
     session = wide_run(9, levels=1)
-    failed_task(session.fold, "part_0_7")
+    failed_task(session.projection, "part_0_7")
     async with shown(session, clock) as (app, pilot):
         await press(app, pilot, "g", "e")
         assert "part_0_7" in rows_of(app)[4]
@@ -518,7 +518,9 @@ async def test_e_puts_trouble_first_and_back_and_says_where_there_is_no_choice(c
 
 
 async def test_the_drawing_of_a_part_says_so_and_how_to_see_the_rest(clock: StillClock):
-    session = FakeSession(fold_of([(f"n{number}x", [f"n{number - 1}x"] if number else []) for number in range(3100)]))
+    session = FakeSession(
+        projection_of([(f"n{number}x", [f"n{number - 1}x"] if number else []) for number in range(3100)])
+    )
     async with shown(session, clock) as (app, pilot):
         await press(app, pilot, *("equals_sign",) * (Zoom.GRAPH - app.screen.graph.zoom + 1))
         assert app.screen.graph.form is GraphForm.DRAWING

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from ..conftest import FakeSession
-from ..model.runs import fold_of
+from ..model.runs import projection_of
 from .nights import at_the_console, poisoned_night
 
 
 @pytest.fixture
 def chain():
     """Fifty tasks, one after the other: a list on every screen."""
-    return FakeSession(fold_of([(f"step_{n:02}", [f"step_{n - 1:02}"] if n else []) for n in range(50)]))
+    return FakeSession(projection_of([(f"step_{n:02}", [f"step_{n - 1:02}"] if n else []) for n in range(50)]))
 
 
 async def test_a_list_counts_its_rows_below(chain, clock):
@@ -41,7 +41,7 @@ async def test_the_wheel_changes_the_counts(chain, clock):
 
 
 async def test_a_list_below_a_drawing_counts_on_the_rule_between(chain, clock):
-    chain.fold.parents["step_30"] = ()  # two chains are drawn
+    chain.projection.parents["step_30"] = ()  # two chains are drawn
     async with at_the_console(chain, clock, "2", "G", size=(120, 40)) as hand:
         screen = hand.app.screen
         hidden = screen.graph_view.hidden_rows[0]

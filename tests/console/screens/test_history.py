@@ -12,7 +12,7 @@ from redrive.engine.domain.states import RunState
 from redrive.engine.statefile.list_rows import RUN_TASKS, Listing, Row
 
 from ..conftest import FakeSession, StillClock, make_app
-from ..model.runs import START, S, fold_of
+from ..model.runs import START, S, projection_of
 from .nights import Hand, at_the_console
 
 DAY = 86_400 * S
@@ -24,9 +24,9 @@ class ManyNights(FakeSession):
     """Fourteen nights: settle failed twice, the last clean_orders took four times as long, notify is new."""
 
     def __init__(self) -> None:
-        fold = fold_of([(name, []) for name in NAMES])
-        fold.run.run_id, fold.run.dag_name = "night-14", "revenue"
-        super().__init__(fold)
+        projection = projection_of([(name, []) for name in NAMES])
+        projection.run.run_id, projection.run.dag_name = "night-14", "revenue"
+        super().__init__(projection)
         self.summaries = [summary(number) for number in range(14, 0, -1)]
         self.asked: list[str] = []
 

@@ -66,7 +66,7 @@ async def test_enter_on_a_task_shows_its_attempts_side_by_side(night, clock):
 
 
 async def test_a_fact_that_changed_between_attempts_says_so(night, clock):
-    night.fold.tasks[PART].attempts[2].host = "ops-2"
+    night.projection.tasks[PART].attempts[2].host = "ops-2"
     async with at_the_console(night, clock, "4", "enter", "j", "enter") as hand:
         assert hand.find(" host  ").split() == ["host", "ops-1", "ops-2", "changed"]
         assert "changed" not in hand.find(" code  ")
@@ -206,7 +206,7 @@ async def test_marks_of_what_the_filter_hides_are_forgotten(night, clock):
 
 
 async def test_nothing_is_said_calmly(revenue, clock):
-    for row in revenue.fold.tasks.values():
+    for row in revenue.projection.tasks.values():
         row.attempts.clear()
         row.state = type(row.state).SUCCESS
     async with at_the_console(revenue, clock, "4") as hand:
@@ -440,7 +440,7 @@ async def test_memory_is_asked_for_once_and_again_when_something_happened(night,
 
 async def test_names_of_tasks_cannot_do_anything(clock):
     session = poisoned_night(clock, 1)
-    row = session.fold.tasks["archive"]
+    row = session.projection.tasks["archive"]
     row.error = row.attempts[1].error = "\x1b]0;pwned\x07[bold]red[/bold]\x9b2J\u202e"
     async with at_the_console(session, clock, "4", "G", "enter", "j", "enter") as hand:
         assert "archive" in hand.lines[3]
@@ -492,7 +492,7 @@ def test_picture_of_what_is_remembered(clock, snap_compare):
 def test_picture_of_evidence(clock, snap_compare):
     session = poisoned_night(clock, 30)
     session.memories = {"c0ffee": remembered(clock.now, reason="schema reloaded")}
-    session.fold.tasks[PART].attempts[2].host = "ops-2"
+    session.projection.tasks[PART].attempts[2].host = "ops-2"
     app = make_app(session, clock)
 
     async def look(pilot):

@@ -14,7 +14,7 @@ from redrive.engine.errors import LinkError
 from redrive.engine.statefile.list_rows import EventRow
 
 from ..conftest import REVENUE, FakeSession, made, make_app, tell_revenue
-from ..model.runs import START, S, Story, fold_of
+from ..model.runs import START, S, Story, projection_of
 from .nights import Hand, at_the_console
 
 
@@ -49,15 +49,15 @@ def act(story, name="clean_refunds", what="requeue", reason="the table is mended
 
 @pytest.fixture
 def night(clock):
-    fold = fold_of(REVENUE, deadline_at=START + 3 * 3600 * S)
-    fold.run.run_id, fold.run.dag_name = "run-2026-04-25", "revenue"
-    story = Story(fold)
+    projection = projection_of(REVENUE, deadline_at=START + 3 * 3600 * S)
+    projection.run.run_id, projection.run.dag_name = "run-2026-04-25", "revenue"
+    story = Story(projection)
     told = [story.tell(EventKind.RUN, new="RUNNING", data={"what": "created", "tasks": len(REVENUE)})]
     told += tell_revenue(story)
     told.append(act(story.after(3)))
     for event in told:
-        fold.apply(event)
-    session = Door(fold)
+        projection.apply(event)
+    session = Door(projection)
     session.story = story
     session.rows = [row_of(event) for event in told]
     session.asked = []
@@ -246,7 +246,7 @@ async def test_a_door_that_fails_says_so(night, clock):
 
 async def test_other_runs_are_read_anew(night, clock):
     async with at_the_console(night, clock, "6") as hand:
-        night.fold.run.run_id = "run-2"
+        night.projection.run.run_id = "run-2"
         night.rows = [row | {"run_id": "run-2"} for row in night.rows[:1]]
         hand.app.live.follow("run-2")
         await hand.settle()

@@ -92,9 +92,9 @@ async def test_ctrl_c_ends_nothing_and_says_what_does(revenue: FakeSession, cloc
 async def test_the_exit_code_says_how_the_run_stands(
     revenue: FakeSession, clock: StillClock, state: RunState, blocked: int | None, code: int
 ):
-    revenue.fold.run.state = state
-    revenue.fold.run.blocked_since = blocked
-    revenue.fold.run.ended_at = None if state is RunState.RUNNING else clock.now
+    revenue.projection.run.state = state
+    revenue.projection.run.blocked_since = blocked
+    revenue.projection.run.ended_at = None if state is RunState.RUNNING else clock.now
     async with shown(revenue, clock, started_here=True) as (app, _):
         assert exit_code(app) == code
     async with shown(revenue, clock) as (app, _):

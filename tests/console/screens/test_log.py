@@ -405,7 +405,7 @@ async def test_without_a_terminal_there_is_no_pager(night, clock):
 
 async def test_another_run_has_other_logs(night, clock):
     async with at_the_log(night, clock) as hand:
-        night.fold.run.run_id = "run-2"
+        night.projection.run.run_id = "run-2"
         night.logs = {}
         hand.app.live.follow("run-2")
         await hand.settle()

@@ -10,7 +10,7 @@ from redrive.engine.domain.events import EventKind
 from redrive.engine.domain.states import RunState
 
 from ..conftest import FakeSession, StillClock, happen, press, rows_of, shown, text_of, until
-from ..model.runs import START, S, failed_task, fold_of
+from ..model.runs import START, S, failed_task, projection_of
 
 
 def other_run(name: str, *, blocked: bool, dead: int = 0) -> RunSummary:
@@ -22,16 +22,16 @@ def other_run(name: str, *, blocked: bool, dead: int = 0) -> RunSummary:
 
 def own_run(session: FakeSession) -> RunSummary:
     counts: dict[str, int] = {}
-    for row in session.fold.tasks.values():
+    for row in session.projection.tasks.values():
         counts[str(row.state)] = counts.get(str(row.state), 0) + 1
-    return RunSummary(session.fold.run, counts, counts.get("DEAD_LETTER", 0))
+    return RunSummary(session.projection.run, counts, counts.get("DEAD_LETTER", 0))
 
 
 @pytest.fixture
 def morning() -> FakeSession:
     """A run that is fine, after a night that is blocked."""
-    session = FakeSession(fold_of([("extract", []), ("load", ["extract"])]))
-    session.become(executor_run_id=session.fold.run.run_id)
+    session = FakeSession(projection_of([("extract", []), ("load", ["extract"])]))
+    session.become(executor_run_id=session.projection.run.run_id)
     session.summaries = [own_run(session), other_run("night-1", blocked=True, dead=2)]
     return session
 
@@ -54,10 +54,10 @@ async def test_the_inbox_lists_the_other_run_and_enter_opens_its_inbox(
         text = text_of(app)
         assert "nothing in this run needs a human" in text
         assert "run night-1 (BLOCKED, 2 dead letters) · nightly" in text
-        night = fold_of([("extract", [])])
+        night = projection_of([("extract", [])])
         night.run.run_id = "night-1"
         failed_task(night, "extract")
-        morning.fold = night
+        morning.projection = night
         morning.summaries = [RunSummary(night.run, {"DEAD_LETTER": 1}, 1)]
         await press(app, pilot, "enter")
         assert "1 cause · 1 dead letter" in text_of(app)

@@ -31,7 +31,7 @@ from ..conftest import (
     text_of,
     until,
 )
-from ..model.runs import START, S, Story, fold_of
+from ..model.runs import START, S, Story, projection_of
 
 BACK, ON, TROUBLE_BACK, TROUBLE_ON, FASTER, SLOWER = "[", "]", "{", "}", ">", "<"
 EVERYWHERE = {"graph": "2", "timeline": "3", "inbox": "4", "journal": "6"}
@@ -77,13 +77,13 @@ def act(story: Story, name: str = "clean_refunds") -> list[Event]:
 @pytest.fixture
 async def night(clock: StillClock) -> NightSession:
     """The night of the pictures from its first event on; its last ones are an act of ana's, 44 s after the start."""
-    fold = fold_of(REVENUE)
-    fold.run.run_id, fold.run.dag_name = "run-2026-04-25", "revenue"
-    story = Story(fold)
+    projection = projection_of(REVENUE)
+    projection.run.run_id, projection.run.dag_name = "run-2026-04-25", "revenue"
+    story = Story(projection)
     told = [created(story), *tell_revenue(story), *act(story.after(3))]
     for event in told:
-        fold.apply(event)
-    session = NightSession(fold)
+        projection.apply(event)
+    session = NightSession(projection)
     session.story = story
     session.tell(told)
     clock.now = story.at + 60 * S
@@ -249,7 +249,7 @@ async def test_the_present_is_that_of_a_console_that_never_left_it(view: str, ni
         await press(app, pilot, EVERYWHERE[view], "2", "g", EVERYWHERE[view])
         await rest(app, pilot)
         assert text_of(app) == visited
-        assert app.live.board.fold == board.fold and app.live.board.problems == board.problems
+        assert app.live.board.projection == board.projection and app.live.board.problems == board.problems
 
 
 async def test_what_has_happened_since_can_be_stepped_to(night: NightSession, clock: StillClock):
@@ -346,7 +346,7 @@ async def test_the_journal_reads_back_to_a_moment_that_it_does_not_hold(night: N
     story = night.story
     later = [story.after(1).tell(EventKind.PROGRESS, "clean_orders") for _ in range(700)]
     for event in later:
-        night.fold.apply(event)
+        night.projection.apply(event)
     night.tell(later)
     clock.now = story.at
     async with shown(night, clock) as (app, pilot):
@@ -375,7 +375,7 @@ async def test_the_details_of_a_running_attempt_do_not_tell_how_it_ended(night: 
 
 async def test_a_log_holds_only_what_was_written_by_then(night: NightSession, clock: StillClock):
     """Back and forth; in the present all of it."""
-    row = night.fold.tasks["clean_refunds"]
+    row = night.projection.tasks["clean_refunds"]
     began, ended = row.attempts[1].started_at, row.attempts[1].ended_at
     night.logs["clean_refunds", 1] = [LogChunk(1, began, "connecting\n"), LogChunk(2, ended, "division by zero\n")]
     async with shown(night, clock) as (app, pilot):
@@ -383,7 +383,7 @@ async def test_a_log_holds_only_what_was_written_by_then(night: NightSession, cl
         await press(app, pilot, "@", *"10", "enter", "5")
         await until(app, pilot, lambda: "connecting" in text_of(app))
         assert "division" not in text_of(app)
-        app.time_travel.to_event(night.fold.seq - 2)
+        app.time_travel.to_event(night.projection.seq - 2)
         app.screen.go_to_attempt(-1)
         await until(app, pilot, lambda: "division by zero" in text_of(app))
         app.time_travel.to_event(10)
@@ -462,7 +462,7 @@ async def test_faster_is_counted_while_the_past_is_being_read(night: NightSessio
 async def test_a_long_silence_is_cut_short(night: NightSession, clock: StillClock):
     story = night.story
     late = story.after(7200).succeed("clean_orders")
-    night.fold.apply(late[0])
+    night.projection.apply(late[0])
     night.tell(late)
     clock.now = story.at + 10 * S
     async with shown(night, clock) as (app, pilot):

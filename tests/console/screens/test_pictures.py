@@ -16,7 +16,7 @@ from redrive.engine.domain.states import RunState
 from redrive.engine.statefile.changes.log_rows import AttemptText, LogChunk
 
 from ..conftest import FakeSession, make_app, press, settle
-from ..model.runs import START, S, failed_task, fold_of
+from ..model.runs import START, S, failed_task, projection_of
 
 SIZES = [(80, 24), (120, 40), (40, 15)]
 TRACEBACK = """Traceback (most recent call last):
@@ -89,7 +89,10 @@ def test_picture_of_details(size, night, clock, snap_compare):
 
 @pytest.mark.parametrize("size", SIZES, ids=size_id)
 def test_picture_of_runs(size, night, clock, snap_compare):
-    night.summaries = [RunSummary(night.fold.run, {"SUCCESS": 2, "DEAD_LETTER": 1, "PENDING": 7}, 1), *past_runs()]
+    night.summaries = [
+        RunSummary(night.projection.run, {"SUCCESS": 2, "DEAD_LETTER": 1, "PENDING": 7}, 1),
+        *past_runs(),
+    ]
     app = make_app(night, clock)
     assert snap_compare(app, terminal_size=size, run_before=keys(app, "1"))
 
@@ -168,20 +171,20 @@ def large_run() -> FakeSession:
     call = [f"call_{number:03}" for number in range(180)]
     pairs += [(name, [align[number]]) for number, name in enumerate(call)]
     pairs += [("merge", call), ("annotate", ["merge"]), ("report", ["annotate"])]
-    fold = fold_of(pairs)
-    fold.run.run_id, fold.run.dag_name = "night-117", "variants"
+    projection = projection_of(pairs)
+    projection.run.run_id, projection.run.dag_name = "night-117", "variants"
     for name in ("align_017", "align_044", "call_090"):
-        failed_task(fold, name, at=START)
+        failed_task(projection, name, at=START)
     states = {"split": "SUCCESS", **dict.fromkeys(set(align[:120]) - {"align_017", "align_044"}, "SUCCESS")}
     states.update(dict.fromkeys(align[120:132], "RUNNING"))
     states.update(dict.fromkeys(align[132:135], "RETRYING"))
     states.update(dict.fromkeys(call[:90], "SUCCESS"))
     for name, state in states.items():
-        row = fold.tasks[name]
+        row = projection.tasks[name]
         row.state = type(row.state)(state)
         row.started_at, row.ended_at = START - 60 * S, START if state == "SUCCESS" else None
         row.attempt = 1
-    return FakeSession(fold, "ssh://ops@build-7/var/lib/redrive/variants.db")
+    return FakeSession(projection, "ssh://ops@build-7/var/lib/redrive/variants.db")
 
 
 def past_runs() -> list[RunSummary]:

@@ -12,7 +12,7 @@ from redrive.engine.statefile.changes.log_rows import AttemptText
 from redrive.engine.statefile.list_rows import DurationStats
 
 from ..conftest import FakeSession, make_app, press, rest
-from ..model.runs import START, S, Story, fold_of
+from ..model.runs import START, S, Story, projection_of
 
 REGIONS = ("emea", "apac", "latam", "namerica")
 FLOW = [
@@ -73,7 +73,7 @@ def told(story: Story) -> None:
     for second, events in sorted(steps, key=lambda step: step[0]):
         story.at = START + second * S
         for event in events():
-            story.fold.apply(event)
+            story.projection.apply(event)
 
 
 _KILL = (EventKind.ATTEMPT_DEADLINE, EventKind.ATTEMPT_SIGTERM)
@@ -104,7 +104,7 @@ def failed(
     attempt = {"explain": f"{error} {place}", "fingerprint": fingerprint, "delay_us": 9 * S, "ceiling_us": 16 * S}
     attempt["error"] = error_text
     due = due or story.at + 9 * S
-    columns = {"next_retry_at": due, "failures": story.fold.tasks[name].failures + 1, "delay_us": due - story.at}
+    columns = {"next_retry_at": due, "failures": story.projection.tasks[name].failures + 1, "delay_us": due - story.at}
     return story.fail(name, "RETRYING", error, attempt=attempt, **columns)
 
 
@@ -134,8 +134,8 @@ def progress(story: Story, name: str, done: int):
 @pytest.fixture
 def night(clock):
     """Five and a half minutes in."""
-    session = FakeSession(fold_of(FLOW, deadline_at=START + 3600 * S, max_parallel=6))
-    session.fold.run.run_id, session.fold.run.dag_name = "night-2026-04-25", "revenue"
+    session = FakeSession(projection_of(FLOW, deadline_at=START + 3600 * S, max_parallel=6))
+    session.projection.run.run_id, session.projection.run.dag_name = "night-2026-04-25", "revenue"
     assert session.story is not None
     told(session.story)
     usual = {"load_emea": 130, "load_latam": 60, "load_namerica": 95, "report": 40, "notify": 2, "archive": 25}

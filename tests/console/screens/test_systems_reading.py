@@ -257,7 +257,7 @@ async def test_texts_from_tasks_are_data(night, clock):
 async def test_another_moment_shows_its_breakers_and_locks_the_keys(night, clock):
     async with at_the_console(night, clock, "7") as hand:
         live = hand.app.live
-        moment = live.board.snapshot.with_projection(live.board.fold)
+        moment = live.board.snapshot.with_projection(live.board.projection)
         live.board.update_lists([breaker_row("rates-api", "CLOSED")])
         asked(night)
         live.seek(moment, clock.now - 5 * S)

@@ -14,7 +14,7 @@ from redrive.engine.core.projection import AttemptRow
 from redrive.engine.domain.events import EventKind
 
 from ..conftest import FakeSession, make_app
-from ..model.runs import START, S, Story, fold_of
+from ..model.runs import START, S, Story, projection_of
 from .nights import Hand, at_the_console
 
 FLOW = [("first", []), ("second", []), ("hang", []), ("third", ["first"]), ("last", ["third"])]
@@ -25,20 +25,20 @@ FLOW = [("first", []), ("second", []), ("hang", []), ("third", ["first"]), ("las
 
 @pytest.fixture
 def story():
-    fold = fold_of(FLOW)
-    return Story(fold)
+    projection = projection_of(FLOW)
+    return Story(projection)
 
 
 def apply(story, *batches):
     for batch in batches:
         for event in batch if isinstance(batch, list) else [batch]:
-            story.fold.apply(event)
+            story.projection.apply(event)
 
 
 def drawn(story, name, now_seconds=None, per_cell=1.0, cells=24, glyphs=UTF8):
     span = Span(START, round(per_cell * S), cells)
     now = START + round(now_seconds * S) if now_seconds is not None else None
-    return plain(bar_line(story.fold.tasks[name], span, now, glyphs)).rstrip()
+    return plain(bar_line(story.projection.tasks[name], span, now, glyphs)).rstrip()
 
 
 def test_a_task_that_runs_reaches_to_now_and_shows_its_deadline_ahead(story):
@@ -133,7 +133,7 @@ def test_a_skip_is_marked_when_it_was_decided(story):
 def test_bars_are_cut_at_the_edges_of_the_view(story):
     apply(story, story.start("first"))
     span = Span(START + 10 * S, S, 5)
-    assert plain(bar_line(story.fold.tasks["first"], span, START + 60 * S, UTF8)) == "▆▆▆▆▆"
+    assert plain(bar_line(story.projection.tasks["first"], span, START + 60 * S, UTF8)) == "▆▆▆▆▆"
 
 
 def test_bars_are_ascii_where_the_terminal_is(story):
@@ -201,13 +201,13 @@ def test_names_get_a_third_of_the_screen_at_most():
 @pytest.fixture
 def night(clock):
     """One is done, one waits, one runs, two have not begun; ten seconds in."""
-    fold = fold_of(FLOW)
-    story = Story(fold)
+    projection = projection_of(FLOW)
+    story = Story(projection)
     apply(story, story.start("second"), story.after(1).start("first"))
     apply(story, story.after(2).succeed("first", duration_us=2 * S), story.start("third", timeout_us=60 * S))
     apply(story, story.after(3).fail("second", "RETRYING", failures=1, next_retry_at=START + 15 * S))
     clock.now = START + 10 * S
-    session = FakeSession(fold)
+    session = FakeSession(projection)
     session.story = story
     return session
 
@@ -347,7 +347,7 @@ async def test_a_finished_run_still_has_its_critical_path(night, clock):
     story = night.story
     apply(story, story.fail("second", "FAILED"))
     apply(story, story.after(2).succeed("third"), story.start("last"), story.after(1).succeed("last"))
-    night.fold.run.ended_at = clock.now = story.at
+    night.projection.run.ended_at = clock.now = story.at
     async with at_the_console(night, clock, "3", "c") as hand:
         assert hand.app.screen._critical == {"first", "third", "last"}
         assert "3 tasks decide the end" in hand.lines[-1]
@@ -376,8 +376,8 @@ async def test_acts_mean_the_selected_task(night, clock):
 
 
 async def test_a_run_that_is_over_has_no_now(night, clock):
-    fold = night.fold
-    fold.run.ended_at = clock.now
+    projection = night.projection
+    projection.run.ended_at = clock.now
     async with at_the_console(night, clock, "3") as hand:
         assert "now" not in hand.lines[3]
         before = hand.text
@@ -411,9 +411,9 @@ def _eventful(clock):
     """A retry that heals, a kill, a dead letter, a sensor, a lost attempt, a countdown: a minute of them."""
     flow = [("extract_orders", []), ("extract_payments", []), ("hang_forever", []), ("partner_file", [])]
     flow += [("clean_orders", ["extract_orders"]), ("settle", ["extract_orders"]), ("report", ["settle"])]
-    fold = fold_of(flow)
-    fold.run.run_id, fold.run.dag_name = "run-2026-04-25", "revenue"
-    story = Story(fold)
+    projection = projection_of(flow)
+    projection.run.run_id, projection.run.dag_name = "run-2026-04-25", "revenue"
+    story = Story(projection)
     for name in ("extract_orders", "extract_payments"):
         apply(story, story.start(name, timeout_us=120 * S))
     apply(story, story.start("partner_file"))
@@ -451,7 +451,7 @@ def _eventful(clock):
         told = tell()
         apply(story, told if isinstance(told, list) else [told])
     clock.now = START + 34 * S
-    return FakeSession(fold)
+    return FakeSession(projection)
 
 
 def _hung():

@@ -12,7 +12,7 @@ from redrive.console.text.glyphs import ASCII, UTF8
 from redrive.console.text.pieces import plain, width
 
 from ..conftest import FakeSession, make_app
-from ..model.runs import START, S, fold_of
+from ..model.runs import START, S, projection_of
 from .nights import Hand, at_the_console
 
 LOADS = [f"load_{number:02}" for number in range(40)]
@@ -25,10 +25,10 @@ def night(clock):
     """All loads have ended, two of them as dead letters; ten checks run, one is to be retried."""
     flow = [("fetch", []), *((name, ["fetch"]) for name in LOADS)]
     flow += [(check, [load]) for check, load in zip(CHECKS, LOADS, strict=True)]
-    session = FakeSession(fold_of([*flow, ("report", CHECKS)]))
-    session.fold.run.run_id, session.fold.run.dag_name = "run-2026-04-25", "nightly"
+    session = FakeSession(projection_of([*flow, ("report", CHECKS)]))
+    session.projection.run.run_id, session.projection.run.dag_name = "run-2026-04-25", "nightly"
     for event in _tell(session.story):
-        session.fold.apply(event)
+        session.projection.apply(event)
     clock.now = session.story.at
     return session
 
@@ -230,7 +230,7 @@ def test_every_line_of_the_chart_has_the_width_of_its_axis(glyphs, running, rows
 @pytest.mark.parametrize(("place", "first"), [(5, 0), (60, 53)])
 async def test_a_list_begins_at_its_top_if_the_first_page_holds_the_cursor(place, first, clock):
     flow = [(f"step_{n:02}", [f"step_{n - 1:02}"] if n else []) for n in range(80)]
-    async with at_the_console(FakeSession(fold_of(flow)), clock, "2") as hand:
+    async with at_the_console(FakeSession(projection_of(flow)), clock, "2") as hand:
         hand.app.screen.graph_view.select(f"step_{place:02}")
         await hand.press("3")
         timeline = hand.app.screen.timeline

@@ -102,12 +102,12 @@ async def read(pipe: AgentProcess, what: str, **options: Any) -> Any:
 async def test_an_old_python_looks_and_acts(connect: Connect, night: Any, python: str) -> None:
     pipe, listener, hello = await connect(night.path, python)
     assert hello["path"] == str(night.path)
-    fold = decode_projection(await read(pipe, "board", run_id=None))
-    assert merge_history(fold, await read(pipe, "history", run_id="night-1", start=0, count=100))
+    projection = decode_projection(await read(pipe, "board", run_id=None))
+    assert merge_history(projection, await read(pipe, "history", run_id="night-1", start=0, count=100))
     whole = runs.load_run(night.connection, "night-1")
     for task in whole.tasks.values():
         task.claim_token = None
-    assert fold == whole
+    assert projection == whole
     past = await read(pipe, "past", run_id="night-1", after=2, limit=3)
     assert [row[0] for row in past] == [3, 4, 5]
     again = FlowSpec("nightly", (TaskSpec("task_00000"),))
@@ -123,13 +123,13 @@ async def test_an_old_python_looks_and_acts(connect: Connect, night: Any, python
         )
     )
     assert duration_stats.unpack(await read(pipe, "duration_stats", run_id="night-2"))["task_00000"].attempts == 1
-    pipe.notify("follow", since=fold.seq + 1)
+    pipe.notify("follow", since=projection.seq + 1)
     pipe.send_modules(CHANGING)
     command = {"id": "c1", "act": "requeue", "run_id": "night-1", "targets": [["task_00002", "DEAD_LETTER", 0]]}
     answer = await pipe.request("send", command={**command, "actor": "ana@desk", "reason": "fixed", "options": {}})
     assert answer["ok"], answer
     told = await listener.next("events")
-    assert [row[0] for row in told] == list(range(fold.seq + 2, night.head() + 1))
+    assert [row[0] for row in told] == list(range(projection.seq + 2, night.head() + 1))
     assert len(await read(pipe, "log", run_id="night-1", name="task_00000", attempt=1)) == 1
 
 

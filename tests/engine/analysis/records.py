@@ -31,7 +31,7 @@ class Tried:
     asked: float = 0.0  # Retry-After
 
 
-def fold_of(
+def projection_of(
     tries: Mapping[str, Sequence[Tried]],
     parents: Mapping[str, Sequence[str]] | None = None,
     states: Mapping[str, TaskState] | None = None,
@@ -87,7 +87,7 @@ def attempts_of(tries: Sequence[Tried], start: float, retry: RetryPolicy) -> dic
 class Night:
     """A run with room for everybody, and what it came to, reckoned without the engine."""
 
-    fold: RunProjection
+    projection: RunProjection
     calls: int
     failed: int
     dead_letters: int
@@ -112,7 +112,7 @@ def night(seed: int, tasks: int = 40) -> Night:
         ends[name] = starts[name] + sum(one.seconds + (one.wait or 0.0) for one in tries[name])
     found = list(states.values())
     return Night(
-        fold_of(tries, parents, states, starts),
+        projection_of(tries, parents, states, starts),
         calls=sum(map(len, tries.values())),
         failed=found.count(TaskState.FAILED),
         dead_letters=found.count(TaskState.DEAD_LETTER),

@@ -9,7 +9,7 @@ from redrive.engine.domain.states import TaskState
 SECOND = 1_000_000
 
 
-def fold(*rows: TaskRow) -> RunProjection:
+def projection(*rows: TaskRow) -> RunProjection:
     return RunProjection(RunRow("r"), {row.name: row for row in rows})
 
 
@@ -37,7 +37,7 @@ OK = ("success", "", "", 2.0)
 def test_slot_seconds_are_split_by_how_the_attempts_ended():
     """000.04: a few seconds, a worker slot, the work times max_attempts; 000.06: who spends the budget is seen."""
     costs = costs_by_outcome(
-        fold(
+        projection(
             task("flaky", ("error", "transient", "a", 1.0), OK),
             task("hangs", ("timed_out", "hang", "b", 600.0), OK),
             task("poisoned", ("error", "unclassified", "c", 30.0), ("error", "poisoned", "c", 30.0)),
@@ -51,13 +51,13 @@ def test_slot_seconds_are_split_by_how_the_attempts_ended():
 
 def test_what_failed_as_it_had_failed_before_is_wasted():
     same = ("error", "other", "same", 10.0)
-    costs = costs_by_outcome(fold(task("a", same, ("error", "other", "else", 10.0), same, same)))
+    costs = costs_by_outcome(projection(task("a", same, ("error", "other", "else", 10.0), same, same)))
     assert (40.0, 20.0) == (costs["other"].seconds, costs["other"].wasted_seconds)
 
 
 def test_attempts_that_run_still_have_no_price_yet():
     row = TaskRow("a", attempts={1: AttemptRow(1)})
-    assert {} == costs_by_outcome(fold(row))
+    assert {} == costs_by_outcome(projection(row))
 
 
 def test_a_downstream_that_mostly_needs_retries_is_degraded_although_everything_succeeds():
@@ -65,13 +65,13 @@ def test_a_downstream_that_mostly_needs_retries_is_degraded_although_everything_
     blip = ("error", "transient", "x", 1.0)
     rows = [task(f"t{number}", blip, blip, blip, OK, downstream="api") for number in range(8)]
     rows += [task(f"u{number}", OK, downstream="api") for number in range(2)]
-    (healed,) = retry_yields(fold(*rows))
+    (healed,) = retry_yields(projection(*rows))
     assert ({0: 2, 3: 8}, 0.8, True) == (healed.by_failures, healed.recovered_share, healed.is_degraded)
 
 
 def test_few_successes_say_nothing_of_a_downstream():
     blip = ("error", "transient", "x", 1.0)
-    (healed,) = retry_yields(fold(task("a", blip, OK, downstream="api")))
+    (healed,) = retry_yields(projection(task("a", blip, OK, downstream="api")))
     assert 1.0 == healed.recovered_share and not healed.is_degraded
 
 
@@ -99,7 +99,7 @@ def late_and_useless(tasks: int = 300) -> list[TaskRow]:
 
 
 def test_a_policy_is_told_what_each_of_its_retries_cost_and_healed():
-    (ledger,) = policy_costs(fold(*late_and_useless()))
+    (ledger,) = policy_costs(projection(*late_and_useless()))
     assert ("api", FIVE, 300, 0) == (ledger.downstream, ledger.policy, ledger.tasks, ledger.undecided)
     assert [300, 40, 20, 20, 19] == [one.starts for one in ledger.tries]
     assert [260, 20, 0, 1, 0] == [one.healed for one in ledger.tries]
@@ -110,33 +110,33 @@ def test_a_policy_is_told_what_each_of_its_retries_cost_and_healed():
 
 
 def test_the_cut_is_made_where_dear_retries_begin_to_heal_nothing():
-    (ledger,) = policy_costs(fold(*late_and_useless()))
+    (ledger,) = policy_costs(projection(*late_and_useless()))
     cut = ledger.removable_retries()
     assert cut is not None and 2 == cut.first, "the first retry healed half of those that it was for"
 
 
 def test_retries_that_heal_are_not_cut_however_dear_and_useless_ones_not_while_they_are_cheap():
     heal = [under(FIVE, task(f"t{number}", SLOW, SLOW, OK)) for number in range(50)]
-    (ledger,) = policy_costs(fold(*heal))
+    (ledger,) = policy_costs(projection(*heal))
     assert ledger.retries_from(1).cost_share > 0.4 and ledger.removable_retries() is None
     cheap = [under(FIVE, task(f"long{number}", ("success", "", "", 600.0))) for number in range(10)]
     cheap += [under(FIVE, task(f"t{number}", BLIP, BLIP, BLIP)) for number in range(30)]
-    (ledger,) = policy_costs(fold(*cheap))
+    (ledger,) = policy_costs(projection(*cheap))
     assert 0 == ledger.retries_from(1).healed and ledger.removable_retries() is None
 
 
 def test_nothing_is_concluded_from_few_retries():
     few = [under(FIVE, task(f"t{number}", SLOW, SLOW)) for number in range(CUT_STARTS_MIN - 1)]
-    assert policy_costs(fold(*few))[0].removable_retries() is None
+    assert policy_costs(projection(*few))[0].removable_retries() is None
     enough = [*few, under(FIVE, task("one more", SLOW, SLOW))]
-    cut = policy_costs(fold(*enough))[0].removable_retries()
+    cut = policy_costs(projection(*enough))[0].removable_retries()
     assert cut is not None and (1, 0, 0.5) == (cut.first, cut.healed, cut.cost_share)
 
 
 def test_losses_and_looks_of_a_sensor_are_no_retries_and_each_generation_counts_anew():
     row = under(FIVE, task("a", ("lost", "", "", 5.0), ("deferred", "", "", 1.0), BLIP, OK), TaskState.RETRYING)
     row.attempts[5] = AttemptRow(5, generation=1, ended_at=5, outcome="success", duration_us=SECOND)
-    (ledger,) = policy_costs(fold(row))
+    (ledger,) = policy_costs(projection(row))
     assert [(4, 1), (1, 1)] == [(one.starts, one.healed) for one in ledger.tries]
     assert (2, 1) == (ledger.tasks, ledger.undecided)
 
@@ -148,5 +148,5 @@ def test_each_policy_and_each_downstream_has_a_ledger_of_its_own_the_dearest_fir
         under(FIVE, task("c", OK)),
         TaskRow("never started", spec=TaskSpec("never started")),
     ]
-    found = [(ledger.downstream, ledger.policy.max_attempts) for ledger in policy_costs(fold(*rows))]
+    found = [(ledger.downstream, ledger.policy.max_attempts) for ledger in policy_costs(projection(*rows))]
     assert [("api", 2), ("api", 5), ("", 5)] == found

@@ -53,5 +53,5 @@ def test_a_run_without_a_deadline_has_no_slack():
 
 def test_without_history_only_the_clock_counts():
     run = RunRow("r", deadline_at=NOW - SECOND)
-    fold = RunProjection(run, {"a": TaskRow("a", state=P)})
-    assert Slack(-1, "a", 0) == compute_slack(fold, {}, NOW)
+    projection = RunProjection(run, {"a": TaskRow("a", state=P)})
+    assert Slack(-1, "a", 0) == compute_slack(projection, {}, NOW)

@@ -26,11 +26,11 @@ class Stage:
     def __init__(self, tasks: int, pools: Mapping[str, int], on_open: Any = "hold", **spec: Any) -> None:
         self.now = 0
         specs = [TaskSpec(f"t{number}", **spec) for number in range(tasks)]
-        self.fold = RunProjection(RunRow("r"), {one.name: TaskRow(one.name, spec=one) for one in specs})
+        self.projection = RunProjection(RunRow("r"), {one.name: TaskRow(one.name, spec=one) for one in specs})
         downstream = DownstreamSpec("api", minimum_calls=2, open_seconds=60, on_open=on_open)
         flow = FlowSpec("f", tuple(specs), downstreams=(downstream,) if "downstream" in spec else ())
         self.downstreams = DownstreamStates(flow, lambda: self.now, lambda _: None)
-        self.ledger = ReadyQueue(self.fold, {})
+        self.ledger = ReadyQueue(self.projection, {})
         self.asked: list[tuple[str, int]] = []
         self.room = Capacity(self.ledger, self.downstreams, pools, lambda *asked: self.asked.append(asked))
 
@@ -52,9 +52,9 @@ def test_a_task_needs_the_slots_of_its_pool(pools: Mapping[str, int], picked: in
 
 def test_a_downstream_that_is_open_admits_nobody_and_says_when_it_may() -> None:
     stage = Stage(3, {}, downstream="api")
-    assert stage.room.admits(stage.fold.tasks["t2"])
+    assert stage.room.admits(stage.projection.tasks["t2"])
     stage.open()
-    assert not stage.room.admits(stage.fold.tasks["t2"])
+    assert not stage.room.admits(stage.projection.tasks["t2"])
     ((name, instant),) = stage.asked
     assert name == "api" and instant > 0
 

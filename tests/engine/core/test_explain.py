@@ -15,39 +15,41 @@ MINUTE = 60 * S
 NOW = 10_000 * S
 
 
-def fold_of(*tasks, **run):
+def projection_of(*tasks, **run):
     """tasks: (name, parents, state, columns)."""
-    fold = RunProjection(RunRow("run", "flow", **run))
+    projection = RunProjection(RunRow("run", "flow", **run))
     for position, (name, parents, state, columns) in enumerate(tasks):
         spec = TaskSpec(name, tuple(parents), **columns.pop("spec", {}))
-        fold.tasks[name] = TaskRow(name, TaskState(state), spec=spec, position=position, **columns)
-        fold.parents[name] = tuple(parents)
-    for name in fold.tasks:
-        fold.children[name] = tuple(child for child, parents in fold.parents.items() if name in parents)
-    return fold
+        projection.tasks[name] = TaskRow(name, TaskState(state), spec=spec, position=position, **columns)
+        projection.parents[name] = tuple(parents)
+    for name in projection.tasks:
+        projection.children[name] = tuple(child for child, parents in projection.parents.items() if name in parents)
+    return projection
 
 
-def sentence(fold, name="task", **around):
-    return explain_task(fold, name, NOW, ExplainContext(**around))
+def sentence(projection, name="task", **around):
+    return explain_task(projection, name, NOW, ExplainContext(**around))
 
 
 def one(state, **columns):
-    return fold_of(("task", [], state, columns))
+    return projection_of(("task", [], state, columns))
 
 
 def test_a_retry_tells_its_number_its_time_and_the_dice():
-    fold = one("RETRYING", failures=3, max_attempts=5, next_retry_at=NOW + 41 * S, delay_us=41 * S, ceiling_us=64 * S)
-    fold.tasks["task"].attempt = 3
-    fold.tasks["task"].attempts[3] = AttemptRow(3, error_type="httpx.ConnectTimeout")
-    assert sentence(fold) == "retry 4/5 due in 41s (drew 41s of ceiling 1m04), after ConnectTimeout"
+    projection = one(
+        "RETRYING", failures=3, max_attempts=5, next_retry_at=NOW + 41 * S, delay_us=41 * S, ceiling_us=64 * S
+    )
+    projection.tasks["task"].attempt = 3
+    projection.tasks["task"].attempts[3] = AttemptRow(3, error_type="httpx.ConnectTimeout")
+    assert sentence(projection) == "retry 4/5 due in 41s (drew 41s of ceiling 1m04), after ConnectTimeout"
 
 
 def test_a_wait_that_the_deadline_shortened_says_from_what_and_why():
     drawn = {"delay_us": 31 * S, "ceiling_us": 60 * S, "shortened_us": 240 * S}
-    fold = one("RETRYING", failures=3, max_attempts=5, next_retry_at=NOW + 20 * S, **drawn)
-    fold.run.deadline_at = NOW + 840 * S
+    projection = one("RETRYING", failures=3, max_attempts=5, next_retry_at=NOW + 20 * S, **drawn)
+    projection.run.deadline_at = NOW + 840 * S
     dice = "drew 31s of ceiling 1m00; shortened from 4m00 to 31s: the run is due in 14m00"
-    assert sentence(fold) == f"retry 4/5 due in 20s ({dice})"
+    assert sentence(projection) == f"retry 4/5 due in 20s ({dice})"
 
 
 def test_a_retry_that_is_overdue_says_so():
@@ -55,68 +57,68 @@ def test_a_retry_that_is_overdue_says_so():
 
 
 def test_a_task_waits_for_its_parents_by_name():
-    fold = fold_of(
+    projection = projection_of(
         ("a", [], "SUCCESS", {}),
         ("b", [], "RUNNING", {"started_at": NOW - 41 * S}),
         ("task", ["a", "b"], "PENDING", {}),
     )
-    assert sentence(fold) == "waits for b, running for 41s"
+    assert sentence(projection) == "waits for b, running for 41s"
 
 
 def test_the_dead_letter_that_holds_a_task_from_afar_is_named_with_its_page():
-    fold = fold_of(
+    projection = projection_of(
         ("bad", [], "DEAD_LETTER", {"dead_letter_kind": "poison", "ended_at": NOW - 14 * MINUTE, "attempt": 2}),
         ("slow", [], "RUNNING", {"started_at": NOW - 5 * S}),
         ("middle", ["bad"], "PENDING", {}),
         ("task", ["slow", "middle"], "PENDING", {}),
     )
-    fold.tasks["bad"].attempts[2] = AttemptRow(2, fingerprint_loose="f00d")
-    assert sentence(fold, page_notes={"f00d": "page acked by ana"}) == (
+    projection.tasks["bad"].attempts[2] = AttemptRow(2, fingerprint_loose="f00d")
+    assert sentence(projection, page_notes={"f00d": "page acked by ana"}) == (
         "waits for slow and middle; bad dead-lettered (poison) for 14m00, page acked by ana"
     )
-    assert [name for name, _ in blocking_chain(fold, "task", NOW)] == ["task", "bad"]
+    assert [name for name, _ in blocking_chain(projection, "task", NOW)] == ["task", "bad"]
 
 
 def test_many_parents_are_counted_and_names_with_spaces_are_quoted():
-    fold = fold_of(
+    projection = projection_of(
         *((f"{n}: part", [], "READY", {}) for n in range(5)),
         ("task", [f"{n}: part" for n in range(5)], "PENDING", {}),
     )
-    assert sentence(fold) == "waits for '0: part', '1: part' and 3 more; '0: part' ready"
+    assert sentence(projection) == "waits for '0: part', '1: part' and 3 more; '0: part' ready"
 
 
 def test_a_chain_of_twenty_thousand_waiting_tasks_names_its_root():
     tasks: list[tuple[str, list[str], str, dict[str, Any]]] = [("t0", [], "RUNNING", {"started_at": NOW - S})]
     tasks += [(f"t{n}", [f"t{n - 1}"], "PENDING", {}) for n in range(1, 20_000)]
-    fold = RunProjection(RunRow("run"))
+    projection = RunProjection(RunRow("run"))
     for name, parents, state, columns in tasks:
-        fold.tasks[name] = TaskRow(name, TaskState(state), **columns)
-        fold.parents[name] = tuple(parents)
-    assert sentence(fold, "t19999") == "waits for t19998; t0 running for 1s"
+        projection.tasks[name] = TaskRow(name, TaskState(state), **columns)
+        projection.parents[name] = tuple(parents)
+    assert sentence(projection, "t19999") == "waits for t19998; t0 running for 1s"
 
 
 def test_a_full_pool_names_who_holds_it_for_how_long():
     pool = {"spec": {"pool": "db"}}
-    fold = fold_of(
+    projection = projection_of(
         ("x", [], "RUNNING", {"started_at": NOW - 14 * MINUTE, **pool}),
         ("y", [], "RUNNING", {"started_at": NOW - 3 * S, **pool}),
         ("task", [], "READY", {**pool}),
         options=json.dumps({"pools": {"db": 2}}),
         max_parallel=9,
     )
-    for name in fold.tasks:
-        fold.tasks[name].spec = TaskSpec(name, pool="db")
-    assert sentence(fold) == "waits for pool db: 2 of 2 slots held by x for 14m00 and 1 more"
+    for name in projection.tasks:
+        projection.tasks[name].spec = TaskSpec(name, pool="db")
+    assert sentence(projection) == "waits for pool db: 2 of 2 slots held by x for 14m00 and 1 more"
 
 
 def test_without_a_free_slot_the_longest_runner_is_named():
-    fold = fold_of(
+    projection = projection_of(
         ("short", [], "RUNNING", {"started_at": NOW - S}),
         ("long", [], "RUNNING", {"started_at": NOW - 3 * MINUTE}),
         ("task", [], "READY", {}),
         max_parallel=2,
     )
-    assert sentence(fold) == "waits for a slot: all 2 are in use, the longest by long for 3m00"
+    assert sentence(projection) == "waits for a slot: all 2 are in use, the longest by long for 3m00"
 
 
 @pytest.mark.parametrize(
@@ -132,13 +134,13 @@ def test_without_a_free_slot_the_longest_runner_is_named():
     ],
 )
 def test_a_breaker_that_holds_a_task_is_named(breaker, expected):
-    fold = fold_of(("task", [], "READY", {"spec": {"downstream": "api"}}))
-    assert sentence(fold, breakers={"api": breaker}) == expected
+    projection = projection_of(("task", [], "READY", {"spec": {"downstream": "api"}}))
+    assert sentence(projection, breakers={"api": breaker}) == expected
 
 
 def test_a_paused_run_names_who_paused_it():
-    fold = fold_of(("task", [], "READY", {}), paused_since=NOW - 3 * MINUTE, paused_by="ana@host")
-    assert sentence(fold) == "the run is paused by ana@host for 3m00"
+    projection = projection_of(("task", [], "READY", {}), paused_since=NOW - 3 * MINUTE, paused_by="ana@host")
+    assert sentence(projection) == "the run is paused by ana@host for 3m00"
 
 
 def test_a_time_before_which_a_task_must_not_start_is_told():
@@ -146,13 +148,13 @@ def test_a_time_before_which_a_task_must_not_start_is_told():
 
 
 def test_a_task_below_a_failure_names_the_ancestor_and_its_error():
-    fold = fold_of(
+    projection = projection_of(
         ("extract", [], "FAILED", {"attempt": 3}),
         ("task", ["extract"], "UPSTREAM_FAILED", {"blocked_by": "extract"}),
     )
-    fold.tasks["extract"].attempts[3] = AttemptRow(3, error_type="builtins.KeyError")
-    assert sentence(fold) == "stopped, because extract failed by KeyError"
-    assert [name for name, _ in blocking_chain(fold, "task", NOW)] == ["task", "extract"]
+    projection.tasks["extract"].attempts[3] = AttemptRow(3, error_type="builtins.KeyError")
+    assert sentence(projection) == "stopped, because extract failed by KeyError"
+    assert [name for name, _ in blocking_chain(projection, "task", NOW)] == ["task", "extract"]
 
 
 def test_a_sensor_tells_its_looks_and_the_next_one():
@@ -162,15 +164,15 @@ def test_a_sensor_tells_its_looks_and_the_next_one():
 
 
 def test_a_running_task_tells_its_attempt_and_its_bound():
-    fold = one("RUNNING", attempt=2, started_at=NOW - 41 * S)
-    fold.tasks["task"].attempts[2] = AttemptRow(2, timeout_us=5 * MINUTE)
-    assert sentence(fold) == "running: attempt 2 for 41s of 5m00"
-    fold.tasks["task"].attempts[2].sigterm_at = NOW - 3 * S
-    assert sentence(fold) == "running: attempt 2 for 41s of 5m00; SIGTERM sent 3s ago"
-    fold.tasks["task"].attempts[2].sigkill_at = NOW - S
-    assert sentence(fold).endswith("; killed, not gone yet")
-    fold.tasks["task"].attempts[2].pid = 4711
-    assert sentence(fold).endswith("; killed, waiting for pid 4711 to be gone"), "SPEC 4.9"
+    projection = one("RUNNING", attempt=2, started_at=NOW - 41 * S)
+    projection.tasks["task"].attempts[2] = AttemptRow(2, timeout_us=5 * MINUTE)
+    assert sentence(projection) == "running: attempt 2 for 41s of 5m00"
+    projection.tasks["task"].attempts[2].sigterm_at = NOW - 3 * S
+    assert sentence(projection) == "running: attempt 2 for 41s of 5m00; SIGTERM sent 3s ago"
+    projection.tasks["task"].attempts[2].sigkill_at = NOW - S
+    assert sentence(projection).endswith("; killed, not gone yet")
+    projection.tasks["task"].attempts[2].pid = 4711
+    assert sentence(projection).endswith("; killed, waiting for pid 4711 to be gone"), "SPEC 4.9"
 
 
 def test_without_an_executor_nothing_moves_and_the_sentence_says_it():
@@ -198,20 +200,22 @@ def test_every_state_has_a_sentence_in_one_line_without_a_full_stop(state):
 
 
 def test_a_skip_satisfies_a_child_only_if_an_operator_made_it():
-    fold = fold_of(
+    projection = projection_of(
         ("permitted", [], "SKIPPED", {"skip_cause": "operator"}),
         ("not_taken", [], "SKIPPED", {"skip_cause": "condition"}),
         ("task", ["permitted", "not_taken"], "PENDING", {}),
     )
-    assert unmet_parents(fold, "task") == ("not_taken",)
+    assert unmet_parents(projection, "task") == ("not_taken",)
 
 
 def test_options_that_nobody_can_read_hide_the_pools_and_nothing_else():
-    fold = fold_of(("task", [], "READY", {"spec": {"pool": "db"}}), options="[broken")
-    assert sentence(fold) == "ready; the executor starts it next"
+    projection = projection_of(("task", [], "READY", {"spec": {"pool": "db"}}), options="[broken")
+    assert sentence(projection) == "ready; the executor starts it next"
 
 
 def test_a_pool_of_the_machine_names_who_holds_it():
-    fold = fold_of(("task", [], "READY", {}), pool_waits=json.dumps({"warehouse": "load of revenue (pid 77)"}))
-    fold.tasks["task"].spec = TaskSpec("task", pool="warehouse")
-    assert sentence(fold) == "waits for pool warehouse of this machine, held by load of revenue (pid 77)"
+    projection = projection_of(
+        ("task", [], "READY", {}), pool_waits=json.dumps({"warehouse": "load of revenue (pid 77)"})
+    )
+    projection.tasks["task"].spec = TaskSpec("task", pool="warehouse")
+    assert sentence(projection) == "waits for pool warehouse of this machine, held by load of revenue (pid 77)"

@@ -12,18 +12,18 @@ from redrive.engine.domain.trigger_rules import RULES, satisfied_rules
 from redrive.engine.statefile.changes.propagation import UNSATISFIED_PARENT
 
 
-def fold_of(edges: dict[str, list[str]], **specs) -> RunProjection:
-    fold = RunProjection(RunRow("r"))
+def projection_of(edges: dict[str, list[str]], **specs) -> RunProjection:
+    projection = RunProjection(RunRow("r"))
     for position, (name, parents) in enumerate(edges.items()):
         spec = TaskSpec(name, tuple(parents), **specs.get(name, {}))
-        fold.tasks[name] = TaskRow(name, position=position, spec=spec)
-        fold.parents[name] = tuple(parents)
-    fold.children = {name: tuple(child for child in edges if name in edges[child]) for name in edges}
-    return fold
+        projection.tasks[name] = TaskRow(name, position=position, spec=spec)
+        projection.parents[name] = tuple(parents)
+    projection.children = {name: tuple(child for child in edges if name in edges[child]) for name in edges}
+    return projection
 
 
-def move(queue: ReadyQueue, fold: RunProjection, name: str, new: TaskState, **columns) -> None:
-    row = fold.tasks[name]
+def move(queue: ReadyQueue, projection: RunProjection, name: str, new: TaskState, **columns) -> None:
+    row = projection.tasks[name]
     old, row.state = row.state, new
     for column, value in columns.items():
         setattr(row, column, value)
@@ -38,63 +38,63 @@ DIAMOND = {"top": [], "left": ["top"], "right": ["top"], "bottom": ["left", "rig
 
 
 def test_a_task_is_startable_when_all_parents_are_satisfied():
-    fold = fold_of(DIAMOND)
-    queue = ReadyQueue(fold, {})
+    projection = projection_of(DIAMOND)
+    queue = ReadyQueue(projection, {})
     assert {"top"} == queue.promotable
-    move(queue, fold, "top", TaskState.SUCCESS)
+    move(queue, projection, "top", TaskState.SUCCESS)
     assert {"left", "right"} == queue.promotable
-    move(queue, fold, "left", TaskState.SUCCESS)
+    move(queue, projection, "left", TaskState.SUCCESS)
     assert {"right"} == queue.promotable
-    move(queue, fold, "right", TaskState.SKIPPED, skip_cause="operator")
+    move(queue, projection, "right", TaskState.SKIPPED, skip_cause="operator")
     assert {"bottom"} == queue.promotable
 
 
 def test_a_parent_that_is_run_again_takes_its_children_back():
-    fold = fold_of(DIAMOND)
-    queue = ReadyQueue(fold, {})
-    move(queue, fold, "top", TaskState.SUCCESS)
-    move(queue, fold, "top", TaskState.PENDING)
+    projection = projection_of(DIAMOND)
+    queue = ReadyQueue(projection, {})
+    move(queue, projection, "top", TaskState.SUCCESS)
+    move(queue, projection, "top", TaskState.PENDING)
     assert {"top"} == queue.promotable
     assert ["top"] == queue.pop_startable(9, anything)
 
 
 def test_a_success_frees_the_children_that_wait_for_nothing_else():
-    fold = fold_of({**DIAMOND, "later": ["top"], "other": [], "both": ["top", "other"]})
-    queue = ReadyQueue(fold, {})
+    projection = projection_of({**DIAMOND, "later": ["top"], "other": [], "both": ["top", "other"]})
+    queue = ReadyQueue(projection, {})
     queue.defer("later")
-    fold.tasks["right"].generation = 3
+    projection.tasks["right"].generation = 3
     assert {"left": 0, "right": 3} == queue.unblocked_by("top"), (
         "neither one with an instant nor one with another parent"
     )
-    move(queue, fold, "top", TaskState.SUCCESS)
+    move(queue, projection, "top", TaskState.SUCCESS)
     assert {} == queue.unblocked_by("left")
-    move(queue, fold, "right", TaskState.SUCCESS)
+    move(queue, projection, "right", TaskState.SUCCESS)
     assert {"bottom": 0} == queue.unblocked_by("left")
 
 
 def test_the_longest_remaining_path_starts_first():
-    fold = fold_of({"short": [], "long": [], "middle": []})
-    queue = ReadyQueue(fold, {"short": 1.0, "long": 9.0, "middle": 5.0})
+    projection = projection_of({"short": [], "long": [], "middle": []})
+    queue = ReadyQueue(projection, {"short": 1.0, "long": 9.0, "middle": 5.0})
     assert ["long", "middle"] == queue.pop_startable(2, anything)
     assert ["short"] == queue.pop_startable(2, anything)
 
 
 def test_a_picked_task_is_not_picked_again_until_its_claim_is_settled():
-    fold = fold_of({"a": []})
-    queue = ReadyQueue(fold, {})
+    projection = projection_of({"a": []})
+    queue = ReadyQueue(projection, {})
     assert ["a"] == queue.pop_startable(1, anything)
     assert [] == queue.pop_startable(1, anything)
     queue.release_claims(["a"])  # the claim did not happen: offered again
     assert ["a"] == queue.pop_startable(1, anything)
-    move(queue, fold, "a", TaskState.READY)
-    move(queue, fold, "a", TaskState.RUNNING)
+    move(queue, projection, "a", TaskState.READY)
+    move(queue, projection, "a", TaskState.RUNNING)
     queue.release_claims(["a"])
     assert [] == queue.pop_startable(1, anything)
 
 
 def test_a_task_that_is_taken_out_of_its_turn_is_offered_once_more_only_if_its_claim_failed():
-    fold = fold_of({"urgent": [], "cheap": []}, cheap={"pool": "db"})
-    queue = ReadyQueue(fold, {"urgent": 9.0, "cheap": 1.0})
+    projection = projection_of({"urgent": [], "cheap": []}, cheap={"pool": "db"})
+    queue = ReadyQueue(projection, {"urgent": 9.0, "cheap": 1.0})
     queue.claim("cheap")
     assert 1 == queue.pool_used["db"]
     assert ["urgent"] == queue.pop_startable(9, anything)
@@ -104,22 +104,22 @@ def test_a_task_that_is_taken_out_of_its_turn_is_offered_once_more_only_if_its_c
 
 
 def test_a_full_pool_holds_its_lane_and_no_other():
-    fold = fold_of({"p1": [], "p2": [], "free": []}, p1={"pool": "db"}, p2={"pool": "db"})
-    queue = ReadyQueue(fold, {"p1": 3.0, "p2": 2.0, "free": 1.0})
+    projection = projection_of({"p1": [], "p2": [], "free": []}, p1={"pool": "db"}, p2={"pool": "db"})
+    queue = ReadyQueue(projection, {"p1": 3.0, "p2": 2.0, "free": 1.0})
     one_slot = lambda row: row.spec.pool is None or queue.pool_used[row.spec.pool] < 1  # noqa: E731
     assert ["p1", "free"] == queue.pop_startable(9, one_slot)
     for state in (TaskState.READY, TaskState.RUNNING):
-        move(queue, fold, "p1", state)
+        move(queue, projection, "p1", state)
     queue.release_claims(["p1", "free"])
-    move(queue, fold, "p1", TaskState.SUCCESS)
+    move(queue, projection, "p1", TaskState.SUCCESS)
     assert "p2" in queue.pop_startable(9, one_slot)
 
 
 def test_a_retry_is_startable_only_when_it_is_due():
-    fold = fold_of({"a": []})
-    queue = ReadyQueue(fold, {})
+    projection = projection_of({"a": []})
+    queue = ReadyQueue(projection, {})
     for state in (TaskState.READY, TaskState.RUNNING, TaskState.RETRYING):
-        move(queue, fold, "a", state)
+        move(queue, projection, "a", state)
     assert [] == queue.pop_startable(1, anything)
     assert 1 == queue.active_count
     queue.mark_due("a")
@@ -127,8 +127,8 @@ def test_a_retry_is_startable_only_when_it_is_due():
 
 
 def test_a_pending_task_with_an_instant_waits_for_it():
-    fold = fold_of({"a": []})
-    queue = ReadyQueue(fold, {})
+    projection = projection_of({"a": []})
+    queue = ReadyQueue(projection, {})
     queue.defer("a")
     assert not queue.promotable
     assert 1 == queue.active_count
@@ -138,16 +138,16 @@ def test_a_pending_task_with_an_instant_waits_for_it():
 
 @pytest.mark.parametrize("seed", range(20))
 def test_the_counts_agree_with_a_fresh_ledger_after_any_moves(seed):
-    """The queue is a cache: rebuilt from the fold it must say the same."""
+    """The queue is a cache: rebuilt from the projection it must say the same."""
     dice = random.Random(seed)
     names = [f"t{number}" for number in range(30)]
     edges = {name: dice.sample(names[:index], k=min(index, dice.randint(0, 3))) for index, name in enumerate(names)}
-    fold = fold_of(edges, **{name: {"rule": dice.choice(RULES)} for name in names})
-    queue = ReadyQueue(fold, {})
+    projection = projection_of(edges, **{name: {"rule": dice.choice(RULES)} for name in names})
+    queue = ReadyQueue(projection, {})
     for _ in range(200):
         cause = dice.choice(["operator", "condition"])
-        move(queue, fold, dice.choice(names), dice.choice(list(TaskState)), skip_cause=cause)
-    fresh = ReadyQueue(fold, {})
+        move(queue, projection, dice.choice(names), dice.choice(list(TaskState)), skip_cause=cause)
+    fresh = ReadyQueue(projection, {})
     assert fresh.unmet_counts == queue.unmet_counts
     assert +fresh.counts == +queue.counts
     assert fresh.promotable == queue.promotable

@@ -164,13 +164,13 @@ def test_a_file_of_a_later_version_is_read_and_folded(make_night: Any) -> None:
     insert(night.connection, "breaker", None, '{"downstream":"api","state":"OPEN","mood":{}}')
     rows = night.connection.execute(*events_query(before, 100)).fetchall()
     events = [runs.event_from_row(row) for row in rows]
-    fold = runs.load_run(night.connection, "night-1")
-    fold.seq = before
+    projection = runs.load_run(night.connection, "night-1")
+    projection.seq = before
     for event in events:
-        fold.apply(event)
+        projection.apply(event)
         assert describe_event(event)
         list(event_lines.lines_of_event(event))
-    assert [fold.tasks[name].stale for name in ("task_00000", "task_00001", "task_00002")] == [0, 1, 1]
+    assert [projection.tasks[name].stale for name in ("task_00000", "task_00001", "task_00002")] == [0, 1, 1]
     assert [run_decoder.decode_event(row) for row in rows] == events
 
 

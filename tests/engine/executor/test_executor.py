@@ -380,19 +380,19 @@ def test_folding_the_events_gives_the_task_table_again(tmp_path):
 
     flow.task(lambda: None, name="below", after="doomed")
     run(tmp_path, flow)
-    assert_fold_is_table(tmp_path / "state.db", "r")
+    assert_projection_is_table(tmp_path / "state.db", "r")
 
 
-def assert_fold_is_table(state: Path, run_id: str) -> None:
+def assert_projection_is_table(state: Path, run_id: str) -> None:
     connection = sqlite3.connect(state)
     now = runs.load_run(connection, run_id)
-    fold = RunProjection(RunRow(run_id))
+    projection = RunProjection(RunRow(run_id))
     for name, row in now.tasks.items():
-        fold.tasks[name] = TaskRow(name, max_attempts=row.max_attempts, position=row.position, spec=row.spec)
+        projection.tasks[name] = TaskRow(name, max_attempts=row.max_attempts, position=row.position, spec=row.spec)
     for event in map(runs.event_from_row, connection.execute(*events_query(0, 1_000_000))):
-        fold.apply(event)
-    assert now.tasks == fold.tasks
-    assert now.run == fold.run
+        projection.apply(event)
+    assert now.tasks == projection.tasks
+    assert now.run == projection.run
 
 
 def test_the_documents_own_form_works_with_closures(tmp_path):

@@ -141,8 +141,8 @@ def test_a_wait_that_ends_by_itself_blocks_nothing(tmp_path, reason):
 
     def look() -> None:
         while not is_over.wait(0.01):
-            fold, context = load(state)
-            seen.update(wait_of(fold, name, time.time_ns() // 1000, context) for name in fold.tasks)
+            projection, context = load(state)
+            seen.update(wait_of(projection, name, time.time_ns() // 1000, context) for name in projection.tasks)
 
     flow, looking = Flow("f", pools={"db": 1}), threading.Thread(target=look)
     BY_ITSELF[reason](flow, tmp_path)

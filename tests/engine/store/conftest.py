@@ -98,7 +98,7 @@ class StateFile:
         """Every task and its state."""
         return dict(self.connection.execute("SELECT name, state FROM task WHERE run_id = ?", (RUN,)).fetchall())
 
-    def fold(self) -> RunProjection:
+    def projection(self) -> RunProjection:
         """The run as of now."""
         return runs.load_run(self.connection, RUN)
 

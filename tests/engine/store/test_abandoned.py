@@ -38,7 +38,7 @@ def test_an_act_finds_the_attempt_lost_and_is_done(state_file: StateFile, name: 
     crash(state_file)
     answer = act(state_file, name)
     assert answer["ok"] and [result[1] for result in answer["results"]] == ["done"]
-    row = state_file.fold().tasks["a"]
+    row = state_file.projection().tasks["a"]
     assert (row.state, row.attempts[1].outcome, row.attempts[1].ended_at) == (state, "lost", state_file.now)
     told = [event for event in state_file.told if event.kind == EventKind.ATTEMPT_RECLAIMED]
     assert [(event.task, event.actor, event.payload.process) for event in told] == [("a", None, "gone")]
@@ -63,7 +63,7 @@ def test_what_may_not_happen_twice_is_a_dead_letter_before_it_is_run_again(state
     crash(state_file, idempotent=False)
     answer = act(state_file, "requeue")
     assert not answer["ok"] and "find out whether it happened" in answer["message"]
-    row = state_file.fold().tasks["a"]
+    row = state_file.projection().tasks["a"]
     assert (row.state, row.dead_letter_kind, row.losses) == ("DEAD_LETTER", "indeterminate", 1)
     assert act(state_file, "requeue")["ok"]
     assert state_file.states() == {"a": "PENDING", "b": "PENDING"}
@@ -113,7 +113,7 @@ def test_an_undo_takes_the_act_back_and_leaves_the_loss(state_file: StateFile) -
     undone = state_file.command("undo")
     undone["options"] = {"command": command["id"]}
     assert state_file.send(undone)["ok"]
-    row = state_file.fold().tasks["a"]
+    row = state_file.projection().tasks["a"]
     assert (row.state, row.generation, row.losses, row.attempts[1].outcome) == ("RETRYING", 0, 1, "lost")
 
 

@@ -104,7 +104,7 @@ def test_what_waits_for_a_canary_does_not_expire_meanwhile(state_file: StateFile
 def test_how_long_there_is_to_decide_is_in_the_sentence(state_file: StateFile) -> None:
     create(state_file)
     die(state_file)
-    said = explain_task(state_file.fold(), "a", START + HOUR * SECOND + 60 * SECOND)
+    said = explain_task(state_file.projection(), "a", START + HOUR * SECOND + 60 * SECOND)
     assert said.endswith("requeue it after a fix, or skip it, before it counts as failed in 59m00")
 
 

@@ -44,7 +44,7 @@ class Night:
                 "retry": retry,
             }
         state_file.create(edges, **specs)
-        self.fold: RunProjection = state_file.fold()
+        self.projection: RunProjection = state_file.projection()
         self.claims: dict[str, Claim] = {}
         self.commands: list[dict[str, Any]] = []
         self.steps: list[Callable[[], None]] = [self.dispatch, self.dispatch, self.settle, self.settle, self.operate]
@@ -55,10 +55,10 @@ class Night:
         told = len(self.file.told)
         self.dice.choice(self.steps)()
         for event in self.file.told[told:]:
-            self.fold.apply(event)
+            self.projection.apply(event)
 
     def dispatch(self) -> None:
-        names = list(self.fold.tasks)
+        names = list(self.projection.tasks)
         some = self.dice.sample(names, self.dice.randint(1, len(names)))
         seen = {name: self.file.column(name, "generation") for name in some}
         self.file.write(lambda transaction: runs.promote(transaction, RUN, seen))
@@ -73,7 +73,7 @@ class Night:
             return
         name = self.dice.choice(list(self.claims))
         claim = self.claims[name] if self.dice.random() < 0.1 else self.claims.pop(name)  # some end twice
-        spec = self.fold.tasks[name].spec or TaskSpec(name)
+        spec = self.projection.tasks[name].spec or TaskSpec(name)
         outcome = self.outcome()
         self.file.write(lambda transaction: settle(transaction, claim, spec, outcome, lambda low, high: low))
 
@@ -87,7 +87,7 @@ class Night:
 
     def operate(self) -> None:
         name = self.dice.choice(ACTS)
-        targets = self.dice.sample(list(self.fold.tasks), self.dice.randint(1, 3))
+        targets = self.dice.sample(list(self.projection.tasks), self.dice.randint(1, 3))
         options: dict[str, Any] = {"cascade": self.dice.random() < 0.3, "reset_count": self.dice.random() < 0.7}
         if name == "undo":
             options = {"command": self.dice.choice(self.commands)["id"] if self.commands else "none"}
@@ -120,10 +120,10 @@ class Night:
 
     def check(self) -> None:
         """What must hold at every moment."""
-        assert self.fold == self.file.fold()
-        for name, row in self.fold.tasks.items():
+        assert self.projection == self.file.projection()
+        for name, row in self.projection.tasks.items():
             if row.state is TaskState.UPSTREAM_FAILED:
-                cause = self.fold.tasks[str(row.blocked_by)]
+                cause = self.projection.tasks[str(row.blocked_by)]
                 assert cause.state in (TaskState.FAILED, TaskState.CANCELLED) or cause.skip_cause == "operator"
             if row.state is TaskState.RUNNING:
                 assert row.attempts[row.attempt].outcome == "running"
@@ -131,7 +131,7 @@ class Night:
                 assert not self.is_hopeless(name), name
             assert row.attempt == len(row.attempts)
             if row.canary is not None:
-                assert row.state in NEEDS_HUMAN and self.goes_on(self.fold.tasks[row.canary]), name
+                assert row.state in NEEDS_HUMAN and self.goes_on(self.projection.tasks[row.canary]), name
 
     def goes_on(self, first: TaskRow) -> bool:
         """True for a canary whose end is still to come, be it that its own cause is repaired first."""
@@ -139,8 +139,8 @@ class Night:
 
     def is_hopeless(self, name: str) -> bool:
         """True for one that waits although its parents have decided already that it will never start."""
-        rule = self.fold.tasks[name].spec.rule
-        parents = [self.fold.tasks[parent] for parent in self.fold.parents[name]]
+        rule = self.projection.tasks[name].spec.rule
+        parents = [self.projection.tasks[parent] for parent in self.projection.parents[name]]
         if rule == "all_done":
             return False
         failed = any(parent.state in ("FAILED", "CANCELLED", "UPSTREAM_FAILED") for parent in parents)

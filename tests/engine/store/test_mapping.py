@@ -45,17 +45,17 @@ class Mapped:
                 deadline_at=None,
             )
         )
-        self.seen: RunProjection = state_file.fold()
+        self.seen: RunProjection = state_file.projection()
         self.queue = ReadyQueue(self.seen, {})
 
     def claim(self, name: str) -> Claim | None:
-        order = ClaimOrder(name, self.file.column(name, "generation"), self.file.fold().tasks[name].spec or CHILD)
+        order = ClaimOrder(name, self.file.column(name, "generation"), self.file.projection().tasks[name].spec or CHILD)
         found = self.file.write(lambda transaction: claims.dispatch(transaction, RUN, {}, [order], IDENTITY))
         self.see()
         return found[0] if found else None
 
     def run(self, name: str, result: object = None, *, is_failure: bool = False) -> None:
-        claim, spec = self.claim(name), self.file.fold().tasks[name].spec or CHILD
+        claim, spec = self.claim(name), self.file.projection().tasks[name].spec or CHILD
         assert claim is not None, name
         failure = Failure("E", "no", FailureClass.PERMANENT, Fingerprint("a" * 32, "a" * 32))
         outcome = Outcome(OutcomeKind.SUCCESS, result=json.dumps(result))
@@ -77,7 +77,7 @@ class Mapped:
                 self.queue.apply_mapping(row)
             elif row is not None and old is not None and event.kind == EventKind.TASK:
                 self.queue.apply_move(row, old)
-        now = self.file.fold()
+        now = self.file.projection()
         assert list(now.tasks) == list(self.seen.tasks)
         assert now.tasks == self.seen.tasks
         assert (now.parents, now.children) == (self.seen.parents, self.seen.children)
@@ -87,7 +87,7 @@ class Mapped:
 
     @property
     def states(self) -> dict[str, str]:
-        return {name: str(row.state) for name, row in self.file.fold().tasks.items() if name.startswith("load")}
+        return {name: str(row.state) for name, row in self.file.projection().tasks.items() if name.startswith("load")}
 
 
 @pytest.fixture
@@ -100,9 +100,9 @@ def mapped(state_file: StateFile) -> Mapped:
 def test_the_children_come_in_the_transaction_of_the_result(mapped: Mapped) -> None:
     mapped.run("list", ["a", "b"])
     order = ["list", "other", "load", "load[0]", "load[1]", "report"]
-    assert list(mapped.file.fold().tasks) == order
+    assert list(mapped.file.projection().tasks) == order
     assert set(runs.ready_audit(mapped.file.connection, RUN)) == {"load[0]", "load[1]"}
-    row, task = mapped.file.fold().tasks["load[1]"], mapped.file.fold().tasks["load"]
+    row, task = mapped.file.projection().tasks["load[1]"], mapped.file.projection().tasks["load"]
     assert row.spec == child_spec(task.spec or CHILD, 1)
     assert (row.spec.timeout, row.spec.pool, row.max_attempts) == (5.0, "api", 2)
     assert mapped.claim("load") is None
@@ -160,7 +160,7 @@ def test_after_a_requeue_only_other_elements_run_again(mapped: Mapped) -> None:
     states = {"load[0]": "SUCCESS", "load[1]": "PENDING", "load[2]": "DEAD_LETTER", "load[3]": "SUCCESS"}
     assert mapped.states == {"load": "PENDING", **states}
     assert [mapped.file.column(f"load[{index}]", "stale") for index in range(3)] == [0, 0, 0]
-    assert mapped.file.fold().parents["load"] == ("list", "load[0]", "load[1]", "load[2]", "other")
+    assert mapped.file.projection().parents["load"] == ("list", "load[0]", "load[1]", "load[2]", "other")
 
 
 def test_an_element_that_is_gone_neither_holds_nor_fails_the_run(mapped: Mapped) -> None:

@@ -215,21 +215,21 @@ def test_tasks_that_were_turned_away_share_the_page_of_their_downstream(siblings
     assert [("downstream:api", 1, 3, "open")] == table(siblings)
 
 
-# --- What the fold makes of it --------------------------------------------------------------------------------------
+# --- What the projection makes of it --------------------------------------------------------------------------------
 
 
 def test_what_happens_to_a_page_changes_nothing_in_its_task(siblings):
-    """The fold reads every event: "acked" is the state of the page and never the task's."""
-    before = siblings.fold()
+    """The projection reads every event: "acked" is the state of the page and never the task's."""
+    before = siblings.projection()
     siblings.told.clear()
     end(siblings, "a", blip())
     siblings.act("ack", "a")
     siblings.act("snooze", "a", seconds=60)
-    fold = RunProjection(before.run, before.tasks, before.parents, before.children, before.seq)
+    projection = RunProjection(before.run, before.tasks, before.parents, before.children, before.seq)
     for event in siblings.told:
-        fold.apply(event)
-    assert "FAILED" == fold.tasks["a"].state
-    assert siblings.fold().tasks == fold.tasks
+        projection.apply(event)
+    assert "FAILED" == projection.tasks["a"].state
+    assert siblings.projection().tasks == projection.tasks
 
 
 # --- The outbox -----------------------------------------------------------------------------------------------------

@@ -81,7 +81,7 @@ def test_no_listing_of_the_shell_scans_a_growing_table(recorder: Recorder, state
 
 async def test_no_request_of_the_console_scans_a_growing_table(recorder: Recorder, state: Path) -> None:
     session = await LocalSession.open(str(state))
-    fold = await session.snapshot()
+    projection = await session.snapshot()
     await session.runs()
     async for _ in session.events(0):
         break
@@ -89,7 +89,7 @@ async def test_no_request_of_the_console_scans_a_growing_table(recorder: Recorde
     await session.duration_stats(RUN)
     for listing in list_rows.LISTINGS.values():
         await session.query(listing)
-    failed = fold.tasks["broken"]
+    failed = projection.tasks["broken"]
     await session.cause_histories(RUN, [(str(failed.failure_fingerprint), None), ("other", "api")])
     await session.failures(RUN, "api")
     await session.log(RUN, "broken", 1)

@@ -37,7 +37,7 @@ def crash_while_running(state_file: StateFile, name: str = "a") -> None:
 
 
 def attempt(state_file: StateFile, number: int = 1) -> Any:
-    return state_file.fold().tasks["a"].attempts[number]
+    return state_file.projection().tasks["a"].attempts[number]
 
 
 def test_what_ran_is_lost_and_runs_again_after_a_wait(state_file: StateFile) -> None:
@@ -46,7 +46,7 @@ def test_what_ran_is_lost_and_runs_again_after_a_wait(state_file: StateFile) -> 
     crash_while_running(state_file)
     state_file.now += SECOND
     assert recover(state_file).lost == ((RUN, "a"),)
-    row = state_file.fold().tasks["a"]
+    row = state_file.projection().tasks["a"]
     assert (row.state, row.losses, row.failures, row.claim_token) == ("RETRYING", 1, 0, None)
     assert row.next_retry_at == state_file.now + 7 * SECOND
     assert (attempt(state_file).outcome, attempt(state_file).ended_at) == ("lost", state_file.now)
@@ -112,9 +112,9 @@ def test_what_had_succeeded_is_kept(state_file: StateFile) -> None:
     crash_while_running(state_file)
     state_file.move("a", "SUCCESS")
     state_file.write(lambda j: j.change_attempt(RUN, "a", 1, {"outcome": "success"}))
-    before = state_file.fold()
+    before = state_file.projection()
     assert recover(state_file) == RecoveryReport((), (), ())
-    assert state_file.fold() == before
+    assert state_file.projection() == before
 
 
 def test_an_attempt_whose_task_moved_on_is_closed_as_late(state_file: StateFile) -> None:
@@ -235,8 +235,8 @@ def test_a_kill_in_any_transaction_leaves_a_file_that_recovers(state_file: State
         assert running == (0,)
         recover(survivor)
         assert "RUNNING" not in survivor.states().values()
-        fold = survivor.fold()
-        assert all(row.attempt == len(row.attempts) for row in fold.tasks.values())
+        projection = survivor.projection()
+        assert all(row.attempt == len(row.attempts) for row in projection.tasks.values())
         survivor.connection.close()
 
 

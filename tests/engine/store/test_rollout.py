@@ -162,11 +162,11 @@ def test_one_of_the_others_can_be_decided_about_by_itself(night: StateFile) -> N
 
 
 def test_a_canary_is_taken_back_with_all_that_wait_for_it(night: StateFile) -> None:
-    before = night.fold().tasks
+    before = night.projection().tasks
     command = night.command("requeue", *LOADS, canary=True)
     night.send(command)
     assert night.act("undo", command=command["id"])["ok"]
-    after = night.fold().tasks
+    after = night.projection().tasks
     for row in after.values():
         row.changed_seq, row.changed_at = before[row.name].changed_seq, before[row.name].changed_at
     assert after == before

@@ -68,13 +68,13 @@ def test_a_run_reads_back_as_it_was_written(state_file: StateFile) -> None:
         path="/srv/revenue.py",
     )
     create(state_file, flow)
-    fold = state_file.fold()
-    assert [row.spec for row in fold.tasks.values()] == [first, last, middle]
-    assert [row.position for row in fold.tasks.values()] == [0, 1, 2]
-    assert fold.tasks["first"].max_attempts == 5 and fold.tasks["first"].state is TaskState.PENDING
-    assert fold.parents == {"first": (), "last": ("middle", "first"), "middle": ("first",)}
-    assert fold.children == {"first": ("last", "middle"), "last": (), "middle": ("last",)}
-    run = fold.run
+    projection = state_file.projection()
+    assert [row.spec for row in projection.tasks.values()] == [first, last, middle]
+    assert [row.position for row in projection.tasks.values()] == [0, 1, 2]
+    assert projection.tasks["first"].max_attempts == 5 and projection.tasks["first"].state is TaskState.PENDING
+    assert projection.parents == {"first": (), "last": ("middle", "first"), "middle": ("first",)}
+    assert projection.children == {"first": ("last", "middle"), "last": (), "middle": ("last",)}
+    run = projection.run
     assert (run.dag_name, run.max_parallel, run.state, run.started_at) == ("revenue", 7, RunState.RUNNING, START)
     assert (run.params, run.flow_path, run.code_hash) == ('{"day": "2026-04-25"}', "/srv/revenue.py", "c0de")
     assert '"bank"' in run.options and '"db":2' in run.options and run.deadline_at == START + SECOND
@@ -86,7 +86,7 @@ def test_a_new_run_is_known_without_reading_its_tasks(state_file: StateFile) -> 
     many = tuple(TaskSpec(f"t{number}", ("a", "each", "a")[: number % 4]) for number in range(300))
     flow = FlowSpec("f", (TaskSpec("a"), mapped, TaskSpec("last", ("t7", "a")), *many))
     create(state_file, flow)
-    assert runs.load_new_run(state_file.connection, RUN, flow) == state_file.fold()
+    assert runs.load_new_run(state_file.connection, RUN, flow) == state_file.projection()
 
 
 def test_a_run_is_told_in_one_event(state_file: StateFile) -> None:
@@ -98,7 +98,7 @@ def test_a_run_is_told_in_one_event(state_file: StateFile) -> None:
 
 def test_a_parent_named_twice_is_one_edge(state_file: StateFile) -> None:
     create(state_file, FlowSpec("f", (TaskSpec("a"), TaskSpec("b", ("a", "a")))))
-    assert state_file.fold().parents["b"] == ("a",)
+    assert state_file.projection().parents["b"] == ("a",)
 
 
 def test_a_second_run_of_the_same_name_is_refused_and_changes_nothing(state_file: StateFile) -> None:
@@ -111,7 +111,7 @@ def test_a_second_run_of_the_same_name_is_refused_and_changes_nothing(state_file
 def test_names_are_data(state_file: StateFile) -> None:
     hostile = ["'); DROP TABLE task; --", "[red]x[/]", "\x1b[2J", "a b", "ß☃", "%s{}"]
     create(state_file, FlowSpec("'; --", tuple(TaskSpec(name) for name in hostile)))
-    assert list(state_file.fold().tasks) == hostile
+    assert list(state_file.projection().tasks) == hostile
     assert state_file.write(lambda transaction: runs.promote(transaction, RUN, dict.fromkeys(hostile, 0))) == hostile
 
 
@@ -120,7 +120,7 @@ def test_an_unknown_run_is_refused_by_name(state_file: StateFile) -> None:
         runs.load_run(state_file.connection, "nowhere")
 
 
-def test_the_fold_holds_attempts_and_the_instants_of_their_kill(state_file: StateFile) -> None:
+def test_the_projection_holds_attempts_and_the_instants_of_their_kill(state_file: StateFile) -> None:
     state_file.create({"a": ""})
     state_file.move("a", "READY")
     state_file.now += SECOND
@@ -134,10 +134,10 @@ def test_the_fold_holds_attempts_and_the_instants_of_their_kill(state_file: Stat
     for step in ladder:
         state_file.now += SECOND
         state_file.write(lambda j, s=step: j.emit(s, RUN, "a", attempt=1, generation=0))
-    attempt = state_file.fold().tasks["a"].attempts[1]
+    attempt = state_file.projection().tasks["a"].attempts[1]
     assert (attempt.deadline_at, attempt.sigterm_at, attempt.sigkill_at) == tuple(START + n * SECOND for n in (2, 4, 5))
     assert (attempt.where, attempt.started_at, attempt.outcome) == ("settle.py:87 in settle", START + SECOND, "running")
-    task = state_file.fold().tasks["a"]
+    task = state_file.projection().tasks["a"]
     assert (task.changed_seq, task.changed_at) == (state_file.told[-1].seq, START + 5 * SECOND)
 
 
@@ -182,9 +182,9 @@ def test_ten_thousand_tasks_are_read_in_time(state_file: StateFile) -> None:
         tasks.append(TaskSpec(f"t{number}", tuple(sorted(parents))))
     create(state_file, FlowSpec("large", tuple(tasks)))
     started = time.perf_counter()
-    fold = state_file.fold()
+    projection = state_file.projection()
     elapsed = time.perf_counter() - started
-    assert len(fold.tasks) == 10_000 and sum(map(len, fold.parents.values())) > 45_000
+    assert len(projection.tasks) == 10_000 and sum(map(len, projection.parents.values())) > 45_000
     assert elapsed < 15  # a second where the planner reads the edges by index
     state_file.put("t0", "FAILED")
     started = time.perf_counter()
@@ -320,7 +320,7 @@ def test_a_requeue_that_shares_a_commit_with_the_dispatch_keeps_its_not_before(
         return claims.dispatch(transaction, RUN, {"a": 0}, [order], ExecutorIdentity("executor-1", "here", None))
 
     assert state_file.write(batch) == []
-    row = state_file.fold().tasks["a"]
+    row = state_file.projection().tasks["a"]
     assert (row.state, row.generation, row.next_retry_at) == ("PENDING", 1, START + 600 * SECOND)
 
 
@@ -337,13 +337,13 @@ def test_a_verdict_of_states_that_have_changed_is_not_written(state_file: StateF
     """An operator requeues while the verdict is on its way to the file."""
     state_file.create({"a": ""})
     state_file.put("a", "FAILED")
-    seen = state_file.fold().seq
+    seen = state_file.projection().seq
     state_file.act("requeue", "a")
     state_file.write(lambda j: claims.write_verdict(j, RUN, verdict, seen))
-    run = state_file.fold().run
+    run = state_file.projection().run
     assert (run.state, run.ended_at, run.blocked_since) == ("RUNNING", None, None)
-    state_file.write(lambda j: claims.write_verdict(j, RUN, verdict, state_file.fold().seq))
-    assert state_file.fold().run.ended_at or state_file.fold().run.blocked_since
+    state_file.write(lambda j: claims.write_verdict(j, RUN, verdict, state_file.projection().seq))
+    assert state_file.projection().run.ended_at or state_file.projection().run.blocked_since
 
 
 @pytest.mark.parametrize("jump", [3600, -3600])
@@ -367,7 +367,7 @@ def test_when_the_clock_is_set_what_is_left_and_what_has_passed_stay(state_file:
         "dead": [None, None, 600 + jump],
         "late": [None, None, 900],
     }
-    assert state_file.fold().run.paused_since == START + jump * SECOND
+    assert state_file.projection().run.paused_since == START + jump * SECOND
     event = state_file.told[-1]
     assert (event.kind, event.payload) == ("clock", ClockMoved(jump * SECOND, 3))
 
@@ -397,7 +397,7 @@ def test_an_attempt_knows_whether_it_was_given_the_same_as_the_one_before(state_
         order = ClaimOrder("a", 0, TaskSpec("a", ("p",)))
         identity = ExecutorIdentity("executor-1", "here", None, params)
         state_file.write(lambda j, o=order, c=identity: claims.dispatch(j, RUN, {}, [o], c))
-        attempt = state_file.fold().tasks["a"].attempts[len(hashes) + 1]
+        attempt = state_file.projection().tasks["a"].attempts[len(hashes) + 1]
         hashes.append((attempt.input_hash, attempt.params_hash))
     first, second, other_input, other_params = hashes
     assert first == second
@@ -415,7 +415,7 @@ def test_attempts_are_counted_by_the_claim_and_only_there(state_file: StateFile)
         state_file.move("a", "RETRYING")
         assert state_file.column("a", "attempt") == numbers[-1]
     assert numbers == [1, 2, 3, 4]
-    assert list(state_file.fold().tasks["a"].attempts) == numbers
+    assert list(state_file.projection().tasks["a"].attempts) == numbers
 
 
 def test_a_claim_writes_the_attempt_with_the_state(state_file: StateFile) -> None:
@@ -423,7 +423,7 @@ def test_a_claim_writes_the_attempt_with_the_state(state_file: StateFile) -> Non
     state_file.move("a", "READY")
     state_file.put("a", "READY", stale=1, progress_done=3, progress_total=9)
     state_file.claim("a", token="t1")
-    row = state_file.fold().tasks["a"]
+    row = state_file.projection().tasks["a"]
     assert (row.attempt, row.started_at, row.first_started_at, row.claim_token) == (1, START, START, "t1")
     assert (row.stale, row.progress_done, row.progress_total) == (0, None, None)
     event = state_file.told[-1]
@@ -438,7 +438,7 @@ def test_only_a_ready_task_can_be_claimed(state_file: StateFile, state: str) -> 
     state_file.create({"a": ""})
     state_file.put("a", state)
     assert state_file.claim("a") == 0
-    assert state_file.states() == {"a": state} and state_file.fold().tasks["a"].attempts == {}
+    assert state_file.states() == {"a": state} and state_file.projection().tasks["a"].attempts == {}
 
 
 def test_a_claim_of_another_generation_is_refused(state_file: StateFile) -> None:

@@ -16,7 +16,7 @@ from redrive.engine.core.dag import Dag
 from redrive.engine.domain.states import TaskState
 
 from ..graphs import dags, edges, layered
-from ..runs import Story, failed_task, fold_of
+from ..runs import Story, failed_task, projection_of
 
 FAMILIES = [
     ("start", []),
@@ -28,19 +28,19 @@ FAMILIES = [
 
 
 def graph_of(pairs, *dead, size=(80, 24)):
-    fold = fold_of(pairs)
+    projection = projection_of(pairs)
     for name in dead:
-        failed_task(fold, name)
-    graph = Graph(Board(fold), lambda name: len(name) + 2)
+        failed_task(projection, name)
+    graph = Graph(Board(projection), lambda name: len(name) + 2)
     graph.resize(*size)
     return graph
 
 
 def graph_of_flow(flow):
-    fold = fold_of([(task.name, list(task.parents)) for task in flow.spec().tasks])
+    projection = projection_of([(task.name, list(task.parents)) for task in flow.spec().tasks])
     for task in flow.spec().tasks:
-        fold.tasks[task.name].spec = task
-    graph = Graph(Board(fold), lambda name: len(name) + 2)
+        projection.tasks[task.name].spec = task
+    graph = Graph(Board(projection), lambda name: len(name) + 2)
     graph.resize(80, 24)
     return graph
 
@@ -59,12 +59,12 @@ def test_groups_of_a_large_graph_are_made_once_and_only_when_needed(monkeypatch)
     made = []
     make = groups.GraphGroup
     monkeypatch.setattr(groups, "GraphGroup", lambda *fields: made.append(fields) or make(*fields))
-    board = Board(fold_of(FAMILIES))
+    board = Board(projection_of(FAMILIES))
     drawn = Graph(board, len, zoom=Zoom.GRAPH)
     drawn.form = GraphForm.DRAWING
     drawn.resize(80, 24)
     drawn.select("load_3")
-    failed_task(board.fold, "load_3")
+    failed_task(board.projection, "load_3")
     drawn.apply(Delta(moves=[("load_3", TaskState.PENDING, TaskState.DEAD_LETTER)], are_problems_changed=True))
     assert made == []
     assert len(drawn.groups.groups) == len(made) == 5
@@ -124,9 +124,9 @@ def test_many_problems_are_counted_after_the_first_few():
 
 
 def test_a_problem_that_comes_and_goes_opens_and_closes_its_group():
-    fold = fold_of(FAMILIES)
-    board = Board(fold)
-    graph, story = Graph(board, len), Story(fold)
+    projection = projection_of(FAMILIES)
+    board = Board(projection)
+    graph, story = Graph(board, len), Story(projection)
     assert graph.apply(board.apply([*story.start("check_4"), *story.fail("check_4", "DEAD_LETTER")]))
     assert "- check_4" in shown(graph)
     assert graph.apply(board.apply([story.move("check_4", "PENDING")]))
@@ -134,10 +134,10 @@ def test_a_problem_that_comes_and_goes_opens_and_closes_its_group():
 
 
 def test_the_operator_may_close_a_group_with_a_problem_until_there_is_a_new_one():
-    fold = fold_of(FAMILIES)
-    failed_task(fold, "load_3")
-    board = Board(fold)
-    graph, story = Graph(board, len), Story(fold)
+    projection = projection_of(FAMILIES)
+    failed_task(projection, "load_3")
+    board = Board(projection)
+    graph, story = Graph(board, len), Story(projection)
     graph.select("load_3")
     graph.toggle()
     assert len(graph.groups.rows) == 25
@@ -148,9 +148,9 @@ def test_the_operator_may_close_a_group_with_a_problem_until_there_is_a_new_one(
 
 
 def test_counts_of_groups_and_bands_follow_the_moves():
-    fold = fold_of(FAMILIES)
-    board = Board(fold)
-    graph, story = Graph(board, len), Story(fold)
+    projection = projection_of(FAMILIES)
+    board = Board(projection)
+    graph, story = Graph(board, len), Story(projection)
     _ = graph.bands
     graph.apply(board.apply([*story.start("load_3"), *story.start("load_4"), *story.succeed("load_4")]))
     fresh = Graph(board, len)
@@ -380,11 +380,11 @@ def test_a_task_with_more_neighbours_than_can_be_drawn_is_drawn_once():
 
 def test_a_change_among_ten_thousand_tasks_costs_next_to_nothing():
     """About 10 us; the bound would not survive a new layout."""
-    fold = fold_of(layered(10_000, 40, seed=2))
-    board = Board(fold)
-    graph, story = Graph(board, len), Story(fold)
+    projection = projection_of(layered(10_000, 40, seed=2))
+    board = Board(projection)
+    graph, story = Graph(board, len), Story(projection)
     _ = graph.rails, graph.matrix, graph.bands, graph.groups.rows
-    batches = [story.start(name) for name in list(fold.tasks)[:200]]
+    batches = [story.start(name) for name in list(projection.tasks)[:200]]
     started = time.process_time()
     for batch in batches:
         graph.apply(board.apply(batch))

@@ -29,7 +29,7 @@ def read_all(state_file: StateFile) -> list[LogChunk]:
 
 
 def dropped(state_file: StateFile, name: str = "a") -> int:
-    attempt = state_file.fold().tasks[name].attempts[1]
+    attempt = state_file.projection().tasks[name].attempts[1]
     return attempt.output_dropped_bytes
 
 
@@ -39,7 +39,7 @@ def test_small_output_is_kept_to_the_letter(state_file: StateFile) -> None:
     write(state_file, "début\n", "\x1b[2J[red]\n", "", "end")
     pieces = read_all(state_file)
     assert [piece.text for piece in pieces] == ["début\n", "\x1b[2J[red]\n", "end"]
-    assert state_file.fold().tasks["a"].attempts[1].output_bytes == len("début\n\x1b[2J[red]\nend".encode())
+    assert state_file.projection().tasks["a"].attempts[1].output_bytes == len("début\n\x1b[2J[red]\nend".encode())
     assert len(state_file.told) == told
 
 

@@ -55,7 +55,7 @@ def test_a_requeue_is_a_new_generation_that_remembers_its_attempts(state_file: S
     state_file.move("a", "DEAD_LETTER", **columns)
     answer = state_file.act("requeue", "a")
     assert (answer["ok"], answer["message"], results(answer)) == (True, "1 requeued", {"a": "done"})
-    row = state_file.fold().tasks["a"]
+    row = state_file.projection().tasks["a"]
     assert (row.state, row.generation, row.attempt, list(row.attempts)) == (TaskState.PENDING, 1, 1, [1])
     assert (row.failures, row.losses, row.deferrals, row.refusals) == (0, 0, 0, 0)
     assert (row.error, row.failure_fingerprint, row.dead_letter_kind, row.failure_mode) == (None,) * 4
@@ -68,7 +68,7 @@ def test_a_requeue_keeps_counters_waits_and_changes_the_budget_on_request(state_
     state_file.create({"a": ""})
     state_file.put("a", "FAILED", failures=3)
     state_file.act("requeue", "a", reset_count=False, not_before=90, max_attempts=1)
-    row = state_file.fold().tasks["a"]
+    row = state_file.projection().tasks["a"]
     assert (row.failures, row.next_retry_at, row.max_attempts) == (3, START + 90 * SECOND, 1)
 
 
@@ -79,7 +79,7 @@ def test_what_a_requeue_changes_holds_for_its_generation_alone(state_file: State
     params = {"day": "4", "dry": "yes", "note": "7"}
     answer = state_file.act("requeue", "a", timeout=1200, params=params, single_shot=True)
     assert sentence(answer, "a") == "runs again timeout 20m00, one try, day=4, dry=True, note=7"
-    row = state_file.fold().tasks["a"]
+    row = state_file.projection().tasks["a"]
     assert row.max_attempts == 1
     spec = with_overrides(spec_of(row), row.overrides)
     assert (spec.timeout, spec.retry.max_attempts, spec.params) == (1200, 1, {"day": 4, "dry": True, "note": "7"})
@@ -88,7 +88,7 @@ def test_what_a_requeue_changes_holds_for_its_generation_alone(state_file: State
     assert json.loads(event.payload.set["overrides"] or "")["timeout"] == 1200
     state_file.put("a", "FAILED")
     state_file.act("requeue", "a")
-    row = state_file.fold().tasks["a"]
+    row = state_file.projection().tasks["a"]
     assert (row.max_attempts, row.overrides, with_overrides(spec_of(row), row.overrides)) == (5, None, row.spec)
 
 
@@ -257,7 +257,7 @@ def test_a_skip_permits_the_failure_and_children_start(state_file: StateFile, st
     state_file.create(CHAIN)
     state_file.put("a", state, next_retry_at=START)
     assert results(state_file.act("skip", "a", substitute={"rows": 0})) == {"a": "done"}
-    row = state_file.fold().tasks["a"]
+    row = state_file.projection().tasks["a"]
     assert (row.state, row.skip_cause, row.result) == (TaskState.SKIPPED, "operator", '{"rows": 0}')
     assert (row.next_retry_at, row.ended_at) == (None, START)
 
@@ -366,7 +366,7 @@ def test_that_somebody_wants_the_end_of_a_running_task_is_in_the_file(state_file
     state_file.move("a", "READY")
     state_file.claim("a")
     assert state_file.act("cancel", "a")["message"] == "1 to be ended"
-    assert state_file.fold().tasks["a"].cancel_requested_at == START
+    assert state_file.projection().tasks["a"].cancel_requested_at == START
     event = next(
         event for event in state_file.told if getattr(event.payload, "set", None) == {"cancel_requested_at": START}
     )
@@ -727,10 +727,10 @@ def test_a_run_that_ended_after_a_skip_is_open_again_after_its_undo(state_file: 
     end_run(state_file, "PARTIAL")
     undo_it = state_file.command("undo", command=command["id"])
     assert state_file.send(undo_it)["ok"]
-    run = state_file.fold().run
+    run = state_file.projection().run
     assert (state_file.states()["a"], run.state, run.ended_at) == ("RETRYING", "RUNNING", None)
     assert state_file.act("undo", command=undo_it["id"])["ok"]
-    assert (state_file.states()["a"], state_file.fold().run.state) == ("SKIPPED", "PARTIAL")
+    assert (state_file.states()["a"], state_file.projection().run.state) == ("SKIPPED", "PARTIAL")
 
 
 def end_run(state_file: StateFile, state: str) -> None:
@@ -746,7 +746,7 @@ def test_an_end_by_a_skip_is_decided_again_after_the_undo_of_the_skip(state_file
     state_file.send(command)
     end_run(state_file, "PARTIAL")
     assert state_file.act("undo", command=command["id"])["ok"]
-    assert (state_file.states()["a"], state_file.fold().run.state) == ("CANCELLED", "RUNNING")
+    assert (state_file.states()["a"], state_file.projection().run.state) == ("CANCELLED", "RUNNING")
 
 
 def test_an_abandoned_run_is_abandoned_again_after_the_undo_of_a_requeue(state_file: StateFile) -> None:
@@ -754,9 +754,9 @@ def test_an_abandoned_run_is_abandoned_again_after_the_undo_of_a_requeue(state_f
     state_file.put("a", "DEAD_LETTER")
     end_run(state_file, "ABANDONED")
     command = state_file.command("requeue", "a")
-    assert state_file.send(command)["ok"] and state_file.fold().run.state == "RUNNING"
+    assert state_file.send(command)["ok"] and state_file.projection().run.state == "RUNNING"
     assert state_file.act("undo", command=command["id"])["ok"]
-    assert (state_file.states()["a"], state_file.fold().run.state) == ("DEAD_LETTER", "ABANDONED")
+    assert (state_file.states()["a"], state_file.projection().run.state) == ("DEAD_LETTER", "ABANDONED")
 
 
 def test_an_undo_leaves_it_to_the_executor_to_block_the_run_for_a_breaker(state_file: StateFile) -> None:
@@ -768,7 +768,7 @@ def test_an_undo_leaves_it_to_the_executor_to_block_the_run_for_a_breaker(state_
     command = state_file.command("skip", "a")
     assert state_file.send(command)["ok"]
     assert state_file.act("undo", command=command["id"])["ok"]
-    assert (state_file.states()["a"], state_file.fold().run.blocked_since) == ("READY", None)
+    assert (state_file.states()["a"], state_file.projection().run.blocked_since) == ("READY", None)
 
 
 def test_an_undo_ends_no_run_in_which_another_task_has_moved_since(state_file: StateFile) -> None:
@@ -782,7 +782,7 @@ def test_an_undo_ends_no_run_in_which_another_task_has_moved_since(state_file: S
     state_file.move("b", "READY")
     state_file.claim("b")
     assert state_file.act("undo", command=command["id"])["ok"]
-    run = state_file.fold().run
+    run = state_file.projection().run
     assert (state_file.states(), run.state, run.ended_at) == ({"a": "FAILED", "b": "RUNNING"}, "RUNNING", None)
 
 
