@@ -174,7 +174,7 @@ found = st.dictionaries(st.sampled_from(list(TaskState)), st.integers(1, 5000), 
 @given(found, st.integers(4, 60))
 def test_a_bar_has_its_length_and_rounds_no_problem_away(states, size):
     line = counts.bar(states, UTF8, size)
-    assert width(line) == size + 2
+    assert width(line) == size
     text = plain(line)
     assert (UTF8.dead in text) == (TaskState.DEAD_LETTER in states)
     failed = {TaskState.FAILED, TaskState.UPSTREAM_FAILED} & states.keys()
