@@ -25,7 +25,7 @@ from .. import process
 
 ATTEMPTS_MAX = 1000  # of one worker: bounds what no check sees
 GROWTH_KB_MAX = 128 * 1024  # resident memory beyond that before the first attempt
-THREAD_EXIT_SECONDS = 0.25  # the kernel counts a joined thread until it has run for the last time, on a busy machine 10 ms
+THREAD_EXIT_SECONDS = 0.25  # the kernel counts a joined thread until it has run last, on a busy machine 10 ms
 
 _RIGHTS = (b"Uid", b"Gid", b"Groups", b"CapEff", b"NoNewPrivs", b"Seccomp")
 _STATUS_FIELDS = (b"Umask", b"VmHWM", b"VmRSS", b"Threads", b"SigBlk", b"SigIgn", b"SigCgt", b"Cpus_allowed", *_RIGHTS)
