@@ -38,6 +38,10 @@ class TaskNames:
             rests = [self._lines[name][len(self.prefix) :] for name in names]
             texts = [text] if len(names) == 1 else _disambiguate(rests, size, more)
             found.update(zip(names, texts, strict=True))
+        if len(set(found.values())) < len(found):  # names that differ elsewhere are shortened to the same part
+            names = [name for names in alike.values() if len(names) > 1 for name in names]
+            rests = [self._lines[name][len(self.prefix) :] for name in names]
+            found.update(zip(names, _numbered(rests, size, more), strict=True))
         return found
 
 
@@ -48,6 +52,11 @@ def _disambiguate(lines: Sequence[str], size: int, more: str) -> list[str]:
     texts = [more + cut(line[start:], 0, room).rstrip() + more for line in lines]
     if room > 0 and len(set(texts)) == len(texts):
         return texts
+    return _numbered(lines, size, more)
+
+
+def _numbered(lines: Sequence[str], size: int, more: str) -> list[str]:
+    """Shorten lines and end each with a number of its own."""
     width = len(str(len(lines)))
     return [
         cut(shorten_middle(line, max(size - width - 1, 1), more), 0, max(size - width - 1, 0)).rstrip() + f"#{place}"

@@ -50,3 +50,9 @@ def test_words_of_a_name_and_short_prefixes_are_kept():
 def test_a_name_of_another_run_is_shortened_all_the_same():
     assert TaskNames(["a"]).short("x" * 30, 9, "…") == "xxxx…xxxx"
     assert TaskNames(["a\nb"]).short("a\nb", 9, "…") == one_line("a\nb")
+
+
+def test_names_that_differ_at_the_same_part_in_two_families_do_not_read_alike():
+    names = [f"{head * 12}{number}{'_part' * 12}" for head in ("load_", "extract.") for number in (0, 1)]
+    shown = TaskNames(names)
+    assert len({shown.short(name, 8, "…") for name in names}) == 4
