@@ -14,9 +14,10 @@ import sys
 import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from importlib.machinery import SOURCE_SUFFIXES, SourceFileLoader
 from pathlib import Path
 from types import ModuleType, TracebackType
-from typing import Any
+from typing import Any, NoReturn
 
 from ..core.option_types import is_text, short_repr
 from ..errors import FlowError, FlowImportError
@@ -54,13 +55,26 @@ def _import_file(path: Path) -> ModuleType:
         sys.path.insert(0, str(root))
         return importlib.import_module(name)
     module_name = name if name.isidentifier() and name not in sys.modules else "redrive_flow"
-    spec = importlib.util.spec_from_file_location(module_name, path)
-    if spec is None or spec.loader is None:
+    if path.suffix not in SOURCE_SUFFIXES:
         raise FlowError(f"{str(path)!r} is not a Python file: its name must end with .py")
+    spec = importlib.util.spec_from_file_location(module_name, path, loader=_UncachedLoader(module_name, str(path)))
+    assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[module_name] = module
     spec.loader.exec_module(module)
     return module
+
+
+class _UncachedLoader(SourceFileLoader):
+    """Compiles the source at each import.
+
+    Python's cache of bytecode is of the source if its size and the second of its last change agree: after an edit in
+    the second of the import before, it is the code of that import.
+    """
+
+    def path_stats(self, path: str) -> NoReturn:
+        """Raise OSError: the import system then neither reads nor writes a cache."""
+        raise OSError(f"the bytecode of {path} is not cached")
 
 
 def _place_in_package(path: Path) -> tuple[Path, str]:

@@ -226,3 +226,13 @@ def test_a_package_that_hides_behind_another_of_its_name_is_left_out(package: Pa
 def test_a_module_that_is_nowhere_is_told(package: Path, target: str) -> None:
     with pytest.raises(FlowError, match="a module is looked for in the working directory and in PYTHONPATH"):
         load_flow(target)
+
+
+def test_an_edit_in_the_second_of_the_import_before_is_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    names = []
+    for name in ("first", "later"):
+        (tmp_path / "edited.py").write_text(HEAD + f"flow.command({name!r}, 'true')")
+        os.utime(tmp_path / "edited.py", (1_000_000_000, 1_000_000_000))
+        names += [task.name for task in load_flow(str(tmp_path / "edited.py")).spec().tasks]
+    assert names == ["first", "later"]
