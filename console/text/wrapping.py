@@ -14,6 +14,7 @@ from .text import cells
 _WORDS = re.compile(r"\s+|\S+")
 _HANGING_INDENT = 2  # cells by which continuation rows are indented further
 _WIDE_TAIL = "\0"
+_MARKED_BLANK = "\1"
 
 
 def wrap(line: Iterable[Piece], size: int, indent: int = 0) -> list[Line]:
@@ -74,6 +75,12 @@ def _end_of_row(text: str, start: int, limit: int, longest: int) -> int:
 
 
 def _one_character_per_cell(text: str) -> str:
-    """Pad wide characters so that the text has one character per cell."""
-    sizes = [(character, get_character_cell_size(character)) for character in text]
-    return "".join(character + _WIDE_TAIL * (size - 1) for character, size in sizes if size)
+    """Pad wide characters so that the text has one character per cell. A blank with an accent is no blank."""
+    found: list[str] = []
+    for character in text:
+        size = get_character_cell_size(character)
+        if size:
+            found.append(character + _WIDE_TAIL * (size - 1))
+        elif found and found[-1] == " ":
+            found[-1] = _MARKED_BLANK
+    return "".join(found)

@@ -59,3 +59,7 @@ def test_no_row_is_wider_than_it_may_be_and_nothing_but_blanks_is_lost(text: str
     rows = rows_of(line, size)
     assert all(width(row) <= size for row in rows)
     assert "".join(plain(row) for row in rows).replace(" ", "") == plain(line).replace(" ", "")
+
+
+def test_an_accent_on_a_blank_is_not_lost_at_the_end_of_a_row():
+    assert "".join(plain(row) for row in rows_of([Piece("aaaa \u0301")], 4)).endswith("\u0301")
