@@ -37,6 +37,12 @@ def bar(counts: Counts, glyphs: Glyphs, size: int) -> Line:
     return [*line, Piece(glyphs.bar_pending * rest, Role.RULE)]
 
 
+def waiting_pieces(waiting: int, glyphs: Glyphs) -> Line:
+    """How many runs or state files need a human, behind a dot; nothing if none does."""
+    words = f"{number(waiting)} need{'s' if waiting == 1 else ''} a human"
+    return [Piece(f" {glyphs.dot} ", Role.DIM), Piece(words)] if waiting else []
+
+
 def _sum(counts: Counts, states: Collection[TaskState]) -> int:
     return sum(counts.get(state, 0) for state in states)
 

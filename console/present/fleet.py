@@ -11,6 +11,7 @@ from ..text.durations import number
 from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Piece, Role, fit
 from ..text.text import cells, one_line, pad, shorten_middle
+from .counts import waiting_pieces
 from .runs import run_name, run_style
 from .schedules import describe_next_run
 
@@ -70,12 +71,7 @@ def fleet_heading(entries: Sequence[FleetEntry], place: str, problem: str, glyph
     """Left and right side of the line above the list. ``problem``: why the list is not that of now."""
     waiting = sum(bool(entry.waiting) for entry in entries)
     left = [Piece(" "), Piece(f"{number(len(entries))} state file{'' if len(entries) == 1 else 's'}", Role.STRONG)]
-    left += [Piece(f" on {one_line(place)}")]
-    if waiting:
-        left += [
-            Piece(f" {glyphs.dot} ", Role.DIM),
-            Piece(f"{number(waiting)} need{'s' if waiting == 1 else ''} a human"),
-        ]
+    left += [Piece(f" on {one_line(place)}"), *waiting_pieces(waiting, glyphs)]
     return left, [Piece(f"{one_line(problem)} ", Role.WARNING)] if problem else []
 
 

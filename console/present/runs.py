@@ -102,8 +102,7 @@ def heading_line(
     left = [Piece(" "), Piece(f"{number(known)} run{'' if known == 1 else 's'}", Role.STRONG)]
     if filter_text:
         left += [dot, Piece(f"/{one_line(filter_text)}: {number(shown)}", Role.MATCH)]
-    if waiting:
-        left += [dot, Piece(f"{number(waiting)} need{'s' if waiting == 1 else ''} a human")]
+    left += counts.waiting_pieces(waiting, glyphs)
     if coming:
         left += [dot, Piece(coming)]
     return left, [Piece("sort: ", Role.DIM), Piece(f"{sort} {glyphs.open} ")]

@@ -14,7 +14,7 @@ from ...text.text import cells, one_line, pad, shorten_middle
 from ..states import STATE_STYLES, state_sign
 from ..task_names import TaskNames
 from .axis import Axis
-from .cells import BarCells, CellRank
+from .cells import BarCells, CellRank, end_of_past
 
 FOLD_CELLS = 3  # the sign that opens a group, with its margins
 FOLD_INDENT = 2  # members of a group stand to the right of its sign
@@ -27,12 +27,7 @@ _MARKS_ROOM = 2  # cells that deadline, SIGTERM and SIGKILL need beside each oth
 
 def bar_line(row: TaskRow, axis: Axis, now_us: int | None, glyphs: Glyphs, runner: RunnerStatus = ALIVE) -> Line:
     """The past of a task as bars, and its future if an executor lives. ``now_us``: None if the run is over."""
-    canvas = BarCells(axis)
-    if now_us is not None:
-        canvas.put(axis.cell(now_us), glyphs.now, Role.NOW, CellRank.NOW)
-    until = now_us if now_us is not None else axis.end
-    if runner.gone_at is not None:
-        until = min(until, runner.gone_at)
+    canvas, until = BarCells(axis, now_us, glyphs), end_of_past(axis, now_us, runner)
     resumes, generation = until if row.state in TIMED else None, row.generation
     for attempt in _attempts_in(row, axis):
         end = attempt.ended_at if attempt.ended_at is not None else until

@@ -9,6 +9,8 @@ from __future__ import annotations
 from enum import IntEnum
 from itertools import groupby
 
+from ....engine.core.outlook import RunnerStatus
+from ...text.glyphs import Glyphs
 from ...text.pieces import Line, Piece, Role
 from .axis import Axis
 
@@ -27,12 +29,20 @@ class CellRank(IntEnum):
     WORDS = 8
 
 
-class BarCells:
-    """One row of cells."""
+def end_of_past(axis: Axis, now_us: int | None, runner: RunnerStatus) -> int:
+    """Until when anything ran: now, the end of the axis if the run is over, or when the executor ended."""
+    until = now_us if now_us is not None else axis.end
+    return until if runner.gone_at is None else min(until, runner.gone_at)
 
-    def __init__(self, axis: Axis) -> None:
+
+class BarCells:
+    """One row of cells, with the line of the present. ``now_us``: None if the run is over."""
+
+    def __init__(self, axis: Axis, now_us: int | None, glyphs: Glyphs) -> None:
         self.axis = axis
         self._cells: list[tuple[CellRank, str, Role]] = [(CellRank.NOTHING, " ", Role.TEXT)] * axis.cells
+        if now_us is not None:
+            self.put(axis.cell(now_us), glyphs.now, Role.NOW, CellRank.NOW)
 
     def put(self, cell: int, character: str, role: Role, rank: CellRank) -> None:
         """Set one cell if it is visible and has no content of a higher rank."""

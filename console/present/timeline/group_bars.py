@@ -17,7 +17,7 @@ from ..states import STATE_STYLES, state_sign
 from ..task_names import TaskNames
 from .axis import Axis
 from .bars import FOLD_INDENT, due_text, fit_label_columns
-from .cells import BarCells, CellRank
+from .cells import BarCells, CellRank, end_of_past
 
 _FACTS_CELLS = 6  # beside two counts: signs and gaps
 _LEVELS = 6  # heights of a bar; the tallest is that of a task's bar
@@ -33,12 +33,7 @@ def group_bar_line(
     runner: RunnerStatus = ALIVE,
 ) -> Line:
     """The past of a group as one bar, and what runs now. ``borders``: the instants between the cells of ``axis``."""
-    canvas = BarCells(axis)
-    if now_us is not None:
-        canvas.put(axis.cell(now_us), glyphs.now, Role.NOW, CellRank.NOW)
-    until = now_us if now_us is not None else axis.end
-    if runner.gone_at is not None:
-        until = min(until, runner.gone_at)
+    canvas, until = BarCells(axis, now_us, glyphs), end_of_past(axis, now_us, runner)
     past = min(max(axis.cell(until) + 1, 0), axis.cells)
     found = activity.cells(borders[: past + 1]) if past else []
     running_from = axis.cell(activity.oldest_running) if activity.oldest_running is not None else axis.cells

@@ -153,7 +153,7 @@ class ProcessState:
             and _thread._count() <= self._threads
             and time.monotonic() < limit
         ):
-            time.sleep(0)
+            time.sleep(0)  # yield the processor: the kernel announces the end of a thread to nobody but its joiner
             status = read_status()
         return status
 
