@@ -509,11 +509,12 @@ async def test_attempts_and_commands_hold_the_descriptors_that_they_shall_keep(t
     flow, lock = tmp_path / "flow.py", tmp_path / "state.lock"
     flow.write_text(
         "import os\nfrom redrive.engine.flow.flow import Flow\nflow = Flow('x')\n"
-        "@flow.task\ndef task():\n    return [os.readlink(f'/proc/self/fd/{fd}') for fd in range(3, 20)"
+        "@flow.task\ndef task():\n    return [os.readlink(f'/proc/self/fd/{fd}') for fd in os.listdir('/proc/self/fd')"
         " if os.path.exists(f'/proc/self/fd/{fd}')]\n"
         "flow.command('command', 'ls -l /proc/self/fd')\n"
     )
-    fd = os.open(lock, os.O_RDWR | os.O_CREAT)
+    with lock.open("w") as file:
+        fd = fcntl.fcntl(file, fcntl.F_DUPFD_CLOEXEC, 200)  # a number that a busy test process may reach
     runner = Runner.spawn(environment={"REDRIVE_EXECUTOR": f"keep-{os.getpid()}"}, keep_fds=[fd])
 
     class Waiter(NullListener):
