@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 from redrive.engine.runner.zygote.launch import SpawnedZygote, ZygoteProcess
+from redrive.engine.statefile.changes.executor_token import has_token
+from redrive.engine.statefile.processes import pids
 from support.waiting import wait_until
 
 
@@ -52,15 +54,7 @@ def test_a_zygote_that_nobody_used_is_gone_after_its_end(spawned: SpawnedZygote)
 
 
 def processes_with_token() -> list[int]:
-    token = f"REDRIVE_EXECUTOR=early-{os.getpid()}".encode()
-    found = []
-    for name in os.listdir("/proc"):
-        try:
-            if name.isdigit() and token in open(f"/proc/{name}/environ", "rb").read().split(b"\0"):
-                found.append(int(name))
-        except OSError:
-            pass
-    return found
+    return [pid for pid in pids() if has_token(pid, [f"early-{os.getpid()}"])]
 
 
 PROGRAM = """
