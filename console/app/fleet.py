@@ -125,7 +125,7 @@ class FleetApp(ConsoleBase):
     def _show_path(self) -> None:
         self.path_bar.show([Piece(f" {one_line(self.table.cursor_key or '')}", Role.DIM)])
 
-    def on_virtual_table_moved(self, message: VirtualTable.Moved) -> None:
+    def on_virtual_table_cursor_moved(self, message: VirtualTable.CursorMoved) -> None:
         """Show the path of the file under the cursor."""
         self._show_path()
 
@@ -138,7 +138,7 @@ class FleetApp(ConsoleBase):
         shown = self._columns.shown_in(FLEET)
         return fleet_row(self._entries[path], self._clock.now_us(), columns, self._glyphs, self._name_cells, shown)
 
-    def on_virtual_table_opened(self, message: VirtualTable.Opened) -> None:
+    def on_virtual_table_row_opened(self, message: VirtualTable.RowOpened) -> None:
         """Open the file under the cursor."""
         entry = self._entries[str(message.key)]
         if entry.offer.problem is not None:
@@ -161,7 +161,7 @@ class FleetApp(ConsoleBase):
         shown = self._columns.shown_in(FLEET)
         self.push_screen(ColumnDialog("Columns of this list", COLUMNS[FLEET], shown, self._glyphs), self._use_columns)
 
-    def on_bar_clicked(self, message: Bar.Clicked) -> None:
+    def on_bar_cell_clicked(self, message: Bar.CellClicked) -> None:
         """A click above the list is the key of its columns."""
         if message.bar is self.heading:
             self.choose_columns()

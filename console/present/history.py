@@ -21,7 +21,7 @@ from .states import STATE_STYLES, StateStyle
 _NAME_CELLS = (12, 40)
 _NARROW_CELLS = 3  # sign, mark, gap
 _WIDE_CELLS = _NARROW_CELLS - 1 + CLOCK_CELLS + 1
-_USUAL_CELLS = CLOCK_CELLS + 2
+_MEDIAN_CELLS = CLOCK_CELLS + 2
 _TREND_FROM = 66  # columns
 _WHOLE_RUN = "the whole run"
 _DAY_CELLS = 7
@@ -33,7 +33,7 @@ class GridLayout(NamedTuple):
     """The widths of the grid. ``first``: the first run that has room; ``first_wide``: the first one with durations."""
 
     name_cells: int
-    usual_cells: int
+    median_cells: int
     has_trend: bool
     first: int
     first_wide: int
@@ -53,20 +53,20 @@ def grid_layout(grid: RunGrid, columns: int, chosen: Collection[str] = ALL_COLUM
     count, (low, high) = len(grid.runs), _NAME_CELLS
     longest = max((cells(one_line(task.name)) for task in grid.tasks), default=low)
     name_cells = max(min(longest, high), min(len(_WHOLE_RUN), columns // 4), low)
-    usual_cells = _USUAL_CELLS if "usual" in chosen else 1
+    median_cells = _MEDIAN_CELLS if "usual" in chosen else 1
     has_trend = columns >= _TREND_FROM and "trend" in chosen
-    beside = 1 + usual_cells + (count + 2 if has_trend else 0)
-    name_cells = max(min(name_cells, columns - beside - count * _NARROW_CELLS), low)
-    room = columns - name_cells - beside
+    side_cells = 1 + median_cells + (count + 2 if has_trend else 0)
+    name_cells = max(min(name_cells, columns - side_cells - count * _NARROW_CELLS), low)
+    room = columns - name_cells - side_cells
     shown = max(min(count, room // _NARROW_CELLS), 0)
     wide = max(min(shown, (room - shown * _NARROW_CELLS) // (_WIDE_CELLS - _NARROW_CELLS)), 0)
-    return GridLayout(name_cells, usual_cells, has_trend, count - shown, count - wide, count)
+    return GridLayout(name_cells, median_cells, has_trend, count - shown, count - wide, count)
 
 
 def title_line(grid: RunGrid, layout: GridLayout, place: int | None = None) -> Line:
     """The names of the columns: the day of each run, or its time if all runs are of one day."""
     days = {local_day(one.run.started_at) for one in grid.runs}
-    line: Line = [Piece(f" {pad('task', layout.name_cells)}{_usual('usual', layout)}", Role.DIM)]
+    line: Line = [Piece(f" {pad('task', layout.name_cells)}{_median_cell('usual', layout)}", Role.DIM)]
     if layout.has_trend:
         line.append(Piece(f" {pad('trend', layout.runs)} ", Role.DIM))
     for at in layout.places:
@@ -78,29 +78,29 @@ def title_line(grid: RunGrid, layout: GridLayout, place: int | None = None) -> L
     return line
 
 
-def _usual(text: str, layout: GridLayout) -> str:
-    return f"{pad_left(text, layout.usual_cells - 1)} " if layout.usual_cells > 1 else " "
+def _median_cell(text: str, layout: GridLayout) -> str:
+    return f"{pad_left(text, layout.median_cells - 1)} " if layout.median_cells > 1 else " "
 
 
 def runs_line(grid: RunGrid, layout: GridLayout, glyphs: Glyphs, place: int | None, now_us: int) -> Line:
     """The runs themselves: state and duration."""
-    took = [_took_us(one.run) for one in grid.runs]
-    ended = sorted(lasts for lasts in took if lasts is not None)
-    usual = format_duration(quantile(ended, 0.5)) if ended else ""
+    durations = [_duration_us(one.run) for one in grid.runs]
+    ended = sorted(lasts for lasts in durations if lasts is not None)
+    median = format_duration(quantile(ended, 0.5)) if ended else ""
     line: Line = [
         Piece(f" {pad(_WHOLE_RUN, layout.name_cells)}", Role.STRONG),
-        Piece(_usual(usual, layout), Role.DIM),
+        Piece(_median_cell(median, layout), Role.DIM),
     ]
     if layout.has_trend:
-        line += [Piece(" "), *_trend(took, [False] * len(took), glyphs), Piece(" ")]
+        line += [Piece(" "), *_trend(durations, [False] * len(durations), glyphs), Piece(" ")]
     for at in layout.places:
-        so_far = took[at]
+        so_far = durations[at]
         lasts = now_us - grid.runs[at].run.started_at if so_far is None else so_far
         line += _cell(run_style(grid.runs[at].run), lasts, False, at >= layout.first_wide, at == place, glyphs)
     return line
 
 
-def _took_us(run: RunRow) -> int | None:
+def _duration_us(run: RunRow) -> int | None:
     """How long a run lasted, until it was blocked if it is; None while it can go on."""
     end = run.ended_at if run.ended_at is not None else run.blocked_since
     return None if end is None else end - run.started_at
@@ -113,11 +113,11 @@ def task_line(task: TaskTrend, layout: GridLayout, glyphs: Glyphs, place: int | 
     line: Line = [
         Piece(" "),
         Piece(name, Role.TEXT if place is None else Role.CURSOR),
-        Piece(_usual("" if typical is None else format_duration(typical), layout), Role.DIM),
+        Piece(_median_cell("" if typical is None else format_duration(typical), layout), Role.DIM),
     ]
     if layout.has_trend:
-        took = [None if cell is None else cell.duration_us for cell in task.cells]
-        line += [Piece(" "), *_trend(took, [is_bad(cell) for cell in task.cells], glyphs), Piece(" ")]
+        durations = [None if cell is None else cell.duration_us for cell in task.cells]
+        line += [Piece(" "), *_trend(durations, [is_bad(cell) for cell in task.cells], glyphs), Piece(" ")]
     for at in layout.places:
         cell, is_wide = task.cells[at], at >= layout.first_wide
         if cell is None:
@@ -143,12 +143,12 @@ def _under(role: Role, is_selected: bool) -> Role:
     return Role.CURSOR if is_selected else role
 
 
-def _trend(took: Sequence[int | None], failed: Sequence[bool], glyphs: Glyphs) -> Line:
+def _trend(durations: Sequence[int | None], failed: Sequence[bool], glyphs: Glyphs) -> Line:
     """A column per run, as high as the task took long, usually half of the row; failed ones in their colour."""
-    known = sorted(lasts for lasts in took if lasts is not None)
+    known = sorted(lasts for lasts in durations if lasts is not None)
     most = max(known[-1], 2 * quantile(known, 0.5)) if known else 0
     steps, line = len(glyphs.spark), Line()
-    for lasts, is_failed in zip(took, failed, strict=True):
+    for lasts, is_failed in zip(durations, failed, strict=True):
         if lasts is None or most == 0:
             line.append(Piece(glyphs.dot, Role.DIM))
         else:
@@ -186,8 +186,8 @@ def cell_lines(grid: RunGrid, task: TaskTrend | None, place: int, glyphs: Glyphs
         return [[Piece(" no run yet", Role.DIM)]]
     run = grid.runs[place].run
     style = run_style(run)
-    took = _took_us(run)
-    lasts = "" if took is None else f" after {format_duration(took)}"
+    duration = _duration_us(run)
+    lasts = "" if duration is None else f" after {format_duration(duration)}"
     first: Line = [
         Piece(f" {one_line(run.run_id)}", Role.TITLE),
         Piece(f"  {wall_day(run.started_at, None)}  ", Role.DIM),

@@ -112,7 +112,7 @@ def _found_words(heading: LogHeading) -> str:
         return ": searching"
     if heading.is_given_up:
         return ": given up"
-    return "" if heading.has_match else f": nowhere{in_kept_words(heading.dropped_bytes)}"
+    return "" if heading.has_match else f": nowhere{unsearched_words(heading.dropped_bytes)}"
 
 
 class LogLines(Sequence[Line]):
@@ -167,7 +167,7 @@ def missing_words(dropped_bytes: int) -> str:
     return f"{format_bytes(dropped_bytes)} dropped"
 
 
-def in_kept_words(dropped_bytes: int | None) -> str:
+def unsearched_words(dropped_bytes: int | None) -> str:
     """What a search without a result has not seen; empty if it has seen everything."""
     return f" in what is kept; {missing_words(dropped_bytes)}" if dropped_bytes else ""
 

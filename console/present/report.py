@@ -180,7 +180,9 @@ def timeline_of(data: ReportData) -> Timeline:
 def _timeline_names(data: ReportData) -> list[str]:
     """The tasks of the timeline in the order of their start; of very many, the worst and the longest."""
     rank = {state: place for place, state in enumerate(SEVERITY)}
-    rows = sorted(data.board.projection.tasks.values(), key=lambda row: (rank[row.state], -_took_us(row.name, data)))
+    rows = sorted(
+        data.board.projection.tasks.values(), key=lambda row: (rank[row.state], -_duration_us(row.name, data))
+    )
     return [row.name for row in sorted(rows[:_ROWS_MAX], key=_first_start)]
 
 
@@ -189,7 +191,7 @@ def _first_start(row: TaskRow) -> tuple[bool, int, int]:
     return first is None, 0 if first is None else first.started_at, row.position
 
 
-def _took_us(name: str, data: ReportData) -> int:
+def _duration_us(name: str, data: ReportData) -> int:
     attempt = attempt_of(data.board.row(name))
     return 0 if attempt is None else duration_of(attempt, data.end_us)
 
@@ -226,7 +228,7 @@ def slow_lines(data: ReportData) -> list[str]:
     usual = data.board.duration_stats
     if not usual:
         return ["No earlier run to compare with."]
-    took = {name: _took_us(name, data) for name in data.board.projection.tasks if name in usual}
+    took = {name: _duration_us(name, data) for name in data.board.projection.tasks if name in usual}
     slow = sorted((name for name in took if is_overdue(took[name], usual[name])), key=took.__getitem__, reverse=True)
     lines = [
         f"{one_line(name)}: {format_duration(took[name])}, usually {format_duration(usual[name].p50_us)}"

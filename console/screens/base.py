@@ -285,7 +285,7 @@ class ConsoleScreen(Screen[None]):
         what = one_line(message.text) if lines == 1 else f"{lines} lines"
         self.console.show_message(f"sent to the terminal's clipboard: {what}")
 
-    async def on_bar_clicked(self, message: Bar.Clicked) -> None:
+    async def on_bar_cell_clicked(self, message: Bar.CellClicked) -> None:
         """Switch to the tab that was clicked, or change the order or the columns that were clicked."""
         if message.bar is self.header and message.row == 1:
             place = tab_at(self.header.line(1), self._tabs(), message.x)

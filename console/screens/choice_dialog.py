@@ -53,7 +53,7 @@ class ChoiceDialog(Modal[str | None]):
         option = self._options[place]
         return [Piece(f" {pad(option.label, self._word_cells)}  "), Piece(option.help, Role.DIM)]
 
-    def on_virtual_table_opened(self, message: VirtualTable.Opened) -> None:
+    def on_virtual_table_row_opened(self, message: VirtualTable.RowOpened) -> None:
         """Choose the option under the cursor."""
         if self.was_readable(message.time):
             self.dismiss(self._options[self.table.cursor].value)

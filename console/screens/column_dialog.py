@@ -56,13 +56,13 @@ class ColumnDialog(Modal[frozenset[str] | None]):
         sign = self._glyphs.done if name in self.table.marks else " "
         return [Piece(f"{sign} {pad(name, self._name_cells)}  "), Piece(self._help[name], Role.DIM)]
 
-    def on_virtual_table_opened(self, message: VirtualTable.Opened) -> None:
+    def on_virtual_table_row_opened(self, message: VirtualTable.RowOpened) -> None:
         """Enter."""
         message.stop()  # the table below has rows of another kind
         if self.was_readable(message.time):
             self.dismiss(frozenset(self.table.marks))
 
-    def on_bar_clicked(self, message: Bar.Clicked) -> None:
+    def on_bar_cell_clicked(self, message: Bar.CellClicked) -> None:
         """A click on the hint of Enter is Enter."""
         if message.bar is self._take_bar:
             self.dismiss(frozenset(self.table.marks))

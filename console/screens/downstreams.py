@@ -273,7 +273,7 @@ class DownstreamsScreen(ConsoleScreen):
         row = self.table.cursor_key
         return self.downstreams.item(row) if row is not None else None
 
-    def on_virtual_table_moved(self, message: VirtualTable.Moved) -> None:
+    def on_virtual_table_cursor_moved(self, message: VirtualTable.CursorMoved) -> None:
         """Select the task of the row on all screens."""
         row = self.table.cursor_key
         names = self.downstreams.tasks_of(row) if row is not None and self._is_cursor_placed else ()
@@ -329,7 +329,7 @@ class DownstreamsScreen(ConsoleScreen):
 
     # --- Keys: looking --------------------------------------------------------------------------------------------
 
-    def on_virtual_table_opened(self, message: VirtualTable.Opened) -> None:
+    def on_virtual_table_row_opened(self, message: VirtualTable.RowOpened) -> None:
         """Open held tasks of a breaker, the text of a page, the rows of a group, or the details of a task."""
         row, item = self.table.cursor_key, self.subject()
         if row is None:

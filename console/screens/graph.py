@@ -353,11 +353,11 @@ class GraphScreen(SplitScreen):
         if self.graph is not None:
             self.graph_view.go_to_row(self.graph.groups.row_of_group(index))
 
-    def on_graph_view_opened(self, message: GraphView.Opened) -> None:
+    def on_graph_view_task_opened(self, message: GraphView.TaskOpened) -> None:
         """Show the details of the task that was opened."""
         self.show_details()
 
-    def on_graph_view_marked(self, message: GraphView.Marked) -> None:
+    def on_graph_view_task_marks_changed(self, message: GraphView.TaskMarksChanged) -> None:
         """Count the marks."""
         self._show_heading()
 

@@ -33,14 +33,14 @@ class GraphView(Canvas):
 
     BINDINGS: ClassVar[list[BindingType]] = bindings(*PAGING, "left", "right", "open", "mark", "mark_range", "mark_all")
 
-    class Opened(Message):
+    class TaskOpened(Message):
         """A task was opened with Enter."""
 
         def __init__(self, name: str) -> None:
             super().__init__()
             self.name = name
 
-    class Marked(Message):
+    class TaskMarksChanged(Message):
         """Other tasks are marked than before."""
 
     def __init__(
@@ -267,14 +267,14 @@ class GraphView(Canvas):
             self.marks = {} if self.marks.keys() == set(names) else dict.fromkeys(names)
         self._update_highlight()
         self.refresh()
-        self.post_message(self.Marked())
+        self.post_message(self.TaskMarksChanged())
 
     def unmark(self, *names: str) -> None:
         """Remove marks."""
         for name in names:
             self.marks.pop(name, None)
         self.refresh()
-        self.post_message(self.Marked())
+        self.post_message(self.TaskMarksChanged())
 
     def _mark_range_to(self, name: str | None) -> None:
         graph = self.graph
@@ -285,7 +285,7 @@ class GraphView(Canvas):
             self.marks.update(dict.fromkeys(graph.task_at_row(y) for y in range(max(rows[0], 0), rows[1] + 1)))
         else:
             self.marks[name] = None
-        self.post_message(self.Marked())
+        self.post_message(self.TaskMarksChanged())
 
     # --- Drawing --------------------------------------------------------------------------------------------------
 
@@ -318,7 +318,7 @@ class GraphView(Canvas):
             self.step_changed()
         super().on_resize()
 
-    def on_canvas_clicked(self, message: Canvas.Clicked) -> None:
+    def on_canvas_point_clicked(self, message: Canvas.PointClicked) -> None:
         """A click selects, a second one opens."""
         graph = self.graph
         if graph is None:
@@ -339,4 +339,4 @@ class GraphView(Canvas):
                 self._cursor_moved()
                 self.step_changed()
         elif graph.selected is not None:
-            self.post_message(self.Opened(graph.selected))
+            self.post_message(self.TaskOpened(graph.selected))

@@ -44,7 +44,7 @@ class GroupMap(Canvas):
         assert self._drawing is not None
         return group_map_row(self._graph, self._drawing, y, x0 - _MARGIN, x1 - _MARGIN, self._scene())
 
-    def on_canvas_clicked(self, message: Canvas.Clicked) -> None:
+    def on_canvas_point_clicked(self, message: Canvas.PointClicked) -> None:
         """Post the index of the group that was clicked."""
         message.stop()
         found = self._drawing.at(message.x - _MARGIN, message.y // GROUP_ROWS) if self._drawing is not None else None

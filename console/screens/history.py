@@ -195,14 +195,14 @@ class HistoryScreen(ConsoleScreen):
         self._place = min(max(self.place + step, layout.first), len(self._grid.runs) - 1)
         self._show_all()
 
-    def on_virtual_table_moved(self, message: VirtualTable.Moved) -> None:
+    def on_virtual_table_cursor_moved(self, message: VirtualTable.CursorMoved) -> None:
         """Select the task of the row on all screens, if their run has it."""
         name = self.table.cursor_key
         if name in self.board.projection.tasks:
             self.console.selected = name
         self._show_words()
 
-    def on_virtual_table_opened(self, message: VirtualTable.Opened) -> None:
+    def on_virtual_table_row_opened(self, message: VirtualTable.RowOpened) -> None:
         """Show the task in the run under the cursor."""
         if not self._grid.runs:
             return

@@ -294,14 +294,14 @@ class InboxScreen(SplitScreen):
                 self.table.move_to_key(row) or self.table.move_to_key(InboxRow(cause.key))
                 return
 
-    def on_virtual_table_moved(self, message: VirtualTable.Moved) -> None:
+    def on_virtual_table_cursor_moved(self, message: VirtualTable.CursorMoved) -> None:
         """Select the task of the row on all screens."""
         names = self._tasks_at_cursor()
         if names and self.console.selected not in names:
             self.console.selected = names[0]
         self._start_rest_timer()
 
-    def on_virtual_table_marked(self, message: VirtualTable.Marked) -> None:
+    def on_virtual_table_row_marks_changed(self, message: VirtualTable.RowMarksChanged) -> None:
         """Update after a change of marks."""
         self._show_heading()
         self._start_rest_timer()
@@ -370,7 +370,7 @@ class InboxScreen(SplitScreen):
         """Whether the row under the cursor has just changed; marked tasks do not depend on it."""
         return super().has_cursor_jumped() and not self.table.marked_count
 
-    def on_virtual_table_opened(self, message: VirtualTable.Opened) -> None:
+    def on_virtual_table_row_opened(self, message: VirtualTable.RowOpened) -> None:
         """A cause opens to its tasks, a task to its evidence."""
         row = self.table.cursor_key
         if row is not None and row.run is not None:

@@ -101,7 +101,7 @@ class InboxTable(VirtualTable[InboxRow]):
 
     def _marks_changed(self) -> None:
         self.refresh()
-        self.post_message(self.Marked(self))
+        self.post_message(self.RowMarksChanged(self))
 
     # --- Drawing --------------------------------------------------------------------------------------------------
 

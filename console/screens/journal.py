@@ -229,7 +229,7 @@ class JournalScreen(SplitScreen):
         number = self.table.cursor_key
         return self.journal[number] if number is not None else None
 
-    def on_virtual_table_moved(self, message: VirtualTable.Moved) -> None:
+    def on_virtual_table_cursor_moved(self, message: VirtualTable.CursorMoved) -> None:
         """Select the task of the event; near the start read earlier events, at the end reload dropped ones."""
         if self.table.is_at_end:
             if self.journal.newer_dropped:
@@ -245,7 +245,7 @@ class JournalScreen(SplitScreen):
         if event is not None and event.run_id == self.journal.run_id and event.task in self.board.projection.tasks:
             self.console.selected = event.task
 
-    def on_virtual_table_opened(self, message: VirtualTable.Opened) -> None:
+    def on_virtual_table_row_opened(self, message: VirtualTable.RowOpened) -> None:
         """Open a dialog with everything about the event."""
         event = self.subject()
         if event is not None and self.is_wide:

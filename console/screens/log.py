@@ -26,7 +26,7 @@ from ..model.board import Board
 from ..model.filters import Filter, line_regex, parse_line_filter, search_pattern
 from ..model.log import ERROR, LogLine, LogSelection, LogText, is_error_line
 from ..model.log_diff import compare_output
-from ..present.log import LogHeading, LogLines, diff_rows, empty_line, heading_line, in_kept_words, line_text
+from ..present.log import LogHeading, LogLines, diff_rows, empty_line, heading_line, line_text, unsearched_words
 from ..terminal.pager import show_in_pager
 from ..text.pieces import Line, Piece, Role
 from ..text.text import one_line
@@ -403,7 +403,7 @@ class LogScreen(ConsoleScreen):
             self._when_complete = step
             self._request(_WHOLE)
 
-    def on_lines_view_moved(self, message: LinesView.Moved) -> None:
+    def on_lines_view_position_changed(self, message: LinesView.PositionChanged) -> None:
         """Read more output near the start or the end of the loaded lines."""
         log = self._attempt_log
         first, last = self.text.span
@@ -601,7 +601,7 @@ class LogScreen(ConsoleScreen):
 
     def _no_error_words(self) -> str:
         log = self._attempt_log
-        return f"no line shows an error{in_kept_words(log.dropped_bytes if log is not None else None)}"
+        return f"no line shows an error{unsearched_words(log.dropped_bytes if log is not None else None)}"
 
     def back(self) -> None:
         """Show all lines; end the search."""

@@ -129,7 +129,7 @@ class CommandPalette(Modal[str | None]):
             event.stop()
             self.table.move_to(self.table.cursor + moves[event.key])
 
-    def on_virtual_table_opened(self, message: VirtualTable.Opened) -> None:
+    def on_virtual_table_row_opened(self, message: VirtualTable.RowOpened) -> None:
         """Run the entry that was clicked a second time."""
         self.dismiss(self.table.cursor_key)
 

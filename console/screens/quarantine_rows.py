@@ -171,16 +171,16 @@ class RowsScreen(ConsoleScreen):
         marked = len(self.table.marks)
         self.heading.show(*rows_heading(self.group, place, marked, self.app.size.width, self.console.glyphs))
 
-    def on_virtual_table_moved(self, message: VirtualTable.Moved) -> None:
+    def on_virtual_table_cursor_moved(self, message: VirtualTable.CursorMoved) -> None:
         """Show the row under the cursor."""
         self._show_heading()
         self._read()
 
-    def on_virtual_table_marked(self, message: VirtualTable.Marked) -> None:
+    def on_virtual_table_row_marks_changed(self, message: VirtualTable.RowMarksChanged) -> None:
         """Update after a change of marks."""
         self._show_heading()
 
-    def on_virtual_table_opened(self, message: VirtualTable.Opened) -> None:
+    def on_virtual_table_row_opened(self, message: VirtualTable.RowOpened) -> None:
         """Open a dialog with everything about the row."""
         row = self.window.row(self.table.cursor)
         if row is not None:

@@ -193,6 +193,6 @@ class RunsScreen(ConsoleScreen):
         """The run under the cursor."""
         return None if self.table.cursor_key is None else self._summaries.get(self.table.cursor_key)
 
-    def on_virtual_table_opened(self, message: VirtualTable.Opened) -> None:
+    def on_virtual_table_row_opened(self, message: VirtualTable.RowOpened) -> None:
         """Follow the run."""
         self.console.follow(str(message.key))

@@ -55,7 +55,7 @@ class TextDialog(Modal[None]):
         """The lines, so that keys scroll."""
         return self.view
 
-    def on_lines_view_moved(self) -> None:
+    def on_lines_view_position_changed(self) -> None:
         """Say how many lines are below the last visible one."""
         below = len(self.view.lines) - self.view.span[1]
         self.foot.show(_FOOT, [Piece(f"{below} more below ", Role.DIM)] if below > 0 else [])

@@ -410,13 +410,13 @@ class TimelineScreen(ConsoleScreen):
         self._show_axis()
         self._show_load()
 
-    def on_virtual_table_moved(self, message: VirtualTable.Moved) -> None:
+    def on_virtual_table_cursor_moved(self, message: VirtualTable.CursorMoved) -> None:
         """Select the task of the row, or the worst task of its group, on all screens."""
         key = self.timeline.cursor_key
         self.console.selected = self.rows.worst_tasks(key, 1)[0] if isinstance(key, int) else key
         self._show_words()
 
-    def on_virtual_table_opened(self, message: VirtualTable.Opened) -> None:
+    def on_virtual_table_row_opened(self, message: VirtualTable.RowOpened) -> None:
         """Open or close the group, or show the time of the task; again: everything about the task."""
         if not self.toggle_group() and not self._fit_task():
             self.show_details()

@@ -18,7 +18,7 @@ _MESSAGE_ROWS_MAX = 4
 class Bar(LineView):
     """Rows with a left and a right side, repainted only if they changed."""
 
-    class Clicked(Message):
+    class CellClicked(Message):
         """A click on a cell of a row. ``on_right``: on the right side of the row."""
 
         def __init__(self, bar: Bar, x: int, row: int, *, on_right: bool) -> None:
@@ -71,7 +71,7 @@ class Bar(LineView):
     def on_click(self, event: events.Click) -> None:
         """Post the clicked cell."""
         right = width(self._sides[event.y][1])
-        self.post_message(self.Clicked(self, event.x, event.y, on_right=event.x >= self.columns - right))
+        self.post_message(self.CellClicked(self, event.x, event.y, on_right=event.x >= self.columns - right))
 
 
 class Rule(LineView):

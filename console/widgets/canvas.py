@@ -20,7 +20,7 @@ class Canvas(LineView, can_focus=True):
         runs: ``(y, x0, x1)`` -> the pieces of row ``y`` from column ``x0`` to before ``x1``, that many cells at most.
     """
 
-    class Clicked(Message):
+    class PointClicked(Message):
         """A click on a cell of the drawing; ``chain`` counts quick clicks on it."""
 
         def __init__(self, canvas: Canvas, x: int, y: int, chain: int) -> None:
@@ -109,7 +109,7 @@ class Canvas(LineView, can_focus=True):
 
     def on_click(self, event: events.Click) -> None:
         """Post the clicked cell of the drawing."""
-        self.post_message(self.Clicked(self, self._x + event.x, self._y + event.y, event.chain))
+        self.post_message(self.PointClicked(self, self._x + event.x, self._y + event.y, event.chain))
 
     def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
         """The wheel; with Shift, sideways."""

@@ -228,7 +228,7 @@ class Dialog(Modal[Reply]):
             asked.reverse()  # what must be typed comes before what may stay
         return [field for field, what in asked if what is not None]
 
-    def on_lines_view_moved(self, message: LinesView.Moved) -> None:
+    def on_lines_view_position_changed(self, message: LinesView.PositionChanged) -> None:
         """Say how much of the list is in view."""
         first, last = message.view.span
         count = len(self.question.preview)

@@ -30,7 +30,7 @@ class VirtualTable(LineView, Generic[Key], can_focus=True):
 
     BINDINGS: ClassVar[list[BindingType]] = bindings(*PAGING, "open", "mark", "mark_range", "mark_all")
 
-    class Moved(Message):
+    class CursorMoved(Message):
         """The cursor is on another row."""
 
         def __init__(self, table: VirtualTable[Key], key: Key | None) -> None:
@@ -38,7 +38,7 @@ class VirtualTable(LineView, Generic[Key], can_focus=True):
             self.table = table
             self.key = key
 
-    class Opened(Message):
+    class RowOpened(Message):
         """Enter, or a second click, on a row."""
 
         def __init__(self, table: VirtualTable[Key], key: Key) -> None:
@@ -46,7 +46,7 @@ class VirtualTable(LineView, Generic[Key], can_focus=True):
             self.table = table
             self.key = key
 
-    class Marked(Message):
+    class RowMarksChanged(Message):
         """The marked rows have changed."""
 
         def __init__(self, table: VirtualTable[Key]) -> None:
@@ -117,9 +117,9 @@ class VirtualTable(LineView, Generic[Key], can_focus=True):
         self.refresh()
         if gone:
             self._marks.difference_update(gone)
-            self.post_message(self.Marked(self))
+            self.post_message(self.RowMarksChanged(self))
         if self.cursor_key != before:
-            self.post_message(self.Moved(self, self.cursor_key))
+            self.post_message(self.CursorMoved(self, self.cursor_key))
 
     def place_of(self, key: Key) -> int | None:
         """The place of a row; None if it is not in the table."""
@@ -164,7 +164,7 @@ class VirtualTable(LineView, Generic[Key], can_focus=True):
             self.refresh_rows(before - self._top)
             self.refresh_rows(self._cursor - self._top)
         if self._cursor != before:
-            self.post_message(self.Moved(self, self.cursor_key))
+            self.post_message(self.CursorMoved(self, self.cursor_key))
 
     def move_to_key(self, key: Key) -> bool:
         """Put the cursor on a row. False if it is not in the order."""
@@ -204,7 +204,7 @@ class VirtualTable(LineView, Generic[Key], can_focus=True):
     def drill_in(self) -> None:
         """Open the row under the cursor."""
         if self._order:
-            self.post_message(self.Opened(self, self._order[self._cursor]))
+            self.post_message(self.RowOpened(self, self._order[self._cursor]))
 
     # --- marking --------------------------------------------------------------------------------------------------
 
@@ -213,7 +213,7 @@ class VirtualTable(LineView, Generic[Key], can_focus=True):
         if self._order and self._mark_sign is not None:
             self._marks ^= {self._order[self._cursor]}
             self.refresh_rows(self._cursor - self._top)
-            self.post_message(self.Marked(self))
+            self.post_message(self.RowMarksChanged(self))
             self.move_to(self._cursor + 1)
 
     def mark_range(self) -> None:
@@ -236,21 +236,21 @@ class VirtualTable(LineView, Generic[Key], can_focus=True):
         self._marks = {key for key in keys if self.place_of(key) is not None}
         self._anchor = None
         self.refresh()
-        self.post_message(self.Marked(self))
+        self.post_message(self.RowMarksChanged(self))
 
     def unmark(self, key: Key) -> None:
         """Remove the mark of one row."""
         if key in self._marks:
             self._marks.discard(key)
             self.row_changed(key)
-            self.post_message(self.Marked(self))
+            self.post_message(self.RowMarksChanged(self))
 
     def _mark_range_to(self, place: int) -> None:
         """Mark from the anchor to ``place``; what a longer range had marked before is unmarked again."""
         anchor = place if self._anchor is None else self._anchor
         low, high = min(anchor, place), max(anchor, place)
         self._marks = self._marks_before_range | set(self._order[low : high + 1])
-        self.post_message(self.Marked(self))
+        self.post_message(self.RowMarksChanged(self))
 
     @property
     def hidden_rows(self) -> tuple[int, int]:

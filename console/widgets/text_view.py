@@ -29,7 +29,7 @@ class LinesView(LineView, can_focus=True):
 
     BINDINGS: ClassVar[list[BindingType]] = bindings(*PAGING, "left", "right", "wrap", "follow", "scroll")
 
-    class Moved(Message):
+    class PositionChanged(Message):
         """The scroll position or the follow mode changed."""
 
         def __init__(self, view: LinesView) -> None:
@@ -88,7 +88,7 @@ class LinesView(LineView, can_focus=True):
         if dropped or self._top != before or self.span[1] >= len(self._lines):
             self.refresh()
         self.check_hidden_rows()  # lines may have been added below, where nothing is painted
-        self.post_message(self.Moved(self))
+        self.post_message(self.PositionChanged(self))
 
     @property
     def hidden_rows(self) -> tuple[int, int]:
@@ -151,7 +151,7 @@ class LinesView(LineView, can_focus=True):
         self._top = max(min(top, self._last_page()), (0, 0))
         self._rows_in_view = None
         self.refresh()
-        self.post_message(self.Moved(self))
+        self.post_message(self.PositionChanged(self))
 
     # --- rows of folded lines -------------------------------------------------------------------------------------
 
@@ -253,7 +253,7 @@ class LinesView(LineView, can_focus=True):
         self._top = self._last_page() if self.is_following else min((self._top[0], 0), self._last_page())
         self._rows_in_view = None
         self.refresh()
-        self.post_message(self.Moved(self))
+        self.post_message(self.PositionChanged(self))
 
     def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
         """The wheel."""

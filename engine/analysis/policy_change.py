@@ -27,7 +27,7 @@ class PolicyChange:
     text: str = ""
 
     @property
-    def keeps_delays(self) -> bool:
+    def has_recorded_delays(self) -> bool:
         """Whether backoff delays are drawn as in the recorded run."""
         return _WAIT_FIELDS.isdisjoint(self.policy_fields)
 

@@ -321,7 +321,7 @@ class _Replay:
     def _draw(self, row: TaskRow, outcome: Outcome) -> Uniform:
         """Return the recorded delay as the random draw, unless there is none or the change affects delays."""
         recorded = self._attempts.delay_seconds(row.name, self._histories[row.name].attempts - 1)
-        if recorded is None or outcome.failure is None or not self._change.keeps_delays:
+        if recorded is None or outcome.failure is None or not self._change.has_recorded_delays:
             return self._uniform
         drawn = recorded - (outcome.failure.retry_after_seconds or 0.0)
         return lambda low, high: min(max(drawn, low), high)

@@ -85,7 +85,7 @@ async def test_a_click_tells_the_cell_of_the_drawing(stage) -> None:
         widget.scroll_to_cell(100, 50)
         await app.pilot.click(widget, offset=(7, 3))
         await app.pilot.pause()
-        (pressed,) = app.heard(Canvas.Clicked)
+        (pressed,) = app.heard(Canvas.PointClicked)
         assert (pressed.x, pressed.y) == (107, 53)
 
 

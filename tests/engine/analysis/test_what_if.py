@@ -250,8 +250,8 @@ def test_a_change_holds_for_every_policy_and_leaves_the_rest() -> None:
     change = parse_change("jitter=equal, max_attempts=5 cap=10m")
     assert change.apply_to_policy(PLAIN) == RetryPolicy(max_attempts=5, base=2.0, cap=600.0, jitter="equal")
     assert change.text == "jitter=equal max_attempts=5 cap=10m"
-    assert not change.keeps_delays
-    assert parse_change("max_attempts=5").keeps_delays
+    assert not change.has_recorded_delays
+    assert parse_change("max_attempts=5").has_recorded_delays
 
 
 @pytest.mark.parametrize(
