@@ -387,7 +387,13 @@ class RunLoop:
     def _shift_times(self, jump_us: int) -> None:
         run_id = self.projection.run.run_id
         self.downstreams.shift_clock(jump_us)
-        self.attempts.write(lambda transaction: shift_times(transaction, run_id, jump_us))
+        rows = self.downstreams.drain_dirty_rows()
+
+        def item(transaction: Transaction) -> None:
+            shift_times(transaction, run_id, jump_us)
+            breaker_rows.store(transaction, rows)  # with the tasks: the next executor knows nothing of the step
+
+        self.attempts.write(item)
 
     def _describe_run(self) -> str:
         run, tasks = self.projection.run, len(self.projection.tasks)

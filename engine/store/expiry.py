@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from ..domain.durations import format_duration
 from ..domain.event_payloads import TaskColumns, TaskMoved
 from ..domain.states import DeadLetterKind, TaskState
+from ..statefile.changes.action import reopen_run
 from ..statefile.changes.propagation import propagate
 from ..statefile.changes.transitions import Transaction
 from .pages import PageRequest, trigger_page
@@ -47,6 +48,7 @@ def expire(transaction: Transaction, run_id: str, seen: Mapping[str, int]) -> No
         ).fetchone()
         if row is not None:
             _expire(transaction, run_id, name, generation, *row)
+    reopen_run(transaction, run_id)  # its children may start, or it ends: also if this executor dies now
 
 
 def _expire(

@@ -62,6 +62,21 @@ def test_a_shrunk_night_that_failed_once_does_not_fail_again(seed: int, only: st
     assert run_night(reduce_plan(draw_plan(seed, other_acts=0.0), Reduction.parse(only))).problem == ""
 
 
+@pytest.mark.parametrize(
+    ("seed", "only"),
+    [
+        # an executor dies after a step of the clock, by which a breaker's times were not shifted yet
+        (5001851, "tasks=t1,t10,t11,t12,t13,t14,t16,t18,t2,t3,t4,t5,t7,t8,t9 crashes=1"),
+        # a dead letter expires while a blocked run is opened, and its executor leaves at once
+        (5003182, "crashes=1,2,3"),
+        # a cancel is undone, and a task below had counted it as an end
+        (5008683, "tasks=t0 acts=0,2,3,4,6,7"),
+    ],
+)
+def test_a_shrunk_night_with_all_acts_does_not_fail_again(seed: int, only: str) -> None:
+    assert run_night(reduce_plan(draw_plan(seed), Reduction.parse(only))).problem == ""
+
+
 def test_a_seed_is_one_night_in_memory_and_in_a_file() -> None:
     plans = [draw_plan(seed) for seed in range(4)]
     assert [run_night(plan).digest for plan in plans] == [run_night(plan, kind=FileStorage).digest for plan in plans]

@@ -24,7 +24,7 @@ from ...domain.states import LEGAL_MOVES, MOVING, WAITING, RunState, TaskState
 from . import quarantine_actions
 from .action import ActionContext, ago, read_task, reopen_run, verb_of
 from .clock_steps import shift_recorded, steps_since
-from .propagation import children_of, propagate, reevaluate, unpropagate
+from .propagation import children_of, hold_children, propagate, reevaluate, unpropagate
 from .transitions import Transaction
 
 #: Change of a run -> the change that reverts it.
@@ -216,6 +216,7 @@ def restore_tasks(transaction: Transaction, run_id: str, tasks: Before, why: Opt
         else:
             propagate(transaction, run_id, name)
     unpropagate(transaction, run_id, tasks)
+    hold_children(transaction, run_id, tasks)  # their rules may have counted the states that the act had made
 
 
 def _put_back(transaction: Transaction, run_id: str, name: str, before: TaskColumns, why: Optional[str]) -> None:

@@ -13,6 +13,7 @@ from redrive.engine import Executor, Flow, FlowError, PermanentError, RunOptions
 from redrive.engine.core.explain import explain_task
 from redrive.engine.core.outcome import Failure, FailureClass, Fingerprint, Outcome, OutcomeKind
 from redrive.engine.core.spec import TaskSpec
+from redrive.engine.domain.event_payloads import RunChange, RunChanged
 from redrive.engine.store import claims, runs
 from redrive.engine.store.claims import Claim, ClaimOrder
 from redrive.engine.store.expiry import expire
@@ -78,6 +79,16 @@ def test_an_expired_dead_letter_fails_and_takes_its_children_along(state_file: S
     titles = [title for (title,) in state_file.connection.execute("SELECT title FROM page ORDER BY id")]
     assert titles[-1] == "dead letter expired on a"
     assert state_file.act("requeue", "a")["ok"] and state_file.states()["b"] == "PENDING"
+
+
+def test_a_blocked_run_goes_on_with_the_commit_that_expires_its_dead_letter(state_file: StateFile) -> None:
+    """Or no service would resume it if the executor died now."""
+    create(state_file)
+    die(state_file)
+    blocked = RunChanged(RunChange.BLOCKED, {"blocked_since": START})
+    state_file.write(lambda j: j.change_run(RUN, blocked))
+    state_file.write(lambda j: expire(j, RUN, {"a": 0}))
+    assert state_file.run_column("blocked_since") is None
 
 
 def test_whoever_decides_in_time_is_not_overtaken(state_file: StateFile) -> None:

@@ -796,6 +796,15 @@ def test_a_child_that_was_promoted_meanwhile_waits_again_after_the_undo(state_fi
     assert state_file.claim("b") == 0 and state_file.states()["b"] == "PENDING"
 
 
+def test_a_task_below_what_a_cancel_has_stopped_waits_again_after_the_undo(state_file: StateFile) -> None:
+    state_file.create({"a": "", "b": "a", "c": "b"}, c={"rule": "all_done"})
+    command = state_file.command("cancel", "a")
+    state_file.send(command)
+    state_file.move("c", "READY")  # a is CANCELLED, b UPSTREAM_FAILED
+    assert state_file.act("undo", command=command["id"])["ok"]
+    assert state_file.states() == {"a": "PENDING", "b": "PENDING", "c": "PENDING"}
+
+
 def test_what_another_operator_touched_is_not_undone(state_file: StateFile) -> None:
     state_file.create(CHAIN)
     state_file.put("a", "DEAD_LETTER")
