@@ -13,9 +13,9 @@ from typing import Any, TypeVar
 
 import pytest
 from hypothesis import HealthCheck, settings
+from support.fake_executor import FakeExecutor
 from support.processes import find_processes_in
-from support.ssh_host import HAS_SSHD, SshHost, SshStandIn
-from support.stand_in_executor import StandInExecutor
+from support.ssh_host import HAS_SSHD, LocalSshHost, SshHost
 from support.state_file import StateFileBuilder
 from support.waiting import wait_until
 
@@ -118,34 +118,34 @@ def nobody_is_left_behind(tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 
 @pytest.fixture
-def make_night(tmp_path: Path) -> Iterator[Callable[..., StateFileBuilder]]:
+def make_run_file(tmp_path: Path) -> Iterator[Callable[..., StateFileBuilder]]:
     """State files, closed at the end."""
     made: list[StateFileBuilder] = []
 
     def make(name: str = "night.db", **options: Any) -> StateFileBuilder:
-        night = StateFileBuilder(tmp_path / name, **options)
-        made.append(night)
-        return night
+        run_file = StateFileBuilder(tmp_path / name, **options)
+        made.append(run_file)
+        return run_file
 
     yield make
-    for night in made:
-        night.close()
+    for run_file in made:
+        run_file.close()
 
 
 @pytest.fixture
-def night(make_night: Callable[..., StateFileBuilder]) -> StateFileBuilder:
+def run_file(make_run_file: Callable[..., StateFileBuilder]) -> StateFileBuilder:
     """A state file with a run of six tasks: one done, one running, one dead letter, three pending."""
-    night = make_night()
-    night.finish("task_00000")
-    night.start("task_00001")
-    night.finish("task_00002", "DEAD_LETTER", error="boom", dead_letter_kind="poison", failures=1)
-    return night
+    run_file = make_run_file()
+    run_file.finish("task_00000")
+    run_file.start("task_00001")
+    run_file.finish("task_00002", "DEAD_LETTER", error="boom", dead_letter_kind="poison", failures=1)
+    return run_file
 
 
 @pytest.fixture
-def executor(night: StateFileBuilder) -> Iterator[StandInExecutor]:
-    """Somebody who owns ``night`` and listens."""
-    executor = StandInExecutor(night)
+def executor(run_file: StateFileBuilder) -> Iterator[FakeExecutor]:
+    """Somebody who owns ``run_file`` and listens."""
+    executor = FakeExecutor(run_file)
     yield executor
     executor.die()
 
@@ -162,11 +162,11 @@ def far_host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SshHost]:
 
 
 @pytest.fixture
-def far(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SshHost | SshStandIn:
+def far(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SshHost | LocalSshHost:
     """The host ``far`` of ``ssh://far/...``: behind a real sshd wherever there is one."""
     if HAS_SSHD or os.environ.get("CI"):
-        host: SshHost | SshStandIn = request.getfixturevalue("far_host")
+        host: SshHost | LocalSshHost = request.getfixturevalue("far_host")
     else:
-        host = SshStandIn(tmp_path)
+        host = LocalSshHost(tmp_path)
     monkeypatch.setenv("REDRIVE_SSH", host.program)
     return host

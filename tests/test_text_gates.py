@@ -141,9 +141,9 @@ def test_a_shell_gets_each_text_as_one_word(tmp_path: Path, count: int) -> None:
     script = tmp_path / "lines.sh"
     script.write_text("redrive() { printf '%s\\0' \"$@\"; }\n" + "".join(f"{line}\n{ENDS}\n" for line in lines))
     done = subprocess.run(["sh", script], cwd=tmp_path, capture_output=True, check=True)
-    said = [part.split("\0")[:-1] for part in done.stdout.decode().split("END\0")[:-1]]
+    parsed = [part.split("\0")[:-1] for part in done.stdout.decode().split("END\0")[:-1]]
     assert done.stderr == b"" and [each.name for each in tmp_path.iterdir()] == ["lines.sh"]
-    for words, expected in zip(said, wanted, strict=True):
+    for words, expected in zip(parsed, wanted, strict=True):
         if expected:
             assert words == expected
         else:

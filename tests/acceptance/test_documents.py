@@ -76,15 +76,15 @@ def run_program(tmp_path, seed: int) -> tuple[str, dict[str, tuple[str, int]]]:
 @parametrize_mostly_long(("failures", "attempts"), [((False,), 1), ((True, False), 2)])
 def test_document_003_ends_with_six_successes_and_as_many_attempts_as_the_dice_gave(tmp_path, failures, attempts):
     """003.28, 003.29: on the document's own code the first retry never ends."""
-    said, tasks = run_program(tmp_path, seed_with(*failures))
-    assert "DAG finished: SUCCESS" == said
+    output, tasks = run_program(tmp_path, seed_with(*failures))
+    assert "DAG finished: SUCCESS" == output
     assert {"SUCCESS"} == {state for state, _ in tasks.values()}
     assert [1, attempts, 1, 1, 1, 1] == [attempt for _, attempt in tasks.values()]
 
 
 def test_where_the_dice_fail_twice_at_one_line_document_000_rules(tmp_path):
     """000.35: the same failure twice is DEAD_LETTER on attempt 2, and the run is not SUCCESS."""
-    said, tasks = run_program(tmp_path, seed_with(True, True))
-    assert "DAG finished: BLOCKED" == said
+    output, tasks = run_program(tmp_path, seed_with(True, True))
+    assert "DAG finished: BLOCKED" == output
     assert ("DEAD_LETTER", 2) == tasks["extract_payments"]
     assert ("PENDING", 0) == tasks["load_dashboard"]

@@ -76,7 +76,7 @@ class Cpu:
         attempts = (reaped_user + reaped_system + living) / ticks
         return cls(time.process_time(), (user + system) / ticks, attempts)
 
-    def told_since(self, before: Cpu, count: int) -> str:
+    def rate_since(self, before: Cpu, count: int) -> str:
         """Milliseconds for each of ``count`` attempts."""
         pairs = zip(astuple(self), astuple(before), strict=True)
         each = [1000 * (now - then) / count for now, then in pairs]
@@ -95,7 +95,7 @@ async def measure(runner: Runner, spec: TaskSpec, parallel: int, count: int) -> 
     cpu, before = Cpu.now(runner.zygote_pid), time.perf_counter()
     await asyncio.gather(*(lane() for _ in range(parallel)))
     seconds = time.perf_counter() - before
-    used = Cpu.now(runner.zygote_pid).told_since(cpu, len(latencies))
+    used = Cpu.now(runner.zygote_pid).rate_since(cpu, len(latencies))
     median, p99, best = (1000 * latency for latency in (statistics.median(latencies), _p99(latencies), min(latencies)))
     print(
         f"{spec.name:6} {parallel:3} parallel: {len(latencies) / seconds:7.0f}/s   "

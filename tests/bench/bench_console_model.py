@@ -82,18 +82,20 @@ def best(work: Callable[[], object], times: int = 5) -> float:
     return 1000 * min(found)
 
 
-def say(what: str, milliseconds: float, note: str = "") -> None:
+def report(what: str, milliseconds: float, note: str = "") -> None:
     print(f"  {what:<44}{milliseconds:9.2f} ms  {note}")
 
 
 def layouts(pairs: Pairs) -> None:
     dag = Dag(pairs)
-    say("order, rings, levels", best(lambda: Dag(pairs).levels), f"{dag.depth} levels, {len(dag.components)} parts")
-    say("descendants of every task", best(lambda: Dag(pairs).descendant_bits))
-    say("rails", best(lambda: Rails(dag)), f"{Rails(dag).columns} columns")
+    report("order, rings, levels", best(lambda: Dag(pairs).levels), f"{dag.depth} levels, {len(dag.components)} parts")
+    report("descendants of every task", best(lambda: Dag(pairs).descendant_bits))
+    report("rails", best(lambda: Rails(dag)), f"{Rails(dag).columns} columns")
     if len(dag) <= 5_000:
         drawing = Drawing(dag, [20] * len(dag))
-        say("whole drawing", best(lambda: Drawing(dag, [20] * len(dag))), f"{drawing.width} x {drawing.height} cells")
+        report(
+            "whole drawing", best(lambda: Drawing(dag, [20] * len(dag))), f"{drawing.width} x {drawing.height} cells"
+        )
 
 
 def pages(pairs: Pairs) -> None:
@@ -105,11 +107,11 @@ def pages(pairs: Pairs) -> None:
         graph.zoom = zoom
         rows = range(max(graph.height // 2 - 30, 0), min(graph.height // 2 + 30, graph.height))
         work = lambda rows=rows: [graph_row(graph, y, 200, scene, Highlight()) for y in rows]  # noqa: E731
-        say(f"page of {zoom.name.lower()}, 200x60", best(work), f"{graph.height} rows")
+        report(f"page of {zoom.name.lower()}, 200x60", best(work), f"{graph.height} rows")
     graph.form = GraphForm.DRAWING
     rows = range(max(graph.height // 2 - 30, 0), min(graph.height // 2 + 30, graph.height))
     work = lambda: [drawing_row(graph, y, 100, 300, scene, Highlight()) for y in rows]  # type: ignore[assignment,misc]  # noqa: E731
-    say("page of the drawing, 200x60", best(work), f"{len(graph.drawing.dag)} tasks drawn")
+    report("page of the drawing, 200x60", best(work), f"{len(graph.drawing.dag)} tasks drawn")
 
 
 def changes(pairs: Pairs) -> None:
@@ -121,7 +123,7 @@ def changes(pairs: Pairs) -> None:
     started = time.process_time()
     for event in events:
         graph.apply(board.apply([event]))
-    say("one change", 1000 * (time.process_time() - started) / len(events), f"mean of {len(events)}")
+    report("one change", 1000 * (time.process_time() - started) / len(events), f"mean of {len(events)}")
 
 
 def _moves(names: list[str]) -> Iterator[Event]:
@@ -136,7 +138,7 @@ def inbox(count: int = 10_000) -> None:
     names = [f"load_{number:05}" for number in range(count)]
     board = Board(projection_of([*((name, []) for name in names), ("join", names)], failed_every=1))
     _ = board.dag.descendant_bits
-    say("gather 10,000 dead letters", best(lambda: Inbox(board)))
+    report("gather 10,000 dead letters", best(lambda: Inbox(board)))
     box = Inbox(board)
 
     def filter_and_sort() -> None:
@@ -144,14 +146,14 @@ def inbox(count: int = 10_000) -> None:
         box.order_by(InboxOrder.COUNT)
         box.causes()
 
-    say("filter and sort 10,000 dead letters", best(filter_and_sort), f"{len(box.causes())} causes")
-    say("preview a requeue of all of them", best(lambda: preview_requeue(board, names)))
+    report("filter and sort 10,000 dead letters", best(filter_and_sort), f"{len(box.causes())} causes")
+    report("preview a requeue of all of them", best(lambda: preview_requeue(board, names)))
 
 
 def read(path: str) -> Pairs:
     raw = Path(path).read_bytes()
-    told = json.loads(gzip.decompress(raw) if path.endswith(".gz") else raw)
-    return [(task["name"], task["parents"]) for task in told["tasks"]]
+    data = json.loads(gzip.decompress(raw) if path.endswith(".gz") else raw)
+    return [(task["name"], task["parents"]) for task in data["tasks"]]
 
 
 def main() -> None:

@@ -55,7 +55,7 @@ PALETTE = RoleStyles(
 SIGNS = (("✓", Role.DONE), ("●", Role.RUNNING), ("↻", Role.WAITING), ("✗", Role.FAILED), ("◆", Role.HUMAN))
 
 
-def say(what: str, *facts: str) -> None:
+def report(what: str, *facts: str) -> None:
     print(f"{what:<52} {'   '.join(facts)}", flush=True, file=sys.__stdout__)
 
 
@@ -103,8 +103,8 @@ def start_up(rounds: int) -> None:
             first.append((time.monotonic() - app.terminal.started_at) * 1000)
             app.terminal.until("task_00001")
             live.append((time.monotonic() - app.terminal.started_at) * 1000)
-    say("first cells", percentiles(first))
-    say("usable screen", percentiles(live))
+    report("first cells", percentiles(first))
+    report("usable screen", percentiles(live))
 
 
 def bytes_of(what: str, seconds: float, *options: str, size: tuple[int, int] = (120, 40)) -> None:
@@ -115,7 +115,7 @@ def bytes_of(what: str, seconds: float, *options: str, size: tuple[int, int] = (
         count = app.terminal.read_for(seconds)
         took = time.monotonic() - started
         cpu = (app.terminal.cpu_seconds() - cpu) / took * 100
-        say(what, f"{count / took:,.0f} B/s", f"{cpu:.1f} % CPU")
+        report(what, f"{count / took:,.0f} B/s", f"{cpu:.1f} % CPU")
 
 
 def key_to_paint(what: str, count: int, *options: str) -> None:
@@ -133,7 +133,7 @@ def key_to_paint(what: str, count: int, *options: str) -> None:
                 app.terminal.read(1.0)
             times.append((time.monotonic() - started) * 1000)
             app.terminal.read_for(random.uniform(0.02, 0.06))
-        say(what, percentiles(times))
+        report(what, percentiles(times))
 
 
 def stall(seconds: float) -> None:
@@ -152,7 +152,7 @@ def stall(seconds: float) -> None:
             return found is not None and int(found[1]) >= stats["ticks"]
 
         app.terminal.until(newest)
-        say(
+        report(
             f"terminal not read for {seconds:.0f} s, 10 full paints/s",
             f"loop's longest gap {stats['longest_gap'] * 1000:.0f} ms",
             f"memory +{grown // 1024} kB",
@@ -176,7 +176,7 @@ def slow_link(rate: int, seconds: float) -> None:
             seen, line = bytes(line[:budget]), line[budget:]
             for _ in range(seen.count(b"\x1b[6n")):
                 terminal.send(b"\x1b[1;6R")
-        say(
+        report(
             f"line of {rate} B/s with a deep buffer, 10 full paints/s",
             f"the picture is old by {percentiles(ages, 's')}",
         )
@@ -252,7 +252,7 @@ async def frames(what: str, size: tuple[int, int], make: Callable[[], tuple[Widg
         await asyncio.sleep(0.5)
         for name, change in changes.items():
             times, size_bytes = await app.cpu_of(change, count)
-            say(f"{what} {size[0]}x{size[1]}: {name}", f"CPU {percentiles(times)}", f"{size_bytes} B")
+            report(f"{what} {size[0]}x{size[1]}: {name}", f"CPU {percentiles(times)}", f"{size_bytes} B")
         app.exit()
         await running
 

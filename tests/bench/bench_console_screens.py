@@ -90,7 +90,7 @@ async def pressed(app: Measured, *keys: str) -> None:
         await asyncio.sleep(0.4)
 
 
-async def say(app: Measured, what: str, steps: list[Callable[[], object]]) -> None:
+async def report(app: Measured, what: str, steps: list[Callable[[], object]]) -> None:
     """The cost of some steps of one kind."""
     before = app.bytes_written
     used = sorted([await app.cpu_of(step) for step in steps])
@@ -128,13 +128,13 @@ async def graph(options: argparse.Namespace) -> None:
     async with on_screen(projection, options) as (app, _):
         await pressed(app, "2", "minus", "minus", "minus", "equals_sign", "equals_sign", "equals_sign")
         count = options.keys
-        await say(app, "rails: page", there_and_back(app, count, "pagedown", "pageup"))
-        await say(app, "rails: cursor", there_and_back(app, count, "j", "k"))
+        await report(app, "rails: page", there_and_back(app, count, "pagedown", "pageup"))
+        await report(app, "rails: cursor", there_and_back(app, count, "j", "k"))
         await pressed(app, "equals_sign")
-        await say(app, "drawing: page", there_and_back(app, count, "pagedown", "pageup"))
-        await say(app, "drawing: cursor", there_and_back(app, count, "j", "k"))
+        await report(app, "drawing: page", there_and_back(app, count, "pagedown", "pageup"))
+        await report(app, "drawing: cursor", there_and_back(app, count, "j", "k"))
         await pressed(app, "minus", "minus")
-        await say(app, "signs: page", there_and_back(app, count, "pagedown", "pageup"))
+        await report(app, "signs: page", there_and_back(app, count, "pagedown", "pageup"))
 
 
 async def events(options: argparse.Namespace) -> None:
@@ -147,11 +147,11 @@ async def events(options: argparse.Namespace) -> None:
 
         def batch() -> None:
             nonlocal seq
-            told = [progress_of(seq + n + 1, names[(seq + n) % len(names)]) for n in range(200)]
-            seq += len(told)
-            session.tell(told)
+            batch_events = [progress_of(seq + n + 1, names[(seq + n) % len(names)]) for n in range(200)]
+            seq += len(batch_events)
+            session.emit(batch_events)
 
-        await say(app, "200 events at once, rails", [batch] * (options.keys // 2))
+        await report(app, "200 events at once, rails", [batch] * (options.keys // 2))
 
 
 def progress_of(seq: int, name: str) -> Event:
@@ -165,11 +165,11 @@ async def inbox(options: argparse.Namespace) -> None:
     async with on_screen(projection, options) as (app, _):
         await pressed(app, "4", "equals_sign")
         for name in ("first", "again"):
-            await say(app, f"inbox: filter typed, {name}", [key(app, "slash"), *[key(app, c) for c in "load_0"]])
-            await say(app, f"inbox: filter cleared, {name}", [key(app, "escape")])
-        await say(app, "inbox: sorted", [key(app, "e")] * 8)
-        await say(app, "inbox: page", there_and_back(app, options.keys, "pagedown", "pageup"))
-        await say(app, "inbox: cursor", there_and_back(app, options.keys, "j", "k"))
+            await report(app, f"inbox: filter typed, {name}", [key(app, "slash"), *[key(app, c) for c in "load_0"]])
+            await report(app, f"inbox: filter cleared, {name}", [key(app, "escape")])
+        await report(app, "inbox: sorted", [key(app, "e")] * 8)
+        await report(app, "inbox: page", there_and_back(app, options.keys, "pagedown", "pageup"))
+        await report(app, "inbox: cursor", there_and_back(app, options.keys, "j", "k"))
 
 
 async def timeline(options: argparse.Namespace) -> None:
@@ -184,21 +184,21 @@ async def timeline(options: argparse.Namespace) -> None:
     async with on_screen(projection, options) as (app, session):
         await pressed(app, "3", "g")
         view = app.screen.query_one(TimelineView)
-        await say(app, "timeline: all groups painted", [view.refresh] * options.keys)
-        await say(app, "timeline: zoom", there_and_back(app, options.keys, "equals_sign", "minus"))
-        await say(app, "timeline: cursor", there_and_back(app, options.keys, "j", "k"))
+        await report(app, "timeline: all groups painted", [view.refresh] * options.keys)
+        await report(app, "timeline: zoom", there_and_back(app, options.keys, "equals_sign", "minus"))
+        await report(app, "timeline: cursor", there_and_back(app, options.keys, "j", "k"))
         seq = projection.seq
 
         def batch() -> None:
             nonlocal seq
-            told = [progress_of(seq + n + 1, names[(seq + n) % len(names)]) for n in range(200)]
-            seq += len(told)
-            session.tell(told)
+            batch_events = [progress_of(seq + n + 1, names[(seq + n) % len(names)]) for n in range(200)]
+            seq += len(batch_events)
+            session.emit(batch_events)
 
-        await say(app, "200 events at once, timeline", [batch] * (options.keys // 2))
+        await report(app, "200 events at once, timeline", [batch] * (options.keys // 2))
         await pressed(app, "enter")
-        await say(app, "timeline: page of an open group", there_and_back(app, options.keys, "pagedown", "pageup"))
-        await say(app, "timeline: group opened and closed", [key(app, "g"), key(app, "enter")] * 8)
+        await report(app, "timeline: page of an open group", there_and_back(app, options.keys, "pagedown", "pageup"))
+        await report(app, "timeline: group opened and closed", [key(app, "g"), key(app, "enter")] * 8)
 
 
 MEASUREMENTS: dict[str, Callable[[argparse.Namespace], Awaitable[None]]] = {

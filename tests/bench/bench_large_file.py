@@ -42,7 +42,7 @@ def write_run(path: Path, tasks: int, events: int) -> None:
     for name in [f"task_{number:05}" for number in range(tasks)]:
         is_last = name.endswith(f"{tasks - 1:05}")
         builder.finish(name, *(["DEAD_LETTER"] if is_last else []), error="no" if is_last else None)
-    builder.tell(max(0, events - builder.head()))
+    builder.emit_progress(max(0, events - builder.head()))
     builder.close()
 
 

@@ -70,28 +70,28 @@ async def search(session: LocalSession, pattern: str) -> str:
 
 async def measured(name: str, work: Callable[[], Awaitable[str]]) -> None:
     """Print how long it took, and the longest turns of the loop meanwhile."""
-    turns: list[float] = []
+    ticks: list[float] = []
     last = time.process_time()
 
-    def turn() -> None:
+    def tick() -> None:
         nonlocal last
-        turns.append(time.process_time() - last)
-        last += turns[-1]
+        ticks.append(time.process_time() - last)
+        last += ticks[-1]
 
     async def watch() -> None:
         while True:
             await asyncio.sleep(0.001)
-            turn()
+            tick()
 
     watching = asyncio.create_task(watch())
     began, cpu = time.perf_counter(), time.process_time()
-    said = await work()
+    result = await work()
     took, used = time.perf_counter() - began, time.process_time() - cpu
     watching.cancel()
-    turn()
-    turns.sort()
-    pauses = f"longest pause {turns[-1] * 1e3:6.1f} ms, 99 of 100 {turns[int(len(turns) * 0.99)] * 1e3:5.1f} ms"
-    print(f"{name:22} {pauses}  answer {took:5.2f} s  cpu of the console {used:5.2f} s  {said}")
+    tick()
+    ticks.sort()
+    pauses = f"longest pause {ticks[-1] * 1e3:6.1f} ms, 99 of 100 {ticks[int(len(ticks) * 0.99)] * 1e3:5.1f} ms"
+    print(f"{name:22} {pauses}  answer {took:5.2f} s  cpu of the console {used:5.2f} s  {result}")
 
 
 async def main(megabytes: int) -> None:
@@ -101,11 +101,11 @@ async def main(megabytes: int) -> None:
         write(path, megabytes * MEGABYTE)
         session = await LocalSession.open(path)
 
-        async def nothing() -> str:
+        async def no_text() -> str:
             await asyncio.sleep(2)
             return ""
 
-        await measured("at rest", nothing)
+        await measured("at rest", no_text)
         await measured("first search", lambda: search(session, "line 000000001"))
         await measured(f"{megabytes} MB, words", lambda: search(session, PATTERN))
         await measured(f"{megabytes} MB, pattern", lambda: search(session, r"could\s+not.*\bparse\b"))

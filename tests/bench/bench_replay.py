@@ -38,7 +38,7 @@ SECOND = 1_000_000
 OWN_EVENTS = 4  # of each task; the others say how far it is
 
 
-def make_night(path: Path, tasks: int, events: int) -> None:
+def write_run(path: Path, tasks: int, events: int) -> None:
     """A run of ``events`` events that is over: all tasks did well in the end, one in twenty failed before."""
     connection = database.open_for_writing(str(path))
     names = [f"task_{number:05}" for number in range(tasks)]
@@ -124,7 +124,7 @@ def make_year(path: Path, tasks: int, count: int) -> None:
 def model(folder: Path, options: argparse.Namespace) -> Iterator[str]:
     """The reel alone, without a screen."""
     path = folder / "night.db"
-    make_night(path, options.tasks, options.events)
+    write_run(path, options.tasks, options.events)
     connection = database.open_for_reading(str(path))
     projection = runs.load_run(connection, RUN)
     began = time.perf_counter()
@@ -171,7 +171,7 @@ def _steps(connection: sqlite3.Connection, reel: ReplayIndex, board: Board) -> I
 def keys(folder: Path, options: argparse.Namespace) -> Iterator[str]:
     """From a key to the number of the event in the header, on a terminal."""
     path = folder / "night.db"
-    make_night(path, options.tasks, options.events)
+    write_run(path, options.tasks, options.events)
     environ = {**os.environ, "XDG_CONFIG_HOME": str(folder), "HOME": str(folder)}
     columns, rows = options.size
     terminal = PtyTerminal([*REDRIVE, "attach", str(path)], columns=columns, rows=rows, environ=environ)

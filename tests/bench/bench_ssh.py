@@ -41,7 +41,7 @@ BLACKOUT_SECONDS = 30.0
 PATIENCE_SECONDS = 0.5
 
 
-def fill(night: StateFileBuilder, tasks: int, done: float) -> None:
+def fill(run_file: StateFileBuilder, tasks: int, done: float) -> None:
     """Bring a share of the tasks to an end, in the order of the flow, with the spread of figures that life has."""
     dice = random.Random(7)
 
@@ -49,9 +49,9 @@ def fill(night: StateFileBuilder, tasks: int, done: float) -> None:
         for number in range(int(tasks * done)):
             name = f"task_{number:05}"
             transaction.at += dice.randrange(500, 3000)
-            runs.promote(transaction, night.run_id, {name: 0})
+            runs.promote(transaction, run_file.run_id, {name: 0})
             host: AttemptColumns = {"pid": 4000 + number, "host": "far"}
-            attempt = runs.claim(transaction, night.run_id, name, 0, f"{dice.getrandbits(128):032x}", host)
+            attempt = runs.claim(transaction, run_file.run_id, name, 0, f"{dice.getrandbits(128):032x}", host)
             ended: AttemptColumns = {
                 "ended_at": transaction.at + dice.randrange(2_000, 900_000),
                 "duration_us": dice.randrange(2_000, 900_000),
@@ -60,22 +60,24 @@ def fill(night: StateFileBuilder, tasks: int, done: float) -> None:
                 "cpu_user_us": dice.randrange(900, 600_000),
                 "cpu_system_us": dice.randrange(500, 90_000),
             }
-            transaction.change_attempt(night.run_id, name, attempt, ended)
+            transaction.change_attempt(run_file.run_id, name, attempt, ended)
             ended_at: TaskColumns = {"ended_at": ended["ended_at"]}
             moved = TaskMoved(attempt_set=ended)
-            transaction.move(night.run_id, name, "RUNNING", "SUCCESS", 0, set=ended_at, attempt=attempt, payload=moved)
+            transaction.move(
+                run_file.run_id, name, "RUNNING", "SUCCESS", 0, set=ended_at, attempt=attempt, payload=moved
+            )
 
-    night.write(item)
+    run_file.write(item)
 
 
 def show(what: str, value: str) -> None:
     print(f"{what:<58} {value}", flush=True)
 
 
-async def first_picture(night: StateFileBuilder, options: SshOptions) -> tuple[float, float, float, int]:
+async def first_picture(run_file: StateFileBuilder, options: SshOptions) -> tuple[float, float, float, int]:
     """Seconds to connect, to the first picture, to the whole one; and how many tasks it has."""
     start = time.monotonic()
-    session = await SshSession.open(f"ssh://far{night.path}", options=options)
+    session = await SshSession.open(f"ssh://far{run_file.path}", options=options)
     connected = time.monotonic() - start
     projection = await session.snapshot(patience_seconds=PATIENCE_SECONDS)
     pictured = time.monotonic() - start
@@ -91,31 +93,31 @@ async def first_picture(night: StateFileBuilder, options: SshOptions) -> tuple[f
     return connected, pictured, whole, len(projection.tasks)
 
 
-async def delays(night: StateFileBuilder) -> list[float]:
+async def delays(run_file: StateFileBuilder) -> list[float]:
     """Seconds from a commit to the event here, where somebody waits for it all the time."""
-    session = await SshSession.open(f"ssh://far{night.path}")
+    session = await SshSession.open(f"ssh://far{run_file.path}")
     came: dict[int, float] = {}
 
     async def wait(since: int) -> None:
         async for batch in session.events(since):
             came.update((event.seq, time.monotonic()) for event in batch)
 
-    waiting = asyncio.create_task(wait(night.head()))
+    waiting = asyncio.create_task(wait(run_file.head()))
     dice = random.Random(3)
     committed: dict[int, float] = {}
     for _ in range(COMMITS):
         await asyncio.sleep(dice.uniform(0.0, 0.3))
-        await asyncio.to_thread(night.tell)
-        committed[night.head()] = time.monotonic()
+        await asyncio.to_thread(run_file.emit_progress)
+        committed[run_file.head()] = time.monotonic()
     await asyncio.sleep(1)
     waiting.cancel()
     await session.close()
     return [came[seq] - when for seq, when in committed.items()]
 
 
-async def idle(night: StateFileBuilder, far: SshHost, seconds: float) -> tuple[float, float, float]:
+async def idle(run_file: StateFileBuilder, far: SshHost, seconds: float) -> tuple[float, float, float]:
     """Share of a core that the agent and the local ssh use while nothing happens; megabytes of the agent."""
-    session = await SshSession.open(f"ssh://far{night.path}")
+    session = await SshSession.open(f"ssh://far{run_file.path}")
     await session.snapshot()
     agents = [
         process
@@ -136,7 +138,7 @@ def _cpu(processes: list[psutil.Process]) -> float:
     return sum(times.user + times.system for times in (process.cpu_times() for process in processes))
 
 
-async def blackout(night: StateFileBuilder, far: SshHost, relay: str) -> None:
+async def blackout(run_file: StateFileBuilder, far: SshHost, relay: str) -> None:
     """Nothing passes for a while, then everything again; what was committed meanwhile must come."""
     port = free_port()
     command = [sys.executable, relay, "--listen", str(port), "--to", f"127.0.0.1:{far.port}", "--rtt", "150"]
@@ -145,12 +147,12 @@ async def blackout(night: StateFileBuilder, far: SshHost, relay: str) -> None:
         while not listens(port):  # noqa: ASYNC110 (it says nothing when it is ready)
             await asyncio.sleep(0.05)
         options = SshOptions(options=(f"Port={port}", f"HostKeyAlias=[127.0.0.1]:{far.port}"))
-        session = await SshSession.open(f"ssh://far{night.path}", options=options)
-        events = session.events(night.head())
+        session = await SshSession.open(f"ssh://far{run_file.path}", options=options)
+        events = session.events(run_file.head())
         await anext(events)
         line.send_signal(signal.SIGUSR1)
         dark = time.monotonic()
-        night.tell(100)
+        run_file.emit_progress(100)
         stale = await _until(session, Link.STALE) - dark
         await asyncio.sleep(max(0.0, dark + BLACKOUT_SECONDS - time.monotonic()))
         line.send_signal(signal.SIGUSR1)
@@ -172,39 +174,39 @@ async def _until(session: SshSession, link: Link) -> float:
     return time.monotonic()
 
 
-async def quick_line(night: StateFileBuilder, far: SshHost, seconds: float) -> None:
-    runs_of = [await first_picture(night, SshOptions()) for _ in range(5)]
+async def quick_line(run_file: StateFileBuilder, far: SshHost, seconds: float) -> None:
+    runs_of = [await first_picture(run_file, SshOptions()) for _ in range(5)]
     tasks = runs_of[0][3]
     show("loopback: connected", f"{median(run[0] for run in runs_of):.2f} s")
     show(
         f"loopback: picture of {tasks} tasks, first / whole",
         " / ".join(f"{median(run[index] for run in runs_of):.2f} s" for index in (1, 2)),
     )
-    found = await delays(night)
+    found = await delays(run_file)
     marks = quantiles(found, n=100)
     show(
         "loopback: commit to event here, p50 / p95 / p99", " / ".join(f"{marks[n] * 1e3:.0f} ms" for n in (49, 94, 98))
     )
-    agent, client, memory = await idle(night, far, seconds)
+    agent, client, memory = await idle(run_file, far, seconds)
     show(
         f"idle for {seconds:g} s: agent / local ssh / memory of agent", f"{agent:.2%} / {client:.2%} / {memory:.1f} MB"
     )
 
 
-async def slow_lines(nights: dict[str, StateFileBuilder], far: SshHost, relay: str) -> None:
+async def slow_lines(run_files: dict[str, StateFileBuilder], far: SshHost, relay: str) -> None:
     for rtt, bps in ((150, 0), (150, 1_000_000), (20, 56_000)):
         rate = f", {bps // 1000} kbit/s" if bps else ""
         words = [sys.executable, relay, "--stdio", "--to", "%h:%p", "--rtt", str(rtt)] + (
             ["--bps", str(bps)] if bps else []
         )
         options = SshOptions(options=(f"ProxyCommand={shlex.join(words)}",))
-        for name, night in nights.items():
-            connected, pictured, whole, _ = await first_picture(night, options)
+        for name, run_file in run_files.items():
+            connected, pictured, whole, _ = await first_picture(run_file, options)
             show(
                 f"{rtt} ms{rate}, {name}: connected / first / whole",
                 f"{connected:.1f} / {pictured:.1f} / {whole:.1f} s",
             )
-    await blackout(next(iter(nights.values())), far, relay)
+    await blackout(next(iter(run_files.values())), far, relay)
 
 
 async def main() -> None:
@@ -217,21 +219,21 @@ async def main() -> None:
         folder = Path(scratch)
         far = SshHost(folder)
         os.environ["REDRIVE_SSH"] = far.program
-        nights: dict[str, Any] = {}
+        run_files: dict[str, Any] = {}
         try:
             for name, tasks, done in (
                 ("1,000 tasks, half done", 1000, 0.5),
                 (f"{given.tasks:,} tasks, a third done", given.tasks, 1 / 3),
                 (f"{given.tasks:,} tasks, all done", given.tasks, 1.0),
             ):
-                nights[name] = StateFileBuilder(folder / f"{len(nights)}.db", tasks)
-                fill(nights[name], tasks, done)
-            await quick_line(list(nights.values())[1], far, given.idle)
+                run_files[name] = StateFileBuilder(folder / f"{len(run_files)}.db", tasks)
+                fill(run_files[name], tasks, done)
+            await quick_line(list(run_files.values())[1], far, given.idle)
             if given.relay:
-                await slow_lines(nights, far, given.relay)
+                await slow_lines(run_files, far, given.relay)
         finally:
-            for night in nights.values():
-                night.close()
+            for run_file in run_files.values():
+                run_file.close()
             far.stop()
 
 

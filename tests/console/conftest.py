@@ -32,7 +32,7 @@ from support.stylesheets import share_parsed_stylesheets
 from support.waiting import LIMIT_SECONDS
 from textual.pilot import Pilot
 
-from .model.runs import START, S, Story, projection_of
+from .model.runs import START, EventBuilder, S, projection_of
 
 LIVE = SessionStatus(Link.LIVE, executor_alive=True, heartbeat_age_seconds=0.3)
 
@@ -61,7 +61,7 @@ class FakeSession:
 
     def __init__(self, projection: RunProjection | None, address: str = "local:revenue.db") -> None:
         self.projection: Any = projection
-        self.story = Story(projection) if projection is not None else None
+        self.builder = EventBuilder(projection) if projection is not None else None
         self.address = address
         self.running_usage: Sequence[TaskUsage] = ()
         self.usage_reads = 0
@@ -76,16 +76,16 @@ class FakeSession:
         self.durations: dict[str, DurationStats] = {}  # what the runs before say
         self.summaries: Sequence[RunSummary] | None = None
         self.closed = False
-        self._told: list[Event] = []
+        self._emitted: list[Event] = []
         self._news = asyncio.Event()
         self._broken: RedriveError | None = None
 
     # --- The test's side ------------------------------------------------------------------------------------------
 
-    def tell(self, *batches: Event | Iterable[Event]) -> None:
+    def emit(self, *batches: Event | Iterable[Event]) -> None:
         """Events that have happened."""
         for batch in batches:
-            self._told += [batch] if isinstance(batch, Event) else list(batch)
+            self._emitted += [batch] if isinstance(batch, Event) else list(batch)
         self._news.set()
 
     def break_off(self, error: RedriveError) -> None:
@@ -93,7 +93,7 @@ class FakeSession:
         self._broken = error
         self._news.set()
 
-    def become(self, **status: Any) -> None:
+    def set_status(self, **status: Any) -> None:
         """Another status, and a sign of life that tells of it."""
         self.status = replace(self.status, **status)
         self._news.set()
@@ -123,13 +123,13 @@ class FakeSession:
             broken, self._broken = self._broken, None
             if broken is not None:
                 raise broken
-            batch = [event for event in self._told if event.seq > given]
+            batch = [event for event in self._emitted if event.seq > given]
             given = batch[-1].seq if batch else given
             yield batch
 
     async def run_events(self, run_id: str, after: int, limit: int) -> Sequence[Event]:
         self._raise()
-        return [event for event in self._told if event.run_id == run_id and event.seq > after][:limit]
+        return [event for event in self._emitted if event.run_id == run_id and event.seq > after][:limit]
 
     async def duration_stats(self, run_id: str) -> Mapping[str, DurationStats]:
         return self.durations
@@ -177,7 +177,7 @@ class FakeSession:
 
     async def query(self, listing: Listing[Row], **options: Any) -> Sequence[Row]:
         self._raise()
-        return [made(listing.row, row) for row in self.lists.get(listing.name, [])]
+        return [build_row(listing.row, row) for row in self.lists.get(listing.name, [])]
 
     async def cause_histories(self, run_id: str, causes: Sequence[Cause]) -> Sequence[CauseHistory]:
         self._raise()
@@ -186,7 +186,7 @@ class FakeSession:
     async def failures(self, run_id: str, downstream: str | None, names: Sequence[str] = ()) -> Sequence[FailedTask]:
         self._raise()
         return [
-            made(FailedTask, {**row, "attempts": [made(FailedAttempt, one) for one in row["attempts"]]})
+            build_row(FailedTask, {**row, "attempts": [build_row(FailedAttempt, one) for one in row["attempts"]]})
             for row in self.lists.get("failures", [])
         ]
 
@@ -202,7 +202,7 @@ class FakeSession:
             raise error
 
 
-def made(kind: type[Row], columns: Mapping[str, Any]) -> Row:
+def build_row(kind: type[Row], columns: Mapping[str, Any]) -> Row:
     """A row of a type; columns that are not named are None."""
     return kind._make(columns.get(field) for field in kind._fields)
 
@@ -268,9 +268,9 @@ async def press(app: ConsoleApp, pilot: Pilot[Any], *keys: str) -> None:
         await settle(app, pilot)
 
 
-async def happen(app: ConsoleApp, pilot: Pilot[Any], session: FakeSession, *batches: Any) -> None:
+async def emit_events(app: ConsoleApp, pilot: Pilot[Any], session: FakeSession, *batches: Any) -> None:
     """Events come, and are painted."""
-    session.tell(*batches)
+    session.emit(*batches)
     await settle(app, pilot)
 
 
@@ -343,48 +343,50 @@ REVENUE = [
 ]
 
 
-def tell_revenue(story: Story) -> list[Event]:
+def revenue_events(builder: EventBuilder) -> list[Event]:
     """Three minutes of a night: one done, one retrying, one running, one dead letter, one sensor."""
     events: list[Event] = []
     for name in ("extract_orders", "extract_payments", "extract_refunds"):
-        events += story.start(name, timeout_us=300 * S)
-    story.after(9)
-    events += story.succeed("extract_refunds", duration_us=9 * S)
-    events += story.start("clean_refunds", timeout_us=300 * S)
-    story.after(3)
+        events += builder.start(name, timeout_us=300 * S)
+    builder.after(9)
+    events += builder.succeed("extract_refunds", duration_us=9 * S)
+    events += builder.start("clean_refunds", timeout_us=300 * S)
+    builder.after(3)
     zero = {"of": "ZeroDivisionError", "duration_us": 3 * S}
-    events += story.succeed("extract_orders", duration_us=12 * S)
-    events += _failure(story, "clean_refunds", "RETRYING", zero, failures=1, next_retry_at=story.at + S)
-    events += story.start("clean_orders", timeout_us=300 * S)
-    events += story.start("partner_file")
+    events += builder.succeed("extract_orders", duration_us=12 * S)
+    events += _failure(builder, "clean_refunds", "RETRYING", zero, failures=1, next_retry_at=builder.at + S)
+    events += builder.start("clean_orders", timeout_us=300 * S)
+    events += builder.start("partner_file")
     events.append(
-        story.move("partner_file", "SENSING", {"outcome": "not_ready"}, deferrals=3, next_retry_at=story.at + 63 * S)
+        builder.move(
+            "partner_file", "SENSING", {"outcome": "not_ready"}, deferrals=3, next_retry_at=builder.at + 63 * S
+        )
     )
-    story.after(1)
-    events += story.start("clean_refunds", timeout_us=300 * S)
-    story.after(3)
-    events += _failure(story, "clean_refunds", "DEAD_LETTER", zero, failures=2, dead_letter_kind="poison")
+    builder.after(1)
+    events += builder.start("clean_refunds", timeout_us=300 * S)
+    builder.after(3)
+    events += _failure(builder, "clean_refunds", "DEAD_LETTER", zero, failures=2, dead_letter_kind="poison")
     events += _failure(
-        story,
+        builder,
         "extract_payments",
         "RETRYING",
         {"of": "ConnectTimeout", "duration_us": 16 * S},
         failures=2,
-        next_retry_at=story.at + 32 * S,
+        next_retry_at=builder.at + 32 * S,
         delay_us=9 * S,
         ceiling_us=16 * S,
     )
     progress = {"progress_done": 41, "progress_total": 100}
-    events.append(story.after(25).tell(EventKind.TASK_CHANGED, "clean_orders", data={"set": progress}))
+    events.append(builder.after(25).event(EventKind.TASK_CHANGED, "clean_orders", data={"set": progress}))
     return events
 
 
-def _failure(story: Story, name: str, state: str, what: dict[str, Any], **columns: Any) -> list[Event]:
+def _failure(builder: EventBuilder, name: str, state: str, what: dict[str, Any], **columns: Any) -> list[Event]:
     attempt = {"duration_us": what["duration_us"], "error": "division by zero", "fingerprint": "4a7c1d09"}
     if what["of"] != "ZeroDivisionError":
         attempt = {"duration_us": what["duration_us"], "error": "no answer in 10 s", "fingerprint": "b2a0ff31"}
     explain = f"{what['of']} settle.py:87 in settle" if what["of"] == "ZeroDivisionError" else f"{what['of']} api.py:12"
-    return story.fail(name, state, what["of"], attempt={**attempt, "explain": explain}, **columns)
+    return builder.fail(name, state, what["of"], attempt={**attempt, "explain": explain}, **columns)
 
 
 @pytest.fixture
@@ -392,11 +394,11 @@ def revenue(clock: StillClock) -> FakeSession:
     """A session on the run of the pictures, with the clock where its story ends."""
     projection = projection_of(REVENUE, deadline_at=START + 3 * 3600 * S)
     projection.run.run_id, projection.run.dag_name = "run-2026-04-25", "revenue"
-    story = Story(projection)
-    for event in tell_revenue(story):
+    builder = EventBuilder(projection)
+    for event in revenue_events(builder):
         projection.apply(event)
     session = FakeSession(projection)
     session.durations = {"notify": DurationStats(30 * S, 45 * S, 20)}
-    session.story = story
-    clock.now = story.at
+    session.builder = builder
+    clock.now = builder.at
     return session

@@ -53,7 +53,7 @@ DOORS = (
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def intact(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("whole")
     (folder / "f.py").write_text(FLOW)
     state = folder / "state.db"
@@ -71,9 +71,9 @@ def redrive(*words: str) -> int:
     return int(left.value.code or 0)
 
 
-def damage(whole: Path, folder: Path, page: int) -> Path:
+def damage(intact: Path, folder: Path, page: int) -> Path:
     damaged = folder / f"page_{page}.db"
-    shutil.copy(whole, damaged)
+    shutil.copy(intact, damaged)
     with damaged.open("r+b") as file:
         file.seek(page * PAGE_BYTES)
         file.write(b"\xff" * PAGE_BYTES)
@@ -82,28 +82,28 @@ def damage(whole: Path, folder: Path, page: int) -> Path:
 
 @parametrize_mostly_long("words", COMMANDS, quick=2, ids=lambda words: words[0])
 def test_damage_to_any_page_is_one_sentence(
-    whole: Path, tmp_path: Path, words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+    intact: Path, tmp_path: Path, words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    pages = whole.stat().st_size // PAGE_BYTES
+    pages = intact.stat().st_size // PAGE_BYTES
     assert pages > 20
-    told = 0
+    refused = 0
     for page in range(1, pages):
-        code = redrive(*words, str(damage(whole, tmp_path, page)))
+        code = redrive(*words, str(damage(intact, tmp_path, page)))
         errors = capsys.readouterr().err
         assert code in (0, 1, 2, 3), page
         assert len(errors.splitlines()) <= 1, errors
-        told += "is damaged" in errors
-    assert told > 0 or words == ("doctor",)
+        refused += "is damaged" in errors
+    assert refused > 0 or words == ("doctor",)
 
 
-def test_the_doctor_names_the_damage(whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert redrive("doctor", str(damage(whole, tmp_path, 2))) == 1
+def test_the_doctor_names_the_damage(intact: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert redrive("doctor", str(damage(intact, tmp_path, 2))) == 1
     assert "error   integrity" in capsys.readouterr().out
 
 
-def flip(whole: Path, folder: Path, dice: random.Random) -> Path:
+def flip(intact: Path, folder: Path, dice: random.Random) -> Path:
     """A copy with some bits flipped: mostly in the pages that hold something."""
-    content = bytearray(whole.read_bytes())
+    content = bytearray(intact.read_bytes())
     used = [place for place, byte in enumerate(content) if byte]
     for _ in range(dice.choice((1, 1, 2, 8))):
         content[dice.choice(used)] ^= 1 << dice.randrange(8)
@@ -114,24 +114,28 @@ def flip(whole: Path, folder: Path, dice: random.Random) -> Path:
 
 @parametrize_mostly_long("first", range(0, scaled(100), FLIPS), quick=1)
 def test_flipped_bits_are_an_answer_or_one_sentence(
-    whole: Path, tmp_path: Path, first: int, capsys: pytest.CaptureFixture[str]
+    intact: Path, tmp_path: Path, first: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Through a random door; the file itself cannot be trusted any more, but it ends no command in a bad way."""
     for seed in range(first, first + FLIPS):
         dice = random.Random(seed)
-        words, state, began = dice.choice(DOORS), flip(whole, tmp_path, dice), time.monotonic()
+        words, state, began = dice.choice(DOORS), flip(intact, tmp_path, dice), time.monotonic()
         code = redrive(*words, str(state))
-        said = capsys.readouterr()
+        captured = capsys.readouterr()
         assert code in (0, 1, 2, 3), (seed, words)
-        assert "Traceback" not in said.err and (code == 0 or len(said.err.splitlines()) <= 1), (seed, words, said.err)
+        assert "Traceback" not in captured.err and (code == 0 or len(captured.err.splitlines()) <= 1), (
+            seed,
+            words,
+            captured.err,
+        )
         assert time.monotonic() - began < SECONDS_MAX, (seed, words)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(900)
-def test_a_run_is_resumed_from_flipped_bits_or_refused(whole: Path, tmp_path: Path) -> None:
+def test_a_run_is_resumed_from_flipped_bits_or_refused(intact: Path, tmp_path: Path) -> None:
     for seed in range(60):
-        state = flip(whole, tmp_path, random.Random(f"resume {seed}"))
+        state = flip(intact, tmp_path, random.Random(f"resume {seed}"))
         ended = run_redrive("resume", state, "--plain", timeout=60)
         assert ended.returncode in (0, 1, 2, 3), (seed, ended.stderr)
         problems = [line for line in ended.stderr.splitlines() if line.startswith("redrive: ")]

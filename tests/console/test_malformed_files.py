@@ -50,7 +50,7 @@ def test_a_malformed_row_is_named_and_no_traceback_is_shown(
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("PRAGMA ignore_check_constraints=ON")
         connection.execute(sql)
-    said = 0
+    reported = 0
     for words in LISTINGS:
         if words[0] == "doctor":
             continue
@@ -58,8 +58,8 @@ def test_a_malformed_row_is_named_and_no_traceback_is_shown(
         errors = capsys.readouterr().err
         assert code in (0, 2), words
         assert len(errors.splitlines()) <= 1, errors
-        said += sentence in errors
-    assert said > 0
+        reported += sentence in errors
+    assert reported > 0
 
 
 # --- Seeded alterations --------------------------------------------------------------------------------------------

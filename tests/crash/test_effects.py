@@ -61,8 +61,8 @@ def test_a_killed_executor_leaves_a_dead_letter_that_says_what_is_known(tmp_path
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
     with database.reading(state) as connection:
-        told = "SELECT json_extract(data, '$.key') FROM event WHERE kind = 'attempt.effect'"
-        assert connection.execute(told).fetchall() == [("r/pay/0",)]
+        sql = "SELECT json_extract(data, '$.key') FROM event WHERE kind = 'attempt.effect'"
+        assert connection.execute(sql).fetchall() == [("r/pay/0",)]
     (tmp_path / "hang").unlink()
     state, pid = begin(tmp_path)
     os.waitpid(pid, 0)

@@ -33,7 +33,7 @@ def test_a_failed_sync_ends_the_executor_and_the_run_can_be_resumed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The effect whose claim was not synced is not started, and the attempt that runs is killed."""
-    flow, state, told = Flow("night"), tmp_path / "state.db", list[Event]()
+    flow, state, events = Flow("night"), tmp_path / "state.db", list[Event]()
 
     @flow.task
     def hang() -> None:
@@ -55,9 +55,9 @@ def test_a_failed_sync_ends_the_executor_and_the_run_can_be_resumed(
         broken.setattr(os, "fdatasync", sync)
         began = time.monotonic()
         with pytest.raises(StorageError, match=f"the disk failed while {re.escape(str(state))} was synced"):
-            Executor(run_id="r", flow=flow, state=state, on_events=told.extend).run()
+            Executor(run_id="r", flow=flow, state=state, on_events=events.extend).run()
         assert time.monotonic() - began < 30 and not (tmp_path / "paid").exists()
-        assert "pay" not in [event.task for event in told if event.new == "RUNNING"]
+        assert "pay" not in [event.task for event in events if event.new == "RUNNING"]
     (tmp_path / "again").touch()
     Executor(run_id="r", flow=flow, state=state).run()
     with database.reading(state) as connection:

@@ -70,8 +70,8 @@ def test_a_killed_run_is_taken_up_and_ends(tmp_path, number):
     before = successes(state)
 
     second = start_redrive("resume", str(state), "--plain")
-    said, _ = second.communicate(timeout=240)
-    assert second.returncode == 0, said
+    output, _ = second.communicate(timeout=240)
+    assert second.returncode == 0, output
     check(state, before)
 
 

@@ -185,6 +185,6 @@ def test_a_run_outlives_any_deaths(tmp_path: Path, number: int) -> None:
     for strike in range(storm.dice.randint(1, 3)):
         storm.strike(is_stop=number % 10 == 1 and strike == 0)
     last = storm.start()
-    said, _ = last.communicate(timeout=240)
-    assert last.returncode in (0, 3), said
+    output, _ = last.communicate(timeout=240)
+    assert last.returncode in (0, 3), output
     storm.check()

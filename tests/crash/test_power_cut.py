@@ -55,13 +55,13 @@ def test_any_instant_of_a_run_can_be_resumed(tmp_path: Path) -> None:
         for _ in range(20):
             assert first.stdout.readline()
         as_by_a_power_cut(state, copy, first.pid)
-    said, _ = first.communicate(timeout=120)
-    assert first.returncode == 0, said
+    output, _ = first.communicate(timeout=120)
+    assert first.returncode == 0, output
     for copy in copies:
         before = successes(copy)
         resumed = start_redrive("resume", str(copy), "--plain")
-        said, _ = resumed.communicate(timeout=240)
-        assert resumed.returncode == 0, said
+        output, _ = resumed.communicate(timeout=240)
+        assert resumed.returncode == 0, output
         check(copy, before)
 
 

@@ -265,11 +265,11 @@ def test_a_run_by_hand_that_holds_up_the_schedule_tells_so_itself(tmp_path, serv
     words = ["run", str(tmp_path / "flow.py"), "--state", str(tmp_path / "state.db"), "--run-id", "mine", "--wait"]
     by_hand = start_redrive(*words)
     assert by_hand.stdout is not None
-    told = ""
-    while "has not started as promised" not in told:
+    output = ""
+    while "has not started as promised" not in output:
         line = by_hand.stdout.readline()
-        assert line, told
-        told += line
+        assert line, output
+        output += line
     (tmp_path / "go").touch()
     by_hand.communicate(timeout=PATIENCE_SECONDS)
     service.until("a SUCCESS", 3)

@@ -42,7 +42,7 @@ def begin(folder: Path) -> tuple[str, int]:
     flow, state = folder / "flow.py", str(folder / "state.db")
     flow.write_text(FLOW)
     pid = host.spawn(flow=str(flow), state=state, run_id="r", params={}, options={"stay": True})
-    wait_until(lambda: "DEAD_LETTER" in (said := output_of("tasks", state)) and "RUNNING" in said)
+    wait_until(lambda: "DEAD_LETTER" in (output := output_of("tasks", state)) and "RUNNING" in output)
     return state, pid
 
 
@@ -62,8 +62,8 @@ def advice(state: str, pid: int) -> tuple[str, str]:
 
 @parametrize_mostly_long("command", ["runs", "tasks", "inbox", "doctor"])
 def test_every_list_says_that_nobody_runs_it(killed: tuple[str, int], command: str) -> None:
-    said = output_of(command, killed[0])
-    assert "executor dead since " in said and "".join(advice(*killed)) in said
+    output = output_of(command, killed[0])
+    assert "executor dead since " in output and "".join(advice(*killed)) in output
 
 
 @parametrize_mostly_long("command", ["runs", "tasks", "inbox"])
@@ -79,8 +79,10 @@ def test_programs_read_it_in_a_field(killed: tuple[str, int], command: str) -> N
 def test_the_same_is_said_through_ssh(killed: tuple[str, int], far: Any) -> None:
     state, pid = killed
     for command in ("runs", "tasks", "inbox"):
-        said = output_of(command, f"ssh://far{state}")
-        assert "executor dead since " in said and f"(pid {pid} gone); on far: redrive resume {state} --run r" in said
+        output = output_of(command, f"ssh://far{state}")
+        assert (
+            "executor dead since " in output and f"(pid {pid} gone); on far: redrive resume {state} --run r" in output
+        )
 
 
 @pytest.mark.long
@@ -88,8 +90,8 @@ def test_nothing_is_said_of_a_living_executor_or_of_a_run_that_has_ended(tmp_pat
     state, pid = begin(tmp_path)
     try:
         for command in ("runs", "tasks", "inbox"):
-            said = output_of(command, state)
-            assert "dead since" not in said and "redrive resume" not in said
+            output = output_of(command, state)
+            assert "dead since" not in output and "redrive resume" not in output
         assert json.loads(output_of("runs", state, "--json"))["executor"]["alive"] is True
     finally:
         os.kill(pid, signal.SIGTERM)
@@ -103,8 +105,8 @@ def test_an_executor_that_is_stopped_is_said_to_be_silent(tmp_path: Path) -> Non
     os.kill(pid, signal.SIGSTOP)
     try:
         deadline = time.monotonic() + 60
-        while f"executor {pid} silent for " not in (said := output_of("runs", state)):
-            assert time.monotonic() < deadline, said
+        while f"executor {pid} silent for " not in (output := output_of("runs", state)):
+            assert time.monotonic() < deadline, output
     finally:
         os.kill(pid, signal.SIGCONT)
         os.kill(pid, signal.SIGTERM)

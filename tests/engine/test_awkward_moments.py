@@ -235,8 +235,8 @@ def test_a_command_that_makes_no_sense_is_answered_and_the_line_stays_open(tmp_p
         with socket.socket(socket.AF_UNIX) as line, line.makefile("rwb") as stream:
             line.connect(str(tmp_path / "state.db.sock"))
             command = {"id": "1", "act": "requeue", "run_id": "r", "actor": "ana@host", "reason": "why", **bad}
-            for said in (command, {"act": "ping"}):
-                stream.write(json.dumps(said).encode() + b"\n")
+            for request in (command, {"act": "ping"}):
+                stream.write(json.dumps(request).encode() + b"\n")
                 stream.flush()
                 answers.append(json.loads(stream.readline()))
         act(tmp_path, "stop", options={"how": "now"})
@@ -402,13 +402,13 @@ def params_of(tmp_path: Path) -> dict:
         return json.loads(connection.execute("SELECT params FROM run").fetchone()[0])
 
 
-def params_told(tmp_path: Path) -> list[dict]:
+def read_params(tmp_path: Path) -> list[dict]:
     with sqlite3.connect(tmp_path / "state.db") as connection:
         rows = connection.execute("SELECT data FROM event WHERE kind = 'run' ORDER BY seq")
-        told = [json.loads(data) for (data,) in rows]
+        params = [json.loads(data) for (data,) in rows]
     return [
-        {key: said for key, said in data.items() if key not in ("what", "set")}
-        for data in told
+        {key: request for key, request in data.items() if key not in ("what", "set")}
+        for data in params
         if data["what"] == "params"
     ]
 
@@ -437,7 +437,7 @@ def test_a_parameter_given_to_an_existing_run_is_kept_and_told(tmp_path):
     executor(tmp_path, flow, options={"params": {"day": "2"}}).run()
     assert {"day": 2, "go": False} == params_of(tmp_path)
     executor(tmp_path, flow).run()
-    assert [{"changed": {"day": [1, 2]}}] == params_told(tmp_path)
+    assert [{"changed": {"day": [1, 2]}}] == read_params(tmp_path)
     act(tmp_path, "requeue", ("a", table(tmp_path)["a"], 0))
     assert "SUCCESS" == executor(tmp_path, flow, options={"params": {"go": "yes"}}).run()
     assert '{"day":2,"go":true}' == table(tmp_path, "result")["a"]
@@ -450,7 +450,7 @@ def test_a_run_keeps_its_values_and_lives_with_a_flow_that_declares_others(tmp_p
     ).run()
     executor(tmp_path, write_days(tmp_path, "{'day': 9, 'depth': 3, 'go': False}")).run()
     assert {"day": 5, "depth": 3, "go": False} == params_of(tmp_path)
-    assert [{"added": {"depth": 3}, "removed": {"zone": "eu"}}] == params_told(tmp_path)
+    assert [{"added": {"depth": 3}, "removed": {"zone": "eu"}}] == read_params(tmp_path)
     with pytest.raises(RedriveError, match="no parameter 'zone'"):
         executor(tmp_path, write_days(tmp_path, "{'day': 9}"), options={"params": {"zone": "us"}}).run()
 

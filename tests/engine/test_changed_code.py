@@ -42,7 +42,7 @@ def report(load):
 Write = Callable[[str, str], None]
 
 
-class Night:
+class FlowUnderEdit:
     """A flow file with a helper module beside it, and an executor of its own that stays."""
 
     def __init__(self, folder: Path) -> None:
@@ -95,104 +95,104 @@ class Night:
 
 
 @pytest.fixture
-def night(tmp_path: Path) -> Iterator[Night]:
-    night = Night(tmp_path)
-    yield night
-    night.kill()
+def edited(tmp_path: Path) -> Iterator[FlowUnderEdit]:
+    edited = FlowUnderEdit(tmp_path)
+    yield edited
+    edited.kill()
 
 
 @pytest.fixture
-def failed_night(night: Night) -> Night:
-    night.start()
-    night.wait_for("load", "FAILED")
-    night.wait_for("long", "RUNNING")
-    return night
+def failed_edit(edited: FlowUnderEdit) -> FlowUnderEdit:
+    edited.start()
+    edited.wait_for("load", "FAILED")
+    edited.wait_for("long", "RUNNING")
+    return edited
 
 
-def test_a_requeue_runs_the_new_code_of_a_module_beside_the_flow(failed_night: Night) -> None:
-    night = failed_night
-    night.write("parts/helper.py", "def amount():\n    return 5 + 3\n")
-    answer = night.requeue("load")
+def test_a_requeue_runs_the_new_code_of_a_module_beside_the_flow(failed_edit: FlowUnderEdit) -> None:
+    edited = failed_edit
+    edited.write("parts/helper.py", "def amount():\n    return 5 + 3\n")
+    answer = edited.requeue("load")
     assert answer.ok
     assert "runs the code of " in answer.message and "(parts/helper.py changed)" in answer.message
-    night.wait_for("report", "SUCCESS")
-    assert night.result_of("report") == "8"
-    hashes = night.query("SELECT DISTINCT code_hash FROM attempt WHERE name = 'load'")
+    edited.wait_for("report", "SUCCESS")
+    assert edited.result_of("report") == "8"
+    hashes = edited.query("SELECT DISTINCT code_hash FROM attempt WHERE name = 'load'")
     assert len(hashes) == 2, "the evidence must name the changed code"
-    assert night.query("SELECT count(*) FROM event WHERE data LIKE '%code-loaded%'") == [(1,)]
+    assert edited.query("SELECT count(*) FROM event WHERE data LIKE '%code-loaded%'") == [(1,)]
 
 
-def test_a_running_attempt_ends_with_the_code_that_it_began_with(failed_night: Night) -> None:
-    night = failed_night
-    night.write("parts/helper.py", "def amount():\n    return 5 + 3\n")
-    assert night.send("pause").ok, "so that the run goes on after the attempt"
-    assert "runs the code of " in night.requeue("load").message
-    assert len(night.zygotes()) == 2
-    (night.folder / "gate").touch()
-    night.wait_for("long", "SUCCESS")
-    assert night.result_of("long") == "5"
-    wait_until(lambda: len(night.zygotes()) == 1)
+def test_a_running_attempt_ends_with_the_code_that_it_began_with(failed_edit: FlowUnderEdit) -> None:
+    edited = failed_edit
+    edited.write("parts/helper.py", "def amount():\n    return 5 + 3\n")
+    assert edited.send("pause").ok, "so that the run goes on after the attempt"
+    assert "runs the code of " in edited.requeue("load").message
+    assert len(edited.zygotes()) == 2
+    (edited.folder / "gate").touch()
+    edited.wait_for("long", "SUCCESS")
+    assert edited.result_of("long") == "5"
+    wait_until(lambda: len(edited.zygotes()) == 1)
 
 
-def test_code_that_cannot_be_imported_is_named_with_its_line_and_the_old_code_stays(failed_night: Night) -> None:
-    night = failed_night
-    night.write("night.py", night.flow_text + "\ndef broken(:\n")
-    answer = night.requeue("load")
+def test_code_that_cannot_be_imported_is_named_with_its_line_and_the_old_code_stays(failed_edit: FlowUnderEdit) -> None:
+    edited = failed_edit
+    edited.write("night.py", edited.flow_text + "\ndef broken(:\n")
+    answer = edited.requeue("load")
     assert answer.ok, "the requeue itself is done, with the old code"
-    line = len((night.folder / "night.py").read_text().splitlines())
+    line = len((edited.folder / "night.py").read_text().splitlines())
     assert "night.py changed but cannot be used" in answer.message and f"line {line}" in answer.message
-    wait_until(lambda: night.query("SELECT attempt, state FROM task WHERE name = 'load'") == [(2, "FAILED")])
-    assert night.query("SELECT code_changed FROM run") == [("night.py",)]
-    assert not night.send("reload").ok
-    night.write("night.py", night.flow_text)
-    assert night.send("reload").message == "nothing changed: the executor runs the code that is on the disk"
-    wait_until(lambda: night.query("SELECT code_changed FROM run") == [(None,)])
-    assert night.query("SELECT state FROM task WHERE name = 'long'") == [("RUNNING",)]
+    wait_until(lambda: edited.query("SELECT attempt, state FROM task WHERE name = 'load'") == [(2, "FAILED")])
+    assert edited.query("SELECT code_changed FROM run") == [("night.py",)]
+    assert not edited.send("reload").ok
+    edited.write("night.py", edited.flow_text)
+    assert edited.send("reload").message == "nothing changed: the executor runs the code that is on the disk"
+    wait_until(lambda: edited.query("SELECT code_changed FROM run") == [(None,)])
+    assert edited.query("SELECT state FROM task WHERE name = 'long'") == [("RUNNING",)]
 
 
-def test_changed_options_of_a_task_apply_to_its_next_attempt(failed_night: Night) -> None:
-    night = failed_night
-    changed = night.flow_text.replace("max_attempts=1)", "max_attempts=2, base=0.01), timeout=77")
-    night.write("night.py", changed)
-    assert "changed tasks: load" in night.requeue("load").message
-    wait_until(lambda: night.query("SELECT attempt, state FROM task WHERE name = 'load'") == [(3, "DEAD_LETTER")])
-    assert night.query("SELECT timeout_us FROM attempt WHERE name = 'load' AND attempt = 3") == [(77_000_000,)]
+def test_changed_options_of_a_task_apply_to_its_next_attempt(failed_edit: FlowUnderEdit) -> None:
+    edited = failed_edit
+    changed = edited.flow_text.replace("max_attempts=1)", "max_attempts=2, base=0.01), timeout=77")
+    edited.write("night.py", changed)
+    assert "changed tasks: load" in edited.requeue("load").message
+    wait_until(lambda: edited.query("SELECT attempt, state FROM task WHERE name = 'load'") == [(3, "DEAD_LETTER")])
+    assert edited.query("SELECT timeout_us FROM attempt WHERE name = 'load' AND attempt = 3") == [(77_000_000,)]
 
 
-def test_a_graph_that_no_longer_fits_is_not_loaded_and_the_answer_says_why(failed_night: Night) -> None:
-    night = failed_night
-    night.write("night.py", night.flow_text.replace("def report(load)", "def renamed(load)"))
-    answer = night.send("reload")
+def test_a_graph_that_no_longer_fits_is_not_loaded_and_the_answer_says_why(failed_edit: FlowUnderEdit) -> None:
+    edited = failed_edit
+    edited.write("night.py", edited.flow_text.replace("def report(load)", "def renamed(load)"))
+    answer = edited.send("reload")
     assert not answer.ok
     assert "it no longer defines report: redrive stop, then redrive resume" in answer.message
-    night.write("night.py", night.flow_text + "\n@flow.task\ndef extra():\n    return 1\n")
-    assert "added tasks, which start after redrive stop and redrive resume: extra" in night.send("reload").message
+    edited.write("night.py", edited.flow_text + "\n@flow.task\ndef extra():\n    return 1\n")
+    assert "added tasks, which start after redrive stop and redrive resume: extra" in edited.send("reload").message
 
 
-def test_a_failure_after_a_change_reports_it_and_runs_the_loaded_code(night: Night) -> None:
-    retrying = night.flow_text.replace("max_attempts=1)", "max_attempts=2, base=0.5, jitter='none')")
-    night.write("night.py", retrying.replace("if amount() < 7", "if SEEN.exists() or not SEEN.touch()"))
-    text = (night.folder / "night.py").read_text()
-    night.write("night.py", f"from pathlib import Path\nSEEN = Path({str(night.folder / 'seen')!r})\n" + text)
-    night.start()
-    wait_until(lambda: (night.folder / "seen").exists())
-    night.write("parts/helper.py", "def amount():\n    return 5 + 3\n")
-    night.wait_for("load", "DEAD_LETTER")
-    wait_until(lambda: night.query("SELECT code_changed FROM run") == [("parts/helper.py",)])
-    assert len(night.query("SELECT DISTINCT code_hash FROM attempt WHERE name = 'load'")) == 1
+def test_a_failure_after_a_change_reports_it_and_runs_the_loaded_code(edited: FlowUnderEdit) -> None:
+    retrying = edited.flow_text.replace("max_attempts=1)", "max_attempts=2, base=0.5, jitter='none')")
+    edited.write("night.py", retrying.replace("if amount() < 7", "if SEEN.exists() or not SEEN.touch()"))
+    text = (edited.folder / "night.py").read_text()
+    edited.write("night.py", f"from pathlib import Path\nSEEN = Path({str(edited.folder / 'seen')!r})\n" + text)
+    edited.start()
+    wait_until(lambda: (edited.folder / "seen").exists())
+    edited.write("parts/helper.py", "def amount():\n    return 5 + 3\n")
+    edited.wait_for("load", "DEAD_LETTER")
+    wait_until(lambda: edited.query("SELECT code_changed FROM run") == [("parts/helper.py",)])
+    assert len(edited.query("SELECT DISTINCT code_hash FROM attempt WHERE name = 'load'")) == 1
 
 
-def test_a_dead_zygote_is_replaced_while_attempts_of_the_replaced_code_go_on(failed_night: Night) -> None:
+def test_a_dead_zygote_is_replaced_while_attempts_of_the_replaced_code_go_on(failed_edit: FlowUnderEdit) -> None:
     """The end of one zygote must not kill what another one has forked."""
-    night = failed_night
-    night.write("parts/helper.py", "def amount():\n    return 5 + 3\n")
-    assert night.send("reload").ok
-    _, current = night.zygotes()
+    edited = failed_edit
+    edited.write("parts/helper.py", "def amount():\n    return 5 + 3\n")
+    assert edited.send("reload").ok
+    _, current = edited.zygotes()
     os.kill(current, signal.SIGKILL)
-    wait_until(lambda: night.query("SELECT 1 FROM event WHERE data LIKE '%zygote-died%'"))
-    assert night.requeue("load").ok
-    night.wait_for("report", "SUCCESS")
-    (night.folder / "gate").touch()
-    night.wait_for("long", "SUCCESS")
-    assert (night.result_of("report"), night.result_of("long")) == ("8", "5")
-    assert os.waitpid(night.pid, 0)[1] == 0
+    wait_until(lambda: edited.query("SELECT 1 FROM event WHERE data LIKE '%zygote-died%'"))
+    assert edited.requeue("load").ok
+    edited.wait_for("report", "SUCCESS")
+    (edited.folder / "gate").touch()
+    edited.wait_for("long", "SUCCESS")
+    assert (edited.result_of("report"), edited.result_of("long")) == ("8", "5")
+    assert os.waitpid(edited.pid, 0)[1] == 0

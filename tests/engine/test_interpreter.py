@@ -129,8 +129,8 @@ def test_an_interpreter_of_a_task_that_cannot_be_used_is_refused_before_the_run(
     (tmp_path / "flow.py").write_text(TWO.format(python="./nowhere"))
     for command in (("run", "flow.py", "--plain", "--state", "s.db"), ("check", "flow.py")):
         refused = run_redrive(*command, cwd=tmp_path)
-        said = refused.stdout + refused.stderr
-        assert refused.returncode == 2 and "python='./nowhere'" in said and "cannot be started" in said, said
+        output = refused.stdout + refused.stderr
+        assert refused.returncode == 2 and "python='./nowhere'" in output and "cannot be started" in output, output
     assert not (tmp_path / "s.db").exists()
 
 

@@ -172,9 +172,9 @@ def test_after_kill_9_the_children_go_on(folder: Path, moment: str) -> None:
     before = {name for name, now in states(state).items() if now == "SUCCESS"}
     assert ("list_orders" in before) is ("load[0]" in states(state)), "the result and the children are one commit"
 
-    said = run_redrive("resume", state, "--plain")
-    assert said.returncode == 0, said.stdout + said.stderr
-    assert "removed" not in said.stdout + said.stderr
+    output = run_redrive("resume", state, "--plain")
+    assert output.returncode == 0, output.stdout + output.stderr
+    assert "removed" not in output.stdout + output.stderr
     assert results(state)["report"] == {"sum": 150, "of": 6}
     with sqlite3.connect(state) as connection:
         again = {name for (name,) in connection.execute("SELECT name FROM attempt GROUP BY name HAVING count(*) > 1")}
@@ -201,9 +201,9 @@ def test_a_changed_flow_keeps_the_children(folder: Path) -> None:
     (folder / "repaired").touch()
     (folder / "orders.py").write_text("# a line more\n" + FLOW.replace("max_attempts=1", "max_attempts=3"))
     run_redrive("requeue", "--state", folder / "s.db", "load[3]", "--reason", "mended")
-    said = run_redrive("resume", folder / "s.db", "--plain")
-    assert said.returncode == 0, said.stdout + said.stderr
-    assert "removed" not in said.stdout + said.stderr
+    output = run_redrive("resume", folder / "s.db", "--plain")
+    assert output.returncode == 0, output.stdout + output.stderr
+    assert "removed" not in output.stdout + output.stderr
     with sqlite3.connect(folder / "s.db") as connection:
         rows = connection.execute("SELECT max_attempts FROM task WHERE name = 'load[3]'").fetchall()
         edges = connection.execute("SELECT count(*) FROM edge WHERE child = 'load'").fetchone()
@@ -263,9 +263,9 @@ def test_a_flow_with_a_wrong_map_is_refused() -> None:
 
 def test_check_reads_a_map_task_as_its_children() -> None:
     found = check_flow(mapped([], lambda: None, timeout=5, downstream="erp"))
-    said = {finding.rule: finding.message for finding in found}
-    assert said["parameters"].startswith("is called with each element of a list, and takes no argument for it")
-    assert "erp" in said["downstream"]
+    output = {finding.rule: finding.message for finding in found}
+    assert output["parameters"].startswith("is called with each element of a list, and takes no argument for it")
+    assert "erp" in output["downstream"]
     assert not [finding for finding in found if finding.task == "load" and "timeout" in finding.message]
 
 

@@ -91,10 +91,10 @@ def test_parents_that_did_not_succeed_hand_on_what_became_of_them(tmp_path: Path
         return [repr(ctx.inputs[name]) for name in ("failed", "not_taken", "empty")] + [not_taken]
 
     assert run(tmp_path, flow) == "FAILED"
-    said = (
+    expected = (
         '["<no result of \'failed\': failed>","<no result of \'not_taken\': skipped by condition>","None","by default"]'
     )
-    assert result_of(tmp_path, "last") == said
+    assert result_of(tmp_path, "last") == expected
 
 
 @pytest.mark.parametrize("substituted", [True, False])
@@ -124,5 +124,5 @@ def test_a_skipped_parent_hands_on_its_substitute_or_that_it_was_skipped(tmp_pat
             threads[-1].start()
 
     assert run(tmp_path, flow, options=RunOptions(stay=True), on_events=listen) == "PARTIAL"
-    said = "{'rows': 0}" if substituted else "<no result of 'broken': skipped by operator>"
-    assert result_of(tmp_path, "child") == f'"{said}"'
+    expected = "{'rows': 0}" if substituted else "<no result of 'broken': skipped by operator>"
+    assert result_of(tmp_path, "child") == f'"{expected}"'

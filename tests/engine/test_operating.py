@@ -228,8 +228,8 @@ def test_an_attempt_that_is_given_more_time_outlives_its_timeout(tmp_path):
     assert ("SUCCESS",) == row(path, "nearly_done")
     with sqlite3.connect(path) as connection:
         assert [(606_000_000,)] == connection.execute("SELECT timeout_us FROM attempt").fetchall()
-        told = "SELECT actor, reason, json_extract(data, '$.seconds') FROM event WHERE kind = 'attempt.extended'"
-        assert [("ana@host", "because", 600)] == connection.execute(told).fetchall()
+        sql = "SELECT actor, reason, json_extract(data, '$.seconds') FROM event WHERE kind = 'attempt.extended'"
+        assert [("ana@host", "because", 600)] == connection.execute(sql).fetchall()
 
 
 def test_nothing_can_be_given_more_time_without_an_executor(state):
@@ -247,8 +247,8 @@ def test_what_ran_when_its_executor_died_can_be_requeued_and_resumed(state):
     with sqlite3.connect(state) as connection:
         lost = "SELECT outcome, ended_at IS NOT NULL FROM attempt WHERE name = 'long'"
         assert [("lost", 1)] == connection.execute(lost).fetchall()
-        told = "SELECT json_extract(data, '$.process') FROM event WHERE kind = 'attempt.reclaimed'"
-        assert [("gone",)] == connection.execute(told).fetchall()
+        sql = "SELECT json_extract(data, '$.process') FROM event WHERE kind = 'attempt.reclaimed'"
+        assert [("gone",)] == connection.execute(sql).fetchall()
     pid = host.spawn(flow=None, state=state, run_id="r", params={}, options={"stay": True, "resume": True})
     wait_for(state, "long", "RUNNING")
     assert (2, 1) == row(state, "long", "attempt, generation")
@@ -334,8 +334,8 @@ def test_a_requeue_changes_timeout_parameters_and_tries_for_one_generation(tmp_p
     assert act(path, "requeue", ("tells", "FAILED", 1), options={"timeout": 60})["ok"]
     os.waitpid(host.spawn(**settings), 0)
     assert ("SUCCESS", 3) == row(path, "tells", "state, attempt")
-    told = (tmp_path / "told").read_text().splitlines()
-    assert told == ["0 1 2 r/tells/0", "1 2 7 r/tells/1", "2 3 2 r/tells/1"]
+    sql = (tmp_path / "told").read_text().splitlines()
+    assert sql == ["0 1 2 r/tells/0", "1 2 7 r/tells/1", "2 3 2 r/tells/1"]
 
 
 CLUSTER = """

@@ -47,7 +47,7 @@ def test_check_tells_what_hides_a_failure(tmp_path: Path) -> None:
         "flow.command('a', 'psql -f x.sql --password=hunter2 | tee log', timeout=1)\n"
     )
     checked = run_redrive("check", "flow.py", cwd=tmp_path)
-    told = checked.stdout + checked.stderr
+    output = checked.stdout + checked.stderr
     for words in ("add -v ON_ERROR_STOP=1", 'shell="bash"', "a secret is written in its command line"):
-        assert words in told
-    assert "hunter2" not in told
+        assert words in output
+    assert "hunter2" not in output

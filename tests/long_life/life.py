@@ -126,8 +126,8 @@ def live(folder: Path, attempts: int, attaches: int, acts: int, report: Callable
             executor.run_result()
         samples.append(_sample(process, state, done, time.monotonic() - started))
         report(samples[-1])
-    said, _ = onlooker.communicate(timeout=60)
-    counts = json.loads(said)
+    output, _ = onlooker.communicate(timeout=60)
+    counts = json.loads(output)
     return Life(samples, counts["attaches"], counts["acts"])
 
 

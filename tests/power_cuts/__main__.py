@@ -11,7 +11,7 @@ from pathlib import Path
 
 from .disk import choose_cuts
 from .evidence import cut_everywhere
-from .nights import record_run, record_writer
+from .record import record_run, record_writer
 
 CUTS_EACH = 2000  # of one recording
 
@@ -25,9 +25,9 @@ def main() -> int:
     for seed in itertools.count(given.seed):
         with tempfile.TemporaryDirectory(prefix="redrive-cuts-") as name:
             folder = Path(name)
-            calls, told, state = record_run(folder, 20) if seed % 2 else record_writer(folder, 300)
+            calls, acknowledged, state = record_run(folder, 20) if seed % 2 else record_writer(folder, 300)
             cuts = choose_cuts(calls, min(CUTS_EACH, given.cuts - done), seed)
-            broken = cut_everywhere(calls, cuts, state, told, folder)
+            broken = cut_everywhere(calls, cuts, state, acknowledged, folder)
         done, failed = done + len(cuts), failed + len(broken)
         kinds.update(str(cut.left) for cut in cuts)
         print(f"{done} cuts, {failed} broken; what was left of the unsynced: {dict(kinds)}", flush=True)

@@ -14,7 +14,7 @@ from .recording import Call
 BLOCK = 4096
 
 
-class Left(StrEnum):
+class Remains(StrEnum):
     """What is on the disk of what was written and not synced."""
 
     NOTHING = "nothing"
@@ -43,7 +43,7 @@ class _File:
     def size(self) -> int:
         return max([len(self.synced), *(offset + len(data) for _, offset, data in self.writes)])
 
-    def content(self, left: Left, dice: random.Random) -> bytes:
+    def content(self, left: Remains, dice: random.Random) -> bytes:
         """Return the file after a power cut."""
         found = bytearray(self.synced)
         versions: dict[int, list[tuple[int, bytes]]] = {}
@@ -55,11 +55,11 @@ class _File:
         first = dice.randint(0, len(versions))
         for order, (block, pieces) in enumerate(versions.items()):
             kept = {
-                Left.NOTHING: 0,
-                Left.ALL: len(pieces),
-                Left.SOME: dice.randint(0, len(pieces)),
-                Left.LATE: len(pieces) if order >= first else 0,
-                Left.ALL_BUT_ONE: 0 if block == lost else len(pieces),
+                Remains.NOTHING: 0,
+                Remains.ALL: len(pieces),
+                Remains.SOME: dice.randint(0, len(pieces)),
+                Remains.LATE: len(pieces) if order >= first else 0,
+                Remains.ALL_BUT_ONE: 0 if block == lost else len(pieces),
             }[left]
             for start, piece in pieces[:kept]:
                 _write(found, start, piece)
@@ -96,10 +96,10 @@ class Disk:
         elif call.name in ("fsync", "fdatasync") and call.path in self._files:
             self._files[call.path].sync(call.begun)
 
-    def cut(self, target: Path, left: Left, dice: random.Random) -> None:
+    def cut(self, target: Path, left: Remains, dice: random.Random) -> None:
         """Write into the folder ``target`` what the disk holds if the power fails now."""
         named = dict(self._named)
-        count = {Left.NOTHING: 0, Left.ALL: len(self._renames)}.get(left, dice.randint(0, len(self._renames)))
+        count = {Remains.NOTHING: 0, Remains.ALL: len(self._renames)}.get(left, dice.randint(0, len(self._renames)))
         _rename(named, self._renames[:count])
         for path, file in named.items():
             (target / os.path.basename(path)).write_bytes(file.content(left, dice))
@@ -128,7 +128,7 @@ class Cut:
     """A cut after the call ``number``."""
 
     number: int
-    left: Left
+    left: Remains
     seed: int
 
 
@@ -138,11 +138,11 @@ def choose_cuts(calls: Sequence[Call], count: int, seed: int = 0) -> list[Cut]:
     syncs = [number for number, call in enumerate(calls) if call.name in ("fsync", "fdatasync")]
     edges = [place for number in syncs for place in (number - 1, number) if place >= 0]
     writes = [number for number, call in enumerate(calls) if call.name == "pwrite64"]
-    chosen = [(place, left) for place in edges for left in (Left.NOTHING, Left.SOME)]
-    chosen += [(place, dice.choice(list(Left))) for place in writes]
+    chosen = [(place, left) for place in edges for left in (Remains.NOTHING, Remains.SOME)]
+    chosen += [(place, dice.choice(list(Remains))) for place in writes]
     dice.shuffle(chosen)
     while len(chosen) < count:
-        chosen.append((dice.choice(writes), dice.choice(list(Left))))
+        chosen.append((dice.choice(writes), dice.choice(list(Remains))))
     return sorted(
         (Cut(place, left, dice.getrandbits(32)) for place, left in chosen[:count]), key=lambda cut: cut.number
     )

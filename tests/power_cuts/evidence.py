@@ -44,7 +44,7 @@ def opened(state: Path) -> sqlite3.Connection | None:
 
 
 @dataclass(slots=True)
-class ToldNumbers:
+class AcknowledgedNumbers:
     """What ``writer_under_trace.py`` has printed."""
 
     last: int = 0
@@ -67,7 +67,7 @@ class ToldNumbers:
 
 
 @dataclass(slots=True)
-class ToldByRun:
+class AcknowledgedByRun:
     """What a run has told: by its lines, its answers, its pages, its effects and its exit code."""
 
     run_id: str
@@ -85,9 +85,9 @@ class ToldByRun:
         elif call.name == "sendto" and call.path.startswith("socket:") and b'"results"' in call.data:
             self.answers += 1
         elif call.name == "write" and call.path.startswith("pipe:") and call.pid == self.executor:
-            said = call.data.decode(errors="replace")
-            self.moves.update(match.groups() for match in _MOVE.finditer(said))  # type: ignore[misc]
-            self.state = next((match[2] for match in _END.finditer(said)), self.state)
+            output = call.data.decode(errors="replace")
+            self.moves.update(match.groups() for match in _MOVE.finditer(output))  # type: ignore[misc]
+            self.state = next((match[2] for match in _END.finditer(output)), self.state)
         elif call.name == "write" and call.path.endswith("/paged"):
             self.pages.add(call.data.decode().strip())
         elif call.name == "write" and call.path.endswith("/paid"):
@@ -101,7 +101,7 @@ class ToldByRun:
             return
         with closing(connection):
             self._check_tables(connection)
-            self._check_told(connection)
+            self._check_acknowledged(connection)
 
     def _check_tables(self, connection: sqlite3.Connection) -> None:
         if connection.execute("SELECT count(*) FROM run").fetchone()[0]:
@@ -114,7 +114,7 @@ class ToldByRun:
             if (projection.tasks, projection.run) != (now.tasks, now.run):
                 raise Broken(f"the projection of the events is {projection}, the tables are {now}")
 
-    def _check_told(self, connection: sqlite3.Connection) -> None:
+    def _check_acknowledged(self, connection: sqlite3.Connection) -> None:
         moved = "SELECT task, new, count(*) FROM event WHERE task IS NOT NULL AND new IS NOT NULL GROUP BY 1, 2"
         found = Counter({(task, new): count for task, new, count in connection.execute(moved)})
         if missing := self.moves - found:
@@ -144,14 +144,14 @@ def _projection(connection: sqlite3.Connection, now: RunProjection) -> RunProjec
     return projection
 
 
-Told = ToldNumbers | ToldByRun
+Told = AcknowledgedNumbers | AcknowledgedByRun
 
 
 def cut_everywhere(
     calls: Sequence[Call],
     cuts: Sequence[Cut],
     state: Path,
-    told: Told,
+    acknowledged: Told,
     place: Path,
     see: Callable[[Path], None] = lambda state: None,
 ) -> list[str]:
@@ -161,13 +161,13 @@ def cut_everywhere(
     left = list(reversed(cuts))
     for number, call in enumerate(calls):
         disk.follow(number, call)
-        told.follow(call)
+        acknowledged.follow(call)
         while left and left[-1].number == number:
             cut, folder = left.pop(), place / str(len(left))
             folder.mkdir()
             disk.cut(folder, cut.left, random.Random(cut.seed))
             try:
-                told.check(folder / state.name)
+                acknowledged.check(folder / state.name)
             except Exception as error:
                 broken.append(f"{cut}: {type(error).__name__}: {error}")
             else:

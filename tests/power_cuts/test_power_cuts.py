@@ -12,9 +12,9 @@ from redrive.engine.store import database
 from support.marks import scaled
 from support.tracing import needs_strace
 
-from .disk import Disk, Left, choose_cuts
-from .evidence import ToldNumbers, cut_everywhere
-from .nights import RUN_ID, record_run, record_writer
+from .disk import Disk, Remains, choose_cuts
+from .evidence import AcknowledgedNumbers, cut_everywhere
+from .record import RUN_ID, record_run, record_writer
 from .recording import Call
 
 pytestmark = needs_strace
@@ -34,11 +34,11 @@ def test_the_disk_forgets_what_was_not_synced(tmp_path: Path) -> None:
     for number, call in enumerate(calls):
         disk.follow(number, call)
     found = {}
-    for left in (Left.NOTHING, Left.ALL):
+    for left in (Remains.NOTHING, Remains.ALL):
         (tmp_path / left).mkdir()
         disk.cut(tmp_path / left, left, random.Random(0))
         found[left] = (tmp_path / left / "state.db").read_bytes()
-    assert found == {Left.NOTHING: b"a" * 5000, Left.ALL: b"b" * 5000}
+    assert found == {Remains.NOTHING: b"a" * 5000, Remains.ALL: b"b" * 5000}
 
 
 @pytest.mark.parametrize(
@@ -47,12 +47,12 @@ def test_the_disk_forgets_what_was_not_synced(tmp_path: Path) -> None:
 )
 def test_a_writer_says_nothing_that_a_power_cut_undoes(tmp_path: Path, commits: int, count: int) -> None:
     """Its log starts again every few commits. Without the syncs of the log, the same cuts find it out."""
-    calls, told, state = record_writer(tmp_path, commits)
+    calls, acknowledged, state = record_writer(tmp_path, commits)
     cuts = choose_cuts(calls, count)
-    assert cut_everywhere(calls, cuts, state, told, tmp_path) == []
-    assert told.last == commits
+    assert cut_everywhere(calls, cuts, state, acknowledged, tmp_path) == []
+    assert acknowledged.last == commits
     unsynced = [call for call in calls if not (call.name == "fdatasync" and call.path.endswith("-wal"))]
-    assert cut_everywhere(unsynced, choose_cuts(unsynced, 50), state, ToldNumbers(), tmp_path)
+    assert cut_everywhere(unsynced, choose_cuts(unsynced, 50), state, AcknowledgedNumbers(), tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -60,32 +60,37 @@ def test_a_writer_says_nothing_that_a_power_cut_undoes(tmp_path: Path, commits: 
 )
 def test_a_run_says_nothing_that_a_power_cut_undoes(tmp_path: Path, width: int, count: int) -> None:
     """Its lines, its answers to an operator, its page, its effect and its exit code are in what is left."""
-    calls, told, state = record_run(tmp_path, width)
-    assert cut_everywhere(calls, choose_cuts(calls, count), state, told, tmp_path) == []
-    assert (told.answers, len(told.pages), len(told.effects), told.exit_code) == (2, 1, 1, 3)
+    calls, acknowledged, state = record_run(tmp_path, width)
+    assert cut_everywhere(calls, choose_cuts(calls, count), state, acknowledged, tmp_path) == []
+    assert (acknowledged.answers, len(acknowledged.pages), len(acknowledged.effects), acknowledged.exit_code) == (
+        2,
+        1,
+        1,
+        3,
+    )
 
 
 @pytest.mark.long
 @pytest.mark.timeout(900)
 def test_a_run_goes_on_after_a_power_cut_and_pays_once(tmp_path: Path) -> None:
     """The worst case: all that tasks wrote themselves is on the disk."""
-    calls, told, state = record_run(tmp_path, 2)
+    calls, acknowledged, state = record_run(tmp_path, 2)
     resumed: list[tuple[int, str, int]] = []
 
     def resume(left: Path) -> None:
-        if told.answers < 2 or told.exit_code is not None:  # still paused, or already over
+        if acknowledged.answers < 2 or acknowledged.exit_code is not None:  # still paused, or already over
             return
         folder = left.parent
         (folder / "go-on").touch()
         (folder / "flow.py").write_text((tmp_path / "flow.py").read_text())
-        (folder / "paid").write_text("".join(f"{key}\n" for key in told.effects))
+        (folder / "paid").write_text("".join(f"{key}\n" for key in acknowledged.effects))
         pid = host.spawn(flow=str(folder / "flow.py"), state=str(left), run_id=RUN_ID, params={}, options={})
         code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
         with database.reading(left) as connection:
             (pay,) = connection.execute("SELECT state FROM task WHERE name = 'pay'").fetchone()
         resumed.append((code, pay, len((folder / "paid").read_text().splitlines())))
 
-    assert cut_everywhere(calls, choose_cuts(calls, 60), state, told, tmp_path, resume) == []
+    assert cut_everywhere(calls, choose_cuts(calls, 60), state, acknowledged, tmp_path, resume) == []
     assert len(resumed) > 10
     for code, pay, count in resumed:
         assert code == 0 and count <= 1, resumed

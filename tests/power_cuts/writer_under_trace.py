@@ -31,14 +31,14 @@ async def _write(state: str, commits: int) -> None:
     connection = database.open_for_writing(state)
     connection.execute(f"PRAGMA wal_autocheckpoint={CHECKPOINT_PAGES}")
     writer = Writer(connection, asyncio.get_running_loop(), lambda: 1, lambda events: None)
-    told: list[asyncio.Task[None]] = []
+    acknowledged: list[asyncio.Task[None]] = []
     for number in range(1, commits + 1):
         if number % TOLD_EVERY == 0:
-            told.append(asyncio.create_task(_tell(writer, number)))
+            acknowledged.append(asyncio.create_task(_tell(writer, number)))
             await asyncio.sleep(0)
         else:
             await writer.submit(_item(number))
-    await asyncio.gather(*told)
+    await asyncio.gather(*acknowledged)
     await writer.close()
     os.write(1, f"{commits}\n".encode())
 

@@ -27,7 +27,7 @@ def pager(path: Path) -> dict[str, Any]:
     return {"line": f"cat > '{path}'.$$"}
 
 
-def heard(path: Path) -> list[dict[str, Any]]:
+def sent_pages(path: Path) -> list[dict[str, Any]]:
     return [json.loads(file.read_text()) for file in sorted(path.parent.glob(f"{path.name}.*"))]
 
 
@@ -43,7 +43,7 @@ def licence_flow(seed: int, max_attempts: int) -> Flow:
     flow = Flow("licences", max_parallel=4)
     policy = RetryPolicy(max_attempts=max_attempts, base=0.01, cap=0.05)
 
-    def look_up(name: str) -> Callable[[Any], None]:
+    def fetch(name: str) -> Callable[[Any], None]:
         def body(ctx: Any) -> None:
             if answers_503(seed, name, ctx.attempt):
                 raise TransientError("503 Service Unavailable")
@@ -54,7 +54,7 @@ def licence_flow(seed: int, max_attempts: int) -> Flow:
         flow.task(lambda: None, name=f"plan_{number:02}", timeout=60)
     for number in range(PAGES - FLOWS):
         name = f"licence_{number:03}"
-        flow.task(look_up(name), name=name, after=f"plan_{number % FLOWS:02}", retry=policy, timeout=60)
+        flow.task(fetch(name), name=name, after=f"plan_{number % FLOWS:02}", retry=policy, timeout=60)
     return flow
 
 
@@ -75,7 +75,7 @@ def test_a_server_that_fails_three_times_in_ten_costs_one_page_and_less_than_one
     assert {"SUCCESS": 218, "FAILED": 2} == counts
     assert counts["SUCCESS"] / PAGES >= 0.99
     assert [(1, 2, "open")] == ask(state, "SELECT episode, count, state FROM page")
-    (page,) = heard(tmp_path / "pager")
+    (page,) = sent_pages(tmp_path / "pager")
     assert "503 Service Unavailable" == page["body"]["error"]
 
 
@@ -116,7 +116,7 @@ def partner_flow(
     return flow
 
 
-def three_nights(tmp_path: Path, fetch_page: Any) -> list[str]:
+def three_runs(tmp_path: Path, fetch_page: Any) -> list[str]:
     states = []
     for night in (1, 2, 3):
         flow = partner_flow(tmp_path, night, fetch_page)
@@ -127,8 +127,8 @@ def three_nights(tmp_path: Path, fetch_page: Any) -> list[str]:
 def test_one_bad_page_in_three_thousand_wakes_nobody_and_is_seen(tmp_path):
     """004.01: the 503s had not stopped happening; they had stopped being the engineer's problem."""
     once = retry(retries=1, base=0.01, exceptions=(TransientError,))
-    assert ["SUCCESS"] * 3 == three_nights(tmp_path, once)
-    assert [] == heard(tmp_path / "pager")
+    assert ["SUCCESS"] * 3 == three_runs(tmp_path, once)
+    assert [] == sent_pages(tmp_path / "pager")
     state = tmp_path / "state.db"
     assert 3 == len(ask(state, "SELECT seq FROM event WHERE kind = 'attempt.retry'"))
     assert [(1,)] * 3 == ask(state, "SELECT attempt FROM task"), "the whole task was never run again for one page"
@@ -136,5 +136,5 @@ def test_one_bad_page_in_three_thousand_wakes_nobody_and_is_seen(tmp_path):
 
 @pytest.mark.long
 def test_without_that_one_line_the_night_fails(tmp_path):
-    assert ["FAILED"] * 3 == three_nights(tmp_path, lambda function: function)
-    assert 1 <= len(heard(tmp_path / "pager"))
+    assert ["FAILED"] * 3 == three_runs(tmp_path, lambda function: function)
+    assert 1 <= len(sent_pages(tmp_path / "pager"))

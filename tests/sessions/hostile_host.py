@@ -31,7 +31,7 @@ class HostileHost:
         self.connections += 1
         return _Process(self)
 
-    def say(self, frames: bytes, packer: Any) -> bytes:
+    def send(self, frames: bytes, packer: Any) -> bytes:
         self.frames += frames.count(b"\n")
         return self._spoil(packer.compress(frames) + packer.flush(zlib.Z_SYNC_FLUSH))
 
@@ -65,7 +65,7 @@ class _Process:
             return
         *lines, self._received = self._received.split(b"\n")
         for line in lines:
-            self._say(self._host.answer(json.loads(line)))
+            self._send(self._host.answer(json.loads(line)))
 
     def close(self) -> None:
         """End, as an agent does whose standard input is closed."""
@@ -86,11 +86,11 @@ class _Process:
         settings = json.loads(zlib.decompress(parts[1]))["settings"]
         self._is_booted, self._received = True, rest
         self.stdout.feed_data(settings["marker"].encode() + b"\n")
-        self._say(self._host.hello())
+        self._send(self._host.hello())
 
-    def _say(self, frames: bytes) -> None:
+    def _send(self, frames: bytes) -> None:
         if frames:
-            self.stdout.feed_data(self._host.say(frames, self._packer))
+            self.stdout.feed_data(self._host.send(frames, self._packer))
 
 
 def kill(agent: AgentProcess) -> None:

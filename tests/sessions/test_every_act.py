@@ -90,7 +90,7 @@ def ask(state: Path, sql: str) -> list[Any]:
         return connection.execute(sql).fetchall()
 
 
-def seen(state: Path, task: str) -> Target:
+def current_target(state: Path, task: str) -> Target:
     ((found, generation),) = ask(state, f"SELECT state, generation FROM task WHERE name = '{task}'")
     return Target(task, found, generation)
 
@@ -110,13 +110,13 @@ def with_old_run(state: Path) -> None:
 
 #: The targets and options of an act on the run; ``before``: the ids of the commands that were sent before it.
 FORMS: dict[str, Callable[[Path, list[str]], tuple[tuple[Target, ...], dict[str, Any]]]] = {
-    "requeue": lambda state, before: ((seen(state, "load"),), {"not_before": 9000}),
-    "requeue-rows": lambda state, before: ((seen(state, "orders"),), {"rows": [1]}),
+    "requeue": lambda state, before: ((current_target(state, "load"),), {"not_before": 9000}),
+    "requeue-rows": lambda state, before: ((current_target(state, "orders"),), {"rows": [1]}),
     "discard-rows": lambda state, before: ((), {"rows": [1]}),
-    "skip": lambda state, before: ((seen(state, "load"),), {}),
-    "cancel": lambda state, before: ((seen(state, "load"),), {}),
-    "extend": lambda state, before: ((seen(state, "load"),), {"seconds": 600}),
-    "hurry": lambda state, before: ((seen(state, "load"),), {}),
+    "skip": lambda state, before: ((current_target(state, "load"),), {}),
+    "cancel": lambda state, before: ((current_target(state, "load"),), {}),
+    "extend": lambda state, before: ((current_target(state, "load"),), {"seconds": 600}),
+    "hurry": lambda state, before: ((current_target(state, "load"),), {}),
     "pause": lambda state, before: ((), {}),
     "unpause": lambda state, before: ((), {}),
     "abandon": lambda state, before: ((), {}),

@@ -79,7 +79,7 @@ def _mounts(folder: Path) -> bool:
     return shutil.which("mount") is not None and not subprocess.run(command, capture_output=True).returncode
 
 
-async def seen(session: Any, what: Any) -> Any:
+async def wait_for_status(session: Any, what: Any) -> Any:
     await wait_until_async(lambda: what(session.status), describe=lambda: session.status)
     return session.status
 
@@ -105,7 +105,7 @@ async def test_a_full_disk_is_told_through_every_door_and_by_doctor(
 
     disk.fill(pid)
     go.touch()
-    status = await seen(session, lambda status: status.storage_problem)
+    status = await wait_for_status(session, lambda status: status.storage_problem)
     assert str(state) in status.storage_problem and "wait in memory" in status.storage_problem
     assert status.executor_alive and status.read_only is None, "it lives and may be asked to stop"
     examined = invoke_redrive("doctor", state)
@@ -116,10 +116,10 @@ async def test_a_full_disk_is_told_through_every_door_and_by_doctor(
     assert not answer.ok and answer.message.startswith("nothing is changed: ")
 
     disk.free(pid)
-    await seen(session, lambda status: status.storage_problem is None)
-    await seen(session, lambda status: not status.executor_alive)
+    await wait_for_status(session, lambda status: status.storage_problem is None)
+    await wait_for_status(session, lambda status: not status.executor_alive)
     assert (await session.snapshot("r")).run.state is RunState.SUCCESS
     with sqlite3.connect(state) as connection:
-        told = connection.execute("SELECT json_extract(data, '$.what') FROM event WHERE kind = 'storage'").fetchall()
-        assert [("recovered",)] == told
+        rows = connection.execute("SELECT json_extract(data, '$.what') FROM event WHERE kind = 'storage'").fetchall()
+        assert [("recovered",)] == rows
         assert [(1,), (1,)] == connection.execute("SELECT attempt FROM task").fetchall()

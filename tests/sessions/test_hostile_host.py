@@ -26,7 +26,7 @@ from redrive.engine.statefile import list_rows
 from support.hostile_values import VALUES, altered
 from support.marks import parametrize_mostly_long, scaled
 from support.rich_state import RUN, write_rich_state
-from support.ssh_host import SshStandIn
+from support.ssh_host import LocalSshHost
 
 from .hostile_host import HostileHost, kill
 
@@ -110,7 +110,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
         mock.patch.object(AgentProcess, "notify", record_request),
         pytest.MonkeyPatch.context() as patch,
     ):
-        patch.setenv("REDRIVE_SSH", SshStandIn(tmp_path_factory.mktemp("ssh")).program)
+        patch.setenv("REDRIVE_SSH", LocalSshHost(tmp_path_factory.mktemp("ssh")).program)
         asyncio.run(ask_everything())
     return found
 

@@ -186,11 +186,11 @@ async def test_sentences_of_a_heartbeat_are_printable(far_side: Any, field: str)
     far_side(f"say(hello, {{'beat': {{{field!r}: 'so \\x1b[2J it is'}}}}); pipe.read()")
     session = await SshSession.open("ssh://odd/x.db")
 
-    def said() -> list[str]:
+    def problems() -> list[str]:
         status = session.status
         return [text for text in (status.problem, status.read_only, status.storage_problem) if text]
 
-    await wait_until_async(said)
-    (text,) = said()
+    await wait_until_async(problems)
+    (text,) = problems()
     assert text.isprintable() and "it is" in text
     await session.close()

@@ -29,33 +29,40 @@ def replay_until(projection: RunProjection, events: list[Event], seq: int) -> Ru
     return then
 
 
-async def told(session: Any, run_id: str) -> list[Event]:
+async def read_events(session: Any, run_id: str) -> list[Event]:
     return list(await session.run_events(run_id, 0, 10_000))
 
 
-def end(night: StateFileBuilder, name: str) -> None:
+def end(run_file: StateFileBuilder, name: str) -> None:
     """The running attempt did well."""
 
     def item(transaction: Any) -> None:
         ended: AttemptColumns = {"ended_at": transaction.at, "duration_us": 7, "outcome": "success"}
-        transaction.change_attempt(night.run_id, name, 1, ended)
+        transaction.change_attempt(run_file.run_id, name, 1, ended)
         columns: TaskColumns = {"ended_at": transaction.at}
         transaction.move(
-            night.run_id, name, "RUNNING", "SUCCESS", 0, set=columns, attempt=1, payload=TaskMoved(attempt_set=ended)
+            run_file.run_id,
+            name,
+            "RUNNING",
+            "SUCCESS",
+            0,
+            set=columns,
+            attempt=1,
+            payload=TaskMoved(attempt_set=ended),
         )
 
-    night.write(item)
+    run_file.write(item)
 
 
-async def test_every_moment_is_what_the_events_up_to_it_give(door: OpenSession, night: StateFileBuilder) -> None:
-    night.tell(30)
-    end(night, "task_00001")
-    night.finish("task_00003", "FAILED", error="boom", failures=3)
-    session = await door(night.path)
+async def test_every_moment_is_what_the_events_up_to_it_give(door: OpenSession, run_file: StateFileBuilder) -> None:
+    run_file.emit_progress(30)
+    end(run_file, "task_00001")
+    run_file.finish("task_00003", "FAILED", error="boom", failures=3)
+    session = await door(run_file.path)
     projection = await session.snapshot()
     past = EventHistory(session, projection)
     await past.load(projection.seq)
-    events = await told(session, "night-1")
+    events = await read_events(session, "night-1")
     for event in events:
         sight = await past.point_at(event.seq)
         expected = replay_until(projection, events, event.seq)
@@ -71,38 +78,38 @@ def without_tokens(tasks: Any) -> Any:
     return tasks
 
 
-async def test_what_comes_later_is_read_on(door: OpenSession, night: StateFileBuilder) -> None:
-    session = await door(night.path)
+async def test_what_comes_later_is_read_on(door: OpenSession, run_file: StateFileBuilder) -> None:
+    session = await door(run_file.path)
     projection = await session.snapshot()
     past = EventHistory(session, projection)
     await past.load(projection.seq)
     before = past.index.seq
-    end(night, "task_00001")
-    night.finish("task_00003")
-    await past.load(night.head())
-    assert past.index.seq == night.head() > before
-    assert (await past.point_at(night.head())).snapshot.projection.tasks["task_00003"].state == "SUCCESS"
+    end(run_file, "task_00001")
+    run_file.finish("task_00003")
+    await past.load(run_file.head())
+    assert past.index.seq == run_file.head() > before
+    assert (await past.point_at(run_file.head())).snapshot.projection.tasks["task_00003"].state == "SUCCESS"
     assert (await past.point_at(before)).snapshot.projection.tasks["task_00003"].state == "PENDING"
 
 
 async def test_the_night_is_read_in_windows_and_tells_how_far_it_is(
-    door: OpenSession, night: StateFileBuilder, monkeypatch: pytest.MonkeyPatch
+    door: OpenSession, run_file: StateFileBuilder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(event_reader, "READ_EVENTS", 10)
-    night.tell(45)
-    session = await door(night.path)
+    run_file.emit_progress(45)
+    session = await door(run_file.path)
     projection = await session.snapshot()
-    heard: list[int] = []
-    await EventHistory(session, projection).load(projection.seq, heard.append)
-    assert heard == sorted(heard) and len(heard) >= 4 and heard[-1] <= night.head()
+    progress: list[int] = []
+    await EventHistory(session, projection).load(projection.seq, progress.append)
+    assert progress == sorted(progress) and len(progress) >= 4 and progress[-1] <= run_file.head()
 
 
 async def test_no_more_stretches_are_kept_than_there_is_room_for(
-    door: OpenSession, night: StateFileBuilder, monkeypatch: pytest.MonkeyPatch
+    door: OpenSession, run_file: StateFileBuilder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(event_reader, "CACHED_EVENTS_MAX", 25)
-    night.tell(100)
-    session = await door(night.path)
+    run_file.emit_progress(100)
+    session = await door(run_file.path)
     projection = await session.snapshot()
     past = EventHistory(session, projection)
     past.index._frame_events = 10
@@ -113,38 +120,38 @@ async def test_no_more_stretches_are_kept_than_there_is_room_for(
         assert sum(len(events) for events in past._cache.values()) <= 25
 
 
-async def test_a_night_whose_beginning_was_removed_is_refused(door: OpenSession, night: StateFileBuilder) -> None:
-    night.write(lambda transaction: transaction.connection.execute("DELETE FROM event WHERE seq < 5"))
-    session = await door(night.path)
+async def test_a_night_whose_beginning_was_removed_is_refused(door: OpenSession, run_file: StateFileBuilder) -> None:
+    run_file.write(lambda transaction: transaction.connection.execute("DELETE FROM event WHERE seq < 5"))
+    session = await door(run_file.path)
     projection = await session.snapshot()
     with pytest.raises(RedriveError, match="was removed from the file"):
         await EventHistory(session, projection).load(projection.seq)
-    night.write(lambda transaction: transaction.connection.execute("DELETE FROM event"))
+    run_file.write(lambda transaction: transaction.connection.execute("DELETE FROM event"))
     with pytest.raises(RedriveError, match="the file no longer has the events of this run"):
         await EventHistory(session, projection).load(projection.seq)
 
 
-async def test_the_past_is_read_without_holding_the_log_back(door: OpenSession, night: StateFileBuilder) -> None:
-    session = await door(night.path)
+async def test_the_past_is_read_without_holding_the_log_back(door: OpenSession, run_file: StateFileBuilder) -> None:
+    session = await door(run_file.path)
     projection = await session.snapshot()
     past = EventHistory(session, projection)
     await past.load(projection.seq)
     await past.point_at(3)
     await session.duration_stats("night-1")
-    night.tell(20)
-    assert night.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone() == (0, 0, 0)
+    run_file.emit_progress(20)
+    assert run_file.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone() == (0, 0, 0)
 
 
 # --- redrive replay ------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
-def replay(night: StateFileBuilder, capsys: pytest.CaptureFixture[str]) -> Callable[[str | None], str]:
+def replay(run_file: StateFileBuilder, capsys: pytest.CaptureFixture[str]) -> Callable[[str | None], str]:
     """What ``redrive replay --at`` prints of the night."""
-    night.close()
+    run_file.close()
 
     def show(at: str | None) -> str:
-        assert listings.print_replay(Endpoint(str(night.path)), None, False, at) == 0
+        assert listings.print_replay(Endpoint(str(run_file.path)), None, False, at) == 0
         return capsys.readouterr().out
 
     return show

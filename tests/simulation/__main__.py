@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 
-from .night import Report, run_night
 from .plan import draw_plan
 from .shrink import Reduction, reduce_plan, shrink
+from .simulate import Report, simulate
 from .storage import FileStorage, MemoryStorage
 
 CHUNK = 20  # nights that a process is given at once
@@ -29,20 +29,20 @@ def main() -> int:
     parser.add_argument("--show", action="store_true", help="print the events")
     parser.add_argument("--keep-going", action="store_true", help="do not end at the fifth failure")
     given = parser.parse_args()
-    nights, failed, cpu_seconds, seen = 0, 0, 0.0, Counter[str]()
+    runs, failed, cpu_seconds, seen = 0, 0, 0.0, Counter[str]()
     reported = time.monotonic()
     with _reports(given) as reports:
         for report, seconds in reports:
-            nights, cpu_seconds, seen = nights + 1, cpu_seconds + seconds, seen + report.seen
+            runs, cpu_seconds, seen = runs + 1, cpu_seconds + seconds, seen + report.seen
             if report.problem:
                 failed += 1
                 _explain(report, given.only)
             if time.monotonic() - reported > 10:
                 reported = time.monotonic()
-                print(_progress(nights, cpu_seconds, failed), flush=True)
+                print(_progress(runs, cpu_seconds, failed), flush=True)
             if failed >= 5 and not given.keep_going:
                 break
-    print(_progress(nights, cpu_seconds, failed))
+    print(_progress(runs, cpu_seconds, failed))
     print(", ".join(f"{move}: {count}" for move, count in sorted(seen.items())))
     return 1 if failed else 0
 
@@ -61,7 +61,7 @@ def _reports(given: argparse.Namespace) -> Iterator[Iterator[tuple[Report, float
 
 def _run(seed: int, only: Reduction, shows: bool, kind: type[FileStorage]) -> tuple[Report, float]:
     started = time.process_time()
-    report = run_night(reduce_plan(draw_plan(seed), only), print if shows else None, kind)
+    report = simulate(reduce_plan(draw_plan(seed), only), print if shows else None, kind)
     return report, time.process_time() - started
 
 
@@ -74,8 +74,8 @@ def _explain(report: Report, only: Reduction) -> None:
     )
 
 
-def _progress(nights: int, cpu_seconds: float, failed: int) -> str:
-    return f"{nights} nights, {nights / cpu_seconds:.0f} a CPU second, {failed} failed"
+def _progress(runs: int, cpu_seconds: float, failed: int) -> str:
+    return f"{runs} nights, {runs / cpu_seconds:.0f} a CPU second, {failed} failed"
 
 
 if __name__ == "__main__":

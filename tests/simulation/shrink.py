@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from .night import run_night
 from .plan import Plan
+from .simulate import simulate
 
 _PARTS = ("acts", "crashes", "refusals", "clock_steps")
 
@@ -43,12 +43,12 @@ def reduce_plan(plan: Plan, left_out: Reduction) -> Plan:
 
 def shrink(plan: Plan, left_out: Reduction) -> tuple[Reduction, str]:
     """Return the smallest reduction that still fails, and how it fails."""
-    problem = run_night(reduce_plan(plan, left_out)).problem
+    problem = simulate(reduce_plan(plan, left_out)).problem
     is_smaller = True
     while is_smaller:
         is_smaller = False
         for smaller in _smaller(plan, left_out):
-            found = run_night(reduce_plan(plan, smaller)).problem
+            found = simulate(reduce_plan(plan, smaller)).problem
             if found:
                 left_out, problem, is_smaller = smaller, found, True
                 break

@@ -16,9 +16,9 @@ from redrive.engine.core.dispatch_rules import Capacity
 from redrive.engine.statefile.changes import operator_actions
 from support.marks import parametrize_mostly_long, scaled
 
-from .night import Report, run_night
 from .plan import Plan, draw_plan
 from .shrink import Reduction, reduce_plan, shrink
+from .simulate import Report, simulate
 from .storage import FileStorage
 
 NIGHTS = 10  # in one test
@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @parametrize_mostly_long("first", range(0, scaled(300), NIGHTS), quick=3)
 def test_no_invariant_breaks(first: int) -> None:
-    reports = [run_night(draw_plan(seed)) for seed in range(first, first + NIGHTS)]
+    reports = [simulate(draw_plan(seed)) for seed in range(first, first + NIGHTS)]
     assert [] == [
         f"{report.problem}: python -m tests.simulation --first {report.seed} --seeds 1"
         for report in reports
@@ -38,7 +38,7 @@ def test_no_invariant_breaks(first: int) -> None:
 @pytest.mark.parametrize("seed", [20023, 20152, 20217, 20301, 30237, 30329, 40367, 300596])
 def test_a_night_that_failed_once_does_not_fail_again(seed: int) -> None:
     """Waits a day too long or for ever, ends by states that had changed, a last write, acts undone, a page unsent."""
-    assert run_night(draw_plan(seed, heartbeats=(1.0,), other_acts=0.0)).problem == ""
+    assert simulate(draw_plan(seed, heartbeats=(1.0,), other_acts=0.0)).problem == ""
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_a_night_that_failed_once_does_not_fail_again(seed: int) -> None:
     ],
 )
 def test_a_shrunk_night_that_failed_once_does_not_fail_again(seed: int, only: str) -> None:
-    assert run_night(reduce_plan(draw_plan(seed, other_acts=0.0), Reduction.parse(only))).problem == ""
+    assert simulate(reduce_plan(draw_plan(seed, other_acts=0.0), Reduction.parse(only))).problem == ""
 
 
 @pytest.mark.parametrize(
@@ -79,18 +79,18 @@ def test_a_shrunk_night_with_all_acts_does_not_fail_again(seed: int, only: str) 
 
 def test_a_seed_is_one_night_in_memory_and_in_a_file() -> None:
     plans = [draw_plan(seed) for seed in range(4)]
-    assert [run_night(plan).digest for plan in plans] == [run_night(plan, kind=FileStorage).digest for plan in plans]
+    assert [simulate(plan).digest for plan in plans] == [simulate(plan, kind=FileStorage).digest for plan in plans]
 
 
 def test_a_seed_is_one_night_also_in_another_process() -> None:
     """With other hashes: no order of a set reaches the file."""
-    script = "from simulation.night import run_night; from simulation.plan import draw_plan; "
-    script += "print(*[run_night(draw_plan(seed)).digest for seed in (3, 5)])"
+    script = "from simulation.simulate import simulate; from simulation.plan import draw_plan; "
+    script += "print(*[simulate(draw_plan(seed)).digest for seed in (3, 5)])"
     environment = {"PYTHONPATH": str(ROOT / "tests"), "PYTHONHASHSEED": "7", "PATH": os.environ["PATH"]}
-    told = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-c", script], cwd=ROOT, env=environment, check=True, capture_output=True, text=True
     )
-    assert [run_night(draw_plan(seed)).digest for seed in (3, 5)] == told.stdout.split()
+    assert [simulate(draw_plan(seed)).digest for seed in (3, 5)] == completed.stdout.split()
 
 
 # --- That a fault is found -----------------------------------------------------------------------------------------
@@ -98,7 +98,7 @@ def test_a_seed_is_one_night_also_in_another_process() -> None:
 
 def first_problem(seeds: range) -> Report:
     """The first night with a problem."""
-    reports = (run_night(draw_plan(seed)) for seed in seeds)
+    reports = (simulate(draw_plan(seed)) for seed in seeds)
     return next((report for report in reports if report.problem), Report(-1))
 
 
@@ -128,7 +128,7 @@ def test_an_effect_that_is_tried_again_is_found() -> None:
         tasks = tuple(structs.replace(task, idempotent=True) for task in plan.flow.tasks)
         return replace(plan, flow=replace(plan.flow, tasks=tasks))
 
-    problems = (run_night(draw(seed)).problem for seed in range(80))
+    problems = (simulate(draw(seed)).problem for seed in range(80))
     assert any("happens twice" in problem for problem in problems)
 
 
@@ -139,4 +139,4 @@ def test_a_failing_night_is_shrunk_and_can_be_replayed() -> None:
         replayed = reduce_plan(draw_plan(report.seed), Reduction.parse(str(smallest)))
         assert len(replayed.flow.tasks) == 2
         assert not (replayed.acts or replayed.crashes or replayed.refusals or replayed.clock_steps)
-        assert problem == run_night(replayed).problem
+        assert problem == simulate(replayed).problem

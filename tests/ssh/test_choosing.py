@@ -19,16 +19,16 @@ REDRIVE = (sys.executable, "-c", "import sys; from redrive.console.cli.main impo
 
 
 @pytest.fixture
-def make_files(far: Any, make_night: Callable[..., StateFileBuilder]) -> Iterator[Callable[..., Path]]:
+def make_files(far: Any, make_run_file: Callable[..., StateFileBuilder]) -> Iterator[Callable[..., Path]]:
     """State files in the default place over there, the first with the latest run; a run is named after its file."""
     folder: Path = far.home / ".local/state/redrive"
     folder.mkdir(parents=True, exist_ok=True)
 
     def make(*names: str) -> Path:
         for age, name in enumerate(names):
-            night = make_night(name, run_id=f"run-of-{name}")
-            night.close()
-            (folder / name).write_bytes(night.path.read_bytes())
+            run_file = make_run_file(name, run_id=f"run-of-{name}")
+            run_file.close()
+            (folder / name).write_bytes(run_file.path.read_bytes())
             with sqlite3.connect(folder / name) as connection:
                 connection.execute("UPDATE run SET started_at = started_at - ? * 3600000000", (age,))
             os.utime(folder / name, (1000 + age, 1000 + age))  # the time of a write decides nothing
@@ -98,8 +98,8 @@ def test_an_act_asks_which_of_several_files_is_meant(
     folder = make_files("two.db", "one.db")
     terminal = on_terminal("pause", "ssh://far", "--reason", "x")
     terminal.until("Which one?")
-    said = terminal.text
-    assert said.index(f"{folder}/two.db") < said.index(f"{folder}/one.db")
+    output = terminal.text
+    assert output.index(f"{folder}/two.db") < output.index(f"{folder}/one.db")
     terminal.send("7\n")
     terminal.until(lambda: terminal.text.count("Which one?") == 2)
     terminal.send("2\n")

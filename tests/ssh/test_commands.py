@@ -45,12 +45,12 @@ def values(*words: str) -> list[Any]:
 
 
 @parametrize_mostly_long("command", [("runs",), ("tasks",), ("inbox",), ("events",), ("events", "--run", "night-1")])
-def test_a_listing_is_the_same_through_ssh(far: Any, night: StateFileBuilder, command: tuple[str, ...]) -> None:
+def test_a_listing_is_the_same_through_ssh(far: Any, run_file: StateFileBuilder, command: tuple[str, ...]) -> None:
     """An executor's night at rest, so that nothing moves between the two."""
-    night.close()
+    run_file.close()
     name, *options = command
-    here = values(name, str(night.path), *options)
-    there = values(name, f"ssh://far{night.path}", *options)
+    here = values(name, str(run_file.path), *options)
+    there = values(name, f"ssh://far{run_file.path}", *options)
     for value in there:
         if executor := value.get("executor"):  # what to do is to be done over there
             executor["advice"] = executor["advice"].replace("on far: ", "")
@@ -62,18 +62,18 @@ def test_a_listing_is_the_same_through_ssh(far: Any, night: StateFileBuilder, co
     assert here
 
 
-def test_an_act_through_ssh_is_done_and_its_refusal_told(far: Any, night: StateFileBuilder) -> None:
-    night.close()
-    act = ("--state", f"ssh://far{night.path}", "task_00002", "--reason", "schema reloaded")
+def test_an_act_through_ssh_is_done_and_its_refusal_told(far: Any, run_file: StateFileBuilder) -> None:
+    run_file.close()
+    act = ("--state", f"ssh://far{run_file.path}", "task_00002", "--reason", "schema reloaded")
     assert "task_00002" in output_of("requeue", *act)
-    (row,) = [row for row in values("tasks", f"ssh://far{night.path}") if row["name"] == "task_00002"]
+    (row,) = [row for row in values("tasks", f"ssh://far{run_file.path}") if row["name"] == "task_00002"]
     assert (row["state"], row["generation"]) == ("PENDING", 1)
-    output_of("cancel", "--state", f"ssh://far{night.path}", "task_00000", "--reason", "done already", code=1)
+    output_of("cancel", "--state", f"ssh://far{run_file.path}", "task_00000", "--reason", "done already", code=1)
 
 
 @pytest.mark.long
-def test_what_goes_wrong_is_one_line_and_exit_2(far: Any, night: StateFileBuilder) -> None:
-    for target in (f"ssh://far{night.path}-no-such", "ssh://-oProxyCommand=id/x.db", "ssh://far:99999/x.db"):
+def test_what_goes_wrong_is_one_line_and_exit_2(far: Any, run_file: StateFileBuilder) -> None:
+    for target in (f"ssh://far{run_file.path}-no-such", "ssh://-oProxyCommand=id/x.db", "ssh://far:99999/x.db"):
         result = run_redrive("tasks", target)
         assert result.returncode == 2
         assert len(result.stderr.strip().splitlines()) == 1, result.stderr
@@ -127,8 +127,8 @@ def until(following: subprocess.Popen[str], what: Any) -> Any:
     raise AssertionError("the events ended")
 
 
-def test_the_output_of_tasks_is_the_same_through_ssh(far: Any, night: StateFileBuilder) -> None:
-    night.close()
-    here = output_of("logs", "task_*", "--state", str(night.path))
-    assert here == output_of("logs", "task_*", "--state", f"ssh://far{night.path}")
+def test_the_output_of_tasks_is_the_same_through_ssh(far: Any, run_file: StateFileBuilder) -> None:
+    run_file.close()
+    here = output_of("logs", "task_*", "--state", str(run_file.path))
+    assert here == output_of("logs", "task_*", "--state", f"ssh://far{run_file.path}")
     assert " | " in here

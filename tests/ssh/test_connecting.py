@@ -55,40 +55,40 @@ def remote_agents(far: Any) -> list[int]:
     return found
 
 
-async def test_a_key_that_is_not_accepted_wants_a_person(far: Any, night: StateFileBuilder) -> None:
-    error = await refusal(night.path, options=(far.config("stranger", user_key="stranger_key"),))
+async def test_a_key_that_is_not_accepted_wants_a_person(far: Any, run_file: StateFileBuilder) -> None:
+    error = await refusal(run_file.path, options=(far.config("stranger", user_key="stranger_key"),))
     assert error.locked and "does not let you in" in str(error)
 
 
-async def test_a_host_that_is_not_known_wants_a_person(far: Any, night: StateFileBuilder) -> None:
-    error = await refusal(night.path, options=(far.config("unknown", known_hosts="empty_hosts"),))
+async def test_a_host_that_is_not_known_wants_a_person(far: Any, run_file: StateFileBuilder) -> None:
+    error = await refusal(run_file.path, options=(far.config("unknown", known_hosts="empty_hosts"),))
     assert error.locked and "not known" in str(error)
 
 
-async def test_a_host_with_another_key_than_before_is_not_trusted(far: Any, night: StateFileBuilder) -> None:
+async def test_a_host_with_another_key_than_before_is_not_trusted(far: Any, run_file: StateFileBuilder) -> None:
     stranger = (far.folder / "stranger_key.pub").read_text().split()
     (far.folder / "changed_hosts").write_text(f"[127.0.0.1]:{far.port} {stranger[0]} {stranger[1]}\n")
-    error = await refusal(night.path, options=(far.config("changed", known_hosts="changed_hosts"),))
+    error = await refusal(run_file.path, options=(far.config("changed", known_hosts="changed_hosts"),))
     assert error.final and not error.locked and "before" in str(error)
 
 
-async def test_nobody_at_the_port_may_be_somebody_later(far: Any, night: StateFileBuilder) -> None:
+async def test_nobody_at_the_port_may_be_somebody_later(far: Any, run_file: StateFileBuilder) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # bound and not listening: refused
-        error = await refusal(night.path, options=(f"Port={taken.getsockname()[1]}",))
+        error = await refusal(run_file.path, options=(f"Port={taken.getsockname()[1]}",))
     assert not error.final and "no ssh server listens" in str(error)
 
 
-async def test_an_option_that_ssh_does_not_know_is_told(far: Any, night: StateFileBuilder) -> None:
-    error = await refusal(night.path, options=("NoSuchOption=yes",))
+async def test_an_option_that_ssh_does_not_know_is_told(far: Any, run_file: StateFileBuilder) -> None:
+    error = await refusal(run_file.path, options=("NoSuchOption=yes",))
     assert error.final and "NoSuchOption" in str(error).casefold().replace("nosuchoption", "NoSuchOption")
 
 
 async def test_without_an_ssh_program_the_sentence_says_so(
-    monkeypatch: pytest.MonkeyPatch, night: StateFileBuilder
+    monkeypatch: pytest.MonkeyPatch, run_file: StateFileBuilder
 ) -> None:
     monkeypatch.setenv("REDRIVE_SSH", "/no/such/ssh")
-    error = await refusal(night.path)
+    error = await refusal(run_file.path)
     assert error.final and "/no/such/ssh" in str(error)
 
 
@@ -103,40 +103,40 @@ async def test_without_an_ssh_program_the_sentence_says_so(
         ("`touch executed`", "there is no"),
     ],
 )
-async def test_what_is_no_python_is_named(far: Any, night: StateFileBuilder, python: str, sentence: str) -> None:
-    error = await refusal(night.path, python=python)
+async def test_what_is_no_python_is_named(far: Any, run_file: StateFileBuilder, python: str, sentence: str) -> None:
+    error = await refusal(run_file.path, python=python)
     assert error.final and sentence in str(error)
     assert not (far.home / "executed").exists()
 
 
-async def test_a_python_may_lie_anywhere_also_in_the_home_over_there(far: Any, night: StateFileBuilder) -> None:
+async def test_a_python_may_lie_anywhere_also_in_the_home_over_there(far: Any, run_file: StateFileBuilder) -> None:
     odd = far.home / "a b'c$(x)"
     odd.mkdir(exist_ok=True)
     python = odd / "py thon"
     python.unlink(missing_ok=True)
     python.symlink_to(sys.executable)
     for name in (str(python), f"~/{python.relative_to(far.home)}"):
-        session = await SshSession.open(f"ssh://far{night.path}", options=SshOptions(name))
+        session = await SshSession.open(f"ssh://far{run_file.path}", options=SshOptions(name))
         await session.close()
 
 
-async def test_a_path_in_the_home_over_there_is_expanded_there(far: Any, night: StateFileBuilder) -> None:
-    night.close()
-    (far.home / "night.db").write_bytes(night.path.read_bytes())
+async def test_a_path_in_the_home_over_there_is_expanded_there(far: Any, run_file: StateFileBuilder) -> None:
+    run_file.close()
+    (far.home / "night.db").write_bytes(run_file.path.read_bytes())
     session = await SshSession.open("ssh://far/~/night.db")
     assert session.address == f"ssh://far{far.home}/night.db"
     await session.close()
 
 
 async def test_a_host_alone_means_its_latest_state_file_and_offers_them_all(
-    far: Any, make_night: Callable[..., StateFileBuilder]
+    far: Any, make_run_file: Callable[..., StateFileBuilder]
 ) -> None:
     folder = far.home / ".local/state/redrive"
     folder.mkdir(parents=True, exist_ok=True)
     for age, name in enumerate(("new.db", "old.db")):
-        night = make_night(name, run_id=f"run-of-{name}")
-        night.close()
-        (folder / name).write_bytes(night.path.read_bytes())
+        run_file = make_run_file(name, run_id=f"run-of-{name}")
+        run_file.close()
+        (folder / name).write_bytes(run_file.path.read_bytes())
         with sqlite3.connect(folder / name) as connection:
             connection.execute("UPDATE run SET started_at = started_at - ? * 3600000000", (age,))
     (folder / "odd.db").write_text("not a database")
@@ -155,22 +155,22 @@ async def test_a_host_alone_means_its_latest_state_file_and_offers_them_all(
         await SshSession.open("ssh://far/")
 
 
-async def test_a_login_that_prints_is_not_listened_to(login_files: Path, night: StateFileBuilder) -> None:
+async def test_a_login_that_prints_is_not_listened_to(login_files: Path, run_file: StateFileBuilder) -> None:
     (login_files / ".bashrc").write_text("echo 'Welcome to far'; printf 'no end of line'\n")
-    session = await SshSession.open(f"ssh://far{night.path}")
+    session = await SshSession.open(f"ssh://far{run_file.path}")
     assert (await session.snapshot()).run.run_id == "night-1"
     await session.close()
 
 
-async def test_a_login_that_prints_for_ever_is_given_up(login_files: Path, night: StateFileBuilder) -> None:
+async def test_a_login_that_prints_for_ever_is_given_up(login_files: Path, run_file: StateFileBuilder) -> None:
     (login_files / ".bashrc").write_text("yes\n")
-    error = await refusal(night.path)
+    error = await refusal(run_file.path)
     assert "prints without end" in str(error)
 
 
-async def test_nothing_is_left_over_there(far: Any, night: StateFileBuilder) -> None:
+async def test_nothing_is_left_over_there(far: Any, run_file: StateFileBuilder) -> None:
     before = sorted(path for path in far.home.rglob("*"))
-    session = await SshSession.open(f"ssh://far{night.path}")
+    session = await SshSession.open(f"ssh://far{run_file.path}")
     await session.snapshot()
     assert remote_agents(far)
     await session.close()
@@ -179,8 +179,8 @@ async def test_nothing_is_left_over_there(far: Any, night: StateFileBuilder) -> 
     assert session.status.link is Link.CLOSED and not far.connections()
 
 
-async def test_ctrl_c_in_the_terminal_is_not_for_ssh(far: Any, night: StateFileBuilder) -> None:
-    session = await SshSession.open(f"ssh://far{night.path}")
+async def test_ctrl_c_in_the_terminal_is_not_for_ssh(far: Any, run_file: StateFileBuilder) -> None:
+    session = await SshSession.open(f"ssh://far{run_file.path}")
     (client,) = far.connections()
     assert os.getsid(client) != os.getsid(0)
     await session.close()
@@ -194,7 +194,7 @@ def short_folder() -> Iterator[Path]:
 
 
 def test_ssh_asks_on_the_terminal_before_the_screen_starts(
-    far: Any, night: StateFileBuilder, tmp_path: Path, short_folder: Path, monkeypatch: pytest.MonkeyPatch
+    far: Any, run_file: StateFileBuilder, tmp_path: Path, short_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A key with a passphrase: refused without a question, then asked once, then used without one."""
     locked = tmp_path / "locked_key"
@@ -214,8 +214,8 @@ def test_ssh_asks_on_the_terminal_before_the_screen_starts(
         "asyncio.run(look())\n"
     )
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(short_folder))
-    said = typed([sys.executable, str(program), f"ssh://far{night.path}", option], b"passphrase", b"open sesame\n")
-    assert said.count(b"passphrase") == 1 and b"SEEN night-1" in said
+    output = typed([sys.executable, str(program), f"ssh://far{run_file.path}", option], b"passphrase", b"open sesame\n")
+    assert output.count(b"passphrase") == 1 and b"SEEN night-1" in output
     assert not list(short_folder.iterdir())
 
 
@@ -224,21 +224,21 @@ def typed(argv: list[str], question: bytes, answer: bytes) -> bytes:
     pid, terminal = pty.fork()
     if pid == 0:
         os.execv(argv[0], argv)
-    said = b""
+    output = b""
     answered = False
     deadline = time.monotonic() + 90
     while time.monotonic() < deadline:
         if select.select([terminal], [], [], 1)[0]:
             try:
-                said += os.read(terminal, 4096)
+                output += os.read(terminal, 4096)
             except OSError:
                 break  # its end
-        if question in said and not answered:
+        if question in output and not answered:
             answered = True
             os.write(terminal, answer)
     os.waitpid(pid, 0)
     os.close(terminal)
-    return said
+    return output
 
 
 # --- Without a network ---------------------------------------------------------------------------------------------

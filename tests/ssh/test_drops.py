@@ -22,7 +22,7 @@ from redrive.console.sessions.ssh_options import SshOptions
 from redrive.engine.agent.agent import BEAT_SECONDS
 from redrive.engine.domain.command import Command, Target
 from redrive.engine.errors import LinkError, SnapshotNeeded
-from support.stand_in_executor import StandInExecutor
+from support.fake_executor import FakeExecutor
 from support.state_file import StateFileBuilder
 from support.waiting import wait_until_async
 
@@ -32,8 +32,8 @@ LIMIT_SECONDS = 90.0  # for what never comes
 
 
 @pytest.fixture
-async def session(far: Any, night: StateFileBuilder) -> AsyncIterator[SshSession]:
-    session = await SshSession.open(f"ssh://far{night.path}", actor="ana@desk")
+async def session(far: Any, run_file: StateFileBuilder) -> AsyncIterator[SshSession]:
+    session = await SshSession.open(f"ssh://far{run_file.path}", actor="ana@desk")
     yield session
     await session.close()
 
@@ -55,15 +55,15 @@ def pause(id: str = "c1") -> Command:
 
 @pytest.mark.long
 async def test_twenty_kills_lose_no_event_and_repeat_none(
-    quick: None, far: Any, night: StateFileBuilder, session: Any
+    quick: None, far: Any, run_file: StateFileBuilder, session: Any
 ) -> None:
-    since, last = night.head(), night.head() + EVENTS
+    since, last = run_file.head(), run_file.head() + EVENTS
     dice = random.Random(5)
     drops = 0
 
     def write_slowly() -> None:
         for _ in range(EVENTS // 10):
-            night.tell(10)
+            run_file.emit_progress(10)
             time.sleep(0.03)  # so that some events come while the line is down
 
     async def cut() -> None:
@@ -89,7 +89,7 @@ async def test_twenty_kills_lose_no_event_and_repeat_none(
 
 
 async def test_a_drop_is_shown_at_once_and_locks_the_acts(
-    far: Any, night: StateFileBuilder, session: Any, monkeypatch: Any
+    far: Any, run_file: StateFileBuilder, session: Any, monkeypatch: Any
 ) -> None:
     monkeypatch.setattr(connection, "STALE_SECONDS", 10 * LIMIT_SECONDS)  # it is not the silence by which it is found
     assert session.status.link is Link.LIVE
@@ -111,7 +111,7 @@ async def test_a_drop_is_shown_at_once_and_locks_the_acts(
 
 
 async def test_waits_between_tries_grow_and_differ(
-    far: Any, night: StateFileBuilder, session: Any, monkeypatch: Any
+    far: Any, run_file: StateFileBuilder, session: Any, monkeypatch: Any
 ) -> None:
     await until(session, lambda status: status.clock_offset_seconds)  # the clocks are compared: they wait for long
     waits: list[float] = []
@@ -138,31 +138,31 @@ async def test_waits_between_tries_grow_and_differ(
 
 @pytest.mark.long
 async def test_silence_is_found_within_ten_seconds_and_gone_when_it_ends(
-    far: Any, night: StateFileBuilder, session: Any
+    far: Any, run_file: StateFileBuilder, session: Any
 ) -> None:
     """A suspended laptop, a black hole: nothing is closed, nothing comes."""
     assert BEAT_SECONDS < connection.STALE_SECONDS < 9
-    events = session.events(night.head())
+    events = session.events(run_file.head())
     assert not await anext(events)
     (client,) = far.connections()
     os.kill(client, signal.SIGSTOP)
     try:
         await until(session, lambda status: status.link is Link.STALE)
         assert session.status.data_age_seconds > 5
-        night.tell(50)
+        run_file.emit_progress(50)
     finally:
         os.kill(client, signal.SIGCONT)
     seen: list[int] = []
     async with asyncio.timeout(LIMIT_SECONDS):
         while len(seen) < 50:
             seen += [event.seq for event in await anext(events)]
-    assert seen == list(range(night.head() - 49, night.head() + 1))
+    assert seen == list(range(run_file.head() - 49, run_file.head() + 1))
     assert session.status.link is Link.LIVE
 
 
 @pytest.mark.long
 async def test_an_agent_that_hangs_is_left_for_a_new_one(
-    quick: None, far: Any, night: StateFileBuilder, session: Any, monkeypatch: Any
+    quick: None, far: Any, run_file: StateFileBuilder, session: Any, monkeypatch: Any
 ) -> None:
     monkeypatch.setattr(connection, "DEAD_SECONDS", 6.0)
     monkeypatch.setattr(connection, "STALE_SECONDS", 5.5)
@@ -175,7 +175,7 @@ async def test_an_agent_that_hangs_is_left_for_a_new_one(
 
 
 async def test_an_act_whose_answer_was_lost_is_asked_again_and_done_once(
-    quick: None, far: Any, night: StateFileBuilder, executor: StandInExecutor, session: Any
+    quick: None, far: Any, run_file: StateFileBuilder, executor: FakeExecutor, session: Any
 ) -> None:
     applied = threading.Event()
     go_on = threading.Event()
@@ -195,11 +195,13 @@ async def test_an_act_whose_answer_was_lost_is_asked_again_and_done_once(
     go_on.set()
     answer = await asyncio.wait_for(sending, LIMIT_SECONDS)
     assert answer.ok and answer.results[0][:2] == ("task_00002", "done")
-    acts = night.connection.execute("SELECT count(*) FROM event WHERE command_id = 'c7' AND kind = 'task'").fetchone()
+    acts = run_file.connection.execute(
+        "SELECT count(*) FROM event WHERE command_id = 'c7' AND kind = 'task'"
+    ).fetchone()
     assert acts == (1,)
 
 
-async def test_what_reads_waits_for_the_line(quick: None, far: Any, night: StateFileBuilder, session: Any) -> None:
+async def test_what_reads_waits_for_the_line(quick: None, far: Any, run_file: StateFileBuilder, session: Any) -> None:
     far.stop()
     try:
         far.cut()
@@ -213,20 +215,24 @@ async def test_what_reads_waits_for_the_line(quick: None, far: Any, night: State
 
 
 async def test_a_file_replaced_while_the_line_was_down_gives_a_new_picture(
-    quick: None, far: Any, night: StateFileBuilder, make_night: Callable[..., StateFileBuilder], session: Any
+    quick: None,
+    far: Any,
+    run_file: StateFileBuilder,
+    make_run_file: Callable[..., StateFileBuilder],
+    session: Any,
 ) -> None:
-    night.close()
+    run_file.close()
     events = session.events((await session.snapshot()).seq)
     assert not await anext(events)
-    other = make_night("other.db", run_id="other-1")
+    other = make_run_file("other.db", run_id="other-1")
     other.close()
     far.stop()
     try:
         far.cut()
         await until(session, lambda status: status.link is Link.STALE)
-        shutil.copyfile(other.path, night.path)
+        shutil.copyfile(other.path, run_file.path)
         for beside in ("-wal", "-shm"):
-            night.path.with_name(night.path.name + beside).unlink(missing_ok=True)
+            run_file.path.with_name(run_file.path.name + beside).unlink(missing_ok=True)
     finally:
         far.start()
     with pytest.raises(SnapshotNeeded):
@@ -237,7 +243,7 @@ async def test_a_file_replaced_while_the_line_was_down_gives_a_new_picture(
 
 
 async def test_a_host_that_no_longer_lets_us_in_is_not_asked_for_ever(
-    quick: None, far: Any, night: StateFileBuilder, session: Any
+    quick: None, far: Any, run_file: StateFileBuilder, session: Any
 ) -> None:
     keys = far.folder / "authorized_keys"
     kept = keys.read_text()
@@ -253,7 +259,7 @@ async def test_a_host_that_no_longer_lets_us_in_is_not_asked_for_ever(
 
 
 async def test_leaving_while_the_line_is_down_is_quick(
-    quick: None, far: Any, night: StateFileBuilder, session: Any
+    quick: None, far: Any, run_file: StateFileBuilder, session: Any
 ) -> None:
     far.stop()
     try:
@@ -266,12 +272,14 @@ async def test_leaving_while_the_line_is_down_is_quick(
     assert session.status.link is Link.CLOSED
 
 
-async def test_a_clock_that_is_wrong_over_there_is_measured(far: Any, night: StateFileBuilder, tmp_path: Path) -> None:
+async def test_a_clock_that_is_wrong_over_there_is_measured(
+    far: Any, run_file: StateFileBuilder, tmp_path: Path
+) -> None:
     late = tmp_path / "python-an-hour-ahead"
     ahead = "import time;now=time.time;time.time=lambda:now()+3600"
     late.write_text(f'#!/bin/sh\nshift\nexec {sys.executable} -ISuc "{ahead};$1"\n')
     late.chmod(0o700)
-    session = await SshSession.open(f"ssh://far{night.path}", options=SshOptions(str(late)))
+    session = await SshSession.open(f"ssh://far{run_file.path}", options=SshOptions(str(late)))
     await until(session, lambda status: status.clock_offset_seconds)
     assert abs(session.status.clock_offset_seconds - 3600) < 5
     await session.close()

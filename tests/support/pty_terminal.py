@@ -84,10 +84,10 @@ class PtyTerminal:
             data = os.read(self.master, 65536)
         except OSError:
             return 0
-        self._take(data)
+        self._receive(data)
         return len(data)
 
-    def _take(self, data: bytes) -> None:
+    def _receive(self, data: bytes) -> None:
         self.raw += data
         data = self._unparsed + data
         tail = _INCOMPLETE.search(data)

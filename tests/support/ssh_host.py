@@ -101,7 +101,7 @@ class SshHost:
         )
 
 
-class SshStandIn:
+class LocalSshHost:
     """Stands in for ``SshHost`` where there is no sshd: the same pipe without the network."""
 
     def __init__(self, folder: Path) -> None:

@@ -54,7 +54,7 @@ class StateFileBuilder:
             self.connection.execute("COMMIT")
             return result
 
-    def tell(self, count: int = 1) -> None:
+    def emit_progress(self, count: int = 1) -> None:
         """Events without consequence, each in a transaction of its own."""
         for _ in range(count):
             self.write(lambda transaction: transaction.emit(AttemptProgress(1), self.run_id))

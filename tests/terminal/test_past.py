@@ -11,21 +11,21 @@ import pytest
 REDRIVE = str(Path(sys.executable).with_name("redrive"))
 
 
-def attached(night: Any, on_terminal: Any, folder: Path) -> Any:
+def attached(run_file: Any, on_terminal: Any, folder: Path) -> Any:
     """A console on the night, which is at rest, with everything on the screen that comes by itself."""
-    night.close()
+    run_file.close()
     environ = {"XDG_STATE_HOME": str(folder), "XDG_CONFIG_HOME": str(folder), "HOME": str(folder), "TZ": "UTC"}
-    terminal = on_terminal([REDRIVE, "attach", str(night.path)], environ=environ)
+    terminal = on_terminal([REDRIVE, "attach", str(run_file.path)], environ=environ)
     terminal.until("task_00005")
     terminal.read_for(2.0)
     return terminal
 
 
 @pytest.mark.long
-def test_back_by_key_standing_still_and_forward_again(night: Any, on_terminal: Any, tmp_path: Path) -> None:
+def test_back_by_key_standing_still_and_forward_again(run_file: Any, on_terminal: Any, tmp_path: Path) -> None:
     """The frame says that it is the past, and the first Esc leads out of it."""
-    head = night.head()
-    terminal = attached(night, on_terminal, tmp_path)
+    head = run_file.head()
+    terminal = attached(run_file, on_terminal, tmp_path)
     assert "DEAD" in terminal.text
     terminal.send("[")
     terminal.until("Esc: now")
@@ -39,9 +39,9 @@ def test_back_by_key_standing_still_and_forward_again(night: Any, on_terminal: A
 
 
 @pytest.mark.long
-def test_the_night_is_played_to_its_end(night: Any, on_terminal: Any, tmp_path: Path) -> None:
+def test_the_night_is_played_to_its_end(run_file: Any, on_terminal: Any, tmp_path: Path) -> None:
     """A silence is cut short, so a night of no seconds is over at once."""
-    terminal = attached(night, on_terminal, tmp_path)
+    terminal = attached(run_file, on_terminal, tmp_path)
     terminal.send("@")
     terminal.until(":at")
     terminal.send("1\r")

@@ -143,10 +143,10 @@ def test_a_pool_that_is_written_twice_is_told(write):
 )
 def test_check_refuses_what_run_refuses_in_the_same_words(write, tmp_path, line):
     write(GOOD + line + "\n")
-    told = []
+    messages = []
     for words in (["check", "flow.py"], ["run", "flow.py", "--plain", "--state", "s.db"]):
         done = run_redrive(*words, cwd=tmp_path)
-        told.append((done.returncode, done.stdout, done.stderr.splitlines()[-1]))
-    assert told[0] == told[1]
-    assert told[0][0] == 2
+        messages.append((done.returncode, done.stdout, done.stderr.splitlines()[-1]))
+    assert messages[0] == messages[1]
+    assert messages[0][0] == 2
     assert [path.name for path in tmp_path.glob("s.db*")] == []

@@ -17,7 +17,7 @@ from support.state_file import copy_state_file
 ORDERS = ("orders", "refunds", "invoices")
 
 
-class Gone(Exception):
+class HttpError(Exception):
     """As a library raises it: the answer is an attribute."""
 
     def __init__(self, status: int) -> None:
@@ -35,7 +35,7 @@ def run(tmp_path: Path, run_id: str, broken: bool = True, declare: str = "", dow
 
     def fetch() -> None:
         if broken:
-            raise Gone(410)
+            raise HttpError(410)
 
     for name in ORDERS:
         flow.task(fetch, name=name, timeout=30, downstream=downstream, retry=RetryPolicy(max_attempts=2, base=0.01))
@@ -43,7 +43,7 @@ def run(tmp_path: Path, run_id: str, broken: bool = True, declare: str = "", dow
 
 
 @pytest.fixture(scope="module")
-def two_nights(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def two_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Of three dead letters two healed when they were requeued, and one was skipped; the next night they are back."""
     tmp_path = tmp_path_factory.mktemp("nights")
     path = tmp_path / "state.db"
@@ -56,8 +56,8 @@ def two_nights(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def state(two_nights: Path, tmp_path: Path) -> Path:
-    return copy_state_file(two_nights, tmp_path)
+def state(two_runs: Path, tmp_path: Path) -> Path:
+    return copy_state_file(two_runs, tmp_path)
 
 
 def mark(state: Path) -> str:
@@ -94,13 +94,13 @@ def test_what_is_pasted_is_obeyed(state, tmp_path):
 
 
 def test_it_changes_nothing(state):
-    def everything() -> list[Any]:
+    def all_records() -> list[Any]:
         with sqlite3.connect(state) as connection:
             return [connection.execute(f"SELECT * FROM {table}").fetchall() for table in ("event", "task", "run")]
 
-    before = everything()
+    before = all_records()
     assert classify(state).return_value == 0
-    assert everything() == before
+    assert all_records() == before
 
 
 def test_another_condition_can_be_tried_in_its_place(state):
@@ -110,9 +110,9 @@ def test_another_condition_can_be_tried_in_its_place(state):
 
 
 def test_as_json_it_is_for_programs(state):
-    told = json.loads(classify(state, "--json", as_="ambiguous").output)
-    assert told["rule"] == {"status": 410, "class": "ambiguous"}
-    assert (told["downstream"], told["effect"]["fits"]) == ("shop", 6)
+    answer = json.loads(classify(state, "--json", as_="ambiguous").output)
+    assert answer["rule"] == {"status": 410, "class": "ambiguous"}
+    assert (answer["downstream"], answer["effect"]["fits"]) == ("shop", 6)
 
 
 def test_without_a_downstream_it_says_that_rules_belong_to_one(tmp_path):

@@ -60,7 +60,7 @@ def test_the_same_as_json(state: Path) -> None:
     assert 3 == policy["policy"]["max_attempts"]
 
 
-def told(*tries: RetryStats, tasks: int = 600, undecided: int = 0, downstream: str = "api") -> list[str]:
+def rendered(*tries: RetryStats, tasks: int = 600, undecided: int = 0, downstream: str = "api") -> list[str]:
     return list(policy_lines(PolicyCosts(downstream, RetryPolicy(max_attempts=6), tasks, undecided, tries)))
 
 
@@ -72,7 +72,7 @@ def test_the_words_of_the_specification() -> None:
         RetryStats(160, 40, 20.0),
         RetryStats(120, 40, 20.0),
     ]
-    *_, verdict, suggestion = told(*early, RetryStats(80, 2, 410.0), RetryStats(78, 0, 300.0))
+    *_, verdict, suggestion = rendered(*early, RetryStats(80, 2, 410.0), RetryStats(78, 0, 300.0))
     assert "retries 4-5 healed 2 of 600 tasks (0.3 %) and cost 71 % of the slot seconds" == verdict
     assert "max_attempts=4 would have saved 710.0 slot seconds and 158 calls; gives up 2 tasks healed that late" == (
         suggestion
@@ -80,11 +80,11 @@ def test_the_words_of_the_specification() -> None:
 
 
 def test_where_every_retry_earns_its_price_all_of_them_are_judged_and_no_cut_is_suggested() -> None:
-    *_, verdict = told(RetryStats(10, 5, 10.0), RetryStats(5, 5, 5.0), tasks=10, undecided=1)
+    *_, verdict = rendered(RetryStats(10, 5, 10.0), RetryStats(5, 5, 5.0), tasks=10, undecided=1)
     assert "retry 1 healed 5 of 10 tasks (50 %) and cost 33 % of the slot seconds; 1 task not decided yet" == verdict
 
 
 def test_a_policy_whose_tasks_took_no_time_at_all_has_a_table_too() -> None:
-    assert told(RetryStats(1, 0, 0.0), RetryStats(1, 1, 0.0), tasks=1)[-1].startswith(
+    assert rendered(RetryStats(1, 0, 0.0), RetryStats(1, 1, 0.0), tasks=1)[-1].startswith(
         "retry 1 healed 1 of 1 task (100 %)"
     )

@@ -76,39 +76,39 @@ def test_a_finished_task_whose_definition_vanished_stays_an_input(tmp_path: Path
     (tmp_path / "dyn.py").write_text(DYNAMIC)
     for name, text in (("f1", "1"), ("f2", "5"), ("f3", "bad")):
         (folder / f"{name}.csv").write_text(text)
-    code, said = redrive("run", tmp_path / "dyn.py", "--state", state, "--run-id", "r", "--plain")
-    assert ask(state, "SELECT state FROM task WHERE name = 'count_f1'") == [("SUCCESS",)], said
+    code, output = redrive("run", tmp_path / "dyn.py", "--state", state, "--run-id", "r", "--plain")
+    assert ask(state, "SELECT state FROM task WHERE name = 'count_f1'") == [("SUCCESS",)], output
     (folder / "f1.csv").unlink()
     (folder / "f3.csv").write_text("7")
     (folder / "f6.csv").write_text("8")
     assert redrive("requeue", "--state", state, "--reason", "mended", "count_f3")[0] == 0
-    code, said = redrive("resume", state, "--plain")
-    assert code == 0, said
+    code, output = redrive("resume", state, "--plain")
+    assert code == 0, output
     assert ask(state, "SELECT result FROM task WHERE name = 'total'") == [("21",)]
-    assert said.count("added: count_f6") == 2, "before the start, and in the journal"
-    assert "removed, a result stays an input of the tasks after it: count_f1" in said
-    assert "changed, the current definition applies: total" in said
-    code, said = redrive("events", state)
-    assert "added: count_f6" in said
+    assert output.count("added: count_f6") == 2, "before the start, and in the journal"
+    assert "removed, a result stays an input of the tasks after it: count_f1" in output
+    assert "changed, the current definition applies: total" in output
+    code, output = redrive("events", state)
+    assert "added: count_f6" in output
 
 
 def test_the_changed_task_is_named_and_not_the_tasks_below_it_in_the_file(two: Path) -> None:
     text = TWO.replace('    raise PermanentError("no")', '    print("a line more")\n    return 2')
     (two / "two.py").write_text(text)
     assert redrive("requeue", "--state", two / "two.db", "--reason", "mended", "broken")[0] == 0
-    code, said = resume(two)
+    code, output = resume(two)
     assert code == 0
-    assert "changed, the current definition applies: broken\n" in said
+    assert "changed, the current definition applies: broken\n" in output
 
 
 def test_a_removed_unfinished_task_needs_a_word_and_is_skipped_then(two: Path) -> None:
     text = TWO.replace("def broken()", "def mended()").replace('raise PermanentError("no")', "pass")
     (two / "two.py").write_text(text)
-    code, said = resume(two)
+    code, output = resume(two)
     assert code == 2
-    assert "still has to do broken, which the flow no longer defines" in said and "--accept-changes" in said
+    assert "still has to do broken, which the flow no longer defines" in output and "--accept-changes" in output
     assert ask(two / "two.db", "SELECT count(*) FROM task WHERE name = 'mended'") == [(0,)], "nothing is changed"
-    code, said = resume(two, "--accept-changes")
+    code, output = resume(two, "--accept-changes")
     assert code == 3, "PARTIAL, because a task was skipped"
     assert ask(two / "two.db", "SELECT name, state FROM task WHERE name IN ('broken', 'mended') ORDER BY name") == [
         ("broken", "SKIPPED"),
@@ -120,11 +120,11 @@ def test_a_removed_unfinished_task_needs_a_word_and_is_skipped_then(two: Path) -
 def test_an_unattended_start_that_needs_a_word_is_refused_and_the_journal_says_so(two: Path) -> None:
     (two / "two.py").write_text(TWO.replace("def broken()", "def mended()"))
     words = ("run", two / "two.py", "--state", two / "two.db", "--run-id", "r", "--plain")
-    code, said = redrive(*words)
-    assert code == 2 and "still has to do broken" in said
+    code, output = redrive(*words)
+    assert code == 2 and "still has to do broken" in output
     assert "not resumed: run 'r' still has to do broken" in redrive("events", two / "two.db")[1]
-    code, said = redrive(*words, "--accept-changes")
-    assert "removed before it finished, skipped: broken" in said
+    code, output = redrive(*words, "--accept-changes")
+    assert "removed before it finished, skipped: broken" in output
 
 
 def test_a_run_that_a_cancelled_task_has_failed_ends_otherwise_without_the_task(two: Path) -> None:
@@ -132,31 +132,31 @@ def test_a_run_that_a_cancelled_task_has_failed_ends_otherwise_without_the_task(
     assert resume(two)[0] == 1
     assert ask(two / "two.db", "SELECT state FROM run") == [("FAILED",)]
     (two / "two.py").write_text(TWO.replace("@flow.task(timeout=60)\ndef broken", "def broken"))
-    code, said = resume(two, "--run", "r")
-    assert code == 3, said
+    code, output = resume(two, "--run", "r")
+    assert code == 3, output
     assert ask(two / "two.db", "SELECT state FROM run") == [("PARTIAL",)]
 
 
 def test_a_finished_task_with_another_code_needs_a_word_once(two: Path) -> None:
     (two / "two.py").write_text(TWO.replace("return 1", "return 100"))
-    code, said = resume(two)
-    assert code == 2 and "has finished first with another definition" in said
+    code, output = resume(two)
+    assert code == 2 and "has finished first with another definition" in output
     assert resume(two, "--accept-changes")[0] == 3
-    code, said = resume(two)
-    assert code == 3 and "first" not in said
+    code, output = resume(two)
+    assert code == 3 and "first" not in output
 
 
 def test_a_resume_names_the_code_the_user_the_folder_and_the_interpreter(two: Path) -> None:
-    _, said = resume(two, cwd=two)
-    assert f"the code: {two / 'two.py'}, which belongs to " in said
-    assert f", in {two}, with {sys.executable}" in said
+    _, output = resume(two, cwd=two)
+    assert f"the code: {two / 'two.py'}, which belongs to " in output
+    assert f", in {two}, with {sys.executable}" in output
 
 
 def test_a_missing_flow_file_names_the_command_that_works(two: Path) -> None:
     (two / "two.py").rename(two / "new.py")
-    code, said = resume(two)
+    code, output = resume(two)
     command = f"redrive run NEW.py --state {two / 'two.db'} --run-id r"
-    assert code == 2 and f"there is no flow file '{two / 'two.py'}'; if it has another place now: {command}" in said
+    assert code == 2 and f"there is no flow file '{two / 'two.py'}'; if it has another place now: {command}" in output
     words = command.replace("NEW.py", str(two / "new.py")).split()[1:]
     assert redrive(*words, "--plain")[0] == 3
 
@@ -167,10 +167,10 @@ def test_code_of_another_user_is_not_run_without_a_word(two: Path, file: str) ->
     proof = two / "imported"
     (two / "two.py").write_text(f"open({str(proof)!r}, 'w').close()\n" + TWO)
     os.chown(two / file, 65534, -1)
-    code, said = resume(two)
+    code, output = resume(two)
     assert code == 2 and not proof.exists()
-    assert f"{two / 'two.py'} is not run without your word, because {two / file} belongs to nobody" in said
-    assert "--trust" in said
+    assert f"{two / 'two.py'} is not run without your word, because {two / file} belongs to nobody" in output
+    assert "--trust" in output
     assert redrive("resume", two / "two.db", "--detach")[0] == 2 and not proof.exists()
     assert resume(two, "--trust")[0] == 3 and proof.exists()
 
@@ -182,8 +182,8 @@ def test_code_that_others_can_write_is_not_run_without_a_word(two: Path, mode: i
     elif mode == 0o664:
         pytest.skip("only root can give files to another group")
     (two / "two.py").chmod(mode)
-    code, said = resume(two)
-    assert code == 2 and f"{two / 'two.py'} can be written by {who}" in said
+    code, output = resume(two)
+    assert code == 2 and f"{two / 'two.py'} can be written by {who}" in output
 
 
 def test_a_resume_finds_the_modules_that_the_start_found_by_pythonpath(tmp_path: Path) -> None:
@@ -195,18 +195,18 @@ def test_a_resume_finds_the_modules_that_the_start_found_by_pythonpath(tmp_path:
     flow.write_text("import os, shared_words\n" + TWO.replace("return first", "return os.environ['PYTHONPATH']"))
     start = redrive("run", flow, "--state", state, "--run-id", "r", "--plain", env={"PYTHONPATH": str(library)})
     assert start[0] == 3, start
-    code, said = redrive("resume", state, "--plain", env={"PYTHONPATH": ""})
-    assert code == 3, said
-    assert f"with PYTHONPATH {library}" in said
+    code, output = redrive("resume", state, "--plain", env={"PYTHONPATH": ""})
+    assert code == 3, output
+    assert f"with PYTHONPATH {library}" in output
 
 
 def test_a_detached_demo_waits_for_its_user(tmp_path: Path) -> None:
     state = tmp_path / "demo.db"
-    code, said = redrive("demo", "--detach", "--stay", "--state", state)
+    code, output = redrive("demo", "--detach", "--stay", "--state", state)
     try:
-        assert (code, "redrive attach" in said) == (0, True), said
-        code, said = redrive("runs", state, "--json")
-        assert '"state": "RUNNING"' in said
+        assert (code, "redrive attach" in output) == (0, True), output
+        code, output = redrive("runs", state, "--json")
+        assert '"state": "RUNNING"' in output
         assert "'requeue'" not in redrive("events", state)[1]
     finally:
         assert redrive("stop", state, "--wait")[0] == 0

@@ -23,7 +23,7 @@ flow.command("b", "false", after="a", retry=RetryPolicy(max_attempts=1))
 
 
 @pytest.fixture
-def going(tmp_path: Path) -> Iterator[Path]:
+def running(tmp_path: Path) -> Iterator[Path]:
     """A folder with a run that goes on when the file ``go`` is there."""
     (tmp_path / "flow.py").write_text(FLOW)
     running = start_redrive("run", "flow.py", "--plain", "--state", "s.db", "--run-id", "one", cwd=tmp_path)
@@ -43,22 +43,22 @@ def going(tmp_path: Path) -> Iterator[Path]:
         ("inbox", [], "1 × "),
     ],
 )
-def test_what_changes_is_told_while_it_happens(going: Path, view: str, words: list[str], news: str) -> None:
-    following = start_redrive(view, "s.db", "--follow", *words, cwd=going, stderr=subprocess.PIPE)
+def test_what_changes_is_told_while_it_happens(running: Path, view: str, words: list[str], news: str) -> None:
+    following = start_redrive(view, "s.db", "--follow", *words, cwd=running, stderr=subprocess.PIPE)
     assert following.stdout is not None
     first = following.stdout.readline()
     assert first
-    (going / "go").touch()
-    told = [first]
+    (running / "go").touch()
+    lines = [first]
     for line in following.stdout:
-        told.append(line)
+        lines.append(line)
         if news in line:
             break
-    assert news in told[-1]
-    assert news not in "".join(told[:-1])
-    assert "\x1b" not in "".join(told)
+    assert news in lines[-1]
+    assert news not in "".join(lines[:-1])
+    assert "\x1b" not in "".join(lines)
     if words:
-        assert all(isinstance(json.loads(line), dict) for line in told)
+        assert all(isinstance(json.loads(line), dict) for line in lines)
     following.send_signal(signal.SIGINT)
     _, errors = following.communicate(timeout=60)
     assert (following.returncode, errors.strip()) == (130, "redrive: interrupted")

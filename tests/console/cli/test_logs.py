@@ -15,7 +15,7 @@ from support.state_file import StateFileBuilder
 
 
 @pytest.fixture
-def night(tmp_path: Path) -> Iterator[StateFileBuilder]:
+def run_file(tmp_path: Path) -> Iterator[StateFileBuilder]:
     state = StateFileBuilder(tmp_path / "night.db", tasks=3)
     yield state
     state.close()
@@ -27,18 +27,18 @@ def lines_of(*words: object) -> list[str]:
     return done.stdout.splitlines()
 
 
-def test_the_output_of_one_task_is_printed_as_it_is(night: StateFileBuilder) -> None:
-    night.finish("task_00000", text="first\nsecond\r25 %\r100 %\nno newline")
-    assert lines_of("--state", night.path, "task_00000") == ["first", "100 %", "no newline"]
-    assert lines_of("--state", night.path, "task_00000", "--lines", "1") == ["no newline"]
+def test_the_output_of_one_task_is_printed_as_it_is(run_file: StateFileBuilder) -> None:
+    run_file.finish("task_00000", text="first\nsecond\r25 %\r100 %\nno newline")
+    assert lines_of("--state", run_file.path, "task_00000") == ["first", "100 %", "no newline"]
+    assert lines_of("--state", run_file.path, "task_00000", "--lines", "1") == ["no newline"]
 
 
-def test_several_tasks_get_their_names_in_a_column(night: StateFileBuilder) -> None:
-    night.finish("task_00000", text="a\n")
-    night.finish("task_00001", text="b\nc\n")
+def test_several_tasks_get_their_names_in_a_column(run_file: StateFileBuilder) -> None:
+    run_file.finish("task_00000", text="a\n")
+    run_file.finish("task_00001", text="b\nc\n")
     expected = ["task_00000 | a", "task_00001 | b", "task_00001 | c"]
-    assert lines_of("--state", night.path) == lines_of("--state", night.path, "task_*") == expected
-    values = [json.loads(line) for line in lines_of("--state", night.path, "--json")]
+    assert lines_of("--state", run_file.path) == lines_of("--state", run_file.path, "task_*") == expected
+    values = [json.loads(line) for line in lines_of("--state", run_file.path, "--json")]
     assert [(one["task"], one["attempt"], one["text"]) for one in values] == [
         ("task_00000", 1, "a"),
         ("task_00001", 1, "b"),
@@ -46,20 +46,20 @@ def test_several_tasks_get_their_names_in_a_column(night: StateFileBuilder) -> N
     ]
 
 
-def test_output_cannot_steer_the_terminal(night: StateFileBuilder) -> None:
-    night.finish("task_00000", text="\x1b]0;owned\x07\x1b[2Jred\u202eevil\n")
-    (line,) = lines_of("--state", night.path, "task_00000")
+def test_output_cannot_steer_the_terminal(run_file: StateFileBuilder) -> None:
+    run_file.finish("task_00000", text="\x1b]0;owned\x07\x1b[2Jred\u202eevil\n")
+    (line,) = lines_of("--state", run_file.path, "task_00000")
     assert line == "red\ufffdevil"
 
 
-def test_dropped_output_is_told_with_its_size(night: StateFileBuilder) -> None:
-    attempt = night.start("task_00000")
+def test_dropped_output_is_told_with_its_size(run_file: StateFileBuilder) -> None:
+    attempt = run_file.start("task_00000")
     rows = [f"row {number:07}\n" for number in range(60_000)]
     for start in range(0, len(rows), 5_000):
         text = "".join(rows[start : start + 5_000])
         write = partial(logs.append, run_id="night-1", name="task_00000", attempt=attempt, limit_bytes=120_000)
-        night.write(partial(write, text=text))
-    values = [json.loads(line) for line in lines_of("--state", night.path, "task_00000", "--json")]
+        run_file.write(partial(write, text=text))
+    values = [json.loads(line) for line in lines_of("--state", run_file.path, "task_00000", "--json")]
     (place,) = [number for number, one in enumerate(values) if "dropped_bytes" in one]
     kept = [one["text"] for one in values if "text" in one]
     # The edges of the gap may cut a line in two.
@@ -67,8 +67,8 @@ def test_dropped_output_is_told_with_its_size(night: StateFileBuilder) -> None:
     assert abs(read + values[place]["dropped_bytes"] - 60_000 * len(rows[0])) <= 2
     assert kept[0] == "row 0000000"
     assert kept[-1] == "row 0059999"
-    told = lines_of("--state", night.path, "task_00000")[place]
-    assert re.fullmatch(r"\.\.\. \d+ kB dropped here \.\.\.", told)
+    gap_line = lines_of("--state", run_file.path, "task_00000")[place]
+    assert re.fullmatch(r"\.\.\. \d+ kB dropped here \.\.\.", gap_line)
 
 
 @pytest.mark.parametrize(
@@ -79,9 +79,9 @@ def test_dropped_output_is_told_with_its_size(night: StateFileBuilder) -> None:
         (["task_00000", "--attempt", "7"], "task_00000 has no attempt 7 in run night-1; it had 1"),
     ],
 )
-def test_what_has_no_output_says_why(night: StateFileBuilder, words: list[str], sentence: str) -> None:
-    night.finish("task_00000")
-    done = run_redrive("logs", "--state", night.path, *words)
+def test_what_has_no_output_says_why(run_file: StateFileBuilder, words: list[str], sentence: str) -> None:
+    run_file.finish("task_00000")
+    done = run_redrive("logs", "--state", run_file.path, *words)
     assert (done.returncode, done.stdout) == (2, "")
     assert sentence in done.stderr
 

@@ -153,11 +153,11 @@ def test_text_from_tasks_reaches_no_terminal_as_it_came(flow, tmp_path):
     hostile = "\\x1b]0;pwned\\x07\\x1b[2J\\x9b31m\\u202e"
     text = BLOCKED.replace("'no'", f"'{hostile}'")
     text = text.replace("@flow.task\ndef b", f"@flow.task(name='b{hostile}')\ndef b")
-    said = run_redrive("run", *flow(text)).stdout
+    output = run_redrive("run", *flow(text)).stdout
     for word in ("tasks", "inbox", "events"):
-        said += run_redrive(word, tmp_path / "state.db").stdout
-    assert "pwned" in said
-    assert not set("\x1b\x07\x9b\u202e") & set(said)
+        output += run_redrive(word, tmp_path / "state.db").stdout
+    assert "pwned" in output
+    assert not set("\x1b\x07\x9b\u202e") & set(output)
 
 
 def test_help_loads_no_screen():
@@ -176,6 +176,6 @@ def test_bad_usage_is_told_and_exits_2(words):
 
 def test_the_golden_backoff_table(tmp_path):
     """000.11."""
-    said = run_redrive("backoff", "--base", "1", "--cap", "300", "--attempts", "11").stdout
-    ceilings = [line.split()[1] for line in said.splitlines() if line.strip()[:1].isdigit()][:10]
+    output = run_redrive("backoff", "--base", "1", "--cap", "300", "--attempts", "11").stdout
+    ceilings = [line.split()[1] for line in output.splitlines() if line.strip()[:1].isdigit()][:10]
     assert ["1.00", "2.00", "4.00", "8.00", "16.00", "32.00", "64.00", "128.00", "256.00", "300.00"] == ceilings

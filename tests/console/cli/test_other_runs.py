@@ -28,7 +28,7 @@ def load(): ...
 """
 
 
-class Night:
+class NightlyFlow:
     """A flow that can be broken, or slow, in one state file."""
 
     def __init__(self, folder: Path) -> None:
@@ -70,139 +70,140 @@ class Night:
 
 
 @pytest.fixture
-def night(tmp_path: Path) -> Night:
-    return Night(tmp_path)
+def nightly(tmp_path: Path) -> NightlyFlow:
+    return NightlyFlow(tmp_path)
 
 
-def test_the_inbox_lists_the_blocked_run_before_the_latest(night: Night) -> None:
-    night.run_broken("first")
-    last_line = night.run("second").splitlines()[-1]
-    assert last_line == f"1 other run needs a human: first (BLOCKED, 1 dead letter): redrive inbox {night.state}"
-    latest, nothing, blocked, cause, *_ = night.inbox()
-    assert latest == f"nightly second in {night.state}: SUCCESS"
+def test_the_inbox_lists_the_blocked_run_before_the_latest(nightly: NightlyFlow) -> None:
+    nightly.run_broken("first")
+    last_line = nightly.run("second").splitlines()[-1]
+    assert last_line == f"1 other run needs a human: first (BLOCKED, 1 dead letter): redrive inbox {nightly.state}"
+    latest, nothing, blocked, cause, *_ = nightly.inbox()
+    assert latest == f"nightly second in {nightly.state}: SUCCESS"
     assert nothing == "nothing in this run needs a human"
-    assert blocked == f"nightly first in {night.state}: BLOCKED"
+    assert blocked == f"nightly first in {nightly.state}: BLOCKED"
     assert cause.startswith("1 × PermanentError")
-    (value,) = map(json.loads, night.redrive("inbox", night.state, "--json").stdout.splitlines())
-    assert (value["run_id"], value["state_file"], value["tasks"]) == ("first", str(night.state), ["extract"])
-    assert f"1 run needs a human: redrive inbox {night.state}" in night.redrive("runs", night.state).stdout
+    (value,) = map(json.loads, nightly.redrive("inbox", nightly.state, "--json").stdout.splitlines())
+    assert (value["run_id"], value["state_file"], value["tasks"]) == ("first", str(nightly.state), ["extract"])
+    assert f"1 run needs a human: redrive inbox {nightly.state}" in nightly.redrive("runs", nightly.state).stdout
 
 
-def test_the_inbox_of_a_named_run_is_of_this_run(night: Night) -> None:
-    night.run_broken("first")
-    night.run("second")
-    lines = night.redrive("inbox", night.state, "--run", "second").stdout.splitlines()
-    assert lines == [f"nightly second in {night.state}: SUCCESS", "nothing in this run needs a human"]
+def test_the_inbox_of_a_named_run_is_of_this_run(nightly: NightlyFlow) -> None:
+    nightly.run_broken("first")
+    nightly.run("second")
+    lines = nightly.redrive("inbox", nightly.state, "--run", "second").stdout.splitlines()
+    assert lines == [f"nightly second in {nightly.state}: SUCCESS", "nothing in this run needs a human"]
 
 
-def test_a_killed_run_is_told_paged_and_listed(night: Night) -> None:
-    night.run_and_kill("first")
-    lines = [line.partition("] ")[2] for line in night.run("second").splitlines()]
+def test_a_killed_run_is_told_paged_and_listed(nightly: NightlyFlow) -> None:
+    nightly.run_and_kill("first")
+    lines = [line.partition("] ")[2] for line in nightly.run("second").splitlines()]
     (told,) = [line for line in lines if "CUT OFF" in line]
     assert told.startswith("run first was CUT OFF: its executor (pid ")
-    resume, abandon = f"redrive resume {night.state} --run first", f"redrive abandon --state {night.state} first"
+    resume, abandon = f"redrive resume {nightly.state} --run first", f"redrive abandon --state {nightly.state} first"
     assert told.endswith(f"; {resume} goes on with it, {abandon} ends it")
     assert "run first: extract: attempt 1 is lost: its processes are gone" in lines
     assert any(line.startswith("run first: extract RETRYING") for line in lines)
     assert "extract SUCCESS" in lines  # of the run itself, without a label
-    assert "run first was cut off" in night.pages.read_text()
-    assert f"redrive resume {night.state} --run first" in night.pages.read_text()
-    inbox = night.inbox()
-    assert f"nightly first in {night.state}: RUNNING" in inbox
-    assert inbox[-1] == f"or end it: redrive abandon --state {night.state} first"
-    (value,) = map(json.loads, night.redrive("inbox", night.state, "--json").stdout.splitlines())
+    assert "run first was cut off" in nightly.pages.read_text()
+    assert f"redrive resume {nightly.state} --run first" in nightly.pages.read_text()
+    inbox = nightly.inbox()
+    assert f"nightly first in {nightly.state}: RUNNING" in inbox
+    assert inbox[-1] == f"or end it: redrive abandon --state {nightly.state} first"
+    (value,) = map(json.loads, nightly.redrive("inbox", nightly.state, "--json").stdout.splitlines())
     assert (value["run_id"], value["title"], value["tasks"]) == ("first", "run first has no executor", [])
 
 
-def test_a_killed_run_is_paged_once_and_until_it_is_resumed(night: Night) -> None:
-    night.run_and_kill("first")
-    night.run("second")
-    assert "CUT OFF" not in night.run("third")
-    pages = night.redrive("pages", night.state).stdout
+def test_a_killed_run_is_paged_once_and_until_it_is_resumed(nightly: NightlyFlow) -> None:
+    nightly.run_and_kill("first")
+    nightly.run("second")
+    assert "CUT OFF" not in nightly.run("third")
+    pages = nightly.redrive("pages", nightly.state).stdout
     assert pages.count("run first was cut off") == 1
-    assert night.redrive("resume", night.state, "--plain").returncode == 0
-    assert "cut off" not in night.redrive("pages", night.state).stdout
-    assert night.states()["first"] == "SUCCESS"
+    assert nightly.redrive("resume", nightly.state, "--plain").returncode == 0
+    assert "cut off" not in nightly.redrive("pages", nightly.state).stdout
+    assert nightly.states()["first"] == "SUCCESS"
 
 
-def test_a_run_that_was_killed_while_it_was_blocked_is_not_cut_off(night: Night) -> None:
-    night.broken.touch()
-    process = start_redrive("run", night.flow, "--state", night.state, "--run-id", "first", "--stay")
+def test_a_run_that_was_killed_while_it_was_blocked_is_not_cut_off(nightly: NightlyFlow) -> None:
+    nightly.broken.touch()
+    process = start_redrive("run", nightly.flow, "--state", nightly.state, "--run-id", "first", "--stay")
     assert process.stdout is not None
     while "BLOCKED" not in process.stdout.readline():
         assert process.poll() is None
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
-    night.broken.unlink()
-    assert "CUT OFF" not in night.run("second")
+    nightly.broken.unlink()
+    assert "CUT OFF" not in nightly.run("second")
 
 
 # --- Abandon -------------------------------------------------------------------------------------------------------
 
 
-def test_abandon_ends_a_run_and_keeps_who_and_why(night: Night) -> None:
-    night.run_and_kill("first")
-    night.run("second")
-    done = night.redrive("abandon", "--state", night.state, "first", "--reason", "too old")
+def test_abandon_ends_a_run_and_keeps_who_and_why(nightly: NightlyFlow) -> None:
+    nightly.run_and_kill("first")
+    nightly.run("second")
+    done = nightly.redrive("abandon", "--state", nightly.state, "first", "--reason", "too old")
     assert (done.returncode, done.stdout.splitlines()) == (
         0,
-        [f"nightly first in {night.state}", "run first is abandoned: 2 tasks cancelled"],
+        [f"nightly first in {nightly.state}", "run first is abandoned: 2 tasks cancelled"],
     )
-    assert night.states() == {"first": "ABANDONED", "second": "SUCCESS"}
-    assert night.inbox() == [f"nightly second in {night.state}: SUCCESS", "nothing needs a human"]
-    assert "cut off" not in night.redrive("pages", night.state).stdout
-    with sqlite3.connect(night.state) as connection:
+    assert nightly.states() == {"first": "ABANDONED", "second": "SUCCESS"}
+    assert nightly.inbox() == [f"nightly second in {nightly.state}: SUCCESS", "nothing needs a human"]
+    assert "cut off" not in nightly.redrive("pages", nightly.state).stdout
+    with sqlite3.connect(nightly.state) as connection:
         assert connection.execute("SELECT state FROM task WHERE run_id = 'first'").fetchall() == [("CANCELLED",)] * 2
         ((actor, reason),) = connection.execute("SELECT actor, reason FROM event WHERE new = 'ABANDONED'").fetchall()
     assert "@" in actor and reason == "too old"
-    again = night.redrive("abandon", "--state", night.state, "first")
+    again = nightly.redrive("abandon", "--state", nightly.state, "first")
     assert again.returncode == 1 and "the run has ended: ABANDONED" in again.stderr
-    assert night.redrive("resume", night.state, "--run", "first", "--plain").returncode == 1
+    assert nightly.redrive("resume", nightly.state, "--run", "first", "--plain").returncode == 1
 
 
-def test_abandon_all_takes_each_unfinished_run_that_is_old_enough(night: Night) -> None:
-    night.run_broken("first")
-    night.run_broken("second")
+def test_abandon_all_takes_each_unfinished_run_that_is_old_enough(nightly: NightlyFlow) -> None:
+    nightly.run_broken("first")
+    nightly.run_broken("second")
     assert (
-        "no run is unfinished" in night.redrive("abandon", "--state", night.state, "--all", "--older-than", "2d").stdout
+        "no run is unfinished"
+        in nightly.redrive("abandon", "--state", nightly.state, "--all", "--older-than", "2d").stdout
     )
-    assert night.redrive("abandon", "--state", night.state, "--all").returncode == 0
-    assert set(night.states().values()) == {"ABANDONED"}
-    assert night.inbox()[-1] == "nothing needs a human"
+    assert nightly.redrive("abandon", "--state", nightly.state, "--all").returncode == 0
+    assert set(nightly.states().values()) == {"ABANDONED"}
+    assert nightly.inbox()[-1] == "nothing needs a human"
 
 
-def test_a_run_with_a_running_task_is_not_abandoned(night: Night) -> None:
-    night.slow.touch()
-    process = start_redrive("run", night.flow, "--state", night.state, "--run-id", "first")
+def test_a_run_with_a_running_task_is_not_abandoned(nightly: NightlyFlow) -> None:
+    nightly.slow.touch()
+    process = start_redrive("run", nightly.flow, "--state", nightly.state, "--run-id", "first")
     assert process.stdout is not None
     try:
         while "extract RUNNING" not in process.stdout.readline():
             assert process.poll() is None
-        done = night.redrive("abandon", "--state", night.state, "first")
+        done = nightly.redrive("abandon", "--state", nightly.state, "first")
         assert done.returncode == 1
         assert "extract: it runs: stop the executor of the run, or cancel the task" in done.stdout
-        assert "no run is unfinished" in night.redrive("abandon", "--state", night.state, "--all").stdout
+        assert "no run is unfinished" in nightly.redrive("abandon", "--state", nightly.state, "--all").stdout
     finally:
         process.terminate()
         process.communicate(timeout=60)
-    assert night.states() == {"first": "RUNNING"}
+    assert nightly.states() == {"first": "RUNNING"}
 
 
-def test_an_executor_that_stays_ends_with_its_abandoned_run(night: Night) -> None:
-    night.broken.touch()
-    process = start_redrive("run", night.flow, "--state", night.state, "--run-id", "first", "--stay")
+def test_an_executor_that_stays_ends_with_its_abandoned_run(nightly: NightlyFlow) -> None:
+    nightly.broken.touch()
+    process = start_redrive("run", nightly.flow, "--state", nightly.state, "--run-id", "first", "--stay")
     assert process.stdout is not None
     while "BLOCKED" not in process.stdout.readline():
         assert process.poll() is None
-    assert night.redrive("abandon", "--state", night.state, "first").returncode == 0
+    assert nightly.redrive("abandon", "--state", nightly.state, "first").returncode == 0
     output, _ = process.communicate(timeout=60)
     assert process.returncode == 1
     assert "run first ABANDONED by " in output
 
 
-def test_a_requeue_opens_an_abandoned_run_again(night: Night) -> None:
-    night.run_broken("first")
-    night.redrive("abandon", "--state", night.state, "first")
-    assert night.redrive("requeue", "--state", night.state, "extract", "load", "--reason", "x").returncode == 0
-    assert night.redrive("resume", night.state, "--plain").returncode == 0
-    assert night.states() == {"first": "SUCCESS"}
+def test_a_requeue_opens_an_abandoned_run_again(nightly: NightlyFlow) -> None:
+    nightly.run_broken("first")
+    nightly.redrive("abandon", "--state", nightly.state, "first")
+    assert nightly.redrive("requeue", "--state", nightly.state, "extract", "load", "--reason", "x").returncode == 0
+    assert nightly.redrive("resume", nightly.state, "--plain").returncode == 0
+    assert nightly.states() == {"first": "SUCCESS"}

@@ -240,8 +240,8 @@ def test_a_flow_with_a_retention_deletes_old_runs_after_each_run(state: Path) ->
     assert run_ids(state) == ["new0", "new1"]
     assert_whole(state)
     events = [json.loads(line) for line in run_redrive("events", state, "--json").stdout.splitlines()]
-    told = [event["data"]["answer"]["message"] for event in events if event["actor"] == "retention"]
-    assert told == ["4 runs deleted", "1 run deleted"]
+    messages = [event["data"]["answer"]["message"] for event in events if event["actor"] == "retention"]
+    assert messages == ["4 runs deleted", "1 run deleted"]
 
 
 @pytest.mark.parametrize(

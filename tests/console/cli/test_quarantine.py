@@ -35,7 +35,7 @@ def run(tmp_path: Path, bad: set[str]) -> str:
     return Executor(run_id="r", flow=flow, state=tmp_path / "state.db").run()
 
 
-def held(state: Path, *words: object) -> list[str]:
+def held_keys(state: Path, *words: object) -> list[str]:
     return [
         json.loads(line)["row_key"]
         for line in invoke_redrive("quarantine", state, "--json", *words).output.splitlines()
@@ -50,8 +50,8 @@ def test_rows_are_a_table_that_a_row_cannot_break(state):
 
 
 def test_rows_are_json_and_can_be_asked_for_by_their_task(state):
-    assert {"o-3", "o-7", "i-1"} == set(held(state))
-    assert ["i-1"] == held(state, "--task", "invoices")
+    assert {"o-3", "o-7", "i-1"} == set(held_keys(state))
+    assert ["i-1"] == held_keys(state, "--task", "invoices")
 
 
 def test_a_row_is_sent_back_by_its_key(state, tmp_path):
@@ -59,7 +59,7 @@ def test_a_row_is_sent_back_by_its_key(state, tmp_path):
     assert 0 == done.return_value, done.output
     assert "orders: runs again over 1 of its rows" in done.output
     assert "SUCCESS" == run(tmp_path, bad={"o-7", "i-1"})
-    assert {"o-7", "i-1"} == set(held(state))
+    assert {"o-7", "i-1"} == set(held_keys(state))
 
 
 def test_the_rows_that_stopped_a_task_are_listed_as_dropped(tmp_path):
@@ -110,14 +110,14 @@ def test_a_cascade_belongs_to_a_requeue(with_report):
 def test_all_rows_of_a_task_are_dropped_with_a_reason(state):
     done = invoke_redrive("quarantine", state, "--task", "orders", "--discard", "all", "--reason", "a test account")
     assert 0 == done.return_value, done.output
-    assert ["i-1"] == held(state)
-    assert 3 == len(held(state, "--all"))
+    assert ["i-1"] == held_keys(state)
+    assert 3 == len(held_keys(state, "--all"))
 
 
 def test_without_a_reason_nothing_happens(state):
     done = invoke_redrive("quarantine", state, "--discard", "all")
     assert isinstance(done.exception, click.UsageError) and "say why" in str(done.exception)
-    assert 3 == len(held(state))
+    assert 3 == len(held_keys(state))
 
 
 def test_a_key_that_no_row_has_is_one_sentence(state):

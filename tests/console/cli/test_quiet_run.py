@@ -43,14 +43,14 @@ def test_a_run_that_needs_a_human_tells_the_whole_story(tmp_path: Path) -> None:
     (tmp_path / "bad.py").write_text(BAD)
     done = run_redrive("run", "bad.py", "--quiet", "--state", "b.db", "--run-id", "night", cwd=tmp_path)
     assert (done.returncode, done.stderr) == (3, "")
-    said = done.stdout
+    output = done.stdout
     assert re.search(
-        r"^\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\] load DEAD_LETTER PermanentError .*column 'price' is", said, re.M
+        r"^\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\] load DEAD_LETTER PermanentError .*column 'price' is", output, re.M
     )
-    assert "  load | read 7 rows\n" in said
-    assert "run night of bad: BLOCKED, in " in said
-    assert "fine" not in said
-    commands = [line.strip() for line in said.splitlines() if line.strip().startswith("redrive ")]
+    assert "  load | read 7 rows\n" in output
+    assert "run night of bad: BLOCKED, in " in output
+    assert "fine" not in output
+    commands = [line.strip() for line in output.splitlines() if line.strip().startswith("redrive ")]
     assert [shlex.split(line)[1] for line in commands] == ["logs", "requeue", "skip", "attach"]
     for line in commands[:3]:  # they work from any folder
         answer = run_redrive(*shlex.split(line)[1:], cwd="/")

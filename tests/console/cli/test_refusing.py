@@ -26,7 +26,7 @@ def fine(): ...
 
 
 @pytest.fixture(scope="module")
-def night(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a flow, and with the state file of a run of it that failed."""
     folder = tmp_path_factory.mktemp("night")
     (folder / "flow.py").write_text(FLOW)
@@ -57,15 +57,15 @@ ON_A_RUN = [
 
 
 @parametrize_mostly_long("words", ON_A_RUN, quick=3, ids=lambda words: words[0])
-def test_a_run_that_is_not_there_is_bad_usage(night: Path, words: tuple[str, ...]) -> None:
-    assert_refused(redrive(night, *words, "--run", "nosuch"), 2, "there is no run 'nosuch'")
+def test_a_run_that_is_not_there_is_bad_usage(folder: Path, words: tuple[str, ...]) -> None:
+    assert_refused(redrive(folder, *words, "--run", "nosuch"), 2, "there is no run 'nosuch'")
 
 
 @parametrize_mostly_long("words", ON_A_RUN, quick=3, ids=lambda words: words[0])
-def test_a_state_file_that_is_not_there_is_bad_usage(night: Path, words: tuple[str, ...]) -> None:
+def test_a_state_file_that_is_not_there_is_bad_usage(folder: Path, words: tuple[str, ...]) -> None:
     missing = ["nowhere.db" if word == "night.db" else word for word in words]
-    assert_refused(redrive(night, *missing), 2, "there is no state file")
-    assert not list(night.glob("nowhere*"))
+    assert_refused(redrive(folder, *missing), 2, "there is no state file")
+    assert not list(folder.glob("nowhere*"))
 
 
 @pytest.mark.parametrize(
@@ -77,8 +77,8 @@ def test_a_state_file_that_is_not_there_is_bad_usage(night: Path, words: tuple[s
         ("requeue", "fails", "--reason", "  "),
     ],
 )
-def test_an_act_without_a_reason_is_bad_usage(night: Path, words: tuple[str, ...]) -> None:
-    assert_refused(redrive(night, *words, "--state", "night.db"), 2, "say why with --reason TEXT")
+def test_an_act_without_a_reason_is_bad_usage(folder: Path, words: tuple[str, ...]) -> None:
+    assert_refused(redrive(folder, *words, "--state", "night.db"), 2, "say why with --reason TEXT")
 
 
 @parametrize_mostly_long(
@@ -104,8 +104,8 @@ def test_an_act_without_a_reason_is_bad_usage(night: Path, words: tuple[str, ...
     ],
     quick=4,
 )
-def test_what_makes_no_sense_is_told_on_stderr(night: Path, words: tuple[str, ...], code: int, sentence: str) -> None:
-    assert_refused(redrive(night, *words), code, sentence)
+def test_what_makes_no_sense_is_told_on_stderr(folder: Path, words: tuple[str, ...], code: int, sentence: str) -> None:
+    assert_refused(redrive(folder, *words), code, sentence)
 
 
 @pytest.mark.parametrize("command", ["check", "run"])
@@ -127,18 +127,18 @@ def test_what_makes_no_sense_is_told_on_stderr(night: Path, words: tuple[str, ..
     ],
 )
 def test_a_parameter_that_cannot_be_is_refused_alike(
-    night: Path, tmp_path: Path, command: str, params: tuple[str, ...], sentence: str
+    folder: Path, tmp_path: Path, command: str, params: tuple[str, ...], sentence: str
 ) -> None:
     words = [word for param in params for word in ("--param", param)]
     more = [] if command == "check" else ["--plain", "--state", tmp_path / "new.db"]
-    assert_refused(redrive(night, command, "flow.py", *words, *more), 2, sentence)
+    assert_refused(redrive(folder, command, "flow.py", *words, *more), 2, sentence)
     assert not list(tmp_path.iterdir())
 
 
-def test_parameters_arrive_as_what_they_are(night: Path, tmp_path: Path) -> None:
+def test_parameters_arrive_as_what_they_are(folder: Path, tmp_path: Path) -> None:
     given = ["--param", 'names=["x", "y"]', "--param", "day=", "--param", "limit=-7", "--param", "really=yes"]
     state = tmp_path / "new.db"
-    assert redrive(night, "run", "flow.py", "--plain", "--state", state, *given).returncode == 1
+    assert redrive(folder, "run", "flow.py", "--plain", "--state", state, *given).returncode == 1
     params = json.loads(sql(state, "SELECT params FROM run"))
     assert params == {"names": ["x", "y"], "day": "", "limit": -7, "really": True, "share": 0.5}
 
@@ -168,27 +168,32 @@ def sql(state: Path, query: str) -> str:
     ],
 )
 def test_a_dry_run_tells_exactly_what_would_change_and_changes_nothing(
-    night: Path, words: tuple[str, ...], lines: list[str]
+    folder: Path, words: tuple[str, ...], lines: list[str]
 ) -> None:
-    before = sql(night / "night.db", "SELECT count(*) || max(seq) FROM event")
-    done = redrive(night, *words, "--state", "night.db", "--dry-run")
+    before = sql(folder / "night.db", "SELECT count(*) || max(seq) FROM event")
+    done = redrive(folder, *words, "--state", "night.db", "--dry-run")
     assert (done.returncode, done.stdout.splitlines()[1:], done.stderr) == (0, lines, "")
-    assert sql(night / "night.db", "SELECT count(*) || max(seq) FROM event") == before
+    assert sql(folder / "night.db", "SELECT count(*) || max(seq) FROM event") == before
 
 
-def test_a_dry_run_of_what_would_be_refused_says_so(night: Path) -> None:
-    done = redrive(night, "cancel", "fine", "--state", "night.db", "--dry-run")
+def test_a_dry_run_of_what_would_be_refused_says_so(folder: Path) -> None:
+    done = redrive(folder, "cancel", "fine", "--state", "night.db", "--dry-run")
     assert done.returncode == 1
     assert done.stdout.splitlines() == [
-        f"night first in {night / 'night.db'}",
+        f"night first in {folder / 'night.db'}",
         "fine: a task in SUCCESS cannot be cancelled",
         "dry run: nothing would change",
     ]
 
 
-def test_a_dry_run_as_json_has_the_whole_set(night: Path) -> None:
-    told = json.loads(redrive(night, "requeue", "fails", "--state", "night.db", "--dry-run", "--json").stdout)
-    assert (told["dry_run"], told["ok"], told["run_again"], told["unblocked"]) == (True, True, ["fails"], ["below"])
+def test_a_dry_run_as_json_has_the_whole_set(folder: Path) -> None:
+    answer = json.loads(redrive(folder, "requeue", "fails", "--state", "night.db", "--dry-run", "--json").stdout)
+    assert (answer["dry_run"], answer["ok"], answer["run_again"], answer["unblocked"]) == (
+        True,
+        True,
+        ["fails"],
+        ["below"],
+    )
 
 
 # --- A world that is not as usual -------------------------------------------------------------------------------------
@@ -196,15 +201,15 @@ def test_a_dry_run_as_json_has_the_whole_set(night: Path) -> None:
 
 @parametrize_mostly_long("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
 @pytest.mark.parametrize("words", ["check flow.py", "tasks night.db"])
-def test_closed_streams_change_nothing_about_the_end(night: Path, words: str, closed: str) -> None:
+def test_closed_streams_change_nothing_about_the_end(folder: Path, words: str, closed: str) -> None:
     line = f"{REDRIVE} {words} {closed}"
-    done = subprocess.run(line, shell=True, cwd=night, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(line, shell=True, cwd=folder, capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_output_that_cannot_be_written_is_one_sentence(night: Path) -> None:
+def test_output_that_cannot_be_written_is_one_sentence(folder: Path) -> None:
     line = f"{REDRIVE} tasks night.db > /dev/full"
-    done = subprocess.run(line, shell=True, cwd=night, capture_output=True, timeout=120)
+    done = subprocess.run(line, shell=True, cwd=folder, capture_output=True, timeout=120)
     assert done.returncode == 1
     assert done.stderr == b"redrive: the output cannot be written: No space left on device\n"
 

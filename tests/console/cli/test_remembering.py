@@ -26,7 +26,7 @@ def run(tmp_path: Path, run_id: str, broken: bool = True) -> str:
 
 
 @pytest.fixture(scope="module")
-def two_nights(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def two_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A night that was repaired, and the next one, which fails alike."""
     tmp_path = tmp_path_factory.mktemp("nights")
     run(tmp_path, "first")
@@ -42,8 +42,8 @@ def two_nights(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def state(two_nights: Path, tmp_path: Path) -> Path:
-    return copy_state_file(two_nights, tmp_path)
+def state(two_runs: Path, tmp_path: Path) -> Path:
+    return copy_state_file(two_runs, tmp_path)
 
 
 def causes(state: Path) -> dict[str, dict]:
@@ -88,9 +88,9 @@ def test_an_act_by_fingerprint_is_about_one_downstream(state):
 def test_the_first_time_there_is_nothing_to_add(tmp_path):
     run(tmp_path, "first")
     lines = invoke_redrive("tasks", tmp_path / "state.db").output.splitlines()
-    told = [line.partition("permanent: ")[2] for line in lines if line.startswith(("orders ", "refunds "))]
-    assert [words.split()[0] for words in told] == ["orders", "refunds"]
-    assert not any(" · " in words or "last time" in words for words in told)
+    memories = [line.partition("permanent: ")[2] for line in lines if line.startswith(("orders ", "refunds "))]
+    assert [words.split()[0] for words in memories] == ["orders", "refunds"]
+    assert not any(" · " in words or "last time" in words for words in memories)
 
 
 def test_a_note_stands_first_from_now_on(state):

@@ -12,8 +12,8 @@ from support.commands import invoke_redrive, run_redrive
 from support.state_file import StateFileBuilder
 
 
-def test_the_report_is_one_file_with_the_facts_of_the_run(night: StateFileBuilder, tmp_path: Path) -> None:
-    done = run_redrive("report", "night-1", "--state", night.path, "-o", tmp_path / "night.html")
+def test_the_report_is_one_file_with_the_facts_of_the_run(run_file: StateFileBuilder, tmp_path: Path) -> None:
+    done = run_redrive("report", "night-1", "--state", run_file.path, "-o", tmp_path / "night.html")
     assert done.returncode == 0, done.stderr
     text = (tmp_path / "night.html").read_text(encoding="utf-8")
     assert text.startswith("<!DOCTYPE html>")
@@ -22,37 +22,37 @@ def test_the_report_is_one_file_with_the_facts_of_the_run(night: StateFileBuilde
     assert str(tmp_path / "night.html") in done.stdout
 
 
-def test_without_a_file_it_is_printed(night: StateFileBuilder) -> None:
-    assert invoke_redrive("report", "--state", night.path).output.startswith("<!DOCTYPE html>")
-    assert "## Timeline" in invoke_redrive("report", "--state", night.path, "--markdown").output
+def test_without_a_file_it_is_printed(run_file: StateFileBuilder) -> None:
+    assert invoke_redrive("report", "--state", run_file.path).output.startswith("<!DOCTYPE html>")
+    assert "## Timeline" in invoke_redrive("report", "--state", run_file.path, "--markdown").output
 
 
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [(["no-such-run"], "no-such-run"), (["-o", "/dev/full"], "No space left"), (["-o", "/no/such/x.html"], "No such")],
 )
-def test_what_goes_wrong_is_one_sentence(night: StateFileBuilder, words: list[str], sentence: str) -> None:
-    done = run_redrive("report", *words, "--state", night.path)
+def test_what_goes_wrong_is_one_sentence(run_file: StateFileBuilder, words: list[str], sentence: str) -> None:
+    done = run_redrive("report", *words, "--state", run_file.path)
     assert (done.returncode, sentence in done.stderr, "Traceback" in done.stderr) == (2, True, False), done.stderr
 
 
-def test_a_run_whose_start_was_pruned_has_a_report_without_a_slider(night: StateFileBuilder) -> None:
-    night.connection.execute("DELETE FROM event WHERE seq < 5")
-    night.connection.commit()
-    output = invoke_redrive("report", "--state", night.path).output
+def test_a_run_whose_start_was_pruned_has_a_report_without_a_slider(run_file: StateFileBuilder) -> None:
+    run_file.connection.execute("DELETE FROM event WHERE seq < 5")
+    run_file.connection.commit()
+    output = invoke_redrive("report", "--state", run_file.path).output
     assert "task_00002" in output
     assert 'id="slider"' not in output
 
 
-def test_the_report_is_the_same_through_ssh(far: Any, make_night: Callable[..., StateFileBuilder]) -> None:
-    night = make_night("idle.db")
-    night.finish("task_00000")
-    night.finish("task_00002", "DEAD_LETTER", error="boom", dead_letter_kind="poison", failures=1)
+def test_the_report_is_the_same_through_ssh(far: Any, make_run_file: Callable[..., StateFileBuilder]) -> None:
+    run_file = make_run_file("idle.db")
+    run_file.finish("task_00000")
+    run_file.finish("task_00002", "DEAD_LETTER", error="boom", dead_letter_kind="poison", failures=1)
 
     def report(target: str) -> list[str]:
         done = run_redrive("report", "--markdown", "--state", target)
         assert done.returncode == 0, done.stderr
-        lines = [line for line in done.stdout.splitlines() if str(night.path) not in line and "as of" not in line]
+        lines = [line for line in done.stdout.splitlines() if str(run_file.path) not in line and "as of" not in line]
         return [re.sub(r"\d+(s|m\d\d)\b", "_", " ".join(line.split())) for line in lines]  # ages differ
 
-    assert report(str(night.path)) == report(f"ssh://far{night.path}")
+    assert report(str(run_file.path)) == report(f"ssh://far{run_file.path}")

@@ -48,7 +48,7 @@ def run_flow(name: str, *, fails: bool = False, run_id: str = "night") -> str:
 
 
 @pytest.fixture
-def nights(tmp_path: Path, states: Path) -> Path:
+def two_runs(tmp_path: Path, states: Path) -> Path:
     """A state file with two runs of one flow: ``first`` waits for a human, ``second`` is a success."""
     broken, flow = tmp_path / "broken", tmp_path / "nightly.py"
     flow.write_text(FLOW.format(name="nightly", broken=broken))
@@ -80,8 +80,8 @@ def test_an_act_that_could_mean_two_files_is_refused_with_the_commands(states: P
         acting_target(None)
     done = run_redrive("requeue", "extract", "--reason", "it's fixed")
     assert done.returncode == 2
-    said, *candidates = done.stderr.splitlines()
-    assert said == "redrive: 2 state files have something to do: name one with --state"
+    message, *candidates = done.stderr.splitlines()
+    assert message == "redrive: 2 state files have something to do: name one with --state"
     tail = "extract --reason 'it'\"'\"'s fixed'"
     assert candidates == [
         f"  redrive requeue --state {path} {tail}  # {Path(path).stem} night BLOCKED" for path in (other, one)
@@ -100,61 +100,61 @@ def test_a_damaged_file_is_no_candidate(states: Path) -> None:
 # --- The first line -----------------------------------------------------------------------------------------------
 
 
-def test_a_listing_names_its_file_first_and_one_of_a_run_the_run(nights: Path) -> None:
+def test_a_listing_names_its_file_first_and_one_of_a_run_the_run(two_runs: Path) -> None:
     for word in ("tasks", "costs", "replay", "breakers", "quarantine"):
-        assert run_redrive(word).stdout.splitlines()[0] == f"nightly second in {nights}", word
-        assert run_redrive(word, "--run", "first").stdout.splitlines()[0] == f"nightly first in {nights}", word
+        assert run_redrive(word).stdout.splitlines()[0] == f"nightly second in {two_runs}", word
+        assert run_redrive(word, "--run", "first").stdout.splitlines()[0] == f"nightly first in {two_runs}", word
     for word in ("runs", "events", "pages"):
-        assert run_redrive(word).stdout.splitlines()[0] == str(nights), word
+        assert run_redrive(word).stdout.splitlines()[0] == str(two_runs), word
 
 
-def test_an_answer_names_file_and_run(nights: Path) -> None:
+def test_an_answer_names_file_and_run(two_runs: Path) -> None:
     done = run_redrive("skip", "extract", "--run", "first", "--reason", "known")
-    assert done.stdout.splitlines()[0] == f"nightly first in {nights}"
+    assert done.stdout.splitlines()[0] == f"nightly first in {two_runs}"
     answer = json.loads(run_redrive("pause", "--run", "first", "--json").stdout)
-    assert (answer["state_file"], answer["run_id"]) == (str(nights), "first")
+    assert (answer["state_file"], answer["run_id"]) == (str(two_runs), "first")
 
 
-def test_the_state_in_json_is_the_word_of_the_text(nights: Path) -> None:
+def test_the_state_in_json_is_the_word_of_the_text(two_runs: Path) -> None:
     runs = [json.loads(line) for line in run_redrive("runs", "--json").stdout.splitlines()]
     assert {run["run_id"]: run["state"] for run in runs} == {"first": "BLOCKED", "second": "SUCCESS"}
-    assert {run["state_file"] for run in runs} == {str(nights)}
+    assert {run["state_file"] for run in runs} == {str(two_runs)}
 
 
 # --- The unfinished run -------------------------------------------------------------------------------------------
 
 
-def test_the_advice_of_a_requeue_is_the_command_that_works(nights: Path) -> None:
+def test_the_advice_of_a_requeue_is_the_command_that_works(two_runs: Path) -> None:
     done = run_redrive("requeue", "--run", "first", "extract", "--reason", "fixed")
     command = done.stderr.rpartition("go on with: redrive ")[2].split()
-    assert command == ["resume", str(nights), "--run", "first"]
+    assert command == ["resume", str(two_runs), "--run", "first"]
     assert run_redrive(*command, "--plain").returncode == 0
     assert "first" in run_redrive("runs").stdout and "BLOCKED" not in run_redrive("runs").stdout
 
 
-def test_resume_takes_the_unfinished_run(nights: Path) -> None:
+def test_resume_takes_the_unfinished_run(two_runs: Path) -> None:
     assert run_redrive("requeue", "--run", "first", "extract", "--reason", "fixed").returncode == 0
-    done = run_redrive("resume", nights, "--plain")
+    done = run_redrive("resume", two_runs, "--plain")
     assert done.returncode == 0
     assert "run first SUCCESS" in done.stdout
 
 
-def test_resume_of_several_unfinished_runs_names_them(nights: Path, tmp_path: Path) -> None:
+def test_resume_of_several_unfinished_runs_names_them(two_runs: Path, tmp_path: Path) -> None:
     (tmp_path / "broken").touch()
     assert run_redrive("run", tmp_path / "nightly.py", "--run-id", "third").returncode == 3
-    done = run_redrive("resume", nights, "--plain")
+    done = run_redrive("resume", two_runs, "--plain")
     assert done.returncode == 2
     assert "2 runs are unfinished (third, first)" in done.stderr
-    assert f"redrive resume {nights} --run third" in done.stderr
+    assert f"redrive resume {two_runs} --run third" in done.stderr
 
 
-def test_a_parameter_of_an_ended_run_is_refused(nights: Path, tmp_path: Path) -> None:
+def test_a_parameter_of_an_ended_run_is_refused(two_runs: Path, tmp_path: Path) -> None:
     done = run_redrive("run", tmp_path / "nightly.py", "--run-id", "second", "--param", "n=9")
     assert done.returncode == 2
     assert "run 'second' has ended: SUCCESS; its parameters cannot change" in done.stderr
 
 
-def test_an_act_that_is_refused_in_part_is_no_success(nights: Path) -> None:
+def test_an_act_that_is_refused_in_part_is_no_success(two_runs: Path) -> None:
     done = run_redrive("cancel", "--run", "first", "extract", "load", "--reason", "x")
     assert done.returncode == 3
     assert "1 cancelled, 1 refused" in done.stdout

@@ -127,14 +127,14 @@ def test_what_cannot_be_changed_is_a_usage_error(state: Path) -> None:
 # --- The words -----------------------------------------------------------------------------------------------------
 
 
-def told(was: RunFigures, again: RunFigures, *nights: RunFigures, acts: int = 0) -> str:
-    spread = range_of(nights or [again])
+def rendered(was: RunFigures, again: RunFigures, *others: RunFigures, acts: int = 0) -> str:
+    spread = range_of(others or [again])
     comparison = PolicyComparison(
         parse_change("base=5s"),
         was,
         dict.fromkeys(FailureAttribution, again),
         dict.fromkeys(FailureAttribution, spread),
-        len(nights) or 1,
+        len(others) or 1,
     )
     return "\n".join(
         [*table(comparison), *describe_comparison(comparison, ReplayContext(acts=acts, deadline_seconds=7200.0))]
@@ -142,30 +142,32 @@ def told(was: RunFigures, again: RunFigures, *nights: RunFigures, acts: int = 0)
 
 
 def test_a_control_that_is_off_says_by_how_much() -> None:
-    text = told(RunFigures(100, 1, 2, 3, 4, 600.0), RunFigures(97, 1, 3, 3, 4, 540.0))
+    text = rendered(RunFigures(100, 1, 2, 3, 4, 600.0), RunFigures(97, 1, 3, 3, 4, 540.0))
     assert "(by number: -3 calls, +1 dead letter, 1m00 sooner; by time: " in text
     assert "a difference no larger than that shows nothing" in text
 
 
 def test_a_control_that_is_the_run_says_so() -> None:
-    assert "The control equals the run" in told(RunFigures(100, 1, 2, 3, 4, 600.0), RunFigures(100, 1, 2, 3, 4, 600.4))
+    assert "The control equals the run" in rendered(
+        RunFigures(100, 1, 2, 3, 4, 600.0), RunFigures(100, 1, 2, 3, 4, 600.4)
+    )
 
 
 def test_the_least_and_the_most_are_told_where_they_differ() -> None:
     one, other = RunFigures(100, 0, 0, 0, 0, 60.0), RunFigures(120, 0, 0, 0, 0, 90.0)
-    assert "at most" in told(one, one, one, other)
-    assert "at most" not in told(one, one, one, one)
+    assert "at most" in rendered(one, one, one, other)
+    assert "at most" not in rendered(one, one, one, one)
 
 
 def test_what_never_ends_never_finishes() -> None:
     one = RunFigures(100, 0, 0, 0, 0, 60.0)
-    lines = told(one, one, RunFigures(5000, 0, 0, 0, 0, 9e5, is_over=False)).splitlines()
+    lines = rendered(one, one, RunFigures(5000, 0, 0, 0, 0, 9e5, is_over=False)).splitlines()
     assert lines[6].split() == ["by", "number", "5,000", "0", "0", "0", "0", "never"]
 
 
 def test_acts_and_the_deadline_are_told() -> None:
     one = RunFigures(100, 0, 0, 0, 0, 60.0, unrecorded=7)
-    text = told(one, one, acts=2)
+    text = rendered(one, one, acts=2)
     assert "the run had 2 acts of operators since then" in text
     assert "The run is due after 2h00." in text
     assert "Without a counterpart in the run are 7 by number and 7 by time of 100 calls" in text

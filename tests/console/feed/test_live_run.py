@@ -70,13 +70,13 @@ def following(session: FakeSession, clock: StillClock, watcher: Watcher) -> Live
 async def test_events_of_a_moment_come_as_one_paint(revenue: FakeSession, clock: StillClock, watcher: Watcher):
     live = following(revenue, clock, watcher)
     await until(lambda: watcher.boards)
-    story = revenue.story
-    revenue.tell(story.succeed("clean_orders"))
+    builder = revenue.builder
+    revenue.emit(builder.succeed("clean_orders"))
     await until(lambda: watcher.news)
     for _ in range(50):
-        revenue.tell(story.tell("progress", "extract_payments"))
+        revenue.emit(builder.event("progress", "extract_payments"))
         await asyncio.sleep(0)
-    revenue.tell(story.start("extract_payments"))
+    revenue.emit(builder.start("extract_payments"))
     await until(lambda: live.board.row("extract_payments").state is TaskState.RUNNING)
     assert len(watcher.news) <= 3
     assert sum(len(news.events) for news in watcher.news) == 53
@@ -88,10 +88,10 @@ async def test_the_board_is_what_was_painted_last_and_nothing_newer(
 ):
     live = following(revenue, clock, watcher)
     await until(lambda: watcher.boards)
-    revenue.tell(revenue.story.tell("progress"))
+    revenue.emit(revenue.builder.event("progress"))
     await until(lambda: watcher.news)
     painted = len(watcher.news)
-    revenue.tell(revenue.story.succeed("clean_orders"))
+    revenue.emit(revenue.builder.succeed("clean_orders"))
     await asyncio.sleep(0.02)  # the event has come, and may wait for the next paint
     if len(watcher.news) == painted:
         assert live.board.row("clean_orders").state is TaskState.RUNNING
@@ -103,8 +103,8 @@ async def test_the_board_is_what_was_painted_last_and_nothing_newer(
 async def test_a_flood_is_applied_before_it_piles_up(revenue: FakeSession, clock: StillClock, watcher: Watcher):
     live = following(revenue, clock, watcher)
     await until(lambda: watcher.boards)
-    story = revenue.story
-    revenue.tell([story.tell("progress") for _ in range(2 * PENDING_EVENTS_MAX)])
+    builder = revenue.builder
+    revenue.emit([builder.event("progress") for _ in range(2 * PENDING_EVENTS_MAX)])
     await until(lambda: sum(len(news.events) for news in watcher.news) == 2 * PENDING_EVENTS_MAX)
     assert live._pending == []
     live.close()
@@ -146,7 +146,7 @@ async def test_a_fault_of_our_own_is_not_swallowed(revenue: FakeSession, clock: 
         raise ZeroDivisionError
 
     watcher.on_take = break_down
-    revenue.tell(revenue.story.tell("progress"))
+    revenue.emit(revenue.builder.event("progress"))
     await until(lambda: watcher.errors)
     assert isinstance(watcher.errors[0], ZeroDivisionError)
     live.close()
@@ -156,7 +156,7 @@ async def test_seconds_are_told_at_whole_seconds_of_the_clock_over_there(
     revenue: FakeSession, clock: StillClock, watcher: Watcher
 ):
     clock.now += 950_000
-    revenue.become(clock_offset_seconds=2.0)
+    revenue.set_status(clock_offset_seconds=2.0)
     live = following(revenue, clock, watcher)
     assert live.now_us == clock.now + 2 * S
     await until(lambda: watcher.ticks)
@@ -167,7 +167,7 @@ async def test_an_empty_batch_is_a_sign_of_life(revenue: FakeSession, clock: Sti
     live = following(revenue, clock, watcher)
     await until(lambda: watcher.boards)
     before = watcher.signs
-    revenue.become(executor_alive=False)
+    revenue.set_status(executor_alive=False)
     await until(lambda: watcher.signs > before)
     assert not live.status.executor_alive
     live.close()
@@ -224,7 +224,7 @@ async def test_events_that_come_while_the_past_is_shown_change_the_present_alone
     live.seek(RunSnapshot(initial_projection(board.projection), is_past=True), START)
     assert live.is_past and live.now_us == START and watcher.ticks[-1] == START
     assert board.row("clean_orders").state is TaskState.PENDING and len(watcher.news[-1].delta.tasks) == 6
-    revenue.tell(revenue.story.succeed("clean_orders"))
+    revenue.emit(revenue.builder.succeed("clean_orders"))
     await until(lambda: live.latest_seq > head)
     assert board.row("clean_orders").state is TaskState.PENDING
     assert watcher.news[-1].events and not watcher.news[-1].delta
@@ -239,9 +239,9 @@ async def test_time_that_passes_in_a_moment_turns_nothing(revenue: FakeSession, 
     await until(lambda: watcher.boards)
     moment = RunSnapshot(initial_projection(live.board.projection), is_past=True)
     live.seek(moment, START)
-    told = len(watcher.news)
+    count = len(watcher.news)
     live.seek(moment, START + S)
-    assert len(watcher.news) == told and watcher.ticks[-1] == START + S
+    assert len(watcher.news) == count and watcher.ticks[-1] == START + S
     live.close()
 
 
@@ -263,7 +263,7 @@ async def test_added_tasks_give_every_screen_the_board_again(revenue: FakeSessio
     await until(lambda: watcher.boards)
     row = live.board.row("clean_orders")
     row.spec = map_task(spec_of(row), spec_of(row).parents[0], 10)
-    revenue.tell([revenue.story.tell("task.mapped", "clean_orders", payload=TaskMapped(2, [0, 1]))])
+    revenue.emit([revenue.builder.event("task.mapped", "clean_orders", payload=TaskMapped(2, [0, 1]))])
     await until(lambda: watcher.news)
     assert watcher.boards == [live.board, live.board]
     assert len(watcher.news[0].events) == 1, "the journal gets the event as well"

@@ -126,26 +126,26 @@ def test_the_guard_follows_a_key_that_was_moved() -> None:
 # --- the guard --------------------------------------------------------------------------------------------------------
 
 
-class Hand:
+class KeyPresser:
     """Presses keys at given instants and collects what came through. ``r`` and ``s`` act."""
 
     def __init__(self) -> None:
         self.guard: KeyGuard[None] = KeyGuard(lambda key: key in "rs")
         self.passed: list[KeyPress[None]] = []
 
-    def press(self, keys: str, at: float, apart: float = 0.0) -> Hand:
+    def press(self, keys: str, at: float, apart: float = 0.0) -> KeyPresser:
         for key in keys:
-            self.look(at)
+            self.poll(at)
             self.guard.press("escape" if key == "^" else key, at, None)
-            self.look(at)
+            self.poll(at)
             at += apart
         return self
 
-    def look(self, now: float) -> None:
+    def poll(self, now: float) -> None:
         self.passed += self.guard.ready(now)
 
     def settle(self, now: float = 1000.0) -> str:
-        self.look(now)
+        self.poll(now)
         return "".join("" if press.refusal else press.key[0] for press in self.passed)
 
     def refusals(self) -> list[Refusal]:
@@ -153,20 +153,20 @@ class Hand:
 
 
 def test_a_key_that_only_looks_passes_at_once() -> None:
-    hand = Hand()
+    hand = KeyPresser()
     hand.guard.press("j", 1.0, None)
     assert [press.key for press in hand.guard.ready(1.0)] == ["j"]
 
 
 def test_a_key_that_acts_waits_until_a_burst_would_be_over() -> None:
-    hand = Hand().press("r", 1.0)
+    hand = KeyPresser().press("r", 1.0)
     assert hand.passed == []
     assert hand.guard.due() == 1.0 + BURST_SECONDS
     assert hand.settle(1.0 + BURST_SECONDS) == "r"
 
 
 def test_keys_behind_it_wait_with_it_so_that_it_acts_where_it_was_pressed() -> None:
-    hand = Hand().press("rj", 1.0, apart=0.01)
+    hand = KeyPresser().press("rj", 1.0, apart=0.01)
     assert hand.passed == []
     assert hand.settle() == "rj"
 
@@ -174,41 +174,41 @@ def test_keys_behind_it_wait_with_it_so_that_it_acts_where_it_was_pressed() -> N
 def test_a_burst_never_acts_wherever_the_key_stands_in_it() -> None:
     for place in range(4):
         keys = "jjj"[:place] + "r" + "jjj"[place:]
-        hand = Hand().press(keys, 1.0, apart=0.005)
+        hand = KeyPresser().press(keys, 1.0, apart=0.005)
         assert hand.settle() == "jjj"
         assert hand.refusals() == [Refusal.BURST]
 
 
 def test_four_keys_in_more_than_thirty_milliseconds_are_a_quick_hand() -> None:
-    assert Hand().press("jjjr", 1.0, apart=0.0101).settle() == "jjjr"
+    assert KeyPresser().press("jjjr", 1.0, apart=0.0101).settle() == "jjjr"
 
 
 def test_the_end_of_a_paste_that_was_held_up_does_not_act() -> None:
-    hand = Hand().press("jjjj", 1.0).press("r", 1.0 + CALM_SECONDS - 0.01)
+    hand = KeyPresser().press("jjjj", 1.0).press("r", 1.0 + CALM_SECONDS - 0.01)
     assert hand.settle() == "jjjj"
-    assert Hand().press("jjjj", 1.0).press("r", 1.01 + CALM_SECONDS).settle() == "jjjjr"
+    assert KeyPresser().press("jjjj", 1.0).press("r", 1.01 + CALM_SECONDS).settle() == "jjjjr"
 
 
 @given(st.integers(4, 2000))
 def test_of_a_long_paste_nothing_acts(length: int) -> None:
-    hand = Hand()
+    hand = KeyPresser()
     for number in range(length):
         hand.guard.press("rsj"[number % 3], 1.0 + number * 0.001, None)
     assert set(hand.settle()) <= {"j"}
 
 
 def test_a_held_key_repeats_without_being_a_burst() -> None:
-    assert Hand().press("r" * 20, 1.0, apart=1 / 30).settle() == "r" * 20
+    assert KeyPresser().press("r" * 20, 1.0, apart=1 / 30).settle() == "r" * 20
 
 
 def test_right_after_escape_nothing_acts() -> None:
-    hand = Hand().press("^", 1.0).press("r", 1.0 + ESCAPE_SECONDS - 0.01)
+    hand = KeyPresser().press("^", 1.0).press("r", 1.0 + ESCAPE_SECONDS - 0.01)
     assert hand.settle() == "e"
     assert hand.refusals() == [Refusal.ESCAPE]
 
 
 def test_some_time_after_escape_keys_act_again() -> None:
-    assert Hand().press("^", 1.0).press("r", 1.01 + ESCAPE_SECONDS).settle() == "er"
+    assert KeyPresser().press("^", 1.0).press("r", 1.01 + ESCAPE_SECONDS).settle() == "er"
 
 
 def test_what_a_key_means_is_asked_when_its_turn_comes() -> None:

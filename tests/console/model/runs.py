@@ -34,7 +34,7 @@ def projection_of(
     return projection
 
 
-class Story:
+class EventBuilder:
     """Tells events of one run, numbered and in order."""
 
     def __init__(self, projection: RunProjection, at: int = START) -> None:
@@ -44,12 +44,12 @@ class Story:
         self._states = {name: row.state for name, row in projection.tasks.items()}
         self._attempts = {name: row.attempt for name, row in projection.tasks.items()}
 
-    def after(self, seconds: float) -> Story:
+    def after(self, seconds: float) -> EventBuilder:
         """Let time pass."""
         self.at += round(seconds * S)
         return self
 
-    def tell(self, kind: str, task: str | None = None, **fields: Any) -> Event:
+    def event(self, kind: str, task: str | None = None, **fields: Any) -> Event:
         """One event of any kind."""
         self.seq += 1
         columns: dict[str, Any] = {
@@ -68,7 +68,7 @@ class Story:
         old, self._states[name] = self._states[name], TaskState(new)
         payload = TaskMoved(cast(TaskColumns, columns), cast(AttemptColumns, of_attempt or {}))
         number = self._attempts[name] if of_attempt is not None else None
-        return self.tell(EventKind.TASK, name, old=str(old), new=new, attempt=number, payload=payload)
+        return self.event(EventKind.TASK, name, old=str(old), new=new, attempt=number, payload=payload)
 
     def start(self, name: str, **attempt: Any) -> list[Event]:
         """READY, then claimed."""

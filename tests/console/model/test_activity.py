@@ -5,64 +5,64 @@ from __future__ import annotations
 from redrive.console.model.activity import PAUSES_MAX, Pause, activity_of
 from redrive.engine.domain.events import Event
 
-from .runs import START, S, Story, projection_of
+from .runs import START, EventBuilder, S, projection_of
 
 
-def story_of(*names: str) -> Story:
-    return Story(projection_of([(name, []) for name in names]))
+def builder_of(*names: str) -> EventBuilder:
+    return EventBuilder(projection_of([(name, []) for name in names]))
 
 
-def apply(story: Story, events: Event | list[Event]) -> None:
+def apply(builder: EventBuilder, events: Event | list[Event]) -> None:
     for event in events if isinstance(events, list) else [events]:
-        story.projection.apply(event)
+        builder.projection.apply(event)
 
 
-def activity(story: Story):
-    return activity_of(story.projection.tasks.values(), START)
+def activity(builder: EventBuilder):
+    return activity_of(builder.projection.tasks.values(), START)
 
 
 def test_time_between_two_tasks_is_a_pause():
-    story = story_of("first", "second")
-    apply(story, story.start("first"))
-    apply(story, story.after(5).succeed("first"))
-    apply(story, story.after(60).start("second"))
-    apply(story, story.after(5).succeed("second"))
-    assert activity(story) == ((Pause(START + 5 * S, START + 65 * S),), START + 70 * S, False)
+    builder = builder_of("first", "second")
+    apply(builder, builder.start("first"))
+    apply(builder, builder.after(5).succeed("first"))
+    apply(builder, builder.after(60).start("second"))
+    apply(builder, builder.after(5).succeed("second"))
+    assert activity(builder) == ((Pause(START + 5 * S, START + 65 * S),), START + 70 * S, False)
 
 
 def test_a_wait_between_attempts_is_no_pause():
-    story = story_of("first")
-    apply(story, story.start("first"))
-    apply(story, story.after(5).fail("first", "RETRYING", next_retry_at=START + 100 * S))
-    assert activity(story).is_active
-    apply(story, story.after(95).start("first"))
-    apply(story, story.after(1).succeed("first"))
-    assert activity(story) == ((), START + 101 * S, False)
+    builder = builder_of("first")
+    apply(builder, builder.start("first"))
+    apply(builder, builder.after(5).fail("first", "RETRYING", next_retry_at=START + 100 * S))
+    assert activity(builder).is_active
+    apply(builder, builder.after(95).start("first"))
+    apply(builder, builder.after(1).succeed("first"))
+    assert activity(builder) == ((), START + 101 * S, False)
 
 
 def test_the_wait_for_a_requeue_is_a_pause():
-    story = story_of("first")
-    apply(story, story.start("first"))
-    apply(story, story.after(5).fail("first", "DEAD_LETTER"))
-    apply(story, story.after(600).move("first", "PENDING", generation=1))
-    apply(story, story.start("first", generation=1))
-    assert activity(story) == ((Pause(START + 5 * S, START + 605 * S),), START + 605 * S, True)
+    builder = builder_of("first")
+    apply(builder, builder.start("first"))
+    apply(builder, builder.after(5).fail("first", "DEAD_LETTER"))
+    apply(builder, builder.after(600).move("first", "PENDING", generation=1))
+    apply(builder, builder.start("first", generation=1))
+    assert activity(builder) == ((Pause(START + 5 * S, START + 605 * S),), START + 605 * S, True)
 
 
 def test_a_task_that_runs_leaves_no_pause_below_it():
-    story = story_of("long", "short")
-    apply(story, story.start("long"))
-    apply(story, story.after(50).start("short"))
-    apply(story, story.after(1).succeed("short"))
-    assert activity(story).pauses == ()
+    builder = builder_of("long", "short")
+    apply(builder, builder.start("long"))
+    apply(builder, builder.after(50).start("short"))
+    apply(builder, builder.after(1).succeed("short"))
+    assert activity(builder).pauses == ()
 
 
 def test_only_the_longest_pauses_are_returned_in_order():
     names = [f"task_{number}" for number in range(PAUSES_MAX + 5)]
-    story = story_of(*names)
+    builder = builder_of(*names)
     for number, name in enumerate(names):
-        apply(story, story.after(number + 1).start(name))
-        apply(story, story.succeed(name))
-    pauses = activity(story).pauses
+        apply(builder, builder.after(number + 1).start(name))
+        apply(builder, builder.succeed(name))
+    pauses = activity(builder).pauses
     assert len(pauses) == PAUSES_MAX and list(pauses) == sorted(pauses)
     assert min(pause.end - pause.start for pause in pauses) > 5 * S

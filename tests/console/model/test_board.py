@@ -15,18 +15,18 @@ from redrive.engine.domain.events import EventKind
 from redrive.engine.domain.states import LEGAL_MOVES, NEEDS_HUMAN, NOT_STARTED, TaskState
 from redrive.engine.statefile.list_rows import PageHead
 
-from ..conftest import made
+from ..conftest import build_row
 from ..screens.outages import breaker_row
 from .graphs import dags, layered
-from .runs import START, S, Story, failed_task, projection_of
+from .runs import START, EventBuilder, S, failed_task, projection_of
 
 DIAMOND = [("a", []), ("b", ["a"]), ("c", ["a"]), ("d", ["b", "c"])]
 
 
 def test_a_batch_answers_with_what_it_touched():
     projection = projection_of(DIAMOND)
-    board, story = Board(projection), Story(projection)
-    delta = board.apply([*story.start("a"), *story.after(3).succeed("a")])
+    board, builder = Board(projection), EventBuilder(projection)
+    delta = board.apply([*builder.start("a"), *builder.after(3).succeed("a")])
     assert delta.tasks == {"a"}
     assert [(old, new) for _, old, new in delta.moves] == [
         (TaskState.PENDING, TaskState.READY),
@@ -40,7 +40,7 @@ def test_a_batch_answers_with_what_it_touched():
 
 def test_events_that_the_snapshot_holds_already_change_nothing():
     projection = projection_of(DIAMOND)
-    events = Story(projection).start("a")
+    events = EventBuilder(projection).start("a")
     board = Board(projection)
     assert board.apply(events)
     assert not board.apply(events)
@@ -49,15 +49,15 @@ def test_events_that_the_snapshot_holds_already_change_nothing():
 
 def test_a_dead_letter_is_a_problem_and_holds_what_waits_below():
     projection = projection_of(DIAMOND)
-    board, story = Board(projection), Story(projection)
-    board.apply([*story.start("a"), *story.succeed("a"), *story.start("b")])
-    delta = board.apply(story.fail("b", "DEAD_LETTER", dead_letter_kind="poison"))
+    board, builder = Board(projection), EventBuilder(projection)
+    board.apply([*builder.start("a"), *builder.succeed("a"), *builder.start("b")])
+    delta = board.apply(builder.fail("b", "DEAD_LETTER", dead_letter_kind="poison"))
     assert delta.are_problems_changed
     assert board.problems == ["b"]
     assert board.dead_letters == 1
     assert (board.waiting_below("b"), board.names_waiting_below("b")) == (1, ("d",))
     assert board.waiting_below("b", "c") == 1
-    assert board.apply([story.move("b", "PENDING", generation=1)]).are_problems_changed
+    assert board.apply([builder.move("b", "PENDING", generation=1)]).are_problems_changed
     assert board.problems == []
 
 
@@ -82,19 +82,19 @@ def test_the_only_problem_is_also_the_next_one():
 
 def test_the_front_is_the_latest_to_run_and_else_the_first_to_be_due():
     projection = projection_of(DIAMOND)
-    board, story = Board(projection), Story(projection)
+    board, builder = Board(projection), EventBuilder(projection)
     assert board.current_task() is None
-    board.apply([*story.start("a"), *story.succeed("a"), *story.start("b"), *story.after(1).start("c")])
+    board.apply([*builder.start("a"), *builder.succeed("a"), *builder.start("b"), *builder.after(1).start("c")])
     assert board.current_task() == "c"
-    board.apply([*story.fail("c", next_retry_at=START + 9 * S), *story.fail("b", next_retry_at=START + 7 * S)])
+    board.apply([*builder.fail("c", next_retry_at=START + 9 * S), *builder.fail("b", next_retry_at=START + 7 * S)])
     assert board.current_task() == "b"
 
 
 def test_pools_tell_who_holds_them():
     specs = {"b": {"pool": "db"}, "c": {"pool": "db", "pool_slots": 2}}
     projection = projection_of(DIAMOND, specs, options='{"pools": {"db": 4, "idle": 1}}')  # type: ignore[arg-type]
-    board, story = Board(projection), Story(projection)
-    board.apply([*story.start("b"), *story.after(1).start("c")])
+    board, builder = Board(projection), EventBuilder(projection)
+    board.apply([*builder.start("b"), *builder.after(1).start("c")])
     pools = board.pools()
     assert (pools["db"].used, pools["db"].slots) == (3, 4)
     assert [name for name, _, _ in pools["db"].holders] == ["b", "c"]
@@ -103,9 +103,9 @@ def test_pools_tell_who_holds_them():
 
 def test_breakers_and_pages_beside_the_run_reach_the_sentence():
     projection = projection_of(DIAMOND, {"b": {"downstream": "api"}})
-    board, story = Board(projection), Story(projection)
+    board, builder = Board(projection), EventBuilder(projection)
     state = {"downstream": "api", "state": "OPEN", "reopens_at": START + 30 * S}
-    delta = board.apply([story.tell(EventKind.BREAKER, data=state), story.move("b", "READY")])
+    delta = board.apply([builder.event(EventKind.BREAKER, data=state), builder.move("b", "READY")])
     assert delta.other_kinds == {EventKind.BREAKER}
     assert board.explain("b", START) == "breaker api is open and lets a probe through in 30s"
 
@@ -117,7 +117,7 @@ def test_what_was_told_before_the_snapshot_is_learned_from_the_tables():
     board = Board(projection)
     board.update_lists(
         breakers=[breaker_row("api", "FORCED_OPEN")],
-        pages=[made(PageHead, {"cause": "loose-ValueError", "state": "acked", "acked_by": "ana"})],
+        pages=[build_row(PageHead, {"cause": "loose-ValueError", "state": "acked", "acked_by": "ana"})],
     )
     assert board.explain("b", START) == "breaker api is held open by an operator"
     assert board.explain("c", START + S) == "waits for a, dead-lettered for 1s, page acked by ana"
@@ -139,11 +139,11 @@ def test_the_edges_above_and_below_a_task_are_related_to_it_and_no_others():
 @given(dags(), st.data())
 def test_what_is_counted_on_the_way_is_what_counting_again_finds(dag, data):
     projection = projection_of([(name, dag.parents(name)) for name in dag.names])
-    board, story = Board(projection), Story(projection)
+    board, builder = Board(projection), EventBuilder(projection)
     for _ in range(data.draw(st.integers(0, 30))):
         name = data.draw(st.sampled_from(dag.names))
         allowed = sorted(LEGAL_MOVES[projection.tasks[name].state])
-        board.apply([story.move(name, str(data.draw(st.sampled_from(allowed))))])
+        board.apply([builder.move(name, str(data.draw(st.sampled_from(allowed))))])
     again = Board(projection)
     assert +board.counts == +again.counts
     assert board.problems == again.problems == [n for n in dag.order if projection.tasks[n].state in NEEDS_HUMAN]
@@ -156,8 +156,10 @@ def test_what_is_counted_on_the_way_is_what_counting_again_finds(dag, data):
 def test_ten_thousand_events_on_ten_thousand_tasks_are_taken_quickly():
     """About 15 us each; a look through the whole flow per event would take minutes."""
     projection = projection_of(layered(10_000, 40, seed=2))
-    board, story = Board(projection), Story(projection)
-    events = [event for name in list(projection.tasks)[:3_500] for event in (*story.start(name), *story.succeed(name))]
+    board, builder = Board(projection), EventBuilder(projection)
+    events = [
+        event for name in list(projection.tasks)[:3_500] for event in (*builder.start(name), *builder.succeed(name))
+    ]
     started = time.process_time()
     delta = board.apply(events)
     assert time.process_time() - started < 10
@@ -169,19 +171,19 @@ def mapped_board():
     projection = projection_of([("list", []), ("load", ["list"]), ("report", ["load"])])
     projection.tasks["load"].spec = map_task(TaskSpec("load", ("list",)), "list", 10)
     projection.tasks["report"].position = 20
-    return Board(projection), Story(projection)
+    return Board(projection), EventBuilder(projection)
 
 
 def test_a_map_task_gets_its_children_on_the_living_board():
-    board, story = mapped_board()
-    board.apply([*story.start("list"), *story.succeed("list")])
-    delta = board.apply([story.tell(EventKind.MAPPED, "load", payload=TaskMapped(2, [0, 1]))])
+    board, builder = mapped_board()
+    board.apply([*builder.start("list"), *builder.succeed("list")])
+    delta = board.apply([builder.event(EventKind.MAPPED, "load", payload=TaskMapped(2, [0, 1]))])
     assert delta.is_graph_changed
     assert board.dag.names == ("list", "load", "load[0]", "load[1]", "report")
     assert board.dag.parents("load") == ("list", "load[0]", "load[1]")
     assert board.counts[TaskState.PENDING] == 4 and board.waiting_below("load[0]") == 2
-    story = Story(board.projection)
-    board.apply([*story.start("load[1]"), *story.fail("load[1]", "DEAD_LETTER")])
+    builder = EventBuilder(board.projection)
+    board.apply([*builder.start("load[1]"), *builder.fail("load[1]", "DEAD_LETTER")])
     assert board.problems == ["load[1]"]
     groups = Graph(board, len).groups
     together = [board.dag.names_of(group.members) for group in groups.groups if not group.is_single]
@@ -189,23 +191,23 @@ def test_a_map_task_gets_its_children_on_the_living_board():
 
 
 def test_a_board_that_shows_the_past_gets_the_children_on_its_way_back():
-    board, story = mapped_board()
+    board, builder = mapped_board()
     present = board.snapshot
     board.seek(RunSnapshot(initial_projection(board.projection), is_past=True))
-    present.apply(story.tell(EventKind.MAPPED, "load", payload=TaskMapped(1, [0])))
+    present.apply(builder.event(EventKind.MAPPED, "load", payload=TaskMapped(1, [0])))
     assert "load[0]" not in board.dag
     assert board.seek(present).is_graph_changed
     assert "load[0]" in board.dag
 
 
 def test_a_replay_has_the_children_from_its_beginning():
-    board, story = mapped_board()
-    created = story.tell(EventKind.RUN, payload=RunChanged(RunChange.CREATED))
-    events = [created, story.tell(EventKind.MAPPED, "load", payload=TaskMapped(1, [0]))]
+    board, builder = mapped_board()
+    created = builder.event(EventKind.RUN, payload=RunChanged(RunChange.CREATED))
+    events = [created, builder.event(EventKind.MAPPED, "load", payload=TaskMapped(1, [0]))]
     before = ReplayIndex(board.projection)
     board.apply(events)
-    story = Story(board.projection)
-    events += story.start("load[0]")
+    builder = EventBuilder(board.projection)
+    events += builder.start("load[0]")
     board.apply(events)
     index = ReplayIndex(board.projection)
     for one in (before, index):

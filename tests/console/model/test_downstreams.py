@@ -24,7 +24,7 @@ from redrive.engine.statefile.list_rows import (
     Row,
 )
 
-from ..conftest import FakeSession, StillClock, made
+from ..conftest import FakeSession, StillClock, build_row
 from ..screens.outages import OPTIONS, QUOTES, breaker_row, outage, row_of_group, row_of_page
 from .runs import START, S, projection_of
 
@@ -32,7 +32,7 @@ NOW = START + 42 * S
 
 
 def listed(listing: Listing[Row], session: FakeSession) -> list[Row]:
-    return [made(listing.row, row) for row in session.lists[listing.name]]
+    return [build_row(listing.row, row) for row in session.lists[listing.name]]
 
 
 def downstreams_of(clock: StillClock) -> Downstreams:
@@ -208,10 +208,10 @@ def test_rows_of_one_cause_are_one_group_whatever_became_of_them(clock):
     downstreams = downstreams_of(clock)
     downstreams.load_row_groups(
         [
-            made(QuarantineGroup, row_of_group("load", "resolved", 7, "ValueError: 9", last_id=90)),
-            made(QuarantineGroup, row_of_group("load", "held", 3, "ValueError: 1", last_id=50, first_at=START)),
-            made(QuarantineGroup, row_of_group("load", "held", 1, "no exception", fingerprint=None)),
-            made(QuarantineGroup, row_of_group("other", "discarded", 2, "KeyError")),
+            build_row(QuarantineGroup, row_of_group("load", "resolved", 7, "ValueError: 9", last_id=90)),
+            build_row(QuarantineGroup, row_of_group("load", "held", 3, "ValueError: 1", last_id=50, first_at=START)),
+            build_row(QuarantineGroup, row_of_group("load", "held", 1, "no exception", fingerprint=None)),
+            build_row(QuarantineGroup, row_of_group("other", "discarded", 2, "KeyError")),
         ]
     )
     group = downstreams.groups[GroupKey("load", "c0ffee")]
@@ -258,17 +258,17 @@ def test_the_tab_counts_open_breakers_open_pages_and_tasks_with_held_rows(clock)
     board.update_lists(listed(BREAKERS, session), pages)
     attention = BadgeCounts(board)
     assert 4 == attention.count, "one breaker of this flow, two pages, one task"
-    story = session.story
+    builder = session.builder
     events = [
-        story.tell(EventKind.BREAKER, data={"downstream": "rates-api", "state": "CLOSED"}),
-        story.tell(EventKind.PAGE, "settle", data={"what": "acked", "cause": "cause-1"}, actor="ana@ops-1"),
-        story.tell(EventKind.TASK_CHANGED, "import_customers", data={"set": {"bad_rows": 0}}),
-        story.tell(EventKind.TASK_CHANGED, "fetch_orders", data={"set": {"bad_rows": 7}}),
+        builder.event(EventKind.BREAKER, data={"downstream": "rates-api", "state": "CLOSED"}),
+        builder.event(EventKind.PAGE, "settle", data={"what": "acked", "cause": "cause-1"}, actor="ana@ops-1"),
+        builder.event(EventKind.TASK_CHANGED, "import_customers", data={"set": {"bad_rows": 0}}),
+        builder.event(EventKind.TASK_CHANGED, "fetch_orders", data={"set": {"bad_rows": 7}}),
     ]
     attention.update(board.apply(events).tasks)
     assert 2 == attention.count
     attention.update(
-        board.apply([story.tell(EventKind.TASK_CHANGED, "fetch_orders", data={"set": {"bad_rows": 0}})]).tasks
+        board.apply([builder.event(EventKind.TASK_CHANGED, "fetch_orders", data={"set": {"bad_rows": 0}})]).tasks
     )
     assert 1 == attention.count
 
@@ -276,7 +276,7 @@ def test_the_tab_counts_open_breakers_open_pages_and_tasks_with_held_rows(clock)
 def test_a_page_that_was_acknowledged_while_the_line_was_down_is_open_no_more(clock):
     session = outage(clock)
     board = Board(session.projection)
-    board.update_lists(pages=[made(PageHead, row_of_page(1, "poison", cause="c"))])
+    board.update_lists(pages=[build_row(PageHead, row_of_page(1, "poison", cause="c"))])
     again = Board(session.projection, board)
-    again.update_lists(pages=[made(PageHead, row_of_page(1, "poison", cause="c", state="acked", acked_by="ana"))])
+    again.update_lists(pages=[build_row(PageHead, row_of_page(1, "poison", cause="c", state="acked", acked_by="ana"))])
     assert 0 == BadgeCounts(again).count - BadgeCounts(Board(session.projection)).count

@@ -13,7 +13,7 @@ from redrive.engine.domain.states import TaskState
 from redrive.engine.statefile.list_rows import DurationStats
 
 from .graphs import layered
-from .runs import MINUTE, START, S, Story, projection_of
+from .runs import MINUTE, START, EventBuilder, S, projection_of
 
 CHAIN = [("a", []), ("b", ["a"]), ("c", ["b"]), ("side", ["a"])]
 HISTORY = {name: DurationStats(s * S, s * S, 20) for name, s in {"a": 10, "b": 20, "c": 30, "side": 5}.items()}
@@ -28,10 +28,10 @@ def test_the_longest_way_that_is_left_decides():
 
 def test_what_ran_already_and_what_a_retry_waits_for_are_counted():
     projection = projection_of(CHAIN, max_parallel=8)
-    board, story = Board(projection), Story(projection)
-    board.apply([*story.start("a"), *story.after(10).succeed("a"), *story.start("b")])
+    board, builder = Board(projection), EventBuilder(projection)
+    board.apply([*builder.start("a"), *builder.after(10).succeed("a"), *builder.start("b")])
     assert estimate(board, START + 15 * S, HISTORY).left.low_us == (15 + 30) * S
-    board.apply(story.after(6).fail("b", next_retry_at=START + 30 * S))
+    board.apply(builder.after(6).fail("b", next_retry_at=START + 30 * S))
     assert estimate(board, START + 20 * S, HISTORY).left.low_us == (10 + 20 + 30) * S
 
 
@@ -48,22 +48,22 @@ def test_the_slack_is_what_the_deadline_leaves_and_may_be_negative():
 
 def test_what_a_dead_letter_holds_is_left_out_and_counted():
     projection = projection_of(CHAIN, max_parallel=8)
-    board, story = Board(projection), Story(projection)
-    board.apply([*story.start("a"), *story.succeed("a"), *story.start("b"), *story.fail("b", "DEAD_LETTER")])
+    board, builder = Board(projection), EventBuilder(projection)
+    board.apply([*builder.start("a"), *builder.succeed("a"), *builder.start("b"), *builder.fail("b", "DEAD_LETTER")])
     forecast = estimate(board, START, HISTORY)
     assert (forecast.path, forecast.held, forecast.left.low_us) == (("side",), 1, 5 * S)
 
 
 def test_without_history_a_task_is_expected_to_take_as_long_as_its_family_did():
     projection = projection_of([(f"load_{n}", []) for n in range(1, 6)], max_parallel=8)
-    board, story = Board(projection), Story(projection)
+    board, builder = Board(projection), EventBuilder(projection)
     assert estimate(board, START, {}) is None
     for number, seconds in enumerate((5, 7, 9), 1):
-        assert estimate(board, story.at, {}) is None, "silent while fewer than three durations are known"
+        assert estimate(board, builder.at, {}) is None, "silent while fewer than three durations are known"
         board.apply(
-            [*story.start(f"load_{number}"), *story.after(7).succeed(f"load_{number}", duration_us=seconds * S)]
+            [*builder.start(f"load_{number}"), *builder.after(7).succeed(f"load_{number}", duration_us=seconds * S)]
         )
-    assert estimate(board, story.at, {}).left == (7 * S, 9 * S)
+    assert estimate(board, builder.at, {}).left == (7 * S, 9 * S)
 
 
 def test_a_requeue_with_a_rate_takes_as_long_as_its_rate_says():
@@ -99,9 +99,9 @@ def test_a_held_breaker_blocks_the_run_as_a_dead_letter_does():
 
 def test_a_finished_run_has_no_forecast():
     projection = projection_of([("a", [])])
-    board, story = Board(projection), Story(projection)
-    board.apply([*story.start("a"), *story.after(1).succeed("a", duration_us=S)])
-    assert estimate(board, story.at, {}) is None
+    board, builder = Board(projection), EventBuilder(projection)
+    board.apply([*builder.start("a"), *builder.after(1).succeed("a", duration_us=S)])
+    assert estimate(board, builder.at, {}) is None
 
 
 def test_a_large_flow_is_not_looked_through_more_often_than_every_few_seconds():
@@ -118,12 +118,12 @@ def test_a_large_flow_is_not_looked_through_more_often_than_every_few_seconds():
 def test_a_forecast_of_the_past_knows_nothing_of_what_came_later():
     """However large the flow, and however short ago it was."""
     projection = projection_of(layered(10_000, 20, seed=1))
-    board, story = Board(projection), Story(projection_of(layered(10_000, 20, seed=1)))
+    board, builder = Board(projection), EventBuilder(projection_of(layered(10_000, 20, seed=1)))
     roots = [name for name in projection.tasks if not projection.parents.get(name)][:3]
     forecaster, before = Forecaster(board, {}), board.snapshot
-    later = Board(story.projection)
+    later = Board(builder.projection)
     for root in roots:
-        later.apply([*story.start(root), *story.succeed(root, duration_us=S)])
+        later.apply([*builder.start(root), *builder.succeed(root, duration_us=S)])
     board.seek(later.snapshot)
     assert forecaster.forecast(START + S) is not None
     board.seek(before)
@@ -164,14 +164,14 @@ def test_a_task_of_seconds_is_not_overdue_after_some_more():
 
 def test_progress_is_missed_after_a_minute_or_three_times_what_a_part_took():
     projection = projection_of([("quick", []), ("slow", []), ("silent", [])])
-    story = Story(projection)
-    events = [*story.start("quick"), *story.start("slow"), *story.start("silent")]
+    builder = EventBuilder(projection)
+    events = [*builder.start("quick"), *builder.start("slow"), *builder.start("silent")]
     for name, done in (("quick", 50), ("slow", 5)):
-        told = {"set": {"progress_done": done, "progress_total": 100}}
-        events.append(story.after(100).tell(EventKind.TASK_CHANGED, name, data=told))
+        data = {"set": {"progress_done": done, "progress_total": 100}}
+        events.append(builder.after(100).event(EventKind.TASK_CHANGED, name, data=data))
     for event in events:
         projection.apply(event)
-    tasks, at = projection.tasks, story.at
+    tasks, at = projection.tasks, builder.at
     assert stalled_for_us(tasks["quick"], at - 40 * S) is None
     assert stalled_for_us(tasks["quick"], at) == 100 * S
     assert stalled_for_us(tasks["slow"], at + 119 * S) is None  # a part took it 40 seconds so far

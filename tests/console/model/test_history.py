@@ -27,7 +27,7 @@ DAY = 86_400 * S
 MONDAY = int(datetime(2026, 4, 20, tzinfo=UTC).timestamp()) * S
 
 
-def night(number: int, state: RunState = RunState.SUCCESS, flow: str = "revenue", **columns: Any) -> RunSummary:
+def summary(number: int, state: RunState = RunState.SUCCESS, flow: str = "revenue", **columns: Any) -> RunSummary:
     run = RunRow(f"night-{number}", flow, started_at=MONDAY + number * DAY, state=state, **columns)
     return RunSummary(run, {"SUCCESS": 2})
 
@@ -44,7 +44,7 @@ def history(*seconds: float | None) -> TaskTrend:
 
 
 def test_the_grid_has_the_tasks_of_all_runs_in_the_order_of_the_latest() -> None:
-    runs = [night(1), night(2)]
+    runs = [summary(1), summary(2)]
     rows = {
         "night-1": [RunTaskRow("old", "SUCCESS", 1, S), RunTaskRow("load", "FAILED", 3, 4 * S)],
         "night-2": [RunTaskRow("load", "SUCCESS", 1, 2 * S), RunTaskRow("new", "PENDING", 0, None)],
@@ -58,13 +58,13 @@ def test_the_grid_has_the_tasks_of_all_runs_in_the_order_of_the_latest() -> None
 
 
 def test_only_the_last_runs_of_the_flow_are_in_it() -> None:
-    runs = [night(number, flow="other" if number % 2 else "revenue") for number in reversed(range(60))]
+    runs = [summary(number, flow="other" if number % 2 else "revenue") for number in reversed(range(60))]
     found = [one.run.run_id for one in latest_runs(runs, "revenue")]
     assert len(found) == RUNS_MAX and found[-1] == "night-58" and found[0] == "night-32"
 
 
 def test_tasks_that_are_not_read_are_counted() -> None:
-    grid = run_grid([RunSummary(night(1).run, {"SUCCESS": 8_931})], {"night-1": [RunTaskRow("a", "SUCCESS", 1, S)]})
+    grid = run_grid([RunSummary(summary(1).run, {"SUCCESS": 8_931})], {"night-1": [RunTaskRow("a", "SUCCESS", 1, S)]})
     assert grid.left_out == 8_930
 
 
@@ -94,22 +94,22 @@ def test_troubles_come_first_the_latest_before_the_frequent() -> None:
         ]
         for place in range(3)
     }
-    grid = run_grid([night(number) for number in range(3)], rows)
+    grid = run_grid([summary(number) for number in range(3)], rows)
     assert [task.name for task in grid.in_order(HistoryOrder.PROBLEMS)] == ["late", "early", "good"]
     assert [task.name for task in grid.in_order(HistoryOrder.NAME)] == ["early", "good", "late"]
     assert [task.name for task in grid.in_order(HistoryOrder.FLOW)] == ["good", "early", "late"]
 
 
 def test_a_night_shows_its_worst_run_and_counts_all() -> None:
-    blocked = night(0, RunState.RUNNING, blocked_since=MONDAY)
-    runs = [night(0), blocked, night(0, RunState.FAILED), night(2)]
-    nights = days_of(runs, lambda at: datetime.fromtimestamp(at / S, UTC).date())
-    assert nights[date(2026, 4, 20)].runs == 3 and nights[date(2026, 4, 20)].worst is blocked
-    assert nights[date(2026, 4, 22)].runs == 1 and date(2026, 4, 21) not in nights
+    blocked = summary(0, RunState.RUNNING, blocked_since=MONDAY)
+    runs = [summary(0), blocked, summary(0, RunState.FAILED), summary(2)]
+    days = days_of(runs, lambda at: datetime.fromtimestamp(at / S, UTC).date())
+    assert days[date(2026, 4, 20)].runs == 3 and days[date(2026, 4, 20)].worst is blocked
+    assert days[date(2026, 4, 22)].runs == 1 and date(2026, 4, 21) not in days
 
 
 def test_a_run_of_a_schedule_belongs_to_the_day_that_it_stands_for() -> None:
-    late = night(1, logical_time=MONDAY)
+    late = summary(1, logical_time=MONDAY)
     assert list(days_of([late], lambda at: datetime.fromtimestamp(at / S, UTC).date())) == [date(2026, 4, 20)]
 
 

@@ -11,7 +11,7 @@ from redrive.console.model.filters import Filter, parse_filter
 from redrive.console.model.inbox import SHOWN_AT_FIRST, Inbox, InboxOrder, InboxRow, targets_of
 from redrive.engine.core.projection import AttemptRow
 
-from .runs import MINUTE, START, S, Story, failed_task, projection_of
+from .runs import MINUTE, START, EventBuilder, S, failed_task, projection_of
 
 PARTS = [(f"load_{n}", []) for n in range(30)]
 FLOW = [*PARTS, ("join", [name for name, _ in PARTS]), ("report", ["join"]), ("invoice", []), ("mail", ["invoice"])]
@@ -76,12 +76,12 @@ def test_causes_are_ordered_by_what_is_asked_for(sort, order):
 def test_a_requeued_task_leaves_and_a_new_failure_comes():
     projection = projection_of(FLOW)
     board = Board(projection)
-    inbox, story = Inbox(board), Story(projection)
+    inbox, builder = Inbox(board), EventBuilder(projection)
     assert inbox.causes() == []
-    assert inbox.apply(board.apply([*story.start("invoice"), *story.fail("invoice", "DEAD_LETTER")]))
+    assert inbox.apply(board.apply([*builder.start("invoice"), *builder.fail("invoice", "DEAD_LETTER")]))
     assert [cause.tasks for cause in inbox.causes()] == [("invoice",)]
-    assert not inbox.apply(board.apply(story.start("load_1")))
-    assert inbox.apply(board.apply([story.move("invoice", "PENDING", generation=1)]))
+    assert not inbox.apply(board.apply(builder.start("load_1")))
+    assert inbox.apply(board.apply([builder.move("invoice", "PENDING", generation=1)]))
     assert inbox.causes() == []
 
 
@@ -90,9 +90,9 @@ def test_what_is_held_is_counted_again_when_asked():
     projection = projection_of(flow)
     failed_task(projection, "a")
     board = Board(projection)
-    inbox, story = Inbox(board), Story(projection)
+    inbox, builder = Inbox(board), EventBuilder(projection)
     assert inbox.causes()[0].held == 2
-    inbox.apply(board.apply([story.move("b", "SKIPPED", skip_cause="operator")]))
+    inbox.apply(board.apply([builder.move("b", "SKIPPED", skip_cause="operator")]))
     inbox.refresh()
     assert inbox.causes()[0].held == 1
 

@@ -18,39 +18,39 @@ from redrive.engine.domain.states import TaskState
 from redrive.engine.json_types import JsonObject
 from redrive.engine.statefile.list_rows import EventRow
 
-from .runs import S, Story, projection_of
+from .runs import EventBuilder, S, projection_of
 
 KINDS = sorted(value for name, value in vars(EventKind).items() if not name.startswith("_"))
 
 
 @pytest.fixture
-def story() -> Story:
-    return Story(projection_of([("a", []), ("b", ["a"])]))
+def builder() -> EventBuilder:
+    return EventBuilder(projection_of([("a", []), ("b", ["a"])]))
 
 
-def act(story: Story, what: str = "requeue", names: tuple[str, ...] = ("a",), **options: object) -> Event:
+def act(builder: EventBuilder, what: str = "requeue", names: tuple[str, ...] = ("a",), **options: object) -> Event:
     results = [[name, "done", "runs again"] for name in names]
     answer = {"ok": True, "message": f"{len(names)} {what}d", "results": results}
     data = {"act": what, "options": options, "answer": answer}
-    return story.tell(EventKind.OPERATOR, actor="ana@ops-1", reason="it's mended", command_id="c1", data=data)
+    return builder.event(EventKind.OPERATOR, actor="ana@ops-1", reason="it's mended", command_id="c1", data=data)
 
 
-def numbered(story: Story, count: int) -> list[Event]:
-    return [story.tell(EventKind.CLOCK, data={"moved_us": number * S}) for number in range(count)]
+def numbered(builder: EventBuilder, count: int) -> list[Event]:
+    return [builder.event(EventKind.CLOCK, data={"moved_us": number * S}) for number in range(count)]
 
 
 # --- Sentences -------------------------------------------------------------------------------------------------------
 
 
-def test_a_failure_says_what_comes_next_before_it_says_why(story: Story) -> None:
-    story.start("a")
-    (event,) = story.fail("a", delay_us=9 * S, ceiling_us=16 * S, next_retry_at=story.at + 9 * S)
+def test_a_failure_says_what_comes_next_before_it_says_why(builder: EventBuilder) -> None:
+    builder.start("a")
+    (event,) = builder.fail("a", delay_us=9 * S, ceiling_us=16 * S, next_retry_at=builder.at + 9 * S)
     assert describe_event(event) == "attempt 1 failed, again in 9s of 16s: ValueError settle.py:87 in settle"
 
 
-def test_a_wait_that_the_deadline_shortened_says_so(story: Story) -> None:
-    story.start("a")
-    (event,) = story.fail("a", delay_us=31 * S, ceiling_us=62 * S, shortened_us=240 * S)
+def test_a_wait_that_the_deadline_shortened_says_so(builder: EventBuilder) -> None:
+    builder.start("a")
+    (event,) = builder.fail("a", delay_us=31 * S, ceiling_us=62 * S, shortened_us=240 * S)
     event = event._replace(payload=cast(TaskMoved, event.payload)._replace(due_at=1_777_000_000 * S))
     due = wall(1_777_000_000 * S, None)
     assert describe_event(event).startswith(
@@ -59,7 +59,7 @@ def test_a_wait_that_the_deadline_shortened_says_so(story: Story) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "data", "said"),
+    ("kind", "data", "message"),
     [
         (EventKind.RUN, {"what": "created", "tasks": 12}, "run began: 12 tasks"),
         (EventKind.RUN, {"what": "paused"}, "paused: nothing new starts"),
@@ -112,54 +112,54 @@ def test_a_wait_that_the_deadline_shortened_says_so(story: Story) -> None:
         ("a.kind.of.tomorrow", {"what": "new"}, "a.kind.of.tomorrow: new"),
     ],
 )
-def test_each_kind_has_its_words(story: Story, kind: str, data: dict[str, object], said: str) -> None:
-    assert describe_event(story.tell(kind, data=data)) == said
+def test_each_kind_has_its_words(builder: EventBuilder, kind: str, data: dict[str, object], message: str) -> None:
+    assert describe_event(builder.event(kind, data=data)) == message
 
 
-def test_a_requeue_says_what_is_different_this_time(story: Story) -> None:
+def test_a_requeue_says_what_is_different_this_time(builder: EventBuilder) -> None:
     overrides = '{"max_attempts": 1, "params": {"day": 4}, "rollout": "c1", "timeout": 1200}'
-    event = story.move("a", "PENDING", overrides=overrides)
-    told = event._replace(payload=cast(TaskMoved, event.payload)._replace(act="requeue"))
-    assert describe_event(told) == "runs again: timeout 20m00, one try, day=4"
+    event = builder.move("a", "PENDING", overrides=overrides)
+    requeued = event._replace(payload=cast(TaskMoved, event.payload)._replace(act="requeue"))
+    assert describe_event(requeued) == "runs again: timeout 20m00, one try, day=4"
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_an_event_without_any_facts_still_has_a_sentence(story: Story, kind: str) -> None:
-    assert describe_event(story.tell(kind)).strip()
-    assert event_subject(story.tell(kind)).strip()
+def test_an_event_without_any_facts_still_has_a_sentence(builder: EventBuilder, kind: str) -> None:
+    assert describe_event(builder.event(kind)).strip()
+    assert event_subject(builder.event(kind)).strip()
 
 
 @pytest.mark.parametrize("state", TaskState)
-def test_every_move_has_a_sentence(story: Story, state: TaskState) -> None:
-    assert describe_event(story.move("a", str(state))).strip()
+def test_every_move_has_a_sentence(builder: EventBuilder, state: TaskState) -> None:
+    assert describe_event(builder.move("a", str(state))).strip()
 
 
-def test_an_act_on_many_is_about_their_number(story: Story) -> None:
-    assert [event_subject(act(story)), event_subject(act(story, names=("a", "b")))] == ["a", "2 tasks"]
-    assert event_subject(act(story, "pause", ())) == "run"
+def test_an_act_on_many_is_about_their_number(builder: EventBuilder) -> None:
+    assert [event_subject(act(builder)), event_subject(act(builder, names=("a", "b")))] == ["a", "2 tasks"]
+    assert event_subject(act(builder, "pause", ())) == "run"
 
 
 # --- Command lines ---------------------------------------------------------------------------------------------------
 
 
-def test_an_act_has_the_command_line_that_does_the_same(story: Story) -> None:
-    line = command_line(act(story, names=("a", "b c"), rate_per_second=5), "/x/y z.db")
+def test_an_act_has_the_command_line_that_does_the_same(builder: EventBuilder) -> None:
+    line = command_line(act(builder, names=("a", "b c"), rate_per_second=5), "/x/y z.db")
     assert line is not None
     words = "redrive|requeue|--state|/x/y z.db|--run|run-1|--rate|5/s|--reason|it's mended|--|a|b c"
     assert shlex.split(line) == words.split("|")
 
 
-def test_what_is_no_act_or_has_no_command_has_no_line(story: Story) -> None:
-    assert command_line(story.move("a", "READY"), "x.db") is None
-    assert command_line(act(story, "hurry"), "x.db") is None
-    assert command_line(story.tell(EventKind.OPERATOR, data={"what": "attach"}), "x.db") is None
+def test_what_is_no_act_or_has_no_command_has_no_line(builder: EventBuilder) -> None:
+    assert command_line(builder.move("a", "READY"), "x.db") is None
+    assert command_line(act(builder, "hurry"), "x.db") is None
+    assert command_line(builder.event(EventKind.OPERATOR, data={"what": "attach"}), "x.db") is None
 
 
 # --- What is kept ----------------------------------------------------------------------------------------------------
 
 
-def test_events_come_once_and_in_order_whichever_way_they_come(story: Story) -> None:
-    events = numbered(story, 6)
+def test_events_come_once_and_in_order_whichever_way_they_come(builder: EventBuilder) -> None:
+    events = numbered(builder, 6)
     journal = EventJournal("run-1")
     journal.append(events[3:4])
     journal.prepend(events[:5])
@@ -167,28 +167,28 @@ def test_events_come_once_and_in_order_whichever_way_they_come(story: Story) -> 
     assert journal.order == [event.seq for event in events]
 
 
-def test_other_runs_are_left_out_and_what_belongs_to_none_is_not(story: Story) -> None:
+def test_other_runs_are_left_out_and_what_belongs_to_none_is_not(builder: EventBuilder) -> None:
     journal = EventJournal("run-1")
-    own, other, none = numbered(story, 3)
+    own, other, none = numbered(builder, 3)
     assert journal.append([own, other._replace(run_id="run-2"), none._replace(run_id=None)])
     assert journal.order == [own.seq, none.seq]
 
 
-def test_a_filter_keeps_what_is_told_later_as_well(story: Story) -> None:
+def test_a_filter_keeps_what_is_told_later_as_well(builder: EventBuilder) -> None:
     journal = EventJournal("run-1")
     journal.set_filter(parse_filter("ana"))
-    journal.append([*numbered(story, 3), first := act(story)])
-    assert not journal.append(numbered(story, 2))
-    journal.append([second := act(story)])
+    journal.append([*numbered(builder, 3), first := act(builder)])
+    assert not journal.append(numbered(builder, 2))
+    journal.append([second := act(builder)])
     assert journal.order == [first.seq, second.seq]
     assert journal.acts == 2
     journal.set_filter(parse_filter(""))
     assert len(journal.order) == len(journal) == 7
 
 
-def test_what_is_notable_is_found_round_and_round(story: Story) -> None:
-    first, between = act(story), numbered(story, 2)
-    dead = story.move("a", "DEAD_LETTER")
+def test_what_is_notable_is_found_round_and_round(builder: EventBuilder) -> None:
+    first, between = act(builder), numbered(builder, 2)
+    dead = builder.move("a", "DEAD_LETTER")
     journal = EventJournal("run-1")
     journal.append([first, *between, dead])
     assert journal.next_notable(first.seq) == dead.seq
@@ -196,28 +196,32 @@ def test_what_is_notable_is_found_round_and_round(story: Story) -> None:
     assert journal.next_notable(first.seq, -1) == dead.seq
 
 
-def test_rows_of_the_file_are_events(story: Story) -> None:
-    event = act(story)
+def test_rows_of_the_file_are_events(builder: EventBuilder) -> None:
+    event = act(builder)
     data = cast(JsonObject, encode(event.payload))
     assert event_of(EventRow(*event[:-1], data)) == event
 
 
-def test_it_is_bounded_at_the_old_end_while_it_is_followed(story: Story, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_bounded_at_the_old_end_while_it_is_followed(
+    builder: EventBuilder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "EVENTS_MAX", 100)
     monkeypatch.setattr(module, "_DROPPED_AT_ONCE", 10)
     journal = EventJournal("run-1")
     journal.is_complete = True
-    events = numbered(story, 101)
+    events = numbered(builder, 101)
     for event in events:
         journal.append([event])
     assert journal.order == [event.seq for event in events[11:]]
     assert not journal.is_complete
 
 
-def test_it_is_bounded_at_the_new_end_while_somebody_looks_back(story: Story, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_bounded_at_the_new_end_while_somebody_looks_back(
+    builder: EventBuilder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "EVENTS_MAX", 100)
     journal = EventJournal("run-1")
-    events = numbered(story, 130)
+    events = numbered(builder, 130)
     journal.append(events[60:120])
     journal.prepend(events[:60])
     assert journal.order == [event.seq for event in events[:100]]

@@ -17,7 +17,7 @@ from redrive.engine.statefile.changes.dry_run import preview
 from redrive.engine.store.runs import load_run
 
 from .graphs import dags
-from .runs import Story, failed_task, projection_of
+from .runs import EventBuilder, failed_task, projection_of
 
 RULES = ["all_success", "all_success", "all_success", "all_done", "none_failed", "all_success_strict"]
 SCHEMA = resources.files(redrive.engine.store).joinpath("schema.sql").read_text()
@@ -152,6 +152,6 @@ def test_a_thousand_dead_letters_among_ten_thousand_tasks_are_previewed_at_once(
 
 def test_the_preview_of_a_running_task_says_what_to_do_first():
     projection = projection_of([("a", [])])
-    board, story = Board(projection), Story(projection)
-    board.apply(story.start("a"))
+    board, builder = Board(projection), EventBuilder(projection)
+    board.apply(builder.start("a"))
     assert preview_requeue(board, ["a"]).refused == (("a", "it runs: cancel it first, then requeue it"),)

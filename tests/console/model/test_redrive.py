@@ -10,7 +10,7 @@ from redrive.engine.domain.event_payloads import OperatorActed, TaskColumns
 from redrive.engine.domain.events import EventKind
 from redrive.engine.domain.states import TaskState
 
-from .runs import START, S, Story, projection_of
+from .runs import START, EventBuilder, S, projection_of
 
 NAMES = [f"t{number}" for number in range(6)]
 
@@ -58,10 +58,10 @@ def test_a_redrive_is_over_when_each_task_has_ended_or_was_taken_back() -> None:
 
 def test_only_a_requeue_of_several_tasks_is_a_redrive() -> None:
     board, acted = requeued()
-    story = Story(board.projection)
-    many = story.tell(EventKind.OPERATOR, payload=acted)
+    builder = EventBuilder(board.projection)
+    many = builder.event(EventKind.OPERATOR, payload=acted)
     one = acted._replace(was={"t0": acted.was["t0"]})
     skip = acted._replace(act="skip")
-    others = [story.tell(EventKind.OPERATOR, payload=payload) for payload in (one, skip)]
+    others = [builder.event(EventKind.OPERATOR, payload=payload) for payload in (one, skip)]
     assert latest_redrive([many, *others]) is many
     assert latest_redrive(others) is None

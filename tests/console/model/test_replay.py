@@ -15,39 +15,39 @@ from redrive.engine.domain.events import Event, EventKind
 from redrive.engine.domain.states import TaskState
 from redrive.engine.errors import RedriveError
 
-from .runs import MINUTE, START, S, Story, projection_of
+from .runs import MINUTE, START, EventBuilder, S, projection_of
 
 PAIRS = [("a", []), ("b", ["a"]), ("c", ["a"]), ("d", ["b", "c"])]
 
 
-def created(story: Story) -> Event:
-    columns = {"dag_name": "flow", "started_at": story.at, "state": "RUNNING", "max_parallel": 4}
-    return story.tell(EventKind.RUN, new="RUNNING", data={"what": "created", "set": columns, "tasks": 4})
+def created(builder: EventBuilder) -> Event:
+    columns = {"dag_name": "flow", "started_at": builder.at, "state": "RUNNING", "max_parallel": 4}
+    return builder.event(EventKind.RUN, new="RUNNING", data={"what": "created", "set": columns, "tasks": 4})
 
 
-def wild_night(count: int, seed: int = 1) -> list[Event]:
+def random_events(count: int, seed: int = 1) -> list[Event]:
     """Attempts that fail and succeed, progress, breakers, pages and events of other runs between them."""
     dice = random.Random(seed)
-    story = Story(projection_of(PAIRS))
-    events = [created(story)]
+    builder = EventBuilder(projection_of(PAIRS))
+    events = [created(builder)]
     while len(events) < count:
-        story.after(dice.choice([0.01, 1, 30, -2]))
+        builder.after(dice.choice([0.01, 1, 30, -2]))
         name = dice.choice("abcd")
         match dice.randrange(6):
             case 0:
-                events += [*story.start(name), *story.after(3).fail(name, next_retry_at=story.at + 5 * S)]
+                events += [*builder.start(name), *builder.after(3).fail(name, next_retry_at=builder.at + 5 * S)]
             case 1:
-                events += [*story.start(name), *story.after(1).succeed(name)]
+                events += [*builder.start(name), *builder.after(1).succeed(name)]
             case 2:
                 change = {"set": {"progress_done": dice.randrange(99)}}
-                events.append(story.tell(EventKind.TASK_CHANGED, name, data=change))
+                events.append(builder.event(EventKind.TASK_CHANGED, name, data=change))
             case 3:
-                breaker = {"downstream": "bank", "state": dice.choice(["OPEN", "CLOSED"]), "reopens_at": story.at + S}
-                events.append(story.tell(EventKind.BREAKER, data=breaker))
+                breaker = {"downstream": "bank", "state": dice.choice(["OPEN", "CLOSED"]), "reopens_at": builder.at + S}
+                events.append(builder.event(EventKind.BREAKER, data=breaker))
             case 4:
-                events.append(story.tell(EventKind.PAGE, name, data={"cause": "f00d", "what": "opened"}))
+                events.append(builder.event(EventKind.PAGE, name, data={"cause": "f00d", "what": "opened"}))
             case _:
-                events.append(story.tell(EventKind.TASK, "a", new="RUNNING")._replace(run_id="another"))
+                events.append(builder.event(EventKind.TASK, "a", new="RUNNING")._replace(run_id="another"))
     return events
 
 
@@ -81,7 +81,7 @@ def moment_of(reel: ReplayIndex, events: list[Event], seq: int) -> RunSnapshot:
 
 @pytest.mark.parametrize(("frame_events", "frames_max"), [(1, 128), (7, 128), (5, 4), (1, 2), (1000, 128)])
 def test_every_moment_is_what_folding_all_events_up_to_it_gives(frame_events: int, frames_max: int):
-    events = wild_night(300)
+    events = random_events(300)
     reel = reel_of(events, frame_events=frame_events, frames_max=frames_max)
     for event in events:
         if event.run_id == "run-1":
@@ -90,7 +90,7 @@ def test_every_moment_is_what_folding_all_events_up_to_it_gives(frame_events: in
 
 def test_a_moment_that_goes_forward_leaves_the_others_alone():
     """The rows that moments share are never written again, not by those who go on from one either."""
-    events = wild_night(120)
+    events = random_events(120)
     reel = reel_of(events[:60], frame_events=10)
     middle = moment_of(reel, events, events[40].seq)
     before = repr(middle)
@@ -101,7 +101,7 @@ def test_a_moment_that_goes_forward_leaves_the_others_alone():
 
 
 def test_a_stretch_is_never_longer_than_from_one_frame_to_the_next():
-    events = [event for event in wild_night(2_000) if event.run_id == "run-1"]
+    events = [event for event in random_events(2_000) if event.run_id == "run-1"]
     reel = reel_of(events, frame_events=10, frames_max=8)
     spans = {reel.window_for(event.seq) for event in events}
     assert len(spans) <= 9
@@ -112,10 +112,10 @@ def test_a_stretch_is_never_longer_than_from_one_frame_to_the_next():
 
 def test_frames_share_the_rows_that_did_not_move():
     projection = projection_of([(f"t{number}", []) for number in range(50)])
-    story = Story(projection)
-    events = [created(story)]
+    builder = EventBuilder(projection)
+    events = [created(builder)]
     for number in range(40):
-        events += [*story.start(f"t{number}"), *story.succeed(f"t{number}")]
+        events += [*builder.start(f"t{number}"), *builder.succeed(f"t{number}")]
     reel = ReplayIndex(projection, frame_events=3)
     reel.extend(events)
     one = reel.snapshot_at(60, stretch_of(reel, events, 60)).projection.tasks
@@ -125,7 +125,7 @@ def test_frames_share_the_rows_that_did_not_move():
 
 
 def test_what_comes_later_goes_on_where_the_reel_ends():
-    events = wild_night(200)
+    events = random_events(200)
     reel = reel_of(events[:50], frame_events=16)
     reel.extend(events[30:150])  # what it has already is passed over
     reel.extend(events[150:])
@@ -134,11 +134,11 @@ def test_what_comes_later_goes_on_where_the_reel_ends():
 
 
 def test_breakers_and_pages_are_those_of_the_moment():
-    story = Story(projection_of(PAIRS))
-    opened = story.tell(EventKind.BREAKER, data={"downstream": "bank", "state": "OPEN", "reopens_at": 7})
-    events = [created(story), opened._replace(seq=2), *story.start("a")]
-    closed = story.tell(EventKind.BREAKER, data={"downstream": "bank", "state": "CLOSED"})
-    page = story.tell(EventKind.PAGE, "a", actor="ana@desk", data={"cause": "f00d", "what": "acked"})
+    builder = EventBuilder(projection_of(PAIRS))
+    opened = builder.event(EventKind.BREAKER, data={"downstream": "bank", "state": "OPEN", "reopens_at": 7})
+    events = [created(builder), opened._replace(seq=2), *builder.start("a")]
+    closed = builder.event(EventKind.BREAKER, data={"downstream": "bank", "state": "CLOSED"})
+    page = builder.event(EventKind.PAGE, "a", actor="ana@desk", data={"cause": "f00d", "what": "acked"})
     events = [*events, closed, page]
     for place, event in enumerate(events):
         events[place] = event._replace(seq=place + 1)
@@ -150,7 +150,7 @@ def test_breakers_and_pages_are_those_of_the_moment():
 
 
 def test_a_run_whose_beginning_was_removed_has_no_past():
-    events = wild_night(30)
+    events = random_events(30)
     reel = ReplayIndex(projection_of(PAIRS))
     with pytest.raises(RedriveError, match="was removed from the file"):
         reel.extend(events[5:])
@@ -160,42 +160,42 @@ def test_a_run_whose_beginning_was_removed_has_no_past():
 
 
 @pytest.fixture
-def night() -> list[Event]:
+def events() -> list[Event]:
     """a succeeds; b fails twice of one cause within a moment and once more after ten minutes; c hangs; ana requeues."""
-    story = Story(projection_of(PAIRS))
-    events = [created(story), *story.start("a")]
-    events.append(story.after(1).tell(EventKind.TASK_CHANGED, "a", data={"set": {"progress_done": 3}}))
-    events += [*story.after(1).succeed("a"), *story.start("b"), *story.after(1).fail("b")]
-    events += [*story.start("b"), *story.after(1).fail("b")]
-    events += [*story.after(600).start("b"), *story.after(1).fail("b", "DEAD_LETTER")]
-    events += story.start("c")
-    events.append(story.after(9).tell(EventKind.ATTEMPT_DEADLINE, "c", attempt=1))
-    events += story.after(5).fail("c", "FAILED", error="TimeoutError")
+    builder = EventBuilder(projection_of(PAIRS))
+    events = [created(builder), *builder.start("a")]
+    events.append(builder.after(1).event(EventKind.TASK_CHANGED, "a", data={"set": {"progress_done": 3}}))
+    events += [*builder.after(1).succeed("a"), *builder.start("b"), *builder.after(1).fail("b")]
+    events += [*builder.start("b"), *builder.after(1).fail("b")]
+    events += [*builder.after(600).start("b"), *builder.after(1).fail("b", "DEAD_LETTER")]
+    events += builder.start("c")
+    events.append(builder.after(9).event(EventKind.ATTEMPT_DEADLINE, "c", attempt=1))
+    events += builder.after(5).fail("c", "FAILED", error="TimeoutError")
     requeue = {"act": "requeue", "answer": {"ok": True, "message": "1 requeued", "results": [["b", "done", ""]]}}
-    events.append(story.after(60).tell(EventKind.OPERATOR, actor="ana@desk", data=requeue))
-    events.append(story.tell(EventKind.OPERATOR, actor="ana@desk", data={"what": "detach"}))
+    events.append(builder.after(60).event(EventKind.OPERATOR, actor="ana@desk", data=requeue))
+    events.append(builder.event(EventKind.OPERATOR, actor="ana@desk", data={"what": "detach"}))
     return events
 
 
-def test_steps_pass_over_what_only_says_how_far_a_task_is(night: list[Event]):
-    reel = reel_of(night)
-    quiet = [event.seq for event in night if not is_step(event)]
+def test_steps_pass_over_what_only_says_how_far_a_task_is(events: list[Event]):
+    reel = reel_of(events)
+    quiet = [event.seq for event in events if not is_step(event)]
     assert quiet == [4, 20]
     assert reel.step(5, -1) == 3 and reel.step(3, 1) == 5
     assert reel.step(4, -1) == 3 and reel.step(4, 1) == 5  # from where somebody went by number
 
 
-def test_before_the_first_step_there_is_none_and_behind_the_last_is_the_present(night: list[Event]):
-    reel = reel_of(night)
+def test_before_the_first_step_there_is_none_and_behind_the_last_is_the_present(events: list[Event]):
+    reel = reel_of(events)
     assert reel.step(2, -5) == 1 and reel.step(1, -1) == 1
     assert reel.step(19, 1) is None
 
 
-def test_troubles_are_failures_hangs_and_acts_a_burst_of_one_cause_as_one(night: list[Event]):
-    reel = reel_of(night)
+def test_troubles_are_failures_hangs_and_acts_a_burst_of_one_cause_as_one(events: list[Event]):
+    reel = reel_of(events)
     found, seq = [], 0
     while (seq := reel.next_problem(seq, 1) or 0) != 0:
-        found.append(problem_of(night[seq - 1]))
+        found.append(problem_of(events[seq - 1]))
     assert found == [
         "RETRYING loose-ValueError",
         "DEAD_LETTER loose-ValueError",
@@ -209,8 +209,8 @@ def test_troubles_are_failures_hangs_and_acts_a_burst_of_one_cause_as_one(night:
     assert back == 5
 
 
-def test_a_time_is_the_last_event_up_to_it(night: list[Event]):
-    reel = reel_of(night)
+def test_a_time_is_the_last_event_up_to_it(events: list[Event]):
+    reel = reel_of(events)
     assert reel.seq_at(START + 2 * S) == 7  # the last of those that happened in that instant
     assert reel.seq_at(START + 5 * MINUTE) == 11
     assert reel.seq_at(START - MINUTE) == 1
@@ -220,8 +220,13 @@ def test_a_time_is_the_last_event_up_to_it(night: list[Event]):
 
 
 def test_a_clock_that_went_back_does_not_turn_the_night_round():
-    story = Story(projection_of(PAIRS))
-    events = [created(story), *story.after(60).start("a"), *story.after(-50).succeed("a"), *story.after(90).start("b")]
+    builder = EventBuilder(projection_of(PAIRS))
+    events = [
+        created(builder),
+        *builder.after(60).start("a"),
+        *builder.after(-50).succeed("a"),
+        *builder.after(90).start("b"),
+    ]
     reel = reel_of(events)
     assert reel.instant_of(4) == START + 60 * S
     assert reel.seq_at(START + 59 * S) == 1
@@ -233,7 +238,7 @@ def test_a_clock_that_went_back_does_not_turn_the_night_round():
 
 def test_a_board_that_is_turned_is_the_board_of_that_moment():
     """Counts, problems, what ticks and what is held: as if the board had been made there."""
-    events = wild_night(200, seed=5)
+    events = random_events(200, seed=5)
     reel = reel_of(events, frame_events=9)
     board = Board(folded(events, reel.seq).projection)
     dice = random.Random(2)
@@ -246,8 +251,8 @@ def test_a_board_that_is_turned_is_the_board_of_that_moment():
 
 
 def test_turning_tells_what_is_another_one_and_nothing_else():
-    story = Story(projection_of(PAIRS))
-    events = [created(story), *story.start("a"), *story.after(1).fail("a", "DEAD_LETTER"), *story.start("b")]
+    builder = EventBuilder(projection_of(PAIRS))
+    events = [created(builder), *builder.start("a"), *builder.after(1).fail("a", "DEAD_LETTER"), *builder.start("b")]
     reel = reel_of(events)
     board = Board(folded(events, reel.seq).projection)
     delta = board.seek(moment_of(reel, events, 3))
@@ -295,8 +300,8 @@ def test_what_is_no_time_is_refused_with_what_to_write(text: str):
 
 def test_nothing_has_happened_in_a_blank_run():
     projection = projection_of(PAIRS, {"a": {"timeout": 5.0}})
-    board, story = Board(projection), Story(projection)
-    board.apply([*story.start("a"), *story.succeed("a")])
+    board, builder = Board(projection), EventBuilder(projection)
+    board.apply([*builder.start("a"), *builder.succeed("a")])
     empty: RunProjection = initial_projection(projection)
     assert {row.state for row in empty.tasks.values()} == {TaskState.PENDING}
     assert empty.tasks["a"].spec is projection.tasks["a"].spec and not empty.tasks["a"].attempts

@@ -12,27 +12,27 @@ from ..conftest import rows_of, shown
 FULL = "the disk that holds /var/lib/nightly.db is full; free some space; nothing is lost, 3 changes wait in memory"
 
 
-def told(status: SessionStatus, size: int = 120) -> list[str]:
+def rendered(status: SessionStatus, size: int = 120) -> list[str]:
     return [plain(line) for line in status_lines(None, status, 0, size)]
 
 
 def test_an_executor_that_cannot_write_is_not_called_alive():
-    assert ["executor alive"] == told(SessionStatus(Link.LIVE, executor_alive=True))
-    assert ["executor cannot write"] == told(SessionStatus(Link.LIVE, executor_alive=True, storage_problem=FULL))
-    assert ["cannot write"] == told(SessionStatus(Link.LIVE, executor_alive=True, storage_problem=FULL), size=50)
+    assert ["executor alive"] == rendered(SessionStatus(Link.LIVE, executor_alive=True))
+    assert ["executor cannot write"] == rendered(SessionStatus(Link.LIVE, executor_alive=True, storage_problem=FULL))
+    assert ["cannot write"] == rendered(SessionStatus(Link.LIVE, executor_alive=True, storage_problem=FULL), size=50)
 
 
 def test_what_is_known_to_be_old_comes_before_what_it_said():
-    assert ["stale 12s"] == told(
+    assert ["stale 12s"] == rendered(
         SessionStatus(Link.LIVE, executor_alive=True, storage_problem=FULL, data_age_seconds=12.0)
     )
-    assert ["no executor"] == told(SessionStatus(Link.LIVE, storage_problem=FULL))
+    assert ["no executor"] == rendered(SessionStatus(Link.LIVE, storage_problem=FULL))
 
 
 @pytest.mark.parametrize("address", ["/var/lib/nightly.db", "ssh://far/var/lib/nightly.db", "ssh://a@far:22/var/lib/x"])
 def test_why_it_cannot_write_is_said_without_the_folder_that_the_header_shows(address):
-    said = plain(storage_line(SessionStatus(Link.LIVE, executor_alive=True, storage_problem=FULL), address))
-    assert said.startswith("nothing is started: the disk that holds nightly.db is full; free some space")
+    text = plain(storage_line(SessionStatus(Link.LIVE, executor_alive=True, storage_problem=FULL), address))
+    assert text.startswith("nothing is started: the disk that holds nightly.db is full; free some space")
 
 
 def test_nothing_is_said_of_a_disk_that_is_well_or_of_an_executor_that_is_gone():

@@ -22,8 +22,8 @@ from redrive.engine.domain.events import EventKind
 from redrive.engine.domain.states import TaskState
 from redrive.engine.statefile.list_rows import DurationStats
 
-from ..model.runs import START, S, Story, projection_of
-from .test_rows import EVIL, NOW, board_of_everything
+from ..model.runs import START, EventBuilder, S, projection_of
+from .test_rows import EVIL, NOW, board_of_all_states
 
 HOSTILE = f'{EVIL} </pre></script><script>alert(1)</script><img src=x onerror=\'x\'>" onclick="y" ``` &amp; ]]> <!--'
 TAGS = {"html", "head", "meta", "title", "style", "script", "body", "h1", "h2", "p", "div", "pre", "b", "i"} | {
@@ -70,8 +70,8 @@ class Page(HTMLParser):
 
 def report_of(board, moves=(), **facts) -> ReportData:
     """A report with the evidence of every cause, whose long texts are hostile."""
-    story = Story(board.projection)
-    note = story.tell(EventKind.NOTE, actor=HOSTILE, reason=HOSTILE, data={"text": HOSTILE})
+    builder = EventBuilder(board.projection)
+    note = builder.event(EventKind.NOTE, actor=HOSTILE, reason=HOSTILE, data={"text": HOSTILE})
     causes = []
     for cause in Inbox(board).causes():
         texts = [AttemptTexts(one.attempt, HOSTILE, HOSTILE, HOSTILE) for one in failures_of(board.row(cause.tasks[0]))]
@@ -86,14 +86,14 @@ def page_of(data: ReportData) -> tuple[Page, str]:
 
 
 def hostile_page() -> tuple[Page, str]:
-    board = board_of_everything(HOSTILE)
+    board = board_of_all_states(HOSTILE)
     return page_of(report_of(board, [Move(START + S, name, row.state) for name, row in board.projection.tasks.items()]))
 
 
 def test_no_text_of_a_task_becomes_a_tag_or_an_attribute():
     page, text = hostile_page()
     calm, _ = page_of(
-        report_of(board_of_everything("name"), [Move(START, f"name {n}", state) for n, state in enumerate(TaskState)])
+        report_of(board_of_all_states("name"), [Move(START, f"name {n}", state) for n, state in enumerate(TaskState)])
     )
     assert set(page.tags) <= TAGS
     assert not page.comments
@@ -125,14 +125,14 @@ def test_the_policy_allows_the_style_and_the_script_of_the_page_and_nothing_else
 
 
 def test_the_signs_of_graph_and_timeline_are_the_states_of_the_board():
-    board = board_of_everything("name")
+    board = board_of_all_states("name")
     page, _ = page_of(report_of(board))
     expected = sorted((n, state_sign(row.state, UTF8)) for n, row in enumerate(board.projection.tasks.values()))
     assert sorted(page.signs) == sorted(expected * 2)
 
 
 def test_every_cause_has_its_page_with_the_message_and_the_traceback():
-    board = board_of_everything("the message")
+    board = board_of_all_states("the message")
     data = report_of(board)
     page, _ = page_of(data)
     text = "".join(page.text)
@@ -144,7 +144,7 @@ def test_every_cause_has_its_page_with_the_message_and_the_traceback():
 
 def test_the_slider_has_each_move_at_its_cell():
     projection = projection_of([("a", []), ("b", ["a"])])
-    story, moves = Story(projection), []
+    builder, moves = EventBuilder(projection), []
 
     def note(events):
         for event in events:
@@ -152,33 +152,33 @@ def test_the_slider_has_each_move_at_its_cell():
             if event.kind == EventKind.TASK:
                 moves.append(Move(event.at, event.task, TaskState(event.new)))
 
-    note(story.start("a"))
-    note(story.after(60).succeed("a", duration_us=60 * S))
-    note(story.start("b"))
-    note(story.after(30).succeed("b", duration_us=30 * S))
-    projection.run.ended_at = story.at
+    note(builder.start("a"))
+    note(builder.after(60).succeed("a", duration_us=60 * S))
+    note(builder.start("b"))
+    note(builder.after(30).succeed("b", duration_us=30 * S))
+    projection.run.ended_at = builder.at
     from redrive.console.model.board import Board
 
     page, _ = page_of(ReportData(Board(projection), "night.db", NOW, moves))
-    night = json.loads(page.inside["script"][0])
-    span = fitting_span(START, START + 90 * S, len(night["clocks"]))
-    words = [word for _, _, word in night["states"]]
+    data = json.loads(page.inside["script"][0])
+    span = fitting_span(START, START + 90 * S, len(data["clocks"]))
+    words = [word for _, _, word in data["states"]]
 
     def states(cell: int) -> list[str]:
-        found = [words[night["pending"]]] * night["tasks"]
-        for at, task, state in night["moves"]:
+        found = [words[data["pending"]]] * data["tasks"]
+        for at, task, state in data["moves"]:
             if at <= cell:
                 found[task] = words[state]
         return found
 
     assert states(span.cell(START + 59 * S) - 1) == ["running", "pending"]
     assert states(span.cell(START + 61 * S)) == ["ok", "running"]
-    assert states(len(night["clocks"]) - 1) == ["ok", "ok"]
-    assert [at for at, _, _ in night["moves"]] == sorted(at for at, _, _ in night["moves"])
+    assert states(len(data["clocks"]) - 1) == ["ok", "ok"]
+    assert [at for at, _, _ in data["moves"]] == sorted(at for at, _, _ in data["moves"])
 
 
 def test_tasks_that_took_much_longer_than_usual_are_named():
-    board = board_of_everything("name")
+    board = board_of_all_states("name")
     running = next(name for name, row in board.projection.tasks.items() if row.state is TaskState.RUNNING)
     assert "No earlier run" in report_markdown(report_of(board))
     board.duration_stats = {running: DurationStats(S, 2 * S, 20)}
@@ -186,7 +186,7 @@ def test_tasks_that_took_much_longer_than_usual_are_named():
 
 
 def test_the_blocks_of_the_markdown_cannot_be_left():
-    text = report_markdown(report_of(board_of_everything(HOSTILE)))
+    text = report_markdown(report_of(board_of_all_states(HOSTILE)))
     fences = [line for line in text.splitlines() if "`" in line]
     assert fences == ["```text", "```"] * 6
     assert "\x1b" not in text

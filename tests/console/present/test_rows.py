@@ -31,7 +31,7 @@ EVIL = "a\x1b[31m\x9b2J\u202eb\u200b\x07\r\n[bold]x[/] 日本\ud800"
 NOW = START + 100 * S
 
 
-def board_of_everything(text="name"):
+def board_of_all_states(text="name"):
     """One task in each state, with attempts, errors and relatives that hold ``text``."""
     names = {state: f"{text} {number}" for number, state in enumerate(TaskState)}
     parents = {state: [names[TaskState.DEAD_LETTER]] for state in (TaskState.PENDING, TaskState.UPSTREAM_FAILED)}
@@ -106,21 +106,21 @@ FITTED = {"GRAPH row", "drawing", "header", "cause", "inbox task", "bar", "words
 @pytest.mark.parametrize("columns", [40, 80, 120, 200])
 def test_no_row_takes_more_than_its_place(columns):
     for text in ("name", "日本語の名前がとても長い" * 3, "x" * 200):
-        for what, line in every_line(board_of_everything(text), columns, UTF8):
+        for what, line in every_line(board_of_all_states(text), columns, UTF8):
             if what in FITTED:
                 assert width(line) <= columns, (what, plain(line))
 
 
 @pytest.mark.parametrize("glyphs", [UTF8, ASCII], ids=["UTF-8", "ASCII"])
 def test_nothing_that_a_task_wrote_steers_the_terminal(glyphs):
-    for what, line in every_line(board_of_everything(EVIL), 100, glyphs):
+    for what, line in every_line(board_of_all_states(EVIL), 100, glyphs):
         assert all(piece.text.isprintable() for piece in line), (what, line)
-    assert not set(incident_summary(board_of_everything(EVIL), EVIL, NOW)) & set("\x1b\x9b\u202e\u200b\x07\r")
+    assert not set(incident_summary(board_of_all_states(EVIL), EVIL, NOW)) & set("\x1b\x9b\u202e\u200b\x07\r")
 
 
 @pytest.mark.parametrize("columns", [43, 80])
 def test_a_long_name_leaves_the_state_and_its_age_in_view(columns):
-    board = board_of_everything("test-integration / integration-test-windows-python-managed" * 2)
+    board = board_of_all_states("test-integration / integration-test-windows-python-managed" * 2)
     scene = Scene(board, NOW, UTF8)
     row = next(row for row in board.projection.tasks.values() if row.state is TaskState.DEAD_LETTER)
     page = detail.detail_page(row, scene, None, columns)
@@ -141,18 +141,18 @@ def test_members_of_a_group_have_the_cells_that_are_free():
 
 
 def test_every_state_says_its_word_or_when_it_goes_on():
-    board = board_of_everything()
+    board = board_of_all_states()
     scene = Scene(board, NOW, UTF8)
-    said = {row.state: plain(state_facts(row, scene)) for row in board.projection.tasks.values()}
-    assert said[TaskState.RETRYING].startswith("retry in  7s ")
-    assert said[TaskState.SENSING].startswith("sensing  next check in  7s")
-    assert said[TaskState.RUNNING].startswith("running    41s")
-    assert said[TaskState.DEAD_LETTER].startswith("DEAD")
-    assert len(set(said.values())) == len(said)
+    shown = {row.state: plain(state_facts(row, scene)) for row in board.projection.tasks.values()}
+    assert shown[TaskState.RETRYING].startswith("retry in  7s ")
+    assert shown[TaskState.SENSING].startswith("sensing  next check in  7s")
+    assert shown[TaskState.RUNNING].startswith("running    41s")
+    assert shown[TaskState.DEAD_LETTER].startswith("DEAD")
+    assert len(set(shown.values())) == len(shown)
 
 
 def test_a_time_that_has_passed_is_told_as_passed():
-    board = board_of_everything()
+    board = board_of_all_states()
     late = Scene(board, NOW + 11 * S, UTF8)
     row = next(row for row in board.projection.tasks.values() if row.state is TaskState.RETRYING)
     assert plain(state_facts(row, late)).startswith("retry due 4s ago")
@@ -230,14 +230,14 @@ def test_a_kill_shows_deadline_sigterm_grace_and_sigkill_in_this_order():
 
 @given(st.integers(-50, 150), st.integers(1, 100), st.integers(1, 60))
 def test_a_bar_has_exactly_the_cells_of_its_axis(start, seconds, cells):
-    for row in board_of_everything().projection.tasks.values():
+    for row in board_of_all_states().projection.tasks.values():
         span = Span(START + start * S, seconds * S, cells)
         assert width(bars.bar_line(row, span, NOW, UTF8)) == cells
         assert width(bars.bar_line(row, span, None, UTF8)) == cells
 
 
 def test_what_failed_is_counted_as_failed_wherever_it_is_shown():
-    board = board_of_everything()
+    board = board_of_all_states()
     dead = next(row for row in board.projection.tasks.values() if row.state is TaskState.DEAD_LETTER)
     assert len(failures_of(dead)) == 2
 
@@ -259,7 +259,7 @@ def running_row(usual=None, progress=None, elapsed=41, **scene):
 
 
 @pytest.mark.parametrize(
-    ("usual", "elapsed", "said"),
+    ("usual", "elapsed", "shown"),
     [
         (None, 41, "41s of 5m00"),
         (DurationStats(130 * S, 160 * S, 9), 41, "41s of ~2m10, at most 5m00"),
@@ -268,8 +268,8 @@ def running_row(usual=None, progress=None, elapsed=41, **scene):
         (DurationStats(S // 2, S, 9), 5, "5s of 5m00"),
     ],
 )
-def test_a_running_task_is_held_against_what_is_usual(usual, elapsed, said):
-    assert running_row(usual, elapsed=elapsed) == said
+def test_a_running_task_is_held_against_what_is_usual(usual, elapsed, shown):
+    assert running_row(usual, elapsed=elapsed) == shown
 
 
 def test_clock_times_leave_what_is_usual_out_until_it_is_passed():
@@ -295,9 +295,9 @@ def test_the_rules_of_a_task_are_those_of_this_time():
     projection = projection_of([("a", [])], {"a": {"timeout": 30.0}})
     projection.tasks["a"].overrides = '{"max_attempts": 1, "params": {"day": 4}, "timeout": 1200}'
     board = Board(projection)
-    said = [plain(line).strip() for line in detail.detail_page(board.row("a"), Scene(board, NOW, UTF8), None, 80)]
-    assert "requeued with timeout 20m00, one try, day=4, this time only" in said
-    assert any(line.startswith("1 attempts") for line in said) and any("timeout 20m00, then" in line for line in said)
+    shown = [plain(line).strip() for line in detail.detail_page(board.row("a"), Scene(board, NOW, UTF8), None, 80)]
+    assert "requeued with timeout 20m00, one try, day=4, this time only" in shown
+    assert any(line.startswith("1 attempts") for line in shown) and any("timeout 20m00, then" in line for line in shown)
 
 
 def test_the_evidence_says_what_a_cause_is_made_of():
@@ -309,7 +309,7 @@ def test_the_evidence_says_what_a_cause_is_made_of():
         ["class", "permanent"],
     ]
     text = detail.AttemptTexts(1, fingerprint_detail=json.dumps({"fields": fields}))
-    board = board_of_everything("x")
+    board = board_of_all_states("x")
     scene, row = Scene(board, NOW, UTF8), next(iter(board.projection.tasks.values()))
     cause = Inbox(board).causes()[0]
     found = evidence.EvidenceData((text,))
@@ -317,9 +317,9 @@ def test_the_evidence_says_what_a_cause_is_made_of():
         evidence.evidence_page(row, scene, found, 120),
         evidence.cause_page(cause, scene, found, 120),
     ):
-        (said,) = [plain(line) for line in page if "made of" in plain(line)]
-        assert "type httpx.HTTPStatusError · place fetch.py:get" in said
-        assert "· status 404 · class permanent" in said and "\x1b" not in said
+        (shown,) = [plain(line) for line in page if "made of" in plain(line)]
+        assert "type httpx.HTTPStatusError · place fetch.py:get" in shown
+        assert "· status 404 · class permanent" in shown and "\x1b" not in shown
 
 
 def test_a_task_that_waits_for_a_pool_of_the_machine_says_who_holds_it():
@@ -328,8 +328,8 @@ def test_a_task_that_waits_for_a_pool_of_the_machine_says_who_holds_it():
     projection.tasks["load"].spec = TaskSpec("load", pool="warehouse")
     projection.run.pool_waits = json.dumps({"warehouse": EVIL})
     board = Board(projection)
-    said = plain(state_facts(projection.tasks["load"], Scene(board, NOW, UTF8)))
-    assert "waits for pool warehouse, held by a" in said and "\x1b" not in said and "\n" not in said
+    shown = plain(state_facts(projection.tasks["load"], Scene(board, NOW, UTF8)))
+    assert "waits for pool warehouse, held by a" in shown and "\x1b" not in shown and "\n" not in shown
     projection.run.pool_waits = "no JSON"
     assert plain(state_facts(projection.tasks["load"], Scene(board, NOW, UTF8))).split() == ["ready"]
 
@@ -339,8 +339,8 @@ def test_attempts_of_a_skipped_task_are_counted_in_all():
     projection = projection_of([("a", [])])
     failed_task(projection, "a", at=NOW - 9 * S)
     projection.tasks["a"].state, projection.tasks["a"].skip_cause = TaskState.SKIPPED, "operator"
-    said = [
+    shown = [
         plain(line).strip()
         for line in detail.detail_page(projection.tasks["a"], Scene(Board(projection), NOW, UTF8), None, 80)
     ]
-    assert "Attempts  1 in all" in said
+    assert "Attempts  1 in all" in shown

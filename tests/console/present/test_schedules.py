@@ -19,7 +19,7 @@ def row(local: str, name: str = "revenue", splay_us: int = 0) -> ScheduleRow:
 
 
 @pytest.mark.parametrize(
-    ("local", "said"),
+    ("local", "sentence"),
     [
         ("2026-11-22T02:00:00+05:30", "next 02:00 Asia/Kolkata, in 3h12"),
         ("2026-11-21T22:48:30+05:30", "next 22:48:30 Asia/Kolkata, in 30s"),
@@ -27,9 +27,9 @@ def row(local: str, name: str = "revenue", splay_us: int = 0) -> ScheduleRow:
         ("2026-11-21T22:34:00+05:30", "due 14m00 ago and not started"),
     ],
 )
-def test_what_comes_next_is_said_by_its_own_clocks_and_by_how_long_it_takes(local, said):
-    assert [f"revenue: {said}"] == describe_next_runs([row(local)], NOW)
-    assert said == describe_next_run([row(local)], NOW)
+def test_what_comes_next_is_said_by_its_own_clocks_and_by_how_long_it_takes(local, sentence):
+    assert [f"revenue: {sentence}"] == describe_next_runs([row(local)], NOW)
+    assert sentence == describe_next_run([row(local)], NOW)
 
 
 def test_where_there_is_room_for_one_it_is_the_nearest():
@@ -39,15 +39,15 @@ def test_where_there_is_room_for_one_it_is_the_nearest():
 
 
 def test_a_name_cannot_do_anything():
-    (said,) = describe_next_runs([row("2026-11-22T02:00:00+05:30", "a\x1b[2Jb")], NOW)
-    assert "\x1b" not in said
+    (sentence,) = describe_next_runs([row("2026-11-22T02:00:00+05:30", "a\x1b[2Jb")], NOW)
+    assert "\x1b" not in sentence
 
 
 def test_promises_of_the_last_day_that_broke_are_named_the_latest_first():
     rows = [SlaRow("f", NOW - n * 60 * MINUTE, "start", NOW - n * 60 * MINUTE, None, NOW) for n in range(1, 30)]
-    said = describe_missed_starts([*rows, rows[0]._replace(promise="end")], NOW)
-    assert 4 == len(said) and all("did not start as promised" in one for one in said[:3])
-    assert "and 20 before it" == said[3]
+    sentence = describe_missed_starts([*rows, rows[0]._replace(promise="end")], NOW)
+    assert 4 == len(sentence) and all("did not start as promised" in one for one in sentence[:3])
+    assert "and 20 before it" == sentence[3]
 
 
 @pytest.mark.parametrize(("ended_at", "late"), [(None, 5), (NOW - 4 * MINUTE, 1), (NOW - 6 * MINUTE, 0)])

@@ -9,8 +9,8 @@ from typing import Any
 from redrive.engine.domain.events import Event, EventKind
 from redrive.engine.statefile.list_rows import BreakerRow, Listing, Row
 
-from ..conftest import FakeSession, StillClock, made
-from ..model.runs import START, S, Story, projection_of
+from ..conftest import FakeSession, StillClock, build_row
+from ..model.runs import START, EventBuilder, S, projection_of
 
 QUOTES = [f"quote_{name}" for name in ("USD", "GBP", "JPY", "CHF", "INR")]
 FLOW: list[tuple[str, list[str]]] = [
@@ -33,7 +33,7 @@ OPTIONS = {
 
 def breaker_row(downstream: str, state: str, **columns: Any) -> BreakerRow:
     """The same, as it is read."""
-    return made(BreakerRow, row_of_breaker(downstream, state, **columns))
+    return build_row(BreakerRow, row_of_breaker(downstream, state, **columns))
 
 
 def row_of_breaker(downstream: str, state: str, **columns: Any) -> dict[str, Any]:
@@ -88,11 +88,11 @@ class OutageSession(FakeSession):
         if what == "quarantine_rows":
             self._raise()
             last = min(options["skip"] + options["limit"], self.rows)
-            return [made(row, quarantined(place)) for place in range(options["skip"], last)]
+            return [build_row(row, quarantined(place)) for place in range(options["skip"], last)]
         if what == "quarantine":
-            return [made(row, quarantined(options["after"]))]
+            return [build_row(row, quarantined(options["after"]))]
         if what == "pages" and "id" in options:
-            return [made(row, page) for page in self.lists.get("pages", ()) if page["id"] == options["id"]]
+            return [build_row(row, page) for page in self.lists.get("pages", ()) if page["id"] == options["id"]]
         return await super().query(listing, **options)
 
 
@@ -102,12 +102,12 @@ def outage(clock: StillClock) -> OutageSession:
     specs |= {"fetch_payments": {"downstream": "payments-api"}, "import_customers": {"max_bad_ratio": 0.2}}
     projection = projection_of(FLOW, specs, options=json.dumps(OPTIONS))
     projection.run.run_id, projection.run.dag_name = "night-7", "nightly"
-    story = Story(projection)
-    for event in _tell(story):
+    builder = EventBuilder(projection)
+    for event in _outage_events(builder):
         projection.apply(event)
     session = OutageSession(projection, "local:nightly.db")
-    session.story = story
-    clock.now = story.at
+    session.builder = builder
+    clock.now = builder.at
     session.rows = 3
     session.lists = {
         "breakers": [
@@ -145,20 +145,20 @@ def _pages(now: int) -> list[dict[str, Any]]:
     ]
 
 
-def _tell(story: Story) -> list[Event]:
+def _outage_events(builder: EventBuilder) -> list[Event]:
     events: list[Event] = []
     for name in ("fetch_orders", "import_customers", *QUOTES[:3]):
-        events += story.start(name, timeout_us=300 * S)
-    story.after(12)
-    events += story.succeed("import_customers", duration_us=12 * S)
-    events.append(story.tell(EventKind.TASK_CHANGED, "import_customers", data={"set": {"bad_rows": 3}}))
+        events += builder.start(name, timeout_us=300 * S)
+    builder.after(12)
+    events += builder.succeed("import_customers", duration_us=12 * S)
+    events.append(builder.event(EventKind.TASK_CHANGED, "import_customers", data={"set": {"bad_rows": 3}}))
     for name in QUOTES[:3]:
-        due = {"next_retry_at": story.at + 8 * S, "failures": 1, "delay_us": 8 * S, "ceiling_us": 12 * S}
-        events += story.fail(name, "RETRYING", "TransientError", **due)
-    events += [story.move(name, "READY") for name in QUOTES[3:]]
-    told = {"downstream": "rates-api", "state": "OPEN", "reopens_at": story.at + 37 * S}
-    events.append(story.after(7).tell(EventKind.BREAKER, data=told))
+        due = {"next_retry_at": builder.at + 8 * S, "failures": 1, "delay_us": 8 * S, "ceiling_us": 12 * S}
+        events += builder.fail(name, "RETRYING", "TransientError", **due)
+    events += [builder.move(name, "READY") for name in QUOTES[3:]]
+    opened = {"downstream": "rates-api", "state": "OPEN", "reopens_at": builder.at + 37 * S}
+    events.append(builder.after(7).event(EventKind.BREAKER, data=opened))
     for number, cause in ((1, "cause-1"), (2, "downstream:rates-api")):
-        events.append(story.tell(EventKind.PAGE, "settle", data={"what": "opened", "id": number, "cause": cause}))
-    story.after(23)
+        events.append(builder.event(EventKind.PAGE, "settle", data={"what": "opened", "id": number, "cause": cause}))
+    builder.after(23)
     return events

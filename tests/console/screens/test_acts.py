@@ -8,8 +8,8 @@ from redrive.console.widgets.dialog import Dialog
 from redrive.engine.domain.command import Answer, TargetResult
 from redrive.engine.errors import LinkError
 
-from ..conftest import FakeSession, StillClock, happen, press, rows_of, settle, shown, text_of
-from ..model.runs import START, S, Story, failed_task, projection_of
+from ..conftest import FakeSession, StillClock, emit_events, press, rows_of, settle, shown, text_of
+from ..model.runs import START, EventBuilder, S, failed_task, projection_of
 
 
 def many_failed(count: int, done: int = 0) -> FakeSession:
@@ -36,7 +36,9 @@ async def test_nothing_changes_on_the_screen_before_the_event_comes(revenue: Fak
     async with shown(revenue, clock) as (app, pilot):
         await press(app, pilot, "n", "r")
         assert "DEAD     ZeroDivisionError" in text_of(app)
-        await happen(app, pilot, revenue, revenue.story.move("clean_refunds", "PENDING", failures=0, generation=1))
+        await emit_events(
+            app, pilot, revenue, revenue.builder.move("clean_refunds", "PENDING", failures=0, generation=1)
+        )
         assert "DEAD     ZeroDivisionError" not in text_of(app)
 
 
@@ -106,8 +108,8 @@ async def test_exactly_the_previewed_list_is_sent(clock: StillClock):
     session = many_failed(3)
     async with shown(session, clock) as (app, pilot):
         await press(app, pilot, "a", "r")
-        story = Story(session.projection)
-        await happen(app, pilot, session, story.move("load_001", "PENDING", generation=1))
+        builder = EventBuilder(session.projection)
+        await emit_events(app, pilot, session, builder.move("load_001", "PENDING", generation=1))
         await press(app, pilot, "a")
         seen = {target[0]: target for target in session.commands[0].targets}
         assert seen["load_001"] == ("load_001", "DEAD_LETTER", 0)
@@ -163,7 +165,7 @@ async def test_the_canary_needs_one_key_from_the_number_field(clock: StillClock)
 
 async def test_a_requeue_without_an_executor_promises_no_start(clock: StillClock):
     session = many_failed(1)
-    session.become(executor_alive=False, executor_stopped=True, executor_pid=7, executor_gone_at=START)
+    session.set_status(executor_alive=False, executor_stopped=True, executor_pid=7, executor_gone_at=START)
     async with shown(session, clock, (120, 30), state_path="/tmp/x.db") as (app, pilot):
         await press(app, pilot, "n", "r")
         assert "no executor runs it: R starts an executor" in rows_of(app)[-1]
@@ -226,8 +228,8 @@ async def test_a_retry_is_brought_forward_at_once(revenue: FakeSession, clock: S
 async def test_p_pauses_and_then_goes_on(revenue: FakeSession, clock: StillClock):
     async with shown(revenue, clock) as (app, pilot):
         await press(app, pilot, "p")
-        paused = revenue.story.tell("run", data={"what": "paused", "set": {"paused_since": clock.now}})
-        await happen(app, pilot, revenue, paused)
+        paused = revenue.builder.event("run", data={"what": "paused", "set": {"paused_since": clock.now}})
+        await emit_events(app, pilot, revenue, paused)
         assert "paused" in rows_of(app)[0]
         await press(app, pilot, "p")
         assert [command.act for command in revenue.commands] == ["pause", "unpause"]
@@ -255,7 +257,7 @@ def _act(command_id: str, act: str, was: dict, at: int, options: dict | None = N
 
 @pytest.mark.parametrize("key", ["r", "s", "x", "b", "p", "z"])
 async def test_a_stale_picture_locks_every_act_and_says_why(revenue: FakeSession, clock: StillClock, key: str):
-    revenue.become(data_age_seconds=14.0)
+    revenue.set_status(data_age_seconds=14.0)
     async with shown(revenue, clock) as (app, pilot):
         await press(app, pilot, "n", key)
         assert revenue.commands == []
@@ -264,7 +266,7 @@ async def test_a_stale_picture_locks_every_act_and_says_why(revenue: FakeSession
 
 
 async def test_an_executor_that_is_silent_locks_acts(revenue: FakeSession, clock: StillClock):
-    revenue.become(heartbeat_age_seconds=12.0)
+    revenue.set_status(heartbeat_age_seconds=12.0)
     async with shown(revenue, clock) as (app, pilot):
         await press(app, pilot, "n", "r")
         assert revenue.commands == []
@@ -272,7 +274,7 @@ async def test_an_executor_that_is_silent_locks_acts(revenue: FakeSession, clock
 
 
 async def test_a_line_that_is_down_locks_acts_and_says_when_it_tries_again(revenue: FakeSession, clock: StillClock):
-    revenue.become(link=Link.STALE, problem="far does not answer", retry_in_seconds=3.0, data_age_seconds=4.0)
+    revenue.set_status(link=Link.STALE, problem="far does not answer", retry_in_seconds=3.0, data_age_seconds=4.0)
     async with shown(revenue, clock) as (app, pilot):
         await press(app, pilot, "n", "r")
         assert revenue.commands == []
@@ -280,7 +282,7 @@ async def test_a_line_that_is_down_locks_acts_and_says_when_it_tries_again(reven
 
 
 async def test_with_the_executor_gone_acts_still_work(revenue: FakeSession, clock: StillClock):
-    revenue.become(executor_alive=False, heartbeat_age_seconds=None, executor_gone_at=clock.now - 60 * S)
+    revenue.set_status(executor_alive=False, heartbeat_age_seconds=None, executor_gone_at=clock.now - 60 * S)
     async with shown(revenue, clock) as (app, pilot):
         await press(app, pilot, "n", "r")
         assert len(revenue.commands) == 1
@@ -327,7 +329,7 @@ async def test_an_act_that_could_not_be_sent_is_said_in_one_sentence(revenue: Fa
 
 async def test_an_armed_console_sends_its_acts_through_a_door_of_their_own(revenue: FakeSession, clock: StillClock):
     acting = FakeSession(revenue.projection)
-    revenue.become(read_only="opened read-only")
+    revenue.set_status(read_only="opened read-only")
 
     async def door() -> FakeSession:
         return acting
@@ -347,13 +349,13 @@ async def test_an_armed_console_sends_its_acts_through_a_door_of_their_own(reven
 async def test_what_follows_a_canary_is_not_listed_as_refused(clock: StillClock):
     session = many_failed(30)
     held = [TargetResult(f"load_{number:03}", "held", "follow when load_000 has succeeded") for number in range(1, 30)]
-    said = "1 requeued; 29 follow when load_000 has succeeded"
-    session.answer = lambda command: Answer(True, said, (TargetResult("load_000", "done", "requeued"), *held))
+    message = "1 requeued; 29 follow when load_000 has succeeded"
+    session.answer = lambda command: Answer(True, message, (TargetResult("load_000", "done", "requeued"), *held))
     async with shown(session, clock, (120, 40)) as (app, pilot):
         await press(app, pilot, "a", "r", "3", "0", "o")
         assert session.commands[0].options["canary"]
         assert len(app.screen_stack) == 1, "no list of refusals"
-        assert said in rows_of(app)[-1] and "✗" not in rows_of(app)[-1]
+        assert message in rows_of(app)[-1] and "✗" not in rows_of(app)[-1]
 
 
 async def test_a_refusal_does_not_name_its_task_twice(clock: StillClock):

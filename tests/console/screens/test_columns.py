@@ -12,9 +12,9 @@ from redrive.console.model.columns import COLUMNS, FLEET, ColumnChoice
 from redrive.engine.domain.events import EventKind
 from textual.pilot import Pilot
 
-from ..conftest import FakeSession, StillClock, happen, press, rows_of, settle, shown, text_of
-from .nights import at_the_console, poisoned_night
+from ..conftest import FakeSession, StillClock, emit_events, press, rows_of, settle, shown, text_of
 from .outages import outage
+from .screen_driver import open_console, poisoned_run
 
 
 def test_every_list_with_columns_has_the_key_and_no_other() -> None:
@@ -23,35 +23,35 @@ def test_every_list_with_columns_has_the_key_and_no_other() -> None:
 
 
 async def test_a_column_is_hidden_and_shown_again_and_remembered(clock: StillClock) -> None:
-    async with at_the_console(poisoned_night(clock), clock) as hand:
-        await hand.press("4")
-        assert "holds 30" in hand.text and "oldest" in hand.text
-        await hand.press("C")
-        assert "Columns of Inbox" in hand.text and "✓ holds" in hand.text
-        await hand.press("j", "j", "space")
-        assert "✓ holds" not in hand.text
-        await hand.press("enter")
-        assert "holds 30" not in hand.text
+    async with open_console(poisoned_run(clock), clock) as driver:
+        await driver.press("4")
+        assert "holds 30" in driver.text and "oldest" in driver.text
+        await driver.press("C")
+        assert "Columns of Inbox" in driver.text and "✓ holds" in driver.text
+        await driver.press("j", "j", "space")
+        assert "✓ holds" not in driver.text
+        await driver.press("enter")
+        assert "holds 30" not in driver.text
         assert load_columns().shown_in(ScreenName.INBOX.value) == {"downstream", "message", "age"}
-        await hand.press("C", "j", "j", "space", "enter")
-        assert "holds 30" in hand.text
+        await driver.press("C", "j", "j", "space", "enter")
+        assert "holds 30" in driver.text
         assert UserSettings.read().columns.as_dict() == {"inbox": ["age", "downstream", "holds", "message"]}
 
 
 async def test_escape_leaves_the_columns_as_they_were(clock: StillClock) -> None:
-    async with at_the_console(poisoned_night(clock), clock) as hand:
-        await hand.press("4", "C", "j", "j", "space", "escape")
-        assert "holds 30" in hand.text
+    async with open_console(poisoned_run(clock), clock) as driver:
+        await driver.press("4", "C", "j", "j", "space", "escape")
+        assert "holds 30" in driver.text
         assert load_columns().as_dict() == {}
 
 
 async def test_columns_are_chosen_by_mouse(clock: StillClock) -> None:
-    async with at_the_console(poisoned_night(clock), clock) as hand:
-        await hand.press("4")
-        await click_on(hand.app, hand.pilot, "3 causes")
-        await click_on(hand.app, hand.pilot, "✓ holds")
-        await click_on(hand.app, hand.pilot, "Enter takes them")
-        assert "Columns of" not in hand.text and "holds 30" not in hand.text
+    async with open_console(poisoned_run(clock), clock) as driver:
+        await driver.press("4")
+        await click_on(driver.app, driver.pilot, "3 causes")
+        await click_on(driver.app, driver.pilot, "✓ holds")
+        await click_on(driver.app, driver.pilot, "Enter takes them")
+        assert "Columns of" not in driver.text and "holds 30" not in driver.text
 
 
 async def test_each_column_can_be_hidden_at_any_width(revenue: FakeSession, clock: StillClock) -> None:
@@ -93,8 +93,8 @@ async def test_the_journal_without_its_times(revenue: FakeSession, clock: StillC
     async with shown(revenue, clock, (80, 24)) as (app, pilot):
         await press(app, pilot, "6")
         data = {"act": "pause", "answer": {"ok": True, "message": "paused"}}
-        paused = revenue.story.tell(EventKind.OPERATOR, actor="ana@ops-1", reason="a reason", data=data)
-        await happen(app, pilot, revenue, paused)
+        paused = revenue.builder.event(EventKind.OPERATOR, actor="ana@ops-1", reason="a reason", data=data)
+        await emit_events(app, pilot, revenue, paused)
         assert "ana@ops-1: a reason" in text_of(app)
         await press(app, pilot, "C", "G", "space", "enter")
         assert "ana@ops-1" in text_of(app) and "a reason" not in text_of(app)

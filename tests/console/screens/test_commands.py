@@ -17,7 +17,7 @@ from redrive.engine.core.projection import RunRow
 from redrive.engine.domain.states import RunState
 from redrive.engine.errors import StateFileError
 
-from ..conftest import FakeSession, StillClock, happen, make_app, press, rows_of, shown, text_of
+from ..conftest import FakeSession, StillClock, emit_events, make_app, press, rows_of, shown, text_of
 from ..model.runs import START, S
 
 # --- Help and palette -----------------------------------------------------------------------------------------------
@@ -277,7 +277,7 @@ async def test_the_run_that_is_followed_is_counted_live(revenue: FakeSession, cl
     async with shown(revenue, clock, (120, 40)) as (app, pilot):
         await press(app, pilot, "1")
         assert "2/10" in rows_of(app)[4]
-        await happen(app, pilot, revenue, revenue.story.succeed("clean_orders"))
+        await emit_events(app, pilot, revenue, revenue.builder.succeed("clean_orders"))
         assert "3/10" in rows_of(app)[4]
 
 
@@ -325,8 +325,8 @@ async def test_above_the_list_of_runs_stands_what_comes_next_and_beside_a_run_by
     due = datetime.fromtimestamp(clock.now / S, timezone(timedelta(hours=5, minutes=30))) + timedelta(
         hours=3, minutes=12
     )
-    said = {"timezone": "Asia/Kolkata", "next_local": due.isoformat(), "next_at": clock.now + 11_520 * S}
-    revenue.lists["schedules"] = [{"dag_name": "revenue", **said}]
+    answer = {"timezone": "Asia/Kolkata", "next_local": due.isoformat(), "next_at": clock.now + 11_520 * S}
+    revenue.lists["schedules"] = [{"dag_name": "revenue", **answer}]
     async with shown(revenue, clock, (120, 40)) as (app, pilot):
         await press(app, pilot, "1")
         heading, listed = rows_of(app)[3:5]

@@ -17,7 +17,7 @@ SIZES = [(80, 24), (120, 40), (40, 15)]
 
 
 @pytest.fixture
-def night(clock: StillClock) -> OutageSession:
+def session(clock: StillClock) -> OutageSession:
     """One breaker open, two pages open, three rows held."""
     return outage(clock)
 
@@ -29,34 +29,34 @@ def size_id(size: tuple[int, int]) -> str:
 def pressing(app: ConsoleApp, *pressed: str):
     """What is done before the picture is taken."""
 
-    async def look(pilot: Any) -> None:
-        from .nights import Hand
+    async def prepare(pilot: Any) -> None:
+        from .screen_driver import ScreenDriver
 
-        hand = Hand(app, pilot)
-        await hand.settle()
+        driver = ScreenDriver(app, pilot)
+        await driver.settle()
         for key in pressed:
-            await hand.press(key)
+            await driver.press(key)
 
-    return look
+    return prepare
 
 
 # --- Pictures --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("size", SIZES, ids=size_id)
-def test_picture(size, night, clock, snap_compare):
-    app = make_app(night, clock)
+def test_picture(size, session, clock, snap_compare):
+    app = make_app(session, clock)
     assert snap_compare(app, terminal_size=size, run_before=pressing(app, "7", "enter"))
 
 
-def test_picture_of_a_page(night, clock, snap_compare):
-    app = make_app(night, clock)
+def test_picture_of_a_page(session, clock, snap_compare):
+    app = make_app(session, clock)
     assert snap_compare(app, run_before=pressing(app, "7", "n", "n"))
 
 
-def test_picture_of_rows(night, clock, snap_compare):
-    night.rows = night.lists["quarantine_groups"][0]["rows"] = 1204
-    app = make_app(night, clock)
+def test_picture_of_rows(session, clock, snap_compare):
+    session.rows = session.lists["quarantine_groups"][0]["rows"] = 1204
+    app = make_app(session, clock)
     assert snap_compare(app, run_before=pressing(app, "7", "N", "enter", "space", "space"))
 
 
@@ -65,16 +65,16 @@ def test_picture_of_nothing(clock, snap_compare):
     assert snap_compare(app, run_before=pressing(app, "7"))
 
 
-def test_picture_in_ascii(night, clock, snap_compare):
-    app = make_app(night, clock, TerminalCapabilities(has_unicode=False))
+def test_picture_in_ascii(session, clock, snap_compare):
+    app = make_app(session, clock, TerminalCapabilities(has_unicode=False))
     assert snap_compare(app, run_before=pressing(app, "7"))
 
 
-def test_picture_without_colours(night, clock, snap_compare):
-    app = ConsoleApp(night, clock=clock, tty=Tty(TerminalCapabilities(colours=Colours.NONE)))
+def test_picture_without_colours(session, clock, snap_compare):
+    app = ConsoleApp(session, clock=clock, tty=Tty(TerminalCapabilities(colours=Colours.NONE)))
     assert snap_compare(app, run_before=pressing(app, "7"))
 
 
-def test_picture_of_a_question(night, clock, snap_compare):
-    app = make_app(night, clock)
+def test_picture_of_a_question(session, clock, snap_compare):
+    app = make_app(session, clock)
     assert snap_compare(app, run_before=pressing(app, "7", "f"))

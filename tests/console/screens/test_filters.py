@@ -14,12 +14,12 @@ async def test_one_key_shows_only_problems_then_what_runs_then_what_waits(
     revenue: FakeSession, clock: StillClock
 ) -> None:
     async with shown(revenue, clock) as (app, pilot):
-        found, said = [], []
+        found, labels = [], []
         for _ in range(4):
             await press(app, pilot, "m")
             found.append((app.screen.filter_text, app.screen.graph_view.matches.keys()))
-            said.append(rows_of(app)[-1].strip())
-        assert said == ["only problems", "only what runs", "only what waits", "all states"]
+            labels.append(rows_of(app)[-1].strip())
+        assert labels == ["only problems", "only what runs", "only what waits", "all states"]
         assert [text for text, _ in found] == ["is:problem", "is:running", "is:waiting", ""]
         assert [list(names) for _, names in found] == [
             ["clean_refunds"],
@@ -32,8 +32,8 @@ async def test_one_key_shows_only_problems_then_what_runs_then_what_waits(
 async def test_what_changes_its_state_enters_the_filtered_list(revenue: FakeSession, clock: StillClock) -> None:
     async with shown(revenue, clock) as (app, pilot):
         await press(app, pilot, "m", "m")
-        assert revenue.story is not None
-        revenue.tell(revenue.story.succeed("clean_orders"))
+        assert revenue.builder is not None
+        revenue.emit(revenue.builder.succeed("clean_orders"))
         await press(app, pilot, "j")
         app.tick(clock.now)
         assert not app.screen.graph_view.matches

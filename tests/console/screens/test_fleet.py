@@ -84,10 +84,10 @@ def words_of(app: FleetApp) -> list[list[str]]:
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40)], ids=["80x24", "120x40"])
 def test_picture_of_the_fleet(size, snap_compare):
-    async def look(pilot: Any) -> None:
+    async def prepare(pilot: Any) -> None:
         await pilot.pause()
 
-    assert snap_compare(fleet_app(Files(NIGHT)), terminal_size=size, run_before=look)
+    assert snap_compare(fleet_app(Files(NIGHT)), terminal_size=size, run_before=prepare)
 
 
 async def test_what_needs_a_human_comes_first_with_its_count():

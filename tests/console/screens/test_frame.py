@@ -6,8 +6,8 @@ import pytest
 from redrive.console.sessions.session import Link
 from redrive.engine.errors import LinkError, SnapshotNeeded
 
-from ..conftest import FakeSession, StillClock, happen, press, rows_of, settle, shown, text_of
-from ..model.runs import START, S, Story, failed_task, projection_of
+from ..conftest import FakeSession, StillClock, emit_events, press, rows_of, settle, shown, text_of
+from ..model.runs import START, EventBuilder, S, failed_task, projection_of
 
 
 async def test_the_header_says_which_run_where_and_how_it_stands(revenue: FakeSession, clock: StillClock):
@@ -46,27 +46,27 @@ async def test_a_blocked_run_is_not_called_running(revenue: FakeSession, clock: 
         assert "◆ BLOCKED" in rows_of(app)[0]
 
 
-@pytest.mark.parametrize(("age", "said"), [(0.4, "alive"), (4.2, "4s ago")])
+@pytest.mark.parametrize(("age", "message"), [(0.4, "alive"), (4.2, "4s ago")])
 async def test_the_age_of_a_heartbeat_is_said_from_three_seconds_on(
-    revenue: FakeSession, clock: StillClock, age: float, said: str
+    revenue: FakeSession, clock: StillClock, age: float, message: str
 ):
-    revenue.become(heartbeat_age_seconds=age)
+    revenue.set_status(heartbeat_age_seconds=age)
     async with shown(revenue, clock) as (app, pilot):
-        assert rows_of(app)[1].endswith(f" {said}")
+        assert rows_of(app)[1].endswith(f" {message}")
         await pilot.resize_terminal(120, 40)
         await settle(app, pilot)
-        assert f"executor {said}" in rows_of(app)[1]
+        assert f"executor {message}" in rows_of(app)[1]
 
 
 async def test_every_view_keeps_its_word_at_eighty_columns(revenue: FakeSession, clock: StillClock):
-    """With two counts of two digits, and with what must be said beside them."""
+    """With two counts of two digits, and with what must be message beside them."""
     words = ("1 Runs", "2 Graph", "3 Timeline", "4 Inbox", "5 Log", "6 Journal", "7 Systems")
     troubles = ({}, {"heartbeat_age_seconds": 4.2}, {"executor_alive": False, "executor_gone_at": START})
     for name in list(revenue.projection.tasks)[:10]:
         failed_task(revenue.projection, name)
         revenue.projection.tasks[name].bad_rows = 3
     for trouble in troubles:
-        revenue.become(**trouble)
+        revenue.set_status(**trouble)
         async with shown(revenue, clock) as (app, _):
             tabs = rows_of(app)[1]
             assert [word for word in words if word not in tabs] == []
@@ -78,18 +78,18 @@ async def test_an_old_picture_has_a_dashed_frame_and_no_colours(revenue: FakeSes
     async with shown(revenue, clock) as (app, pilot):
         assert "─" in rows_of(app)[2]
         true_look = app.palette.style("human")
-        revenue.become(link=Link.STALE, problem="far does not answer", data_age_seconds=14.0, retry_in_seconds=3.0)
+        revenue.set_status(link=Link.STALE, problem="far does not answer", data_age_seconds=14.0, retry_in_seconds=3.0)
         await settle(app, pilot)
         assert "╌" in rows_of(app)[2]
         assert "stale 14s · reconnecting in 3s" in rows_of(app)[-1]
         assert app.palette.style("human") != true_look
-        revenue.become(link=Link.LIVE, data_age_seconds=0.0)
+        revenue.set_status(link=Link.LIVE, data_age_seconds=0.0)
         await settle(app, pilot)
         assert app.palette.style("human") == true_look
 
 
 async def test_an_executor_that_has_gone_is_told_with_what_can_be_done(revenue: FakeSession, clock: StillClock):
-    revenue.become(executor_alive=False, heartbeat_age_seconds=None, executor_gone_at=START)
+    revenue.set_status(executor_alive=False, heartbeat_age_seconds=None, executor_gone_at=START)
     async with shown(revenue, clock) as (app, _):
         assert "6 Journal" in rows_of(app)[1]
         assert rows_of(app)[1].endswith(" gone")
@@ -99,14 +99,14 @@ async def test_an_executor_that_has_gone_is_told_with_what_can_be_done(revenue: 
 
 
 async def test_an_executor_that_a_service_will_start_again_is_not_called_gone(revenue: FakeSession, clock: StillClock):
-    revenue.become(executor_alive=False, executor_gone_at=START, executor_stopped=True, service_pid=812)
+    revenue.set_status(executor_alive=False, executor_gone_at=START, executor_stopped=True, service_pid=812)
     async with shown(revenue, clock) as (app, _):
         assert rows_of(app)[1].endswith(" served")
         assert "redrive serve (pid 812) resumes it when a task can run" in rows_of(app)[-1]
 
 
 async def test_others_who_look_are_named_where_there_is_room(revenue: FakeSession, clock: StillClock):
-    revenue.become(others=("bob@ops-2",))
+    revenue.set_status(others=("bob@ops-2",))
     async with shown(revenue, clock, (120, 40)) as (app, _):
         assert "with bob@ops-2" in rows_of(app)[1]
     async with shown(revenue, clock, (80, 24)) as (app, _):
@@ -114,7 +114,7 @@ async def test_others_who_look_are_named_where_there_is_room(revenue: FakeSessio
 
 
 async def test_a_clock_that_differs_over_there_is_said_and_counted_with(revenue: FakeSession, clock: StillClock):
-    revenue.become(clock_offset_seconds=4.0)
+    revenue.set_status(clock_offset_seconds=4.0)
     async with shown(revenue, clock, (120, 40)) as (app, _):
         assert "clock +4s" in rows_of(app)[1]
         assert "45s" in rows_of(app)[0]
@@ -156,8 +156,8 @@ async def test_without_a_run_the_console_says_so_and_shows_the_first_that_comes(
         await press(app, pilot, "2", "3")
         assert "there is no run to show yet" in rows_of(app)[-1]
         session.projection = projection_of([("only", [])])
-        session.story = Story(session.projection)
-        await happen(app, pilot, session, session.story.tell("run", data={"what": "created"}))
+        session.builder = EventBuilder(session.projection)
+        await emit_events(app, pilot, session, session.builder.event("run", data={"what": "created"}))
         await settle(app, pilot)
         assert "only" in text_of(app)
         assert app.current_mode == "timeline", "the view whose key was pressed last"
@@ -165,14 +165,14 @@ async def test_without_a_run_the_console_says_so_and_shows_the_first_that_comes(
 
 async def test_keys_without_an_effect_say_so(revenue: FakeSession, clock: StillClock):
     async with shown(revenue, clock) as (app, pilot):
-        for keys, said in (
+        for keys, message in (
             (("1", "tab"), "this screen has one pane"),
             (("1", "t"), "clock times"),
             (("2", "n", "n"), "no other task needs a human"),
             (("3", "tab"), "this screen has one pane"),
         ):
             await press(app, pilot, *keys)
-            assert said in rows_of(app)[-1], keys
+            assert message in rows_of(app)[-1], keys
 
 
 async def test_a_door_that_is_closed_for_good_says_why(clock: StillClock, revenue: FakeSession):
@@ -198,9 +198,11 @@ async def test_names_and_errors_of_tasks_reach_the_screen_as_text_only(clock: St
     projection = projection_of([(hostile, [])])
     projection.run.dag_name = projection.run.run_id = hostile
     session = FakeSession(projection, address=f"far:{hostile}")
-    story = session.story
+    builder = session.builder
     async with shown(session, clock, (120, 40)) as (app, pilot):
-        await happen(app, pilot, session, story.start(hostile), story.fail(hostile, "DEAD_LETTER", error=hostile))
+        await emit_events(
+            app, pilot, session, builder.start(hostile), builder.fail(hostile, "DEAD_LETTER", error=hostile)
+        )
         await press(app, pilot, "i")
         text = text_of(app)
         assert not set(text) & {"\x1b", "\x07", "\x9b", "\u202e"}
@@ -245,7 +247,7 @@ async def test_a_second_that_passes_while_no_screen_is_there_fails_nothing(
 
 
 async def test_a_state_file_that_was_deleted_locks_acts_and_is_named(revenue: FakeSession, clock: StillClock):
-    revenue.become(link=Link.STALE, problem="there is no state file /srv/revenue.db")
+    revenue.set_status(link=Link.STALE, problem="there is no state file /srv/revenue.db")
     async with shown(revenue, clock, (120, 40)) as (app, pilot):
         assert "stale" in rows_of(app)[1]
         await press(app, pilot, "n", "r")
@@ -261,7 +263,7 @@ async def test_a_failed_cause_has_a_badge_beside_that_of_dead_letters(revenue: F
 
 async def test_an_executor_of_which_nothing_is_known_is_not_said_to_have_gone(revenue: FakeSession, clock: StillClock):
     """A copied state file comes without its lock."""
-    revenue.become(executor_alive=False, heartbeat_age_seconds=None)
+    revenue.set_status(executor_alive=False, heartbeat_age_seconds=None)
     async with shown(revenue, clock, (120, 40), state_path="/tmp/revenue.db") as (app, _):
         assert rows_of(app)[1].endswith("no executor")
         assert rows_of(app)[-1].startswith(" no executor · R to resume here")

@@ -14,7 +14,7 @@ from redrive.engine.domain.states import TaskState
 
 from ..conftest import FakeSession
 from ..model.runs import failed_task, projection_of
-from .nights import at_the_console
+from .screen_driver import open_console
 
 
 def pipeline(steps: int, name: str = "transform_of_the_region") -> FakeSession:
@@ -28,8 +28,8 @@ def pipeline(steps: int, name: str = "transform_of_the_region") -> FakeSession:
 
 @pytest.mark.parametrize(("steps", "is_whole"), [(3, True), (6, True), (9, False)])
 async def test_names_are_shortened_so_that_the_whole_graph_is_drawn(steps, is_whole, clock):
-    async with at_the_console(pipeline(steps), clock, "2", size=(120, 40)) as hand:
-        screen = hand.app.screen
+    async with open_console(pipeline(steps), clock, "2", size=(120, 40)) as driver:
+        screen = driver.app.screen
         assert (screen._overview is Overview.TASKS) == is_whole
         drawn = screen.map_view.graph
         assert drawn.drawing.width < 120
@@ -40,13 +40,13 @@ async def test_the_drawing_around_a_task_has_its_siblings_where_they_fit(clock):
     names = [f"long_name_of_step_{n:02}" for n in range(30)]
     flow = [("one", []), ("other", []), (names[0], ["one", "other"])]
     flow += [(name, [above]) for above, name in pairwise(names)]
-    async with at_the_console(FakeSession(projection_of(flow)), clock, "2", size=(120, 40)) as hand:
-        hand.app.screen.graph_view.select("one")
-        await hand.settle()
-        drawing = hand.app.screen.map_view.graph.drawing
-        assert hand.app.screen._overview is Overview.AROUND
+    async with open_console(FakeSession(projection_of(flow)), clock, "2", size=(120, 40)) as driver:
+        driver.app.screen.graph_view.select("one")
+        await driver.settle()
+        drawing = driver.app.screen.map_view.graph.drawing
+        assert driver.app.screen._overview is Overview.AROUND
         assert "other" in drawing.dag
-        assert drawing.height <= hand.app.screen.map_view.rows
+        assert drawing.height <= driver.app.screen.map_view.rows
 
 
 def test_a_tall_terminal_has_more_rows_around_a_task():
@@ -56,15 +56,15 @@ def test_a_tall_terminal_has_more_rows_around_a_task():
 async def test_a_chain_is_a_plain_list_that_begins_at_what_runs(clock):
     session = FakeSession(projection_of([(f"step_{n:03}", [f"step_{n - 1:03}"] if n else []) for n in range(300)]))
     for n in range(141):
-        for event in session.story.start(f"step_{n:03}"):
+        for event in session.builder.start(f"step_{n:03}"):
             session.projection.apply(event)
-        for event in session.story.after(1).succeed(f"step_{n:03}") if n < 140 else ():
+        for event in session.builder.after(1).succeed(f"step_{n:03}") if n < 140 else ():
             session.projection.apply(event)
-    async with at_the_console(session, clock, "2", size=(120, 40)) as hand:
-        assert hand.app.selected == "step_140"
-        assert "\n ● step_140 " in hand.text
-        assert not set("┃╻╹") & set(hand.text)
-        assert not hand.app.screen.graph_view.highlight.related
+    async with open_console(session, clock, "2", size=(120, 40)) as driver:
+        assert driver.app.selected == "step_140"
+        assert "\n ● step_140 " in driver.text
+        assert not set("┃╻╹") & set(driver.text)
+        assert not driver.app.screen.graph_view.highlight.related
 
 
 def test_screens_start_on_the_most_frequent_failure_of_dead_letters():
@@ -83,22 +83,22 @@ async def test_the_cursor_leaves_the_colours_of_a_bar_as_they_are(clock):
     flow = [(f"{stem}_{n:02}", []) for stem in ("load", "check") for n in range(40)]
     session = FakeSession(projection_of(flow))
     failed_task(session.projection, "load_07")
-    async with at_the_console(session, clock, "2", "g", size=(120, 40)) as hand:
-        view = hand.app.screen.graph_view
+    async with open_console(session, clock, "2", "g", size=(120, 40)) as driver:
+        view = driver.app.screen.graph_view
         assert view.row_role(0) is None
         roles = {piece.role for piece in view.line(0)}
         assert {Role.CURSOR, Role.HUMAN} <= roles
-        await hand.press("j")
+        await driver.press("j")
         assert view.row_role(1) == Role.CURSOR  # a task: its whole row
 
 
 async def test_the_heading_names_the_step_alone_where_it_has_more_to_say(clock):
     prefix = "NFCORE_VIRALRECON:ILLUMINA:"
     session = FakeSession(projection_of([(f"{prefix}{stem}_{n}", []) for stem in ("TRIM", "ALIGN") for n in range(40)]))
-    async with at_the_console(session, clock, "2", size=(120, 40)) as hand:
-        assert f"all begin with {prefix} " in hand.find("all begin with")
-        assert " groups  " in hand.find("all begin with")
-        assert "bands" not in hand.text
+    async with open_console(session, clock, "2", size=(120, 40)) as driver:
+        assert f"all begin with {prefix} " in driver.find("all begin with")
+        assert " groups  " in driver.find("all begin with")
+        assert "bands" not in driver.text
 
 
 def test_counts_are_words_or_signs_but_never_cut():

@@ -8,8 +8,8 @@ from redrive.console.screens.detail import DetailScreen
 from redrive.console.text.pieces import Role
 from redrive.engine.statefile.changes.log_rows import AttemptText, LogChunk
 
-from ..conftest import FakeSession, StillClock, happen, press, rows_of, settle, shown, text_of
-from ..model.runs import S, Story, failed_task, projection_of
+from ..conftest import FakeSession, StillClock, emit_events, press, rows_of, settle, shown, text_of
+from ..model.runs import EventBuilder, S, failed_task, projection_of
 
 
 def wide_run(count: int, levels: int = 3) -> FakeSession:
@@ -50,7 +50,7 @@ async def test_the_eye_begins_at_the_first_problem(revenue: FakeSession, clock: 
 
 async def test_a_change_shows_in_its_row_and_in_what_waits_for_it(revenue: FakeSession, clock: StillClock):
     async with shown(revenue, clock) as (app, pilot):
-        await happen(app, pilot, revenue, revenue.story.move("clean_refunds", "SKIPPED", skip_cause="operator"))
+        await emit_events(app, pilot, revenue, revenue.builder.move("clean_refunds", "SKIPPED", skip_cause="operator"))
         assert "skipped  by operator" in row_with(app, "» clean_refunds")
         assert "after 2 tasks" in row_with(app, "aggregate_revenue")
 
@@ -70,25 +70,27 @@ async def test_a_second_repaints_countdowns_and_nothing_else(revenue: FakeSessio
 
 async def test_the_kill_of_a_hung_task_is_told_step_by_step(revenue: FakeSession, clock: StillClock):
     async with shown(revenue, clock) as (app, pilot):
-        story = revenue.story
+        builder = revenue.builder
         number = revenue.projection.tasks["clean_orders"].attempt
-        await happen(app, pilot, revenue, story.tell("attempt.deadline", "clean_orders", attempt=number))
+        await emit_events(app, pilot, revenue, builder.event("attempt.deadline", "clean_orders", attempt=number))
         assert "timeout reached" in row_with(app, "● clean_orders")
         grace = {"attempt": {"grace_us": 5 * S}}
-        await happen(app, pilot, revenue, story.tell("attempt.started", "clean_orders", attempt=number, data=grace))
-        await happen(app, pilot, revenue, story.tell("attempt.sigterm", "clean_orders", attempt=number))
+        await emit_events(
+            app, pilot, revenue, builder.event("attempt.started", "clean_orders", attempt=number, data=grace)
+        )
+        await emit_events(app, pilot, revenue, builder.event("attempt.sigterm", "clean_orders", attempt=number))
         assert "SIGTERM, SIGKILL in  5s" in row_with(app, "● clean_orders")
-        await happen(app, pilot, revenue, story.tell("attempt.sigkill", "clean_orders", attempt=number))
+        await emit_events(app, pilot, revenue, builder.event("attempt.sigkill", "clean_orders", attempt=number))
         assert "SIGKILL, not gone yet" in row_with(app, "● clean_orders")
 
 
 async def test_a_retry_that_is_due_says_what_keeps_it(revenue: FakeSession, clock: StillClock):
     async with shown(revenue, clock) as (app, pilot):
-        await happen(
+        await emit_events(
             app,
             pilot,
             revenue,
-            revenue.story.tell("run", data={"what": "paused", "set": {"paused_since": clock.now}}),
+            revenue.builder.event("run", data={"what": "paused", "set": {"paused_since": clock.now}}),
         )
         clock.now += 12 * S
         app.tick(clock.now)
@@ -162,8 +164,8 @@ async def test_following_keeps_the_cursor_where_the_run_is(revenue: FakeSession,
     async with shown(revenue, clock) as (app, pilot):
         await press(app, pilot, "f")
         assert app.selected == "clean_orders"
-        story = revenue.story.after(1)
-        await happen(app, pilot, revenue, story.succeed("clean_orders"), story.start("extract_payments"))
+        builder = revenue.builder.after(1)
+        await emit_events(app, pilot, revenue, builder.succeed("clean_orders"), builder.start("extract_payments"))
         assert app.selected == "extract_payments"
 
 
@@ -275,8 +277,8 @@ async def test_a_large_run_has_the_drawing_of_its_groups_with_counts(clock: Stil
     async with shown(session, clock, (120, 40)) as (app, pilot):
         assert rows_of(app)[3] == " · load ─────◆ check ────· report"
         assert rows_of(app)[4].split() == ["──────", "50", "◆──", "◆1/50"]
-        story = Story(session.projection)
-        await happen(app, pilot, session, *story.start("load_3"), *story.succeed("load_3"))
+        builder = EventBuilder(session.projection)
+        await emit_events(app, pilot, session, *builder.start("load_3"), *builder.succeed("load_3"))
         assert rows_of(app)[4].split()[:2] == ["━───", "1/50"]
         await pilot.click(offset=(3, 3))
         await settle(app, pilot)
@@ -414,7 +416,7 @@ async def test_v_marks_a_range(revenue: FakeSession, clock: StillClock):
 async def test_marks_outlive_changes_of_their_tasks(revenue: FakeSession, clock: StillClock):
     async with shown(revenue, clock) as (app, pilot):
         await press(app, pilot, "a")
-        await happen(app, pilot, revenue, revenue.story.move("clean_refunds", "PENDING", generation=1))
+        await emit_events(app, pilot, revenue, revenue.builder.move("clean_refunds", "PENDING", generation=1))
         assert app.screen.target_tasks() == ("clean_refunds",)
 
 

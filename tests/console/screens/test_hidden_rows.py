@@ -6,7 +6,7 @@ import pytest
 
 from ..conftest import FakeSession
 from ..model.runs import projection_of
-from .nights import at_the_console, poisoned_night
+from .screen_driver import open_console, poisoned_run
 
 
 @pytest.fixture
@@ -16,50 +16,52 @@ def chain():
 
 
 async def test_a_list_counts_its_rows_below(chain, clock):
-    async with at_the_console(chain, clock, "3", "g") as hand:
-        rows = hand.app.screen.timeline.rows
-        assert f"─ ▾ {50 - rows} more ──" in hand.text
-        assert "▴" not in hand.text
+    async with open_console(chain, clock, "3", "g") as driver:
+        rows = driver.app.screen.timeline.rows
+        assert f"─ ▾ {50 - rows} more ──" in driver.text
+        assert "▴" not in driver.text
 
 
 async def test_a_list_that_is_scrolled_counts_its_rows_above(chain, clock):
-    async with at_the_console(chain, clock, "3", "g") as hand:
-        rows = hand.app.screen.timeline.rows
-        await hand.press(*["j"] * rows)
-        assert "─ ▴ 1 more ──" in hand.lines[2]
-        assert f"─ ▾ {49 - rows} more ──" in hand.text
-        await hand.press("G")
-        assert f"─ ▴ {50 - rows} more ──" in hand.lines[2]
-        assert "▾" not in hand.text
+    async with open_console(chain, clock, "3", "g") as driver:
+        rows = driver.app.screen.timeline.rows
+        await driver.press(*["j"] * rows)
+        assert "─ ▴ 1 more ──" in driver.lines[2]
+        assert f"─ ▾ {49 - rows} more ──" in driver.text
+        await driver.press("G")
+        assert f"─ ▴ {50 - rows} more ──" in driver.lines[2]
+        assert "▾" not in driver.text
 
 
 async def test_the_wheel_changes_the_counts(chain, clock):
-    async with at_the_console(chain, clock, "3", "g") as hand:
-        hand.app.screen.timeline.scroll_rows(3)
-        await hand.settle()
-        assert "─ ▴ 3 more ──" in hand.lines[2]
+    async with open_console(chain, clock, "3", "g") as driver:
+        driver.app.screen.timeline.scroll_rows(3)
+        await driver.settle()
+        assert "─ ▴ 3 more ──" in driver.lines[2]
 
 
 async def test_a_list_below_a_drawing_counts_on_the_rule_between(chain, clock):
     chain.projection.parents["step_30"] = ()  # two chains are drawn
-    async with at_the_console(chain, clock, "2", "G", size=(120, 40)) as hand:
-        screen = hand.app.screen
+    async with open_console(chain, clock, "2", "G", size=(120, 40)) as driver:
+        screen = driver.app.screen
         hidden = screen.graph_view.hidden_rows[0]
         assert hidden > 0
-        assert f"─ ▴ {hidden} more ──" in hand.lines[screen.map_rule.region.y]
-        assert "more" not in hand.lines[2]
+        assert f"─ ▴ {hidden} more ──" in driver.lines[screen.map_rule.region.y]
+        assert "more" not in driver.lines[2]
 
 
 @pytest.mark.parametrize("view", ["2", "4"])
 async def test_every_list_and_its_details_say_what_is_hidden(view, clock):
-    async with at_the_console(poisoned_night(clock), clock, view, "equals_sign", "g", size=(120, 24)) as hand:
-        hidden = [one.hidden_rows[1] for one in hand.app.screen.query("LineView") if one.display and one.hidden_rows[1]]
+    async with open_console(poisoned_run(clock), clock, view, "equals_sign", "g", size=(120, 24)) as driver:
+        hidden = [
+            one.hidden_rows[1] for one in driver.app.screen.query("LineView") if one.display and one.hidden_rows[1]
+        ]
         assert hidden
-        assert [count for count in hidden if f"▾ {count} more" not in hand.text] == []
+        assert [count for count in hidden if f"▾ {count} more" not in driver.text] == []
 
 
 async def test_counts_fit_beside_the_divider(clock):
-    async with at_the_console(poisoned_night(clock), clock, "4", "equals_sign", "g", size=(120, 24)) as hand:
-        row = hand.lines[hand.app.screen.lower_rule.region.y]
+    async with open_console(poisoned_run(clock), clock, "4", "equals_sign", "g", size=(120, 24)) as driver:
+        row = driver.lines[driver.app.screen.lower_rule.region.y]
         assert row.count("┴") == 1
         assert row.index("▾") < row.index("┴")

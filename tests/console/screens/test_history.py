@@ -13,14 +13,14 @@ from redrive.engine.statefile.list_rows import RUN_TASKS, Listing, Row
 
 from ..conftest import FakeSession, StillClock, make_app
 from ..model.runs import START, S, projection_of
-from .nights import Hand, at_the_console
+from .screen_driver import ScreenDriver, open_console
 
 DAY = 86_400 * S
 NAMES = ("extract_orders", "clean_orders", "settle", "load_dashboard", "notify")
 SECONDS = (12, 95, 230, 41, 0.4)
 
 
-class ManyNights(FakeSession):
+class ManyRuns(FakeSession):
     """Fourteen nights: settle failed twice, the last clean_orders took four times as long, notify is new."""
 
     def __init__(self) -> None:
@@ -65,76 +65,74 @@ def tasks_of(number: int) -> list[tuple[str, str, int, int | None]]:
 
 
 @pytest.fixture
-def nights() -> ManyNights:
-    return ManyNights()
+def session() -> ManyRuns:
+    return ManyRuns()
 
 
-def row_of(hand: Hand, name: str) -> str:
-    return next(line for line in hand.lines[4:-6] if name in line)
+def row_of(driver: ScreenDriver, name: str) -> str:
+    return next(line for line in driver.lines[4:-6] if name in line)
 
 
-async def test_every_task_is_shown_in_every_run(nights: ManyNights, clock: StillClock) -> None:
-    async with at_the_console(nights, clock, "8") as hand:
-        assert "14 runs · 5 tasks · 1 slower than usual ↑" in hand.lines[3]
-        assert row_of(hand, "settle").count("✓") == 12 and row_of(hand, "settle").count("◆") == 2
-        assert row_of(hand, "notify").count("✓") == 8 and row_of(hand, "notify").count("·") >= 2
-        assert row_of(hand, "clean_orders").endswith("✓↑")
-        assert row_of(hand, "the whole run").count("◆") == 2
+async def test_every_task_is_shown_in_every_run(session: ManyRuns, clock: StillClock) -> None:
+    async with open_console(session, clock, "8") as driver:
+        assert "14 runs · 5 tasks · 1 slower than usual ↑" in driver.lines[3]
+        assert row_of(driver, "settle").count("✓") == 12 and row_of(driver, "settle").count("◆") == 2
+        assert row_of(driver, "notify").count("✓") == 8 and row_of(driver, "notify").count("·") >= 2
+        assert row_of(driver, "clean_orders").endswith("✓↑")
+        assert row_of(driver, "the whole run").count("◆") == 2
 
 
-async def test_wide_screens_show_durations(nights: ManyNights, clock: StillClock) -> None:
-    async with at_the_console(nights, clock, "8", size=(200, 55)) as hand:
-        assert row_of(hand, "clean_orders").endswith("✓  1m36 ✓↑ 5m42")
-        assert "04-24" in hand.lines[4] and "04-11" in hand.lines[4]
+async def test_wide_screens_show_durations(session: ManyRuns, clock: StillClock) -> None:
+    async with open_console(session, clock, "8", size=(200, 55)) as driver:
+        assert row_of(driver, "clean_orders").endswith("✓  1m36 ✓↑ 5m42")
+        assert "04-24" in driver.lines[4] and "04-11" in driver.lines[4]
 
 
-async def test_the_cell_under_the_cursor_is_told_in_words(nights: ManyNights, clock: StillClock) -> None:
-    async with at_the_console(nights, clock, "8", "j") as hand:
-        assert "night-14" in hand.lines[-4] and "clean_orders" in hand.lines[-3]
-        assert "times the usual" in hand.lines[-3]
-        await hand.press("j", "left", "left", "left")
-        assert "night-11" in hand.lines[-4] and "BLOCKED after 5m00" in hand.lines[-4]
-        assert "DEAD" in hand.lines[-3] and "2 attempts" in hand.lines[-3]
-        assert "failed in 2 of 14 runs" in hand.lines[-2]
+async def test_the_cell_under_the_cursor_is_told_in_words(session: ManyRuns, clock: StillClock) -> None:
+    async with open_console(session, clock, "8", "j") as driver:
+        assert "night-14" in driver.lines[-4] and "clean_orders" in driver.lines[-3]
+        assert "times the usual" in driver.lines[-3]
+        await driver.press("j", "left", "left", "left")
+        assert "night-11" in driver.lines[-4] and "BLOCKED after 5m00" in driver.lines[-4]
+        assert "DEAD" in driver.lines[-3] and "2 attempts" in driver.lines[-3]
+        assert "failed in 2 of 14 runs" in driver.lines[-2]
 
 
-async def test_enter_opens_the_run_at_the_task(nights: ManyNights, clock: StillClock) -> None:
-    async with at_the_console(nights, clock, "8", "j", "j", "enter") as hand:
-        assert hand.app.selected == "settle" and hand.app.screen_name.value == "graph"
+async def test_enter_opens_the_run_at_the_task(session: ManyRuns, clock: StillClock) -> None:
+    async with open_console(session, clock, "8", "j", "j", "enter") as driver:
+        assert driver.app.selected == "settle" and driver.app.screen_name.value == "graph"
 
 
-async def test_orders_and_filters(nights: ManyNights, clock: StillClock) -> None:
-    async with at_the_console(nights, clock, "8", "e") as hand:
-        assert "sort: problems" in hand.lines[3]
-        assert "settle" in hand.lines[6]
-        await hand.press("slash")
-        await hand.type("load")
-        await hand.press("enter")
-        assert "/load: 1" in hand.lines[3] and "load_dashboard" in hand.lines[6]
+async def test_orders_and_filters(session: ManyRuns, clock: StillClock) -> None:
+    async with open_console(session, clock, "8", "e") as driver:
+        assert "sort: problems" in driver.lines[3]
+        assert "settle" in driver.lines[6]
+        await driver.press("slash")
+        await driver.type("load")
+        await driver.press("enter")
+        assert "/load: 1" in driver.lines[3] and "load_dashboard" in driver.lines[6]
 
 
-async def test_ended_runs_are_read_once(nights: ManyNights, clock: StillClock) -> None:
-    async with at_the_console(nights, clock, "8", "2", "8") as hand:
-        assert nights.asked.count("night-3") == 1
-        assert nights.asked.count("night-11") > 1, "a blocked run can go on"
-        assert hand.app.screen_name.value == "history"
+async def test_ended_runs_are_read_once(session: ManyRuns, clock: StillClock) -> None:
+    async with open_console(session, clock, "8", "2", "8") as driver:
+        assert session.asked.count("night-3") == 1
+        assert session.asked.count("night-11") > 1, "a blocked run can go on"
+        assert driver.app.screen_name.value == "history"
 
 
-async def test_the_list_of_runs_has_a_calendar(nights: ManyNights, clock: StillClock) -> None:
-    async with at_the_console(nights, clock, "1") as hand:
-        text = hand.text
+async def test_the_list_of_runs_has_a_calendar(session: ManyRuns, clock: StillClock) -> None:
+    async with open_console(session, clock, "1") as driver:
+        text = driver.text
         assert "Mon    Tue    Wed    Thu    Fri    Sat    Sun" in text
-        weeks = [line for line in hand.lines if line.strip().endswith(("·", "✓", "◆")) and "Apr" in line]
+        weeks = [line for line in driver.lines if line.strip().endswith(("·", "✓", "◆")) and "Apr" in line]
         assert sum(line.count("✓") + line.count("◆") for line in weeks) >= 12
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 55)], ids=lambda size: "x".join(map(str, size)))
-def test_picture_of_the_history(
-    size: tuple[int, int], nights: ManyNights, clock: StillClock, snap_compare: Any
-) -> None:
-    app = make_app(nights, clock)
+def test_picture_of_the_history(size: tuple[int, int], session: ManyRuns, clock: StillClock, snap_compare: Any) -> None:
+    app = make_app(session, clock)
 
-    async def look(pilot: Any) -> None:
-        await Hand(app, pilot).press("8", "j")
+    async def prepare(pilot: Any) -> None:
+        await ScreenDriver(app, pilot).press("8", "j")
 
-    assert snap_compare(app, terminal_size=size, run_before=look)
+    assert snap_compare(app, terminal_size=size, run_before=prepare)

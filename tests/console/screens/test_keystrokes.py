@@ -11,7 +11,7 @@ from typing import NamedTuple
 import pytest
 
 from ..conftest import FakeSession, StillClock
-from .nights import Hand, at_the_console, poisoned_night
+from .screen_driver import ScreenDriver, open_console, poisoned_run
 from .test_log import chunks_of
 
 WIDE, SMALL = (120, 40), (80, 24)
@@ -24,19 +24,19 @@ class Job(NamedTuple):
     name: str
     presses: int
     keys: tuple[str | None, ...]
-    is_done: Callable[[Hand, FakeSession], bool]
+    is_done: Callable[[ScreenDriver, FakeSession], bool]
     size: tuple[int, int] = SMALL
     text: str = ""
 
 
-def says(*words: str) -> Callable[[Hand, FakeSession], bool]:
-    return lambda hand, session: all(word in hand.text for word in words)
+def says(*words: str) -> Callable[[ScreenDriver, FakeSession], bool]:
+    return lambda driver, session: all(word in driver.text for word in words)
 
 
-def sent(*acts: str, **options: object) -> Callable[[Hand, FakeSession], bool]:
-    def is_done(hand: Hand, session: FakeSession) -> bool:
-        made = [command.act for command in session.commands] == list(acts)
-        return made and options.items() <= dict(session.commands[0].options).items()
+def sent(*acts: str, **options: object) -> Callable[[ScreenDriver, FakeSession], bool]:
+    def is_done(driver: ScreenDriver, session: FakeSession) -> bool:
+        build_row = [command.act for command in session.commands] == list(acts)
+        return build_row and options.items() <= dict(session.commands[0].options).items()
 
     return is_done
 
@@ -91,14 +91,14 @@ async def test_keys_of_a_job_on_one_failure(revenue: FakeSession, clock: StillCl
 
 @pytest.mark.parametrize("job", ON_A_THOUSAND, ids=lambda job: job.name)
 async def test_keys_of_a_job_on_a_thousand_failures(clock: StillClock, job: Job) -> None:
-    await do(job, poisoned_night(clock, 1_080), clock)
+    await do(job, poisoned_run(clock, 1_080), clock)
 
 
 async def do(job: Job, session: FakeSession, clock: StillClock) -> None:
     """Press the keys: the job is done after the last one and not before."""
     assert sum(key is not None for key in job.keys) == job.presses
-    async with at_the_console(session, clock, size=job.size) as hand:
+    async with open_console(session, clock, size=job.size) as driver:
         for key in job.keys:
-            assert not job.is_done(hand, session), f"done before {key}"
-            await (hand.type(job.text) if key is None else hand.press(key))
-        assert job.is_done(hand, session), hand.text
+            assert not job.is_done(driver, session), f"done before {key}"
+            await (driver.type(job.text) if key is None else driver.press(key))
+        assert job.is_done(driver, session), driver.text

@@ -58,7 +58,7 @@ async def test_stopping_waits_until_the_executor_has_gone(
         (command,) = revenue.commands
         assert (command.act, command.options) == ("stop", {"how": how})
         assert app.return_code is None
-        revenue.become(executor_alive=False, heartbeat_age_seconds=None)
+        revenue.set_status(executor_alive=False, heartbeat_age_seconds=None)
         await pilot.pause()
         await pilot.pause()
         assert app.return_code == 0
@@ -128,22 +128,22 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
 
 def planned(monkeypatch: pytest.MonkeyPatch, doubts: tuple[str, ...] = (), **difference: Any) -> list[bool]:
     """Let each resume have this plan; the list of those that were made: whether the code was trusted."""
-    made: list[bool] = []
+    build_row: list[bool] = []
 
     async def plan(path: str, run_id: str, *, trusted: bool) -> ResumePlan:
-        made.append(trusted)
+        build_row.append(trusted)
         left = () if trusted else doubts
         return ResumePlan(run_id, "/srv/revenue.py", (), left, None if left else FlowDifference(**difference))
 
     monkeypatch.setattr("redrive.console.sessions.embedded.plan", plan)
-    return made
+    return build_row
 
 
 async def test_the_question_shows_the_code_and_what_changed_in_the_flow(
     revenue: FakeSession, clock: StillClock, started: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch
 ):
     planned(monkeypatch, added=("load_eu",), unfinished=("load",))
-    gone(revenue, clock)
+    lose_executor(revenue, clock)
     async with shown(revenue, clock, state_path="/tmp/revenue.db") as (app, pilot):
         await press(app, pilot, "R")
         await settle(app, pilot)
@@ -155,30 +155,30 @@ async def test_the_question_shows_the_code_and_what_changed_in_the_flow(
 async def test_code_that_others_may_have_written_is_imported_after_a_word_only(
     revenue: FakeSession, clock: StillClock, started: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch
 ):
-    made = planned(monkeypatch, ("/srv/revenue.py belongs to eve",), added=("load_eu",))
-    gone(revenue, clock)
+    build_row = planned(monkeypatch, ("/srv/revenue.py belongs to eve",), added=("load_eu",))
+    lose_executor(revenue, clock)
     async with shown(revenue, clock, state_path="/tmp/revenue.db") as (app, pilot):
         await press(app, pilot, "R")
         await settle(app, pilot)
         assert "/srv/revenue.py belongs to eve" in text_of(app) and "added" not in text_of(app)
-        assert made == [False]
+        assert build_row == [False]
         await press(app, pilot, "a")
         await settle(app, pilot)
-        assert made == [False, True] and "added: load_eu" in text_of(app)
+        assert build_row == [False, True] and "added: load_eu" in text_of(app)
         assert started == []
         await press(app, pilot, "a")
         await settle(app, pilot)
         assert len(started) == 1
 
 
-def gone(session: FakeSession, clock: StillClock) -> None:
-    session.become(executor_alive=False, heartbeat_age_seconds=None, executor_gone_at=clock.now - 60 * S)
+def lose_executor(session: FakeSession, clock: StillClock) -> None:
+    session.set_status(executor_alive=False, heartbeat_age_seconds=None, executor_gone_at=clock.now - 60 * S)
 
 
 async def test_r_capital_asks_before_it_starts_an_executor(
     revenue: FakeSession, clock: StillClock, started: list[tuple[str, str]]
 ):
-    gone(revenue, clock)
+    lose_executor(revenue, clock)
     async with shown(revenue, clock, state_path="/tmp/revenue.db") as (app, pilot):
         await press(app, pilot, "R")
         assert "8 tasks of 10 are not done" in text_of(app)
@@ -197,7 +197,7 @@ async def test_nothing_is_resumed_while_an_executor_lives(
 
 
 async def test_a_far_run_is_not_resumed_from_here(revenue: FakeSession, clock: StillClock):
-    gone(revenue, clock)
+    lose_executor(revenue, clock)
     async with shown(revenue, clock) as (app, pilot):
         await press(app, pilot, "R")
         assert "an executor runs beside its state file" in rows_of(app)[-1]
@@ -211,7 +211,7 @@ async def test_what_keeps_an_executor_from_starting_is_said(
 
     monkeypatch.setattr("redrive.console.sessions.embedded.resume", resume)
     planned(monkeypatch)
-    gone(revenue, clock)
+    lose_executor(revenue, clock)
     async with shown(revenue, clock, state_path="/tmp/revenue.db") as (app, pilot):
         await press(app, pilot, "R", "a")
         await settle(app, pilot)

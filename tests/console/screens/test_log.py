@@ -12,7 +12,7 @@ from redrive.engine.statefile.changes.log_rows import LogChunk
 
 from ..conftest import FakeSession, make_app
 from ..model.runs import S
-from .nights import Hand, at_the_console
+from .screen_driver import ScreenDriver, open_console
 
 DEAD = "clean_refunds"
 WORDS = [
@@ -48,7 +48,7 @@ class Door(FakeSession):
 
 
 @pytest.fixture
-def night(revenue):
+def session(revenue):
     revenue.__class__ = Door
     revenue.asked = []
     revenue.logs = {
@@ -62,16 +62,16 @@ def night(revenue):
 @asynccontextmanager
 async def at_the_log(session, clock, *keys, name=DEAD, size=(80, 24)):
     """The log of a task, after some keys."""
-    async with at_the_console(session, clock, size=size) as hand:
-        hand.app.selected = name
+    async with open_console(session, clock, size=size) as driver:
+        driver.app.selected = name
         session.asked.clear()
-        await hand.press("5", *keys)
-        yield hand
+        await driver.press("5", *keys)
+        yield driver
 
 
-def shown(hand):
+def shown(driver):
     """The rows of the log itself, without their margin."""
-    return [row.removeprefix(" ") for row in hand.lines[4:-2]]
+    return [row.removeprefix(" ") for row in driver.lines[4:-2]]
 
 
 def long_log(count: int) -> list[LogChunk]:
@@ -80,10 +80,10 @@ def long_log(count: int) -> list[LogChunk]:
     return [LogChunk(at + 1, 0, "".join(lines[at : at + 10])) for at in range(0, count, 10)]
 
 
-async def test_the_log_of_the_selected_task_is_shown_as_a_person_reads_it(night, clock):
-    async with at_the_log(night, clock) as hand:
-        assert hand.lines[3].startswith(" clean_refunds  #2 of 2  ✗ failed 3s")
-        assert shown(hand)[:9] == [
+async def test_the_log_of_the_selected_task_is_shown_as_a_person_reads_it(session, clock):
+    async with at_the_log(session, clock) as driver:
+        assert driver.lines[3].startswith(" clean_refunds  #2 of 2  ✗ failed 3s")
+        assert shown(driver)[:9] == [
             "settle: reading 4,812 refunds of 2026-04-24",
             "INFO connected to ledger",
             "100 %",
@@ -91,407 +91,409 @@ async def test_the_log_of_the_selected_task_is_shown_as_a_person_reads_it(night,
         ]
 
 
-async def test_without_a_selection_it_is_the_log_of_what_needs_a_human(night, clock):
-    async with at_the_console(night, clock, "5") as hand:
-        assert hand.app.selected == DEAD
-        assert "ZeroDivisionError: division by zero" in hand.text
+async def test_without_a_selection_it_is_the_log_of_what_needs_a_human(session, clock):
+    async with open_console(session, clock, "5") as driver:
+        assert driver.app.selected == DEAD
+        assert "ZeroDivisionError: division by zero" in driver.text
 
 
-async def test_brackets_change_the_attempt_and_say_where_they_end(night, clock):
-    async with at_the_log(night, clock, "left_square_bracket") as hand:
-        assert "#1 of 2" in hand.lines[3]
-        assert shown(hand)[0] == "the first attempt"
-        await hand.press("left_square_bracket")
-        assert "this is the first attempt" in hand.lines[-1]
-        await hand.press("right_square_bracket")
-        assert "#2 of 2" in hand.lines[3]
-        await hand.press("right_square_bracket")
-        assert "this is the latest attempt" in hand.lines[-1]
+async def test_brackets_change_the_attempt_and_say_where_they_end(session, clock):
+    async with at_the_log(session, clock, "left_square_bracket") as driver:
+        assert "#1 of 2" in driver.lines[3]
+        assert shown(driver)[0] == "the first attempt"
+        await driver.press("left_square_bracket")
+        assert "this is the first attempt" in driver.lines[-1]
+        await driver.press("right_square_bracket")
+        assert "#2 of 2" in driver.lines[3]
+        await driver.press("right_square_bracket")
+        assert "this is the latest attempt" in driver.lines[-1]
 
 
-async def test_what_was_said_of_another_attempt_goes(night, clock):
-    async with at_the_log(night, clock, "]") as hand:
-        assert "this is the latest attempt" in hand.lines[-1]
-        await hand.press("[")
-        assert "#1 of 2" in hand.lines[3] and "this is the latest attempt" not in hand.text
+async def test_what_was_said_of_another_attempt_goes(session, clock):
+    async with at_the_log(session, clock, "]") as driver:
+        assert "this is the latest attempt" in driver.lines[-1]
+        await driver.press("[")
+        assert "#1 of 2" in driver.lines[3] and "this is the latest attempt" not in driver.text
 
 
-async def test_a_task_that_has_not_begun_says_why(night, clock):
-    async with at_the_log(night, clock, name="aggregate_revenue") as hand:
-        assert shown(hand)[0].startswith("· no attempt yet: ")
-        assert "clean_" in shown(hand)[0]
+async def test_a_task_that_has_not_begun_says_why(session, clock):
+    async with at_the_log(session, clock, name="aggregate_revenue") as driver:
+        assert shown(driver)[0].startswith("· no attempt yet: ")
+        assert "clean_" in shown(driver)[0]
 
 
-async def test_an_attempt_that_wrote_nothing_says_so(night, clock):
-    async with at_the_log(night, clock, name="extract_refunds") as hand:
-        assert shown(hand)[0] == "· this attempt wrote nothing"
+async def test_an_attempt_that_wrote_nothing_says_so(session, clock):
+    async with at_the_log(session, clock, name="extract_refunds") as driver:
+        assert shown(driver)[0] == "· this attempt wrote nothing"
 
 
 # --- Reading ---------------------------------------------------------------------------------------------------------
 
 
-async def test_the_end_comes_first_and_nothing_else_unasked(night, clock):
-    night.logs[DEAD, 2] = long_log(10_000)
-    async with at_the_log(night, clock) as hand:
-        assert shown(hand)[-1] == "row 009999 settled"
-        assert night.asked == [(DEAD, 2, -1, 64)]
+async def test_the_end_comes_first_and_nothing_else_unasked(session, clock):
+    session.logs[DEAD, 2] = long_log(10_000)
+    async with at_the_log(session, clock) as driver:
+        assert shown(driver)[-1] == "row 009999 settled"
+        assert session.asked == [(DEAD, 2, -1, 64)]
 
 
-async def test_scrolling_up_reads_on_and_keeps_the_place(night, clock):
-    night.logs[DEAD, 2] = long_log(10_000)
-    async with at_the_log(night, clock, *["pageup"] * 40) as hand:
-        first = shown(hand)[0]
+async def test_scrolling_up_reads_on_and_keeps_the_place(session, clock):
+    session.logs[DEAD, 2] = long_log(10_000)
+    async with at_the_log(session, clock, *["pageup"] * 40) as driver:
+        first = shown(driver)[0]
         number = int(first.split()[1])
         assert number < 9_400
-        await hand.press("k")
-        assert shown(hand)[0] == f"row {number - 1:06} settled"
-        assert night.asked[1:] == [(DEAD, 2, 0, 500)]  # before the first line that was known
+        await driver.press("k")
+        assert shown(driver)[0] == f"row {number - 1:06} settled"
+        assert session.asked[1:] == [(DEAD, 2, 0, 500)]  # before the first line that was known
 
 
-async def test_g_goes_to_the_very_beginning(night, clock):
-    night.logs[DEAD, 2] = long_log(10_000)
-    async with at_the_log(night, clock, "g") as hand:
-        assert shown(hand)[0] == "row 000000 settled"
-        assert "17 of 10,000" in hand.lines[3] or "18 of 10,000" in hand.lines[3]
-        await hand.press("G")
-        assert shown(hand)[-1] == "row 009999 settled"
+async def test_g_goes_to_the_very_beginning(session, clock):
+    session.logs[DEAD, 2] = long_log(10_000)
+    async with at_the_log(session, clock, "g") as driver:
+        assert shown(driver)[0] == "row 000000 settled"
+        assert "17 of 10,000" in driver.lines[3] or "18 of 10,000" in driver.lines[3]
+        await driver.press("G")
+        assert shown(driver)[-1] == "row 009999 settled"
 
 
-async def test_what_was_dropped_is_one_line(night, clock):
+async def test_what_was_dropped_is_one_line(session, clock):
     head = chunks_of("first\nbroken o", size=100)
     tail = [LogChunk(7, 0, "ff\nlast\n", 1_187_000)]
-    night.logs[DEAD, 2] = [*head, *tail]
-    night.lists["output"] = [{"output_bytes": 1_700_000, "output_dropped_bytes": 1_187_000}]
-    async with at_the_log(night, clock) as hand:
-        assert shown(hand)[:5] == ["first", "broken o", "… 1.2 MB dropped here …", "ff", "last"]
-        assert "1.7 MB" in hand.lines[3]
+    session.logs[DEAD, 2] = [*head, *tail]
+    session.lists["output"] = [{"output_bytes": 1_700_000, "output_dropped_bytes": 1_187_000}]
+    async with at_the_log(session, clock) as driver:
+        assert shown(driver)[:5] == ["first", "broken o", "… 1.2 MB dropped here …", "ff", "last"]
+        assert "1.7 MB" in driver.lines[3]
 
 
-async def test_a_search_in_a_part_says_what_it_has_not_seen(night, clock):
-    night.logs[DEAD, 2] = [*chunks_of("first\n", size=100), LogChunk(7, 0, "last\n", 2_900_000)]
-    night.lists["output"] = [{"output_bytes": 3_400_000, "output_dropped_bytes": 2_900_000}]
-    async with at_the_log(night, clock, size=(120, 30)) as hand:
-        assert "3.4 MB, 2.9 MB dropped" in hand.lines[3]
-        await hand.press("slash")
-        await hand.type("nonsense")
-        await hand.press("enter")
-        assert "/nonsense: nowhere in what is kept; 2.9 MB dropped" in hand.lines[3]
-        await hand.press("escape", "e")
-        assert "no line shows an error in what is kept; 2.9 MB dropped" in hand.lines[-1]
+async def test_a_search_in_a_part_says_what_it_has_not_seen(session, clock):
+    session.logs[DEAD, 2] = [*chunks_of("first\n", size=100), LogChunk(7, 0, "last\n", 2_900_000)]
+    session.lists["output"] = [{"output_bytes": 3_400_000, "output_dropped_bytes": 2_900_000}]
+    async with at_the_log(session, clock, size=(120, 30)) as driver:
+        assert "3.4 MB, 2.9 MB dropped" in driver.lines[3]
+        await driver.press("slash")
+        await driver.type("nonsense")
+        await driver.press("enter")
+        assert "/nonsense: nowhere in what is kept; 2.9 MB dropped" in driver.lines[3]
+        await driver.press("escape", "e")
+        assert "no line shows an error in what is kept; 2.9 MB dropped" in driver.lines[-1]
 
 
-async def test_while_it_runs_the_end_is_followed(night, clock):
-    async with at_the_log(night, clock, name="clean_orders") as hand:
-        assert "● running" in hand.lines[3] and "following" in hand.lines[3]
-        assert shown(hand)[-1] == "order 00029 cleaned"
-        night.logs["clean_orders", 1] += chunks_of("order 00030 half", start=500)
-        await until(hand, lambda: shown(hand)[-1] == "order 00030 half")
-        night.logs["clean_orders", 1] += chunks_of(" and whole\n", start=600)
-        await until(hand, lambda: shown(hand)[-1] == "order 00030 half and whole")
+async def test_while_it_runs_the_end_is_followed(session, clock):
+    async with at_the_log(session, clock, name="clean_orders") as driver:
+        assert "● running" in driver.lines[3] and "following" in driver.lines[3]
+        assert shown(driver)[-1] == "order 00029 cleaned"
+        session.logs["clean_orders", 1] += chunks_of("order 00030 half", start=500)
+        await until(driver, lambda: shown(driver)[-1] == "order 00030 half")
+        session.logs["clean_orders", 1] += chunks_of(" and whole\n", start=600)
+        await until(driver, lambda: shown(driver)[-1] == "order 00030 half and whole")
 
 
-async def until(hand, true):
+async def until(driver, true):
     """Wait until something is on the screen, for longer than it can take."""
     deadline = time.monotonic() + 20
     while not true():
-        assert time.monotonic() < deadline, hand.text
-        await hand.pilot.pause(0.05)
+        assert time.monotonic() < deadline, driver.text
+        await driver.pilot.pause(0.05)
 
 
-async def test_who_reads_further_up_is_left_in_peace(night, clock):
-    async with at_the_log(night, clock, "k", "k", name="clean_orders") as hand:
-        first = shown(hand)[0]
-        night.logs["clean_orders", 1] += chunks_of("order 00030 cleaned\n", start=500)
-        await until(hand, lambda: "of 31" in hand.lines[3])
-        assert shown(hand)[0] == first
-        await hand.press("f")
-        assert shown(hand)[-1] == "order 00030 cleaned"
+async def test_who_reads_further_up_is_left_in_peace(session, clock):
+    async with at_the_log(session, clock, "k", "k", name="clean_orders") as driver:
+        first = shown(driver)[0]
+        session.logs["clean_orders", 1] += chunks_of("order 00030 cleaned\n", start=500)
+        await until(driver, lambda: "of 31" in driver.lines[3])
+        assert shown(driver)[0] == first
+        await driver.press("f")
+        assert shown(driver)[-1] == "order 00030 cleaned"
 
 
-async def test_nothing_is_asked_while_nobody_looks_or_nothing_runs(night, clock):
-    async with at_the_log(night, clock) as hand:
-        await hand.pilot.pause(1.2)
-        assert len(night.asked) == 1
-        hand.app.selected = "clean_orders"
-        await hand.press("6", "5")
-        await until(hand, lambda: len(night.asked) > 3)
-        await hand.press("6")
-        seen = len(night.asked)
-        await hand.pilot.pause(1.2)
-        assert len(night.asked) == seen
+async def test_nothing_is_asked_while_nobody_looks_or_nothing_runs(session, clock):
+    async with at_the_log(session, clock) as driver:
+        await driver.pilot.pause(1.2)
+        assert len(session.asked) == 1
+        driver.app.selected = "clean_orders"
+        await driver.press("6", "5")
+        await until(driver, lambda: len(session.asked) > 3)
+        await driver.press("6")
+        seen = len(session.asked)
+        await driver.pilot.pause(1.2)
+        assert len(session.asked) == seen
 
 
-async def test_what_came_with_the_end_is_read_and_the_heading_says_how_it_ended(night, clock):
-    async with at_the_log(night, clock, name="clean_orders") as hand:
-        night.logs["clean_orders", 1] += chunks_of("all done\n", start=500)
-        await hand.tell(night, night.story.succeed("clean_orders", duration_us=50 * S))
-        assert shown(hand)[-1] == "all done"
-        assert "✓ ok 50s" in hand.lines[3]
+async def test_what_came_with_the_end_is_read_and_the_heading_says_how_it_ended(session, clock):
+    async with at_the_log(session, clock, name="clean_orders") as driver:
+        session.logs["clean_orders", 1] += chunks_of("all done\n", start=500)
+        await driver.emit(session, session.builder.succeed("clean_orders", duration_us=50 * S))
+        assert shown(driver)[-1] == "all done"
+        assert "✓ ok 50s" in driver.lines[3]
 
 
-async def test_the_next_attempt_takes_the_place_of_one_whose_end_is_followed(night, clock):
-    night.logs["extract_payments", 1] = chunks_of("no answer\n")
-    night.logs["extract_payments", 2] = chunks_of("trying again\n")
-    async with at_the_log(night, clock, name="extract_payments") as hand:
-        assert shown(hand)[0] == "no answer"
-        await hand.tell(night, night.story.start("extract_payments"))
-        assert shown(hand)[0] == "trying again"
-        assert "#2 of 2  ● running" in hand.lines[3]
+async def test_the_next_attempt_takes_the_place_of_one_whose_end_is_followed(session, clock):
+    session.logs["extract_payments", 1] = chunks_of("no answer\n")
+    session.logs["extract_payments", 2] = chunks_of("trying again\n")
+    async with at_the_log(session, clock, name="extract_payments") as driver:
+        assert shown(driver)[0] == "no answer"
+        await driver.emit(session, session.builder.start("extract_payments"))
+        assert shown(driver)[0] == "trying again"
+        assert "#2 of 2  ● running" in driver.lines[3]
 
 
-async def test_the_next_attempt_does_not_take_away_what_is_being_read(night, clock):
-    night.logs["extract_payments", 1] = long_log(100)
-    async with at_the_log(night, clock, "g", name="extract_payments") as hand:
-        await hand.tell(night, night.story.start("extract_payments"))
-        assert shown(hand)[0] == "row 000000 settled"
-        assert "#1 of 2" in hand.lines[3]
+async def test_the_next_attempt_does_not_take_away_what_is_being_read(session, clock):
+    session.logs["extract_payments", 1] = long_log(100)
+    async with at_the_log(session, clock, "g", name="extract_payments") as driver:
+        await driver.emit(session, session.builder.start("extract_payments"))
+        assert shown(driver)[0] == "row 000000 settled"
+        assert "#1 of 2" in driver.lines[3]
 
 
-async def test_a_door_that_fails_says_so_and_is_asked_again(night, clock):
-    async with at_the_log(night, clock, name="clean_orders") as hand:
-        night.error = LinkError("the line is down")
-        await until(hand, lambda: "the line is down" in hand.lines[-1])
-        night.logs["clean_orders", 1] += chunks_of("it came back\n", start=500)
-        await until(hand, lambda: shown(hand)[-1] == "it came back")
+async def test_a_door_that_fails_says_so_and_is_asked_again(session, clock):
+    async with at_the_log(session, clock, name="clean_orders") as driver:
+        session.error = LinkError("the line is down")
+        await until(driver, lambda: "the line is down" in driver.lines[-1])
+        session.logs["clean_orders", 1] += chunks_of("it came back\n", start=500)
+        await until(driver, lambda: shown(driver)[-1] == "it came back")
 
 
 # --- Finding ---------------------------------------------------------------------------------------------------------
 
 
-async def test_e_jumps_to_the_first_line_of_an_error(night, clock):
-    night.logs[DEAD, 2] = long_log(2_000)
-    night.logs[DEAD, 2][50] = LogChunk(51, 0, "Traceback (most recent call last):\n")
-    async with at_the_log(night, clock, "e") as hand:
-        assert "Traceback (most recent call last):" in shown(hand)
-        await hand.press("k", "k")
-        screen = hand.app.screen
+async def test_e_jumps_to_the_first_line_of_an_error(session, clock):
+    session.logs[DEAD, 2] = long_log(2_000)
+    session.logs[DEAD, 2][50] = LogChunk(51, 0, "Traceback (most recent call last):\n")
+    async with at_the_log(session, clock, "e") as driver:
+        assert "Traceback (most recent call last):" in shown(driver)
+        await driver.press("k", "k")
+        screen = driver.app.screen
         assert screen.text.lines.text(screen.text.search_start(1)) == "Traceback (most recent call last):"
 
 
-async def test_n_goes_from_error_to_error_without_a_search(night, clock):
-    async with at_the_log(night, clock, "e") as hand:
-        stand = [hand.app.screen.text.search_start(1)]
+async def test_n_goes_from_error_to_error_without_a_search(session, clock):
+    async with at_the_log(session, clock, "e") as driver:
+        stand = [driver.app.screen.text.search_start(1)]
         for key in ("n", "n", "N"):
-            await hand.press(key)
-            stand.append(hand.app.screen.text.search_start(1))
+            await driver.press(key)
+            stand.append(driver.app.screen.text.search_start(1))
         assert stand == [5, 8, 5, 8]
 
 
-async def test_no_error_is_said(night, clock):
-    async with at_the_log(night, clock, "e", name="clean_orders") as hand:
-        assert "no line shows an error" in hand.lines[-1]
+async def test_no_error_is_said(session, clock):
+    async with at_the_log(session, clock, "e", name="clean_orders") as driver:
+        assert "no line shows an error" in driver.lines[-1]
 
 
-async def test_a_search_finds_also_what_was_not_read_yet(night, clock):
-    night.logs[DEAD, 2] = long_log(10_000)
-    async with at_the_log(night, clock, "slash") as hand:
-        await hand.type("000123")
-        await hand.press("enter")
-        assert "row 000123 settled" in shown(hand)
-        assert "/000123" in hand.lines[3]
-        await hand.press("escape", "slash")
-        await hand.type("nonsense")
-        assert "/nonsense: nowhere" in hand.lines[3]
+async def test_a_search_finds_also_what_was_not_read_yet(session, clock):
+    session.logs[DEAD, 2] = long_log(10_000)
+    async with at_the_log(session, clock, "slash") as driver:
+        await driver.type("000123")
+        await driver.press("enter")
+        assert "row 000123 settled" in shown(driver)
+        assert "/000123" in driver.lines[3]
+        await driver.press("escape", "slash")
+        await driver.type("nonsense")
+        assert "/nonsense: nowhere" in driver.lines[3]
 
 
-async def test_n_and_its_capital_go_from_match_to_match(night, clock):
-    async with at_the_log(night, clock, "slash") as hand:
-        await hand.type("rows")
-        await hand.press("enter")
-        assert hand.app.screen.text.search_start(1) == 3
-        await hand.press("escape", "slash")
-        await hand.type("settle")
-        await hand.press("enter")
-        stand = [hand.app.screen.text.search_start(1)]
+async def test_n_and_its_capital_go_from_match_to_match(session, clock):
+    async with at_the_log(session, clock, "slash") as driver:
+        await driver.type("rows")
+        await driver.press("enter")
+        assert driver.app.screen.text.search_start(1) == 3
+        await driver.press("escape", "slash")
+        await driver.type("settle")
+        await driver.press("enter")
+        stand = [driver.app.screen.text.search_start(1)]
         for key in ("n", "n", "n", "N"):
-            await hand.press(key)
-            stand.append(hand.app.screen.text.search_start(1))
+            await driver.press(key)
+            stand.append(driver.app.screen.text.search_start(1))
         assert stand == [0, 3, 6, 0, 6]
 
 
-async def test_only_lines_that_match_are_shown_until_esc(night, clock):
-    async with at_the_log(night, clock, "ampersand") as hand:
-        await hand.type("settle")
-        await hand.press("enter")
-        assert [line for line in shown(hand) if line] == [WORDS[0], WORDS[3], WORDS[6]]
-        assert "&settle" in hand.lines[3]
-        await hand.press("ampersand", *["backspace"] * 6)
-        await hand.type("!settle")
-        await hand.press("enter")
-        assert WORDS[4] in shown(hand) and WORDS[0] not in shown(hand)
-        await hand.press("escape")
-        assert WORDS[0] in shown(hand)
+async def test_only_lines_that_match_are_shown_until_esc(session, clock):
+    async with at_the_log(session, clock, "ampersand") as driver:
+        await driver.type("settle")
+        await driver.press("enter")
+        assert [line for line in shown(driver) if line] == [WORDS[0], WORDS[3], WORDS[6]]
+        assert "&settle" in driver.lines[3]
+        await driver.press("ampersand", *["backspace"] * 6)
+        await driver.type("!settle")
+        await driver.press("enter")
+        assert WORDS[4] in shown(driver) and WORDS[0] not in shown(driver)
+        await driver.press("escape")
+        assert WORDS[0] in shown(driver)
 
 
-async def test_a_search_works_within_what_is_shown_alone(night, clock):
-    async with at_the_log(night, clock, "ampersand") as hand:
-        await hand.type("settle")
-        await hand.press("enter", "slash")
-        await hand.type("line 87")
-        await hand.press("enter")
-        assert "&settle" in hand.lines[3] and "/line 87" in hand.lines[3]
-        assert hand.app.screen.text.search_start(1) == 2
-        await hand.press("escape")
-        assert "&settle" not in hand.lines[3]
-        await hand.press("escape")
-        assert "/line 87" not in hand.lines[3]
+async def test_a_search_works_within_what_is_shown_alone(session, clock):
+    async with at_the_log(session, clock, "ampersand") as driver:
+        await driver.type("settle")
+        await driver.press("enter", "slash")
+        await driver.type("line 87")
+        await driver.press("enter")
+        assert "&settle" in driver.lines[3] and "/line 87" in driver.lines[3]
+        assert driver.app.screen.text.search_start(1) == 2
+        await driver.press("escape")
+        assert "&settle" not in driver.lines[3]
+        await driver.press("escape")
+        assert "/line 87" not in driver.lines[3]
 
 
-async def test_w_folds_long_lines(night, clock):
-    night.logs[DEAD, 2] = chunks_of("x" * 100 + "\n")
-    async with at_the_log(night, clock) as hand:
-        assert shown(hand)[1] == ""
-        await hand.press("w")
-        assert shown(hand)[1] == "  " + "x" * 21
+async def test_w_folds_long_lines(session, clock):
+    session.logs[DEAD, 2] = chunks_of("x" * 100 + "\n")
+    async with at_the_log(session, clock) as driver:
+        assert shown(driver)[1] == ""
+        await driver.press("w")
+        assert shown(driver)[1] == "  " + "x" * 21
 
 
-async def test_left_and_right_move_along_cut_lines(night, clock):
-    night.logs[DEAD, 2] = chunks_of("a" * 80 + "b" * 40 + "\n")
-    async with at_the_log(night, clock, "right") as hand:
-        assert shown(hand)[0] == "a" * 41 + "b" * 38 + "…"
-        await hand.press("left")
-        assert shown(hand)[0].startswith("a" * 78)
+async def test_left_and_right_move_along_cut_lines(session, clock):
+    session.logs[DEAD, 2] = chunks_of("a" * 80 + "b" * 40 + "\n")
+    async with at_the_log(session, clock, "right") as driver:
+        assert shown(driver)[0] == "a" * 41 + "b" * 38 + "…"
+        await driver.press("left")
+        assert shown(driver)[0].startswith("a" * 78)
 
 
-async def test_two_attempts_are_compared_without_their_numbers(night, clock):
+async def test_two_attempts_are_compared_without_their_numbers(session, clock):
     same = "".join(f"03:10:{n} batch {n} settled\n" for n in range(20))
-    night.logs[DEAD, 1] = chunks_of(f"{same}timeout\n")
-    night.logs[DEAD, 2] = chunks_of(f"{same.replace('03:', '04:')}forbidden\n")
-    async with at_the_log(night, clock, "D") as hand:
-        await until(hand, lambda: "forbidden" in hand.text)
-        assert "clean_refunds: #1 - , #2 +" in hand.text
-        assert "… 18 lines in both …" in hand.text
-        assert "- timeout" in hand.text and "+ forbidden" in hand.text
-        await hand.press("escape", "left_square_bracket", "D")
-        assert "there is no attempt before this one" in hand.lines[-1]
+    session.logs[DEAD, 1] = chunks_of(f"{same}timeout\n")
+    session.logs[DEAD, 2] = chunks_of(f"{same.replace('03:', '04:')}forbidden\n")
+    async with at_the_log(session, clock, "D") as driver:
+        await until(driver, lambda: "forbidden" in driver.text)
+        assert "clean_refunds: #1 - , #2 +" in driver.text
+        assert "… 18 lines in both …" in driver.text
+        assert "- timeout" in driver.text and "+ forbidden" in driver.text
+        await driver.press("escape", "left_square_bracket", "D")
+        assert "there is no attempt before this one" in driver.lines[-1]
 
 
-async def test_the_ends_of_several_logs_are_followed_side_by_side(night, clock):
-    async with at_the_log(night, clock, "T", size=(160, 40)) as hand:
-        await until(hand, lambda: "order 00029 cleaned" in hand.text and "ZeroDivisionError: division" in hand.text)
-        assert "clean_refunds #2" in hand.text and "clean_orders #1" in hand.text
-        night.logs["clean_orders", 1] += chunks_of("order 00030 cleaned\n", start=500)
-        await until(hand, lambda: "order 00030 cleaned" in hand.text)
-        night.error = LinkError("the line is down")
-        await until(hand, lambda: "the line is down" in hand.text)
-        await hand.press("escape")
-        assert hand.lines[3].startswith(" clean_refunds")
+async def test_the_ends_of_several_logs_are_followed_side_by_side(session, clock):
+    async with at_the_log(session, clock, "T", size=(160, 40)) as driver:
+        await until(
+            driver, lambda: "order 00029 cleaned" in driver.text and "ZeroDivisionError: division" in driver.text
+        )
+        assert "clean_refunds #2" in driver.text and "clean_orders #1" in driver.text
+        session.logs["clean_orders", 1] += chunks_of("order 00030 cleaned\n", start=500)
+        await until(driver, lambda: "order 00030 cleaned" in driver.text)
+        session.error = LinkError("the line is down")
+        await until(driver, lambda: "the line is down" in driver.text)
+        await driver.press("escape")
+        assert driver.lines[3].startswith(" clean_refunds")
 
 
 # --- Elsewhere -------------------------------------------------------------------------------------------------------
 
 
-async def test_o_and_again_o_opens_all_of_it_in_the_pager(night, clock, monkeypatch):
-    night.logs[DEAD, 2] = long_log(10_000)
+async def test_o_and_again_o_opens_all_of_it_in_the_pager(session, clock, monkeypatch):
+    session.logs[DEAD, 2] = long_log(10_000)
     paged = []
     monkeypatch.setattr(
         "redrive.console.screens.log.show_in_pager", lambda lines, name: paged.append((list(lines), name))
     )
-    async with at_the_console(night, clock) as hand:
-        hand.app.selected = DEAD
-        monkeypatch.setattr(type(hand.app), "suspend", lambda app: nullcontext())
-        await hand.press("o")
+    async with open_console(session, clock) as driver:
+        driver.app.selected = DEAD
+        monkeypatch.setattr(type(driver.app), "suspend", lambda app: nullcontext())
+        await driver.press("o")
         assert paged == []
-        await hand.press("o")
+        await driver.press("o")
         ((lines, name),) = paged
         assert (lines[0], lines[-1], len(lines)) == ("row 000000 settled", "row 009999 settled", 10_000)
         assert name == "clean_refunds-2"
 
 
-async def test_without_a_terminal_there_is_no_pager(night, clock):
-    async with at_the_log(night, clock, "o") as hand:
-        assert "there is no terminal for a pager" in hand.lines[-1]
+async def test_without_a_terminal_there_is_no_pager(session, clock):
+    async with at_the_log(session, clock, "o") as driver:
+        assert "there is no terminal for a pager" in driver.lines[-1]
 
 
-async def test_another_run_has_other_logs(night, clock):
-    async with at_the_log(night, clock) as hand:
-        night.projection.run.run_id = "run-2"
-        night.logs = {}
-        hand.app.live.follow("run-2")
-        await hand.settle()
-        await hand.press("5")
-        assert "ZeroDivisionError" not in "\n".join(shown(hand))
+async def test_another_run_has_other_logs(session, clock):
+    async with at_the_log(session, clock) as driver:
+        session.projection.run.run_id = "run-2"
+        session.logs = {}
+        driver.app.live.follow("run-2")
+        await driver.settle()
+        await driver.press("5")
+        assert "ZeroDivisionError" not in "\n".join(shown(driver))
 
 
-async def test_output_cannot_do_anything(night, clock):
-    night.logs[DEAD, 2] = chunks_of("\x1b[2J\x1b]0;pwned\x07[red]x[/red]\x9b2J\u202ey\n", size=5)
-    async with at_the_log(night, clock) as hand:
-        assert "[red]x[/red]" in hand.text
-        assert not any(unfit in hand.text for unfit in "\x1b\x07\x9b\u202e")
+async def test_output_cannot_do_anything(session, clock):
+    session.logs[DEAD, 2] = chunks_of("\x1b[2J\x1b]0;pwned\x07[red]x[/red]\x9b2J\u202ey\n", size=5)
+    async with at_the_log(session, clock) as driver:
+        assert "[red]x[/red]" in driver.text
+        assert not any(unfit in driver.text for unfit in "\x1b\x07\x9b\u202e")
 
 
-async def test_of_a_hundred_thousand_lines_a_window_is_in_memory_and_all_are_searched(night, clock):
-    night.logs[DEAD, 2] = [LogChunk(n + 1, 0, f"row {n:06} settled\n" * 100) for n in range(2_000)]
-    async with at_the_log(night, clock, "slash", size=(120, 40)) as hand:
-        screen = hand.app.screen
-        await hand.type("row 000777")
-        await until(hand, lambda: "row 000777 settled" in shown(hand))
-        await hand.press("enter")
+async def test_of_a_hundred_thousand_lines_a_window_is_in_memory_and_all_are_searched(session, clock):
+    session.logs[DEAD, 2] = [LogChunk(n + 1, 0, f"row {n:06} settled\n" * 100) for n in range(2_000)]
+    async with at_the_log(session, clock, "slash", size=(120, 40)) as driver:
+        screen = driver.app.screen
+        await driver.type("row 000777")
+        await until(driver, lambda: "row 000777 settled" in shown(driver))
+        await driver.press("enter")
         assert len(screen.text.lines) < 110_000
-        assert "/row 000777" in hand.lines[3] and "nowhere" not in hand.lines[3]
+        assert "/row 000777" in driver.lines[3] and "nowhere" not in driver.lines[3]
         began = time.thread_time()
         for _ in range(50):
             screen.text.move_pages(1)
             screen.text.line(0)
         assert time.thread_time() - began < 5
-        await hand.press("G")
-        await until(hand, lambda: shown(hand)[-1] == "row 001999 settled")
-        await hand.press("escape", "g")
-        await until(hand, lambda: shown(hand)[0] == "row 000000 settled")
+        await driver.press("G")
+        await until(driver, lambda: shown(driver)[-1] == "row 001999 settled")
+        await driver.press("escape", "g")
+        await until(driver, lambda: shown(driver)[0] == "row 000000 settled")
 
 
-async def test_moving_on_reads_what_follows_and_keeps_the_place(night, clock):
-    night.logs[DEAD, 2] = [LogChunk(n + 1, 0, f"row {n:06} {'x' * 2_000}\n") for n in range(5_000)]
-    async with at_the_log(night, clock, "g") as hand:
+async def test_moving_on_reads_what_follows_and_keeps_the_place(session, clock):
+    session.logs[DEAD, 2] = [LogChunk(n + 1, 0, f"row {n:06} {'x' * 2_000}\n") for n in range(5_000)]
+    async with at_the_log(session, clock, "g") as driver:
         for expected in range(1, 30):
-            await hand.press("pagedown")
-            assert int(shown(hand)[0].split()[1]) == expected * 17, hand.text
+            await driver.press("pagedown")
+            assert int(shown(driver)[0].split()[1]) == expected * 17, driver.text
         for expected in range(28, 0, -1):
-            await hand.press("pageup")
-            assert int(shown(hand)[0].split()[1]) == expected * 17, hand.text
-        assert len(hand.app.screen.text.lines) < 1_000
+            await driver.press("pageup")
+            assert int(shown(driver)[0].split()[1]) == expected * 17, driver.text
+        assert len(driver.app.screen.text.lines) < 1_000
 
 
-async def test_a_regular_expression_is_searched_and_shown_alone(night, clock):
-    async with at_the_log(night, clock, "slash") as hand:
-        await hand.type("~row \\d,\\d{3}:")
-        await hand.press("enter")
-        assert hand.app.screen.text.search_start(1) == 4
-        await hand.press("escape", "ampersand")
-        await hand.type("~^(row|settle)")
-        await hand.press("enter")
-        assert [line for line in shown(hand) if line] == [WORDS[0], WORDS[4]]
+async def test_a_regular_expression_is_searched_and_shown_alone(session, clock):
+    async with at_the_log(session, clock, "slash") as driver:
+        await driver.type("~row \\d,\\d{3}:")
+        await driver.press("enter")
+        assert driver.app.screen.text.search_start(1) == 4
+        await driver.press("escape", "ampersand")
+        await driver.type("~^(row|settle)")
+        await driver.press("enter")
+        assert [line for line in shown(driver) if line] == [WORDS[0], WORDS[4]]
 
 
-async def test_what_a_long_log_shows_alone_comes_from_the_whole_of_it(night, clock):
-    night.logs[DEAD, 2] = long_log(20_000)
-    async with at_the_log(night, clock, "ampersand") as hand:
-        await hand.type("00 !99")
-        await hand.press("enter")
-        await until(hand, lambda: shown(hand)[-1] == "row 019800 settled")
-        await hand.press("escape")
-        await until(hand, lambda: shown(hand)[-1] == "row 019999 settled")
+async def test_what_a_long_log_shows_alone_comes_from_the_whole_of_it(session, clock):
+    session.logs[DEAD, 2] = long_log(20_000)
+    async with at_the_log(session, clock, "ampersand") as driver:
+        await driver.type("00 !99")
+        await driver.press("enter")
+        await until(driver, lambda: shown(driver)[-1] == "row 019800 settled")
+        await driver.press("escape")
+        await until(driver, lambda: shown(driver)[-1] == "row 019999 settled")
 
 
-async def test_t_shows_when_each_line_was_written(night, clock):
-    night.logs[DEAD, 2] = [LogChunk(1, 61 * S, "one\n"), LogChunk(2, 3_722 * S, "two\n")]
-    async with at_the_log(night, clock, "t") as hand:
-        assert shown(hand)[:2] == ["00:01:01 one", "01:02:02 two"]
-        await hand.press("t")
-        assert shown(hand)[:2] == ["one", "two"]
+async def test_t_shows_when_each_line_was_written(session, clock):
+    session.logs[DEAD, 2] = [LogChunk(1, 61 * S, "one\n"), LogChunk(2, 3_722 * S, "two\n")]
+    async with at_the_log(session, clock, "t") as driver:
+        assert shown(driver)[:2] == ["00:01:01 one", "01:02:02 two"]
+        await driver.press("t")
+        assert shown(driver)[:2] == ["one", "two"]
 
 
-async def test_output_that_the_run_no_longer_keeps_is_not_called_nothing(night, clock):
-    night.lists["output"] = [{"output_bytes": 3_400_000, "output_dropped_bytes": 3_400_000}]
-    async with at_the_log(night, clock, name="extract_refunds") as hand:
-        assert shown(hand)[0].startswith("… 3.4 MB were dropped: the run wrote more than it keeps")
+async def test_output_that_the_run_no_longer_keeps_is_not_called_nothing(session, clock):
+    session.lists["output"] = [{"output_bytes": 3_400_000, "output_dropped_bytes": 3_400_000}]
+    async with at_the_log(session, clock, name="extract_refunds") as driver:
+        assert shown(driver)[0].startswith("… 3.4 MB were dropped: the run wrote more than it keeps")
 
 
-async def test_lines_have_the_colours_that_the_task_gave_them(night, clock):
-    night.logs[DEAD, 2] = chunks_of("plain \x1b[1;32mgreen\x1b[0m\tplain\n\x1b[38;5;208mfail\x1b[39med\n", size=7)
-    async with at_the_log(night, clock) as hand:
-        assert shown(hand)[:2] == ["plain green     plain", "failed"]
-        lines = hand.app.screen.text.lines
+async def test_lines_have_the_colours_that_the_task_gave_them(session, clock):
+    session.logs[DEAD, 2] = chunks_of("plain \x1b[1;32mgreen\x1b[0m\tplain\n\x1b[38;5;208mfail\x1b[39med\n", size=7)
+    async with at_the_log(session, clock) as driver:
+        assert shown(driver)[:2] == ["plain green     plain", "failed"]
+        lines = driver.app.screen.text.lines
         assert [(piece.text, piece.role) for piece in lines[0][1:]] == [
             ("plain ", "text"),
             ("green", "sgr bold color(2)"),
@@ -504,19 +506,19 @@ async def test_lines_have_the_colours_that_the_task_gave_them(night, clock):
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40), (40, 15)], ids=lambda size: "x".join(map(str, size)))
-def test_picture(size, night, clock, snap_compare):
-    night.logs[DEAD, 2] = settling()
-    night.lists["output"] = [{"output_bytes": 1_739_000, "output_dropped_bytes": 1_214_000}]
-    app = make_app(night, clock)
+def test_picture(size, session, clock, snap_compare):
+    session.logs[DEAD, 2] = settling()
+    session.lists["output"] = [{"output_bytes": 1_739_000, "output_dropped_bytes": 1_214_000}]
+    app = make_app(session, clock)
 
-    async def look(pilot):
-        hand = Hand(app, pilot)
+    async def prepare(pilot):
+        driver = ScreenDriver(app, pilot)
         app.selected = DEAD
-        await hand.press("5", "slash")
-        await hand.type("refund")
-        await hand.press("enter", "N", "G")
+        await driver.press("5", "slash")
+        await driver.type("refund")
+        await driver.press("enter", "N", "G")
 
-    assert snap_compare(app, terminal_size=size, run_before=look)
+    assert snap_compare(app, terminal_size=size, run_before=prepare)
 
 
 def settling() -> list[LogChunk]:
@@ -527,15 +529,15 @@ def settling() -> list[LogChunk]:
     return [LogChunk(1, 0, head), LogChunk(2, 0, tail, 1_214_000)]
 
 
-async def test_a_pattern_that_takes_for_ever_is_given_up_with_a_sentence(night, clock):
+async def test_a_pattern_that_takes_for_ever_is_given_up_with_a_sentence(session, clock):
     """Each further letter of the line doubles the time of this pattern, in the search and in what is set off."""
-    night.logs[DEAD, 2] = chunks_of(f"first\n{'a' * 60}!\nlast\n")
-    async with at_the_log(night, clock, "slash") as hand:
-        await hand.type("~(a+)+$")
-        await hand.press("enter")
-        assert "the pattern takes too long on a part of the log: simplify it" in hand.lines[-1]
-        assert "/~(a+)+$: given up" in hand.lines[3] and shown(hand)[0] == "first"
-        await hand.press("escape", "slash")
-        await hand.type("last")
-        await hand.press("enter")
-        assert hand.app.screen.text.search_start(1) == 2
+    session.logs[DEAD, 2] = chunks_of(f"first\n{'a' * 60}!\nlast\n")
+    async with at_the_log(session, clock, "slash") as driver:
+        await driver.type("~(a+)+$")
+        await driver.press("enter")
+        assert "the pattern takes too long on a part of the log: simplify it" in driver.lines[-1]
+        assert "/~(a+)+$: given up" in driver.lines[3] and shown(driver)[0] == "first"
+        await driver.press("escape", "slash")
+        await driver.type("last")
+        await driver.press("enter")
+        assert driver.app.screen.text.search_start(1) == 2

@@ -9,7 +9,7 @@ from redrive.engine.core.projection import RunRow
 from redrive.engine.domain.events import EventKind
 from redrive.engine.domain.states import RunState
 
-from ..conftest import FakeSession, StillClock, happen, press, rows_of, shown, text_of, until
+from ..conftest import FakeSession, StillClock, emit_events, press, rows_of, shown, text_of, until
 from ..model.runs import START, S, failed_task, projection_of
 
 
@@ -31,7 +31,7 @@ def own_run(session: FakeSession) -> RunSummary:
 def morning() -> FakeSession:
     """A run that is fine, after a night that is blocked."""
     session = FakeSession(projection_of([("extract", []), ("load", ["extract"])]))
-    session.become(executor_run_id=session.projection.run.run_id)
+    session.set_status(executor_run_id=session.projection.run.run_id)
     session.summaries = [own_run(session), other_run("night-1", blocked=True, dead=2)]
     return session
 
@@ -54,11 +54,11 @@ async def test_the_inbox_lists_the_other_run_and_enter_opens_its_inbox(
         text = text_of(app)
         assert "nothing in this run needs a human" in text
         assert "run night-1 (BLOCKED, 2 dead letters) · nightly" in text
-        night = projection_of([("extract", [])])
-        night.run.run_id = "night-1"
-        failed_task(night, "extract")
-        morning.projection = night
-        morning.summaries = [RunSummary(night.run, {"DEAD_LETTER": 1}, 1)]
+        session = projection_of([("extract", [])])
+        session.run.run_id = "night-1"
+        failed_task(session, "extract")
+        morning.projection = session
+        morning.summaries = [RunSummary(session.run, {"DEAD_LETTER": 1}, 1)]
         await press(app, pilot, "enter")
         assert "1 cause · 1 dead letter" in text_of(app)
         assert app.screen.PLACE.value == "inbox"
@@ -76,7 +76,7 @@ async def test_an_unfinished_run_without_an_executor_is_listed(morning: FakeSess
     async with shown(morning, clock) as (app, pilot):
         await press(app, pilot, "4")
         assert "run night-1 (no executor)" in text_of(app)
-        morning.become(service_pid=7)  # the scheduler resumes it
+        morning.set_status(service_pid=7)  # the scheduler resumes it
         await until(app, pilot, lambda: "night-1" not in text_of(app))
         assert "nothing needs a human" in text_of(app)
 
@@ -87,8 +87,8 @@ async def test_the_list_follows_the_events_of_other_runs(morning: FakeSession, c
         await press(app, pilot, "4")
         assert "nothing needs a human" in text_of(app)
         morning.summaries = blocked
-        event = morning.story.tell(EventKind.RUN, data={"what": "blocked"})
-        await happen(app, pilot, morning, event._replace(run_id="night-1"))
+        event = morning.builder.event(EventKind.RUN, data={"what": "blocked"})
+        await emit_events(app, pilot, morning, event._replace(run_id="night-1"))
         assert "run night-1" in text_of(app)
 
 

@@ -20,24 +20,24 @@ from ..conftest import (
     REVENUE,
     FakeSession,
     StillClock,
-    happen,
+    emit_events,
     make_app,
     press,
     rest,
+    revenue_events,
     rows_of,
     settle,
     shown,
-    tell_revenue,
     text_of,
     until,
 )
-from ..model.runs import START, S, Story, projection_of
+from ..model.runs import START, EventBuilder, S, projection_of
 
 BACK, ON, TROUBLE_BACK, TROUBLE_ON, FASTER, SLOWER = "[", "]", "{", "}", ">", "<"
 EVERYWHERE = {"graph": "2", "timeline": "3", "inbox": "4", "journal": "6"}
 
 
-class NightSession(FakeSession):
+class CountingSession(FakeSession):
     """A door that remembers how often the past was asked for; ``gate`` keeps it waiting."""
 
     def __init__(self, *args: Any) -> None:
@@ -55,38 +55,38 @@ class NightSession(FakeSession):
         if listing.name != "journal":
             return await super().query(listing, **options)
         before = options.get("before")
-        rows = [listing.row._make(event) for event in self._told if before is None or event.seq < before]
+        rows = [listing.row._make(event) for event in self._emitted if before is None or event.seq < before]
         return rows[-options["limit"] :]
 
 
-def created(story: Story) -> Event:
-    columns = {"dag_name": "revenue", "started_at": story.at, "state": "RUNNING", "max_parallel": 4}
+def created(builder: EventBuilder) -> Event:
+    columns = {"dag_name": "revenue", "started_at": builder.at, "state": "RUNNING", "max_parallel": 4}
     data = {"what": "created", "tasks": len(REVENUE), "set": columns}
-    return story.tell(EventKind.RUN, new="RUNNING", data=data)
+    return builder.event(EventKind.RUN, new="RUNNING", data=data)
 
 
-def act(story: Story, name: str = "clean_refunds") -> list[Event]:
+def act(builder: EventBuilder, name: str = "clean_refunds") -> list[Event]:
     """Ana requeues a dead letter."""
     answer = {"ok": True, "message": "1 requeued", "results": [[name, "done", "runs again after attempt 2"]]}
-    moved = story.move(name, "PENDING", None, generation=1, ended_at=None, error=None)
-    told = story.tell(EventKind.OPERATOR, actor="ana@ops-1", data={"act": "requeue", "answer": answer})
+    moved = builder.move(name, "PENDING", None, generation=1, ended_at=None, error=None)
+    events = builder.event(EventKind.OPERATOR, actor="ana@ops-1", data={"act": "requeue", "answer": answer})
     assert isinstance(moved.payload, TaskMoved)
-    return [moved._replace(payload=moved.payload._replace(act="requeue")), told]
+    return [moved._replace(payload=moved.payload._replace(act="requeue")), events]
 
 
 @pytest.fixture
-async def night(clock: StillClock) -> NightSession:
+async def session(clock: StillClock) -> CountingSession:
     """The night of the pictures from its first event on; its last ones are an act of ana's, 44 s after the start."""
     projection = projection_of(REVENUE)
     projection.run.run_id, projection.run.dag_name = "run-2026-04-25", "revenue"
-    story = Story(projection)
-    told = [created(story), *tell_revenue(story), *act(story.after(3))]
-    for event in told:
+    builder = EventBuilder(projection)
+    events = [created(builder), *revenue_events(builder), *act(builder.after(3))]
+    for event in events:
         projection.apply(event)
-    session = NightSession(projection)
-    session.story = story
-    session.tell(told)
-    clock.now = story.at + 60 * S
+    session = CountingSession(projection)
+    session.builder = builder
+    session.emit(events)
+    clock.now = builder.at + 60 * S
     return session
 
 
@@ -101,8 +101,8 @@ def row_of(app: Any, name: str) -> str:
 # --- Where one is ----------------------------------------------------------------------------------------------------
 
 
-async def test_one_event_back_the_screen_is_as_it_was_before_it(night: NightSession, clock: StillClock):
-    async with shown(night, clock) as (app, pilot):
+async def test_one_event_back_the_screen_is_as_it_was_before_it(session: CountingSession, clock: StillClock):
+    async with shown(session, clock) as (app, pilot):
         now = text_of(app)
         assert "pending" in row_of(app, "clean_refunds")
         await press(app, pilot, BACK)
@@ -115,8 +115,8 @@ async def test_one_event_back_the_screen_is_as_it_was_before_it(night: NightSess
         assert text_of(app) == now
 
 
-async def test_countdowns_and_ages_are_those_of_the_moment(night: NightSession, clock: StillClock):
-    async with shown(night, clock) as (app, pilot):
+async def test_countdowns_and_ages_are_those_of_the_moment(session: CountingSession, clock: StillClock):
+    async with shown(session, clock) as (app, pilot):
         assert "due" in row_of(app, "extract_payments")
         await press(app, pilot, BACK, BACK)
         assert "retry in 32s" in row_of(app, "extract_payments")
@@ -128,9 +128,9 @@ async def test_countdowns_and_ages_are_those_of_the_moment(night: NightSession, 
 
 @pytest.mark.long
 async def test_steps_pass_over_progress_and_end_at_the_first_event_and_in_the_present(
-    night: NightSession, clock: StillClock
+    session: CountingSession, clock: StillClock
 ):
-    async with shown(night, clock) as (app, pilot):
+    async with shown(session, clock) as (app, pilot):
         await press(app, pilot, *[BACK] * 40)
         assert "event 1 of 24" in header(app) and "0/10" in header(app)
         await press(app, pilot, *[ON] * 20)
@@ -141,30 +141,30 @@ async def test_steps_pass_over_progress_and_end_at_the_first_event_and_in_the_pr
         assert "this is the present" in rows_of(app)[-1] and "◂" not in header(app)
 
 
-async def test_in_the_present_there_is_no_step_forward(night: NightSession, clock: StillClock):
-    async with shown(night, clock) as (app, pilot):
+async def test_in_the_present_there_is_no_step_forward(session: CountingSession, clock: StillClock):
+    async with shown(session, clock) as (app, pilot):
         await press(app, pilot, ON)
         assert "this is the present" in rows_of(app)[-1]
-        assert night.asked == 0
+        assert session.asked == 0
 
 
-async def test_the_line_of_keys_says_what_happened_and_how_to_go_on(night: NightSession, clock: StillClock):
-    async with shown(night, clock) as (app, pilot):
+async def test_the_line_of_keys_says_what_happened_and_how_to_go_on(session: CountingSession, clock: StillClock):
+    async with shown(session, clock) as (app, pilot):
         await press(app, pilot, BACK, BACK, BACK)
         assert "clean_refunds: needs a human" in rows_of(app)[-1]
         assert "[ ] step" in rows_of(app)[-1] and "{ } problem" in rows_of(app)[-1]
 
 
-async def test_another_day_is_named(night: NightSession, clock: StillClock):
+async def test_another_day_is_named(session: CountingSession, clock: StillClock):
     clock.now = START + 86_400 * S
-    async with shown(night, clock) as (app, pilot):
+    async with shown(session, clock) as (app, pilot):
         await press(app, pilot, BACK)
         assert header(app).startswith(" ◂ 04-24 03:07:24 ")
 
 
 @pytest.mark.parametrize("view", EVERYWHERE)
-async def test_every_view_goes_back_and_returns(view: str, night: NightSession, clock: StillClock):
-    async with shown(night, clock) as (app, pilot):
+async def test_every_view_goes_back_and_returns(view: str, session: CountingSession, clock: StillClock):
+    async with shown(session, clock) as (app, pilot):
         await press(app, pilot, EVERYWHERE[view])
         await rest(app, pilot)
         now = text_of(app)
@@ -176,8 +176,8 @@ async def test_every_view_goes_back_and_returns(view: str, night: NightSession, 
             assert text_of(app) == now
 
 
-async def test_who_goes_to_another_view_stays_in_the_past(night: NightSession, clock: StillClock):
-    async with shown(night, clock) as (app, pilot):
+async def test_who_goes_to_another_view_stays_in_the_past(session: CountingSession, clock: StillClock):
+    async with shown(session, clock) as (app, pilot):
         await press(app, pilot, BACK, BACK, "4")
         assert "1 dead letter" in text_of(app) and "◂" in header(app)
         await press(app, pilot, "3", "d")
@@ -186,15 +186,15 @@ async def test_who_goes_to_another_view_stays_in_the_past(night: NightSession, c
         assert "◂" not in header(app) and app.screen.PLACE.value == "detail"
 
 
-async def test_the_list_of_runs_has_no_past_and_says_so(night: NightSession, clock: StillClock):
-    async with shown(night, clock) as (app, pilot):
+async def test_the_list_of_runs_has_no_past_and_says_so(session: CountingSession, clock: StillClock):
+    async with shown(session, clock) as (app, pilot):
         await press(app, pilot, BACK, "1")
         assert "◂" in header(app) and "the other runs are those of now" in rows_of(app)[-1]
         assert "step" not in rows_of(app)[-1]
 
 
-async def test_escape_and_q_lead_to_the_present_before_anything_else(night: NightSession, clock: StillClock):
-    async with shown(night, clock) as (app, pilot):
+async def test_escape_and_q_lead_to_the_present_before_anything_else(session: CountingSession, clock: StillClock):
+    async with shown(session, clock) as (app, pilot):
         await press(app, pilot, "slash", "c", "l", "enter", BACK, "escape")
         assert app.screen.filter_text == "cl" and not app.live.is_past
         await press(app, pilot, BACK, "q")
@@ -207,61 +207,63 @@ async def test_escape_and_q_lead_to_the_present_before_anything_else(night: Nigh
 
 
 @pytest.mark.parametrize("key", ["r", "s", "x", "b", "p", "z"])
-async def test_every_act_is_locked_and_says_why(key: str, night: NightSession, clock: StillClock):
-    async with shown(night, clock) as (app, pilot):
+async def test_every_act_is_locked_and_says_why(key: str, session: CountingSession, clock: StillClock):
+    async with shown(session, clock) as (app, pilot):
         await press(app, pilot, BACK, BACK, "n", key)
-        assert night.commands == [] and len(app.screen_stack) == 1
+        assert session.commands == [] and len(app.screen_stack) == 1
         assert "this is 03:06:56 and not now: Esc returns to the present" in rows_of(app)[-1]
 
 
-async def test_back_in_the_present_acts_work_again(night: NightSession, clock: StillClock):
-    async with shown(night, clock) as (app, pilot):
+async def test_back_in_the_present_acts_work_again(session: CountingSession, clock: StillClock):
+    async with shown(session, clock) as (app, pilot):
         await press(app, pilot, BACK, "p", "escape", "p")
-        assert [command.act for command in night.commands] == ["pause"]
+        assert [command.act for command in session.commands] == ["pause"]
 
 
 # --- The present goes on ---------------------------------------------------------------------------------------------
 
 
-async def test_what_happens_meanwhile_is_taken_unseen(night: NightSession, clock: StillClock):
-    async with shown(night, clock) as (app, pilot):
+async def test_what_happens_meanwhile_is_taken_unseen(session: CountingSession, clock: StillClock):
+    async with shown(session, clock) as (app, pilot):
         await press(app, pilot, BACK, BACK)
         before = text_of(app)
-        await happen(app, pilot, night, night.story.after(70).succeed("clean_orders"))
+        await emit_events(app, pilot, session, session.builder.after(70).succeed("clean_orders"))
         assert text_of(app) == before.replace("of 24", "of 25")
         await press(app, pilot, "escape")
         assert " ok " in row_of(app, "clean_orders")
 
 
 @pytest.mark.parametrize("view", ["graph", "timeline", "inbox"])
-async def test_the_present_is_that_of_a_console_that_never_left_it(view: str, night: NightSession, clock: StillClock):
-    async with shown(night, clock) as (app, pilot):
+async def test_the_present_is_that_of_a_console_that_never_left_it(
+    view: str, session: CountingSession, clock: StillClock
+):
+    async with shown(session, clock) as (app, pilot):
         await press(app, pilot, EVERYWHERE[view], TROUBLE_BACK, BACK, BACK)
-        story = night.story
-        later = [*story.after(70).succeed("clean_orders", duration_us=90 * S), *story.start("clean_refunds")]
-        later += [*story.fail("clean_refunds", "DEAD_LETTER"), *story.start("extract_payments")]
-        await happen(app, pilot, night, later)
-        clock.now = story.at + 5 * S
+        builder = session.builder
+        later = [*builder.after(70).succeed("clean_orders", duration_us=90 * S), *builder.start("clean_refunds")]
+        later += [*builder.fail("clean_refunds", "DEAD_LETTER"), *builder.start("extract_payments")]
+        await emit_events(app, pilot, session, later)
+        clock.now = builder.at + 5 * S
         await press(app, pilot, "escape", "2", "g", EVERYWHERE[view])
         await rest(app, pilot)
         visited, board = text_of(app), app.live.board
-    async with shown(night, clock) as (app, pilot):
+    async with shown(session, clock) as (app, pilot):
         await press(app, pilot, EVERYWHERE[view], "2", "g", EVERYWHERE[view])
         await rest(app, pilot)
         assert text_of(app) == visited
         assert app.live.board.projection == board.projection and app.live.board.problems == board.problems
 
 
-async def test_what_has_happened_since_can_be_stepped_to(night: NightSession, clock: StillClock):
-    async with shown(night, clock) as (app, pilot):
+async def test_what_has_happened_since_can_be_stepped_to(session: CountingSession, clock: StillClock):
+    async with shown(session, clock) as (app, pilot):
         await press(app, pilot, BACK)
-        await happen(app, pilot, night, night.story.succeed("clean_orders"))
+        await emit_events(app, pilot, session, session.builder.succeed("clean_orders"))
         await press(app, pilot, ON, ON)
         assert "event 25 of 25" in header(app) and " ok " in row_of(app, "clean_orders")
 
 
-async def test_standing_still_in_the_past_paints_nothing(night: NightSession, clock: StillClock):
-    async with shown(night, clock) as (app, pilot):
+async def test_standing_still_in_the_past_paints_nothing(session: CountingSession, clock: StillClock):
+    async with shown(session, clock) as (app, pilot):
         await press(app, pilot, BACK, BACK)
         painted: list[Any] = []
         app.screen._compositor.update_widgets = lambda widgets: painted.extend(widgets)
@@ -272,10 +274,10 @@ async def test_standing_still_in_the_past_paints_nothing(night: NightSession, cl
         assert painted == []
 
 
-async def test_another_picture_ends_the_visit(night: NightSession, clock: StillClock):
-    async with shown(night, clock) as (app, pilot):
+async def test_another_picture_ends_the_visit(session: CountingSession, clock: StillClock):
+    async with shown(session, clock) as (app, pilot):
         await press(app, pilot, BACK, BACK)
-        night.break_off(SnapshotNeeded("read again"))
+        session.break_off(SnapshotNeeded("read again"))
         while app.live.is_past:
             await pilot.pause(0.02)
         await settle(app, pilot)
@@ -288,8 +290,8 @@ async def test_another_picture_ends_the_visit(night: NightSession, clock: StillC
 # --- Troubles, times, events -----------------------------------------------------------------------------------------
 
 
-async def test_from_trouble_to_trouble_with_its_task_under_the_cursor(night: NightSession, clock: StillClock):
-    async with shown(night, clock) as (app, pilot):
+async def test_from_trouble_to_trouble_with_its_task_under_the_cursor(session: CountingSession, clock: StillClock):
+    async with shown(session, clock) as (app, pilot):
         found = []
         for _ in range(4):
             await press(app, pilot, TROUBLE_BACK)
@@ -306,8 +308,8 @@ async def test_from_trouble_to_trouble_with_its_task_under_the_cursor(night: Nig
         assert "event 20 " in header(app)
 
 
-async def test_a_clock_time_is_typed_into_the_palette(night: NightSession, clock: StillClock):
-    async with shown(night, clock) as (app, pilot):
+async def test_a_clock_time_is_typed_into_the_palette(session: CountingSession, clock: StillClock):
+    async with shown(session, clock) as (app, pilot):
         await press(app, pilot, "@", *"03:06:50", "enter")
         assert header(app).startswith(" ◂ 03:06:50 · event 10 of 24")
         assert "1s" in row_of(app, "clean_refunds")
@@ -316,14 +318,14 @@ async def test_a_clock_time_is_typed_into_the_palette(night: NightSession, clock
 
 
 @pytest.mark.parametrize("text", ["noon", "", "25:00"])
-async def test_what_is_no_time_is_said_to_be_none(text: str, night: NightSession, clock: StillClock):
-    async with shown(night, clock) as (app, pilot):
+async def test_what_is_no_time_is_said_to_be_none(text: str, session: CountingSession, clock: StillClock):
+    async with shown(session, clock) as (app, pilot):
         await press(app, pilot, "@", *text, "enter")
         assert "is no time" in text_of(app) and not app.live.is_past
 
 
-async def test_a_time_that_is_still_to_come_is_the_present(night: NightSession, clock: StillClock):
-    async with shown(night, clock) as (app, pilot):
+async def test_a_time_that_is_still_to_come_is_the_present(session: CountingSession, clock: StillClock):
+    async with shown(session, clock) as (app, pilot):
         await press(app, pilot, "@", *"04:00", "enter")
         assert header(app).startswith(" ◂ 03:08:24 · event 24 of 24")  # the last event, and no later than now
         await press(app, pilot, "@", *"9999", "enter")
@@ -331,9 +333,9 @@ async def test_a_time_that_is_still_to_come_is_the_present(night: NightSession, 
 
 
 async def test_a_row_of_the_journal_leads_to_its_moment_and_moments_to_their_rows(
-    night: NightSession, clock: StillClock
+    session: CountingSession, clock: StillClock
 ):
-    async with shown(night, clock) as (app, pilot):
+    async with shown(session, clock) as (app, pilot):
         await press(app, pilot, "6", *["k"] * 3, "@")
         assert "event 21 of 24" in header(app)
         await press(app, pilot, BACK)
@@ -342,14 +344,14 @@ async def test_a_row_of_the_journal_leads_to_its_moment_and_moments_to_their_row
         assert app.screen.table.cursor_key == 18
 
 
-async def test_the_journal_reads_back_to_a_moment_that_it_does_not_hold(night: NightSession, clock: StillClock):
-    story = night.story
-    later = [story.after(1).tell(EventKind.PROGRESS, "clean_orders") for _ in range(700)]
+async def test_the_journal_reads_back_to_a_moment_that_it_does_not_hold(session: CountingSession, clock: StillClock):
+    builder = session.builder
+    later = [builder.after(1).event(EventKind.PROGRESS, "clean_orders") for _ in range(700)]
     for event in later:
-        night.projection.apply(event)
-    night.tell(later)
-    clock.now = story.at
-    async with shown(night, clock) as (app, pilot):
+        session.projection.apply(event)
+    session.emit(later)
+    clock.now = builder.at
+    async with shown(session, clock) as (app, pilot):
         await press(app, pilot, "6")
         assert app.screen.journal.first > 500
         await press(app, pilot, TROUBLE_BACK)
@@ -360,9 +362,9 @@ async def test_the_journal_reads_back_to_a_moment_that_it_does_not_hold(night: N
 # --- Details ---------------------------------------------------------------------------------------------------------
 
 
-async def test_the_details_of_a_running_attempt_do_not_tell_how_it_ended(night: NightSession, clock: StillClock):
-    night.texts["clean_refunds", 1] = AttemptText(traceback="ZeroDivisionError: division by zero")
-    async with shown(night, clock) as (app, pilot):
+async def test_the_details_of_a_running_attempt_do_not_tell_how_it_ended(session: CountingSession, clock: StillClock):
+    session.texts["clean_refunds", 1] = AttemptText(traceback="ZeroDivisionError: division by zero")
+    async with shown(session, clock) as (app, pilot):
         await press(app, pilot, "@", *"12", "enter", "n")
         app.selected = "clean_refunds"
         await press(app, pilot, "d")
@@ -373,17 +375,17 @@ async def test_the_details_of_a_running_attempt_do_not_tell_how_it_ended(night: 
         assert "division by zero" in text_of(app)
 
 
-async def test_a_log_holds_only_what_was_written_by_then(night: NightSession, clock: StillClock):
+async def test_a_log_holds_only_what_was_written_by_then(session: CountingSession, clock: StillClock):
     """Back and forth; in the present all of it."""
-    row = night.projection.tasks["clean_refunds"]
+    row = session.projection.tasks["clean_refunds"]
     began, ended = row.attempts[1].started_at, row.attempts[1].ended_at
-    night.logs["clean_refunds", 1] = [LogChunk(1, began, "connecting\n"), LogChunk(2, ended, "division by zero\n")]
-    async with shown(night, clock) as (app, pilot):
+    session.logs["clean_refunds", 1] = [LogChunk(1, began, "connecting\n"), LogChunk(2, ended, "division by zero\n")]
+    async with shown(session, clock) as (app, pilot):
         app.selected = "clean_refunds"
         await press(app, pilot, "@", *"10", "enter", "5")
         await until(app, pilot, lambda: "connecting" in text_of(app))
         assert "division" not in text_of(app)
-        app.time_travel.to_event(night.projection.seq - 2)
+        app.time_travel.to_event(session.projection.seq - 2)
         app.screen.go_to_attempt(-1)
         await until(app, pilot, lambda: "division by zero" in text_of(app))
         app.time_travel.to_event(10)
@@ -394,9 +396,9 @@ async def test_a_log_holds_only_what_was_written_by_then(night: NightSession, cl
 
 
 async def test_bars_of_the_timeline_end_at_the_moment_and_rows_keep_their_places(
-    night: NightSession, clock: StillClock
+    session: CountingSession, clock: StillClock
 ):
-    async with shown(night, clock) as (app, pilot):
+    async with shown(session, clock) as (app, pilot):
         await press(app, pilot, "3")
         order, span = list(app.screen.timeline.order), app.screen.timeline.span
         bar = row_of(app, "clean_orders")
@@ -412,8 +414,8 @@ async def test_bars_of_the_timeline_end_at_the_moment_and_rows_keep_their_places
 # --- Playing ---------------------------------------------------------------------------------------------------------
 
 
-async def test_the_night_is_played_from_here_until_it_is_the_present(night: NightSession, clock: StillClock):
-    async with shown(night, clock) as (app, pilot):
+async def test_the_night_is_played_from_here_until_it_is_the_present(session: CountingSession, clock: StillClock):
+    async with shown(session, clock) as (app, pilot):
         await press(app, pilot, "@", *"12", "enter", ":", *"replay", "space", *"10x", "enter")
         assert header(app).startswith(" ▸ 03:06:5") and "×10" in header(app)
         seen = set()
@@ -422,8 +424,8 @@ async def test_the_night_is_played_from_here_until_it_is_the_present(night: Nigh
         assert "this is the present" in rows_of(app)[-1]
 
 
-async def test_played_countdowns_count(night: NightSession, clock: StillClock):
-    async with shown(night, clock) as (app, pilot):
+async def test_played_countdowns_count(session: CountingSession, clock: StillClock):
+    async with shown(session, clock) as (app, pilot):
         await press(app, pilot, "@", *"21", "enter", ":", *"replay", "space", *"10x", "enter")
         assert "×10" in header(app)
         await until(app, pilot, lambda: "retry in 2" in text_of(app))
@@ -435,37 +437,37 @@ async def test_played_countdowns_count(night: NightSession, clock: StillClock):
         assert app.live.is_past and "playback stopped" in rows_of(app)[-1]
 
 
-async def test_a_step_ends_the_playing(night: NightSession, clock: StillClock):
-    async with shown(night, clock) as (app, pilot):
+async def test_a_step_ends_the_playing(session: CountingSession, clock: StillClock):
+    async with shown(session, clock) as (app, pilot):
         await press(app, pilot, "@", *"21", "enter", FASTER, BACK)
         assert " ◂ 03:06:56 · event 20 " in header(app) and app.time_travel._timer is None
 
 
-async def test_from_the_present_it_is_played_from_the_beginning(night: NightSession, clock: StillClock):
-    async with shown(night, clock) as (app, pilot):
+async def test_from_the_present_it_is_played_from_the_beginning(session: CountingSession, clock: StillClock):
+    async with shown(session, clock) as (app, pilot):
         await press(app, pilot, ":", *"replay", "space", *"10x", "enter")
         assert "×10" in header(app) and app.time_travel.position.seq < 10
         await press(app, pilot, "escape")
         assert not app.live.is_past and app.time_travel._timer is None
 
 
-async def test_faster_is_counted_while_the_past_is_being_read(night: NightSession, clock: StillClock):
-    night.gate.clear()
-    async with shown(night, clock) as (app, pilot):
+async def test_faster_is_counted_while_the_past_is_being_read(session: CountingSession, clock: StillClock):
+    session.gate.clear()
+    async with shown(session, clock) as (app, pilot):
         await pilot.press(FASTER, FASTER, FASTER)
-        night.gate.set()
+        session.gate.set()
         await until(app, pilot, lambda: "×60" in header(app))
         await press(app, pilot, "escape", SLOWER)
         assert "this is the present" in rows_of(app)[-1]
 
 
-async def test_a_long_silence_is_cut_short(night: NightSession, clock: StillClock):
-    story = night.story
-    late = story.after(7200).succeed("clean_orders")
-    night.projection.apply(late[0])
-    night.tell(late)
-    clock.now = story.at + 10 * S
-    async with shown(night, clock) as (app, pilot):
+async def test_a_long_silence_is_cut_short(session: CountingSession, clock: StillClock):
+    builder = session.builder
+    late = builder.after(7200).succeed("clean_orders")
+    session.projection.apply(late[0])
+    session.emit(late)
+    clock.now = builder.at + 10 * S
+    async with shown(session, clock) as (app, pilot):
         await press(app, pilot, "@", *"24", "enter", FASTER)
         await until(app, pilot, lambda: header(app).startswith(" ▸ 05:07:23"))
         await until(app, pilot, lambda: not app.live.is_past)
@@ -474,57 +476,59 @@ async def test_a_long_silence_is_cut_short(night: NightSession, clock: StillCloc
 # --- What can be in the way ------------------------------------------------------------------------------------------
 
 
-async def test_presses_while_the_past_is_being_read_lead_to_one_moment(night: NightSession, clock: StillClock):
-    night.gate.clear()
-    async with shown(night, clock) as (app, pilot):
+async def test_presses_while_the_past_is_being_read_lead_to_one_moment(session: CountingSession, clock: StillClock):
+    session.gate.clear()
+    async with shown(session, clock) as (app, pilot):
         await pilot.press(BACK, BACK, BACK)
         await pilot.pause()
         assert not app.live.is_past
-        night.gate.set()
+        session.gate.set()
         await settle(app, pilot)
         assert "event 20 of 24" in header(app)
-        assert night.asked == 2  # the night, and the stretch
+        assert session.asked == 2  # the night, and the stretch
 
 
-async def test_who_leaves_while_the_past_is_being_read_stays_in_the_present(night: NightSession, clock: StillClock):
-    night.gate.clear()
-    async with shown(night, clock) as (app, pilot):
+async def test_who_leaves_while_the_past_is_being_read_stays_in_the_present(
+    session: CountingSession, clock: StillClock
+):
+    session.gate.clear()
+    async with shown(session, clock) as (app, pilot):
         await pilot.press(BACK, "escape")
         await pilot.pause()
-        night.gate.set()
+        session.gate.set()
         await settle(app, pilot)
         assert not app.live.is_past
         await press(app, pilot, BACK)
         assert "event 23 of 24" in header(app)
 
 
-async def test_stretches_that_were_looked_at_are_not_read_again(night: NightSession, clock: StillClock):
-    async with shown(night, clock) as (app, pilot):
+async def test_stretches_that_were_looked_at_are_not_read_again(session: CountingSession, clock: StillClock):
+    async with shown(session, clock) as (app, pilot):
         await press(app, pilot, BACK)
-        asked = night.asked
+        asked = session.asked
         await press(app, pilot, BACK, BACK, ON, TROUBLE_BACK, "escape", BACK)
-        assert night.asked == asked
+        assert session.asked == asked
 
 
-async def test_a_door_that_fails_says_so_and_one_stays_where_one_is(night: NightSession, clock: StillClock):
-    async with shown(night, clock) as (app, pilot):
-        night.error = LinkError("no answer from far for 30 s")
+async def test_a_door_that_fails_says_so_and_one_stays_where_one_is(session: CountingSession, clock: StillClock):
+    async with shown(session, clock) as (app, pilot):
+        session.error = LinkError("no answer from far for 30 s")
         await press(app, pilot, BACK)
         assert "no answer from far" in rows_of(app)[-1] and not app.live.is_past
         await press(app, pilot, BACK)
         assert "event 23 of 24" in header(app)
 
 
-async def test_a_night_whose_beginning_was_removed_says_so(night: NightSession, clock: StillClock):
-    del night._told[:5]
-    async with shown(night, clock) as (app, pilot):
+async def test_a_night_whose_beginning_was_removed_says_so(session: CountingSession, clock: StillClock):
+    del session._emitted[:5]
+    async with shown(session, clock) as (app, pilot):
         await press(app, pilot, BACK)
         assert "what happened before 04-24 03:06:40 was removed from the file" in text_of(app) and not app.live.is_past
 
 
-async def test_a_night_of_which_nothing_is_left_says_so(night: NightSession, clock: StillClock):
-    night._told.clear()
-    async with shown(night, clock) as (app, pilot):
+async def test_a_night_of_which_nothing_is_left_says_so(session: CountingSession, clock: StillClock):
+    session._emitted.clear()
+    async with shown(session, clock) as (app, pilot):
         await press(app, pilot, BACK)
         assert "the file no longer has the events of this run" in rows_of(app)[-1] and not app.live.is_past
 
@@ -537,14 +541,14 @@ def test_speeds_are_told_by_the_help_of_their_key():
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40), (40, 15)], ids=lambda size: f"{size[0]}x{size[1]}")
 @pytest.mark.parametrize("view", ["graph", "timeline"])
-def test_picture_of_the_past(size, view, night: NightSession, clock: StillClock, snap_compare):
-    app = make_app(night, clock)
+def test_picture_of_the_past(size, view, session: CountingSession, clock: StillClock, snap_compare):
+    app = make_app(session, clock)
 
-    async def look(pilot: Any) -> None:
+    async def prepare(pilot: Any) -> None:
         await settle(app, pilot)
         await press(app, pilot, EVERYWHERE[view], *[TROUBLE_BACK] * 2)
 
-    assert snap_compare(app, terminal_size=size, run_before=look)
+    assert snap_compare(app, terminal_size=size, run_before=prepare)
 
 
 # --- What would have been ---------------------------------------------------------------------------------------------
@@ -556,8 +560,8 @@ async def asked(app: Any, pilot: Any, change: str) -> str:
     return " ".join(text_of(app).replace("│", " ").split())
 
 
-async def test_the_night_under_another_policy_is_a_table_over_the_screen(night: NightSession, clock: StillClock):
-    async with shown(night, clock, size=(92, 44)) as (app, pilot):
+async def test_the_night_under_another_policy_is_a_table_over_the_screen(session: CountingSession, clock: StillClock):
+    async with shown(session, clock, size=(92, 44)) as (app, pilot):
         text = await asked(app, pilot, "max_attempts=5")
         assert "what if max_attempts=5" in text and "dead letters" in text
         assert "The run is not over: tasks that have not run yet are assumed to succeed." in text
@@ -565,8 +569,8 @@ async def test_the_night_under_another_policy_is_a_table_over_the_screen(night: 
         assert not isinstance(app.screen, TextDialog) and not app.live.is_past
 
 
-async def test_from_a_moment_of_the_past_only_what_comes_later_is_another(night: NightSession, clock: StillClock):
-    async with shown(night, clock, size=(92, 44)) as (app, pilot):
+async def test_from_a_moment_of_the_past_only_what_comes_later_is_another(session: CountingSession, clock: StillClock):
+    async with shown(session, clock, size=(92, 44)) as (app, pilot):
         await press(app, pilot, "@", *"03:06:50", "enter")
         text = await asked(app, pilot, "base=10s")
         assert "what if base=10s" in text and "the run had 1 act of an operator since then" in text
@@ -575,21 +579,21 @@ async def test_from_a_moment_of_the_past_only_what_comes_later_is_another(night:
         assert app.live.is_past
 
 
-async def test_what_cannot_be_asked_says_what_can(night: NightSession, clock: StillClock):
-    async with shown(night, clock) as (app, pilot):
+async def test_what_cannot_be_asked_says_what_can(session: CountingSession, clock: StillClock):
+    async with shown(session, clock) as (app, pilot):
         await press(app, pilot, ":", *"what-if", "enter")
         assert "name a change, as in max_attempts=5" in text_of(app)
 
 
-async def test_what_was_asked_once_is_in_the_history_as_it_was_typed(night: NightSession, clock: StillClock):
-    async with shown(night, clock) as (app, pilot):
+async def test_what_was_asked_once_is_in_the_history_as_it_was_typed(session: CountingSession, clock: StillClock):
+    async with shown(session, clock) as (app, pilot):
         await asked(app, pilot, "max_attempts=5")
         await press(app, pilot, "escape", ":", "up")
         assert "what-if max_attempts=5" in text_of(app)
 
 
-async def test_one_key_leads_to_the_first_failure_of_the_run(night: NightSession, clock: StillClock):
-    async with shown(night, clock) as (app, pilot):
+async def test_one_key_leads_to_the_first_failure_of_the_run(session: CountingSession, clock: StillClock):
+    async with shown(session, clock) as (app, pilot):
         await press(app, pilot, "(")
         assert (app.time_travel.position.seq, app.selected) == (12, "clean_refunds")
         await press(app, pilot, "}", "(")

@@ -33,13 +33,13 @@ def size_id(size: tuple[int, int]) -> str:
 def keys(app: ConsoleApp, *pressed: str):
     """Press keys before the picture is taken, and wait until the detail pane has read its texts."""
 
-    async def look(pilot: Any) -> None:
+    async def prepare(pilot: Any) -> None:
         await settle(app, pilot)
         await wait_for_texts(app, pilot)
         await press(app, pilot, *pressed)
         await wait_for_texts(app, pilot)
 
-    return look
+    return prepare
 
 
 async def wait_for_texts(app: ConsoleApp, pilot: Any) -> None:
@@ -49,7 +49,7 @@ async def wait_for_texts(app: ConsoleApp, pilot: Any) -> None:
 
 
 @pytest.fixture
-def night(revenue: FakeSession) -> FakeSession:
+def session(revenue: FakeSession) -> FakeSession:
     """The run of the pictures, with texts to read."""
     for attempt in (1, 2):
         revenue.texts["clean_refunds", attempt] = AttemptText(traceback=TRACEBACK)
@@ -58,14 +58,14 @@ def night(revenue: FakeSession) -> FakeSession:
 
 
 @pytest.mark.parametrize("size", [*SIZES, (200, 60)], ids=size_id)
-def test_picture_of_the_graph(size, night, clock, snap_compare):
-    app = make_app(night, clock)
+def test_picture_of_the_graph(size, session, clock, snap_compare):
+    app = make_app(session, clock)
     assert snap_compare(app, terminal_size=size, run_before=keys(app))
 
 
 @pytest.mark.parametrize("size", SIZES, ids=size_id)
-def test_picture_of_the_drawing(size, night, clock, snap_compare):
-    app = make_app(night, clock)
+def test_picture_of_the_drawing(size, session, clock, snap_compare):
+    app = make_app(session, clock)
     assert snap_compare(app, terminal_size=size, run_before=keys(app, "equals_sign"))
 
 
@@ -82,24 +82,24 @@ def test_picture_of_signs(size, clock, snap_compare):
 
 
 @pytest.mark.parametrize("size", SIZES, ids=size_id)
-def test_picture_of_details(size, night, clock, snap_compare):
-    app = make_app(night, clock)
+def test_picture_of_details(size, session, clock, snap_compare):
+    app = make_app(session, clock)
     assert snap_compare(app, terminal_size=size, run_before=keys(app, "d"))
 
 
 @pytest.mark.parametrize("size", SIZES, ids=size_id)
-def test_picture_of_runs(size, night, clock, snap_compare):
-    night.summaries = [
-        RunSummary(night.projection.run, {"SUCCESS": 2, "DEAD_LETTER": 1, "PENDING": 7}, 1),
+def test_picture_of_runs(size, session, clock, snap_compare):
+    session.summaries = [
+        RunSummary(session.projection.run, {"SUCCESS": 2, "DEAD_LETTER": 1, "PENDING": 7}, 1),
         *past_runs(),
     ]
-    app = make_app(night, clock)
+    app = make_app(session, clock)
     assert snap_compare(app, terminal_size=size, run_before=keys(app, "1"))
 
 
 @pytest.mark.parametrize("size", SIZES, ids=size_id)
-def test_picture_of_help(size, night, clock, snap_compare):
-    app = make_app(night, clock)
+def test_picture_of_help(size, session, clock, snap_compare):
+    app = make_app(session, clock)
     assert snap_compare(app, terminal_size=size, run_before=keys(app, "question_mark"))
 
 
@@ -110,31 +110,31 @@ def test_picture_of_a_question(size, clock, snap_compare):
 
 
 @pytest.mark.parametrize("size", SIZES, ids=size_id)
-def test_picture_of_the_palette(size, night, clock, snap_compare):
-    app = make_app(night, clock)
+def test_picture_of_the_palette(size, session, clock, snap_compare):
+    app = make_app(session, clock)
     assert snap_compare(app, terminal_size=size, run_before=keys(app, "colon", "r", "e"))
 
 
-def test_picture_of_leaving(night, clock, snap_compare):
-    app = ConsoleApp(night, clock=clock, tty=Tty(TerminalCapabilities()), launch=LaunchContext(started_here=True))
+def test_picture_of_leaving(session, clock, snap_compare):
+    app = ConsoleApp(session, clock=clock, tty=Tty(TerminalCapabilities()), launch=LaunchContext(started_here=True))
     assert snap_compare(app, run_before=keys(app, "q"))
 
 
-def test_picture_of_the_grace(night, clock, snap_compare):
-    app = make_app(night, clock)
+def test_picture_of_the_grace(session, clock, snap_compare):
+    app = make_app(session, clock)
     assert snap_compare(app, run_before=keys(app, "r"))
 
 
-def test_picture_of_an_old_picture(night, clock, snap_compare):
-    night.become(link=Link.STALE, problem="far does not answer", data_age_seconds=14.0, retry_in_seconds=3.0)
-    app = make_app(night, clock)
+def test_picture_of_an_old_picture(session, clock, snap_compare):
+    session.set_status(link=Link.STALE, problem="far does not answer", data_age_seconds=14.0, retry_in_seconds=3.0)
+    app = make_app(session, clock)
     assert snap_compare(app, run_before=keys(app))
 
 
-def test_picture_of_an_executor_that_has_gone(night, clock, snap_compare):
-    night.become(executor_alive=False, heartbeat_age_seconds=None, executor_gone_at=clock.now - 60 * S)
+def test_picture_of_an_executor_that_has_gone(session, clock, snap_compare):
+    session.set_status(executor_alive=False, heartbeat_age_seconds=None, executor_gone_at=clock.now - 60 * S)
     app = ConsoleApp(
-        night, clock=clock, tty=Tty(TerminalCapabilities()), launch=LaunchContext(state_path="/srv/revenue.db")
+        session, clock=clock, tty=Tty(TerminalCapabilities()), launch=LaunchContext(state_path="/srv/revenue.db")
     )
     assert snap_compare(app, run_before=keys(app))
 
@@ -144,19 +144,19 @@ def test_picture_without_a_run(clock, snap_compare):
     assert snap_compare(app, run_before=keys(app))
 
 
-def test_picture_in_ascii(night, clock, snap_compare):
-    app = make_app(night, clock, TerminalCapabilities(has_unicode=False))
+def test_picture_in_ascii(session, clock, snap_compare):
+    app = make_app(session, clock, TerminalCapabilities(has_unicode=False))
     assert snap_compare(app, run_before=keys(app))
 
 
-def test_picture_of_a_screen_that_is_too_small(night, clock, snap_compare):
-    app = make_app(night, clock)
+def test_picture_of_a_screen_that_is_too_small(session, clock, snap_compare):
+    app = make_app(session, clock)
     assert snap_compare(app, terminal_size=(38, 8), run_before=keys(app))
 
 
 @pytest.mark.parametrize("name", ["dark", "light", "high-contrast", "colour-blind"])
-def test_picture_of_a_theme(name, night, clock, snap_compare):
-    app = ConsoleApp(night, clock=clock, tty=Tty(TerminalCapabilities()), theme=load_theme(name))
+def test_picture_of_a_theme(name, session, clock, snap_compare):
+    app = ConsoleApp(session, clock=clock, tty=Tty(TerminalCapabilities()), theme=load_theme(name))
     assert snap_compare(app, terminal_size=(120, 30), run_before=keys(app))
 
 

@@ -12,7 +12,7 @@ from redrive.engine.statefile.changes.log_rows import AttemptText
 from redrive.engine.statefile.list_rows import DurationStats
 
 from ..conftest import FakeSession, make_app, press, rest
-from ..model.runs import START, S, Story, projection_of
+from ..model.runs import START, EventBuilder, S, projection_of
 
 REGIONS = ("emea", "apac", "latam", "namerica")
 FLOW = [
@@ -33,66 +33,66 @@ ZeroDivisionError: division by zero
 """
 
 
-def told(story: Story) -> None:
+def emit_run(builder: EventBuilder) -> None:
     """What happened until the picture is taken, by second."""
     steps = [
-        *((0, lambda name=name: story.start(name, **TIMEOUT)) for name in ("extract_orders", "extract_payments")),
-        *((0, lambda name=name: story.start(name, **TIMEOUT)) for name in ("extract_rates", "extract_refunds")),
-        (0, lambda: story.start("extract_calendar", timeout_us=90 * S)),
-        *((60 * n, lambda: look(story)) for n in range(6)),
-        (30, lambda: story.succeed("extract_rates")),
-        (31, lambda: story.start("clean_rates", **TIMEOUT)),
-        (35, lambda: failed(story, "extract_payments", "ConnectTimeout", "api.py:12 in fetch")),
-        (40, lambda: story.succeed("extract_refunds")),
-        (41, lambda: story.start("clean_refunds", **TIMEOUT)),
-        (44, lambda: story.start("extract_payments", **TIMEOUT)),
-        (48, lambda: story.succeed("extract_orders")),
-        (49, lambda: story.start("clean_orders", **TIMEOUT)),
-        (62, lambda: failed(story, "clean_refunds", *ZERO, error_text="division by zero", fingerprint="4a7c1d09")),
-        (66, lambda: story.start("clean_refunds", **TIMEOUT)),
-        (70, lambda: story.succeed("clean_rates")),
-        (80, lambda: failed(story, "extract_payments", "ConnectTimeout", "api.py:12 in fetch")),
-        (88, lambda: dead(story)),
-        (90, lambda: [story.tell(kind, "extract_calendar", attempt=1) for kind in _KILL]),
-        (118, lambda: [story.tell(EventKind.ATTEMPT_SIGKILL, "extract_calendar", attempt=1), *hung(story)]),
-        (100, lambda: story.start("extract_payments", **TIMEOUT)),
-        (131, lambda: story.start("extract_calendar", timeout_us=90 * S)),
-        (121, lambda: story.succeed("clean_orders")),
-        (170, lambda: story.succeed("extract_calendar")),
-        (150, lambda: story.succeed("extract_payments")),
-        (151, lambda: story.start("clean_payments", **TIMEOUT)),
-        (206, lambda: story.succeed("clean_payments")),
-        (207, lambda: story.start("settle", **TIMEOUT)),
-        (249, lambda: story.succeed("settle")),
-        *((250, lambda region=region: story.start(f"load_{region}", **TIMEOUT)) for region in REGIONS[:3]),
-        (284, lambda: failed(story, "load_latam", "OperationalError", "load.py:40 in copy", START + 352 * S)),
-        (285, lambda: story.start("load_namerica", **TIMEOUT)),
-        (302, lambda: story.succeed("load_apac")),
-        *((325, lambda name=name, done=done: progress(story, name, done)) for name, done in _PROGRESS),
+        *((0, lambda name=name: builder.start(name, **TIMEOUT)) for name in ("extract_orders", "extract_payments")),
+        *((0, lambda name=name: builder.start(name, **TIMEOUT)) for name in ("extract_rates", "extract_refunds")),
+        (0, lambda: builder.start("extract_calendar", timeout_us=90 * S)),
+        *((60 * n, lambda: poll_again(builder)) for n in range(6)),
+        (30, lambda: builder.succeed("extract_rates")),
+        (31, lambda: builder.start("clean_rates", **TIMEOUT)),
+        (35, lambda: failed(builder, "extract_payments", "ConnectTimeout", "api.py:12 in fetch")),
+        (40, lambda: builder.succeed("extract_refunds")),
+        (41, lambda: builder.start("clean_refunds", **TIMEOUT)),
+        (44, lambda: builder.start("extract_payments", **TIMEOUT)),
+        (48, lambda: builder.succeed("extract_orders")),
+        (49, lambda: builder.start("clean_orders", **TIMEOUT)),
+        (62, lambda: failed(builder, "clean_refunds", *ZERO, error_text="division by zero", fingerprint="4a7c1d09")),
+        (66, lambda: builder.start("clean_refunds", **TIMEOUT)),
+        (70, lambda: builder.succeed("clean_rates")),
+        (80, lambda: failed(builder, "extract_payments", "ConnectTimeout", "api.py:12 in fetch")),
+        (88, lambda: dead(builder)),
+        (90, lambda: [builder.event(kind, "extract_calendar", attempt=1) for kind in _KILL]),
+        (118, lambda: [builder.event(EventKind.ATTEMPT_SIGKILL, "extract_calendar", attempt=1), *hung(builder)]),
+        (100, lambda: builder.start("extract_payments", **TIMEOUT)),
+        (131, lambda: builder.start("extract_calendar", timeout_us=90 * S)),
+        (121, lambda: builder.succeed("clean_orders")),
+        (170, lambda: builder.succeed("extract_calendar")),
+        (150, lambda: builder.succeed("extract_payments")),
+        (151, lambda: builder.start("clean_payments", **TIMEOUT)),
+        (206, lambda: builder.succeed("clean_payments")),
+        (207, lambda: builder.start("settle", **TIMEOUT)),
+        (249, lambda: builder.succeed("settle")),
+        *((250, lambda region=region: builder.start(f"load_{region}", **TIMEOUT)) for region in REGIONS[:3]),
+        (284, lambda: failed(builder, "load_latam", "OperationalError", "load.py:40 in copy", START + 352 * S)),
+        (285, lambda: builder.start("load_namerica", **TIMEOUT)),
+        (302, lambda: builder.succeed("load_apac")),
+        *((325, lambda name=name, done=done: progress(builder, name, done)) for name, done in _PROGRESS),
     ]
     for second, events in sorted(steps, key=lambda step: step[0]):
-        story.at = START + second * S
+        builder.at = START + second * S
         for event in events():
-            story.projection.apply(event)
+            builder.projection.apply(event)
 
 
 _KILL = (EventKind.ATTEMPT_DEADLINE, EventKind.ATTEMPT_SIGTERM)
 _PROGRESS = (("load_emea", 63), ("load_namerica", 41))
 
 
-def look(story: Story):
+def poll_again(builder: EventBuilder):
     """The sensor looks again, and waits a minute more."""
-    ended = {"outcome": "deferred", "ended_at": story.at + S}
-    looks = (story.at - START) // (60 * S) + 1
-    again = {"next_retry_at": story.at + 60 * S, "deferrals": looks}
-    return [*story.start("partner_file"), story.move("partner_file", "SENSING", ended, **again)]
+    ended = {"outcome": "deferred", "ended_at": builder.at + S}
+    polls = (builder.at - START) // (60 * S) + 1
+    again = {"next_retry_at": builder.at + 60 * S, "deferrals": polls}
+    return [*builder.start("partner_file"), builder.move("partner_file", "SENSING", ended, **again)]
 
 
 ZERO = ("ZeroDivisionError", "settle.py:87 in settle")
 
 
 def failed(
-    story: Story,
+    builder: EventBuilder,
     name: str,
     error: str,
     place: str,
@@ -103,41 +103,45 @@ def failed(
     """A failure after which the task is tried again."""
     attempt = {"explain": f"{error} {place}", "fingerprint": fingerprint, "delay_us": 9 * S, "ceiling_us": 16 * S}
     attempt["error"] = error_text
-    due = due or story.at + 9 * S
-    columns = {"next_retry_at": due, "failures": story.projection.tasks[name].failures + 1, "delay_us": due - story.at}
-    return story.fail(name, "RETRYING", error, attempt=attempt, **columns)
+    due = due or builder.at + 9 * S
+    columns = {
+        "next_retry_at": due,
+        "failures": builder.projection.tasks[name].failures + 1,
+        "delay_us": due - builder.at,
+    }
+    return builder.fail(name, "RETRYING", error, attempt=attempt, **columns)
 
 
-def hung(story: Story):
+def hung(builder: EventBuilder):
     """An attempt that had to be killed."""
     attempt = {"outcome": "timed_out", "where": "ssl.read, client.py:41", "explain": "timeout after 1m30"}
-    return story.fail(
-        "extract_calendar", "RETRYING", "TimeoutError", attempt=attempt, failures=1, next_retry_at=story.at + 13 * S
+    return builder.fail(
+        "extract_calendar", "RETRYING", "TimeoutError", attempt=attempt, failures=1, next_retry_at=builder.at + 13 * S
     )
 
 
-def dead(story: Story):
+def dead(builder: EventBuilder):
     """The same failure again: a human is needed."""
     attempt = {"explain": "ZeroDivisionError settle.py:87 in settle", "fingerprint": "4a7c1d09"}
     attempt["error"] = "division by zero"
-    return story.fail(
+    return builder.fail(
         "clean_refunds", "DEAD_LETTER", "ZeroDivisionError", attempt=attempt, failures=2, dead_letter_kind="poison"
     )
 
 
-def progress(story: Story, name: str, done: int):
+def progress(builder: EventBuilder, name: str, done: int):
     """A task says how far it is."""
     data = {"set": {"progress_done": done, "progress_total": 100}}
-    return [story.tell(EventKind.TASK_CHANGED, name, data=data)]
+    return [builder.event(EventKind.TASK_CHANGED, name, data=data)]
 
 
 @pytest.fixture
-def night(clock):
+def session(clock):
     """Five and a half minutes in."""
     session = FakeSession(projection_of(FLOW, deadline_at=START + 3600 * S, max_parallel=6))
     session.projection.run.run_id, session.projection.run.dag_name = "night-2026-04-25", "revenue"
-    assert session.story is not None
-    told(session.story)
+    assert session.builder is not None
+    emit_run(session.builder)
     usual = {"load_emea": 130, "load_latam": 60, "load_namerica": 95, "report": 40, "notify": 2, "archive": 25}
     session.durations = {name: DurationStats(s * S, s * S * 5 // 4, 20) for name, s in usual.items()}
     session.texts["clean_refunds", 2] = AttemptText(traceback=TRACEBACK)
@@ -146,15 +150,15 @@ def night(clock):
 
 
 @pytest.mark.parametrize("view", ["graph", "timeline"])
-def test_picture(view, night, clock, snap_compare):
-    app = make_app(night, clock)
+def test_picture(view, session, clock, snap_compare):
+    app = make_app(session, clock)
 
-    async def look_at_it(pilot):
+    async def prepare(pilot):
         await rest(app, pilot)
         await press(app, pilot, {"graph": "2", "timeline": "3"}[view])
         await rest(app, pilot)
 
-    assert snap_compare(app, terminal_size=(120, 40), run_before=look_at_it)
+    assert snap_compare(app, terminal_size=(120, 40), run_before=prepare)
 
 
 def test_every_picture_of_the_readme_is_there():

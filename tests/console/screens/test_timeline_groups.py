@@ -13,7 +13,7 @@ from redrive.console.text.pieces import plain, width
 
 from ..conftest import FakeSession, make_app
 from ..model.runs import START, S, projection_of
-from .nights import Hand, at_the_console
+from .screen_driver import ScreenDriver, open_console
 
 LOADS = [f"load_{number:02}" for number in range(40)]
 CHECKS = [f"check_{number:02}" for number in range(40)]
@@ -21,47 +21,47 @@ FETCH, LOAD, CHECK, REPORT = "fetch", 1, 2, "report"  # rows: tasks by name, gro
 
 
 @pytest.fixture
-def night(clock):
+def session(clock):
     """All loads have ended, two of them as dead letters; ten checks run, one is to be retried."""
     flow = [("fetch", []), *((name, ["fetch"]) for name in LOADS)]
     flow += [(check, [load]) for check, load in zip(CHECKS, LOADS, strict=True)]
     session = FakeSession(projection_of([*flow, ("report", CHECKS)]))
     session.projection.run.run_id, session.projection.run.dag_name = "run-2026-04-25", "nightly"
-    for event in _tell(session.story):
+    for event in _check_events(session.builder):
         session.projection.apply(event)
-    clock.now = session.story.at
+    clock.now = session.builder.at
     return session
 
 
-def _tell(story):
-    yield from story.start("fetch")
-    yield from story.after(10).succeed("fetch", duration_us=10 * S)
+def _check_events(builder):
+    yield from builder.start("fetch")
+    yield from builder.after(10).succeed("fetch", duration_us=10 * S)
     for name in LOADS:
-        yield from story.start(name)
+        yield from builder.start(name)
     for number, name in enumerate(LOADS):
-        story.after(0.5)
-        yield from story.fail(name, "DEAD_LETTER", failures=2) if number in (20, 30) else story.succeed(name)
+        builder.after(0.5)
+        yield from builder.fail(name, "DEAD_LETTER", failures=2) if number in (20, 30) else builder.succeed(name)
     for name in CHECKS[:11]:
-        yield from story.start(name)
-    yield from story.after(8).fail("check_04", "RETRYING", failures=1, next_retry_at=story.at + 20 * S)
-    story.after(2)
+        yield from builder.start(name)
+    yield from builder.after(8).fail("check_04", "RETRYING", failures=1, next_retry_at=builder.at + 20 * S)
+    builder.after(2)
 
 
-def order(hand):
-    return list(hand.app.screen.timeline.order)
+def order(driver):
+    return list(driver.app.screen.timeline.order)
 
 
-async def test_a_group_has_one_row_with_its_title_and_its_counts(night, clock):
-    async with at_the_console(night, clock, "3") as hand:
-        assert order(hand) == [FETCH, LOAD, "load_20", CHECK, REPORT]
-        assert "▾ ◆ load      ◆2/40 " in hand.find(" load ")
-        assert "▸ ● check        40 " in hand.find(" check ")
+async def test_a_group_has_one_row_with_its_title_and_its_counts(session, clock):
+    async with open_console(session, clock, "3") as driver:
+        assert order(driver) == [FETCH, LOAD, "load_20", CHECK, REPORT]
+        assert "▾ ◆ load      ◆2/40 " in driver.find(" load ")
+        assert "▸ ● check        40 " in driver.find(" check ")
 
 
-async def test_the_bar_of_a_group_is_as_tall_as_many_tasks_ran_and_shows_what_failed(night, clock):
-    async with at_the_console(night, clock, "3", "g") as hand:
-        loads, checks = hand.find(" load  "), hand.find(" check  ")
-        bar = loads[hand.app.screen.timeline.label_columns :]
+async def test_the_bar_of_a_group_is_as_tall_as_many_tasks_ran_and_shows_what_failed(session, clock):
+    async with open_console(session, clock, "3", "g") as driver:
+        loads, checks = driver.find(" load  "), driver.find(" check  ")
+        bar = loads[driver.app.screen.timeline.label_columns :]
         assert bar.count("◆") == 2
         heights = [sign for sign in bar if sign in UTF8.spark]
         assert heights == sorted(heights, reverse=True)
@@ -70,98 +70,98 @@ async def test_the_bar_of_a_group_is_as_tall_as_many_tasks_ran_and_shows_what_fa
         assert "● 10" in checks
 
 
-async def test_enter_opens_a_group_and_closes_it(night, clock):
-    async with at_the_console(night, clock, "3", "g", "j", "enter") as hand:
-        assert order(hand) == [FETCH, LOAD, *LOADS, CHECK, REPORT]
-        assert hand.app.screen.timeline.cursor_key == LOAD
-        await hand.press("enter")
-        assert order(hand) == [FETCH, LOAD, CHECK, REPORT]
+async def test_enter_opens_a_group_and_closes_it(session, clock):
+    async with open_console(session, clock, "3", "g", "j", "enter") as driver:
+        assert order(driver) == [FETCH, LOAD, *LOADS, CHECK, REPORT]
+        assert driver.app.screen.timeline.cursor_key == LOAD
+        await driver.press("enter")
+        assert order(driver) == [FETCH, LOAD, CHECK, REPORT]
 
 
-async def test_right_opens_and_left_closes_also_from_a_task(night, clock):
-    async with at_the_console(night, clock, "3", "g", "j", "l", "j", "j") as hand:
-        assert hand.app.selected == "load_01"
-        await hand.press("h")
-        assert hand.app.screen.timeline.cursor_key == LOAD
-        assert order(hand) == [FETCH, LOAD, CHECK, REPORT]
+async def test_right_opens_and_left_closes_also_from_a_task(session, clock):
+    async with open_console(session, clock, "3", "g", "j", "l", "j", "j") as driver:
+        assert driver.app.selected == "load_01"
+        await driver.press("h")
+        assert driver.app.screen.timeline.cursor_key == LOAD
+        assert order(driver) == [FETCH, LOAD, CHECK, REPORT]
 
 
-async def test_left_is_earlier_on_a_task_while_a_part_of_the_run_is_shown(night, clock):
-    async with at_the_console(night, clock, "3", "g", "j", "l", "j", "equals_sign", "equals_sign") as hand:
-        start = hand.app.screen.timeline.span.start
-        await hand.press("h")
-        assert hand.app.screen.timeline.span.start < start
-        assert "load_00" in order(hand)
+async def test_left_is_earlier_on_a_task_while_a_part_of_the_run_is_shown(session, clock):
+    async with open_console(session, clock, "3", "g", "j", "l", "j", "equals_sign", "equals_sign") as driver:
+        start = driver.app.screen.timeline.span.start
+        await driver.press("h")
+        assert driver.app.screen.timeline.span.start < start
+        assert "load_00" in order(driver)
 
 
-async def test_a_click_on_the_sign_of_a_group_opens_it(night, clock):
-    async with at_the_console(night, clock, "3", "g") as hand:
-        await hand.pilot.click("#timeline", offset=(1, 1))
-        await hand.settle()
-        assert order(hand) == [FETCH, LOAD, *LOADS, CHECK, REPORT]
+async def test_a_click_on_the_sign_of_a_group_opens_it(session, clock):
+    async with open_console(session, clock, "3", "g") as driver:
+        await driver.pilot.click("#timeline", offset=(1, 1))
+        await driver.settle()
+        assert order(driver) == [FETCH, LOAD, *LOADS, CHECK, REPORT]
 
 
-async def test_a_task_that_is_jumped_to_is_listed_below_its_closed_group(night, clock):
-    async with at_the_console(night, clock, "3") as hand:
-        assert hand.app.selected == "load_20"
-        assert order(hand) == [FETCH, LOAD, "load_20", CHECK, REPORT]
-        await hand.press("n")
-        assert order(hand) == [FETCH, LOAD, "load_30", CHECK, REPORT]
-        await hand.press("k", "h")
-        assert order(hand) == [FETCH, LOAD, CHECK, REPORT]
+async def test_a_task_that_is_jumped_to_is_listed_below_its_closed_group(session, clock):
+    async with open_console(session, clock, "3") as driver:
+        assert driver.app.selected == "load_20"
+        assert order(driver) == [FETCH, LOAD, "load_20", CHECK, REPORT]
+        await driver.press("n")
+        assert order(driver) == [FETCH, LOAD, "load_30", CHECK, REPORT]
+        await driver.press("k", "h")
+        assert order(driver) == [FETCH, LOAD, CHECK, REPORT]
 
 
-async def test_a_task_selected_on_another_screen_is_listed(night, clock):
-    async with at_the_console(night, clock, "3", "2") as hand:
-        hand.app.selected = "check_07"
-        await hand.press("3")
-        assert order(hand) == [FETCH, LOAD, CHECK, "check_07", REPORT]
-        assert hand.app.screen.timeline.cursor_key == "check_07"
+async def test_a_task_selected_on_another_screen_is_listed(session, clock):
+    async with open_console(session, clock, "3", "2") as driver:
+        driver.app.selected = "check_07"
+        await driver.press("3")
+        assert order(driver) == [FETCH, LOAD, CHECK, "check_07", REPORT]
+        assert driver.app.screen.timeline.cursor_key == "check_07"
 
 
-async def test_the_filter_lists_tasks_without_groups(night, clock):
-    async with at_the_console(night, clock, "3", "slash") as hand:
-        await hand.type("dead_letter")
-        assert order(hand) == ["load_20", "load_30"]
-        await hand.press("escape")
-        assert order(hand) == [FETCH, LOAD, "load_20", CHECK, REPORT]
+async def test_the_filter_lists_tasks_without_groups(session, clock):
+    async with open_console(session, clock, "3", "slash") as driver:
+        await driver.type("dead_letter")
+        assert order(driver) == ["load_20", "load_30"]
+        await driver.press("escape")
+        assert order(driver) == [FETCH, LOAD, "load_20", CHECK, REPORT]
 
 
-async def test_a_group_stands_where_its_first_task_stands_in_each_order(night, clock):
-    async with at_the_console(night, clock, "3", "g", "j", "l", "k") as hand:
-        await hand.press("e", "e", "e")
-        assert "by problem" in hand.lines[3]
-        assert order(hand)[:4] == [LOAD, "load_20", "load_30", "load_00"]
-        assert order(hand)[-3:] == [CHECK, FETCH, REPORT]
+async def test_a_group_stands_where_its_first_task_stands_in_each_order(session, clock):
+    async with open_console(session, clock, "3", "g", "j", "l", "k") as driver:
+        await driver.press("e", "e", "e")
+        assert "by problem" in driver.lines[3]
+        assert order(driver)[:4] == [LOAD, "load_20", "load_30", "load_00"]
+        assert order(driver)[-3:] == [CHECK, FETCH, REPORT]
 
 
-async def test_an_act_on_a_group_is_meant_for_what_needs_a_human(night, clock):
-    async with at_the_console(night, clock, "3", "g", "j") as hand:
-        assert hand.app.screen.target_tasks() == ["load_20", "load_30"]
-        await hand.press("j", "j", "r")
-        assert "nothing in this group needs a human" in hand.lines[-1]
+async def test_an_act_on_a_group_is_meant_for_what_needs_a_human(session, clock):
+    async with open_console(session, clock, "3", "g", "j") as driver:
+        assert driver.app.screen.target_tasks() == ["load_20", "load_30"]
+        await driver.press("j", "j", "r")
+        assert "nothing in this group needs a human" in driver.lines[-1]
 
 
-async def test_a_group_is_explained_by_its_counts_and_its_worst_tasks(night, clock):
-    async with at_the_console(night, clock, "3", "g", "j") as hand:
-        assert " load  ◆2  38 ok   40 tasks · 03:06:50 to 03:07:10 · 6m50 of work" in hand.text
-        assert "◆ load_20  DEAD" in hand.text
-        assert hand.text.index("load_20") < hand.text.index("load_30") < hand.text.index("load_00")
+async def test_a_group_is_explained_by_its_counts_and_its_worst_tasks(session, clock):
+    async with open_console(session, clock, "3", "g", "j") as driver:
+        assert " load  ◆2  38 ok   40 tasks · 03:06:50 to 03:07:10 · 6m50 of work" in driver.text
+        assert "◆ load_20  DEAD" in driver.text
+        assert driver.text.index("load_20") < driver.text.index("load_30") < driver.text.index("load_00")
 
 
-async def test_news_change_a_group(night, clock):
-    story = night.story
-    async with at_the_console(night, clock, "3", "g") as hand:
-        await hand.tell(night, story.after(5).fail("check_05", "DEAD_LETTER"))
-        assert "◆1/40" in hand.find(" check ")
-        assert hand.find(" check ").endswith("● 9")
+async def test_news_change_a_group(session, clock):
+    builder = session.builder
+    async with open_console(session, clock, "3", "g") as driver:
+        await driver.emit(session, builder.after(5).fail("check_05", "DEAD_LETTER"))
+        assert "◆1/40" in driver.find(" check ")
+        assert driver.find(" check ").endswith("● 9")
 
 
-async def test_zooming_on_a_group_keeps_its_middle(night, clock):
-    async with at_the_console(night, clock, "3", "g", "j") as hand:
-        timeline, middle = hand.app.screen.timeline, START + 20 * S
+async def test_zooming_on_a_group_keeps_its_middle(session, clock):
+    async with open_console(session, clock, "3", "g", "j") as driver:
+        timeline, middle = driver.app.screen.timeline, START + 20 * S
         place = timeline.span.cell(middle)
-        await hand.press("equals_sign", "equals_sign")
+        await driver.press("equals_sign", "equals_sign")
         assert abs(timeline.span.cell(middle) - place) <= 1
 
 
@@ -177,44 +177,44 @@ def test_the_legend_drops_whole_entries(glyphs, columns):
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40), (40, 15)], ids=lambda size: "x".join(map(str, size)))
-def test_picture(size, night, clock, snap_compare):
-    app = make_app(night, clock)
+def test_picture(size, session, clock, snap_compare):
+    app = make_app(session, clock)
 
-    async def look(pilot):
-        await Hand(app, pilot).press("3")
+    async def prepare(pilot):
+        await ScreenDriver(app, pilot).press("3")
 
-    assert snap_compare(app, terminal_size=size, run_before=look)
+    assert snap_compare(app, terminal_size=size, run_before=prepare)
 
 
 # --- How many ran at once ---------------------------------------------------------------------------------------------
 
 
-async def test_where_rows_leave_room_a_chart_shows_how_many_ran_at_once(night, clock):
-    async with at_the_console(night, clock, "3", "g", size=(120, 40)) as hand:
-        chart = [row for row in hand.lines if row.startswith(" running ")]
+async def test_where_rows_leave_room_a_chart_shows_how_many_ran_at_once(session, clock):
+    async with open_console(session, clock, "3", "g", size=(120, 40)) as driver:
+        chart = [row for row in driver.lines if row.startswith(" running ")]
         assert chart[0].split()[1] == "40"
-        top = chart[0][hand.app.screen.timeline.label_columns :]
+        top = chart[0][driver.app.screen.timeline.label_columns :]
         assert set(top) <= {*UTF8.spark, " ", "░", "│"}
-        assert top.index("│") == hand.app.screen.timeline.span.cell(clock.now)
+        assert top.index("│") == driver.app.screen.timeline.span.cell(clock.now)
 
 
-async def test_the_chart_follows_the_run_and_the_span(night, clock):
-    async with at_the_console(night, clock, "3", "g", size=(120, 40)) as hand:
-        bar = hand.app.screen.load_bar
+async def test_the_chart_follows_the_run_and_the_span(session, clock):
+    async with open_console(session, clock, "3", "g", size=(120, 40)) as driver:
+        bar = driver.app.screen.load_bar
         before = bar.line(bar.row_count - 1)
-        story = night.story.after(30)
-        clock.now = story.at
-        await hand.tell(night, *(story.succeed(name) for name in CHECKS[:3]))
+        builder = session.builder.after(30)
+        clock.now = builder.at
+        await driver.emit(session, *(builder.succeed(name) for name in CHECKS[:3]))
         later = bar.line(bar.row_count - 1)
         assert later != before
-        await hand.press("equals_sign")
+        await driver.press("equals_sign")
         assert bar.line(bar.row_count - 1) != later
 
 
-async def test_a_small_screen_has_no_chart(night, clock):
-    async with at_the_console(night, clock, "3", "g", "j", "enter") as hand:
-        assert not hand.app.screen.load_bar.display
-        assert " running " not in "\n".join(hand.lines[4:18])
+async def test_a_small_screen_has_no_chart(session, clock):
+    async with open_console(session, clock, "3", "g", "j", "enter") as driver:
+        assert not driver.app.screen.load_bar.display
+        assert " running " not in "\n".join(driver.lines[4:18])
 
 
 @given(running=st.lists(st.integers(0, 99), max_size=40), rows=st.integers(1, 8), now=st.integers(-5, 60))
@@ -230,8 +230,8 @@ def test_every_line_of_the_chart_has_the_width_of_its_axis(glyphs, running, rows
 @pytest.mark.parametrize(("place", "first"), [(5, 0), (60, 53)])
 async def test_a_list_begins_at_its_top_if_the_first_page_holds_the_cursor(place, first, clock):
     flow = [(f"step_{n:02}", [f"step_{n - 1:02}"] if n else []) for n in range(80)]
-    async with at_the_console(FakeSession(projection_of(flow)), clock, "2") as hand:
-        hand.app.screen.graph_view.select(f"step_{place:02}")
-        await hand.press("3")
-        timeline = hand.app.screen.timeline
+    async with open_console(FakeSession(projection_of(flow)), clock, "2") as driver:
+        driver.app.screen.graph_view.select(f"step_{place:02}")
+        await driver.press("3")
+        timeline = driver.app.screen.timeline
         assert (timeline.cursor, timeline.first_visible) == (place, first)

@@ -28,12 +28,12 @@ def tty() -> Iterator[int]:
     os.close(slave)
 
 
-def look(tty: int, **environ: str) -> TerminalCapabilities:
+def detect(tty: int, **environ: str) -> TerminalCapabilities:
     return detect_capabilities({**UTF8, **environ}, (tty, tty, tty))
 
 
 def test_a_modern_terminal_can_do_everything(tty: int) -> None:
-    assert look(tty, COLORTERM="truecolor") == TerminalCapabilities(colours=Colours.TRUE)
+    assert detect(tty, COLORTERM="truecolor") == TerminalCapabilities(colours=Colours.TRUE)
 
 
 @pytest.mark.parametrize("place", range(3))
@@ -50,7 +50,7 @@ def test_a_closed_descriptor_is_no_terminal(tty: int) -> None:
 
 
 def test_a_dumb_terminal_gets_no_screen(tty: int) -> None:
-    assert "dumb" in str(look(tty, TERM="dumb").unsupported_reason)
+    assert "dumb" in str(detect(tty, TERM="dumb").unsupported_reason)
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_a_dumb_terminal_gets_no_screen(tty: int) -> None:
 def test_colours_are_those_that_the_terminal_says_it_has(
     tty: int, environ: Mapping[str, str], colours: Colours
 ) -> None:
-    assert look(tty, **environ).colours is colours
+    assert detect(tty, **environ).colours is colours
 
 
 @pytest.mark.parametrize(
@@ -90,19 +90,19 @@ def test_colours_are_those_that_the_terminal_says_it_has(
     ],
 )
 def test_signs_beyond_ascii_need_a_locale_of_utf8(tty: int, environ: Mapping[str, str], unicode: bool) -> None:
-    assert look(tty, **environ).has_unicode is unicode
+    assert detect(tty, **environ).has_unicode is unicode
 
 
 @pytest.mark.parametrize("variable", ["SSH_CONNECTION", "SSH_TTY", "MOSH_CONNECTION"])
 def test_over_a_network_sequences_get_more_time_and_the_mouse_stays_the_terminals(tty: int, variable: str) -> None:
-    terminal = look(tty, **{variable: "x"})
+    terminal = detect(tty, **{variable: "x"})
     assert terminal.is_remote and not terminal.captures_mouse
     assert terminal.escape_delay_seconds == REMOTE_ESCAPE_DELAY_SECONDS > ESCAPE_DELAY_SECONDS
 
 
 @pytest.mark.parametrize(("asked", "seconds"), [("25", 0.025), ("nonsense", 0.1), ("-5", 0.1), ("999999999", 5.0)])
 def test_escdelay_is_obeyed_within_reason(tty: int, asked: str, seconds: float) -> None:
-    assert look(tty, ESCDELAY=asked).escape_delay_seconds == seconds
+    assert detect(tty, ESCDELAY=asked).escape_delay_seconds == seconds
 
 
 def test_a_terminal_without_a_size_counts_as_the_smallest_common_one(tty: int) -> None:
@@ -110,7 +110,7 @@ def test_a_terminal_without_a_size_counts_as_the_smallest_common_one(tty: int) -
     assert size_of(9999) == (80, 24)
 
 
-def seen_by_a_new_interpreter(environ: Mapping[str, str]) -> str:
+def detected_by_new_interpreter(environ: Mapping[str, str]) -> str:
     """Python coerces a C locale to UTF-8 in its environment when it starts; a look from inside must not see that."""
     code = "from redrive.console.terminal.capabilities import detect_capabilities as d; print(d().has_unicode)"
     base = {"PATH": os.environ["PATH"], "TERM": "xterm"}
@@ -120,11 +120,11 @@ def seen_by_a_new_interpreter(environ: Mapping[str, str]) -> str:
 
 @pytest.mark.parametrize("environ", [{"LANG": "C"}, {"LC_ALL": "C"}, {"LC_CTYPE": "POSIX"}, {}])
 def test_python_cannot_talk_us_into_utf8(environ: Mapping[str, str]) -> None:
-    assert seen_by_a_new_interpreter(environ) == "False"
+    assert detected_by_new_interpreter(environ) == "False"
 
 
 def test_a_locale_of_utf8_is_seen_from_inside() -> None:
-    assert seen_by_a_new_interpreter({"LC_CTYPE": "C.UTF-8"}) == "True"
+    assert detected_by_new_interpreter({"LC_CTYPE": "C.UTF-8"}) == "True"
 
 
 def test_the_survey_needs_no_textual() -> None:

@@ -50,11 +50,11 @@ class Shown:
         self._stream.feed(text)
 
     def cells(self) -> list[list[tuple[str, str, str, bool, bool]]]:
-        def look(x: int, y: int) -> tuple[str, str, str, bool, bool]:
+        def cell_at(x: int, y: int) -> tuple[str, str, str, bool, bool]:
             char = self.screen.buffer[y][x]
             return (char.data, char.fg, char.bg, char.bold, char.reverse)
 
-        return [[look(x, y) for x in range(self.screen.columns)] for y in range(self.screen.lines)]
+        return [[cell_at(x, y) for x in range(self.screen.columns)] for y in range(self.screen.lines)]
 
 
 @given(st.lists(DRAWS, min_size=1, max_size=5))

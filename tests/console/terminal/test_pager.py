@@ -39,9 +39,9 @@ def test_nothing_is_left_behind(pager: Path) -> None:
 @pytest.mark.parametrize("name", ["../../etc/passwd", "-rf", "a/b\x1b[2J", ".", "x" * 500, ""])
 def test_a_hostile_name_names_a_file_in_the_folder(pager: Path, name: str) -> None:
     show_in_pager(["one"], name)
-    told = Path((pager.parent / "name").read_text().strip())
-    assert told.parent.name.startswith("redrive-")
-    assert told.name.isprintable() and not told.name.startswith("-") and len(told.name) < 100
+    path = Path((pager.parent / "name").read_text().strip())
+    assert path.parent.name.startswith("redrive-")
+    assert path.name.isprintable() and not path.name.startswith("-") and len(path.name) < 100
 
 
 def test_ctrl_c_ends_the_pager_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,7 +26,7 @@ class Stage(ConsoleBase):
     def __init__(self, *widgets: Widget) -> None:
         super().__init__(Tty(TerminalCapabilities()), palette=PLAIN)
         self.shown = widgets
-        self.told: list[Message] = []
+        self.messages: list[Message] = []
         self.pilot: Pilot[None]
 
     def compose(self) -> ComposeResult:
@@ -39,19 +39,19 @@ class Stage(ConsoleBase):
                 break
 
     async def _on_message(self, message: Message) -> None:
-        self.told.append(message)
+        self.messages.append(message)
         await super()._on_message(message)
 
-    def heard(self, kind: type[Kind]) -> list[Kind]:
+    def messages_of(self, kind: type[Kind]) -> list[Kind]:
         """The messages of a kind, in order."""
-        return [message for message in self.told if isinstance(message, kind)]
+        return [message for message in self.messages if isinstance(message, kind)]
 
     @property
     def lines(self) -> list[str]:
         """The rows of the screen without the blanks at their ends."""
         return [strip.text.rstrip() for strip in self.screen._compositor.render_strips()]
 
-    def looks(self, y: int) -> list[tuple[str, str]]:
+    def styles_of(self, y: int) -> list[tuple[str, str]]:
         """Text and style of the segments of a row."""
         strip = self.screen._compositor.render_strips()[y]
         return [(segment.text, str(segment.style or "")) for segment in strip if segment.text]

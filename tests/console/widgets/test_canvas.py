@@ -44,7 +44,7 @@ async def test_scrolling_goes_as_far_as_the_drawing(stage) -> None:
         assert widget.origin == (960, 490)
         widget.scroll_by(-10_000, -10_000)
         assert widget.origin == (0, 0)
-        assert len(app.heard(Canvas.Scrolled)) >= 1
+        assert len(app.messages_of(Canvas.Scrolled)) >= 1
 
 
 async def test_a_changed_cell_is_painted_alone_and_only_if_it_is_in_view(stage, painted) -> None:
@@ -85,7 +85,7 @@ async def test_a_click_tells_the_cell_of_the_drawing(stage) -> None:
         widget.scroll_to_cell(100, 50)
         await app.pilot.click(widget, offset=(7, 3))
         await app.pilot.pause()
-        (pressed,) = app.heard(Canvas.PointClicked)
+        (pressed,) = app.messages_of(Canvas.PointClicked)
         assert (pressed.x, pressed.y) == (107, 53)
 
 

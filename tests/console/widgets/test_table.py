@@ -61,7 +61,7 @@ async def test_keys_move_the_cursor(stage) -> None:
         ):
             await app.press(*keys)
             assert widget.cursor == place, keys
-        assert app.heard(VirtualTable.CursorMoved)[-1].key == "task-0"
+        assert app.messages_of(VirtualTable.CursorMoved)[-1].key == "task-0"
 
 
 async def test_a_page_moves_view_and_cursor_together(stage) -> None:
@@ -105,7 +105,7 @@ async def test_when_the_row_under_the_cursor_is_gone_its_place_is_kept(stage) ->
         widget.set_order([name for name in names(100) if name != "task-5"])
         await app.pilot.pause()
         assert widget.cursor_key == "task-6"
-        assert app.heard(VirtualTable.CursorMoved)[-1].key == "task-6"
+        assert app.messages_of(VirtualTable.CursorMoved)[-1].key == "task-6"
 
 
 async def test_an_empty_list_is_no_trouble(stage) -> None:
@@ -113,7 +113,7 @@ async def test_an_empty_list_is_no_trouble(stage) -> None:
     async with stage(widget) as app:
         await app.press("j", "k", "G", "enter", "space", "v", "a", "pagedown")
         assert widget.cursor_key is None
-        assert app.heard(VirtualTable.RowOpened) == []
+        assert app.messages_of(VirtualTable.RowOpened) == []
         widget.set_order(names(3))
         assert widget.cursor_key == "task-0"
 
@@ -124,7 +124,7 @@ async def test_enter_opens_and_so_does_a_second_click(stage) -> None:
         await app.press("j", "enter")
         await app.pilot.click(widget, offset=(3, 4), times=2)
         await app.pilot.pause()
-        assert [message.key for message in app.heard(VirtualTable.RowOpened)] == ["task-1", "task-4"]
+        assert [message.key for message in app.messages_of(VirtualTable.RowOpened)] == ["task-1", "task-4"]
 
 
 async def test_space_marks_and_goes_on(stage) -> None:
@@ -206,11 +206,11 @@ async def test_the_cursor_stays_in_view_when_the_terminal_shrinks(stage) -> None
 async def test_the_cursor_is_seen_without_colour_and_shows_where_keys_go(stage) -> None:
     widget, other = table(5), table(5)
     async with stage(widget, other, size=(20, 10)) as app:
-        assert "reverse" in app.looks(0)[0][1]
+        assert "reverse" in app.styles_of(0)[0][1]
         other.focus()
         await app.pilot.pause()
-        assert "reverse" not in app.looks(0)[0][1]
-        assert "reverse" in app.looks(5)[0][1]
+        assert "reverse" not in app.styles_of(0)[0][1]
+        assert "reverse" in app.styles_of(5)[0][1]
 
 
 async def test_a_row_that_is_too_long_is_cut_with_a_sign(stage) -> None:

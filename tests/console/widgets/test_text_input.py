@@ -16,7 +16,7 @@ async def test_typing_tells_every_change(stage) -> None:
     async with stage(field) as app:
         await app.press("a", "b", "space", "C")
         assert field.text == "ab C"
-        assert [message.text for message in app.heard(TextField.Changed)] == ["a", "ab", "ab ", "ab C"]
+        assert [message.text for message in app.messages_of(TextField.Changed)] == ["a", "ab", "ab ", "ab C"]
         assert app.lines[0] == "Reason: ab C"
 
 
@@ -47,7 +47,7 @@ async def test_a_paste_is_one_visible_line_and_enters_nothing(stage) -> None:
         app.post_message(events.Paste("rm -rf /\r\n\x1b[31mred\x07\u202e\n"))
         await app.pilot.pause()
         assert field.text == "rm -rf / ␛[31mred␇�"
-        assert app.heard(TextField.Submitted) == []
+        assert app.messages_of(TextField.Submitted) == []
 
 
 async def test_text_is_bounded(stage) -> None:
@@ -62,8 +62,8 @@ async def test_enter_and_escape_are_told(stage) -> None:
     field = TextField(text="why")
     async with stage(field) as app:
         await app.press("enter", "escape")
-        assert [message.text for message in app.heard(TextField.Submitted)] == ["why"]
-        assert len(app.heard(TextField.Cancelled)) == 1
+        assert [message.text for message in app.messages_of(TextField.Submitted)] == ["why"]
+        assert len(app.messages_of(TextField.Cancelled)) == 1
 
 
 async def test_the_cursor_of_a_long_text_stays_in_view(stage) -> None:
@@ -159,7 +159,7 @@ async def test_a_prompt_that_opens_again_is_empty(stage) -> None:
     async with stage(foot, size=(40, 5)) as app:
         foot.open_prompt("/", "old")
         await app.press("x", "enter")
-        assert app.heard(TextField.Submitted)[-1].text == "oldx"
+        assert app.messages_of(TextField.Submitted)[-1].text == "oldx"
         foot.close_prompt()
         foot.open_prompt(":")
         await app.pilot.pause()

@@ -147,7 +147,7 @@ async def test_every_change_of_the_span_is_told(stage) -> None:
     view = timeline()
     async with stage(view) as app:
         await app.press("l", "=")
-        assert app.heard(TimelineView.SpanChanged)[-1].span == view.span
+        assert app.messages_of(TimelineView.SpanChanged)[-1].span == view.span
 
 
 async def test_a_wider_terminal_shows_more_time_from_the_same_instant(stage) -> None:

@@ -99,19 +99,19 @@ async def read(pipe: AgentProcess, what: str, **options: Any) -> Any:
 
 
 @pytest.mark.parametrize("python", INTERPRETERS.values(), ids=INTERPRETERS)
-async def test_an_old_python_looks_and_acts(connect: Connect, night: Any, python: str) -> None:
-    pipe, listener, hello = await connect(night.path, python)
-    assert hello["path"] == str(night.path)
+async def test_an_old_python_looks_and_acts(connect: Connect, run_file: Any, python: str) -> None:
+    pipe, listener, hello = await connect(run_file.path, python)
+    assert hello["path"] == str(run_file.path)
     projection = decode_projection(await read(pipe, "board", run_id=None))
     assert merge_history(projection, await read(pipe, "history", run_id="night-1", start=0, count=100))
-    whole = runs.load_run(night.connection, "night-1")
+    whole = runs.load_run(run_file.connection, "night-1")
     for task in whole.tasks.values():
         task.claim_token = None
     assert projection == whole
     past = await read(pipe, "past", run_id="night-1", after=2, limit=3)
     assert [row[0] for row in past] == [3, 4, 5]
     again = FlowSpec("nightly", (TaskSpec("task_00000"),))
-    night.write(
+    run_file.write(
         lambda transaction: runs.create_run(
             transaction,
             run_id="night-2",
@@ -128,18 +128,18 @@ async def test_an_old_python_looks_and_acts(connect: Connect, night: Any, python
     command = {"id": "c1", "act": "requeue", "run_id": "night-1", "targets": [["task_00002", "DEAD_LETTER", 0]]}
     answer = await pipe.request("send", command={**command, "actor": "ana@desk", "reason": "fixed", "options": {}})
     assert answer["ok"], answer
-    told = await listener.next("events")
-    assert [row[0] for row in told] == list(range(projection.seq + 2, night.head() + 1))
+    batch = await listener.next("events")
+    assert [row[0] for row in batch] == list(range(projection.seq + 2, run_file.head() + 1))
     assert len(await read(pipe, "log", run_id="night-1", name="task_00000", attempt=1)) == 1
 
 
-async def test_the_oldest_python_that_is_promised_is_refused_below(connect: Connect, night: Any) -> None:
+async def test_the_oldest_python_that_is_promised_is_refused_below(connect: Connect, run_file: Any) -> None:
     """A Python that says it is 3.5 gets a sentence, not a traceback."""
-    pretender = night.path.with_name("python3.5")
+    pretender = run_file.path.with_name("python3.5")
     pretender.write_text(f'#!/bin/sh\nshift\nexec {sys.executable} -ISuc "import sys;sys.version_info=(3,5,0);$1"\n')
     pretender.chmod(0o700)
     with pytest.raises(LinkError, match=r"not Python 3\.6 or later"):
-        await connect(night.path, str(pretender))
+        await connect(run_file.path, str(pretender))
 
 
 async def test_the_sources_go_over_in_few_bytes() -> None:
@@ -168,39 +168,39 @@ def test_what_goes_over_is_the_same_program(name: str) -> None:
     assert len(lean) < len(text)
 
 
-async def test_it_leaves_when_its_input_ends(connect: Connect, night: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_it_leaves_when_its_input_ends(connect: Connect, run_file: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("redrive.console.sessions.agent_process.CLOSE_TIMEOUT_SECONDS", 60)
-    pipe, _, _ = await connect(night.path)
+    pipe, _, _ = await connect(run_file.path)
     start = time.monotonic()
     await pipe.close()
     assert pipe.ended.done() and time.monotonic() - start < 60  # before it would have been killed
 
 
-async def test_it_leaves_when_nobody_reads(connect: Connect, night: Any) -> None:
+async def test_it_leaves_when_nobody_reads(connect: Connect, run_file: Any) -> None:
     """Its input stays open and its output is closed: the next beat finds out."""
     command = boot_command(sys.executable)
     process = await asyncio.create_subprocess_shell(
         f"{command} | head -c 1 >/dev/null", stdin=subprocess.PIPE, start_new_session=True
     )
     assert process.stdin is not None
-    process.stdin.write(first_bundle({"path": str(night.path), "actor": "ana@desk", "marker": "m"}))
+    process.stdin.write(first_bundle({"path": str(run_file.path), "actor": "ana@desk", "marker": "m"}))
     assert await asyncio.wait_for(process.wait(), 30) == 0
 
 
 @pytest.mark.long
-async def test_it_beats_though_nothing_happens(connect: Connect, night: Any) -> None:
-    _, listener, _ = await connect(night.path)
+async def test_it_beats_though_nothing_happens(connect: Connect, run_file: Any) -> None:
+    _, listener, _ = await connect(run_file.path)
     await listener.next("beat")
     start = time.monotonic()
     await listener.next("beat")
     assert time.monotonic() - start < 30
 
 
-async def test_it_sends_no_more_than_is_taken(connect: Connect, night: Any) -> None:
-    night.write(
+async def test_it_sends_no_more_than_is_taken(connect: Connect, run_file: Any) -> None:
+    run_file.write(
         lambda transaction: [transaction.emit(StorageChanged("lock")) for _ in range(2 * UNACKNOWLEDGED_EVENTS)]
     )
-    pipe, listener, _ = await connect(night.path)
+    pipe, listener, _ = await connect(run_file.path)
     pipe.notify("follow", since=0)
     sent = 0
     while sent < UNACKNOWLEDGED_EVENTS:
@@ -213,34 +213,36 @@ async def test_it_sends_no_more_than_is_taken(connect: Connect, night: Any) -> N
     assert (await listener.next("events"))[0][0] == sent + 1
 
 
-async def test_questions_are_answered_while_events_wait_to_be_taken(connect: Connect, night: Any) -> None:
-    night.write(
+async def test_questions_are_answered_while_events_wait_to_be_taken(connect: Connect, run_file: Any) -> None:
+    run_file.write(
         lambda transaction: [transaction.emit(StorageChanged("lock")) for _ in range(2 * UNACKNOWLEDGED_EVENTS)]
     )
-    pipe, _, _ = await connect(night.path)
+    pipe, _, _ = await connect(run_file.path)
     pipe.notify("follow", since=0)
     assert (await asyncio.wait_for(read(pipe, "runs"), 10))[0][0]["run_id"] == "night-1"
 
 
-async def test_an_error_over_there_is_the_same_error_here(connect: Connect, night: Any) -> None:
-    pipe, _, _ = await connect(night.path)
+async def test_an_error_over_there_is_the_same_error_here(connect: Connect, run_file: Any) -> None:
+    pipe, _, _ = await connect(run_file.path)
     with pytest.raises(RefusedError, match="no-such"):
         await read(pipe, "board", run_id="no-such")
     with pytest.raises(StateFileError, match="no-such"):
-        await connect(night.path.with_name("no-such.db"))
+        await connect(run_file.path.with_name("no-such.db"))
 
 
-async def test_an_act_under_a_held_lock_does_not_stop_the_events(connect: Connect, night: Any, executor: Any) -> None:
+async def test_an_act_under_a_held_lock_does_not_stop_the_events(
+    connect: Connect, run_file: Any, executor: Any
+) -> None:
     """The lock is held and nobody answers: the act waits its time, what happens is told meanwhile."""
     executor.die()
-    held = open(f"{night.path}.lock")
+    held = open(f"{run_file.path}.lock")
     fcntl.flock(held, fcntl.LOCK_EX)
-    pipe, listener, _ = await connect(night.path)
+    pipe, listener, _ = await connect(run_file.path)
     pipe.send_modules(CHANGING)
     command = {"id": "c1", "act": "pause", "run_id": "night-1", "targets": [], "actor": "ana@desk"}
     answer = asyncio.create_task(pipe.request("send", command={**command, "reason": "", "options": {}}))
-    pipe.notify("follow", since=night.head())
-    night.tell()
+    pipe.notify("follow", since=run_file.head())
+    run_file.emit_progress()
     assert len(await listener.next("events")) == 1
     assert not answer.done()
     fcntl.flock(held, fcntl.LOCK_UN)
@@ -248,15 +250,15 @@ async def test_an_act_under_a_held_lock_does_not_stop_the_events(connect: Connec
 
 
 async def test_without_a_path_it_takes_the_latest_file_of_the_default_place(
-    connect: Connect, make_night: Any, own_state_home: Any
+    connect: Connect, make_run_file: Any, own_state_home: Any
 ) -> None:
     folder = own_state_home / "redrive"
     folder.mkdir(parents=True)
     for name in ("old.db", "new.db"):
-        night = make_night(name)
-        night.finish("task_00000")
-        night.close()
-        shutil.move(night.path, folder / name)
+        run_file = make_run_file(name)
+        run_file.finish("task_00000")
+        run_file.close()
+        shutil.move(run_file.path, folder / name)
     os.utime(folder / "new.db", (1, 1))  # the time of a write decides nothing
     with sqlite3.connect(folder / "old.db") as connection:
         connection.execute("UPDATE run SET started_at = started_at - 1")
@@ -276,10 +278,10 @@ def shared_folder() -> Iterator[Path]:
         os.chmod(folder, 0o755)
 
 
-async def test_a_user_who_may_not_write_is_told_why(connect: Connect, night: Any, shared_folder: Path) -> None:
+async def test_a_user_who_may_not_write_is_told_why(connect: Connect, run_file: Any, shared_folder: Path) -> None:
     """Root may do everything, so the agent runs as somebody else where the tests run as root."""
-    night.close()
-    path = shutil.copy(night.path, shared_folder / "night.db")
+    run_file.close()
+    path = shutil.copy(run_file.path, shared_folder / "night.db")
     python = sys.executable
     if os.geteuid() == 0:
         script = shared_folder / "python-as-nobody"

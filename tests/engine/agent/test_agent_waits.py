@@ -14,12 +14,12 @@ from redrive.engine.statefile.write_notices import IDLE_SECONDS
 
 
 @pytest.fixture
-def open_agent(night: Any) -> Iterator[Callable[[], Agent]]:
+def open_agent(run_file: Any) -> Iterator[Callable[[], Agent]]:
     """Opens an agent on the state file; its input stays silent, and its output is read by nobody."""
     pipes = [*os.pipe(), *os.pipe()]
 
     def opened() -> Agent:
-        settings = {"path": str(night.path), "actor": "ana@desk"}
+        settings = {"path": str(run_file.path), "actor": "ana@desk"}
         agent = Agent(settings, {}, Input(pipes[0]), Output(pipes[3], "m"))
         agent._reader.open()
         return agent
@@ -43,10 +43,10 @@ def delays(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return found
 
 
-def test_an_idle_agent_waits_for_a_write(open_agent: Callable[[], Agent], night: Any, delays: list[float]) -> None:
+def test_an_idle_agent_waits_for_a_write(open_agent: Callable[[], Agent], run_file: Any, delays: list[float]) -> None:
     agent = open_agent()
     assert agent._wait() == []
-    night.tell(1)
+    run_file.emit_progress(1)
     assert agent._wait() == [agent._notices.descriptor]
     assert agent._wait() == []  # it looks at once and soon again, however many writes follow
     assert delays == [IDLE_SECONDS, IDLE_SECONDS, BUSY_POLL_SECONDS]

@@ -25,45 +25,45 @@ def pause(id: str = "c1") -> Command:
     return Command(id, "pause", "night-1", actor="ana@desk", reason="because")
 
 
-def is_paused(night: Any) -> bool:
-    (since,) = night.connection.execute("SELECT paused_since FROM run").fetchone()
+def is_paused(run_file: Any) -> bool:
+    (since,) = run_file.connection.execute("SELECT paused_since FROM run").fetchone()
     return since is not None
 
 
-def test_with_no_executor_the_act_is_applied_under_its_lock_which_is_free_again(night: Any) -> None:
-    assert command_client.send_blocking(str(night.path), pause()).ok
-    assert is_paused(night)
-    lock.acquire(str(night.path), "next").release()
+def test_with_no_executor_the_act_is_applied_under_its_lock_which_is_free_again(run_file: Any) -> None:
+    assert command_client.send_blocking(str(run_file.path), pause()).ok
+    assert is_paused(run_file)
+    lock.acquire(str(run_file.path), "next").release()
 
 
-def test_who_serves_a_file_is_known_by_its_lock(night: Any) -> None:
-    assert executor_socket.service_pid(str(night.path)) is None
-    service = lock.acquire(str(night.path) + lock_file.SERVICE, "service")
-    assert executor_socket.service_pid(str(night.path)) == os.getpid()
+def test_who_serves_a_file_is_known_by_its_lock(run_file: Any) -> None:
+    assert executor_socket.service_pid(str(run_file.path)) is None
+    service = lock.acquire(str(run_file.path) + lock_file.SERVICE, "service")
+    assert executor_socket.service_pid(str(run_file.path)) == os.getpid()
     service.release()
-    assert executor_socket.service_pid(str(night.path)) is None
-    Path(f"{night.path}{lock_file.SERVICE}.lock").write_text("[]")
-    again = os.open(f"{night.path}{lock_file.SERVICE}.lock", os.O_RDWR)
+    assert executor_socket.service_pid(str(run_file.path)) is None
+    Path(f"{run_file.path}{lock_file.SERVICE}.lock").write_text("[]")
+    again = os.open(f"{run_file.path}{lock_file.SERVICE}.lock", os.O_RDWR)
     fcntl.flock(again, fcntl.LOCK_EX)
-    assert executor_socket.service_pid(str(night.path)) is None  # what is not ours is not believed
+    assert executor_socket.service_pid(str(run_file.path)) is None  # what is not ours is not believed
     os.close(again)
 
 
-def test_a_living_executor_applies_it(night: Any, executor: Any) -> None:
-    assert command_client.send_blocking(str(night.path), pause()).ok
-    assert is_paused(night)
+def test_a_living_executor_applies_it(run_file: Any, executor: Any) -> None:
+    assert command_client.send_blocking(str(run_file.path), pause()).ok
+    assert is_paused(run_file)
 
 
-def test_the_socket_that_a_dead_executor_left_is_no_obstacle(night: Any, executor: Any) -> None:
+def test_the_socket_that_a_dead_executor_left_is_no_obstacle(run_file: Any, executor: Any) -> None:
     executor.die()
-    assert Path(f"{night.path}.sock").exists()
-    assert command_client.send_blocking(str(night.path), pause()).ok
+    assert Path(f"{run_file.path}.sock").exists()
+    assert command_client.send_blocking(str(run_file.path), pause()).ok
 
 
-def test_a_path_longer_than_sockets_may_have_is_reached(make_night: Any, tmp_path: Path) -> None:
+def test_a_path_longer_than_sockets_may_have_is_reached(make_run_file: Any, tmp_path: Path) -> None:
     folder = tmp_path / ("x" * 90) / ("y" * 90)
     folder.mkdir(parents=True)
-    night = make_night(str((folder / "night.db").relative_to(tmp_path)))
+    run_file = make_run_file(str((folder / "night.db").relative_to(tmp_path)))
     listener = socket.socket(socket.AF_UNIX)
     descriptor = os.open(folder, os.O_RDONLY)
     listener.bind(f"/proc/self/fd/{descriptor}/night.db.sock")
@@ -76,7 +76,7 @@ def test_a_path_longer_than_sockets_may_have_is_reached(make_night: Any, tmp_pat
         connection.close()
 
     threading.Thread(target=answer, daemon=True).start()
-    assert command_client.send_blocking(str(night.path), pause()).message == "heard"
+    assert command_client.send_blocking(str(run_file.path), pause()).message == "heard"
     listener.close()
     os.close(descriptor)
 
@@ -89,11 +89,11 @@ def test_names_that_are_cut_for_their_socket_stay_different() -> None:
     assert "/var/lib/short.db.sock" in paths and executor_socket.socket_path("short.db") == "short.db.sock"
 
 
-def test_an_executor_that_dies_before_it_answers_is_replaced_by_the_lock(night: Any) -> None:
+def test_an_executor_that_dies_before_it_answers_is_replaced_by_the_lock(run_file: Any) -> None:
     """It took the command and is gone: asked again with the same id, where it may be asked safely."""
-    owner = lock.acquire(str(night.path), "dying")
+    owner = lock.acquire(str(run_file.path), "dying")
     listener = socket.socket(socket.AF_UNIX)
-    listener.bind(f"{night.path}.sock")
+    listener.bind(f"{run_file.path}.sock")
     listener.listen()
 
     def die() -> None:
@@ -104,17 +104,17 @@ def test_an_executor_that_dies_before_it_answers_is_replaced_by_the_lock(night: 
         os.close(owner.fileno())
 
     threading.Thread(target=die, daemon=True).start()
-    assert command_client.send_blocking(str(night.path), pause()).ok
-    assert is_paused(night)
+    assert command_client.send_blocking(str(run_file.path), pause()).ok
+    assert is_paused(run_file)
 
 
-def test_who_holds_the_lock_and_does_not_answer_is_named(night: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_holds_the_lock_and_does_not_answer_is_named(run_file: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command_client, "PATIENCE_SECONDS", 0.2)
-    owner = lock.acquire(str(night.path), "hung")
+    owner = lock.acquire(str(run_file.path), "hung")
     with pytest.raises(ExecutorBusyError, match=f"pid {os.getpid()}") as caught:
-        command_client.send_blocking(str(night.path), pause())
+        command_client.send_blocking(str(run_file.path), pause())
     assert caught.value.pid == os.getpid()
-    assert not is_paused(night)
+    assert not is_paused(run_file)
     owner.release()
 
 
@@ -124,13 +124,13 @@ def test_nothing_is_made_where_there_is_no_state_file(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [tmp_path / "state-home"] or not list(tmp_path.iterdir())
 
 
-def test_a_file_of_a_later_version_is_not_touched(night: Any) -> None:
-    night.connection.execute("PRAGMA user_version = 99")
-    night.close()
-    before = night.path.read_bytes()
+def test_a_file_of_a_later_version_is_not_touched(run_file: Any) -> None:
+    run_file.connection.execute("PRAGMA user_version = 99")
+    run_file.close()
+    before = run_file.path.read_bytes()
     with pytest.raises(NewerFileError):
-        command_client.send_blocking(str(night.path), pause())
-    assert night.path.read_bytes() == before
+        command_client.send_blocking(str(run_file.path), pause())
+    assert run_file.path.read_bytes() == before
 
 
 def test_somebody_elses_database_is_not_touched(tmp_path: Path) -> None:
@@ -145,16 +145,16 @@ def test_somebody_elses_database_is_not_touched(tmp_path: Path) -> None:
     assert path.read_bytes() == before
 
 
-def test_a_database_that_is_locked_gives_one_sentence(night: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_database_that_is_locked_gives_one_sentence(run_file: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(open_writing, "BUSY_SECONDS", 0.1)
-    night.connection.execute("BEGIN IMMEDIATE")
+    run_file.connection.execute("BEGIN IMMEDIATE")
     with pytest.raises(StateFileError, match="locked"):
-        command_client.send_blocking(str(night.path), pause())
-    night.connection.execute("ROLLBACK")
+        command_client.send_blocking(str(run_file.path), pause())
+    run_file.connection.execute("ROLLBACK")
 
 
-def test_presence_is_seen_and_ends(night: Any, executor: Any) -> None:
-    ana = executor_socket.Presence(str(night.path), "ana@desk")
+def test_presence_is_seen_and_ends(run_file: Any, executor: Any) -> None:
+    ana = executor_socket.Presence(str(run_file.path), "ana@desk")
     ana.refresh()
     deadline = time.monotonic() + 20
     while not ana.names:
@@ -168,16 +168,16 @@ def test_presence_is_seen_and_ends(night: Any, executor: Any) -> None:
     assert ana.names == []
 
 
-def test_presence_without_an_executor_is_nothing(night: Any) -> None:
-    ana = executor_socket.Presence(str(night.path), "ana@desk")
+def test_presence_without_an_executor_is_nothing(run_file: Any) -> None:
+    ana = executor_socket.Presence(str(run_file.path), "ana@desk")
     ana.refresh()
     assert ana.descriptor is None
     ana.receive()
     ana.close()
 
 
-def test_the_reason_why_nothing_can_be_changed_names_the_obstacle(night: Any) -> None:
+def test_the_reason_why_nothing_can_be_changed_names_the_obstacle(run_file: Any) -> None:
     """The obstacle must be one for root as well, who may do everything: a file that is not there."""
-    assert executor_socket.why_read_only(str(night.path)) is None
-    shutil.rmtree(night.path.parent / "gone", ignore_errors=True)
-    assert "gone" in str(executor_socket.why_read_only(str(night.path.parent / "gone" / "x.db")))
+    assert executor_socket.why_read_only(str(run_file.path)) is None
+    shutil.rmtree(run_file.path.parent / "gone", ignore_errors=True)
+    assert "gone" in str(executor_socket.why_read_only(str(run_file.path.parent / "gone" / "x.db")))

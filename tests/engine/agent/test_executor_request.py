@@ -19,12 +19,12 @@ NO_EXECUTOR = [b"{}", b"[]", b"no JSON", b"[" * 100_000, b"\xff\xfe", b"null", b
 
 
 @pytest.fixture
-def planted(night: Any) -> Callable[[bytes], None]:
+def planted(run_file: Any) -> Callable[[bytes], None]:
     """Make something else listen that sends ``answer`` to whoever connects."""
 
     def listen(answer: bytes, pause_seconds: float = 0.0) -> None:
         listener = socket.socket(socket.AF_UNIX)
-        listener.bind(f"{night.path}.sock")
+        listener.bind(f"{run_file.path}.sock")
         listener.listen()
 
         def serve() -> None:
@@ -45,37 +45,37 @@ def planted(night: Any) -> Callable[[bytes], None]:
 
 
 @pytest.mark.parametrize("answer", [*NO_EXECUTOR, b'{"ok": true, "message": "x", "results": [1]}'])
-def test_an_answer_of_no_executor_is_one_sentence(night: Any, planted: Any, answer: bytes) -> None:
+def test_an_answer_of_no_executor_is_one_sentence(run_file: Any, planted: Any, answer: bytes) -> None:
     planted(answer + b"\n")
     with pytest.raises(LinkError, match="no executor"):
-        command_client.send_blocking(str(night.path), PAUSE)
+        command_client.send_blocking(str(run_file.path), PAUSE)
 
 
 @pytest.mark.parametrize("words", [["pause"], ["doctor"], ["tasks"]])
-def test_the_commands_show_no_traceback(night: Any, planted: Any, words: list[str]) -> None:
+def test_the_commands_show_no_traceback(run_file: Any, planted: Any, words: list[str]) -> None:
     planted(b"[]\n")
-    done = run_redrive(*words, "--state", night.path, timeout=60)
+    done = run_redrive(*words, "--state", run_file.path, timeout=60)
     assert "Traceback" not in done.stderr + done.stdout
 
 
-def test_an_answer_byte_by_byte_ends_at_its_deadline(night: Any, planted: Any) -> None:
+def test_an_answer_byte_by_byte_ends_at_its_deadline(run_file: Any, planted: Any) -> None:
     planted(b"x", 0.05)
     started = time.monotonic()
     with pytest.raises(LinkError, match="has not answered"):
-        executor_request.request(str(night.path), {"act": "ping"}, 0.3)
+        executor_request.request(str(run_file.path), {"act": "ping"}, 0.3)
     assert time.monotonic() - started < 5
 
 
-def test_an_answer_without_an_end_is_cut(night: Any, planted: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_answer_without_an_end_is_cut(run_file: Any, planted: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(executor_request, "RESPONSE_BYTES_MAX", 100_000)
     planted(b"x" * 65536, 0.001)
     with pytest.raises(LinkError, match="too long"):
-        executor_request.ping(str(night.path))
+        executor_request.ping(str(run_file.path))
 
 
-def test_a_socket_of_another_user_gets_no_command(night: Any, planted: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_socket_of_another_user_gets_no_command(run_file: Any, planted: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a second user: the socket is ours, and we are somebody else, as is the owner of the file."""
     planted(b'{"ok": true, "message": "done"}\n')
     monkeypatch.setattr("redrive.engine.agent.executor_socket.struct.unpack", lambda *words: (1, 4711, 4711))
     with pytest.raises(LinkError, match="belongs to uid 4711"):
-        command_client.send_blocking(str(night.path), PAUSE)
+        command_client.send_blocking(str(run_file.path), PAUSE)

@@ -84,7 +84,7 @@ def attempts_of(tries: Sequence[Tried], start: float, retry: RetryPolicy) -> dic
 
 
 @dataclass(frozen=True)
-class Night:
+class GeneratedRun:
     """A run with room for everybody, and what it came to, reckoned without the engine."""
 
     projection: RunProjection
@@ -95,7 +95,7 @@ class Night:
     seconds: float
 
 
-def night(seed: int, tasks: int = 40) -> Night:
+def generate_run(seed: int, tasks: int = 40) -> GeneratedRun:
     """Tasks that do well, blip, hang together with a bug, or fail for good; each waits for some that come before it."""
     dice = random.Random(seed)
     tries: dict[str, list[Tried]] = {}
@@ -106,12 +106,12 @@ def night(seed: int, tasks: int = 40) -> Night:
     for number in range(tasks):
         name = f"t{number}"
         parents[name] = dice.sample(list(states), min(len(states), dice.randrange(3)))
-        state = _held_by({states[parent] for parent in parents[name]})
+        state = _state_after({states[parent] for parent in parents[name]})
         starts[name] = max((ends.get(parent, 0.0) for parent in parents[name]), default=0.0)
         tries[name], states[name] = ([], state) if state is not TaskState.SUCCESS else _tries(dice)
         ends[name] = starts[name] + sum(one.seconds + (one.wait or 0.0) for one in tries[name])
     found = list(states.values())
-    return Night(
+    return GeneratedRun(
         projection_of(tries, parents, states, starts),
         calls=sum(map(len, tries.values())),
         failed=found.count(TaskState.FAILED),
@@ -121,7 +121,7 @@ def night(seed: int, tasks: int = 40) -> Night:
     )
 
 
-def _held_by(parents: set[TaskState]) -> TaskState:
+def _state_after(parents: set[TaskState]) -> TaskState:
     if parents & {TaskState.FAILED, TaskState.UPSTREAM_FAILED}:
         return TaskState.UPSTREAM_FAILED
     if parents & {TaskState.DEAD_LETTER, TaskState.PENDING}:

@@ -15,7 +15,7 @@ def event(seq: int, kind: str = EventKind.TASK, new: str | None = None, **data: 
 
 def test_counts_are_those_up_to_an_event() -> None:
     tally = EventCounter()
-    told = [
+    events = [
         event(1, new="RUNNING"),
         event(2, new="DEAD_LETTER"),
         event(3, EventKind.PAGE, what="opened", id=7, cause="bug"),
@@ -26,7 +26,7 @@ def test_counts_are_those_up_to_an_event() -> None:
         event(8, EventKind.PAGE, what="opened", id=8, cause="bank"),
         event(9, EventKind.PAGE, what="acked", id=9, cause="old"),
     ]
-    for one in told:
+    for one in events:
         tally.add(one)
     assert tally.counts_at(0) == RunCounts()
     assert tally.counts_at(4) == RunCounts(1, 0, 1, 1, frozenset(["bug"]), 0)

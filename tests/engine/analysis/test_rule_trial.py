@@ -31,10 +31,10 @@ S = 1_000_000
 
 def failed(number: int = 1, generation: int = 0, **more: Any) -> FailedAttempt:
     """A conflict that was taken as permanent."""
-    said: dict[str, Any] = {"error_type": "vendor.Conflict", "error": "order 17 is locked", "facts": {"status": 409}}
+    columns: dict[str, Any] = {"error_type": "vendor.Conflict", "error": "order 17 is locked", "facts": {"status": 409}}
     marks = {"failure_class": "permanent", "fingerprint": "s1", "fingerprint_loose": "l1", "explain": "Conflict"}
     at = number * S
-    return FailedAttempt(number, generation, "error", at, at + 1, **{**said, **marks, **more})
+    return FailedAttempt(number, generation, "error", at, at + 1, **{**columns, **marks, **more})
 
 
 def good(number: int = 1, generation: int = 0) -> FailedAttempt:
@@ -128,8 +128,8 @@ def program(code: int, output: str, command: str) -> FailedAttempt:
     """A recorded failure of a shell line."""
     failure = describe_exit(code, stderr=output, command=command)
     mark = failure.fingerprint
-    said = {"error_type": failure.error_type, "error": failure.message, "diagnostic": failure.diagnostic}
-    fields: dict[str, Any] = {**said, "fingerprint_loose": mark.loose, "explain": mark.explain}
+    columns = {"error_type": failure.error_type, "error": failure.message, "diagnostic": failure.diagnostic}
+    fields: dict[str, Any] = {**columns, "fingerprint_loose": mark.loose, "explain": mark.explain}
     return failed(facts=dict(failure.facts), failure_class=str(failure.failure_class), **fields)
 
 

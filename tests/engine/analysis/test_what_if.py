@@ -17,7 +17,7 @@ from redrive.engine.core.policy import RetryPolicy
 from redrive.engine.core.projection import RunProjection
 from redrive.engine.domain.states import TaskState
 
-from .records import PLAIN, SECOND, START, Tried, night, projection_of
+from .records import PLAIN, SECOND, START, Tried, generate_run, projection_of
 
 BOTH = pytest.mark.parametrize("reading", FailureAttribution)
 
@@ -42,7 +42,7 @@ def test_the_same_policies_with_the_waits_of_the_record_give_the_run_itself(
     seed: int, reading: FailureAttribution
 ) -> None:
     """Where nobody waited for anything but parents and the retries' own waits."""
-    then = night(seed)
+    then = generate_run(seed)
     found = again(then.projection, reading=reading)
     assert (found.calls, found.failed, found.dead_letters, found.not_run) == (
         then.calls,
@@ -56,19 +56,19 @@ def test_the_same_policies_with_the_waits_of_the_record_give_the_run_itself(
 
 @pytest.mark.parametrize("seed", range(10))
 def test_a_change_that_changes_nothing_is_the_control(seed: int) -> None:
-    then = night(seed)
+    then = generate_run(seed)
     assert again(then.projection, "max_attempts=3", seed=1) == again(then.projection)
 
 
 def test_a_replay_is_the_same_every_time() -> None:
-    projection = night(3).projection
+    projection = generate_run(3).projection
     change = "max_attempts=6,jitter=equal,base=5s"
     assert again(projection, change, seed=9) == again(projection, change, seed=9)
     assert again(projection, change, seed=9) != again(projection, change, seed=10)
 
 
 def test_the_run_that_is_asked_about_is_left_alone() -> None:
-    projection, other = night(5).projection, night(5).projection
+    projection, other = generate_run(5).projection, generate_run(5).projection
     again(projection, "max_attempts=9")
     assert projection == other
 
@@ -225,7 +225,7 @@ def test_tries_of_the_generation_at_the_fork_count_and_not_those_that_came_later
 
 
 def test_all_figures_beside_each_other_with_median_and_spread() -> None:
-    then = night(4)
+    then = generate_run(4)
     dice = [random.Random(seed).uniform for seed in range(5)]
     counts = RunCounts(calls=then.calls, failed=then.failed, dead_letters=then.dead_letters)
     change = parse_change("base=20s,cap=60s")
@@ -255,7 +255,7 @@ def test_a_change_holds_for_every_policy_and_leaves_the_rest() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("", "name a change"),
         ("attempts=5", "'attempts=5' is not name=value with one of max_attempts, base"),
@@ -267,8 +267,8 @@ def test_a_change_holds_for_every_policy_and_leaves_the_rest() -> None:
         ("factor=nan", "factor is a number from 0, not 'nan'"),
     ],
 )
-def test_what_cannot_be_is_refused_with_what_can(text: str, said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_what_cannot_be_is_refused_with_what_can(text: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         parse_change(text)
 
 

@@ -39,7 +39,7 @@ def judge(outcome: Outcome, history: TaskHistory | None = None, policy: RetryPol
     return decide(history or TaskHistory(), outcome, policy or RetryPolicy(), NOW, dice)
 
 
-def seen(*fingerprints: str, failure_class=FailureClass.UNCLASSIFIED, **fields) -> TaskHistory:
+def history_of(*fingerprints: str, failure_class=FailureClass.UNCLASSIFIED, **fields) -> TaskHistory:
     classes = (failure_class,) * len(fingerprints)
     return TaskHistory(failures=len(fingerprints), fingerprints=fingerprints, classes=classes, **fields)
 
@@ -68,7 +68,7 @@ def test_three_attempts_mean_three_starts():
 
 def test_the_poison_check_comes_before_the_attempts_check():
     """000.35: the second identical failure is dead-lettered, also where it is the last attempt as well."""
-    decision = judge(failed(), seen("aaa"), RetryPolicy(max_attempts=2))
+    decision = judge(failed(), history_of("aaa"), RetryPolicy(max_attempts=2))
     assert DeadLetterKind.POISON == decision.kind
     assert FailureMode.POISONED == decision.mode
 
@@ -76,34 +76,34 @@ def test_the_poison_check_comes_before_the_attempts_check():
 def test_a_different_failure_in_between_does_not_hide_a_poison():
     """SPEC 4.1: A, B, A, B is caught although no two neighbours are equal."""
     policy = RetryPolicy(max_attempts=10)
-    assert isinstance(judge(failed(fingerprint="b"), seen("a"), policy), Retry)
-    assert DeadLetterKind.POISON == judge(failed(fingerprint="a"), seen("a", "b"), policy).kind
+    assert isinstance(judge(failed(fingerprint="b"), history_of("a"), policy), Retry)
+    assert DeadLetterKind.POISON == judge(failed(fingerprint="a"), history_of("a", "b"), policy).kind
 
 
 @pytest.mark.parametrize(("poison_after", "failures_needed"), [(1, 1), (2, 2), (3, 3)])
 def test_poison_after_counts_identical_failures(poison_after, failures_needed):
     """000.43 and SPEC 4.3."""
     policy = RetryPolicy(max_attempts=10, poison_after=poison_after)
-    decisions = [judge(failed(), seen(*["aaa"] * before), policy) for before in range(failures_needed)]
+    decisions = [judge(failed(), history_of(*["aaa"] * before), policy) for before in range(failures_needed)]
     assert [isinstance(decision, DeadLetter) for decision in decisions] == [False] * (failures_needed - 1) + [True]
 
 
 def test_poison_can_be_switched_off():
     policy = RetryPolicy(max_attempts=10, poison_after=None)
-    assert isinstance(judge(failed(), seen(*["aaa"] * 5), policy), Retry)
+    assert isinstance(judge(failed(), history_of(*["aaa"] * 5), policy), Retry)
 
 
 def test_a_fingerprint_that_was_seen_to_heal_raises_the_threshold():
     """SPEC 4.1: what healed once is by definition not deterministic."""
     policy = RetryPolicy(max_attempts=10)
-    assert isinstance(judge(failed(), seen("aaa", healed=1), policy), Retry)
-    assert isinstance(judge(failed(), seen("aaa", "aaa", healed=1), policy), DeadLetter)
+    assert isinstance(judge(failed(), history_of("aaa", healed=1), policy), Retry)
+    assert isinstance(judge(failed(), history_of("aaa", "aaa", healed=1), policy), DeadLetter)
 
 
 @pytest.mark.parametrize("failure_class", [FailureClass.TRANSIENT, FailureClass.TIMEOUT, FailureClass.OUT_OF_MEMORY])
 def test_some_classes_are_never_poison(failure_class):
     policy = RetryPolicy(max_attempts=10)
-    assert isinstance(judge(failed(failure_class), seen("aaa"), policy), Retry)
+    assert isinstance(judge(failed(failure_class), history_of("aaa"), policy), Retry)
 
 
 def test_retry_after_is_a_floor_and_jitter_only_adds():
@@ -129,12 +129,12 @@ def test_what_will_not_work_is_dead_lettered_at_once(failure_class, kind):
 def test_ambiguous_failures_have_a_small_budget_of_their_own():
     """004.02."""
     policy = RetryPolicy(max_attempts=10, poison_after=None)
-    history = seen("a", "b", failure_class=FailureClass.AMBIGUOUS)
+    history = history_of("a", "b", failure_class=FailureClass.AMBIGUOUS)
     assert DeadLetterKind.PERMANENT == judge(failed(FailureClass.AMBIGUOUS, "c"), history, policy).kind
 
 
 def test_out_of_memory_twice_needs_a_human():
-    history = seen("m", failure_class=FailureClass.OUT_OF_MEMORY)
+    history = history_of("m", failure_class=FailureClass.OUT_OF_MEMORY)
     policy = RetryPolicy(max_attempts=10)
     assert DeadLetterKind.OUT_OF_MEMORY == judge(failed(FailureClass.OUT_OF_MEMORY, "m"), history, policy).kind
 
@@ -143,8 +143,8 @@ def test_a_hang_at_one_place_is_judged_only_where_history_clears_the_timeout():
     """000.42: a timeout tighter than the work must not look like poison."""
     policy = RetryPolicy(max_attempts=10)
     outcome = failed(FailureClass.TIMEOUT)
-    tight = seen("aaa", failure_class=FailureClass.TIMEOUT, timeout_seconds=600.0, p99_seconds=720.0)
-    roomy = seen("aaa", failure_class=FailureClass.TIMEOUT, timeout_seconds=600.0, p99_seconds=100.0)
+    tight = history_of("aaa", failure_class=FailureClass.TIMEOUT, timeout_seconds=600.0, p99_seconds=720.0)
+    roomy = history_of("aaa", failure_class=FailureClass.TIMEOUT, timeout_seconds=600.0, p99_seconds=100.0)
     assert isinstance(judge(outcome, tight, policy), Retry)
     assert DeadLetterKind.HANG == judge(outcome, roomy, policy).kind
 
@@ -258,5 +258,5 @@ def test_a_failed_probe_of_a_breaker_spends_nothing_of_its_task():
 @pytest.mark.parametrize("failure_class", [FailureClass.TIMEOUT, FailureClass.UNCLASSIFIED])
 def test_failures_without_a_place_are_not_taken_for_the_same(failure_class):
     """A shell command that hangs has no Python frame: two such timeouts prove nothing."""
-    history = seen("", failure_class=failure_class, timeout_seconds=600.0, p99_seconds=100.0)
+    history = history_of("", failure_class=failure_class, timeout_seconds=600.0, p99_seconds=100.0)
     assert isinstance(judge(failed(failure_class, ""), history, RetryPolicy(max_attempts=10)), Retry)

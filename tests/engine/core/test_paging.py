@@ -90,9 +90,9 @@ def test_what_exceeds_the_storm_cap_waits_for_one_digest():
     assert tuple(range(1, STORM_PAGES + 1)) == first.single
 
     sent = [NOW] * STORM_PAGES
-    told = [page(number, sent_at=NOW, sent_count=1) for number in range(1, STORM_PAGES + 1)]
+    sent_pages = [page(number, sent_at=NOW, sent_count=1) for number in range(1, STORM_PAGES + 1)]
     rest = pages[STORM_PAGES:]
-    waiting = plan_sending([*told, *rest], sent, None, NOW + SECOND)
+    waiting = plan_sending([*sent_pages, *rest], sent, None, NOW + SECOND)
     assert ((), (), NOW + STORM_WINDOW_US) == (waiting.single, waiting.digest, waiting.next_check_at)
 
 

@@ -125,7 +125,7 @@ def test_a_kind_of_a_later_version_is_kept_as_it_is() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "data", "said"),
+    ("kind", "data", "message"),
     [
         ("task", {"set": [1]}, "'set'"),
         ("task", {"attempt": "three"}, "'attempt'"),
@@ -137,10 +137,10 @@ def test_a_kind_of_a_later_version_is_kept_as_it_is() -> None:
         ("page", None, "no JSON object"),
     ],
 )
-def test_a_value_of_another_type_is_an_error_in_one_sentence(kind: str, data: Any, said: str) -> None:
+def test_a_value_of_another_type_is_an_error_in_one_sentence(kind: str, data: Any, message: str) -> None:
     with pytest.raises(CorruptFileError) as raised:
         decode(kind, data)
-    assert f"an event of kind {kind!r}" in str(raised.value) and said in str(raised.value)
+    assert f"an event of kind {kind!r}" in str(raised.value) and message in str(raised.value)
     assert encode(unreadable(data)) == (data if isinstance(data, dict) else {})
 
 
@@ -156,15 +156,15 @@ def insert(connection: sqlite3.Connection, kind: str, task: str | None, data: st
     connection.execute(sql, (kind, task, data))
 
 
-def test_a_file_of_a_later_version_is_read_and_folded(make_night: Any) -> None:
-    night = make_night()
-    before = night.head()
-    insert(night.connection, "a.kind.of.tomorrow", "task_00001", '{"what":"new","set":{"stale":1,"colour":"red"}}')
-    insert(night.connection, "task.changed", "task_00002", '{"set":{"stale":1,"colour":"red"},"mood":"good"}')
-    insert(night.connection, "breaker", None, '{"downstream":"api","state":"OPEN","mood":{}}')
-    rows = night.connection.execute(*events_query(before, 100)).fetchall()
+def test_a_file_of_a_later_version_is_read_and_folded(make_run_file: Any) -> None:
+    run_file = make_run_file()
+    before = run_file.head()
+    insert(run_file.connection, "a.kind.of.tomorrow", "task_00001", '{"what":"new","set":{"stale":1,"colour":"red"}}')
+    insert(run_file.connection, "task.changed", "task_00002", '{"set":{"stale":1,"colour":"red"},"mood":"good"}')
+    insert(run_file.connection, "breaker", None, '{"downstream":"api","state":"OPEN","mood":{}}')
+    rows = run_file.connection.execute(*events_query(before, 100)).fetchall()
     events = [runs.event_from_row(row) for row in rows]
-    projection = runs.load_run(night.connection, "night-1")
+    projection = runs.load_run(run_file.connection, "night-1")
     projection.seq = before
     for event in events:
         projection.apply(event)
@@ -174,16 +174,16 @@ def test_a_file_of_a_later_version_is_read_and_folded(make_night: Any) -> None:
     assert [run_decoder.decode_event(row) for row in rows] == events
 
 
-def test_a_malformed_event_of_a_foreign_file_is_an_error_of_that_file(make_night: Any) -> None:
-    night = make_night()
-    before = night.head()
-    insert(night.connection, "task", "task_00001", '{"set":"everything"}')
-    (row,) = night.connection.execute(*events_query(before, 100)).fetchall()
+def test_a_malformed_event_of_a_foreign_file_is_an_error_of_that_file(make_run_file: Any) -> None:
+    run_file = make_run_file()
+    before = run_file.head()
+    insert(run_file.connection, "task", "task_00001", '{"set":"everything"}')
+    (row,) = run_file.connection.execute(*events_query(before, 100)).fetchall()
     with pytest.raises(CorruptFileError, match="of kind 'task' in the state file has 'everything' as its 'set'"):
         runs.event_from_row(row)
 
 
-def test_the_named_columns_are_those_of_the_tables(make_night: Any) -> None:
+def test_the_named_columns_are_those_of_the_tables(make_run_file: Any) -> None:
     """The types of columns exist for mypy alone, because old interpreters have no TypedDict."""
     tree = ast.parse(Path(str(event_payloads.__file__)).read_text())
     named = {
@@ -194,7 +194,7 @@ def test_the_named_columns_are_those_of_the_tables(make_night: Any) -> None:
         if isinstance(node, ast.ClassDef) and node.name.endswith("Columns")
     }
     assert sorted(named) == ["attempt", "page", "run", "task"]
-    connection = make_night().connection
+    connection = make_run_file().connection
     for table, columns in named.items():
         there = {row[1] for row in connection.execute(f"PRAGMA table_info({table})")}
         assert [column for column in columns if column not in there] == []

@@ -166,15 +166,15 @@ class Plain(RequeueGraph):
 
     def apply(self, task: TaskNode, fate: DerivedState) -> None:
         self.written.append(task.name)
-        self.put(task.name, *fate)
+        self.set_state(task.name, *fate)
 
     def hold(self, task: TaskNode, parent: str | None) -> None:
-        self.put(task.name, "PENDING")
+        self.set_state(task.name, "PENDING")
 
     def at(self, name: str) -> str:
         return str(self.tasks[name].state)
 
-    def put(self, name: str, state: str, skip_cause: str | None = None, blocked_by: str | None = None) -> None:
+    def set_state(self, name: str, state: str, skip_cause: str | None = None, blocked_by: str | None = None) -> None:
         self.tasks[name] = self.tasks[name]._replace(state=str(state), skip_cause=skip_cause, blocked_by=blocked_by)
 
 
@@ -185,7 +185,7 @@ def test_a_failure_stops_all_below_once_and_its_return_brings_all_back() -> None
     graph = Plain(DIAMOND, {"a": "FAILED"})
     assert propagate(graph, "a") == ["b", "c", "d", "e"] == graph.written
     assert {graph.tasks[name].blocked_by for name in "bcde"} == {"a"}
-    graph.put("a", "PENDING")
+    graph.set_state("a", "PENDING")
     assert unpropagate(graph, ["a"]) == ["b", "c", "d", "e"]
     assert {graph.at(name) for name in DIAMOND} == {"PENDING"}
 
@@ -203,7 +203,7 @@ def test_a_child_that_waits_for_every_end_ends_the_walk() -> None:
 
 def test_a_permitted_task_stops_strict_children_and_what_is_below_them_in_its_own_name() -> None:
     graph = Plain(DIAMOND, rules={"b": "all_success_strict"})
-    graph.put("a", "SKIPPED", "operator")
+    graph.set_state("a", "SKIPPED", "operator")
     assert propagate(graph, "a") == ["b", "d", "e"]
     assert {graph.tasks[name].blocked_by for name in "bde"} == {"a"}
 

@@ -322,8 +322,8 @@ def test_output_of_a_task_is_kept_also_without_a_newline_or_valid_text(tmp_path)
     run(tmp_path, flow)
     text = "".join(text for (text,) in ask(tmp_path, "SELECT text FROM log ORDER BY id"))
     assert "first\ncafé � end" == text
-    told = "SELECT json_extract(data, '$.attempt.output_bytes') FROM event WHERE new = 'SUCCESS' AND task = 'talks'"
-    assert ask(tmp_path, told) == ask(tmp_path, "SELECT output_bytes FROM attempt")
+    sql = "SELECT json_extract(data, '$.attempt.output_bytes') FROM event WHERE new = 'SUCCESS' AND task = 'talks'"
+    assert ask(tmp_path, sql) == ask(tmp_path, "SELECT output_bytes FROM attempt")
 
 
 def test_parameters_and_results_reach_the_tasks(tmp_path):

@@ -105,13 +105,13 @@ class Attacked:
         with sqlite3.connect(self.state) as connection:
             return dict(connection.execute("SELECT name, state FROM task"))
 
-    def say(self, *texts: str) -> list[dict[str, Any]]:
+    def send(self, *texts: str) -> list[dict[str, Any]]:
         self._connection.sendall("".join(text + "\n" for text in texts).encode("utf-8", "surrogatepass"))
         return [json.loads(self._lines.readline()) for _ in texts]
 
     def act(self, act: str, *targets: tuple[str, str, int], **options: Any) -> dict[str, Any]:
         fields = {"id": uuid.uuid4().hex, "run_id": "r", "actor": "ana@desk", "reason": "why", "targets": targets}
-        (answer,) = self.say(json.dumps({"act": act, **fields, "options": options}))
+        (answer,) = self.send(json.dumps({"act": act, **fields, "options": options}))
         return answer
 
     def finish(self) -> None:
@@ -172,7 +172,7 @@ def test_no_field_of_any_message_ends_the_executor(attacked: Attacked, step: int
         for option in [*OPTION_TYPES, "substitute", "timeout"]:
             messages += [message(act, "options", value, option) for value in HOSTILE.values()]
         for sent in messages[number % step :: step]:
-            (answer,) = attacked.say(sent)
+            (answer,) = attacked.send(sent)
             assert isinstance(answer["message"], str) and "a fault of redrive" not in answer["message"], sent[:300]
     attacked.finish()
 
@@ -187,7 +187,7 @@ def test_altered_commands_get_one_answer_each_and_in_order(attacked: Attacked, f
             command["targets"] = [["victim", "DEAD_LETTER", 0]]
         texts = [json.dumps(altered(command, dice)) for command in commands]
         texts += [texts[0], '{"act": "ping"}']
-        answers = attacked.say(*texts)
+        answers = attacked.send(*texts)
         for text, answer in zip(texts[:-1], answers, strict=False):
             assert isinstance(answer["message"], str), text[:300]
             assert "a fault of redrive" not in answer["message"], text[:300]
@@ -201,7 +201,7 @@ def test_altered_commands_get_one_answer_each_and_in_order(attacked: Attacked, f
 
 def test_what_is_no_message_gets_a_sentence(attacked: Attacked) -> None:
     texts = [*HOSTILE.values(), "", "{", "\x00", "\udcfc", '{"act": ' + DEEP + "}", "{}"]
-    for answer in attacked.say(*texts):
+    for answer in attacked.send(*texts):
         assert not answer["ok"] and "not a command" in answer["message"]
     attacked.finish()
 
@@ -230,7 +230,7 @@ def test_half_lines_are_bounded_in_sum(attacked: Attacked) -> None:
         except (BrokenPipeError, ConnectionResetError):
             refused += 1
     held = server.HELD_BYTES_MAX // server.LINE_BYTES_MAX + 1
-    wait_until(lambda: attacked.say('{"act": "ping"}')[0]["ok"])
+    wait_until(lambda: attacked.send('{"act": "ping"}')[0]["ok"])
     assert len(connections) - held <= refused + sum(_is_refused(connection) for connection in connections[held:])
     peak = Path(f"/proc/{attacked.pid}/status").read_text().partition("VmHWM:")[2].split()[0]
     assert int(peak) < 200_000

@@ -6,18 +6,18 @@ from redrive.engine.executor.sampling import FULL_RATE_COUNT, INTERVAL_SECONDS, 
 
 
 def test_the_first_are_told_one_by_one_and_of_the_others_each_is_told_or_counted():
-    sampler, said = RetrySampler(), 5000
-    told: list[AttemptRetry] = []
-    for number in range(said):
+    sampler, total = RetrySampler(), 5000
+    emitted: list[AttemptRetry] = []
+    for number in range(total):
         if (one := sampler.sample(AttemptRetry(number), now=number * INTERVAL_SECONDS / 1000)) is not None:
-            told.append(one)
+            emitted.append(one)
     last = sampler.flush()
     assert last is not None
-    told.append(last)
-    assert [AttemptRetry(number) for number in range(FULL_RATE_COUNT)] == told[:FULL_RATE_COUNT]
-    assert len(told) == FULL_RATE_COUNT + 4 + 1
-    assert told[-1].try_number == said - 1
-    assert said == len(told) + sum(one.untold for one in told)
+    emitted.append(last)
+    assert [AttemptRetry(number) for number in range(FULL_RATE_COUNT)] == emitted[:FULL_RATE_COUNT]
+    assert len(emitted) == FULL_RATE_COUNT + 4 + 1
+    assert emitted[-1].try_number == total - 1
+    assert total == len(emitted) + sum(one.untold for one in emitted)
     assert sampler.flush() is None
 
 

@@ -137,14 +137,14 @@ BY_ITSELF: dict[WaitReason, Callable[[Flow, Path], None]] = {
 
 @pytest.mark.parametrize("reason", BY_ITSELF)
 def test_a_wait_that_ends_by_itself_blocks_nothing(tmp_path, reason):
-    state, seen, is_over = tmp_path / "state.db", set(), threading.Event()
+    state, waits, is_over = tmp_path / "state.db", set(), threading.Event()
 
-    def look() -> None:
+    def poll() -> None:
         while not is_over.wait(0.01):
             projection, context = load(state)
-            seen.update(wait_of(projection, name, time.time_ns() // 1000, context) for name in projection.tasks)
+            waits.update(wait_of(projection, name, time.time_ns() // 1000, context) for name in projection.tasks)
 
-    flow, looking = Flow("f", pools={"db": 1}), threading.Thread(target=look)
+    flow, looking = Flow("f", pools={"db": 1}), threading.Thread(target=poll)
     BY_ITSELF[reason](flow, tmp_path)
     try:
         result = Executor(run_id="r", flow=flow, state=state, on_open=lambda run_id: looking.start()).run_result()
@@ -152,7 +152,7 @@ def test_a_wait_that_ends_by_itself_blocks_nothing(tmp_path, reason):
         is_over.set()
         looking.join()
     assert ("SUCCESS", False) == (result.state, result.blocked)
-    assert reason in seen
+    assert reason in waits
     assert WAITS[reason].ended_by is not EndedBy.HUMAN and WAITS[reason].exit_code is None
 
 
@@ -177,7 +177,7 @@ def pull(): pass
 POISONED = FINE.replace("pass", "raise ValueError('bad')")
 
 
-def run_night(folder: Path, flow: str, run_id: str) -> tuple[int, str]:
+def run_flow(folder: Path, flow: str, run_id: str) -> tuple[int, str]:
     (folder / "f.py").write_text(flow)
     done = run_redrive("run", "f.py", "--plain", "--state", "s.db", "--run-id", run_id, cwd=folder, timeout=60)
     return done.returncode, done.stdout
@@ -206,16 +206,16 @@ def assert_shown(reason: WaitReason, folder: Path, run_id: str, code: int, print
 
 
 def test_a_run_held_by_a_dead_letter_is_shown(tmp_path):
-    code, printed = run_night(tmp_path, POISONED, "r")
+    code, printed = run_flow(tmp_path, POISONED, "r")
     assert_shown(WaitReason.DECISION, tmp_path, "r", code, printed, "poison-pill on pull")
 
 
 def test_a_later_run_asks_once_and_is_blocked_if_the_credential_is_refused_again(tmp_path):
-    code, _ = run_night(tmp_path, REFUSED, "first")
+    code, _ = run_flow(tmp_path, REFUSED, "first")
     assert ExitCode.PARTIAL_OR_BLOCKED == code
     with sqlite3.connect(tmp_path / "s.db") as connection:  # as if it were the next night: the cause pages again
         connection.execute("UPDATE page SET updated_at = updated_at - 86400000000")
-    code, printed = run_night(tmp_path, REFUSED, "second")
+    code, printed = run_flow(tmp_path, REFUSED, "second")
     inbox = assert_shown(WaitReason.CREDENTIAL, tmp_path, "second", code, printed, "auth on t0")
     assert (
         "credential refused to t0 and t1: waits for an operator; it ends with: redrive breakers --probe bank" in inbox
@@ -225,14 +225,14 @@ def test_a_later_run_asks_once_and_is_blocked_if_the_credential_is_refused_again
         (body,) = connection.execute("SELECT body FROM page WHERE run_id = 'second'").fetchone()
     assert (1,) == attempts, "one probe for each run"
     assert "waits for an operator" in json.loads(body)["breaker"]
-    code, _ = run_night(tmp_path, FINE, "third")
+    code, _ = run_flow(tmp_path, FINE, "third")
     assert ExitCode.SUCCESS == code, "the probe of the third run is accepted"
 
 
 def test_a_run_held_by_a_breaker_that_an_operator_holds_open_is_blocked(tmp_path):
-    run_night(tmp_path, FINE, "first")
+    run_flow(tmp_path, FINE, "first")
     invoke_redrive("breakers", "--state", tmp_path / "s.db", "--open", "bank", "--reason", "maintenance")
-    code, printed = run_night(tmp_path, FINE, "second")
+    code, printed = run_flow(tmp_path, FINE, "second")
     assert_shown(WaitReason.FORCED_OPEN, tmp_path, "second", code, printed, "bank is held open on pull")
     invoke_redrive("breakers", "--state", tmp_path / "s.db", "--close", "bank", "--reason", "over")
     with sqlite3.connect(tmp_path / "s.db") as connection:

@@ -85,12 +85,12 @@ def test_an_attempt_whose_process_has_vanished_is_taken_from_its_task_with_the_e
     """003.40: RUNNING and nobody there -> RETRYING, by a look at the process and not by the clock."""
     monkeypatch.setattr(liveness, "SWEEP_SECONDS", 0.0)
     monkeypatch.setattr(protocol, "ANNOUNCE_SECONDS", 0.0)
-    told = Runner._on_exited
+    on_exited = Runner._on_exited
     lost: list[Any] = []
 
     def swallow_the_first(self: Runner, exited: Any) -> None:
         if lost:
-            told(self, exited)
+            on_exited(self, exited)
         lost.append(exited)
 
     monkeypatch.setattr(Runner, "_on_exited", swallow_the_first)
@@ -143,15 +143,15 @@ def test_a_silent_task_that_never_promised_anything_is_left_alone(tmp_path, monk
 
 def test_a_killed_task_is_not_started_again_before_its_process_is_gone(tmp_path, monkeypatch):
     """SPEC 4.9: SIGKILL is not instant, and a process in an uninterruptible call takes as long as that call."""
-    told, reaped, is_gone = Runner._on_exited, queue.SimpleQueue(), threading.Event()
+    on_exited, reaped, is_gone = Runner._on_exited, queue.SimpleQueue(), threading.Event()
 
     def withhold(self: Runner, exited: Any) -> None:
         if is_gone.is_set():
-            told(self, exited)
+            on_exited(self, exited)
         else:
-            reaped.put(lambda: told(self, exited))
+            reaped.put(lambda: on_exited(self, exited))
 
-    def ask_then_let_it_go(loop: asyncio.AbstractEventLoop) -> None:
+    def extend_then_stop(loop: asyncio.AbstractEventLoop) -> None:
         tell = reaped.get(timeout=60)
         target = ["hangs", "RUNNING", 0]
         command = {"id": "1", "act": "requeue", "run_id": "r", "targets": [target], "actor": "ana", "reason": "now"}
@@ -159,9 +159,9 @@ def test_a_killed_task_is_not_started_again_before_its_process_is_gone(tmp_path,
         is_gone.set()
         loop.call_soon_threadsafe(tell)
 
-    def listen(told_now: Any) -> None:
-        if any(event.kind == "attempt.sigkill" for event in told_now):
-            threading.Thread(target=ask_then_let_it_go, args=[asyncio.get_running_loop()]).start()
+    def listen(batch: Any) -> None:
+        if any(event.kind == "attempt.sigkill" for event in batch):
+            threading.Thread(target=extend_then_stop, args=[asyncio.get_running_loop()]).start()
 
     monkeypatch.setattr(Runner, "_on_exited", withhold)
     answers: list[Any] = []
@@ -172,8 +172,8 @@ def test_a_killed_task_is_not_started_again_before_its_process_is_gone(tmp_path,
     assert "SUCCESS" == executor.run()
     (answer,) = answers
     assert [["hangs", "refused", "it runs: cancel it first, then requeue it"]] == answer["results"]
-    told_of_it = ask(tmp_path, "SELECT coalesce(new, kind) FROM event WHERE task = 'hangs' ORDER BY seq")
-    steps = [step for (step,) in told_of_it if step in ("RUNNING", "attempt.sigkill", "RETRYING", "SUCCESS")]
+    rows = ask(tmp_path, "SELECT coalesce(new, kind) FROM event WHERE task = 'hangs' ORDER BY seq")
+    steps = [step for (step,) in rows if step in ("RUNNING", "attempt.sigkill", "RETRYING", "SUCCESS")]
     assert ["RUNNING", "attempt.sigkill", "RETRYING", "RUNNING", "SUCCESS"] == steps
 
 
@@ -217,11 +217,13 @@ def test_a_short_outage_pages_nobody(tmp_path):
 def test_a_breaker_that_was_open_before_the_run_is_told_by_the_run(tmp_path):
     """Its own events are enough to know how it stood: nothing else tells of the past."""
     assert "SUCCESS" == run(tmp_path, outage(tmp_path, 1), run_id="before")
-    told = "SELECT json_extract(data, '$.state') FROM event WHERE kind = 'breaker' AND run_id = 'tonight' ORDER BY seq"
+    on_exited = (
+        "SELECT json_extract(data, '$.state') FROM event WHERE kind = 'breaker' AND run_id = 'tonight' ORDER BY seq"
+    )
     with sqlite3.connect(tmp_path / "state.db") as connection:
         connection.execute("UPDATE breaker SET state = 'OPEN', reopens_at = 0")
     assert "SUCCESS" == run(tmp_path, outage(tmp_path, 0), run_id="tonight")
-    assert [("OPEN",), ("HALF_OPEN",), ("CLOSED",)] == ask(tmp_path, told)
+    assert [("OPEN",), ("HALF_OPEN",), ("CLOSED",)] == ask(tmp_path, on_exited)
     first = ask(
         tmp_path, "SELECT min(seq) FROM event WHERE run_id = 'tonight' AND new = 'RUNNING' AND task IS NOT NULL"
     )
@@ -231,7 +233,7 @@ def test_a_breaker_that_was_open_before_the_run_is_told_by_the_run(tmp_path):
 # --- Deadlines ------------------------------------------------------------------------------------------------------
 
 
-def night(seconds: float, deadline: float | None) -> Flow:
+def deadline_flow(seconds: float, deadline: float | None) -> Flow:
     flow = Flow("night", deadline=deadline)
     flow.command("extract", f"sleep {seconds}", timeout=60)
     flow.command("load", "sleep 1", after="extract", timeout=60)
@@ -241,8 +243,8 @@ def night(seconds: float, deadline: float | None) -> Flow:
 @pytest.mark.long
 def test_a_run_that_can_no_longer_make_its_deadline_pages_before_the_deadline(tmp_path):
     """SPEC part 4, 2: at 01:12 this run can no longer make 02:00, with the one task responsible."""
-    assert "SUCCESS" == run(tmp_path, night(1, None), run_id="yesterday")
-    run(tmp_path, night(5, 4), run_id="tonight")
+    assert "SUCCESS" == run(tmp_path, deadline_flow(1, None), run_id="yesterday")
+    run(tmp_path, deadline_flow(5, 4), run_id="tonight")
     ((title, severity, cause, body, at),) = ask(tmp_path, "SELECT title, severity, cause, body, created_at FROM page")
     assert ("deadline at risk on extract", "critical", "deadline:tonight") == (title, severity, cause)
     command = json.loads(body)["command"]
@@ -252,8 +254,8 @@ def test_a_run_that_can_no_longer_make_its_deadline_pages_before_the_deadline(tm
 
 
 def test_a_run_that_makes_it_pages_nobody(tmp_path):
-    run(tmp_path, night(0.1, None), run_id="yesterday")
-    run(tmp_path, night(0.1, 600), run_id="tonight")
+    run(tmp_path, deadline_flow(0.1, None), run_id="yesterday")
+    run(tmp_path, deadline_flow(0.1, 600), run_id="tonight")
     assert [] == ask(tmp_path, "SELECT title FROM page")
 
 
@@ -287,7 +289,7 @@ def test_a_wait_that_the_deadline_leaves_no_time_for_is_shortened_and_told(tmp_p
         json.loads(data) for (data,) in ask(tmp_path, "SELECT data FROM event WHERE new = 'RETRYING' ORDER BY seq")
     ]
     ((deadline,),) = ask(tmp_path, "SELECT deadline_at FROM run")
-    assert [None, deadline] == [told.get("due_at") for told in waits]
+    assert [None, deadline] == [on_exited.get("due_at") for on_exited in waits]
 
 
 @pytest.mark.parametrize("fits", [True, False])

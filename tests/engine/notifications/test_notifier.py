@@ -43,7 +43,7 @@ def ask(tmp_path: Path, sql: str) -> list[Any]:
         return connection.execute(sql).fetchall()
 
 
-def told(tmp_path: Path, what: str) -> list[dict[str, Any]]:
+def page_changes(tmp_path: Path, what: str) -> list[dict[str, Any]]:
     rows = [json.loads(text) for (text,) in ask(tmp_path, "SELECT data FROM event WHERE kind = 'page' ORDER BY seq")]
     return [row for row in rows if row["what"] == what]
 
@@ -108,7 +108,7 @@ def test_a_sender_that_fails_is_stored_told_and_holds_up_nobody(tmp_path):
     assert 1 == len(received(tmp_path / "inbox"))
     ((sent_at, error),) = ask(tmp_path, "SELECT sent_at, send_error FROM page")
     assert (None, "command: exit status 3: smtp: no route to host") == (sent_at, error)
-    (failed,) = told(tmp_path, "send-failed")
+    (failed,) = page_changes(tmp_path, "send-failed")
     assert ("command", 1) == (failed["sender"], failed["tries"])
 
 
@@ -159,7 +159,7 @@ def test_a_sender_that_recovers_gets_the_page_after_all(tmp_path, monkeypatch):
     flow.page("command", line=line)
     flow.page("command", **to_file(tmp_path / "other"))
     run(tmp_path, flow)
-    assert [1, 2] == [failed["tries"] for failed in told(tmp_path, "send-failed")]
+    assert [1, 2] == [failed["tries"] for failed in page_changes(tmp_path, "send-failed")]
     assert 1 == len(received(inbox))
     assert 1 == len(received(tmp_path / "other")), "a sender that took it is not asked again"
     assert [(1, None)] == ask(tmp_path, "SELECT sent_at IS NOT NULL, send_error FROM page")
@@ -210,7 +210,7 @@ def test_without_a_sender_the_page_waits_in_the_inbox(tmp_path):
     doomed(flow)
     flow.command("other", "exit 3", retry=ONCE, timeout=30, after="doomed", rule="all_done")
     run(tmp_path, flow)
-    assert [NOBODY, None] == [opened.get("why") for opened in told(tmp_path, "opened")], "said once per run"
+    assert [NOBODY, None] == [opened.get("why") for opened in page_changes(tmp_path, "opened")], "said once per run"
     ask(tmp_path, "DELETE FROM page WHERE task = 'other'")
     assert [("open", None, None)] == ask(tmp_path, "SELECT state, sent_at, send_error FROM page")
 
@@ -220,7 +220,7 @@ def test_the_bell_is_an_event(tmp_path):
     doomed(flow)
     flow.page("bell")
     run(tmp_path, flow)
-    (rung,) = told(tmp_path, "bell")
+    (rung,) = page_changes(tmp_path, "bell")
     assert ("budget spent on doomed", "normal") == (rung["title"], rung["severity"])
 
 
@@ -344,7 +344,7 @@ def test_a_page_that_is_refused_at_first_is_sent_after_the_end_of_the_run(tmp_pa
         ask(tmp_path, "SELECT seq FROM event WHERE new = 'FAILED' AND kind = 'run'"),
         ask(tmp_path, "SELECT seq FROM event WHERE kind = 'page' AND data LIKE '%\"sent\"%'"),
     )
-    assert ended < sent and [] == told(tmp_path, "unsent")
+    assert ended < sent and [] == page_changes(tmp_path, "unsent")
 
 
 def test_a_page_that_nobody_took_is_told_last_and_sent_by_the_next_executor(tmp_path, hook):
@@ -353,7 +353,7 @@ def test_a_page_that_nobody_took_is_told_last_and_sent_by_the_next_executor(tmp_
     doomed(flow)
     flow.page("webhook", url=hook.url)
     run(tmp_path, flow)
-    (unsent,) = told(tmp_path, "unsent")
+    (unsent,) = page_changes(tmp_path, "unsent")
     assert ("webhook: HTTP 503 Service Unavailable", "budget spent on doomed") == (unsent["error"], unsent["title"])
     assert ask(tmp_path, "SELECT max(seq) FROM event WHERE kind IN ('run', 'task')") < ask(
         tmp_path, "SELECT seq FROM event WHERE data LIKE '%\"unsent\"%'"
@@ -378,7 +378,7 @@ def test_a_stop_ends_the_tries_after_the_end_of_the_run(tmp_path, hook, monkeypa
 
     executor = Executor(run_id="r", flow=flow, state=tmp_path / "state.db", on_events=stop_after_refusal)
     assert ("FAILED", False) == ((result := executor.run_result()).state, result.interrupted)
-    assert 1 == len(told(tmp_path, "unsent"))
+    assert 1 == len(page_changes(tmp_path, "unsent"))
 
 
 def test_secrets_of_senders_are_not_in_the_state_file(tmp_path, hook):
@@ -414,27 +414,27 @@ def test_a_webhook_that_nobody_serves_is_an_error(tmp_path, hook):
     assert "refused" in ask(tmp_path, "SELECT send_error FROM page")[0][0]
 
 
-class _StandInApprise:
-    told: ClassVar[list[tuple[str, str, str]]] = []
+class FakeApprise:
+    sent: ClassVar[list[tuple[str, str, str]]] = []
 
     def add(self, url: str) -> bool:
         return url.startswith("slack://")
 
     def notify(self, *, title: str, body: str, notify_type: str) -> bool:
-        self.told.append((title, body, notify_type))
+        self.sent.append((title, body, notify_type))
         return True
 
 
 def test_apprise_is_used_where_it_is_installed(tmp_path, monkeypatch):
     module: Any = types.ModuleType("apprise")
-    module.Apprise = _StandInApprise
+    module.Apprise = FakeApprise
     monkeypatch.setitem(sys.modules, "apprise", module)
-    monkeypatch.setattr(_StandInApprise, "told", [])
+    monkeypatch.setattr(FakeApprise, "sent", [])
     flow = Flow("night")
     doomed(flow)
     flow.page("apprise", url="slack://token")
     run(tmp_path, flow)
-    ((title, body, kind),) = _StandInApprise.told
+    ((title, body, kind),) = FakeApprise.sent
     assert ("budget spent on doomed", "warning") == (title, kind) and "redrive requeue" in body
 
 

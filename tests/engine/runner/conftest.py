@@ -62,35 +62,35 @@ class Recorder:
         self.pid, self.start_ticks = pid, start_ticks
 
     def output(self, data: bytes) -> None:
-        self._hear()
+        self._notify()
         self.text += data
 
     def progress(self, done: int, total: int | None) -> None:
-        self._hear()
+        self._notify()
         self.progresses.append((done, total))
 
     def retried(self, retry: AttemptRetry) -> None:
-        self._hear()
+        self._notify()
         self.retries.append(retry)
 
     def quarantined(self, row: Mapping[str, Any]) -> None:
-        self._hear()
+        self._notify()
         self.rows.append(row)
 
     def checkpointed(self, value: str) -> None:
-        self._hear()
+        self._notify()
         self.checkpoints.append(value)
 
     def step(self, payload: Payload) -> None:
-        self._hear()
+        self._notify()
         self.times[kind_of(payload)] = time.monotonic()
         self.steps.append(payload)
 
     def ended(self, outcome: Outcome) -> None:
-        self._hear()
+        self._notify()
         self._outcome.set_result(outcome)
 
-    def _hear(self) -> None:
+    def _notify(self) -> None:
         assert not self._outcome.done(), "nothing may be told after the end"
         self._news.set()
 
@@ -109,7 +109,7 @@ class Recorder:
     async def outcome(self, seconds: float = LIMIT_SECONDS) -> Outcome:
         return await asyncio.wait_for(asyncio.shield(self._outcome), seconds)
 
-    async def heard(self, text: bytes) -> None:
+    async def wait_for_output(self, text: bytes) -> None:
         """Wait until the output contains this."""
         await self._until(lambda: text in self.text)
 

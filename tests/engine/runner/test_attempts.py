@@ -417,7 +417,7 @@ async def test_a_task_waits_while_its_output_is_not_read(bench: Any) -> None:
             sys.stdout.write("x" * 2_000_000)
     """)
     recorder = await bench.start("chatty")
-    await recorder.heard(b"begin")
+    await recorder.wait_for_output(b"begin")
     recorder.attempt.pause_output()
     await asyncio.sleep(0.2)  # time in which nothing may come
     assert len(recorder.text) < 1_000_000
@@ -530,7 +530,7 @@ async def test_a_sigterm_from_elsewhere_runs_finally_blocks_and_is_an_error(benc
                 print("cleaned")
     """)
     recorder = await bench.start("stopped")
-    await recorder.heard(b"ready")
+    await recorder.wait_for_output(b"ready")
     signal.pidfd_send_signal(recorder.attempt._pidfd, signal.SIGTERM)
     outcome = await recorder.outcome()
     assert outcome.failure.error_type == "signal:15:unknown"

@@ -95,9 +95,9 @@ async def test_a_pipeline_that_hangs_is_ended_whole_and_says_what_it_waited_for(
     assert outcome.kind is OutcomeKind.TIMED_OUT
     heading, *lines = outcome.attempt_columns["stack"].splitlines()
     assert heading == "Processes:"
-    told = {line.split(": ", 1)[1]: line for line in lines[:3]}
-    assert list(told) == ["/bin/sh -c echo go; sleep 600 | cat", "sleep 600", "cat"]
-    pids = [int(standing.split()[1]) for standing in told.values()]
+    lines_by_command = {line.split(": ", 1)[1]: line for line in lines[:3]}
+    assert list(lines_by_command) == ["/bin/sh -c echo go; sleep 600 | cat", "sleep 600", "cat"]
+    pids = [int(standing.split()[1]) for standing in lines_by_command.values()]
     message = outcome.failure.message
     assert f"waits for its child `sleep` (pid {pids[1]}, S" in message
     assert "asleep, 0 % CPU for the last" in message
@@ -198,8 +198,8 @@ async def test_python_tasks_and_threads_run_in_the_folder_of_the_flow(bench: Any
             return open("x.sql").read() + os.getcwd()
     """)
     for name in ("process", "thread"):
-        (told,) = [json.loads((await bench.run(name))[0].result)]
-        assert told == "select 1" + str(bench.folder.resolve())
+        (lines_by_command,) = [json.loads((await bench.run(name))[0].result)]
+        assert lines_by_command == "select 1" + str(bench.folder.resolve())
     assert Path.cwd() != bench.folder  # the executor stays where it was
 
 
@@ -255,7 +255,7 @@ def folder_of(bench: Any, number: int) -> Path:
 async def test_the_files_of_attempts_are_gone_with_the_executor(bench: Any) -> None:
     await bench.open(flow('echo "$REDRIVE_INPUTS"; exec sleep 600'))
     recorder = await bench.start("t")
-    await recorder.heard(b"inputs.json\n")
+    await recorder.wait_for_output(b"inputs.json\n")
     folder = Path(recorder.text.decode().strip()).parent
     assert (folder.exists(), folder.stat().st_mode & 0o777, folder.parent.stat().st_mode & 0o777) == (
         True,

@@ -99,7 +99,7 @@ async def test_every_way_to_hang_is_ended_in_time_and_shows_its_line(bench: Any,
 
     place = f"flow_under_test.py:{bench.line_of(way)} in {way}"
 
-    def is_told(outcome: Any) -> bool:
+    def is_reported(outcome: Any) -> bool:
         return outcome.failure.message.startswith(f"task exceeded 0.4s: {WAYS[way].format(place=place)}")
 
     def is_in_time(outcome: Any, recorder: Any) -> bool:
@@ -107,7 +107,7 @@ async def test_every_way_to_hang_is_ended_in_time_and_shows_its_line(bench: Any,
         seconds, started_at = time.monotonic() - started_at, time.monotonic()
         assert seconds >= TIMEOUT
         as_asked = ("sigkill" in recorder.kinds) == (way in NEEDS_SIGKILL)
-        return seconds < TIMEOUT + GRACE + SLACK and hung(outcome, recorder) and as_asked and is_told(outcome)
+        return seconds < TIMEOUT + GRACE + SLACK and hung(outcome, recorder) and as_asked and is_reported(outcome)
 
     outcome, recorder = await bench.run_until(is_in_time, way)
     assert outcome.kind is OutcomeKind.TIMED_OUT
@@ -315,7 +315,7 @@ async def test_a_neighbour_is_not_touched_by_the_end_of_another(bench: Any, tmp_
     """
     )
     neighbour = await bench.start("lives", params={"path": str(tmp_path / "n")})
-    await neighbour.heard(b"started")
+    await neighbour.wait_for_output(b"started")
     await bench.run("succeeds", params={"path": str(tmp_path / "e")})
     (tmp_path / "n.stop").touch()
     assert (await neighbour.outcome()).result == "true"
@@ -335,7 +335,7 @@ async def test_cancel_is_the_same_ladder_without_a_deadline(bench: Any) -> None:
                 print("cleaned")
     """)
     recorder = await bench.start("work")
-    await recorder.heard(b"ready")
+    await recorder.wait_for_output(b"ready")
     assert recorder.attempt.cancel("cancelled by ana")
     assert not recorder.attempt.cancel("again")
     outcome = await recorder.outcome()
@@ -405,7 +405,7 @@ async def test_a_running_task_can_be_asked_where_it_stands(bench: Any) -> None:
             while True: print("ready"); time.sleep(0.001)  # here
     """)
     recorder = await bench.start("work")
-    await recorder.heard(b"ready")
+    await recorder.wait_for_output(b"ready")
     dumps = [await recorder.attempt.dump_stack() for _ in range(2)]
     for dump in dumps:
         assert f"line {bench.line_of('here')} in work" in dump

@@ -28,7 +28,7 @@ def ends_the_zygote():
 """
 
 
-def told_of_the_executor(state: Path) -> list[dict[str, Any]]:
+def executor_events(state: Path) -> list[dict[str, Any]]:
     with sqlite3.connect(state) as connection:
         rows = connection.execute("SELECT data FROM event WHERE kind = 'executor' ORDER BY seq").fetchall()
     return [json.loads(data) for (data,) in rows]
@@ -39,7 +39,7 @@ def test_the_journal_says_what_an_import_left_and_printed_and_that_the_zygote_di
     flow.write_text(FLOW.format(mark=str(tmp_path / "mark")))
     shown: list[Event] = []
     assert Executor(run_id="r", flow=str(flow), state=state, on_events=shown.extend).run() == "SUCCESS"
-    started, died, stopped = told_of_the_executor(state)
+    started, died, stopped = executor_events(state)
     assert started["what"] == "started"
     assert started["printed"] == "loading tables\n"
     (warning,) = started["warnings"]

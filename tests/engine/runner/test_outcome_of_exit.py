@@ -1,4 +1,4 @@
-"""From what was seen of an attempt to its outcome: every way to end is one row."""
+"""From what was exit_facts of an attempt to its outcome: every way to end is one row."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ ROWS: list[tuple[dict[str, Any], OutcomeKind, str | None]] = [
 ]
 
 
-@pytest.mark.parametrize(("seen", "kind", "error_type"), ROWS)
-def test_every_way_to_end(seen: dict[str, Any], kind: OutcomeKind, error_type: str | None) -> None:
-    outcome = outcome_of(Evidence(timeout=10, usage={"exit_code": seen.get("exit_code")}, **seen))
+@pytest.mark.parametrize(("exit_facts", "kind", "error_type"), ROWS)
+def test_every_way_to_end(exit_facts: dict[str, Any], kind: OutcomeKind, error_type: str | None) -> None:
+    outcome = outcome_of(Evidence(timeout=10, usage={"exit_code": exit_facts.get("exit_code")}, **exit_facts))
     assert outcome.kind is kind
     assert (outcome.failure.error_type if outcome.failure else None) == error_type
-    assert outcome.attempt_columns == {"exit_code": seen.get("exit_code")}
+    assert outcome.attempt_columns == {"exit_code": exit_facts.get("exit_code")}
 
 
 @pytest.mark.parametrize(

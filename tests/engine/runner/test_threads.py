@@ -95,7 +95,7 @@ async def test_a_coroutine_in_a_thread_is_cancelled(bench: Any) -> None:
                 print("closed")
     """)
     recorder = await bench.start("awaits")
-    await recorder.heard(b"ready")
+    await recorder.wait_for_output(b"ready")
     assert recorder.attempt.cancel("enough")
     assert (await recorder.outcome()).kind is OutcomeKind.CANCELLED
     assert recorder.text == b"ready\nclosed\n"
@@ -116,7 +116,7 @@ async def test_the_stack_of_a_thread_is_its_own(bench: Any) -> None:
     stop = bench.folder / "stop"
     recorders = {name: await bench.start(name, params={"stop": str(stop)}) for name in ("first", "second")}
     for name, recorder in recorders.items():
-        await recorder.heard(b"ready")
+        await recorder.wait_for_output(b"ready")
         dump = await recorder.attempt.dump_stack()
         assert f"in {name}" in dump
         assert dump.count("Thread 0x") == 1
@@ -175,10 +175,10 @@ class News:
     """What the runner told of its processes, and when a slot may have become free."""
 
     def __init__(self, runner: Runner) -> None:
-        self.told: list[ExecutorChanged] = []
+        self.emitted: list[ExecutorChanged] = []
         self._runner = runner
         self._freed = asyncio.Event()
-        runner.on_executor_change = self.told.append
+        runner.on_executor_change = self.emitted.append
         runner.on_freed = self._freed.set
 
     async def all_slots_are_free(self) -> None:
@@ -194,7 +194,7 @@ async def leak(bench: Any, tmp_path: Path) -> tuple[Any, Any, News]:
     await bench.open(STUBBORN, params={"stop": "", "leave": ""}, declared={"stop": "", "leave": ""})
     params = {"stop": str(tmp_path / "stop"), "leave": str(tmp_path / "leave")}
     neighbour = await bench.start("neighbour", params=params)
-    await neighbour.heard(b"ready")
+    await neighbour.wait_for_output(b"ready")
     outcome, stubborn = await bench.run("stubborn", params=params)
     assert outcome.kind is OutcomeKind.TIMED_OUT
     assert stubborn.kinds == ["deadline", "stack", "leaked"]
@@ -213,7 +213,7 @@ async def test_a_thread_that_ignores_its_token_is_killed_with_its_process_when_i
     assert outcome.kind is OutcomeKind.TIMED_OUT
     await news.all_slots_are_free()
     assert survivors([stubborn.pid]) == []
-    assert news.told == [ExecutorChanged("threads-killed", pid=stubborn.pid, leaked=["stubborn"], lost=[])]
+    assert news.emitted == [ExecutorChanged("threads-killed", pid=stubborn.pid, leaked=["stubborn"], lost=[])]
     assert (await bench.run("quick"))[0].result not in (None, str(stubborn.pid))
 
 
@@ -227,7 +227,7 @@ async def test_a_leaked_thread_holds_its_slot_while_a_neighbour_runs_and_newcome
     assert (await neighbour.outcome()).result == str(stubborn.pid)
     await news.all_slots_are_free()
     assert survivors([stubborn.pid]) == []
-    assert news.told == [ExecutorChanged("threads-killed", pid=stubborn.pid, leaked=["stubborn"], lost=[])]
+    assert news.emitted == [ExecutorChanged("threads-killed", pid=stubborn.pid, leaked=["stubborn"], lost=[])]
 
 
 async def test_a_leaked_thread_that_ends_after_all_frees_its_slot_and_harms_nobody(bench: Any, tmp_path: Path) -> None:
@@ -237,7 +237,7 @@ async def test_a_leaked_thread_that_ends_after_all_frees_its_slot_and_harms_nobo
     assert not neighbour.is_over
     (tmp_path / "leave").touch()
     assert (await neighbour.outcome()).result == str(stubborn.pid)
-    assert news.told == []
+    assert news.emitted == []
 
 
 async def test_when_others_want_its_slot_for_too_long_the_process_is_killed_and_the_neighbour_lost_without_blame(
@@ -251,7 +251,9 @@ async def test_when_others_want_its_slot_for_too_long_the_process_is_killed_and_
     assert outcome.is_blameless
     assert "'stubborn' ignored its cancel token" in outcome.failure.message
     await news.all_slots_are_free()
-    assert news.told == [ExecutorChanged("threads-killed", pid=stubborn.pid, leaked=["stubborn"], lost=["neighbour"])]
+    assert news.emitted == [
+        ExecutorChanged("threads-killed", pid=stubborn.pid, leaked=["stubborn"], lost=["neighbour"])
+    ]
 
 
 async def test_when_others_want_its_slot_for_a_moment_only_the_neighbour_goes_on(bench: Any, tmp_path: Path) -> None:
@@ -329,7 +331,7 @@ async def beside_a_neighbour(bench: Any, name: str) -> tuple[Outcome, Outcome]:
     """What came of a task, and of another that waited in the same process."""
     await bench.open(ENDS)
     neighbour = await bench.start("waits")
-    await neighbour.heard(b"ready")
+    await neighbour.wait_for_output(b"ready")
     recorder = await bench.start(name)
     return await recorder.outcome(), await neighbour.outcome()
 
@@ -369,7 +371,7 @@ async def test_a_task_that_was_alone_in_the_process_that_ended_is_the_one_that_e
 async def test_a_process_that_is_killed_from_outside_loses_its_attempts_and_is_replaced(bench: Any) -> None:
     await bench.open(ENDS)
     recorder = await bench.start("waits")
-    await recorder.heard(b"ready")
+    await recorder.wait_for_output(b"ready")
     os.kill(recorder.pid, signal.SIGKILL)
     outcome = await recorder.outcome()
     assert (outcome.kind, outcome.is_blameless) == (OutcomeKind.LOST, False)
@@ -393,7 +395,7 @@ async def test_a_result_that_was_written_stands_though_a_neighbour_ends_the_proc
 async def test_a_signal_to_everybody_does_not_end_the_process_of_threads(bench: Any, number: signal.Signals) -> None:
     await bench.open(STUBBORN)
     neighbour = await bench.start("neighbour", params={"leave": str(bench.folder / "leave")})
-    await neighbour.heard(b"ready")
+    await neighbour.wait_for_output(b"ready")
     os.kill(neighbour.pid, number)
     (bench.folder / "leave").touch()
     assert (await neighbour.outcome()).result == str(neighbour.pid)

@@ -77,22 +77,22 @@ async def test_a_worker_is_reused_and_each_attempt_keeps_what_is_its_own(bench: 
     """,
         declared={"day": None},
     )
-    one, heard = await bench.run("first", attempt=1, params={"day": "monday"})
+    one, wait_for_output = await bench.run("first", attempt=1, params={"day": "monday"})
     again, heard_again = await bench.run("first", attempt=2, params={"day": 2, "other": 3}, checkpoint="7")
     other, heard_other = await bench.run("second")
-    assert json.loads(one.result) == [heard.pid, [1], None, ["REDRIVE_PARAM_DAY"], "1"]
+    assert json.loads(one.result) == [wait_for_output.pid, [1], None, ["REDRIVE_PARAM_DAY"], "1"]
     both = ["REDRIVE_PARAM_DAY", "REDRIVE_PARAM_OTHER"]
-    assert json.loads(again.result) == [heard.pid, [1, 2], 7, both, "2"]
-    assert json.loads(other.result) == [heard.pid, [1, 2], "second"]
-    assert [heard.text, heard_again.text, heard_other.text] == [
+    assert json.loads(again.result) == [wait_for_output.pid, [1, 2], 7, both, "2"]
+    assert json.loads(other.result) == [wait_for_output.pid, [1, 2], "second"]
+    assert [wait_for_output.text, heard_again.text, heard_other.text] == [
         b"C code, I am first 1",
         b"C code, I am first 2",
         b"I am second\n",
     ]
-    assert [heard.progresses, heard_again.progresses, heard_other.progresses] == [[(1, 9)], [(2, 9)], []]
-    assert [len(heard.rows), len(heard_again.rows), len(heard_other.rows)] == [1, 1, 0]
-    assert heard.pid == heard_again.pid == heard_other.pid
-    assert heard.start_ticks == heard_other.start_ticks > 0
+    assert [wait_for_output.progresses, heard_again.progresses, heard_other.progresses] == [[(1, 9)], [(2, 9)], []]
+    assert [len(wait_for_output.rows), len(heard_again.rows), len(heard_other.rows)] == [1, 1, 0]
+    assert wait_for_output.pid == heard_again.pid == heard_other.pid
+    assert wait_for_output.start_ticks == heard_other.start_ticks > 0
     assert again.attempt_columns["max_rss_kb"] > 1000
     assert again.attempt_columns["duration_us"] > 0
     assert reports == []
@@ -117,12 +117,12 @@ async def test_the_cost_of_an_attempt_is_not_that_of_the_attempts_before(bench: 
         def fails():
             raise ValueError
     """)
-    busy, heard = await bench.run("busy")
+    busy, wait_for_output = await bench.run("busy")
     assert busy.attempt_columns["cpu_user_us"] + busy.attempt_columns["cpu_system_us"] >= 250_000
     assert busy.attempt_columns["max_rss_kb"] > 64 * 1024
     for name in ("quick", "fails"):
         outcome, recorder = await bench.run(name)
-        assert recorder.pid == heard.pid
+        assert recorder.pid == wait_for_output.pid
         assert outcome.attempt_columns["cpu_user_us"] + outcome.attempt_columns["cpu_system_us"] < 150_000
         assert outcome.attempt_columns["max_rss_kb"] < busy.attempt_columns["max_rss_kb"] - 32 * 1024
 
@@ -178,7 +178,7 @@ async def test_limits_masks_and_deadlines_are_those_of_any_attempt(bench: Any) -
         assert (recorder.text, recorder.progresses) == (b"to http://user:***@host\n", [(0, None)])
     stop = bench.folder / "stop"
     waiting = await bench.start("waits", params={"stop": str(stop)})
-    await waiting.heard(b"ready")
+    await waiting.wait_for_output(b"ready")
     assert waiting.attempt.extend(60)
     stop.touch()
     assert (await waiting.outcome()).kind is OutcomeKind.SUCCESS
@@ -298,7 +298,7 @@ async def test_a_worker_that_is_killed_is_one_crashed_attempt_or_none(bench: Any
     )
     before = await pid_of(bench)
     recorder = await bench.start("waits")
-    await recorder.heard(b"ready")
+    await recorder.wait_for_output(b"ready")
     assert recorder.pid == before
     os.kill(before, signal.SIGKILL)
     assert (await recorder.outcome()).kind is OutcomeKind.LOST
@@ -390,7 +390,7 @@ async def test_a_cancelled_attempt_runs_its_finally_blocks_and_ends_its_worker(b
     )
     before = await pid_of(bench)
     recorder = await bench.start("works")
-    await recorder.heard(b"ready")
+    await recorder.wait_for_output(b"ready")
     assert recorder.attempt.cancel("enough")
     assert (await recorder.outcome()).kind is OutcomeKind.CANCELLED
     assert recorder.text == b"ready\ncleaned\n"
@@ -410,7 +410,7 @@ async def test_a_worker_that_was_asked_for_its_stack_is_not_reused(bench: Any) -
     )
     stop = bench.folder / "stop"
     recorder = await bench.start("waits", params={"stop": str(stop)})
-    await recorder.heard(b"ready")
+    await recorder.wait_for_output(b"ready")
     assert "in waits" in await recorder.attempt.dump_stack()
     stop.touch()
     assert (await recorder.outcome()).kind is OutcomeKind.SUCCESS
@@ -712,7 +712,7 @@ async def test_a_zygote_that_is_killed_takes_its_workers_along(bench: Any) -> No
     """
     )
     recorder, idle = await bench.start("waits"), await pid_of(bench)
-    await recorder.heard(b"ready")
+    await recorder.wait_for_output(b"ready")
     os.kill(bench.runner.zygote_pid, signal.SIGKILL)
     assert (await recorder.outcome()).kind is OutcomeKind.LOST
     await asyncio.wait_for(lost.wait(), 60)
@@ -738,7 +738,7 @@ async def test_workers_of_replaced_code_end_after_their_attempt(bench: Any) -> N
     await bench.open(source)
     stop = bench.folder / "stop"
     running = await bench.start("waits", params={"stop": str(stop)})
-    await running.heard(b"ready")
+    await running.wait_for_output(b"ready")
     _, idle = await bench.run("tells")
     bench.path.write_text(bench.path.read_text().replace('"old"', '"new"'))
     bench.runner.replace(await bench.runner.prepare(str(bench.path)))
@@ -794,7 +794,7 @@ async def test_closing_kills_workers_that_run(bench: Any) -> None:
             time.sleep(600)
     """)
     recorder = await bench.start("waits")
-    await recorder.heard(b"ready")
+    await recorder.wait_for_output(b"ready")
     assert isinstance(bench.runner, Runner)
     await bench.runner.close()
     assert (await recorder.outcome()).kind is OutcomeKind.LOST

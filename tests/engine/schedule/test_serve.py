@@ -40,7 +40,7 @@ class ServiceUnderTest:
         self.state = folder / "state.db"
         self.clock = SetClock()
         self.clock.ahead_us = at - self.clock.now_us()
-        self.said: list[str] = []
+        self.lines: list[str] = []
         self.events: list[Event] = []
         self.on_said: Callable[[str], None] = lambda sentence: None
         self.on_event: Callable[[Event], None] = lambda event: None
@@ -48,16 +48,16 @@ class ServiceUnderTest:
             str(folder / "flow.py"),
             str(self.state),
             RunOptions(),
-            report=self._say,
-            on_events=self._hear,
+            report=self._report,
+            on_events=self._on_line,
             clock=self.clock,
         )
 
-    def _say(self, sentence: str) -> None:
-        self.said.append(sentence)
+    def _report(self, sentence: str) -> None:
+        self.lines.append(sentence)
         self.on_said(sentence)
 
-    def _hear(self, events: Sequence[Event]) -> None:
+    def _on_line(self, events: Sequence[Event]) -> None:
         for event in events:
             self.events.append(event)
             self.on_event(event)
@@ -92,8 +92,8 @@ def test_a_clock_that_is_set_forward_runs_what_has_come_and_set_back_it_runs_not
 
     night.on_said = set_it
     assert not night.service.run().interrupted
-    told = [sentence.split(",")[0] for sentence in night.said]
-    assert told == [
+    heads = [sentence.split(",")[0] for sentence in night.lines]
+    assert heads == [
         f"serves f; watch it with: redrive attach {night.state}",
         "next 2037-01-01 00:00:00 UTC",
         "the clock of this machine moved by +3600 s",

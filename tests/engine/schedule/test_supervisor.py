@@ -9,7 +9,7 @@ import sys
 from redrive.engine.schedule.supervisor import SupervisedService, Supervisor
 
 
-class Heard:
+class RecordedLines:
     """The lines of a supervisor, which is stopped as by systemd after ``last`` lines."""
 
     def __init__(self, last: int) -> None:
@@ -32,39 +32,39 @@ class Heard:
 
 
 def test_a_service_that_dies_starts_again_after_longer_and_longer_delays_with_full_jitter():
-    heard = Heard(last=8)
-    assert heard.supervise(a="exit 3") == [3]
+    recorded = RecordedLines(last=8)
+    assert recorded.supervise(a="exit 3") == [3]
     again, stopped = (("a", f"has died (exit code 3), starts again in {seconds} s") for seconds in ("0.0", "60.0"))
-    assert heard.lines == [again] * 7 + [stopped]
-    assert heard.drawn == [(0, 1), (0, 2), (0, 4), (0, 8), (0, 16), (0, 32), (0, 60), (0, 60)]
+    assert recorded.lines == [again] * 7 + [stopped]
+    assert recorded.drawn == [(0, 1), (0, 2), (0, 4), (0, 8), (0, 16), (0, 32), (0, 60), (0, 60)]
 
 
 def test_a_service_that_a_signal_ends_has_died():
-    heard = Heard(last=1)
-    assert heard.supervise(a="kill -9 $$") == [-signal.SIGKILL]
-    assert heard.lines == [("a", "has died (SIGKILL), starts again in 60.0 s")]
+    recorded = RecordedLines(last=1)
+    assert recorded.supervise(a="kill -9 $$") == [-signal.SIGKILL]
+    assert recorded.lines == [("a", "has died (SIGKILL), starts again in 60.0 s")]
 
 
 def test_services_that_were_stopped_stay_so_and_the_supervisor_ends_with_the_last_of_them():
-    heard = Heard(last=0)
-    assert heard.supervise(a="echo one; exit 130", b="echo two") == [130, 0]
-    assert sorted(heard.lines) == [("a", "one"), ("b", "two")]
+    recorded = RecordedLines(last=0)
+    assert recorded.supervise(a="echo one; exit 130", b="echo two") == [130, 0]
+    assert sorted(recorded.lines) == [("a", "one"), ("b", "two")]
 
 
 def test_a_stop_reaches_every_service_and_waits_for_it():
     waits = "trap 'echo stops; exit 130' TERM; echo waits; while :; do sleep 0.01; done"
-    heard = Heard(last=2)
-    assert heard.supervise(a=waits, b=waits) == [130, 130]
-    assert sorted(heard.lines) == [(name, word) for name in "ab" for word in ("stops", "waits")]
+    recorded = RecordedLines(last=2)
+    assert recorded.supervise(a=waits, b=waits) == [130, 130]
+    assert sorted(recorded.lines) == [(name, word) for name in "ab" for word in ("stops", "waits")]
 
 
 def test_a_service_that_is_stopped_before_it_handles_signals_has_not_failed():
-    heard = Heard(last=1)
-    assert heard.supervise(a="echo starts; exec sleep 60") == [0]
+    recorded = RecordedLines(last=1)
+    assert recorded.supervise(a="echo starts; exec sleep 60") == [0]
 
 
 def test_a_line_that_is_too_long_ends_nothing():
-    heard = Heard(last=0)
+    recorded = RecordedLines(last=0)
     program = f"{sys.executable} -c 'print(\"x\" * 3_000_000)'; echo after"
-    assert heard.supervise(a=program) == [0]
-    assert heard.lines[0] == ("a", "(a line that is too long)") and heard.lines[-1] == ("a", "after")
+    assert recorded.supervise(a=program) == [0]
+    assert recorded.lines[0] == ("a", "(a line that is too long)") and recorded.lines[-1] == ("a", "after")

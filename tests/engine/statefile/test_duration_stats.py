@@ -31,7 +31,7 @@ def earlier_run(state_file: StateFile, number: int, durations: dict[str, float],
     state_file.write(item)
 
 
-def told(state_file: StateFile) -> dict[str, DurationStats]:
+def read_stats(state_file: StateFile) -> dict[str, DurationStats]:
     return duration_stats.unpack(duration_stats.read_packed(state_file.connection, RUN))
 
 
@@ -40,7 +40,7 @@ def test_median_and_p95_are_those_of_the_runs_before(state_file: StateFile) -> N
     for number, seconds in enumerate((10, 30, 20, 90, 25), start=1):
         earlier_run(state_file, number, {"a": seconds, "gone": 5})
     earlier_run(state_file, 9, {"a": 1, "b": 1}, dag_name="another")
-    assert told(state_file) == {"a": DurationStats(25 * SECOND, 90 * SECOND, 5)}
+    assert read_stats(state_file) == {"a": DurationStats(25 * SECOND, 90 * SECOND, 5)}
 
 
 def test_the_run_itself_does_not_count(state_file: StateFile) -> None:
@@ -50,7 +50,7 @@ def test_the_run_itself_does_not_count(state_file: StateFile) -> None:
         " VALUES (?, 'a', 1, 0, 't', ?, 77, 'success')",
         (RUN, START),
     )
-    assert told(state_file) == {}
+    assert read_stats(state_file) == {}
 
 
 def test_runs_that_came_later_do_not_count(state_file: StateFile) -> None:
@@ -58,13 +58,13 @@ def test_runs_that_came_later_do_not_count(state_file: StateFile) -> None:
     state_file.create({"a": ""})
     earlier_run(state_file, 1, {"a": 10})
     earlier_run(state_file, -(10**6), {"a": 500})
-    assert told(state_file) == {"a": DurationStats(10 * SECOND, 10 * SECOND, 1)}
+    assert read_stats(state_file) == {"a": DurationStats(10 * SECOND, 10 * SECOND, 1)}
 
 
 def test_it_is_told_to_two_digits(state_file: StateFile) -> None:
     state_file.create({"a": "", "b": "", "c": ""})
     earlier_run(state_file, 1, {"a": 7384.2, "b": 0.0123456, "c": 0.0})
-    assert {name: one.p50_us for name, one in told(state_file).items()} == {
+    assert {name: one.p50_us for name, one in read_stats(state_file).items()} == {
         "a": 7400 * SECOND,
         "b": 12_000,
         "c": 1_000,
@@ -76,8 +76,8 @@ def test_no_more_runs_are_read_than_fill_the_bound(state_file: StateFile, monkey
     for number in range(1, 9):
         earlier_run(state_file, number, {"a": number, "b": number})
     monkeypatch.setattr(duration_stats, "ATTEMPTS_MAX", 5)
-    assert [one.attempts for one in told(state_file).values()] == [3, 2]
-    assert told(state_file)["b"].p95_us == 2 * SECOND  # the latest runs, not the earliest
+    assert [one.attempts for one in read_stats(state_file).values()] == [3, 2]
+    assert read_stats(state_file)["b"].p95_us == 2 * SECOND  # the latest runs, not the earliest
 
 
 def test_a_run_that_is_not_there_is_named(state_file: StateFile) -> None:

@@ -49,7 +49,7 @@ def loaded(state_file: StateFile) -> StateFile:
     """Two tasks that are done."""
     state_file.create({"load": "", "sum": "load", "other": ""})
     for name in ("load", "other"):
-        state_file.put(name, "SUCCESS", attempt=1)
+        state_file.set_state(name, "SUCCESS", attempt=1)
     return state_file
 
 
@@ -58,7 +58,7 @@ def rows(state_file: StateFile, columns: str = "name, state, generation") -> lis
 
 
 def last_command(state_file: StateFile) -> str:
-    return [event for event in state_file.told if event.kind == EventKind.OPERATOR][-1].command_id or ""
+    return [event for event in state_file.emitted if event.kind == EventKind.OPERATOR][-1].command_id or ""
 
 
 def test_rows_are_counted_by_task_cause_and_what_became_of_them(loaded):
@@ -161,6 +161,6 @@ def test_an_act_on_a_hundred_thousand_rows_is_one_short_event(loaded):
     answer = loaded.act("requeue-rows", "load", groups=[["load", "c0ffee", ROWS]])
     assert [["load", "done", f"runs again over {ROWS} of its rows"]] == answer["results"]
     assert time.monotonic() - began < 30
-    assert max(len(json.dumps(encode(event.payload))) for event in loaded.told) < 20_000
+    assert max(len(json.dumps(encode(event.payload))) for event in loaded.emitted) < 20_000
     assert loaded.act("undo", command=last_command(loaded))["ok"]
     assert (ROWS,) == loaded.connection.execute("SELECT count(*) FROM quarantine WHERE state = 'held'").fetchone()

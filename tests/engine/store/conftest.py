@@ -31,7 +31,7 @@ class StateFile:
         self.connection = database.open_for_writing(path)
         self.connection.execute("PRAGMA synchronous=OFF")  # no power fails here
         self.now = START
-        self.told: list[Event] = []
+        self.emitted: list[Event] = []
         self._ids = itertools.count(1)
 
     def write(self, item: Callable[..., T], **who: str) -> T:
@@ -44,7 +44,7 @@ class StateFile:
             self.connection.execute("ROLLBACK")
             raise
         self.connection.execute("COMMIT")
-        self.told += transaction.events
+        self.emitted += transaction.events
         return result
 
     def create(self, edges: Mapping[str, str], **specs: Any) -> None:
@@ -65,7 +65,7 @@ class StateFile:
             )
         )
 
-    def put(self, name: str, state: str, **columns: Any) -> None:
+    def set_state(self, name: str, state: str, **columns: Any) -> None:
         """Set a row to any state, as no code of ours would."""
         columns["state"] = state
         assignments = ", ".join(f"{column} = ?" for column in columns)

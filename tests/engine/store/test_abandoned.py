@@ -40,8 +40,8 @@ def test_an_act_finds_the_attempt_lost_and_is_done(state_file: StateFile, name: 
     assert answer["ok"] and [result[1] for result in answer["results"]] == ["done"]
     row = state_file.projection().tasks["a"]
     assert (row.state, row.attempts[1].outcome, row.attempts[1].ended_at) == (state, "lost", state_file.now)
-    told = [event for event in state_file.told if event.kind == EventKind.ATTEMPT_RECLAIMED]
-    assert [(event.task, event.actor, event.payload.process) for event in told] == [("a", None, "gone")]
+    events = [event for event in state_file.emitted if event.kind == EventKind.ATTEMPT_RECLAIMED]
+    assert [(event.task, event.actor, event.payload.process) for event in events] == [("a", None, "gone")]
     assert state_file.column("a", "claim_token") is None
 
 
@@ -123,7 +123,7 @@ def test_an_undo_takes_the_act_back_and_leaves_the_loss(state_file: StateFile) -
 def refused(state_file: StateFile, kind: str = "auth", breaker: str = "OPEN", reopens_at: int | None = None) -> None:
     """``a`` is a dead letter, and the breaker of what it calls lets nobody through."""
     state_file.create({"a": ""}, a={"downstream": "vault"})
-    state_file.put("a", "DEAD_LETTER", dead_letter_kind=kind)
+    state_file.set_state("a", "DEAD_LETTER", dead_letter_kind=kind)
     state_file.connection.execute(
         "INSERT INTO breaker (downstream, state, reopens_at, changed_at) VALUES ('vault', ?, ?, 0)",
         (breaker, reopens_at),
@@ -139,8 +139,8 @@ def test_a_requeue_after_a_refused_credential_arms_one_probe_and_says_so(state_f
     answer = act(state_file, "requeue")
     assert answer["message"] == "1 requeued; vault is asked with one call whether it takes the credential now"
     assert breaker(state_file) == ("OPEN", state_file.now)
-    told = [event.payload for event in state_file.told if event.kind == EventKind.BREAKER]
-    assert [(change.downstream, change.state, change.reopens_at) for change in told] == [
+    events = [event.payload for event in state_file.emitted if event.kind == EventKind.BREAKER]
+    assert [(change.downstream, change.state, change.reopens_at) for change in events] == [
         ("vault", "OPEN", state_file.now)
     ]
 
@@ -149,7 +149,7 @@ def test_a_living_executor_is_told_to_arm_its_own_breaker(state_file: StateFile)
     refused(state_file)
     state_file.act("requeue", "a")
     assert breaker(state_file) == ("OPEN", None)
-    assert [event.payload.probes for event in state_file.told if event.kind == EventKind.OPERATOR] == [["vault"]]
+    assert [event.payload.probes for event in state_file.emitted if event.kind == EventKind.OPERATOR] == [["vault"]]
 
 
 @pytest.mark.parametrize(

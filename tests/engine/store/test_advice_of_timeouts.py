@@ -54,17 +54,17 @@ def time_out(state_file: StateFile, diagnostic: str | None = None, needs_seconds
 
 def test_its_own_history_gives_the_number_and_the_reason(state_file: StateFile) -> None:
     before(state_file, [540, 550, 560, 570, 580, 590])
-    said = "6 of 7 attempts took 9m00 to 10m00: timeout=15m would have let all but one end for certain"
-    assert time_out(state_file) == said
+    advice = "6 of 7 attempts took 9m00 to 10m00: timeout=15m would have let all but one end for certain"
+    assert time_out(state_file) == advice
     assert state_file.column("load", "error") == "task exceeded 600s: asleep"
     (body,) = state_file.connection.execute("SELECT body FROM page").fetchone()
-    assert json.loads(body)["diagnostic"] == said
+    assert json.loads(body)["diagnostic"] == advice
 
 
 def test_the_progress_of_the_attempt_comes_first_and_counts(state_file: StateFile) -> None:
     before(state_file, [540, 550, 560, 570, 580, 590])
-    said = time_out(state_file, "91 % done by its own progress", needs_seconds=660.0)
-    assert said == (
+    advice = time_out(state_file, "91 % done by its own progress", needs_seconds=660.0)
+    assert advice == (
         "91 % done by its own progress; 6 of 7 attempts took 9m00 to 10m00: timeout=15m would have let all of them end"
     )
 
@@ -78,8 +78,8 @@ def test_the_day_of_the_week_is_looked_at(state_file: StateFile) -> None:
     before(state_file, [540, 550, 560, 570, 580, 590], days=7)
     before(state_file, [100.0 + number for number in range(6)], days=8)
     weekday = datetime.fromtimestamp(START / 1e6).astimezone().strftime("%As")
-    said = time_out(state_file)
-    assert said is not None and said.startswith(f"6 of 7 {weekday} took 9m00 to 10m00: timeout=15m")
+    advice = time_out(state_file)
+    assert advice is not None and advice.startswith(f"6 of 7 {weekday} took 9m00 to 10m00: timeout=15m")
 
 
 def test_a_task_without_a_past_gets_no_advice(state_file: StateFile) -> None:

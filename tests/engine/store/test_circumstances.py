@@ -54,7 +54,7 @@ def test_where_something_changed_it_is_tried_once_more_and_told(
 ) -> None:
     there = replace(HERE, **change)
     assert [fail(one_task, HERE), fail(one_task, there)] == ["RETRYING", "RETRYING"]
-    event = one_task.told[-1]
+    event = one_task.emitted[-1]
     assert list(event.payload.changed) == [word]
     assert f"the {word} changed since its last such failure" in describe_event(event)
     assert any(line.endswith(f" changed={word}") for line in event_lines.lines_of_event(event))
@@ -65,7 +65,7 @@ def test_of_another_failure_nobody_says_that_something_changed(one_task: StateFi
     fail(one_task, HERE)
     other = replace(BOOM, fingerprint=Fingerprint("strict-2", "loose-2"))
     assert fail(one_task, replace(HERE, host="ops-2"), other) == "RETRYING"
-    assert not one_task.told[-1].payload.changed
+    assert not one_task.emitted[-1].payload.changed
 
 
 def test_an_image_is_the_packages_by_name_and_version_wherever_they_lie(tmp_path: Path) -> None:

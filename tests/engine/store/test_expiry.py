@@ -74,7 +74,7 @@ def test_an_expired_dead_letter_fails_and_takes_its_children_along(state_file: S
     state_file.write(lambda j: expire(j, RUN, {"a": 0}))
     assert state_file.states() == {"a": "FAILED", "b": "UPSTREAM_FAILED", "other": "PENDING"}
     assert (state_file.column("a", "dead_letter_kind"), state_file.column("a", "expires_at")) == ("permanent", None)
-    event = next(event for event in state_file.told if event.new == "FAILED")
+    event = next(event for event in state_file.emitted if event.new == "FAILED")
     assert event.payload.why == "no operator has decided about it for 2h00: dead_letter_ttl"
     titles = [title for (title,) in state_file.connection.execute("SELECT title FROM page ORDER BY id")]
     assert titles[-1] == "dead letter expired on a"
@@ -115,8 +115,8 @@ def test_what_waits_for_a_canary_does_not_expire_meanwhile(state_file: StateFile
 def test_how_long_there_is_to_decide_is_in_the_sentence(state_file: StateFile) -> None:
     create(state_file)
     die(state_file)
-    said = explain_task(state_file.projection(), "a", START + HOUR * SECOND + 60 * SECOND)
-    assert said.endswith("requeue it after a fix, or skip it, before it counts as failed in 59m00")
+    explanation = explain_task(state_file.projection(), "a", START + HOUR * SECOND + 60 * SECOND)
+    assert explanation.endswith("requeue it after a fix, or skip it, before it counts as failed in 59m00")
 
 
 def test_a_time_below_nothing_is_refused() -> None:

@@ -26,7 +26,7 @@ ACTS = ["requeue", "requeue", "requeue", "skip", "cancel", "hurry", "undo", "pau
 OUTCOMES = [OutcomeKind.SUCCESS] * 4 + [OutcomeKind.ERROR] * 4 + list(OutcomeKind)
 
 
-class Night:
+class RandomRun:
     """A random flow, and one random step after another."""
 
     def __init__(self, state_file: StateFile, seed: int) -> None:
@@ -52,17 +52,17 @@ class Night:
     def step(self) -> None:
         """Something happens, and everybody takes the events."""
         self.file.now += self.dice.randint(0, 3 * SECOND)
-        told = len(self.file.told)
+        emitted = len(self.file.emitted)
         self.dice.choice(self.steps)()
-        for event in self.file.told[told:]:
+        for event in self.file.emitted[emitted:]:
             self.projection.apply(event)
 
     def dispatch(self) -> None:
         names = list(self.projection.tasks)
         some = self.dice.sample(names, self.dice.randint(1, len(names)))
-        seen = {name: self.file.column(name, "generation") for name in some}
-        self.file.write(lambda transaction: runs.promote(transaction, RUN, seen))
-        self.file.write(lambda transaction: runs.wake(transaction, RUN, {name: seen[name] for name in some[:2]}))
+        generations = {name: self.file.column(name, "generation") for name in some}
+        self.file.write(lambda transaction: runs.promote(transaction, RUN, generations))
+        self.file.write(lambda transaction: runs.wake(transaction, RUN, {name: generations[name] for name in some[:2]}))
         for name in some[:3]:
             token, generation = f"token-{self.dice.random()}", self.file.column(name, "generation")
             if number := self.file.claim(name, token):
@@ -100,8 +100,8 @@ class Night:
         shown = preview(self.file.connection, command, self.file.now)
         answer = self.file.send(command)
         assert {key: shown[key] for key in answer} == answer
-        told = len(self.file.told)
-        assert self.file.send(command) == answer and len(self.file.told) == told
+        emitted = len(self.file.emitted)
+        assert self.file.send(command) == answer and len(self.file.emitted) == emitted
         self.commands.append(command)
 
     def try_a_fix(self) -> None:
@@ -131,9 +131,9 @@ class Night:
                 assert not self.is_hopeless(name), name
             assert row.attempt == len(row.attempts)
             if row.canary is not None:
-                assert row.state in NEEDS_HUMAN and self.goes_on(self.projection.tasks[row.canary]), name
+                assert row.state in NEEDS_HUMAN and self.continues(self.projection.tasks[row.canary]), name
 
-    def goes_on(self, first: TaskRow) -> bool:
+    def continues(self, first: TaskRow) -> bool:
         """True for a canary whose end is still to come, be it that its own cause is repaired first."""
         return "rollout" in load_overrides(first.overrides) and first.state in MOVING | {"UPSTREAM_FAILED", "SKIPPED"}
 
@@ -157,12 +157,12 @@ class Night:
 @pytest.mark.parametrize("careful", [False, True])
 @parametrize_mostly_long("seed", [1703, 2042, 2170, 2503, *range(40)], quick=6)  # the first four found something once
 def test_the_events_of_any_night_give_the_tables_again(state_file: StateFile, seed: int, careful: bool) -> None:
-    night = Night(state_file, seed)
-    night.steps += [night.try_a_fix] * 2 if careful else []
+    random_run = RandomRun(state_file, seed)
+    random_run.steps += [random_run.try_a_fix] * 2 if careful else []
     for _ in range(60):
-        night.step()
-        night.check()
-    assert night.stuck() == []
+        random_run.step()
+        random_run.check()
+    assert random_run.stuck() == []
 
 
 def test_every_state_and_every_act_occurs_in_these_nights(make_state_file: Callable[[str], StateFile]) -> None:
@@ -170,13 +170,13 @@ def test_every_state_and_every_act_occurs_in_these_nights(make_state_file: Calla
     states, done, canaries = set(), set(), set()
     for seed in range(12):
         state_file = make_state_file(f"{seed}.db")
-        night = Night(state_file, seed)
-        night.steps += [night.try_a_fix] * 2
+        random_run = RandomRun(state_file, seed)
+        random_run.steps += [random_run.try_a_fix] * 2
         for _ in range(60):
-            night.step()
-        states |= {event.new for event in state_file.told if event.kind == "task"}
-        done |= {event.payload.act for event in state_file.told if event.kind == "operator" and event.payload.was}
-        canaries |= {event.payload.what for event in state_file.told if event.kind == "canary"}
+            random_run.step()
+        states |= {event.new for event in state_file.emitted if event.kind == "task"}
+        done |= {event.payload.act for event in state_file.emitted if event.kind == "operator" and event.payload.was}
+        canaries |= {event.payload.what for event in state_file.emitted if event.kind == "canary"}
     assert canaries == {"released", "failed", "not-fixed"}
     assert states == {str(state) for state in TaskState}
     assert done >= {"requeue", "skip", "cancel", "undo"}

@@ -87,7 +87,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Writer]]:
             stream.close()
 
 
-async def take(feed: AsyncIterator[list[Event]], count: int) -> list[int]:
+async def read_events(feed: AsyncIterator[list[Event]], count: int) -> list[int]:
     """The numbers of the next ``count`` events."""
     numbers: list[int] = []
     while len(numbers) < count:
@@ -101,10 +101,10 @@ async def test_what_was_and_what_comes_is_told_once_and_in_order(tmp_path: Path,
     writer = start()
     writer.commit(1200)
     feed = follow.follow(tmp_path / "state.db", since=0, poll_seconds=0.01)
-    assert await take(feed, 1200) == list(range(1200))
+    assert await read_events(feed, 1200) == list(range(1200))
     for number in range(1200, 1230):
         writer.commit(1)
-        assert await take(feed, 1) == [number]
+        assert await read_events(feed, 1) == [number]
     await feed.aclose()  # type: ignore[attr-defined]
 
 
@@ -112,7 +112,7 @@ async def test_the_last_event_before_a_long_silence_is_not_missed(tmp_path: Path
     writer = start()
     writer.commit(1)
     feed = follow.follow(tmp_path / "state.db", since=0, poll_seconds=0.01)
-    assert await take(feed, 1) == [0]
+    assert await read_events(feed, 1) == [0]
     waiting = asyncio.ensure_future(anext(feed))
     done, _ = await asyncio.wait([waiting], timeout=0.3)
     assert not done
@@ -124,7 +124,7 @@ async def test_the_last_event_before_a_long_silence_is_not_missed(tmp_path: Path
 async def test_following_resumes_where_it_was_left(tmp_path: Path, start: Callable[..., Writer]) -> None:
     start().commit(10)
     feed = follow.follow(tmp_path / "state.db", since=7)
-    assert await take(feed, 3) == [7, 8, 9]
+    assert await read_events(feed, 3) == [7, 8, 9]
     await feed.aclose()  # type: ignore[attr-defined]
 
 
@@ -133,7 +133,7 @@ async def test_one_run_is_told_with_the_events_of_the_file_itself(tmp_path: Path
     for run_id in ("monday", "tuesday", "", "monday"):
         writer.commit(1, run_id)
     feed = follow.follow(tmp_path / "state.db", since=0, run_id="monday")
-    assert await take(feed, 3) == [0, 2, 3]
+    assert await read_events(feed, 3) == [0, 2, 3]
     await feed.aclose()  # type: ignore[attr-defined]
 
 
@@ -145,9 +145,9 @@ async def test_a_file_at_rest_is_read_and_its_next_writer_is_noticed(
     first.close()
     assert [item.name for item in tmp_path.glob("state.db*")] == ["state.db"]
     feed = follow.follow(tmp_path / "state.db", since=0, poll_seconds=0.01)
-    assert await take(feed, 2) == [0, 1]
+    assert await read_events(feed, 2) == [0, 1]
     start().commit(1)
-    assert await take(feed, 1) == [0]
+    assert await read_events(feed, 1) == [0]
     await feed.aclose()  # type: ignore[attr-defined]
 
 
@@ -159,10 +159,10 @@ async def test_a_writer_that_is_killed_and_followed_by_another_loses_nothing(
         writer = start()
         writer.commit(5)
         feed = feed or follow.follow(tmp_path / "state.db", since=0, poll_seconds=0.01)
-        assert await take(feed, 5) == [0, 1, 2, 3, 4]
+        assert await read_events(feed, 5) == [0, 1, 2, 3, 4]
         writer.commit(1)
         writer.kill()
-        assert await take(feed, 1) == [5]
+        assert await read_events(feed, 1) == [5]
     assert feed is not None
     await feed.aclose()  # type: ignore[attr-defined]
 
@@ -173,10 +173,10 @@ async def test_an_orderly_end_of_the_writer_is_seen_to_its_last_event(
     writer = start()
     writer.commit(1)
     feed = follow.follow(tmp_path / "state.db", since=0, poll_seconds=0.01)
-    assert await take(feed, 1) == [0]
+    assert await read_events(feed, 1) == [0]
     writer.commit(3)
     writer.close()
-    assert await take(feed, 3) == [1, 2, 3]
+    assert await read_events(feed, 3) == [1, 2, 3]
     await feed.aclose()  # type: ignore[attr-defined]
 
 
@@ -186,7 +186,7 @@ async def test_another_file_in_the_same_place_asks_for_a_snapshot(tmp_path: Path
     other.commit(5)
     other.close()
     feed = follow.follow(tmp_path / "state.db", since=0, poll_seconds=0.01)
-    assert await take(feed, 1) == [0]
+    assert await read_events(feed, 1) == [0]
     os.replace(tmp_path / "other.db", tmp_path / "state.db")
     with pytest.raises(SnapshotNeeded, match="another state file"):
         await asyncio.wait_for(anext(feed), 20)
@@ -203,7 +203,7 @@ async def test_a_file_set_back_to_an_older_copy_asks_for_a_snapshot(
     writer.commit(2)
     writer.close()
     feed = follow.follow(tmp_path / "state.db", since=0, poll_seconds=0.01)
-    await take(feed, 4)
+    await read_events(feed, 4)
     os.replace(tmp_path / "old.db", tmp_path / "state.db")
     with pytest.raises(SnapshotNeeded, match="holds less"):
         await asyncio.wait_for(anext(feed), 20)
@@ -222,7 +222,7 @@ async def test_a_file_that_is_gone_or_was_never_there_is_named(tmp_path: Path, s
         await anext(follow.follow(tmp_path / "state.db", since=0))
     start().commit(1)
     feed = follow.follow(tmp_path / "state.db", since=0, poll_seconds=0.01)
-    assert await take(feed, 1) == [0]
+    assert await read_events(feed, 1) == [0]
     for item in tmp_path.glob("state.db*"):
         item.unlink()
     with pytest.raises(StateFileError, match="there is no state file"):
@@ -234,7 +234,7 @@ async def test_a_file_cut_short_while_it_rests_is_called_damaged(tmp_path: Path,
     writer.commit(1)
     writer.close()
     feed = follow.follow(tmp_path / "state.db", since=0, poll_seconds=0.01)
-    assert await take(feed, 1) == [0]
+    assert await read_events(feed, 1) == [0]
     os.truncate(tmp_path / "state.db", 8192)
     with pytest.raises(CorruptFileError, match="cut short"):
         await asyncio.wait_for(anext(feed), 20)
@@ -248,10 +248,10 @@ async def test_a_follower_between_polls_keeps_no_log_from_being_reused(
     writer.commit(1)
     feed = follow.follow(tmp_path / "state.db", since=0, poll_seconds=0.01)
     seen = 1
-    assert await take(feed, 1) == [0]
+    assert await read_events(feed, 1) == [0]
     for _ in range(10):
         writer.commit(400)
-        seen += len(await take(feed, 400))
+        seen += len(await read_events(feed, 400))
     assert seen == 4001
     assert (tmp_path / "state.db-wal").stat().st_size < 8 * 1024 * 1024
     await feed.aclose()  # type: ignore[attr-defined]
@@ -277,9 +277,9 @@ async def test_an_idle_follower_looks_again_when_the_file_is_written(
     writer = start()
     writer.commit(1)
     feed = follow.follow(tmp_path / "state.db", since=0)
-    await take(feed, 1)
+    await read_events(feed, 1)
     for number in (1, 2):
-        coming = asyncio.ensure_future(take(feed, 1))
+        coming = asyncio.ensure_future(read_events(feed, 1))
         idle.clear()
         await idle.wait()
         writer.commit(1)
@@ -294,8 +294,8 @@ async def test_an_idle_follower_notices_a_writer_that_starts(
     first.commit(1)
     first.close()
     feed = follow.follow(tmp_path / "state.db", since=0)
-    await take(feed, 1)
-    coming = asyncio.ensure_future(take(feed, 1))
+    await read_events(feed, 1)
+    coming = asyncio.ensure_future(read_events(feed, 1))
     await idle.wait()
     start().commit(1)
     assert len(await asyncio.wait_for(coming, 30)) == 1
@@ -312,8 +312,8 @@ async def test_an_idle_follower_asks_nothing(
     run_queries = follow._run_queries
     monkeypatch.setattr(follow, "_run_queries", lambda *steps: asked.append("") or run_queries(*steps))
     feed = follow.follow(tmp_path / "state.db", since=0)
-    await take(feed, 1)
-    coming = asyncio.ensure_future(take(feed, 1))
+    await read_events(feed, 1)
+    coming = asyncio.ensure_future(read_events(feed, 1))
     await idle.wait()
     settled = len(asked)
     await asyncio.sleep(10 * follow.POLL_SECONDS)
@@ -329,8 +329,8 @@ async def test_without_inotify_a_follower_polls(
     writer = start()
     writer.commit(1)
     feed = follow.follow(tmp_path / "state.db", since=0)
-    await take(feed, 1)
-    coming = asyncio.ensure_future(take(feed, 1))
+    await read_events(feed, 1)
+    coming = asyncio.ensure_future(read_events(feed, 1))
     await idle.wait()
     writer.commit(1)
     assert len(await asyncio.wait_for(coming, 30)) == 1
@@ -343,7 +343,7 @@ async def test_following_leaves_nothing_behind(tmp_path: Path, start: Callable[.
     writer.close()
     before = {item.name: item.read_bytes() for item in tmp_path.glob("state.db*")}
     feed = follow.follow(tmp_path / "state.db", since=0)
-    await take(feed, 1)
+    await read_events(feed, 1)
     await feed.aclose()  # type: ignore[attr-defined]
     assert {item.name: item.read_bytes() for item in tmp_path.glob("state.db*")} == before
     open_files = [
@@ -365,7 +365,7 @@ async def test_a_damaged_byte_in_one_event_does_not_hide_the_others(
     connection.commit()
     connection.close()
     feed = follow.follow(tmp_path / "state.db", since=0)
-    assert await take(feed, 3) == [0, 1, 2]
+    assert await read_events(feed, 3) == [0, 1, 2]
     await feed.aclose()  # type: ignore[attr-defined]
 
 

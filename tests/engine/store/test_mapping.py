@@ -70,7 +70,7 @@ class Mapped:
 
     def see(self) -> None:
         """Apply the new events as the executor does, and compare with the tables."""
-        for event in self.file.told:
+        for event in self.file.emitted:
             old = self.seen.tasks[event.task].state if event.task in self.seen.tasks else None
             row = self.seen.apply(event)
             if row is not None and event.kind == EventKind.MAPPED:

@@ -49,8 +49,8 @@ def table(state_file: StateFile, columns: str = "cause, episode, count, state") 
     return state_file.connection.execute(f"SELECT {columns} FROM page ORDER BY id").fetchall()
 
 
-def told(state_file: StateFile) -> list[str]:
-    return [event.payload.what for event in state_file.told if isinstance(event.payload, PageChanged)]
+def page_steps(state_file: StateFile) -> list[str]:
+    return [event.payload.what for event in state_file.emitted if isinstance(event.payload, PageChanged)]
 
 
 @pytest.fixture
@@ -65,7 +65,7 @@ def test_a_thousand_failures_of_one_cause_are_one_page_with_a_counter(siblings):
     for name in "abcd":
         end(siblings, name, blip())
     assert [("cause-1", 1, 4, "open")] == table(siblings)
-    assert ["opened", "folded", "folded", "folded"] == told(siblings)
+    assert ["opened", "folded", "folded", "folded"] == page_steps(siblings)
 
 
 def test_two_causes_are_two_pages(siblings):
@@ -156,7 +156,7 @@ def test_a_requeue_re_arms_and_the_next_failure_is_a_new_episode(siblings):
     siblings.act("requeue", "a")
     end(siblings, "a", blip())
     assert [("cause-1", 1, 1, "resolved"), ("cause-1", 2, 1, "open")] == table(siblings)
-    assert "rearmed" in told(siblings)
+    assert "rearmed" in page_steps(siblings)
 
 
 def test_what_still_waits_goes_over_to_the_new_episode(siblings):
@@ -221,12 +221,12 @@ def test_tasks_that_were_turned_away_share_the_page_of_their_downstream(siblings
 def test_what_happens_to_a_page_changes_nothing_in_its_task(siblings):
     """The projection reads every event: "acked" is the state of the page and never the task's."""
     before = siblings.projection()
-    siblings.told.clear()
+    siblings.emitted.clear()
     end(siblings, "a", blip())
     siblings.act("ack", "a")
     siblings.act("snooze", "a", seconds=60)
     projection = RunProjection(before.run, before.tasks, before.parents, before.children, before.seq)
-    for event in siblings.told:
+    for event in siblings.emitted:
         projection.apply(event)
     assert "FAILED" == projection.tasks["a"].state
     assert siblings.projection().tasks == projection.tasks
@@ -258,9 +258,9 @@ def test_the_bell_rings_for_a_page_and_not_for_what_is_folded_into_it(siblings):
     """A digest says how many there are by now: no news of its own. After a snooze it is, because somebody asked."""
 
     def ring() -> int:
-        told = len(siblings.told)
+        page_steps = len(siblings.emitted)
         siblings.write(lambda j: pages.emit_bell(j, [1]))
-        return len(siblings.told) - told
+        return len(siblings.emitted) - page_steps
 
     end(siblings, "a", blip())
     assert 1 == ring()
@@ -303,8 +303,8 @@ def test_a_page_says_what_came_of_its_cause_the_last_time_and_what_people_wrote_
     siblings.now += 3600 * SECOND
     end(siblings, "b", blip())
     (message,) = pages.read_messages(siblings.connection, [2])
-    said = str(page_message(message, MessageOrigin("settlement", RUN, "x.db"))["text"]).splitlines()
-    (line,) = [line for line in said if line.startswith("last time ")]
+    lines = str(page_message(message, MessageOrigin("settlement", RUN, "x.db"))["text"]).splitlines()
+    (line,) = [line for line in lines if line.startswith("last time ")]
     assert line.endswith(": 1 task, requeued by ana 'the vendor has fixed it', healed after 1m30")
-    (line,) = [line for line in said if line.startswith("note by ana, ")]
+    (line,) = [line for line in lines if line.startswith("note by ana, ")]
     assert line.endswith(": look at the vendor's page")

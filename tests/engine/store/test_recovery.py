@@ -102,7 +102,7 @@ def test_what_an_operator_wanted_to_end_is_cancelled_in_his_name(state_file: Sta
     assert state_file.states() == {"a": "CANCELLED", "b": "UPSTREAM_FAILED", "c": "RETRYING"}
     assert (attempt(state_file).outcome, state_file.column("a", "cancel_requested_at")) == ("lost", None)
     signed = {
-        (event.task, event.actor, event.reason) for event in state_file.told if event.kind == "task" and event.actor
+        (event.task, event.actor, event.reason) for event in state_file.emitted if event.kind == "task" and event.actor
     }
     assert signed == {(name, "ana@ops", "the vendor has fixed it") for name in ("a", "b")}
 
@@ -131,8 +131,8 @@ def test_a_second_recovery_finds_nothing(state_file: StateFile) -> None:
     begin(state_file, "executor-1")
     crash_while_running(state_file)
     recover(state_file)
-    told = len(state_file.told)
-    assert recover(state_file) == RecoveryReport((), (), ()) and len(state_file.told) == told
+    emitted_before = len(state_file.emitted)
+    assert recover(state_file) == RecoveryReport((), (), ()) and len(state_file.emitted) == emitted_before
 
 
 def test_every_run_of_the_file_is_recovered(state_file: StateFile) -> None:
@@ -155,7 +155,7 @@ def test_executors_that_never_said_goodbye_are_told_once(state_file: StateFile) 
     state_file.connection.execute("UPDATE executor SET stopped_at = 5 WHERE executor_id = 'executor-0'")
     assert recovery.unstopped_executors(state_file.connection, "executor-2") == ["executor-1"]
     assert recover(state_file).executors == ("executor-1",)
-    (event,) = state_file.told
+    (event,) = state_file.emitted
     assert (event.kind, event.payload) == (EventKind.EXECUTOR, ExecutorChanged("lost", "executor-1"))
     assert recovery.unstopped_executors(state_file.connection, "executor-2") == []
 
@@ -183,25 +183,25 @@ def test_a_clock_that_was_ahead_parks_no_task_for_years(
     """The wait that the other side asked for is kept, though it is longer than the cap."""
     state_file.create({"a": "", "b": ""})
     ten_years = state_file.now + 3650 * DAY
-    state_file.put("a", state, next_retry_at=ten_years, delay_us=delay_us)
-    state_file.put("b", state, next_retry_at=state_file.now + 5 * SECOND)
+    state_file.set_state("a", state, next_retry_at=ten_years, delay_us=delay_us)
+    state_file.set_state("b", state, next_retry_at=state_file.now + 5 * SECOND)
     assert recover(state_file).clamped == ((RUN, "a"),)
     assert state_file.column("a", "next_retry_at") == START + longest_seconds * SECOND
     assert state_file.column("b", "next_retry_at") == START + 5 * SECOND
-    assert state_file.told[-1].kind == EventKind.TASK_CHANGED
+    assert state_file.emitted[-1].kind == EventKind.TASK_CHANGED
 
 
 def test_waits_keep_their_length_if_the_clock_was_set_back_while_no_executor_lived(state_file: StateFile) -> None:
     """The wait of a requeue has no bound by which it could be clamped."""
     state_file.create({"a": "", "b": ""})
-    state_file.put("a", "FAILED")
-    state_file.put("b", "DEAD_LETTER", expires_at=START + 600 * SECOND)
+    state_file.set_state("a", "FAILED")
+    state_file.set_state("b", "DEAD_LETTER", expires_at=START + 600 * SECOND)
     state_file.act("requeue", "a", not_before=20)
     state_file.now -= DAY
     recover(state_file)
     assert state_file.column("a", "next_retry_at") == START - DAY + 20 * SECOND
     assert state_file.column("b", "expires_at") == START - DAY + 600 * SECOND
-    assert state_file.told[-1].kind == EventKind.CLOCK
+    assert state_file.emitted[-1].kind == EventKind.CLOCK
     recover(state_file)  # the latest event is of now
     assert state_file.column("a", "next_retry_at") == START - DAY + 20 * SECOND
 
@@ -211,7 +211,7 @@ def test_a_sensor_keeps_the_wait_that_it_asked_for_itself(state_file: StateFile,
     """``NotReady(recheck_seconds=...)`` may be longer than the sensor's own rhythm; a clock that was ahead is not."""
     state_file.create({"a": ""}, a={"kind": "sensor", "recheck_seconds": 1.0})
     looked_at = state_file.now + ahead_seconds * SECOND
-    state_file.put("a", "SENSING", ended_at=looked_at, next_retry_at=looked_at + 3600 * SECOND)
+    state_file.set_state("a", "SENSING", ended_at=looked_at, next_retry_at=looked_at + 3600 * SECOND)
     recover(state_file)
     assert state_file.column("a", "next_retry_at") == state_file.now + 3600 * SECOND
 

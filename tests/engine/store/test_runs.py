@@ -91,7 +91,7 @@ def test_a_new_run_is_known_without_reading_its_tasks(state_file: StateFile) -> 
 
 def test_a_run_is_told_in_one_event(state_file: StateFile) -> None:
     state_file.create(DIAMOND)
-    (event,) = state_file.told
+    (event,) = state_file.emitted
     assert (event.kind, event.payload.what, event.payload.tasks, event.new) == (EventKind.RUN, "created", 4, "RUNNING")
     assert isinstance(event.payload, RunChanged) and event.payload.set["dag_name"] == "settlement"
 
@@ -105,7 +105,7 @@ def test_a_second_run_of_the_same_name_is_refused_and_changes_nothing(state_file
     state_file.create(DIAMOND)
     with pytest.raises(RefusedError, match="resume it"):
         state_file.create({"other": ""})
-    assert list(state_file.states()) == ["a", "b", "c", "d"] and len(state_file.told) == 1
+    assert list(state_file.states()) == ["a", "b", "c", "d"] and len(state_file.emitted) == 1
 
 
 def test_names_are_data(state_file: StateFile) -> None:
@@ -138,7 +138,7 @@ def test_the_projection_holds_attempts_and_the_instants_of_their_kill(state_file
     assert (attempt.deadline_at, attempt.sigterm_at, attempt.sigkill_at) == tuple(START + n * SECOND for n in (2, 4, 5))
     assert (attempt.where, attempt.started_at, attempt.outcome) == ("settle.py:87 in settle", START + SECOND, "running")
     task = state_file.projection().tasks["a"]
-    assert (task.changed_seq, task.changed_at) == (state_file.told[-1].seq, START + 5 * SECOND)
+    assert (task.changed_seq, task.changed_at) == (state_file.emitted[-1].seq, START + 5 * SECOND)
 
 
 def test_runs_are_listed_latest_first_with_their_counts(state_file: StateFile) -> None:
@@ -159,16 +159,16 @@ def test_an_empty_file_has_no_latest_run(state_file: StateFile) -> None:
 
 
 def test_events_come_in_windows_and_of_one_run_with_those_of_the_file(state_file: StateFile) -> None:
-    def tell(transaction: Transaction) -> None:
+    def emit(transaction: Transaction) -> None:
         for number in range(10):
             transaction.emit(ClockMoved(number), ["one", "two", None][number % 3])
 
     def read(since: int, run_id: str | None = None, limit: int = 500) -> list[Event]:
         return [runs.event_from_row(row) for row in state_file.connection.execute(*events_query(since, limit, run_id))]
 
-    state_file.write(tell)
+    state_file.write(emit)
     everything = read(0)
-    assert everything == state_file.told
+    assert everything == state_file.emitted
     assert read(everything[3].seq, limit=2) == everything[4:6]
     assert [event.payload.moved_us for event in read(0, "one")] == [0, 2, 3, 5, 6, 8, 9]
 
@@ -186,7 +186,7 @@ def test_ten_thousand_tasks_are_read_in_time(state_file: StateFile) -> None:
     elapsed = time.perf_counter() - started
     assert len(projection.tasks) == 10_000 and sum(map(len, projection.parents.values())) > 45_000
     assert elapsed < 15  # a second where the planner reads the edges by index
-    state_file.put("t0", "FAILED")
+    state_file.set_state("t0", "FAILED")
     started = time.perf_counter()
     assert len(state_file.write(lambda transaction: propagation.propagate(transaction, RUN, "t0"))) == 9_999
     assert time.perf_counter() - started < 60  # 227 s where the planner chooses the order of the loops
@@ -252,10 +252,10 @@ def test_only_roots_can_start_a_run(state_file: StateFile) -> None:
 
 def test_a_join_waits_for_all_of_its_parents(state_file: StateFile) -> None:
     state_file.create(DIAMOND)
-    state_file.put("a", "SUCCESS")
-    state_file.put("b", "SUCCESS")
+    state_file.set_state("a", "SUCCESS")
+    state_file.set_state("b", "SUCCESS")
     assert promote_all(state_file) == ["c"]
-    state_file.put("c", "SUCCESS")
+    state_file.set_state("c", "SUCCESS")
     assert promote_all(state_file) == ["d"]
 
 
@@ -284,7 +284,7 @@ def test_each_rule_says_which_ends_of_a_parent_it_accepts(
 ) -> None:
     names = ["all_success", "all_success_strict", "none_failed", "all_done"]
     state_file.create({"p": "", **dict.fromkeys(names, "p")}, **{name: {"rule": name} for name in names})
-    state_file.put("p", parent[0], skip_cause=parent[1])
+    state_file.set_state("p", parent[0], skip_cause=parent[1])
     expected = [name for name, yes in zip(names, allowed, strict=True) if yes]
     assert [name for name in runs.ready_audit(state_file.connection, RUN) if name != "p"] == expected
     assert state_file.write(lambda transaction: runs.promote(transaction, RUN, dict.fromkeys(names, 0))) == expected
@@ -292,7 +292,7 @@ def test_each_rule_says_which_ends_of_a_parent_it_accepts(
 
 def test_a_not_before_is_told_by_the_audit_and_cleared_by_the_promotion(state_file: StateFile) -> None:
     state_file.create({"a": ""})
-    state_file.put("a", "PENDING", next_retry_at=START + SECOND)
+    state_file.set_state("a", "PENDING", next_retry_at=START + SECOND)
     assert runs.ready_audit(state_file.connection, RUN, START) == []
     assert runs.ready_audit(state_file.connection, RUN, START + SECOND) == ["a"]
     assert promote_all(state_file) == ["a"]
@@ -311,7 +311,7 @@ def test_a_requeue_that_shares_a_commit_with_the_dispatch_keeps_its_not_before(
 ) -> None:
     """The executor saw the task in its earlier generation, whose instant had come."""
     state_file.create({"a": ""})
-    state_file.put("a", state)
+    state_file.set_state("a", state)
     order = ClaimOrder("a", 0, TaskSpec("a"))
     command = state_file.command("requeue", "a", not_before=600)
 
@@ -326,7 +326,7 @@ def test_a_requeue_that_shares_a_commit_with_the_dispatch_keeps_its_not_before(
 
 def test_a_task_that_is_turned_away_counts_it(state_file: StateFile) -> None:
     state_file.create({"a": ""})
-    state_file.put("a", "READY", refusals=2)
+    state_file.set_state("a", "READY", refusals=2)
     order = ClaimOrder("a", 0, TaskSpec("a", downstream="api"))
     state_file.write(lambda j: claims.reject(j, RUN, order, "fail"))
     assert (state_file.states()["a"], state_file.column("a", "refusals")) == ("FAILED", 3)
@@ -336,7 +336,7 @@ def test_a_task_that_is_turned_away_counts_it(state_file: StateFile) -> None:
 def test_a_verdict_of_states_that_have_changed_is_not_written(state_file: StateFile, verdict: RunOutcome) -> None:
     """An operator requeues while the verdict is on its way to the file."""
     state_file.create({"a": ""})
-    state_file.put("a", "FAILED")
+    state_file.set_state("a", "FAILED")
     seen = state_file.projection().seq
     state_file.act("requeue", "a")
     state_file.write(lambda j: claims.write_verdict(j, RUN, verdict, seen))
@@ -350,11 +350,13 @@ def test_a_verdict_of_states_that_have_changed_is_not_written(state_file: StateF
 def test_when_the_clock_is_set_what_is_left_and_what_has_passed_stay(state_file: StateFile, jump: int) -> None:
     state_file.create(dict.fromkeys(["waits", "runs", "done", "dead", "late"], ""))
     state_file.connection.execute("UPDATE run SET deadline_at = ?", (START + 900 * SECOND,))
-    state_file.put("waits", "RETRYING", next_retry_at=START + 60 * SECOND, first_started_at=START - 60 * SECOND)
-    state_file.put("runs", "RUNNING", first_started_at=START - 60 * SECOND)
-    state_file.put("done", "SUCCESS", first_started_at=START - 60 * SECOND)
-    state_file.put("dead", "DEAD_LETTER", expires_at=START + 600 * SECOND)
-    state_file.put("late", "DEAD_LETTER", expires_at=START + 900 * SECOND)  # with the run's deadline, a time of day
+    state_file.set_state("waits", "RETRYING", next_retry_at=START + 60 * SECOND, first_started_at=START - 60 * SECOND)
+    state_file.set_state("runs", "RUNNING", first_started_at=START - 60 * SECOND)
+    state_file.set_state("done", "SUCCESS", first_started_at=START - 60 * SECOND)
+    state_file.set_state("dead", "DEAD_LETTER", expires_at=START + 600 * SECOND)
+    state_file.set_state(
+        "late", "DEAD_LETTER", expires_at=START + 900 * SECOND
+    )  # with the run's deadline, a time of day
     state_file.act("pause")
     state_file.write(lambda transaction: shift_times(transaction, RUN, jump * SECOND))
     columns = ("next_retry_at", "first_started_at", "expires_at")
@@ -368,7 +370,7 @@ def test_when_the_clock_is_set_what_is_left_and_what_has_passed_stay(state_file:
         "late": [None, None, 900],
     }
     assert state_file.projection().run.paused_since == START + jump * SECOND
-    event = state_file.told[-1]
+    event = state_file.emitted[-1]
     assert (event.kind, event.payload) == ("clock", ClockMoved(jump * SECOND, 3))
 
 
@@ -392,8 +394,8 @@ def test_an_attempt_knows_whether_it_was_given_the_same_as_the_one_before(state_
     state_file.create({"p": "", "a": "p"})
     hashes = []
     for result, params in [("1", {}), ("1", {}), ("2", {}), ("2", {"day": 3})]:
-        state_file.put("p", "SUCCESS", result=result)
-        state_file.put("a", "READY")
+        state_file.set_state("p", "SUCCESS", result=result)
+        state_file.set_state("a", "READY")
         order = ClaimOrder("a", 0, TaskSpec("a", ("p",)))
         identity = ExecutorIdentity("executor-1", "here", None, params)
         state_file.write(lambda j, o=order, c=identity: claims.dispatch(j, RUN, {}, [o], c))
@@ -421,12 +423,12 @@ def test_attempts_are_counted_by_the_claim_and_only_there(state_file: StateFile)
 def test_a_claim_writes_the_attempt_with_the_state(state_file: StateFile) -> None:
     state_file.create({"a": ""})
     state_file.move("a", "READY")
-    state_file.put("a", "READY", stale=1, progress_done=3, progress_total=9)
+    state_file.set_state("a", "READY", stale=1, progress_done=3, progress_total=9)
     state_file.claim("a", token="t1")
     row = state_file.projection().tasks["a"]
     assert (row.attempt, row.started_at, row.first_started_at, row.claim_token) == (1, START, START, "t1")
     assert (row.stale, row.progress_done, row.progress_total) == (0, None, None)
-    event = state_file.told[-1]
+    event = state_file.emitted[-1]
     assert (event.old, event.new, event.attempt) == ("READY", "RUNNING", 1)
     assert event.payload.attempt_set == {"generation": 0, "started_at": START, "executor_id": "executor-1"}
     stored = state_file.connection.execute("SELECT token, executor_id, outcome FROM attempt").fetchall()
@@ -436,7 +438,7 @@ def test_a_claim_writes_the_attempt_with_the_state(state_file: StateFile) -> Non
 @pytest.mark.parametrize("state", [str(state) for state in TaskState if state is not TaskState.READY])
 def test_only_a_ready_task_can_be_claimed(state_file: StateFile, state: str) -> None:
     state_file.create({"a": ""})
-    state_file.put("a", state)
+    state_file.set_state("a", state)
     assert state_file.claim("a") == 0
     assert state_file.states() == {"a": state} and state_file.projection().tasks["a"].attempts == {}
 
@@ -462,8 +464,8 @@ def test_a_task_whose_parent_came_back_is_not_started_and_does_not_stay_ready(
     state_file: StateFile, parent: str, becomes: str, blocked_by: str | None
 ) -> None:
     state_file.create({"a": "", "b": "a", "c": "b"})
-    state_file.put("a", parent)
-    state_file.put("b", "READY")
+    state_file.set_state("a", parent)
+    state_file.set_state("b", "READY")
     assert state_file.claim("b") == 0
     assert state_file.states() == {
         "a": parent,
@@ -481,7 +483,7 @@ def test_two_executors_that_claim_one_task_start_it_once(
     state_file.move("a", "READY")
     other = database.open_for_writing(state_file.path)
     rival = StateFile.__new__(StateFile)
-    rival.connection, rival.now, rival.told = other, START, []
+    rival.connection, rival.now, rival.emitted = other, START, []
     generation = state_file.column("a", "generation")
     assert rival.column("a", "state") == "READY"
     assert state_file.claim("a", "ours") == 1

@@ -33,7 +33,7 @@ class Files:
         self.connection = database.open_for_writing(path)
         self.now = SIX
         self.served = self.of(**options)
-        self.told: list[dict[str, Any]] = []
+        self.emitted: list[dict[str, Any]] = []
 
     def of(self, expression: str = "0 * * * *", deadline: float | None = None, **options: Any) -> schedules.ServedFlow:
         flow = FlowSpec(
@@ -55,7 +55,7 @@ class Files:
             self.connection.execute("ROLLBACK")
             raise
         self.connection.execute("COMMIT")
-        self.told += [{**encode(event.payload), "kind": event.kind} for event in transaction.events]
+        self.emitted += [{**encode(event.payload), "kind": event.kind} for event in transaction.events]
         return result
 
     def settle(self) -> None:
@@ -107,7 +107,7 @@ def test_nothing_was_due_before_the_schedule_began(files):
     file.settle()
     assert file.decision().run is None
     assert [(SIX + 1, SIX + HOUR)] == file.ask("SELECT since, next_at FROM schedule")
-    assert ["begun"] == [one["what"] for one in file.told]
+    assert ["begun"] == [one["what"] for one in file.emitted]
 
 
 def test_a_run_and_its_logical_time_are_written_together_and_what_comes_next_with_them(files):
@@ -175,9 +175,9 @@ def test_what_is_given_up_is_written_down_and_told_in_one_sentence(files):
     file.settle()
     assert [(SIX + hour * HOUR, "missed") for hour in (1, 2, 3)] == file.ask("SELECT logical_time, state FROM slot")
     assert SIX + 4 * HOUR == file.decision().run
-    assert [3] == [one["count"] for one in file.told if one["what"] == "missed"]
+    assert [3] == [one["count"] for one in file.emitted if one["what"] == "missed"]
     file.settle()
-    assert 1 == len([one for one in file.told if one["what"] == "missed"])
+    assert 1 == len([one for one in file.emitted if one["what"] == "missed"])
 
 
 def test_of_a_year_without_service_the_latest_are_kept_one_by_one(files):
@@ -188,7 +188,7 @@ def test_of_a_year_without_service_the_latest_are_kept_one_by_one(files):
     file.settle()
     assert time.monotonic() - begun < 10
     assert [(LISTED_MAX,)] == file.ask("SELECT count(*) FROM slot")
-    assert [False] == [one["is_all"] for one in file.told if one["what"] == "missed"]
+    assert [False] == [one["is_all"] for one in file.emitted if one["what"] == "missed"]
     assert file.now == file.decision().run
 
 
@@ -225,7 +225,7 @@ def test_another_expression_holds_from_now_on_and_owes_nothing(files):
     file.settle()
     assert file.decision().run is None
     assert [] == file.ask("SELECT * FROM slot")
-    assert ["begun", "changed"] == [one["what"] for one in file.told]
+    assert ["begun", "changed"] == [one["what"] for one in file.emitted]
 
 
 # --- Promises ------------------------------------------------------------------------------------------------------

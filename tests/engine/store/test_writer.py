@@ -94,7 +94,7 @@ async def desk(path: Path, **options: Any) -> AsyncIterator[Desk]:
         await opened.writer.close()
 
 
-def tell(what: str) -> Callable[[Transaction], str]:
+def emit(what: str) -> Callable[[Transaction], str]:
     def item(transaction: Transaction) -> str:
         transaction.emit(StorageChanged(what))
         return what
@@ -102,7 +102,7 @@ def tell(what: str) -> Callable[[Transaction], str]:
     return item
 
 
-def fail_after_telling(transaction: Transaction) -> None:
+def fail_after_emit(transaction: Transaction) -> None:
     transaction.emit(StorageChanged("of the failed"))
     raise LookupError("the item's own fault")
 
@@ -112,14 +112,14 @@ def fail_after_telling(transaction: Transaction) -> None:
 
 async def test_a_future_resolves_when_its_item_is_in_the_file_for_others_to_see(tmp_path: Path) -> None:
     async with desk(tmp_path) as it:
-        assert await it.writer.submit(tell("a")) == "a"
+        assert await it.writer.submit(emit("a")) == "a"
         assert it.stored() == ["a"]
 
 
 async def test_events_are_handed_on_in_order_and_before_the_futures(tmp_path: Path) -> None:
     async with desk(tmp_path) as it:
         seen: list[int] = []
-        futures = [it.writer.submit(tell(str(number))) for number in range(50)]
+        futures = [it.writer.submit(emit(str(number))) for number in range(50)]
         for future in futures:
             future.add_done_callback(lambda _: seen.append(len(it.events)))
         await asyncio.gather(*futures)
@@ -131,26 +131,26 @@ async def test_events_are_handed_on_in_order_and_before_the_futures(tmp_path: Pa
 async def test_what_queues_while_a_batch_is_written_is_the_next_batch(tmp_path: Path) -> None:
     async with desk(tmp_path) as it:
         it.connection.commits = 0
-        await asyncio.gather(*(it.writer.submit(tell("x")) for _ in range(500)))
+        await asyncio.gather(*(it.writer.submit(emit("x")) for _ in range(500)))
         assert it.connection.commits == 1
 
 
 async def test_a_batch_is_never_larger_than_its_cap(tmp_path: Path) -> None:
     async with desk(tmp_path, limits=FlushLimits(batch=100)) as it:
-        await asyncio.gather(*(it.writer.submit(tell("x")) for _ in range(1000)))
+        await asyncio.gather(*(it.writer.submit(emit("x")) for _ in range(1000)))
         assert it.connection.commits == 10
 
 
 async def test_actor_reason_and_command_reach_the_event(tmp_path: Path) -> None:
     async with desk(tmp_path) as it:
-        await it.writer.submit(tell("a"), actor="ana@ops", reason="because", command_id="c1")
+        await it.writer.submit(emit("a"), actor="ana@ops", reason="because", command_id="c1")
         event = it.events[0]
         assert (event.actor, event.reason, event.command_id, event.at) == ("ana@ops", "because", "c1", 42)
 
 
 async def test_an_item_that_raises_fails_alone_and_leaves_nothing(tmp_path: Path) -> None:
     async with desk(tmp_path) as it:
-        items = [tell("before"), fail_after_telling, tell("between"), fail_after_telling, tell("after")]
+        items = [emit("before"), fail_after_emit, emit("between"), fail_after_emit, emit("after")]
         results = await asyncio.gather(*(it.writer.submit(item) for item in items), return_exceptions=True)
         assert [type(result) for result in results] == [str, LookupError, str, LookupError, str]
         assert it.stored() == ["before", "between", "after"]
@@ -164,7 +164,7 @@ async def test_a_broken_constraint_is_the_items_own_fault(tmp_path: Path) -> Non
             for _ in range(2):
                 transaction.connection.execute("INSERT INTO meta VALUES ('same', 'key')")
 
-        results = await asyncio.gather(it.writer.submit(tell("good")), it.writer.submit(twice), return_exceptions=True)
+        results = await asyncio.gather(it.writer.submit(emit("good")), it.writer.submit(twice), return_exceptions=True)
         assert results[0] == "good" and isinstance(results[1], sqlite3.IntegrityError)
         assert it.troubles == []
 
@@ -188,7 +188,7 @@ async def test_a_listener_that_raises_keeps_no_caller_waiting(tmp_path: Path) ->
         raise ValueError("the listener's fault")
 
     writer = Writer(database.open_for_writing(tmp_path / "state.db"), loop, lambda: 0, listen)
-    assert await asyncio.wait_for(writer.submit(tell("a")), 10) == "a"
+    assert await asyncio.wait_for(writer.submit(emit("a")), 10) == "a"
     assert [type(context["exception"]) for context in reported] == [ValueError]
     await writer.close()
 
@@ -199,16 +199,16 @@ async def test_what_a_listener_submits_is_written(tmp_path: Path) -> None:
 
         def listen(events: list[Event]) -> None:
             if events[0].payload.what == "question":
-                answers.append(it.writer.submit(tell("answer")))
+                answers.append(it.writer.submit(emit("answer")))
 
         it.writer._on_events = listen
-        await it.writer.submit(tell("question"))
+        await it.writer.submit(emit("question"))
         assert await answers[0] == "answer"
 
 
 async def test_a_caller_that_is_cancelled_unwrites_nothing(tmp_path: Path) -> None:
     async with desk(tmp_path) as it:
-        cancelled, other = it.writer.submit(tell("a")), it.writer.submit(tell("b"))
+        cancelled, other = it.writer.submit(emit("a")), it.writer.submit(emit("b"))
         cancelled.cancel()
         assert await other == "b"
         assert it.stored() == ["a", "b"]
@@ -216,13 +216,13 @@ async def test_a_caller_that_is_cancelled_unwrites_nothing(tmp_path: Path) -> No
 
 async def test_closing_writes_what_is_queued_and_takes_nothing_more(tmp_path: Path) -> None:
     it = Desk(tmp_path / "state.db")
-    futures = [it.writer.submit(tell(str(number))) for number in range(20)]
+    futures = [it.writer.submit(emit(str(number))) for number in range(20)]
     await it.writer.close()
     await it.writer.close()
     assert [await future for future in futures] == [str(number) for number in range(20)]
     assert len(it.stored()) == 20 and not Path(f"{it.path}-wal").exists()
     with pytest.raises(StorageError, match="closed"):
-        it.writer.submit(tell("late"))
+        it.writer.submit(emit("late"))
 
 
 # --- Three layers --------------------------------------------------------------------------------------------------
@@ -311,7 +311,7 @@ async def test_one_slow_disk_fails_no_item_however_long_it_takes(tmp_path: Path,
     """92 at once, the first batch refused 20 times over: nobody gets an error, everybody is told in the end."""
     async with desk(tmp_path) as it:
         it.connection.faults = [("INSERT INTO event", failure(code))] * 20
-        futures = [it.writer.submit(tell("start")) for _ in range(92)]
+        futures = [it.writer.submit(emit("start")) for _ in range(92)]
         assert await asyncio.gather(*futures) == ["start"] * 92
         assert it.stored() == ["start"] * 92
         assert [what for what, _ in it.troubles] == ["degraded", "recovered"]
@@ -321,9 +321,9 @@ async def test_one_slow_disk_fails_no_item_however_long_it_takes(tmp_path: Path,
 async def test_a_batch_in_trouble_keeps_its_place(tmp_path: Path) -> None:
     async with desk(tmp_path) as it:
         it.connection.faults = [("COMMIT", failure(sqlite3.SQLITE_FULL))] * 8
-        first = it.writer.submit(tell("first"))
+        first = it.writer.submit(emit("first"))
         await it.degraded.wait()
-        second = it.writer.submit(tell("second"))
+        second = it.writer.submit(emit("second"))
         assert it.writer.backlog == 2 and not first.done()
         await asyncio.gather(first, second)
         assert it.stored() == ["first", "second"]
@@ -343,9 +343,9 @@ async def test_the_instant_of_a_change_is_that_of_its_submission(tmp_path: Path)
 async def test_closing_on_a_full_disk_fails_what_is_left_with_the_reason(tmp_path: Path) -> None:
     it = Desk(tmp_path / "state.db")
     it.connection.faults = [("COMMIT", failure(sqlite3.SQLITE_FULL))] * 1000
-    futures = [it.writer.submit(tell("a"))]
+    futures = [it.writer.submit(emit("a"))]
     await it.degraded.wait()
-    futures.append(it.writer.submit(tell("b")))
+    futures.append(it.writer.submit(emit("b")))
     await it.writer.close()
     for future in futures:
         with pytest.raises(StorageError, match="full"):
@@ -357,7 +357,7 @@ async def test_damage_is_no_matter_of_patience(tmp_path: Path) -> None:
     async with desk(tmp_path) as it:
         it.connection.faults = [("INSERT", failure(sqlite3.SQLITE_CORRUPT))]
         with pytest.raises(CorruptFileError, match="restore a copy"):
-            await it.writer.submit(tell("a"))
+            await it.writer.submit(emit("a"))
 
 
 async def test_a_listener_of_trouble_that_raises_stops_nothing(tmp_path: Path) -> None:
@@ -369,7 +369,7 @@ async def test_a_listener_of_trouble_that_raises_stops_nothing(tmp_path: Path) -
 
         it.writer._on_storage_change = shout
         it.connection.faults = [("COMMIT", failure(sqlite3.SQLITE_FULL))] * 6
-        assert await it.writer.submit(tell("a")) == "a"
+        assert await it.writer.submit(emit("a")) == "a"
 
 
 # --- The disk ------------------------------------------------------------------------------------------------------
@@ -402,13 +402,13 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[Disk]:
 async def test_only_what_is_durable_waits_for_the_disk_and_for_all_before_it(tmp_path: Path, disk: Disk) -> None:
     on_disk: list[Event] = []
     async with desk(tmp_path, on_durable=on_disk.extend) as it:
-        assert await it.writer.submit(tell("a")) == "a"
-        told = it.writer.submit(tell("b"), durable=True)
-        assert await it.writer.submit(tell("c")) == "c"  # commits go on meanwhile
+        assert await it.writer.submit(emit("a")) == "a"
+        answer = it.writer.submit(emit("b"), durable=True)
+        assert await it.writer.submit(emit("c")) == "c"  # commits go on meanwhile
         assert it.stored() == ["a", "b", "c"] == [event.payload.what for event in it.events]
-        assert not told.done() and not on_disk
+        assert not answer.done() and not on_disk
         disk.go.set()
-        assert await told == "b"
+        assert await answer == "b"
         assert [event.payload.what for event in on_disk][:2] == ["a", "b"]
     assert [event.payload.what for event in on_disk] == ["a", "b", "c"]
     assert disk.syncs <= 3
@@ -416,7 +416,7 @@ async def test_only_what_is_durable_waits_for_the_disk_and_for_all_before_it(tmp
 
 async def test_a_read_waits_for_what_it_may_have_read(tmp_path: Path, disk: Disk) -> None:
     async with desk(tmp_path) as it:
-        await it.writer.submit(tell("a"))
+        await it.writer.submit(emit("a"))
         count = it.writer.submit(lambda transaction: transaction.connection.total_changes, durable=True)
         await it.writer.submit(lambda transaction: None)
         assert not count.done()
@@ -432,7 +432,7 @@ async def test_a_thousand_commits_that_nobody_waits_for_share_syncs(tmp_path: Pa
     async with desk(tmp_path) as it:
         began = asyncio.get_running_loop().time()
         for number in range(1000):
-            await it.writer.submit(tell(str(number)))
+            await it.writer.submit(emit(str(number)))
         seconds = asyncio.get_running_loop().time() - began
     assert disk.syncs <= seconds / SHARED_SYNC_SECONDS + 2
 
@@ -442,7 +442,7 @@ async def test_with_full_durability_each_commit_syncs_itself(tmp_path: Path, dis
     loop = asyncio.get_running_loop()
     connection = database.open_for_writing(tmp_path / "state.db", "full")
     writer = Writer(connection, loop, lambda: 42, lambda events: None, on_durable=on_disk.extend)
-    await writer.submit(tell("a"))
+    await writer.submit(emit("a"))
     assert len(on_disk) == 1 and not disk.syncs
     await writer.close()
 
@@ -452,21 +452,21 @@ async def test_after_a_failed_sync_nothing_is_promised_any_more(tmp_path: Path, 
     failures: list[StorageError] = []
     on_disk: list[Event] = []
     async with desk(tmp_path, on_failed=failures.append, on_durable=on_disk.extend) as it:
-        await it.writer.submit(tell("a"))
-        told = it.writer.submit(tell("b"), durable=True)
-        await it.writer.submit(tell("c"))
-        later = it.writer.submit(tell("d"), durable=True)
+        await it.writer.submit(emit("a"))
+        answer = it.writer.submit(emit("b"), durable=True)
+        await it.writer.submit(emit("c"))
+        later = it.writer.submit(emit("d"), durable=True)
         disk.error = OSError(errno.EIO, os.strerror(errno.EIO))
         disk.go.set()
-        await asyncio.wait([told, later])
-        for future in (told, later, it.writer.submit(tell("e")), it.writer.submit(tell("f"), durable=True)):
+        await asyncio.wait([answer, later])
+        for future in (answer, later, it.writer.submit(emit("e")), it.writer.submit(emit("f"), durable=True)):
             with pytest.raises(
                 StorageError, match=r"the disk failed while .*/state.db was synced \(Input/output error\)"
             ):
                 await future
         disk.error = None
         with pytest.raises(StorageError, match="its last changes may be lost, and none of them was reported"):
-            await it.writer.submit(tell("g"), durable=True)
+            await it.writer.submit(emit("g"), durable=True)
         assert len(failures) == 1 and not on_disk and disk.syncs == 1
     assert (tmp_path / "state.db-wal").stat().st_size  # not copied into the file: its sums tell what is whole
     assert it.stored()[:3] == ["a", "b", "c"]
@@ -479,11 +479,11 @@ async def test_a_log_that_is_cut_short_ends_the_writer(tmp_path: Path, left: int
     it = Desk(tmp_path / "state.db")
     it.connection.execute(f"PRAGMA cache_size = {cache_pages}")
     for number in range(50):
-        await it.writer.submit(tell(f"{number} " + "x" * 3000))
+        await it.writer.submit(emit(f"{number} " + "x" * 3000))
     os.truncate(f"{it.path}-wal", left)
     it.writer.check_log()
     with pytest.raises(StorageError, match=f"somebody has cut {it.path}-wal short"):
-        await it.writer.submit(tell("more"), durable=True)
+        await it.writer.submit(emit("more"), durable=True)
     before = it.path.read_bytes()
     await it.writer.close()
     assert it.path.read_bytes() == before
@@ -498,20 +498,20 @@ async def test_a_log_that_is_cut_short_ends_the_writer(tmp_path: Path, left: int
 
 async def test_a_log_that_another_program_has_emptied_by_a_checkpoint_is_no_loss(tmp_path: Path) -> None:
     async with desk(tmp_path) as it:
-        await it.writer.submit(tell("x" * 9000))
+        await it.writer.submit(emit("x" * 9000))
         with closing(sqlite3.connect(it.path)) as other:
             assert other.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone() == (0, 0, 0)
         assert os.path.getsize(f"{it.path}-wal") == 0
         it.writer.check_log()
-        await it.writer.submit(tell("more"), durable=True)
+        await it.writer.submit(emit("more"), durable=True)
         os.truncate(f"{it.path}-wal", 0)
         with pytest.raises(StorageError, match="cut"):
-            await it.writer.submit(tell("lost"), durable=True)
+            await it.writer.submit(emit("lost"), durable=True)
 
 
 async def test_a_sync_that_fails_at_the_end_is_raised(tmp_path: Path, disk: Disk) -> None:
     it = Desk(tmp_path / "state.db")
-    await it.writer.submit(tell("a"))
+    await it.writer.submit(emit("a"))
     disk.error = OSError(errno.EIO, os.strerror(errno.EIO))
     disk.go.set()
     with pytest.raises(StorageError, match="the disk failed"):
@@ -525,7 +525,7 @@ async def test_a_commit_whose_sync_fails_is_not_tried_again(tmp_path: Path, dura
         it.connection.faults = [("COMMIT", failure(sqlite3.SQLITE_IOERR_FSYNC))]
         for what in "ab":
             with pytest.raises(StorageError, match="the disk failed"):
-                await it.writer.submit(tell(what))
+                await it.writer.submit(emit(what))
         assert len(failures) == 1 and not it.events and it.stored() == []
 
 
@@ -534,7 +534,7 @@ async def test_a_commit_whose_sync_fails_is_not_tried_again(tmp_path: Path, dura
 
 async def test_a_file_that_may_not_grow_is_written_once_it_may(tmp_path: Path) -> None:
     async with desk(tmp_path) as it:
-        await it.writer.submit(tell("small"))
+        await it.writer.submit(emit("small"))
         (pages,) = it.connection.execute("PRAGMA page_count").fetchone()
         it.connection.execute(f"PRAGMA max_page_count = {pages + 1}")
         texts = [
@@ -554,7 +554,7 @@ async def test_a_limit_of_the_file_size_is_survived(tmp_path: Path) -> None:
     handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     old = resource.getrlimit(resource.RLIMIT_FSIZE)
     async with desk(tmp_path) as it:
-        await it.writer.submit(tell("small"))
+        await it.writer.submit(emit("small"))
         log = Path(f"{it.path}-wal").stat().st_size
         resource.setrlimit(resource.RLIMIT_FSIZE, (log + 8192, old[1]))
         try:
@@ -572,7 +572,7 @@ async def test_another_programs_lock_is_waited_for(tmp_path: Path) -> None:
         it.connection.execute("PRAGMA busy_timeout = 1")
         other = sqlite3.connect(it.path, isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
-        waiting = it.writer.submit(tell("patient"))
+        waiting = it.writer.submit(emit("patient"))
         await it.degraded.wait()
         assert "locked" in it.troubles[0][1]
         other.execute("ROLLBACK")
@@ -597,7 +597,7 @@ class InlineThread(concurrent.futures.Executor):
 
 async def test_a_simulation_commits_without_threads(tmp_path: Path) -> None:
     async with desk(tmp_path, thread=InlineThread()) as it:
-        assert await asyncio.gather(*(it.writer.submit(tell(str(number))) for number in range(3))) == ["0", "1", "2"]
+        assert await asyncio.gather(*(it.writer.submit(emit(str(number))) for number in range(3))) == ["0", "1", "2"]
         assert it.stored() == ["0", "1", "2"]
 
 

@@ -228,18 +228,18 @@ class TestDocument001:
 
     def test_on_retry_hears_of_every_retry_and_of_nothing_else(self, clock):
         """001.18, 001.19: attempts 1..n with the error and the delay; not of the last failure, which is raised."""
-        heard: list[tuple[int, str, float]] = []
+        retries: list[tuple[int, str, float]] = []
         errors = [OSError("a"), OSError("b"), OSError("c")]
         wrapped = retry(
             retries=2,
             base=1,
             sleep=clock.sleep,
             jitter=lambda d: d / 2,
-            on_retry=lambda attempt, error, delay: heard.append((attempt, str(error), delay)),
+            on_retry=lambda attempt, error, delay: retries.append((attempt, str(error), delay)),
         )(Flaky(*errors))
         with pytest.raises(OSError, match="c"):
             wrapped()
-        assert heard == [(1, "a", 0.5), (2, "b", 1.0)]
+        assert retries == [(1, "a", 0.5), (2, "b", 1.0)]
 
     def test_zero_retries_is_one_call(self):
         flaky = Flaky(OSError())
@@ -549,10 +549,10 @@ class TestVisibility:
 
     def test_the_observer_hears_every_retry_of_the_process(self, clock):
         """001.18, 004.17: that is how the executor learns of retries inside an attempt."""
-        heard: list[Any] = []
-        set_observer(heard.append)
+        retries: list[Any] = []
+        set_observer(retries.append)
         retry(base=1, sleep=clock.sleep, now=clock.now)(Flaky(TimeoutError("slow")))()
-        assert heard == [
+        assert retries == [
             {
                 "function": "Flaky",
                 "try": 1,
@@ -564,7 +564,7 @@ class TestVisibility:
         ]
         set_observer(None)
         retry(base=1, sleep=clock.sleep)(Flaky(TimeoutError("slow")))()
-        assert len(heard) == 1
+        assert len(retries) == 1
 
     def test_a_broken_observer_does_not_break_the_call(self, clock, caplog):
         """A closed pipe to the executor must not replace the error that was being retried."""

@@ -16,7 +16,7 @@ from redrive.engine.core.dag import Dag
 from redrive.engine.domain.states import TaskState
 
 from ..graphs import dags, edges, layered
-from ..runs import Story, failed_task, projection_of
+from ..runs import EventBuilder, failed_task, projection_of
 
 FAMILIES = [
     ("start", []),
@@ -56,9 +56,9 @@ def shown(graph):
 
 
 def test_groups_of_a_large_graph_are_made_once_and_only_when_needed(monkeypatch):
-    made = []
+    build_row = []
     make = groups.GraphGroup
-    monkeypatch.setattr(groups, "GraphGroup", lambda *fields: made.append(fields) or make(*fields))
+    monkeypatch.setattr(groups, "GraphGroup", lambda *fields: build_row.append(fields) or make(*fields))
     board = Board(projection_of(FAMILIES))
     drawn = Graph(board, len, zoom=Zoom.GRAPH)
     drawn.form = GraphForm.DRAWING
@@ -66,8 +66,8 @@ def test_groups_of_a_large_graph_are_made_once_and_only_when_needed(monkeypatch)
     drawn.select("load_3")
     failed_task(board.projection, "load_3")
     drawn.apply(Delta(moves=[("load_3", TaskState.PENDING, TaskState.DEAD_LETTER)], are_problems_changed=True))
-    assert made == []
-    assert len(drawn.groups.groups) == len(made) == 5
+    assert build_row == []
+    assert len(drawn.groups.groups) == len(build_row) == 5
     assert drawn.groups.groups[drawn.groups.group_of[drawn.dag.number["load_3"]]].counts[TaskState.DEAD_LETTER] == 1
 
 
@@ -126,10 +126,10 @@ def test_many_problems_are_counted_after_the_first_few():
 def test_a_problem_that_comes_and_goes_opens_and_closes_its_group():
     projection = projection_of(FAMILIES)
     board = Board(projection)
-    graph, story = Graph(board, len), Story(projection)
-    assert graph.apply(board.apply([*story.start("check_4"), *story.fail("check_4", "DEAD_LETTER")]))
+    graph, builder = Graph(board, len), EventBuilder(projection)
+    assert graph.apply(board.apply([*builder.start("check_4"), *builder.fail("check_4", "DEAD_LETTER")]))
     assert "- check_4" in shown(graph)
-    assert graph.apply(board.apply([story.move("check_4", "PENDING")]))
+    assert graph.apply(board.apply([builder.move("check_4", "PENDING")]))
     assert "- check_4" not in shown(graph)
 
 
@@ -137,22 +137,22 @@ def test_the_operator_may_close_a_group_with_a_problem_until_there_is_a_new_one(
     projection = projection_of(FAMILIES)
     failed_task(projection, "load_3")
     board = Board(projection)
-    graph, story = Graph(board, len), Story(projection)
+    graph, builder = Graph(board, len), EventBuilder(projection)
     graph.select("load_3")
     graph.toggle()
     assert len(graph.groups.rows) == 25
     graph.toggle()
     assert shown(graph) == ["- start", "load x20", "check x20", "- report", "mail x30"]
-    graph.apply(board.apply([*story.start("load_9"), *story.fail("load_9", "DEAD_LETTER")]))
+    graph.apply(board.apply([*builder.start("load_9"), *builder.fail("load_9", "DEAD_LETTER")]))
     assert shown(graph)[1:4] == ["load x20", "- load_3", "- load_9"]
 
 
 def test_counts_of_groups_and_bands_follow_the_moves():
     projection = projection_of(FAMILIES)
     board = Board(projection)
-    graph, story = Graph(board, len), Story(projection)
+    graph, builder = Graph(board, len), EventBuilder(projection)
     _ = graph.bands
-    graph.apply(board.apply([*story.start("load_3"), *story.start("load_4"), *story.succeed("load_4")]))
+    graph.apply(board.apply([*builder.start("load_3"), *builder.start("load_4"), *builder.succeed("load_4")]))
     fresh = Graph(board, len)
     for here, there in zip(graph.groups.groups, fresh.groups.groups, strict=True):
         assert +here.counts == +there.counts
@@ -382,9 +382,9 @@ def test_a_change_among_ten_thousand_tasks_costs_next_to_nothing():
     """About 10 us; the bound would not survive a new layout."""
     projection = projection_of(layered(10_000, 40, seed=2))
     board = Board(projection)
-    graph, story = Graph(board, len), Story(projection)
+    graph, builder = Graph(board, len), EventBuilder(projection)
     _ = graph.rails, graph.matrix, graph.bands, graph.groups.rows
-    batches = [story.start(name) for name in list(projection.tasks)[:200]]
+    batches = [builder.start(name) for name in list(projection.tasks)[:200]]
     started = time.process_time()
     for batch in batches:
         graph.apply(board.apply(batch))

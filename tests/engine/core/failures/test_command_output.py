@@ -228,7 +228,7 @@ def test_the_programs_of_a_shell_line(command: str, programs: list[str]) -> None
 
 
 def test_what_decided_is_told() -> None:
-    said = [
+    reasons = [
         classify_program(read_program_end(*end))[1]
         for end in (
             (22, "curl: (22) The requested URL returned error: 503", "curl x"),
@@ -237,7 +237,7 @@ def test_what_decided_is_told() -> None:
             (7, "", "curl x"),
         )
     ]
-    assert said == [
+    assert reasons == [
         "HTTP 503 in its output",
         "SQLSTATE 42P01 in its output",
         "'Connection refused' in its output",

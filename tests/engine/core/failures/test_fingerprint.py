@@ -599,9 +599,9 @@ class TestProcesses:
         program = "import faulthandler\ndef crash():\n    faulthandler._sigsegv()\nfaulthandler.enable()\ncrash()\n"
         ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
         assert ended.returncode == -11
-        told = fingerprint_of_signal(11, "unknown", ended.stderr)
-        assert told.explain == "ended by SIGSEGV at <string>:3 in crash"
-        assert told.strict != fingerprint_of_signal(11, "unknown").strict
+        computed = fingerprint_of_signal(11, "unknown", ended.stderr)
+        assert computed.explain == "ended by SIGSEGV at <string>:3 in crash"
+        assert computed.strict != fingerprint_of_signal(11, "unknown").strict
 
 
 class TestStacks:
@@ -618,9 +618,9 @@ class TestStacks:
 
     def test_a_hang_is_where_the_users_code_stands(self):
         """4.1: ``timeout:`` and the innermost in-app frame of the captured stack, in the signalled thread."""
-        told = fingerprint_of_stack(self.DUMP, "/srv/flow")
-        assert told.fields == (("timeout", ""), ("place", "lib/fetch.py:fetch"))
-        assert told.explain == "timed out at fetch.py:87 in fetch"
+        computed = fingerprint_of_stack(self.DUMP, "/srv/flow")
+        assert computed.fields == (("timeout", ""), ("place", "lib/fetch.py:fetch"))
+        assert computed.explain == "timed out at fetch.py:87 in fetch"
 
     def test_two_hangs_at_one_place_are_recognised_and_two_slow_runs_are_not(self):
         elsewhere = self.DUMP.replace("line 87", "line 91")
@@ -655,9 +655,9 @@ class TestStacks:
     @pytest.mark.parametrize("dump", ["", "Thread 0x01 (most recent call first):\n  <no Python frame>\n", "\x00 noise"])
     def test_without_a_frame_two_timeouts_are_not_known_to_be_the_same(self, dump):
         """4.1: a program without Python frames has no place: its strict fingerprint is empty, never a match."""
-        told = fingerprint_of_stack(dump)
-        assert (told.strict, told.fields) == ("", (("timeout", ""), ("hang", "")))
-        assert told.loose
+        computed = fingerprint_of_stack(dump)
+        assert (computed.strict, computed.fields) == ("", (("timeout", ""), ("hang", "")))
+        assert computed.loose
 
     def test_a_real_dump_is_read(self, tmp_path):
         """The format of this interpreter, not of a page about it."""

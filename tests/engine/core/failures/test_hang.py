@@ -109,13 +109,13 @@ def test_who_computes_says_where() -> None:
 
 
 def test_a_child_that_computes_is_named() -> None:
-    seen = autopsy(process(Activity.WAIT_CHILD), process(pid=11, parent=10, state="R", cpu=0.98), cpu=0.98)
-    assert describe_hang(seen, HERE) == "its child `psql` (pid 11, R) is spinning, 98 % CPU for the last 10s"
+    report = autopsy(process(Activity.WAIT_CHILD), process(pid=11, parent=10, state="R", cpu=0.98), cpu=0.98)
+    assert describe_hang(report, HERE) == "its child `psql` (pid 11, R) is spinning, 98 % CPU for the last 10s"
 
 
 def test_on_a_crowded_machine_who_wants_to_run_computes_too() -> None:
-    seen = autopsy(process(state="R", cpu=0.2), cpu=0.2)
-    assert describe_hang(seen, HERE) == "spinning at load.py:12 in fetch, 20 % CPU for the last 10s"
+    report = autopsy(process(state="R", cpu=0.2), cpu=0.2)
+    assert describe_hang(report, HERE) == "spinning at load.py:12 in fetch, 20 % CPU for the last 10s"
     thread = process(state="R", pid=14, owner=10)
     frames = StackSummary("flow.py:3 in work", "threading.join", "flow.py:30 in crunch")
     assert describe_hang(autopsy(process(Activity.FUTEX, cpu=0.2), cpu=0.2, threads=(thread,)), frames).startswith(
@@ -126,14 +126,14 @@ def test_on_a_crowded_machine_who_wants_to_run_computes_too() -> None:
 
 
 def test_children_that_end_at_once_leave_their_work_behind() -> None:
-    seen = autopsy(process(Activity.WAIT_CHILD, cpu=0.1), cpu=0.9)
-    assert describe_hang(seen) == "busy, in processes that come and go, 90 % CPU for the last 10s"
+    report = autopsy(process(Activity.WAIT_CHILD, cpu=0.1), cpu=0.9)
+    assert describe_hang(report) == "busy, in processes that come and go, 90 % CPU for the last 10s"
 
 
 def test_a_thread_that_computes_while_the_first_waits_for_it_is_told_by_its_own_place() -> None:
-    seen = autopsy(process(Activity.FUTEX, cpu=1.0), cpu=1.0)
+    report = autopsy(process(Activity.FUTEX, cpu=1.0), cpu=1.0)
     frames = StackSummary("flow.py:3 in work", "threading.join", "flow.py:30 in crunch")
-    assert describe_hang(seen, frames) == "a thread is spinning at flow.py:30 in crunch, 100 % CPU for the last 10s"
+    assert describe_hang(report, frames) == "a thread is spinning at flow.py:30 in crunch, 100 % CPU for the last 10s"
 
 
 def test_a_wait_in_the_library_is_called_by_its_name() -> None:
@@ -162,8 +162,8 @@ def test_two_that_wait_for_one_another_end_the_sentence() -> None:
         Descriptor(pid, number, "pipe", inode=inode, is_write_end=bool(number))
         for pid, number, inode in ((10, 0, 1), (11, 1, 1), (11, 0, 2), (10, 1, 2))
     )
-    seen = autopsy(process(Activity.READ, 0), process(Activity.READ, 0, pid=11, parent=10), ends=ends)
-    assert "`psql` (pid 11, S): blocked on a pipe, 0 %" in describe_hang(seen)
+    report = autopsy(process(Activity.READ, 0), process(Activity.READ, 0, pid=11, parent=10), ends=ends)
+    assert "`psql` (pid 11, S): blocked on a pipe, 0 %" in describe_hang(report)
 
 
 def test_where_a_container_hides_the_call_the_one_connection_is_a_guess_and_said_to_be_one() -> None:
@@ -185,19 +185,19 @@ def test_an_unknown_share_of_the_processor_is_not_told() -> None:
 
 
 def test_a_short_window_is_told_to_the_tenth() -> None:
-    seen = replace(autopsy(process(Activity.SLEEP)), window_seconds=0.42)
-    assert describe_hang(seen).endswith("0 % CPU for the last 0.4s")
+    report = replace(autopsy(process(Activity.SLEEP)), window_seconds=0.42)
+    assert describe_hang(report).endswith("0 % CPU for the last 0.4s")
 
 
 def test_the_report_has_a_line_for_each_thing_and_leaves_out_what_says_nothing() -> None:
-    seen = autopsy(
+    report = autopsy(
         process(Activity.RECEIVE, 3, wait_channel="wait_woken", cpu=0.01, command_line="psql -f load.sql"),
         ends=(DATABASE, Descriptor(10, 1, "pipe", inode=4, is_write_end=True)),
         locks=(FileLock(10, "/x", 12, "etl"),),
         last_output="loading batch 7",
         quiet_seconds=38.4,
     )
-    assert hang_report(seen).splitlines() == [
+    assert hang_report(report).splitlines() == [
         "Processes:",
         "  pid 10 S in wait_woken, recv 3, 1 % CPU: psql -f load.sql",
         "Open:",
@@ -219,13 +219,13 @@ def test_the_report_ends_somewhere_and_says_so() -> None:
 
 def test_the_two_parts_of_what_was_seen_come_apart_again() -> None:
     """Attempts hang at the same place with other pids: the stacks are compared, the processes are not."""
-    dump, told = (
+    dump, report = (
         'Current thread 0x1:\n  File "load.py", line 12 in fetch\n',
         hang_report(autopsy(process(Activity.SLEEP))),
     )
-    assert split_stack_and_report(dump + told) == (dump, told)
+    assert split_stack_and_report(dump + report) == (dump, report)
     assert split_stack_and_report(dump) == (dump, "")
-    assert split_stack_and_report(told) == ("", told)
+    assert split_stack_and_report(report) == ("", report)
 
 
 def test_every_call_has_one_meaning_on_each_machine() -> None:

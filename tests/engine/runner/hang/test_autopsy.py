@@ -114,7 +114,7 @@ def server() -> Iterator[socket.socket]:
         yield found
 
 
-def is_told(words: str) -> Any:
+def is_reported(words: str) -> Any:
     """Where the machine did not stand still while the task came to its hang, this is in its error."""
     return lambda outcome, recorder: words in outcome.failure.message
 
@@ -123,7 +123,7 @@ async def hang_of(bench: Any, task: str, words: str, **params: Any) -> Any:
     """Run a task of FLOW until its timeout says this. Answers with its outcome."""
     if bench.spec is None:
         await bench.open(FLOW, declared=PARAMETERS)
-    outcome, recorder = await bench.run_until(is_told(words), task, params=params)
+    outcome, recorder = await bench.run_until(is_reported(words), task, params=params)
     assert outcome.kind is OutcomeKind.TIMED_OUT
     assert outcome.failure.message == f"task exceeded 1s: {recorder.payload_of('stack').hang}"
     return outcome
@@ -216,7 +216,7 @@ async def test_a_command_is_followed_through_its_shell(bench: Any, server: socke
     program = f"import socket; socket.create_connection(('127.0.0.1', {port})).recv(1)"
     line = f'true; {sys.executable} -S -c "{program}"; true'
     await bench.open(f"flow.command('t', {line!r}, timeout=1, grace_seconds=5)")
-    outcome, _ = await bench.run_until(is_told("blocked in recv"), "t")
+    outcome, _ = await bench.run_until(is_reported("blocked in recv"), "t")
     assert "task exceeded 1s: waits for its child `python" in outcome.failure.message
     assert f"): blocked in recv from 127.0.0.1:{port}, " in outcome.failure.message
     assert outcome.failure.fingerprint.strict == ""  # pids and ports make no two hangs different failures
@@ -270,7 +270,7 @@ async def test_a_coroutine_that_hangs_is_told_by_the_line_that_awaits(bench: Any
     """The stack of its thread shows nothing but the loop: every such hang had the same place, in a library."""
     await bench.open(COROUTINES, declared=PARAMETERS)
     place = f"flow_under_test.py:{bench.line_of('leaf')} in leaf"
-    outcome, recorder = await bench.run_until(is_told(f"awaits asyncio.sleep at {place}"), task)
+    outcome, recorder = await bench.run_until(is_reported(f"awaits asyncio.sleep at {place}"), task)
     assert recorder.payload_of("stack").where == place
     assert outcome.failure.fingerprint.explain == f"timed out at {place}"
     assert "Coroutine 'Task-" in outcome.attempt_columns["stack"]
@@ -280,13 +280,13 @@ async def test_a_coroutine_that_awaits_a_server_names_it(bench: Any, server: soc
     await bench.open(COROUTINES, declared=PARAMETERS)
     port = server.getsockname()[1]
     words = f"waits for 127.0.0.1:{port} at flow_under_test.py:{bench.line_of('reader')} in asks, "
-    await bench.run_until(is_told(words), "asks", params={"port": port})
+    await bench.run_until(is_reported(words), "asks", params={"port": port})
 
 
 async def test_a_coroutine_that_blocks_its_loop_is_told_by_its_thread(bench: Any) -> None:
     await bench.open(COROUTINES, declared=PARAMETERS)
     words = f"asleep at flow_under_test.py:{bench.line_of('blocks')} in blocks, "
-    outcome, _ = await bench.run_until(is_told(words), "blocks")
+    outcome, _ = await bench.run_until(is_reported(words), "blocks")
     assert "Coroutine" not in outcome.attempt_columns["stack"]
 
 
@@ -338,18 +338,18 @@ def test_a_crowd_is_looked_at_as_far_as_there_is_room_and_said_to_be_one() -> No
     children = [subprocess.Popen(["sleep", "600"]) for _ in range(autopsy.PROCESSES_MAX + 5)]
     try:
         me = Subject(os.getpid())
-        seen = examine(me, sample_cpu(me), time.monotonic() + 60, Tables())
+        report = examine(me, sample_cpu(me), time.monotonic() + 60, Tables())
     finally:
         for child in children:
             child.kill()
             child.wait()
-    assert len(seen.processes) == autopsy.PROCESSES_MAX
-    assert not seen.is_complete
+    assert len(report.processes) == autopsy.PROCESSES_MAX
+    assert not report.is_complete
 
 
 def test_nothing_is_read_after_its_time() -> None:
-    seen = examine(Subject(os.getpid()), CpuSample(0.0), time.monotonic() - 1, Tables())
-    assert (seen.processes, seen.descriptors, seen.is_complete) == ((), (), False)
+    report = examine(Subject(os.getpid()), CpuSample(0.0), time.monotonic() - 1, Tables())
+    assert (report.processes, report.descriptors, report.is_complete) == ((), (), False)
 
 
 # --- What is not ours to see ----------------------------------------------------------------------------------------
@@ -377,9 +377,9 @@ def test_without_the_right_to_look_less_is_said_and_nothing_fails() -> None:
     with subprocess.Popen(["sleep", "600"]) as child:
         pid = child.pid if os.getuid() == 0 else 1
         program = [sys.executable, "-c", textwrap.dedent(UNPRIVILEGED), str(pid)]
-        told = subprocess.run(program, capture_output=True, text=True, check=True)
+        completed = subprocess.run(program, capture_output=True, text=True, check=True)
         child.kill()
-    state, is_exact, name, descriptors, words, lines = json.loads(told.stdout)
+    state, is_exact, name, descriptors, words, lines = json.loads(completed.stdout)
     assert (is_exact, descriptors) == (False, 0)
     assert state in ("S", "R", "I")
     assert words
@@ -389,16 +389,16 @@ def test_without_the_right_to_look_less_is_said_and_nothing_fails() -> None:
 def test_a_process_that_is_gone_leaves_nothing_to_say() -> None:
     child = subprocess.Popen(["true"])
     child.wait()
-    seen = examine(Subject(child.pid), CpuSample(0.0), time.monotonic() + 60, Tables())
-    assert describe_hang(seen) == hang_report(seen) == ""
+    report = examine(Subject(child.pid), CpuSample(0.0), time.monotonic() + 60, Tables())
+    assert describe_hang(report) == hang_report(report) == ""
 
 
 def test_names_cannot_break_a_line(tmp_path: Path) -> None:
     path = tmp_path / "a\nProcesses:\nb\udcff"
     with path.open("w"):
         me = Subject(os.getpid())
-        seen = examine(me, sample_cpu(me), time.monotonic() + 60, Tables())
-    (end,) = [end for end in seen.descriptors if end.name.startswith(str(tmp_path))]
+        report = examine(me, sample_cpu(me), time.monotonic() + 60, Tables())
+    (end,) = [end for end in report.descriptors if end.name.startswith(str(tmp_path))]
     assert end.name == f"{tmp_path}/a Processes: b\\udcff"
 
 
@@ -442,8 +442,8 @@ def test_what_is_polled_and_selected_is_read_from_the_process() -> None:
             assert child.stdout is not None
             number = int(child.stdout.readline())
             while True:  # it is on its way there
-                (seen,) = examine(Subject(child.pid), CpuSample(0.0), time.monotonic() + 60, Tables()).processes
-                if seen.activity is doing:
+                (report,) = examine(Subject(child.pid), CpuSample(0.0), time.monotonic() + 60, Tables()).processes
+                if report.activity is doing:
                     break
             child.kill()
-        assert seen.waits_on == (number,)
+        assert report.waits_on == (number,)

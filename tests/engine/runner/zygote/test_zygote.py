@@ -267,7 +267,7 @@ async def test_close_leaves_nobody_alive_and_tells_the_end(bench: Any) -> None:
             time.sleep(600)
     """)
     recorder = await bench.start("task")
-    await recorder.heard(b"ready")
+    await recorder.wait_for_output(b"ready")
     await bench.runner.close()
     assert (await recorder.outcome()).kind is OutcomeKind.LOST
     assert bearers_of(bench.executor_id) == []
@@ -316,8 +316,8 @@ async def test_a_zygote_that_is_killed_takes_everything_along_and_can_be_opened_
     bench.runner.on_lost = lost.set
     await bench.open(ESCAPES)
     recorder, thread = await bench.start("task"), await bench.start("thread")
-    await recorder.heard(b"end")
-    await thread.heard(b"ready")
+    await recorder.wait_for_output(b"end")
+    await thread.wait_for_output(b"ready")
     pids = [int(word) for word in recorder.text.split()[1:3]]
     bearers = bearers_of(bench.executor_id)
     assert set(pids) <= set(bearers)
@@ -371,7 +371,7 @@ async def test_a_result_that_was_sent_stands_though_the_zygote_is_killed(bench: 
             return 1
     """)
     recorder = await bench.start("task")
-    await recorder.heard(b"sent")
+    await recorder.wait_for_output(b"sent")
     os.kill(bench.runner.zygote_pid, signal.SIGKILL)
     outcome = await recorder.outcome()
     assert (outcome.kind, outcome.result) == (OutcomeKind.SUCCESS, "1")

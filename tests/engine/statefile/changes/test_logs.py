@@ -35,12 +35,12 @@ def dropped(state_file: StateFile, name: str = "a") -> int:
 
 def test_small_output_is_kept_to_the_letter(state_file: StateFile) -> None:
     started(state_file)
-    told = len(state_file.told)
+    emitted_before = len(state_file.emitted)
     write(state_file, "début\n", "\x1b[2J[red]\n", "", "end")
     pieces = read_all(state_file)
     assert [piece.text for piece in pieces] == ["début\n", "\x1b[2J[red]\n", "end"]
     assert state_file.projection().tasks["a"].attempts[1].output_bytes == len("début\n\x1b[2J[red]\nend".encode())
-    assert len(state_file.told) == told
+    assert len(state_file.emitted) == emitted_before
 
 
 def shuffled_lines(count: int) -> str:

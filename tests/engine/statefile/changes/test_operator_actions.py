@@ -60,13 +60,13 @@ def test_a_requeue_is_a_new_generation_that_remembers_its_attempts(state_file: S
     assert (row.failures, row.losses, row.deferrals, row.refusals) == (0, 0, 0, 0)
     assert (row.error, row.failure_fingerprint, row.dead_letter_kind, row.failure_mode) == (None,) * 4
     assert (row.ended_at, row.next_retry_at, row.first_started_at) == (None,) * 3
-    event = next(event for event in state_file.told if event.kind == EventKind.TASK and event.new == "PENDING")
+    event = next(event for event in state_file.emitted if event.kind == EventKind.TASK and event.new == "PENDING")
     assert (event.actor, event.reason, event.generation) == ("ana@ops", "the vendor has fixed it", 1)
 
 
 def test_a_requeue_keeps_counters_waits_and_changes_the_budget_on_request(state_file: StateFile) -> None:
     state_file.create({"a": ""})
-    state_file.put("a", "FAILED", failures=3)
+    state_file.set_state("a", "FAILED", failures=3)
     state_file.act("requeue", "a", reset_count=False, not_before=90, max_attempts=1)
     row = state_file.projection().tasks["a"]
     assert (row.failures, row.next_retry_at, row.max_attempts) == (3, START + 90 * SECOND, 1)
@@ -75,7 +75,7 @@ def test_a_requeue_keeps_counters_waits_and_changes_the_budget_on_request(state_
 def test_what_a_requeue_changes_holds_for_its_generation_alone(state_file: StateFile) -> None:
     state_file.create({"a": ""}, a={"retry": RetryPolicy(max_attempts=5), "timeout": 30.0})
     state_file.connection.execute("UPDATE run SET params = ?", (json.dumps({"day": 3, "dry": False, "note": "x"}),))
-    state_file.put("a", "FAILED")
+    state_file.set_state("a", "FAILED")
     params = {"day": "4", "dry": "yes", "note": "7"}
     answer = state_file.act("requeue", "a", timeout=1200, params=params, single_shot=True)
     assert sentence(answer, "a") == "runs again timeout 20m00, one try, day=4, dry=True, note=7"
@@ -83,10 +83,10 @@ def test_what_a_requeue_changes_holds_for_its_generation_alone(state_file: State
     assert row.max_attempts == 1
     spec = with_overrides(spec_of(row), row.overrides)
     assert (spec.timeout, spec.retry.max_attempts, spec.params) == (1200, 1, {"day": 4, "dry": True, "note": "7"})
-    event = next(event for event in state_file.told if event.new == "PENDING")
+    event = next(event for event in state_file.emitted if event.new == "PENDING")
     assert isinstance(event.payload, TaskMoved)
     assert json.loads(event.payload.set["overrides"] or "")["timeout"] == 1200
-    state_file.put("a", "FAILED")
+    state_file.set_state("a", "FAILED")
     state_file.act("requeue", "a")
     row = state_file.projection().tasks["a"]
     assert (row.max_attempts, row.overrides, with_overrides(spec_of(row), row.overrides)) == (5, None, row.spec)
@@ -111,7 +111,7 @@ def test_what_cannot_be_changed_is_refused_whole_and_in_one_sentence(
 ) -> None:
     state_file.create({"a": ""})
     state_file.connection.execute("UPDATE run SET params = ?", (json.dumps({"day": 3}),))
-    state_file.put("a", "FAILED")
+    state_file.set_state("a", "FAILED")
     before = table(state_file)
     answer = state_file.act("requeue", "a", **options)
     assert not answer["ok"] and words in answer["message"]
@@ -123,7 +123,7 @@ def test_the_idempotency_key_stays_unless_another_is_asked_for(state_file: State
     state_file.create({"a": ""})
     keys = []
     for options in ({}, {"new_key": True}, {}):
-        state_file.put("a", "FAILED")
+        state_file.set_state("a", "FAILED")
         state_file.act("requeue", "a", **options)
         keys.append(state_file.column("a", "key_generation"))
     assert keys == [0, 2, 2]
@@ -132,7 +132,7 @@ def test_the_idempotency_key_stays_unless_another_is_asked_for(state_file: State
 @pytest.mark.parametrize("state", ["READY", "RETRYING", "SENSING", "SUCCESS", "FAILED", "SKIPPED", "CANCELLED"])
 def test_whatever_rests_or_waits_can_be_requeued(state_file: StateFile, state: str) -> None:
     state_file.create({"a": ""})
-    state_file.put("a", state)
+    state_file.set_state("a", state)
     assert results(state_file.act("requeue", "a")) == {"a": "done"}
     assert state_file.states() == {"a": "PENDING"}
 
@@ -140,14 +140,14 @@ def test_whatever_rests_or_waits_can_be_requeued(state_file: StateFile, state: s
 @pytest.mark.parametrize(("state", "words"), [("RUNNING", "cancel it first"), ("PENDING", "has not run yet")])
 def test_what_runs_or_has_not_run_cannot_be_requeued(state_file: StateFile, state: str, words: str) -> None:
     state_file.create({"a": ""})
-    state_file.put("a", state)
+    state_file.set_state("a", state)
     answer = state_file.act("requeue", "a")
     assert not answer["ok"] and words in answer["message"] and state_file.states() == {"a": state}
 
 
 def test_a_requeue_brings_back_what_the_failure_had_stopped(state_file: StateFile) -> None:
     state_file.create(CHAIN)
-    state_file.put("a", "FAILED")
+    state_file.set_state("a", "FAILED")
     state_file.write(lambda j: propagation.propagate(j, RUN, "a"))
     answer = state_file.act("requeue", "a")
     assert state_file.states() == {"a": "PENDING", "b": "PENDING", "c": "PENDING"}
@@ -159,7 +159,7 @@ def test_a_diamond_comes_back_when_both_of_its_sides_do(state_file: StateFile, f
     other = "c" if first == "b" else "b"
     state_file.create(DIAMOND)
     for name in ("b", "c"):
-        state_file.put(name, "FAILED")
+        state_file.set_state(name, "FAILED")
         state_file.write(lambda j, name=name: propagation.propagate(j, RUN, name))
     state_file.act("requeue", first)
     assert state_file.states()["d"] == state_file.states()["e"] == "UPSTREAM_FAILED"
@@ -170,7 +170,7 @@ def test_a_diamond_comes_back_when_both_of_its_sides_do(state_file: StateFile, f
 
 def test_a_stopped_task_is_requeued_with_its_cause_or_not_at_all(state_file: StateFile) -> None:
     state_file.create(CHAIN)
-    state_file.put("a", "FAILED")
+    state_file.set_state("a", "FAILED")
     state_file.write(lambda j: propagation.propagate(j, RUN, "a"))
     refused = state_file.act("requeue", "c")
     assert not refused["ok"] and "blocked by a" in refused["message"]
@@ -181,8 +181,8 @@ def test_a_stopped_task_is_requeued_with_its_cause_or_not_at_all(state_file: Sta
 
 def test_a_requeue_below_a_failure_says_that_it_is_not_enough(state_file: StateFile) -> None:
     state_file.create(CHAIN)
-    state_file.put("a", "FAILED")
-    state_file.put("b", "DEAD_LETTER")
+    state_file.set_state("a", "FAILED")
+    state_file.set_state("b", "DEAD_LETTER")
     answer = state_file.act("requeue", "b")
     assert "requeue that as well" in sentence(answer, "b")
     assert state_file.states()["b"] == state_file.states()["c"] == "UPSTREAM_FAILED"
@@ -191,8 +191,8 @@ def test_a_requeue_below_a_failure_says_that_it_is_not_enough(state_file: StateF
 def test_a_parent_that_runs_again_holds_back_what_waits_and_marks_what_ran(state_file: StateFile) -> None:
     state_file.create({"a": "", "ready": "a", "done": "a", "below": "done", "running": "a"})
     for name, state in {"a": "SUCCESS", "ready": "READY", "done": "SUCCESS", "running": "RUNNING"}.items():
-        state_file.put(name, state)
-    state_file.put("below", "SUCCESS")
+        state_file.set_state(name, state)
+    state_file.set_state("below", "SUCCESS")
     answer = state_file.act("requeue", "a")
     assert state_file.states()["ready"] == "PENDING"
     stale = {name for name in state_file.states() if state_file.column(name, "stale")}
@@ -203,7 +203,7 @@ def test_a_parent_that_runs_again_holds_back_what_waits_and_marks_what_ran(state
 def test_a_cascade_runs_everything_below_again(state_file: StateFile) -> None:
     state_file.create(CHAIN)
     for name in CHAIN:
-        state_file.put(name, "SUCCESS")
+        state_file.set_state(name, "SUCCESS")
     answer = state_file.act("requeue", "a", cascade=True)
     assert set(results(answer)) == {"a", "b", "c"} and set(state_file.states().values()) == {"PENDING"}
     assert [state_file.column(name, "generation") for name in CHAIN] == [1, 1, 1]
@@ -212,17 +212,17 @@ def test_a_cascade_runs_everything_below_again(state_file: StateFile) -> None:
 
 def test_a_requeue_opens_a_finished_run_again(state_file: StateFile) -> None:
     state_file.create({"a": ""})
-    state_file.put("a", "FAILED")
+    state_file.set_state("a", "FAILED")
     state_file.write(lambda j: j.change_run(RUN, RunChanged("ended", {"state": "FAILED", "ended_at": START})))
     state_file.act("requeue", "a")
     assert (state_file.run_column("state"), state_file.run_column("ended_at")) == ("RUNNING", None)
-    event = next(event for event in state_file.told if getattr(event.payload, "what", None) == "reopened")
+    event = next(event for event in state_file.emitted if getattr(event.payload, "what", None) == "reopened")
     assert (event.old, event.new, event.actor) == ("FAILED", "RUNNING", "ana@ops")
 
 
 def test_a_requeue_in_a_blocked_run_unblocks_it(state_file: StateFile) -> None:
     state_file.create({"a": ""})
-    state_file.put("a", "DEAD_LETTER")
+    state_file.set_state("a", "DEAD_LETTER")
     state_file.write(lambda j: j.change_run(RUN, RunChanged("blocked", {"blocked_since": START})))
     state_file.act("requeue", "a")
     assert state_file.run_column("blocked_since") is None
@@ -230,7 +230,7 @@ def test_a_requeue_in_a_blocked_run_unblocks_it(state_file: StateFile) -> None:
 
 def test_a_refused_act_opens_nothing(state_file: StateFile) -> None:
     state_file.create({"a": ""})
-    state_file.put("a", "SUCCESS")
+    state_file.set_state("a", "SUCCESS")
     state_file.write(lambda j: j.change_run(RUN, RunChanged("ended", {"state": "SUCCESS", "ended_at": START})))
     assert not state_file.act("cancel", "a")["ok"]
     assert state_file.run_column("state") == "SUCCESS"
@@ -255,7 +255,7 @@ def test_a_late_result_of_the_old_generation_changes_nothing(state_file: StateFi
 @pytest.mark.parametrize("state", ["DEAD_LETTER", "FAILED", "RETRYING", "SENSING", "PENDING", "READY", "CANCELLED"])
 def test_a_skip_permits_the_failure_and_children_start(state_file: StateFile, state: str) -> None:
     state_file.create(CHAIN)
-    state_file.put("a", state, next_retry_at=START)
+    state_file.set_state("a", state, next_retry_at=START)
     assert results(state_file.act("skip", "a", substitute={"rows": 0})) == {"a": "done"}
     row = state_file.projection().tasks["a"]
     assert (row.state, row.skip_cause, row.result) == (TaskState.SKIPPED, "operator", '{"rows": 0}')
@@ -264,7 +264,7 @@ def test_a_skip_permits_the_failure_and_children_start(state_file: StateFile, st
 
 def test_a_skip_brings_back_what_was_stopped_but_not_what_accepts_nothing_else(state_file: StateFile) -> None:
     state_file.create({"a": "", "b": "a", "strict": "a", "below": "strict"}, strict={"rule": "all_success_strict"})
-    state_file.put("a", "FAILED")
+    state_file.set_state("a", "FAILED")
     state_file.write(lambda j: propagation.propagate(j, RUN, "a"))
     state_file.act("skip", "a")
     assert state_file.states() == {
@@ -277,7 +277,7 @@ def test_a_skip_brings_back_what_was_stopped_but_not_what_accepts_nothing_else(s
 
 def test_a_skip_stops_waiting_children_that_accept_nothing_else(state_file: StateFile) -> None:
     state_file.create({"a": "", "strict": "a"}, strict={"rule": "all_success_strict"})
-    state_file.put("a", "DEAD_LETTER")
+    state_file.set_state("a", "DEAD_LETTER")
     answer = state_file.act("skip", "a")
     assert state_file.states()["strict"] == "UPSTREAM_FAILED" and "1 stopped" in answer["message"]
 
@@ -285,7 +285,7 @@ def test_a_skip_stops_waiting_children_that_accept_nothing_else(state_file: Stat
 @pytest.mark.parametrize("state", ["RUNNING", "SUCCESS", "SKIPPED"])
 def test_what_runs_or_is_over_cannot_be_skipped(state_file: StateFile, state: str) -> None:
     state_file.create({"a": ""})
-    state_file.put("a", state)
+    state_file.set_state("a", state)
     assert results(state_file.act("skip", "a")) == {"a": "refused"}
 
 
@@ -295,7 +295,7 @@ NEEDS = {"b": {"requires": ("a",)}}
 def test_nothing_is_skipped_whose_result_a_child_cannot_do_without(state_file: StateFile) -> None:
     """SPEC 4.6: the child fails validation before the skip is accepted, and not at four in the morning."""
     state_file.create(CHAIN, **NEEDS)
-    state_file.put("a", "DEAD_LETTER")
+    state_file.set_state("a", "DEAD_LETTER")
     before = table(state_file)
     answer = state_file.act("skip", "a")
     assert results(answer) == {"a": "refused"}
@@ -306,7 +306,7 @@ def test_nothing_is_skipped_whose_result_a_child_cannot_do_without(state_file: S
 @pytest.mark.parametrize("substitute", [{"rows": 0}, None, "a text", 0, []])
 def test_any_json_value_can_stand_in_for_a_result(state_file: StateFile, substitute: Any) -> None:
     state_file.create(CHAIN, **NEEDS)
-    state_file.put("a", "DEAD_LETTER")
+    state_file.set_state("a", "DEAD_LETTER")
     assert results(state_file.act("skip", "a", substitute=substitute)) == {"a": "done"}
     assert json.loads(state_file.column("a", "result")) == substitute
 
@@ -323,20 +323,20 @@ def test_a_child_that_will_not_ask_is_no_obstacle_to_a_skip(
     state_file: StateFile, child: str, spec: dict[str, Any]
 ) -> None:
     state_file.create(CHAIN, b={"requires": ("a",), **spec})
-    state_file.put("a", "DEAD_LETTER")
-    state_file.put("b", child)
+    state_file.set_state("a", "DEAD_LETTER")
+    state_file.set_state("b", child)
     assert results(state_file.act("skip", "a")) == {"a": "done"}
 
 
 def test_a_task_is_skipped_together_with_the_child_that_needs_it(state_file: StateFile) -> None:
     state_file.create(CHAIN, **NEEDS)
-    state_file.put("a", "DEAD_LETTER")
+    state_file.set_state("a", "DEAD_LETTER")
     assert results(state_file.act("skip", "a", "b")) == {"a": "done", "b": "done"}
 
 
 def test_a_substitute_is_no_larger_than_a_result(state_file: StateFile) -> None:
     state_file.create(CHAIN)
-    state_file.put("a", "DEAD_LETTER")
+    state_file.set_state("a", "DEAD_LETTER")
     answer = state_file.act("skip", "a", substitute="x" * 70_000)
     assert not answer["ok"] and "at most" in answer["message"] and state_file.states()["a"] == "DEAD_LETTER"
 
@@ -347,7 +347,7 @@ def test_a_substitute_is_no_larger_than_a_result(state_file: StateFile) -> None:
 @pytest.mark.parametrize("state", ["PENDING", "READY", "RETRYING", "SENSING", "DEAD_LETTER"])
 def test_a_cancel_stops_a_task_and_what_waits_for_it(state_file: StateFile, state: str) -> None:
     state_file.create(CHAIN)
-    state_file.put("a", state)
+    state_file.set_state("a", state)
     answer = state_file.act("cancel", "a")
     assert state_file.states() == {"a": "CANCELLED", "b": "UPSTREAM_FAILED", "c": "UPSTREAM_FAILED"}
     assert answer["message"] == "1 cancelled; 2 below stopped with it" and state_file.column("c", "blocked_by") == "a"
@@ -355,7 +355,7 @@ def test_a_cancel_stops_a_task_and_what_waits_for_it(state_file: StateFile, stat
 
 def test_a_running_task_is_left_to_its_executor(state_file: StateFile) -> None:
     state_file.create(CHAIN)
-    state_file.put("a", "RUNNING")
+    state_file.set_state("a", "RUNNING")
     answer = state_file.act("cancel", "a")
     assert (answer["ok"], results(answer)) == (True, {"a": "running"})
     assert state_file.states()["a"] == "RUNNING" and state_file.states()["b"] == "PENDING"
@@ -368,7 +368,7 @@ def test_that_somebody_wants_the_end_of_a_running_task_is_in_the_file(state_file
     assert state_file.act("cancel", "a")["message"] == "1 to be ended"
     assert state_file.projection().tasks["a"].cancel_requested_at == START
     event = next(
-        event for event in state_file.told if getattr(event.payload, "set", None) == {"cancel_requested_at": START}
+        event for event in state_file.emitted if getattr(event.payload, "set", None) == {"cancel_requested_at": START}
     )
     assert (event.actor, event.reason, event.attempt) == ("ana@ops", "the vendor has fixed it", 1)
 
@@ -425,14 +425,14 @@ def test_what_is_being_ended_is_given_no_more_time(state_file: StateFile) -> Non
 @pytest.mark.parametrize("state", ["RETRYING", "SENSING"])
 def test_hurry_does_not_wait_for_the_instant(state_file: StateFile, state: str) -> None:
     state_file.create({"a": ""})
-    state_file.put("a", state, next_retry_at=START + SECOND)
+    state_file.set_state("a", state, next_retry_at=START + SECOND)
     state_file.act("hurry", "a")
     assert (state_file.states(), state_file.column("a", "next_retry_at")) == ({"a": "READY"}, None)
 
 
 def test_hurry_clears_a_not_before_and_nothing_else(state_file: StateFile) -> None:
     state_file.create({"a": "", "b": ""})
-    state_file.put("a", "PENDING", next_retry_at=START + SECOND)
+    state_file.set_state("a", "PENDING", next_retry_at=START + SECOND)
     answer = state_file.act("hurry", "a", "b")
     assert results(answer) == {"a": "done", "b": "refused"} and state_file.column("a", "next_retry_at") is None
 
@@ -456,7 +456,7 @@ def test_the_second_of_two_operators_is_told_who_came_first(state_file: StateFil
     for _ in range(3):
         ran(state_file, "a", "RETRYING")
         state_file.move("a", "READY")
-        state_file.put("a", "PENDING")
+        state_file.set_state("a", "PENDING")
     ran(state_file, "a", "DEAD_LETTER")
     ana, ben = state_file.command("requeue", "a"), state_file.command("requeue", "a", actor="ben@ops")
     assert state_file.send(ana)["ok"]
@@ -471,7 +471,7 @@ def test_the_second_of_two_operators_is_told_who_came_first(state_file: StateFil
 
 def test_a_task_that_moved_on_by_itself_is_told_as_it_is(state_file: StateFile) -> None:
     state_file.create({"a": ""})
-    state_file.put("a", "RETRYING")
+    state_file.set_state("a", "RETRYING")
     command = state_file.command("cancel", "a")
     state_file.move("a", "READY")
     state_file.claim("a")
@@ -480,7 +480,7 @@ def test_a_task_that_moved_on_by_itself_is_told_as_it_is(state_file: StateFile) 
 
 def test_an_older_act_is_not_blamed_for_what_came_later(state_file: StateFile) -> None:
     state_file.create({"a": ""})
-    state_file.put("a", "FAILED")
+    state_file.set_state("a", "FAILED")
     state_file.act("requeue", "a")
     state_file.move("a", "READY")
     command = state_file.command("cancel", "a")
@@ -490,21 +490,21 @@ def test_an_older_act_is_not_blamed_for_what_came_later(state_file: StateFile) -
 
 def test_the_same_command_again_is_answered_again_and_done_once(state_file: StateFile) -> None:
     state_file.create({"a": ""})
-    state_file.put("a", "DEAD_LETTER")
+    state_file.set_state("a", "DEAD_LETTER")
     command = state_file.command("requeue", "a")
     first = state_file.send(command)
     ran(state_file, "a", "DEAD_LETTER")  # it failed again before the lost answer was asked for again
-    before, told = table(state_file), len(state_file.told)
+    before, emitted_before = table(state_file), len(state_file.emitted)
     assert state_file.send(command) == first
-    assert (table(state_file), len(state_file.told)) == (before, told)
+    assert (table(state_file), len(state_file.emitted)) == (before, emitted_before)
 
 
 def test_a_refusal_is_remembered_as_well(state_file: StateFile) -> None:
     state_file.create({"a": ""})
-    state_file.put("a", "RUNNING")
+    state_file.set_state("a", "RUNNING")
     command = state_file.command("requeue", "a")
     first = state_file.send(command)
-    state_file.put("a", "DEAD_LETTER")
+    state_file.set_state("a", "DEAD_LETTER")
     command["targets"] = [["a", "DEAD_LETTER", 0]]
     assert state_file.send(command) == first and state_file.states() == {"a": "DEAD_LETTER"}
 
@@ -512,7 +512,7 @@ def test_a_refusal_is_remembered_as_well(state_file: StateFile) -> None:
 def test_one_target_that_no_longer_holds_does_not_stop_the_others(state_file: StateFile) -> None:
     state_file.create({"a": "", "b": "", "c": ""})
     for name in "abc":
-        state_file.put(name, "DEAD_LETTER")
+        state_file.set_state(name, "DEAD_LETTER")
     command = state_file.command("requeue", "a", "b", "c")
     state_file.act("skip", "b")
     answer = state_file.send(command)
@@ -523,9 +523,9 @@ def test_one_target_that_no_longer_holds_does_not_stop_the_others(state_file: St
 def test_a_bulk_act_touches_its_frozen_list_and_nothing_else(state_file: StateFile) -> None:
     state_file.create({"a": "", "b": "", "later": ""})
     for name in "ab":
-        state_file.put(name, "DEAD_LETTER", failure_fingerprint="f1f1f1f1")
+        state_file.set_state(name, "DEAD_LETTER", failure_fingerprint="f1f1f1f1")
     command = state_file.command("requeue", "a", "b")
-    state_file.put("later", "DEAD_LETTER", failure_fingerprint="f1f1f1f1")
+    state_file.set_state("later", "DEAD_LETTER", failure_fingerprint="f1f1f1f1")
     state_file.send(command)
     assert state_file.states() == {"a": "PENDING", "b": "PENDING", "later": "DEAD_LETTER"}
 
@@ -551,11 +551,11 @@ def test_an_ill_formed_command_is_refused_without_a_trace(
     state_file: StateFile, change: dict[str, Any], words: str
 ) -> None:
     state_file.create({"a": ""})
-    state_file.put("a", "FAILED")
-    told = len(state_file.told)
+    state_file.set_state("a", "FAILED")
+    emitted_before = len(state_file.emitted)
     answer = state_file.send({**state_file.command("requeue", "a"), **change})
     assert not answer["ok"] and words in answer["message"]
-    assert (state_file.states(), len(state_file.told)) == ({"a": "FAILED"}, told)
+    assert (state_file.states(), len(state_file.emitted)) == ({"a": "FAILED"}, emitted_before)
 
 
 def test_unknown_tasks_and_hostile_names_match_nothing(state_file: StateFile) -> None:
@@ -576,9 +576,9 @@ def send_and_undo(state_file: StateFile, command: dict[str, Any]) -> AnswerField
 
 def test_an_abandoned_run_is_taken_back_with_its_tasks(state_file: StateFile) -> None:
     state_file.create({"root": "", "dead": "root", "waits": "dead", "later": "root"})
-    state_file.put("root", "SUCCESS")
-    state_file.put("dead", "DEAD_LETTER", failures=2, error="boom", dead_letter_kind="poison")
-    state_file.put("later", "RETRYING", next_retry_at=START + 9)
+    state_file.set_state("root", "SUCCESS")
+    state_file.set_state("dead", "DEAD_LETTER", failures=2, error="boom", dead_letter_kind="poison")
+    state_file.set_state("later", "RETRYING", next_retry_at=START + 9)
     state_file.write(lambda j: j.change_run(RUN, RunChanged("blocked", {"blocked_since": START})))
     before, run_before = table(state_file), state_file.connection.execute("SELECT * FROM run").fetchall()
     command = state_file.command("abandon")
@@ -599,17 +599,17 @@ def test_every_act_can_be_taken_back_to_the_letter(state_file: StateFile, act_na
     state_file.create(
         {"root": "", "a": "root", "b": "a", "c": "b", "done": "a", "strict": "a"}, strict={"rule": "all_success_strict"}
     )
-    state_file.put("root", "SUCCESS")
-    state_file.put("a", state, failures=2, error="boom", next_retry_at=START + 9, failure_fingerprint="f")
-    state_file.put("done", "SUCCESS")
+    state_file.set_state("root", "SUCCESS")
+    state_file.set_state("a", state, failures=2, error="boom", next_retry_at=START + 9, failure_fingerprint="f")
+    state_file.set_state("done", "SUCCESS")
     if state == "SKIPPED":
-        state_file.put("a", state, skip_cause="condition")
+        state_file.set_state("a", state, skip_cause="condition")
         state_file.write(lambda j: propagation.propagate(j, RUN, "a"))
     elif state in ("FAILED", "CANCELLED", "UPSTREAM_FAILED"):
         cause = "root" if state == "UPSTREAM_FAILED" else "a"
         if cause == "root":
-            state_file.put("root", "FAILED")
-            state_file.put("a", "PENDING")
+            state_file.set_state("root", "FAILED")
+            state_file.set_state("a", "PENDING")
         state_file.write(lambda j: propagation.propagate(j, RUN, cause))
         state_file.write(lambda j: j.change_run(RUN, RunChanged("ended", {"state": "FAILED", "ended_at": START})))
     before, run_before = table(state_file), state_file.connection.execute("SELECT * FROM run").fetchall()
@@ -625,7 +625,7 @@ def test_every_act_can_be_taken_back_to_the_letter(state_file: StateFile, act_na
 
 def test_an_undo_can_be_undone(state_file: StateFile) -> None:
     state_file.create(CHAIN)
-    state_file.put("a", "DEAD_LETTER")
+    state_file.set_state("a", "DEAD_LETTER")
     command = state_file.command("skip", "a")
     state_file.send(command)
     after = table(state_file)
@@ -638,7 +638,7 @@ def test_an_undo_can_be_undone(state_file: StateFile) -> None:
 
 def test_an_undo_that_blocked_the_run_again_can_be_undone(state_file: StateFile) -> None:
     state_file.create({"a": ""})
-    state_file.put("a", "DEAD_LETTER")
+    state_file.set_state("a", "DEAD_LETTER")
     blocked = RunChanged(RunChange.BLOCKED, {"blocked_since": START})
     state_file.write(lambda transaction: transaction.change_run(RUN, blocked))
     skip_it = state_file.command("skip", "a")
@@ -652,9 +652,11 @@ def test_an_undo_that_blocked_the_run_again_can_be_undone(state_file: StateFile)
 def test_times_that_an_undo_restores_follow_the_steps_of_the_clock_since(state_file: StateFile) -> None:
     state_file.create(dict.fromkeys(["waits", "dead", "late"], ""))
     state_file.connection.execute("UPDATE run SET deadline_at = ?", (START + 900 * SECOND,))
-    state_file.put("waits", "RETRYING", next_retry_at=START + 60 * SECOND)
-    state_file.put("dead", "DEAD_LETTER", expires_at=START + 600 * SECOND)
-    state_file.put("late", "DEAD_LETTER", expires_at=START + 900 * SECOND)  # with the run's deadline, a time of day
+    state_file.set_state("waits", "RETRYING", next_retry_at=START + 60 * SECOND)
+    state_file.set_state("dead", "DEAD_LETTER", expires_at=START + 600 * SECOND)
+    state_file.set_state(
+        "late", "DEAD_LETTER", expires_at=START + 900 * SECOND
+    )  # with the run's deadline, a time of day
     skip_all = state_file.command("skip", "waits", "dead", "late")
     state_file.send(skip_all)
     state_file.write(lambda transaction: shift_times(transaction, RUN, 3600 * SECOND))
@@ -689,7 +691,7 @@ def test_a_blocked_run_goes_on_with_a_task_that_an_undo_restores(state_file: Sta
 
 def test_a_promotion_is_no_obstacle_because_nothing_ran(state_file: StateFile) -> None:
     state_file.create(CHAIN)
-    state_file.put("a", "DEAD_LETTER")
+    state_file.set_state("a", "DEAD_LETTER")
     command = state_file.command("requeue", "a")
     state_file.send(command)
     state_file.move("a", "READY")
@@ -699,7 +701,7 @@ def test_a_promotion_is_no_obstacle_because_nothing_ran(state_file: StateFile) -
 
 def test_what_has_started_is_not_undone(state_file: StateFile) -> None:
     state_file.create(CHAIN)
-    state_file.put("a", "DEAD_LETTER")
+    state_file.set_state("a", "DEAD_LETTER")
     command = state_file.command("requeue", "a")
     state_file.send(command)
     state_file.move("a", "READY")
@@ -710,7 +712,7 @@ def test_what_has_started_is_not_undone(state_file: StateFile) -> None:
 
 def test_a_skip_is_undone_until_a_child_has_started(state_file: StateFile) -> None:
     state_file.create(CHAIN)
-    state_file.put("a", "DEAD_LETTER")
+    state_file.set_state("a", "DEAD_LETTER")
     command = state_file.command("skip", "a")
     state_file.send(command)
     state_file.move("b", "READY")
@@ -721,7 +723,7 @@ def test_a_skip_is_undone_until_a_child_has_started(state_file: StateFile) -> No
 
 def test_a_run_that_ended_after_a_skip_is_open_again_after_its_undo(state_file: StateFile) -> None:
     state_file.create({"a": ""})
-    state_file.put("a", "RETRYING", next_retry_at=START + SECOND)
+    state_file.set_state("a", "RETRYING", next_retry_at=START + SECOND)
     command = state_file.command("skip", "a")
     assert state_file.send(command)["ok"]
     end_run(state_file, "PARTIAL")
@@ -741,7 +743,7 @@ def end_run(state_file: StateFile, state: str) -> None:
 def test_an_end_by_a_skip_is_decided_again_after_the_undo_of_the_skip(state_file: StateFile) -> None:
     """Also if no task moves on: the run is FAILED without the skip, not PARTIAL."""
     state_file.create({"a": ""})
-    state_file.put("a", "CANCELLED")
+    state_file.set_state("a", "CANCELLED")
     command = state_file.command("skip", "a")
     state_file.send(command)
     end_run(state_file, "PARTIAL")
@@ -751,7 +753,7 @@ def test_an_end_by_a_skip_is_decided_again_after_the_undo_of_the_skip(state_file
 
 def test_an_abandoned_run_is_abandoned_again_after_the_undo_of_a_requeue(state_file: StateFile) -> None:
     state_file.create({"a": "", "b": ""})
-    state_file.put("a", "DEAD_LETTER")
+    state_file.set_state("a", "DEAD_LETTER")
     end_run(state_file, "ABANDONED")
     command = state_file.command("requeue", "a")
     assert state_file.send(command)["ok"] and state_file.projection().run.state == "RUNNING"
@@ -788,7 +790,7 @@ def test_an_undo_ends_no_run_in_which_another_task_has_moved_since(state_file: S
 
 def test_a_child_that_was_promoted_meanwhile_waits_again_after_the_undo(state_file: StateFile) -> None:
     state_file.create(CHAIN)
-    state_file.put("a", "DEAD_LETTER")
+    state_file.set_state("a", "DEAD_LETTER")
     command = state_file.command("skip", "a")
     state_file.send(command)
     state_file.move("b", "READY")
@@ -807,7 +809,7 @@ def test_a_task_below_what_a_cancel_has_stopped_waits_again_after_the_undo(state
 
 def test_what_another_operator_touched_is_not_undone(state_file: StateFile) -> None:
     state_file.create(CHAIN)
-    state_file.put("a", "DEAD_LETTER")
+    state_file.set_state("a", "DEAD_LETTER")
     command = state_file.command("requeue", "a")
     state_file.send(command)
     state_file.send(state_file.command("skip", "a", actor="ben@ops"))
@@ -819,7 +821,7 @@ def test_what_another_operator_touched_is_not_undone(state_file: StateFile) -> N
 def test_an_undo_of_many_restores_each_task_that_has_not_started(state_file: StateFile) -> None:
     state_file.create({"a": "", "b": "", "c": ""})
     for name in "abc":
-        state_file.put(name, "DEAD_LETTER")
+        state_file.set_state(name, "DEAD_LETTER")
     command = state_file.command("requeue", "a", "b", "c")
     state_file.send(command)
     state_file.move("b", "READY")
@@ -839,9 +841,9 @@ def test_a_task_below_a_task_that_has_started_stays_and_one_below_a_restored_tas
     """``join`` was stopped by both failures; one of them runs again, the other one is restored."""
     state_file.create({"a": "", "b": "", "join": "a b", "only_a": "a"})
     for name in "ab":
-        state_file.put(name, "FAILED")
+        state_file.set_state(name, "FAILED")
     for name in ("join", "only_a"):
-        state_file.put(name, "UPSTREAM_FAILED", blocked_by="a")
+        state_file.set_state(name, "UPSTREAM_FAILED", blocked_by="a")
     command = state_file.command("requeue", "a", "b")
     state_file.send(command)
     state_file.move("a", "READY")
@@ -855,7 +857,7 @@ def test_an_undo_respects_what_other_acts_made_of_the_rest(state_file: StateFile
     """b's requeue freed nothing because of c; c's did; then b fails again by undo: the join must stop again."""
     state_file.create(DIAMOND)
     for name in ("c", "b"):
-        state_file.put(name, "FAILED")
+        state_file.set_state(name, "FAILED")
         state_file.write(lambda j, name=name: propagation.propagate(j, RUN, name))
     first = state_file.command("requeue", "b")
     state_file.send(first)
@@ -880,11 +882,11 @@ def test_there_is_nothing_to_undo_in_a_refusal_or_in_nothing(state_file: StateFi
 def test_a_preview_tells_exactly_what_the_act_then_does(state_file: StateFile) -> None:
     state_file.create({"a": "", "b": "", "c": "a", "d": "a b", "done": "c", "ready": "s", "s": ""})
     for name in "ab":
-        state_file.put(name, "FAILED")
+        state_file.set_state(name, "FAILED")
         state_file.write(lambda j, name=name: propagation.propagate(j, RUN, name))
-    state_file.put("s", "SUCCESS")
-    state_file.put("ready", "READY")
-    state_file.put("done", "SUCCESS")
+    state_file.set_state("s", "SUCCESS")
+    state_file.set_state("ready", "READY")
+    state_file.set_state("done", "SUCCESS")
     before = table(state_file)
     command = state_file.command("requeue", "a", "s")
     shown = preview_act(state_file.connection, {**command, "reason": ""}, START)
@@ -915,7 +917,7 @@ def test_a_preview_tells_what_a_cancel_stops_and_what_a_skip_frees(state_file: S
 
 def test_a_preview_refuses_as_the_act_would_and_names_who_came_first(state_file: StateFile) -> None:
     state_file.create({"a": ""})
-    state_file.put("a", "DEAD_LETTER")
+    state_file.set_state("a", "DEAD_LETTER")
     command = state_file.command("skip", "a", actor="ben@ops")
     state_file.act("requeue", "a")
     shown = preview_act(state_file.connection, command, START + SECOND)
@@ -933,7 +935,7 @@ def state_file_message(state_file: StateFile, command: dict[str, Any]) -> str:
 
 def test_a_preview_of_an_undo_shows_what_would_come_back(state_file: StateFile) -> None:
     state_file.create(CHAIN)
-    state_file.put("a", "DEAD_LETTER")
+    state_file.set_state("a", "DEAD_LETTER")
     command = state_file.command("cancel", "a")
     state_file.send(command)
     undo_it = state_file.command("undo", command=command["id"])
@@ -946,7 +948,7 @@ def test_a_preview_of_an_undo_shows_what_would_come_back(state_file: StateFile) 
 
 def test_a_preview_only_reads(state_file: StateFile) -> None:
     state_file.create(CHAIN)
-    state_file.put("a", "DEAD_LETTER")
+    state_file.set_state("a", "DEAD_LETTER")
     command = state_file.command("requeue", "a")
     state_file.connection.execute("PRAGMA query_only = 1")
     assert preview_act(state_file.connection, command, START)["run_again"] == ["a"]
@@ -982,7 +984,7 @@ def test_pages_are_acknowledged_by_cause_by_id_or_by_task(state_file: StateFile)
     }
     assert pages(state_file)["f1"][1] == "ana@ops"
     assert not state_file.act("ack", cause="f1")["ok"]
-    event = next(event for event in state_file.told if event.kind == EventKind.PAGE)
+    event = next(event for event in state_file.emitted if event.kind == EventKind.PAGE)
     assert (event.task, event.payload.what, event.actor) == ("a", "acked", "ana@ops")
 
 
@@ -998,10 +1000,10 @@ def test_a_snooze_is_silence_until_an_instant(state_file: StateFile) -> None:
 
 def test_every_act_leaves_who_when_why_and_the_answer(state_file: StateFile) -> None:
     state_file.create({"a": ""})
-    state_file.put("a", "DEAD_LETTER")
+    state_file.set_state("a", "DEAD_LETTER")
     command = state_file.command("requeue", "a", reset_count=False)
     answer = state_file.send(command)
-    event = state_file.told[-1]
+    event = state_file.emitted[-1]
     assert (event.kind, event.actor, event.reason, event.command_id) == (
         EventKind.OPERATOR,
         "ana@ops",
@@ -1013,7 +1015,7 @@ def test_every_act_leaves_who_when_why_and_the_answer(state_file: StateFile) -> 
         {"reset_count": False},
         answer,
     )
-    assert {told.command_id for told in state_file.told[1:]} == {command["id"]}
+    assert {emitted_before.command_id for emitted_before in state_file.emitted[1:]} == {command["id"]}
 
 
 @pytest.mark.parametrize(

@@ -13,13 +13,13 @@ DIAMOND = {"a": "", "b": "a", "c": "a", "d": "b c", "e": "d"}
 
 
 def fail(state_file: StateFile, name: str, state: str = "FAILED") -> list[str]:
-    state_file.put(name, state)
+    state_file.set_state(name, state)
     return state_file.write(lambda transaction: propagate(transaction, RUN, name))
 
 
 def free(state_file: StateFile, *names: str) -> list[str]:
     for name in names:
-        state_file.put(name, "PENDING")
+        state_file.set_state(name, "PENDING")
     return state_file.write(lambda transaction: unpropagate(transaction, RUN, names))
 
 
@@ -45,14 +45,14 @@ def test_everything_below_a_failure_is_stopped_and_knows_by_whom(state_file: Sta
 
 def test_a_child_that_was_promoted_already_is_stopped_too(state_file: StateFile) -> None:
     state_file.create(DIAMOND)
-    state_file.put("d", "READY")
+    state_file.set_state("d", "READY")
     assert fail(state_file, "b") == ["d", "e"]
 
 
 @pytest.mark.parametrize("state", ["RUNNING", "RETRYING", "SENSING", "SUCCESS", "DEAD_LETTER", "SKIPPED", "FAILED"])
 def test_a_child_with_a_fate_of_its_own_keeps_it(state_file: StateFile, state: str) -> None:
     state_file.create({"a": "", "b": "a", "c": "b"})
-    state_file.put("b", state)
+    state_file.set_state("b", state)
     assert fail(state_file, "a") == []
     assert state_file.states()["b"] == state and state_file.states()["c"] == "PENDING"
 
@@ -65,7 +65,7 @@ def test_a_child_that_runs_in_any_case_stops_the_propagation(state_file: StateFi
 
 def test_a_dead_letter_holds_its_children_and_fails_none(state_file: StateFile) -> None:
     state_file.create(DIAMOND)
-    state_file.put("b", "DEAD_LETTER")
+    state_file.set_state("b", "DEAD_LETTER")
     assert set(blame(state_file)) == set()
 
 
@@ -77,7 +77,7 @@ def test_a_join_whose_one_parent_succeeds_as_the_other_fails_is_stopped(
     state_file.create(DIAMOND)
     for what in order:
         if what == "success":
-            state_file.put("c", "SUCCESS")
+            state_file.set_state("c", "SUCCESS")
         else:
             fail(state_file, "b")
     assert blame(state_file) == {"d": "b", "e": "b"}
@@ -110,14 +110,14 @@ def test_blame_stays_with_a_cause_that_still_holds(state_file: StateFile) -> Non
     state_file.create({"a": "", "b": "", "c": "", "d": "a b c"})
     for name in ("b", "a", "c"):
         fail(state_file, name)
-    before = len(state_file.told)
+    before = len(state_file.emitted)
     free(state_file, "c")
-    assert blame(state_file) == {"d": "b"} and len(state_file.told) == before
+    assert blame(state_file) == {"d": "b"} and len(state_file.emitted) == before
 
 
 def test_what_never_was_stopped_is_not_touched(state_file: StateFile) -> None:
     state_file.create(DIAMOND)
-    state_file.put("d", "DEAD_LETTER")
+    state_file.set_state("d", "DEAD_LETTER")
     fail(state_file, "b")
     assert free(state_file, "b") == []
     assert state_file.states()["d"] == "DEAD_LETTER"
@@ -127,7 +127,7 @@ def test_what_never_was_stopped_is_not_touched(state_file: StateFile) -> None:
 
 
 def skip(state_file: StateFile, name: str) -> list[str]:
-    state_file.put(name, "SKIPPED", skip_cause="condition")
+    state_file.set_state(name, "SKIPPED", skip_cause="condition")
     return state_file.write(lambda transaction: propagate(transaction, RUN, name))
 
 
@@ -146,7 +146,7 @@ def test_a_join_goes_on_with_what_there_is_unless_there_is_nothing(state_file: S
 
 def test_a_join_with_one_side_that_succeeded_is_not_skipped(state_file: StateFile) -> None:
     state_file.create({"a": "", "b": "", "join": "a b"}, join={"rule": "none_failed"})
-    state_file.put("b", "SUCCESS")
+    state_file.set_state("b", "SUCCESS")
     assert skip(state_file, "a") == []
 
 
@@ -167,7 +167,7 @@ def test_a_task_below_a_failure_and_a_skip_becomes_skipped_when_the_failure_goes
 
 def test_who_accepts_only_success_is_stopped_by_an_operators_skip(state_file: StateFile) -> None:
     state_file.create({"a": "", "strict": "a", "below": "strict", "lax": "a"}, strict={"rule": "all_success_strict"})
-    state_file.put("a", "SKIPPED", skip_cause="operator")
+    state_file.set_state("a", "SKIPPED", skip_cause="operator")
     assert state_file.write(lambda transaction: propagate(transaction, RUN, "a")) == ["strict", "below"]
     assert blame(state_file) == {"strict": "a", "below": "a"}
 
@@ -178,7 +178,7 @@ def test_who_accepts_only_success_is_stopped_by_an_operators_skip(state_file: St
 @pytest.mark.parametrize("state", ["READY", "RETRYING", "SENSING"])
 def test_a_child_about_to_start_waits_for_its_parent_again(state_file: StateFile, state: str) -> None:
     state_file.create({"a": "", "b": "a"})
-    state_file.put("b", state, next_retry_at=START + 1)
+    state_file.set_state("b", state, next_retry_at=START + 1)
     assert state_file.write(lambda transaction: hold_children(transaction, RUN, ["a"])) == ["b"]
     assert state_file.states()["b"] == "PENDING" and state_file.column("b", "next_retry_at") == START + 1
 
@@ -186,23 +186,23 @@ def test_a_child_about_to_start_waits_for_its_parent_again(state_file: StateFile
 @pytest.mark.parametrize("state", ["READY", "RETRYING", "SENSING"])
 def test_a_child_about_to_start_waits_for_a_parent_that_is_unblocked(state_file: StateFile, state: str) -> None:
     state_file.create({"a": "", "b": "a", "c": "b"}, c={"rule": "all_done"})
-    state_file.put("b", "UPSTREAM_FAILED", blocked_by="a")
-    state_file.put("c", state, next_retry_at=START + 1)
+    state_file.set_state("b", "UPSTREAM_FAILED", blocked_by="a")
+    state_file.set_state("c", state, next_retry_at=START + 1)
     assert state_file.write(lambda transaction: unpropagate(transaction, RUN, ["a"])) == ["b"]
     assert state_file.states() == {"a": "PENDING", "b": "PENDING", "c": "PENDING"}
 
 
 def test_a_child_whose_parents_all_allow_it_is_not_held_back(state_file: StateFile) -> None:
     state_file.create({"a": "", "b": "a"})
-    state_file.put("a", "SUCCESS")
-    state_file.put("b", "READY")
+    state_file.set_state("a", "SUCCESS")
+    state_file.set_state("b", "READY")
     assert state_file.write(lambda transaction: hold_children(transaction, RUN, ["a"])) == []
 
 
 def test_everything_that_ran_below_is_stale_once(state_file: StateFile) -> None:
     state_file.create({"a": "", "b": "a", "c": "b", "d": "c", "x": ""})
     for name, state in {"b": "SUCCESS", "c": "DEAD_LETTER", "d": "RUNNING", "x": "SUCCESS"}.items():
-        state_file.put(name, state)
+        state_file.set_state(name, state)
     assert state_file.write(lambda transaction: mark_stale(transaction, RUN, ["a"])) == ["b", "d"]
     assert state_file.write(lambda transaction: mark_stale(transaction, RUN, ["a"])) == []
 
@@ -218,8 +218,8 @@ def test_a_waiting_task_is_left_where_its_parents_leave_it_whatever_they_are(sta
     state_file.create({"p": "", "q": "", "child": "p q"}, child={"rule": rule})
     for pair in itertools.product(ENDS, repeat=2):
         for name, (state, cause) in zip("pq", pair, strict=True):
-            state_file.put(name, state, skip_cause=cause)
-        state_file.put("child", "PENDING", skip_cause=None, blocked_by=None)
+            state_file.set_state(name, state, skip_cause=cause)
+        state_file.set_state("child", "PENDING", skip_cause=None, blocked_by=None)
         found = state_file.write(lambda transaction: reevaluate(transaction, RUN, "child"))
         assert str(found) == expected(rule, set(pair), pair), pair
 

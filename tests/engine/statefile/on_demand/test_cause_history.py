@@ -29,7 +29,7 @@ def failing(loose: str = "schema", failure_class: FailureClass = FailureClass.PE
     return Outcome(OutcomeKind.ERROR, Failure("Boom", "boom", failure_class, Fingerprint(f"strict-{loose}", loose)))
 
 
-class Nights:
+class RunHistory:
     """Runs of one flow in one file, each of the same tasks."""
 
     def __init__(self, state_file: StateFile) -> None:
@@ -46,7 +46,7 @@ class Nights:
             )
         )
 
-    def look(self, run_id: str, name: str) -> tuple[str, int, int]:
+    def row_of(self, run_id: str, name: str) -> tuple[str, int, int]:
         sql = "SELECT state, generation, attempt FROM task WHERE run_id = ? AND name = ?"
         found: tuple[str, int, int] = self.state_file.connection.execute(sql, (run_id, name)).fetchone()
         return found
@@ -54,14 +54,14 @@ class Nights:
     def end(self, run_id: str, outcome: Outcome, *names: str, retry: RetryPolicy | None = None) -> None:
         """Run each once, to this outcome."""
         for name in names:
-            _, generation, attempt = self.look(run_id, name)
+            _, generation, attempt = self.row_of(run_id, name)
             self.state_file.write(lambda j, n=name, g=generation: runs.promote(j, run_id, {n: g}))
             self.state_file.write(lambda j, n=name, g=generation: runs.wake(j, run_id, {n: g}))
             token = f"{run_id}-{name}-{generation}-{attempt}"
             number = self.state_file.write(
                 lambda j, n=name, g=generation, t=token: runs.claim(j, run_id, n, g, t, {"executor_id": "executor-1"})
             )
-            assert number, f"{name} is {self.look(run_id, name)}"
+            assert number, f"{name} is {self.row_of(run_id, name)}"
             claim = Claim(run_id, name, number, generation, token)
             spec = TaskSpec(name, retry=retry or RetryPolicy(max_attempts=1))
             self.state_file.write(lambda j, c=claim, s=spec: settle(j, c, s, outcome, lambda low, high: low))
@@ -72,191 +72,193 @@ class Nights:
             "id": f"command-{next(self._ids)}",
             "act": act,
             "run_id": run_id,
-            "targets": [[name, *self.look(run_id, name)[:2]] for name in names],
+            "targets": [[name, *self.row_of(run_id, name)[:2]] for name in names],
             "actor": actor,
             "reason": reason,
             "options": options,
         }
         return self.state_file.send(command)
 
-    def remember(self, run_id: str, loose: str = "schema", downstream: str | None = None) -> CauseHistory:
+    def read(self, run_id: str, loose: str = "schema", downstream: str | None = None) -> CauseHistory:
         (row,) = cause_history.read_cause_histories(self.state_file.connection, run_id, [[loose, downstream]])
         return parse_cause_history(row)
 
     def last_time(self, run_id: str, loose: str = "schema") -> str | None:
-        return describe_last_incident(self.remember(run_id, loose), self.state_file.now, UTC)
+        return describe_last_incident(self.read(run_id, loose), self.state_file.now, UTC)
 
     def wait(self, microseconds: int) -> None:
         self.state_file.now += microseconds
 
 
 @pytest.fixture
-def nights(state_file: StateFile) -> Nights:
+def history(state_file: StateFile) -> RunHistory:
     """One night on which all three loads are dead letters of one cause."""
-    nights = Nights(state_file)
-    nights.begin("first")
-    nights.end("first", failing(), *LOADS)
-    assert {nights.look("first", name)[0] for name in LOADS} == {"DEAD_LETTER"}
-    return nights
+    history = RunHistory(state_file)
+    history.begin("first")
+    history.end("first", failing(), *LOADS)
+    assert {history.row_of("first", name)[0] for name in LOADS} == {"DEAD_LETTER"}
+    return history
 
 
-def test_a_requeue_that_healed_is_told_with_who_and_why_and_after_how_long(nights: Nights) -> None:
-    nights.wait(60 * SECOND)
-    nights.act("first", "requeue", *LOADS)
-    nights.wait(120 * SECOND)
-    nights.end("first", SUCCESS, *LOADS[:2])
-    nights.wait(240 * SECOND)
-    nights.end("first", SUCCESS, LOADS[2])
-    nights.wait(2 * DAY)
-    nights.begin("second")
-    nights.end("second", failing(), "load_2")
-    assert nights.last_time("second") == (
+def test_a_requeue_that_healed_is_told_with_who_and_why_and_after_how_long(history: RunHistory) -> None:
+    history.wait(60 * SECOND)
+    history.act("first", "requeue", *LOADS)
+    history.wait(120 * SECOND)
+    history.end("first", SUCCESS, *LOADS[:2])
+    history.wait(240 * SECOND)
+    history.end("first", SUCCESS, LOADS[2])
+    history.wait(2 * DAY)
+    history.begin("second")
+    history.end("second", failing(), "load_2")
+    assert history.last_time("second") == (
         "last time 14 November: 3 tasks, requeued by ana 'schema reloaded', healed after 6m00"
     )
-    known = nights.remember("second")
+    known = history.read("second")
     assert (known.runs, known.first_at) == (1, START)
 
 
-def test_what_waits_for_a_decision_in_this_run_is_no_memory_and_in_another_run_it_is(nights: Nights) -> None:
-    assert nights.remember("first").is_new
-    nights.wait(DAY)
-    nights.begin("second")
-    assert nights.last_time("second") == "last time 14 November: 3 tasks, undecided"
+def test_what_waits_for_a_decision_in_this_run_is_no_memory_and_in_another_run_it_is(history: RunHistory) -> None:
+    assert history.read("first").is_new
+    history.wait(DAY)
+    history.begin("second")
+    assert history.last_time("second") == "last time 14 November: 3 tasks, undecided"
 
 
-def test_a_fix_that_was_none_is_told_within_the_same_run(nights: Nights) -> None:
-    nights.act("first", "requeue", *LOADS)
-    nights.end("first", failing(), *LOADS[:2])
-    assert nights.last_time("first") == (
+def test_a_fix_that_was_none_is_told_within_the_same_run(history: RunHistory) -> None:
+    history.act("first", "requeue", *LOADS)
+    history.end("first", failing(), *LOADS[:2])
+    assert history.last_time("first") == (
         f"last time at {clock(START)}: 3 tasks, requeued by ana 'schema reloaded', 2 failed again, 1 not done yet"
     )
-    nights.end("first", failing("another"), LOADS[2])
-    said = nights.last_time("first")
-    assert said is not None and said.endswith("2 failed again, 1 ended otherwise")
+    history.end("first", failing("another"), LOADS[2])
+    sentence = history.last_time("first")
+    assert sentence is not None and sentence.endswith("2 failed again, 1 ended otherwise")
 
 
-def test_each_decision_is_an_episode_of_its_own_and_the_latest_comes_first(nights: Nights) -> None:
-    nights.wait(SECOND)
-    nights.act("first", "skip", "load_1", actor="bob@desk", reason="vendor down")
-    nights.wait(SECOND)
-    nights.act("first", "requeue", "load_2", reason="by key, without a note")
-    nights.end("first", failing(), "load_2")
-    nights.wait(SECOND)
-    nights.act("first", "cancel", "load_2", actor="eve@x", reason="enough")
-    found = nights.remember("first").episodes
+def test_each_decision_is_an_episode_of_its_own_and_the_latest_comes_first(history: RunHistory) -> None:
+    history.wait(SECOND)
+    history.act("first", "skip", "load_1", actor="bob@desk", reason="vendor down")
+    history.wait(SECOND)
+    history.act("first", "requeue", "load_2", reason="by key, without a note")
+    history.end("first", failing(), "load_2")
+    history.wait(SECOND)
+    history.act("first", "cancel", "load_2", actor="eve@x", reason="enough")
+    found = history.read("first").episodes
     assert [(one.decision, one.tasks, one.actor, one.again) for one in found] == [
         ("cancel", 1, "eve@x", 0),
         ("requeue", 1, "ana@ops", 1),
         ("skip", 1, "bob@desk", 0),
     ]
-    assert nights.last_time("first") == f"last time at {clock(START + 2 * SECOND)}: 1 task, cancelled by eve 'enough'"
+    assert history.last_time("first") == f"last time at {clock(START + 2 * SECOND)}: 1 task, cancelled by eve 'enough'"
 
 
-def test_a_dead_letter_that_expired_is_told_as_that(nights: Nights) -> None:
-    nights.state_file.connection.execute("UPDATE task SET expires_at = 1 WHERE run_id = 'first'")
-    nights.state_file.write(lambda transaction: expiry.expire(transaction, "first", dict.fromkeys(LOADS, 0)))
-    nights.wait(DAY)
-    nights.begin("second")
-    assert nights.last_time("second") == "last time 14 November: 3 tasks, undecided until they expired"
+def test_a_dead_letter_that_expired_is_told_as_that(history: RunHistory) -> None:
+    history.state_file.connection.execute("UPDATE task SET expires_at = 1 WHERE run_id = 'first'")
+    history.state_file.write(lambda transaction: expiry.expire(transaction, "first", dict.fromkeys(LOADS, 0)))
+    history.wait(DAY)
+    history.begin("second")
+    assert history.last_time("second") == "last time 14 November: 3 tasks, undecided until they expired"
 
 
-def test_a_canary_and_those_that_followed_it_are_one_decision(nights: Nights) -> None:
-    nights.act("first", "requeue", *LOADS, canary=True)
-    nights.end("first", SUCCESS, "load_1")
-    nights.wait(10 * SECOND)
-    nights.end("first", SUCCESS, *LOADS[1:])
-    (episode,) = nights.remember("first").episodes
+def test_a_canary_and_those_that_followed_it_are_one_decision(history: RunHistory) -> None:
+    history.act("first", "requeue", *LOADS, canary=True)
+    history.end("first", SUCCESS, "load_1")
+    history.wait(10 * SECOND)
+    history.end("first", SUCCESS, *LOADS[1:])
+    (episode,) = history.read("first").episodes
     assert (episode.decision, episode.tasks, episode.healed, episode.actor) == ("requeue", 3, 3, "ana@ops")
 
 
-def test_an_act_that_was_taken_back_is_forgotten(nights: Nights) -> None:
-    nights.act("first", "requeue", *LOADS)
-    nights.act("first", "undo", command="command-1")
-    assert nights.remember("first").episodes == ()
-    nights.act("first", "requeue", *LOADS, actor="bob@desk")
-    (episode,) = nights.remember("first").episodes
+def test_an_act_that_was_taken_back_is_forgotten(history: RunHistory) -> None:
+    history.act("first", "requeue", *LOADS)
+    history.act("first", "undo", command="command-1")
+    assert history.read("first").episodes == ()
+    history.act("first", "requeue", *LOADS, actor="bob@desk")
+    (episode,) = history.read("first").episodes
     assert (episode.actor, episode.open) == ("bob@desk", 3)
 
 
-def test_what_a_retry_healed_asked_nobody_and_is_no_episode(nights: Nights) -> None:
+def test_what_a_retry_healed_asked_nobody_and_is_no_episode(history: RunHistory) -> None:
     patient = RetryPolicy(max_attempts=3)
-    nights.wait(DAY)
-    nights.begin("second")
-    nights.end("second", failing("flaky", FailureClass.TRANSIENT), "load_1", "load_2", retry=patient)
-    nights.end("second", SUCCESS, "load_1")
-    assert nights.remember("second", "flaky").is_new
+    history.wait(DAY)
+    history.begin("second")
+    history.end("second", failing("flaky", FailureClass.TRANSIENT), "load_1", "load_2", retry=patient)
+    history.end("second", SUCCESS, "load_1")
+    assert history.read("second", "flaky").is_new
 
 
-def test_a_task_that_went_on_to_fail_otherwise_belongs_to_the_other_cause(nights: Nights) -> None:
-    nights.begin("second")
-    nights.end("second", failing("flaky", FailureClass.TRANSIENT), "load_1", retry=RetryPolicy(max_attempts=3))
-    nights.end("second", failing("worse"), "load_1")
-    nights.act("second", "skip", "load_1")
-    assert nights.remember("second", "flaky").episodes == ()
-    assert [one.decision for one in nights.remember("second", "worse").episodes] == ["skip"]
+def test_a_task_that_went_on_to_fail_otherwise_belongs_to_the_other_cause(history: RunHistory) -> None:
+    history.begin("second")
+    history.end("second", failing("flaky", FailureClass.TRANSIENT), "load_1", retry=RetryPolicy(max_attempts=3))
+    history.end("second", failing("worse"), "load_1")
+    history.act("second", "skip", "load_1")
+    assert history.read("second", "flaky").episodes == ()
+    assert [one.decision for one in history.read("second", "worse").episodes] == ["skip"]
 
 
-def test_another_downstream_and_another_flow_are_another_cause(nights: Nights) -> None:
-    nights.begin("payments", downstream="payments-api")
-    nights.end("payments", failing(), "load_1")
-    nights.act("payments", "skip", "load_1")
-    nights.begin("elsewhere", dag_name="another")
-    nights.end("elsewhere", failing(), "load_1")
-    assert len(nights.remember("payments").episodes) == 2
-    assert [one.run_id for one in nights.remember("payments", downstream="payments-api").episodes] == ["payments"]
-    assert nights.remember("payments", downstream="ledger").episodes == ()
-    assert nights.remember("elsewhere").is_new
+def test_another_downstream_and_another_flow_are_another_cause(history: RunHistory) -> None:
+    history.begin("payments", downstream="payments-api")
+    history.end("payments", failing(), "load_1")
+    history.act("payments", "skip", "load_1")
+    history.begin("elsewhere", dag_name="another")
+    history.end("elsewhere", failing(), "load_1")
+    assert len(history.read("payments").episodes) == 2
+    assert [one.run_id for one in history.read("payments", downstream="payments-api").episodes] == ["payments"]
+    assert history.read("payments", downstream="ledger").episodes == ()
+    assert history.read("elsewhere").is_new
 
 
-def test_failures_without_a_mark_of_their_own_share_no_memory(nights: Nights) -> None:
-    nights.begin("second")
+def test_failures_without_a_mark_of_their_own_share_no_memory(history: RunHistory) -> None:
+    history.begin("second")
     for nothing in ("", "lost"):
-        nights.end("second", failing(nothing), "load_1")
-        nights.act("second", "requeue", "load_1")
-        assert nights.remember("second", nothing).is_new
+        history.end("second", failing(nothing), "load_1")
+        history.act("second", "requeue", "load_1")
+        assert history.read("second", nothing).is_new
 
 
-def test_many_causes_are_answered_in_their_order_and_a_run_that_is_not_there_is_refused(nights: Nights) -> None:
-    told = cause_history.read_cause_histories(nights.state_file.connection, "first", [["b", None], ["a", "x"]])
-    assert [(one["fingerprint"], one["downstream"]) for one in told] == [("b", None), ("a", "x")]
+def test_many_causes_are_answered_in_their_order_and_a_run_that_is_not_there_is_refused(history: RunHistory) -> None:
+    histories = cause_history.read_cause_histories(history.state_file.connection, "first", [["b", None], ["a", "x"]])
+    assert [(one["fingerprint"], one["downstream"]) for one in histories] == [("b", None), ("a", "x")]
     with pytest.raises(RefusedError, match="there is no run 'gone'"):
-        cause_history.read_cause_histories(nights.state_file.connection, "gone", [["a", None]])
+        cause_history.read_cause_histories(history.state_file.connection, "gone", [["a", None]])
 
 
 # --- Notes ---------------------------------------------------------------------------------------------------------
 
 
-def write(nights: Nights, text: Any, run_id: str = "first", fingerprint: str = "schema", **more: Any) -> AnswerFields:
-    return nights.act(run_id, "note", fingerprint=fingerprint, text=text, reason="", **more)
+def write(
+    history: RunHistory, text: Any, run_id: str = "first", fingerprint: str = "schema", **more: Any
+) -> AnswerFields:
+    return history.act(run_id, "note", fingerprint=fingerprint, text=text, reason="", **more)
 
 
-def test_a_note_is_shown_in_its_run_and_in_later_ones(nights: Nights) -> None:
-    assert write(nights, "reload schema v7 first")["ok"]
-    nights.wait(DAY)
-    nights.begin("second")
-    assert write(nights, "ask the vendor", run_id="second", actor="bob@desk")["ok"]
-    known = nights.remember("second")
-    assert [describe_note(note, nights.state_file.now, UTC) for note in known.notes] == [
-        f"note by bob, at {clock(nights.state_file.now)}: ask the vendor",
+def test_a_note_is_shown_in_its_run_and_in_later_ones(history: RunHistory) -> None:
+    assert write(history, "reload schema v7 first")["ok"]
+    history.wait(DAY)
+    history.begin("second")
+    assert write(history, "ask the vendor", run_id="second", actor="bob@desk")["ok"]
+    known = history.read("second")
+    assert [describe_note(note, history.state_file.now, UTC) for note in known.notes] == [
+        f"note by bob, at {clock(history.state_file.now)}: ask the vendor",
         "note by ana, 14 November: reload schema v7 first",
     ]
     assert not known.is_new
 
 
-def test_a_note_on_one_downstream_is_not_shown_for_another(nights: Nights) -> None:
-    write(nights, "of payments", downstream="payments-api")
-    write(nights, "of all")
+def test_a_note_on_one_downstream_is_not_shown_for_another(history: RunHistory) -> None:
+    write(history, "of payments", downstream="payments-api")
+    write(history, "of all")
 
     def shown(downstream: str | None) -> list[str]:
-        return [note.text for note in nights.remember("first", downstream=downstream).notes]
+        return [note.text for note in history.read("first", downstream=downstream).notes]
 
     assert shown("ledger") == ["of all"]
     assert shown("payments-api") == shown(None) == ["of all", "of payments"]
 
 
-def test_the_text_of_a_note_is_data_on_one_line(nights: Nights) -> None:
-    write(nights, "  a\n\tb \x1b[31mred\x1b[0m [bold]c[/] \u202egnp\x07'; DROP TABLE event; --")
-    (note,) = nights.remember("first").notes
+def test_the_text_of_a_note_is_data_on_one_line(history: RunHistory) -> None:
+    write(history, "  a\n\tb \x1b[31mred\x1b[0m [bold]c[/] \u202egnp\x07'; DROP TABLE event; --")
+    (note,) = history.read("first").notes
     assert note.text == "a b [31mred [0m [bold]c[/] gnp '; DROP TABLE event; --"
 
 
@@ -273,14 +275,14 @@ def test_the_text_of_a_note_is_data_on_one_line(nights: Nights) -> None:
     ],
 )
 def test_a_note_that_cannot_be_is_refused_in_a_sentence(
-    nights: Nights, text: Any, options: dict[str, Any], sentence: str
+    history: RunHistory, text: Any, options: dict[str, Any], sentence: str
 ) -> None:
-    answer = write(nights, text, **options)
+    answer = write(history, text, **options)
     assert not answer["ok"] and sentence in answer["message"]
-    assert nights.remember("first").notes == ()
+    assert history.read("first").notes == ()
 
 
-def test_a_note_that_arrives_twice_is_one(nights: Nights) -> None:
+def test_a_note_that_arrives_twice_is_one(history: RunHistory) -> None:
     command = {
         "id": "same",
         "act": "note",
@@ -288,9 +290,9 @@ def test_a_note_that_arrives_twice_is_one(nights: Nights) -> None:
         "actor": "ana@ops",
         "options": {"fingerprint": "schema", "text": "once"},
     }
-    first, second = (nights.state_file.send(command) for _ in range(2))
+    first, second = (history.state_file.send(command) for _ in range(2))
     assert first == second and first["ok"]
-    assert [note.text for note in nights.remember("first").notes] == ["once"]
+    assert [note.text for note in history.read("first").notes] == ["once"]
 
 
 def clock(at: int) -> str:

@@ -19,7 +19,7 @@ from redrive.engine.store import lock
 from support.state_file import StateFileBuilder
 
 
-class StandInExecutor(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
+class FakeExecutor(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
     """Holds the lock of a state file and takes commands on its socket, as ``engine/server.py`` does."""
 
     daemon_threads = True
@@ -63,7 +63,7 @@ class StandInExecutor(socketserver.ThreadingMixIn, socketserver.UnixStreamServer
 
 
 class _Conversation(socketserver.StreamRequestHandler):
-    server: StandInExecutor
+    server: FakeExecutor
 
     def handle(self) -> None:
         for line in self.rfile:

@@ -11,7 +11,7 @@ from redrive.engine.statefile.changes.log_rows import AttemptText
 from textual.pilot import Pilot
 
 from ..conftest import FakeSession, StillClock, make_app
-from ..model.runs import S, Story, projection_of
+from ..model.runs import EventBuilder, S, projection_of
 
 DECODING = {
     "error": "'utf-8' codec can't decode byte 0xe9 in position 7: invalid continuation byte",
@@ -52,7 +52,7 @@ _ON = {
 }
 
 
-def poisoned_night(clock: StillClock, parts: int = 30) -> FakeSession:
+def poisoned_run(clock: StillClock, parts: int = 30) -> FakeSession:
     """Three causes: many parts that no decoder reads, one refused door, one silent one that has failed for good."""
     names = [f"load_part_{number:04}" for number in range(1, parts + 1)]
     flow: list[tuple[str, list[str]]] = [(name, []) for name in [*names, "fetch_invoices", "archive"]]
@@ -60,36 +60,36 @@ def poisoned_night(clock: StillClock, parts: int = 30) -> FakeSession:
     flow += [("report", ["fetch_invoices"]), ("mail", ["report"]), ("close_books", ["report"])]
     projection = projection_of(flow)
     projection.run.run_id, projection.run.dag_name = "run-2026-04-25", "nightly"
-    story = Story(projection)
-    for event in _tell(story, names):
+    builder = EventBuilder(projection)
+    for event in _failure_events(builder, names):
         projection.apply(event)
     session = FakeSession(projection, "local:nightly.db")
-    session.story = story
+    session.builder = builder
     session.texts = {(name, attempt): AttemptText(traceback=TRACEBACK) for name in names[:2] for attempt in (1, 2)}
-    clock.now = story.at
+    clock.now = builder.at
     return session
 
 
-def _tell(story: Story, names: list[str]) -> list[Event]:
+def _failure_events(builder: EventBuilder, names: list[str]) -> list[Event]:
     events: list[Event] = []
     for name in (*names, "fetch_invoices", "archive"):
-        events += story.start(name, **_ON)
-    story.after(3)
+        events += builder.start(name, **_ON)
+    builder.after(3)
     for name in names:
         drawn: dict[str, Any] = {"delay_us": 2 * S, "ceiling_us": 4 * S}
-        events += story.fail(name, "RETRYING", "UnicodeDecodeError", failures=1, attempt=DECODING | drawn)
-    story.after(2)
+        events += builder.fail(name, "RETRYING", "UnicodeDecodeError", failures=1, attempt=DECODING | drawn)
+    builder.after(2)
     for name in names:
-        events += story.start(name, **_ON)
-    story.after(3)
+        events += builder.start(name, **_ON)
+    builder.after(3)
     for number, name in enumerate(names):
-        story.after(2 if number % 100 == 0 else 0)
-        events += story.fail(name, "DEAD_LETTER", "UnicodeDecodeError", attempt=DECODING, **_dead("poison", 2))
-    story.after(660)
-    events += story.fail("fetch_invoices", "DEAD_LETTER", "PermanentError", attempt=DENIED, **_dead("permanent", 1))
-    story.after(40)
-    events += story.fail("archive", "FAILED", "TimeoutError", failures=3, attempt=SILENT)
-    story.after(90)
+        builder.after(2 if number % 100 == 0 else 0)
+        events += builder.fail(name, "DEAD_LETTER", "UnicodeDecodeError", attempt=DECODING, **_dead("poison", 2))
+    builder.after(660)
+    events += builder.fail("fetch_invoices", "DEAD_LETTER", "PermanentError", attempt=DENIED, **_dead("permanent", 1))
+    builder.after(40)
+    events += builder.fail("archive", "FAILED", "TimeoutError", failures=3, attempt=SILENT)
+    builder.after(90)
     return events
 
 
@@ -97,7 +97,7 @@ def _dead(kind: str, failures: int) -> dict[str, Any]:
     return {"failures": failures, "dead_letter_kind": kind}
 
 
-class Hand:
+class ScreenDriver:
     """Presses keys and reads the screen."""
 
     def __init__(self, app: Any, pilot: Pilot[Any]) -> None:
@@ -123,10 +123,10 @@ class Hand:
         await self.app.workers.wait_for_complete()
         await self.pilot.pause()
 
-    async def tell(self, session: FakeSession, *batches: Any) -> None:
+    async def emit(self, session: FakeSession, *batches: Any) -> None:
         """Events come; wait until they have been painted."""
         seq = self.app.live.board.projection.seq if self.app.live.board is not None else 0
-        session.tell(*batches)
+        session.emit(*batches)
         while self.app.live.board is None or self.app.live.board.projection.seq == seq:
             await self.pilot.pause(0.02)
         await self.settle()
@@ -147,14 +147,14 @@ class Hand:
 
 
 @asynccontextmanager
-async def at_the_console(
+async def open_console(
     session: FakeSession, clock: StillClock, *keys: str, size: tuple[int, int] = (80, 24)
-) -> AsyncIterator[Hand]:
+) -> AsyncIterator[ScreenDriver]:
     """The console on a session, after some keys."""
     app = make_app(session, clock)
     async with app.run_test(size=size) as pilot:
-        hand = Hand(app, pilot)
-        await hand.settle()
+        driver = ScreenDriver(app, pilot)
+        await driver.settle()
         if keys:
-            await hand.press(*keys)
-        yield hand
+            await driver.press(*keys)
+        yield driver

@@ -66,7 +66,7 @@ class Report:
     seen: Counter[str] = field(default_factory=Counter)
 
 
-def run_night(
+def simulate(
     plan: Plan, show: Callable[[Event], None] | None = None, kind: type[FileStorage] = MemoryStorage
 ) -> Report:
     """Run a night and report. Exceptions of the engine are problems of the night, too."""
@@ -76,14 +76,14 @@ def run_night(
     try:
         storage = kind(path)
         with _alike_everywhere(plan, storage):
-            night = _Night(plan, path, storage, report, show)
+            simulation = _Simulation(plan, path, storage, report, show)
             try:
-                report.state = night.run()
+                report.state = simulation.run()
             except (Violation, Stuck) as error:
                 report.problem = str(error)
             except Exception as error:
                 report.problem = "".join(traceback.format_exception(error)[-4:])
-            night.finish()
+            simulation.finish()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     return report
@@ -115,7 +115,7 @@ def _identity(pid: int) -> tuple[int | None, str | None]:
     return (1 if pid == os.getpid() else None), "boot"
 
 
-class _Night:
+class _Simulation:
     def __init__(
         self,
         plan: Plan,
@@ -351,20 +351,20 @@ class _Night:
 class _Session:
     """One executor, with the operator who acts on it."""
 
-    def __init__(self, night: _Night, loop: VirtualLoop, executor: Executor, runner: ScriptedRunner) -> None:
-        self._night = night
+    def __init__(self, simulation: _Simulation, loop: VirtualLoop, executor: Executor, runner: ScriptedRunner) -> None:
+        self._simulation = simulation
         self._loop = loop
         self._executor = executor
         self._runner = runner
         self._sockets: list[Any] = []
 
     async def run(self, lease: StateFileLease) -> RunResult:
-        night, loop = self._night, self._loop
+        simulation, loop = self._simulation, self._loop
         loop.call_later(LIMIT_SECONDS, self._end_wait)
-        for at, seconds in night._steps:
+        for at, seconds in simulation._steps:
             if at >= loop.now:
-                loop.call_at(at, night.clock.step, seconds)
-        night._steps = [step for step in night._steps if step[0] > loop.now]
+                loop.call_at(at, simulation.clock.step, seconds)
+        simulation._steps = [step for step in simulation._steps if step[0] > loop.now]
         operator = loop.create_task(self._operate())
         try:
             return await self._executor._serve(lease)
@@ -376,7 +376,7 @@ class _Session:
     def _end_wait(self) -> None:
         projection = self._run_loop().projection
         states = {row.name: str(row.state) for row in projection.tasks.values()}
-        self._night._fail(Violation(f"somebody waits for ever: {projection.run.state}, {states}"))
+        self._simulation._fail(Violation(f"somebody waits for ever: {projection.run.state}, {states}"))
 
     def _run_loop(self) -> RunLoop:
         assert self._executor._run_loop is not None
@@ -384,15 +384,15 @@ class _Session:
 
     async def _operate(self) -> None:
         """Send each act at its instant, and stop an executor that stays although no act is left."""
-        night, loop = self._night, self._loop
+        simulation, loop = self._simulation, self._loop
         while self._executor._run_loop is None or not self._run_loop()._server._servers:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
         self._sockets = self._run_loop()._server._servers
-        sent = [loop.create_task(self._send(command)) for command in night.unanswered.values()]
-        while night.acts:
-            await asyncio.sleep(max(0.0, night.acts[0].at - self._loop.now))
-            planned = night.acts.pop(0)
-            command = night.choose(planned)
+        sent = [loop.create_task(self._send(command)) for command in simulation.unanswered.values()]
+        while simulation.acts:
+            await asyncio.sleep(max(0.0, simulation.acts[0].at - self._loop.now))
+            planned = simulation.acts.pop(0)
+            command = simulation.choose(planned)
             if command is not None:
                 sent.append(loop.create_task(self._send(command)))  # others act at the same time
             elif planned.act == "zygote dies":
@@ -400,18 +400,18 @@ class _Session:
         await asyncio.gather(*sent)
         while not self._is_blocked():  # noqa: ASYNC110
             await asyncio.sleep(5.0)
-        if night.plan.stays:
-            night.is_over = True
+        if simulation.plan.stays:
+            simulation.is_over = True
             self._executor.stop()
 
     def _is_blocked(self) -> bool:
         return self._executor._run_loop is not None and self._run_loop().projection.run.blocked_since is not None
 
     async def _send(self, command: Command) -> None:
-        night = self._night
-        night.unanswered[command.id] = command
+        simulation = self._simulation
+        simulation.unanswered[command.id] = command
         line = json.dumps(command.as_json()).encode()
-        dice = random.Random(f"{night.plan.seed}:{command.id}:send")
+        dice = random.Random(f"{simulation.plan.seed}:{command.id}:send")
         writer = cast(asyncio.StreamWriter, None)  # no answer is written to it
         for _ in range(dice.choice((1, 1, 1, 2))):
             if self._executor._run_loop is None:
@@ -421,10 +421,10 @@ class _Session:
             except ConnectionError:
                 return  # it leaves
             if "fault of redrive" in str(answer["message"]):
-                night._fail(Violation(f"{command.act}: {answer['message']}"))
+                simulation._fail(Violation(f"{command.act}: {answer['message']}"))
             if command.act not in ("cancel", "extend", "stop"):  # whose answer is that of the moment
-                night.checker.check_answer(command.id, answer)
-        del night.unanswered[command.id]
+                simulation.checker.check_answer(command.id, answer)
+        del simulation.unanswered[command.id]
 
     def close_socket(self) -> None:
         for server in self._sockets:
@@ -460,5 +460,5 @@ def _events_after(connection: sqlite3.Connection, seq: int) -> list[Event]:
 def _line(event: Event) -> str:
     """One event without what differs between two processes."""
     parts = [event.seq, event.at, event.kind, event.task, event.old, event.new, event.attempt, event.generation]
-    said = "" if event.kind == "executor" else event.payload
-    return f"{parts} {event.actor} {said}\n"
+    payload = "" if event.kind == "executor" else event.payload
+    return f"{parts} {event.actor} {payload}\n"

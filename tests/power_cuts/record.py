@@ -12,7 +12,7 @@ from pathlib import Path
 from redrive.engine.agent import command_client
 from redrive.engine.domain.command import parse_command
 
-from .evidence import SUFFIXES, ToldByRun, ToldNumbers
+from .evidence import SUFFIXES, AcknowledgedByRun, AcknowledgedNumbers
 from .recording import Call, read_calls, recorded
 
 RUN_ID = "night"
@@ -51,16 +51,16 @@ def _read(trace: Path, state: Path) -> list[Call]:
     return read_calls(trace, lambda path: path in files or path.startswith(("pipe:", "socket:")))
 
 
-def record_writer(folder: Path, commits: int) -> tuple[list[Call], ToldNumbers, Path]:
+def record_writer(folder: Path, commits: int) -> tuple[list[Call], AcknowledgedNumbers, Path]:
     """Record a writer whose log starts again every few commits."""
     state, trace, program = folder / "state.db", folder / "trace", Path(__file__).with_name("writer_under_trace.py")
     with recorded([sys.executable, program, state, commits], trace, os.environ) as process:
-        said, _ = process.communicate(timeout=120)
-    assert process.returncode == 0, said
-    return _read(trace, state), ToldNumbers(), state
+        output, _ = process.communicate(timeout=120)
+    assert process.returncode == 0, output
+    return _read(trace, state), AcknowledgedNumbers(), state
 
 
-def record_run(folder: Path, width: int) -> tuple[list[Call], ToldByRun, Path]:
+def record_run(folder: Path, width: int) -> tuple[list[Call], AcknowledgedByRun, Path]:
     """Record a run with an effect, a failure that pages, and an operator who pauses and unpauses it."""
     state, trace, flow = folder / "state.db", folder / "trace", folder / "flow.py"
     flow.write_text(FLOW.replace("WIDTH", str(width)))
@@ -83,11 +83,11 @@ def record_run(folder: Path, width: int) -> tuple[list[Call], ToldByRun, Path]:
         for act in ("pause", "unpause"):
             assert _act(state, act)
         (folder / "go-on").touch()
-        said, _ = process.communicate(timeout=240)
-    assert "run night PARTIAL" in said, said
+        output, _ = process.communicate(timeout=240)
+    assert "run night PARTIAL" in output, output
     calls = _read(trace, state)
     executor = next(call.pid for call in calls if call.path == str(state))
-    return calls, ToldByRun(RUN_ID, executor), state
+    return calls, AcknowledgedByRun(RUN_ID, executor), state
 
 
 def _act(state: Path, act: str) -> bool:
