@@ -31,10 +31,10 @@ class Dag:
 
         Raises FlowError for a name used twice or a parent that does not exist, CycleError for a cycle.
         """
-        pairs = [(name, tuple(dict.fromkeys(parents))) for name, parents in tasks]
-        self.names: tuple[str, ...] = tuple(name for name, _ in pairs)
+        pairs = [(name, distinct(tuple(parents))) for name, parents in tasks]
+        self.names: tuple[str, ...] = tuple([name for name, _ in pairs])
         self.number: dict[str, int] = _number_by_name(self.names)
-        self.parent_numbers: Adjacency = tuple(_parent_numbers(name, parents, self.number) for name, parents in pairs)
+        self.parent_numbers: Adjacency = _parent_numbers(pairs, self.number)
         self.child_numbers: Adjacency = _child_numbers(self.parent_numbers)
         self.topological: tuple[int, ...] = _topological_order(self.names, self.parent_numbers, self.child_numbers)
 
@@ -182,6 +182,21 @@ class Dag:
         return self.names_of(sorted(alone)) if len(alone) < len(self) else ()
 
 
+def validate_graph(tasks: Sequence[tuple[str, tuple[str, ...]]]) -> None:
+    """Raise what ``Dag`` raises. Tasks that all stand after their parents need no graph: a tenth of the time."""
+    seen: set[str] = set()
+    for name, parents in tasks:
+        if name in seen or not seen.issuperset(parents):
+            Dag(tasks)
+            return
+        seen.add(name)
+
+
+def distinct(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the names without repetition, in their order."""
+    return names if len(set(names)) == len(names) else tuple(dict.fromkeys(names))
+
+
 def bits_of(numbers: Iterable[int], count: int) -> int:
     """Return an int with these bits of ``count``; setting them one by one would copy the int for each."""
     digits = bytearray(b"0") * (count + 1)
@@ -191,22 +206,22 @@ def bits_of(numbers: Iterable[int], count: int) -> int:
 
 
 def _number_by_name(names: Sequence[str]) -> dict[str, int]:
-    number: dict[str, int] = {}
-    for name in names:
-        if name in number:
-            raise FlowError(f"two tasks are named {name!r}: give one of them another name")
-        number[name] = len(number)
+    number = dict(zip(names, range(len(names)), strict=True))
+    if len(number) < len(names):
+        twice = next(name for name, one in zip(names, range(len(names)), strict=True) if number[name] != one)
+        raise FlowError(f"two tasks are named {twice!r}: give one of them another name")
     return number
 
 
-def _parent_numbers(name: str, parents: Sequence[str], number: Mapping[str, int]) -> tuple[int, ...]:
-    for parent in parents:
-        if parent not in number:
-            raise FlowError(
-                f"task {name!r} waits for {parent!r}, which is not a task of this flow{_did_you_mean(parent, number)}",
-                task=name,
-            )
-    return tuple(number[parent] for parent in parents)
+def _parent_numbers(pairs: Iterable[tuple[str, Sequence[str]]], number: Mapping[str, int]) -> Adjacency:
+    try:
+        return tuple([tuple([number[parent] for parent in parents]) if parents else () for _, parents in pairs])
+    except KeyError:
+        name, unknown = next((name, one) for name, parents in pairs for one in parents if one not in number)
+        raise FlowError(
+            f"task {name!r} waits for {unknown!r}, which is not a task of this flow{_did_you_mean(unknown, number)}",
+            task=name,
+        ) from None
 
 
 def _did_you_mean(wrong: str, names: Iterable[str]) -> str:
@@ -225,7 +240,7 @@ def _child_numbers(parents: Adjacency) -> Adjacency:
     for child, above in enumerate(parents):
         for parent in above:
             children[parent].append(child)
-    return tuple(tuple(below) for below in children)
+    return tuple(map(tuple, children))
 
 
 def _topological_order(names: Sequence[str], parents: Adjacency, children: Adjacency) -> tuple[int, ...]:

@@ -22,6 +22,7 @@ from ..domain.event_payloads import (
 from ..domain.events import KILL_STEPS, Event, EventKind
 from ..domain.mapping import child_name, child_position
 from ..domain.states import RunState, TaskState
+from .dag import distinct
 from .mapping import child_spec, positions_of
 from .results import unstored_reason, unstored_why
 from .spec import TaskSpec
@@ -219,11 +220,6 @@ def new_projection(run: RunRow, specs: Sequence[TaskSpec], seq: int) -> RunProje
     }
     parents = {spec.name: distinct(spec.parents) for spec in specs}
     return RunProjection(run, tasks, parents, children_of(tasks, parents), seq)
-
-
-def distinct(names: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the names without repetition, in their order."""
-    return names if len(set(names)) == len(names) else tuple(dict.fromkeys(names))
 
 
 def order_parents(spec: TaskSpec | None, found: Iterable[str]) -> tuple[str, ...]:

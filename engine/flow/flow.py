@@ -11,20 +11,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from datetime import UTC, date, datetime
-from types import MethodType
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, Unpack, cast
 
-from ..core.dag import Dag
+from ..core.dag import validate_graph
 from ..core.durations import Duration
-from ..core.mapping import map_task
 from ..core.option_types import NAME, choice, is_text, short_repr
-from ..core.spec import LOGICAL_TIME, DownstreamSpec, FlowSpec, Kind, ResultSource, ScheduleSpec, Shell, TaskSpec
-from ..domain.mapping import child_prefix
+from ..core.spec import LOGICAL_TIME, DownstreamSpec, FlowSpec, Kind, ResultSource, ScheduleSpec, Shell
 from ..domain.overrides import masked_param
 from ..domain.params import convert_param
 from ..errors import FlowError, OptionError
 from .groups import GroupDefaults, TaskGroup
-from .introspect import code_digest, definition_site, required_parents
 from .options import (
     ABOVE_ZERO,
     AFTER,
@@ -53,8 +49,9 @@ from .options import (
     reject_unknown_options,
 )
 from .param import Param, Params
-from .source_location import caller_location
-from .task_def import TaskDef, check_consistency, copied_options, normalize_fields
+from .source_location import Place, caller_location, caller_place, location_of
+from .task_def import TaskDef, check_consistency
+from .task_spec_builder import TaskSpecBuilder, identity_of
 from .time_zones import open_schedule
 
 __all__ = ["DownstreamOptions", "Flow", "PageOptions", "TaskDef", "TaskOptions"]
@@ -187,7 +184,7 @@ class Flow:
         self.sources: Mapping[str, str] = {}
         self._location = caller_location()
         self._names: dict[tuple[int, int], str] = {}  # the tasks by the identity of their functions
-        self._locations: dict[str, str] = {}  # file:line of each task's declaration
+        self._places: dict[str, Place | None] = {}  # where each task is declared
         defaults = {option: options[option] for option in DEFAULTS if option in options}
         self._scopes = [
             GroupDefaults(defaults, dict.fromkeys(defaults, "the flow"))
@@ -416,14 +413,13 @@ class Flow:
         if not isinstance(definition, TaskDef):
             raise OptionError(f"flow {self.name!r}: add takes a TaskDef, not {short_repr(definition)}")
         check_consistency(definition, self.pools)
-        location = caller_location()
-        if definition.name in self._locations:
-            first = self._locations[definition.name]
+        if definition.name in self._places:
+            first = self._location_of(definition.name) or "an unknown place"
             raise FlowError(f"two tasks are named {definition.name!r}, the first at {first}: give one another name")
-        self._locations[definition.name] = location or "an unknown place"
+        self._places[definition.name] = caller_place()
         self.tasks.append(definition)
         if definition.fn is not None:
-            self._names.setdefault(_identity(definition.fn), definition.name)
+            self._names.setdefault(identity_of(definition.fn), definition.name)
         return definition
 
     def downstream(self, name: str, **options: Unpack[DownstreamOptions]) -> str:
@@ -580,6 +576,10 @@ class Flow:
             self._group_of[name] = group.name
         return name
 
+    def _location_of(self, task: str) -> str | None:
+        place = self._places.get(task)
+        return None if place is None else location_of(place)
+
     # --- The specification -----------------------------------------------------------------------------------------
 
     @property
@@ -613,10 +613,11 @@ class Flow:
         params = self.params.stored()
         check_params(self.name, params)  # again: user code may have changed them
         try:
-            specs = tuple(self._task_spec(task) for task in self.tasks)
-            Dag((spec.name, spec.parents) for spec in specs)
+            build = TaskSpecBuilder(self.pools, self._names, self._places.keys(), self._group_of).build
+            specs = tuple(map(build, self.tasks))
+            validate_graph([(spec.name, spec.parents) for spec in specs])
         except FlowError as error:
-            raise error.at(self._locations.get(error.task or "")) from None
+            raise error.at(self._location_of(error.task or "")) from None
         return FlowSpec(
             name=self.name,
             tasks=specs,
@@ -642,57 +643,6 @@ class Flow:
             sources=self.sources,
         )
 
-    def _task_spec(self, task: TaskDef) -> TaskSpec:
-        normalize_fields(task)  # again: user code may have changed it
-        check_consistency(task, self.pools)
-        mapped = () if task.map_over is None else (task.map_over,)
-        parents = tuple(dict.fromkeys(self._parent_name(task, parent) for parent in (*mapped, *task.parents)))
-        spec = TaskSpec(
-            task.name,
-            parents,
-            command=task.command_line(),
-            command_options=task.command_options(),
-            retry=task.policy(),
-            timeout=task.timeout_seconds,
-            idempotent=task.idempotent and not task.effect,
-            requires=self._requires(task, parents),
-            group=self._group_of.get(task.name),
-            source=definition_site(task.fn),
-            code=code_digest(task.fn),
-            **copied_options(task),
-        )
-        if task.map_over is None:
-            return spec
-        self._check_names_of_children(task.name)
-        return map_task(spec, parents[0], task.max_size)
-
-    def _check_names_of_children(self, task: str) -> None:
-        taken = next((name for name in self._locations if name.startswith(child_prefix(task))), None)
-        if taken is not None:
-            raise FlowError(f"task {taken!r} has the name of a child of the map task {task!r}: rename it", task=taken)
-
-    def _requires(self, task: TaskDef, parents: tuple[str, ...]) -> tuple[str, ...]:
-        if task.requires is None:
-            return required_parents(task.fn, parents)
-        names = tuple(dict.fromkeys(self._parent_name(task, parent) for parent in task.requires))
-        unrelated = [name for name in names if name not in parents]
-        if unrelated:
-            why = f"requires the result of {unrelated[0]!r}, which it does not come after"
-            raise FlowError(f"task {task.name!r} {why}", task=task.name)
-        return names
-
-    def _parent_name(self, task: TaskDef, parent: After) -> str:
-        if isinstance(parent, str):
-            return parent
-        name = self._names.get(_identity(parent))
-        if name is None:
-            called = getattr(parent, "__name__", repr(parent))
-            why = f"which is not a task of this flow; say flow.task({called}) first"
-            if called in self._locations:
-                why = f"a function that is not the one of task {called!r}; name that task: after={called!r}"
-            raise FlowError(f"task {task.name!r} comes after {called!r}, {why}", task=task.name)
-        return name
-
 
 #: The keywords that stand in the signatures of ``Flow.task``, ``Flow.sensor`` and ``Flow.command``.
 KEYWORDS: dict[Kind, tuple[str, ...]] = {
@@ -713,13 +663,6 @@ def _timeout_of_work(kind: WorkKind | None, called: str) -> dict[str, float]:
         return {}
     seconds = DEFAULT_TIMEOUTS[parse_named_option(called, "kind", choice(*DEFAULT_TIMEOUTS), kind)]
     return {} if seconds is None else {"timeout": seconds}
-
-
-def _identity(function: Callable[..., object]) -> tuple[int, int]:
-    """Return what tells a function from others. A method is a new object each time that it is read from its object."""
-    if isinstance(function, MethodType):
-        return id(function.__self__), id(function.__func__)
-    return 0, id(function)
 
 
 def _name_of(name: str | None, function: object) -> str:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
-from itertools import compress
-from operator import attrgetter, is_not
-from types import SimpleNamespace
-from typing import Any
+from dataclasses import replace
+
+import msgspec
+from msgspec.structs import astuple
 
 from ..core.option_types import parse_option, short_repr
 from ..core.policy import RetryPolicy
@@ -21,7 +20,6 @@ from ..core.spec import (
     Kind,
     ResultSource,
     Shell,
-    TaskSpec,
     TriggerRule,
 )
 from ..domain.spec_defaults import GRACE_SECONDS
@@ -29,8 +27,7 @@ from ..errors import FlowError, OptionError
 from .options import TASK, After
 
 
-@dataclass(slots=True)
-class TaskDef:
+class TaskDef(msgspec.Struct):
     """One task as a value, for ``Flow.add`` and ``Executor(tasks=[...])``. ``@flow.task`` makes one of a function.
 
     Parameters:
@@ -89,7 +86,7 @@ counts too), or None, not 0
 
     name: str
     fn: Callable[..., object] | None
-    parents: Sequence[After] = field(default_factory=list)
+    parents: Sequence[After] = msgspec.field(default_factory=list)
     max_attempts: int | None = None
     timeout_seconds: float | None = None
     retry: RetryPolicy | None = None
@@ -153,21 +150,8 @@ counts too), or None, not 0
         return self.command if self.command is None or isinstance(self.command, str) else shlex.join(self.command)
 
 
-_FIELD_DEFAULTS = SimpleNamespace(**{one.name: one.default for one in fields(TaskDef)})
-_read_options = attrgetter(*TASK)
-_DEFAULTS = _read_options(_FIELD_DEFAULTS)
-
-#: The options that a TaskSpec holds as they are.
-_CONVERTED = ("name", "parents", "retry", "command", "idempotent", "requires")
-_COPIED = tuple(name for name in TaskSpec.__struct_fields__ if name in TASK and name not in _CONVERTED)
-_read_copied = attrgetter(*_COPIED)
-_COPIED_DEFAULTS = _read_copied(_FIELD_DEFAULTS)
-
-
-def copied_options(task: TaskDef) -> dict[str, Any]:
-    """Return the options that a TaskSpec holds as they are, except defaults: few arguments make a TaskSpec fast."""
-    options = _read_copied(task)
-    return dict(compress(zip(_COPIED, options, strict=True), map(is_not, options, _COPIED_DEFAULTS)))
+_OPTIONS = TaskDef.__struct_fields__[2:]  # after ``name`` and ``fn``: those with a default
+_DEFAULTS = TaskDef.__struct_defaults__
 
 
 def normalize_fields(task: TaskDef) -> None:
@@ -175,9 +159,10 @@ def normalize_fields(task: TaskDef) -> None:
 
     Raises OptionError.
     """
-    options = _read_options(task)
+    options = zip(_OPTIONS, astuple(task)[2:], _DEFAULTS, strict=True)
     try:
-        for name, value in compress(zip(TASK, options, strict=True), map(is_not, options, _DEFAULTS)):
+        parse_option("name", TASK["name"], task.name)
+        for name, value in [(name, value) for name, value, default in options if value is not default]:
             setattr(task, name, parse_option(name, TASK[name], value))
     except OptionError as error:
         raise OptionError(f"task {short_repr(task.name)}: {error}") from None

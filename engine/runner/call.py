@@ -6,9 +6,11 @@ import inspect
 import re
 import sys
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import date
 from types import AsyncGeneratorType, CodeType, CoroutineType, FunctionType, GeneratorType
+
+import msgspec
 
 from ..core.outcome import Failure, FailureClass, Fingerprint
 from ..core.result_codec import UnknownClassError, UnstorableError, dump_result, load_result
@@ -26,14 +28,14 @@ NAME_LIMIT = 500  # characters of an error type
 _GENERATORS = (GeneratorType, AsyncGeneratorType)
 
 
-@dataclass(frozen=True, slots=True)
-class CallPlan:
+class CallPlan(msgspec.Struct, frozen=True):
     """How to call one function. Built once, before the fork: reading a signature is slow."""
 
     function: Callable[..., object]
     parameters: tuple[tuple[str, bool], ...]  # name, and whether it may be left out
     is_async: bool
     positional_only: str | None = None  # a parameter that cannot be given by name, and has no default
+    is_generator: bool = False
 
     @property
     def item_parameter(self) -> str | None:
@@ -41,8 +43,8 @@ class CallPlan:
         return next((name for name, _ in self.parameters if name != CONTEXT_NAME), None)
 
 
-_Signature = tuple[tuple[tuple[str, bool], ...], bool, str | None]  # the fields of a CallPlan after the function
-_signatures: dict[tuple[CodeType, int, frozenset[str]], _Signature] = {}
+_Signature = tuple[tuple[tuple[str, bool], ...], bool, str | None, bool]  # the fields of a CallPlan after the function
+_signatures: dict[tuple[int, int, frozenset[str]], tuple[CodeType, _Signature]] = {}  # by the identity of the code
 
 
 def plan_of(function: Callable[..., object]) -> CallPlan:
@@ -57,10 +59,11 @@ def _signature_of(function: Callable[..., object]) -> _Signature:
     """Read the signature, once for all plain functions of one code object: a loop makes many, and reading is slow."""
     if not isinstance(function, FunctionType) or vars(function):  # it may wrap another function
         return _read_signature(function)
-    key = (function.__code__, len(function.__defaults__ or ()), frozenset(function.__kwdefaults__ or ()))
+    code = function.__code__  # by its identity, because its hash reads all of it
+    key = (id(code), len(function.__defaults__ or ()), frozenset(function.__kwdefaults__ or ()))
     if key not in _signatures:
-        _signatures[key] = _read_signature(function)
-    return _signatures[key]
+        _signatures[key] = code, _read_signature(function)
+    return _signatures[key][1]
 
 
 def _read_signature(function: Callable[..., object]) -> _Signature:
@@ -72,7 +75,8 @@ def _read_signature(function: Callable[..., object]) -> _Signature:
         if parameter.kind in by_name
     )
     positional_only = next((name for name, one in signature.parameters.items() if _is_positional_only(one)), None)
-    return parameters, inspect.iscoroutinefunction(function), positional_only
+    is_generator = inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)
+    return parameters, inspect.iscoroutinefunction(function), positional_only, is_generator
 
 
 def _is_positional_only(parameter: inspect.Parameter) -> bool:

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 from collections.abc import Iterator, Mapping
 
@@ -19,8 +18,12 @@ def check_calls(flow: FlowSpec, plans: Mapping[str, CallPlan]) -> Iterator[Findi
     """Yield the errors, task by task in the order of the flow."""
     for task in flow.tasks:
         plan = plans.get(task.name)
-        if plan is not None:
-            yield from _generator(task, plan)
+        if plan is None:
+            continue
+        if plan.is_generator:
+            message = "is a generator: its body would never run; remove the yield"
+            yield Finding("error", "generator", message, task.name)
+        if plan.parameters or plan.positional_only is not None or task.map is not None:
             yield from _parameters(task, plan, flow)
 
 
@@ -29,11 +32,6 @@ def require_callable(flow: FlowSpec, plans: Mapping[str, CallPlan]) -> None:
     for finding in check_calls(flow, plans):
         task = next(task for task in flow.tasks if task.name == finding.task)
         raise FlowError(f"task {task.name!r} {finding.message}", task=task.name).at(task.source)
-
-
-def _generator(task: TaskSpec, plan: CallPlan) -> Iterator[Finding]:
-    if inspect.isgeneratorfunction(plan.function) or inspect.isasyncgenfunction(plan.function):
-        yield Finding("error", "generator", "is a generator: its body would never run; remove the yield", task.name)
 
 
 def _parameters(task: TaskSpec, plan: CallPlan, flow: FlowSpec) -> Iterator[Finding]:

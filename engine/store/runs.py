@@ -16,6 +16,7 @@ from typing import NamedTuple
 import msgspec
 
 from ..core.bulk_build import collector_paused
+from ..core.dag import distinct
 from ..core.mapping import positions_of
 from ..core.paging import declared_sender
 from ..core.projection import (
@@ -24,7 +25,6 @@ from ..core.projection import (
     RunRow,
     TaskRow,
     children_of,
-    distinct,
     new_projection,
     order_parents,
 )

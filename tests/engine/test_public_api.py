@@ -242,7 +242,7 @@ def test_most_parameters_are_named() -> None:
             one for one in inspect.signature(public).parameters.values() if one.kind is one.POSITIONAL_OR_KEYWORD
         ]
         assert len(by_position) == most
-    assert [one.name for one in fields(TaskDef)][:5] == ["name", "fn", "parents", "max_attempts", "timeout_seconds"]
+    assert TaskDef.__struct_fields__[:5] == ("name", "fn", "parents", "max_attempts", "timeout_seconds")
 
 
 # --- What a type checker says ---------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import os
 import signal
@@ -14,7 +15,7 @@ from typing import Protocol
 
 import msgspec
 
-from ...core.bulk_build import collector_paused
+from ...core.bulk_build import collector_slowed
 from ...core.spec import FlowSpec
 from ...errors import CycleError, FlowError, FlowImportError
 from .. import process, protocol
@@ -44,6 +45,7 @@ class ImportedFlow:
     facts: FlowFacts
     response: protocol.FlowOpened
     left_threads: bool  # so forking from this process is unsafe
+    uses_collector: bool  # the garbage collector, which is disabled until the answer
 
 
 def open_flow(request: protocol.Open, load: Loader) -> ImportedFlow | protocol.OpenFailed:
@@ -73,11 +75,13 @@ def _import(request: protocol.Open, load: Loader) -> ImportedFlow:
     survey, before = ImportSurvey(), time.monotonic()
     use_python_path(request.python_path)
     with single_threaded_libraries():
-        flow = load(request.target, request.params, request.remembered)
-        with collector_paused():
-            spec = flow.spec()
-            plans = _plans(flow)
-            require_callable(spec, plans)
+        with collector_slowed():
+            flow = load(request.target, request.params, request.remembered)
+        uses_collector = gc.isenabled()
+        gc.disable()  # until the executor has its answer: all that is built here stays
+        spec = flow.spec()
+        plans = _plans(flow)
+        require_callable(spec, plans)
         if any(task.kind == "command" for task in spec.tasks):
             importlib.import_module("shutil")  # here once, not in each command
     seconds, side_effects = time.monotonic() - before, survey.since()
@@ -85,7 +89,7 @@ def _import(request: protocol.Open, load: Loader) -> ImportedFlow:
     root = _project_root(spec)
     warnings = side_effects.warnings(seconds)
     response = protocol.FlowOpened(msgspec.json.encode(spec), root, warnings, imports_per_attempt=False)
-    return ImportedFlow(_facts(plans, root, spec.code_hash), response, left_threads=bool(side_effects.threads))
+    return ImportedFlow(_facts(plans, root, spec.code_hash), response, bool(side_effects.threads), uses_collector)
 
 
 def use_python_path(folders: Sequence[str]) -> None:
@@ -98,10 +102,12 @@ def use_python_path(folders: Sequence[str]) -> None:
 
 
 def _plans(flow: LoadedFlow) -> Mapping[str, CallPlan]:
-    plans = {name: plan_of(function) for name, function in flow.functions.items()}
+    functions = flow.functions
+    by_identity = {id(function): function for function in functions.values()}  # many tasks may have one function
+    plans = {identity: plan_of(function) for identity, function in by_identity.items()}
     if any(plan.is_async for plan in plans.values()):
         importlib.import_module("asyncio")  # here once, not in each attempt
-    return plans
+    return {name: plans[id(function)] for name, function in functions.items()}
 
 
 def _facts(plans: Mapping[str, CallPlan] | FreshImport, root: str, code_hash: str | None) -> FlowFacts:

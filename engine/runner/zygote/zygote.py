@@ -452,7 +452,10 @@ def _open(
     if imported.left_threads and origin is not None:
         response = msgspec.structs.replace(response, imports_per_attempt=True)
         origin.reexecute(control, protocol.RestartState(request, response))
-    return _answer(control, reader, imported.facts, response)
+    zygote = _answer(control, reader, imported.facts, response)
+    if imported.uses_collector:
+        gc.enable()
+    return zygote
 
 
 def _answer(

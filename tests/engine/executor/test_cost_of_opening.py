@@ -8,17 +8,19 @@ from __future__ import annotations
 import inspect
 import sqlite3
 from collections import Counter
-from operator import attrgetter
 from pathlib import Path
 from types import FunctionType
 from typing import Any
 
 import msgspec
 import pytest
+from msgspec import structs
 from redrive.engine import Executor, Flow, TaskDef
+from redrive.engine.core import dag
 from redrive.engine.core.secret_mask import SecretMask
 from redrive.engine.core.spec import TaskSpec
-from redrive.engine.flow import task_def
+from redrive.engine.flow import task_def, task_spec_builder
+from redrive.engine.flow.task_spec_builder import TaskSpecBuilder
 from redrive.engine.runner.zygote import flow_import
 from redrive.engine.store import database
 
@@ -46,17 +48,40 @@ def test_a_task_of_defaults_is_sent_and_stored_in_few_bytes() -> None:
 
 
 def test_options_mean_the_same_in_a_definition_and_in_a_spec() -> None:
-    read = attrgetter(*task_def._COPIED)
-    assert read(TaskDef("a", print)) == read(TaskSpec("a"))
+    def spec_of(task: TaskDef) -> TaskSpec:
+        return TaskSpecBuilder({"p": 2}, {}, (), {}).build(task)
+
+    assert spec_of(TaskDef("a", None, command="true", kind="command")) == TaskSpec("a", kind="command", command="true")
     every = TaskDef("a", print, grace_seconds=1, pool="p", pool_slots=2, optional=True, rule="all_done", owner="ana")
-    assert task_def.copied_options(every) == {
-        "grace_seconds": 1,
-        "pool": "p",
-        "pool_slots": 2,
-        "optional": True,
-        "rule": "all_done",
-        "owner": "ana",
-    }
+    expected = TaskSpec("a", grace_seconds=1, pool="p", pool_slots=2, optional=True, rule="all_done", owner="ana")
+    assert spec_of(every) == structs.replace(expected, code=spec_of(every).code)
+
+
+def test_options_that_tasks_share_are_checked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    checked: list[str] = []
+    check = task_def.normalize_fields
+    monkeypatch.setattr(task_spec_builder, "normalize_fields", lambda task: (checked.append(task.name), check(task)))
+    flow = Flow("mixed", timeout=60)
+    for number in range(TASKS):
+        flow.task(print, name=f"extract_{number}", timeout=30, owner="ana")
+        flow.task(print, name=f"load_{number}", after=f"extract_{number}", rule="all_done")
+        flow.command(f"report_{number}", "true", after=f"load_{number}")
+    specs = flow.spec().tasks
+    assert len(checked) == 3
+    assert [(spec.timeout, spec.owner, spec.rule) for spec in specs[-3:]] == [
+        (30, "ana", "all_success"),
+        (60, None, "all_done"),
+        (60, None, "all_success"),
+    ]
+
+
+def test_a_graph_is_built_only_for_tasks_before_their_parents(monkeypatch: pytest.MonkeyPatch) -> None:
+    built: list[object] = []
+    monkeypatch.setattr(dag, "Dag", lambda tasks: built.append(tasks))
+    make_flow().spec()
+    assert built == []
+    dag.validate_graph([("a", ("b",)), ("b", ())])
+    assert len(built) == 1
 
 
 def test_functions_of_one_code_object_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
