@@ -180,7 +180,7 @@ def _is_of_a_database(node: ast.AST) -> bool:
         ("UPDATED", False),
     ],
 )
-def test_sql_is_told_from_other_texts(text: str, is_sql: bool) -> None:
+def test_sql_is_distinguished_from_other_texts(text: str, is_sql: bool) -> None:
     assert bool(SQL.match(text)) is is_sql
 
 

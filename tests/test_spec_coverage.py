@@ -27,7 +27,7 @@ KEPT_BY = {
     "000.17": LADDER + "test_every_way_to_hang_is_ended_in_time_and_shows_its_line",
     "000.18": THREADS + "test_a_leaked_thread_holds_its_slot_while_a_neighbour_runs_and_newcomers_go_elsewhere",
     "000.19": LADDER + "test_nothing_that_an_attempt_left_behind_outlives_it",
-    "000.20": THREADS + "test_a_task_that_looks_at_its_token_ends_in_time",
+    "000.20": THREADS + "test_a_task_that_checks_its_token_ends_in_time",
     "000.21": "engine/toolkit/test_run_with_timeout.py::test_a_task_that_hangs_is_a_timeout",
     "000.32": EXECUTOR + "test_the_same_failure_twice_is_dead_lettered_and_holds_its_children",
     "000.39": "engine/statefile/changes/test_operator_actions.py::test_a_skip_permits_the_failure_and_children_start",

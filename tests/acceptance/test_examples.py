@@ -64,7 +64,7 @@ def test_the_invoices_of_document_004_arrive_although_three_calls_in_ten_fail(tm
     assert [] == ask(state, "SELECT 1 FROM page")
 
 
-def test_a_credential_that_has_run_out_stops_the_night_at_the_first_call(tmp_path):
+def test_a_credential_that_has_run_out_stops_the_run_at_the_first_call(tmp_path):
     """004.32, 004.40: fail loudly at the first, page, and do not lock the account."""
     state = tmp_path / "invoices.db"
     done = run_redrive("run", EXAMPLES / "invoices.py", "--state", state, "--plain", "--param", "token=old")

@@ -39,7 +39,7 @@ def finished(tmp_path: Path) -> Path:
 # --- Document 000 ---------------------------------------------------------------------------------------------------
 
 
-def test_the_three_failure_modes_are_told_apart_on_every_attempt(tmp_path):
+def test_the_three_failure_modes_are_distinguished_on_every_attempt(tmp_path):
     """000.02: flaky, hanging and poisoned look the same to a fixed retry loop."""
     flow = Flow("f")
 

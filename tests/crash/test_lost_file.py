@@ -200,7 +200,7 @@ def test_a_removed_socket_is_made_again(live_run: RunUnderWay) -> None:
 
 
 @pytest.mark.long
-def test_a_copy_that_cannot_be_made_is_told_and_made_at_the_end(live_run: RunUnderWay) -> None:
+def test_a_copy_that_cannot_be_made_is_reported_and_made_at_the_end(live_run: RunUnderWay) -> None:
     """Nowhere to copy to: it is said, and that the process still has it."""
     for path in live_run.folder.glob("state.db*"):
         path.unlink()

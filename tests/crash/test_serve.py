@@ -243,7 +243,7 @@ PAGED = "flow.page('command', argv=['sh', '-c', 'cat >> \"$0\"', str(HERE / 'pag
 
 
 @pytest.mark.long
-def test_a_run_that_takes_too_long_and_the_one_that_it_holds_up_are_told_while_it_still_runs(tmp_path, serve):
+def test_a_run_that_takes_too_long_and_the_one_that_it_holds_up_are_reported_while_it_still_runs(tmp_path, serve):
     service = serve(flow=HEAD + "flow = Flow('f', schedule='every 1s', start_within='1s', deadline='2s')\n" + HELD)
     service.until("not ended by")
     service.until("has not started as promised")
@@ -257,7 +257,7 @@ def test_a_run_that_takes_too_long_and_the_one_that_it_holds_up_are_told_while_i
 
 
 @pytest.mark.long
-def test_a_run_by_hand_that_holds_up_the_schedule_tells_so_itself(tmp_path, serve):
+def test_a_run_by_hand_that_holds_up_the_schedule_says_so_itself(tmp_path, serve):
     """Somebody has left it running, perhaps for the night."""
     body = HELD.replace("def a()", "def a(ctx)").replace("while not", "while ctx.run_id == 'mine' and not")
     service = serve(flow=HEAD + "flow = Flow('f', schedule='every 1s', start_within='1s')\n" + body)
@@ -279,7 +279,7 @@ def test_a_run_by_hand_that_holds_up_the_schedule_tells_so_itself(tmp_path, serv
 
 
 @pytest.mark.long
-def test_nights_that_nobody_served_page_once_although_nothing_is_started_for_them(tmp_path, serve):
+def test_days_that_nobody_served_page_once_although_nothing_is_started_for_them(tmp_path, serve):
     options = "schedule='*/20 * * * *', start_within='1m', misfire='skip'"
     first = serve(flow=HEAD + f"flow = Flow('f', {options})\n" + PAGED + "@flow.task\ndef a(): pass\n")
     first.until("next ")
@@ -327,7 +327,7 @@ flow.command('b', f'grep "^$REDRIVE_PARAM_LOGICAL_TIME " "{HERE}/seen"', after=[
 
 
 @pytest.mark.long
-def test_a_run_by_hand_stands_for_no_instant_unless_it_is_told_one(tmp_path):
+def test_a_manual_run_has_no_logical_time_unless_one_is_given(tmp_path):
     body = (
         "@flow.task\ndef a(ctx): (HERE / 'seen').write_text(repr(ctx.logical_time and ctx.logical_time.isoformat()))\n"
     )

@@ -430,7 +430,7 @@ def write_days(tmp_path: Path, params: str, error: str = "OSError") -> str:
     return str(tmp_path / "flow.py")
 
 
-def test_a_parameter_given_to_an_existing_run_is_kept_and_told(tmp_path):
+def test_a_parameter_given_to_an_existing_run_is_kept_and_reported(tmp_path):
     """It used to be handed to the tasks and forgotten: the next resume ran with the old one again."""
     flow = write_days(tmp_path, "{'day': 1, 'go': False}")
     executor(tmp_path, flow).run()
@@ -555,7 +555,7 @@ def test_a_state_file_may_have_a_longer_name_than_a_socket(tmp_path, name):
     assert not list(tmp_path.glob("*.sock"))
 
 
-def test_a_sensor_that_would_look_without_a_pause_is_refused(tmp_path):
+def test_a_sensor_that_would_poll_without_a_pause_is_refused(tmp_path):
     flow = Flow("f")
     with pytest.raises(RedriveError, match="every is a duration above 0"):
         flow.sensor(lambda: False, name="a", every=0)

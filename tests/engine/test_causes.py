@@ -183,7 +183,7 @@ def test_an_ordinary_outage_is_no_poison(tmp_path: Path, url: str) -> None:
     assert expected == {name: (one.state, one.kind, one.failure_class, one.attempts) for name, one in ended.items()}
 
 
-def test_mistakes_in_sql_are_told_apart_by_the_line_that_names_them(tmp_path: Path) -> None:
+def test_mistakes_in_sql_are_distinguished_by_the_line_that_names_them(tmp_path: Path) -> None:
     body = """\
 case "$2" in
 syntax) echo 'ERROR:  syntax error at or near "selec"' ;;

@@ -96,7 +96,7 @@ def test_the_list_of_processes_names_the_flow_and_the_state_file(tmp_path):
     assert words[-3:-1] == [path, flow]
 
 
-def test_of_two_operators_the_first_wins_and_the_second_is_told(state):
+def test_of_two_operators_the_first_wins_and_the_second_gets_an_answer(state):
     assert act(state, "skip", ("broken", "DEAD_LETTER", 0))["ok"]
     second = act(state, "requeue", ("broken", "DEAD_LETTER", 0), actor="bob@host")
     assert not second["ok"]
@@ -402,13 +402,13 @@ def test_a_requeue_that_waits_can_be_brought_forward(state):
     wait_for(state, "broken", "SUCCESS")
 
 
-def test_a_second_executor_is_refused_and_told_who_the_first_is(state, tmp_path):
+def test_a_second_executor_is_refused_with_the_identity_of_the_first(state, tmp_path):
     with pytest.raises(ExecutorBusyError) as caught:
         host.spawn(flow=str(tmp_path / "flow.py"), state=state, run_id="r", params={}, options={})
     assert str(lock_file.current_holder(state).pid) in str(caught.value)
 
 
-def test_an_executor_that_is_told_to_stop_leaves_a_run_that_can_be_taken_up(state):
+def test_an_executor_that_is_asked_to_stop_leaves_a_run_that_can_be_resumed(state):
     assert act(state, "stop", options={"how": "now"})["ok"]
     wait_until(lambda: lock_file.current_holder(state) is None)
     assert ("RETRYING", 0, 0) == row(state, "long", "state, failures, losses")

@@ -154,7 +154,7 @@ def test_a_limit_is_passed_early_where_the_number_of_rows_is_known(tmp_path):
     assert not (tmp_path / "settled").exists()
 
 
-def test_a_task_that_swallows_the_word_is_told_again_at_its_end(tmp_path):
+def test_a_task_that_swallows_the_error_gets_it_again_at_its_end(tmp_path):
     flow = Flow("f")
 
     @flow.task(max_bad_rows=1, timeout=30)
@@ -170,7 +170,7 @@ def test_a_task_that_swallows_the_word_is_told_again_at_its_end(tmp_path):
     assert ("DEAD_LETTER", "quarantine") == task(tmp_path, "state, dead_letter_kind")
 
 
-def test_a_ratio_is_looked_at_although_the_task_left_its_loop(tmp_path):
+def test_a_ratio_is_examined_although_the_task_left_its_loop(tmp_path):
     flow = Flow("f")
 
     @flow.task(max_bad_ratio=0.5, timeout=30)

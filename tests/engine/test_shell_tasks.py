@@ -40,7 +40,7 @@ def test_a_run_from_another_folder(tmp_path: Path) -> None:
     assert rows["reads"]["result"] == expected
 
 
-def test_check_tells_what_hides_a_failure(tmp_path: Path) -> None:
+def test_check_reports_what_hides_a_failure(tmp_path: Path) -> None:
     (tmp_path / "flow.py").write_text(
         "from redrive.engine import Flow\n"
         "flow = Flow('f')\n"

@@ -63,7 +63,7 @@ class Frame:
 
 
 @pytest.mark.parametrize(("asks", "level"), [(True, "warning"), (False, "note")])
-def test_check_tells_it_where_it_is_known(asks: bool, level: str) -> None:
+def test_check_reports_it_where_it_is_known(asks: bool, level: str) -> None:
     flow = Flow("f")
 
     @flow.task

@@ -251,7 +251,7 @@ async def test_an_act_that_comes_twice_is_done_once(door: OpenSession, run_file:
     assert (await session.snapshot()).tasks["task_00002"].generation == 1
 
 
-async def test_of_two_operators_the_second_is_told_who_came_first(
+async def test_of_two_operators_the_second_gets_the_name_of_the_first(
     door: OpenSession, run_file: StateFileBuilder
 ) -> None:
     session = await door(run_file.path)
@@ -275,7 +275,7 @@ async def test_an_act_reaches_the_living_executor(
     assert event.actor == "ana@desk"
 
 
-async def test_a_door_opened_to_look_only_refuses_acts(door: OpenSession, run_file: StateFileBuilder) -> None:
+async def test_a_read_only_session_refuses_acts(door: OpenSession, run_file: StateFileBuilder) -> None:
     session = await door(run_file.path, read_only=True)
     with pytest.raises(RedriveError, match="read-only"):
         await session.send(command("pause"))
@@ -392,7 +392,9 @@ async def test_the_past_of_a_run_is_read_a_window_at_a_time(door: OpenSession, r
     assert found == [event for event in [*events, *later] if event.run_id == "night-1"]
 
 
-async def test_how_long_tasks_took_before_is_told_of_runs_before(door: OpenSession, run_file: StateFileBuilder) -> None:
+async def test_how_long_tasks_took_before_is_reported_of_runs_before(
+    door: OpenSession, run_file: StateFileBuilder
+) -> None:
     session = await door(run_file.path)
     assert await session.duration_stats("night-1") == {}
     flow = FlowSpec("nightly", (TaskSpec("task_00000"), TaskSpec("new")))
@@ -408,7 +410,7 @@ async def test_how_long_tasks_took_before_is_told_of_runs_before(door: OpenSessi
         await session.duration_stats("night-3")
 
 
-async def test_what_an_act_would_do_is_told_without_doing_it(door: OpenSession, run_file: StateFileBuilder) -> None:
+async def test_what_an_act_would_do_is_reported_without_doing_it(door: OpenSession, run_file: StateFileBuilder) -> None:
     session = await door(run_file.path)
     found = await session.preview(
         Command("c1", "requeue", "night-1", (Target("task_00002", "DEAD_LETTER", 0),), "ana@desk")
@@ -417,7 +419,7 @@ async def test_what_an_act_would_do_is_told_without_doing_it(door: OpenSession, 
     assert (await session.snapshot()).tasks["task_00002"].state is TaskState.DEAD_LETTER
 
 
-async def test_what_came_of_a_cause_and_the_notes_on_it_are_remembered(
+async def test_what_came_of_a_cause_and_the_notes_on_it_are_stored(
     door: OpenSession, run_file: StateFileBuilder
 ) -> None:
     """Asked for before anything else: the far side learns what it needs for it."""
@@ -435,7 +437,7 @@ async def test_what_came_of_a_cause_and_the_notes_on_it_are_remembered(
     assert (decision, tasks, reason) == ("skip", 1, "because")
 
 
-async def test_what_failed_against_a_downstream_is_told_with_all_of_its_attempts(
+async def test_what_failed_against_a_downstream_is_reported_with_all_of_its_attempts(
     door: OpenSession, run_file: StateFileBuilder
 ) -> None:
     sql = "UPDATE attempt SET fingerprint_loose = 'f0', fingerprint_detail = ? WHERE name = 'task_00002'"
@@ -507,7 +509,7 @@ async def test_a_file_with_less_than_was_read_asks_for_a_new_picture(
         await anext(session.events(run_file.head() + 1))
 
 
-async def test_a_file_that_is_gone_is_told_and_found_again(door: OpenSession, run_file: StateFileBuilder) -> None:
+async def test_a_file_that_is_gone_is_reported_and_found_again(door: OpenSession, run_file: StateFileBuilder) -> None:
     run_file.close()
     session = await door(run_file.path)
     hidden = run_file.path.with_name("hidden.db")
@@ -519,7 +521,7 @@ async def test_a_file_that_is_gone_is_told_and_found_again(door: OpenSession, ru
     assert (await session.snapshot()).run.run_id == "night-1"
 
 
-async def test_a_copied_file_tells_of_no_executor_that_has_gone(run_file: StateFileBuilder) -> None:
+async def test_a_copied_file_reports_no_executor_that_has_gone(run_file: StateFileBuilder) -> None:
     """An act on it touches the lock, which tells nothing of an executor."""
     run_file.close()
     copy = run_file.path.with_name("copy.db")
@@ -549,7 +551,7 @@ async def test_a_file_at_rest_is_followed_when_somebody_writes_again(
         again.close()
 
 
-async def test_looking_leaves_no_trace_beside_a_file_at_rest(door: OpenSession, run_file: StateFileBuilder) -> None:
+async def test_reading_leaves_no_trace_beside_a_file_at_rest(door: OpenSession, run_file: StateFileBuilder) -> None:
     run_file.close()
     before = sorted(os.listdir(run_file.path.parent))
     bytes_before = run_file.path.read_bytes()
@@ -690,7 +692,7 @@ async def test_a_path_may_hold_anything(
     assert projection.run.run_id == "night-1"
 
 
-async def test_a_closed_door_stays_closed(door: OpenSession, run_file: StateFileBuilder) -> None:
+async def test_a_closed_session_stays_closed(door: OpenSession, run_file: StateFileBuilder) -> None:
     session = await door(run_file.path)
     await session.close()
     await session.close()

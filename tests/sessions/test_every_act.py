@@ -161,7 +161,7 @@ def test_the_table_and_the_handlers_are_the_same_set() -> None:
     assert {act.name for act in ACTS if act.awaited is not None} == set(server.FINISHERS)
 
 
-def test_a_breaker_can_be_told_the_same_words_everywhere() -> None:
+def test_a_breaker_command_has_the_same_words_everywhere() -> None:
     assert set(breaker_actions.SETTINGS) == set(downstreams.BREAKER_ACTIONS) == set(BREAKER_ACTS)
 
 

@@ -92,7 +92,7 @@ async def until_it_runs(session: Any, projection: Any) -> None:
                     return
 
 
-async def test_a_full_disk_is_told_through_every_door_and_by_doctor(
+async def test_a_full_disk_is_reported_through_every_session_and_by_doctor(
     door: OpenSession, disk: Any, tmp_path: Path
 ) -> None:
     """002.16: the executor is degraded, starts nothing, and fails no task for it."""

@@ -75,7 +75,7 @@ async def test_no_hello_but_something_else_is_a_sentence(far_side: Any, program:
 
 
 @pytest.mark.parametrize("nonsense", ["{'events': 5}", "{'events': [[1]]}", "{'reset': 1}", "7", "b'{'"])
-async def test_nonsense_in_the_middle_closes_the_door_with_a_sentence(far_side: Any, nonsense: str) -> None:
+async def test_nonsense_in_the_middle_closes_the_session_with_a_sentence(far_side: Any, nonsense: str) -> None:
     far_side(f"say(hello); time.sleep(0.2); say({nonsense}); pipe.read()")
     session = await SshSession.open("ssh://odd/x.db")
     events = session.events(0)

@@ -92,7 +92,7 @@ async def test_what_comes_later_is_read_on(door: OpenSession, run_file: StateFil
     assert (await past.point_at(before)).snapshot.projection.tasks["task_00003"].state == "PENDING"
 
 
-async def test_the_night_is_read_in_windows_and_tells_how_far_it_is(
+async def test_the_run_is_read_in_windows_and_reports_how_far_it_is(
     door: OpenSession, run_file: StateFileBuilder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(event_reader, "READ_EVENTS", 10)
@@ -120,7 +120,7 @@ async def test_no_more_stretches_are_kept_than_there_is_room_for(
         assert sum(len(events) for events in past._cache.values()) <= 25
 
 
-async def test_a_night_whose_beginning_was_removed_is_refused(door: OpenSession, run_file: StateFileBuilder) -> None:
+async def test_a_run_whose_beginning_was_removed_is_refused(door: OpenSession, run_file: StateFileBuilder) -> None:
     run_file.write(lambda transaction: transaction.connection.execute("DELETE FROM event WHERE seq < 5"))
     session = await door(run_file.path)
     projection = await session.snapshot()

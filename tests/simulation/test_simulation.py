@@ -36,7 +36,7 @@ def test_no_invariant_breaks(first: int) -> None:
 
 
 @pytest.mark.parametrize("seed", [20023, 20152, 20217, 20301, 30237, 30329, 40367, 300596])
-def test_a_night_that_failed_once_does_not_fail_again(seed: int) -> None:
+def test_a_run_that_failed_once_does_not_fail_again(seed: int) -> None:
     """Waits a day too long or for ever, ends by states that had changed, a last write, acts undone, a page unsent."""
     assert simulate(draw_plan(seed, heartbeats=(1.0,), other_acts=0.0)).problem == ""
 
@@ -58,7 +58,7 @@ def test_a_night_that_failed_once_does_not_fail_again(seed: int) -> None:
         (1001628, "tasks=m,n,t2,t3,t4,t5,t6,t7 acts=0,2 clock_steps=0,1"),
     ],
 )
-def test_a_shrunk_night_that_failed_once_does_not_fail_again(seed: int, only: str) -> None:
+def test_a_shrunk_run_that_failed_once_does_not_fail_again(seed: int, only: str) -> None:
     assert simulate(reduce_plan(draw_plan(seed, other_acts=0.0), Reduction.parse(only))).problem == ""
 
 
@@ -73,16 +73,16 @@ def test_a_shrunk_night_that_failed_once_does_not_fail_again(seed: int, only: st
         (5008683, "tasks=t0 acts=0,2,3,4,6,7"),
     ],
 )
-def test_a_shrunk_night_with_all_acts_does_not_fail_again(seed: int, only: str) -> None:
-    assert run_night(reduce_plan(draw_plan(seed), Reduction.parse(only))).problem == ""
+def test_a_shrunk_run_with_all_acts_does_not_fail_again(seed: int, only: str) -> None:
+    assert simulate(reduce_plan(draw_plan(seed), Reduction.parse(only))).problem == ""
 
 
-def test_a_seed_is_one_night_in_memory_and_in_a_file() -> None:
+def test_a_seed_is_one_run_in_memory_and_in_a_file() -> None:
     plans = [draw_plan(seed) for seed in range(4)]
     assert [simulate(plan).digest for plan in plans] == [simulate(plan, kind=FileStorage).digest for plan in plans]
 
 
-def test_a_seed_is_one_night_also_in_another_process() -> None:
+def test_a_seed_is_one_run_also_in_another_process() -> None:
     """With other hashes: no order of a set reaches the file."""
     script = "from simulation.simulate import simulate; from simulation.plan import draw_plan; "
     script += "print(*[simulate(draw_plan(seed)).digest for seed in (3, 5)])"
@@ -132,7 +132,7 @@ def test_an_effect_that_is_tried_again_is_found() -> None:
     assert any("happens twice" in problem for problem in problems)
 
 
-def test_a_failing_night_is_shrunk_and_can_be_replayed() -> None:
+def test_a_failing_run_is_shrunk_and_can_be_replayed() -> None:
     with mock.patch.object(Capacity, "has_pool_slots", lambda capacity, row: True):
         report = first_problem(range(40))
         smallest, problem = shrink(draw_plan(report.seed), Reduction())

@@ -62,7 +62,7 @@ def test_a_listing_is_the_same_through_ssh(far: Any, run_file: StateFileBuilder,
     assert here
 
 
-def test_an_act_through_ssh_is_done_and_its_refusal_told(far: Any, run_file: StateFileBuilder) -> None:
+def test_an_act_through_ssh_is_done_and_its_refusal_reported(far: Any, run_file: StateFileBuilder) -> None:
     run_file.close()
     act = ("--state", f"ssh://far{run_file.path}", "task_00002", "--reason", "schema reloaded")
     assert "task_00002" in output_of("requeue", *act)

@@ -79,7 +79,7 @@ async def test_nobody_at_the_port_may_be_somebody_later(far: Any, run_file: Stat
     assert not error.final and "no ssh server listens" in str(error)
 
 
-async def test_an_option_that_ssh_does_not_know_is_told(far: Any, run_file: StateFileBuilder) -> None:
+async def test_an_option_that_ssh_does_not_know_is_reported(far: Any, run_file: StateFileBuilder) -> None:
     error = await refusal(run_file.path, options=("NoSuchOption=yes",))
     assert error.final and "NoSuchOption" in str(error).casefold().replace("nosuchoption", "NoSuchOption")
 

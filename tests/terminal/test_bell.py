@@ -27,7 +27,7 @@ REDRIVE = str(Path(sys.executable).with_name("redrive"))
 
 
 @pytest.mark.long
-def test_a_new_page_rings_whoever_looks_and_nobody_who_comes_later(on_terminal: Any, tmp_path: Path) -> None:
+def test_a_new_page_rings_on_open_consoles_only(on_terminal: Any, tmp_path: Path) -> None:
     (tmp_path / "ringing.py").write_text(FLOW)
     state = tmp_path / "ringing.db"
     command = [REDRIVE, "run", str(tmp_path / "ringing.py"), "--state", str(state), "--detach", "--stay"]

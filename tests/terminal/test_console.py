@@ -127,7 +127,7 @@ def last_words(terminal: Any) -> str:
 
 
 @pytest.mark.long
-def test_a_night_from_the_start_over_a_requeue_to_its_end(make_place):
+def test_a_run_from_the_start_over_a_requeue_to_its_end(make_place):
     place = make_place()
     terminal = place.run()
     terminal.until("BLOCKED")
@@ -166,7 +166,7 @@ def test_the_output_of_a_dead_letter_leads_back_to_the_inbox_and_q_then_leaves(m
 
 
 @pytest.mark.long
-def test_a_click_on_a_tab_and_on_a_row_is_heard(make_place):
+def test_a_click_on_a_tab_and_on_a_row_selects_it(make_place):
     place = make_place()
     terminal = place.run()
     terminal.until("BLOCKED")
@@ -271,7 +271,7 @@ def test_whatever_ends_the_console_the_run_goes_on_and_attach_comes_back(make_pl
 
 
 @pytest.mark.long
-def test_a_console_that_only_looks_leaves_at_once_and_the_run_goes_on(make_place):
+def test_a_read_only_console_quits_at_once_and_the_run_goes_on(make_place):
     place = make_place(held=True)
     place.run().signal(signal.SIGKILL)
     terminal = place.attach()

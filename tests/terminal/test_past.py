@@ -39,7 +39,7 @@ def test_back_by_key_standing_still_and_forward_again(run_file: Any, on_terminal
 
 
 @pytest.mark.long
-def test_the_night_is_played_to_its_end(run_file: Any, on_terminal: Any, tmp_path: Path) -> None:
+def test_the_run_is_played_to_its_end(run_file: Any, on_terminal: Any, tmp_path: Path) -> None:
     """A silence is cut short, so a night of no seconds is over at once."""
     terminal = attached(run_file, on_terminal, tmp_path)
     terminal.send("@")

@@ -121,7 +121,7 @@ def test_the_terminal_is_never_asked_for_every_move_of_the_mouse_or_for_other_ke
 
 
 @pytest.mark.long
-def test_a_terminal_that_answers_nothing_is_no_trouble(demo) -> None:
+def test_a_terminal_that_answers_nothing_is_no_problem(demo) -> None:
     app = demo("--tick", "0.05", "--full", answers=False, environ={"SSH_TTY": "x"}, ready="tick 5")
     app.terminal.until("tick 40")  # much more than any window
     app.terminal.send("q")

@@ -29,7 +29,7 @@ def test_the_default_is_the_terminals_own_and_comes_first(folder: Path):
 
 
 @pytest.mark.parametrize("name", theme.theme_names(Path("/nonexistent")))
-def test_every_theme_of_ours_gives_every_role_a_look(name: str, folder: Path):
+def test_every_theme_of_ours_gives_every_role_a_style(name: str, folder: Path):
     found = theme.load_theme(name, folder)
     assert found.title
     assert found.description
@@ -124,9 +124,7 @@ def test_a_name_is_not_a_path(folder: Path):
         theme.load_theme("../outside", folder)
 
 
-def test_the_last_choice_is_remembered_and_the_environment_has_the_last_word(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_the_last_choice_is_stored_and_the_environment_has_the_last_word(folder: Path, monkeypatch: pytest.MonkeyPatch):
     theme.save_choice("light", folder)
     assert theme.initial_theme_name(folder) == "light"
     monkeypatch.setenv("REDRIVE_THEME", "dark")

@@ -107,7 +107,7 @@ def test_commands_in_lines_name_the_state_file():
     ]
 
 
-def test_a_breaker_tells_why_it_opened_and_until_when():
+def test_a_breaker_reports_why_it_opened_and_until_when():
     """000.53: both layers of defence are seen."""
     opened = {
         "downstream": "api",

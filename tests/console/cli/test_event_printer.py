@@ -43,7 +43,7 @@ def test_a_name_that_the_locale_cannot_write_is_escaped(flow: Path, tmp_path: Pa
     assert done.stderr == ""
 
 
-def test_a_full_disk_behind_stdout_is_told_once_and_the_run_succeeds(flow: Path, tmp_path: Path) -> None:
+def test_a_full_disk_behind_stdout_is_reported_once_and_the_run_succeeds(flow: Path, tmp_path: Path) -> None:
     with open("/dev/full", "w") as full:
         done = run_redrive("run", str(flow), "--state", str(tmp_path / "s.db"), stdout=full)
     assert done.returncode == 0

@@ -43,7 +43,7 @@ def running(tmp_path: Path) -> Iterator[Path]:
         ("inbox", [], "1 × "),
     ],
 )
-def test_what_changes_is_told_while_it_happens(running: Path, view: str, words: list[str], news: str) -> None:
+def test_what_changes_is_reported_while_it_happens(running: Path, view: str, words: list[str], news: str) -> None:
     following = start_redrive(view, "s.db", "--follow", *words, cwd=running, stderr=subprocess.PIPE)
     assert following.stdout is not None
     first = following.stdout.readline()

@@ -52,7 +52,7 @@ def test_output_cannot_steer_the_terminal(run_file: StateFileBuilder) -> None:
     assert line == "red\ufffdevil"
 
 
-def test_dropped_output_is_told_with_its_size(run_file: StateFileBuilder) -> None:
+def test_dropped_output_is_reported_with_its_size(run_file: StateFileBuilder) -> None:
     attempt = run_file.start("task_00000")
     rows = [f"row {number:07}\n" for number in range(60_000)]
     for start in range(0, len(rows), 5_000):

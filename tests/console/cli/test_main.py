@@ -168,7 +168,7 @@ def test_help_loads_no_screen():
 @parametrize_mostly_long(
     "words", [["run", "x.py", "--param", "oops"], ["requeue", "--rate", "fast", "t"], ["nonsense"]]
 )
-def test_bad_usage_is_told_and_exits_2(words):
+def test_bad_usage_is_reported_and_exits_2(words):
     done = run_redrive(*words, env={**os.environ, "REDRIVE_STATE": "/nonexistent/state.db"})
     assert 2 == done.returncode
     assert "Traceback" not in done.stderr

@@ -64,7 +64,7 @@ def test_a_digit_that_fits_several_causes_acts_on_none(tmp_path: Path) -> None:
     assert run_redrive("tasks", state).stdout.count("DEAD_LETTER") == 16
 
 
-def test_a_name_given_twice_is_meant_once_and_who_shall_run_it_is_said(blocked: Path) -> None:
+def test_a_name_given_twice_counts_once_and_the_runner_is_named(blocked: Path) -> None:
     done = run_redrive("requeue", "--state", blocked, "b", "b", "--reason", "x")
     assert done.returncode == 0
     place, answer = done.stdout.splitlines()

@@ -95,7 +95,7 @@ def test_the_inbox_of_a_named_run_is_of_this_run(nightly: NightlyFlow) -> None:
     assert lines == [f"nightly second in {nightly.state}: SUCCESS", "nothing in this run needs a human"]
 
 
-def test_a_killed_run_is_told_paged_and_listed(nightly: NightlyFlow) -> None:
+def test_a_killed_run_is_reported_paged_and_listed(nightly: NightlyFlow) -> None:
     nightly.run_and_kill("first")
     lines = [line.partition("] ")[2] for line in nightly.run("second").splitlines()]
     (told,) = [line for line in lines if "CUT OFF" in line]

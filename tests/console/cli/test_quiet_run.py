@@ -39,7 +39,7 @@ def test_a_run_that_succeeds_after_a_retry_is_silent(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
-def test_a_run_that_needs_a_human_tells_the_whole_story(tmp_path: Path) -> None:
+def test_a_run_that_needs_a_human_is_reported_in_full(tmp_path: Path) -> None:
     (tmp_path / "bad.py").write_text(BAD)
     done = run_redrive("run", "bad.py", "--quiet", "--state", "b.db", "--run-id", "night", cwd=tmp_path)
     assert (done.returncode, done.stderr) == (3, "")
@@ -64,7 +64,7 @@ def test_a_flow_that_cannot_run_says_why(tmp_path: Path) -> None:
     assert "ZeroDivisionError: division by zero" in done.stderr
 
 
-def test_the_record_of_a_long_night_stays_bounded() -> None:
+def test_the_record_of_a_long_run_stays_bounded() -> None:
     record = FailureRecord("f.db")
     payload = TaskMoved(set={"next_retry_at": 2_000_000}, attempt_set={"outcome": "error"}, explain="ValueError a.py:1")
     for seq in range(LINES_MAX):

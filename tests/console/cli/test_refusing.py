@@ -104,7 +104,9 @@ def test_an_act_without_a_reason_is_bad_usage(folder: Path, words: tuple[str, ..
     ],
     quick=4,
 )
-def test_what_makes_no_sense_is_told_on_stderr(folder: Path, words: tuple[str, ...], code: int, sentence: str) -> None:
+def test_what_makes_no_sense_is_reported_on_stderr(
+    folder: Path, words: tuple[str, ...], code: int, sentence: str
+) -> None:
     assert_refused(redrive(folder, *words), code, sentence)
 
 
@@ -167,7 +169,7 @@ def sql(state: Path, query: str) -> str:
         ),
     ],
 )
-def test_a_dry_run_tells_exactly_what_would_change_and_changes_nothing(
+def test_a_dry_run_reports_exactly_what_would_change_and_changes_nothing(
     folder: Path, words: tuple[str, ...], lines: list[str]
 ) -> None:
     before = sql(folder / "night.db", "SELECT count(*) || max(seq) FROM event")
@@ -224,7 +226,7 @@ def test_output_that_cannot_be_written_is_one_sentence(folder: Path) -> None:
         ("import os; os.kill(os.getpid(), 9)", "the process that imported 'odd.py' ended (signal 9)"),
     ],
 )
-def test_an_import_that_ends_its_process_is_told(tmp_path: Path, command: str, text: str, sentence: str) -> None:
+def test_an_import_that_ends_its_process_is_reported(tmp_path: Path, command: str, text: str, sentence: str) -> None:
     (tmp_path / "odd.py").write_text(text)
     name, *rest = command.split()
     done = redrive(tmp_path, name, "odd.py", *rest)

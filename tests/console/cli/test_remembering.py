@@ -52,7 +52,7 @@ def causes(state: Path) -> dict[str, dict]:
     }
 
 
-def test_the_inbox_tells_each_downstream_apart_and_what_came_of_it(state):
+def test_the_inbox_lists_each_downstream_with_its_outcome(state):
     lines = invoke_redrive("inbox", state).output.splitlines()
     assert [line.partition("  (fp")[0].partition(" · ")[2] for line in lines if " × " in line] == ["shop", "bank"]
     before = [line.strip() for line in lines if line.startswith("  last time at ")]

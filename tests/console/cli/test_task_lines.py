@@ -14,7 +14,7 @@ def lines_of(projection: RunProjection, now_us: int | None = None) -> dict[str, 
     return {line.split()[0]: " ".join(line.split()) for line in task_lines(projection, False, now_us=now_us)[1:]}
 
 
-def test_a_wait_is_told_as_of_the_instant_that_is_shown() -> None:
+def test_a_wait_is_reported_as_of_the_instant_that_is_shown() -> None:
     projection = projection_of([("a", [])])
     row = projection.tasks["a"]
     row.state, row.next_retry_at, row.error = TaskState.RETRYING, START + 30 * S, "503"

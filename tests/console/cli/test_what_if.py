@@ -103,7 +103,7 @@ def test_from_the_last_event_on_nothing_can_be_another(state: Path) -> None:
     assert found["seq"] > 0 and found["forked_at"] is not None
 
 
-def test_from_the_middle_of_the_night_what_had_happened_stays(state: Path) -> None:
+def test_from_the_middle_of_the_run_what_had_happened_stays(state: Path) -> None:
     """At most what had begun by then, and then one try for each."""
     whole = plain(state, "--what-if", "max_attempts=1")["changed"]["by number"]["median"]["calls"]
     later = plain(state, "--at", "60", "--what-if", "max_attempts=1")["changed"]["by number"]["median"]["calls"]
@@ -153,7 +153,7 @@ def test_a_control_that_is_the_run_says_so() -> None:
     )
 
 
-def test_the_least_and_the_most_are_told_where_they_differ() -> None:
+def test_the_least_and_the_most_are_reported_where_they_differ() -> None:
     one, other = RunFigures(100, 0, 0, 0, 0, 60.0), RunFigures(120, 0, 0, 0, 0, 90.0)
     assert "at most" in rendered(one, one, one, other)
     assert "at most" not in rendered(one, one, one, one)
@@ -165,7 +165,7 @@ def test_what_never_ends_never_finishes() -> None:
     assert lines[6].split() == ["by", "number", "5,000", "0", "0", "0", "0", "never"]
 
 
-def test_acts_and_the_deadline_are_told() -> None:
+def test_acts_and_the_deadline_are_reported() -> None:
     one = RunFigures(100, 0, 0, 0, 0, 60.0, unrecorded=7)
     text = rendered(one, one, acts=2)
     assert "the run had 2 acts of operators since then" in text

@@ -119,7 +119,9 @@ async def test_a_new_picture_is_of_the_same_run(revenue: FakeSession, clock: Sti
     live.close()
 
 
-async def test_a_door_that_fails_is_tried_again_and_says_why(revenue: FakeSession, clock: StillClock, watcher: Watcher):
+async def test_a_session_that_fails_is_tried_again_and_says_why(
+    revenue: FakeSession, clock: StillClock, watcher: Watcher
+):
     revenue.error = StateFileError("the disk does not answer")
     live = following(revenue, clock, watcher)
     await until(lambda: live.error_message)
@@ -129,7 +131,9 @@ async def test_a_door_that_fails_is_tried_again_and_says_why(revenue: FakeSessio
     live.close()
 
 
-async def test_a_door_that_is_closed_for_good_is_left_alone(revenue: FakeSession, clock: StillClock, watcher: Watcher):
+async def test_a_session_that_is_closed_for_good_is_left_alone(
+    revenue: FakeSession, clock: StillClock, watcher: Watcher
+):
     revenue.error = LinkError("not let in", final=True)
     live = following(revenue, clock, watcher)
     await until(lambda: live._follow_task.done())
@@ -152,7 +156,7 @@ async def test_a_fault_of_our_own_is_not_swallowed(revenue: FakeSession, clock: 
     live.close()
 
 
-async def test_seconds_are_told_at_whole_seconds_of_the_clock_over_there(
+async def test_seconds_are_reported_at_whole_seconds_of_the_clock_over_there(
     revenue: FakeSession, clock: StillClock, watcher: Watcher
 ):
     clock.now += 950_000
@@ -181,7 +185,9 @@ EARLIER = {
 }
 
 
-async def test_earlier_runs_tell_when_a_run_will_be_done_before_anything_of_it_is(clock: StillClock, watcher: Watcher):
+async def test_earlier_runs_report_when_a_run_will_be_done_before_anything_of_it_is(
+    clock: StillClock, watcher: Watcher
+):
     session = FakeSession(projection_of([("extract_payments", []), ("aggregate_revenue", ["extract_payments"])]))
     session.durations = EARLIER
     live = following(session, clock, watcher)

@@ -59,7 +59,7 @@ def test_every_act_of_an_operator_can_be_reached() -> None:
     assert {action.act for action in ACTIONS if action.act} == ACTS
 
 
-def test_what_sends_something_does_more_than_look() -> None:
+def test_an_action_that_sends_a_command_is_guarded() -> None:
     assert [action.name for action in ACTIONS if action.act and action.effect is ActionEffect.NONE] == []
 
 

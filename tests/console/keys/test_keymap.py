@@ -94,7 +94,7 @@ def test_a_file_that_cannot_be_used_is_refused_and_says_why(tmp_path: Path, text
     assert complaint in str(caught.value)
 
 
-def test_every_problem_of_a_file_is_told_at_once(tmp_path: Path) -> None:
+def test_every_problem_of_a_file_is_reported_at_once(tmp_path: Path) -> None:
     with pytest.raises(KeyMapError) as caught:
         load_keys(written(tmp_path / "keys.toml", 'requeue = "D"\nnonsense = "x"'))
     assert len(str(caught.value).splitlines()) == 2
@@ -105,12 +105,12 @@ def test_an_unsafe_key_can_be_forced(tmp_path: Path) -> None:
     assert keys.keys_of("pause") == ("P",)
 
 
-def test_what_only_looks_may_sit_anywhere(tmp_path: Path) -> None:
+def test_a_key_that_changes_nothing_may_be_anywhere(tmp_path: Path) -> None:
     assert load_keys(written(tmp_path / "keys.toml", 'why = "I"\ncritical_path = "C"')).keys_of("why") == ("I",)
 
 
 @pytest.mark.parametrize("place", ScreenName)
-def test_the_guard_watches_all_keys_that_do_more_than_look(place: ScreenName) -> None:
+def test_the_guard_covers_all_keys_that_change_something(place: ScreenName) -> None:
     guarded = DEFAULT_KEYS.guarded_keys(place)
     for action in actions_of(place):
         for key in DEFAULT_KEYS.keys_of(action.name):
@@ -152,7 +152,7 @@ class KeyPresser:
         return [press.refusal for press in self.passed if press.refusal]
 
 
-def test_a_key_that_only_looks_passes_at_once() -> None:
+def test_a_key_that_changes_nothing_passes_at_once() -> None:
     hand = KeyPresser()
     hand.guard.press("j", 1.0, None)
     assert [press.key for press in hand.guard.ready(1.0)] == ["j"]

@@ -90,7 +90,7 @@ def test_the_front_is_the_latest_to_run_and_else_the_first_to_be_due():
     assert board.current_task() == "b"
 
 
-def test_pools_tell_who_holds_them():
+def test_pools_report_who_holds_them():
     specs = {"b": {"pool": "db"}, "c": {"pool": "db", "pool_slots": 2}}
     projection = projection_of(DIAMOND, specs, options='{"pools": {"db": 4, "idle": 1}}')  # type: ignore[arg-type]
     board, builder = Board(projection), EventBuilder(projection)
@@ -110,7 +110,7 @@ def test_breakers_and_pages_beside_the_run_reach_the_sentence():
     assert board.explain("b", START) == "breaker api is open and lets a probe through in 30s"
 
 
-def test_what_was_told_before_the_snapshot_is_learned_from_the_tables():
+def test_state_from_before_the_snapshot_is_read_from_the_tables():
     projection = projection_of(DIAMOND, {"b": {"downstream": "api"}})
     failed_task(projection, "a")
     projection.tasks["b"].state = TaskState.READY

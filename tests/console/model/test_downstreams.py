@@ -196,7 +196,7 @@ def test_what_is_dealt_with_waits_behind_one_row(clock):
     assert 5 in [row.key for row in downstreams.rows()]
 
 
-def test_a_filter_looks_into_everything_also_what_is_quiet(clock):
+def test_a_filter_matches_quiet_rows_too(clock):
     downstreams = downstreams_of(clock)
     downstreams.filter = parse_filter("permanent")
     assert [5] == [row.key for row in downstreams.rows() if not row.is_head]

@@ -104,7 +104,7 @@ def test_a_finished_run_has_no_forecast():
     assert estimate(board, builder.at, {}) is None
 
 
-def test_a_large_flow_is_not_looked_through_more_often_than_every_few_seconds():
+def test_a_large_flow_is_not_scanned_more_often_than_every_few_seconds():
     projection = projection_of(layered(10_000, 20, seed=1))
     forecaster = Forecaster(Board(projection), dict.fromkeys(projection.tasks, DurationStats(S, S, 1)))
     first = forecaster.forecast(START)

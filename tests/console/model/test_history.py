@@ -83,7 +83,7 @@ def test_what_took_far_longer_than_in_other_runs_is_slow(seconds: tuple[float | 
     assert [task.is_slow(place) for place in range(len(seconds))] == slow
 
 
-def test_troubles_come_first_the_latest_before_the_frequent() -> None:
+def test_problems_come_first_the_latest_before_the_frequent() -> None:
     good, early, late = history(1, 1, 1), history(None, None, 1), history(1, 1, None)
     tasks = [TaskTrend(name, task.cells) for name, task in (("good", good), ("early", early), ("late", late))]
     rows = {
@@ -100,7 +100,7 @@ def test_troubles_come_first_the_latest_before_the_frequent() -> None:
     assert [task.name for task in grid.in_order(HistoryOrder.FLOW)] == ["good", "early", "late"]
 
 
-def test_a_night_shows_its_worst_run_and_counts_all() -> None:
+def test_a_day_shows_its_worst_run_and_counts_all() -> None:
     blocked = summary(0, RunState.RUNNING, blocked_since=MONDAY)
     runs = [summary(0), blocked, summary(0, RunState.FAILED), summary(2)]
     days = days_of(runs, lambda at: datetime.fromtimestamp(at / S, UTC).date())

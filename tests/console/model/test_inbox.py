@@ -121,7 +121,7 @@ def test_an_open_cause_shows_some_tasks_and_then_all():
     assert len(inbox.rows()) == 1
 
 
-def test_a_filter_looks_at_name_error_state_and_fingerprint():
+def test_a_filter_matches_name_error_state_and_fingerprint():
     inbox = inbox_of(
         ("load_1", "DEAD_LETTER", "Broken"), ("load_2", "FAILED", "Denied"), ("invoice", "FAILED", "Broken")
     )

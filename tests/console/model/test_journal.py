@@ -174,7 +174,7 @@ def test_other_runs_are_left_out_and_what_belongs_to_none_is_not(builder: EventB
     assert journal.order == [own.seq, none.seq]
 
 
-def test_a_filter_keeps_what_is_told_later_as_well(builder: EventBuilder) -> None:
+def test_a_filter_keeps_what_is_reported_later_as_well(builder: EventBuilder) -> None:
     journal = EventJournal("run-1")
     journal.set_filter(parse_filter("ana"))
     journal.append([*numbered(builder, 3), first := act(builder)])
@@ -216,7 +216,7 @@ def test_it_is_bounded_at_the_old_end_while_it_is_followed(
     assert not journal.is_complete
 
 
-def test_it_is_bounded_at_the_new_end_while_somebody_looks_back(
+def test_it_is_bounded_at_the_new_end_while_a_reader_is_at_the_old_end(
     builder: EventBuilder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "EVENTS_MAX", 100)

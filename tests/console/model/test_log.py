@@ -87,7 +87,7 @@ def test_it_does_not_matter_from_where_one_began_to_read(pieces: list[str], cut:
 
 
 @given(pieces=_PIECES)
-def test_what_is_told_to_have_changed_covers_all_that_did(pieces: list[str]) -> None:
+def test_what_is_reported_to_have_changed_covers_all_that_did(pieces: list[str]) -> None:
     text = LogText()
     for chunk in chunks(*pieces):
         before = list(text.lines)
@@ -95,7 +95,7 @@ def test_what_is_told_to_have_changed_covers_all_that_did(pieces: list[str]) -> 
         assert text.lines[:first] == before[:first]
 
 
-def test_a_line_without_an_end_is_told_in_parts_and_costs_no_more_than_it_is_long() -> None:
+def test_a_line_without_an_end_is_reported_in_parts_and_costs_no_more_than_it_is_long() -> None:
     text = LogText()
     began = time.thread_time()
     for number in range(20_000):
@@ -164,7 +164,7 @@ def test_each_line_has_the_time_and_the_chunk_of_its_end() -> None:
         "java.lang.NullPointerException at x",
     ],
 )
-def test_these_tell_of_an_error(line: str) -> None:
+def test_these_lines_are_errors(line: str) -> None:
     assert is_error_line(line)
 
 
@@ -195,7 +195,7 @@ def test_a_filter_keeps_lines_also_of_what_comes_later() -> None:
     assert shown_lines(chosen) == ["PUT /b", "more"]
 
 
-def test_of_what_is_put_in_front_it_is_told_how_much_is_shown() -> None:
+def test_lines_put_in_front_report_how_many_are_shown() -> None:
     every = chunks("GET /a\n", "PUT /b\n", "GET /c\n")
     text = LogText()
     text.append(every[2:])

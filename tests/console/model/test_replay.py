@@ -191,7 +191,7 @@ def test_before_the_first_step_there_is_none_and_behind_the_last_is_the_present(
     assert reel.step(19, 1) is None
 
 
-def test_troubles_are_failures_hangs_and_acts_a_burst_of_one_cause_as_one(events: list[Event]):
+def test_problems_are_failures_hangs_and_acts_a_burst_of_one_cause_as_one(events: list[Event]):
     reel = reel_of(events)
     found, seq = [], 0
     while (seq := reel.next_problem(seq, 1) or 0) != 0:
@@ -219,7 +219,7 @@ def test_a_time_is_the_last_event_up_to_it(events: list[Event]):
     assert reel.next_instant(reel.seq) is None
 
 
-def test_a_clock_that_went_back_does_not_turn_the_night_round():
+def test_a_clock_that_went_back_does_not_reorder_the_run():
     builder = EventBuilder(projection_of(PAIRS))
     events = [
         created(builder),
@@ -250,7 +250,7 @@ def test_a_board_that_is_turned_is_the_board_of_that_moment():
         assert [board.waiting_below(name) for name in "abcd"] == [new.waiting_below(name) for name in "abcd"]
 
 
-def test_turning_tells_what_is_another_one_and_nothing_else():
+def test_a_seek_reports_only_the_rows_that_differ():
     builder = EventBuilder(projection_of(PAIRS))
     events = [created(builder), *builder.start("a"), *builder.after(1).fail("a", "DEAD_LETTER"), *builder.start("b")]
     reel = reel_of(events)

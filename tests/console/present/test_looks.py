@@ -68,7 +68,7 @@ def test_states_lines_and_cuts_of_a_graph_do_not_look_alike(glyphs):
 
 
 @pytest.mark.parametrize("glyphs", SETS.values(), ids=SETS)
-def test_a_crossing_and_a_joint_are_told_apart_in_both_sets(glyphs):
+def test_a_crossing_and_a_joint_are_distinguished_in_both_sets(glyphs):
     """Reading a drawing depends on it: a bare vertical line is passed underneath, a joint is not."""
     crossing = glyphs.lines[3]
     assert all(glyphs.lines[arms] != crossing for arms in range(7, 16) if arms != 12)

@@ -151,7 +151,7 @@ def test_every_state_says_its_word_or_when_it_goes_on():
     assert len(set(shown.values())) == len(shown)
 
 
-def test_a_time_that_has_passed_is_told_as_passed():
+def test_a_time_that_has_passed_is_reported_as_passed():
     board = board_of_all_states()
     late = Scene(board, NOW + 11 * S, UTF8)
     row = next(row for row in board.projection.tasks.values() if row.state is TaskState.RETRYING)
@@ -278,7 +278,7 @@ def test_clock_times_leave_what_is_usual_out_until_it_is_passed():
     assert running_row(usual, elapsed=250, shows_clock_times=True).endswith(", usually 2m10")
 
 
-def test_a_task_that_tells_how_far_it_is_and_no_more_is_said_to_stand_still():
+def test_a_task_that_reports_how_far_it_is_and_no_more_is_said_to_stand_still():
     assert running_row(progress=(41, 100, NOW - 5 * S)).endswith("▕███░░░░▏  41 %")
     assert running_row(progress=(41, 100, NOW - 130 * S), elapsed=200).endswith("41 % no progress for 2m10")
 

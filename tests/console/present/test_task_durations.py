@@ -20,6 +20,6 @@ def test_where_there_is_little_room_only_days_that_are_others_have_a_line() -> N
     assert [line.split()[0] for line in duration_lines(past, only_other_days=True)] == ["took", "Monday"]
 
 
-def test_what_never_ended_took_nothing_that_could_be_told() -> None:
+def test_a_task_that_never_ended_has_no_duration() -> None:
     assert duration_lines([PastDuration(0, 600.0, succeeded=False)]) == []
     assert duration_lines([]) == []

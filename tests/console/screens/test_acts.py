@@ -327,7 +327,7 @@ async def test_an_act_that_could_not_be_sent_is_said_in_one_sentence(revenue: Fa
         assert "has not answered" in rows_of(app)[-1]
 
 
-async def test_an_armed_console_sends_its_acts_through_a_door_of_their_own(revenue: FakeSession, clock: StillClock):
+async def test_an_armed_console_sends_its_acts_through_a_session_of_their_own(revenue: FakeSession, clock: StillClock):
     acting = FakeSession(revenue.projection)
     revenue.set_status(read_only="opened read-only")
 

@@ -22,7 +22,7 @@ def test_every_list_with_columns_has_the_key_and_no_other() -> None:
     assert {screen.value for screen in having} | {FLEET} == set(COLUMNS)
 
 
-async def test_a_column_is_hidden_and_shown_again_and_remembered(clock: StillClock) -> None:
+async def test_a_column_is_hidden_and_shown_again_and_stored(clock: StillClock) -> None:
     async with open_console(poisoned_run(clock), clock) as driver:
         await driver.press("4")
         assert "holds 30" in driver.text and "oldest" in driver.text

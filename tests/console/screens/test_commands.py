@@ -93,7 +93,7 @@ async def test_shot_saves_the_screen_as_svg_and_as_text(revenue, clock, tmp_path
         assert "url(http" not in picture and "href" not in picture
 
 
-async def test_a_screen_that_cannot_be_saved_is_told(revenue, clock, tmp_path):
+async def test_a_screen_that_cannot_be_saved_is_reported(revenue, clock, tmp_path):
     async with shown(revenue, clock) as (app, pilot):
         save_screen(app, tmp_path / "absent")
         await pilot.pause()
@@ -187,7 +187,7 @@ async def test_keys_are_listed_with_the_file_that_changes_them(revenue: FakeSess
 # --- Themes ---------------------------------------------------------------------------------------------------------
 
 
-async def test_a_theme_is_used_at_once_and_remembered(revenue: FakeSession, clock: StillClock, own_config: Path):
+async def test_a_theme_is_used_at_once_and_stored(revenue: FakeSession, clock: StillClock, own_config: Path):
     async with shown(revenue, clock) as (app, pilot):
         await press(app, pilot, "colon", *"theme high", "enter")
         assert app.palette.style(Role.TEXT).bgcolor.name == "#000000"
@@ -207,7 +207,7 @@ async def test_a_theme_of_ones_own_that_is_wrong_is_refused_in_one_sentence(
         assert "unknown role 'humann'" in rows_of(app)[-1]
 
 
-async def test_without_colours_every_theme_tells_by_reverse_video(revenue: FakeSession, clock: StillClock):
+async def test_without_colours_every_theme_marks_by_reverse_video(revenue: FakeSession, clock: StillClock):
     app = make_app(revenue, clock, TerminalCapabilities(colours=Colours.NONE))
     async with app.run_test() as pilot:
         app.use_theme(theme.load_theme("dark"))
@@ -253,7 +253,7 @@ async def test_y_in_the_inbox_copies_the_task_under_the_cursor(
 # --- Runs -----------------------------------------------------------------------------------------------------------
 
 
-async def test_the_list_of_runs_tells_them_apart_and_opens_one(revenue: FakeSession, clock: StillClock):
+async def test_the_list_of_runs_distinguishes_them_and_opens_one(revenue: FakeSession, clock: StillClock):
     old = RunRow("run-2026-04-24", "revenue", START - 86400 * S, START - 82800 * S, RunState.FAILED)
     revenue.summaries = [
         RunSummary(revenue.projection.run, {"SUCCESS": 2, "DEAD_LETTER": 1}, 1),

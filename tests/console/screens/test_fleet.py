@@ -166,7 +166,7 @@ async def test_esc_at_the_top_level_returns_to_the_list_that_a_console_was_opene
             assert app.is_running
 
 
-async def test_columns_of_the_fleet_are_chosen_and_remembered():
+async def test_columns_of_the_fleet_are_chosen_and_stored():
     app = fleet_app(Files(NIGHT))
     async with app.run_test(size=(160, 30)) as pilot:
         await pilot.pause()

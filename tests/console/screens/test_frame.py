@@ -59,7 +59,7 @@ async def test_the_age_of_a_heartbeat_is_said_from_three_seconds_on(
 
 
 async def test_every_view_keeps_its_word_at_eighty_columns(revenue: FakeSession, clock: StillClock):
-    """With two counts of two digits, and with what must be message beside them."""
+    """With two counts of two digits, and with what must be shown beside them."""
     words = ("1 Runs", "2 Graph", "3 Timeline", "4 Inbox", "5 Log", "6 Journal", "7 Systems")
     troubles = ({}, {"heartbeat_age_seconds": 4.2}, {"executor_alive": False, "executor_gone_at": START})
     for name in list(revenue.projection.tasks)[:10]:
@@ -88,7 +88,7 @@ async def test_an_old_picture_has_a_dashed_frame_and_no_colours(revenue: FakeSes
         assert app.palette.style("human") == true_look
 
 
-async def test_an_executor_that_has_gone_is_told_with_what_can_be_done(revenue: FakeSession, clock: StillClock):
+async def test_an_executor_that_has_gone_is_reported_with_what_can_be_done(revenue: FakeSession, clock: StillClock):
     revenue.set_status(executor_alive=False, heartbeat_age_seconds=None, executor_gone_at=START)
     async with shown(revenue, clock) as (app, _):
         assert "6 Journal" in rows_of(app)[1]
@@ -105,7 +105,7 @@ async def test_an_executor_that_a_service_will_start_again_is_not_called_gone(re
         assert "redrive serve (pid 812) resumes it when a task can run" in rows_of(app)[-1]
 
 
-async def test_others_who_look_are_named_where_there_is_room(revenue: FakeSession, clock: StillClock):
+async def test_other_readers_are_named_where_there_is_room(revenue: FakeSession, clock: StillClock):
     revenue.set_status(others=("bob@ops-2",))
     async with shown(revenue, clock, (120, 40)) as (app, _):
         assert "with bob@ops-2" in rows_of(app)[1]
@@ -175,7 +175,7 @@ async def test_keys_without_an_effect_say_so(revenue: FakeSession, clock: StillC
             assert message in rows_of(app)[-1], keys
 
 
-async def test_a_door_that_is_closed_for_good_says_why(clock: StillClock, revenue: FakeSession):
+async def test_a_session_that_is_closed_for_good_says_why(clock: StillClock, revenue: FakeSession):
     revenue.error = LinkError("the key of far is not known here", final=True)
     async with shown(revenue, clock) as (app, _):
         assert "the key of far is not known here" in text_of(app)

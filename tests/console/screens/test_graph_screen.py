@@ -68,7 +68,7 @@ async def test_a_second_repaints_countdowns_and_nothing_else(revenue: FakeSessio
         assert sorted(set(asked)) == ticking
 
 
-async def test_the_kill_of_a_hung_task_is_told_step_by_step(revenue: FakeSession, clock: StillClock):
+async def test_the_kill_of_a_hung_task_is_reported_step_by_step(revenue: FakeSession, clock: StillClock):
     async with shown(revenue, clock) as (app, pilot):
         builder = revenue.builder
         number = revenue.projection.tasks["clean_orders"].attempt
@@ -423,7 +423,7 @@ async def test_marks_outlive_changes_of_their_tasks(revenue: FakeSession, clock:
 # --- Details --------------------------------------------------------------------------------------------------------
 
 
-async def test_the_strip_tells_of_the_selected_task(revenue: FakeSession, clock: StillClock):
+async def test_the_strip_reports_the_selected_task(revenue: FakeSession, clock: StillClock):
     async with shown(revenue, clock) as (app, _):
         strip = "\n".join(rows_of(app)[-5:-1])
         assert "clean_refunds  ◆ DEAD for 25s · same failure twice; nothing changed between" in strip
@@ -504,7 +504,7 @@ async def test_the_one_accent_is_kept_for_what_needs_a_human(revenue: FakeSessio
 # --- Order, parts, clicks -------------------------------------------------------------------------------------------
 
 
-async def test_e_puts_trouble_first_and_back_and_says_where_there_is_no_choice(clock: StillClock):
+async def test_e_puts_problems_first_and_back_and_says_where_there_is_no_choice(clock: StillClock):
     session = wide_run(9, levels=1)
     failed_task(session.projection, "part_0_7")
     async with shown(session, clock) as (app, pilot):

@@ -88,7 +88,7 @@ async def test_wide_screens_show_durations(session: ManyRuns, clock: StillClock)
         assert "04-24" in driver.lines[4] and "04-11" in driver.lines[4]
 
 
-async def test_the_cell_under_the_cursor_is_told_in_words(session: ManyRuns, clock: StillClock) -> None:
+async def test_the_cell_under_the_cursor_is_reported_in_words(session: ManyRuns, clock: StillClock) -> None:
     async with open_console(session, clock, "8", "j") as driver:
         assert "night-14" in driver.lines[-4] and "clean_orders" in driver.lines[-3]
         assert "times the usual" in driver.lines[-3]

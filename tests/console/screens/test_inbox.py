@@ -356,7 +356,7 @@ async def test_the_strip_says_how_it_went_the_last_time_and_what_was_never_seen(
         assert history not in driver.text and "never seen before in this flow" in driver.text
 
 
-async def test_where_there_is_little_room_the_end_is_told_rather_than_the_reason(session, clock):
+async def test_where_there_is_little_room_the_end_is_reported_rather_than_the_reason(session, clock):
     session.memories = {"c0ffee": remembered(clock.now, reason="the vendor had loaded the schema of the day before")}
     begun = "last time 24 March: 41 tasks, requeued by ana"
     async with open_console(session, clock, "4") as driver:
@@ -413,7 +413,7 @@ async def test_a_note_is_about_one_cause(session, clock):
         assert not session.commands
 
 
-async def test_the_evidence_tells_every_episode_and_text_of_people_cannot_do_anything(session, clock):
+async def test_the_evidence_reports_every_episode_and_text_of_people_cannot_do_anything(session, clock):
     session.memories = {"c0ffee": remembered(clock.now, reason="[red]x[/]\x1b[31m\u202e")}
     session.memories["c0ffee"]["episodes"] *= 2
     async with open_console(session, clock, "4", size=(140, 40)) as driver:
@@ -482,7 +482,7 @@ def test_picture(size, clock, snap_compare):
     assert snap_compare(app, terminal_size=size, run_before=prepare)
 
 
-def test_picture_of_what_is_remembered(clock, snap_compare):
+def test_picture_of_the_cause_history(clock, snap_compare):
     session = poisoned_run(clock, 1_247)
     session.memories = {"c0ffee": remembered(clock.now, reason="schema reloaded")}
     app = make_app(session, clock)

@@ -118,7 +118,7 @@ async def test_t_changes_between_the_time_since_the_start_and_the_clock(session,
         assert shown(driver)[-1].startswith("   +44s ▸ clean_refunds")
 
 
-async def test_earlier_events_are_read_when_somebody_looks_there(session, clock):
+async def test_earlier_events_are_read_when_they_are_scrolled_to(session, clock):
     session.rows += many(session.builder, 1_000)
     async with open_console(session, clock, "6") as driver:
         assert len(session.asked) == 1
@@ -192,7 +192,7 @@ async def test_everything_about_an_act_is_a_key_away_and_y_copies_its_command_li
         assert driver.app.screen.table.has_focus
 
 
-async def test_with_room_the_event_under_the_cursor_is_told_beside_the_list(session, clock):
+async def test_with_room_the_event_under_the_cursor_is_reported_beside_the_list(session, clock):
     async with open_console(session, clock, "6", size=(120, 40)) as driver:
         assert "Event 23" in driver.text
         await driver.press("g")
@@ -203,7 +203,7 @@ async def test_with_room_the_event_under_the_cursor_is_told_beside_the_list(sess
         assert driver.app.screen.table.has_focus
 
 
-async def test_after_a_filter_the_event_under_the_cursor_is_told_beside_the_list(session, clock):
+async def test_after_a_filter_the_event_under_the_cursor_is_reported_beside_the_list(session, clock):
     async with open_console(session, clock, "6", size=(120, 40)) as driver:
         assert "Event 23" in driver.text
         await driver.press("slash")
@@ -213,7 +213,7 @@ async def test_after_a_filter_the_event_under_the_cursor_is_told_beside_the_list
         assert "run began: 10 tasks" in "\n".join(line[72:] for line in driver.lines)
 
 
-async def test_y_copies_without_looking_and_the_sentence_of_what_is_no_act(session, clock, monkeypatch):
+async def test_y_copies_from_the_list_and_copies_the_sentence_of_an_event_that_is_no_act(session, clock, monkeypatch):
     copied = []
     monkeypatch.setattr(ConsoleApp, "copy_to_clipboard", lambda app, text: copied.append(text))
     async with open_console(session, clock, "6", "y", "k", "y") as driver:
@@ -239,7 +239,7 @@ async def test_the_task_of_the_row_is_selected_everywhere(session, clock):
         assert driver.lines[3].startswith(" extract_payments  #1")
 
 
-async def test_a_door_that_fails_says_so(session, clock):
+async def test_a_session_that_fails_says_so(session, clock):
     async with open_console(session, clock) as driver:
         session.error = LinkError("the line is down")
         await driver.press("6")
@@ -248,7 +248,7 @@ async def test_a_door_that_fails_says_so(session, clock):
         assert "23 events" in driver.lines[3]
 
 
-async def test_other_runs_are_read_anew(session, clock):
+async def test_other_runs_are_read_again(session, clock):
     async with open_console(session, clock, "6") as driver:
         session.projection.run.run_id = "run-2"
         session.rows = [row | {"run_id": "run-2"} for row in session.rows[:1]]

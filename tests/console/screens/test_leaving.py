@@ -22,7 +22,7 @@ def exit_code(app: ConsoleApp) -> int:
     return code_of_console(console_end(app))
 
 
-async def test_whoever_only_looks_leaves_without_a_question(revenue: FakeSession, clock: StillClock):
+async def test_a_read_only_console_quits_without_a_question(revenue: FakeSession, clock: StillClock):
     async with shown(revenue, clock) as (app, pilot):
         await pilot.press("q")
         assert app.return_code == 0

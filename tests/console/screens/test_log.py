@@ -208,7 +208,7 @@ async def test_who_reads_further_up_is_left_in_peace(session, clock):
         assert shown(driver)[-1] == "order 00030 cleaned"
 
 
-async def test_nothing_is_asked_while_nobody_looks_or_nothing_runs(session, clock):
+async def test_nothing_is_read_while_the_screen_is_hidden_or_nothing_runs(session, clock):
     async with at_the_log(session, clock) as driver:
         await driver.pilot.pause(1.2)
         assert len(session.asked) == 1
@@ -247,7 +247,7 @@ async def test_the_next_attempt_does_not_take_away_what_is_being_read(session, c
         assert "#1 of 2" in driver.lines[3]
 
 
-async def test_a_door_that_fails_says_so_and_is_asked_again(session, clock):
+async def test_a_session_that_fails_says_so_and_is_asked_again(session, clock):
     async with at_the_log(session, clock, name="clean_orders") as driver:
         session.error = LinkError("the line is down")
         await until(driver, lambda: "the line is down" in driver.lines[-1])

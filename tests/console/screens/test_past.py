@@ -290,7 +290,7 @@ async def test_another_picture_ends_the_visit(session: CountingSession, clock: S
 # --- Troubles, times, events -----------------------------------------------------------------------------------------
 
 
-async def test_from_trouble_to_trouble_with_its_task_under_the_cursor(session: CountingSession, clock: StillClock):
+async def test_from_problem_to_problem_with_its_task_under_the_cursor(session: CountingSession, clock: StillClock):
     async with shown(session, clock) as (app, pilot):
         found = []
         for _ in range(4):
@@ -362,7 +362,7 @@ async def test_the_journal_reads_back_to_a_moment_that_it_does_not_hold(session:
 # --- Details ---------------------------------------------------------------------------------------------------------
 
 
-async def test_the_details_of_a_running_attempt_do_not_tell_how_it_ended(session: CountingSession, clock: StillClock):
+async def test_the_details_of_a_running_attempt_do_not_report_how_it_ended(session: CountingSession, clock: StillClock):
     session.texts["clean_refunds", 1] = AttemptText(traceback="ZeroDivisionError: division by zero")
     async with shown(session, clock) as (app, pilot):
         await press(app, pilot, "@", *"12", "enter", "n")
@@ -414,7 +414,7 @@ async def test_bars_of_the_timeline_end_at_the_moment_and_rows_keep_their_places
 # --- Playing ---------------------------------------------------------------------------------------------------------
 
 
-async def test_the_night_is_played_from_here_until_it_is_the_present(session: CountingSession, clock: StillClock):
+async def test_the_run_is_played_from_here_until_it_is_the_present(session: CountingSession, clock: StillClock):
     async with shown(session, clock) as (app, pilot):
         await press(app, pilot, "@", *"12", "enter", ":", *"replay", "space", *"10x", "enter")
         assert header(app).startswith(" ▸ 03:06:5") and "×10" in header(app)
@@ -502,7 +502,7 @@ async def test_who_leaves_while_the_past_is_being_read_stays_in_the_present(
         assert "event 23 of 24" in header(app)
 
 
-async def test_stretches_that_were_looked_at_are_not_read_again(session: CountingSession, clock: StillClock):
+async def test_stretches_that_were_examined_are_not_read_again(session: CountingSession, clock: StillClock):
     async with shown(session, clock) as (app, pilot):
         await press(app, pilot, BACK)
         asked = session.asked
@@ -510,7 +510,7 @@ async def test_stretches_that_were_looked_at_are_not_read_again(session: Countin
         assert session.asked == asked
 
 
-async def test_a_door_that_fails_says_so_and_one_stays_where_one_is(session: CountingSession, clock: StillClock):
+async def test_a_session_that_fails_says_so_and_one_stays_where_one_is(session: CountingSession, clock: StillClock):
     async with shown(session, clock) as (app, pilot):
         session.error = LinkError("no answer from far for 30 s")
         await press(app, pilot, BACK)
@@ -519,21 +519,21 @@ async def test_a_door_that_fails_says_so_and_one_stays_where_one_is(session: Cou
         assert "event 23 of 24" in header(app)
 
 
-async def test_a_night_whose_beginning_was_removed_says_so(session: CountingSession, clock: StillClock):
+async def test_a_run_whose_beginning_was_removed_says_so(session: CountingSession, clock: StillClock):
     del session._emitted[:5]
     async with shown(session, clock) as (app, pilot):
         await press(app, pilot, BACK)
         assert "what happened before 04-24 03:06:40 was removed from the file" in text_of(app) and not app.live.is_past
 
 
-async def test_a_night_of_which_nothing_is_left_says_so(session: CountingSession, clock: StillClock):
+async def test_a_run_of_which_nothing_is_left_says_so(session: CountingSession, clock: StillClock):
     session._emitted.clear()
     async with shown(session, clock) as (app, pilot):
         await press(app, pilot, BACK)
         assert "the file no longer has the events of this run" in rows_of(app)[-1] and not app.live.is_past
 
 
-def test_speeds_are_told_by_the_help_of_their_key():
+def test_speeds_are_reported_by_the_help_of_their_key():
     from redrive.console.keys.actions import BY_NAME
 
     assert all(str(speed) in BY_NAME["faster"].help for speed in time_travel.SPEEDS[1:])
@@ -560,7 +560,7 @@ async def asked(app: Any, pilot: Any, change: str) -> str:
     return " ".join(text_of(app).replace("│", " ").split())
 
 
-async def test_the_night_under_another_policy_is_a_table_over_the_screen(session: CountingSession, clock: StillClock):
+async def test_the_run_under_another_policy_is_a_table_over_the_screen(session: CountingSession, clock: StillClock):
     async with shown(session, clock, size=(92, 44)) as (app, pilot):
         text = await asked(app, pilot, "max_attempts=5")
         assert "what if max_attempts=5" in text and "dead letters" in text

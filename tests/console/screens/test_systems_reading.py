@@ -98,7 +98,7 @@ async def test_what_a_call_has_counted_is_read_when_the_file_has_it(session, clo
         assert driver.find("payments-api").rstrip().endswith("2")
 
 
-async def test_a_door_that_fails_keeps_the_picture_and_is_asked_again_by_the_next_event(session, clock):
+async def test_a_session_that_fails_keeps_the_picture_and_is_asked_again_by_the_next_event(session, clock):
     async with open_console(session, clock, "7") as driver:
         session.error = LinkError("the line is down")
         await driver.emit(session, session.builder.event(EventKind.PAGE, "settle", data={"what": "folded"}))

@@ -151,7 +151,7 @@ def _ladder(builder, deadline, kill):
     return [*events, builder.event(EventKind.ATTEMPT_SIGKILL, "hang", attempt=1)]
 
 
-def test_a_kill_is_told_in_one_sentence():
+def test_a_kill_is_reported_in_one_sentence():
     attempt = AttemptRow(
         1,
         started_at=START,
@@ -171,7 +171,7 @@ def test_a_kill_is_told_in_one_sentence():
 # --- The axis ---------------------------------------------------------------------------------------------------------
 
 
-def test_labels_begin_at_round_instants_and_now_is_told():
+def test_labels_begin_at_round_instants_and_now_is_reported():
     line = plain(axis_line(Span(START, S, 60), START + 55 * S, UTF8))
     assert line.index("03:07:00") == 20
     assert line.index("03:07:15") == 35
@@ -301,7 +301,7 @@ async def test_a_second_paints_the_cells_of_now_and_of_countdowns_alone(session,
         assert sum(region.width for region in painted) < timeline.columns
 
 
-async def test_the_selected_row_is_told_in_words(session, clock):
+async def test_the_selected_row_is_reported_in_words(session, clock):
     async with open_console(session, clock, "3", "g") as driver:
         assert "second  ↻ retry in  5s" in driver.text
         assert "#1  03:06:40, failed after 6s: ValueError settle.py:87 in settle" in driver.text
@@ -329,7 +329,7 @@ async def test_zoom_keeps_the_selected_task_in_its_place(session, clock):
         assert abs(driver.app.screen.timeline.span.cell(middle) - place) <= 1
 
 
-async def test_a_run_that_waits_for_a_human_shows_its_night_and_the_length_of_the_wait(session, clock):
+async def test_a_run_that_waits_for_a_human_shows_its_work_and_the_length_of_the_wait(session, clock):
     builder = session.builder
     apply(builder, builder.fail("third", "DEAD_LETTER"), builder.fail("second", "DEAD_LETTER"))
     clock.now = builder.at + 38 * 60 * S

@@ -57,7 +57,7 @@ def test_the_environment_silences_it(rings: list[int], monkeypatch: pytest.Monke
     assert rings == []
 
 
-def test_it_forgets_old_pages_so_that_a_long_night_costs_no_memory(bell: TerminalBell, rings: list[int]) -> None:
+def test_it_forgets_old_pages_so_that_a_long_run_costs_no_memory(bell: TerminalBell, rings: list[int]) -> None:
     for page in range(3000):
         bell.ring_for([page_changed(page, "bell")], NOW_US)
     assert len(rings) == 3000

@@ -55,7 +55,7 @@ def test_keys_pass_as_they_come() -> None:
     assert read("jk/", "q") == [TypedText("jk/"), TypedText("q")]
 
 
-def test_the_rest_that_waited_while_nobody_looked_belongs_to_its_escape() -> None:
+def test_bytes_that_waited_unread_belong_to_their_escape() -> None:
     reader = EscapeParser(ESCAPE_SECONDS)
     assert reader.feed("\x1b", 0.0) == []
     assert reader.feed("[B", 5.0) == [EscapeSequence("\x1b[B")]

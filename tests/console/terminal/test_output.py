@@ -246,7 +246,7 @@ async def test_a_reader_that_wakes_up_gets_the_newest_frame_and_no_replay(line: 
     assert line.quiet == 1
 
 
-async def test_a_terminal_that_is_gone_is_told_once_and_then_left_alone(line: Line) -> None:
+async def test_a_terminal_that_is_gone_is_reported_once_and_then_left_alone(line: Line) -> None:
     os.close(line.read_end)
     line.frame(1)
     line.frame(2)

@@ -28,7 +28,7 @@ from rich.style import Style
         ("\x1b[2J\x1b[10;10H", "text"),
     ],
 )
-def test_the_look_after_some_sequences(sequences: str, role: str) -> None:
+def test_the_style_after_some_sequences(sequences: str, role: str) -> None:
     looks = [look for _, look in coloured_spans(sequences + "x")]
     assert (looks or ["text"])[-1] == role
 

@@ -68,7 +68,7 @@ def test_one_line_is_one_line(text):
     assert "  " not in clean
 
 
-def test_an_endless_text_costs_only_what_is_looked_at():
+def test_an_endless_text_costs_only_what_is_examined():
     assert len(sanitize("x" * 10_000_000)) == 4096
 
 

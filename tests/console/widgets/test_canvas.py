@@ -79,7 +79,7 @@ async def test_a_drawing_smaller_than_the_window_is_not_asked_beyond_its_end(sta
         assert app.lines[3] == ""
 
 
-async def test_a_click_tells_the_cell_of_the_drawing(stage) -> None:
+async def test_a_click_reports_the_cell_of_the_drawing(stage) -> None:
     widget = canvas(Drawing())
     async with stage(widget) as app:
         widget.scroll_to_cell(100, 50)

@@ -108,7 +108,7 @@ async def test_when_the_row_under_the_cursor_is_gone_its_place_is_kept(stage) ->
         assert app.messages_of(VirtualTable.CursorMoved)[-1].key == "task-6"
 
 
-async def test_an_empty_list_is_no_trouble(stage) -> None:
+async def test_an_empty_list_is_no_problem(stage) -> None:
     widget = table(0)
     async with stage(widget) as app:
         await app.press("j", "k", "G", "enter", "space", "v", "a", "pagedown")

@@ -11,7 +11,7 @@ from redrive.console.widgets.text_input import TEXT_MAX, TextField
 from textual import events
 
 
-async def test_typing_tells_every_change(stage) -> None:
+async def test_typing_reports_every_change(stage) -> None:
     field = TextField("Reason: ")
     async with stage(field) as app:
         await app.press("a", "b", "space", "C")
@@ -58,7 +58,7 @@ async def test_text_is_bounded(stage) -> None:
         assert len(field.text) == TEXT_MAX
 
 
-async def test_enter_and_escape_are_told(stage) -> None:
+async def test_enter_and_escape_are_reported(stage) -> None:
     field = TextField(text="why")
     async with stage(field) as app:
         await app.press("enter", "escape")

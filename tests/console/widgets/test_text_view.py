@@ -38,7 +38,7 @@ async def test_a_followed_end_stays_in_view(stage) -> None:
         assert app.lines[9] == "line 54"
 
 
-async def test_looking_back_stops_following_and_the_reader_stays_where_he_is(stage) -> None:
+async def test_scrolling_back_stops_following_and_the_position_stays(stage) -> None:
     log = texts(50)
     view = LinesView(log, follow=True)
     async with stage(view) as app:
@@ -153,7 +153,7 @@ async def test_markup_and_patterns_in_a_search_are_plain_text(stage) -> None:
 
 
 @pytest.mark.parametrize("count", [0, 1])
-async def test_little_text_is_no_trouble(stage, count: int) -> None:
+async def test_little_text_is_no_problem(stage, count: int) -> None:
     view = LinesView(texts(count), wrap=True)
     async with stage(view) as app:
         await app.press("G", "k", "pagedown", "pageup", "w", "l", "h", "f", "g")

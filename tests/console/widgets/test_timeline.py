@@ -143,7 +143,7 @@ async def test_a_row_can_be_painted_alone(stage, painted) -> None:
         assert painted(view) == [Region(0, 2, 40, 1)]
 
 
-async def test_every_change_of_the_span_is_told(stage) -> None:
+async def test_every_change_of_the_span_is_reported(stage) -> None:
     view = timeline()
     async with stage(view) as app:
         await app.press("l", "=")

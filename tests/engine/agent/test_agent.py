@@ -99,7 +99,7 @@ async def read(pipe: AgentProcess, what: str, **options: Any) -> Any:
 
 
 @pytest.mark.parametrize("python", INTERPRETERS.values(), ids=INTERPRETERS)
-async def test_an_old_python_looks_and_acts(connect: Connect, run_file: Any, python: str) -> None:
+async def test_an_old_python_reads_and_acts(connect: Connect, run_file: Any, python: str) -> None:
     pipe, listener, hello = await connect(run_file.path, python)
     assert hello["path"] == str(run_file.path)
     projection = decode_projection(await read(pipe, "board", run_id=None))
@@ -278,7 +278,7 @@ def shared_folder() -> Iterator[Path]:
         os.chmod(folder, 0o755)
 
 
-async def test_a_user_who_may_not_write_is_told_why(connect: Connect, run_file: Any, shared_folder: Path) -> None:
+async def test_a_user_who_may_not_write_is_reported_why(connect: Connect, run_file: Any, shared_folder: Path) -> None:
     """Root may do everything, so the agent runs as somebody else where the tests run as root."""
     run_file.close()
     path = shutil.copy(run_file.path, shared_folder / "night.db")

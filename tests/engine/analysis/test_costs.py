@@ -98,7 +98,7 @@ def late_and_useless(tasks: int = 300) -> list[TaskRow]:
     return [under(FIVE, row) for row in rows]
 
 
-def test_a_policy_is_told_what_each_of_its_retries_cost_and_healed():
+def test_a_policy_shows_what_each_of_its_retries_cost_and_healed():
     (ledger,) = policy_costs(projection(*late_and_useless()))
     assert ("api", FIVE, 300, 0) == (ledger.downstream, ledger.policy, ledger.tasks, ledger.undecided)
     assert [300, 40, 20, 20, 19] == [one.starts for one in ledger.tries]
@@ -133,7 +133,7 @@ def test_nothing_is_concluded_from_few_retries():
     assert cut is not None and (1, 0, 0.5) == (cut.first, cut.healed, cut.cost_share)
 
 
-def test_losses_and_looks_of_a_sensor_are_no_retries_and_each_generation_counts_anew():
+def test_losses_and_polls_of_a_sensor_are_no_retries_and_each_generation_counts_from_zero():
     row = under(FIVE, task("a", ("lost", "", "", 5.0), ("deferred", "", "", 1.0), BLIP, OK), TaskState.RETRYING)
     row.attempts[5] = AttemptRow(5, generation=1, ended_at=5, outcome="success", duration_us=SECOND)
     (ledger,) = policy_costs(projection(row))

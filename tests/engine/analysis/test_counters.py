@@ -33,7 +33,7 @@ def test_counts_are_those_up_to_an_event() -> None:
     assert tally.counts_at(99) == RunCounts(2, 1, 1, 2, frozenset(["bug", "bank"]), 1)
 
 
-def test_who_looks_on_does_not_act() -> None:
+def test_an_observer_counts_as_no_act() -> None:
     tally = EventCounter()
     tally.add(event(1, EventKind.OPERATOR, what="attach"))
     assert tally.counts_at(1).acts == 0

@@ -117,7 +117,7 @@ def test_three_attempts_do_not_survive_a_two_minute_outage():
     assert patient.attempts_mean > 5
 
 
-def test_the_story_of_razorpay_needs_jitter():
+def test_the_razorpay_incident_needs_jitter():
     """000.08: 12,000 tasks 90 s late: a fixed 30 s brings them all back at once, jitter under the eightfold load."""
     scenario = SCENARIOS["herd-12000"]
     together = simulate_outage(scenario, fixed_policy(30), random.Random(1), seconds_max=300)
@@ -143,7 +143,7 @@ def test_the_load_adds_up_to_the_calls(jitter):
     assert found.last_done_seconds >= scenario.ideal_seconds - 1
 
 
-def test_one_seed_is_one_story():
+def test_one_seed_gives_one_result():
     policy = RetryPolicy(base=1.0, cap=60.0)
     assert simulate_outage(SCENARIOS["herd-500"], policy, random.Random(9)) == simulate_outage(
         SCENARIOS["herd-500"], replace(policy), random.Random(9)

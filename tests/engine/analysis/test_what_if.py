@@ -83,7 +83,7 @@ def test_fewer_tries_are_fewer_calls_and_what_had_healed_late_fails() -> None:
     assert (found.calls, found.failed, found.not_run, found.pages) == (2, 1, 1, 1)
 
 
-def test_more_tries_than_there_were_end_as_the_last_one_did_and_are_told_apart() -> None:
+def test_more_tries_than_there_were_end_as_the_last_one_did_and_are_distinguished() -> None:
     projection = projection_of(
         {"t": [Tried(1, "transient", 1.0, mark) for mark in "ab"] + [Tried(1, "transient", mark="c")]}
     )
@@ -237,7 +237,7 @@ def test_all_figures_beside_each_other_with_median_and_spread() -> None:
     assert differences(found.recorded, found.control[FailureAttribution.BY_NUMBER]).keys() <= {"seconds", "pages"}
 
 
-def test_the_spread_of_one_night_is_that_night() -> None:
+def test_the_spread_of_one_run_is_that_run() -> None:
     one = RunFigures(1, 2, 3, 4, 5, 6.0)
     spread = range_of([one])
     assert spread.median == spread.least == spread.most == one

@@ -57,7 +57,7 @@ def test_a_rule_finds_its_case_and_no_other(tmp_path: Path, line: Any, options: 
     assert "hunter2" not in str(findings)
 
 
-def test_parents_with_one_variable_are_told(tmp_path: Path) -> None:
+def test_parents_with_one_variable_are_reported(tmp_path: Path) -> None:
     flow = Flow("f")
     for name in ("a-b", "a_b"):
         flow.command(name, "true", timeout=1)
@@ -67,7 +67,7 @@ def test_parents_with_one_variable_are_told(tmp_path: Path) -> None:
     ]
 
 
-def test_a_secret_that_is_not_set_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_secret_that_is_not_set_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("IS_SET", "hunter2")
     monkeypatch.delenv("IS_MISSING", raising=False)
     flow = Flow("f", secrets=["IS_SET", "IS_MISSING", "password"], params={"password": None})

@@ -41,14 +41,14 @@ def test_a_flow_without_a_flaw_has_no_findings():
 # --- The shape ------------------------------------------------------------------------------------------------------
 
 
-def test_a_task_that_stands_alone_is_told():
+def test_a_task_that_stands_alone_is_reported():
     flow = quiet()
     for name, after in (("a", ()), ("b", "a"), ("alone", ())):
         flow.task(lambda: None, name=name, after=after, timeout=1)
     assert "alone" == found(flow)["orphan"].task
 
 
-def test_a_part_that_hangs_together_with_nothing_else_is_told():
+def test_a_part_that_hangs_together_with_nothing_else_is_reported():
     flow = quiet()
     for name, after in (("a", ()), ("b", "a"), ("c", "b"), ("x", ()), ("y", "x")):
         flow.task(lambda: None, name=name, after=after, timeout=1)
@@ -152,7 +152,7 @@ def test_runs_that_wait_for_one_another_and_a_splay_over_the_interval_are_warnin
     assert "the next one is due after 600 s" in findings["overlap"].message
 
 
-def test_a_schedule_that_promises_no_start_is_told():
+def test_a_schedule_that_promises_no_start_is_reported():
     assert "start_within" in scheduled(schedule="every 15m")["start"].message
 
 
@@ -220,7 +220,7 @@ def test_more_than_ten_attempts_need_a_redesign():
     assert "needs a redesign" in found(flow)["policy"].message
 
 
-def test_a_sensor_that_looks_for_ever_and_one_that_locks_are_warnings():
+def test_a_sensor_without_an_end_and_one_that_holds_a_pool_are_warnings():
     """000.47."""
     flow = quiet()
     flow.sensor(lambda: True, name="a", max_active=1)
@@ -242,7 +242,7 @@ def test_the_usual_timeouts_of_document_000():
 # --- Downstreams and pages ------------------------------------------------------------------------------------------
 
 
-def test_a_downstream_that_nobody_names_and_one_that_nobody_declared_are_told():
+def test_a_downstream_that_nobody_names_and_one_that_nobody_declared_are_reported():
     flow = quiet()
     flow.task(lambda: None, name="a", timeout=1, downstream="api")
     flow.downstream("apy")
@@ -256,7 +256,7 @@ def test_a_rule_that_cannot_be_read_is_refused_where_it_is_declared():
         quiet().downstream("api", rules=({"status": "409", "class": "transient"},))  # type: ignore[typeddict-item]
 
 
-def test_a_flow_that_pages_nobody_is_told():
+def test_a_flow_that_pages_nobody_is_reported():
     flow = Flow("f")
     flow.task(lambda: None, name="a", timeout=1)
     assert "no pages: flow.page" in found(flow)["pages"].message

@@ -21,7 +21,7 @@ OTHER_DAYS = [PastDuration(day, (4 + day / 5) * MINUTE) for day in range(1, 7) f
 KILLED = PastDuration(0, 10 * MINUTE, succeeded=False)
 
 
-def test_a_day_that_needs_more_than_the_others_is_told_apart_and_gets_a_number() -> None:
+def test_a_day_that_needs_more_than_the_others_is_distinguished_and_gets_a_number() -> None:
     advice = advise_timeout([*MONDAYS, *OTHER_DAYS, KILLED], 10 * MINUTE, weekday=0)
     assert advice is not None
     assert advice.timeout == 15 * MINUTE
@@ -51,7 +51,7 @@ def test_a_hang_far_beyond_what_it_ever_took_is_said_to_be_one() -> None:
     assert (advice.timeout, str(advice)) == (None, "7 of 8 attempts took about 40s: more time would not help")
 
 
-def test_seconds_are_told_to_the_tenth_where_that_matters() -> None:
+def test_seconds_are_reported_to_the_tenth_where_that_matters() -> None:
     """ "About 1 s" under a timeout of 2 s hides how near it was."""
     advice = advise_timeout([PastDuration(0, seconds) for seconds in (1.62, 1.7, 1.75, 1.8, 1.88)], 2.0)
     assert str(advice) == "5 of 5 attempts took 1.6s to 1.9s: timeout=3s would have let all of them end"
@@ -91,7 +91,7 @@ def test_quantiles_are_of_those_that_ended_and_the_killed_are_counted() -> None:
     assert duration_stats([KILLED]) is None
 
 
-def test_a_day_is_told_when_enough_is_known_of_it() -> None:
+def test_a_day_is_reported_when_enough_is_known_of_it() -> None:
     days = stats_by_weekday([*MONDAYS, *OTHER_DAYS[:3], KILLED])
     assert list(days) == [0]
     assert (days[0].count, days[0].killed) == (12, 1)
@@ -116,6 +116,6 @@ def test_a_day_is_told_when_enough_is_known_of_it() -> None:
         (Progress(0, 10, 5.0, 0.1, 1), "no progress since 4.9s, at 0 of 10", None),
     ],
 )
-def test_progress_tells_slow_from_stuck(progress: Progress, words: str, needs: float | None) -> None:
+def test_progress_distinguishes_slow_from_stuck(progress: Progress, words: str, needs: float | None) -> None:
     """A killed task that was nearly done needs another timeout; one that stood still needs another look."""
     assert (str(progress), progress.needed_seconds) == (words, needs)

@@ -189,7 +189,7 @@ class TestClosed:
         downstream.end(early, FailureClass.AUTH, task="b")
         assert downstream.breaker.needs_operator
 
-    def test_a_new_run_asks_once_and_is_told_no_once(self, downstream):
+    def test_a_new_run_probes_once_and_is_refused_once(self, downstream):
         downstream.refuse_two()
         downstream.breaker = probe_for_new_run(downstream.breaker, SPEC)
         probe = downstream.begin()
@@ -347,7 +347,7 @@ class TestRelease:
 
 
 class TestOperator:
-    def test_forced_open_lets_nobody_through_and_learns_nothing(self, downstream):
+    def test_forced_open_admits_no_call_and_records_nothing(self, downstream):
         """4.12: FORCED_OPEN."""
         call = downstream.begin()
         downstream.breaker = force_open(downstream.breaker)
@@ -466,7 +466,7 @@ class TestStored:
         downstream.breaker = self.stored(downstream)
         assert downstream.begin().probe
 
-    def test_the_first_refusal_is_remembered_after_a_restart(self, downstream):
+    def test_the_first_refusal_is_stored_after_a_restart(self, downstream):
         downstream.call(FailureClass.AUTH, task="a")
         downstream.breaker = self.stored(downstream)
         downstream.call(FailureClass.AUTH, task="b")

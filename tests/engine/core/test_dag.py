@@ -113,12 +113,12 @@ def test_whatever_ring_is_named_is_really_one(pairs, data):
     assert all(parent in parents_of[child] for parent, child in pairwise(cycle))
 
 
-def test_an_unknown_parent_is_told_with_what_was_probably_meant():
+def test_an_unknown_parent_is_reported_with_what_was_probably_meant():
     with pytest.raises(FlowError, match=r"task 'b' waits for 'Load-Part', .* did you mean 'load_part'\?"):
         Dag([("load_part", []), ("b", ["Load-Part"])])
 
 
-def test_a_name_used_twice_is_told():
+def test_a_name_used_twice_is_reported():
     with pytest.raises(FlowError, match="two tasks are named 'a'"):
         Dag([("a", []), ("a", [])])
 

@@ -172,7 +172,7 @@ def test_a_task_that_is_not_idempotent_is_never_run_again_unasked():
     assert DeadLetterKind.INDETERMINATE == judge(failed(FailureClass.TRANSIENT), history).kind
 
 
-def test_a_sensor_looks_again_without_spending_the_budget():
+def test_a_sensor_polls_again_without_spending_the_budget():
     """000.48, de-phased by at most a tenth (004.43)."""
     at_once = Outcome(OutcomeKind.DEFERRED, recheck_seconds=0.0)
     assert Defer(pytest.approx(1.1)) == judge(at_once, TaskHistory())  # type: ignore[arg-type]

@@ -76,7 +76,7 @@ def test_a_flow_may_want_its_tasks_to_fail_at_once_instead(tmp_path):
     assert [(2,)] == ask(tmp_path, "SELECT count(*) FROM attempt")
 
 
-def test_whoever_comes_when_it_is_time_to_ask_again_is_let_through_though_nobody_shall_wait(tmp_path):
+def test_the_first_call_after_the_open_time_is_a_probe_even_if_tasks_do_not_wait(tmp_path):
     """Or an outage of a minute would fail every task of the night."""
     flow = Flow("f", max_parallel=3)
     flow.downstream("api", minimum_calls=2, open_seconds=0.3, on_open="fail")
@@ -152,7 +152,7 @@ def test_a_forbidden_url_of_one_task_does_not_close_its_downstream(tmp_path):
     assert [("CLOSED",)] == ask(tmp_path, "SELECT state FROM breaker")
 
 
-def test_a_breaker_tells_since_when_and_by_whom_it_is_held():
+def test_a_breaker_reports_since_when_and_by_whom_it_is_held():
     """What it only counts meanwhile is no new beginning."""
     now = [1_000_000]
     tasks = (TaskSpec("t", downstream="api"), TaskSpec("u", downstream="mail"))

@@ -35,7 +35,7 @@ def one(state, **columns):
     return projection_of(("task", [], state, columns))
 
 
-def test_a_retry_tells_its_number_its_time_and_the_dice():
+def test_a_retry_reports_its_number_its_time_and_the_dice():
     projection = one(
         "RETRYING", failures=3, max_attempts=5, next_retry_at=NOW + 41 * S, delay_us=41 * S, ceiling_us=64 * S
     )
@@ -143,7 +143,7 @@ def test_a_paused_run_names_who_paused_it():
     assert sentence(projection) == "the run is paused by ana@host for 3m00"
 
 
-def test_a_time_before_which_a_task_must_not_start_is_told():
+def test_a_time_before_which_a_task_must_not_start_is_reported():
     assert sentence(one("PENDING", next_retry_at=NOW + 20 * MINUTE)) == "not before its time, in 20m00"
 
 
@@ -157,13 +157,13 @@ def test_a_task_below_a_failure_names_the_ancestor_and_its_error():
     assert [name for name, _ in blocking_chain(projection, "task", NOW)] == ["task", "extract"]
 
 
-def test_a_sensor_tells_its_looks_and_the_next_one():
+def test_a_sensor_reports_its_polls_and_the_next_one():
     assert sentence(one("SENSING", deferrals=3, next_retry_at=NOW + 22 * S)) == (
         "not there yet after 3 checks; next check in 22s"
     )
 
 
-def test_a_running_task_tells_its_attempt_and_its_bound():
+def test_a_running_task_reports_its_attempt_and_its_bound():
     projection = one("RUNNING", attempt=2, started_at=NOW - 41 * S)
     projection.tasks["task"].attempts[2] = AttemptRow(2, timeout_us=5 * MINUTE)
     assert sentence(projection) == "running: attempt 2 for 41s of 5m00"

@@ -111,7 +111,7 @@ def _sent(plan: SendPlan) -> tuple:
     return plan.single, plan.digest
 
 
-def test_what_was_folded_is_told_in_the_digest_and_not_before():
+def test_what_was_folded_is_reported_in_the_digest_and_not_before():
     grown = [page(1, sent_at=NOW, sent_count=1, count=1247)]
     plan = plan_sending(grown, [NOW], None, NOW + SECOND)
     assert SendPlan(next_check_at=NOW + STORM_WINDOW_US) == plan
@@ -126,7 +126,7 @@ def test_a_snoozed_page_waits_for_its_instant():
     assert SendPlan(next_check_at=NOW + 60 * SECOND) == plan_sending(snoozed, [], None, NOW)
 
 
-def test_growth_that_was_told_an_hour_ago_is_due_after_a_restart():
+def test_growth_that_was_reported_an_hour_ago_is_due_after_a_restart():
     assert (1,) == plan_sending(
         [page(1, sent_at=NOW - 6 * STORM_WINDOW_US, sent_count=1, count=5)], [], None, NOW
     ).digest

@@ -152,7 +152,7 @@ MISFIRES = [
 
 
 @pytest.mark.parametrize(("misfire", "minutes", "runs", "missed"), MISFIRES)
-def test_what_passed_while_nobody_looked_is_treated_as_the_flow_says(misfire, minutes, runs, missed):
+def test_missed_starts_are_treated_as_the_flow_says(misfire, minutes, runs, missed):
     decision = decide_schedule(schedule("0 * * * *", misfire=misfire), SIX, (), HOURS[3] + minutes * MINUTE)
     assert (runs, missed) == (decision.run, len(decision.missed))
     assert decision.is_all

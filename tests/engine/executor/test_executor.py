@@ -198,7 +198,7 @@ def test_a_branch_that_is_not_taken_is_skipped_and_the_run_succeeds(tmp_path):
     assert {"decide": "SKIPPED", "only_then": "SKIPPED", "join": "SUCCESS", "other": "SUCCESS"} == table(tmp_path)
 
 
-def test_a_sensor_looks_again_and_holds_no_slot(tmp_path):
+def test_a_sensor_polls_again_and_holds_no_slot(tmp_path):
     """000.48."""
     flow = Flow("f", max_parallel=1)
 
@@ -290,7 +290,7 @@ def test_pools_and_max_parallel_bound_what_runs_at_a_time(tmp_path):
     assert (3, 1) == (most, most_pooled)
 
 
-def test_a_hang_is_killed_and_tells_where_it_was(tmp_path):
+def test_a_hang_is_killed_and_reports_where_it_was(tmp_path):
     flow = Flow("f")
 
     @flow.task(timeout=0.3, grace_seconds=0.2, retry=RetryPolicy(max_attempts=1))

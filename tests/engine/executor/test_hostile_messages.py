@@ -206,7 +206,7 @@ def test_what_is_no_message_gets_a_sentence(attacked: Attacked) -> None:
     attacked.finish()
 
 
-def test_a_thousand_who_look_store_little_and_are_cleaned(attacked: Attacked) -> None:
+def test_a_thousand_readers_store_little_and_are_removed(attacked: Attacked) -> None:
     before = attacked.ask("SELECT coalesce(max(seq), 0) FROM event")[0][0]
     connections = [attacked.connect() for _ in range(1000)]
     for connection in connections:

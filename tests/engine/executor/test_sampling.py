@@ -5,7 +5,7 @@ from redrive.engine.domain.event_payloads import AttemptRetry
 from redrive.engine.executor.sampling import FULL_RATE_COUNT, INTERVAL_SECONDS, RetrySampler
 
 
-def test_the_first_are_told_one_by_one_and_of_the_others_each_is_told_or_counted():
+def test_the_first_retries_are_emitted_one_by_one_and_the_others_are_emitted_or_counted():
     sampler, total = RetrySampler(), 5000
     emitted: list[AttemptRetry] = []
     for number in range(total):
@@ -21,7 +21,7 @@ def test_the_first_are_told_one_by_one_and_of_the_others_each_is_told_or_counted
     assert sampler.flush() is None
 
 
-def test_what_is_said_seldom_is_told_always():
+def test_rare_retries_are_all_emitted():
     sampler = RetrySampler()
     for number in range(3 * FULL_RATE_COUNT):
         assert sampler.sample(AttemptRetry(number), now=number * INTERVAL_SECONDS) == AttemptRetry(number)

@@ -111,7 +111,7 @@ def test_an_attempt_whose_process_has_vanished_is_taken_from_its_task_with_the_e
     assert [(0, 1)] == ask(tmp_path, "SELECT failures, losses FROM task"), "a loss spends no attempt of the budget"
 
 
-def test_a_task_that_has_gone_silent_is_told_once_and_goes_on(tmp_path, monkeypatch):
+def test_a_task_that_has_gone_silent_is_reported_once_and_goes_on(tmp_path, monkeypatch):
     """003.41: five seconds of garbage collection must not kill it."""
     monkeypatch.setattr(liveness, "SWEEP_SECONDS", 0.0)
     monkeypatch.setattr(liveness, "SILENT_SECONDS", 0.5)
@@ -214,7 +214,7 @@ def test_a_short_outage_pages_nobody(tmp_path):
     assert [] == ask(tmp_path, "SELECT title FROM page")
 
 
-def test_a_breaker_that_was_open_before_the_run_is_told_by_the_run(tmp_path):
+def test_a_breaker_that_was_open_before_the_run_is_reported_by_the_run(tmp_path):
     """Its own events are enough to know how it stood: nothing else tells of the past."""
     assert "SUCCESS" == run(tmp_path, outage(tmp_path, 1), run_id="before")
     on_exited = (
@@ -272,7 +272,7 @@ def test_a_retry_that_could_not_finish_in_time_is_refused_at_once_and_pages(tmp_
     assert [("critical", "deadline:r")] == ask(tmp_path, "SELECT severity, cause FROM page")
 
 
-def test_a_wait_that_the_deadline_leaves_no_time_for_is_shortened_and_told(tmp_path):
+def test_a_wait_that_the_deadline_leaves_no_time_for_is_shortened_and_reported(tmp_path):
     """SPEC part 4, 2: a shorter wait that can still make it, with what it was in the attempt and in the event."""
     flow = Flow("f", deadline=5)
 

@@ -28,7 +28,7 @@ HEAD = "from redrive.engine import Flow, RetryPolicy, TaskDef\nflow = Flow('f')\
         ("flow.command('a', 'x')\nflow.command('a', 'y')", "flow.py:4: two tasks are named 'a', the first at"),
     ],
 )
-def test_what_is_refused_is_told_with_its_line(
+def test_what_is_refused_is_reported_with_its_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, sentence: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -50,7 +50,7 @@ def test_what_is_refused_is_told_with_its_line(
         ),
     ],
 )
-def test_what_only_the_whole_flow_tells_has_the_line_of_its_task(
+def test_what_only_the_whole_flow_reports_has_the_line_of_its_task(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, sentence: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -60,7 +60,7 @@ def test_what_only_the_whole_flow_tells_has_the_line_of_its_task(
     assert str(caught.value).startswith(sentence)
 
 
-def test_a_ring_is_still_told_as_one(tmp_path: Path) -> None:
+def test_a_cycle_is_still_reported_as_one(tmp_path: Path) -> None:
     (tmp_path / "flow.py").write_text(HEAD + "flow.command('a', 'x', after='b')\nflow.command('b', 'x', after='a')\n")
     with pytest.raises(CycleError) as caught:
         load_flow(str(tmp_path / "flow.py")).spec()
@@ -78,7 +78,7 @@ def test_a_ring_is_still_told_as_one(tmp_path: Path) -> None:
         (b"\n# nothing\n", "defines no Flow"),
     ],
 )
-def test_what_is_no_flow_is_told_in_one_sentence(tmp_path: Path, content: bytes, why: str) -> None:
+def test_what_is_no_flow_is_reported_in_one_sentence(tmp_path: Path, content: bytes, why: str) -> None:
     (tmp_path / "flow.py").write_bytes(content)
     with pytest.raises(FlowError, match=why) as caught:
         load_flow(str(tmp_path / "flow.py"))
@@ -90,7 +90,7 @@ def test_a_file_that_is_not_in_utf_8_and_says_so_is_read(tmp_path: Path) -> None
     assert load_flow(str(tmp_path / "flow.py")).spec().tasks[0].name == "café"
 
 
-def test_what_is_no_file_is_told_and_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_no_file_is_reported_and_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     os.mkdir("folder.py")
     os.mkfifo("agent_process.py")
@@ -223,7 +223,7 @@ def test_a_package_that_hides_behind_another_of_its_name_is_left_out(package: Pa
 
 
 @pytest.mark.parametrize("target", ["warehouse_etl.flows.weekly", "nowhere.at_all:flow"])
-def test_a_module_that_is_nowhere_is_told(package: Path, target: str) -> None:
+def test_a_module_that_is_nowhere_is_reported(package: Path, target: str) -> None:
     with pytest.raises(FlowError, match="a module is looked for in the working directory and in PYTHONPATH"):
         load_flow(target)
 

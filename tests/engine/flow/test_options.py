@@ -74,7 +74,7 @@ def test_durations_may_be_texts_wherever_they_are_asked_for() -> None:
     assert spec.pages[0]["timeout"] == 10
 
 
-def test_what_was_changed_after_its_declaration_is_looked_at_again() -> None:
+def test_what_was_changed_after_its_declaration_is_examined_again() -> None:
     flow = Flow("f")
     task = flow.add(TaskDef("a", print))
     task.max_losses = 0

@@ -64,7 +64,7 @@ def test_values_have_their_types_in_the_flow_and_are_json_in_the_state_file() ->
         ("really", "maybe", "parameter 'really' wants true or false like False, not 'maybe'"),
     ],
 )
-def test_a_wrong_value_is_told_in_one_sentence(name: str, value: Any, why: str) -> None:
+def test_a_wrong_value_is_reported_in_one_sentence(name: str, value: Any, why: str) -> None:
     with pytest.raises(FlowError, match=re.escape(f"flow 'typed': {why}")):
         flow_with(**{"day": "2026-01-01", name: value}).spec()
 

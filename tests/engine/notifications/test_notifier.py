@@ -99,7 +99,7 @@ def test_the_environment_holds_no_character_that_it_cannot_or_that_moves_a_curso
     assert {"REDRIVE_PAGE_TITLE": "a b [2J", "REDRIVE_PAGE_TEXT": "one\ntwo", "REDRIVE_PAGE_COUNT": "3"} == environment
 
 
-def test_a_sender_that_fails_is_stored_told_and_holds_up_nobody(tmp_path):
+def test_a_sender_that_fails_is_stored_reported_and_holds_up_nobody(tmp_path):
     flow = Flow("night")
     doomed(flow)
     flow.page("command", line="echo 'smtp: no route to host' >&2; exit 3")
@@ -347,7 +347,7 @@ def test_a_page_that_is_refused_at_first_is_sent_after_the_end_of_the_run(tmp_pa
     assert ended < sent and [] == page_changes(tmp_path, "unsent")
 
 
-def test_a_page_that_nobody_took_is_told_last_and_sent_by_the_next_executor(tmp_path, hook):
+def test_a_page_that_nobody_took_is_reported_last_and_sent_by_the_next_executor(tmp_path, hook):
     hook.answers[:] = [503]
     flow = Flow("night")
     doomed(flow)

@@ -75,7 +75,7 @@ def sentences(state: Path) -> list[str]:
         (PermanentError, ["/k7/start", "/k7/fail"]),
     ],
 )
-def test_a_run_tells_its_start_and_its_end(
+def test_a_run_reports_its_start_and_its_end(
     switch: Switch, tmp_path: Path, error: type[Exception] | None, paths: list[str]
 ) -> None:
     Executor(run_id="r", flow=flow_to(switch.url("/k7"), error), state=tmp_path / "s.db").run()

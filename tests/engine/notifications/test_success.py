@@ -18,7 +18,7 @@ def run(tmp_path: Path, line: str, notice: str) -> str:
     return Executor(run_id="r", flow=flow, state=tmp_path / "s.db").run()
 
 
-def test_a_run_that_succeeds_is_told_with_its_size_and_is_no_page(tmp_path: Path) -> None:
+def test_a_run_that_succeeds_is_reported_with_its_size_and_is_no_page(tmp_path: Path) -> None:
     assert run(tmp_path, "true", f"cat >> {tmp_path}/notices; echo $REDRIVE_PAGE_KIND >&2") == "SUCCESS"
     (notice,) = [json.loads(line) for line in (tmp_path / "notices").read_text().splitlines()]
     assert (notice["kind"], notice["title"], notice["key"]) == ("success", "nightly: run r succeeded", "success/r")

@@ -28,7 +28,7 @@ async def test_a_result_is_handed_on_as_json(bench: Any) -> None:
     assert recorder.kinds == []
 
 
-async def test_usage_tells_what_the_attempt_cost(bench: Any) -> None:
+async def test_usage_reports_what_the_attempt_cost(bench: Any) -> None:
     await bench.open("""
         @flow.task
         def work():
@@ -348,7 +348,7 @@ async def test_the_last_progress_is_not_lost_to_the_interval(bench: Any) -> None
     assert (await bench.run("two"))[1].progresses == [(1, None), (2, None)]
 
 
-async def test_progress_is_told_in_whole_steps_whatever_numbers_a_task_counts_with(bench: Any) -> None:
+async def test_progress_is_reported_in_whole_steps_whatever_numbers_a_task_counts_with(bench: Any) -> None:
     await bench.open("""
         @flow.task
         def halves(ctx):
@@ -371,7 +371,7 @@ async def test_progress_is_told_in_whole_steps_whatever_numbers_a_task_counts_wi
     assert (await bench.run("words"))[0].failure.error_type == "TypeError"
 
 
-async def test_retries_inside_the_task_are_told(bench: Any) -> None:
+async def test_retries_inside_the_task_are_reported(bench: Any) -> None:
     await bench.open("""
         from redrive.engine.toolkit.retry import retry
 
@@ -474,7 +474,7 @@ async def test_a_child_that_dies_without_a_result_is_an_error_in_the_documents_w
     assert (await bench.run("vanish_politely"))[0].kind is OutcomeKind.ERROR
 
 
-async def test_a_crash_tells_its_signal_and_its_line(bench: Any) -> None:
+async def test_a_crash_reports_its_signal_and_its_line(bench: Any) -> None:
     await bench.open("""
         import signal
 
@@ -571,7 +571,7 @@ async def test_bytes_scribbled_on_the_result_pipe_harm_nobody_else(bench: Any) -
     assert (await bench.run("fine"))[0].result == "1"
 
 
-async def test_a_task_that_closes_all_descriptors_is_told_apart_from_a_success(bench: Any) -> None:
+async def test_a_task_that_closes_all_descriptors_is_distinguished_from_a_success(bench: Any) -> None:
     await bench.open("""
         @flow.task
         def close_all():

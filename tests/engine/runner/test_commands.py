@@ -48,7 +48,7 @@ async def test_another_exit_code_is_a_failure_with_the_last_line(
         assert outcome.failure.failure_class is failure_class
 
 
-async def test_a_signal_that_is_not_ours_is_told(bench: Any) -> None:
+async def test_a_signal_that_is_not_ours_is_reported(bench: Any) -> None:
     await bench.open(flow("kill -ABRT $$"))
     outcome, _ = await bench.run("t")
     assert outcome.failure.error_type == "signal:6:unknown"
@@ -304,7 +304,7 @@ async def test_a_last_line_that_is_no_json_is_a_failure(bench: Any) -> None:
     assert outcome.failure.message == "the last line of its output is no JSON: done"
 
 
-async def test_a_program_that_cannot_start_is_told_there_too(bench: Any) -> None:
+async def test_a_program_that_cannot_start_is_reported_there_too(bench: Any) -> None:
     await bench.open("""flow.command("t", ["no-such-program"], result="last-line", timeout=60)""")
     outcome, recorder = await bench.run("t")
     assert outcome.attempt_columns["exit_code"] == 126

@@ -195,7 +195,7 @@ async def test_a_flow_may_set_signal_handlers_when_its_thread_host_imports_it(be
     assert (await bench.run("task"))[0].result == "1"
 
 
-def test_a_program_that_has_threads_when_it_starts_a_run_is_told_what_may_happen() -> None:
+def test_a_program_with_threads_gets_a_warning_when_it_starts_a_run() -> None:
     flow, end = Flow("in memory"), threading.Event()
     flow.command("nothing", "true")
     thread = threading.Thread(target=end.wait, name="feeder")

@@ -1,4 +1,4 @@
-"""From what was exit_facts of an attempt to its outcome: every way to end is one row."""
+"""From what was seen of an attempt to its outcome: every way to end is one row."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ def running(*command: str, **options: Any) -> Iterator[subprocess.Popen[bytes]]:
             started.kill()
 
 
-def test_a_process_tells_when_it_started_for_as_long_as_it_is_there() -> None:
+def test_a_process_reports_when_it_started_for_as_long_as_it_is_there() -> None:
     with running("sleep", "600") as started:
         assert processes.start_ticks(started.pid) >= processes.start_ticks(os.getpid())
     with pytest.raises(OSError):

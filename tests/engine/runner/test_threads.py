@@ -62,7 +62,7 @@ async def test_failures_and_exits_in_threads_are_outcomes(bench: Any) -> None:
     assert (await bench.run("wait"))[0].result == "5"
 
 
-async def test_a_task_that_looks_at_its_token_ends_in_time(bench: Any) -> None:
+async def test_a_task_that_checks_its_token_ends_in_time(bench: Any) -> None:
     await bench.open("""
         @flow.task(isolation="thread", timeout=0.4, grace_seconds=20)
         def polite(ctx):
@@ -125,7 +125,7 @@ async def test_the_stack_of_a_thread_is_its_own(bench: Any) -> None:
         assert (await recorder.outcome()).kind is OutcomeKind.SUCCESS
 
 
-async def test_retries_are_told_by_the_thread_that_made_them(bench: Any) -> None:
+async def test_retries_are_reported_by_the_thread_that_made_them(bench: Any) -> None:
     await bench.open("""
         from redrive.engine.toolkit.retry import retry
 

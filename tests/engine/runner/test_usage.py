@@ -64,7 +64,7 @@ def spin_until_used(pid: int, ticks: int) -> None:
         pass
 
 
-def test_a_pid_that_is_another_process_by_now_tells_nothing() -> None:
+def test_a_pid_that_is_another_process_by_now_reports_nothing() -> None:
     supervisors = Supervisors()
     supervisors.add("gone", os.getpid(), start_ticks(os.getpid()) - 1)
     supervisors.add("not_started", None, text="said")

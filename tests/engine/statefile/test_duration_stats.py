@@ -61,7 +61,7 @@ def test_runs_that_came_later_do_not_count(state_file: StateFile) -> None:
     assert read_stats(state_file) == {"a": DurationStats(10 * SECOND, 10 * SECOND, 1)}
 
 
-def test_it_is_told_to_two_digits(state_file: StateFile) -> None:
+def test_it_is_reported_to_two_digits(state_file: StateFile) -> None:
     state_file.create({"a": "", "b": "", "c": ""})
     earlier_run(state_file, 1, {"a": 7384.2, "b": 0.0123456, "c": 0.0})
     assert {name: one.p50_us for name, one in read_stats(state_file).items()} == {

@@ -145,7 +145,7 @@ def test_a_requeue_after_a_refused_credential_arms_one_probe_and_says_so(state_f
     ]
 
 
-def test_a_living_executor_is_told_to_arm_its_own_breaker(state_file: StateFile) -> None:
+def test_a_living_executor_is_asked_to_arm_its_own_breaker(state_file: StateFile) -> None:
     refused(state_file)
     state_file.act("requeue", "a")
     assert breaker(state_file) == ("OPEN", None)

@@ -69,12 +69,12 @@ def test_the_progress_of_the_attempt_comes_first_and_counts(state_file: StateFil
     )
 
 
-def test_a_hang_is_told_from_a_timeout_that_is_too_tight(state_file: StateFile) -> None:
+def test_a_hang_is_distinguished_from_a_timeout_that_is_too_tight(state_file: StateFile) -> None:
     before(state_file, [40, 41, 42, 43, 44, 45])
     assert time_out(state_file) == "6 of 7 attempts took 40s to 45s: more time would not help"
 
 
-def test_the_day_of_the_week_is_looked_at(state_file: StateFile) -> None:
+def test_the_day_of_the_week_is_examined(state_file: StateFile) -> None:
     before(state_file, [540, 550, 560, 570, 580, 590], days=7)
     before(state_file, [100.0 + number for number in range(6)], days=8)
     weekday = datetime.fromtimestamp(START / 1e6).astimezone().strftime("%As")

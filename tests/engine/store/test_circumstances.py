@@ -49,7 +49,7 @@ def test_twice_the_same_with_nothing_changed_is_a_dead_letter(one_task: StateFil
     ("change", "word"),
     [({"host": "ops-2"}, "host"), ({"image_hash": "image-2"}, "image"), ({"code_hash": "c2"}, "code")],
 )
-def test_where_something_changed_it_is_tried_once_more_and_told(
+def test_where_something_changed_it_is_tried_once_more_and_reported(
     one_task: StateFile, change: dict[str, Any], word: str
 ) -> None:
     there = replace(HERE, **change)

@@ -346,7 +346,7 @@ def test_the_log_of_a_dead_writer_is_copied_before_more_is_promised(tmp_path: Pa
         assert connection.execute("SELECT value FROM meta WHERE key = 'a'").fetchone() == ("1",)
 
 
-def test_what_was_read_is_synced_before_it_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_read_is_synced_before_it_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also by a link, and if the disk fails: an operator must see what there is."""
     path, link, synced = tmp_path / "state.db", tmp_path / "link.db", []
     link.symlink_to(path)
@@ -416,7 +416,7 @@ def test_every_refusal_of_sqlite_has_a_sentence(code: int, kind: type[StateFileE
     assert type(error) is kind and words in str(error) and "/var/night.db" in str(error)
 
 
-def test_integrity_check_tells_what_is_wrong(tmp_path: Path) -> None:
+def test_integrity_check_reports_what_is_wrong(tmp_path: Path) -> None:
     path = tmp_path / "state.db"
     middle_overwritten(path)
     connection = sqlite3.connect(path)

@@ -124,7 +124,7 @@ def test_a_time_below_nothing_is_refused() -> None:
         Flow("f", dead_letter_ttl=-1)
 
 
-def test_with_no_time_at_all_a_cleanup_runs_below_a_dead_letter_and_one_page_tells_it(tmp_path: Path) -> None:
+def test_with_no_time_at_all_a_cleanup_runs_below_a_dead_letter_and_one_page_reports_it(tmp_path: Path) -> None:
     flow = Flow("f", dead_letter_ttl=0, timeout=60)
     flow.command("broken", "no-such-program")
     flow.command("below", "true", after="broken")

@@ -156,7 +156,7 @@ class RandomRun:
 
 @pytest.mark.parametrize("careful", [False, True])
 @parametrize_mostly_long("seed", [1703, 2042, 2170, 2503, *range(40)], quick=6)  # the first four found something once
-def test_the_events_of_any_night_give_the_tables_again(state_file: StateFile, seed: int, careful: bool) -> None:
+def test_the_events_of_any_run_give_the_tables_again(state_file: StateFile, seed: int, careful: bool) -> None:
     random_run = RandomRun(state_file, seed)
     random_run.steps += [random_run.try_a_fix] * 2 if careful else []
     for _ in range(60):
@@ -165,7 +165,7 @@ def test_the_events_of_any_night_give_the_tables_again(state_file: StateFile, se
     assert random_run.stuck() == []
 
 
-def test_every_state_and_every_act_occurs_in_these_nights(make_state_file: Callable[[str], StateFile]) -> None:
+def test_every_state_and_every_act_occurs_in_these_runs(make_state_file: Callable[[str], StateFile]) -> None:
     """The test above would prove little if its nights were quiet."""
     states, done, canaries = set(), set(), set()
     for seed in range(12):

@@ -97,7 +97,7 @@ async def read_events(feed: AsyncIterator[list[Event]], count: int) -> list[int]
     return numbers
 
 
-async def test_what_was_and_what_comes_is_told_once_and_in_order(tmp_path: Path, start: Callable[..., Writer]) -> None:
+async def test_past_and_new_events_are_read_once_and_in_order(tmp_path: Path, start: Callable[..., Writer]) -> None:
     writer = start()
     writer.commit(1200)
     feed = follow.follow(tmp_path / "state.db", since=0, poll_seconds=0.01)
@@ -128,7 +128,9 @@ async def test_following_resumes_where_it_was_left(tmp_path: Path, start: Callab
     await feed.aclose()  # type: ignore[attr-defined]
 
 
-async def test_one_run_is_told_with_the_events_of_the_file_itself(tmp_path: Path, start: Callable[..., Writer]) -> None:
+async def test_one_run_is_followed_with_the_events_of_the_file_itself(
+    tmp_path: Path, start: Callable[..., Writer]
+) -> None:
     writer = start()
     for run_id in ("monday", "tuesday", "", "monday"):
         writer.commit(1, run_id)
@@ -271,7 +273,7 @@ def idle(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
     return waits
 
 
-async def test_an_idle_follower_looks_again_when_the_file_is_written(
+async def test_an_idle_follower_reads_again_when_the_file_is_written(
     tmp_path: Path, start: Callable[..., Writer], idle: asyncio.Event
 ) -> None:
     writer = start()
@@ -369,7 +371,7 @@ async def test_a_damaged_byte_in_one_event_does_not_hide_the_others(
     await feed.aclose()  # type: ignore[attr-defined]
 
 
-def test_a_file_replaced_while_it_was_closed_is_told_once(tmp_path: Path, start: Callable[..., Writer]) -> None:
+def test_a_file_replaced_while_it_was_closed_is_reported_once(tmp_path: Path, start: Callable[..., Writer]) -> None:
     """Also when somebody has read from the new file before: the reading must not hide it."""
     for name in ("state.db", "other.db"):
         writer = start(name)

@@ -127,7 +127,7 @@ def test_the_lock_file_is_its_owners_alone_and_stays(state: str) -> None:
     assert os.stat(lock_file.lock_path(state)).st_mode & 0o777 == 0o600
 
 
-def test_a_second_owner_is_told_pid_host_run_and_age(state: str, start: Callable[..., Child]) -> None:
+def test_the_refusal_of_a_second_owner_names_pid_host_run_and_age(state: str, start: Callable[..., Child]) -> None:
     owner = start(OWNER, state, new_id())
     assert owner.line() == "owner"
     with pytest.raises(ExecutorBusyError) as caught:
@@ -276,7 +276,7 @@ def test_a_zombie_is_not_alive() -> None:
 
 
 @pytest.mark.parametrize(("age_seconds", "words"), [(5, "5s"), (300, "5m00"), (10_800, "3h00")])
-def test_an_age_is_told_in_words(age_seconds: int, words: str) -> None:
+def test_an_age_is_reported_in_words(age_seconds: int, words: str) -> None:
     started_at = time.time_ns() // 1000 - age_seconds * SECOND
     assert lock.describe_holder(holder(started_at=started_at, run_id="r")).endswith(f", run r, for {words}")
 

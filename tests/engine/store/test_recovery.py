@@ -149,7 +149,7 @@ def test_what_this_executor_runs_is_not_lost(state_file: StateFile) -> None:
     assert found.lost == () and state_file.states() == {"a": "RUNNING"}
 
 
-def test_executors_that_never_said_goodbye_are_told_once(state_file: StateFile) -> None:
+def test_executors_without_a_last_event_are_reported_once(state_file: StateFile) -> None:
     for executor_id in ("executor-0", "executor-1", "executor-2"):
         begin(state_file, executor_id)
     state_file.connection.execute("UPDATE executor SET stopped_at = 5 WHERE executor_id = 'executor-0'")

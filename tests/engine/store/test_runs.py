@@ -89,7 +89,7 @@ def test_a_new_run_is_known_without_reading_its_tasks(state_file: StateFile) -> 
     assert runs.load_new_run(state_file.connection, RUN, flow) == state_file.projection()
 
 
-def test_a_run_is_told_in_one_event(state_file: StateFile) -> None:
+def test_a_run_is_reported_in_one_event(state_file: StateFile) -> None:
     state_file.create(DIAMOND)
     (event,) = state_file.emitted
     assert (event.kind, event.payload.what, event.payload.tasks, event.new) == (EventKind.RUN, "created", 4, "RUNNING")
@@ -235,7 +235,7 @@ def test_propagation_walks_edges_by_their_parent(state_file: StateFile) -> None:
     assert found.count("idx_edge_parent (run_id=? AND parent=?)") == 2
 
 
-def test_the_instants_of_kills_are_found_without_reading_the_night(state_file: StateFile) -> None:
+def test_the_instants_of_kills_are_found_without_reading_the_run(state_file: StateFile) -> None:
     assert "idx_event_ladder" in plan(state_file.connection, runs._KILL_EVENTS, "r")
 
 
@@ -290,7 +290,7 @@ def test_each_rule_says_which_ends_of_a_parent_it_accepts(
     assert state_file.write(lambda transaction: runs.promote(transaction, RUN, dict.fromkeys(names, 0))) == expected
 
 
-def test_a_not_before_is_told_by_the_audit_and_cleared_by_the_promotion(state_file: StateFile) -> None:
+def test_a_not_before_is_reported_by_the_audit_and_cleared_by_the_promotion(state_file: StateFile) -> None:
     state_file.create({"a": ""})
     state_file.set_state("a", "PENDING", next_retry_at=START + SECOND)
     assert runs.ready_audit(state_file.connection, RUN, START) == []

@@ -168,7 +168,7 @@ def test_two_processes_that_want_the_same_times_start_each_of_them_once(files, t
     assert [(60, 60)] == file.ask("SELECT count(*), count(DISTINCT logical_time) FROM run")
 
 
-def test_what_is_given_up_is_written_down_and_told_in_one_sentence(files):
+def test_what_is_given_up_is_written_down_and_reported_in_one_sentence(files):
     file = files()
     file.settle()
     file.now = SIX + 4 * HOUR
@@ -253,7 +253,7 @@ def test_a_run_that_has_not_started_in_time_is_recorded_and_pages_once(files):
     assert "f has not started" == title and "was due 10m00 ago" in body and "redrive runs" in body
 
 
-def test_nights_without_service_are_one_page_and_the_next_run_on_time_resolves_it(files):
+def test_days_without_service_are_one_page_and_the_next_run_on_time_resolves_it(files):
     file = files(start_within_seconds=600, misfire="skip")
     file.settle()
     file.now = SIX + 3 * HOUR + HOUR // 2

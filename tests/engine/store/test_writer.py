@@ -318,7 +318,7 @@ async def test_one_slow_disk_fails_no_item_however_long_it_takes(tmp_path: Path,
         assert "92 changes wait" in it.troubles[0][1] and not it.writer.is_degraded
 
 
-async def test_a_batch_in_trouble_keeps_its_place(tmp_path: Path) -> None:
+async def test_a_batch_in_retry_keeps_its_place(tmp_path: Path) -> None:
     async with desk(tmp_path) as it:
         it.connection.faults = [("COMMIT", failure(sqlite3.SQLITE_FULL))] * 8
         first = it.writer.submit(emit("first"))
@@ -360,7 +360,7 @@ async def test_damage_is_no_matter_of_patience(tmp_path: Path) -> None:
             await it.writer.submit(emit("a"))
 
 
-async def test_a_listener_of_trouble_that_raises_stops_nothing(tmp_path: Path) -> None:
+async def test_a_problem_listener_that_raises_stops_nothing(tmp_path: Path) -> None:
     async with desk(tmp_path) as it:
         asyncio.get_running_loop().set_exception_handler(lambda _, context: None)
 

@@ -112,7 +112,7 @@ def test_a_status_says_it_without_our_exceptions():
     assert not is_refused(Foreign(403)) and not is_refused(Foreign(500))
 
 
-def test_a_renewal_that_fails_is_told_and_does_not_count(tmp_path):
+def test_a_renewal_that_fails_is_reported_and_does_not_count(tmp_path):
     def broken() -> None:
         raise TransientError("the vault is sealed")
 

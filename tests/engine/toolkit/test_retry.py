@@ -226,7 +226,7 @@ class TestDocument001:
         random.seed(1)
         assert full_jitter(8) == expected
 
-    def test_on_retry_hears_of_every_retry_and_of_nothing_else(self, clock):
+    def test_on_retry_is_called_for_every_retry_and_for_nothing_else(self, clock):
         """001.18, 001.19: attempts 1..n with the error and the delay; not of the last failure, which is raised."""
         retries: list[tuple[int, str, float]] = []
         errors = [OSError("a"), OSError("b"), OSError("c")]
@@ -547,7 +547,7 @@ class TestVisibility:
             f"{fetch.__qualname__}: try 2 of 4 failed after 1.00 s: OSError('reset'); next in 2.00 s",
         ]
 
-    def test_the_observer_hears_every_retry_of_the_process(self, clock):
+    def test_the_observer_receives_every_retry_of_the_process(self, clock):
         """001.18, 004.17: that is how the executor learns of retries inside an attempt."""
         retries: list[Any] = []
         set_observer(retries.append)

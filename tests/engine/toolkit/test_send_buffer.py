@@ -648,7 +648,7 @@ class TestLayers:
 
         run(main())
 
-    def test_a_real_channel_is_told_the_same(self):
+    def test_a_real_channel_gets_the_same(self):
         """002.04, 002.25: the service config that gRPC reads; grpc itself is not needed to write it."""
         options = dict(ClientConfig().channel_options())
         assert options["grpc.enable_retries"] == 1

@@ -48,7 +48,7 @@ def test_two_by_two_tasks_that_all_depend_on_each_other_share_one_line():
     ]
 
 
-def test_tasks_that_swap_rows_with_other_edges_between_them_are_still_told_apart():
+def test_tasks_that_swap_rows_with_other_edges_between_them_are_still_distinguished():
     """Both rows have a line that leaves and another that enters: without a row of its own one would be the other."""
     dag = Dag([("a", []), ("b", []), ("c", ["a"]), ("x", ["a", "b"]), ("y", ["b"]), ("z", ["a", "y"])])
     assert traced_edges(drawn(dag)) == edges(dag)

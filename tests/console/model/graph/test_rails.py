@@ -61,7 +61,7 @@ def test_the_rails_of_a_large_graph_connect_exactly_the_tasks_that_the_edges_do(
 
 
 @given(dags(), st.data())
-def test_whatever_leads_to_trouble_comes_first_and_the_rails_stay_right(dag, data):
+def test_whatever_leads_to_a_problem_comes_first_and_the_rails_stay_right(dag, data):
     wanted = data.draw(st.sets(st.sampled_from(dag.names)) if dag.names else st.just(set()))
     rank = leading_to(dag, wanted)
     rails = Rails(dag, rank)

@@ -322,7 +322,7 @@ def test_in_the_drawing_of_a_part_one_can_walk_to_everything():
 TROUBLED = [(f"ok_{n}", []) for n in range(3)] + [(f"bad_{n}", []) for n in range(3)] + [("join", ["ok_0", "bad_2"])]
 
 
-def test_trouble_comes_first_when_it_is_asked_to_and_the_cursor_stays_on_its_task():
+def test_problems_come_first_on_request_and_the_cursor_stays_on_its_task():
     graph = graph_of(TROUBLED, "bad_2")
     graph.zoom = Zoom.GROUPS
     graph.select("ok_1")

@@ -130,7 +130,7 @@ class TestHttp:
         assert isinstance(classify_http(500), (TransientError, AmbiguousError))
         assert classed(classify_http(500)) is AMBIGUOUS
 
-    def test_a_429_waits_as_long_as_it_was_told(self):
+    def test_a_429_waits_as_long_as_the_answer_says(self):
         """004.04: Retry-After, never sooner."""
         error = classify_http(429, retry_after="120", body="slow down")
         assert isinstance(error, RetryAfter)

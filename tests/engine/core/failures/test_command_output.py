@@ -200,7 +200,7 @@ def test_every_known_end_of_a_program(command: str, code: int, output: str, expe
         ("", ""),
     ],
 )
-def test_the_telling_line_names_the_error(output: str, line: str) -> None:
+def test_the_significant_line_names_the_error(output: str, line: str) -> None:
     assert error_line(output) == line
 
 
@@ -227,7 +227,7 @@ def test_the_programs_of_a_shell_line(command: str, programs: list[str]) -> None
     assert programs_of(command) == programs
 
 
-def test_what_decided_is_told() -> None:
+def test_what_decided_is_reported() -> None:
     reasons = [
         classify_program(read_program_end(*end))[1]
         for end in (
@@ -273,7 +273,7 @@ def test_one_outage_that_many_commands_meet_is_one_cause() -> None:
     assert "after 12 ms" in first.explain  # the message of the failure itself
 
 
-def test_commands_that_say_nothing_are_told_apart_by_what_they_do() -> None:
+def test_commands_that_say_nothing_are_distinguished_by_what_they_do() -> None:
     first, again = ended(1, "", "test -f /in/day-17.csv"), ended(1, "", "test -f /in/day-18.csv")
     other = ended(1, "", "./load.sh 'orders'")
     assert first.loose == again.loose != other.loose

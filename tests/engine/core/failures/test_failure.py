@@ -41,7 +41,7 @@ def caught(row: dict[str, int]) -> Exception:
     raise AssertionError("it did not raise")
 
 
-def test_a_failure_tells_the_whole_story():
+def test_a_failure_reports_every_cause():
     """000.30, 004.09: type, message, class, fingerprint, traceback: as data, computed where the exception is."""
     error = caught({"amount": 1, "count": 0})
     failure = describe_error(error, project_root=ROOT, code_hash="c0de")
@@ -198,7 +198,7 @@ def test_out_of_memory_says_how_much_it_had():
     assert failure.diagnostic == "2.1 GB resident when it was killed"
 
 
-def test_a_crash_tells_where_python_stood():
+def test_a_crash_reports_where_python_stood():
     """4.1: a real segmentation fault with faulthandler's own words."""
     program = "import faulthandler; faulthandler.enable()\ndef parse(): faulthandler._sigsegv()\nparse()\n"
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)

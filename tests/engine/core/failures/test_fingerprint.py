@@ -256,7 +256,7 @@ class TestWaits:
             assert words.startswith("TimeoutError test_fingerprint.py:")
             assert words.endswith(f".<locals>.{function.__name__}")
 
-    def test_what_a_library_made_of_its_own_failure_is_told_at_the_line_that_called_it(self):
+    def test_what_a_library_made_of_its_own_failure_is_reported_at_the_line_that_called_it(self):
         """The root cause was raised and caught inside the library: no frame of it is the user's."""
 
         def call() -> None:
@@ -287,7 +287,7 @@ class TestTypes:
 
 
 class TestFrames:
-    def test_an_assertion_in_a_shared_helper_is_told_by_its_caller(self):
+    def test_an_assertion_in_a_shared_helper_is_reported_by_its_caller(self):
         """4.1: two in-app frames for AssertionError."""
 
         def check(condition: bool) -> None:
@@ -357,7 +357,7 @@ class TestFrames:
         assert of(evaluate, "x = {}['a']").strict != of(evaluate, "y = {}['b']").strict
         assert of(evaluate, "x = {}['a']").strict == of(evaluate, "x = {}['a']").strict
 
-    def test_code_without_a_file_is_told_by_who_ran_it(self):
+    def test_code_without_a_file_is_reported_by_who_ran_it(self):
         def orders(text: str) -> None:
             exec(text)
 
@@ -534,7 +534,7 @@ class TestFacts:
     """One helper raises errors that differ in what the other side answered."""
 
     @pytest.mark.parametrize(("first", "second"), PAIRS)
-    def test_what_was_answered_tells_two_causes_apart(self, first: BaseException, second: BaseException) -> None:
+    def test_the_answer_distinguishes_two_causes(self, first: BaseException, second: BaseException) -> None:
         marks = [of(helper, error) for error in (first, second)]
         assert marks[0].loose != marks[1].loose
         assert marks[0].strict != marks[1].strict
@@ -544,7 +544,7 @@ class TestFacts:
         assert of(helper, HTTPX[0]).explain.startswith("HTTPStatusError 404 test_fingerprint.py:")
         assert of(helper, PSYCOPG[0]).explain.startswith("Error 42P01 test_fingerprint.py:")
 
-    def test_the_class_is_part_of_the_cause_where_nothing_else_tells(self) -> None:
+    def test_the_class_is_part_of_the_cause_where_nothing_else_differs(self) -> None:
         """A driver has one type for a lost connection and for a refused login."""
         error = caught(helper, ValueError("x"))
         lost = fingerprint(error, failure_class=FailureClass.TRANSIENT)
@@ -583,18 +583,18 @@ class TestProcesses:
         assert fingerprint_of_program(ProgramEnd(3)).fields == (("exit code", "3"),)
         assert fingerprint_of_program(ProgramEnd(3)).strict != fingerprint_of_program(ProgramEnd(4)).strict
 
-    def test_the_last_line_tells_two_failures_of_one_exit_code_apart(self):
+    def test_the_last_line_distinguishes_two_failures_of_one_exit_code(self):
         first = fingerprint_of_program(ProgramEnd(1, "psql: error: connection to 10.0.0.5 refused"))
         again = fingerprint_of_program(ProgramEnd(1, "psql: error: connection to 10.0.0.6 refused"))
         other = fingerprint_of_program(ProgramEnd(1, "psql: error: relation 'orders' does not exist"))
         assert first.strict == again.strict != other.strict
 
-    def test_a_signal_is_told_with_its_sender(self):
+    def test_a_signal_is_reported_with_its_sender(self):
         """4.1: ``signal:<n>:<sender>``."""
         assert fingerprint_of_signal(9, "oom").fields == (("signal", "9 from oom"),)
         assert fingerprint_of_signal(9, "oom").strict != fingerprint_of_signal(9, "unknown").strict
 
-    def test_a_crash_is_told_by_the_innermost_frame_of_python(self):
+    def test_a_crash_is_reported_by_the_innermost_frame_of_python(self):
         """4.1: a segfault adds the faulthandler stack's innermost frame; the dump is a real one."""
         program = "import faulthandler\ndef crash():\n    faulthandler._sigsegv()\nfaulthandler.enable()\ncrash()\n"
         ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)

@@ -130,7 +130,7 @@ def test_children_that_end_at_once_leave_their_work_behind() -> None:
     assert describe_hang(report) == "busy, in processes that come and go, 90 % CPU for the last 10s"
 
 
-def test_a_thread_that_computes_while_the_first_waits_for_it_is_told_by_its_own_place() -> None:
+def test_a_thread_that_computes_while_the_first_waits_for_it_is_reported_by_its_own_place() -> None:
     report = autopsy(process(Activity.FUTEX, cpu=1.0), cpu=1.0)
     frames = StackSummary("flow.py:3 in work", "threading.join", "flow.py:30 in crunch")
     assert describe_hang(report, frames) == "a thread is spinning at flow.py:30 in crunch, 100 % CPU for the last 10s"
@@ -180,11 +180,11 @@ def test_nothing_seen_says_nothing() -> None:
     assert hang_report(Autopsy()) == ""
 
 
-def test_an_unknown_share_of_the_processor_is_not_told() -> None:
+def test_an_unknown_share_of_the_processor_is_not_reported() -> None:
     assert describe_hang(autopsy(process(Activity.SLEEP), cpu=None)) == "asleep"
 
 
-def test_a_short_window_is_told_to_the_tenth() -> None:
+def test_a_short_window_is_reported_to_the_tenth() -> None:
     report = replace(autopsy(process(Activity.SLEEP)), window_seconds=0.42)
     assert describe_hang(report).endswith("0 % CPU for the last 0.4s")
 
@@ -244,5 +244,5 @@ def test_every_call_has_one_meaning_on_each_machine() -> None:
         ("io_schedule", None),
     ],
 )
-def test_the_kernel_function_tells_where_the_call_may_not_be_read(channel: str, doing: Activity | None) -> None:
+def test_the_kernel_function_reports_where_the_call_may_not_be_read(channel: str, doing: Activity | None) -> None:
     assert activity_of_channel(channel) is doing

@@ -153,7 +153,7 @@ async def test_a_service_behind_a_unix_socket_is_named_by_its_path(bench: Any, t
         await hang_of(bench, "asks_by_a_path", f"blocked in recv from {tmp_path}/s at", path=f"{tmp_path}/s")
 
 
-async def test_a_thread_of_a_pool_is_looked_at_where_the_first_only_waits_for_it(
+async def test_a_thread_of_a_pool_is_examined_where_the_first_only_waits_for_it(
     bench: Any, server: socket.socket
 ) -> None:
     port = server.getsockname()[1]
@@ -180,12 +180,12 @@ async def test_who_holds_the_lock_that_it_waits_for_is_named(bench: Any, tmp_pat
     assert f"waits for {path} held by pid {os.getpid()}" in outcome.attempt_columns["stack"]
 
 
-async def test_a_child_that_computes_is_told_from_one_that_waits(bench: Any) -> None:
+async def test_a_child_that_computes_is_distinguished_from_one_that_waits(bench: Any) -> None:
     outcome = await hang_of(bench, "spins_in_a_child", "is spinning")
     assert "its child `python" in outcome.failure.message
 
 
-async def test_a_thread_that_computes_is_told_by_its_place(bench: Any) -> None:
+async def test_a_thread_that_computes_is_reported_by_its_place(bench: Any) -> None:
     await bench.open(FLOW, declared=PARAMETERS)
     words = f"a thread is spinning at flow_under_test.py:{bench.line_of('crunch')} in crunch, "
     await hang_of(bench, "spins_in_a_thread", words)
@@ -205,7 +205,7 @@ async def test_only_the_time_just_before_the_deadline_counts(bench: Any, monkeyp
     assert "asleep at flow_under_test.py" in outcome.failure.message
 
 
-async def test_a_task_in_a_thread_is_looked_at_without_its_neighbours(bench: Any, server: socket.socket) -> None:
+async def test_a_task_in_a_thread_is_examined_without_its_neighbours(bench: Any, server: socket.socket) -> None:
     port = server.getsockname()[1]
     outcome = await hang_of(bench, "asks_in_a_thread", f"waits for 127.0.0.1:{port}", port=port)
     assert "Other threads" not in outcome.attempt_columns["stack"]
@@ -266,7 +266,7 @@ COROUTINES = """
 
 
 @pytest.mark.parametrize("task", ["awaits", "groups", "gathers", "has_a_pulse"])
-async def test_a_coroutine_that_hangs_is_told_by_the_line_that_awaits(bench: Any, task: str) -> None:
+async def test_a_coroutine_that_hangs_is_reported_by_the_line_that_awaits(bench: Any, task: str) -> None:
     """The stack of its thread shows nothing but the loop: every such hang had the same place, in a library."""
     await bench.open(COROUTINES, declared=PARAMETERS)
     place = f"flow_under_test.py:{bench.line_of('leaf')} in leaf"
@@ -283,7 +283,7 @@ async def test_a_coroutine_that_awaits_a_server_names_it(bench: Any, server: soc
     await bench.run_until(is_reported(words), "asks", params={"port": port})
 
 
-async def test_a_coroutine_that_blocks_its_loop_is_told_by_its_thread(bench: Any) -> None:
+async def test_a_coroutine_that_blocks_its_loop_is_reported_by_its_thread(bench: Any) -> None:
     await bench.open(COROUTINES, declared=PARAMETERS)
     words = f"asleep at flow_under_test.py:{bench.line_of('blocks')} in blocks, "
     outcome, _ = await bench.run_until(is_reported(words), "blocks")
@@ -304,7 +304,7 @@ async def test_everything_is_seen_before_the_deadline_so_that_the_sigterm_comes_
     await bench.run_until(is_on_time, "rests")
 
 
-async def test_a_look_that_never_ends_holds_up_nobody(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_inspection_that_never_ends_delays_no_kill(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Reading the command line of a process can block for as long as that is stuck in the kernel."""
     release = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -334,7 +334,7 @@ async def test_an_examiner_answers_by_the_time_that_was_set(monkeypatch: pytest.
     assert await ProcSampler().examine(Subject(os.getpid()), nobody, begun) == Autopsy()
 
 
-def test_a_crowd_is_looked_at_as_far_as_there_is_room_and_said_to_be_one() -> None:
+def test_a_crowd_is_examined_as_far_as_there_is_room_and_said_to_be_one() -> None:
     children = [subprocess.Popen(["sleep", "600"]) for _ in range(autopsy.PROCESSES_MAX + 5)]
     try:
         me = Subject(os.getpid())
@@ -372,7 +372,7 @@ UNPRIVILEGED = """
 """
 
 
-def test_without_the_right_to_look_less_is_said_and_nothing_fails() -> None:
+def test_without_the_right_to_inspect_less_is_reported_and_nothing_fails() -> None:
     """As in a container that forbids ptrace: the process of somebody else shows its state and its name."""
     with subprocess.Popen(["sleep", "600"]) as child:
         pid = child.pid if os.getuid() == 0 else 1

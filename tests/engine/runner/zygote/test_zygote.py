@@ -74,7 +74,7 @@ async def test_a_flow_of_nine_thousand_tasks_crosses(bench: Any) -> None:
         ("flow.command('a', 'x', after='zzz')", FlowError, "zzz"),
     ],
 )
-async def test_a_flow_that_cannot_be_imported_is_told_once_and_clearly(
+async def test_a_flow_that_cannot_be_imported_is_reported_once_and_clearly(
     bench: Any, source: str, error: type[FlowError], words: str
 ) -> None:
     with pytest.raises(error) as caught:
@@ -259,7 +259,7 @@ async def test_a_start_without_a_zygote_is_an_oserror(bench: Any) -> None:
         await bench.start("task")
 
 
-async def test_close_leaves_nobody_alive_and_tells_the_end(bench: Any) -> None:
+async def test_close_leaves_nobody_alive_and_reports_the_end(bench: Any) -> None:
     await bench.open("""
         @flow.task
         def task():
@@ -504,7 +504,7 @@ def test_a_flow_in_memory_is_forked_with_its_closures() -> None:
     assert captured == {"value": 41}
 
 
-async def test_attempts_and_commands_hold_the_descriptors_that_they_shall_keep(tmp_path: Path) -> None:
+async def test_attempts_and_commands_hold_the_descriptors_to_keep(tmp_path: Path) -> None:
     """A free lock proves that nobody of an old run is alive, so everybody must hold it."""
     flow, lock = tmp_path / "flow.py", tmp_path / "state.lock"
     flow.write_text(

@@ -140,7 +140,7 @@ def test_the_oldest_finished_attempts_go_first_and_those_that_succeeded_before_o
     assert dropped(state_file, "b") == dropped(state_file, "a") == kept["a"]
 
 
-def test_output_that_never_reached_the_file_is_told_where_it_is_missing(state_file: StateFile) -> None:
+def test_output_that_never_reached_the_file_is_reported_where_it_is_missing(state_file: StateFile) -> None:
     started(state_file)
     write(state_file, "x" * 600_000)
     state_file.write(lambda transaction: logs.append(transaction, RUN, "a", 1, "after\n", dropped=5_000))
@@ -156,7 +156,7 @@ def test_no_character_is_split(state_file: StateFile) -> None:
     assert "".join(piece.text for piece in read_whole(state_file)) == whole
 
 
-def test_a_damaged_row_is_told_in_one_sentence(state_file: StateFile) -> None:
+def test_a_damaged_row_is_reported_in_one_sentence(state_file: StateFile) -> None:
     started(state_file)
     write(state_file, "x" * 600_000)
     for damage in (b"", b"x\x9cgarbage", zlib.compress(b"[[1, 2]]"), zlib.compress(b"[]"), zlib.compress(b" " * 10**8)):

@@ -46,7 +46,7 @@ def table(state_file: StateFile) -> list[tuple[Any, ...]]:
 # --- Requeue -------------------------------------------------------------------------------------------------------
 
 
-def test_a_requeue_is_a_new_generation_that_remembers_its_attempts(state_file: StateFile) -> None:
+def test_a_requeue_is_a_new_generation_that_keeps_its_attempts(state_file: StateFile) -> None:
     state_file.create({"a": ""})
     state_file.move("a", "READY")
     state_file.claim("a")
@@ -373,7 +373,7 @@ def test_that_somebody_wants_the_end_of_a_running_task_is_in_the_file(state_file
     assert (event.actor, event.reason, event.attempt) == ("ana@ops", "the vendor has fixed it", 1)
 
 
-def test_who_cancels_a_running_task_again_learns_who_came_first(state_file: StateFile) -> None:
+def test_a_second_cancel_of_a_running_task_names_who_came_first(state_file: StateFile) -> None:
     state_file.create({"a": ""})
     state_file.move("a", "READY")
     state_file.claim("a")
@@ -451,7 +451,7 @@ def test_a_pause_names_who_paused_and_happens_once(state_file: StateFile) -> Non
 # --- Two operators, double keys ------------------------------------------------------------------------------------
 
 
-def test_the_second_of_two_operators_is_told_who_came_first(state_file: StateFile) -> None:
+def test_the_answer_to_the_second_of_two_operators_names_the_first(state_file: StateFile) -> None:
     state_file.create({"a": ""})
     for _ in range(3):
         ran(state_file, "a", "RETRYING")
@@ -469,7 +469,7 @@ def test_the_second_of_two_operators_is_told_who_came_first(state_file: StateFil
     assert (answer["ok"], table(state_file)) == (False, before)
 
 
-def test_a_task_that_moved_on_by_itself_is_told_as_it_is(state_file: StateFile) -> None:
+def test_a_task_that_moved_on_by_itself_is_reported_as_it_is(state_file: StateFile) -> None:
     state_file.create({"a": ""})
     state_file.set_state("a", "RETRYING")
     command = state_file.command("cancel", "a")
@@ -499,7 +499,7 @@ def test_the_same_command_again_is_answered_again_and_done_once(state_file: Stat
     assert (table(state_file), len(state_file.emitted)) == (before, emitted_before)
 
 
-def test_a_refusal_is_remembered_as_well(state_file: StateFile) -> None:
+def test_a_refusal_is_stored_as_well(state_file: StateFile) -> None:
     state_file.create({"a": ""})
     state_file.set_state("a", "RUNNING")
     command = state_file.command("requeue", "a")
@@ -879,7 +879,7 @@ def test_there_is_nothing_to_undo_in_a_refusal_or_in_nothing(state_file: StateFi
 # --- Preview -------------------------------------------------------------------------------------------------------
 
 
-def test_a_preview_tells_exactly_what_the_act_then_does(state_file: StateFile) -> None:
+def test_a_preview_reports_exactly_what_the_act_then_does(state_file: StateFile) -> None:
     state_file.create({"a": "", "b": "", "c": "a", "d": "a b", "done": "c", "ready": "s", "s": ""})
     for name in "ab":
         state_file.set_state(name, "FAILED")
@@ -906,7 +906,7 @@ def test_a_preview_tells_exactly_what_the_act_then_does(state_file: StateFile) -
     }
 
 
-def test_a_preview_tells_what_a_cancel_stops_and_what_a_skip_frees(state_file: StateFile) -> None:
+def test_a_preview_reports_what_a_cancel_stops_and_what_a_skip_frees(state_file: StateFile) -> None:
     state_file.create(CHAIN)
     shown = preview_act(state_file.connection, state_file.command("cancel", "a"), START)
     assert shown["cancelled"] == ["a"] and shown["stopped"] == ["b", "c"]

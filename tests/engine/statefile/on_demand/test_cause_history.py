@@ -100,7 +100,7 @@ def history(state_file: StateFile) -> RunHistory:
     return history
 
 
-def test_a_requeue_that_healed_is_told_with_who_and_why_and_after_how_long(history: RunHistory) -> None:
+def test_a_requeue_that_healed_is_reported_with_who_and_why_and_after_how_long(history: RunHistory) -> None:
     history.wait(60 * SECOND)
     history.act("first", "requeue", *LOADS)
     history.wait(120 * SECOND)
@@ -124,7 +124,7 @@ def test_what_waits_for_a_decision_in_this_run_is_no_memory_and_in_another_run_i
     assert history.last_time("second") == "last time 14 November: 3 tasks, undecided"
 
 
-def test_a_fix_that_was_none_is_told_within_the_same_run(history: RunHistory) -> None:
+def test_a_fix_that_was_none_is_reported_within_the_same_run(history: RunHistory) -> None:
     history.act("first", "requeue", *LOADS)
     history.end("first", failing(), *LOADS[:2])
     assert history.last_time("first") == (
@@ -152,7 +152,7 @@ def test_each_decision_is_an_episode_of_its_own_and_the_latest_comes_first(histo
     assert history.last_time("first") == f"last time at {clock(START + 2 * SECOND)}: 1 task, cancelled by eve 'enough'"
 
 
-def test_a_dead_letter_that_expired_is_told_as_that(history: RunHistory) -> None:
+def test_a_dead_letter_that_expired_is_reported_as_that(history: RunHistory) -> None:
     history.state_file.connection.execute("UPDATE task SET expires_at = 1 WHERE run_id = 'first'")
     history.state_file.write(lambda transaction: expiry.expire(transaction, "first", dict.fromkeys(LOADS, 0)))
     history.wait(DAY)
