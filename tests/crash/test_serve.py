@@ -342,7 +342,7 @@ def test_a_manual_run_has_no_logical_time_unless_one_is_given(tmp_path):
 
 DAILY = "flow = Flow('f', schedule='0 2 * * *', timezone='Europe/Berlin', deadline='1h')\n"
 BACKFILL = ["--from", "2026-03-27", "--to", "2026-03-30"]
-NIGHTS = ["2026-03-27T02:00+0100", "2026-03-28T02:00+0100", "2026-03-29T03:00+0200", "2026-03-30T02:00+0200"]
+STARTS = ["2026-03-27T02:00+0100", "2026-03-28T02:00+0100", "2026-03-29T03:00+0200", "2026-03-30T02:00+0200"]
 
 
 def backfill(tmp_path: Path, *words: str) -> subprocess.CompletedProcess[str]:
@@ -352,11 +352,11 @@ def backfill(tmp_path: Path, *words: str) -> subprocess.CompletedProcess[str]:
 def test_a_backfill_runs_what_is_left_out_oldest_first_and_once(tmp_path):
     """Over a night in which the clocks change."""
     (tmp_path / "flow.py").write_text(HEAD + DAILY + "@flow.task\ndef a(): pass\n")
-    looked = backfill(tmp_path, "--dry-run")
-    assert 0 == looked.returncode and "4 to run" in looked.stdout and not (tmp_path / "state.db").exists()
+    polled = backfill(tmp_path, "--dry-run")
+    assert 0 == polled.returncode and "4 to run" in polled.stdout and not (tmp_path / "state.db").exists()
     done = backfill(tmp_path)
     assert 0 == done.returncode, done.stderr
-    assert [(night, "SUCCESS") for night in NIGHTS] == ask(
+    assert [(start, "SUCCESS") for start in STARTS] == ask(
         tmp_path, "SELECT run_id, state FROM run ORDER BY started_at"
     )
     again = backfill(tmp_path)
@@ -375,7 +375,7 @@ def test_a_backfill_goes_on_behind_a_failure_and_where_it_was_interrupted(tmp_pa
     words = ["backfill", str(tmp_path / "flow.py"), "--state", str(tmp_path / "state.db"), *BACKFILL]
     first = start_redrive(*words)
     assert first.stdout is not None
-    while "b RUNNING" not in (line := first.stdout.readline()) or NIGHTS[2] not in str(
+    while "b RUNNING" not in (line := first.stdout.readline()) or STARTS[2] not in str(
         ask(tmp_path, "SELECT run_id FROM run")
     ):
         assert line
@@ -383,9 +383,9 @@ def test_a_backfill_goes_on_behind_a_failure_and_where_it_was_interrupted(tmp_pa
     first.communicate(timeout=PATIENCE_SECONDS)
     assert 130 == first.returncode
     (tmp_path / "go").touch()
-    assert f"BLOCKED: {NIGHTS[1]}" in backfill(tmp_path, "--dry-run").stdout
+    assert f"BLOCKED: {STARTS[1]}" in backfill(tmp_path, "--dry-run").stdout
     done = backfill(tmp_path)
-    assert 3 == done.returncode and f"BLOCKED: {NIGHTS[1]}" in done.stdout
+    assert 3 == done.returncode and f"BLOCKED: {STARTS[1]}" in done.stdout
     assert ["SUCCESS", "RUNNING", "SUCCESS", "SUCCESS"] == [
         state for (state,) in ask(tmp_path, "SELECT state FROM run ORDER BY logical_time")
     ]

@@ -17,7 +17,7 @@ from redrive.engine.errors import RedriveError
 ACTS = ("pause", "unpause", "requeue", "skip", "hurry", "extend", "cancel", "undo", "pause", "unpause")
 
 
-async def look_on(path: str, attaches_max: int, acts_max: int) -> dict[str, int]:
+async def observe(path: str, attaches_max: int, acts_max: int) -> dict[str, int]:
     counts, dice, ids = {"attaches": 0, "acts": 0, "refused": 0}, random.Random(7), itertools.count()
     while not select.select([sys.stdin], [], [], 0.002)[0]:
         if counts["attaches"] >= attaches_max:
@@ -75,4 +75,4 @@ async def _attach(
 
 
 if __name__ == "__main__":
-    print(json.dumps(asyncio.run(look_on(sys.argv[1], int(sys.argv[2]), int(sys.argv[3])))))
+    print(json.dumps(asyncio.run(observe(sys.argv[1], int(sys.argv[2]), int(sys.argv[3])))))

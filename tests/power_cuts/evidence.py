@@ -144,14 +144,14 @@ def _projection(connection: sqlite3.Connection, now: RunProjection) -> RunProjec
     return projection
 
 
-Told = AcknowledgedNumbers | AcknowledgedByRun
+Acknowledged = AcknowledgedNumbers | AcknowledgedByRun
 
 
 def cut_everywhere(
     calls: Sequence[Call],
     cuts: Sequence[Cut],
     state: Path,
-    acknowledged: Told,
+    acknowledged: Acknowledged,
     place: Path,
     see: Callable[[Path], None] = lambda state: None,
 ) -> list[str]:

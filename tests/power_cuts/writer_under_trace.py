@@ -16,7 +16,7 @@ from redrive.engine.store import database
 from redrive.engine.store.writer import Writer
 
 CHECKPOINT_PAGES = 24
-TOLD_EVERY = 7
+PRINTED_EVERY = 7
 
 
 def _item(number: int) -> Callable[[Transaction], int]:
@@ -33,8 +33,8 @@ async def _write(state: str, commits: int) -> None:
     writer = Writer(connection, asyncio.get_running_loop(), lambda: 1, lambda events: None)
     acknowledged: list[asyncio.Task[None]] = []
     for number in range(1, commits + 1):
-        if number % TOLD_EVERY == 0:
-            acknowledged.append(asyncio.create_task(_tell(writer, number)))
+        if number % PRINTED_EVERY == 0:
+            acknowledged.append(asyncio.create_task(_print_number(writer, number)))
             await asyncio.sleep(0)
         else:
             await writer.submit(_item(number))
@@ -43,7 +43,7 @@ async def _write(state: str, commits: int) -> None:
     os.write(1, f"{commits}\n".encode())
 
 
-async def _tell(writer: Writer, number: int) -> None:
+async def _print_number(writer: Writer, number: int) -> None:
     await writer.submit(_item(number), durable=True)
     os.write(1, f"{number}\n".encode())
 

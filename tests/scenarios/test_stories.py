@@ -94,10 +94,10 @@ BAD_PAGE = 1704
 
 
 def partner_flow(
-    tmp_path: Path, night: int, fetch_page: Callable[[Callable[[int], None]], Callable[[int], None]]
+    tmp_path: Path, number: int, fetch_page: Callable[[Callable[[int], None]], Callable[[int], None]]
 ) -> Flow:
     """3,000 pages in one task; one of them answers 503 the first time it is asked in a night."""
-    asked = tmp_path / f"asked-{night}"
+    asked = tmp_path / f"asked-{number}"
     flow = Flow("packages")
 
     @fetch_page
@@ -118,9 +118,9 @@ def partner_flow(
 
 def three_runs(tmp_path: Path, fetch_page: Any) -> list[str]:
     states = []
-    for night in (1, 2, 3):
-        flow = partner_flow(tmp_path, night, fetch_page)
-        states.append(Executor(run_id=f"night-{night}", flow=flow, state=tmp_path / "state.db").run())
+    for number in (1, 2, 3):
+        flow = partner_flow(tmp_path, number, fetch_page)
+        states.append(Executor(run_id=f"night-{number}", flow=flow, state=tmp_path / "state.db").run())
     return states
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from redrive.console.sessions.agent_process import AgentProcess
 
-Say = Callable[[bytes], bytes]  # plain frames -> bytes of the stream
+Send = Callable[[bytes], bytes]  # plain frames -> bytes of the stream
 Answer = Callable[[Mapping[str, Any]], bytes]  # a request -> plain frames
 
 
@@ -20,7 +20,7 @@ class HostileHost:
     ``spoil`` changes the compressed bytes. All of it ends when the console kills ssh.
     """
 
-    def __init__(self, hello: bytes, answer: Answer, spoil: Say = lambda data: data) -> None:
+    def __init__(self, hello: bytes, answer: Answer, spoil: Send = lambda data: data) -> None:
         self.frames = 0
         self.connections = 0
         self._hello = hello

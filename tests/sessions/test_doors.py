@@ -66,8 +66,8 @@ async def wait_for_status(session: Any, what: Any) -> Any:
 
 
 def command(act: str, *targets: tuple[str, str, int], id: str = "c1", **more: Any) -> Command:
-    wait_for_status = tuple(Target(*target) for target in targets)
-    return Command(id, act, more.pop("run_id", "night-1"), wait_for_status, "ana@desk", "because", more)
+    seen = tuple(Target(*target) for target in targets)
+    return Command(id, act, more.pop("run_id", "night-1"), seen, "ana@desk", "because", more)
 
 
 def without_tokens(projection: Any) -> Any:

@@ -64,11 +64,11 @@ async def test_every_moment_is_what_the_events_up_to_it_give(door: OpenSession, 
     await past.load(projection.seq)
     events = await read_events(session, "night-1")
     for event in events:
-        sight = await past.point_at(event.seq)
+        point = await past.point_at(event.seq)
         expected = replay_until(projection, events, event.seq)
-        assert sight.event == event
-        assert (sight.snapshot.projection.run, sight.snapshot.projection.tasks) == (expected.run, expected.tasks)
-    assert without_tokens(sight.snapshot.projection.tasks) == without_tokens(projection.tasks)
+        assert point.event == event
+        assert (point.snapshot.projection.run, point.snapshot.projection.tasks) == (expected.run, expected.tasks)
+    assert without_tokens(point.snapshot.projection.tasks) == without_tokens(projection.tasks)
 
 
 def without_tokens(tasks: Any) -> Any:

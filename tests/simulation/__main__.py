@@ -29,11 +29,11 @@ def main() -> int:
     parser.add_argument("--show", action="store_true", help="print the events")
     parser.add_argument("--keep-going", action="store_true", help="do not end at the fifth failure")
     given = parser.parse_args()
-    runs, failed, cpu_seconds, seen = 0, 0, 0.0, Counter[str]()
+    runs, failed, cpu_seconds, counts = 0, 0, 0.0, Counter[str]()
     reported = time.monotonic()
     with _reports(given) as reports:
         for report, seconds in reports:
-            runs, cpu_seconds, seen = runs + 1, cpu_seconds + seconds, seen + report.seen
+            runs, cpu_seconds, counts = runs + 1, cpu_seconds + seconds, counts + report.counts
             if report.problem:
                 failed += 1
                 _explain(report, given.only)
@@ -43,7 +43,7 @@ def main() -> int:
             if failed >= 5 and not given.keep_going:
                 break
     print(_progress(runs, cpu_seconds, failed))
-    print(", ".join(f"{move}: {count}" for move, count in sorted(seen.items())))
+    print(", ".join(f"{move}: {count}" for move, count in sorted(counts.items())))
     return 1 if failed else 0
 
 

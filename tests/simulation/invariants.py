@@ -67,7 +67,7 @@ class Checker:
     answers: dict[str, object] = field(default_factory=dict)
     acted: Counter[str] = field(default_factory=Counter)
     effects: Counter[tuple[str, int]] = field(default_factory=Counter)
-    seen: Counter[str] = field(default_factory=Counter)
+    counts: Counter[str] = field(default_factory=Counter)
     projection: RunProjection | None = None  # of the events up to ``seq``, from the first comparison on
 
     def __post_init__(self) -> None:
@@ -110,7 +110,7 @@ class Checker:
     def _check_move(self, event: Event, moved: TaskMoved) -> None:
         task = self.tasks[str(event.task)]
         old, new = str(event.old), str(event.new)
-        self.seen[f"{old} -> {new}"] += 1
+        self.counts[f"{old} -> {new}"] += 1
         self._require(old == task.state, f"{event.task} moves from {old}, but it is {task.state}")
         legal = new in _MOVES.get(old, "").split() or (self._is_of_operator(event, old) and new in _OPERATED)
         self._require(legal, f"{event.task} moves from {old} to {new}, actor {event.actor}")
@@ -210,17 +210,17 @@ class Checker:
             row = now.tasks[name]
             self._require((row.state, row.attempt) == (task.state, task.attempt), f"{name} is {row.state} in the table")
 
-    def _compare(self, what: str, seen: RunProjection, now: RunProjection) -> None:
+    def _compare(self, what: str, before: RunProjection, now: RunProjection) -> None:
         for name, row in now.tasks.items():
-            for attempt, other in zip(row.attempts.values(), seen.tasks[name].attempts.values(), strict=False):
+            for attempt, other in zip(row.attempts.values(), before.tasks[name].attempts.values(), strict=False):
                 if attempt.outcome == "running":  # its output is counted in an event at its end only
                     other.output_bytes, other.output_dropped_bytes = attempt.output_bytes, attempt.output_dropped_bytes
-            if seen.tasks[name] != row:
-                raise Violation(f"{what}: {name}: {_differences(seen.tasks[name], row)}")
-        if seen.run != now.run:
-            raise Violation(f"{what}: {_differences(seen.run, now.run)}")
-        for name in seen.tasks:
-            ours, theirs = seen.parents.get(name, ()), now.parents.get(name, ())
+            if before.tasks[name] != row:
+                raise Violation(f"{what}: {name}: {_differences(before.tasks[name], row)}")
+        if before.run != now.run:
+            raise Violation(f"{what}: {_differences(before.run, now.run)}")
+        for name in before.tasks:
+            ours, theirs = before.parents.get(name, ()), now.parents.get(name, ())
             self._require(ours == theirs, f"{what}: {name} has the parents {ours} and {theirs}")
 
     def check_end(self, connection: sqlite3.Connection, state: str) -> None:
@@ -284,9 +284,9 @@ def allows(rule: str, state: str, skip_cause: str | None) -> bool:
     return state == "SUCCESS"
 
 
-def _differences(seen: object, now: object) -> str:
-    assert dataclasses.is_dataclass(seen)
-    pairs = [(item.name, getattr(seen, item.name), getattr(now, item.name)) for item in dataclasses.fields(seen)]
+def _differences(before: object, now: object) -> str:
+    assert dataclasses.is_dataclass(before)
+    pairs = [(item.name, getattr(before, item.name), getattr(now, item.name)) for item in dataclasses.fields(before)]
     return ", ".join(_difference(*pair) for pair in pairs if pair[1] != pair[2])
 
 

@@ -63,7 +63,7 @@ class Report:
     events: int = 0
     executors: int = 0
     seconds: float = 0.0  # of virtual time
-    seen: Counter[str] = field(default_factory=Counter)
+    counts: Counter[str] = field(default_factory=Counter)
 
 
 def simulate(
@@ -166,7 +166,7 @@ class _Simulation:
         self.report.digest = self._digest.hexdigest()[:16]
         self.report.events = self.checker.seq
         self.report.seconds = self.clock.seconds
-        self.report.seen = self.checker.seen
+        self.report.counts = self.checker.counts
 
     # --- One executor ----------------------------------------------------------------------------------------------
 

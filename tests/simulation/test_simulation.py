@@ -21,13 +21,13 @@ from .shrink import Reduction, reduce_plan, shrink
 from .simulate import Report, simulate
 from .storage import FileStorage
 
-NIGHTS = 10  # in one test
+SEEDS = 10  # in one test
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@parametrize_mostly_long("first", range(0, scaled(300), NIGHTS), quick=3)
+@parametrize_mostly_long("first", range(0, scaled(300), SEEDS), quick=3)
 def test_no_invariant_breaks(first: int) -> None:
-    reports = [simulate(draw_plan(seed)) for seed in range(first, first + NIGHTS)]
+    reports = [simulate(draw_plan(seed)) for seed in range(first, first + SEEDS)]
     assert [] == [
         f"{report.problem}: python -m tests.simulation --first {report.seed} --seeds 1"
         for report in reports

@@ -59,7 +59,7 @@ class PtyTerminal:
         self.answers = answers
         self._unparsed = b""
         self.master, slave = os.openpty()
-        self.resize(columns, rows, tell=False)
+        self.resize(columns, rows, report=False)
         self.slave_path = os.ttyname(slave)
         self.attributes = termios.tcgetattr(slave)
         self.started_at = time.monotonic()
@@ -131,10 +131,10 @@ class PtyTerminal:
         """Keys, pastes, answers."""
         os.write(self.master, data.encode() if isinstance(data, str) else data)
 
-    def resize(self, columns: int, rows: int, tell: bool = True) -> None:
+    def resize(self, columns: int, rows: int, report: bool = True) -> None:
         """Another window size; the kernel tells the program."""
         fcntl.ioctl(self.master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-        if tell:
+        if report:
             self.screen.resize(rows, columns)
 
     def hang_up(self) -> None:

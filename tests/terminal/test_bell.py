@@ -34,16 +34,16 @@ def test_a_new_page_rings_on_open_consoles_only(on_terminal: Any, tmp_path: Path
     subprocess.run(command, check=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, timeout=90)
     try:
         environ = {"XDG_STATE_HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path), "HOME": str(tmp_path)}
-        looking = on_terminal([REDRIVE, "attach", str(state)], environ=environ)
+        reading = on_terminal([REDRIVE, "attach", str(state)], environ=environ)
         silent = on_terminal([REDRIVE, "attach", str(state)], environ={**environ, "REDRIVE_BELL": "off"})
-        for terminal in (looking, silent):
+        for terminal in (reading, silent):
             terminal.until("running")
         (tmp_path / "go").touch()
-        looking.until(lambda: b"\a" in looking.raw)
-        for terminal in (looking, silent):
+        reading.until(lambda: b"\a" in reading.raw)
+        for terminal in (reading, silent):
             terminal.until("BLOCKED")
             terminal.read_for(1.0)
-        assert looking.raw.count(b"\a") == 1, "once, and the text of the task rings nothing"
+        assert reading.raw.count(b"\a") == 1, "once, and the text of the task rings nothing"
         assert b"\a" not in silent.raw
         later = on_terminal([REDRIVE, "attach", str(state)], environ=environ)
         later.until("BLOCKED")

@@ -111,11 +111,11 @@ def test_a_theme_of_ones_own_comes_beside_ours(folder: Path):
         ("\x00", "cannot be used"),
     ],
 )
-def test_what_is_wrong_with_a_theme_is_said(folder: Path, text: str, said: str):
+def test_what_is_wrong_with_a_theme_is_said(folder: Path, text: str, message: str):
     (folder / "mine.toml").write_text(text)
     with pytest.raises(theme.ThemeError, match=r"mine\.toml") as raised:
         theme.load_theme("mine", folder)
-    assert said in str(raised.value)
+    assert message in str(raised.value)
 
 
 def test_a_name_is_not_a_path(folder: Path):

@@ -98,10 +98,10 @@ def test_the_inbox_of_a_named_run_is_of_this_run(nightly: NightlyFlow) -> None:
 def test_a_killed_run_is_reported_paged_and_listed(nightly: NightlyFlow) -> None:
     nightly.run_and_kill("first")
     lines = [line.partition("] ")[2] for line in nightly.run("second").splitlines()]
-    (told,) = [line for line in lines if "CUT OFF" in line]
-    assert told.startswith("run first was CUT OFF: its executor (pid ")
+    (messages,) = [line for line in lines if "CUT OFF" in line]
+    assert messages.startswith("run first was CUT OFF: its executor (pid ")
     resume, abandon = f"redrive resume {nightly.state} --run first", f"redrive abandon --state {nightly.state} first"
-    assert told.endswith(f"; {resume} goes on with it, {abandon} ends it")
+    assert messages.endswith(f"; {resume} goes on with it, {abandon} ends it")
     assert "run first: extract: attempt 1 is lost: its processes are gone" in lines
     assert any(line.startswith("run first: extract RETRYING") for line in lines)
     assert "extract SUCCESS" in lines  # of the run itself, without a label

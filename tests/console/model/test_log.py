@@ -46,8 +46,8 @@ def shown_lines(chosen: LogSelection) -> list[str]:
         ("", []),
     ],
 )
-def test_a_person_reads_what_was_seen_last(written: str, seen: list[str]) -> None:
-    assert lines_of(written) == seen
+def test_a_person_reads_what_was_seen_last(written: str, shown: list[str]) -> None:
+    assert lines_of(written) == shown
 
 
 def test_pieces_may_end_in_the_middle_of_anything() -> None:

@@ -36,11 +36,11 @@ class Tracer:
         self._drawing = drawing
         self._grid = picture(drawing)
         self._found: set[str] = set()
-        self._seen: set[tuple[int, int, int]] = set()
+        self._last_events: set[tuple[int, int, int]] = set()
 
     def children(self, name: str) -> set[str]:
         """The tasks that the lines from ``name`` lead to."""
-        self._found, self._seen = set(), set()
+        self._found, self._last_events = set(), set()
         x, y, width = self._drawing.place(name)
         column_end = max(sum(self._drawing.place(other)[::2]) for other in self._drawing.column_of(name))
         assert set(self._grid[y][x + width : column_end]) <= {" ", UTF8.lines[LEFT | RIGHT]}
@@ -61,18 +61,18 @@ class Tracer:
             if not arms or (arms & RIGHT and not arms & LEFT):
                 return
             if arms & LEFT and arms & (UP | DOWN):
-                self._turn(x, y, arms)
+                self._switch(x, y, arms)
             x += 1
 
-    def _turn(self, x: int, y: int, arms: int) -> None:
+    def _switch(self, x: int, y: int, arms: int) -> None:
         for arm, step in ((UP, -1), (DOWN, 1)):
             if arms & arm:
                 self._along(x, y + step, step)
 
     def _along(self, x: int, y: int, step: int) -> None:
         onward, back = (DOWN, UP) if step > 0 else (UP, DOWN)
-        while (x, y, step) not in self._seen:
-            self._seen.add((x, y, step))
+        while (x, y, step) not in self._last_events:
+            self._last_events.add((x, y, step))
             arms = ARMS[self._cell(x, y)]
             assert arms & back, f"a line ends in nothing at {x}, {y}"
             if arms & RIGHT:

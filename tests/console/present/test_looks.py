@@ -48,7 +48,7 @@ def test_no_two_states_share_a_sign_or_a_word(glyphs):
 
 
 def test_words_of_states_keep_their_column():
-    assert max(len(look.word) for look in STATE_STYLES.values()) <= 8
+    assert max(len(style.word) for style in STATE_STYLES.values()) <= 8
 
 
 def test_the_one_accent_belongs_to_what_needs_a_decision():

@@ -40,7 +40,7 @@ def unfinished(flow: str, dead: int = 0, blocked: bool = False) -> list[Unfinish
     return [UnfinishedRun(f"{flow}-2026-04-25", flow, START - HOUR, since, None, dead)]
 
 
-NIGHT = [
+FILES = [
     offer("revenue", "RUNNING", ALIVE, unfinished=unfinished("revenue", dead=12), service_pid=70),
     offer("ledger", "RUNNING", unfinished=unfinished("ledger", dead=1, blocked=True)),
     offer("backup", "RUNNING", unfinished=unfinished("backup")),
@@ -87,11 +87,11 @@ def test_picture_of_the_fleet(size, snap_compare):
     async def prepare(pilot: Any) -> None:
         await pilot.pause()
 
-    assert snap_compare(fleet_app(Files(NIGHT)), terminal_size=size, run_before=prepare)
+    assert snap_compare(fleet_app(Files(FILES)), terminal_size=size, run_before=prepare)
 
 
 async def test_what_needs_a_human_comes_first_with_its_count():
-    app = fleet_app(Files(NIGHT))
+    app = fleet_app(Files(FILES))
     async with app.run_test(size=(120, 30)) as pilot:
         await pilot.pause()
         assert [path.rpartition("/")[2] for path in app.table.order[:4]] == [
@@ -102,7 +102,7 @@ async def test_what_needs_a_human_comes_first_with_its_count():
 
 
 async def test_enter_opens_the_file_under_the_cursor():
-    app = fleet_app(Files(NIGHT))
+    app = fleet_app(Files(FILES))
     async with app.run_test(size=(80, 24)) as pilot:
         await pilot.pause()
         await pilot.press("down", "enter")
@@ -111,7 +111,7 @@ async def test_enter_opens_the_file_under_the_cursor():
 
 
 async def test_a_file_that_cannot_be_read_says_why_and_is_not_opened():
-    app = fleet_app(Files(NIGHT))
+    app = fleet_app(Files(FILES))
     async with app.run_test(size=(120, 24)) as pilot:
         await pilot.pause()
         await pilot.press("G", "enter")
@@ -121,7 +121,7 @@ async def test_a_file_that_cannot_be_read_says_why_and_is_not_opened():
 
 
 async def test_q_leaves():
-    app = fleet_app(Files(NIGHT))
+    app = fleet_app(Files(FILES))
     async with app.run_test() as pilot:
         await pilot.pause()
         await pilot.press("q")
@@ -130,26 +130,26 @@ async def test_q_leaves():
 
 
 async def test_news_change_the_rows_and_keep_the_cursor_on_its_file():
-    files = Files(NIGHT)
+    files = Files(FILES)
     app = fleet_app(files, before=f"{FOLDER}/rates.db")
     async with app.run_test(size=(80, 24)) as pilot:
         await pilot.pause()
         assert app.table.cursor_key == f"{FOLDER}/rates.db"
         assert rows_of(app)[-2].strip() == f"{FOLDER}/rates.db"  # type: ignore[arg-type]
         broken = offer("rates", "RUNNING", unfinished=unfinished("rates", dead=3, blocked=True))
-        files.news.put_nowait([broken, *NIGHT[:4], *NIGHT[5:]])
+        files.news.put_nowait([broken, *FILES[:4], *FILES[5:]])
         await pilot.pause()
         assert app.table.cursor_key == app.table.order[0] == f"{FOLDER}/rates.db"
         assert "◆3" in words_of(app)[0] and "4 need a human" in text_of(app)
 
 
 async def test_a_lost_connection_is_said_and_the_rows_stay():
-    app = fleet_app(Files(NIGHT, LinkError("far has closed the connection")), message="ledger.db is damaged")
+    app = fleet_app(Files(FILES, LinkError("far has closed the connection")), message="ledger.db is damaged")
     async with app.run_test(size=(120, 24)) as pilot:
         await pilot.pause()
         assert "far has closed the connection" in rows_of(app)[0]  # type: ignore[arg-type]
         assert "ledger.db is damaged" in rows_of(app)[-1]  # type: ignore[arg-type]
-        assert len(app.table.order) == len(NIGHT)
+        assert len(app.table.order) == len(FILES)
 
 
 @pytest.mark.parametrize("is_of_fleet", [True, False])
@@ -167,7 +167,7 @@ async def test_esc_at_the_top_level_returns_to_the_list_that_a_console_was_opene
 
 
 async def test_columns_of_the_fleet_are_chosen_and_stored():
-    app = fleet_app(Files(NIGHT))
+    app = fleet_app(Files(FILES))
     async with app.run_test(size=(160, 30)) as pilot:
         await pilot.pause()
         assert "ledger.db" in text_of(app) and "no executor" in text_of(app)
@@ -177,7 +177,7 @@ async def test_columns_of_the_fleet_are_chosen_and_stored():
             "no executor" not in text_of(app) and "ledger.db" not in text_of(app).partition("\n")[2].rpartition("\n")[0]
         )
     assert load_columns().shown_in(FLEET) == {"next"}
-    app = fleet_app(Files(NIGHT), columns=load_columns())
+    app = fleet_app(Files(FILES), columns=load_columns())
     async with app.run_test(size=(160, 30)) as pilot:
         await pilot.pause()
         assert "no executor" not in text_of(app)

@@ -61,12 +61,12 @@ async def test_the_age_of_a_heartbeat_is_said_from_three_seconds_on(
 async def test_every_view_keeps_its_word_at_eighty_columns(revenue: FakeSession, clock: StillClock):
     """With two counts of two digits, and with what must be shown beside them."""
     words = ("1 Runs", "2 Graph", "3 Timeline", "4 Inbox", "5 Log", "6 Journal", "7 Systems")
-    troubles = ({}, {"heartbeat_age_seconds": 4.2}, {"executor_alive": False, "executor_gone_at": START})
+    problems = ({}, {"heartbeat_age_seconds": 4.2}, {"executor_alive": False, "executor_gone_at": START})
     for name in list(revenue.projection.tasks)[:10]:
         failed_task(revenue.projection, name)
         revenue.projection.tasks[name].bad_rows = 3
-    for trouble in troubles:
-        revenue.set_status(**trouble)
+    for problem in problems:
+        revenue.set_status(**problem)
         async with shown(revenue, clock) as (app, _):
             tabs = rows_of(app)[1]
             assert [word for word in words if word not in tabs] == []
@@ -77,15 +77,15 @@ async def test_every_view_keeps_its_word_at_eighty_columns(revenue: FakeSession,
 async def test_an_old_picture_has_a_dashed_frame_and_no_colours(revenue: FakeSession, clock: StillClock):
     async with shown(revenue, clock) as (app, pilot):
         assert "─" in rows_of(app)[2]
-        true_look = app.palette.style("human")
+        live_colours = app.palette.style("human")
         revenue.set_status(link=Link.STALE, problem="far does not answer", data_age_seconds=14.0, retry_in_seconds=3.0)
         await settle(app, pilot)
         assert "╌" in rows_of(app)[2]
         assert "stale 14s · reconnecting in 3s" in rows_of(app)[-1]
-        assert app.palette.style("human") != true_look
+        assert app.palette.style("human") != live_colours
         revenue.set_status(link=Link.LIVE, data_age_seconds=0.0)
         await settle(app, pilot)
-        assert app.palette.style("human") == true_look
+        assert app.palette.style("human") == live_colours
 
 
 async def test_an_executor_that_has_gone_is_reported_with_what_can_be_done(revenue: FakeSession, clock: StillClock):

@@ -29,7 +29,7 @@ class Job(NamedTuple):
     text: str = ""
 
 
-def says(*words: str) -> Callable[[ScreenDriver, FakeSession], bool]:
+def shows(*words: str) -> Callable[[ScreenDriver, FakeSession], bool]:
     return lambda driver, session: all(word in driver.text for word in words)
 
 
@@ -42,29 +42,29 @@ def sent(*acts: str, **options: object) -> Callable[[ScreenDriver, FakeSession],
 
 
 ON_ONE_FAILURE = (
-    Job("know why it is stuck", 0, (), says("◆ DEAD", "same failure")),
-    Job("read the traceback", 0, (), says("settle.py"), WIDE),
+    Job("know why it is stuck", 0, (), shows("◆ DEAD", "same failure")),
+    Job("read the traceback", 0, (), shows("settle.py"), WIDE),
     Job("requeue one", 1, ("r",), sent("requeue")),
     Job("requeue one and take it back", 2, ("r", "z"), sent("requeue", "undo")),
     Job("skip with a reason", 2, ("s", None, "enter"), sent("skip"), text="known"),
-    Job("see only problems", 1, ("m",), says("is:problem", "1 of 10 match")),
-    Job("find a task", 1, ("slash", None), says("/notify", "1 of 10 match"), text="notify"),
+    Job("see only problems", 1, ("m",), shows("is:problem", "1 of 10 match")),
+    Job("find a task", 1, ("slash", None), shows("/notify", "1 of 10 match"), text="notify"),
     Job(
         "find a line in a log",
         2,
         ("5", "slash", None),
-        says("/row 4,812", "row 4,812: zero"),
+        shows("/row 4,812", "row 4,812: zero"),
         text="row 4,812",
     ),
-    Job("go to the first error of a log", 2, ("5", "e"), says("ZeroDivisionError: division by zero")),
-    Job("compare the output of two attempts", 2, ("5", "D"), says("clean_refunds: #1 - , #2 +", "row 4,812: zero")),
-    Job("see the critical path", 2, ("3", "c"), says("1 task decides the end: 29s of work")),
-    Job("see the slowest task", 2, ("3", "e"), says("by longest")),
-    Job("see the last runs of each task", 1, ("8",), says("usual", "the whole run"), WIDE),
-    Job("copy the command that requeues", 3, ("y", "j", "enter"), says("sent to the terminal's clipboard")),
+    Job("go to the first error of a log", 2, ("5", "e"), shows("ZeroDivisionError: division by zero")),
+    Job("compare the output of two attempts", 2, ("5", "D"), shows("clean_refunds: #1 - , #2 +", "row 4,812: zero")),
+    Job("see the critical path", 2, ("3", "c"), shows("1 task decides the end: 29s of work")),
+    Job("see the slowest task", 2, ("3", "e"), shows("by longest")),
+    Job("see the last runs of each task", 1, ("8",), shows("usual", "the whole run"), WIDE),
+    Job("copy the command that requeues", 3, ("y", "j", "enter"), shows("sent to the terminal's clipboard")),
 )
 ON_A_THOUSAND = (
-    Job("see the causes", 1, ("4",), says("3 causes", "1,080  UnicodeDecodeError")),
+    Job("see the causes", 1, ("4",), shows("3 causes", "1,080  UnicodeDecodeError")),
     Job("requeue a cause at 5 a second", 8, (*REQUEUE_CAUSE, "a"), sent("requeue", rate_per_second=5)),
     Job("requeue one of a cause first", 4, ("4", "g", "r", "o"), sent("requeue", canary=True)),
     Job(
@@ -73,7 +73,7 @@ ON_A_THOUSAND = (
         (*REQUEUE_CAUSE, "tab", "backspace", "2", "0", "a"),
         sent("requeue", rate_per_second=20),
     ),
-    Job("compare two attempts of a cause", 0, (), says("#1", "#2", "nothing changed"), WIDE),
+    Job("compare two attempts of a cause", 0, (), shows("#1", "#2", "nothing changed"), WIDE),
     Job(
         "write down what is known of a cause", 4, ("4", "g", "w", None, "enter"), sent("note"), text="parser was fixed"
     ),

@@ -33,7 +33,7 @@ from ..conftest import (
 )
 from ..model.runs import START, EventBuilder, S, projection_of
 
-BACK, ON, TROUBLE_BACK, TROUBLE_ON, FASTER, SLOWER = "[", "]", "{", "}", ">", "<"
+BACK, ON, PROBLEM_BACK, PROBLEM_ON, FASTER, SLOWER = "[", "]", "{", "}", ">", "<"
 EVERYWHERE = {"graph": "2", "timeline": "3", "inbox": "4", "journal": "6"}
 
 
@@ -238,7 +238,7 @@ async def test_the_present_is_that_of_a_console_that_never_left_it(
     view: str, session: CountingSession, clock: StillClock
 ):
     async with shown(session, clock) as (app, pilot):
-        await press(app, pilot, EVERYWHERE[view], TROUBLE_BACK, BACK, BACK)
+        await press(app, pilot, EVERYWHERE[view], PROBLEM_BACK, BACK, BACK)
         builder = session.builder
         later = [*builder.after(70).succeed("clean_orders", duration_us=90 * S), *builder.start("clean_refunds")]
         later += [*builder.fail("clean_refunds", "DEAD_LETTER"), *builder.start("extract_payments")]
@@ -294,7 +294,7 @@ async def test_from_problem_to_problem_with_its_task_under_the_cursor(session: C
     async with shown(session, clock) as (app, pilot):
         found = []
         for _ in range(4):
-            await press(app, pilot, TROUBLE_BACK)
+            await press(app, pilot, PROBLEM_BACK)
             found.append((app.time_travel.position.seq, app.selected))
         assert found == [
             (24, "clean_refunds"),
@@ -302,9 +302,9 @@ async def test_from_problem_to_problem_with_its_task_under_the_cursor(session: C
             (20, "clean_refunds"),
             (12, "clean_refunds"),
         ]
-        await press(app, pilot, TROUBLE_BACK)
+        await press(app, pilot, PROBLEM_BACK)
         assert "no problem before this" in rows_of(app)[-1] and "event 12 " in header(app)
-        await press(app, pilot, TROUBLE_ON)
+        await press(app, pilot, PROBLEM_ON)
         assert "event 20 " in header(app)
 
 
@@ -354,7 +354,7 @@ async def test_the_journal_reads_back_to_a_moment_that_it_does_not_hold(session:
     async with shown(session, clock) as (app, pilot):
         await press(app, pilot, "6")
         assert app.screen.journal.first > 500
-        await press(app, pilot, TROUBLE_BACK)
+        await press(app, pilot, PROBLEM_BACK)
         assert app.screen.table.cursor_key == 24
         assert "ana@ops-1" in text_of(app)
 
@@ -402,7 +402,7 @@ async def test_bars_of_the_timeline_end_at_the_moment_and_rows_keep_their_places
         await press(app, pilot, "3")
         order, span = list(app.screen.timeline.order), app.screen.timeline.span
         bar = row_of(app, "clean_orders")
-        await press(app, pilot, *[TROUBLE_BACK] * 3)
+        await press(app, pilot, *[PROBLEM_BACK] * 3)
         assert list(app.screen.timeline.order) == order and app.screen.timeline.span == span
         assert 0 < row_of(app, "clean_orders").count("▆") < bar.count("▆")
         await press(app, pilot, *[BACK] * 8)
@@ -506,7 +506,7 @@ async def test_stretches_that_were_examined_are_not_read_again(session: Counting
     async with shown(session, clock) as (app, pilot):
         await press(app, pilot, BACK)
         asked = session.asked
-        await press(app, pilot, BACK, BACK, ON, TROUBLE_BACK, "escape", BACK)
+        await press(app, pilot, BACK, BACK, ON, PROBLEM_BACK, "escape", BACK)
         assert session.asked == asked
 
 
@@ -546,7 +546,7 @@ def test_picture_of_the_past(size, view, session: CountingSession, clock: StillC
 
     async def prepare(pilot: Any) -> None:
         await settle(app, pilot)
-        await press(app, pilot, EVERYWHERE[view], *[TROUBLE_BACK] * 2)
+        await press(app, pilot, EVERYWHERE[view], *[PROBLEM_BACK] * 2)
 
     assert snap_compare(app, terminal_size=size, run_before=prepare)
 

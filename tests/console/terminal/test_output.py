@@ -65,10 +65,10 @@ def test_after_any_changes_the_terminal_shows_what_a_full_repaint_shows(rounds: 
         for x, y, text, style in draws:
             draw(picture, x, y, text, style)
         shown.feed(all_of(picture))
-    afresh = Shown()
+    redrawn = Shown()
     picture.invalidate()
-    afresh.feed(all_of(picture))
-    assert shown.cells() == afresh.cells()
+    redrawn.feed(all_of(picture))
+    assert shown.cells() == redrawn.cells()
 
 
 @given(DRAWS)

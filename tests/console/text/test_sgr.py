@@ -29,8 +29,8 @@ from rich.style import Style
     ],
 )
 def test_the_style_after_some_sequences(sequences: str, role: str) -> None:
-    looks = [look for _, look in coloured_spans(sequences + "x")]
-    assert (looks or ["text"])[-1] == role
+    styles = [style for _, style in coloured_spans(sequences + "x")]
+    assert (styles or ["text"])[-1] == role
 
 
 @given(st.text("\x1b[]m;:0123456789xé"))

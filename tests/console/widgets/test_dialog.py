@@ -74,12 +74,12 @@ def test_two_answers_cannot_share_a_key() -> None:
 
 
 async def test_a_value_is_asked_for_until_it_can_be(stage) -> None:
-    def trouble(text: str) -> str | None:
+    def problem(text: str) -> str | None:
         return None if text.isdigit() else "digits only"
 
     async with stage(Backdrop(), size=(80, 24)) as app:
         replies = await asked(
-            app, question(value_hint="a number", value_error=trouble, reason_hint="why", is_reason_required=True)
+            app, question(value_hint="a number", value_error=problem, reason_hint="why", is_reason_required=True)
         )
         await app.press("enter", *"fix", "enter")
         assert replies == [] and any("A value is needed" in line for line in app.lines)

@@ -137,7 +137,7 @@ async def test_what_was_found_is_seen_without_colour(stage) -> None:
     async with stage(view, size=(20, 2)) as app:
         view.search("one")
         await app.pilot.pause()
-        assert [(text, look) for text, look in app.styles_of(0) if "underline" in look] == [
+        assert [(text, style) for text, style in app.styles_of(0) if "underline" in style] == [
             ("one", "underline"),
             ("one", "underline"),
         ]

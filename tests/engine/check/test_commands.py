@@ -72,8 +72,8 @@ def test_a_secret_that_is_not_set_is_reported(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.delenv("IS_MISSING", raising=False)
     flow = Flow("f", secrets=["IS_SET", "IS_MISSING", "password"], params={"password": None})
     flow.command("t", "true", timeout=1)
-    (told,) = (one for one in check_spec(flow.spec()) if one.rule == "secret")
-    assert told.message == "the variable IS_MISSING, a secret of the flow, is not set here"
+    (messages,) = (one for one in check_spec(flow.spec()) if one.rule == "secret")
+    assert messages.message == "the variable IS_MISSING, a secret of the flow, is not set here"
 
 
 def test_a_secret_parameter_is_a_text() -> None:

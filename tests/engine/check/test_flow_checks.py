@@ -27,8 +27,8 @@ def quiet(**options: Any) -> Flow:
     return flow
 
 
-def found(flow: Flow, seen: dict[str, TaskDurations] | None = None) -> dict[str, Finding]:
-    return {finding.rule: finding for finding in check_flow(flow, seen)}
+def found(flow: Flow, durations: dict[str, TaskDurations] | None = None) -> dict[str, Finding]:
+    return {finding.rule: finding for finding in check_flow(flow, durations)}
 
 
 def test_a_flow_without_a_flaw_has_no_findings():
@@ -444,13 +444,13 @@ def test_the_pitfalls_of_the_documents_are_found_in_the_source(tmp_path):
 def test_what_earlier_runs_took_is_read_from_their_state_file(tmp_path: Path):
     flow = Flow("nightly")
     flow.command("a", "sleep 0.05", timeout=30)
-    for night in range(3):
-        Executor(run_id=f"n{night}", flow=flow, state=tmp_path / "state.db").run()
+    for number in range(3):
+        Executor(run_id=f"n{number}", flow=flow, state=tmp_path / "state.db").run()
     with sqlite3.connect(tmp_path / "state.db") as connection:
-        seen = duration_stats_by_task(connection, "nightly")["a"]
+        durations = duration_stats_by_task(connection, "nightly")["a"]
         assert {} == duration_stats_by_task(connection, "another flow")
-    assert 3 == seen.count == len(seen.past)
-    assert 0.05 <= seen.p50 <= seen.p95 <= seen.p99 < 30
+    assert 3 == durations.count == len(durations.past)
+    assert 0.05 <= durations.p50 <= durations.p95 <= durations.p99 < 30
 
 
 def test_the_checklist_of_document_001_is_answered_task_by_task():

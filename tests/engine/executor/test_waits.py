@@ -144,13 +144,13 @@ def test_a_wait_that_ends_by_itself_blocks_nothing(tmp_path, reason):
             projection, context = load(state)
             waits.update(wait_of(projection, name, time.time_ns() // 1000, context) for name in projection.tasks)
 
-    flow, looking = Flow("f", pools={"db": 1}), threading.Thread(target=poll)
+    flow, reading = Flow("f", pools={"db": 1}), threading.Thread(target=poll)
     BY_ITSELF[reason](flow, tmp_path)
     try:
-        result = Executor(run_id="r", flow=flow, state=state, on_open=lambda run_id: looking.start()).run_result()
+        result = Executor(run_id="r", flow=flow, state=state, on_open=lambda run_id: reading.start()).run_result()
     finally:
         is_over.set()
-        looking.join()
+        reading.join()
     assert ("SUCCESS", False) == (result.state, result.blocked)
     assert reason in waits
     assert WAITS[reason].ended_by is not EndedBy.HUMAN and WAITS[reason].exit_code is None

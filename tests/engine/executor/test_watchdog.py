@@ -152,12 +152,12 @@ def test_a_killed_task_is_not_started_again_before_its_process_is_gone(tmp_path,
             reaped.put(lambda: on_exited(self, exited))
 
     def extend_then_stop(loop: asyncio.AbstractEventLoop) -> None:
-        tell = reaped.get(timeout=60)
+        emit = reaped.get(timeout=60)
         target = ["hangs", "RUNNING", 0]
         command = {"id": "1", "act": "requeue", "run_id": "r", "targets": [target], "actor": "ana", "reason": "now"}
         answers.append(command_client.send_blocking(str(tmp_path / "state.db"), parse_command(command)).as_json())
         is_gone.set()
-        loop.call_soon_threadsafe(tell)
+        loop.call_soon_threadsafe(emit)
 
     def listen(batch: Any) -> None:
         if any(event.kind == "attempt.sigkill" for event in batch):

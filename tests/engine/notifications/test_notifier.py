@@ -234,13 +234,13 @@ def test_a_sender_that_never_could_is_refused_when_the_flow_is_written():
 
 class _Hook(BaseHTTPRequestHandler):
     answers: list[int]
-    heard: list[tuple[str, dict[str, Any]]]
+    received: list[tuple[str, dict[str, Any]]]
     asked: list[str]  # methods
     location: str | None
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        type(self).heard.append((self.headers["X-Token"], body))
+        type(self).received.append((self.headers["X-Token"], body))
         self._answer()
 
     def do_GET(self) -> None:
@@ -255,12 +255,12 @@ class _Hook(BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, format: str, *words: Any) -> None:
-        """The test asks what was heard."""
+        """The test asks what was received."""
 
 
 @contextmanager
 def serve_hook() -> Iterator[Any]:
-    kind: Any = type("Hook", (_Hook,), {"answers": [], "heard": [], "asked": [], "location": None})
+    kind: Any = type("Hook", (_Hook,), {"answers": [], "received": [], "asked": [], "location": None})
     server = HTTPServer(("127.0.0.1", 0), kind)
     kind.url = f"http://127.0.0.1:{server.server_port}/secret-path"
     threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -290,7 +290,7 @@ def test_a_webhook_gets_the_page_as_its_body(tmp_path, hook):
 
     flow.page("webhook", url=hook.url, headers={"X-Token": "t0ken"})
     run(tmp_path, flow)
-    ((token, message),) = hook.heard
+    ((token, message),) = hook.received
     assert ("t0ken", "scope is missing", "high") == (token, message["body"]["diagnostic"], message["severity"])
     assert [(1,)] == ask(tmp_path, "SELECT sent_at IS NOT NULL FROM page")
 
@@ -338,7 +338,7 @@ def test_a_page_that_is_refused_at_first_is_sent_after_the_end_of_the_run(tmp_pa
     doomed(flow)
     flow.page("webhook", url=hook.url)
     assert "FAILED" == run(tmp_path, flow)
-    assert 4 == len(hook.heard)
+    assert 4 == len(hook.received)
     assert [(1, None)] == ask(tmp_path, "SELECT sent_at IS NOT NULL, send_error FROM page")
     ((ended,), (sent,)) = (
         ask(tmp_path, "SELECT seq FROM event WHERE new = 'FAILED' AND kind = 'run'"),
@@ -362,7 +362,7 @@ def test_a_page_that_nobody_took_is_reported_last_and_sent_by_the_next_executor(
     later.task(lambda: None, name="fine")
     later.page("webhook", url=hook.url)
     run(tmp_path, later, run_id="later")
-    assert ["doomed", "doomed"] == [message["task"] for _, message in hook.heard]
+    assert ["doomed", "doomed"] == [message["task"] for _, message in hook.received]
 
 
 def test_a_stop_ends_the_tries_after_the_end_of_the_run(tmp_path, hook, monkeypatch):
@@ -396,7 +396,7 @@ def test_secrets_of_senders_are_not_in_the_state_file(tmp_path, hook):
     executor = Executor(run_id="r", flow=flow, state=tmp_path / "state.db", on_events=copy_files)
     executor.run()
     copy_files(())
-    assert 1 == len(hook.heard)
+    assert 1 == len(hook.received)
     assert not [copy for copy in copies if b"SECRET" in copy or b"secret-path" in copy]
     ((options,),) = ask(tmp_path, "SELECT options FROM run")
     senders = json.loads(options)["pages"]

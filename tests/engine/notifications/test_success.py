@@ -31,8 +31,8 @@ def test_a_run_that_fails_sends_no_notice_and_says_that_nobody_is_paged(tmp_path
     assert run(tmp_path, "exit 3", f"touch {tmp_path}/notices") == "FAILED"
     assert not (tmp_path / "notices").exists()
     with closing(sqlite3.connect(tmp_path / "s.db")) as connection:
-        (said,) = connection.execute("SELECT data FROM event WHERE data LIKE '%no page is configured%'").fetchall()
-    assert "flow.page" in said[0]
+        (output,) = connection.execute("SELECT data FROM event WHERE data LIKE '%no page is configured%'").fetchall()
+    assert "flow.page" in output[0]
 
 
 @pytest.mark.long
@@ -40,8 +40,8 @@ def test_a_notice_that_nobody_takes_is_given_up_and_fails_no_run(tmp_path: Path)
     assert run(tmp_path, "true", f"echo x >> {tmp_path}/tries; echo no room >&2; exit 4") == "SUCCESS"
     assert (tmp_path / "tries").read_text() == "x\n" * 3
     with closing(sqlite3.connect(tmp_path / "s.db")) as connection:
-        (said,) = connection.execute("SELECT data FROM event WHERE data LIKE '%notice of success%'").fetchone()
-    assert "notice of success by command not accepted after 3 tries: exit status 4: no room" in said
+        (output,) = connection.execute("SELECT data FROM event WHERE data LIKE '%notice of success%'").fetchone()
+    assert "notice of success by command not accepted after 3 tries: exit status 4: no room" in output
 
 
 def test_an_occasion_that_does_not_exist_and_a_bell_for_successes_are_refused() -> None:

@@ -81,19 +81,19 @@ async def test_frames_and_descriptors_arrive_in_order_however_slow_the_other_end
     sender = link_at(ends[0])
     sender.send(LARGE)
     sender.send(protocol.StartHost(7), [gift.end])
-    wait_for_output: list[bytes] = []
+    received: list[bytes] = []
     over = asyncio.Event()
 
     def receive(payload: bytes) -> None:
-        wait_for_output.append(payload)
-        if len(wait_for_output) == 2:
+        received.append(payload)
+        if len(received) == 2:
             over.set()
 
     receiver = FrameSocket(ends[1], receive, lambda: None)
     async with asyncio.timeout(30):
         await over.wait()
         await sender.wait_writable()
-    assert protocol.decode_zygote_frame(wait_for_output[0]) == LARGE
+    assert protocol.decode_zygote_frame(received[0]) == LARGE
     (fd,) = receiver.pop_fds(1)
     assert gift.is_held()
     os.close(fd)
@@ -114,19 +114,19 @@ async def test_frames_of_one_turn_of_the_loop_are_one_message(ends: tuple[socket
     for number in range(100):
         sender.send_soon(protocol.StartHost(number))
     sender.send(protocol.StartHost(100))
-    wait_for_output: list[int] = []
+    received: list[int] = []
     over = asyncio.Event()
 
     def receive(payload: bytes) -> None:
         frame = protocol.decode_executor_frame(payload)
         assert isinstance(frame, protocol.StartHost)
-        wait_for_output.append(frame.number)
-        if len(wait_for_output) == 101:
+        received.append(frame.number)
+        if len(received) == 101:
             over.set()
 
     receiver = FrameSocket(ends[1], receive, lambda: None)
     await asyncio.wait_for(over.wait(), 30)
-    assert wait_for_output == list(range(101))
+    assert received == list(range(101))
     assert len(sent) == 1
     receiver.close()
     sender.close()

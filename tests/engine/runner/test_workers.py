@@ -77,22 +77,27 @@ async def test_a_worker_is_reused_and_each_attempt_keeps_what_is_its_own(bench: 
     """,
         declared={"day": None},
     )
-    one, wait_for_output = await bench.run("first", attempt=1, params={"day": "monday"})
-    again, heard_again = await bench.run("first", attempt=2, params={"day": 2, "other": 3}, checkpoint="7")
-    other, heard_other = await bench.run("second")
-    assert json.loads(one.result) == [wait_for_output.pid, [1], None, ["REDRIVE_PARAM_DAY"], "1"]
+    one, first_recorder = await bench.run("first", attempt=1, params={"day": "monday"})
+    again, second_recorder = await bench.run("first", attempt=2, params={"day": 2, "other": 3}, checkpoint="7")
+    other, other_recorder = await bench.run("second")
+    assert json.loads(one.result) == [first_recorder.pid, [1], None, ["REDRIVE_PARAM_DAY"], "1"]
     both = ["REDRIVE_PARAM_DAY", "REDRIVE_PARAM_OTHER"]
-    assert json.loads(again.result) == [wait_for_output.pid, [1, 2], 7, both, "2"]
-    assert json.loads(other.result) == [wait_for_output.pid, [1, 2], "second"]
-    assert [wait_for_output.text, heard_again.text, heard_other.text] == [
+    assert json.loads(again.result) == [first_recorder.pid, [1, 2], 7, both, "2"]
+    assert json.loads(other.result) == [first_recorder.pid, [1, 2], "second"]
+    assert [first_recorder.text, second_recorder.text, other_recorder.text] == [
         b"C code, I am first 1",
         b"C code, I am first 2",
         b"I am second\n",
     ]
-    assert [wait_for_output.progresses, heard_again.progresses, heard_other.progresses] == [[(1, 9)], [(2, 9)], []]
-    assert [len(wait_for_output.rows), len(heard_again.rows), len(heard_other.rows)] == [1, 1, 0]
-    assert wait_for_output.pid == heard_again.pid == heard_other.pid
-    assert wait_for_output.start_ticks == heard_other.start_ticks > 0
+    recorders = (first_recorder, second_recorder, other_recorder)
+    assert [recorder.progresses for recorder in recorders] == [[(1, 9)], [(2, 9)], []]
+        [(1, 9)],
+        [(2, 9)],
+        [],
+    ]
+    assert [len(first_recorder.rows), len(second_recorder.rows), len(other_recorder.rows)] == [1, 1, 0]
+    assert first_recorder.pid == second_recorder.pid == other_recorder.pid
+    assert first_recorder.start_ticks == other_recorder.start_ticks > 0
     assert again.attempt_columns["max_rss_kb"] > 1000
     assert again.attempt_columns["duration_us"] > 0
     assert reports == []
@@ -117,12 +122,12 @@ async def test_the_cost_of_an_attempt_is_not_that_of_the_attempts_before(bench: 
         def fails():
             raise ValueError
     """)
-    busy, wait_for_output = await bench.run("busy")
+    busy, first_recorder = await bench.run("busy")
     assert busy.attempt_columns["cpu_user_us"] + busy.attempt_columns["cpu_system_us"] >= 250_000
     assert busy.attempt_columns["max_rss_kb"] > 64 * 1024
     for name in ("quick", "fails"):
         outcome, recorder = await bench.run(name)
-        assert recorder.pid == wait_for_output.pid
+        assert recorder.pid == first_recorder.pid
         assert outcome.attempt_columns["cpu_user_us"] + outcome.attempt_columns["cpu_system_us"] < 150_000
         assert outcome.attempt_columns["max_rss_kb"] < busy.attempt_columns["max_rss_kb"] - 32 * 1024
 

@@ -42,7 +42,7 @@ class ServiceUnderTest:
         self.clock.ahead_us = at - self.clock.now_us()
         self.lines: list[str] = []
         self.events: list[Event] = []
-        self.on_said: Callable[[str], None] = lambda sentence: None
+        self.on_line: Callable[[str], None] = lambda sentence: None
         self.on_event: Callable[[Event], None] = lambda event: None
         self.service = serve.ScheduleService(
             str(folder / "flow.py"),
@@ -55,7 +55,7 @@ class ServiceUnderTest:
 
     def _report(self, sentence: str) -> None:
         self.lines.append(sentence)
-        self.on_said(sentence)
+        self.on_line(sentence)
 
     def _on_line(self, events: Sequence[Event]) -> None:
         for event in events:
@@ -78,7 +78,7 @@ def own_signals() -> Iterator[None]:
 
 
 def test_a_clock_that_is_set_forward_runs_what_has_come_and_set_back_it_runs_nothing_again(tmp_path):
-    night = ServiceUnderTest(tmp_path, HEAD + "flow = Flow('f', schedule='0 0 1 1 *')\n" + TASK)
+    service = ServiceUnderTest(tmp_path, HEAD + "flow = Flow('f', schedule='0 0 1 1 *')\n" + TASK)
     steps = iter([HOUR, -HOUR])
 
     def set_it(sentence: str) -> None:
@@ -86,15 +86,15 @@ def test_a_clock_that_is_set_forward_runs_what_has_come_and_set_back_it_runs_not
             return
         step = next(steps, None)
         if step is None:
-            night.stop()
+            service.stop()
         else:
-            night.clock.ahead_us += step
+            service.clock.ahead_us += step
 
-    night.on_said = set_it
-    assert not night.service.run().interrupted
-    heads = [sentence.split(",")[0] for sentence in night.lines]
+    service.on_line = set_it
+    assert not service.service.run().interrupted
+    heads = [sentence.split(",")[0] for sentence in service.lines]
     assert heads == [
-        f"serves f; watch it with: redrive attach {night.state}",
+        f"serves f; watch it with: redrive attach {service.state}",
         "next 2037-01-01 00:00:00 UTC",
         "the clock of this machine moved by +3600 s",
         "run 2037-01-01T00:00+0000 is due",
@@ -102,35 +102,36 @@ def test_a_clock_that_is_set_forward_runs_what_has_come_and_set_back_it_runs_not
         "the clock of this machine moved by -3600 s",
         "next 2038-01-01 00:00:00 UTC",
     ]
-    assert [("run",)] == night.ask("SELECT state FROM slot") and [("SUCCESS",)] == night.ask("SELECT state FROM run")
+    assert [("run",)] == service.ask("SELECT state FROM slot")
+    assert [("SUCCESS",)] == service.ask("SELECT state FROM run")
 
 
 def test_a_page_that_no_sender_took_is_sent_again_while_nothing_runs(tmp_path, monkeypatch):
     monkeypatch.setattr(serve, "RETRY_SECONDS", 0.2)
     pager = "flow.page('command', argv=['sh', '-c', 'test -e \"$0\"', str(HERE / 'network')])\n"
     options = "schedule='0 0 1 1 *', start_within='1m', misfire='skip'"
-    night = ServiceUnderTest(tmp_path, HEAD + f"flow = Flow('f', {options})\n" + pager + TASK)
+    service = ServiceUnderTest(tmp_path, HEAD + f"flow = Flow('f', {options})\n" + pager + TASK)
 
     def miss_the_year(sentence: str) -> None:
         if sentence.startswith("next 2037"):
-            night.clock.ahead_us += 2 * HOUR
+            service.clock.ahead_us += 2 * HOUR
 
     def repair(event: Event) -> None:
         if event.kind == EventKind.PAGE and event.payload.what == "send-failed":
             (tmp_path / "network").touch()
         elif event.kind == EventKind.PAGE and event.payload.what == "sent":
-            night.stop()
+            service.stop()
 
-    night.on_said, night.on_event = miss_the_year, repair
-    night.service.run()
+    service.on_line, service.on_event = miss_the_year, repair
+    service.service.run()
     assert ["opened", "send-failed", "sent"] == [
-        event.payload.what for event in night.events if event.kind == EventKind.PAGE
+        event.payload.what for event in service.events if event.kind == EventKind.PAGE
     ]
-    assert [] == night.ask("SELECT * FROM run")
+    assert [] == service.ask("SELECT * FROM run")
 
 
 def test_a_service_that_cannot_begin_says_so_instead_of_trying_for_ever(tmp_path):
-    night = ServiceUnderTest(tmp_path, HEAD + "flow = Flow('f')\n" + TASK)
+    service = ServiceUnderTest(tmp_path, HEAD + "flow = Flow('f')\n" + TASK)
     with pytest.raises(FlowError, match="has no schedule"):
-        night.service.run()
-    assert not night.state.exists()
+        service.service.run()
+    assert not service.state.exists()

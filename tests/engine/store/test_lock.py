@@ -189,12 +189,12 @@ def test_a_touch_is_seen_from_outside(state: str) -> None:
 def test_a_probe_disturbs_nobody_who_wants_the_file(state: str) -> None:
     """A console that looks for a moment is not taken for an owner."""
     lock.acquire(state, "executor-1").release()
-    looking = os.open(lock_file.lock_path(state), os.O_RDONLY)
+    reading = os.open(lock_file.lock_path(state), os.O_RDONLY)
     import fcntl
     import threading
 
-    fcntl.flock(looking, fcntl.LOCK_SH)
-    threading.Timer(0.2, os.close, [looking]).start()
+    fcntl.flock(reading, fcntl.LOCK_SH)
+    threading.Timer(0.2, os.close, [reading]).start()
     lock.acquire(state, "executor-2").release()
 
 

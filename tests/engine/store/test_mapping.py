@@ -45,8 +45,8 @@ class Mapped:
                 deadline_at=None,
             )
         )
-        self.seen: RunProjection = state_file.projection()
-        self.queue = ReadyQueue(self.seen, {})
+        self.events: RunProjection = state_file.projection()
+        self.queue = ReadyQueue(self.events, {})
 
     def claim(self, name: str) -> Claim | None:
         order = ClaimOrder(name, self.file.column(name, "generation"), self.file.projection().tasks[name].spec or CHILD)
@@ -71,16 +71,16 @@ class Mapped:
     def see(self) -> None:
         """Apply the new events as the executor does, and compare with the tables."""
         for event in self.file.emitted:
-            old = self.seen.tasks[event.task].state if event.task in self.seen.tasks else None
-            row = self.seen.apply(event)
+            old = self.events.tasks[event.task].state if event.task in self.events.tasks else None
+            row = self.events.apply(event)
             if row is not None and event.kind == EventKind.MAPPED:
                 self.queue.apply_mapping(row)
             elif row is not None and old is not None and event.kind == EventKind.TASK:
                 self.queue.apply_move(row, old)
         now = self.file.projection()
-        assert list(now.tasks) == list(self.seen.tasks)
-        assert now.tasks == self.seen.tasks
-        assert (now.parents, now.children) == (self.seen.parents, self.seen.children)
+        assert list(now.tasks) == list(self.events.tasks)
+        assert now.tasks == self.events.tasks
+        assert (now.parents, now.children) == (self.events.parents, self.events.children)
         fresh = ReadyQueue(now, {})
         assert (self.queue.unmet_counts, self.queue.counts) == (fresh.unmet_counts, fresh.counts)
         assert self.queue.promotable == fresh.promotable == set(runs.ready_audit(self.file.connection, RUN))

@@ -210,8 +210,8 @@ def test_waits_keep_their_length_if_the_clock_was_set_back_while_no_executor_liv
 def test_a_sensor_keeps_the_wait_that_it_asked_for_itself(state_file: StateFile, ahead_seconds: int) -> None:
     """``NotReady(recheck_seconds=...)`` may be longer than the sensor's own rhythm; a clock that was ahead is not."""
     state_file.create({"a": ""}, a={"kind": "sensor", "recheck_seconds": 1.0})
-    looked_at = state_file.now + ahead_seconds * SECOND
-    state_file.set_state("a", "SENSING", ended_at=looked_at, next_retry_at=looked_at + 3600 * SECOND)
+    checked = state_file.now + ahead_seconds * SECOND
+    state_file.set_state("a", "SENSING", ended_at=checked, next_retry_at=checked + 3600 * SECOND)
     recover(state_file)
     assert state_file.column("a", "next_retry_at") == state_file.now + 3600 * SECOND
 

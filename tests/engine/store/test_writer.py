@@ -62,18 +62,18 @@ class Desk:
         self.path = path
         self.connection = FaultyConnection(database.open_for_writing(path, durability))
         self.events: list[Event] = []
-        self.troubles: list[tuple[str, str]] = []
+        self.problems: list[tuple[str, str]] = []
         self.clock_us = 42
         self.degraded = asyncio.Event()
         self.recovered = asyncio.Event()
         options.setdefault("limits", FAST)
         connection: Any = self.connection
         self.writer = Writer(
-            connection, asyncio.get_running_loop(), lambda: self.clock_us, self.events.extend, self._trouble, **options
+            connection, asyncio.get_running_loop(), lambda: self.clock_us, self.events.extend, self._problem, **options
         )
 
-    def _trouble(self, what: str, sentence: str) -> None:
-        self.troubles.append((what, sentence))
+    def _problem(self, what: str, sentence: str) -> None:
+        self.problems.append((what, sentence))
         (self.degraded if what == "degraded" else self.recovered).set()
 
     def stored(self) -> list[str]:
@@ -166,7 +166,7 @@ async def test_a_broken_constraint_is_the_items_own_fault(tmp_path: Path) -> Non
 
         results = await asyncio.gather(it.writer.submit(emit("good")), it.writer.submit(twice), return_exceptions=True)
         assert results[0] == "good" and isinstance(results[1], sqlite3.IntegrityError)
-        assert it.troubles == []
+        assert it.problems == []
 
 
 async def test_stop_iteration_reaches_the_caller_as_an_error(tmp_path: Path) -> None:
@@ -303,7 +303,7 @@ async def test_forty_signals_survive_two_failed_flushes(tmp_path: Path) -> None:
         ]
         assert await asyncio.gather(*futures) == [True] * 40
         assert it.stored() == ["signal"] * 40
-        assert it.troubles == []
+        assert it.problems == []
 
 
 @pytest.mark.parametrize("code", [sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_READONLY])
@@ -314,8 +314,8 @@ async def test_one_slow_disk_fails_no_item_however_long_it_takes(tmp_path: Path,
         futures = [it.writer.submit(emit("start")) for _ in range(92)]
         assert await asyncio.gather(*futures) == ["start"] * 92
         assert it.stored() == ["start"] * 92
-        assert [what for what, _ in it.troubles] == ["degraded", "recovered"]
-        assert "92 changes wait" in it.troubles[0][1] and not it.writer.is_degraded
+        assert [what for what, _ in it.problems] == ["degraded", "recovered"]
+        assert "92 changes wait" in it.problems[0][1] and not it.writer.is_degraded
 
 
 async def test_a_batch_in_retry_keeps_its_place(tmp_path: Path) -> None:
@@ -542,7 +542,7 @@ async def test_a_file_that_may_not_grow_is_written_once_it_may(tmp_path: Path) -
             for _ in range(5)
         ]
         await it.degraded.wait()
-        assert "full" in it.troubles[0][1] and it.stored() == ["small"]
+        assert "full" in it.problems[0][1] and it.stored() == ["small"]
         it.connection.execute("PRAGMA max_page_count = 1000000")
         await asyncio.gather(*texts)
         assert it.stored() == ["small"] + ["big"] * 5
@@ -574,7 +574,7 @@ async def test_another_programs_lock_is_waited_for(tmp_path: Path) -> None:
         other.execute("BEGIN IMMEDIATE")
         waiting = it.writer.submit(emit("patient"))
         await it.degraded.wait()
-        assert "locked" in it.troubles[0][1]
+        assert "locked" in it.problems[0][1]
         other.execute("ROLLBACK")
         other.close()
         assert await waiting == "patient"

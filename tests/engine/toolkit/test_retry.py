@@ -569,7 +569,7 @@ class TestVisibility:
     def test_a_broken_observer_does_not_break_the_call(self, clock, caplog):
         """A closed pipe to the executor must not replace the error that was being retried."""
 
-        def broken(told: object) -> None:
+        def broken(calls: object) -> None:
             raise OSError("closed pipe")
 
         set_observer(broken)

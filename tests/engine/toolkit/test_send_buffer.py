@@ -417,15 +417,15 @@ class TestOutcomes:
 
     def test_each_retry_is_logged_and_observed(self, caplog):
         """004.15: number, elapsed time and error of each retry."""
-        heard: list[Any] = []
-        set_observer(heard.append)
+        received: list[Any] = []
+        set_observer(received.append)
 
         async def main() -> None:
             await SendBuffer(Service(after(2, GrpcError("INTERNAL"))), uniform=half, name="signals").put(1, urgent=True)
 
         with caplog.at_level(logging.WARNING, logger="redrive.retry"):
             run(main())
-        (told,) = heard
+        (told,) = received
         assert (told["function"], told["try"], told["elapsed_seconds"]) == ("signals", 1, pytest.approx(2))
         assert "signals: try 1 of 4 failed after 2.00 s: GrpcError('INTERNAL'); next in 0.12 s" in caplog.text
 

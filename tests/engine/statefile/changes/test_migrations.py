@@ -52,10 +52,10 @@ def facts(path: Path) -> tuple[int, str, list[str]]:
     """The format by the header and by the table ``meta``, and the columns of ``task``."""
     connection = sqlite3.connect(path)
     (version,) = connection.execute("PRAGMA user_version").fetchone()
-    (told,) = connection.execute("SELECT value FROM meta WHERE key = 'schema_version'").fetchone()
+    (messages,) = connection.execute("SELECT value FROM meta WHERE key = 'schema_version'").fetchone()
     columns = [row[1] for row in connection.execute("PRAGMA table_info(task)")]
     connection.close()
-    return version, told, columns
+    return version, messages, columns
 
 
 def test_each_format_after_the_first_has_its_step() -> None:
