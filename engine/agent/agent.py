@@ -38,6 +38,8 @@ SILENT_SECONDS = 4.0  # an executor that has not touched its lock for so long is
 GONE_POLL_SECONDS = 1.0  # while the file cannot be read
 BATCH_EVENTS = 500
 UNACKNOWLEDGED_EVENTS = 5000  # more would pile up in the memory of the console
+LINE_BYTES_MAX = 4 * 1024 * 1024  # of a request: an executor takes no longer command
+COMMANDS_MAX = 99  # that wait for another thread
 
 Request = Dict[str, Any]
 
@@ -53,7 +55,7 @@ class Output(object):
 
     def send(self, message: JsonObject) -> None:
         """Raises OSError when the other end is closed."""
-        line = json.dumps(message, separators=(",", ":")).encode() + b"\n"
+        line = json.dumps(message, separators=(",", ":"), default=repr).encode() + b"\n"
         with self._lock:
             self._write(self._compressor.compress(line) + self._compressor.flush(zlib.Z_SYNC_FLUSH))
 
@@ -64,20 +66,22 @@ class Output(object):
 
 
 class Input(object):
-    """Requests, line by line."""
+    """Requests, each a line of JSON."""
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
         self._rest = b""
 
-    def read(self) -> Optional[List[Request]]:
-        """The requests that have arrived, None at the end. Call when the descriptor is readable."""
+    def read(self) -> Optional[List[bytes]]:
+        """The lines that have arrived, None at the end. Call when the descriptor is readable."""
         piece = os.read(self.descriptor, 65536)
         if not piece:
             return None
         lines = (self._rest + piece).split(b"\n")
         self._rest = lines.pop()
-        return [json.loads(line.decode()) for line in lines]
+        if len(self._rest) > LINE_BYTES_MAX:
+            sys.exit("a request is too long")
+        return lines
 
 
 class WakeupPipe(object):
@@ -151,7 +155,7 @@ class Agent(object):
         self._events = EventStream()
         self._presence = executor_socket.Presence(self._path, str(settings["actor"]))
         self._next_presence = 0.0
-        self._commands: "Queue[Request]" = Queue()
+        self._commands: "Queue[Request]" = Queue(COMMANDS_MAX)
         self._busy_until = 0.0
         self._next_beat = 0.0
         self._last_status: Optional[List[object]] = None
@@ -171,11 +175,11 @@ class Agent(object):
             if self._wakeup.descriptor in ready:
                 self._wakeup.clear()
             if self._input.descriptor in ready:
-                requests = self._input.read()
-                if requests is None:
+                lines = self._input.read()
+                if lines is None:
                     return
-                for request in requests:
-                    self._handle(request)
+                for line in lines:
+                    self._handle(line)
             if self._presence.descriptor in ready:
                 self._presence.receive()
             self._poll()
@@ -209,7 +213,7 @@ class Agent(object):
             self._events.stop()
             self._output.send({"reset": str(needed), "uuid": self._reader.uuid})
             return
-        except (StateFileError, sqlite3.Error) as error:
+        except (StateFileError, sqlite3.Error, OverflowError) as error:
             self._problem = str(error)
             if not (isinstance(error, sqlite3.OperationalError) and "locked" in str(error)):
                 self._reader.close()
@@ -256,14 +260,25 @@ class Agent(object):
 
     # --- Requests ---------------------------------------------------------------------------------------------------
 
-    def _handle(self, request: Request) -> None:
+    def _handle(self, line: bytes) -> None:
+        request: Request = {}  # what is none gets an error as well
+        try:
+            request = dict(json.loads(line.decode()))
+        except (ValueError, TypeError, RecursionError):
+            pass
+        if request.get("ask") == "send" and not self._commands.full():
+            self._commands.put(request)  # another thread waits for the answer, so that events are sent meanwhile
+        else:
+            self._respond(request)
+
+    def _respond(self, request: Request) -> None:
+        """Whatever is wrong with a request, the next one gets its response."""
         try:
             value = _HANDLERS[request["ask"]](self, request)
-        except (RedriveError, sqlite3.Error) as error:
-            self._output.send(_error_response(request, error))
-        else:
-            if "id" in request and value is not _LATER:
+            if "id" in request:
                 self._output.send({"id": request["id"], "ok": value})
+        except Exception as error:
+            self._output.send({"id": request.get("id"), "error": [type(error).__name__, str(error)]})
 
     def _clock(self, request: Request) -> int:
         return _now_us()
@@ -272,7 +287,7 @@ class Agent(object):
         if request["since"] is None:
             self._events.stop()
             return
-        self._events.follow(request["since"])
+        self._events.follow(int(request["since"]))
         try:
             head = self._reader.head()
         except (StateFileError, sqlite3.Error):
@@ -280,7 +295,7 @@ class Agent(object):
         self._output.send({"following": head})
 
     def _acknowledge(self, request: Request) -> None:
-        self._events.acknowledge(request["seq"])
+        self._events.acknowledge(int(request["seq"]))
 
     def _load(self, request: Request) -> None:
         """Add the sources of further modules, which the console sends before the first request that needs them."""
@@ -299,31 +314,21 @@ class Agent(object):
         return read_usage(self._path)
 
     def _send(self, request: Request) -> object:
-        self._commands.put(request)  # another thread waits for the answer, so that events are sent meanwhile
-        return _LATER
+        from ..domain.command import parse_command  # loaded with the first command
+        from .command_client import send_blocking
+
+        return send_blocking(self._path, parse_command(request["command"])).as_json()
 
     def _apply_commands(self) -> None:
         """The thread that waits for the answers to commands."""
         while True:
-            response = self._apply(self._commands.get())
+            request = self._commands.get()
             try:
-                self._output.send(response)
+                self._respond(request)
             except OSError:
                 return  # the output is closed: the main thread ends as well
             self._wakeup.wake()
 
-    def _apply(self, request: Request) -> JsonObject:
-        try:
-            from ..domain.command import parse_command  # loaded with the first command
-            from .command_client import send_blocking
-
-            answer = send_blocking(self._path, parse_command(request["command"]))
-            return {"id": request["id"], "ok": answer.as_json()}
-        except Exception as error:  # the console waits for a response, whatever the error is
-            return _error_response(request, error)
-
-
-_LATER = object()  # the response follows from another thread
 
 _HANDLERS: Dict[str, Callable[[Agent, Request], Any]] = {
     "clock": Agent._clock,
@@ -354,10 +359,6 @@ _READS = {
 }
 
 
-def _error_response(request: Request, error: Exception) -> JsonObject:
-    return {"id": request.get("id"), "error": [type(error).__name__, str(error)]}
-
-
 def _now_us() -> int:
     return int(time.time() * 1000000)
 
@@ -380,7 +381,7 @@ def main(settings: Dict[str, Any], sources: Dict[str, str]) -> None:
         agent = Agent(settings, sources, Input(sys.stdin.fileno()), output)
         agent.hello()
         agent.serve()
-    except (RedriveError, sqlite3.Error) as error:
+    except (RedriveError, sqlite3.Error, ValueError) as error:
         output.send({"refused": [type(error).__name__, str(error)]})
-    except (BrokenPipeError, ConnectionError):
+    except ConnectionError:
         pass  # the console has left

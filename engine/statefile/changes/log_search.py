@@ -93,7 +93,7 @@ def find(
 def _compiled(pattern: str) -> Pattern[str]:
     try:
         return re.compile(pattern, re.IGNORECASE | re.MULTILINE)
-    except re.error as error:
+    except (re.error, RecursionError, OverflowError) as error:
         raise RedriveError("that is no regular expression: {}".format(error)) from None
 
 
