@@ -57,6 +57,7 @@ def report_html(data: ReportData, light: PageColours, dark: PageColours) -> str:
     slider = _slider(data, timeline, numbers) if 0 < len(data.moves) <= _MOVES_MAX else ""
     policy = f"default-src 'none'; style-src '{_digest(style)}'; script-src '{_digest(script)}'; base-uri 'none'"
     causes = "".join(_cause(one, data, place < _OPEN_CAUSES) for place, one in enumerate(data.causes))
+    acts = "".join(f'<p class="line">{_line(line)}</p>' for line in act_lines(data))
     return (
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
@@ -67,7 +68,7 @@ def report_html(data: ReportData, light: PageColours, dark: PageColours) -> str:
         f'<h2>Timeline</h2><div class="wide"><div id="lanes"><pre>{_rows(timeline.rows, numbers)}</pre>'
         '<i id="hand" hidden></i></div></div>'
         f"<h2>Causes</h2>{causes}{_paragraphs(filter(None, [left_out_causes(data)]))}"
-        f"<h2>Acts and notes</h2>{''.join(f'<p>{_line(line)}</p>' for line in act_lines(data))}"
+        f"<h2>Acts and notes</h2>{acts}"
         f"<h2>Slower than usual</h2>{_paragraphs(slow_lines(data))}"
         f"<script>{script}</script></body></html>\n"
     )

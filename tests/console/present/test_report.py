@@ -100,7 +100,7 @@ def test_no_text_of_a_task_becomes_a_tag_or_an_attribute():
     assert page.tags.count("script") == calm.tags.count("script") == 2
     assert {name for name, _ in page.attributes} <= ATTRIBUTES
     classes = {value for name, value in page.attributes if name == "class"}
-    assert classes <= {*map(str, Role), "wide", "time"}
+    assert classes <= {*map(str, Role), "wide", "time", "line"}
     assert all(value and value.isdecimal() for name, value in page.attributes if name == "data-task")
     assert "onerror=" in "".join(page.text)  # it is there, as text
     assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u200b\ud800-\udfff]", text)
