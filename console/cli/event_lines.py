@@ -17,9 +17,9 @@ import io
 import os
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import date, datetime
-from typing import Any, TextIO
+from typing import TextIO
 
 from ...engine.core.results import unstored_why
 from ...engine.domain.event_payloads import (
@@ -53,8 +53,10 @@ from ...engine.domain.event_payloads import (
 from ...engine.domain.events import Event
 from ...engine.domain.states import SkipCause, TaskState
 from ..model.log import LineAssembler
-from ..text.event_text import describe_event, payload_row, shortening_text
+from ..text.event_text import describe_event
+from ..text.payload_table import PayloadTable, payload_row
 from ..text.printing import echo
+from ..text.task_event_text import shortening_text
 from ..text.text import one_line, sanitize_lines, shorten
 
 FINGERPRINT_DIGITS = 6
@@ -302,7 +304,7 @@ def _executor(event: Event, payload: ExecutorChanged) -> Iterator[str]:
         yield describe_event(event)
 
 
-_LINES: Mapping[type, Callable[[Event, Any], Iterator[str]]] = dict(
+_LINES: PayloadTable[Iterator[str]] = dict(
     [
         payload_row(TaskMoved, _task),
         payload_row(TaskMapped, _mapped),
