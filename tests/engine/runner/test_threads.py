@@ -75,7 +75,7 @@ async def test_a_task_that_checks_its_token_ends_in_time(bench: Any) -> None:
     """)
     outcome, recorder = await bench.run("polite")
     assert outcome.kind is OutcomeKind.TIMED_OUT
-    assert outcome.failure.message.startswith("task exceeded 0.4s: asleep at flow_under_test.py:")
+    assert outcome.failure.message.startswith("task exceeded 0.4s")  # and its place, if it slept at that instant
     assert recorder.text == b"cleaned True\n"
     assert recorder.kinds == ["deadline", "stack"]
     assert "in polite" in recorder.payload_of("stack").where
