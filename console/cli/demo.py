@@ -12,7 +12,8 @@ from collections.abc import Sequence
 
 from ...engine.agent.command_client import send_blocking
 from ...engine.domain.command import Target
-from ...engine.domain.event_payloads import RunChange, RunChanged
+from ...engine.domain.event_changes import RunChange
+from ...engine.domain.event_payloads import RunChanged
 from ...engine.domain.events import Event
 from ...engine.domain.states import RunState
 from ...engine.executor.executor import Executor

@@ -22,6 +22,7 @@ from datetime import date, datetime
 from typing import TextIO
 
 from ...engine.core.results import unstored_why
+from ...engine.domain.event_changes import ExecutorChange, PageChange, RowsChange, RunChange
 from ...engine.domain.event_payloads import (
     AttemptDeadline,
     AttemptEffect,
@@ -36,14 +37,10 @@ from ...engine.domain.event_payloads import (
     AttemptSwept,
     BreakerChanged,
     ClockMoved,
-    ExecutorChange,
     ExecutorChanged,
-    PageChange,
     PageChanged,
     Payload,
-    RowsChange,
     RowsChanged,
-    RunChange,
     RunChanged,
     ScheduleChanged,
     StorageChanged,

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from ...engine.core.projection import RunProjection
 from ...engine.domain.command import Answer, Command, Target
-from ...engine.domain.event_payloads import RowsChange
+from ...engine.domain.event_changes import RowsChange
 from ...engine.domain.states import NEEDS_HUMAN
 from ...engine.errors import RedriveError
 from ...engine.statefile.list_rows import QUARANTINE, QuarantineRow

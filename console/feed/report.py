@@ -6,7 +6,8 @@ from collections.abc import AsyncIterator, Sequence
 
 from ...engine.analysis.counters import is_operator_act
 from ...engine.core.projection import RunProjection
-from ...engine.domain.event_payloads import RunChange, RunChanged, TaskMoved
+from ...engine.domain.event_changes import RunChange
+from ...engine.domain.event_payloads import RunChanged, TaskMoved
 from ...engine.domain.events import Event, EventKind
 from ...engine.domain.states import TaskState
 from ...engine.statefile import list_rows

@@ -19,7 +19,8 @@ from typing import NamedTuple
 from ...engine.analysis.counters import EventCounter, is_operator_act
 from ...engine.core.explain import BreakerView
 from ...engine.core.projection import AttemptRow, RunProjection, RunRow, TaskRow
-from ...engine.domain.event_payloads import BreakerChanged, RunChange, RunChanged, TaskChanged, TaskMoved
+from ...engine.domain.event_changes import RunChange
+from ...engine.domain.event_payloads import BreakerChanged, RunChanged, TaskChanged, TaskMoved
 from ...engine.domain.events import Event, EventKind
 from ...engine.domain.states import NEEDS_HUMAN, TaskState
 from ...engine.errors import RedriveError

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 
 from ...engine.core.explain import BreakerView
 from ...engine.core.projection import RunProjection, TaskRow
-from ...engine.domain.event_payloads import BreakerChanged, PageChange, PageChanged
+from ...engine.domain.event_changes import PageChange
+from ...engine.domain.event_payloads import BreakerChanged, PageChanged
 from ...engine.domain.events import Event
 from ...engine.statefile.list_rows import BreakerRow, PageHead, PageRow
 

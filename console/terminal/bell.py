@@ -6,7 +6,8 @@ import os
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 
-from ...engine.domain.event_payloads import PageChange, PageChanged
+from ...engine.domain.event_changes import PageChange
+from ...engine.domain.event_payloads import PageChanged
 from ...engine.domain.events import Event
 
 VARIABLE = "REDRIVE_BELL"

@@ -6,19 +6,15 @@ a sentence passes it through ``text/text.py`` first.
 
 from __future__ import annotations
 
+from ...engine.domain.event_changes import CanaryEnd, OperatorNotice, PageChange, RowsChange, ScheduleChange
 from ...engine.domain.event_payloads import (
     BreakerChanged,
-    CanaryEnd,
     CanaryEnded,
     ClockMoved,
     NoteWritten,
     OperatorActed,
-    OperatorNotice,
-    PageChange,
     PageChanged,
-    RowsChange,
     RowsChanged,
-    ScheduleChange,
     ScheduleChanged,
     StorageChanged,
 )

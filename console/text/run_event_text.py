@@ -6,12 +6,8 @@ import json
 from collections.abc import Callable, Mapping
 
 from ...engine.core.flow_difference import FlowDifference, describe, join_names
-from ...engine.domain.event_payloads import (
-    ExecutorChange,
-    ExecutorChanged,
-    RunChange,
-    RunChanged,
-)
+from ...engine.domain.event_changes import ExecutorChange, RunChange
+from ...engine.domain.event_payloads import ExecutorChanged, RunChanged
 from ...engine.domain.events import Event
 from .payload_table import PayloadTable, payload_row
 

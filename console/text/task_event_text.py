@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ...engine.domain import overrides as overridden
+from ...engine.domain.event_columns import AttemptColumns
 from ...engine.domain.event_payloads import (
-    AttemptColumns,
     AttemptDeadline,
     AttemptEffect,
     AttemptExtended,

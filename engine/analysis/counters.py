@@ -10,7 +10,8 @@ from array import array
 from bisect import bisect_right
 from dataclasses import dataclass
 
-from ..domain.event_payloads import OperatorActed, OperatorNotice, PageChange, PageChanged
+from ..domain.event_changes import OperatorNotice, PageChange
+from ..domain.event_payloads import OperatorActed, PageChanged
 from ..domain.events import Event, EventKind
 from ..domain.states import TaskState
 

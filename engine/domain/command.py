@@ -8,7 +8,7 @@ import re
 from typing import Any, Dict, Mapping, NamedTuple, Optional, Tuple
 
 from .act_options import is_whole
-from .event_payloads import AnswerFields
+from .event_columns import AnswerFields
 
 DONE = "done"
 REFUSED = "refused"

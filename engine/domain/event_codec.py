@@ -10,6 +10,7 @@ from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Tuple, Type,
 
 from ..errors import CorruptFileError
 from . import event_payloads as payloads
+from .event_columns import AttemptColumns, TaskColumns
 from .event_payloads import Payload, UnknownPayload
 from .events import Event, EventKind
 
@@ -71,7 +72,7 @@ _JSON_TYPES: Tuple[Tuple[object, Tuple[type, ...], object], ...] = (
     (payloads.Names, (list,), ()),
     (payloads.Numbers, (list,), ()),
     (payloads.Rows, (list, dict), ()),  # an object in files of the first version
-    (payloads.TaskColumns, (dict,), payloads.NO_TASK_COLUMNS),
+    (TaskColumns, (dict,), payloads.NO_TASK_COLUMNS),
     (payloads.Values, (dict,), payloads.NO_VALUES),
     (payloads.Pairs, (dict,), payloads.NO_PAIRS),
     (payloads.Before, (dict,), payloads.NO_TASKS),
@@ -163,7 +164,7 @@ def _unknown(data: Dict[str, object]) -> UnknownPayload:
     attempt_columns: Any = data.get("attempt")
     return UnknownPayload(
         what if isinstance(what, str) else None,
-        cast(payloads.TaskColumns, columns if isinstance(columns, dict) else {}),
-        cast(payloads.AttemptColumns, attempt_columns if isinstance(attempt_columns, dict) else {}),
+        cast(TaskColumns, columns if isinstance(columns, dict) else {}),
+        cast(AttemptColumns, attempt_columns if isinstance(attempt_columns, dict) else {}),
         data,
     )

@@ -17,7 +17,8 @@ from ..clock import Clock
 from ..core.decide import Succeed
 from ..core.outcome import Outcome, OutcomeKind
 from ..core.spec import TaskSpec
-from ..domain.event_payloads import AttemptColumns, AttemptRetry, AttemptStarted, Payload, TaskColumns
+from ..domain.event_columns import AttemptColumns, TaskColumns
+from ..domain.event_payloads import AttemptRetry, AttemptStarted, Payload
 from ..domain.liveness import HEARTBEAT_SECONDS, effect_key
 from ..runner.attempt import AttemptOrder, RunningAttempt
 from ..runner.listener import BadRow

@@ -25,7 +25,8 @@ from ..core.downstreams import DownstreamStates
 from ..core.outcome import Outcome, OutcomeKind
 from ..core.projection import RunProjection
 from ..domain.durations import format_duration
-from ..domain.event_payloads import ExecutorChange, ExecutorChanged, OperatorActed, TaskChanged, TaskMoved
+from ..domain.event_changes import ExecutorChange
+from ..domain.event_payloads import ExecutorChanged, OperatorActed, TaskChanged, TaskMoved
 from ..domain.events import Event
 from ..errors import StorageError
 from ..notifications.background import BackgroundSends

@@ -25,7 +25,9 @@ from ..core.policy import Uniform
 from ..core.projection import RunProjection, RunRow
 from ..core.secret_mask import require_secrets
 from ..core.spec import FlowSpec, TaskSpec
-from ..domain.event_payloads import ExecutorChange, ExecutorChanged, RunChange, RunChanged, RunColumns
+from ..domain.event_changes import ExecutorChange, RunChange
+from ..domain.event_columns import RunColumns
+from ..domain.event_payloads import ExecutorChanged, RunChanged
 from ..domain.events import Event
 from ..domain.liveness import cut_off_cause
 from ..domain.states import RunState

@@ -11,7 +11,8 @@ from collections.abc import Callable
 
 from ..core.projection import TaskRow
 from ..core.ready_queue import spec_of
-from ..domain.event_payloads import RunChange, RunChanged
+from ..domain.event_changes import RunChange
+from ..domain.event_payloads import RunChanged
 from ..domain.states import TaskState
 from ..statefile.changes.transitions import Transaction
 from ..store.machine_pools import RECHECK_SECONDS, MachinePools, PoolEntry

@@ -12,7 +12,8 @@ from ..core.downstreams import DownstreamStates
 from ..core.explain import ExplainContext
 from ..core.projection import TaskRow, missing_result
 from ..core.run_outcome import HeldTasks, RunOutcome, evaluate_run, find_held_tasks
-from ..domain.event_payloads import RunChange, RunChanged
+from ..domain.event_changes import RunChange
+from ..domain.event_payloads import RunChanged
 from ..domain.states import RunState
 from ..runner.context import Missing
 from ..store import claims

@@ -21,7 +21,8 @@ from ..core.downstreams import DownstreamStates
 from ..core.projection import RunProjection
 from ..domain.command import DONE, REFUSED, RUNNING, Answer, Command, TargetResult, clean_actor, parse_command
 from ..domain.durations import format_duration
-from ..domain.event_payloads import OperatorActed, OperatorNotice
+from ..domain.event_changes import OperatorNotice
+from ..domain.event_payloads import OperatorActed
 from ..domain.states import TaskState
 from ..errors import RedriveError, RefusedError, StorageError
 from ..runner.usage import UsageReader

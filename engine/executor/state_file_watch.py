@@ -20,7 +20,7 @@ import os
 import shlex
 from collections.abc import Callable
 
-from ..domain.event_payloads import StorageChange
+from ..domain.event_changes import StorageChange
 from ..errors import ExecutorBusyError, StorageError
 from ..statefile.lock_file import lock_path
 from ..store.copying import COPY_SUFFIX, copy

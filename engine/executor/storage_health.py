@@ -10,7 +10,8 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from ..clock import Clock
-from ..domain.event_payloads import StorageChange, StorageChanged
+from ..domain.event_changes import StorageChange
+from ..domain.event_payloads import StorageChanged
 from ..domain.events import Event, EventKind
 from ..errors import StorageError
 from ..statefile.changes.transitions import Transaction

@@ -23,7 +23,9 @@ from typing import NamedTuple
 from ..core import flow_difference
 from ..core.flow_difference import FlowDifference
 from ..core.spec import FlowSpec
-from ..domain.event_payloads import RunChange, RunChanged, RunColumns
+from ..domain.event_changes import RunChange
+from ..domain.event_columns import RunColumns
+from ..domain.event_payloads import RunChanged
 from ..errors import FlowError, RedriveError
 from ..flow.flow_file_source import split_target
 from ..runner.zygote.client import OpenFlow

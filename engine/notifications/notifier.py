@@ -19,7 +19,8 @@ from ..core.cause_history import describe_last_incident, describe_note, parse_ca
 from ..core.outcome import FailureClass
 from ..core.paging import SEVERITIES, STORM_WINDOW_US, SendPlan, plan_sending
 from ..core.policy import RetryPolicy, draw_delay
-from ..domain.event_payloads import PageChange, PageChanged
+from ..domain.event_changes import PageChange
+from ..domain.event_payloads import PageChanged
 from ..domain.events import Event
 from ..errors import StorageError
 from ..statefile.changes.transitions import Transaction

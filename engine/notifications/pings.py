@@ -11,7 +11,8 @@ from enum import StrEnum
 from functools import partial
 from urllib.parse import urlsplit, urlunsplit
 
-from ..domain.event_payloads import RunChange, RunChanged
+from ..domain.event_changes import RunChange
+from ..domain.event_payloads import RunChanged
 from ..domain.events import Event
 from ..domain.states import RunState
 from .background import BackgroundSends

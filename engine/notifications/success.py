@@ -9,7 +9,8 @@ import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
-from ..domain.event_payloads import RunChange, RunChanged
+from ..domain.event_changes import RunChange
+from ..domain.event_payloads import RunChanged
 from ..domain.events import Event
 from ..domain.states import RunState
 from .background import BackgroundSends

@@ -21,11 +21,7 @@ from ..core.failures.hang import Autopsy, describe_hang, hang_report
 from ..core.outcome import Outcome
 from ..core.secret_mask import MaskedStream, SecretMask
 from ..domain.event_codec import decode
-from ..domain.event_payloads import (
-    AttemptDeadline,
-    AttemptRetry,
-    AttemptStack,
-)
+from ..domain.event_payloads import AttemptDeadline, AttemptRetry, AttemptStack
 from ..domain.events import EventKind
 from ..errors import StateFileError
 from . import protocol

@@ -10,14 +10,9 @@ from ..core.dispatch_rules import END_WHEN_OPEN
 from ..core.run_outcome import HeldTasks, RunOutcome
 from ..core.spec import TaskSpec
 from ..core.waits import WAITS, WaitReason
-from ..domain.event_payloads import (
-    AttemptColumns,
-    AttemptEffect,
-    AttemptExtended,
-    RunChange,
-    RunChanged,
-    TaskColumns,
-)
+from ..domain.event_changes import RunChange
+from ..domain.event_columns import AttemptColumns, TaskColumns
+from ..domain.event_payloads import AttemptEffect, AttemptExtended, RunChanged
 from ..domain.events import EventKind
 from ..domain.liveness import effect_key
 from ..domain.states import DeadLetterKind, RunState, TaskState

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ..domain.event_payloads import RunChange, RunChanged
+from ..domain.event_changes import RunChange
+from ..domain.event_payloads import RunChanged
 from ..domain.liveness import cut_off_cause
 from ..statefile.changes.transitions import Transaction
 from .pages import PageRequest, trigger_page

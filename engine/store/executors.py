@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 
-from ..domain.event_payloads import ExecutorChange, ExecutorChanged
+from ..domain.event_changes import ExecutorChange
+from ..domain.event_payloads import ExecutorChanged
 from ..statefile import processes
 from ..statefile.changes.transitions import Transaction
 from ..version import VERSION

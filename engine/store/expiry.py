@@ -7,7 +7,8 @@ import sqlite3
 from collections.abc import Mapping
 
 from ..domain.durations import format_duration
-from ..domain.event_payloads import TaskColumns, TaskMoved
+from ..domain.event_columns import TaskColumns
+from ..domain.event_payloads import TaskMoved
 from ..domain.states import DeadLetterKind, TaskState
 from ..statefile.changes.action import reopen_run
 from ..statefile.changes.propagation import propagate

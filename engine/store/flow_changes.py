@@ -14,7 +14,9 @@ from ..core.flow_difference import FlowDifference, is_outdated, stays_input, wit
 from ..core.mapping import positions_of
 from ..core.projection import RunProjection
 from ..core.spec import FlowSpec, TaskSpec
-from ..domain.event_payloads import NO_PAIRS, NO_VALUES, Pairs, RunChange, RunChanged, TaskColumns, TaskMoved
+from ..domain.event_changes import RunChange
+from ..domain.event_columns import TaskColumns
+from ..domain.event_payloads import NO_PAIRS, NO_VALUES, Pairs, RunChanged, TaskMoved
 from ..domain.mapping import child_position, child_prefix
 from ..domain.states import MOVING, SkipCause, TaskState
 from ..statefile.changes.action import reopen_run

@@ -18,7 +18,8 @@ from ..core.cause_history import parse_cause_history
 from ..core.environment_fields import ENVIRONMENT_FIELDS
 from ..core.outcome import Failure, FailureMode
 from ..core.paging import EPISODE_SILENCE_US, STORM_WINDOW_US, PageState, page_cause, severity_of
-from ..domain.event_payloads import PageChange, PageChanged
+from ..domain.event_changes import PageChange
+from ..domain.event_payloads import PageChanged
 from ..domain.states import FAILED_OUTCOMES, NEEDS_HUMAN, NOT_STARTED, DeadLetterKind
 from ..json_types import JsonObject
 from ..statefile.changes.transitions import Transaction

@@ -10,8 +10,9 @@ import json
 import sqlite3
 from collections.abc import Sequence
 
+from ..domain.event_changes import RowsChange
 from ..domain.event_codec import decode
-from ..domain.event_payloads import RowsChange, RowsChanged, TaskMoved
+from ..domain.event_payloads import RowsChanged, TaskMoved
 from ..domain.events import EventKind
 from ..runner.listener import BadRow
 from ..statefile.changes.quarantine_actions import drop_provisional, hold_requeued_rows

@@ -18,7 +18,8 @@ from ..clock import CLOCK_JUMP_SECONDS
 from ..core.outcome import Outcome, OutcomeKind
 from ..core.policy import Uniform
 from ..core.spec import TaskSpec, with_overrides
-from ..domain.event_payloads import ExecutorChange, ExecutorChanged
+from ..domain.event_changes import ExecutorChange
+from ..domain.event_payloads import ExecutorChanged
 from ..domain.liveness import fence_seconds
 from ..domain.states import TIMED, TaskState
 from ..statefile.changes.abandoned import emit_reclaimed

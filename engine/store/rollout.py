@@ -9,7 +9,9 @@ from __future__ import annotations
 from ..core.decide import DeadLetter, Decision, Defer, Interrupt, Retry, Succeed
 from ..domain.acts import release_id
 from ..domain.command import DONE, Command, Target
-from ..domain.event_payloads import CanaryEnd, CanaryEnded, TaskColumns
+from ..domain.event_changes import CanaryEnd
+from ..domain.event_columns import TaskColumns
+from ..domain.event_payloads import CanaryEnded
 from ..domain.overrides import Overrides
 from ..domain.states import NEEDS_HUMAN, WAITING
 from ..statefile.changes import canary, operator_actions

@@ -29,8 +29,10 @@ from ..core.projection import (
     order_parents,
 )
 from ..core.spec import FlowSpec, TaskSpec
+from ..domain.event_changes import RunChange
 from ..domain.event_codec import decode
-from ..domain.event_payloads import AttemptColumns, RunChange, RunChanged, RunColumns, TaskColumns, TaskMoved
+from ..domain.event_columns import AttemptColumns, RunColumns, TaskColumns
+from ..domain.event_payloads import RunChanged, TaskMoved
 from ..domain.events import KILL_STEPS, Event, kill_step_value
 from ..domain.states import TIMED, RunState, TaskState
 from ..errors import NotFoundError, RefusedError

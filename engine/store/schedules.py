@@ -15,7 +15,8 @@ from ..core.paging import deadline_cause, schedule_cause
 from ..core.schedule import LISTED_MAX, Schedule, ScheduleDecision, decide_schedule, iso_time, late_starts, local_time
 from ..core.spec import FlowSpec, ScheduleSpec
 from ..domain.durations import format_duration
-from ..domain.event_payloads import ScheduleChange, ScheduleChanged
+from ..domain.event_changes import ScheduleChange
+from ..domain.event_payloads import ScheduleChanged
 from ..domain.states import ENDED_BADLY, FINISHED, OPEN, DeadLetterKind, RunState
 from ..errors import RefusedError
 from ..flow.time_zones import open_schedule

@@ -32,7 +32,8 @@ from ..core.failures.failure import describe_wait_timeout
 from ..core.outcome import Failure, FailureMode, Outcome, OutcomeKind
 from ..core.policy import Uniform
 from ..core.spec import TaskSpec
-from ..domain.event_payloads import AttemptColumns, AttemptLate, TaskColumns, TaskMoved
+from ..domain.event_columns import AttemptColumns, TaskColumns
+from ..domain.event_payloads import AttemptLate, TaskMoved
 from ..domain.overrides import load_overrides
 from ..domain.states import DeadLetterKind, SkipCause, TaskState
 from ..statefile.changes.action import find_cancel_request

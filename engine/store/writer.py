@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
 
-from ..domain.event_payloads import StorageChange
+from ..domain.event_changes import StorageChange
 from ..domain.events import Event
 from ..errors import StorageError
 from ..statefile.changes.transitions import Transaction

@@ -23,7 +23,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from redrive.console.model.graph.view import GRAPH_MAX
 from redrive.engine.core.spec import FlowSpec, TaskSpec
-from redrive.engine.domain.event_payloads import RunChanged, TaskColumns
+from redrive.engine.domain.event_columns import TaskColumns
+from redrive.engine.domain.event_payloads import RunChanged
 from redrive.engine.statefile.changes.transitions import Transaction
 from redrive.engine.store import database, runs
 from redrive.engine.store.lock import acquire

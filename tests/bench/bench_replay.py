@@ -25,7 +25,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from redrive.console.model.board import Board
 from redrive.console.model.replay import ReplayIndex
 from redrive.engine.core.spec import FlowSpec, TaskSpec
-from redrive.engine.domain.event_payloads import AttemptColumns, AttemptStarted, RunChanged, TaskColumns, TaskMoved
+from redrive.engine.domain.event_columns import AttemptColumns, TaskColumns
+from redrive.engine.domain.event_payloads import AttemptStarted, RunChanged, TaskMoved
 from redrive.engine.statefile import duration_stats, queries
 from redrive.engine.statefile.changes.transitions import Transaction
 from redrive.engine.store import database, runs

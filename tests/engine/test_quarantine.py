@@ -15,7 +15,7 @@ from redrive.engine.agent.command_client import send_blocking
 from redrive.engine.core.decide import TOO_MANY_BAD_ROWS
 from redrive.engine.core.failures.messages import type_name
 from redrive.engine.domain.command import parse_command
-from redrive.engine.domain.event_payloads import AnswerFields
+from redrive.engine.domain.event_columns import AnswerFields
 from redrive.engine.errors import TooManyBadRows
 from redrive.engine.statefile.list_rows import QUARANTINE, QuarantineRow
 from redrive.engine.statefile.queries import query

@@ -12,7 +12,8 @@ from redrive.console.feed.event_reader import EventHistory
 from redrive.console.model.replay import initial_projection
 from redrive.console.sessions.ssh_options import Endpoint
 from redrive.engine.core.projection import RunProjection
-from redrive.engine.domain.event_payloads import AttemptColumns, TaskColumns, TaskMoved
+from redrive.engine.domain.event_columns import AttemptColumns, TaskColumns
+from redrive.engine.domain.event_payloads import TaskMoved
 from redrive.engine.domain.events import Event
 from redrive.engine.errors import RedriveError
 from support.state_file import StateFileBuilder

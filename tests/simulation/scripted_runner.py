@@ -14,13 +14,8 @@ from redrive.engine.core.failures.failure import describe_timeout
 from redrive.engine.core.outcome import Failure, FailureClass, Fingerprint, Outcome, OutcomeKind
 from redrive.engine.core.secret_mask import SecretMask
 from redrive.engine.core.spec import FlowSpec
-from redrive.engine.domain.event_payloads import (
-    AttemptDeadline,
-    AttemptSigkill,
-    AttemptSigterm,
-    ExecutorChange,
-    ExecutorChanged,
-)
+from redrive.engine.domain.event_changes import ExecutorChange
+from redrive.engine.domain.event_payloads import AttemptDeadline, AttemptSigkill, AttemptSigterm, ExecutorChanged
 from redrive.engine.runner.listener import AttemptListener, BadRow
 from redrive.engine.runner.outcome_of_exit import lost, not_started
 from redrive.engine.runner.protocol import AttemptOrder

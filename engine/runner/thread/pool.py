@@ -15,7 +15,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from ...domain.event_payloads import ExecutorChange, ExecutorChanged
+from ...domain.event_changes import ExecutorChange
+from ...domain.event_payloads import ExecutorChanged
 from .. import protocol
 from ..attempt import AttemptListener, RunnerContext
 from ..protocol import AttemptOrder

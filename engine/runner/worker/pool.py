@@ -6,7 +6,8 @@ import asyncio
 import re
 from collections.abc import Awaitable, Callable
 
-from ...domain.event_payloads import ExecutorChange, ExecutorChanged
+from ...domain.event_changes import ExecutorChange
+from ...domain.event_payloads import ExecutorChanged
 from .. import protocol
 from ..attempt import AttemptListener, RunnerContext
 from ..protocol import AttemptOrder

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from ...core.secret_mask import SecretMask, secret_values
 from ...core.spec import FlowSpec, TaskSpec
-from ...domain.event_payloads import ExecutorChange, ExecutorChanged
+from ...domain.event_changes import ExecutorChange
+from ...domain.event_payloads import ExecutorChanged
 from ...errors import FlowError, FlowImportError
 from ...flow.interpreter import interpreter_of, require_same_tasks, task_interpreters
 from ...statefile.processes import EXECUTOR_VARIABLE

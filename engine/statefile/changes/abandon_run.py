@@ -4,7 +4,8 @@ Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
 """
 
 from ...domain.command import REFUSED, Answer, Target
-from ...domain.event_payloads import RunChange, RunChanged
+from ...domain.event_changes import RunChange
+from ...domain.event_payloads import RunChanged
 from ...domain.liveness import cut_off_cause
 from ...domain.states import OPEN, RunState, TaskState
 from ..state_lists import in_list

@@ -11,7 +11,8 @@ import json
 from typing import Iterator, NamedTuple, Optional
 
 from ...domain.command import REFUSED, Target
-from ...domain.event_payloads import AttemptColumns, AttemptReclaimed, TaskColumns, TaskMoved
+from ...domain.event_columns import AttemptColumns, TaskColumns
+from ...domain.event_payloads import AttemptReclaimed, TaskMoved
 from ...domain.liveness import HEARTBEAT_SECONDS, describe_lost, effect_key, fence_seconds
 from ...domain.spec_defaults import GRACE_SECONDS
 from ...domain.states import DeadLetterKind, TaskState

@@ -10,8 +10,10 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple, cast
 from ...domain.acts import BY_NAME, past_of
 from ...domain.command import DONE, HELD, REFUSED, RUNNING, Answer, Command, Target, TargetResult
 from ...domain.durations import format_duration
+from ...domain.event_changes import RunChange
 from ...domain.event_codec import decode
-from ...domain.event_payloads import RunChange, RunChanged, RunColumns, TaskChanged, TaskColumns, TaskMoved
+from ...domain.event_columns import RunColumns, TaskColumns
+from ...domain.event_payloads import RunChanged, TaskChanged, TaskMoved
 from ...domain.events import EventKind
 from ...domain.states import RunState
 from .transitions import Transaction

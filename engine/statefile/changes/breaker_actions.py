@@ -12,7 +12,8 @@ import json
 from typing import Dict, NamedTuple, Optional, Set
 
 from ...domain.command import Answer
-from ...domain.event_payloads import BreakerChanged, RunChange, RunChanged
+from ...domain.event_changes import RunChange
+from ...domain.event_payloads import BreakerChanged, RunChanged
 from ...domain.states import ABOUT_TO_START, DeadLetterKind
 from ..state_lists import in_list
 from .action import ActionContext, TaskSnapshot

@@ -7,8 +7,10 @@ import json
 import sqlite3
 from typing import Any, Mapping, Optional, cast
 
+from ...domain.event_changes import RunChange
 from ...domain.event_codec import decode
-from ...domain.event_payloads import ClockMoved, RunChange, RunChanged, TaskColumns
+from ...domain.event_columns import TaskColumns
+from ...domain.event_payloads import ClockMoved, RunChanged
 from ...domain.events import EventKind
 from ...domain.states import MOVING, WITH_INSTANT, TaskState
 from .transitions import Transaction

@@ -23,7 +23,8 @@ import json
 import sqlite3
 from typing import Any, Dict, List, NamedTuple, Optional, Set
 
-from ...domain.event_payloads import TaskColumns, TaskMapped, TaskMoved
+from ...domain.event_columns import TaskColumns
+from ...domain.event_payloads import TaskMapped, TaskMoved
 from ...domain.mapping import child_name, child_position, child_prefix
 from ...domain.spec_defaults import MAX_ATTEMPTS
 from ...domain.states import FINISHED, RAN, SkipCause, TaskState

@@ -14,7 +14,9 @@ from typing import Callable, Dict, List, Optional, Sequence, Tuple
 from ...domain.act_options import why_mistyped
 from ...domain.acts import BY_NAME, why_refused
 from ...domain.command import DONE, REFUSED, RUNNING, Answer, Command, why_unstorable
-from ...domain.event_payloads import OperatorActed, PageChange, PageChanged, PageColumns, RunChange, RunChanged
+from ...domain.event_changes import PageChange, RunChange
+from ...domain.event_columns import PageColumns
+from ...domain.event_payloads import OperatorActed, PageChanged, RunChanged
 from ...domain.overrides import Overrides, describe
 from ...domain.states import RunState, TaskState
 from . import abandoned, breaker_actions, canary, quarantine_actions

@@ -5,7 +5,9 @@ Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
 
 from typing import Iterable, List, NamedTuple, Optional
 
-from ...domain.event_payloads import PageChange, PageChanged, PageColumns
+from ...domain.event_changes import PageChange
+from ...domain.event_columns import PageColumns
+from ...domain.event_payloads import PageChanged
 from .transitions import Transaction
 
 _WAITING = (

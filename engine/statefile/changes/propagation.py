@@ -15,7 +15,8 @@ import sqlite3
 from typing import Collection, Iterable, List, Optional, Set
 
 from ...domain import trigger_rules
-from ...domain.event_payloads import TaskColumns, TaskMoved
+from ...domain.event_columns import TaskColumns
+from ...domain.event_payloads import TaskMoved
 from ...domain.states import RAN, TaskState
 from ...domain.trigger_rules import STATES_OF, DerivedState, ParentStatus, RequeueGraph, TaskNode, rules_with
 from ..state_lists import in_list

@@ -7,7 +7,8 @@ from itertools import groupby
 from typing import Dict, Iterable, Iterator, List, Optional
 
 from ...domain.command import DONE, REFUSED, Answer
-from ...domain.event_payloads import Rows, RowsChange, RowsChanged
+from ...domain.event_changes import RowsChange
+from ...domain.event_payloads import Rows, RowsChanged
 from .action import ActionContext
 from .transitions import Transaction
 

@@ -6,7 +6,8 @@ Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
 import json
 from typing import Optional
 
-from ...domain.event_payloads import NO_TASK_COLUMNS, TaskColumns
+from ...domain.event_columns import TaskColumns
+from ...domain.event_payloads import NO_TASK_COLUMNS
 from ...domain.overrides import Overrides, load_overrides, parse_overrides
 from ...domain.spec_defaults import MAX_ATTEMPTS
 from ...domain.states import TaskState

@@ -8,7 +8,7 @@ from typing import List, Optional, Set
 
 from ...domain.acts import why_refused
 from ...domain.command import DONE, REFUSED, Answer
-from ...domain.event_payloads import TaskColumns
+from ...domain.event_columns import TaskColumns
 from ...domain.states import NEEDS_NO_RESULT, SkipCause, TaskState
 from ...domain.trigger_rules import ParentStatus, rules_with
 from ..state_lists import in_list

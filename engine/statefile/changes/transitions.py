@@ -12,15 +12,8 @@ import sqlite3
 from typing import Dict, List, Mapping, Optional, Tuple
 
 from ...domain.event_codec import encode, kind_of
-from ...domain.event_payloads import (
-    NO_TASK_COLUMNS,
-    AttemptColumns,
-    Payload,
-    RunChanged,
-    TaskChanged,
-    TaskColumns,
-    TaskMoved,
-)
+from ...domain.event_columns import AttemptColumns, TaskColumns
+from ...domain.event_payloads import NO_TASK_COLUMNS, Payload, RunChanged, TaskChanged, TaskMoved
 from ...domain.events import Event
 from ...domain.states import LEGAL_MOVES, TaskState
 

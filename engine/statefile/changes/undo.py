@@ -8,17 +8,10 @@ import sqlite3
 from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Set, Tuple, cast
 
 from ...domain.command import DONE, REFUSED, Answer, parse_answer
+from ...domain.event_changes import RunChange
 from ...domain.event_codec import decode
-from ...domain.event_payloads import (
-    Before,
-    OperatorActed,
-    Rows,
-    RunChange,
-    RunChanged,
-    RunColumns,
-    TaskColumns,
-    TaskMoved,
-)
+from ...domain.event_columns import RunColumns, TaskColumns
+from ...domain.event_payloads import Before, OperatorActed, Rows, RunChanged, TaskMoved
 from ...domain.events import EventKind
 from ...domain.states import LEGAL_MOVES, MOVING, WAITING, RunState, TaskState
 from . import quarantine_actions

@@ -8,8 +8,9 @@ from typing import Any
 
 from redrive.console.cli import event_lines
 from redrive.engine import Executor, Flow, PermanentError, RetryPolicy
+from redrive.engine.domain.event_changes import RunChange
 from redrive.engine.domain.event_codec import decode
-from redrive.engine.domain.event_payloads import RunChange, RunChanged
+from redrive.engine.domain.event_payloads import RunChanged
 from redrive.engine.domain.events import Event
 from redrive.engine.statefile.reader import events_query
 from redrive.engine.store import runs

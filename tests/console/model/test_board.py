@@ -10,7 +10,8 @@ from redrive.console.model.replay import ReplayIndex, initial_projection
 from redrive.console.model.run_snapshot import RunSnapshot
 from redrive.engine.core.mapping import map_task
 from redrive.engine.core.spec import TaskSpec
-from redrive.engine.domain.event_payloads import RunChange, RunChanged, TaskMapped
+from redrive.engine.domain.event_changes import RunChange
+from redrive.engine.domain.event_payloads import RunChanged, TaskMapped
 from redrive.engine.domain.events import EventKind
 from redrive.engine.domain.states import LEGAL_MOVES, NEEDS_HUMAN, NOT_STARTED, TaskState
 from redrive.engine.statefile.list_rows import PageHead

@@ -6,7 +6,8 @@ from redrive.console.present.redrive import redrive_parts
 from redrive.engine.core.outlook import ALIVE, RunnerKind, RunnerStatus
 from redrive.engine.core.projection import AttemptRow
 from redrive.engine.domain.command import Answer, TargetResult
-from redrive.engine.domain.event_payloads import OperatorActed, TaskColumns
+from redrive.engine.domain.event_columns import TaskColumns
+from redrive.engine.domain.event_payloads import OperatorActed
 from redrive.engine.domain.events import EventKind
 from redrive.engine.domain.states import TaskState
 

@@ -15,8 +15,9 @@ from redrive.console.cli import event_lines
 from redrive.console.sessions import run_decoder
 from redrive.console.text.event_text import describe_event
 from redrive.engine.core.projection import AttemptRow
-from redrive.engine.domain import event_codec, event_payloads
+from redrive.engine.domain import event_codec, event_columns, event_payloads
 from redrive.engine.domain.event_codec import PAYLOAD_TYPES, decode, encode, kind_of, unreadable
+from redrive.engine.domain.event_columns import TaskColumns
 from redrive.engine.domain.event_payloads import (
     BreakerChanged,
     Flag,
@@ -56,7 +57,7 @@ _VALUES: list[tuple[Any, st.SearchStrategy[Any]]] = [
     (Names, st.lists(st.text())),
     (Numbers, st.lists(st.integers())),
     (Rows, st.lists(st.lists(st.text()))),
-    (event_payloads.TaskColumns, _COLUMNS),
+    (TaskColumns, _COLUMNS),
     (Values, _COLUMNS),
     (Pairs, st.dictionaries(st.text(), st.lists(st.integers(), min_size=2, max_size=2), max_size=2)),
     (event_payloads.Before, st.dictionaries(st.text(), _COLUMNS, max_size=2)),
@@ -185,7 +186,7 @@ def test_a_malformed_event_of_a_foreign_file_is_an_error_of_that_file(make_run_f
 
 def test_the_named_columns_are_those_of_the_tables(make_run_file: Any) -> None:
     """The types of columns exist for mypy alone, because old interpreters have no TypedDict."""
-    tree = ast.parse(Path(str(event_payloads.__file__)).read_text())
+    tree = ast.parse(Path(str(event_columns.__file__)).read_text())
     named = {
         node.name.removesuffix("Columns").lower(): [
             field.target.id for field in node.body if isinstance(field, ast.AnnAssign)

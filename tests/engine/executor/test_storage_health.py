@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from redrive.engine.clock import SystemClock
-from redrive.engine.domain.event_payloads import StorageChange
+from redrive.engine.domain.event_changes import StorageChange
 from redrive.engine.errors import StorageError
 from redrive.engine.executor.storage_health import StorageHealth
 

@@ -18,7 +18,8 @@ from redrive.engine.core.breaker import BreakerRecord
 from redrive.engine.core.explain import BreakerView, ExplainContext, wait_of
 from redrive.engine.core.projection import RunProjection
 from redrive.engine.core.waits import WAITS, EndedBy, WaitReason
-from redrive.engine.domain.event_payloads import RunChange, RunChanged
+from redrive.engine.domain.event_changes import RunChange
+from redrive.engine.domain.event_payloads import RunChanged
 from redrive.engine.domain.events import Event
 from redrive.engine.domain.states import TaskState
 from redrive.engine.executor.pool_gate import REPORT_SECONDS

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 from redrive.engine import Executor, Flow
 from redrive.engine.core.outcome import OutcomeKind
-from redrive.engine.domain.event_payloads import ExecutorChange, ExecutorChanged
+from redrive.engine.domain.event_changes import ExecutorChange
+from redrive.engine.domain.event_payloads import ExecutorChanged
 from redrive.engine.errors import FlowError
 from redrive.engine.runner.frame_socket import FrameSocket
 from redrive.engine.runner.worker import pool, process_state

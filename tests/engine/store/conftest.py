@@ -11,7 +11,7 @@ import pytest
 from redrive.engine.core.projection import RunProjection
 from redrive.engine.core.spec import FlowSpec, TaskSpec
 from redrive.engine.domain.command import Answer, parse_command
-from redrive.engine.domain.event_payloads import AnswerFields
+from redrive.engine.domain.event_columns import AnswerFields
 from redrive.engine.domain.events import Event
 from redrive.engine.statefile.changes import operator_actions
 from redrive.engine.statefile.changes.transitions import Transaction

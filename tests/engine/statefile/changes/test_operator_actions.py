@@ -11,7 +11,9 @@ import pytest
 from redrive.engine.core.policy import RetryPolicy
 from redrive.engine.core.ready_queue import spec_of
 from redrive.engine.core.spec import with_overrides
-from redrive.engine.domain.event_payloads import AnswerFields, RunChange, RunChanged, TaskMoved
+from redrive.engine.domain.event_changes import RunChange
+from redrive.engine.domain.event_columns import AnswerFields
+from redrive.engine.domain.event_payloads import RunChanged, TaskMoved
 from redrive.engine.domain.events import EventKind
 from redrive.engine.domain.states import TaskState
 from redrive.engine.statefile.changes import action, dry_run, operator_actions, propagation, transitions, undo

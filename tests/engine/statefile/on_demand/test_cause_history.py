@@ -11,7 +11,7 @@ from redrive.engine.core.cause_history import CauseHistory, describe_last_incide
 from redrive.engine.core.outcome import Failure, FailureClass, Fingerprint, Outcome, OutcomeKind
 from redrive.engine.core.policy import RetryPolicy
 from redrive.engine.core.spec import FlowSpec, TaskSpec
-from redrive.engine.domain.event_payloads import AnswerFields
+from redrive.engine.domain.event_columns import AnswerFields
 from redrive.engine.errors import RefusedError
 from redrive.engine.statefile.on_demand import cause_history
 from redrive.engine.store import expiry, runs
