@@ -10,7 +10,7 @@ def test_a_heartbeat_is_written_every_10_seconds_the_sweep_comes_every_60_and_si
 
 
 @pytest.mark.parametrize(
-    ("there", "suspect", "promised", "silent", "sight"),
+    ("there", "suspect", "promised", "silent", "now"),
     [
         (True, False, True, 5, Liveness.FINE),
         (True, False, True, 95, Liveness.SILENT),  # 003.41: a pause of the interpreter is no death
