@@ -207,8 +207,10 @@ class ReadyQueue:
         name = row.name
         if self.unmet_counts[name] == 0 and self._is_unstarted(row):
             self.promotable.add(name)
-        else:
-            self.promotable.discard(name)
+        elif name in self.promotable:
+            self.promotable.remove(name)
+            if not self.promotable:
+                self.promotable = set()  # to iterate over an emptied set takes as long as over the full one
         if self._is_startable(row) and name not in self._enqueued:
             self._enqueued.add(name)
             heappush(self._lanes.setdefault(lane_of(row), []), self._priority(row))

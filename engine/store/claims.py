@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import uuid
+import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 
 from ..core.dispatch_rules import END_WHEN_OPEN
 from ..core.run_outcome import HeldTasks, RunOutcome
@@ -50,7 +51,7 @@ class ClaimOrder:
     is_ready: bool = False  # no promotion is needed; the claim itself checks the state once more
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ExecutorIdentity:
     """The executor that claims: columns shared by all of its attempts."""
 
@@ -59,6 +60,11 @@ class ExecutorIdentity:
     code_hash: str | None
     params: Mapping[str, object] = field(default_factory=dict)  # of the run
     image_hash: str | None = None  # interpreter and packages
+
+    @cached_property
+    def params_hash(self) -> str:
+        """The hash of the parameters of an attempt whose task has none of its own."""
+        return mapping.hash_of(self.params, {})
 
 
 def dispatch(
@@ -80,18 +86,19 @@ def dispatch(
 
 
 def _claim(transaction: Transaction, run_id: str, order: ClaimOrder, identity: ExecutorIdentity) -> Claim | None:
-    token = uuid.uuid4().hex[:16]
+    token = secrets.token_hex(8)
     spec = order.spec
     if spec.map is not None:  # a resume or a requeue may have changed it since its parent succeeded
         mapping.expand(transaction, run_id, order.name)
     item = None if spec.item is None else asdict(spec.item)
+    has_parents = bool(spec.parents) or spec.map is not None
     columns: AttemptColumns = {
         "executor_id": identity.executor_id,
         "host": identity.host,
         "code_hash": identity.code_hash,
         "image_hash": identity.image_hash,
-        "params_hash": mapping.hash_of(identity.params, spec.params),
-        "input_hash": mapping.input_hash(transaction.connection, run_id, order.name, item),
+        "params_hash": mapping.hash_of(identity.params, spec.params) if spec.params else identity.params_hash,
+        "input_hash": mapping.input_hash(transaction.connection, run_id, order.name, item) if has_parents else None,
         "timeout_us": None if spec.timeout is None else round(spec.timeout * 1e6),
         "grace_us": round(spec.grace_seconds * 1e6),
     }

@@ -71,9 +71,17 @@ def settle(
     interrupted: bool = False,
 ) -> Settlement:
     """Write the end of an attempt. ``interrupted``: the executor terminated it because the executor stops."""
-    stored = read_stored(transaction.connection, claim)
-    history = read_history(transaction.connection, claim, spec, outcome.failure, stored)
-    history = replace(history, path_seconds=path_seconds, deadline_at=deadline_at, is_probe=is_probe)
+    stored = read_stored(transaction.connection, claim, is_success=outcome.kind is OutcomeKind.SUCCESS)
+    history = read_history(
+        transaction.connection,
+        claim,
+        spec,
+        outcome.failure,
+        stored,
+        path_seconds=path_seconds,
+        deadline_at=deadline_at,
+        is_probe=is_probe,
+    )
     outcome = with_timeout_advice(transaction.connection, claim, spec, outcome, transaction.at)
     if interrupted and not history.cancel_requested and outcome.kind is OutcomeKind.CANCELLED:
         # A half-done attempt that is not idempotent is as uncertain as after a crash.
@@ -169,8 +177,10 @@ def _apply_consequences(
             propagate(transaction, claim.run_id, claim.name)
             resolve(transaction, claim.run_id, claim.name)
         case Succeed():
-            resolve(transaction, claim.run_id, claim.name)
-            expand_below(transaction, claim.run_id, claim.name)
+            if stored.has_pages:
+                resolve(transaction, claim.run_id, claim.name)
+            if stored.has_maps_below:
+                expand_below(transaction, claim.run_id, claim.name)
         case DeadLetter():
             trigger_page(transaction, _page_request(claim, spec, decision, outcome))
         case Retry() | Defer() | Interrupt():

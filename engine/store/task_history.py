@@ -14,6 +14,7 @@ from ..core.spec import TaskSpec
 from ..domain.liveness import effect_key
 from ..domain.overrides import load_overrides
 from ..domain.states import FAILED_OUTCOMES
+from ..statefile.changes.mapping import MAPS_BELOW
 from ..statefile.reader import Row
 from ..statefile.state_lists import in_list
 from .claims import Claim
@@ -45,25 +46,38 @@ class StoredTask(NamedTuple):
     has_bad_rows: int = 0
     output_bytes: int | None = None
     output_dropped_bytes: int | None = None
+    has_pages: int = 1  # open ones, for failures of the task
+    has_maps_below: int = 1  # asked after a success alone
 
 
 _READ = (
     f"SELECT {', '.join(f'task.{column}' for column in StoredTask._fields[:9])},"
     " EXISTS (SELECT 1 FROM quarantine WHERE quarantine.run_id = task.run_id AND quarantine.name = task.name),"
-    " attempt.output_bytes, attempt.output_dropped_bytes FROM task LEFT JOIN attempt"
+    " attempt.output_bytes, attempt.output_dropped_bytes,"
+    " EXISTS (SELECT 1 FROM page_task AS page"
+    " WHERE page.run_id = task.run_id AND page.task = task.name AND page.done = 0),"
+    f" ? AND EXISTS ({MAPS_BELOW.format('task.run_id', 'task.name')}) FROM task LEFT JOIN attempt"
     " ON attempt.run_id = task.run_id AND attempt.name = task.name AND attempt.attempt = ?"
     " WHERE task.run_id = ? AND task.name = ?"
 )
 
 
-def read_stored(connection: sqlite3.Connection, claim: Claim) -> StoredTask:
+def read_stored(connection: sqlite3.Connection, claim: Claim, *, is_success: bool) -> StoredTask:
     """Read the row of the task of an attempt; the defaults if there is none."""
-    row = connection.execute(_READ, (claim.attempt, claim.run_id, claim.name)).fetchone()
+    row = connection.execute(_READ, (is_success, claim.attempt, claim.run_id, claim.name)).fetchone()
     return StoredTask() if row is None else StoredTask(*row)
 
 
 def read_history(
-    connection: sqlite3.Connection, claim: Claim, spec: TaskSpec, failure: Failure | None, stored: StoredTask
+    connection: sqlite3.Connection,
+    claim: Claim,
+    spec: TaskSpec,
+    failure: Failure | None,
+    stored: StoredTask,
+    *,
+    path_seconds: float,
+    deadline_at: int | None,
+    is_probe: bool,
 ) -> TaskHistory:
     """Load the history of a task for ``decide``: counters of the generation, fingerprints in order, healed failures."""
     place = (claim.run_id, claim.name, claim.attempt, claim.generation)
@@ -83,8 +97,11 @@ def read_history(
         idempotent=spec.idempotent,
         is_command=spec.kind == "command",
         effect_key=effect_key(claim.run_id, claim.name, stored.key_generation) if spec.effect else None,
+        is_probe=is_probe,
         max_losses=spec.max_losses,
         recheck_seconds=spec.recheck_seconds,
+        path_seconds=path_seconds,
+        deadline_at=deadline_at,
         cancel_requested=stored.cancel_requested_at is not None,
         changed=() if failure is None else _changed(past, failure.fingerprint.loose),
         verifies=load_overrides(stored.overrides).get("verifies"),

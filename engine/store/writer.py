@@ -15,11 +15,13 @@ import random
 import sqlite3
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
+
+import msgspec
 
 from ..domain.event_changes import StorageChange
 from ..domain.events import Event
@@ -34,6 +36,8 @@ from .write_retry import CORRUPTION_CODES, FlushLimits, is_transient, run_with_r
 T = TypeVar("T")
 OnStorageChange = Callable[[str, str], None]  # (DEGRADED or RECOVERED of StorageChange, one sentence)
 OnEvents = Callable[[list[Event]], None]
+
+_encode_json = msgspec.json.Encoder().encode
 
 
 @dataclass(slots=True)
@@ -55,6 +59,18 @@ class _CommittedBatch:
     errors: dict[int, Exception] = field(default_factory=dict)
     events: list[Event] = field(default_factory=list)
     has_changes: bool = True
+
+
+class WriterTransaction(Transaction):
+    """A transaction that encodes events in a tenth of the time of ``json``."""
+
+    @staticmethod
+    def dump(data: Mapping[str, object]) -> str:
+        """Return JSON; by ``json`` what msgspec refuses: integers of any size, half of a surrogate pair."""
+        try:
+            return _encode_json(data).decode()
+        except (TypeError, ValueError, OverflowError):
+            return Transaction.dump(data)
 
 
 class Writer:
@@ -352,7 +368,7 @@ class Writer:
     def _run_all(self, batch: Sequence[_QueuedItem]) -> _CommittedBatch:
         written = _CommittedBatch()
         for entry in batch:
-            transaction = Transaction(self._connection, entry.at, entry.actor, entry.reason, entry.command_id)
+            transaction = WriterTransaction(self._connection, entry.at, entry.actor, entry.reason, entry.command_id)
             written.results.append(entry.item(transaction))
             written.events += transaction.events
         return written
@@ -361,7 +377,7 @@ class Writer:
         written = _CommittedBatch()
         connection = self._connection
         for index, entry in enumerate(batch):
-            transaction = Transaction(connection, entry.at, entry.actor, entry.reason, entry.command_id)
+            transaction = WriterTransaction(connection, entry.at, entry.actor, entry.reason, entry.command_id)
             result = None
             connection.execute("SAVEPOINT item")
             try:

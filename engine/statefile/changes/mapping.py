@@ -40,10 +40,11 @@ TUPLE_TAG = "redrive:tuple"  # of ``core/result_codec.py``
 VANISHED = "the list has no such element any more"
 
 #: SQL: the map tasks among the children of a task. No text inside a spec can contain these characters unescaped.
-_MAPS = (
-    "SELECT task.name FROM edge CROSS JOIN task ON task.run_id = edge.run_id AND task.name = edge.child"
-    " WHERE edge.run_id = ? AND edge.parent = ? AND instr(task.spec, '\"map\":{') > 0 ORDER BY task.position"
+MAPS_BELOW = (
+    "SELECT child.name FROM edge CROSS JOIN task AS child ON child.run_id = edge.run_id AND child.name = edge.child"
+    " WHERE edge.run_id = {} AND edge.parent = {} AND instr(child.spec, '\"map\":{{') > 0 ORDER BY child.position"
 )
+_MAPS = MAPS_BELOW.format("?", "?")
 _CHILDREN = (
     "SELECT name, state, generation, stale, overrides, (SELECT input_hash FROM attempt"
     " WHERE attempt.run_id = task.run_id AND attempt.name = task.name AND attempt.attempt = task.attempt)"

@@ -39,9 +39,6 @@ def _update_task(columns: Tuple[str, ...], token: bool) -> str:
 
 _MOVED = TaskMoved()
 
-#: Shared, because ``json.dumps`` with settings makes an encoder for each event.
-_json = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
-
 
 class Transaction(object):
     """Writes changes with their events inside the caller's transaction.
@@ -51,6 +48,7 @@ class Transaction(object):
     """
 
     act: Optional[str] = None
+    dump = staticmethod(json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode)
 
     def __init__(
         self,
@@ -167,7 +165,7 @@ class Transaction(object):
         """Write one event and return its seq. The type of ``payload`` determines the kind."""
         who = (self.actor, self.reason, self.command_id)
         columns = (self.at, kind_of(payload), run_id, task, old, new, attempt, generation) + who
-        cursor = self.connection.execute(_INSERT_EVENT, columns + (_json(encode(payload)),))
+        cursor = self.connection.execute(_INSERT_EVENT, columns + (self.dump(encode(payload)),))
         seq = int(cursor.lastrowid or 0)
         self.events.append(Event(seq, *columns, payload=payload))
         return seq

@@ -205,7 +205,7 @@ def plan(connection: sqlite3.Connection, sql: str, *values: Any) -> str:
         (mapping._INPUTS, ("r", "x")),
         (mapping._MAPS, ("r", "x")),
         (task_history._PAST, ("r", "x", 1, 0)),
-        (task_history._READ, (1, "r", "x")),
+        (task_history._READ, (1, 1, "r", "x")),
         (skip.CHILDREN_NEEDING_RESULT, ("r", "x")),
     ],
 )
