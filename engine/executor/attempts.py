@@ -11,7 +11,6 @@ import codecs
 import json
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
 
 from ..clock import Clock
 from ..core.decide import Succeed
@@ -42,9 +41,9 @@ PROGRESS_SECONDS = 0.5
 LATEST_CHARACTERS = 1000
 ROWS_FLUSH_COUNT = 200  # quarantined rows in one write
 
-Work = asyncio.Future[Any]  # a write, whose result its own caller uses
-
 OutputListener = Callable[[str, str], None]  # name of the task, text
+
+_Decoder = codecs.getincrementaldecoder("utf-8")
 
 
 class AttemptSupervisor:
@@ -63,7 +62,7 @@ class AttemptSupervisor:
         self.last_seen_at = manager.loop.time()  # last output, progress or heartbeat, on the loop's clock
         self.sends_heartbeats = False
         self._manager = manager
-        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._decoder = _Decoder("replace")
         self.has_output = False
         self.latest_output = ""  # the last LATEST_CHARACTERS
         self._output = OutputBuffer()
@@ -86,6 +85,16 @@ class AttemptSupervisor:
         return self.claim.name
 
     # --- Reports of the runner -------------------------------------------------------------------------------------
+
+    def attach(self, attempt: RunningAttempt) -> None:
+        """Control the attempt from now on."""
+        self.attempt = attempt
+        if self.is_cancelled or self.is_interrupted:
+            attempt.cancel("cancelled before it started")
+
+    def start_failed(self, error: OSError) -> None:
+        """End the attempt: it has no process. The zygote is gone, or the machine lacks memory or descriptors."""
+        self.ended(lost(str(error)) if isinstance(error, ProcessLookupError) else not_started(error))
 
     def started(self, pid: int, start_ticks: int | None) -> None:
         """Record the process, unless the attempt ends within STARTED_DELAY_SECONDS."""
@@ -241,13 +250,18 @@ class AttemptSupervisor:
             claim = self.claim
             self._is_writing = True
             limit_bytes = self._manager.log_limit_bytes
-            written = self._manager.write(lambda transaction: _append_output(transaction, claim, chunk, limit_bytes))
-            written.add_done_callback(self._on_output_written)
+            self._manager.write(
+                lambda transaction: _append_output(transaction, claim, chunk, limit_bytes), self._on_output_written
+            )
 
-    def _on_output_written(self, written: asyncio.Future[None]) -> None:
+    def _on_output_written(self, written: None) -> None:
         self._is_writing = False
         if self._output.characters:
             self._schedule_output_flush()
+
+
+def _ignore(result: None) -> None:
+    """Do nothing after a commit: its events are enough."""
 
 
 class AttemptManager:
@@ -282,7 +296,7 @@ class AttemptManager:
         self._on_ended = on_ended
         self._on_error = on_error
         self._on_output = on_output
-        self._unfinished: set[Work] = set()
+        self._settling_count = 0  # settlements that are being written
         self._idle = asyncio.Event()
         self._idle.set()
 
@@ -331,19 +345,8 @@ class AttemptManager:
             missing=tuple((missing or {}).items()),
             idempotency_key=effect_key(claim.run_id, claim.name, claim.key_generation),
         )
-        self._track(self.loop.create_task(self._start(supervisor, order)))
-
-    async def _start(self, supervisor: AttemptSupervisor, order: AttemptOrder) -> None:
-        try:
-            supervisor.attempt = await self._runner.start(order, supervisor)
-        except ProcessLookupError as error:  # the zygote is gone, not the task's fault
-            supervisor.ended(lost(str(error)))
-            return
-        except OSError as error:  # the machine lacks processes, memory or descriptors: retry
-            supervisor.ended(not_started(error))
-            return
-        if supervisor.is_cancelled or supervisor.is_interrupted:
-            supervisor.attempt.cancel("cancelled before it started")
+        self._idle.clear()
+        self._runner.launch(order, supervisor, supervisor.attach, supervisor.start_failed)
 
     def cancel(self, name: str, reason: str) -> None:
         """Terminate the attempt of a task, if one runs, by the steps of a timeout. The request is committed already."""
@@ -403,39 +406,31 @@ class AttemptManager:
                 return []
             return follow_up.claim(transaction, isinstance(settlement.decision, Succeed))
 
-        written = self._writer.submit(item, durable=follow_up is not None and follow_up.durable)
-        if follow_up is not None:  # before ``_track``, which would see no attempt for a moment
-            written.add_done_callback(partial(self._launch_follow_up, follow_up))
-        self._track(written)
+        self._settling_count += 1
+        self._idle.clear()
+        durable = follow_up is not None and follow_up.durable
+        self._writer.write(item, partial(self._on_settled, follow_up), self._on_settling_failed, durable=durable)
 
-    def _launch_follow_up(self, follow_up: FollowUp, written: asyncio.Future[list[Claim]]) -> None:
-        if written.cancelled() or written.exception() is not None:
-            return  # ``_report_error`` ends the run
+    def _on_settled(self, follow_up: FollowUp | None, claimed: list[Claim]) -> None:
         try:
-            follow_up.on_committed(written.result())
+            if follow_up is not None:
+                follow_up.on_committed(claimed)
         except Exception as error:
             self._on_error(error)
+        self._end_settling()
 
-    def write(self, item: Callable[[Transaction], None]) -> asyncio.Future[None]:
-        """Queue a write whose result no caller awaits; errors go to ``on_error``."""
-        written = self._writer.submit(item)
-        written.add_done_callback(self._report_error)
-        return written
+    def _on_settling_failed(self, error: BaseException) -> None:
+        self._end_settling()
+        self._on_error(error)
 
-    def _track(self, work: Work) -> None:
-        self._unfinished.add(work)
-        self._idle.clear()
-        work.add_done_callback(self._untrack)
-
-    def _untrack(self, work: Work) -> None:
-        self._unfinished.discard(work)
-        if not self._unfinished and not self.running:
+    def _end_settling(self) -> None:
+        self._settling_count -= 1
+        if not self._settling_count and not self.running:
             self._idle.set()
-        self._report_error(work)
 
-    def _report_error(self, future: Work) -> None:
-        if not future.cancelled() and (error := future.exception()) is not None:
-            self._on_error(error)
+    def write(self, item: Callable[[Transaction], None], on_committed: Callable[[None], None] = _ignore) -> None:
+        """Queue a write; errors go to ``on_error``."""
+        self._writer.write(item, on_committed, self._on_error)
 
     async def drain(self) -> None:
         """Wait until every attempt is settled."""

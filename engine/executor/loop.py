@@ -70,13 +70,14 @@ class RunLoop:
     ) -> None:
         self._opened = opened
         self._listener = listener
-        self._wake = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        self._is_woken = False  # a step is scheduled
         self._is_committing = False
         self._acts_in_flight = 0
         self._end: RunResult | None = None  # of a run that has ended, while its last pages are sent
         self._is_paged = False
         self._pages_until = 0.0  # on the loop's clock
-        self._result: asyncio.Future[RunResult] = asyncio.get_running_loop().create_future()
+        self._result: asyncio.Future[RunResult] = self._loop.create_future()
         self._view = RunView(opened, clock, self.wake)
         self.attempts = self._make_attempts(clock, on_output)
         self.downstreams = DownstreamStates(opened.flow, clock.now_us, self._emit_breaker)
@@ -111,7 +112,7 @@ class RunLoop:
         return AttemptManager(
             runner=self._opened.runner,
             writer=self._opened.writer,
-            loop=asyncio.get_running_loop(),
+            loop=self._loop,
             clock=clock,
             path_seconds=lambda name: self._view.path_seconds.get(name, 0.0),
             deadline_at=self.projection.run.deadline_at,
@@ -127,18 +128,24 @@ class RunLoop:
 
     async def run(self, on_open: Callable[[str], None] | None = None) -> RunResult:
         """Dispatch until the run has ended, is blocked, or was asked to stop."""
-        asyncio.get_running_loop().set_exception_handler(self._on_callback_error)
+        self._loop.set_exception_handler(self._on_callback_error)
         await self._start()
         if on_open is not None:
             on_open(self.projection.run.run_id)
         try:
-            while not self._result.done():
-                await self._wake.wait()
-                self._wake.clear()
-                self._step()
-            return self._result.result()
+            self._on_wake()
+            return await asyncio.shield(self._result)
         finally:
             await self._close()
+
+    def _on_wake(self) -> None:
+        self._is_woken = False
+        if self._result.done():
+            return
+        try:
+            self._step()
+        except Exception as error:
+            self._fail(error)
 
     def _step(self) -> None:
         self._clock_watch.check()  # before due times are compared with the clock
@@ -149,8 +156,8 @@ class RunLoop:
         elif step is not None:
             self._go_on()
             self._is_committing = True
-            self._opened.writer.submit(step.item, durable=step.durable).add_done_callback(
-                partial(self._committed, step)
+            self._opened.writer.write(
+                step.item, partial(self._committed, step), self._commit_failed, durable=step.durable
             )
 
     def _next_step(self) -> RunResult | Commit | None:
@@ -188,12 +195,12 @@ class RunLoop:
         if end.interrupted or options.served or not self._notifier.is_running:
             return False  # ``redrive serve`` sends between its runs
         if self._end is None:
-            self._pages_until = asyncio.get_running_loop().time() + LAST_TRIES_SECONDS
+            self._pages_until = self._loop.time() + LAST_TRIES_SECONDS
             self._notifier.send_last(self._on_pages_sent)
         elif self._is_paged or self.shutdown.mode is not None:
             return False
         self._end = end
-        return asyncio.get_running_loop().time() < self._pages_until
+        return self._loop.time() < self._pages_until
 
     def _on_pages_sent(self) -> None:
         self._is_paged = True
@@ -205,14 +212,18 @@ class RunLoop:
             self._end, self._is_paged = None, False
             self._notifier.send_last(None)
 
-    def _committed(self, commit: Commit, written: asyncio.Future[object]) -> None:
+    def _committed(self, commit: Commit, result: object) -> None:
         self._is_committing = False
         try:
-            commit.on_committed(written.result())
+            commit.on_committed(result)
         except Exception as error:  # a failed step must not leave the loop waiting for ever
             self._fail(error)
         self.shutdown.interrupt_attempts()
         self.wake()
+
+    def _commit_failed(self, error: BaseException) -> None:
+        self._is_committing = False
+        self._fail(error)
 
     def _on_events_committed(self, events: Sequence[Event]) -> None:
         self._view.apply(events)
@@ -362,8 +373,10 @@ class RunLoop:
         self.shutdown.request(how)
 
     def wake(self) -> None:
-        """Trigger the next step of the loop."""
-        self._wake.set()
+        """Trigger the next step of the loop, at the end of this turn of the event loop."""
+        if not self._is_woken:
+            self._is_woken = True
+            self._loop.call_soon(self._on_wake)
 
     # --- Fire and forget -------------------------------------------------------------------------------------------
 
@@ -374,7 +387,7 @@ class RunLoop:
             self._listener(events)
         except Exception as error:  # a listener must not affect the run
             context = {"message": "a listener of events raised", "exception": error}
-            asyncio.get_running_loop().call_exception_handler(context)
+            self._loop.call_exception_handler(context)
 
     def _emit_breaker(self, downstream: str) -> None:
         change, run_id = self.downstreams.change_event(downstream), self.projection.run.run_id

@@ -127,6 +127,11 @@ class FrameSocket:
         elif not self._queue:
             self._writable.set()
 
+    @property
+    def is_writable(self) -> bool:
+        """Whether less than ``HIGH_WATER`` is queued, or the other end is gone."""
+        return self._writable.is_set()
+
     async def wait_writable(self) -> None:
         """Wait until less than ``HIGH_WATER`` is queued, or the other end is gone."""
         await self._writable.wait()

@@ -54,6 +54,7 @@ class ScriptedRunner:
         self.plan = plan
         self._on_start = on_start
         self._last_number = 0
+        self._starts: set[asyncio.Task[None]] = set()
 
     async def open(self, target: str = "", params: Any = None, **options: Any) -> FlowSpec:
         self.is_open = True
@@ -72,7 +73,24 @@ class ScriptedRunner:
     def set_slot_demand(self, has_demand: bool) -> None:
         """No slot leaks."""
 
-    async def start(self, order: AttemptOrder, listener: AttemptListener) -> ScriptedAttempt:
+    def launch(
+        self,
+        order: AttemptOrder,
+        listener: AttemptListener,
+        on_started: Callable[[Any], None],
+        on_failed: Callable[[OSError], None],
+    ) -> None:
+        async def start() -> None:
+            try:
+                on_started(await self._start(order, listener))
+            except OSError as error:
+                on_failed(error)
+
+        task = asyncio.get_running_loop().create_task(start())
+        self._starts.add(task)
+        task.add_done_callback(self._starts.discard)
+
+    async def _start(self, order: AttemptOrder, listener: AttemptListener) -> ScriptedAttempt:
         behaviour, dice = self.plan.behaviour(order.task, order.attempt)
         await asyncio.sleep(dice.choice((0.0, 0.001, 0.05)))
         if not self.is_open:

@@ -59,6 +59,11 @@ class ThreadHost:
 
     # --- Attempts -----------------------------------------------------------------------------------------------------
 
+    @property
+    def is_writable(self) -> bool:
+        """Whether the host keeps up with its requests."""
+        return self._link.is_writable
+
     async def wait_writable(self) -> None:
         """Wait until the host keeps up with its requests, or is gone."""
         await self._link.wait_writable()

@@ -58,6 +58,13 @@ class ThreadHosts:
 
     # --- Attempts -----------------------------------------------------------------------------------------------------
 
+    def start_at_once(self, number: int, order: AttemptOrder, listener: AttemptListener) -> ThreadAttempt | None:
+        """Run an attempt in a thread of the current host; None: there is none, or it does not keep up."""
+        if self._current is None or not self._current.done() or self._is_over(self._current):
+            return None
+        host = self._current.result()
+        return host.start(number, order, listener) if host.is_writable else None
+
     async def start(self, number: int, order: AttemptOrder, listener: AttemptListener) -> ThreadAttempt:
         """Run an attempt in a thread. Raises OSError if no process can be started."""
         while True:

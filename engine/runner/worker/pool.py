@@ -50,12 +50,16 @@ class WorkerPool:
 
     # --- Attempts -----------------------------------------------------------------------------------------------------
 
-    async def start(self, number: int, order: AttemptOrder, listener: AttemptListener) -> WorkerAttempt:
-        """Run an attempt in a worker. Raises OSError if no process can be started."""
+    def start_at_once(self, number: int, order: AttemptOrder, listener: AttemptListener) -> WorkerAttempt | None:
+        """Run an attempt in an idle worker; None: there is none."""
         while self._idle:
             worker, _ = self._idle.popitem()
             if worker.can_start:
                 return worker.start(number, order, listener)
+        return None
+
+    async def start(self, number: int, order: AttemptOrder, listener: AttemptListener) -> WorkerAttempt:
+        """Run an attempt in a new worker. Raises OSError if no process can be started."""
         attempts: list[WorkerAttempt] = []
 
         def begin(started: protocol.Started, fds: list[int]) -> None:

@@ -26,13 +26,13 @@ from ..attempt import (
 )
 from ..command import attempts_folder
 from ..oom import OutOfMemoryWatch
-from ..process_attempt import ProcessAttempt, RanAttempt
+from ..process_attempt import ProcessAttempt
 from ..protocol import AttemptOrder
-from ..task_environment import encoded_variables
 from ..thread.pool import PATIENCE_SECONDS, ThreadHosts
 from ..worker.pool import WorkerPool
 from .connection import OnStarted, ZygoteConnection
 from .launch import ZYGOTE_DIED, ZygoteProcess, fork_at_once, spawn_zygote
+from .start import AttemptStart, OnAttempt, OnStartFailed
 
 if TYPE_CHECKING:
     from .flow_import import LoadedFlow
@@ -113,6 +113,7 @@ class Runner:
         self._retired: list[OpenFlow] = []  # replaced flows whose attempts still run
         self._last_number = 0
         self._cleanups: set[asyncio.Task[None]] = set()
+        self._starts: set[asyncio.Task[None]] = set()  # attempts that wait for a process
 
     @classmethod
     def spawn(cls, *, environment: Mapping[str, str], keep_fds: Sequence[int] = ()) -> Runner:
@@ -264,43 +265,42 @@ class Runner:
 
     async def start(self, order: AttemptOrder, listener: AttemptListener) -> RunningAttempt:
         """Start an attempt, which reports to ``listener``. Raises OSError if no process can be started."""
-        owner = self._require_flow()
-        flow = owner.for_task(order.spec)
-        self._last_number += 1
-        number = self._last_number
-        if self.remote is not None and order.spec.isolation == "dask":
-            return self.remote.start(order, listener)
+        attempt: asyncio.Future[RunningAttempt] = asyncio.get_running_loop().create_future()
+        self.launch(order, listener, attempt.set_result, attempt.set_exception)
+        return await asyncio.shield(attempt)
+
+    def launch(
+        self, order: AttemptOrder, listener: AttemptListener, on_started: OnAttempt, on_failed: OnStartFailed
+    ) -> None:
+        """Do what ``start`` does, and call one of two functions, perhaps before the return.
+
+        Without a task of asyncio for each attempt, which costs as much as all else here.
+        """
+        try:
+            owner = self._require_flow()
+            flow = owner.for_task(order.spec)
+            self._last_number += 1
+            if self.remote is not None and order.spec.isolation == "dask":
+                on_started(self.remote.start(order, listener))
+                return
+        except OSError as error:
+            on_failed(error)
+            return
         if order.spec.kind == "command":
             folder = attempts_folder(self.executor_id, flow.connection.pid)
-            order = replace(order, folder=os.path.join(folder, str(number)))
+            order = replace(order, folder=os.path.join(folder, str(self._last_number)))
         flow.starting += 1
-        try:
-            if order.spec.isolation == "thread":
-                return await flow.hosts.start(number, order, listener)
-            if order.spec.isolation == "worker" and order.spec.kind != "command":
-                return await flow.workers.start(number, order, listener)
-            return await self._start_process(flow, number, order, listener)
-        finally:
-            flow.starting -= 1
-            if owner in self._retired:
-                flow.hosts.retire()  # also a host that was forked meanwhile
+        start = AttemptStart(self._last_number, order, listener, flow, on_started, on_failed, self._on_start_over)
+        if not start.begin_at_once():
+            self._spawn(start.begin(), self._starts)
+
+    def _on_start_over(self, flow: OpenFlow) -> None:
+        flow.starting -= 1
+        if self._retired:
+            for owner in self._retired:
+                if flow in (owner, *owner.others.values()):
+                    flow.hosts.retire()  # also a host that was forked meanwhile
             self._end_idle_flows()
-
-    async def _start_process(
-        self, flow: OpenFlow, number: int, order: AttemptOrder, listener: AttemptListener
-    ) -> ProcessAttempt:
-        started_attempts: list[ProcessAttempt] = []
-
-        def on_started(started: protocol.Started, fds: list[int]) -> None:
-            attempt = ProcessAttempt(number, order, listener, flow.shared, started, fds)
-            flow.attempts[number] = attempt
-            started_attempts.append(attempt)
-
-        def on_ran(ran: protocol.Ran) -> None:
-            started_attempts.append(RanAttempt(number, order, listener, flow.shared, ran))
-
-        await flow.connection.start(_start_frame(number, order), on_started, on_ran)
-        return started_attempts[0]
 
     @property
     def is_open(self) -> bool:
@@ -315,7 +315,7 @@ class Runner:
     @property
     def leaked_slots(self) -> int:
         """Threads that ignored their cancel token and still run."""
-        return sum(flow.hosts.leaked_slots for flow in self._flows() if flow.hosts.count)
+        return sum([flow.hosts.leaked_slots for flow in self._flows() if flow.hosts.count])
 
     def set_slot_demand(self, has_demand: bool) -> None:
         """Set whether tasks wait for slots that leaked threads hold (rule 3 of ``thread/pool.py``)."""
@@ -333,6 +333,8 @@ class Runner:
 
     def _flows(self) -> list[OpenFlow]:
         """Return every flow with a zygote, each interpreter by itself."""
+        if not self._retired and self._flow is not None and not self._flow.others:
+            return [self._flow]
         owners = [*self._retired, *([] if self._flow is None else [self._flow])]
         return [flow for owner in owners for flow in (owner, *owner.others.values())]
 
@@ -361,12 +363,12 @@ class Runner:
             return
         for flow in [flow for flow in self._retired if flow.is_idle]:
             self._retired.remove(flow)
-            self._spawn(self.discard(flow))
+            self._spawn(self.discard(flow), self._cleanups)
 
-    def _spawn(self, work: Coroutine[object, object, None]) -> None:
+    def _spawn(self, work: Coroutine[object, object, None], tasks: set[asyncio.Task[None]]) -> None:
         task = asyncio.get_running_loop().create_task(work)
-        self._cleanups.add(task)
-        task.add_done_callback(self._cleanups.discard)
+        tasks.add(task)
+        task.add_done_callback(tasks.discard)
         task.add_done_callback(raise_task_error)
 
     # --- The end ------------------------------------------------------------------------------------------------------
@@ -397,7 +399,7 @@ class Runner:
         else:
             self._lose_interpreter(flow)
         for one in (flow, *flow.others.values()):
-            self._spawn(self._clean_up(one, is_current and one is flow))
+            self._spawn(self._clean_up(one, is_current and one is flow), self._cleanups)
 
     def _lose_interpreter(self, flow: OpenFlow) -> None:
         """After the death of the zygote of another interpreter, end that of the flow: both are opened again."""
@@ -439,12 +441,6 @@ def _lose_attempts(flow: OpenFlow, why: str) -> None:
 def _printed(connection: ZygoteConnection, mask: SecretMask) -> str:
     """Return the end of the import's output."""
     return mask.text(protocol.clean_text(connection.printed(), PRINTED_CHARACTERS))
-
-
-def _start_frame(number: int, order: AttemptOrder) -> protocol.Start:
-    spec, variables = order.spec, encoded_variables(order)
-    function = None if spec.kind != "python" or spec.map is not None or spec.item is not None else spec.name
-    return protocol.Start(number, protocol.encode_order(order), function, spec.timeout, variables)
 
 
 def _ignore() -> None:

@@ -7,7 +7,7 @@ import os
 import re
 import signal
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import Protocol
 
 import msgspec
 
@@ -25,23 +25,43 @@ END_SECONDS = 10.0
 
 StartFrame = protocol.Start | protocol.StartHost | protocol.StartWorker
 OnStarted = Callable[[protocol.Started, list[int]], None]
-OnRan = Callable[[protocol.Ran], None]
 
 
-def _ignore(ran: protocol.Ran) -> None:
-    """For processes other than attempts, which are announced at once."""
+class RequestedProcess(Protocol):
+    """A process that the zygote was asked for: one of these is called, once."""
+
+    def started(self, started: protocol.Started, fds: list[int]) -> None:
+        """It runs. The next frame may report its exit."""
+
+    def ran(self, ran: protocol.Ran) -> None:
+        """It has ended already; attempts alone."""
+
+    def failed(self, error: OSError) -> None:
+        """It was not forked, or its zygote is gone."""
 
 
-@dataclass(slots=True)
-class _Pending:
-    """A requested process. ``on_started`` runs before the next frame is handled, which may report its exit.
+class _AwaitedProcess:
+    """A process other than an attempt: it is announced at once."""
 
-    ``on_ran``: called instead for an attempt that has ended already.
-    """
+    def __init__(self, on_started: OnStarted) -> None:
+        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._on_started = on_started
 
-    on_started: OnStarted
-    on_ran: OnRan
-    done: asyncio.Future[None]
+    def started(self, started: protocol.Started, fds: list[int]) -> None:
+        if self.done.done():  # the caller was cancelled
+            kill.signal_process(fds[0], signal.SIGKILL)
+            for fd in fds:
+                os.close(fd)
+            return
+        self._on_started(started, fds)
+        self.done.set_result(None)
+
+    def ran(self, ran: protocol.Ran) -> None:
+        raise AssertionError("the zygote announces at once what is no attempt")
+
+    def failed(self, error: OSError) -> None:
+        if not self.done.done():
+            self.done.set_exception(error)
 
 
 class ZygoteConnection:
@@ -65,7 +85,7 @@ class ZygoteConnection:
         self._on_exited = on_exited
         self._on_gone = on_gone
         self._on_output = on_output
-        self._pending: dict[int, _Pending] = {}
+        self._pending: dict[int, RequestedProcess] = {}
         self._opened: asyncio.Future[protocol.FlowOpened] = asyncio.get_running_loop().create_future()
         self._closing = False
         self._ending: asyncio.Task[int | None] | None = None
@@ -98,50 +118,46 @@ class ZygoteConnection:
             raise errors.FlowImportError(message, self.printed()) from None
         return flow_spec(opened.spec), opened
 
-    async def start(self, frame: StartFrame, on_started: OnStarted, on_ran: OnRan = _ignore) -> None:
-        """Fork a process. Raises OSError if that fails."""
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        await self._socket.wait_writable()
+    def request(self, frame: StartFrame, requested: RequestedProcess) -> None:
+        """Fork a process."""
         if self._socket.is_closed:
-            raise ProcessLookupError("the zygote is gone")
-        self._pending[frame.number] = _Pending(on_started, on_ran, done)
-        self._socket.send(frame)
-        await done
+            requested.failed(ProcessLookupError("the zygote is gone"))
+            return
+        self._pending[frame.number] = requested
+        self._socket.send_soon(frame)
+
+    @property
+    def is_writable(self) -> bool:
+        """Whether the zygote keeps up with its requests."""
+        return self._socket.is_writable
+
+    async def wait_writable(self) -> None:
+        """Wait until the zygote keeps up with its requests, or is gone."""
+        await self._socket.wait_writable()
+
+    async def start(self, frame: StartFrame, on_started: OnStarted) -> None:
+        """Fork a process other than an attempt. Raises OSError if that fails."""
+        await self._socket.wait_writable()
+        requested = _AwaitedProcess(on_started)
+        self.request(frame, requested)
+        await requested.done
 
     # --- Responses ----------------------------------------------------------------------------------------------------
 
     def _on_payload(self, payload: bytes) -> None:
         match protocol.decode_zygote_frame(payload):
             case protocol.Started() as started:
-                self._handle_started(started, self._socket.pop_fds(4))
+                self._pending.pop(started.number).started(started, self._socket.pop_fds(4))
             case protocol.Exited() as exited:
                 self._on_exited(exited)
             case protocol.Ran() as ran:
-                self._handle_ran(ran)
+                self._pending.pop(ran.exited.number).ran(ran)
             case protocol.Refused(number, message):
-                pending = self._pending.pop(number)
-                if not pending.done.done():
-                    pending.done.set_exception(OSError(message))
+                self._pending.pop(number).failed(OSError(message))
             case protocol.FlowOpened() as opened:
                 self._opened.set_result(opened)
             case protocol.OpenFailed() as failed:
                 self._opened.set_exception(flow_error(failed))
-
-    def _handle_started(self, started: protocol.Started, fds: list[int]) -> None:
-        pending = self._pending.pop(started.number)
-        if pending.done.done():  # the caller was cancelled
-            kill.signal_process(fds[0], signal.SIGKILL)
-            for fd in fds:
-                os.close(fd)
-            return
-        pending.on_started(started, fds)
-        pending.done.set_result(None)
-
-    def _handle_ran(self, ran: protocol.Ran) -> None:
-        pending = self._pending.pop(ran.exited.number)
-        if not pending.done.done():  # else the caller was cancelled
-            pending.on_ran(ran)
-            pending.done.set_result(None)
 
     def _handle_output(self, data: bytes) -> None:
         self._printed = (self._printed + data)[-OUTPUT_BYTES_MAX:]
@@ -154,10 +170,9 @@ class ZygoteConnection:
 
     def lose_pending(self) -> None:
         """Fail the requests that the zygote did not answer. Call it when none of its processes is left."""
-        for pending in self._pending.values():
-            if not pending.done.done():
-                pending.done.set_exception(ProcessLookupError("the zygote is gone"))
-        self._pending.clear()
+        pending, self._pending = self._pending, {}
+        for requested in pending.values():
+            requested.failed(ProcessLookupError("the zygote is gone"))
 
     def _on_closed(self) -> None:
         if not self._opened.done():
