@@ -28,7 +28,7 @@ from ..domain.event_columns import RunColumns
 from ..domain.event_payloads import RunChanged
 from ..errors import FlowError, RedriveError
 from ..flow.flow_file_source import split_target
-from ..runner.zygote.client import OpenFlow
+from ..runner.zygote.open_flow import OpenFlow
 from ..statefile.changes.transitions import Transaction
 from ..store import flow_changes
 from .opening import OpenRun

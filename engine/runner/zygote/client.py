@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from ...core.secret_mask import SecretMask, secret_values
-from ...core.spec import FlowSpec, TaskSpec
+from ...core.spec import FlowSpec
 from ...domain.event_changes import ExecutorChange
 from ...domain.event_payloads import ExecutorChanged
 from ...errors import FlowError, FlowImportError
@@ -26,12 +26,12 @@ from ..attempt import (
 )
 from ..command import attempts_folder
 from ..oom import OutOfMemoryWatch
-from ..process_attempt import ProcessAttempt
 from ..protocol import AttemptOrder
 from ..thread.pool import PATIENCE_SECONDS, ThreadHosts
 from ..worker.pool import WorkerPool
 from .connection import OnStarted, ZygoteConnection
 from .launch import ZYGOTE_DIED, ZygoteProcess, fork_at_once, spawn_zygote
+from .open_flow import OpenFlow
 from .start import AttemptStart, OnAttempt, OnStartFailed
 
 if TYPE_CHECKING:
@@ -52,36 +52,6 @@ class RemoteRunner(Protocol):
 
     async def close(self) -> None:
         """Disconnect: attempts that still run end when their lease expires."""
-
-
-@dataclass(slots=True, eq=False)
-class OpenFlow:
-    """A flow that a zygote has imported, with the processes that were forked from it."""
-
-    spec: FlowSpec
-    connection: ZygoteConnection
-    shared: RunnerContext
-    hosts: ThreadHosts
-    workers: WorkerPool
-    warnings: tuple[str, ...]  # about forking after the import
-    printed: str  # the end of the import's output
-    attempts: dict[int, ProcessAttempt] = field(default_factory=dict)
-    starting: int = 0  # attempts that are being forked
-    others: dict[str, OpenFlow] = field(default_factory=dict)  # the same in other interpreters: ``TaskSpec.python``
-
-    @property
-    def is_idle(self) -> bool:
-        """Whether nothing of it runs."""
-        is_busy = self.starting or self.attempts or self.hosts.count or self.workers.busy_count
-        return not is_busy and all(other.is_idle for other in self.others.values())
-
-    def for_task(self, spec: TaskSpec) -> OpenFlow:
-        """Return the flow in the interpreter of a task. Raises ProcessLookupError if that has died."""
-        if spec.python is None:
-            return self
-        if spec.python not in self.others:
-            raise ProcessLookupError(f"the zygote of python={spec.python!r} has died")
-        return self.others[spec.python]
 
 
 class Runner:

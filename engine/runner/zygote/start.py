@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from .. import protocol
 from ..attempt import AttemptListener, RunningAttempt
@@ -13,9 +12,7 @@ from ..protocol import AttemptOrder
 from ..task_environment import encoded_variables
 from ..thread.pool import ThreadHosts
 from ..worker.pool import WorkerPool
-
-if TYPE_CHECKING:
-    from .client import OpenFlow
+from .open_flow import OpenFlow
 
 OnAttempt = Callable[[RunningAttempt], None]
 OnStartFailed = Callable[[OSError], None]

@@ -1,0 +1,42 @@
+"""A flow that a zygote has imported, with all that runs of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ...core.spec import FlowSpec, TaskSpec
+from ..attempt import RunnerContext
+from ..process_attempt import ProcessAttempt
+from ..thread.pool import ThreadHosts
+from ..worker.pool import WorkerPool
+from .connection import ZygoteConnection
+
+
+@dataclass(slots=True, eq=False)
+class OpenFlow:
+    """A flow that a zygote has imported, with the processes that were forked from it."""
+
+    spec: FlowSpec
+    connection: ZygoteConnection
+    shared: RunnerContext
+    hosts: ThreadHosts
+    workers: WorkerPool
+    warnings: tuple[str, ...]  # about forking after the import
+    printed: str  # the end of the import's output
+    attempts: dict[int, ProcessAttempt] = field(default_factory=dict)
+    starting: int = 0  # attempts that are being forked
+    others: dict[str, OpenFlow] = field(default_factory=dict)  # the same in other interpreters: ``TaskSpec.python``
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing of it runs."""
+        is_busy = self.starting or self.attempts or self.hosts.count or self.workers.busy_count
+        return not is_busy and all(other.is_idle for other in self.others.values())
+
+    def for_task(self, spec: TaskSpec) -> OpenFlow:
+        """Return the flow in the interpreter of a task. Raises ProcessLookupError if that has died."""
+        if spec.python is None:
+            return self
+        if spec.python not in self.others:
+            raise ProcessLookupError(f"the zygote of python={spec.python!r} has died")
+        return self.others[spec.python]
