@@ -14,7 +14,7 @@ from ...engine.statefile.on_demand.offers import Offer
 from ..keys.actions import Receiver, action_named
 from ..keys.keymap import DEFAULT_KEYS, KeyMap
 from ..model.columns import COLUMNS, FLEET, ColumnChoice
-from ..model.fleet import FleetEntry, fleet_entries
+from ..model.fleet import FleetEntry, FleetOrder, fleet_entries
 from ..present.fleet import fleet_heading, fleet_row, name_cells
 from ..screens.column_dialog import ColumnDialog
 from ..terminal.tty import Tty
@@ -33,6 +33,14 @@ MESSAGE_SECONDS = 5.0
 FleetWatch = Callable[[], AsyncIterator[Sequence[Offer]]]
 
 
+class FleetTable(VirtualTable[str]):
+    """The rows. Keys of the view reach the order through them."""
+
+    def __init__(self, row: Callable[[str, int], Line], change_order: Callable[[], None]) -> None:
+        super().__init__(row)
+        self.change_order = change_order
+
+
 class FleetApp(ConsoleBase):
     """The list. ``chosen`` is the path or address of the opened state file; None: the operator left.
 
@@ -46,7 +54,7 @@ class FleetApp(ConsoleBase):
 
     TITLE = "redrive"
     CSS = "Screen, LineView { background: $ground; color: $ink; }"
-    BINDINGS: ClassVar[list[BindingType]] = bindings("quit", "how_to_leave", "redraw", "columns")
+    BINDINGS: ClassVar[list[BindingType]] = bindings("quit", "how_to_leave", "redraw", "sort", "columns")
 
     def __init__(
         self,
@@ -72,10 +80,12 @@ class FleetApp(ConsoleBase):
         self._message = message
         self._columns = columns or ColumnChoice()
         self._problem = ""
+        self._offers: Sequence[Offer] = ()
+        self._order = FleetOrder.ATTENTION
         self._entries: dict[str, FleetEntry] = {}
         self._name_cells = 0
         self.heading = Bar(id="heading")
-        self.table: VirtualTable[str] = VirtualTable(self._row)
+        self.table = FleetTable(self._row, self.change_order)
         self.path_bar = Bar()  # the file under the cursor
         self.key_bar = KeyBar(more=(keymap.label("quit"), "leave"))
 
@@ -96,7 +106,7 @@ class FleetApp(ConsoleBase):
     def on_mount(self) -> None:
         """Start to read the list."""
         self.table.focus()
-        self.key_bar.show([(self.keymap.label(name), action_named(name).label) for name in ("open", "columns")])
+        self.key_bar.show([(self.keymap.label(name), action_named(name).label) for name in ("open", "sort", "columns")])
         self.heading.show([Piece(" reading ...")])
         if self._message:
             self._warn(self._message)
@@ -106,19 +116,21 @@ class FleetApp(ConsoleBase):
     async def _follow(self) -> None:
         try:
             async for offers in self._watch():
-                self._show(fleet_entries(offers))
+                self._offers = offers
+                self._show()
         except RedriveError as error:
             self._problem = str(error)
-            self._show([*self._entries.values()])
+            self._show()
 
-    def _show(self, entries: Sequence[FleetEntry]) -> None:
+    def _show(self) -> None:
+        entries = fleet_entries(self._offers, self._order)
         self._entries = {entry.offer.path: entry for entry in entries}
         self._name_cells = name_cells(entries, self._glyphs)
         self.table.set_order([*self._entries])
         if self._before in self._entries:
             self.table.move_to([*self._entries].index(self._before))
             self._before = None
-        self.heading.show(*fleet_heading(entries, self._place, self._problem, self._glyphs))
+        self.heading.show(*fleet_heading(entries, self._place, self._problem, self._order, self._glyphs))
         self._show_path()
         self.table.refresh()
 
@@ -150,11 +162,17 @@ class FleetApp(ConsoleBase):
     def _warn(self, sentence: str) -> None:
         self.key_bar.show_message([Piece(one_line(sentence), Role.WARNING)], MESSAGE_SECONDS)
 
-    # --- Columns --------------------------------------------------------------------------------------------------
+    # --- Order and columns ------------------------------------------------------------------------------------------
 
     def receiver_of(self, receiver: Receiver) -> object:
         """The app itself, also for preferences: it has those of columns alone."""
         return self if receiver in (Receiver.CONSOLE, Receiver.PREFERENCES) else None
+
+    def change_order(self) -> None:
+        """Change to the next order."""
+        orders = list(FleetOrder)
+        self._order = orders[(orders.index(self._order) + 1) % len(orders)]
+        self._show()
 
     def choose_columns(self) -> None:
         """Let the operator choose the columns of the list."""
@@ -162,9 +180,9 @@ class FleetApp(ConsoleBase):
         self.push_screen(ColumnDialog("Columns of this list", COLUMNS[FLEET], shown, self._glyphs), self._use_columns)
 
     def on_bar_cell_clicked(self, message: Bar.CellClicked) -> None:
-        """A click above the list is the key of its columns."""
+        """A click above the list is the key of its order, on the right, or of its columns."""
         if message.bar is self.heading:
-            self.choose_columns()
+            (self.change_order if message.on_right else self.choose_columns)()
 
     def _use_columns(self, chosen: frozenset[str] | None) -> None:
         if chosen is None:

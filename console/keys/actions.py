@@ -121,10 +121,8 @@ VIEWS = (
 )
 _RUN = EVERYWHERE - {ScreenName.RUNS}
 _TASKS = frozenset({ScreenName.GRAPH, ScreenName.TIMELINE, ScreenName.INBOX, ScreenName.DETAIL})
-_SORTED = frozenset({ScreenName.RUNS, ScreenName.GRAPH, ScreenName.TIMELINE, ScreenName.INBOX, ScreenName.HISTORY})
-_COLUMNS = frozenset(
-    {ScreenName.RUNS, ScreenName.INBOX, ScreenName.JOURNAL, ScreenName.HISTORY, ScreenName.DOWNSTREAMS}
-)
+_SORTED = frozenset(set(VIEWS) - {ScreenName.LOG, ScreenName.JOURNAL})  # these are in the order of time
+_COLUMNS = frozenset(set(VIEWS) - {ScreenName.LOG})
 _MARKING = frozenset({ScreenName.GRAPH, ScreenName.INBOX, ScreenName.ROWS})
 _FOLDING = frozenset({ScreenName.GRAPH, ScreenName.INBOX})
 _LOG = frozenset({ScreenName.LOG})

@@ -27,6 +27,16 @@ COLUMNS: Mapping[str, tuple[Column, ...]] = {
         Column("notes", "how late it is, and why it makes no progress"),
         Column("started", "day and time of its start, on wide screens"),
     ),
+    ScreenName.GRAPH.value: (
+        Column("lines", "the lines to parents and children, where a list has room for them"),
+        Column("attempts", "attempts so far, of all that are allowed"),
+        Column("bars", "progress, backoff and the states of a group as bars"),
+        Column("usage", "CPU, memory and the last line of what runs"),
+    ),
+    ScreenName.TIMELINE.value: (
+        Column("done", "tasks of a group that are done or need a human, of all"),
+        Column("took", "how long the attempts of a task ran, on wide screens"),
+    ),
     ScreenName.INBOX.value: (
         Column("downstream", "the downstream that the tasks call"),
         Column("message", "the text of the failure"),

@@ -1,13 +1,13 @@
 """The list of circuit breakers, pages and quarantined rows.
 
-Items are ordered by urgency: first those that need a human, then those that recover by themselves, then idle ones, of
-which only a few are shown until the user expands them. No clock is read here.
+Idle items come last in every section, and only a few of them are shown until the user expands them. No clock is read
+here.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Literal, NamedTuple
@@ -34,6 +34,14 @@ class Section(StrEnum):
     BREAKERS = "breakers"
     PAGES = "pages"
     ROWS = "rows"
+
+
+class DownstreamOrder(StrEnum):
+    """The order within each section; idle items come last in each."""
+
+    URGENCY = "urgency"  # what needs a human first, then what recovers by itself
+    NAME = "name"
+    COUNT = "count"  # held tasks of a breaker, occurrences of a page, rows of a group: the most first
 
 
 class GroupKey(NamedTuple):
@@ -168,6 +176,7 @@ class Downstreams:
     groups: dict[GroupKey, RowGroup] = field(default_factory=dict)
     loaded_sections: set[Section] = field(default_factory=set)  # sections that were read at least once
     filter: Filter = field(default_factory=Filter)
+    order: DownstreamOrder = DownstreamOrder.URGENCY
     _callers: dict[str, tuple[str, ...]] = field(default_factory=dict)
     _expanded: set[DownstreamRow] = field(default_factory=set)
 
@@ -179,6 +188,7 @@ class Downstreams:
         found = Downstreams(
             board, dict(self.breakers), dict(self.pages), dict(self.groups), set(self.loaded_sections), self.filter
         )
+        found.order = self.order
         found._expanded = set(self._expanded)
         if board.projection.run.run_id != self.board.projection.run.run_id:
             found.groups.clear()
@@ -279,13 +289,13 @@ class Downstreams:
     def _ordered(self, section: Section) -> Iterator[tuple[Hashable, bool, str]]:
         """Yield key, whether the item is idle, and the text that filters search."""
         if section is Section.BREAKERS:
-            for breaker in sorted(self.breakers.values(), key=lambda one: (_BREAKER_RANKS[one.state], one.name)):
+            for breaker in sorted(self.breakers.values(), key=_BREAKER_ORDERS[self.order]):
                 yield breaker.name, breaker.is_idle, f"{breaker.name} {breaker.state} {breaker.why}"
         elif section is Section.PAGES:
-            for page in sorted(self.pages.values(), key=_page_rank):
+            for page in sorted(self.pages.values(), key=_PAGE_ORDERS[self.order]):
                 yield page.id, page.is_idle, f"{page.title} {page.severity} {page.state} {page.acked_by or ''}"
         else:
-            for group in sorted(self.groups.values(), key=lambda one: (-one.held, one.key.task, one.first_at)):
+            for group in sorted(self.groups.values(), key=_GROUP_ORDERS[self.order]):
                 yield group.key, group.is_idle, f"{group.key.task} {group.error}"
 
     def items_needing_human(self) -> list[DownstreamRow]:
@@ -349,6 +359,23 @@ _PAGE_RANKS = {"open": 0, "snoozed": 1, "acked": 2}
 def _page_rank(page: Page) -> tuple[int, int, int]:
     severity = SEVERITIES.index(page.severity) if page.severity in SEVERITIES else len(SEVERITIES)
     return _PAGE_RANKS.get(page.state, 3), severity, -page.id
+
+
+_BREAKER_ORDERS: Mapping[DownstreamOrder, Callable[[BreakerStatus], tuple[int, str]]] = {
+    DownstreamOrder.URGENCY: lambda one: (_BREAKER_RANKS[one.state], one.name),
+    DownstreamOrder.NAME: lambda one: (0, one.name),
+    DownstreamOrder.COUNT: lambda one: (-len(one.held), one.name),
+}
+_PAGE_ORDERS: Mapping[DownstreamOrder, Callable[[Page], tuple[object, ...]]] = {
+    DownstreamOrder.URGENCY: _page_rank,
+    DownstreamOrder.NAME: lambda one: (one.title, -one.id),
+    DownstreamOrder.COUNT: lambda one: (-one.counted, *_page_rank(one)),
+}
+_GROUP_ORDERS: Mapping[DownstreamOrder, Callable[[RowGroup], tuple[int, str, int]]] = {
+    DownstreamOrder.URGENCY: lambda one: (-one.held, one.key.task, one.first_at),
+    DownstreamOrder.NAME: lambda one: (0, one.key.task, one.first_at),
+    DownstreamOrder.COUNT: lambda one: (-one.total, one.key.task, one.first_at),
+}
 
 
 def _merge_groups(rows: Iterable[QuarantineGroup]) -> dict[GroupKey, RowGroup]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 
 from ...engine.core.projection import RunRow
 from ...engine.domain.states import RunState, TaskState
@@ -13,6 +14,15 @@ from ..sessions.session import Link, RunSummary, SessionStatus
 from .waiting_runs import WaitingRun, waiting_runs
 
 _NO_EXECUTOR = ExecutorState(False)
+
+
+class FleetOrder(StrEnum):
+    """The order of the list."""
+
+    ATTENTION = "needs a human"  # that first, else in the order given
+    LATEST = "latest"  # by the start of the latest run
+    NEXT = "next start"
+    NAME = "name"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +43,23 @@ class FleetEntry:
         """How much waits for a human: the badge of the inbox."""
         return sum(one.weight for one in self.waiting)
 
+    @property
+    def next_at(self) -> int | None:
+        """When the next of its scheduled runs starts, in microseconds UTC."""
+        return min((row.next_at for row in self.offer.schedules if row.next_at is not None), default=None)
 
-def fleet_entries(offers: Iterable[Offer]) -> list[FleetEntry]:
-    """One entry per state file: those that need a human first, else in the order given."""
-    return sorted(map(_entry, offers), key=lambda entry: not entry.waiting)
+
+def fleet_entries(offers: Iterable[Offer], order: FleetOrder = FleetOrder.ATTENTION) -> list[FleetEntry]:
+    """One entry per state file, in an order."""
+    return sorted(map(_entry, offers), key=_ORDERS[order])
+
+
+_ORDERS: Mapping[FleetOrder, Callable[[FleetEntry], tuple[object, ...]]] = {
+    FleetOrder.ATTENTION: lambda entry: (not entry.waiting,),
+    FleetOrder.LATEST: lambda entry: (-entry.offer.started_at,),
+    FleetOrder.NEXT: lambda entry: (entry.next_at is None, entry.next_at or 0),
+    FleetOrder.NAME: lambda entry: (entry.offer.dag_name is None, entry.offer.dag_name or "", entry.offer.path),
+}
 
 
 def _entry(offer: Offer) -> FleetEntry:

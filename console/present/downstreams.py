@@ -10,7 +10,7 @@ from ...engine.statefile.list_rows import QuarantineRow
 from ..model.board import Board
 from ..model.breaker_view import BreakerStatus
 from ..model.columns import ALL_COLUMNS
-from ..model.downstreams import DownstreamRow, Downstreams, Page, RowGroup, Section
+from ..model.downstreams import DownstreamOrder, DownstreamRow, Downstreams, Page, RowGroup, Section
 from ..model.run_snapshot import OPEN_NOTES
 from ..text.durations import SECOND, age, clock, number, wall
 from ..text.glyphs import Glyph, Glyphs
@@ -98,7 +98,27 @@ def section_row(
     glyphs: Glyphs,
     shown: Collection[str] = ALL_COLUMNS,
 ) -> Line:
-    """The heading of a section, with counts; for breakers also with titles of the columns ``shown``."""
+    """The heading of a section, with counts; that of breakers has the titles of the columns ``shown`` and the order."""
+    line = _section_facts(section, downstreams, senders, columns, glyphs, shown)
+    order = order_words(downstreams.order, glyphs)
+    if section is not Section.BREAKERS or width(line) + width(order) >= columns:
+        return line
+    return [*line, Piece(" " * (columns - width(line) - width(order))), *order]
+
+
+def order_words(order: DownstreamOrder, glyphs: Glyphs) -> Line:
+    """The order of the list, at the right end of the first heading; a click on it changes the order."""
+    return [Piece("sort: ", Role.DIM), Piece(f"{order} {glyphs.open} ")]
+
+
+def _section_facts(
+    section: Section,
+    downstreams: Downstreams,
+    senders: Sequence[str],
+    columns: int,
+    glyphs: Glyphs,
+    shown: Collection[str],
+) -> Line:
     known = section in downstreams.loaded_sections
     facts, right = _HEADS[section](downstreams, senders, glyphs) if known else ([Piece("reading ...", Role.DIM)], [])
     left: Line = [Piece(f" {_TITLES[section]}", Role.STRONG), Piece("  "), *facts]

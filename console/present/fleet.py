@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from ...engine.domain.states import RunState
 from ..model.columns import ALL_COLUMNS
-from ..model.fleet import FleetEntry
+from ..model.fleet import FleetEntry, FleetOrder
 from ..text.durations import number
 from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Piece, Role, fit
@@ -55,7 +55,7 @@ def fleet_value(entry: FleetEntry) -> Mapping[str, object]:
         "executor_alive": executor.alive,
         "executor_pid": executor.pid if executor.alive else None,
         "service_pid": offer.service_pid,
-        "next_at": min((row.next_at for row in offer.schedules if row.next_at is not None), default=None),
+        "next_at": entry.next_at,
         "problem": offer.problem,
     }
 
@@ -67,12 +67,16 @@ def _state(entry: FleetEntry) -> str:
     return "BLOCKED" if run.state is RunState.RUNNING and run.blocked_since is not None else str(run.state)
 
 
-def fleet_heading(entries: Sequence[FleetEntry], place: str, problem: str, glyphs: Glyphs) -> tuple[Line, Line]:
+def fleet_heading(
+    entries: Sequence[FleetEntry], place: str, problem: str, order: FleetOrder, glyphs: Glyphs
+) -> tuple[Line, Line]:
     """Left and right side of the line above the list. ``problem``: why the list is not that of now."""
     waiting = sum(bool(entry.waiting) for entry in entries)
     left = [Piece(" "), Piece(f"{number(len(entries))} state file{'' if len(entries) == 1 else 's'}", Role.STRONG)]
     left += [Piece(f" on {one_line(place)}"), *waiting_pieces(waiting, glyphs)]
-    return left, [Piece(f"{one_line(problem)} ", Role.WARNING)] if problem else []
+    if problem:
+        return left, [Piece(f"{one_line(problem)} ", Role.WARNING)]
+    return left, [Piece("sort: ", Role.DIM), Piece(f"{order} {glyphs.open} ")]
 
 
 def fleet_row(

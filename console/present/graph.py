@@ -97,7 +97,7 @@ def graph_row(graph: Graph, y: int, size: int, scene: Scene, lit: Highlight) -> 
 def _rails_row(graph: Graph, y: int, size: int, scene: Scene, lit: Highlight) -> Line:
     name, glyphs = graph.rails.name_at(y), scene.glyphs
     rails: Line = []
-    if has_rails(graph, size):
+    if "lines" in scene.shown and has_rails(graph, size):
         row, columns = graph.rails.line(y, lit.rails), 2 * graph.rails.columns
         rails = [
             *_strokes(row, 0, row.at, scene, lit),
@@ -133,16 +133,17 @@ def _task_row(name: str, size: int, rails: Line, scene: Scene, lit: Highlight, i
     lead = [_mark(name, scene, lit), Piece(" " * indent), _sign(name, scene), Piece(" "), *rails]
     at = width(lead)
     row = scene.board.row(name)
+    has_attempts = size >= _TRIES_FROM and "attempts" in scene.shown
     room = _name_cells(scene.names.longest, size - at)
     shown = scene.names.short(name, room, scene.glyphs.more)
-    tried = Piece(f"{pad_left(attempts_text(row), ATTEMPT_CELLS)}  " if size >= _TRIES_FROM else " ", Role.DIM)
+    tried = Piece(f"{pad_left(attempts_text(row), ATTEMPT_CELLS)}  " if has_attempts else " ", Role.DIM)
     facts_at = at + room + width([tried])
     line = [
         *lead,
         Piece(shown, _name_role(name, row.state, lit)),
         Piece(" " * (room - cells(shown))),
         tried,
-        *state_facts(row, scene, bars=size - facts_at >= _BARS_FROM),
+        *state_facts(row, scene, has_room=size - facts_at >= _BARS_FROM),
     ]
     return fit(line, max(size, 0), scene.glyphs.more)
 
@@ -192,8 +193,7 @@ def _group_row(graph: Graph, y: int, size: int, scene: Scene, lit: Highlight) ->
         Piece(pad(title, room), cursor or Role.TEXT),
         Piece(f" {number(len(group.members)):>6} ", cursor or Role.DIM),
         Piece(" "),
-        *counts.bar(group.counts, glyphs, _GROUP_BAR_CELLS),
-        Piece("  "),
+        *([*counts.bar(group.counts, glyphs, _GROUP_BAR_CELLS), Piece("  ")] if "bars" in scene.shown else ()),
     ]
     return [*line, *counts.counts_within(group.counts, glyphs, size - width(line), without=(TaskState.PENDING,))]
 

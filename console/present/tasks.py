@@ -7,7 +7,7 @@ digits.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 from ...engine.core.explain import error_name, pool_waits, short_error, unmet_parents
@@ -17,6 +17,7 @@ from ...engine.core.ready_queue import spec_of
 from ...engine.domain.states import MOVING, RAN, SkipCause, TaskState
 from ...engine.domain.usage import TaskUsage
 from ..model.board import Board, PoolUse
+from ..model.columns import ALL_COLUMNS
 from ..model.eta import is_overdue, stalled_for_us
 from ..model.evidence import failures_of
 from ..model.log import printable_parts
@@ -36,7 +37,10 @@ _NAME_CELLS_MAX = 40
 
 @dataclass(slots=True)
 class Scene:
-    """What drawing needs besides the task. ``shows_clock_times``: instead of ages; ``pools``: as of now."""
+    """What drawing needs besides the task.
+
+    ``shows_clock_times``: instead of ages; ``pools``: as of now; ``shown``: columns of rows.
+    """
 
     board: Board
     now_us: int
@@ -47,6 +51,7 @@ class Scene:
     runner: RunnerStatus = ALIVE
     names: TaskNames = field(default_factory=TaskNames)
     titles: TaskNames = field(default_factory=TaskNames)  # of groups
+    shown: Collection[str] = ALL_COLUMNS
 
     @property
     def alive_until_us(self) -> int:
@@ -90,14 +95,14 @@ def attempt_label(row: TaskRow) -> str:
     return ", ".join(filter(None, (tried, number)))  # a skipped task has tried nothing in its generation
 
 
-def state_facts(row: TaskRow, scene: Scene, bars: bool = True) -> Line:
-    """Word and fact. ``bars``: whether there is room for bars."""
+def state_facts(row: TaskRow, scene: Scene, has_room: bool = True) -> Line:
+    """Word and fact. ``has_room``: for bars, and for what a running task uses."""
     if row.state in MOVING and not scene.runner.is_alive:
         return _unattended(row, scene)
     if row.state is TaskState.RETRYING:
-        return _retrying(row, scene, bars)
+        return _retrying(row, scene, has_room and "bars" in scene.shown)
     style, fact = STATE_STYLES[row.state], _FACTS.get(row.state)
-    rest = _running(row, scene, bars) if row.state is TaskState.RUNNING else fact(row, scene) if fact else []
+    rest = _running(row, scene, has_room) if row.state is TaskState.RUNNING else fact(row, scene) if fact else []
     return [Piece(style.word, style.role), Piece(" " * (WORD_CELLS + 1 - len(style.word))), *rest]
 
 
@@ -131,16 +136,16 @@ def _unattended(row: TaskRow, scene: Scene) -> Line:
 # --- By state ------------------------------------------------------------------------------------------------------
 
 
-def _running(row: TaskRow, scene: Scene, bars: bool) -> Line:
+def _running(row: TaskRow, scene: Scene, has_room: bool) -> Line:
     attempt = attempt_of(row)
     started = row.started_at if row.started_at is not None else scene.now_us
     line = [Piece(_since(started, scene))]
     if attempt is not None and (kill_step := _kill_step(attempt, scene)):
         return [*line, Piece("  "), *kill_step]
-    line += _duration_hint(row, attempt, scene, bars)
+    line += _duration_hint(row, attempt, scene, has_room)
     if row.progress_total:
-        line += [Piece("  "), *_progress(row, scene, bars)]
-    return [*line, *_usage(scene.board.usage.get(row.name))] if bars else line
+        line += [Piece("  "), *_progress(row, scene, has_room and "bars" in scene.shown)]
+    return [*line, *_usage(scene.board.usage.get(row.name))] if has_room and "usage" in scene.shown else line
 
 
 def _usage(usage: TaskUsage | None) -> Line:
@@ -157,7 +162,7 @@ def written_line(usage: TaskUsage) -> str:
     return one_line(next(printable_parts(usage.last_line)))
 
 
-def _duration_hint(row: TaskRow, attempt: AttemptRow | None, scene: Scene, bars: bool) -> Line:
+def _duration_hint(row: TaskRow, attempt: AttemptRow | None, scene: Scene, has_room: bool) -> Line:
     """The usual duration in other runs, and the timeout if there is room for both."""
     limit = format_duration(attempt.timeout_us) if attempt is not None and attempt.timeout_us else ""
     usual = scene.board.duration_stats.get(row.name)
@@ -168,7 +173,7 @@ def _duration_hint(row: TaskRow, attempt: AttemptRow | None, scene: Scene, bars:
         return [Piece(f", usually {usual_duration}", Role.WARNING)]
     if scene.shows_clock_times:
         return []
-    at_most = f", at most {limit}" if limit and bars and not row.progress_total else ""
+    at_most = f", at most {limit}" if limit and has_room and not row.progress_total else ""
     return [Piece(f" of ~{usual_duration}{at_most}", Role.DIM)]
 
 

@@ -87,6 +87,10 @@ class Console(Protocol):
     columns: ColumnChoice
 
     @property
+    def size(self) -> Size:
+        """The size of the terminal, in cells."""
+
+    @property
     def time_travel(self) -> TimeControl:
         """The controller of the past."""
 
@@ -168,10 +172,6 @@ class ConsoleHost(Console, Protocol):
 
     acting_session: Session | None
     is_stopping: bool
-
-    @property
-    def size(self) -> Size:
-        """The size of the terminal, in cells."""
 
     @property
     def screen_name(self) -> ScreenName:

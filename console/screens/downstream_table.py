@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from textual import events
 from textual.binding import BindingType
+from textual.message import Message
 
 from ..model.downstreams import DownstreamRow
 from ..widgets.bindings import PAGING, bindings
@@ -18,6 +20,14 @@ class DownstreamsTable(VirtualTable[DownstreamRow], inherit_bindings=False):
     """
 
     BINDINGS: ClassVar[list[BindingType]] = bindings(*PAGING, "open")
+
+    class HeadClicked(Message):
+        """A click on the head of a section. ``cells_from_right``: of the cell that was clicked."""
+
+        def __init__(self, head: DownstreamRow, cells_from_right: int) -> None:
+            super().__init__()
+            self.head = head
+            self.cells_from_right = cells_from_right
 
     def _clamp(self, place: int) -> int:
         place = super()._clamp(place)
@@ -34,6 +44,13 @@ class DownstreamsTable(VirtualTable[DownstreamRow], inherit_bindings=False):
         """The role of a row; heads never show the cursor."""
         place = self.first_visible + y
         return None if place < len(self.order) and self.order[place].is_head else super().row_role(y)
+
+    def on_click(self, event: events.Click) -> None:
+        """Post a click on a head; other rows as in every list."""
+        place = self.first_visible + event.y
+        if place < len(self.order) and self.order[place].is_head:
+            event.prevent_default()
+            self.post_message(self.HeadClicked(self.order[place], self.columns - event.x))
 
     def _scroll_into_view(self) -> None:
         super()._scroll_into_view()

@@ -21,6 +21,7 @@ from ..keys.actions import BY_NAME, Action, ScreenName
 from ..model.board import Board
 from ..model.breaker_view import BreakerStatus, blocking_downstream
 from ..model.downstreams import (
+    DownstreamOrder,
     DownstreamRow,
     Downstreams,
     Page,
@@ -34,9 +35,18 @@ from ..model.downstreams import (
 )
 from ..model.filters import parse_filter
 from ..present.downstream_page import subject_lines
-from ..present.downstreams import breaker_row, group_row, held_row, more_row, page_row, past_section_row, section_row
+from ..present.downstreams import (
+    breaker_row,
+    group_row,
+    held_row,
+    more_row,
+    order_words,
+    page_row,
+    past_section_row,
+    section_row,
+)
 from ..present.tasks import Scene
-from ..text.pieces import Line, Role
+from ..text.pieces import Line, Role, width
 from ..widgets.bars import Bar
 from ..widgets.bindings import bindings_of
 from ..widgets.table import VirtualTable
@@ -387,6 +397,22 @@ class DownstreamsScreen(ConsoleScreen):
             self.table.move_to(found[0])
         else:
             self.show_warning("nothing here needs a human")
+
+    def change_order(self) -> None:
+        """Change to the next order."""
+        orders = list(DownstreamOrder)
+        self.downstreams.order = orders[(orders.index(self.downstreams.order) + 1) % len(orders)]
+        self._refresh_list(by_hand=True)
+        self.table.refresh()
+
+    async def on_downstreams_table_head_clicked(self, message: DownstreamsTable.HeadClicked) -> None:
+        """A click on the first head is the key of the order or of the columns."""
+        if message.head.section is not Section.BREAKERS:
+            return
+        if message.cells_from_right <= width(order_words(self.downstreams.order, self.console.glyphs)):
+            self.change_order()
+        else:
+            await self.app.run_action("app.handle('columns')")
 
     def filter_changed(self, text: str) -> None:
         """Show matching rows only."""

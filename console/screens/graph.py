@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import ClassVar
 
 from textual import events
@@ -94,10 +95,11 @@ class GraphScreen(SplitScreen):
         self._wanted_depth: int | None = None  # edges around the selected task; None: as many as fit
         self._group_drawing: Drawing | None = None
         self._titles = TaskNames()
-        self.main_pane = self.graph_view = GraphView(self.scene, self._on_selected, id="graph")
+        self.main_pane = self.graph_view = GraphView(self.rows_scene, self._on_selected, id="graph")
         self.detail_pane = self.detail = DetailView(self.scene, id="beside")
         self.strip_view = StripView(self)
         self._scene: Scene | None = None
+        self._rows_scene: Scene | None = None
         self._is_following = False
         self._read_timer: Timer | None = None
         self._is_filter_stale = False  # tasks have moved, and the filter asks for states
@@ -209,6 +211,13 @@ class GraphScreen(SplitScreen):
         assert self._scene is not None
         return self._scene
 
+    def rows_scene(self) -> Scene:
+        """The same with the columns that the operator has chosen for the rows."""
+        if self._rows_scene is None:
+            self._refresh_scene()
+        assert self._rows_scene is not None
+        return self._rows_scene
+
     def _refresh_scene(self) -> None:
         board, live = self.board, self.console.live
         is_known = self._scene is not None and self._scene.board.dag is board.dag
@@ -223,6 +232,12 @@ class GraphScreen(SplitScreen):
             titles=self._titles,
         )
         self._scene.runner = self.console.runner
+        self._rows_scene = replace(self._scene, shown=self.console.columns.shown_in(self.PLACE.value))
+
+    def columns_changed(self) -> None:
+        """Show the chosen columns of the rows."""
+        self._refresh_scene()
+        self.graph_view.refresh()
 
     @property
     def graph(self) -> Graph | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import pairwise
 from typing import ClassVar
 
 from textual import events
@@ -16,14 +15,12 @@ from ..keys.actions import ScreenName
 from ..model.activity import Pause, RunActivity, activity_of
 from ..model.board import Board
 from ..model.eta import critical_path
-from ..model.time_span import SECOND, Span
+from ..model.time_span import Span
 from ..model.timeline_rows import RowKey, TaskOrder, TimelineRows
-from ..present.task_names import TaskNames
 from ..present.tasks import Scene
 from ..present.timeline.axis import axis_line
-from ..present.timeline.bars import FOLD_CELLS, FOLD_INDENT, bar_line, due_cell, label_line
-from ..present.timeline.group_bars import group_bar_line, group_label_columns, group_label_line
-from ..present.timeline.load import load_lines
+from ..present.timeline.bars import TOOK_CELLS, bar_line, due_cell
+from ..present.timeline.group_bars import group_bar_line
 from ..present.timeline.words import describe_path, group_lines, legend_line, task_lines
 from ..text.pieces import Line, Piece, Role
 from ..text.text import one_line
@@ -33,97 +30,12 @@ from ..widgets.split import STRIP_ROWS, has_room_for_strip
 from ..widgets.table import VirtualTable
 from ..widgets.timeline import TimelineView
 from .base import ConsoleScreen
+from .load_chart import LoadChart
+from .task_timeline import TaskTimeline
+from .timeline_labels import TimelineLabels
 
-AHEAD_CELLS = 9  # room for a countdown right of now
-_MARGIN = 20  # a fitted task has this part of its span free on both sides
-_LOAD_ROWS_MIN, _LOAD_ROWS_MAX = 3, 6
 _WORDS_BEFORE_LOAD = 8  # rows of words before the chart has any
 _FRAME_ROWS = 8  # header, tabs, rules, axis and key bar
-
-
-class TaskTimeline(TimelineView[RowKey]):
-    """Bars of tasks and groups; shows the whole run until the user zooms or pans."""
-
-    def __init__(self, screen: TimelineScreen) -> None:
-        super().__init__(screen.label, screen.bar, id="timeline")
-        self._timeline_screen = screen
-        self.shows_whole_run = True
-        self._run_span = (0, SECOND, 0)  # start, end, and free cells after the end
-
-    def set_label_columns(self, columns: int) -> None:
-        """Set the width of the names."""
-        if columns != self._label_columns:
-            self._label_columns = columns
-            self._fit_run()
-            self.refresh()
-
-    def extend_to(self, start: int, now: int) -> None:
-        """Extend the run to ``now`` and scroll to it if it is followed."""
-        self._run_span = (start, now, AHEAD_CELLS)
-        ahead = now + AHEAD_CELLS * self.span.per_cell
-        if self.is_following and not self.shows_whole_run:
-            self.set_now(ahead)
-        elif self.is_following and not self.span.start <= start < ahead < self.span.end:
-            self._fit_run()
-
-    def show_whole_run(self, start: int, end: int, *, live: bool) -> None:
-        """Show a whole run; ``live``: it has not ended."""
-        self.shows_whole_run = True
-        self.is_following = live
-        self._run_span = (start, end, AHEAD_CELLS if live else 0)
-        self._fit_run()
-
-    def _fit_run(self) -> None:
-        self.set_extent(*self._run_span)
-        if self.columns:
-            self.fit()
-
-    def fit_period(self, start: int, end: int) -> bool:
-        """Show a period with a margin. False if it is shown already."""
-        before, margin = self.span, max((end - start) // _MARGIN, 1)
-        self.shows_whole_run = self.is_following = False
-        self.show_period(start - margin, end + margin)
-        return self.span != before
-
-    def zoom_anchor(self) -> int:
-        """The instant that stays in place: that of the latest attempt, or now if the task goes on."""
-        return self._timeline_screen.cursor_instant()
-
-    def row_role(self, y: int) -> str | None:
-        """None, because the cursor is drawn on the name only, and bars keep their colours."""
-        return None
-
-    def on_resize(self) -> None:
-        """Fit the whole run again, if it was shown."""
-        if self.shows_whole_run:
-            self._fit_run()
-        super().on_resize()
-
-    def toggle_follow(self) -> None:
-        """Switch following on the screen, which knows the current time."""
-        self._timeline_screen.toggle_follow()
-
-    def move_columns(self, direction: int) -> None:
-        """Open or close the group under the cursor, else scroll in time."""
-        if not self._timeline_screen.fold_group(direction > 0):
-            super().move_columns(direction)
-
-    def on_click(self, event: events.Click) -> None:
-        """Open or close the group whose sign was clicked."""
-        super().on_click(event)
-        if event.chain == 1 and event.x < FOLD_CELLS and self.first_visible + event.y == self.cursor:
-            self._timeline_screen.toggle_group()
-
-    def zoom(self, step: int) -> None:
-        """Show a longer or shorter span instead of the whole run. Stop following if now is outside it."""
-        self.shows_whole_run = False
-        self._now = now = self._run_span[1]  # stays where it is on the screen
-        super().zoom(step)
-        self.is_following = self.is_following and self.span.start <= now < self.span.end
-
-    def _pan(self, cells: int) -> None:
-        self.shows_whole_run = False
-        super()._pan(cells)
 
 
 class TimelineScreen(ConsoleScreen):
@@ -136,14 +48,11 @@ class TimelineScreen(ConsoleScreen):
         super().__init__()
         self.axis = Bar(id="axis")
         self.timeline = TaskTimeline(self)
-        self.load_bar = Bar(id="load")
-        self.load_bar.display = False
+        self.load_chart = LoadChart()
         self.words_bar = Bar(STRIP_ROWS, id="words")
         self._rows: TimelineRows | None = None
-        self._names = TaskNames()
-        self._titles = TaskNames()
+        self._labels: TimelineLabels | None = None
         self._borders: tuple[Span, Sequence[int]] | None = None  # the instants between the cells of a span
-        self._critical: frozenset[str] = frozenset()
         self._activity = RunActivity((), 0, True)
         self._now_us = 0
 
@@ -153,7 +62,7 @@ class TimelineScreen(ConsoleScreen):
         """Yield the axis, the bars, and the chart of how many tasks ran at once."""
         yield self.axis
         yield self.timeline
-        yield self.load_bar
+        yield self.load_chart
 
     def widgets_below(self) -> Iterable[Widget]:
         """Yield the words for the selected row."""
@@ -167,8 +76,14 @@ class TimelineScreen(ConsoleScreen):
         super().on_resize(event)
 
     def _fit_labels(self) -> None:
-        columns = group_label_columns(self.rows.groups, self._names, self._titles, self.app.size.width)
-        self.timeline.set_label_columns(columns)
+        self.timeline.set_label_columns(self.labels.columns)
+
+    def columns_changed(self) -> None:
+        """Show the chosen columns of the labels."""
+        self._fit_labels()
+        self.timeline.refresh()
+        self._show_axis()
+        self._show_load()
 
     # --- The run --------------------------------------------------------------------------------------------------
 
@@ -186,13 +101,11 @@ class TimelineScreen(ConsoleScreen):
     def board_replaced(self, board: Board) -> None:
         """Show the whole run of the new board."""
         self._now_us = self.console.live.now_us
-        self._critical = frozenset()
         rows = TimelineRows(board)
         if self._rows is not None:
             rows.sort(self._rows.order)
         self._rows = rows
-        self._names = TaskNames(board.projection.tasks)
-        self._titles = TaskNames((group.title for group in rows.groups), prefix="")
+        self._labels = TimelineLabels(self.console, board, rows)
         self._find_activity()
         self._fit_labels()
         self._show_whole_run()
@@ -203,6 +116,12 @@ class TimelineScreen(ConsoleScreen):
         """The rows of the board."""
         assert self._rows is not None
         return self._rows
+
+    @property
+    def labels(self) -> TimelineLabels:
+        """The labels of the rows."""
+        assert self._labels is not None
+        return self._labels
 
     def on_shown(self) -> None:
         """Update to the current time and to the selection of the other screens."""
@@ -260,6 +179,8 @@ class TimelineScreen(ConsoleScreen):
     def _tick_countdowns(self, span: Span) -> None:
         """Repaint the countdowns of visible rows."""
         for y, key in enumerate(self.timeline.in_view()):
+            if self.labels.ticks(key):
+                self.timeline.refresh_cells(self.timeline.label_columns - TOOK_CELLS, y, TOOK_CELLS)
             if isinstance(key, int):
                 due = self.rows.activity(key).next_due
                 place = span.cell(self._now_us) + 1 if due is not None else None
@@ -326,20 +247,8 @@ class TimelineScreen(ConsoleScreen):
 
     def label(self, key: RowKey, columns: int) -> Line:
         """Render the left part of a row."""
-        glyphs = self.console.glyphs
-        role = Role.CURSOR if key == self.timeline.cursor_key else Role.TEXT
-        if isinstance(key, int):
-            is_open = self.rows.shows_tasks(key)
-            return group_label_line(self.rows.group(key), columns, glyphs, self._titles, is_open=is_open, role=role)
-        if role is Role.TEXT and key in self._critical:
-            role = Role.CRITICAL
-        return label_line(self.board.row(key), columns, glyphs, role, self._names, self._indent(key))
-
-    def _indent(self, name: str) -> int:
-        """How far a task stands to the right: below its group, or beside groups."""
-        if not self.rows.groups or self.filter_text:
-            return 0
-        return FOLD_INDENT if self.rows.group_of(name) is None else 2 * FOLD_INDENT
+        is_cursor = key == self.timeline.cursor_key
+        return self.labels.line(key, columns, is_cursor=is_cursor, is_filtered=bool(self.filter_text))
 
     def bar(self, key: RowKey, span: Span) -> Line:
         """Render the right part of a row."""
@@ -351,9 +260,13 @@ class TimelineScreen(ConsoleScreen):
 
     def _show_axis(self) -> None:
         columns = self.timeline.label_columns
-        title = f" by {self.rows.order}" + (f" /{one_line(self.filter_text)}" if self.filter_text else "")
-        name = [Piece(title[: columns - 1].ljust(columns), Role.MATCH if self.filter_text else Role.DIM)]
+        title = self._order_title + (f" /{one_line(self.filter_text)}" if self.filter_text else "")
+        name = self.labels.heading(title, columns, Role.MATCH if self.filter_text else Role.DIM)
         self.axis.show([*name, *axis_line(self.timeline.span, self.now, self.console.glyphs)])
+
+    @property
+    def _order_title(self) -> str:
+        return f" by {self.rows.order} {self.console.glyphs.open}"
 
     def _show_words(self) -> None:
         rows, columns = self.words_bar.row_count, self.app.size.width
@@ -372,30 +285,18 @@ class TimelineScreen(ConsoleScreen):
         return group_lines(self.rows.group(key), self.rows.activity(key), worst, self._scene(), columns, rows)
 
     def _fit_words(self) -> None:
-        """Give the words below the rows that the tasks do not need."""
+        """Give the chart and the words the rows that the tasks do not need."""
         free = self.app.size.height - _FRAME_ROWS - len(self.timeline.order)
-        load_rows = min(free - _WORDS_BEFORE_LOAD, _LOAD_ROWS_MAX)
-        self.load_bar.display = load_rows >= _LOAD_ROWS_MIN
-        if self.load_bar.display:
-            self.load_bar.set_row_count(load_rows)
-            free -= load_rows
+        free -= self.load_chart.fit_rows(free - _WORDS_BEFORE_LOAD)
         self.words_bar.set_row_count(max(free, STRIP_ROWS))
         self._show_load()
 
     def _show_load(self) -> None:
         """Chart how many tasks ran at once, where the rows leave room."""
-        span, now = self.timeline.span, self.now
-        if not self.load_bar.display:
-            return
-        past = min(max(span.cell(now if now is not None else span.end) + 1, 0), span.cells)
-        borders = self._borders_of(span)[: past + 1]
-        middles = [(start + end) // 2 for start, end in pairwise(borders)]
-        if now is not None and middles:
-            middles[-1] = min(middles[-1], now)
-        running, columns = self.rows.whole_activity.running_at(middles), self.timeline.label_columns
-        lines = load_lines(running, span, now, columns, self.load_bar.row_count, self.console.glyphs)
-        for place, line in enumerate(lines):
-            self.load_bar.show(line, row=place)
+        if self.load_chart.display:
+            span, columns = self.timeline.span, self.timeline.label_columns
+            borders, glyphs = self._borders_of(span), self.console.glyphs
+            self.load_chart.show_activity(self.rows.whole_activity, span, borders, self.now, columns, glyphs)
 
     def _borders_of(self, span: Span) -> Sequence[int]:
         """The instants between the cells of a span."""
@@ -403,7 +304,16 @@ class TimelineScreen(ConsoleScreen):
             self._borders = span, [span.instant(cell) for cell in range(span.cells + 1)]
         return self._borders[1]
 
-    # --- Keys -----------------------------------------------------------------------------------------------------
+    # --- Keys and mouse ---------------------------------------------------------------------------------------------
+
+    async def on_bar_clicked(self, message: Bar.Clicked) -> None:
+        """A click on the order changes it, one beside it is the key of the columns."""
+        if message.bar is not self.axis or message.x >= self.timeline.label_columns:
+            await super().on_bar_clicked(message)
+        elif message.x <= len(self._order_title):
+            self.change_order()
+        else:
+            await self.app.run_action("app.handle('columns')")
 
     def on_timeline_view_span_changed(self, message: TimelineView.SpanChanged) -> None:
         """Update what depends on the visible span."""
@@ -506,10 +416,11 @@ class TimelineScreen(ConsoleScreen):
 
     def toggle_critical_path(self) -> None:
         """Show or hide the critical path."""
-        path = () if self._critical else critical_path(self.board, self.console.live.forecast)
-        if not self._critical:
+        is_shown = bool(self.labels.critical)
+        path = () if is_shown else critical_path(self.board, self.console.live.forecast)
+        if not is_shown:
             self.console.show_line([Piece(describe_path(self.board, path, self._now_us), Role.DIM)], 6)
-        self._critical = frozenset(path)
+        self.labels.critical = frozenset(path)
         self.timeline.refresh()
 
     def back(self) -> None:

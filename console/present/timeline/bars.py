@@ -7,18 +7,20 @@ from collections.abc import Iterator, Sequence
 from ....engine.core.outlook import ALIVE, RunnerStatus
 from ....engine.core.projection import AttemptRow, TaskRow
 from ....engine.domain.states import TIMED, TaskState
-from ...text.durations import SECOND, clock, format_duration
+from ...text.durations import CLOCK_CELLS, SECOND, clock, column, format_duration
 from ...text.glyphs import Glyph, Glyphs
 from ...text.pieces import Line, Piece, Role
 from ...text.text import cells, one_line, pad, shorten_middle
 from ..states import STATE_STYLES, state_sign
 from ..task_names import TaskNames
+from ..tasks import duration_of
 from .axis import Axis
 from .cells import BarCells, CellRank, end_of_past
 
 FOLD_CELLS = 3  # the sign that opens a group, with its margins
 FOLD_INDENT = 2  # members of a group stand to the right of its sign
 _LABEL_COLUMNS_MAX = 40
+TOOK_CELLS = CLOCK_CELLS + 1  # how long the attempts ran, with a gap
 _MARKS_ROOM = 2  # cells that deadline, SIGTERM and SIGKILL need beside each other
 
 
@@ -157,12 +159,27 @@ def due_text(due_at: int, now_us: int, glyphs: Glyphs) -> str:
 
 
 def label_line(
-    row: TaskRow, columns: int, glyphs: Glyphs, role: Role = Role.TEXT, names: TaskNames | None = None, indent: int = 0
+    row: TaskRow,
+    columns: int,
+    glyphs: Glyphs,
+    role: Role = Role.TEXT,
+    names: TaskNames | None = None,
+    indent: int = 0,
+    took: str = "",
 ) -> Line:
-    """The sign of a task's state and its name, padded to ``columns``."""
-    style, room = STATE_STYLES[row.state], columns - indent - 3
+    """The sign of a task's state and its name, padded, and ``took``; together ``columns`` wide."""
+    style, room = STATE_STYLES[row.state], columns - indent - 3 - len(took)
     name = names.short(row.name, room, glyphs.more) if names else shorten_middle(one_line(row.name), room, glyphs.more)
-    return [Piece(" " * (indent + 1)), Piece(glyphs.of(style.glyph), style.role), Piece(f" {pad(name, room)}", role)]
+    lead = [Piece(" " * (indent + 1)), Piece(glyphs.of(style.glyph), style.role), Piece(f" {pad(name, room)}", role)]
+    return [*lead, Piece(took, Role.DIM)] if took else lead
+
+
+def took_text(row: TaskRow, now_us: int) -> str:
+    """How long the attempts of a task ran together, until now if one still runs; blank before the first."""
+    if not row.attempts:
+        return " " * TOOK_CELLS
+    spent = sum(duration_of(attempt, now_us) for attempt in row.attempts.values())
+    return f" {clock(spent) if row.state is TaskState.RUNNING else column(spent)}"
 
 
 def label_columns(names: Sequence[str], columns: int) -> int:

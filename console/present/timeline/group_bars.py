@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from ....engine.core.outlook import ALIVE, RunnerStatus
 from ....engine.domain.states import TaskState
+from ...model.columns import ALL_COLUMNS
 from ...model.graph.groups import GraphGroup
 from ...model.group_activity import CellActivity, GroupActivity
-from ...text.durations import number
+from ...text.durations import column, number
 from ...text.glyphs import Glyphs
 from ...text.pieces import Line, Piece, Role, fit, width
 from ...text.text import pad
@@ -16,10 +17,11 @@ from .. import counts
 from ..states import STATE_STYLES, state_sign
 from ..task_names import TaskNames
 from .axis import Axis
-from .bars import FOLD_INDENT, due_text, fit_label_columns
+from .bars import FOLD_INDENT, TOOK_CELLS, due_text, fit_label_columns
 from .cells import BarCells, CellRank, end_of_past
 
 _FACTS_CELLS = 6  # beside two counts: signs and gaps
+_TOOK_FROM = 110  # columns
 _LEVELS = 6  # heights of a bar; the tallest is that of a task's bar
 
 
@@ -71,11 +73,20 @@ def _paint_now(canvas: BarCells, group: GraphGroup, activity: GroupActivity, now
 
 
 def group_label_line(
-    group: GraphGroup, columns: int, glyphs: Glyphs, titles: TaskNames, *, is_open: bool, role: Role = Role.TEXT
+    group: GraphGroup,
+    columns: int,
+    glyphs: Glyphs,
+    titles: TaskNames,
+    *,
+    is_open: bool,
+    role: Role = Role.TEXT,
+    shown: Collection[str] = ALL_COLUMNS,
+    took: str = "",
 ) -> Line:
-    """Whether the group is open, the sign of its worst state, its title, and how many of its tasks are done."""
+    """Whether the group is open, the sign of its worst state, its title, and the columns ``shown``."""
     state = counts.leading_state(group.counts)
-    facts = counts.progress(group.counts, glyphs)
+    facts = counts.progress(group.counts, glyphs) if "done" in shown else []
+    facts = [*facts, Piece(took, Role.DIM)] if took else facts
     lead = [
         Piece(f" {glyphs.open if is_open else glyphs.closed} ", Role.DIM),
         Piece(state_sign(state, glyphs), STATE_STYLES[state].role),
@@ -86,10 +97,28 @@ def group_label_line(
     return fit([*lead, Piece(f"{title} ", role), *facts], columns, glyphs.more)
 
 
-def group_label_columns(groups: Sequence[GraphGroup], names: TaskNames, titles: TaskNames, columns: int) -> int:
-    """Width of the labels of groups and tasks."""
+def group_took_text(activity: GroupActivity) -> str:
+    """How long all ended attempts of a group ran together; blank before the first has ended."""
+    return f" {column(activity.work_us)}" if activity.last_end is not None else " " * TOOK_CELLS
+
+
+def group_label_columns(
+    groups: Sequence[GraphGroup],
+    names: TaskNames,
+    titles: TaskNames,
+    columns: int,
+    shown: Collection[str] = ALL_COLUMNS,
+) -> int:
+    """Width of the labels of groups and tasks, with the columns ``shown``."""
+    took = TOOK_CELLS if has_took(columns, shown) else 0
     if not groups:
-        return fit_label_columns(names.longest, columns)
+        return fit_label_columns(names.longest, columns) + took
     most = max(len(number(len(group.members))) for group in groups)
-    facts = 2 * most + _FACTS_CELLS
-    return fit_label_columns(max(names.longest + 2 * FOLD_INDENT, titles.longest + FOLD_INDENT + facts), columns)
+    facts = 2 * most + _FACTS_CELLS if "done" in shown else 0
+    name_cells = max(names.longest + 2 * FOLD_INDENT, titles.longest + FOLD_INDENT + facts)
+    return fit_label_columns(name_cells, columns) + took
+
+
+def has_took(columns: int, shown: Collection[str]) -> bool:
+    """Whether rows of ``columns`` cells show how long the attempts ran."""
+    return "took" in shown and columns >= _TOOK_FROM

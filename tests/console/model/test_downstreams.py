@@ -9,7 +9,14 @@ import pytest
 from redrive.console.model.badge_counts import BadgeCounts
 from redrive.console.model.board import Board
 from redrive.console.model.breaker_view import BreakerStatus, blocking_downstream, refusal
-from redrive.console.model.downstreams import DownstreamRow, Downstreams, GroupKey, Section, sender_names
+from redrive.console.model.downstreams import (
+    DownstreamOrder,
+    DownstreamRow,
+    Downstreams,
+    GroupKey,
+    Section,
+    sender_names,
+)
 from redrive.console.model.filters import parse_filter
 from redrive.engine.core.breaker import BreakerState
 from redrive.engine.domain.events import EventKind
@@ -202,6 +209,26 @@ def test_a_filter_matches_quiet_rows_too(clock):
     assert [5] == [row.key for row in downstreams.rows() if not row.is_head]
     downstreams.filter = parse_filter("country")
     assert [GroupKey("import_customers", "c0ffee")] == [row.key for row in downstreams.rows() if not row.is_head]
+
+
+def test_each_order_sorts_every_section_and_leaves_what_is_idle_last(clock):
+    downstreams = downstreams_of(clock)
+    groups = [row_of_group("a_few", "held", 2, "x"), row_of_group("many", "held", 9, "y", fingerprint="beef")]
+    downstreams.load_row_groups([made(QUARANTINE_GROUPS.row, row) for row in groups])
+    pages = [
+        row_of_page(1, "b is late", counted=7),
+        row_of_page(2, "a is dead", counted=2),
+        row_of_page(3, "0 is over", counted=99, state="resolved"),
+    ]
+    downstreams.load_pages([made(PAGE_HEADS.row, row) for row in pages])
+    keys = {}
+    for order in DownstreamOrder:
+        downstreams.order = order
+        keys[order] = [row.key for row in downstreams.rows() if row.section is not Section.BREAKERS and row.key]
+    many, few = GroupKey("many", "beef"), GroupKey("a_few", "c0ffee")
+    assert keys[DownstreamOrder.URGENCY] == [2, 1, many, few]
+    assert keys[DownstreamOrder.NAME] == [2, 1, few, many]
+    assert keys[DownstreamOrder.COUNT] == [1, 2, many, few]
 
 
 def test_rows_of_one_cause_are_one_group_whatever_became_of_them(clock):

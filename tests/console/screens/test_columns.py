@@ -13,6 +13,7 @@ from redrive.engine.domain.events import EventKind
 from textual.pilot import Pilot
 
 from ..conftest import FakeSession, StillClock, emit_events, press, rows_of, settle, shown, text_of
+from ..model.runs import S
 from .outages import outage
 from .screen_driver import open_console, poisoned_run
 
@@ -89,6 +90,76 @@ async def test_the_figures_of_breakers_go_with_their_titles(clock: StillClock) -
         assert " open " in text_of(app)
 
 
+async def test_rows_of_the_graph_lack_what_is_hidden(revenue: FakeSession, clock: StillClock) -> None:
+    async with shown(revenue, clock, (200, 40)) as (app, pilot):
+        await press(app, pilot, "2", "g", "j")
+        assert find(app, "extract_payments", "2/3", "▕███░░░▏") and find(app, "clean_orders", "▕███░░░░▏")
+        await press(app, pilot, "C", "j", "space", "space", "enter")  # attempts and bars
+        row = find(app, "clean_orders", "running")[:120]
+        assert "41 %" in row and "▕" not in row and "1/3" not in row
+
+
+async def test_rows_of_groups_lack_their_bars(clock: StillClock) -> None:
+    async with shown(poisoned_run(clock), clock, (120, 30)) as (app, pilot):
+        await press(app, pilot, "2")
+        screen: Any = app.screen
+        before = screen.graph_view.line(0)
+        await press(app, pilot, "C", "j", "j", "space", "enter")
+        assert len(screen.graph_view.line(0)) < len(before)
+
+
+async def test_labels_of_the_timeline_have_the_time_of_attempts_on_wide_screens(
+    revenue: FakeSession, clock: StillClock
+) -> None:
+    async with shown(revenue, clock, (120, 30)) as (app, pilot):
+        await press(app, pilot, "3")
+        assert "took" in rows_of(app)[3] and find(app, "extract_refunds", "   9s ")
+        bars_from = app.screen.timeline.label_columns
+        await press(app, pilot, "C", "j", "space", "enter")
+        assert "took" not in rows_of(app)[3] and not find(app, "extract_refunds", "   9s ")
+        assert app.screen.timeline.label_columns < bars_from
+    async with shown(revenue, clock, (80, 24)) as (app, pilot):
+        await press(app, pilot, "3")
+        assert "took" not in rows_of(app)[3]
+
+
+async def test_the_time_of_a_running_attempt_grows(revenue: FakeSession, clock: StillClock) -> None:
+    async with shown(revenue, clock, (120, 30)) as (app, pilot):
+        await press(app, pilot, "3")
+        before = find(app, "clean_orders")
+        clock.now += 5 * S
+        app.tick(clock.now)
+        await settle(app, pilot)
+        label = app.screen.timeline.label_columns
+        assert find(app, "clean_orders")[:label] != before[:label]
+
+
+async def test_order_and_columns_of_the_timeline_by_mouse(revenue: FakeSession, clock: StillClock) -> None:
+    async with shown(revenue, clock, (120, 30)) as (app, pilot):
+        await press(app, pilot, "3")
+        await click_on(app, pilot, "by start")
+        assert "by longest" in rows_of(app)[3]
+        await click_on(app, pilot, "took")
+        assert "Columns of Timeline" in text_of(app)
+
+
+async def test_the_order_of_systems_by_key_and_by_mouse(clock: StillClock) -> None:
+    def breakers(app: Any) -> list[str]:
+        return [row.key for row in app.screen.table.order if row.section == "breakers" and row.key and not row.task]
+
+    async with shown(outage(clock), clock, (80, 24)) as (app, pilot):
+        await press(app, pilot, "7")
+        assert rows_of(app)[3].endswith("sort: urgency ▾") and breakers(app) == ["rates-api", "mail", "payments-api"]
+        await press(app, pilot, "e")
+        assert rows_of(app)[3].endswith("sort: name ▾") and breakers(app) == ["rates-api", "mail", "payments-api"]
+        await click_on(app, pilot, "sort: name")
+        assert rows_of(app)[3].endswith("sort: count ▾")
+        await click_on(app, pilot, "sort: count")
+        assert rows_of(app)[3].endswith("sort: urgency ▾")
+        await click_on(app, pilot, "Breakers")
+        assert "Columns of Systems" in text_of(app)
+
+
 async def test_the_journal_without_its_times(revenue: FakeSession, clock: StillClock) -> None:
     async with shown(revenue, clock, (80, 24)) as (app, pilot):
         await press(app, pilot, "6")
@@ -111,6 +182,12 @@ def test_columns_that_are_unknown_are_left_out() -> None:
     choice = ColumnChoice({"runs": ["done", "colour"], "nothing": ["x"]})
     assert choice.shown_in(ScreenName.RUNS.value) == {"done"}
     assert choice.shown_in(ScreenName.HISTORY.value) == {"usual", "trend"}
+
+
+def find(app: Any, name: str, *words: str) -> str:
+    """The list's row of a task, if it has these words; "" if not."""
+    rows = (row for row in rows_of(app)[3:] if name in row[:40])
+    return next((row for row in rows if all(word in row for word in words)), "")
 
 
 async def click_on(app: Any, pilot: Pilot[Any], text: str) -> None:

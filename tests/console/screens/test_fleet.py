@@ -187,3 +187,24 @@ async def test_columns_of_the_fleet_are_chosen_and_stored():
         await pilot.press("q")
         await pilot.pause()
         assert app.is_running and "✓ next" not in text_of(app)
+
+
+async def test_the_order_of_the_fleet_by_key_and_by_mouse():
+    def flows(app: FleetApp) -> list[str]:
+        return [path.rpartition("/")[2].removesuffix(".db") for path in app.table.order]
+
+    app = fleet_app(Files(NIGHT))
+    async with app.run_test(size=(120, 30)) as pilot:
+        await pilot.pause()
+        assert "sort: needs a human" in rows_of(app)[0]  # type: ignore[arg-type]
+        cursor = app.table.cursor_key
+        for words in ("latest", "next start", "name"):
+            await pilot.press("e")
+            await pilot.pause()
+            assert f"sort: {words}" in rows_of(app)[0]  # type: ignore[arg-type]
+            if words == "next start":
+                assert flows(app)[:2] == ["fresh", "rates"]
+        assert flows(app)[:3] == ["backup", "imports", "ledger"] and app.table.cursor_key == cursor
+        await pilot.click(offset=(115, 0))
+        await pilot.pause()
+        assert "sort: needs a human" in rows_of(app)[0] and flows(app)[0] == "revenue"  # type: ignore[arg-type]

@@ -30,7 +30,7 @@ async def test_a_list_that_is_scrolled_counts_its_rows_above(chain, clock):
         assert f"─ ▾ {49 - rows} more ──" in driver.text
         await driver.press("G")
         assert f"─ ▴ {50 - rows} more ──" in driver.lines[2]
-        assert "▾" not in driver.text
+        assert "─ ▾" not in driver.text
 
 
 async def test_the_wheel_changes_the_counts(chain, clock):

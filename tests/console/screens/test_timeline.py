@@ -349,7 +349,7 @@ async def test_a_finished_run_still_has_its_critical_path(session, clock):
     apply(builder, builder.after(2).succeed("third"), builder.start("last"), builder.after(1).succeed("last"))
     session.projection.run.ended_at = clock.now = builder.at
     async with open_console(session, clock, "3", "c") as driver:
-        assert driver.app.screen._critical == {"first", "third", "last"}
+        assert driver.app.screen.labels.critical == {"first", "third", "last"}
         assert "3 tasks decide the end" in driver.lines[-1]
 
 
@@ -389,9 +389,9 @@ async def test_a_run_that_is_over_has_no_now(session, clock):
 
 async def test_the_critical_path_is_set_off_on_c(session, clock):
     async with open_console(session, clock, "3", "c") as driver:
-        assert driver.app.screen._critical == frozenset(critical_path(driver.app.live.board, driver.app.live.forecast))
+        assert driver.app.screen.labels.critical == frozenset(critical_path(driver.app.live.board, driver.app.live.forecast))
         await driver.press("c")
-        assert not driver.app.screen._critical
+        assert not driver.app.screen.labels.critical
 
 
 # --- Pictures ---------------------------------------------------------------------------------------------------------

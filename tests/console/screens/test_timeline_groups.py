@@ -200,7 +200,7 @@ async def test_where_rows_leave_room_a_chart_shows_how_many_ran_at_once(session,
 
 async def test_the_chart_follows_the_run_and_the_span(session, clock):
     async with open_console(session, clock, "3", "g", size=(120, 40)) as driver:
-        bar = driver.app.screen.load_bar
+        bar = driver.app.screen.load_chart
         before = bar.line(bar.row_count - 1)
         builder = session.builder.after(30)
         clock.now = builder.at
@@ -213,7 +213,7 @@ async def test_the_chart_follows_the_run_and_the_span(session, clock):
 
 async def test_a_small_screen_has_no_chart(session, clock):
     async with open_console(session, clock, "3", "g", "j", "enter") as driver:
-        assert not driver.app.screen.load_bar.display
+        assert not driver.app.screen.load_chart.display
         assert " running " not in "\n".join(driver.lines[4:18])
 
 
