@@ -60,9 +60,9 @@ from .time_travel import TimeTravel
 SCREENS: dict[ScreenName, tuple[str, str]] = {
     ScreenName.RUNS: ("..screens.runs", "RunsScreen"),
     ScreenName.GRAPH: ("..screens.graph", "GraphScreen"),
-    ScreenName.TIMELINE: ("..screens.timeline", "TimelineScreen"),
+    ScreenName.TIMELINE: ("..screens.timeline.screen", "TimelineScreen"),
     ScreenName.INBOX: ("..screens.inbox", "InboxScreen"),
-    ScreenName.LOG: ("..screens.log", "LogScreen"),
+    ScreenName.LOG: ("..screens.log.screen", "LogScreen"),
     ScreenName.JOURNAL: ("..screens.journal", "JournalScreen"),
     ScreenName.DOWNSTREAMS: ("..screens.downstreams", "DownstreamsScreen"),
     ScreenName.HISTORY: ("..screens.history", "HistoryScreen"),

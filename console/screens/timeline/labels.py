@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from ...engine.domain.states import TaskState
-from ..keys.actions import ScreenName
-from ..model.board import Board
-from ..model.timeline_rows import RowKey, TimelineRows
-from ..present.task_names import TaskNames
-from ..present.timeline.bars import FOLD_INDENT, TOOK_CELLS, label_line, took_text
-from ..present.timeline.group_bars import group_label_columns, group_label_line, group_took_text, has_took
-from ..text.pieces import Line, Piece, Role
-from .console import Console
+from ....engine.domain.states import TaskState
+from ...keys.actions import ScreenName
+from ...model.board import Board
+from ...model.timeline_rows import RowKey, TimelineRows
+from ...present.task_names import TaskNames
+from ...present.timeline.bars import FOLD_INDENT, TOOK_CELLS, label_line, took_text
+from ...present.timeline.group_bars import group_label_columns, group_label_line, group_took_text, has_took
+from ...text.pieces import Line, Piece, Role
+from ..console import Console
 
 
 class TimelineLabels:

@@ -8,19 +8,19 @@ from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
 from textual.widget import Widget
 
-from ...engine.domain.states import TaskState
-from ...engine.errors import RedriveError
-from ..model.board import Board
-from ..model.log import LogSelection
-from ..present.log import LogLines
-from ..text.glyphs import Glyphs
-from ..text.pieces import Line, Piece, Role
-from ..text.text import one_line
-from ..widgets.bars import Bar
-from ..widgets.modal import Modal
-from ..widgets.text_view import LinesView
+from ....engine.domain.states import TaskState
+from ....engine.errors import RedriveError
+from ...model.board import Board
+from ...model.log import LogSelection
+from ...present.log import LogLines
+from ...text.glyphs import Glyphs
+from ...text.pieces import Line, Piece, Role
+from ...text.text import one_line
+from ...widgets.bars import Bar
+from ...widgets.modal import Modal
+from ...widgets.text_view import LinesView
+from ..base import run_latest
 from .attempt_log import AttemptLog
-from .base import run_latest
 
 POLL_SECONDS = 0.5
 TAIL_COLUMNS_MIN = 38

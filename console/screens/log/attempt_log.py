@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 
-from ...engine.statefile.changes.log_rows import LogChunk
-from ...engine.statefile.changes.logs import READ_CHARACTERS_MAX
-from ...engine.statefile.list_rows import OUTPUT
-from ..model.log import LogText
-from ..sessions.session import Session
+from ....engine.statefile.changes.log_rows import LogChunk
+from ....engine.statefile.changes.logs import READ_CHARACTERS_MAX
+from ....engine.statefile.list_rows import OUTPUT
+from ...model.log import LogText
+from ...sessions.session import Session
 
 WINDOW_CHUNKS = 64  # the end of a log, to begin with
 PAGE_CHUNKS = 500

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
-from ..model.group_activity import GroupActivity
-from ..model.time_span import Span
-from ..present.timeline.load import load_lines
-from ..text.glyphs import Glyphs
-from ..widgets.bars import Bar
+from ...model.group_activity import GroupActivity
+from ...model.time_span import Span
+from ...present.timeline.load import load_lines
+from ...text.glyphs import Glyphs
+from ...widgets.bars import Bar
 
 _ROWS_MIN, _ROWS_MAX = 3, 6
 

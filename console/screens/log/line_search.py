@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
-from ...engine.statefile.changes.log_search import time_limit
+from ....engine.statefile.changes.log_search import time_limit
 
 SLICE_CHARACTERS = 32 * 1024
 SLICE_SECONDS = 0.04  # of processor time; a pattern that takes longer has no bound

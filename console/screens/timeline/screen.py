@@ -9,30 +9,30 @@ from textual import events
 from textual.binding import BindingType
 from textual.widget import Widget
 
-from ...engine.domain.states import TIMED
-from ..feed.live_run import BoardUpdate
-from ..keys.actions import ScreenName
-from ..model.activity import Pause, RunActivity, activity_of
-from ..model.board import Board
-from ..model.eta import critical_path
-from ..model.time_span import Span
-from ..model.timeline_rows import RowKey, TaskOrder, TimelineRows
-from ..present.tasks import Scene
-from ..present.timeline.axis import axis_line
-from ..present.timeline.bars import TOOK_CELLS, bar_line, due_cell
-from ..present.timeline.group_bars import group_bar_line
-from ..present.timeline.words import describe_path, group_lines, legend_line, task_lines
-from ..text.pieces import Line, Piece, Role
-from ..text.text import one_line
-from ..widgets.bars import Bar
-from ..widgets.bindings import bindings_of
-from ..widgets.split import STRIP_ROWS, has_room_for_strip
-from ..widgets.table import VirtualTable
-from ..widgets.timeline import TimelineView
-from .base import ConsoleScreen
+from ....engine.domain.states import TIMED
+from ...feed.live_run import BoardUpdate
+from ...keys.actions import ScreenName
+from ...model.activity import Pause, RunActivity, activity_of
+from ...model.board import Board
+from ...model.eta import critical_path
+from ...model.time_span import Span
+from ...model.timeline_rows import RowKey, TaskOrder, TimelineRows
+from ...present.tasks import Scene
+from ...present.timeline.axis import axis_line
+from ...present.timeline.bars import TOOK_CELLS, bar_line, due_cell
+from ...present.timeline.group_bars import group_bar_line
+from ...present.timeline.words import describe_path, group_lines, legend_line, task_lines
+from ...text.pieces import Line, Piece, Role
+from ...text.text import one_line
+from ...widgets.bars import Bar
+from ...widgets.bindings import bindings_of
+from ...widgets.split import STRIP_ROWS, has_room_for_strip
+from ...widgets.table import VirtualTable
+from ...widgets.timeline import TimelineView
+from ..base import ConsoleScreen
+from .bars import TaskTimeline
+from .labels import TimelineLabels
 from .load_chart import LoadChart
-from .task_timeline import TaskTimeline
-from .timeline_labels import TimelineLabels
 
 _WORDS_BEFORE_LOAD = 8  # rows of words before the chart has any
 _FRAME_ROWS = 8  # header, tabs, rules, axis and key bar
@@ -306,10 +306,10 @@ class TimelineScreen(ConsoleScreen):
 
     # --- Keys and mouse ---------------------------------------------------------------------------------------------
 
-    async def on_bar_clicked(self, message: Bar.Clicked) -> None:
+    async def on_bar_cell_clicked(self, message: Bar.CellClicked) -> None:
         """A click on the order changes it, one beside it is the key of the columns."""
         if message.bar is not self.axis or message.x >= self.timeline.label_columns:
-            await super().on_bar_clicked(message)
+            await super().on_bar_cell_clicked(message)
         elif message.x <= len(self._order_title):
             self.change_order()
         else:

@@ -6,11 +6,11 @@ from typing import Protocol
 
 from textual import events
 
-from ..model.time_span import SECOND, Span
-from ..model.timeline_rows import RowKey
-from ..present.timeline.bars import FOLD_CELLS
-from ..text.pieces import Line
-from ..widgets.timeline import TimelineView
+from ...model.time_span import SECOND, Span
+from ...model.timeline_rows import RowKey
+from ...present.timeline.bars import FOLD_CELLS
+from ...text.pieces import Line
+from ...widgets.timeline import TimelineView
 
 AHEAD_CELLS = 9  # room for a countdown right of now
 _MARGIN = 20  # a fitted task has this part of its span free on both sides

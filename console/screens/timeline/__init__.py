@@ -1,0 +1,1 @@
+"""The timeline: its screen, its bars, the labels left of them, and the chart below them."""
