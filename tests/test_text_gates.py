@@ -25,7 +25,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 from hypothesis import given, settings
-from redrive.console.keys.actions import shell_line
+from redrive.console.keys.shell_lines import shell_line
 from redrive.console.present.report_html import _escaped
 from redrive.console.terminal.clipboard import truncated_to_clipboard
 from redrive.console.text.printing import echo, json_line

@@ -23,7 +23,8 @@ from ...engine.errors import RedriveError
 from ..feed.cause_memory import CauseMemory
 from ..feed.live_run import BoardUpdate, LiveRun
 from ..feed.other_runs import OtherRuns
-from ..keys.actions import Action, ActionCall, Receiver, ScreenArgument, ScreenName, action_named
+from ..keys.actions import Action, ScreenName, action_named
+from ..keys.calls import ActionCall, Receiver, ScreenArgument
 from ..keys.keymap import DEFAULT_KEYS, KeyMap, Refusal
 from ..model.badge_counts import BadgeCounts
 from ..model.board import Board

@@ -13,7 +13,8 @@ from textual.actions import SkipAction
 from textual.binding import BindingType
 from textual.screen import Screen
 
-from ..keys.actions import SUSPEND_KEY, Action, ActionCall, Receiver, action_named
+from ..keys.actions import SUSPEND_KEY, Action, action_named
+from ..keys.calls import CALLS, ActionCall, Receiver
 from ..keys.keymap import DEFAULT_KEYS, KeyGuard, KeyMap, KeyPress, Refusal
 from ..terminal.driver import ConsoleDriver, ConsoleTerminal
 from ..terminal.tty import Tty
@@ -91,7 +92,7 @@ class ConsoleBase(ConsoleTerminal, inherit_bindings=False):
 
     def handler(self, action: Action, screen: Screen[Any]) -> Callable[[], object] | None:
         """The method of an action with its arguments bound; None if no receiver on ``screen`` has the method."""
-        call = action.call
+        call = CALLS[action.name]
         if call.receiver is Receiver.VIEW:
             around = screen.focused.ancestors_with_self if screen.focused is not None else [screen]
             receivers: list[object] = [node for node in around if node is not self]

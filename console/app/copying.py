@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ...engine.domain.events import Event
-from ..keys.actions import shell_line
+from ..keys.shell_lines import shell_line
 from ..model.board import Board
 from ..model.journal import command_line
 from ..present.summary import incident_summary

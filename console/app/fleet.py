@@ -11,7 +11,8 @@ from textual.binding import BindingType
 from ...engine.clock import Clock, SystemClock
 from ...engine.errors import RedriveError
 from ...engine.statefile.on_demand.offers import Offer
-from ..keys.actions import Receiver, action_named
+from ..keys.actions import action_named
+from ..keys.calls import Receiver
 from ..keys.keymap import DEFAULT_KEYS, KeyMap
 from ..model.columns import COLUMNS, FLEET, ColumnChoice
 from ..model.fleet import FleetEntry, FleetOrder, fleet_entries

@@ -23,7 +23,7 @@ from ...engine.executor.run_end import RunResult
 from ...engine.executor.run_options import RunOptions
 from ..feed.cause_memory import load_memories
 from ..feed.output_stream import OutputStream
-from ..keys.actions import shell_line
+from ..keys.shell_lines import shell_line
 from ..model.inbox import Inbox, InboxCause
 from ..sessions.open import with_session
 from ..sessions.session import Session

@@ -12,7 +12,7 @@ from ...engine.domain.events import Event
 from ...engine.domain.states import NEEDS_HUMAN
 from ...engine.errors import StateFileError
 from ...engine.statefile.list_rows import EventRow
-from ..keys.actions import shell_line
+from ..keys.shell_lines import shell_line
 from ..text.event_text import describe_event, event_subject, target_tasks
 from .filters import Filter
 from .replay import problem_of

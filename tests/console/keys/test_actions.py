@@ -26,18 +26,15 @@ from redrive.console.cli.operate import requeue_options_of
 from redrive.console.keys.actions import (
     ACTIONS,
     BY_NAME,
-    CALLS,
     FIXED,
     Action,
-    ActionCall,
     ActionEffect,
-    Receiver,
-    ScreenArgument,
     ScreenName,
     actions_of,
     footer_of,
-    shell_line,
 )
+from redrive.console.keys.calls import CALLS, ActionCall, Receiver, ScreenArgument
+from redrive.console.keys.shell_lines import shell_line
 from support.commands import all_commands
 from textual.app import App
 from textual.dom import DOMNode
@@ -168,8 +165,8 @@ HANDLERS = {
 def views() -> Iterator[type[DOMNode]]:
     """Every screen and widget of the console."""
     for package in (screens, widgets):
-        for found in pkgutil.iter_modules(package.__path__):
-            module = importlib.import_module(f"{package.__name__}.{found.name}")
+        for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            module = importlib.import_module(found.name)
             yield from (one for one in vars(module).values() if inspect.isclass(one) and issubclass(one, DOMNode))
 
 
@@ -185,7 +182,7 @@ def test_every_action_says_what_it_calls_and_nothing_else_does() -> None:
 
 @pytest.mark.parametrize("action", (*ACTIONS, *FIXED), ids=lambda action: action.name)
 def test_what_an_action_calls_exists_and_takes_what_it_is_given(action: Action) -> None:
-    call = action.call
+    call = CALLS[action.name]
     counts = {ScreenArgument.NONE: 0, ScreenArgument.ITEM_AND_TASKS: 2}
     given = [object()] * counts.get(call.screen_argument, 1)
     classes = handling(call)

@@ -214,13 +214,13 @@ def test_a_filter_matches_quiet_rows_too(clock):
 def test_each_order_sorts_every_section_and_leaves_what_is_idle_last(clock):
     downstreams = downstreams_of(clock)
     groups = [row_of_group("a_few", "held", 2, "x"), row_of_group("many", "held", 9, "y", fingerprint="beef")]
-    downstreams.load_row_groups([made(QUARANTINE_GROUPS.row, row) for row in groups])
+    downstreams.load_row_groups([build_row(QUARANTINE_GROUPS.row, row) for row in groups])
     pages = [
         row_of_page(1, "b is late", counted=7),
         row_of_page(2, "a is dead", counted=2),
         row_of_page(3, "0 is over", counted=99, state="resolved"),
     ]
-    downstreams.load_pages([made(PAGE_HEADS.row, row) for row in pages])
+    downstreams.load_pages([build_row(PAGE_HEADS.row, row) for row in pages])
     keys = {}
     for order in DownstreamOrder:
         downstreams.order = order

@@ -193,7 +193,7 @@ async def test_the_order_of_the_fleet_by_key_and_by_mouse():
     def flows(app: FleetApp) -> list[str]:
         return [path.rpartition("/")[2].removesuffix(".db") for path in app.table.order]
 
-    app = fleet_app(Files(NIGHT))
+    app = fleet_app(Files(FILES))
     async with app.run_test(size=(120, 30)) as pilot:
         await pilot.pause()
         assert "sort: needs a human" in rows_of(app)[0]  # type: ignore[arg-type]
