@@ -99,7 +99,7 @@ def test_a_theme_of_ones_own_comes_beside_ours(folder: Path):
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("[roles]\nrunnning = 'cyan'", "unknown role 'runnning'"),
         ("[roles]\nrunning = 'cyann of sorts'", "running"),

@@ -27,7 +27,7 @@ def shown_lines(chosen: LogSelection) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("written", "seen"),
+    ("written", "shown"),
     [
         ("one\ntwo\n", ["one", "two"]),
         ("one\n\ntwo", ["one", "", "two"]),

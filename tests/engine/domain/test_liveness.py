@@ -10,7 +10,7 @@ def test_a_heartbeat_is_written_every_10_seconds_the_sweep_comes_every_60_and_si
 
 
 @pytest.mark.parametrize(
-    ("there", "suspect", "promised", "silent", "now"),
+    ("there", "suspect", "promised", "silent", "expected"),
     [
         (True, False, True, 5, Liveness.FINE),
         (True, False, True, 95, Liveness.SILENT),  # 003.41: a pause of the interpreter is no death
@@ -21,5 +21,5 @@ def test_a_heartbeat_is_written_every_10_seconds_the_sweep_comes_every_60_and_si
         (False, True, False, 0, Liveness.LOST),
     ],
 )
-def test_only_a_process_that_is_gone_is_lost(there, suspect, promised, silent, now):
-    assert now is check_liveness(there, suspect, promised, silent)
+def test_only_a_process_that_is_gone_is_lost(there, suspect, promised, silent, expected):
+    assert expected is check_liveness(there, suspect, promised, silent)
