@@ -13,10 +13,11 @@ from dataclasses import dataclass, field
 from ...engine.core.breaker import SHUT
 from ...engine.core.bulk_build import collector_paused
 from ...engine.core.dag import Dag, bits_of
-from ...engine.core.explain import ExplainContext, blocking_chain, explain_task, pool_sizes, wait_of
+from ...engine.core.explain import blocking_chain, explain_task
 from ...engine.core.outlook import ALIVE, RunnerStatus
 from ...engine.core.projection import RunProjection, TaskRow
 from ...engine.core.ready_queue import spec_of
+from ...engine.core.waiting import ExplainContext, pool_sizes, wait_of
 from ...engine.core.waits import WaitReason, needs_human
 from ...engine.domain.events import Event, EventKind
 from ...engine.domain.states import ABOUT_TO_START, FINISHED, NEEDS_HUMAN, NOT_STARTED, UNDER_WAY, TaskState

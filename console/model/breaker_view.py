@@ -14,10 +14,10 @@ import msgspec
 from ...engine.core import breaker as rules
 from ...engine.core.breaker import PASSING, SHUT, Breaker, BreakerDetail, BreakerState, WindowSlice
 from ...engine.core.declared_flow import declared_downstreams
-from ...engine.core.explain import unmet_parents
 from ...engine.core.projection import TaskRow
 from ...engine.core.ready_queue import spec_of
 from ...engine.core.spec import DownstreamSpec
+from ...engine.core.waiting import unmet_parents
 from ...engine.domain.states import TIMED, TaskState
 from ...engine.json_types import Json
 from ...engine.statefile.list_rows import BreakerRow

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from ...engine.core.environment_fields import ENVIRONMENT_FIELDS
+from ...engine.core.outcome import ENVIRONMENT_FIELDS
 from ...engine.core.projection import AttemptRow, TaskRow
 from ...engine.domain.states import FAILED_OUTCOMES
 

@@ -17,8 +17,8 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from ...engine.analysis.counters import EventCounter, is_operator_act
-from ...engine.core.explain import BreakerView
 from ...engine.core.projection import AttemptRow, RunProjection, RunRow, TaskRow
+from ...engine.core.waiting import BreakerView
 from ...engine.domain.event_changes import RunChange
 from ...engine.domain.event_payloads import BreakerChanged, RunChanged, TaskChanged, TaskMoved
 from ...engine.domain.events import Event, EventKind

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from ...engine.core.explain import BreakerView
 from ...engine.core.projection import RunProjection, TaskRow
+from ...engine.core.waiting import BreakerView
 from ...engine.domain.event_changes import PageChange
 from ...engine.domain.event_payloads import BreakerChanged, PageChanged
 from ...engine.domain.events import Event

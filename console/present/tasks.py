@@ -10,10 +10,11 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
-from ...engine.core.explain import error_name, pool_waits, short_error, unmet_parents
+from ...engine.core.explain import error_name, short_error
 from ...engine.core.outlook import ALIVE, RunnerStatus
 from ...engine.core.projection import AttemptRow, TaskRow
 from ...engine.core.ready_queue import spec_of
+from ...engine.core.waiting import pool_waits, unmet_parents
 from ...engine.domain.states import MOVING, RAN, SkipCause, TaskState
 from ...engine.domain.usage import TaskUsage
 from ..model.board import Board, PoolUse

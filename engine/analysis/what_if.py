@@ -19,12 +19,12 @@ from ..core.decide import DeadLetter, Decision, Defer, Fail, Retry, Skip, Succee
 from ..core.declared_flow import declared_flow
 from ..core.dispatch_rules import END_WHEN_OPEN, Capacity, LongOutages
 from ..core.downstreams import DownstreamStates
-from ..core.explain import BreakerView
 from ..core.outcome import Failure, FailureClass, Outcome
 from ..core.paging import deadline_cause, page_cause
 from ..core.projection import RunProjection, TaskRow
 from ..core.ready_queue import ReadyQueue, spec_of
 from ..core.spec import DownstreamSpec, FlowSpec, TaskSpec, with_overrides
+from ..core.waiting import BreakerView
 from ..domain.states import NOT_STARTED, WITH_INSTANT, DeadLetterKind, RunState, SkipCause, TaskState
 from ..domain.trigger_rules import DerivedState, PropagationGraph, TaskNode, propagate
 from .counters import RunCounts

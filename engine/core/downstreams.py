@@ -12,9 +12,9 @@ from ..domain.event_payloads import BreakerChanged
 from ..errors import RefusedError
 from . import breaker as rules
 from .breaker import Admission, Breaker, BreakerRecord, BreakerState, CallPermit, StoredBreaker
-from .explain import BreakerView
 from .outcome import Outcome, OutcomeKind
 from .spec import DownstreamSpec, FlowSpec
+from .waiting import BreakerView
 
 #: Actions of an operator, whose name is the last argument.
 BREAKER_ACTIONS: dict[str, Callable[[Breaker, DownstreamSpec, int, str], Breaker]] = {

@@ -1,75 +1,41 @@
 """Explain why a task is not running, in one sentence made from data: for the console, the command line and the page.
 
-``wait_of`` returns the reason, a row of ``waits.py``; ``explain_task`` the sentence, ``blocking_chain`` the path from a
-task to the task that blocks it. All read the projection of the run and an ``ExplainContext``. Task names come in raw:
-the caller makes the sentence safe for a terminal.
+``explain_task`` returns the sentence for the reason that ``waiting.py`` finds, ``blocking_chain`` the path from a task
+to the task that blocks it. Task names come in raw: the caller makes the sentence safe for a terminal.
 """
 
 from __future__ import annotations
 
-import json
-from collections import deque
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
 
 from ..domain.durations import format_duration
-from ..domain.states import NEEDS_HUMAN, TIMED, WITH_INSTANT, SkipCause, TaskState
-from ..domain.trigger_rules import satisfied_rules
-from .breaker import PASSING
-from .outlook import ALIVE, Actor, Outlook, RunnerStatus, outlook_of
+from ..domain.states import NEEDS_HUMAN, SkipCause, TaskState
+from .outlook import Actor, Outlook, outlook_of
 from .projection import AttemptRow, RunProjection, TaskRow
-from .ready_queue import spec_of
-from .spec import TaskSpec
+from .waiting import (
+    NO_CONTEXT,
+    ExplainContext,
+    TaskCase,
+    blocker,
+    breaker_against,
+    find_wait,
+    pool_use,
+    pool_waits,
+    reserve_at,
+    root_blocker,
+    running_rows,
+    unmet_parents,
+)
 from .waits import WaitReason
 
 
-@dataclass(frozen=True, slots=True)
-class BreakerView:
-    """The part of a circuit breaker that explains why a task waits for it."""
-
-    state: str  # CLOSED OPEN HALF_OPEN FORCED_OPEN DISABLED METRICS_ONLY
-    reopens_at: int | None = None  # microseconds UTC
-    reserve_at: int | None = None  # microseconds UTC: the next retry of an exhausted budget; None: retries may start
-    why: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class ExplainContext:
-    """Facts outside the projection of a run. A field that is left out does not appear in the sentences."""
-
-    breakers: Mapping[str, BreakerView] = field(default_factory=dict)  # by downstream
-    runner: RunnerStatus = ALIVE
-    page_notes: Mapping[str, str] = field(default_factory=dict)  # by cause: "page acked by ana"
-
-
-_NO_CONTEXT = ExplainContext()
-
-
-@dataclass(frozen=True, slots=True)
-class _TaskCase:
-    projection: RunProjection
-    row: TaskRow
-    now: int
-    context: ExplainContext
-
-    @property
-    def spec(self) -> TaskSpec:
-        return spec_of(self.row)
-
-    def for_task(self, name: str) -> _TaskCase:
-        return _TaskCase(self.projection, self.projection.tasks[name], self.now, self.context)
-
-    def since(self, at: int | None) -> str:
-        return format_duration(self.now - at) if at is not None else "an unknown time"
-
-
-def explain_task(projection: RunProjection, name: str, now_us: int, context: ExplainContext = _NO_CONTEXT) -> str:
+def explain_task(projection: RunProjection, name: str, now_us: int, context: ExplainContext = NO_CONTEXT) -> str:
     """Explain why a task is not running, or what it does, in one sentence without a full stop.
 
     ``now_us``: microseconds UTC by the clock of the state file's host. Raises KeyError for an unknown task.
     """
-    case = _TaskCase(projection, projection.tasks[name], now_us, context)
-    reason = _wait(case)
+    case = TaskCase(projection, projection.tasks[name], now_us, context)
+    reason = find_wait(case)
     if reason is None:
         return _ENDED[case.row.state](case)
     if _outlook(case, reason).actor in (Actor.SERVICE, Actor.NOBODY):
@@ -78,108 +44,35 @@ def explain_task(projection: RunProjection, name: str, now_us: int, context: Exp
     return _SENTENCES[reason](case)
 
 
-def outlook(projection: RunProjection, name: str, now_us: int, context: ExplainContext = _NO_CONTEXT) -> Outlook:
+def outlook(projection: RunProjection, name: str, now_us: int, context: ExplainContext = NO_CONTEXT) -> Outlook:
     """Return the next step of a task, who takes it, and when. Raises KeyError for an unknown task."""
-    case = _TaskCase(projection, projection.tasks[name], now_us, context)
-    return _outlook(case, _wait(case))
+    case = TaskCase(projection, projection.tasks[name], now_us, context)
+    return _outlook(case, find_wait(case))
 
 
-def _outlook(case: _TaskCase, reason: WaitReason | None) -> Outlook:
+def _outlook(case: TaskCase, reason: WaitReason | None) -> Outlook:
     return outlook_of(reason, case.row.next_retry_at, case.context.runner)
 
 
-def wait_of(
-    projection: RunProjection, name: str, now_us: int, context: ExplainContext = _NO_CONTEXT
-) -> WaitReason | None:
-    """Return what a task waits for; None if it has ended and waits for nothing. Raises KeyError for an unknown task."""
-    return _wait(_TaskCase(projection, projection.tasks[name], now_us, context))
-
-
-def _wait(case: _TaskCase) -> WaitReason | None:
-    row = case.row
-    if row.canary is not None and row.state in NEEDS_HUMAN:
-        return WaitReason.CANARY
-    if row.state not in WITH_INSTANT | {TaskState.READY}:
-        return _STATE_REASONS.get(row.state)
-    if row.state is TaskState.PENDING and unmet_parents(case.projection, row.name):
-        return WaitReason.PARENTS
-    if row.state in WITH_INSTANT and row.next_retry_at is not None and row.next_retry_at > case.now:
-        return _INSTANT_REASONS[row.state]
-    found = next((reason for reason, holds in _CAPACITY_REASONS if holds(case)), WaitReason.DISPATCH)
-    is_retry_due = found is WaitReason.DISPATCH and row.state in TIMED
-    return _INSTANT_REASONS[row.state] if is_retry_due else found
-
-
 def blocking_chain(
-    projection: RunProjection, name: str, now_us: int, context: ExplainContext = _NO_CONTEXT
+    projection: RunProjection, name: str, now_us: int, context: ExplainContext = NO_CONTEXT
 ) -> tuple[tuple[str, str], ...]:
     """Return (task, sentence) for the task and each task that blocks it in turn, the nearest first."""
     links: list[str] = [name]
     while True:
-        holder = _blocker(_TaskCase(projection, projection.tasks[links[-1]], now_us, context))
+        holder = blocker(TaskCase(projection, projection.tasks[links[-1]], now_us, context))
         if holder is None or holder in links:
             break
         links.append(holder)
     return tuple((link, explain_task(projection, link, now_us, context)) for link in links)
 
 
-def unmet_parents(projection: RunProjection, name: str) -> tuple[str, ...]:
-    """Return the parents that do not satisfy the trigger rule of a task yet, in the order of the flow."""
-    rule = spec_of(projection.tasks[name]).rule
-    rows = [projection.tasks[parent] for parent in projection.parents.get(name, ())]
-    return tuple(row.name for row in rows if rule not in satisfied_rules(row.state, row.skip_cause))
-
-
-def _blocker(case: _TaskCase) -> str | None:
-    """Return the task that blocks this one; None if no other task does."""
-    if case.row.state is TaskState.UPSTREAM_FAILED:
-        cause = case.row.blocked_by
-        return cause if cause in case.projection.tasks else None
-    return _root_blocker(case) if case.row.state is TaskState.PENDING else None
-
-
 # --- Waiting for parents -------------------------------------------------------------------------------------------
 
-#: Of several blocking tasks the sentence names the first in this order: states that need a human come first.
-_BLOCKER_PRIORITY = (
-    TaskState.DEAD_LETTER,
-    TaskState.FAILED,
-    TaskState.CANCELLED,
-    TaskState.UPSTREAM_FAILED,
-    TaskState.SKIPPED,
-    TaskState.RETRYING,
-    TaskState.SENSING,
-    TaskState.READY,
-    TaskState.RUNNING,
-    TaskState.PENDING,
-    TaskState.SUCCESS,
-)
-_RANK = {state: rank for rank, state in enumerate(_BLOCKER_PRIORITY)}
 
-
-def _root_blocker(case: _TaskCase) -> str | None:
-    """Return the ancestor that blocks most, by ``_BLOCKER_PRIORITY``; among equals the nearest."""
-    best: str | None = None
-    seen: set[str] = set()
-    queue = deque(unmet_parents(case.projection, case.row.name))
-    while queue:
-        name = queue.popleft()
-        if name in seen:
-            continue
-        seen.add(name)
-        state = case.projection.tasks[name].state
-        above = unmet_parents(case.projection, name) if state is TaskState.PENDING else ()
-        if above:
-            queue.extend(above)
-            continue
-        if best is None or _RANK[state] < _RANK[case.projection.tasks[best].state]:
-            best = name
-    return best
-
-
-def _waits_for_parents(case: _TaskCase) -> str:
+def _waits_for_parents(case: TaskCase) -> str:
     unmet = unmet_parents(case.projection, case.row.name)
-    root = _root_blocker(case)
+    root = root_blocker(case)
     sentence = f"waits for {_join_names(unmet)}"
     if root is None:
         return sentence
@@ -187,18 +80,18 @@ def _waits_for_parents(case: _TaskCase) -> str:
     return f"{sentence}, {standing}" if unmet == (root,) else f"{sentence}; {quoted(root)} {standing}"
 
 
-def _is_held_by_human(case: _TaskCase, reason: WaitReason) -> bool:
+def _is_held_by_human(case: TaskCase, reason: WaitReason) -> bool:
     """Whether an executor alone would not change what the task waits for."""
-    root = _root_blocker(case) if reason is WaitReason.PARENTS else None
+    root = root_blocker(case) if reason is WaitReason.PARENTS else None
     return root is not None and case.projection.tasks[root].state in NEEDS_HUMAN
 
 
-def _not_before(case: _TaskCase) -> str:
+def _not_before(case: TaskCase) -> str:
     assert case.row.next_retry_at is not None
     return f"not before its time, in {format_duration(case.row.next_retry_at - case.now)}"
 
 
-def _state_words(case: _TaskCase) -> str:
+def _state_words(case: TaskCase) -> str:
     """Describe the state of a blocking task, to follow its name in a sentence."""
     row = case.row
     match row.state:
@@ -228,132 +121,60 @@ def _cause(row: TaskRow) -> str:
 # --- Waiting for capacity --------------------------------------------------------------------------------------------
 
 
-def _dispatched_next(case: _TaskCase) -> str:
+def _dispatched_next(case: TaskCase) -> str:
     is_pending = case.row.state is TaskState.PENDING
     return f"{'all it waits for is done' if is_pending else 'ready'}; the executor starts it next"
 
 
-def _paused(case: _TaskCase) -> str:
+def _paused(case: TaskCase) -> str:
     run = case.projection.run
     return f"the run is paused by {run.paused_by or 'an operator'} for {case.since(run.paused_since)}"
 
 
-def _breaker_of(case: _TaskCase) -> BreakerView | None:
-    """Return the breaker that lets no call of the task through; None if there is none."""
-    breaker = case.context.breakers.get(case.spec.downstream or "")
-    return None if breaker is None or breaker.state in PASSING else breaker
-
-
-def _is_probed(case: _TaskCase) -> bool:
-    breaker = _breaker_of(case)
-    return breaker is not None and breaker.state == "HALF_OPEN"
-
-
-def _is_forced_open(case: _TaskCase) -> bool:
-    breaker = _breaker_of(case)
-    return breaker is not None and breaker.state == "FORCED_OPEN"
-
-
-def _is_refused(case: _TaskCase) -> bool:
-    breaker = _breaker_of(case)
-    return breaker is not None and breaker.state == "OPEN" and breaker.reopens_at is None
-
-
-def _is_down(case: _TaskCase) -> bool:
-    return _breaker_of(case) is not None
-
-
-def _probed(case: _TaskCase) -> str:
+def _probed(case: TaskCase) -> str:
     return f"breaker {case.spec.downstream} is letting probes through; this task waits for their answer"
 
 
-def _forced_open(case: _TaskCase) -> str:
+def _forced_open(case: TaskCase) -> str:
     return f"breaker {case.spec.downstream} is held open by an operator"
 
 
-def _refused(case: _TaskCase) -> str:
+def _refused(case: TaskCase) -> str:
     return f"breaker {case.spec.downstream} is open until an operator closes it: a credential was refused"
 
 
-def _down(case: _TaskCase) -> str:
-    breaker = _breaker_of(case)
+def _down(case: TaskCase) -> str:
+    breaker = breaker_against(case)
     assert breaker is not None and breaker.reopens_at is not None
     left = breaker.reopens_at - case.now
     when = f"lets a probe through in {format_duration(left)}" if left > 0 else "is about to let a probe through"
     return f"breaker {case.spec.downstream} is open and {when}"
 
 
-def _reserve_at(case: _TaskCase) -> int | None:
-    """Return when an exhausted budget lets the next retry start; None: at once."""
-    breaker = case.context.breakers.get(case.spec.downstream or "")
-    reserve_at = breaker.reserve_at if breaker is not None and case.row.failures else None
-    return reserve_at if reserve_at is not None and reserve_at > case.now else None
-
-
-def _budget_spent(case: _TaskCase) -> str:
-    left = format_duration((_reserve_at(case) or case.now) - case.now)
+def _budget_spent(case: TaskCase) -> str:
+    left = format_duration((reserve_at(case) or case.now) - case.now)
     return f"the retry budget of {case.spec.downstream} is spent; the next retry starts in {left}"
 
 
-def _pool_use(case: _TaskCase) -> tuple[int, int, list[TaskRow]] | None:
-    """Return the slots of the pool, those in use, and their holders; None while the task has room."""
-    pool = case.spec.pool
-    slots = pool_sizes(case.projection).get(pool) if pool is not None else None
-    if slots is None:
-        return None
-    holders = [row for row in _running_rows(case.projection) if spec_of(row).pool == pool]
-    used = sum(spec_of(row).pool_slots for row in holders)
-    return None if used + case.spec.pool_slots <= slots else (slots, used, holders)
-
-
-def _pool_full(case: _TaskCase) -> str:
-    use = _pool_use(case)
+def _pool_full(case: TaskCase) -> str:
+    use = pool_use(case)
     assert use is not None
     slots, used, holders = use
     return f"waits for pool {case.spec.pool}: {used} of {slots} slots held by {_held_by(case, holders)}"
 
 
-def pool_waits(projection: RunProjection) -> dict[str, str]:
-    """Return the pools of the machine that tasks wait for, and who holds each."""
-    try:
-        waits = json.loads(projection.run.pool_waits or "{}").items()
-    except (ValueError, AttributeError):
-        return {}
-    return {str(pool): str(holders) for pool, holders in waits}
-
-
-def _machine_pool_full(case: _TaskCase) -> str:
+def _machine_pool_full(case: TaskCase) -> str:
     pool = case.spec.pool or ""
     return f"waits for pool {pool} of this machine, held by {pool_waits(case.projection)[pool]}"
 
 
-def _has_no_slot(case: _TaskCase) -> bool:
-    running = sum(row.state is TaskState.RUNNING for row in case.projection.tasks.values())
-    return running >= case.projection.run.max_parallel
-
-
-def _slots_used(case: _TaskCase) -> str:
-    running = _running_rows(case.projection)
+def _slots_used(case: TaskCase) -> str:
+    running = running_rows(case.projection)
     most = case.projection.run.max_parallel
     return f"waits for a slot: all {most} are in use, the longest by {_held_by(case, running[:1])}"
 
 
-def pool_sizes(projection: RunProjection) -> dict[str, int]:
-    """Return the slots of each pool that the flow declares."""
-    try:
-        pools = json.loads(projection.run.options).get("pools", {})
-    except (ValueError, AttributeError):
-        return {}
-    return {str(name): int(slots) for name, slots in pools.items() if isinstance(slots, int)}
-
-
-def _running_rows(projection: RunProjection) -> list[TaskRow]:
-    """Return the running tasks, the longest-running first."""
-    rows = [row for row in projection.tasks.values() if row.state is TaskState.RUNNING]
-    return sorted(rows, key=lambda row: (row.started_at or 0, row.position))
-
-
-def _held_by(case: _TaskCase, rows: list[TaskRow]) -> str:
+def _held_by(case: TaskCase, rows: list[TaskRow]) -> str:
     if not rows:
         return "an unknown task"
     first = f"{quoted(rows[0].name)} for {case.since(rows[0].started_at)}"
@@ -363,7 +184,7 @@ def _held_by(case: _TaskCase, rows: list[TaskRow]) -> str:
 # --- The other states ----------------------------------------------------------------------------------------------
 
 
-def _retrying(case: _TaskCase) -> str:
+def _retrying(case: TaskCase) -> str:
     row = case.row
     due = row.next_retry_at
     if due is None:
@@ -377,26 +198,26 @@ def _retrying(case: _TaskCase) -> str:
     return f"retry {row.failures + 1}/{row.max_attempts} {when}{drew}{after}"
 
 
-def _queued_for_retry(case: _TaskCase) -> str:
+def _queued_for_retry(case: TaskCase) -> str:
     row = case.row
     after = f", after {error_name(row)}" if error_name(row) else ""
     return f"queued for retry {row.failures + 1}/{row.max_attempts}{after}"
 
 
-def _queued(case: _TaskCase) -> str:
+def _queued(case: TaskCase) -> str:
     return "queued"
 
 
-def _interrupted(case: _TaskCase) -> str:
+def _interrupted(case: TaskCase) -> str:
     return f"was running {_gone_since(case)}"
 
 
-def _gone_since(case: _TaskCase) -> str:
+def _gone_since(case: TaskCase) -> str:
     gone_at = case.context.runner.gone_at
     return "when its executor ended" + (f", {case.since(gone_at)} ago" if gone_at is not None else "")
 
 
-def _shortened(case: _TaskCase) -> str:
+def _shortened(case: TaskCase) -> str:
     row, deadline = case.row, case.projection.run.deadline_at
     if row.shortened_us is None or row.delay_us is None or deadline is None:
         return ""
@@ -405,7 +226,7 @@ def _shortened(case: _TaskCase) -> str:
     return f"; shortened from {format_duration(row.shortened_us)} to {format_duration(row.delay_us)}: the run {due}"
 
 
-def _sensing(case: _TaskCase) -> str:
+def _sensing(case: TaskCase) -> str:
     row = case.row
     due = row.next_retry_at
     checks = _count_checks(case)
@@ -419,11 +240,11 @@ def _sensing(case: _TaskCase) -> str:
     )
 
 
-def _count_checks(case: _TaskCase) -> str:
+def _count_checks(case: TaskCase) -> str:
     return f"not there yet after {case.row.deferrals} check{'s' if case.row.deferrals != 1 else ''}"
 
 
-def _running(case: _TaskCase) -> str:
+def _running(case: TaskCase) -> str:
     row = case.row
     attempt = row.attempts.get(row.attempt)
     timeout = attempt.timeout_us if attempt is not None else None
@@ -433,7 +254,7 @@ def _running(case: _TaskCase) -> str:
     return f"running: attempt {row.attempt}{again} for {case.since(row.started_at)}{of}{dying}"
 
 
-def _kill_progress(attempt: AttemptRow | None, case: _TaskCase) -> str:
+def _kill_progress(attempt: AttemptRow | None, case: TaskCase) -> str:
     if attempt is None or attempt.ended_at is not None:
         return ""
     if attempt.sigkill_at is not None:
@@ -443,24 +264,24 @@ def _kill_progress(attempt: AttemptRow | None, case: _TaskCase) -> str:
     return ""
 
 
-def _success(case: _TaskCase) -> str:
+def _success(case: TaskCase) -> str:
     row = case.row
     stale = "; a parent was run again since, so what it made may be out of date" if row.stale else ""
     return f"finished {case.since(row.ended_at)} ago, in attempt {row.attempt}{stale}"
 
 
-def _failed(case: _TaskCase) -> str:
+def _failed(case: TaskCase) -> str:
     row = case.row
     name = error_name(row)
     last = f", the last by {name}" if name else ""
     return f"failed: {row.failures} of {row.max_attempts} attempts are spent{last}; requeue it to try again"
 
 
-def _waits_for_canary(case: _TaskCase) -> str:
+def _waits_for_canary(case: TaskCase) -> str:
     return f"{_follows_canary(case)}: it runs again when that has succeeded"
 
 
-def _follows_canary(case: _TaskCase) -> str:
+def _follows_canary(case: TaskCase) -> str:
     return f"waits for {quoted(case.row.canary or '')}, which tries the fix"
 
 
@@ -478,7 +299,7 @@ _DEAD_LETTER = {
 }
 
 
-def _dead_lettered(case: _TaskCase) -> str:
+def _dead_lettered(case: TaskCase) -> str:
     row = case.row
     reason = _DEAD_LETTER.get(row.dead_letter_kind or "", "a human is needed")
     ends = (
@@ -489,7 +310,7 @@ def _dead_lettered(case: _TaskCase) -> str:
     return f"needs a decision for {case.since(row.ended_at)}: {reason}; requeue it after a fix, or skip it{ends}"
 
 
-def _upstream_failed(case: _TaskCase) -> str:
+def _upstream_failed(case: TaskCase) -> str:
     cause = case.row.blocked_by
     row = case.projection.tasks.get(cause) if cause is not None else None
     if row is None:
@@ -505,38 +326,16 @@ _SKIPPED: dict[str | None, str] = {
 }
 
 
-def _skipped(case: _TaskCase) -> str:
+def _skipped(case: TaskCase) -> str:
     sentence, row = _SKIPPED.get(case.row.skip_cause, "skipped"), case.row
     return f"{sentence}: {row.error}" if row.skip_cause == SkipCause.CONDITION and row.error else sentence
 
 
-def _cancelled(case: _TaskCase) -> str:
+def _cancelled(case: TaskCase) -> str:
     return f"stopped by an operator {case.since(case.row.ended_at)} ago; requeue it to run it after all"
 
 
-#: States in which a task waits for one thing only.
-_STATE_REASONS = {TaskState.RUNNING: WaitReason.ATTEMPT, TaskState.DEAD_LETTER: WaitReason.DECISION}
-
-_INSTANT_REASONS = {
-    TaskState.PENDING: WaitReason.NOT_BEFORE,
-    TaskState.RETRYING: WaitReason.RETRY,
-    TaskState.SENSING: WaitReason.SENSOR,
-}
-
-#: Why a task that could start does not, in the order in which the executor asks.
-_CAPACITY_REASONS: tuple[tuple[WaitReason, Callable[[_TaskCase], bool]], ...] = (
-    (WaitReason.PAUSE, lambda case: case.projection.run.paused_since is not None),
-    (WaitReason.PROBE, _is_probed),
-    (WaitReason.FORCED_OPEN, _is_forced_open),
-    (WaitReason.CREDENTIAL, _is_refused),
-    (WaitReason.OUTAGE, _is_down),
-    (WaitReason.RETRY_BUDGET, lambda case: _reserve_at(case) is not None),
-    (WaitReason.POOL, lambda case: _pool_use(case) is not None),
-    (WaitReason.SLOT, _has_no_slot),
-    (WaitReason.MACHINE_POOL, lambda case: case.spec.pool in pool_waits(case.projection)),
-)
-
-_SENTENCES: dict[WaitReason, Callable[[_TaskCase], str]] = {
+_SENTENCES: dict[WaitReason, Callable[[TaskCase], str]] = {
     WaitReason.PARENTS: _waits_for_parents,
     WaitReason.NOT_BEFORE: _not_before,
     WaitReason.RETRY: _retrying,
@@ -557,12 +356,12 @@ _SENTENCES: dict[WaitReason, Callable[[_TaskCase], str]] = {
 }
 
 
-def _waits_for_breaker(case: _TaskCase) -> str:
+def _waits_for_breaker(case: TaskCase) -> str:
     return f"breaker {case.spec.downstream} is open"
 
 
-#: The same without an executor: nothing of it is about to happen. Any other reason: the task is queued.
-_UNATTENDED: dict[WaitReason, Callable[[_TaskCase], str]] = {
+#: The sentences while no executor runs, where a promise would be wrong. For any other reason the task is queued.
+_UNATTENDED: dict[WaitReason, Callable[[TaskCase], str]] = {
     WaitReason.PARENTS: _waits_for_parents,
     WaitReason.RETRY: _queued_for_retry,
     WaitReason.SENSOR: _count_checks,
@@ -573,7 +372,7 @@ _UNATTENDED: dict[WaitReason, Callable[[_TaskCase], str]] = {
 }
 
 #: The states in which a task waits for nothing.
-_ENDED: dict[TaskState, Callable[[_TaskCase], str]] = {
+_ENDED: dict[TaskState, Callable[[TaskCase], str]] = {
     TaskState.SUCCESS: _success,
     TaskState.FAILED: _failed,
     TaskState.UPSTREAM_FAILED: _upstream_failed,

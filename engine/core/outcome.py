@@ -37,6 +37,17 @@ class FailureClass(StrEnum):
 OUTAGE_CLASSES = frozenset([FailureClass.TRANSIENT, FailureClass.TIMEOUT, FailureClass.AMBIGUOUS])
 
 
+#: Columns of the environment of an attempt, and their names in sentences. A failure that repeats in the same
+#: environment will repeat again; in another environment it counts as the first.
+ENVIRONMENT_FIELDS: Mapping[str, str] = {
+    "code_hash": "code",
+    "input_hash": "input",
+    "params_hash": "parameters",
+    "image_hash": "image",
+    "host": "host",
+}
+
+
 class FailureMode(StrEnum):
     """Transient, hang and poisoned need different actions of the on-call; the rest is lost or other."""
 

@@ -14,9 +14,9 @@ from typing import NamedTuple
 from ..domain.durations import format_duration
 from ..domain.states import MOVING, RunState, SkipCause, TaskState
 from ..domain.trigger_rules import STATES_OF, ParentStatus
-from .explain import ExplainContext, wait_of
 from .projection import RunProjection, TaskRow
 from .ready_queue import spec_of
+from .waiting import ExplainContext, wait_of
 from .waits import PAUSE_SECONDS, WaitReason, needs_human
 
 

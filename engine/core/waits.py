@@ -1,6 +1,6 @@
 """What a run can wait for, who ends each wait, and where it is shown.
 
-``explain.py`` finds the reason of each task, ``executor/run_end.py`` ends a run as BLOCKED when all that is left waits
+``waiting.py`` finds the reason of each task, ``executor/run_end.py`` ends a run as BLOCKED when all that is left waits
 for a human, ``console/model/inbox.py`` lists what only a human can end. All three read this table. A wait for other
 tasks has no place of its own: the tasks at its root have.
 """

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..core.downstreams import DownstreamStates
-from ..core.explain import ExplainContext
 from ..core.projection import TaskRow, missing_result
 from ..core.run_outcome import HeldTasks, RunOutcome, evaluate_run, find_held_tasks
+from ..core.waiting import ExplainContext
 from ..domain.event_changes import RunChange
 from ..domain.event_payloads import RunChanged
 from ..domain.states import RunState

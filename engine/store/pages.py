@@ -15,8 +15,7 @@ from typing import TypedDict, cast
 
 from ..core.breaker import PASSING
 from ..core.cause_history import parse_cause_history
-from ..core.environment_fields import ENVIRONMENT_FIELDS
-from ..core.outcome import Failure, FailureMode
+from ..core.outcome import ENVIRONMENT_FIELDS, Failure, FailureMode
 from ..core.paging import EPISODE_SILENCE_US, STORM_WINDOW_US, PageState, page_cause, severity_of
 from ..domain.event_changes import PageChange
 from ..domain.event_payloads import PageChanged

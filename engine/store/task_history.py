@@ -8,8 +8,7 @@ from typing import NamedTuple
 
 from ..core.advice import duration_stats
 from ..core.decide import TaskHistory
-from ..core.environment_fields import ENVIRONMENT_FIELDS
-from ..core.outcome import Failure, FailureClass
+from ..core.outcome import ENVIRONMENT_FIELDS, Failure, FailureClass
 from ..core.spec import TaskSpec
 from ..domain.liveness import effect_key
 from ..domain.overrides import load_overrides

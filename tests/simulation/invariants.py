@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from msgspec import structs
 from redrive.console.model.board import Board
 from redrive.console.model.inbox import Inbox
-from redrive.engine.core.explain import BreakerView
 from redrive.engine.core.projection import RunProjection, RunRow, TaskRow
 from redrive.engine.core.spec import FlowSpec, TaskSpec
+from redrive.engine.core.waiting import BreakerView
 from redrive.engine.domain.event_payloads import BreakerChanged, OperatorActed, RunChanged, TaskMapped, TaskMoved
 from redrive.engine.domain.events import Event
 from redrive.engine.runner.protocol import AttemptOrder

@@ -7,7 +7,7 @@ from redrive.console.model.graph.name_families import families, stem
 from redrive.console.present.header import run_line
 from redrive.console.text.glyphs import UTF8
 from redrive.console.text.pieces import plain
-from redrive.engine.core.explain import BreakerView
+from redrive.engine.core.waiting import BreakerView
 from redrive.engine.domain.events import EventKind
 from redrive.engine.domain.states import TaskState
 from redrive.engine.statefile.list_rows import DurationStats

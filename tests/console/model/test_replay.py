@@ -9,8 +9,8 @@ import pytest
 from redrive.console.model.board import Board
 from redrive.console.model.replay import NUMBER_MAX, ReplayIndex, initial_projection, is_step, parse_when, problem_of
 from redrive.console.model.run_snapshot import RunSnapshot
-from redrive.engine.core.explain import BreakerView
 from redrive.engine.core.projection import RunProjection, RunRow
+from redrive.engine.core.waiting import BreakerView
 from redrive.engine.domain.events import Event, EventKind
 from redrive.engine.domain.states import TaskState
 from redrive.engine.errors import RedriveError

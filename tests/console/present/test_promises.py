@@ -19,9 +19,10 @@ from redrive.console.present.timeline.words import group_lines, task_lines
 from redrive.console.sessions.session import Link, SessionStatus
 from redrive.console.text.glyphs import UTF8
 from redrive.console.text.pieces import plain
-from redrive.engine.core.explain import BreakerView, ExplainContext, explain_task, outlook
+from redrive.engine.core.explain import explain_task, outlook
 from redrive.engine.core.outlook import ALIVE, Actor, RunnerKind, RunnerStatus
 from redrive.engine.core.projection import AttemptRow
+from redrive.engine.core.waiting import BreakerView, ExplainContext
 from redrive.engine.domain.states import MOVING, TaskState
 from redrive.engine.statefile.list_rows import DurationStats
 

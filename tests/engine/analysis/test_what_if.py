@@ -12,9 +12,9 @@ from redrive.engine.analysis.counters import RunCounts
 from redrive.engine.analysis.policy_change import NO_CHANGE, PolicyChange, parse_change
 from redrive.engine.analysis.recorded_run import FailureAttribution
 from redrive.engine.analysis.what_if import ReplayInput, ReplayStart, RunFigures, recorded_figures, replay, start_of_run
-from redrive.engine.core.explain import BreakerView
 from redrive.engine.core.policy import RetryPolicy
 from redrive.engine.core.projection import RunProjection
+from redrive.engine.core.waiting import BreakerView
 from redrive.engine.domain.states import TaskState
 
 from .records import PLAIN, SECOND, START, Tried, generate_run, projection_of

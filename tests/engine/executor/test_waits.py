@@ -13,10 +13,10 @@ import pytest
 from redrive.console.cli.exit_codes import ExitCode
 from redrive.console.present.runs import run_style
 from redrive.engine import Executor, Flow, NotReady, RetryPolicy, RunOptions, TransientError
-from redrive.engine.core import explain
+from redrive.engine.core import explain, waiting
 from redrive.engine.core.breaker import BreakerRecord
-from redrive.engine.core.explain import BreakerView, ExplainContext, wait_of
 from redrive.engine.core.projection import RunProjection
+from redrive.engine.core.waiting import BreakerView, ExplainContext, wait_of
 from redrive.engine.core.waits import WAITS, EndedBy, WaitReason
 from redrive.engine.domain.event_changes import RunChange
 from redrive.engine.domain.event_payloads import RunChanged
@@ -33,11 +33,11 @@ QUICK = RetryPolicy(max_attempts=9, base=0.1, cap=0.1, jitter="none")
 
 def test_the_table_has_a_row_for_each_reason_and_each_reason_its_sentence():
     assert set(WaitReason) == WAITS.keys() == explain._SENTENCES.keys()
-    reasons = {*explain._STATE_REASONS.values(), *explain._INSTANT_REASONS.values()}
-    reasons |= {reason for reason, _ in explain._CAPACITY_REASONS}
+    reasons = {*waiting._STATE_REASONS.values(), *waiting._INSTANT_REASONS.values()}
+    reasons |= {reason for reason, _ in waiting._CAPACITY_REASONS}
     assert set(WaitReason) == reasons | {WaitReason.PARENTS, WaitReason.DISPATCH, WaitReason.CANARY}
-    waiting = {*explain._STATE_REASONS, *explain._INSTANT_REASONS, TaskState.READY}
-    assert set(TaskState) == waiting | explain._ENDED.keys()
+    states = {*waiting._STATE_REASONS, *waiting._INSTANT_REASONS, TaskState.READY}
+    assert set(TaskState) == states | explain._ENDED.keys()
 
 
 def test_what_only_a_human_can_end_is_shown_in_four_places():

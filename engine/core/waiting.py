@@ -1,0 +1,230 @@
+"""Find what a task waits for in the projection of its run: ``wait_of`` returns the reason, a row of ``waits.py``."""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from ..domain.durations import format_duration
+from ..domain.states import NEEDS_HUMAN, TIMED, WITH_INSTANT, TaskState
+from ..domain.trigger_rules import satisfied_rules
+from .breaker import PASSING
+from .outlook import ALIVE, RunnerStatus
+from .projection import RunProjection, TaskRow
+from .ready_queue import spec_of
+from .spec import TaskSpec
+from .waits import WaitReason
+
+
+@dataclass(frozen=True, slots=True)
+class BreakerView:
+    """The part of a circuit breaker that explains why a task waits for it."""
+
+    state: str  # CLOSED OPEN HALF_OPEN FORCED_OPEN DISABLED METRICS_ONLY
+    reopens_at: int | None = None  # microseconds UTC
+    reserve_at: int | None = None  # microseconds UTC: the next retry of an exhausted budget; None: retries may start
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainContext:
+    """Facts outside the projection of a run. A field that is left out does not appear in the sentences."""
+
+    breakers: Mapping[str, BreakerView] = field(default_factory=dict)  # by downstream
+    runner: RunnerStatus = ALIVE
+    page_notes: Mapping[str, str] = field(default_factory=dict)  # by cause: "page acked by ana"
+
+
+NO_CONTEXT = ExplainContext()
+
+
+@dataclass(frozen=True, slots=True)
+class TaskCase:
+    """A task at an instant, with everything that explains its state."""
+
+    projection: RunProjection
+    row: TaskRow
+    now: int
+    context: ExplainContext
+
+    @property
+    def spec(self) -> TaskSpec:
+        return spec_of(self.row)
+
+    def for_task(self, name: str) -> TaskCase:
+        return TaskCase(self.projection, self.projection.tasks[name], self.now, self.context)
+
+    def since(self, at: int | None) -> str:
+        return format_duration(self.now - at) if at is not None else "an unknown time"
+
+
+def wait_of(
+    projection: RunProjection, name: str, now_us: int, context: ExplainContext = NO_CONTEXT
+) -> WaitReason | None:
+    """Return what a task waits for; None if it has ended and waits for nothing. Raises KeyError for an unknown task."""
+    return find_wait(TaskCase(projection, projection.tasks[name], now_us, context))
+
+
+def find_wait(case: TaskCase) -> WaitReason | None:
+    """``wait_of`` for a case."""
+    row = case.row
+    if row.canary is not None and row.state in NEEDS_HUMAN:
+        return WaitReason.CANARY
+    if row.state not in WITH_INSTANT | {TaskState.READY}:
+        return _STATE_REASONS.get(row.state)
+    if row.state is TaskState.PENDING and unmet_parents(case.projection, row.name):
+        return WaitReason.PARENTS
+    if row.state in WITH_INSTANT and row.next_retry_at is not None and row.next_retry_at > case.now:
+        return _INSTANT_REASONS[row.state]
+    found = next((reason for reason, holds in _CAPACITY_REASONS if holds(case)), WaitReason.DISPATCH)
+    is_retry_due = found is WaitReason.DISPATCH and row.state in TIMED
+    return _INSTANT_REASONS[row.state] if is_retry_due else found
+
+
+def unmet_parents(projection: RunProjection, name: str) -> tuple[str, ...]:
+    """Return the parents that do not satisfy the trigger rule of a task yet, in the order of the flow."""
+    rule = spec_of(projection.tasks[name]).rule
+    rows = [projection.tasks[parent] for parent in projection.parents.get(name, ())]
+    return tuple(row.name for row in rows if rule not in satisfied_rules(row.state, row.skip_cause))
+
+
+def blocker(case: TaskCase) -> str | None:
+    """Return the task that blocks this one; None if no other task does."""
+    if case.row.state is TaskState.UPSTREAM_FAILED:
+        cause = case.row.blocked_by
+        return cause if cause in case.projection.tasks else None
+    return root_blocker(case) if case.row.state is TaskState.PENDING else None
+
+
+#: Of several blocking tasks the sentence names the first in this order: states that need a human come first.
+_BLOCKER_PRIORITY = (
+    TaskState.DEAD_LETTER,
+    TaskState.FAILED,
+    TaskState.CANCELLED,
+    TaskState.UPSTREAM_FAILED,
+    TaskState.SKIPPED,
+    TaskState.RETRYING,
+    TaskState.SENSING,
+    TaskState.READY,
+    TaskState.RUNNING,
+    TaskState.PENDING,
+    TaskState.SUCCESS,
+)
+_RANK = {state: rank for rank, state in enumerate(_BLOCKER_PRIORITY)}
+
+
+def root_blocker(case: TaskCase) -> str | None:
+    """Return the ancestor that blocks most, by ``_BLOCKER_PRIORITY``; among equals the nearest."""
+    best: str | None = None
+    seen: set[str] = set()
+    queue = deque(unmet_parents(case.projection, case.row.name))
+    while queue:
+        name = queue.popleft()
+        if name in seen:
+            continue
+        seen.add(name)
+        state = case.projection.tasks[name].state
+        above = unmet_parents(case.projection, name) if state is TaskState.PENDING else ()
+        if above:
+            queue.extend(above)
+            continue
+        if best is None or _RANK[state] < _RANK[case.projection.tasks[best].state]:
+            best = name
+    return best
+
+
+def breaker_against(case: TaskCase) -> BreakerView | None:
+    """Return the breaker that lets no call of the task through; None if there is none."""
+    breaker = case.context.breakers.get(case.spec.downstream or "")
+    return None if breaker is None or breaker.state in PASSING else breaker
+
+
+def _is_probed(case: TaskCase) -> bool:
+    breaker = breaker_against(case)
+    return breaker is not None and breaker.state == "HALF_OPEN"
+
+
+def _is_forced_open(case: TaskCase) -> bool:
+    breaker = breaker_against(case)
+    return breaker is not None and breaker.state == "FORCED_OPEN"
+
+
+def _is_refused(case: TaskCase) -> bool:
+    breaker = breaker_against(case)
+    return breaker is not None and breaker.state == "OPEN" and breaker.reopens_at is None
+
+
+def _is_down(case: TaskCase) -> bool:
+    return breaker_against(case) is not None
+
+
+def reserve_at(case: TaskCase) -> int | None:
+    """Return when an exhausted budget lets the next retry start; None: at once."""
+    breaker = case.context.breakers.get(case.spec.downstream or "")
+    instant = breaker.reserve_at if breaker is not None and case.row.failures else None
+    return instant if instant is not None and instant > case.now else None
+
+
+def pool_use(case: TaskCase) -> tuple[int, int, list[TaskRow]] | None:
+    """Return the slots of the pool, those in use, and their holders; None while the task has room."""
+    pool = case.spec.pool
+    slots = pool_sizes(case.projection).get(pool) if pool is not None else None
+    if slots is None:
+        return None
+    holders = [row for row in running_rows(case.projection) if spec_of(row).pool == pool]
+    used = sum(spec_of(row).pool_slots for row in holders)
+    return None if used + case.spec.pool_slots <= slots else (slots, used, holders)
+
+
+def pool_waits(projection: RunProjection) -> dict[str, str]:
+    """Return the pools of the machine that tasks wait for, and who holds each."""
+    try:
+        waits = json.loads(projection.run.pool_waits or "{}").items()
+    except (ValueError, AttributeError):
+        return {}
+    return {str(pool): str(holders) for pool, holders in waits}
+
+
+def _has_no_slot(case: TaskCase) -> bool:
+    running = sum(row.state is TaskState.RUNNING for row in case.projection.tasks.values())
+    return running >= case.projection.run.max_parallel
+
+
+def pool_sizes(projection: RunProjection) -> dict[str, int]:
+    """Return the slots of each pool that the flow declares."""
+    try:
+        pools = json.loads(projection.run.options).get("pools", {})
+    except (ValueError, AttributeError):
+        return {}
+    return {str(name): int(slots) for name, slots in pools.items() if isinstance(slots, int)}
+
+
+def running_rows(projection: RunProjection) -> list[TaskRow]:
+    """Return the running tasks, the longest-running first."""
+    rows = [row for row in projection.tasks.values() if row.state is TaskState.RUNNING]
+    return sorted(rows, key=lambda row: (row.started_at or 0, row.position))
+
+
+#: States in which a task waits for one thing only.
+_STATE_REASONS = {TaskState.RUNNING: WaitReason.ATTEMPT, TaskState.DEAD_LETTER: WaitReason.DECISION}
+
+_INSTANT_REASONS = {
+    TaskState.PENDING: WaitReason.NOT_BEFORE,
+    TaskState.RETRYING: WaitReason.RETRY,
+    TaskState.SENSING: WaitReason.SENSOR,
+}
+
+#: Why a task that could start does not, in the order in which the executor asks.
+_CAPACITY_REASONS: tuple[tuple[WaitReason, Callable[[TaskCase], bool]], ...] = (
+    (WaitReason.PAUSE, lambda case: case.projection.run.paused_since is not None),
+    (WaitReason.PROBE, _is_probed),
+    (WaitReason.FORCED_OPEN, _is_forced_open),
+    (WaitReason.CREDENTIAL, _is_refused),
+    (WaitReason.OUTAGE, _is_down),
+    (WaitReason.RETRY_BUDGET, lambda case: reserve_at(case) is not None),
+    (WaitReason.POOL, lambda case: pool_use(case) is not None),
+    (WaitReason.SLOT, _has_no_slot),
+    (WaitReason.MACHINE_POOL, lambda case: case.spec.pool in pool_waits(case.projection)),
+)
