@@ -8,17 +8,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from contextvars import ContextVar
-from datetime import UTC, date, datetime
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, Unpack, cast
 
 from ..core.dag import validate_graph
 from ..core.durations import Duration
 from ..core.option_types import NAME, choice, is_text, short_repr
 from ..core.spec import LOGICAL_TIME, DownstreamSpec, FlowSpec, Kind, ResultSource, ScheduleSpec, Shell
-from ..domain.overrides import masked_param
-from ..domain.params import convert_param
 from ..errors import FlowError, OptionError
 from .groups import GroupDefaults, TaskGroup
 from .options import (
@@ -48,7 +44,7 @@ from .options import (
     parse_ping,
     reject_unknown_options,
 )
-from .param import Param, Params
+from .param_values import read_params
 from .source_location import Place, caller_location, caller_place, location_of
 from .task_def import TaskDef, check_consistency
 from .task_spec_builder import TaskSpecBuilder, identity_of
@@ -71,19 +67,6 @@ if TYPE_CHECKING:
     #: The function itself for ``@flow.task``, a decorator for ``@flow.task(...)``. One signature for both: of overloads
     #: a type checker only says that none fits, not which option is wrong.
     Returned = DefaultingTypeVar("Returned", bound=Callable[..., object], default=Decorator)
-
-#: For the flow that is being imported: the parameters that its run has stored, and those given now.
-_params: ContextVar[tuple[Mapping[str, Any], Mapping[str, Any]]] = ContextVar("_params", default=({}, {}))
-
-
-@contextmanager
-def use_params(remembered: Mapping[str, Any], given: Mapping[str, Any]) -> Iterator[None]:
-    """Set the parameters of flows that are created in the ``with`` block."""
-    token = _params.set((dict(remembered), dict(given)))
-    try:
-        yield
-    finally:
-        _params.reset(token)
 
 
 class Flow:
@@ -166,13 +149,7 @@ class Flow:
         self.python: str | None = options["python"]
         self.secrets: tuple[str, ...] = options["secrets"] or ()
         check_secret_params(name, declared, self.secrets)
-        remembered, given_params = _params.get()
-        remembered = {key: value for key, value in remembered.items() if value != masked_param(key)}
-        day = _day_of(self.schedule, remembered, given_params)
-        self.params, self._refused_param = _merge_params(name, declared, day, remembered, given_params)
-        if self.schedule is None:
-            _refuse_offsets(name, self.params.declared)
-        check_params(name, self.params.stored())
+        self.params, self._refused_param = read_params(name, declared, self.schedule)
         self.tasks: list[TaskDef] = []
         self.downstreams: list[DownstreamSpec] = []
         self.pages: list[dict[str, object]] = []
@@ -686,51 +663,3 @@ def _schedule(flow: str, options: Mapping[str, Any]) -> ScheduleSpec | None:
     spec = ScheduleSpec(*(options[name] for name in ("schedule", "timezone", "misfire", "splay", "start_within")))
     open_schedule(spec, flow)  # refuse an invalid schedule at once
     return spec
-
-
-def _merge_params(
-    flow: str, declared: Mapping[str, Any], day: date, remembered: Mapping[str, Any], given: Mapping[str, Any]
-) -> tuple[Params, str | None]:
-    """Merge given values over remembered ones over declared defaults, in the types that are declared.
-
-    A remembered value is dropped if the flow no longer declares the parameter, or declares it with another type: users
-    repair flows between runs. A given value that does not fit is told in words and not raised, because another flow
-    of the same import may be the one to run.
-    """
-    params = Params(flow)
-    params.declared = {name: value for name, value in declared.items() if isinstance(value, Param)}
-    defaults = {name: value.default_for(day) if isinstance(value, Param) else value for name, value in declared.items()}
-    params.update({name: value for name, value in defaults.items() if value is not ...})
-    for name in declared.keys() & remembered.keys() - given.keys():
-        with suppress(ValueError):
-            params[name] = _convert(declared[name], remembered[name])
-    known = ", ".join(sorted(declared)) or "none"
-    refused = None
-    for name, value in given.items():
-        if name not in declared:
-            refused = refused or f"flow {flow!r} has no parameter {name!r}; it declares: {known}"
-            continue
-        try:
-            params[name] = _convert(declared[name], value)
-        except ValueError as error:
-            refused = refused or f"flow {flow!r}: parameter {name!r} {error}"
-    return params, refused
-
-
-def _day_of(schedule: ScheduleSpec | None, remembered: Mapping[str, Any], given: Mapping[str, Any]) -> date:
-    """Return the day of the logical time of the run, else of now, in the time zone of the schedule."""
-    logical_time = given.get(LOGICAL_TIME) or remembered.get(LOGICAL_TIME)
-    with suppress(ValueError, TypeError):  # a logical time that a person wrote
-        if logical_time:
-            return datetime.fromisoformat(logical_time).date()
-    return datetime.now(UTC if schedule is None else open_schedule(schedule, "").zone).date()
-
-
-def _refuse_offsets(flow: str, declared: Mapping[str, Param[Any]]) -> None:
-    for name, param in declared.items():
-        if param.schedule_offset_days is not None:
-            raise OptionError(f"flow {flow!r}: parameter {name!r} has schedule_offset_days, and the flow no schedule")
-
-
-def _convert(declared: Any, value: Any) -> Any:
-    return declared.parse(value) if isinstance(declared, Param) else convert_param(value, declared)

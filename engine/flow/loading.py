@@ -21,8 +21,9 @@ from typing import Any, NoReturn
 
 from ..core.option_types import is_text, short_repr
 from ..errors import FlowError, FlowImportError
-from .flow import Flow, use_params
+from .flow import Flow
 from .flow_file_source import read_source, split_target
+from .param_values import use_params
 from .source_files import digest_of, hash_of_sources, source_files
 from .source_location import location_of_traceback
 
