@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from importlib import import_module
 from typing import Any, ClassVar
 
 from textual.binding import BindingType
@@ -18,8 +17,6 @@ from textual.screen import Screen
 
 from ...engine.clock import Clock, SystemClock
 from ...engine.core.outlook import ALIVE, RunnerStatus
-from ...engine.domain.states import TaskState
-from ...engine.errors import RedriveError
 from ..feed.cause_memory import CauseMemory
 from ..feed.live_run import BoardUpdate, LiveRun
 from ..feed.other_runs import OtherRuns
@@ -45,6 +42,7 @@ from ..text.pieces import Line, Piece, Role
 from ..text.text import one_line
 from ..widgets.bindings import bindings
 from .analysis import Analysis
+from .background_reads import read_other_runs, refresh_usage
 from .base_app import ConsoleBase
 from .commands import CommandMenu
 from .copying import Copying
@@ -56,36 +54,16 @@ from .run_control import RunControl
 from .screenshot import save_screen
 from .theme import DEFAULT, Theme, load_theme
 from .time_travel import TimeTravel
+from .views import SCREENS, screen_maker
 
-#: View -> module and class; imported when the view is first shown, so that the first frame comes early.
-SCREENS: dict[ScreenName, tuple[str, str]] = {
-    ScreenName.RUNS: ("..screens.runs", "RunsScreen"),
-    ScreenName.GRAPH: ("..screens.graph", "GraphScreen"),
-    ScreenName.TIMELINE: ("..screens.timeline.screen", "TimelineScreen"),
-    ScreenName.INBOX: ("..screens.inbox", "InboxScreen"),
-    ScreenName.LOG: ("..screens.log.screen", "LogScreen"),
-    ScreenName.JOURNAL: ("..screens.journal", "JournalScreen"),
-    ScreenName.DOWNSTREAMS: ("..screens.downstreams", "DownstreamsScreen"),
-    ScreenName.HISTORY: ("..screens.history", "HistoryScreen"),
-}
 REFUSAL_SECONDS = 3.0
 _TIMES_SECONDS = 1.5
-_SHOWING_USAGE = frozenset({ScreenName.GRAPH, ScreenName.TIMELINE, ScreenName.DETAIL})
 
 #: Actions that the app handles on every screen.
 _COMMANDS = (
     *("quit", "redraw", "undo", "pause", "resume_here", "arm", "reload", "stop_run", "reset_breaker"),
     *("help", "palette", "keys", "copy", "theme", "mouse", "bell", "times", "how_to_leave"),
 )
-
-
-def _screen_maker(view: ScreenName) -> Callable[[], ConsoleScreen]:
-    def make() -> ConsoleScreen:
-        module, name = SCREENS[view]
-        screen: ConsoleScreen = getattr(import_module(module, __package__), name)()
-        return screen
-
-    return make
 
 
 class ConsoleApp(ConsoleBase):
@@ -100,7 +78,7 @@ class ConsoleApp(ConsoleBase):
     DEFAULT_MODE = "opening"
     MODES: ClassVar[dict[str, str | Callable[[], Screen[Any]]]] = {
         DEFAULT_MODE: LoadingScreen,
-        **{view.value: _screen_maker(view) for view in SCREENS},
+        **{view.value: screen_maker(view) for view in SCREENS},
     }
     BINDINGS: ClassVar[list[BindingType]] = bindings(*(f"view_{view.value}" for view in SCREENS), *_COMMANDS)
 
@@ -350,23 +328,7 @@ class ConsoleApp(ConsoleBase):
             screen.tick(now_us)
         self.show_frames()
         if screens:  # none while the first one is made, and while the console ends
-            self._refresh_usage()
-
-    def _refresh_usage(self) -> None:
-        """Ask the executor what running tasks use, while a screen shows them."""
-        board = self.live.board
-        if board is None or self.live.is_past or self.screen_name not in _SHOWING_USAGE or self.live.status.is_stale:
-            return
-        if board.counts[TaskState.RUNNING] and self.runner.is_alive:
-            run_latest(self.console_screen, partial(self._read_usage, board), "usage")
-        else:
-            board.usage = {}
-
-    async def _read_usage(self, board: Board) -> None:
-        try:
-            board.usage = {one.task: one for one in await self.live.session.usage()}
-        except RedriveError:
-            board.usage = {}  # the frame tells what is wrong with the connection
+            refresh_usage(self)
 
     def on_seek(self, seq: int, task: str | None) -> None:
         """The board shows the instant after the event ``seq``; select ``task`` if the run has it."""
@@ -390,20 +352,14 @@ class ConsoleApp(ConsoleBase):
         """Read the other runs that need a human, if they may have changed."""
         board = self.live.board
         if board is not None and self.other_runs.is_due(board.projection.run.run_id, self.live.status):
-            run_latest(self, self._read_other_runs, "other runs")
+            run_latest(self, partial(read_other_runs, self), "other runs")
 
-    async def _read_other_runs(self) -> None:
-        board = self.live.board
-        assert board is not None
-        try:
-            has_changed = await self.other_runs.refresh(self.live.session, board.projection.run.run_id)
-        except RedriveError:
-            return  # the header shows a broken connection; the next event reads again
-        if has_changed:
-            for screen in self._console_screens():
-                if screen.is_mounted:
-                    screen.on_other_runs()
-            self.show_frames()
+    def on_other_runs(self) -> None:
+        """Show the other runs that need a human."""
+        for screen in self._console_screens():
+            if screen.is_mounted:
+                screen.on_other_runs()
+        self.show_frames()
 
     def on_error(self, error: Exception) -> None:
         """End the console with a crash report."""
