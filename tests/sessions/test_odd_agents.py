@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from redrive.console.sessions import agent_process
 from redrive.console.sessions.agent_process import LINE_BYTES_MAX, MessageDecoder
 from redrive.console.sessions.session import Link
 from redrive.console.sessions.ssh import SshSession
@@ -125,8 +126,12 @@ ENDLESS = {
 
 
 @pytest.mark.parametrize("program", ENDLESS.values(), ids=ENDLESS)
-async def test_a_host_that_sends_without_end_is_left_with_a_sentence(far_side: Any, program: str) -> None:
+async def test_a_host_that_sends_without_end_is_left_with_a_sentence(
+    far_side: Any, monkeypatch: pytest.MonkeyPatch, program: str
+) -> None:
     """Meanwhile the loop runs: keys are handled while messages are."""
+    monkeypatch.setattr(agent_process, "MESSAGES_PER_SECOND_MAX", 2000)  # a busy machine handles less than 10,000
+    monkeypatch.setattr(agent_process, "BUSY_SECONDS", 0.001)
     far_side(program)
     session = await SshSession.open("ssh://odd/x.db")
     turns = 0

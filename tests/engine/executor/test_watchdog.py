@@ -215,15 +215,28 @@ def test_a_short_outage_pages_nobody(tmp_path):
 
 
 def test_a_breaker_that_was_open_before_the_run_is_reported_by_the_run(tmp_path):
-    """Its own events are enough to know how it stood: nothing else tells of the past."""
-    assert "SUCCESS" == run(tmp_path, outage(tmp_path, 1), run_id="before")
-    on_exited = (
-        "SELECT json_extract(data, '$.state') FROM event WHERE kind = 'breaker' AND run_id = 'tonight' ORDER BY seq"
-    )
+    """The events of a run are enough to know each state of the breaker during the run."""
+    failures = tmp_path / "failures"
+    flow = Flow("f", max_parallel=2)
+    flow.downstream("api", minimum_calls=2, open_seconds=0.5, release_per_second=50)
+
+    def call() -> None:
+        with failures.open("a") as file:
+            file.write("x")
+            if file.tell() <= 2:
+                raise TransientError("503")
+
+    for number in range(6):
+        flow.task(call, name=f"t{number}", downstream="api", retry=QUICK, timeout=30)
+    assert "SUCCESS" == run(tmp_path, flow, run_id="before")
     with sqlite3.connect(tmp_path / "state.db") as connection:
-        connection.execute("UPDATE breaker SET state = 'OPEN', reopens_at = 0")
-    assert "SUCCESS" == run(tmp_path, outage(tmp_path, 0), run_id="tonight")
-    assert [("OPEN",), ("HALF_OPEN",), ("CLOSED",)] == ask(tmp_path, on_exited)
+        assert 1 == connection.execute("UPDATE breaker SET state = 'OPEN', reopens_at = 0").rowcount
+    assert "SUCCESS" == run(tmp_path, flow, run_id="tonight")
+    states = ask(
+        tmp_path,
+        "SELECT json_extract(data, '$.state') FROM event WHERE kind = 'breaker' AND run_id = 'tonight' ORDER BY seq",
+    )
+    assert [("OPEN",), ("HALF_OPEN",), ("CLOSED",)] == states
     first = ask(
         tmp_path, "SELECT min(seq) FROM event WHERE run_id = 'tonight' AND new = 'RUNNING' AND task IS NOT NULL"
     )
@@ -289,7 +302,7 @@ def test_a_wait_that_the_deadline_leaves_no_time_for_is_shortened_and_reported(t
         json.loads(data) for (data,) in ask(tmp_path, "SELECT data FROM event WHERE new = 'RETRYING' ORDER BY seq")
     ]
     ((deadline,),) = ask(tmp_path, "SELECT deadline_at FROM run")
-    assert [None, deadline] == [on_exited.get("due_at") for on_exited in waits]
+    assert [None, deadline] == [wait.get("due_at") for wait in waits]
 
 
 @pytest.mark.parametrize("fits", [True, False])
