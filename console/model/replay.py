@@ -11,13 +11,14 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
-from dataclasses import dataclass, fields, replace
+from copy import copy
+from dataclasses import dataclass, replace
 from datetime import datetime, time, timedelta
 from operator import attrgetter
 from typing import NamedTuple
 
 from ...engine.analysis.counters import EventCounter, is_operator_act
-from ...engine.core.projection import AttemptRow, RunProjection, RunRow, TaskRow
+from ...engine.core.projection import RunProjection, RunRow, TaskRow
 from ...engine.core.waiting import BreakerView
 from ...engine.domain.event_changes import RunChange
 from ...engine.domain.event_payloads import BreakerChanged, RunChanged, TaskChanged, TaskMoved
@@ -177,7 +178,7 @@ class _Cursor:
 
     def __init__(self, frame: _ReplayFrame, of: RunProjection) -> None:
         tasks = dict(zip(of.tasks, frame.rows, strict=True))
-        projection = RunProjection(replace(frame.run), tasks, of.parents, of.children, frame.seq)
+        projection = RunProjection(copy(frame.run), tasks, of.parents, of.children, frame.seq)
         self.snapshot = RunSnapshot(projection, dict(frame.breakers), dict(frame.page_notes), is_past=True)
         self._own_rows: set[str] = set()
 
@@ -195,15 +196,11 @@ class _Cursor:
         self._own_rows.clear()
 
 
-_task_columns = attrgetter(*(field.name for field in fields(TaskRow)))
-_attempt_columns = attrgetter(*(field.name for field in fields(AttemptRow)))
-
-
 def _copy_row(row: TaskRow) -> TaskRow:
-    """Copy a row, twice as fast as ``dataclasses.replace``: needed for each changed task of each frame."""
-    copy = TaskRow(*_task_columns(row))
-    copy.attempts = {number: AttemptRow(*_attempt_columns(attempt)) for number, attempt in row.attempts.items()}
-    return copy
+    """Copy a row with its attempts."""
+    copied = copy(row)
+    copied.attempts = {number: copy(attempt) for number, attempt in row.attempts.items()}
+    return copied
 
 
 def _frame_of(snapshot: RunSnapshot) -> _ReplayFrame:
@@ -211,7 +208,7 @@ def _frame_of(snapshot: RunSnapshot) -> _ReplayFrame:
     return _ReplayFrame(
         projection.seq,
         tuple(projection.tasks.values()),
-        replace(projection.run),
+        copy(projection.run),
         dict(snapshot.breakers),
         dict(snapshot.page_notes),
     )

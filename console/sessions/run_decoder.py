@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -21,8 +20,8 @@ from ...engine.statefile.column_codec import unpack, unpack_table
 from ...engine.statefile.snapshot import attempt_to_instants, to_instants
 from .wire import row_of
 
-_TASK_FIELDS = {field.name for field in fields(TaskRow)}
-_ATTEMPT_FIELDS = {field.name for field in fields(AttemptRow)}
+_TASK_FIELDS = {*TaskRow.__struct_fields__}
+_ATTEMPT_FIELDS = {*AttemptRow.__struct_fields__}
 _STATES = {str(state): state for state in TaskState}
 
 INSTANT_MAX_US = 253_370_764_800_000_000  # the year 9999, which has a local time in every zone

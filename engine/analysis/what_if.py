@@ -9,9 +9,12 @@ the unchanged policies, compared with the run itself, shows how much that matter
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
+from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import cache
 from heapq import heappop, heappush
+
+from msgspec import structs
 
 from ..core.breaker import BreakerRecord
 from ..core.dag import Dag
@@ -78,7 +81,7 @@ def start_of_run(projection: RunProjection) -> ReplayStart:
         name: TaskRow(name, max_attempts=row.max_attempts, position=row.position, spec=row.spec)
         for name, row in projection.tasks.items()
     }
-    run = replace(projection.run, state=RunState.RUNNING, ended_at=None, blocked_since=None, paused_since=None)
+    run = structs.replace(projection.run, state=RunState.RUNNING, ended_at=None, blocked_since=None, paused_since=None)
     return ReplayStart(RunProjection(run, tasks, projection.parents, projection.children), projection.run.started_at)
 
 
@@ -173,7 +176,7 @@ class _Replay:
         self._uniform = uniform
         self._path_seconds = replay_input.path_seconds
         self._now = self._ended_at = start.at
-        self._projection = replace(start.run, tasks={name: replace(row) for name, row in start.run.tasks.items()})
+        self._projection = replace(start.run, tasks={name: copy(row) for name, row in start.run.tasks.items()})
         self._attempts = replay_input.record
         self._histories = {name: _history_of(row) for name, row in self._projection.tasks.items()}
         self._ready_queue = ReadyQueue(self._projection, replay_input.remaining_seconds)

@@ -8,6 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import msgspec
+from msgspec import Struct
+
 from ..domain.event_payloads import (
     AttemptExtended,
     AttemptLate,
@@ -28,8 +31,7 @@ from .results import unstored_reason, unstored_why
 from .spec import TaskSpec
 
 
-@dataclass(slots=True)
-class AttemptRow:
+class AttemptRow(Struct):
     """One attempt. Long texts (traceback, stack, output) stay in the state file and are read on demand."""
 
     attempt: int
@@ -71,8 +73,7 @@ class AttemptRow:
     sigkill_at: int | None = None
 
 
-@dataclass(slots=True)
-class TaskRow:
+class TaskRow(Struct):
     """One task: the columns of the ``task`` table that change, and its spec."""
 
     name: str
@@ -115,11 +116,10 @@ class TaskRow:
     changed_seq: int = 0  # seq of the latest event that touched the row
     changed_at: int = 0
     spec: TaskSpec | None = None
-    attempts: dict[int, AttemptRow] = field(default_factory=dict)
+    attempts: dict[int, AttemptRow] = msgspec.field(default_factory=dict)
 
 
-@dataclass(slots=True)
-class RunRow:
+class RunRow(Struct):
     """One run: the columns of the ``run`` table."""
 
     run_id: str
@@ -212,14 +212,14 @@ def _child_row(task: TaskRow, index: int, spec: TaskSpec) -> TaskRow:
     return TaskRow(spec.name, max_attempts=spec.retry.max_attempts, position=position, spec=spec)
 
 
-def new_projection(run: RunRow, specs: Sequence[TaskSpec], seq: int) -> RunProjection:
+def new_projection(run: RunRow, specs: Sequence[TaskSpec]) -> RunProjection:
     """Return a run as it is created: no task has moved."""
     tasks = {
         spec.name: TaskRow(spec.name, max_attempts=spec.retry.max_attempts, position=position, spec=spec)
         for position, spec in zip(positions_of(specs), specs, strict=True)
     }
     parents = {spec.name: distinct(spec.parents) for spec in specs}
-    return RunProjection(run, tasks, parents, children_of(tasks, parents), seq)
+    return RunProjection(run, tasks, parents, children_of(tasks, parents))
 
 
 def order_parents(spec: TaskSpec | None, found: Iterable[str]) -> tuple[str, ...]:

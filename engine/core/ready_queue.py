@@ -21,6 +21,8 @@ from .spec import TaskSpec
 Lane = tuple[str | None, str | None, bool, str | None]
 Admits = Callable[[TaskRow], bool]
 
+_NONE: frozenset[str] = frozenset()
+
 
 class ReadyQueue:
     """The startable tasks of one run, by lane and priority, with the counts of its states.
@@ -39,32 +41,41 @@ class ReadyQueue:
         self.claiming: set[str] = set()  # popped, and the claim is not committed yet
         self.pool_used: Counter[str] = Counter()
         self._deferred: set[str] = set()  # PENDING until a not-before
-        self._satisfied: dict[str, frozenset[str]] = {}  # by task: the rules of children that it satisfies
+        self._satisfied: dict[str, frozenset[str]] = {}  # by task: the rules of children that it satisfies, if any
         self._lanes: dict[Lane, list[tuple[float, int, str]]] = {}
         self._enqueued: set[str] = set()
         self._rebuild()
 
     def _rebuild(self) -> None:
-        tasks = self._projection.tasks
-        for name, row in tasks.items():
-            self._satisfied[name] = satisfied_rules(row.state, row.skip_cause)
-        for row in tasks.values():
-            self._count_unmet(row)
-        for row in tasks.values():
+        """Count the unmet parents, then add the tasks that may be startable: of a new run few are."""
+        tasks, parents = self._projection.tasks, self._projection.parents
+        self.unmet_counts = {name: len(parents.get(name, ())) for name in tasks}
+        moved = [row for row in tasks.values() if row.state is not TaskState.PENDING]
+        for row in moved:
+            self._satisfy(row)
+        self.counts[TaskState.PENDING] = len(tasks) - len(moved)
+        for name, unmet in self.unmet_counts.items():
+            if not unmet and tasks[name].state is TaskState.PENDING:
+                self._refresh(tasks[name])
+        for row in moved:
             self._add(row)
+
+    def _satisfy(self, row: TaskRow) -> None:
+        rules = self._satisfied[row.name] = satisfied_rules(row.state, row.skip_cause)
+        for child in self._projection.children.get(row.name, ()) if rules else ():
+            self.unmet_counts[child] -= spec_of(self._projection.tasks[child]).rule in rules
 
     def _count_unmet(self, row: TaskRow) -> None:
         rule, parents = spec_of(row).rule, self._projection.parents.get(row.name, ())
-        self.unmet_counts[row.name] = sum(1 for parent in parents if rule not in self._satisfied[parent])
+        self.unmet_counts[row.name] = sum(1 for parent in parents if rule not in self._satisfied.get(parent, ()))
 
     # --- Updates by the executor -----------------------------------------------------------------------------------
 
     def apply_mapping(self, task: TaskRow) -> None:
         """Update the queue after a map task got other children, which the projection holds already."""
         tasks = self._projection.tasks
-        added = [tasks[name] for name in self._projection.parents[task.name] if name not in self._satisfied]
+        added = [tasks[name] for name in self._projection.parents[task.name] if name not in self.unmet_counts]
         for row in added:
-            self._satisfied[row.name] = satisfied_rules(row.state, row.skip_cause)
             self._count_unmet(row)
             self._add(row)
         self._count_unmet(task)
@@ -74,7 +85,7 @@ class ReadyQueue:
         """Update the queue after a move that the projection holds already."""
         self._remove(row, old)
         self._add(row)
-        before, now = self._satisfied[row.name], satisfied_rules(row.state, row.skip_cause)
+        before, now = self._satisfied.get(row.name, _NONE), satisfied_rules(row.state, row.skip_cause)
         if before != now:
             self._satisfied[row.name] = now
             for child_name in self._projection.children.get(row.name, ()):

@@ -13,16 +13,17 @@ import os
 import socket
 import sqlite3
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TypeVar
 
 from ..clock import Clock
 from ..core import flow_difference
 from ..core.breaker import BreakerRecord
+from ..core.bulk_build import collector_paused
 from ..core.mapping import work_of
 from ..core.policy import Uniform
-from ..core.projection import RunProjection, RunRow
+from ..core.projection import RunProjection, RunRow, new_projection
 from ..core.secret_mask import require_secrets
 from ..core.spec import FlowSpec, TaskSpec
 from ..domain.event_changes import ExecutorChange, RunChange
@@ -278,6 +279,10 @@ async def _prepare_run(
     parallel = options.max_parallel or flow.max_parallel or MAX_PARALLEL
     stored = runner.mask.stored_flow(flow)
 
+    async def build() -> RunProjection:
+        with collector_paused():
+            return new_projection(RunRow(run_id), stored.tasks)
+
     def item(transaction: Transaction) -> tuple[RunProjection, dict[str, float], list[BreakerRecord]]:
         _register_executor(transaction, identity, run_id, runner)
         recovered = recovery.recover(transaction, identity.executor_id, uniform)
@@ -295,7 +300,7 @@ async def _prepare_run(
                 logical_time=options.logical_time,
                 python_path=os.pathsep.join(own_python_path()),
             )
-            projection = runs.load_new_run(transaction.connection, run_id, stored)
+            projection = runs.load_run_alone(transaction.connection, run_id)
         else:
             projection = _resume_run(transaction, run_id, stored, options)
         return (
@@ -304,7 +309,10 @@ async def _prepare_run(
             breaker_rows.read_rows(transaction.connection),
         )
 
+    building = None if requested.exists else asyncio.create_task(build())  # runs while the thread of the writer writes
     projection, medians, breakers = await _write_first(lease, writer, hooks, item)
+    if building is not None:
+        projection = replace(await building, run=projection.run, seq=projection.seq)
     return OpenRun(
         lease.request.state_path,
         identity,

@@ -9,8 +9,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 
 from ..clock import Clock
-from ..core.bulk_build import collector_paused
-from ..core.dag import Dag
+from ..core.dag import Dag, remaining_path
 from ..core.projection import RunProjection, TaskRow
 from ..core.ready_queue import ReadyQueue, spec_of
 from ..core.spec import TaskSpec, with_overrides
@@ -122,6 +121,7 @@ def _path_seconds(projection: RunProjection, medians: Mapping[str, float]) -> di
     """Return the longest path from each task to a leaf: median seconds of earlier runs, else the number of tasks."""
     unknown = sorted(medians.values())[len(medians) // 2] if medians else 1.0
     weights = {name: medians.get(name, unknown) for name in projection.tasks}
-    with collector_paused():
-        dag = Dag((name, projection.parents.get(name, ())) for name in projection.tasks)
-    return dag.remaining_path(weights)
+    found = remaining_path(projection.children, weights)
+    if found is None:
+        found = Dag((name, projection.parents.get(name, ())) for name in projection.tasks).remaining_path(weights)
+    return found

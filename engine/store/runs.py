@@ -10,7 +10,7 @@ import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import msgspec
@@ -25,7 +25,6 @@ from ..core.projection import (
     RunRow,
     TaskRow,
     children_of,
-    new_projection,
     order_parents,
 )
 from ..core.spec import FlowSpec, TaskSpec
@@ -43,7 +42,7 @@ from ..statefile.reader import Row
 from ..statefile.state_lists import in_list
 
 _NAMES_PER_QUERY = 500  # below the 999 parameters of older SQLite
-_VALUES_PER_INSERT = 700
+_VALUES_PER_INSERT = 30_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,25 +97,31 @@ def create_run(
     _insert_many(
         connection,
         "task (run_id, name, state, max_attempts, position, rule, spec)",
-        [value for row in _task_rows(run_id, flow.tasks) for value in row],
+        f"(?1,?,'{TaskState.PENDING}',?,?,?,?)",
+        run_id,
+        [value for row in _task_rows(flow.tasks) for value in row],
     )
     _insert_many(
         connection,
         "edge (run_id, child, parent)",
-        [value for task in flow.tasks for parent in distinct(task.parents) for value in (run_id, task.name, parent)],
+        "(?1,?,?)",
+        run_id,
+        [value for task in flow.tasks for parent in distinct(task.parents) for value in (task.name, parent)],
     )
     created = RunChanged(RunChange.CREATED, columns, tasks=len(flow.tasks))
     transaction.emit(created, run_id, new=str(RunState.RUNNING))
 
 
-def _insert_many(connection: sqlite3.Connection, into: str, values: Sequence[object]) -> None:
-    """Insert many rows, whose values stand one after another: two thirds of the time of one statement for each row."""
-    columns = into.count(",") + 1
-    size = columns * (_VALUES_PER_INSERT // columns)
+def _insert_many(connection: sqlite3.Connection, into: str, row: str, run_id: str, values: Sequence[object]) -> None:
+    """Insert rows of a run, whose values stand one after another: two thirds of the time of a statement for each row.
+
+    ``row``: what stands for one of them in the statement; ?1 is the run. Few long statements let other threads work.
+    """
+    columns = row.count("?") - 1
+    size = columns * (min(connection.getlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER), _VALUES_PER_INSERT) // columns - 1)
     for start in range(0, len(values), size):
         some = values[start : start + size]
-        marks = ",".join([f"({','.join('?' * columns)})"] * (len(some) // columns))
-        connection.execute(f"INSERT INTO {into} VALUES {marks}", some)
+        connection.execute(f"INSERT INTO {into} VALUES {','.join([row] * (len(some) // columns))}", (run_id, *some))
 
 
 def options_of(flow: FlowSpec) -> str:
@@ -133,11 +138,10 @@ def options_of(flow: FlowSpec) -> str:
     return msgspec.json.encode(options).decode()
 
 
-def _task_rows(run_id: str, tasks: Sequence[TaskSpec]) -> Iterator[tuple[object, ...]]:
+def _task_rows(tasks: Sequence[TaskSpec]) -> Iterator[tuple[object, ...]]:
     encode = msgspec.json.Encoder().encode
-    pending = str(TaskState.PENDING)
     for position, task in zip(positions_of(tasks), tasks, strict=True):
-        yield run_id, task.name, pending, task.retry.max_attempts, position, task.rule, encode(task).decode()
+        yield task.name, task.retry.max_attempts, position, task.rule, encode(task).decode()
 
 
 # --- Promote and claim ---------------------------------------------------------------------------------------------
@@ -243,9 +247,9 @@ def ready_audit(connection: sqlite3.Connection, run_id: str, at: int = 0) -> lis
 
 _NOT_IN_TASK = ("changed_seq", "changed_at", "spec", "attempts")
 _FROM_EVENTS = frozenset(KILL_STEPS.values())
-_RUN_COLUMNS = ", ".join(field.name for field in fields(RunRow))
-_TASK_COLUMNS = ", ".join(field.name for field in fields(TaskRow) if field.name not in _NOT_IN_TASK)
-_ATTEMPT_COLUMNS = ", ".join(field.name for field in fields(AttemptRow) if field.name not in _FROM_EVENTS)
+_RUN_COLUMNS = ", ".join(RunRow.__struct_fields__)
+_TASK_COLUMNS = ", ".join(name for name in TaskRow.__struct_fields__ if name not in _NOT_IN_TASK)
+_ATTEMPT_COLUMNS = ", ".join(name for name in AttemptRow.__struct_fields__ if name not in _FROM_EVENTS)
 _STATES = {str(state): state for state in TaskState}
 
 
@@ -278,12 +282,10 @@ def load_run(connection: sqlite3.Connection, run_id: str) -> RunProjection:
     return RunProjection(run, tasks, parents, children, seq)
 
 
-def load_new_run(connection: sqlite3.Connection, run_id: str, flow: FlowSpec) -> RunProjection:
-    """Return what ``load_run`` returns right after ``create_run``, without reading the rows of the tasks."""
-    run = _read_run(connection, run_id)
-    (seq,) = connection.execute("SELECT max(seq) FROM event").fetchone()
-    with collector_paused():
-        return new_projection(run, flow.tasks, seq)
+def load_run_alone(connection: sqlite3.Connection, run_id: str) -> RunProjection:
+    """Return what ``load_run`` returns, without the tasks: those of a new run are known."""
+    (seq,) = connection.execute("SELECT coalesce(max(seq), 0) FROM event").fetchone()
+    return RunProjection(_read_run(connection, run_id), seq=seq)
 
 
 def _read_run(connection: sqlite3.Connection, run_id: str) -> RunRow:

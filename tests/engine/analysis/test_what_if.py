@@ -200,7 +200,9 @@ def test_from_the_middle_only_what_comes_later_is_another() -> None:
     projection = projection_of(tries)
     start = start_of_run(projection).run
     start.tasks["runs"].state, start.tasks["runs"].attempt = TaskState.RUNNING, 1
-    start.tasks["runs"].attempts = {1: replace(projection.tasks["runs"].attempts[1], ended_at=None, outcome="running")}
+    start.tasks["runs"].attempts = {
+        1: structs.replace(projection.tasks["runs"].attempts[1], ended_at=None, outcome="running")
+    }
     waits = start.tasks["waits"]
     waits.state, waits.failures, waits.next_retry_at = TaskState.RETRYING, 1, START + 7 * SECOND
     waits.attempts = {1: projection.tasks["waits"].attempts[1]}
