@@ -30,7 +30,7 @@ KEPT_BY = {
     "000.20": THREADS + "test_a_task_that_checks_its_token_ends_in_time",
     "000.21": "engine/toolkit/test_run_with_timeout.py::test_a_task_that_hangs_is_a_timeout",
     "000.32": EXECUTOR + "test_the_same_failure_twice_is_dead_lettered_and_holds_its_children",
-    "000.39": "engine/statefile/changes/test_operator_actions.py::test_a_skip_permits_the_failure_and_children_start",
+    "000.39": "engine/statefile/changes/test_skip_and_cancel.py::test_a_skip_permits_the_failure_and_children_start",
     "000.46": EXECUTOR + "test_pools_and_max_parallel_bound_what_runs_at_a_time",
     "000.50": "crash/test_effects.py::test_a_killed_executor_leaves_a_dead_letter_that_says_what_is_known",
     "002.26": "engine/test_operating.py::test_a_command_that_arrives_twice_is_done_once",

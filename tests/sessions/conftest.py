@@ -16,11 +16,11 @@ OpenSession = Callable[..., Awaitable[Session]]
 
 
 @pytest.fixture(params=["file", "ssh"])
-async def door(request: pytest.FixtureRequest, far: Any) -> AsyncIterator[OpenSession]:
+async def open_session(request: pytest.FixtureRequest, far: Any) -> AsyncIterator[OpenSession]:
     """Open sessions of one kind, and close them at the end."""
     opened: list[Session] = []
 
-    async def open_door(path: Path, **options: Any) -> Session:
+    async def open_one(path: Path, **options: Any) -> Session:
         if request.param == "file":
             session: Session = await LocalSession.open(str(path), **options)
         else:
@@ -28,6 +28,6 @@ async def door(request: pytest.FixtureRequest, far: Any) -> AsyncIterator[OpenSe
         opened.append(session)
         return session
 
-    yield open_door
+    yield open_one
     for session in opened:
         await session.close()

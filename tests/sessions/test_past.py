@@ -55,11 +55,13 @@ def end(run_file: StateFileBuilder, name: str) -> None:
     run_file.write(item)
 
 
-async def test_every_moment_is_what_the_events_up_to_it_give(door: OpenSession, run_file: StateFileBuilder) -> None:
+async def test_every_moment_is_what_the_events_up_to_it_give(
+    open_session: OpenSession, run_file: StateFileBuilder
+) -> None:
     run_file.emit_progress(30)
     end(run_file, "task_00001")
     run_file.finish("task_00003", "FAILED", error="boom", failures=3)
-    session = await door(run_file.path)
+    session = await open_session(run_file.path)
     projection = await session.snapshot()
     past = EventHistory(session, projection)
     await past.load(projection.seq)
@@ -79,8 +81,8 @@ def without_tokens(tasks: Any) -> Any:
     return tasks
 
 
-async def test_what_comes_later_is_read_on(door: OpenSession, run_file: StateFileBuilder) -> None:
-    session = await door(run_file.path)
+async def test_what_comes_later_is_read_on(open_session: OpenSession, run_file: StateFileBuilder) -> None:
+    session = await open_session(run_file.path)
     projection = await session.snapshot()
     past = EventHistory(session, projection)
     await past.load(projection.seq)
@@ -94,11 +96,11 @@ async def test_what_comes_later_is_read_on(door: OpenSession, run_file: StateFil
 
 
 async def test_the_run_is_read_in_windows_and_reports_how_far_it_is(
-    door: OpenSession, run_file: StateFileBuilder, monkeypatch: pytest.MonkeyPatch
+    open_session: OpenSession, run_file: StateFileBuilder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(event_reader, "READ_EVENTS", 10)
     run_file.emit_progress(45)
-    session = await door(run_file.path)
+    session = await open_session(run_file.path)
     projection = await session.snapshot()
     progress: list[int] = []
     await EventHistory(session, projection).load(projection.seq, progress.append)
@@ -106,11 +108,11 @@ async def test_the_run_is_read_in_windows_and_reports_how_far_it_is(
 
 
 async def test_no_more_stretches_are_kept_than_there_is_room_for(
-    door: OpenSession, run_file: StateFileBuilder, monkeypatch: pytest.MonkeyPatch
+    open_session: OpenSession, run_file: StateFileBuilder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(event_reader, "CACHED_EVENTS_MAX", 25)
     run_file.emit_progress(100)
-    session = await door(run_file.path)
+    session = await open_session(run_file.path)
     projection = await session.snapshot()
     past = EventHistory(session, projection)
     past.index._frame_events = 10
@@ -121,9 +123,11 @@ async def test_no_more_stretches_are_kept_than_there_is_room_for(
         assert sum(len(events) for events in past._cache.values()) <= 25
 
 
-async def test_a_run_whose_beginning_was_removed_is_refused(door: OpenSession, run_file: StateFileBuilder) -> None:
+async def test_a_run_whose_beginning_was_removed_is_refused(
+    open_session: OpenSession, run_file: StateFileBuilder
+) -> None:
     run_file.write(lambda transaction: transaction.connection.execute("DELETE FROM event WHERE seq < 5"))
-    session = await door(run_file.path)
+    session = await open_session(run_file.path)
     projection = await session.snapshot()
     with pytest.raises(RedriveError, match="was removed from the file"):
         await EventHistory(session, projection).load(projection.seq)
@@ -132,8 +136,10 @@ async def test_a_run_whose_beginning_was_removed_is_refused(door: OpenSession, r
         await EventHistory(session, projection).load(projection.seq)
 
 
-async def test_the_past_is_read_without_holding_the_log_back(door: OpenSession, run_file: StateFileBuilder) -> None:
-    session = await door(run_file.path)
+async def test_the_past_is_read_without_holding_the_log_back(
+    open_session: OpenSession, run_file: StateFileBuilder
+) -> None:
+    session = await open_session(run_file.path)
     projection = await session.snapshot()
     past = EventHistory(session, projection)
     await past.load(projection.seq)

@@ -1,0 +1,113 @@
+"""Acts through every kind of session, and who else is attached."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import pytest
+from redrive.engine.domain.states import TaskState
+from redrive.engine.errors import (
+    RedriveError,
+)
+from redrive.engine.statefile import lock_file
+from redrive.engine.store import lock
+from support.fake_executor import FakeExecutor
+from support.state_file import StateFileBuilder
+
+from .conftest import OpenSession
+from .session_helpers import command, read_events, wait_for_status
+
+# --- Acts ----------------------------------------------------------------------------------------------------------
+
+
+async def test_an_act_changes_the_file_when_no_executor_lives(
+    open_session: OpenSession, run_file: StateFileBuilder
+) -> None:
+    run_file.close()
+    session = await open_session(run_file.path)
+    answer = await session.send(command("requeue", ("task_00002", "DEAD_LETTER", 0)))
+    assert answer.ok and answer.results[0][:2] == ("task_00002", "done")
+    projection = await session.snapshot()
+    assert (projection.tasks["task_00002"].state, projection.tasks["task_00002"].generation) == (TaskState.PENDING, 1)
+
+
+async def test_an_act_that_comes_twice_is_done_once(open_session: OpenSession, run_file: StateFileBuilder) -> None:
+    session = await open_session(run_file.path)
+    act = command("requeue", ("task_00002", "DEAD_LETTER", 0))
+    first, second = await session.send(act), await session.send(act)
+    assert first == second
+    assert (await session.snapshot()).tasks["task_00002"].generation == 1
+
+
+async def test_of_two_operators_the_second_gets_the_name_of_the_first(
+    open_session: OpenSession, run_file: StateFileBuilder
+) -> None:
+    session = await open_session(run_file.path)
+    await session.send(command("requeue", ("task_00002", "DEAD_LETTER", 0), id="first"))
+    answer = await session.send(command("skip", ("task_00002", "DEAD_LETTER", 0), id="second"))
+    assert not answer.ok
+    assert answer.results[0][1] == "refused" and "ana@desk" in answer.results[0][2]
+
+
+async def test_an_act_reaches_the_living_executor(
+    open_session: OpenSession, run_file: StateFileBuilder, executor: FakeExecutor
+) -> None:
+    session = await open_session(run_file.path)
+    answer = await session.send(command("pause"))
+    assert answer.ok
+    (event,) = [
+        event
+        for event in await read_events(session.events(0), run_file.head())
+        if event.command_id and event.new is None and event.kind == "run"
+    ]
+    assert event.actor == "ana@desk"
+
+
+async def test_a_read_only_session_refuses_acts(open_session: OpenSession, run_file: StateFileBuilder) -> None:
+    session = await open_session(run_file.path, read_only=True)
+    with pytest.raises(RedriveError, match="read-only"):
+        await session.send(command("pause"))
+
+
+async def test_a_hostile_name_is_only_a_name(open_session: OpenSession, run_file: StateFileBuilder) -> None:
+    session = await open_session(run_file.path)
+    answer = await session.send(command("skip", ("x'; DROP TABLE task; --", "PENDING", 0)))
+    assert not answer.ok
+    assert len((await session.snapshot()).tasks) == 6
+
+
+# --- Who is there --------------------------------------------------------------------------------------------------
+
+
+async def test_those_who_are_attached_see_each_other(
+    open_session: OpenSession, run_file: StateFileBuilder, executor: FakeExecutor
+) -> None:
+    ana = await open_session(run_file.path, actor="ana@desk")
+    ben = await open_session(run_file.path, actor="ben@sofa")
+    assert (await wait_for_status(ana, lambda status: status.others)).others == ("ben@sofa",)
+    assert (await wait_for_status(ben, lambda status: status.others)).others == ("ana@desk",)
+    await ben.close()
+    await wait_for_status(ana, lambda status: not status.others)
+
+
+async def test_the_life_and_death_of_the_executor_is_seen(
+    open_session: OpenSession, run_file: StateFileBuilder, executor: FakeExecutor
+) -> None:
+    session = await open_session(run_file.path)
+    status = await wait_for_status(session, lambda status: status.executor_alive)
+    assert status.heartbeat_age_seconds is not None and status.heartbeat_age_seconds < 60
+    executor.die()
+    a_while_ago = time.time() - 20  # so long is no executor silent that lives
+    os.utime(f"{run_file.path}.lock", (a_while_ago, a_while_ago))
+    status = await wait_for_status(session, lambda status: not status.executor_alive)
+    assert abs(status.executor_gone_at / 1e6 - time.time()) < 60
+
+
+@pytest.mark.long
+async def test_who_serves_a_file_by_its_schedule_is_seen(open_session: OpenSession, run_file: StateFileBuilder) -> None:
+    session = await open_session(run_file.path)
+    service = lock.acquire(str(run_file.path) + lock_file.SERVICE, "service")
+    assert (await wait_for_status(session, lambda status: status.service_pid)).service_pid == os.getpid()
+    service.release()
+    await wait_for_status(session, lambda status: status.service_pid is None)
