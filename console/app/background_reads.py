@@ -50,7 +50,7 @@ async def _read_usage(live: LiveRun, board: Board) -> None:
     try:
         board.usage = {one.task: one for one in await live.session.usage()}
     except RedriveError:
-        board.usage = {}  # the frame tells what is wrong with the connection
+        board.usage = {}  # the frame shows what is wrong with the connection
 
 
 async def read_other_runs(app: ReadingApp) -> None:

@@ -231,7 +231,7 @@ def breaker_question(breaker: BreakerStatus, how: str, trigger: str | None) -> Q
         trigger=trigger,
         accept_key=accept_key(trigger),
         reason_hint="why; it goes into the journal",
-        is_reason_required=how != "close",  # a forced state lasts until somebody changes it
+        is_reason_required=how != "close",  # a forced state lasts until an operator changes it
     )
 
 

@@ -144,7 +144,7 @@ class DownstreamActions:
         if board is None:
             return
         if chosen.task not in board.projection.tasks:
-            actions.show_warning(f"{chosen.task} is no task of this run")
+            actions.show_warning(f"{chosen.task} is not a task of this run")
             return
         targets = targets_of(board, (chosen.task,))
         preview = preview_requeue(board, (chosen.task,))

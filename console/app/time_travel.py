@@ -215,7 +215,7 @@ class TimeTravel:
             self._is_reading = False
 
     async def _make_moves(self, moves: list[Move]) -> None:
-        """Load the events for ``moves`` and show their target, unless the operator has left the past meanwhile."""
+        """Load the events for ``moves`` and show their target, unless the operator has left the past since."""
         history = await self.load_history()
         seq = self._target(history.index)
         count = len(moves)
@@ -304,7 +304,7 @@ class TimeTravel:
         seq = history.index.seq_at(now_us)
         point = await history.point_at(seq)
         if not self._speed or play_start is not self._play_start or history is not self._history:
-            return  # the operator has gone elsewhere meanwhile
+            return  # the operator has gone elsewhere since
         self._show(seq, point, now_us)
         if history.index.next_instant(seq) is not None:
             self._schedule_frame(now_us, seq)

@@ -1,4 +1,4 @@
-"""``redrive abandon``: ends unfinished runs that nobody will resume."""
+"""``redrive abandon``: ends unfinished runs that will not be resumed."""
 
 from __future__ import annotations
 

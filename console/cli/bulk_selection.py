@@ -47,7 +47,7 @@ EVERY_TASK = BulkFilter()
 def names_in_bulk(
     projection: RunProjection, act: str, patterns: Sequence[str], filters: BulkFilter
 ) -> list[str] | None:
-    """The tasks of a bulk act, in the order of the flow; None: only full names are given, so it is no bulk act.
+    """The tasks of a bulk act, in the order of the flow; None: only full names are given, so it is not a bulk act.
 
     Raises RedriveError if no task is meant.
     """

@@ -339,10 +339,10 @@ def _failure(payload: TaskMoved) -> str:
 
 
 def _explanation(payload: TaskMoved) -> tuple[str, str]:
-    """The failure in a few words, and the first line of the error unless the words tell it."""
+    """The failure in a few words, and the first line of the error unless the words contain it."""
     attempt, explain = payload.attempt_set, payload.explain
     error = (attempt.get("error") or "").strip()
-    if not explain or not error or attempt.get("outcome") == "timed_out":  # lines of its own tell of a timeout
+    if not explain or not error or attempt.get("outcome") == "timed_out":  # a timeout has its own lines
         return explain or payload.why or error, ""
     message = shorten(one_line(error.splitlines()[0]), ERROR_CELLS)
     known = " ".join(explain.partition("<")[0].split())  # of a command, the error with <n> for numbers

@@ -96,7 +96,7 @@ def _print(lines: Iterable[str]) -> None:
 
 
 def _is_accepted(why: str, question: str) -> bool:
-    """Ask on a terminal; without one nobody can accept it."""
+    """Ask on a terminal. Without a terminal the changes are not accepted."""
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         return False
     echo(one_line(why), err=True)

@@ -98,7 +98,7 @@ class FailureRecord:
 
 
 async def _report(session: Session, state: str, result: RunResult) -> list[str]:
-    """The causes, and the commands that look at the run and decide about it."""
+    """The causes, and the commands that show the run and decide about it."""
     projection = await session.snapshot(result.run_id)
     causes = Inbox(await load_board(session, projection)).causes()
     known = await load_memories(session, result.run_id, causes[:CAUSES_MAX])

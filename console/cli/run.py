@@ -73,7 +73,7 @@ def remote_resume_hint(target: str) -> str:
 def run_demo(arguments: RunArguments) -> int:
     """Run the built-in flow; without a terminal with a scripted operator, whose success is the exit code.
 
-    With ``--detach`` or ``--stay`` nobody acts but the user.
+    With ``--detach`` or ``--stay`` only the user acts.
     """
     from ...engine import examples
 

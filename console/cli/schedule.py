@@ -191,7 +191,7 @@ def backfill_flow(
 ) -> int:
     """Run the logical times from ``since`` to ``until`` that have no run, the oldest first; ``again``: also the others.
 
-    A run that can continue, because somebody decided about it meanwhile, is resumed first.
+    A run that can continue, because an operator has decided about it, is resumed first.
     """
     params, clock = arguments.run.params, SystemClock()
     served, state = asyncio.run(_read_served(flow, params)), state_for_flow(flow, params, arguments.state)

@@ -32,7 +32,7 @@ from .json_schemas import with_schema
 def choose_file(endpoint: Endpoint, *, to_act: bool = False) -> str:
     """The address of the only readable file, or of the file that the person chooses.
 
-    ``to_act``: if files have something to do, the others are no candidates, as for state files of this machine.
+    ``to_act``: if files have something to do, the others are not candidates, as for state files of this machine.
     Raises AddressError, also for several files without a person; LinkError; KeyboardInterrupt at the end of input.
     """
     target = endpoint.target

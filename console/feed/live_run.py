@@ -51,7 +51,7 @@ class BoardObserver(Protocol):
         """Show events that were applied to the board, or another instant of the board."""
 
     def tick(self, now_us: int) -> None:
-        """A second has passed."""
+        """Update the countdowns; called once a second."""
 
     def on_status(self) -> None:
         """The status of the session may have changed."""

@@ -1,4 +1,4 @@
-"""The keys of each action: the defaults of ``actions``, changed by one file; and a guard against keys nobody pressed.
+"""The keys of each action: the defaults of ``actions``, changed by one file; and a guard against unintended keys.
 
 The file is ``keys.toml`` in the user's configuration folder::
 

@@ -62,7 +62,7 @@ class Board:
         self.counts: Counter[TaskState] = Counter()
         self.active: set[str] = set()
         self._problems: set[int] = set()
-        self.usage: Mapping[str, TaskUsage] = {}  # by running task; empty while nobody looks
+        self.usage: Mapping[str, TaskUsage] = {}  # by running task; empty while no screen shows it
         for row in self.projection.tasks.values():
             self._count(row)
         waiting = (row.name for row in self.projection.tasks.values() if row.state in NOT_STARTED)

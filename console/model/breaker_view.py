@@ -64,7 +64,7 @@ class BreakerStatus:
 
     @property
     def needs_human(self) -> bool:
-        """Whether a human should look at it: it blocks calls."""
+        """Whether the breaker needs attention: it blocks calls."""
         return self.is_blocking
 
     @property

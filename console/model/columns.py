@@ -15,7 +15,7 @@ class Column(NamedTuple):
     help: str
 
 
-FLEET = "fleet"  # the list of state files, which is no screen of the console
+FLEET = "fleet"  # the list of state files, which is not a screen of the console
 
 #: Name of a list -> its columns, in the order in which they are shown. Narrow lists leave some out by themselves.
 COLUMNS: Mapping[str, tuple[Column, ...]] = {

@@ -288,6 +288,6 @@ def parse_when(text: str, run: RunRow) -> int:
             instant = datetime.combine(start, time.fromisoformat(text), start.tzinfo)
             instant += _DAY if instant < start.replace(microsecond=0) else timedelta()
     except (ValueError, OverflowError):
-        why = f"{text!r} is no time; write 03:12, 03:12:30, 2026-04-25T03:12:00, or an event's number"
+        why = f"{text!r} is not a time; write 03:12, 03:12:30, 2026-04-25T03:12:00, or an event's number"
         raise RedriveError(why) from None
     return round(instant.timestamp() * 1e6)

@@ -16,7 +16,7 @@ from ...engine.domain.event_payloads import BreakerChanged, PageChanged
 from ...engine.domain.events import Event
 from ...engine.statefile.list_rows import BreakerRow, PageHead, PageRow
 
-#: The notes of a page that nobody has acknowledged.
+#: The notes of a page that is not acknowledged.
 PAGE_OPEN, PAGE_UNSENT = "page open", "page not sent"
 OPEN_NOTES = (PAGE_OPEN, PAGE_UNSENT)
 

@@ -15,7 +15,7 @@ Counts = Mapping[TaskState, int]
 
 DONE = FINISHED | {TaskState.CANCELLED}
 FAILED = STATES_OF[ParentStatus.FAILED] - DONE
-LIVELY = UNDER_WAY | FAILED | {TaskState.READY}  # states that a reader looks for
+LIVELY = UNDER_WAY | FAILED | {TaskState.READY}  # states that a reader wants to find
 #: The parts of a bar in order; the rest are tasks that are not done yet.
 _PARTS: Sequence[tuple[Collection[TaskState], Glyph, Role]] = (
     (DONE, Glyph.BAR_QUIET, Role.DONE),

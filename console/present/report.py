@@ -36,7 +36,7 @@ from .timeline.words import legend_line
 CAUSES_MAX = 10
 _ACTS_MAX = 200
 _SLOW_MAX = 20
-_DRAWN_MAX = 300  # tasks; of more, the groups are listed
+_DRAWN_MAX = 300  # tasks; a run with more lists its groups
 _ROWS_MAX = 300  # of the timeline
 _COLUMNS = 76  # of text that does not wrap
 _BAR_CELLS = 96

@@ -36,7 +36,7 @@ from .report import (
 )
 from .states import STATE_STYLES, state_sign
 
-_MOVES_MAX = 20_000  # of more, the report has no slider
+_MOVES_MAX = 20_000  # a run with more has no slider in its report
 _OPEN_CAUSES = 3  # the others are folded
 _STATES = tuple(TaskState)
 

@@ -1,4 +1,4 @@
-"""One task in one row: attempts, word, and the most telling fact about its state.
+"""One task in one row: attempts, word, and the most important fact about its state.
 
 Untrusted text (names, errors) passes ``one_line`` first. Clocks keep their width, so that each second changes only
 digits.

@@ -98,7 +98,7 @@ class DownstreamsScreen(ConsoleScreen):
         self._senders: Sequence[str] = ()
         self._refresher = Refresher(self, self._read)
         self._stale_sections: set[Section] = set()
-        self._is_recount_due = False  # who is held has to be looked at again
+        self._is_recount_due = False  # the held tasks have to be computed again
         self._was_past = False
         self._painted_lines: dict[DownstreamRow, Line] = {}
         self._bodies: OrderedDict[tuple[int, int], PageBody] = OrderedDict()

@@ -43,7 +43,7 @@ class PageView(LinesView, Generic[TextKey, Texts]):
 
     def text_key(self) -> TextKey | None:
         """The key of the texts that the page needs; None if it needs none."""
-        raise NotImplementedError  # every page says it; a default would hide a forgotten one
+        raise NotImplementedError  # every page defines it; a default would hide a missing one
 
     async def fetch(self, session: Session, run_id: str, wanted: TextKey) -> Texts:
         """Read the texts. Raises RedriveError."""

@@ -135,7 +135,7 @@ class CommandPalette(Modal[str | None]):
 
 
 def _no_match(text: str) -> str:
-    """Say why a text is no command."""
+    """Say why a text is not a command."""
     if " -" in text:
         return "options are for the shell: redrive " + one_line(text.split(" -")[0].strip()) + " --help"
     return "no command has this name; type another word"

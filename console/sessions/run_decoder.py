@@ -32,7 +32,7 @@ Columns = Mapping[str, Any]
 
 
 def check_table(table: Columns) -> None:
-    """Check that a table is no larger than the text that was sent for it: a few bytes can ask for gigabytes.
+    """Check that a table is not larger than the text that was sent for it: a few bytes can ask for gigabytes.
 
     Raises ValueError.
     """

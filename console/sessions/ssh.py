@@ -178,7 +178,7 @@ class SshSession:
         if self.status.read_only is not None:
             raise StateFileError(f"read-only: {self.status.read_only}")
         if self._connection.link is not Link.LIVE:
-            raise LinkError(f"not sent, the line is down: {self._connection.problem or 'nothing heard for too long'}")
+            raise LinkError(f"not sent, the line is down: {self._connection.problem or 'the host is silent'}")
         answer = await self._connection.request("send", modules=CHANGING, command=command.as_json())
         with decoding("an answer"):
             return parse_answer(answer)

@@ -18,7 +18,7 @@ _ALWAYS = (
     "LogLevel=ERROR",
     "RemoteCommand=none",  # ssh accepts one remote command, and it is ours
     "ClearAllForwardings=yes",  # configured forwardings would be bound a second time
-    "ForwardAgent=no",  # these two are no forwardings to ssh; the remote host needs neither keys nor a screen
+    "ForwardAgent=no",  # these two are not forwardings to ssh; the remote host needs neither keys nor a screen
     "ForwardX11=no",
 )
 _NO_PROMPTS = "BatchMode=yes"  # an invisible prompt would block forever

@@ -44,5 +44,5 @@ def rows_of(kind: type[Row], sent: object) -> list[Row]:
 def _convert(sent: object, kind: type[Row], name: str) -> Row:
     try:
         return msgspec.convert(sent, kind)
-    except (*MALFORMED, msgspec.MsgspecError) as error:  # also texts that are no Unicode, and too deep values
+    except (*MALFORMED, msgspec.MsgspecError) as error:  # also texts that are not Unicode, and too deep values
         raise LinkError(f"the remote host sent no {name}: {error}", final=True) from error

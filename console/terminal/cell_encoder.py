@@ -1,6 +1,6 @@
 """Encode Textual's strips as terminal cells; every character and colour on the screen passes here.
 
-The output is printable text of known width and SGR parameters that the terminal supports, whatever a strip contains.
+For any strip the output is printable text of known width, and SGR parameters that the terminal supports.
 The number of cells never changes, so a bad character cannot shift its neighbours. Pure; fast for plain text.
 """
 
@@ -79,7 +79,7 @@ class CellEncoder:
     """Encodes strips for one terminal.
 
     Args:
-        colours: what the terminal may get; NONE means no colour parameter at all, whatever a theme says.
+        colours: the colours of the terminal; with NONE no colour parameter is written, also if the theme has colours.
         unicode: False turns everything into ASCII.
     """
 

@@ -1,9 +1,9 @@
 """Separate key presses from escape sequences, also if the network splits a sequence.
 
 Left arrow is the three bytes ``ESC [ D``. On a bad line they arrive apart, and a reader that gives up waiting too early
-sees the keys Escape, ``[`` and ``D``, which nobody pressed. So a sequence that has shown its introducer is waited for
-until it is complete or given up as a whole; only a lone ESC is ever released, as the Escape key, and what follows it
-late is still known for what it is and dropped. Pure: characters and instants in, tokens out.
+sees the keys Escape, ``[`` and ``D``, which the user did not press. So a sequence that has shown its introducer is
+waited for until it is complete or given up as a whole; only a lone ESC is ever released, as the Escape key, and what
+follows it late is still known for what it is and dropped. Pure: characters and instants in, tokens out.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _COMPLETE = re.compile(
     r"|\[\[[A-Z]"  # function keys of the Linux console
     r"|\[[0-?]*[ -/]*[@-LN-Z\\-~]|\[[0-?]+[ -/]*M"  # CSI
     r"|O[0-9;]*[@-~]"  # SS3
-    "|[\\]P_^X][^\x07\x1b]*(?:\x07|\x1b\\\\)"  # OSC, DCS and their kind: answers that nobody asked for
+    "|[\\]P_^X][^\x07\x1b]*(?:\x07|\x1b\\\\)"  # OSC, DCS and their kind: unrequested answers
     f"|[^{re.escape(_INTRODUCERS)}\x1b]"  # Alt and a character
     ")"
 )

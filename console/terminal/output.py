@@ -25,7 +25,7 @@ _UNKNOWN: Cell = ("\0", "\0")  # equal to no cell that is ever drawn
 
 _CHUNK_CHARACTERS = 8192  # a frame goes out in parts of about this size, each made from the newest state
 _CONTROL_BYTES_MAX = 1 << 18
-_GAP_CELLS_MAX = 3  # rewriting so few unchanged cells is no dearer than moving over them
+_GAP_CELLS_MAX = 3  # rewriting so few unchanged cells is not more expensive than moving over them
 _ERASE_CELLS_MIN = 6
 
 _BELL = b"\a"

@@ -43,7 +43,7 @@ class Role(StrEnum):
 
 
 class Piece(NamedTuple):
-    """Text without control characters, and its role: of ``Role``, or a look of its own (``sgr.py``)."""
+    """Text without control characters, and its role: of ``Role``, or a style of its own (``sgr.py``)."""
 
     text: str
     role: str = Role.TEXT

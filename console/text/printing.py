@@ -1,7 +1,7 @@
 """The one place where commands print: every line is made safe for terminals and other readers here.
 
 Texts come from tasks, state files, other hosts and answers of executors. A caller may clean its texts earlier, to
-align them; ``echo`` and ``json_line`` do so whatever the caller did.
+align them; ``echo`` and ``json_line`` do so for every caller.
 """
 
 from __future__ import annotations

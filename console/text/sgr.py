@@ -31,7 +31,7 @@ class SgrState:
     def role(self) -> str:
         """The role of what follows; ``Role.TEXT`` without a style of its own."""
         words = list(self._styles)
-        if self._foreground != self._background:  # else nobody could read it
+        if self._foreground != self._background:  # otherwise it would be unreadable
             words += [self._foreground] if self._foreground else []
             words += ["on", self._background] if self._background else []
         return SGR_ROLE + " ".join(words) if words else Role.TEXT

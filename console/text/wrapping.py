@@ -75,7 +75,7 @@ def _end_of_row(text: str, start: int, limit: int, longest: int) -> int:
 
 
 def _one_character_per_cell(text: str) -> str:
-    """Pad wide characters so that the text has one character per cell. A blank with an accent is no blank."""
+    """Pad wide characters so that the text has one character per cell. A blank with an accent is not a blank."""
     found: list[str] = []
     for character in text:
         size = get_character_cell_size(character)

@@ -16,7 +16,7 @@ _Cell = tuple[int, int]  # row, column
 class DragSelection(Widget):
     """A view whose text is copied by dragging: from the first cell to the last, whole rows in between.
 
-    Subclasses have the rows of the view. A drag is no click: it moves no cursor.
+    Subclasses have the rows of the view. A drag is not a click: it moves no cursor.
     """
 
     class Copied(Message):

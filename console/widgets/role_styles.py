@@ -13,7 +13,7 @@ _NOTHING = Style.null()
 
 
 class RoleStyles:
-    """Role -> style. ``styles`` may leave roles out: they look like plain text.
+    """Role -> style. ``styles`` may leave roles out, which then have the style of plain text.
 
     A style of a whole row (the cursor, a mark) lies over those of its pieces. In reverse video it is a bar of one
     colour: every colour of the letters would be another ground. Only a piece that is in reverse video itself, the

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..text.pieces import Line, Piece, Role
 from .line_view import LineView
 
-DETAIL_PANE_MIN_COLUMNS = 118  # from this width on, what tells of the selected row stands beside the list
+DETAIL_PANE_MIN_COLUMNS = 118  # from this width on, the details of the selected row stand beside the list
 STRIP_ROWS = 4
 _STRIP_SCREEN_ROWS = 20
 

@@ -103,7 +103,7 @@ class VirtualTable(LineView, Generic[Key], can_focus=True):
 
     def set_order(self, order: Sequence[Key]) -> None:
         """Show these rows. The cursor stays on its row, and that row where it was on the screen; if the row is gone the
-        cursor stays at its place. Marks of rows that are gone are forgotten: nobody acts on what is not shown."""
+        cursor stays at its place. Marks of removed rows are dropped: no act touches a row that is not shown."""
         before = self.cursor_key
         height_of_cursor = self._cursor - self._top
         self._order = order

@@ -57,7 +57,7 @@ class TextField(LineView, can_focus=True):
         characters: str = "",
         id: str | None = None,
     ) -> None:
-        """``characters``: the only ones that the field takes; other keys go to the screen. Empty: any."""
+        """``characters``: those that the field accepts (empty: any); other keys go to the screen."""
         super().__init__(id=id)
         self._label = label
         self._hint = hint
@@ -102,7 +102,7 @@ class TextField(LineView, can_focus=True):
             self.post_message(self.Changed(self, text))
 
     def _show_cursor(self) -> None:
-        """Scroll the text so that the cursor is in view, and tell input methods where it is."""
+        """Scroll the text so that the cursor is in view, and give input methods its position."""
         room = max(self.columns - cells(self._label) - 1, 1)
         self._first_shown = min(self._first_shown, self._cursor)
         while cells(self._text[self._first_shown : self._cursor]) >= room:

@@ -1,4 +1,4 @@
-"""What running tasks use now, as their executor reads it from /proc while somebody asks.
+"""What running tasks use now, as their executor reads it from /proc on request.
 
 Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
 """

@@ -159,7 +159,7 @@ def _attempts_of(row: TaskRow, generation: int) -> Iterator[RecordedAttempt]:
 def _slot_seconds(attempt: AttemptRow) -> float:
     """Time for which an attempt held its slot: from its claim until its end was written.
 
-    If the wall clock was moved meanwhile, the run time of the process counts instead.
+    If the wall clock was moved in between, the run time of the process counts instead.
     """
     held_us = max(0, (attempt.ended_at or attempt.started_at) - attempt.started_at)
     ran_us = held_us if attempt.duration_us is None else attempt.duration_us

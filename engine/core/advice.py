@@ -1,7 +1,7 @@
 """Suggest a timeout from the durations of earlier attempts, with the reason.
 
 A timeout that is shorter than the work kills it again and again; a task that exceeds a much longer one than ever needed
-hangs. Earlier attempts and the progress of the task tell the two apart. A suggestion changes no setting.
+hangs. Earlier attempts and the progress of the task distinguish the two. A suggestion changes no setting.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Builds many objects at once without the garbage collector, which would look at all of them again and again."""
+"""Builds many objects at once without the garbage collector, which would traverse all of them many times."""
 
 from __future__ import annotations
 

@@ -92,11 +92,11 @@ class Dag:
         return max(self.levels, default=-1) + 1
 
     def ancestors(self, *names: str) -> tuple[str, ...]:
-        """Return all ancestors of ``names``, in the order as written; of ``names`` those that are ancestors."""
+        """Return all ancestors of ``names``, as written. A name is included if it is an ancestor itself."""
         return self.names_of(sorted(_reachable(self.parent_numbers, [self.number[name] for name in names])))
 
     def descendants(self, *names: str) -> tuple[str, ...]:
-        """Return all descendants of ``names``, in the order as written; of ``names`` those that are descendants."""
+        """Return all descendants of ``names``, as written. A name is included if it is a descendant itself."""
         return self.names_of(sorted(_reachable(self.child_numbers, [self.number[name] for name in names])))
 
     @cached_property

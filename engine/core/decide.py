@@ -86,7 +86,7 @@ class DeadLetter:
 
 @dataclass(frozen=True, slots=True)
 class Defer:
-    """A sensor runs again after ``delay`` seconds; meanwhile it holds no slot, and its budget stays as it is."""
+    """A sensor runs again after ``delay`` seconds. Until then it holds no slot, and its budget does not change."""
 
     delay: float
 
@@ -308,7 +308,7 @@ def _consecutive(seen: tuple[str, ...]) -> int:
 
 
 def _hangs_at_the_same_place(case: _FailureCase) -> Decision | None:
-    """Applies only if the timeout is longer than the p99 of the task: a short timeout is no hang."""
+    """Applies only if the timeout is longer than the p99 of the task: a short timeout is not a hang."""
     history = case.history
     if case.failure.failure_class is not FailureClass.TIMEOUT or case.policy.poison_after is None:
         return None

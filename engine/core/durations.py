@@ -33,7 +33,7 @@ def parse_retention(value: object) -> dict[str, int | float]:
     if isinstance(text, str) and text.isdecimal():
         return {"runs": int(text)}
     if not isinstance(text, str):
-        raise ValueError(f"{_shown(value)} is no retention; give a number of runs, as 20, or a duration, as '30d'")
+        raise ValueError(f"{_shown(value)} is not a retention; give a number of runs, as 20, or a duration, as '30d'")
     return {"seconds": parse_duration(text)}
 
 

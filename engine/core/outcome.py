@@ -33,7 +33,7 @@ class FailureClass(StrEnum):
     UNCLASSIFIED = "unclassified"  # no rule names the exception: retried, and listed for the operator
 
 
-#: Classes of failures that tell about the downstream. The others tell about the task, its input or its credential.
+#: Classes of failures that the downstream causes. The others come from the task, its input or its credential.
 OUTAGE_CLASSES = frozenset([FailureClass.TRANSIENT, FailureClass.TIMEOUT, FailureClass.AMBIGUOUS])
 
 

@@ -116,7 +116,7 @@ def plan_sending(
     """Decide which pages are sent at ``now``. ``sent``: when single messages were sent, oldest first.
 
     Acknowledged pages are not sent. Pages beyond the storm cap, and pages whose count grew since their last message,
-    share one digest a window. ``is_last``: nobody sends later, so unsent pages beyond the cap are due at once.
+    share one digest a window. ``is_last``: no executor sends later, so unsent pages beyond the cap are due at once.
     """
     pages = tuple(pages)
     recent = [at for at in sent if at > now - STORM_WINDOW_US]

@@ -133,7 +133,7 @@ _values_of = attrgetter(*_OPTION_TYPES)
 
 
 def _parse(values: tuple[object, ...], types: tuple[type, ...]) -> tuple[object, ...]:
-    """Return the options of a policy in the engine's form. Raises OptionError. ``types`` tells True from 1."""
+    """Return the options of a policy in the engine's form. Raises OptionError. ``types`` distinguishes True from 1."""
     return tuple(map(parse_option, _OPTION_TYPES, _OPTION_TYPES.values(), values))
 
 

@@ -156,7 +156,7 @@ def _parts_of(value: object) -> _Parts | None:
         return _Parts("mapping", pairs, _in_pairs)
     if isinstance(value, Enum):
         if value.name not in type(value).__members__:  # a sum of flags
-            raise UnstorableError(f"is {value!r}, which is no single member of its enum")
+            raise UnstorableError(f"is {value!r}, which is not a single member of its enum")
         return _of_class("enum", kind, [(".name", value.name)])
     if isinstance(value, tuple) and _is_named_tuple(kind):
         names: tuple[str, ...] = getattr(kind, "_fields")  # noqa: B009
@@ -316,7 +316,7 @@ def _advice(value: object) -> str:
 
 
 def is_storable(kind: type) -> bool:
-    """Return whether results of this type are stored, as far as the type alone tells it."""
+    """Return whether results of this type are stored, as far as this depends on the type alone."""
     if kind in (*_UNCHANGED, list, dict, tuple, set, frozenset) or any(issubclass(one.kind, kind) for one in SCALARS):
         return True
     return is_dataclass(kind) or _is_named_tuple(kind) or issubclass(kind, Enum) or kind.__module__ == "numpy"

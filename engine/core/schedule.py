@@ -152,12 +152,12 @@ def parse_recurrence(expression: str, zone: tzinfo) -> Cron | Every:
         return Every(round(seconds * 1e6))
     if len(words) != 5:
         fields = "the five fields of cron (minute hour day month weekday)"
-        raise ValueError(f"{expression!r} is no schedule: give {fields}, or 'every 15m'")
+        raise ValueError(f"{expression!r} is not a schedule: give {fields}, or 'every 15m'")
     rhythm = Cron(" ".join(words), zone)
     try:
         first = next(rhythm.after(0), None)
     except CronSimError as error:
-        raise ValueError(f"{expression!r} is no schedule: {str(error).lower()}") from None
+        raise ValueError(f"{expression!r} is not a schedule: {str(error).lower()}") from None
     if first is None:
         raise ValueError(f"{expression!r} never comes")
     return rhythm

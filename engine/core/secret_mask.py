@@ -132,7 +132,7 @@ class SecretMask:
     # --- Streams ------------------------------------------------------------------------------------------------------
 
     def data(self, data: bytes) -> bytes:
-        """Return bytes with their secrets masked; bytes that are no UTF-8 stay as they are."""
+        """Return bytes with their secrets masked; bytes that are not UTF-8 stay as they are."""
         text = data.decode("utf-8", "surrogateescape")
         masked = self.text(text)
         return data if masked == text else masked.encode("utf-8", "surrogateescape")

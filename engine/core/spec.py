@@ -167,8 +167,8 @@ class FlowSpec:
     machine_pools: tuple[str, ...] = ()  # those of ``pools`` whose slots other flows take as well
     downstreams: tuple[DownstreamSpec, ...] = ()
     pages: tuple[Mapping[str, object], ...] = ()  # senders, as the flow declares them
-    success_pages: tuple[Mapping[str, object], ...] = ()  # senders that hear of successful runs
-    pings: tuple[str, ...] = ()  # URLs that hear of the start and the end of each run
+    success_pages: tuple[Mapping[str, object], ...] = ()  # senders that get a notice of each successful run
+    pings: tuple[str, ...] = ()  # URLs that are requested at the start and the end of each run
     params: Mapping[str, object] = field(default_factory=dict)
     python: str | None = None  # the interpreter that runs the tasks; None: the one of the executor
     param_types: Mapping[str, ParamSpec] = field(default_factory=dict)  # of the parameters that declare one

@@ -88,7 +88,7 @@ WAITS: Mapping[WaitReason, Wait] = {
     WaitReason.CANARY: Wait(EndedBy.TASKS, "the canary, which has a wait of its own"),
 }
 
-#: A paused run in which nothing runs is BLOCKED after this time, so that a pause that was forgotten is paged.
+#: A paused run in which nothing runs is BLOCKED after this time, so that a forgotten pause is paged.
 PAUSE_SECONDS = 600.0
 
 

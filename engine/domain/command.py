@@ -90,7 +90,7 @@ def why_unstorable(command: Command) -> Optional[str]:
 
 
 def _depth(value: object) -> int:
-    """How deep lists and objects are nested; no deeper than DEPTH_MAX + 1 is looked."""
+    """How deep lists and objects are nested; deeper levels than DEPTH_MAX + 1 are not counted."""
     depth, level = 0, [value]
     while level and depth <= DEPTH_MAX:
         level = [item for value in level for item in _items(value)]

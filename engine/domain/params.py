@@ -89,7 +89,7 @@ def _number(value: Any) -> Any:
 
 def _json(text: str, wanted: type) -> Any:
     def refuse(word: str) -> Any:
-        raise ValueError(word)  # NaN and Infinity are no JSON
+        raise ValueError(word)  # NaN and Infinity are not JSON
 
     value = json.loads(text, parse_constant=refuse)
     if not isinstance(value, wanted):

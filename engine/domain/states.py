@@ -109,7 +109,7 @@ OPERATOR_MOVES: Dict[TaskState, FrozenSet[TaskState]] = {
     _S.CANCELLED: frozenset([_S.PENDING, _S.SKIPPED]),
 }
 
-#: Every legal move, whoever makes it. ``statefile/changes/transitions.py`` refuses all others.
+#: Every legal move. ``statefile/changes/transitions.py`` refuses all others.
 LEGAL_MOVES = {state: EXECUTOR_MOVES[state] | OPERATOR_MOVES[state] for state in TaskState}
 
 #: The executor still moves tasks in these states.

@@ -23,7 +23,7 @@ async def read_flow(target: str, params: Mapping[str, object] | None = None) -> 
 
 
 def flow_name_of(target: str, params: Mapping[str, object] | None = None) -> str:
-    """Return the name of the flow in a flow file, which is imported only if the name is no literal in its text.
+    """Return the name of the flow in a flow file, which is imported only if the name is not a literal in its text.
 
     Raises FlowError; RedriveError if an import is needed while an event loop runs, which it would block.
     """

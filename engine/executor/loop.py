@@ -352,7 +352,7 @@ class RunLoop:
         reason: str | None = None,
         command_id: str | None = None,
     ) -> asyncio.Future[T]:
-        """Queue a write that an operator is told of."""
+        """Queue a write whose result an operator receives."""
         self._clock_watch.check()  # the act may compute times
         written = self._opened.writer.submit(item, actor=actor, reason=reason, command_id=command_id, durable=True)
         self._acts_in_flight += 1
@@ -365,7 +365,7 @@ class RunLoop:
 
     @property
     def has_result(self) -> bool:
-        """True once the executor leaves: whatever changes the run then is for the next one."""
+        """True once the executor leaves: later changes of the run are for the next executor."""
         return self._result.done()
 
     def stop(self, how: str) -> None:

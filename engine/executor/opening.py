@@ -352,7 +352,7 @@ async def _write_first(lease: StateFileLease, writer: Writer, hooks: RunHooks, i
             if isinstance(error, FlowChangesError):
                 refused = RunChanged(RunChange.FLOW_REFUSED, why=str(error))
                 run_id = error.run_id
-                await writer.submit(lambda transaction: transaction.emit(refused, run_id))  # for whoever comes later
+                await writer.submit(lambda transaction: transaction.emit(refused, run_id))  # for later readers
             await writer.close()
             if lease.is_interrupted:
                 raise StartInterrupted(INTERRUPTED) from None

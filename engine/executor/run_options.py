@@ -20,8 +20,8 @@ class RunOptions:
 
     Parameters:
         max_parallel: attempts at a time, at least 1. None: the flow's own setting, or 4.
-        durability: "normal": what was told to somebody, and the start of an effect, is on the disk before; a power cut
-            undoes at most the last milliseconds of what nobody was told, which runs again. "full": each change is on
+        durability: "normal": a change that was reported, or the start of an effect, is on the disk before; a power cut
+            undoes at most the last milliseconds of unreported changes, whose tasks run again. "full": each change is on
             the disk before anything follows from it.
         params: values for parameters of the flow, by name.
         stay: True: stay alive while the run waits for an operator, instead of ending.

@@ -31,6 +31,6 @@ def run_to_end(coroutine: Coroutine[object, object, T], stop: Callable[[], None]
         try:
             return ended.result()
         except KeyboardInterrupt:
-            with suppress(RuntimeError):  # the loop has ended meanwhile
+            with suppress(RuntimeError):  # the loop ended first
                 loop.call_soon_threadsafe(stop)
             raise

@@ -243,7 +243,7 @@ class CommandServer:
             is_new = find_act(transaction.connection, command.id) is None
             return operator_actions.apply(transaction, command), is_new
 
-        self._require_staying()  # changed code was loaded meanwhile
+        self._require_staying()  # changed code was loaded since
         answer, is_new = await self._run.submit(item, **_author(command))
         if not any(result.outcome == RUNNING for result in answer.results):
             return answer
@@ -304,7 +304,7 @@ class CommandServer:
         self._run.submit(item, actor=actor).add_done_callback(self._log_presence_error)
 
     def _log_presence_error(self, written: asyncio.Future[None]) -> None:
-        """Log the first failure: who looks at a run never ends it, unlike a failed write of the run itself."""
+        """Log the first failure: a failed read for a client never ends the run, but a failed write of the run does."""
         error = None if written.cancelled() else written.exception()
         if error is not None and not self._has_logged_presence:
             self._has_logged_presence = True
@@ -410,7 +410,7 @@ HANDLERS: dict[str, Callable[[CommandServer, Command], Awaitable[Answer]]] = {
     "breaker": CommandServer._breaker,
 }
 
-#: Requests of connected clients that are no acts.
+#: Requests of connected clients that are not acts.
 _CLIENT_REQUESTS = {"hello": CommandServer._hello, "ping": CommandServer._ping, task_usage.ACT: CommandServer._usage}
 
 _WRITES_NOTHING = frozenset(["stop"])

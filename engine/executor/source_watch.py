@@ -37,6 +37,6 @@ class SourceWatch:
 
 
 def latest_change_us(paths: Sequence[str]) -> int | None:
-    """Return the time of the latest change of these files, in microseconds UTC; None if all are gone."""
+    """Return the time of the latest change of these files, in microseconds UTC; None if none exists any more."""
     stamps = [stamp for path in paths if (stamp := stamp_of(path))]
     return max((stamp[3] // 1000 for stamp in stamps), default=None)

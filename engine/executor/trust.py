@@ -1,7 +1,7 @@
 """Whether the code that a state file names may run without an operator's word.
 
 It may if only this user and root can have written it: the state file, which names the flow file, the flow file, and
-the folders of its PYTHONPATH. A group that holds nobody but this user counts as this user.
+the folders of its PYTHONPATH. A group with this user as its only member counts as this user.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 
 
 def doubts(paths: Iterable[str]) -> Iterator[str]:
-    """Yield one sentence for each path that somebody else may have written. A path that is not there is no doubt."""
+    """Yield one sentence for each path that another user may have written; none for a path that does not exist."""
     own = os.geteuid()
     for path in paths:
         try:

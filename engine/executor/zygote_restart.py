@@ -2,7 +2,7 @@
 
     moment                                          then
     --------------------------------------------    --------------------------------------------------------------
-    the zygote died                                 the flow is opened again, whatever its files hold
+    the zygote died                                 the flow is opened again, also with changed files
     an act that runs a task again (LOADING_ACTS)    changed files are loaded first, if the run can go on with them
     a retry, and every CHECK_SECONDS                changed files are only reported, once: a file that somebody edits
                                                     must not change a run before an operator has seen the failure

@@ -102,7 +102,7 @@ class Flow:
         schedule: when ``redrive serve`` starts a run: the five fields of cron ("0 2 * * *"), or "every 15m". The
             parameter ``logical_time`` of the run is the instant that it stands for; the deadline counts from there.
         timezone: in which the schedule is read: a name of the IANA time zone database, as "Asia/Kolkata".
-        misfire: which of the runs that were missed meanwhile are started: "one" (the latest), "skip" (none that is
+        misfire: which of the missed runs are started: "one" (the latest), "skip" (none that is
             late) or "all".
         splay: duration of 0 or more: runs start later by a share of it that is this flow's own.
         start_within: duration of 0 or more: page when a run has not started so long after it was due.
@@ -251,7 +251,7 @@ class Flow:
 
         Parameters:
             over: the task that returns a list or a tuple: its function or its name.
-            max_size: at least 1. A longer list, or a result that is no list, makes the map task a dead letter.
+            max_size: at least 1. A longer list, or a result that is not a list, makes the map task a dead letter.
             name, after, kind: as for ``task``; of ``after``, all results can be arguments as well.
             options: as for ``task``; they hold for each child, but ``rule`` and ``owner`` for the map task as well.
                 A ``pool`` bounds how many children run at a time; ``max_active`` is refused.
@@ -347,7 +347,7 @@ class Flow:
         the file ``$REDRIVE_INPUTS``, ...), and it returns a result by writing JSON into the file ``$REDRIVE_RESULT``.
 
         Exit code 0 is success, 75 (EX_TEMPFAIL of sysexits.h) a failure that may heal. The messages and exit codes of
-        well-known programs (curl, ssh, psql, git, ...) have a class; an exit that nobody knows is tried again until
+        well-known programs (curl, ssh, psql, git, ...) have a class; an unknown exit code is tried again until
         the attempts are spent. ``Flow.downstream(rules=...)`` says otherwise.
 
         Parameters:
@@ -413,7 +413,7 @@ class Flow:
                 ``window_seconds`` (duration above 0; 60).
             open_seconds: duration of 0 or more until an open breaker sends its first probe; 30.
             probes: so many probes, at least 1, must succeed to close it; 1.
-            on_open: what becomes of tasks meanwhile: "hold" (they wait), "fail" or "dead_letter"; "hold".
+            on_open: what becomes of tasks while it is open: "hold" (they wait), "fail" or "dead_letter"; "hold".
             release_per_second: tasks that start per second after it has closed; 5. 0: all at once.
             bucket_capacity, bucket_refund: the retry budget holds so many retries (0 or more; 10); a retry takes one,
                 a success puts ``bucket_refund`` (0 or more; 0.1) back.
@@ -437,11 +437,11 @@ class Flow:
         return name
 
     def page(self, sender: Sender, *, on: PageOccasion = "failure", **options: Unpack[PageOptions]) -> None:
-        """Say where pages go, which tell a person that a run needs one. Several senders may be named.
+        """Declare a sender of pages, the messages that call a person to a run. Several senders may be declared.
 
         A sender that fails is tried again with growing waits, after the end of the run for up to two minutes more. A
-        page that nobody took by then is sent by the next executor of the state file. The state file holds the kind of a
-        sender, the host of a webhook and a hash; a resumed run takes its senders from the flow file.
+        page that is still unsent then is sent by the next executor of the state file. The state file holds the kind of
+        a sender, the host of a webhook and a hash; a resumed run takes its senders from the flow file.
 
         Parameters:
             sender: "command" (needs ``line`` or ``argv``; the page is on its standard input), "webhook" or "apprise"
@@ -643,7 +643,7 @@ def _timeout_of_work(kind: WorkKind | None, called: str) -> dict[str, float]:
 
 
 def _name_of(name: str | None, function: object) -> str:
-    """Return ``name``, else the name of the function. Raises OptionError for an object that is no function."""
+    """Return ``name``, else the name of the function. Raises OptionError for an object that is not a function."""
     if not callable(function):
         raise OptionError(f"a task is a function, not {short_repr(function)}")
     found: str | None = getattr(function, "__name__", None) if name is None else name

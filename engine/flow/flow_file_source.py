@@ -75,7 +75,7 @@ def _check_text(path: str, code: bytes) -> None:
     """Raise FlowError if the source cannot be decoded as UTF-8 or in the encoding that its first lines declare."""
     if b"\0" in code:
         line = code[: code.index(b"\0")].count(b"\n") + 1
-        raise FlowError(f"{path!r} is no Python source: it holds a NUL byte in line {line}; is it the right file?")
+        raise FlowError(f"{path!r} is not Python source: it holds a NUL byte in line {line}; is it the right file?")
     try:
         encoding, _ = tokenize.detect_encoding(io.BytesIO(code).readline)
         code.decode(encoding)

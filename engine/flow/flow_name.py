@@ -20,7 +20,8 @@ _MODULES = (_PACKAGE, f"{__package__}.flow")
 def declared_name(target: str) -> str | None:
     """Return the name if the source has one ``flow = Flow("name")`` at the top level and nothing that changes it.
 
-    ``target`` is a path, optionally ``local.py:name``. None: only an import can tell, or the file cannot be read.
+    ``target`` is a path, optionally ``local.py:name``. None: only an import can find the name, or the file cannot be
+    read.
     """
     tree = _parse(target)
     call = None if tree is None or _assigns_a_name(tree) else _declaration(tree, split_target(target)[1])

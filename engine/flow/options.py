@@ -315,7 +315,7 @@ class DownstreamOptions(TypedDict, total=False):
     window_seconds: Duration  # ... which is so long; 60 unless given
     open_seconds: Duration  # an open breaker sends its first probe after this; 30 unless given
     probes: int  # so many probes must succeed to close it, at least 1; 1 unless given
-    on_open: OnOpen  # what becomes of tasks meanwhile: "hold" (the default: they wait), "fail", "dead_letter"
+    on_open: OnOpen  # what becomes of tasks while it is open: "hold" (the default: they wait), "fail", "dead_letter"
     release_per_second: float  # tasks that start per second after it closed; 5 unless given, 0: all at once
     bucket_capacity: float  # retries that the budget holds; 10 unless given
     bucket_refund: float  # what a success adds to the budget; 0.1 unless given
@@ -432,7 +432,7 @@ def reject_unknown_options(owner: str, options: Iterable[str], known: Collection
 
 
 def check_secret_params(flow: str, params: Mapping[str, object], secrets: Iterable[str]) -> None:
-    """Raise OptionError for a secret parameter whose default is no text: only texts are masked."""
+    """Raise OptionError for a secret parameter whose default is not text: only texts are masked."""
     for name in secrets:
         declared = params.get(name)
         is_text = declared.type is str if isinstance(declared, Param) else isinstance(declared, str | None)

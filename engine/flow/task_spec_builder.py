@@ -135,7 +135,7 @@ def _arguments_of(task: TaskDef) -> Mapping[str, Any]:
 
 
 def identity_of(function: Callable[..., object]) -> tuple[int, int]:
-    """Return what tells a function from others. A method is a new object each time that it is read from its object."""
+    """Return the identity of a function. A method is a new object each time that it is read from its object."""
     if isinstance(function, MethodType):
         return id(function.__self__), id(function.__func__)
     return 0, id(function)

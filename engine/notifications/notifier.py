@@ -208,7 +208,7 @@ class Notifier:
     # --- One message -----------------------------------------------------------------------------------------------
 
     async def _deliver(self, delivery: _Delivery) -> None:
-        messages = await self._submit(  # once the pages, and all that they tell, are on the disk
+        messages = await self._submit(  # once the pages, and the events that they report, are on the disk
             lambda transaction: pages.read_messages(transaction.connection, delivery.ids), durable=True
         )
         delivery.counts = {message["id"]: message["count"] for message in messages}

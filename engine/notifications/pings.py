@@ -22,7 +22,7 @@ _PLACEHOLDER = "{event}"
 
 
 class PingEvent(StrEnum):
-    """What a ping tells; the word in place of ``{event}``."""
+    """What a ping reports; the word in place of ``{event}``."""
 
     START = "start"
     SUCCESS = "success"

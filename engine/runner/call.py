@@ -219,7 +219,7 @@ def _failure_of_describing(error: BaseException, second: Exception) -> Failure:
 
 
 def _bounded(failure: Failure) -> Failure:
-    """Fit for a frame: file names and messages may hold bytes that are no text."""
+    """Fit for a frame: file names and messages may hold bytes that are not text."""
     limit, clean = protocol.TEXT_LIMIT, protocol.clean_text
     diagnostic, mark = failure.diagnostic, failure.fingerprint
     parts = tuple(clean(part, limit // 10) for part in mark.parts)  # of a chain of ten exceptions at most

@@ -231,7 +231,7 @@ class AttemptVariables:
         return True
 
     def restore(self) -> None:
-        """Restore the environment of the zygote, for a process that is no attempt."""
+        """Restore the environment of the zygote, for a process that is not an attempt."""
         for name in list(self._before):
             self._restore(name)
 

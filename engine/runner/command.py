@@ -22,7 +22,7 @@ SHELLS: Mapping[str, tuple[str, ...]] = {"sh": ("/bin/sh", "-c"), "bash": ("bash
 
 RESULT_FILE = "result"
 INPUTS_FILE = "inputs.json"
-SHOWN_CHARACTERS = 200  # of a result that is no JSON, in its error
+SHOWN_CHARACTERS = 200  # of a result that is not JSON, in its error
 
 
 def options_of(spec: TaskSpec) -> CommandOptions:
@@ -172,7 +172,7 @@ def _read_file(path: str) -> str:
         raise ResultError(f"$REDRIVE_RESULT cannot be read: {error.strerror}") from None
     with open(descriptor, "rb") as file:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise ResultError("$REDRIVE_RESULT is no regular file any more: write JSON into it")
+            raise ResultError("$REDRIVE_RESULT is no longer a regular file: write JSON into it")
         return file.read(RESULT_LIMIT + 1).decode("utf-8", "replace").strip()
 
 
@@ -184,5 +184,5 @@ def _parse(text: str, where: str) -> str | None:
     try:
         return dump_result(json.loads(text))
     except (ValueError, RecursionError) as error:
-        why = str(error) if isinstance(error, UnstorableError) else "is no JSON"
+        why = str(error) if isinstance(error, UnstorableError) else "is not JSON"
         raise ResultError(f"{where} {why}: {clean_text(text, SHOWN_CHARACTERS)}") from None

@@ -15,7 +15,7 @@ from . import protocol
 
 RECEIVE_BYTES = 64 * 1024
 MAX_DESCRIPTORS = 64
-DRAIN_ROUNDS = 16  # more than the buffer of a socket holds: bounds the last look at a task that goes on writing
+DRAIN_ROUNDS = 16  # more than the buffer of a socket holds: bounds the last read from a task that goes on writing
 HIGH_WATER = 1024 * 1024  # bytes in the queue above which senders wait
 
 

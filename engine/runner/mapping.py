@@ -27,7 +27,7 @@ def _collect(task: str, mapping: MapSpec, ctx: Context) -> object:
         raise PermanentError(f"task {task!r} maps over the result of {mapping.over!r}, and there is none: {items.why}")
     if not isinstance(items, list | tuple):
         kind = type(items).__name__
-        raise PermanentError(f"task {task!r} maps over the result of {mapping.over!r}, which is no list: {kind}")
+        raise PermanentError(f"task {task!r} maps over the result of {mapping.over!r}, which is not a list: {kind}")
     if len(items) > mapping.max_size:
         raise PermanentError(
             f"{mapping.over!r} returned a list of {len(items)}, and {task!r} maps over at most {mapping.max_size}: "

@@ -1,6 +1,6 @@
 """Maps the evidence of an attempt's end to its outcome: pure functions, so that each way to end is a row of a test.
 
-A final frame that came in time decides, whatever happened to the process afterwards; else the exit status does.
+A final frame that came in time decides, even if the process failed afterwards; without one the exit status decides.
 """
 
 from __future__ import annotations

@@ -88,7 +88,7 @@ def collapse_heap() -> None:
 
 
 def _heap_ranges() -> Iterator[tuple[int, int]]:
-    """Yield the private memory of this process that is no part of a file, as far as huge pages cover it."""
+    """Yield the private memory of this process that is not part of a file, as far as huge pages cover it."""
     with open("/proc/self/maps") as maps:
         for line in maps:
             addresses, mode, _, _, inode, *name = line.split()

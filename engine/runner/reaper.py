@@ -2,10 +2,10 @@
 
 Normally the zygote ends the attempts of a dead executor: it is the subreaper of all of them, so that it also finds
 processes without the token of their executor in their environment. If the zygote is killed as well, those of its
-descendants that left their session would live on. The reaper is no descendant of either. It reads a pipe that only the
-executor has open: the executor writes the pids of its zygotes; the end of the file is the executor's end. Then the
-reaper kills every process with the token, the zygotes last. A process that has removed the token and left its parents
-is found by the zygote alone.
+descendants that left their session would live on. The reaper descends from neither. It reads a pipe that only the
+executor has open: the executor writes the pids of its zygotes into it, and the pipe ends with the executor. Then the
+reaper kills every process with the token, the zygotes last. Only a zygote finds a process that has removed the token
+and left its parents.
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ class Reaper:
         self._write(pid)
 
     def end(self) -> None:
-        """End the reaper, which kills nobody."""
+        """End the reaper without killing any process."""
         self._write(_DONE)
         os.close(self._pipe)
         with contextlib.suppress(ChildProcessError):  # this program ignores SIGCHLD
             os.waitpid(self._pid, 0)
 
     def _write(self, pid: int) -> None:
-        with contextlib.suppress(BrokenPipeError):  # somebody has killed the reaper: the next executor sweeps
+        with contextlib.suppress(BrokenPipeError):  # the reaper was killed: the next executor sweeps
             os.write(self._pipe, pid.to_bytes(_PID_BYTES, "little"))
 
 
@@ -102,4 +102,4 @@ def _kill_all(executor_id: str, zygotes: list[int]) -> None:
         found = kill.sweep(lambda pid: has_token(pid, token), {os.getpid()}, limit - time.monotonic())
         if found.killed:
             quiet_at = time.monotonic() + QUIET_SECONDS
-        time.sleep(0.02)  # no event tells of a process that is being forked
+        time.sleep(0.02)  # no event reports a process that is being forked

@@ -15,7 +15,7 @@ from ..core.spec import LOGICAL_TIME
 from .protocol import AttemptOrder
 
 #: Every variable that redrive sets, with its meaning. ``<NAME>`` is a name in upper case, with ``_`` in place of every
-#: character that is no letter from A to Z and no digit.
+#: character that is neither a letter from A to Z nor a digit.
 VARIABLES = {
     "REDRIVE_RUN_ID": "the name of the run",
     "REDRIVE_TASK": "the name of the task",

@@ -60,7 +60,7 @@ class Follower(object):
         return self._file_watch.is_reopen_due(self._is_static)
 
     def prepare_open(self) -> None:
-        """Call before opening the file, so that changes meanwhile are detected."""
+        """Call before opening the file, so that changes while it is opened are detected."""
         self._file_watch = FileWatch(self.path)
         self._data_version = -1
 

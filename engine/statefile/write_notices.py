@@ -1,10 +1,10 @@
-"""Notices of writes to a state file or its log by inotify, for those who would else look at the file again and again.
+"""Notices of writes to a state file or its log by inotify, which save readers from polling the file.
 
 Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
 
 A notice may come before the commit is visible: SQLite writes the log first, waits for the disk, then writes the index
 of the log, which is mapped memory and sends none. So a notice only says when to look; ``PRAGMA data_version`` says
-whether there is something new, and whoever waits looks several times after each notice, and every IDLE_SECONDS.
+whether there is something new, and a reader checks it several times after each notice, and every IDLE_SECONDS.
 """
 
 import os

@@ -84,7 +84,8 @@ def open_for_reading(path: str | os.PathLike[str]) -> sqlite3.Connection:
 def reading(path: str | os.PathLike[str], seconds_max: float = READ_SECONDS_MAX) -> Iterator[sqlite3.Connection]:
     """Open the state file by ``open_for_reading``, translate SQLite errors in the block, and close it.
 
-    What was read is on the disk then, so that it can be told. ``seconds_max``: a query that runs then is interrupted.
+    What was read is on the disk then, so that it can be reported. ``seconds_max``: a query that runs then is
+    interrupted.
 
     Raises StateFileError or one of its kinds.
     """
@@ -100,7 +101,7 @@ def _sync_log(path: str) -> None:
     try:
         with open(os.path.realpath(path) + "-wal", "rb") as log:
             os.fdatasync(log.fileno())
-    except OSError:  # there is no log; or the executor reports it, and whoever looks must see what there is
+    except OSError:  # there is no log; or the executor reports it, and a reader must see what there is
         pass
 
 

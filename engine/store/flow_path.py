@@ -40,7 +40,7 @@ def path_for_run(given: str | None, flow_name: Callable[[], str], flow: str | No
 
 
 def check_state_name(name: str) -> None:
-    """Raises StateFileError for the names of SQLite that are no files: a run needs one that outlives its process."""
+    """Raise StateFileError for the names of SQLite that are not files: a run needs a real file."""
     if name == ":memory:" or name.startswith("file:"):
         raise StateFileError(f"{name!r} names no file; give the path of one, such as ./{name.strip(':') or 'x'}.db")
 

@@ -1,7 +1,7 @@
-"""Detects a write-ahead log that somebody has cut short in its place (``> state.db-wal``).
+"""Detects a write-ahead log that was truncated in place (``> state.db-wal``).
 
-SQLite does not look: it writes the next commit behind the end that it knows, and a later checkpoint would copy the hole
-into the state file. While the writer has the file open, the log never shrinks by itself. So its length is compared
+SQLite does not notice: it writes the next commit behind the end that it knows, and a later checkpoint would copy the
+hole into the state file. While the writer has the file open, the log never shrinks by itself. So its length is compared
 before each batch, when the pages of the cut are not yet zeros but an error, and at each heartbeat. Another program may
 empty it by a checkpoint of SQLite, which the data version of the connection shows.
 """

@@ -3,7 +3,7 @@
 SQLite with ``synchronous=NORMAL`` syncs the log before and the database after a checkpoint, and the header of a log
 that starts again (https://sqlite.org/wal.html, sqlite3WalFrames in wal.c): a power cut leaves a whole file with the
 first commits, but any number of the last ones is lost. Here one more thread syncs the log all the time, so that these
-are the commits of the last milliseconds, and what was told to somebody waits for its sync ("external synchrony",
+are the commits of the last milliseconds, and what was reported to anybody waits for its sync ("external synchrony",
 Nightingale et al., OSDI 2006):
 
     waits for the disk                              where
@@ -32,7 +32,7 @@ from collections.abc import Callable
 
 from .database import path_of
 
-#: Commits that nobody waits for share a sync for this long: one for each would cost more CPU than the commit.
+#: Commits without a waiting caller share a sync for this long: one sync each would cost more CPU than the commit.
 SHARED_SYNC_SECONDS = 0.005
 SYNCHRONOUS_NORMAL = 1  # value of ``PRAGMA synchronous``
 
@@ -113,7 +113,7 @@ class LogSync:
     def _on_synced(self, synced: concurrent.futures.Future[None]) -> None:
         try:
             self._loop.call_soon_threadsafe(self._release, synced)
-        except RuntimeError:  # the loop is closed, and nobody waits
+        except RuntimeError:  # the loop is closed, and no caller waits
             if not self._loop.is_closed():
                 raise
 

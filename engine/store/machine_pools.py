@@ -135,7 +135,7 @@ class MachinePools:
         return []
 
     def _is_overtaking(self, pool: str, folder: str) -> bool:
-        """Whether somebody else waits for the pool who came before this executor."""
+        """Whether an executor that came before this one waits for the pool."""
         own = self._waits.get(pool)
         own_since = None if own is None else os.path.basename(own[1])
         return any(own_since is None or name < own_since for name in _waiters(folder) if name != own_since)
@@ -188,7 +188,7 @@ def _names(folder: str) -> Iterator[str]:
 
 
 def _is_held(path: str) -> bool:
-    """Whether somebody holds a file. The check takes a shared lock, so that two checks do not disturb each other."""
+    """Whether a process holds a file. The check uses a shared lock, so that two checks do not disturb each other."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -203,7 +203,7 @@ def _is_held(path: str) -> bool:
 
 
 def _try_open_locked(path: str) -> int | None:
-    """Open a file and lock it; None: somebody else holds it. Raises OSError if it cannot be opened."""
+    """Open a file and lock it; None: another process holds it. Raises OSError if it cannot be opened."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -87,7 +87,7 @@ NOBODY = "no page is configured: the flow names no sender (flow.page)"
 
 
 def _why_unpaged(connection: sqlite3.Connection, run_id: str | None, page_id: int) -> str | None:
-    """Say with the first page of a run that nobody is paged; None: somebody is, or it was said before."""
+    """Why the first page of a run reaches no one; None: a sender exists, or an earlier page said so."""
     row = connection.execute("SELECT options FROM run WHERE run_id = ?", (run_id,)).fetchone()
     earlier = connection.execute("SELECT 1 FROM page WHERE run_id = ? AND id < ?", (run_id, page_id)).fetchone()
     return NOBODY if row is not None and earlier is None and not json.loads(row[0]).get("pages") else None

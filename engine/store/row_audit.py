@@ -61,7 +61,7 @@ def require_known_rows(path: str) -> None:
 
 @contextmanager
 def explained_by_rows(path: str) -> Iterator[None]:
-    """Raise CorruptFileError for an exception in the block that a row of the file explains, and translate SQLite's."""
+    """Turn an exception in the block into a CorruptFileError that names the bad row, or into an error for SQLite's."""
     try:
         yield
     except (RedriveError, OSError):

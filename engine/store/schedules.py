@@ -165,7 +165,7 @@ def claim_slot(
     """Assign a logical time to a run, which the caller inserts in the same transaction.
 
     ``again``: also a missed logical time, for a backfill; ``replaced``: the ended run that it has now. Raises
-    RefusedError if the logical time has another run, or was decided meanwhile.
+    RefusedError if the logical time has another run, or has been decided since.
     """
     if not _insert_slot(transaction, served, logical, run_id) and not (
         again

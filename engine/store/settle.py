@@ -1,6 +1,6 @@
 """Settles the end of an attempt: loads the task's history, decides, moves the task and emits, in one transaction.
 
-The decision is made on the writer, between BEGIN and COMMIT, so that the row cannot change meanwhile.
+The decision is made on the writer, between BEGIN and COMMIT, so that the row cannot change in between.
 """
 
 from __future__ import annotations

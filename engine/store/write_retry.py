@@ -24,7 +24,7 @@ T = TypeVar("T")
 #: Another process holds a lock.
 LOCKED_CODES = frozenset([sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED])
 
-#: The storage refuses now and may accept later, whatever is written.
+#: The storage refuses every write now and may accept it later.
 TRANSIENT_CODES = LOCKED_CODES | {
     sqlite3.SQLITE_FULL,
     sqlite3.SQLITE_IOERR,

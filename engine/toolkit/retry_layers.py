@@ -131,7 +131,7 @@ class Layer:
         codes: the gRPC status codes after which it tries again.
         deadline_seconds: seconds for all of its tries together; None: no bound. In gRPC the deadline covers every
             attempt of the channel (proposal A6), so the channel cannot retry a DEADLINE_EXCEEDED that its own
-            deadline caused, whatever ``codes`` says; only the layers around it can.
+            deadline caused, even if ``codes`` names it; only the layers around it can.
         uniform: the dice of the jitter.
 
     Example:

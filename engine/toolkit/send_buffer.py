@@ -89,7 +89,7 @@ class SendSettings:
                 read where one of these is not set.
 
         Raises:
-            ValueError: the text of a variable is no number; the sentence names it.
+            ValueError: the text of a variable is not a number; the sentence names it.
 
         Example:
             >>> SendSettings.from_environment({"REDRIVE_GRPC_TIMEOUT": "60"}).timeout_seconds
@@ -253,7 +253,7 @@ class SendBuffer(Generic[Item]):
             self._flushing = loop.create_task(self._flush_all(), name=self._name, context=self._context)
 
     async def _flush_all(self) -> None:
-        """Send batches until no item waits, also items that were put meanwhile."""
+        """Send batches until no item waits, including items that are added during the sending."""
         clock = asyncio.get_running_loop().time
         try:
             while self._waiting:

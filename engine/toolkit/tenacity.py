@@ -96,7 +96,7 @@ def _after_delay(stop: stop_after_delay) -> _Fields:
 
 
 def _any(stop: stop_any) -> _Fields:
-    """Combine several bounds: the smaller one of each kind."""
+    """Combine several bounds: of each kind the smallest applies."""
     fields: _Fields = {}
     for one in stop.stops:
         for name, value in _convert(one, _STOP_CONVERTERS).items():

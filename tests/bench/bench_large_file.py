@@ -30,7 +30,7 @@ from redrive.engine.statefile.changes.transitions import Transaction
 from redrive.engine.store import database
 from support.state_file import StateFileBuilder
 
-#: Tables of a run, and the columns that are no part of the copy: numbers that the file gives.
+#: Tables of a run, and the columns that are not part of the copy: numbers that the file gives.
 COPIED = {"run": (), "task": (), "edge": (), "attempt": (), "event": ("seq",)}
 ROUNDS = 5
 COMMITS = 300

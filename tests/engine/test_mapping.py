@@ -90,7 +90,7 @@ def print_item(item: object) -> None:
 @pytest.mark.parametrize(
     ("value", "sentence"),
     [
-        ({"a": 1}, "task 'load' maps over the result of 'listed', which is no list: dict"),
+        ({"a": 1}, "task 'load' maps over the result of 'listed', which is not a list: dict"),
         ([1, 2, 3], "'listed' returned a list of 3, and 'load' maps over at most 2: return fewer, or raise max_size"),
         ([object()], "task 'load' maps over the result of 'listed', and there is none: its result was not stored"),
     ],

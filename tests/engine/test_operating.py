@@ -354,7 +354,7 @@ for number in range(1, 6):
 
 
 def test_a_fix_is_tried_on_one_task_and_then_on_the_others(tmp_path):
-    """Twice: first it is no fix, and the others have not been touched; then it is one."""
+    """Twice: first it is not a fix, and the others have not been touched; then it is one."""
     flow, path = tmp_path / "flow.py", str(tmp_path / "state.db")
     flow.write_text(CLUSTER)
     pid = host.spawn(run_id="r", flow=str(flow), state=path, params={}, options={"stay": True})

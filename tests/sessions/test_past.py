@@ -178,5 +178,5 @@ def test_replay_before_the_run_says_when_it_began(replay: Callable[[str | None],
 
 
 def test_replay_refuses_what_is_no_time(replay: Callable[[str | None], str]) -> None:
-    with pytest.raises(RedriveError, match="is no time"):
+    with pytest.raises(RedriveError, match="is not a time"):
         replay("noon")

@@ -304,7 +304,7 @@ class _Simulation:
         return is_changed
 
     def choose(self, planned: PlannedAct) -> Command | None:
-        """Choose the targets of an act by the states of the moment. None: it is no act of an operator."""
+        """Choose the targets of an act by the states of the moment. None: it is not an act of an operator."""
         if planned.act not in BY_NAME:
             return None
         dice = random.Random(f"{self.plan.seed}:act:{planned.number}")

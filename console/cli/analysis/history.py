@@ -18,7 +18,7 @@ from ...text.pieces import plain
 from ...text.printing import echo, echo_json
 from ..json_schemas import with_schema
 
-_COLUMNS_OF_FILES = 160  # where the output is no terminal
+_COLUMNS_OF_FILES = 160  # where the output is not a terminal
 
 
 def print_history(endpoint: Endpoint, as_json: bool, *, flow: str | None, sort: str) -> int:

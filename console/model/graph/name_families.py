@@ -25,7 +25,7 @@ def common_start(names: Sequence[str]) -> str:
 
 
 def shared_prefix(names: Sequence[str]) -> str:
-    """Return what all names begin with, up to a separator; "" if it is too short to tell or is the whole of a name."""
+    """Return what all names begin with, up to a separator; "" if it is very short or a whole name."""
     if len(names) < _PREFIXED_MIN:
         return ""
     shared = common_start(names)

@@ -83,7 +83,7 @@ class TaskTimeline(TimelineView[RowKey]):
         return self.span != before
 
     def zoom_anchor(self) -> int:
-        """The instant that stays in place: that of the latest attempt, or now if the task goes on."""
+        """The instant that stays in place: the end of the latest attempt, or now if the task is unfinished."""
         return self._timeline_screen.cursor_instant()
 
     def row_role(self, y: int) -> str | None:

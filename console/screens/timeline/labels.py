@@ -40,7 +40,7 @@ class TimelineLabels:
         return has_took(self._console.size.width, self._shown)
 
     def ticks(self, key: RowKey) -> bool:
-        """Whether the label shows a time that grows."""
+        """Whether the label shows a running time, which has to be redrawn each second."""
         return isinstance(key, str) and self._has_took and self._board.row(key).state is TaskState.RUNNING
 
     def heading(self, title: str, columns: int, role: Role) -> Line:

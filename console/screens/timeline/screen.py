@@ -307,7 +307,7 @@ class TimelineScreen(ConsoleScreen):
     # --- Keys and mouse ---------------------------------------------------------------------------------------------
 
     async def on_bar_cell_clicked(self, message: Bar.CellClicked) -> None:
-        """A click on the order changes it, one beside it is the key of the columns."""
+        """Change the order on a click on it; a click beside it opens the choice of columns."""
         if message.bar is not self.axis or message.x >= self.timeline.label_columns:
             await super().on_bar_cell_clicked(message)
         elif message.x <= len(self._order_title):

@@ -279,7 +279,7 @@ def _by_exception(case: _Evidence) -> Classification | None:
 
 
 def _refine_class(case: _Evidence, failure_class: FailureClass) -> FailureClass:
-    """Refine three types by their content: a failed name lookup, a refused login, and an answer that is no JSON."""
+    """Refine three types by their content: a failed name lookup, a refused login, and an answer that is not JSON."""
     if case.facts.has_type_name("socket.gaierror") and safe_attribute(case.error, "errno") == _RESOLVER_TRY_AGAIN:
         return FailureClass.TRANSIENT
     if case.facts.has_type_name("OperationalError") and re.search(REFUSED_LOGIN, message_of(case.error), re.IGNORECASE):

@@ -1,6 +1,6 @@
-"""Judge a program that failed by its exit code, by the telling line of its output, and by its command line.
+"""Classify a program that failed by its exit code, by the significant line of its output, and by its command line.
 
-The exit code alone tells little: after ``set -e``, in a pipeline or in a wrapper it is that of any program. So a line
+The exit code alone says little: after ``set -e``, in a pipeline or in a wrapper it is that of any program. So a line
 of the output comes first: the last one that names an error, without those that only explain or follow it.
 """
 
@@ -36,7 +36,7 @@ class ProgramEnd(NamedTuple):
     """The end of a program that failed. ``command`` None: unknown; ``status`` and ``sqlstate``: from its output."""
 
     exit_code: int
-    line: str = ""  # the telling line; empty: it said nothing
+    line: str = ""  # the significant line; empty: there was no output
     command: str | None = None
     status: int | None = None
     sqlstate: str | None = None
@@ -113,7 +113,7 @@ _NO_PROGRAM = re.compile(r"^(?:\w+=.*|-.*|\d+[smhd]?)$")
 
 
 def programs_of(command: str) -> list[str]:
-    """Return the names of the programs in a shell line, in their order; quoted texts are no part of it."""
+    """Return the names of the programs in a shell line, in their order; quoted texts are not part of it."""
     found = []
     for part in re.split(r"[|;&\n()]+", _QUOTED.sub("''", command)):
         words = (PurePath(word).name for word in part.split() if not _NO_PROGRAM.match(word))

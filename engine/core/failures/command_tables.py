@@ -1,9 +1,9 @@
 """Tables for programs: which exit codes and which texts of their output mean what.
 
-Read by ``command_output.py``, which picks the telling line of an output. The exit codes are those of the manual pages
-(EXIT STATUS of curl, wget, ssh, rsync, psql, aws); the texts are what these programs, glibc, libpq and the stores of
-objects print. An exit code is only trusted for the program that it belongs to; codes with one meaning for all programs
-are in ``error_tables.py``. Patterns are compiled where they are used, as most runs need none of them.
+Read by ``command_output.py``, which picks the significant line of an output. The exit codes are those of the manual
+pages (EXIT STATUS of curl, wget, ssh, rsync, psql, aws); the texts are what these programs, glibc, libpq and the stores
+of objects print. An exit code is only trusted for the program that it belongs to; codes with one meaning for all
+programs are in ``error_tables.py``. Patterns are compiled where they are used, as most runs need none of them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _AUTH = FailureClass.AUTH
 #: Exit codes that no text overrules: EX_TEMPFAIL asks for another try, the shell could not start the program.
 DECISIVE_EXITS = frozenset([75, 126, 127])
 
-#: Exit codes by program. Missing codes say too little, as 22 of curl and 8 of wget: there the HTTP status tells.
+#: Exit codes by program. Ambiguous codes are left out, as 22 of curl and 8 of wget: there the HTTP status decides.
 PROGRAM_EXITS: dict[str, dict[int, FailureClass]] = {
     "curl": {
         1: _PERMANENT,  # unsupported protocol
@@ -116,8 +116,8 @@ _OUTAGES = "|".join(
 
 _MISTAKES = r"host key verification failed|(?:unrecognized|unknown|invalid|illegal) option"
 
-#: Patterns of a telling line, without regard to case, and their class. The first that matches counts, so that a refused
-#: login comes before the connection that it was refused on.
+#: Patterns of a significant line, without regard to case, and their class. The first that matches counts, so that a
+#: refused login comes before the connection that it was refused on.
 LINE_CLASSES = ((REFUSED_LOGIN, _AUTH), (_MISTAKES, _PERMANENT), (_OUTAGES, _TRANSIENT))
 
 #: Messages of PostgreSQL, which psql prints without their SQLSTATE, and their SQLSTATE (appendix A of its manual).
@@ -159,7 +159,7 @@ POSTGRES_MESSAGES = (
 #: An SQLSTATE as programs print it: psql with VERBOSITY verbose, the client of MySQL, JDBC and PDO.
 SQLSTATES = r"\b(?:ERROR|FATAL|PANIC): +([0-9A-Z]{5}): |\bERROR \d+ \(([0-9A-Z]{5})\)|\bSQLSTATE[\[ :=]+([0-9A-Z]{5})\b"
 
-#: An HTTP status that tells a failure, as curl, wget, aws, gsutil and libraries print it; without regard to case.
+#: An HTTP status of a failure, as curl, wget, aws, gsutil and libraries print it; without regard to case.
 HTTP_STATUSES = (
     r"returned error: ([45]\d\d)\b"
     r"|\bERROR ([45]\d\d): "
@@ -172,7 +172,7 @@ HTTP_STATUSES = (
     r"|Slow Down)"
 )
 
-#: Lines that explain, repeat or follow an error: they tell only where nothing else does.
+#: Lines that explain, repeat or follow an error: they count only if the output has no other line.
 CONSEQUENCES = (
     r"^(?:psql:\S*?:\d+: )?(?:DETAIL|HINT|CONTEXT|LOCATION|STATEMENT|QUERY|NOTICE|WARNING): "
     r"|^LINE \d+: "

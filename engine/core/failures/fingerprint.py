@@ -116,7 +116,7 @@ _FOLDER_OF_SCRIPT = re.compile(r"^(psql:)\S*/(?=[^/\s:]+:\d+: )")
 
 
 def program_fields(end: ProgramEnd) -> Fields:
-    """Return what tells the failures of programs apart."""
+    """Return what distinguishes the failures of programs."""
     fields = [("exit code", str(end.exit_code))]
     fields += [(name, str(value)) for name, value in (("status", end.status), ("sqlstate", end.sqlstate)) if value]
     if end.line:
@@ -237,7 +237,7 @@ def is_machinery(path: str) -> bool:
 class _Signature(NamedTuple):
     """One exception. In words: its ``place``, ``is_own`` if that is in the user's code, and the children ``inside``.
 
-    ``fields``: what ``loose`` is made of; ``telling``: those of them that the type does not say.
+    ``fields``: the parts of ``loose``; ``telling``: the parts that do not follow from the type.
     """
 
     strict: str
@@ -319,7 +319,7 @@ _TELLING = frozenset(["status", "sqlstate", "grpc", "sqlite"])
 
 
 def _facts(error: BaseException) -> Fields:
-    """Return what tells apart errors of one type at one place: one helper raises for every status."""
+    """Return what distinguishes errors of one type at one place, as one helper may raise for every status."""
     facts = extract_facts(error)
     names = ("status", "grpc", "sqlstate", "sqlite", "errno")
     found = [(name, str(value)) for name in names if (value := getattr(facts, name)) is not None]
@@ -373,7 +373,7 @@ def _significant_frames(frames: list[_Frame], wanted: int) -> list[_Frame]:
 
 
 def _recursive_functions(frames: list[_Frame]) -> list[str]:
-    """Return the functions of a recursion. Its depth, and the function in which it ended, are chance."""
+    """Return the functions of a recursion. Its depth and its last function differ from run to run."""
     counted = Counter(frame.loose for frame in frames)
     cycle = {frame.loose: frame.own for frame in frames if counted[frame.loose] > 2}
     return sorted(function for function, own in cycle.items() if own) or sorted(cycle)

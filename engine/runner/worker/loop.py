@@ -1,4 +1,4 @@
-"""The code of a warm worker: runs one attempt after another, until one of them is no clean success.
+"""The code of a warm worker: runs one attempt after another, until one of them is not a clean success.
 
 After each success it checks what the attempt left behind (``process_state.py``). It ends after any other outcome, after
 a finding, and when the executor closes the socket: then it does what a process with a single attempt does at its end.

@@ -44,7 +44,7 @@ def read_status() -> Status:
 
 
 def kilobytes(status: Status, name: bytes) -> int:
-    """Return a size in KiB; 0 if the kernel does not tell it."""
+    """Return a size in KiB; 0 if the kernel does not report it."""
     return int(status.get(name, b"0").split()[0])
 
 
@@ -153,7 +153,7 @@ class ProcessState:
             and _thread._count() <= self._threads
             and time.monotonic() < limit
         ):
-            time.sleep(0)  # yield the processor: the kernel announces the end of a thread to nobody but its joiner
+            time.sleep(0)  # yield the processor: the kernel announces the end of a thread only to its joiner
             status = read_status()
         return status
 

@@ -1,4 +1,4 @@
-"""The ``Runner``, through which the executor opens a flow, starts its attempts, and learns of the zygote's death."""
+"""The ``Runner``, through which the executor opens a flow, starts its attempts, and notices the zygote's death."""
 
 from __future__ import annotations
 
@@ -269,7 +269,7 @@ class Runner:
         if self._retired:
             for owner in self._retired:
                 if flow in (owner, *owner.others.values()):
-                    flow.hosts.retire()  # also a host that was forked meanwhile
+                    flow.hosts.retire()  # also a host that was forked since
             self._end_idle_flows()
 
     @property

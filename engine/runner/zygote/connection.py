@@ -57,7 +57,7 @@ class _AwaitedProcess:
         self.done.set_result(None)
 
     def ran(self, ran: protocol.Ran) -> None:
-        raise AssertionError("the zygote announces at once what is no attempt")
+        raise AssertionError("the zygote announces at once what is not an attempt")
 
     def failed(self, error: OSError) -> None:
         if not self.done.done():
@@ -104,8 +104,8 @@ class ZygoteConnection:
         target = request.target
         try:
             self._socket.send(request)
-        except (TypeError, ValueError, OverflowError) as error:  # bytes that are no text, an object
-            raise errors.FlowError(f"the path of the flow or a parameter is no text: {error}") from None
+        except (TypeError, ValueError, OverflowError) as error:  # bytes that are not text, an object
+            raise errors.FlowError(f"the path of the flow or a parameter is not text: {error}") from None
         try:
             opened = await asyncio.wait_for(asyncio.shield(self._opened), seconds)
         except ConnectionResetError:

@@ -77,7 +77,7 @@ class SpawnedZygote:
         self._environment = environment
         self._keep_fds = keep_fds
         self._unused: ZygoteProcess | None = None
-        with suppress(OSError):  # a call tries it again, and tells
+        with suppress(OSError):  # a call tries it again, and raises
             self._unused = spawn_zygote(environment, keep_fds)
 
     def __call__(self, python: str | None) -> ZygoteProcess:
@@ -88,7 +88,7 @@ class SpawnedZygote:
         return zygote or spawn_zygote(self._environment, self._keep_fds, python)
 
     def end_unused(self) -> None:
-        """Kill the zygote if nobody has it: it has imported no flow."""
+        """Kill the zygote if it is unused: it has imported no flow."""
         zygote, self._unused = self._unused, None
         if zygote is not None:
             signal.pidfd_send_signal(zygote.pidfd, signal.SIGKILL)

@@ -94,7 +94,7 @@ def _compiled(pattern: str) -> Pattern[str]:
     try:
         return re.compile(pattern, re.IGNORECASE | re.MULTILINE)
     except (re.error, RecursionError, OverflowError) as error:
-        raise RedriveError("that is no regular expression: {}".format(error)) from None
+        raise RedriveError("that is not a regular expression: {}".format(error)) from None
 
 
 #: Pieces with the text to search in each: with the part of its first or last line that another piece holds.

@@ -2,7 +2,7 @@
 
 A run keeps up to ``limit_bytes`` of output, as it is stored. Above this the oldest output of finished attempts goes
 first, of those that succeeded before others; then the oldest output of the running attempt that has most. The first
-HEAD_BYTES of an attempt, which say what it started, go last. Each piece tells how much was dropped before it.
+HEAD_BYTES of an attempt, which say what it started, go last. Each piece says how much was dropped before it.
 
 Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
 """
@@ -208,7 +208,7 @@ def _drop_of_finished(connection: sqlite3.Connection, key: Key, wanted: int) -> 
 
 
 def _drop_of_running(connection: sqlite3.Connection, key: Key, wanted: int) -> None:
-    """Drop the oldest output behind the head; the last row stays, to tell of the gap before it."""
+    """Drop the oldest output behind the head; the last row stays, because it records the gap before it."""
     _drop(connection, key, _oldest([row for row in _stored_rows(connection, key) if row.tail][:-1], wanted))
 
 

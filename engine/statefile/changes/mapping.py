@@ -4,7 +4,7 @@ Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
 
 ``expand_below`` belongs to the transaction in which that task gets its result, and ``expand`` to the one that would
 start the map task: a flow that was changed for a resume may map over a task that has succeeded already. Both may be
-repeated. A list that is no list, or too long, changes nothing here: the map task fails with the reason when it starts.
+repeated. If the result is not a list, or is too long, nothing changes here: the map task fails when it starts.
 
 When the list has changed after a requeue:
 
@@ -15,7 +15,7 @@ When the list has changed after a requeue:
     SUCCESS          another                    a new generation
     SKIPPED          the map task forgot it     a new generation
     any other        any                        unchanged: it gets the new element when it starts
-    any              gone                       forgotten by the map task, and skipped unless it runs or succeeded
+    any              gone                       left out by the map task, and skipped unless it runs or succeeded
 """
 
 import hashlib
@@ -172,7 +172,7 @@ def _insert(connection: sqlite3.Connection, run_id: str, spec: Dict[str, Any], p
 
 
 def _skip_vanished(transaction: Transaction, run_id: str, child: _Child) -> None:
-    """Skip a child whose element is gone; as a branch that is not taken, because it is no failure."""
+    """Skip a child whose element is gone; as a branch that is not taken, because it is not a failure."""
     if child.state in RAN or child.state == TaskState.SKIPPED:
         return
     abandon_canary(transaction, run_id, child.name, child.overrides)

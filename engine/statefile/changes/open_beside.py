@@ -1,4 +1,4 @@
-"""Opens a file beside a state file that this process will write, unless somebody else put it there.
+"""Opens a file beside a state file that this process will write, unless another user created it.
 
 Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
 

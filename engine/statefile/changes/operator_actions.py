@@ -373,7 +373,7 @@ HANDLERS: Dict[str, Callable[[ActionContext], Answer]] = {
 
 
 def why_refused_unread(command: Command) -> Optional[str]:
-    """Why a command is refused whatever the state file holds; None if it is complete."""
+    """Why a command is refused without reading the state file; None if it is complete."""
     act = BY_NAME.get(command.act)
     if act is None:
         return "there is no act {!r}".format(command.act[:60])

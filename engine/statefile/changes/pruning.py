@@ -9,7 +9,7 @@ What stays:
 
 - unfinished runs, and the latest run of each flow;
 - runs with quarantined rows that wait for a decision;
-- the latest ended run with a cause that waits for a human now: the inbox tells how the cause ended last time;
+- the latest ended run with a cause that waits for a human now: the inbox shows how the cause ended last time;
 - notes on causes, logical times with the end of their run, and the latest episode of each page.
 """
 
@@ -56,7 +56,7 @@ class PruneCandidates(NamedTuple):
 
     runs: List[str]
     with_rows: List[str]  # quarantined rows wait for a decision
-    with_causes: List[str]  # the inbox tells about them
+    with_causes: List[str]  # the inbox shows them
 
 
 # --- Which runs ----------------------------------------------------------------------------------------------------

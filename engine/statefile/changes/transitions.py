@@ -77,7 +77,7 @@ class Transaction(object):
         token: Optional[str] = None,
         payload: Optional[TaskMoved] = None,
     ) -> bool:
-        """Move one task from ``old`` (in ``generation``) to ``new`` and emit it. False: the task has moved meanwhile.
+        """Move one task from ``old`` (in ``generation``) to ``new`` and emit it. False: the task has moved since.
 
         ``set``: further columns of the task. ``token``: the claim token that must match, against a late outcome.
         ``payload``: further fields of the event. Raises ValueError for a move outside LEGAL_MOVES.

@@ -60,7 +60,7 @@ def undo(context: ActionContext) -> Answer:
     """Restore the tasks that the act ``options["command"]`` changed and that have not moved since.
 
     A task that has moved stays as it is, with the tasks of the act above and below it; its refusal says what became
-    of it. A move to READY is no obstacle: the task has not run.
+    of it. A move to READY is not an obstacle: the task has not run.
     """
     act = find_act(context.transaction.connection, str(context.options.get("command") or ""))
     if act is None:
@@ -161,7 +161,7 @@ _STATE_WORDS = {
 
 
 def _state_now(context: ActionContext, name: str) -> str:
-    """What became of a task, from its row: its events since the act may tell of states that it has left."""
+    """What became of a task, from its row: its events since the act may name states that it has left."""
     row = read_task(context.transaction.connection, context.run_id, name)
     assert row is not None
     return _STATE_WORDS.get(TaskState(row.state), "is {} now".format(row.state))

@@ -301,7 +301,7 @@ def test_the_rules_of_a_task_are_those_of_this_time():
 
 
 def test_the_evidence_says_what_a_cause_is_made_of():
-    """Of a task and of a cause; an escape sequence in a field is no escape sequence on the terminal."""
+    """Of a task and of a cause; an escape sequence in a field is not an escape sequence on the terminal."""
     fields = [
         ["type", "httpx.HTTPStatusError"],
         ["place", "fetch.py:get\x1b[2J"],

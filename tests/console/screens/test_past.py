@@ -321,7 +321,7 @@ async def test_a_clock_time_is_typed_into_the_palette(session: CountingSession, 
 async def test_what_is_no_time_is_said_to_be_none(text: str, session: CountingSession, clock: StillClock):
     async with shown(session, clock) as (app, pilot):
         await press(app, pilot, "@", *text, "enter")
-        assert "is no time" in text_of(app) and not app.live.is_past
+        assert "is not a time" in text_of(app) and not app.live.is_past
 
 
 async def test_a_time_that_is_still_to_come_is_the_present(session: CountingSession, clock: StillClock):

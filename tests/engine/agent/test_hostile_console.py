@@ -1,6 +1,6 @@
 """A hostile console: whatever it sends to a far agent, each request gets one response, in bounded memory, to the end.
 
-Requests of every kind are altered: wrong types, deep and huge values, unknown names, lines that are no JSON. What a
+Requests of every kind are altered: wrong types, deep and huge values, unknown names, lines that are not JSON. What a
 console loads is code, which its login may run anyway: no source is altered.
 """
 

@@ -182,7 +182,7 @@ def test_a_state_file_cannot_name_another_class() -> None:
 
 @pytest.fixture
 def numpy(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """What the codec asks of numpy, which is no requirement of the project."""
+    """What the codec asks of numpy, which is not a requirement of the project."""
     module: Any = types.ModuleType("numpy")
 
     class generic:

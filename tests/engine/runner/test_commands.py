@@ -269,7 +269,7 @@ async def test_the_files_of_attempts_are_gone_with_the_executor(bench: Any) -> N
 @pytest.mark.parametrize(
     ("line", "sentence"),
     [
-        ("echo '{broken' > $REDRIVE_RESULT", "what it wrote into $REDRIVE_RESULT is no JSON: {broken"),
+        ("echo '{broken' > $REDRIVE_RESULT", "what it wrote into $REDRIVE_RESULT is not JSON: {broken"),
         ("yes | head -c 70000 > $REDRIVE_RESULT", "is over 65536 bytes: write the data to a file"),
         ("mkfifo $REDRIVE_RESULT", "no regular file any more"),
         ("ln -s /etc/passwd $REDRIVE_RESULT", "$REDRIVE_RESULT cannot be read"),
@@ -301,7 +301,7 @@ async def test_the_last_line_of_stdout_is_the_result_where_the_task_says_so(benc
 async def test_a_last_line_that_is_no_json_is_a_failure(bench: Any) -> None:
     await bench.open("""flow.command("t", "echo '[1]'; echo done", result="last-line", timeout=60)""")
     outcome, _ = await bench.run("t")
-    assert outcome.failure.message == "the last line of its output is no JSON: done"
+    assert outcome.failure.message == "the last line of its output is not JSON: done"
 
 
 async def test_a_program_that_cannot_start_is_reported_there_too(bench: Any) -> None:
