@@ -30,6 +30,7 @@ import os
 import sqlite3
 from collections.abc import Callable
 
+from ..errors import StorageError
 from .database import path_of
 
 #: Commits without a waiting caller share a sync for this long: one sync each would cost more CPU than the commit.
@@ -53,7 +54,7 @@ class LogSync:
         on_failed: Callable[[OSError], None],
     ) -> None:
         self._loop = loop
-        self._thread = thread or concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="redrive-sync")
+        self._thread = thread or start_thread("redrive-sync")
         self._on_failed = on_failed
         self._descriptor = _open_log(connection)
         self._error: OSError | None = None
@@ -131,6 +132,21 @@ class LogSync:
             self._idle.set()
         for release in released:
             release(self._error)
+
+
+def start_thread(name: str) -> concurrent.futures.Executor:
+    """Return an executor whose thread runs already: once tasks run, the machine may have no thread left.
+
+    Raises StorageError if it has none now.
+    """
+    pool = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix=name)
+    try:
+        pool.submit(int)
+    except RuntimeError as error:
+        raise StorageError(
+            f"the state file cannot be written: {error}; raise the limit of memory or processes"
+        ) from None
+    return pool
 
 
 def _open_log(connection: sqlite3.Connection) -> int | None:

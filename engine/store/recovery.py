@@ -6,6 +6,7 @@ Runs under the lock and after the sweep, so that no recovered attempt can still 
 
 from __future__ import annotations
 
+import itertools
 import random
 import sqlite3
 import sys
@@ -20,6 +21,7 @@ from ..core.policy import Uniform
 from ..core.spec import TaskSpec, with_overrides
 from ..domain.event_changes import ExecutorChange
 from ..domain.event_payloads import ExecutorChanged
+from ..domain.events import EventKind
 from ..domain.liveness import fence_seconds
 from ..domain.states import TIMED, TaskState
 from ..statefile.changes.abandoned import emit_reclaimed
@@ -31,6 +33,7 @@ from .claims import Claim
 from .settle import settle
 
 LOSSES_WINDOW_SECONDS = 24 * 3600  # older losses do not count towards a crash loop
+EVENTS_SINCE_STEP_MAX = 1000  # more do not follow a step of the clock before the executor detects it
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,16 +86,21 @@ def recover(transaction: Transaction, executor_id: str, uniform: Uniform = rando
 
 
 def _follow_clock_back(transaction: Transaction) -> None:
-    """Shift stored times if the clock was set back while no executor saw it: the latest event lies in the future."""
-    earliest = transaction.events[0].seq if transaction.events else sys.maxsize
-    row = transaction.connection.execute(
-        "SELECT at FROM event WHERE seq < ? ORDER BY seq DESC LIMIT 1", (earliest,)
-    ).fetchone()
-    if row is None or row[0] - transaction.at <= CLOCK_JUMP_SECONDS * 1e6:
+    """Shift stored times if the clock was set back and no executor has shifted them: an event lies in the future.
+
+    It need not be the latest one: an executor may have died between the step and its shift.
+    """
+    first = transaction.events[0].seq if transaction.events else sys.maxsize
+    rows = transaction.connection.execute(
+        "SELECT kind, at FROM event WHERE seq < ? ORDER BY seq DESC LIMIT ?", (first, EVENTS_SINCE_STEP_MAX)
+    )
+    since_step = itertools.takewhile(lambda row: row[0] != EventKind.CLOCK, rows)
+    ahead_us = max((at for _, at in since_step), default=0) - transaction.at
+    if ahead_us <= CLOCK_JUMP_SECONDS * 1e6:
         return
     runs = transaction.connection.execute("SELECT run_id FROM run WHERE ended_at IS NULL ORDER BY run_id")
     for (run_id,) in runs.fetchall():
-        shift_times(transaction, run_id, transaction.at - row[0])
+        shift_times(transaction, run_id, -ahead_us)
 
 
 def _running_attempts(connection: sqlite3.Connection, executor_id: str) -> list[Claim]:

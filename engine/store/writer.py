@@ -30,7 +30,7 @@ from ..statefile.changes.transitions import Transaction
 from ..statefile.open_readonly import file_uri
 from .database import path_of, primary_code, translate
 from .log_length import LogCutError, LogLength
-from .log_sync import LogSync
+from .log_sync import LogSync, start_thread
 from .write_retry import CORRUPTION_CODES, FlushLimits, is_transient, run_with_retry
 
 T = TypeVar("T")
@@ -111,7 +111,7 @@ class Writer:
         self._uniform = uniform
         self._log_length = LogLength(connection, self._path)
         self._log = LogSync(connection, loop, thread, self._on_sync_failed)
-        self._thread = thread or concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="redrive-writer")
+        self._thread = thread or start_thread("redrive-writer")
         self._queue: deque[_QueuedItem] = deque()
         self._batch: list[_QueuedItem] = []  # in flight, or waiting for a retry
         self._is_flush_scheduled = False

@@ -244,6 +244,8 @@ class _Simulation:
 
     def _on_error(self, context: dict[str, Any]) -> None:
         error = context.get("exception")
+        if isinstance(error, Crash):
+            return  # the executor died in a task that nobody waits for any more
         self._failures.append(error if isinstance(error, Exception) else Violation(str(context["message"])))
 
     def _after_commit(self, connection: sqlite3.Connection) -> None:

@@ -71,6 +71,10 @@ def test_a_shrunk_run_that_failed_once_does_not_fail_again(seed: int, only: str)
         (5003182, "crashes=1,2,3"),
         # a cancel is undone, and a task below had counted it as an end
         (5008683, "tasks=t0 acts=0,2,3,4,6,7"),
+        # an executor dies between a step of the clock and its shift, and has written an event meanwhile
+        (5025571, "tasks=t10,t11,t12,t13,t14,t16,t17,t18,t19 acts=13,14,15"),
+        # an executor dies while the writer that it has given up is closing
+        (5021110, "tasks=t1,t2,t3,t4 acts=0,1 crashes=0,3 clock_steps=0"),
     ],
 )
 def test_a_shrunk_run_with_all_acts_does_not_fail_again(seed: int, only: str) -> None:

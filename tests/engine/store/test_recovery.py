@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from redrive.engine.core.policy import RetryPolicy
-from redrive.engine.domain.event_payloads import ExecutorChanged
+from redrive.engine.domain.event_payloads import ExecutorChanged, StorageChanged
 from redrive.engine.domain.events import EventKind
 from redrive.engine.statefile.changes.transitions import Transaction
 from redrive.engine.store import recovery
@@ -203,6 +203,16 @@ def test_waits_keep_their_length_if_the_clock_was_set_back_while_no_executor_liv
     assert state_file.column("b", "expires_at") == START - DAY + 600 * SECOND
     assert state_file.emitted[-1].kind == EventKind.CLOCK
     recover(state_file)  # the latest event is of now
+    assert state_file.column("a", "next_retry_at") == START - DAY + 20 * SECOND
+
+
+def test_waits_keep_their_length_if_an_executor_died_between_a_step_back_and_its_shift(state_file: StateFile) -> None:
+    state_file.create({"a": ""})
+    state_file.set_state("a", "FAILED")
+    state_file.act("requeue", "a", not_before=20)
+    state_file.now -= DAY
+    state_file.write(lambda transaction: transaction.emit(StorageChanged("degraded", "full"), RUN))
+    recover(state_file)
     assert state_file.column("a", "next_retry_at") == START - DAY + 20 * SECOND
 
 

@@ -610,3 +610,23 @@ async def test_a_write_does_not_hold_up_the_loop(tmp_path: Path) -> None:
         assert not slow.done()
         go_on.set()
         assert await slow
+
+
+async def test_a_machine_without_a_thread_left_is_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was a writer that never wrote, and an executor that nothing could stop."""
+
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with closing(database.open_for_writing(tmp_path / "state.db")) as connection:
+        monkeypatch.setattr(threading.Thread, "start", refuse)
+        with pytest.raises(StorageError, match="can't start new thread; raise the limit"):
+            Writer(connection, asyncio.get_running_loop(), lambda: 0, lambda events: None)
+
+
+async def test_threads_that_tasks_take_later_are_not_missed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    connection = database.open_for_writing(tmp_path / "state.db")
+    writer = Writer(connection, asyncio.get_running_loop(), lambda: 0, lambda events: None)
+    monkeypatch.setattr(threading.Thread, "start", lambda thread: pytest.fail("a thread starts"))
+    await writer.submit(lambda transaction: transaction.emit(StorageChanged("recovered", "again")), durable=True)
+    await writer.close()
