@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from .. import protocol
 from ..attempt import AttemptListener, RunningAttempt
+from ..clean_run import EndedAttempt, outcome_of_clean_run
+from ..masked_listener import MaskedListener
 from ..process_attempt import ProcessAttempt, RanAttempt
 from ..protocol import AttemptOrder
 from ..task_environment import encoded_variables
@@ -85,7 +87,12 @@ class AttemptStart:
 
     def ran(self, ran: protocol.Ran) -> None:
         """Settle the attempt, which has ended."""
-        self._attach(RanAttempt(self.number, self.order, self.listener, self.flow.shared, ran))
+        shared, outcome = self.flow.shared, outcome_of_clean_run(self.order, ran)
+        if outcome is None:
+            self._attach(RanAttempt(self.number, self.order, self.listener, shared, ran))
+            return
+        MaskedListener(self.listener, shared.mask).ended(outcome)
+        self._attach(EndedAttempt(ran.pid))
 
     def failed(self, error: OSError) -> None:
         """Report that there is no process."""
