@@ -28,6 +28,7 @@ LATER = "#later"  # ends the text of a time that a change of the clocks makes tw
 
 _FLOATS = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+_decode_plain = json.JSONDecoder().decode
 _SHORT = 10**18  # such a number needs no encoder, which costs a forked attempt 40 copied pages
 _UNCHANGED = (str, bool, int, type(None))
 _PLAIN_BASES = (dict, list, tuple, set, str, int, float, bytes, datetime, date)
@@ -327,6 +328,8 @@ def is_storable(kind: type) -> bool:
 
 def load_result(text: str) -> Any:
     """Return the value of ``dump_result``. Raises UnknownClassError."""
+    if TAG not in text and "\\u" not in text:  # a decoder with a hook costs a forked attempt 50 copied pages
+        return _decode_plain(text)
     return json.loads(text, object_hook=_load_object)
 
 

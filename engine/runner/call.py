@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
 from datetime import date
 from types import AsyncGeneratorType, CodeType, CoroutineType, FunctionType, GeneratorType
@@ -36,6 +36,7 @@ class CallPlan(msgspec.Struct, frozen=True):
     is_async: bool
     positional_only: str | None = None  # a parameter that cannot be given by name, and has no default
     is_generator: bool = False
+    needs_order: bool = True  # it is asynchronous, or has the parameter ``ctx``
 
     @property
     def item_parameter(self) -> str | None:
@@ -43,7 +44,9 @@ class CallPlan(msgspec.Struct, frozen=True):
         return next((name for name, _ in self.parameters if name != CONTEXT_NAME), None)
 
 
-_Signature = tuple[tuple[tuple[str, bool], ...], bool, str | None, bool]  # the fields of a CallPlan after the function
+_Signature = tuple[
+    tuple[tuple[str, bool], ...], bool, str | None, bool, bool
+]  # the fields of a CallPlan after the function
 _signatures: dict[tuple[int, int, frozenset[str]], tuple[CodeType, _Signature]] = {}  # by the identity of the code
 
 
@@ -52,7 +55,7 @@ def plan_of(function: Callable[..., object]) -> CallPlan:
     try:
         return CallPlan(function, *_signature_of(function))
     except (TypeError, ValueError):
-        return CallPlan(function, (), False)
+        return CallPlan(function, (), False, needs_order=False)
 
 
 def _signature_of(function: Callable[..., object]) -> _Signature:
@@ -76,7 +79,9 @@ def _read_signature(function: Callable[..., object]) -> _Signature:
     )
     positional_only = next((name for name, one in signature.parameters.items() if _is_positional_only(one)), None)
     is_generator = inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)
-    return parameters, inspect.iscoroutinefunction(function), positional_only, is_generator
+    is_async = inspect.iscoroutinefunction(function)
+    needs_order = is_async or any(name == CONTEXT_NAME for name, _ in parameters)
+    return parameters, is_async, positional_only, is_generator, needs_order
 
 
 def _is_positional_only(parameter: inspect.Parameter) -> bool:
@@ -90,30 +95,43 @@ def arguments(plan: CallPlan, context: Context) -> dict[str, object]:
     In the name of a parent, characters that an identifier cannot have become ``_``. If a parent has no result, a
     parameter with a default keeps the default. Raises PermanentError for an unknown name without a default.
     """
-    known: dict[str, object] = dict(context.params)
-    known.update({re.sub(r"\W", "_", parent): value for parent, value in context.inputs.items()})
+    known = known_values(context.params, context.inputs)
     known[CONTEXT_NAME] = context
     if context.is_mapped and plan.item_parameter is not None:
         known[plan.item_parameter] = context.item
+    return match_parameters(plan, context.task, known)
+
+
+def known_values(params: Mapping[str, object], inputs: Mapping[str, object]) -> dict[str, object]:
+    """Return the values that a parameter may have, by its name."""
+    return {**params, **{_identifier(parent): value for parent, value in inputs.items()}}
+
+
+def _identifier(parent: str) -> str:
+    return parent if parent.isidentifier() else re.sub(r"\W", "_", parent)
+
+
+def match_parameters(plan: CallPlan, task: str, known: Mapping[str, object]) -> dict[str, object]:
+    """Return the arguments. Raises PermanentError for an unknown name without a default."""
     found = {}
     for name, optional in plan.parameters:
         if optional and isinstance(known.get(name), Missing):
             continue
         if name in known:
-            found[name] = _usable_input(context, name, known[name])
+            found[name] = _usable_input(task, name, known[name])
         elif not optional:
             raise PermanentError(
-                f"task {context.task!r} asks for an argument {name!r}, which is neither {CONTEXT_NAME!r}, "
+                f"task {task!r} asks for an argument {name!r}, which is neither {CONTEXT_NAME!r}, "
                 "nor a task it comes after, nor a parameter of the flow"
             )
     return found
 
 
-def _usable_input(context: Context, name: str, value: object) -> object:
+def _usable_input(task: str, name: str, value: object) -> object:
     """Return ``value``. Raises PermanentError for a result that was not stored; ``ctx.inputs`` has it as Missing."""
     if isinstance(value, Missing) and is_unstored_reason(value.why):
         raise PermanentError(
-            f"task {context.task!r} asks for the result of {value.task!r}, and {value.why}; return texts, numbers, "
+            f"task {task!r} asks for the result of {value.task!r}, and {value.why}; return texts, numbers, "
             "dates, lists or mappings there, or write a file and return its name"
         )
     return value

@@ -1,4 +1,4 @@
-"""An attempt that only calls a function, from the fork to ``os._exit``: what ``child.py`` does, in a straight line.
+"""An attempt that calls a function without ``ctx``, from the fork to ``os._exit``: ``child.py`` in a straight line.
 
 Python writes into each function, method and type that it uses, so each costs a forked process two or three copied
 pages, 2 us each. This way an attempt copies 165 pages, of which 70 are those of any fork; through ``child.py`` 310.
@@ -16,11 +16,13 @@ from os import _exit, chdir, close, dup2, getpid, getppid, setsid, write
 from sys import modules
 from typing import NoReturn
 
-from .call import CallPlan, result_json, run_suspended
+from ..core.result_codec import UnknownClassError, load_result
+from ..errors import PermanentError
+from .call import CallPlan, known_values, match_parameters, result_json, run_suspended
 from .child import FlowFacts, ending_of_exception, flush, run_coroutine, threads_are_left
 from .per_attempt_import import FreshImport
 from .process import die_with_parent_and_adopt
-from .protocol import Start, Succeeded, decode_order, encode
+from .protocol import Start, Succeeded, decode_arguments, decode_order, encode
 
 _SIG_SETMASK = int(signal.SIG_SETMASK)
 _NO_RESULT = encode(Succeeded(None))
@@ -30,7 +32,7 @@ _run_exit_functions = atexit._run_exitfuncs
 
 
 def direct_plans(facts: FlowFacts) -> Mapping[str, CallPlan]:
-    """Return the functions that may be called here if they have no parameters, by task.
+    """Return the functions that may be called here unless they need the order, by task.
 
     None of a flow that imports itself in each attempt, or whose tasks report their retries.
     """
@@ -65,7 +67,7 @@ def run_directly(
         try:
             pthread_sigmask(_SIG_SETMASK, ())
             chdir(facts.project_root)
-            value = plan.function()
+            value = plan.function(**direct_arguments(plan, start)) if plan.parameters else plan.function()
             frame = _NO_RESULT if value is None else frame_of_value(value, start, facts)
             termination.is_over = True
             code = 0
@@ -87,6 +89,17 @@ def run_directly(
     finally:
         flush()
         _exit(code)
+
+
+def direct_arguments(plan: CallPlan, start: Start) -> dict[str, object]:
+    """Return the arguments of a function that has parameters, and none of them is ``ctx``."""
+    assert start.arguments is not None
+    params, inputs = decode_arguments(start.arguments)
+    try:
+        results = load_result(inputs)
+    except UnknownClassError as error:
+        raise PermanentError(f"task {start.function!r} cannot read the result of a parent: {error}") from None
+    return match_parameters(plan, start.function or "", known_values(params, results))
 
 
 def frame_of_value(value: object, start: Start, facts: FlowFacts) -> bytes:

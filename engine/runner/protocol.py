@@ -23,6 +23,7 @@ TEXT_LIMIT = 64 * 1024  # characters of a traceback or a message
 #: An attempt that ends sooner travels in one frame, ``Ran``, instead of two frames and four descriptors. That saves the
 #: executor 10 to 20 % of its CPU for a short attempt. Until then the executor neither sees its output nor can kill it.
 ANNOUNCE_SECONDS = 0.05
+DIRECT_INPUTS_CHARACTERS = 64 * 1024  # of results that a Start has twice
 COUNT_MAX = 2**63 - 1  # the largest number that the state file can hold
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=COUNT_MAX)]
@@ -83,8 +84,9 @@ class Start(Frame, frozen=True):
     """Fork an attempt, or run one in a worker. Responses refer to it by ``number``.
 
     The zygote does not decode the order, which alone costs it 190 page faults per fork. The rest is what it needs:
-    ``function``: the key of the function, if the order tells nothing more about the call; ``variables``: of the
-    environment, None if one of them is refused.
+    ``function``: the key of the function, if the order tells no more about the call than ``arguments``: parameters of
+    the run and the results of the parents, None if these are not plain; ``variables``: of the environment, None if one
+    of them is refused.
     """
 
     number: int
@@ -92,6 +94,7 @@ class Start(Frame, frozen=True):
     function: str | None = None
     timeout: float | None = None
     variables: dict[bytes, bytes] | None = None
+    arguments: bytes | None = None  # (parameters, JSON of the results)
 
 
 class StartHost(Frame, frozen=True):
@@ -322,6 +325,7 @@ ZygoteFrame = FlowOpened | OpenFailed | Started | Refused | Exited | Ran
 HostFrame = StartThread | CancelThread | DumpThreads
 
 _encoder = msgspec.msgpack.Encoder()
+decode_arguments = msgspec.msgpack.Decoder(tuple[dict[str, Any], str]).decode
 decode_order = msgspec.msgpack.Decoder(AttemptOrder).decode
 decode_attempt_frame = msgspec.msgpack.Decoder(AttemptFrame).decode
 decode_worker_frame = msgspec.msgpack.Decoder(WorkerFrame).decode
@@ -335,6 +339,13 @@ decode_host_frame = msgspec.msgpack.Decoder(HostFrame).decode
 def encode_order(order: AttemptOrder) -> msgspec.Raw:
     """Return the bytes of an order, for a ``Start``."""
     return msgspec.Raw(_encoder.encode(order))
+
+
+def encode_arguments(order: AttemptOrder) -> bytes | None:
+    """Return what a function without ``ctx`` may be called with; None if the order has more to say about that."""
+    if order.missing or order.dates or len(order.inputs) > DIRECT_INPUTS_CHARACTERS:
+        return None
+    return _encoder.encode(({**order.params, **order.spec.params}, order.inputs))
 
 
 def encode(frame: Frame) -> bytes:

@@ -70,8 +70,9 @@ class AttemptStart:
     def _frame(self) -> protocol.Start:
         order, spec = self.order, self.order.spec
         function = None if spec.kind != "python" or spec.map is not None or spec.item is not None else spec.name
-        variables = encoded_variables(order)
-        return protocol.Start(self.number, protocol.encode_order(order), function, spec.timeout, variables)
+        arguments = None if function is None else protocol.encode_arguments(order)
+        data, variables = protocol.encode_order(order), encoded_variables(order)
+        return protocol.Start(self.number, data, function, spec.timeout, variables, arguments)
 
     def _attach(self, attempt: RunningAttempt) -> None:
         self.on_over(self.flow)

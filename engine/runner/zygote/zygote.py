@@ -169,7 +169,7 @@ class _Zygote:
                 for fd in self._private:
                     os.close(fd)
                 plan = self._direct_plans.get(start.function) if has_variables and start.function is not None else None
-                if plan is not None and not plan.parameters and not plan.is_async:
+                if plan is not None and not plan.needs_order and (start.arguments is not None or not plan.parameters):
                     run_directly(plan, start, self._facts, theirs, self._pid)
                 run_attempt(start, self._facts, Channels(*theirs), self._pid, has_variables=has_variables)
             finally:

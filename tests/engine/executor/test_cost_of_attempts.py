@@ -22,6 +22,7 @@ TASKS = 40
 OPENING = 12  # commits and messages of a run, however many tasks it has
 PAGES = 155  # of them 70 of any fork; through child.py 310 (direct_call.py)
 PAGES_WITH_LOGGING = 170  # and threading; 230 with all that both do after a fork
+PAGES_WITH_ARGUMENT = 215  # the result of a parent; 340 through child.py
 
 
 @pytest.fixture
@@ -78,22 +79,25 @@ PROGRAM = """
 import resource, sys, {module}
 from redrive.engine import Executor, TaskDef
 
-def cost():
+def cost({parameter}):
     faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     loaded = {{"asyncio", "threading", "random", "subprocess", "logging"}} & sys.modules.keys()
     return [faults, sorted(loaded - {{"logging", "threading"}} if "{module}" == "logging" else loaded)]
 
-tasks = [TaskDef(f"t{{number}}", cost) for number in range(8)]
-result = Executor("cost", "r", tasks, state=sys.argv[1]).run_result()
+tasks = [TaskDef(f"t{{number}}", cost, ["above"]) for number in range(8)]
+result = Executor("cost", "r", [TaskDef("above", dict), *tasks], state=sys.argv[1]).run_result()
 print([result[task.name] for task in tasks])
 """
 
 
-@pytest.mark.parametrize(("module", "pages"), [("os", PAGES), ("logging", PAGES_WITH_LOGGING)])
-def test_the_fork_of_an_attempt_copies_few_pages(tmp_path: Path, module: str, pages: int) -> None:
+@pytest.mark.parametrize(
+    ("module", "parameter", "pages"),
+    [("os", "", PAGES), ("logging", "", PAGES_WITH_LOGGING), ("os", "above", PAGES_WITH_ARGUMENT)],
+)
+def test_the_fork_of_an_attempt_copies_few_pages(tmp_path: Path, module: str, parameter: str, pages: int) -> None:
     """In an interpreter of its own: pytest has imported much that a flow has not."""
     ran = subprocess.run(
-        [sys.executable, "-P", "-c", PROGRAM.format(module=module), str(tmp_path / "s.db")],
+        [sys.executable, "-P", "-c", PROGRAM.format(module=module, parameter=parameter), str(tmp_path / "s.db")],
         capture_output=True,
         text=True,
         check=True,
