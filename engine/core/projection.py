@@ -168,7 +168,7 @@ class RunProjection:
         if row is None:
             return None
         if event.kind == EventKind.TASK:
-            row.state = TaskState(event.new)
+            row.state = _STATES.get(event.new) or TaskState(event.new)
         if isinstance(payload, _SETTING_TASKS):
             _set_columns(row, payload.set)
         elif isinstance(payload, TaskMapped):
@@ -265,8 +265,13 @@ _SETTING_TASKS = (TaskMoved, TaskChanged, UnknownPayload)
 _SETTING_ATTEMPTS = (TaskMoved, AttemptStarted, AttemptExtended, AttemptLate, UnknownPayload)
 
 
-def _set_columns(row: object, columns: Mapping[str, object]) -> None:
+_STATES: dict[str | None, TaskState] = {str(state): state for state in TaskState}  # faster than to call the enum
+_COLUMNS = {row: frozenset(row.__slots__) for row in (RunRow, TaskRow, AttemptRow)}
+
+
+def _set_columns(row: RunRow | TaskRow | AttemptRow, columns: Mapping[str, object]) -> None:
     """Set the columns that the row has. Columns of the table alone (token, texts) are not kept in memory."""
+    known = _COLUMNS[type(row)]
     for column, value in columns.items():
-        if hasattr(row, column):
+        if column in known:
             setattr(row, column, value)

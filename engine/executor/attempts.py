@@ -401,7 +401,8 @@ class AttemptManager:
                 is_probe=supervisor.is_probe,
                 interrupted=supervisor.is_interrupted,
             )
-            runs.promote(transaction, claim.run_id, freed)
+            if freed:
+                runs.promote(transaction, claim.run_id, freed)
             if follow_up is None:
                 return []
             return follow_up.claim(transaction, isinstance(settlement.decision, Succeed))

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -182,7 +181,7 @@ class RunLoop:
         if self._file_watch.is_missing or self.storage_problem is not None:
             return None
         follow_up = self._dispatcher.follow_up(freed)
-        return follow_up and replace(follow_up, on_committed=partial(self._launch, follow_up))
+        return follow_up and FollowUp(follow_up.claim, partial(self._launch, follow_up), follow_up.durable)
 
     def _launch(self, follow_up: FollowUp, claimed: list[Claim]) -> None:
         follow_up.on_committed(claimed)

@@ -79,8 +79,9 @@ def dispatch(
     ``promote``: by name, the generation that the caller saw.
     """
     ordered = {order.name: order.generation for order in orders if not order.is_ready}
-    promoted = runs.promote(transaction, run_id, {**promote, **ordered})
-    runs.wake(transaction, run_id, {name: ordered[name] for name in ordered.keys() - promoted})
+    if promote or ordered:
+        promoted = runs.promote(transaction, run_id, {**promote, **ordered})
+        runs.wake(transaction, run_id, {name: ordered[name] for name in ordered.keys() - promoted})
     claims = (_claim(transaction, run_id, order, identity) for order in orders)
     return [claim for claim in claims if claim is not None]
 

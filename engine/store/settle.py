@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import cast
 
@@ -90,7 +90,7 @@ def settle(
         decision = decide(history, outcome, spec.retry, transaction.at, uniform)
     if isinstance(decision, Fail) and outcome.failure is None:
         outcome = replace(outcome, failure=describe_wait_timeout(claim.name, decision.why, outcome.defer_reason))
-    with _attributed_to_requester(transaction, claim, decision):
+    with _attributed_to_requester(transaction, claim) if isinstance(decision, Cancel) else nullcontext():
         written = write_decision(transaction, claim, spec, outcome, decision, history, stored)
     if not written:
         _write_late(transaction, claim, outcome)
@@ -99,11 +99,9 @@ def settle(
 
 
 @contextmanager
-def _attributed_to_requester(transaction: Transaction, claim: Claim, decision: Decision) -> Iterator[None]:
+def _attributed_to_requester(transaction: Transaction, claim: Claim) -> Iterator[None]:
     """Emit the events of a cancel in the name of the operator who requested it."""
-    request = (
-        find_cancel_request(transaction.connection, claim.run_id, claim.name) if isinstance(decision, Cancel) else None
-    )
+    request = find_cancel_request(transaction.connection, claim.run_id, claim.name)
     before = transaction.actor, transaction.reason, transaction.command_id
     if request is not None:
         transaction.actor, transaction.reason, transaction.command_id = (
@@ -185,7 +183,8 @@ def _apply_consequences(
             trigger_page(transaction, _page_request(claim, spec, decision, outcome))
         case Retry() | Defer() | Interrupt():
             hold_if_blocked(transaction, claim.run_id, claim.name)
-    rollout.finish_canary(transaction, claim.run_id, claim.name, decision, load_overrides(stored.overrides))
+    if stored.overrides:
+        rollout.finish_canary(transaction, claim.run_id, claim.name, decision, load_overrides(stored.overrides))
 
 
 def _page_request(claim: Claim, spec: TaskSpec, decision: Fail | DeadLetter, outcome: Outcome) -> PageRequest:

@@ -285,7 +285,9 @@ class Runner:
     @property
     def leaked_slots(self) -> int:
         """Threads that ignored their cancel token and still run."""
-        return sum([flow.hosts.leaked_slots for flow in self._flows() if flow.hosts.count])
+        if self._retired or self._flow is None or self._flow.hosts.count or self._flow.others:
+            return sum(flow.hosts.leaked_slots for flow in self._flows())
+        return 0  # asked twice an attempt
 
     def set_slot_demand(self, has_demand: bool) -> None:
         """Set whether tasks wait for slots that leaked threads hold (rule 3 of ``thread/pool.py``)."""

@@ -9,13 +9,13 @@ COMMIT.
 
 import json
 import sqlite3
-from typing import Dict, List, Mapping, Optional, Tuple
+from typing import Dict, Iterable, List, Mapping, Optional, Tuple
 
 from ...domain.event_codec import encode, kind_of
 from ...domain.event_columns import AttemptColumns, TaskColumns
 from ...domain.event_payloads import NO_TASK_COLUMNS, Payload, RunChanged, TaskChanged, TaskMoved
 from ...domain.events import Event
-from ...domain.states import LEGAL_MOVES, TaskState
+from ...domain.states import LEGAL_MOVES
 
 _INSERT_EVENT = (
     "INSERT INTO event (at, kind, run_id, task, old, new, attempt, generation, actor, reason, command_id, data)"
@@ -37,7 +37,8 @@ def _update_task(columns: Tuple[str, ...], token: bool) -> str:
     return sql
 
 
-_MOVED = TaskMoved()
+def _assign(columns: Iterable[str]) -> str:
+    return ", ".join(map("{} = ?".format, columns))
 
 
 class Transaction(object):
@@ -82,23 +83,23 @@ class Transaction(object):
         ``set``: further columns of the task. ``token``: the claim token that must match, against a late outcome.
         ``payload``: further fields of the event. Raises ValueError for a move outside LEGAL_MOVES.
         """
-        if TaskState(new) not in LEGAL_MOVES[TaskState(old)]:
+        old, new = str(old), str(new)
+        if new not in LEGAL_MOVES[old]:  # type: ignore[index]  # a member of TaskState is its own text
             raise ValueError("illegal move of {!r}: {} -> {}".format(name, old, new))
         columns = set or NO_TASK_COLUMNS
         self._before_change(run_id, name, columns)
-        values = [str(new)] + list(columns.values()) + [run_id, name, str(old), generation]
+        values = [new] + list(columns.values()) + [run_id, name, old, generation]
         if token is not None:
             values.append(token)
         cursor = self.connection.execute(_update_task(tuple(columns), token is not None), values)
         if cursor.rowcount != 1:
             return False
-        payload = payload or _MOVED
         self.emit(
-            payload._replace(set=columns, act=self.act or payload.act),
+            payload._replace(set=columns, act=self.act or payload.act) if payload else TaskMoved(columns, act=self.act),
             run_id,
             name,
-            old=str(old),
-            new=str(new),
+            old=old,
+            new=new,
             attempt=attempt,
             generation=columns.get("generation", generation),
         )
@@ -115,9 +116,8 @@ class Transaction(object):
     ) -> None:
         """Change columns of a task that keeps its state, and emit it. ``why`` and ``act`` go into the event only."""
         self._before_change(run_id, name, set)
-        assignments = ", ".join("{} = ?".format(column) for column in set)
         self.connection.execute(
-            "UPDATE task SET {} WHERE run_id = ? AND name = ?".format(assignments), list(set.values()) + [run_id, name]
+            "UPDATE task SET {} WHERE run_id = ? AND name = ?".format(_assign(set)), list(set.values()) + [run_id, name]
         )
         self.emit(TaskChanged(set, why=why, act=act or self.act), run_id, name, attempt=attempt)
 
@@ -126,9 +126,8 @@ class Transaction(object):
         columns = change.set
         self._before_run_change(run_id, change)
         if columns:
-            assignments = ", ".join("{} = ?".format(column) for column in columns)
             self.connection.execute(
-                "UPDATE run SET {} WHERE run_id = ?".format(assignments), list(columns.values()) + [run_id]
+                "UPDATE run SET {} WHERE run_id = ?".format(_assign(columns)), list(columns.values()) + [run_id]
             )
         self.emit(change, run_id, old=old, new=new)
 
@@ -146,9 +145,8 @@ class Transaction(object):
 
     def change_attempt(self, run_id: str, name: str, attempt: int, set: AttemptColumns) -> None:
         """Change columns of an attempt; the caller emits an event with those that the console shows."""
-        assignments = ", ".join("{} = ?".format(column) for column in set)
         self.connection.execute(
-            "UPDATE attempt SET {} WHERE run_id = ? AND name = ? AND attempt = ?".format(assignments),
+            "UPDATE attempt SET {} WHERE run_id = ? AND name = ? AND attempt = ?".format(_assign(set)),
             list(set.values()) + [run_id, name, attempt],
         )
 
