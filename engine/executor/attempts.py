@@ -68,7 +68,6 @@ class AttemptSupervisor:
         self._output = OutputBuffer()
         self._is_writing = False  # one write of output in flight: a slow disk must not build up a queue
         self._flush_timer: asyncio.TimerHandle | None = None
-        self._started_timer: asyncio.TimerHandle | None = None
         self._progress: tuple[int, int | None] | None = None
         self._progress_timer: asyncio.TimerHandle | None = None
         self._stored_progress: tuple[int, int | None] = (0, None)
@@ -99,8 +98,7 @@ class AttemptSupervisor:
     def started(self, pid: int, start_ticks: int | None) -> None:
         """Record the process, unless the attempt ends within STARTED_DELAY_SECONDS."""
         self.pid, self.start_ticks = pid, start_ticks
-        loop = self._manager.loop
-        self._started_timer = loop.call_later(STARTED_DELAY_SECONDS, self._write_process, pid, start_ticks)
+        self._manager.record_later(self)
 
     def started_remotely(self, host: str, pid: int, start_ticks: int | None) -> None:
         """Record a process on another host, which only its worker can inspect."""
@@ -157,8 +155,7 @@ class AttemptSupervisor:
 
     def ended(self, outcome: Outcome) -> None:
         """Flush the buffers and settle the outcome; no process of the attempt is left."""
-        timers = (self._flush_timer, self._started_timer, self._progress_timer)
-        for timer in (*timers, self._rows_timer, self._checkpoint_timer):
+        for timer in (self._flush_timer, self._progress_timer, self._rows_timer, self._checkpoint_timer):
             if timer is not None:
                 timer.cancel()
         self._flush_rows()
@@ -181,8 +178,9 @@ class AttemptSupervisor:
         if payload is not None:
             self._emit(payload)
 
-    def _write_process(self, pid: int, start_ticks: int | None) -> None:
-        self._write_started({"pid": pid, "pid_start_ticks": start_ticks})
+    def record_process(self) -> None:
+        """Store the process, which has run for STARTED_DELAY_SECONDS."""
+        self._write_started({"pid": self.pid, "pid_start_ticks": self.start_ticks})
 
     def _write_started(self, columns: AttemptColumns) -> None:
         claim = self.claim
@@ -297,6 +295,8 @@ class AttemptManager:
         self._on_error = on_error
         self._on_output = on_output
         self._settling_count = 0  # settlements that are being written
+        self._unrecorded: dict[AttemptSupervisor, float] = {}  # when each process is to be recorded, in order
+        self._record_timer: asyncio.TimerHandle | None = None  # one for all: most attempts end before
         self._idle = asyncio.Event()
         self._idle.set()
 
@@ -348,6 +348,22 @@ class AttemptManager:
         self._idle.clear()
         self._runner.launch(order, supervisor, supervisor.attach, supervisor.start_failed)
 
+    def record_later(self, supervisor: AttemptSupervisor) -> None:
+        """Record the process of an attempt after STARTED_DELAY_SECONDS, unless the attempt ends before."""
+        self._unrecorded[supervisor] = self.loop.time() + STARTED_DELAY_SECONDS
+        if self._record_timer is None:
+            self._record_timer = self.loop.call_later(STARTED_DELAY_SECONDS, self._record_processes)
+
+    def _record_processes(self) -> None:
+        self._record_timer = None
+        now = self.loop.time()
+        for supervisor, due_at in list(self._unrecorded.items()):
+            if due_at > now:
+                self._record_timer = self.loop.call_at(due_at, self._record_processes)
+                return
+            del self._unrecorded[supervisor]
+            supervisor.record_process()
+
     def cancel(self, name: str, reason: str) -> None:
         """Terminate the attempt of a task, if one runs, by the steps of a timeout. The request is committed already."""
         supervisor = self.running.get(name)
@@ -379,6 +395,7 @@ class AttemptManager:
         The slot is freed first, because the events of the settlement may start the next attempt of the same task.
         """
         claim, spec = supervisor.claim, supervisor.spec
+        self._unrecorded.pop(supervisor, None)
         if self.running.get(claim.name) is supervisor:
             del self.running[claim.name]
         self._on_ended(claim, outcome)

@@ -77,6 +77,14 @@ class WorkerAttempt(ForkedAttempt):
         """Handle output on stdout or stderr."""
         self._handle_output(data)
 
+    def _on_ending(self, in_time: bool) -> None:
+        if in_time:  # the report of the worker mostly comes with the ending: then no timer is needed
+            self._loop.call_soon(self._watch_exit)
+
+    def _watch_exit(self) -> None:
+        if not self._is_settled:
+            super()._on_ending(True)
+
     def _handle_checked(self, report: protocol.WorkerChecked) -> None:
         is_success = isinstance(self._ending, protocol.Succeeded)
         if report.findings or not is_success or not self._is_reusable or self._force_applied is not Force.NONE:
