@@ -11,6 +11,7 @@ shown; ``seek_present`` returns to it.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -31,6 +32,8 @@ PENDING_EVENTS_MAX = 5_000  # more are applied at once
 RETRY_SECONDS = 1.0  # after the session failed to return a snapshot
 PAGES_MAX = 100  # the latest pages, for sentences that name who acknowledged a failure
 PATIENCE_SECONDS = 2.0  # for the history of finished attempts, on a slow connection
+LARGE_TASKS = 20_000  # of a run whose end is not estimated before
+LARGE_DELAY_SECONDS = 2.0  # after its screens have started
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +80,7 @@ class LiveRun:
         self._stats_run_id: str | None = None
         self._stats_task: asyncio.Task[None] | None = None  # for the run ``_loading_run_id``
         self._loading_run_id: str | None = None
+        self._forecasts_from = 0.0  # on the monotonic clock
         self._run_id: str | None = None
         self._pending: list[Event] = []
         self._flushed_at = float("-inf")
@@ -96,8 +100,10 @@ class LiveRun:
 
     @property
     def forecast(self) -> Forecast | None:
-        """The estimated end of the run; None before the first snapshot."""
-        return self._forecaster.forecast(self.now_us) if self._forecaster is not None else None
+        """The estimated end of the run; None before the first snapshot, and while the screens of a large run start."""
+        if self._forecaster is None or time.monotonic() < self._forecasts_from:
+            return None
+        return self._forecaster.forecast(self.now_us)
 
     @property
     def is_past(self) -> bool:
@@ -221,6 +227,8 @@ class LiveRun:
         self._present = None
         self._run_id = board.projection.run.run_id
         self._pending.clear()
+        delay = LARGE_DELAY_SECONDS if board.total >= LARGE_TASKS else 0.0
+        self._forecasts_from = time.monotonic() + delay
         self._use_duration_stats(board)
         self._observer.on_board_replaced(board)
 

@@ -6,7 +6,7 @@ below a dead letter are not counted: the time of a human's decision is unknown.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import NamedTuple
@@ -84,18 +84,24 @@ def estimate(board: Board, now_us: int, stats: Mapping[str, DurationStats]) -> F
     dead = {name for name in board.problems if board.row(name).state is TaskState.DEAD_LETTER}
     for_human = {name for name in dead if board.row(name).canary is None} | board.held_tasks().keys()
     held = dead | for_human | set(board.names_waiting_below(*dead, *for_human))
-    work = {
-        name: _remaining_us(row, expected.duration(name), now_us)
-        for name, row in board.projection.tasks.items()
+    work = [
+        _Work(_remaining_us(row, expected.duration(name), now_us), max((row.next_retry_at or 0) - now_us, 0))
         if row.state in MOVING and name not in held
-    }
-    if not work:
+        else None
+        for name, row in zip(board.dag.names, map(board.row, board.dag.names), strict=True)
+    ]
+    if not any(work):
         return None
-    low, path = _finish(board, {name: band.low_us for name, band in work.items()}, now_us)
-    high, _ = _finish(board, {name: band.high_us for name, band in work.items()}, now_us)
-    left = DurationRange(low, max(low, high))
+    left, path = _finish(board, work)
     unstarted = sum(1 for name in held if board.row(name).state in MOVING)
     return Forecast(left, path, unstarted, bool(for_human), _slack_us(board.projection.run.deadline_at, now_us, left))
+
+
+class _Work(NamedTuple):
+    """What is left of one task."""
+
+    left: DurationRange
+    wait_us: int  # until its instant
 
 
 def _slack_us(deadline_us: int | None, now_us: int, left: DurationRange) -> int | None:
@@ -106,28 +112,36 @@ def _slack_us(deadline_us: int | None, now_us: int, left: DurationRange) -> int 
     return late if late >= 0 else min(early, 0)
 
 
-def _finish(board: Board, work: Mapping[str, int], now_us: int) -> tuple[int, tuple[str, ...]]:
-    """How long the tasks take in microseconds: each after its parents and its instant, and all through the slots."""
-    ends: dict[str, int] = {}
-    before: dict[str, str | None] = {}
-    for name in board.dag.order:
-        if name not in work:
+def _finish(board: Board, work: Sequence[_Work | None]) -> tuple[DurationRange, tuple[str, ...]]:
+    """How long the tasks take: each after its parents and its instant, and all through the slots; and the longest path.
+
+    ``work``: by the number of the task; None for a task that is not counted.
+    """
+    parents = board.dag.parent_numbers
+    lows, highs, before = [0] * len(work), [0] * len(work), [-1] * len(work)
+    for number in board.dag.topological:
+        mine = work[number]
+        if mine is None:
             continue
-        above = max(
-            (parent for parent in board.dag.parents(name) if parent in ends), key=ends.__getitem__, default=None
-        )
-        wait = max((board.row(name).next_retry_at or 0) - now_us, 0)
-        ends[name] = max(wait, ends[above] if above is not None else 0) + work[name]
-        before[name] = above
-    last: str | None = max(ends, key=ends.__getitem__)
-    assert last is not None
+        (low, high), low_start = mine.left, mine.wait_us
+        high_start = low_start
+        latest = 0
+        for parent in parents[number]:
+            if lows[parent] > latest:
+                latest, before[number] = lows[parent], parent
+            if highs[parent] > high_start:
+                high_start = highs[parent]
+        lows[number] = max(low_start, latest) + low
+        highs[number] = high_start + high
     slots = max(board.projection.run.max_parallel, 1)
-    longest = max(ends[last], sum(work.values()) // slots)
-    path: list[str] = []
-    while last is not None:
-        path.append(last)
+    low_us = max(max(lows), sum(one.left.low_us for one in work if one) // slots)
+    high_us = max(max(highs), sum(one.left.high_us for one in work if one) // slots)
+    path = []
+    last = lows.index(max(lows))
+    while last >= 0:
+        path.append(board.dag.names[last])
         last = before[last]
-    return longest, tuple(reversed(path))
+    return DurationRange(low_us, max(low_us, high_us)), tuple(reversed(path))
 
 
 def critical_path(board: Board, forecast: Forecast | None) -> tuple[str, ...]:
@@ -187,7 +201,10 @@ def _band(durations: list[int]) -> DurationRange:
 def _remaining_us(row: TaskRow, expected: DurationRange, now_us: int) -> DurationRange:
     """What is left of a task once its parents are done and its instant has come."""
     elapsed = max(now_us - (row.started_at or now_us), 0) if row.state is TaskState.RUNNING else 0
-    return DurationRange(*(max(end - elapsed, _LEFT_MIN_US) for end in expected))
+    low, high = expected
+    if elapsed == 0 and low >= _LEFT_MIN_US:
+        return expected
+    return DurationRange(max(low - elapsed, _LEFT_MIN_US), max(high - elapsed, _LEFT_MIN_US))
 
 
 def is_overdue(elapsed_us: int, stats: DurationStats) -> bool:

@@ -88,6 +88,8 @@ def _limit_combining_marks(text: str) -> str:
 
 def one_line(text: str, limit: int = 4096) -> str:
     """Collapse white space, newlines included, to single spaces; then ``sanitize``."""
+    if text.isascii() and text.isprintable() and " " not in text and len(text) <= limit:
+        return text  # fast: most names of tasks
     return sanitize(_SPACES.sub(" ", text[:limit]).strip(), limit)
 
 

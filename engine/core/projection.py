@@ -225,8 +225,6 @@ def new_projection(run: RunRow, specs: Sequence[TaskSpec]) -> RunProjection:
 def order_parents(spec: TaskSpec | None, found: Iterable[str]) -> tuple[str, ...]:
     """Return the parents of a task in the order of its declaration, or by name if there are others among them."""
     parents = sorted(found)
-    if spec is not None and len(parents) == len(spec.parents) and parents == sorted(spec.parents):
-        return spec.parents  # fast, and one object: most tasks of a large run
     if spec is not None and len(parents) > 1 and set(parents) <= set(spec.parents):
         parents.sort(key=spec.parents.index)
     return tuple(parents)

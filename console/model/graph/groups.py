@@ -70,10 +70,12 @@ class Groups:
     @cached_property
     def dag(self) -> Dag | None:
         """The groups as a graph, named by their indexes; None if declared groups depend on each other both ways."""
-        parents: list[dict[str, None]] = [{} for _ in self.groups]
-        for number, group in enumerate(self.group_of):
-            above = {self.group_of[parent] for parent in self.tasks.parent_numbers[number]} - {group}
-            parents[group].update(dict.fromkeys(map(str, sorted(above))))
+        of = self.group_of
+        edges = {(of[child], of[above]) for child, found in enumerate(self.tasks.parent_numbers) for above in found}
+        parents: list[list[str]] = [[] for _ in self.groups]
+        for group, above in sorted(edges):
+            if above != group:
+                parents[group].append(str(above))
         try:
             return Dag((str(group.index), parents[group.index]) for group in self.groups)
         except CycleError:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+import string
 from collections import Counter
 from collections.abc import Sequence
 from itertools import takewhile
 
 _BRACKETS = re.compile(r"\s*[(\[{].*[)\]}]\s*$", re.DOTALL)
 _NUMBERS = re.compile(r"(?:[-_.:/#@ ]*(?:ID|id)?\d+)+$")
+_BRACKET_ENDS = frozenset(")]}" + string.whitespace)
 _WORD = re.compile(r"[-_.:/ ]")
 _SINGLES_MAX = 6  # families of one task that are listed before they are merged
 
@@ -35,7 +37,8 @@ def shared_prefix(names: Sequence[str]) -> str:
 
 def stem(name: str) -> str:
     """Return the name without trailing numbers and brackets, or the name itself if nothing else remains."""
-    return _NUMBERS.sub("", _BRACKETS.sub("", name)) or name
+    has_brackets = name[-1:] in _BRACKET_ENDS
+    return _NUMBERS.sub("", _BRACKETS.sub("", name) if has_brackets else name) or name
 
 
 def families(names: Sequence[str]) -> list[str]:

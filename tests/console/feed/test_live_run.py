@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 
 import pytest
+from redrive.console.feed import live_run
 from redrive.console.feed.live_run import PENDING_EVENTS_MAX, BoardUpdate, LiveRun
 from redrive.console.model.board import Board
 from redrive.console.model.replay import initial_projection
@@ -194,6 +195,22 @@ async def test_earlier_runs_report_when_a_run_will_be_done_before_anything_of_it
     await until(lambda: live.forecast)
     assert live.forecast.left.low_us == 660 * S
     assert live.board.duration_stats == EARLIER and watcher.signs
+    live.close()
+
+
+async def test_the_end_of_a_large_run_is_estimated_after_its_screens_have_started(
+    clock: StillClock, watcher: Watcher, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(live_run, "LARGE_TASKS", 1)
+    monkeypatch.setattr(live_run, "LARGE_DELAY_SECONDS", 1e9)
+    session = FakeSession(projection_of([("extract_payments", []), ("aggregate_revenue", ["extract_payments"])]))
+    session.durations = EARLIER
+    live = following(session, clock, watcher)
+    await until(lambda: live.board is not None and live.board.duration_stats)
+    assert live.forecast is None
+    monkeypatch.setattr(live_run, "LARGE_DELAY_SECONDS", 0)
+    live.reload()
+    await until(lambda: live.forecast)
     live.close()
 
 
