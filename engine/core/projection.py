@@ -261,10 +261,8 @@ def _end_words(row: TaskRow) -> str:
 
 _SETTING_TASKS = (TaskMoved, TaskChanged, UnknownPayload)
 _SETTING_ATTEMPTS = (TaskMoved, AttemptStarted, AttemptExtended, AttemptLate, UnknownPayload)
-
-
 _STATES: dict[str | None, TaskState] = {str(state): state for state in TaskState}  # faster than to call the enum
-_COLUMNS = {row: frozenset(row.__slots__) for row in (RunRow, TaskRow, AttemptRow)}
+_COLUMNS = {row: frozenset(row.__struct_fields__) for row in (RunRow, TaskRow, AttemptRow)}
 
 
 def _set_columns(row: RunRow | TaskRow | AttemptRow, columns: Mapping[str, object]) -> None:
