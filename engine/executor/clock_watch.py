@@ -12,11 +12,11 @@ from ..clock import CLOCK_JUMP_SECONDS, Clock
 
 
 class ClockWatch:
-    """Calls ``on_jump(microseconds)`` after the wall clock was stepped."""
+    """Calls ``on_jump(microseconds)`` after the wall clock was stepped since this object was made."""
 
-    def __init__(self, clock: Clock, on_jump: Callable[[int], None]) -> None:
+    def __init__(self, clock: Clock, on_jump: Callable[[int], None] = lambda jump_us: None) -> None:
+        self.on_jump = on_jump
         self._clock = clock
-        self._on_jump = on_jump
         self._wall = clock.now_us()
         self._monotonic = clock.monotonic()
 
@@ -26,4 +26,4 @@ class ClockWatch:
         jump = (wall - self._wall) / 1e6 - (monotonic - self._monotonic)
         self._wall, self._monotonic = wall, monotonic
         if abs(jump) > CLOCK_JUMP_SECONDS:
-            self._on_jump(round(jump * 1e6))
+            self.on_jump(round(jump * 1e6))

@@ -38,7 +38,6 @@ from ..store import breaker_rows
 from ..store.breaker_rows import emit_change
 from ..store.claims import Claim
 from .attempts import AttemptManager, OutputListener
-from .clock_watch import ClockWatch
 from .commit import Commit, FollowUp
 from .dispatch import Dispatcher
 from .heartbeat import HeartbeatTimer
@@ -100,7 +99,8 @@ class RunLoop:
         self._pinger = Pinger(opened.flow.pings, self._sends)
         self._success = SuccessNotices(opened.flow.success_pages, origin, self._sends, self._describe_run)
         watch = Watchdog(self._view, self.attempts, self.downstreams, clock)
-        self._clock_watch = ClockWatch(clock, self._shift_times)
+        self._clock_watch = opened.clock_watch
+        self._clock_watch.on_jump = self._shift_times
         promises = LateRuns(opened, clock, self._fail)
         names = [self._file_watch.check, self._server.check_socket]
         checks = [self._clock_watch.check, watch.check, promises.check, self.zygote_restart.check]

@@ -22,7 +22,6 @@ from ..core import flow_difference
 from ..core.breaker import BreakerRecord
 from ..core.bulk_build import collector_paused
 from ..core.mapping import work_of
-from ..core.policy import Uniform
 from ..core.projection import RunProjection, RunRow, new_projection
 from ..core.secret_mask import require_secrets
 from ..core.spec import FlowSpec, TaskSpec
@@ -42,6 +41,7 @@ from ..store import breaker_rows, cut_off, database, executors, flow_changes, hi
 from ..store.claims import ExecutorIdentity
 from ..store.row_audit import explained_by_rows
 from ..store.writer import Writer
+from .clock_watch import ClockWatch
 from .resume_plan import check_trust, flow_path_of, run_to_resume
 from .run_options import RunOptions, RunRequest
 from .state_file_lease import INTERRUPTED, StateFileLease
@@ -67,6 +67,7 @@ class OpenRun:
     writer: Writer
     lease: StateFileLease
     hooks: RunHooks
+    clock_watch: ClockWatch  # from before the first write on, which may take long
     is_new: bool = True
     before_close: Callable[[], Awaitable[None]] | None = None  # called after the unregistration, while the file is open
 
@@ -137,7 +138,7 @@ async def _open_run(lease: StateFileLease, clock: Clock) -> OpenRun:
         lease.lock.set_run(requested.run_id)
         host, image = socket.gethostname(), environment_hash()
         identity = ExecutorIdentity(request.executor_id, host, flow.code_hash, runner.mask.stored_params(flow), image)
-        opened = await _prepare_run(lease, requested, flow, writer, identity, hooks, clock.uniform)
+        opened = await _prepare_run(lease, requested, flow, writer, identity, hooks, clock)
     except BaseException:
         await runner.close()
         raise
@@ -273,8 +274,9 @@ async def _prepare_run(
     writer: Writer,
     identity: ExecutorIdentity,
     hooks: RunHooks,
-    uniform: Uniform,
+    clock: Clock,
 ) -> OpenRun:
+    clock_watch = ClockWatch(clock)
     options, run_id, runner = lease.request.options, requested.run_id, lease.runner
     parallel = options.max_parallel or flow.max_parallel or MAX_PARALLEL
     stored = runner.mask.stored_flow(flow)
@@ -285,7 +287,7 @@ async def _prepare_run(
 
     def item(transaction: Transaction) -> tuple[RunProjection, dict[str, float], list[BreakerRecord]]:
         _register_executor(transaction, identity, run_id, runner)
-        recovered = recovery.recover(transaction, identity.executor_id, uniform)
+        recovered = recovery.recover(transaction, identity.executor_id, clock.uniform)
         cut_off.report_cut_off(transaction, recovered.executors, run_id)
         if not requested.exists:
             _claim_slot(transaction, flow, run_id, options)
@@ -325,6 +327,7 @@ async def _prepare_run(
         writer,
         lease,
         hooks,
+        clock_watch,
         is_new=not requested.exists,
     )
 

@@ -92,6 +92,10 @@ class RunView:
             if self._timers.disarm(row.name) or row.state in TIMED:
                 self.ready_queue.mark_due(row.name)
             return
+        if row.next_retry_at <= self.now_us():  # at once: the run would count as blocked before its timer fires
+            self._timers.disarm(row.name)
+            self.ready_queue.mark_due(row.name)
+            return
         if row.state is TaskState.PENDING:
             self.ready_queue.defer(row.name)
         self._timers.arm(row.name, row.next_retry_at)

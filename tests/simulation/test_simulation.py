@@ -73,6 +73,12 @@ def test_a_shrunk_run_that_failed_once_does_not_fail_again(seed: int, only: str)
         (5008683, "tasks=t0 acts=0,2,3,4,6,7"),
         # an executor dies between a step of the clock and its shift, and has written an event meanwhile
         (5025571, "tasks=t10,t11,t12,t13,t14,t16,t17,t18,t19 acts=13,14,15"),
+        # a task that a breaker turns away became due while no executor lived
+        (5029406, "acts=11"),
+        # the clock is set while a run is opened
+        (5033920, "tasks=t1,t3,t4,t5,t7 acts=6,7"),
+        # a task is again as the act that is undone has found it
+        (5033184, "tasks=t5,t7 acts=1,10,11,12,13,14,15,2,3,4,5,6,7,8 crashes=0"),
         # an executor dies while the writer that it has given up is closing
         (5021110, "tasks=t1,t2,t3,t4 acts=0,1 crashes=0,3 clock_steps=0"),
     ],

@@ -17,7 +17,7 @@ import traceback
 from collections.abc import Callable, Coroutine, Mapping
 from typing import NoReturn, TextIO
 
-from ...errors import TaskTerminated
+from ...errors import TaskTerminated, TransientError
 from .. import protocol
 from ..call import CallPlan, DescribeError, call, context_for, ending_of_error, ending_of_value
 from ..child import Channels, FlowFacts, detach, forward_retries, reseed
@@ -129,12 +129,13 @@ class _AttemptThread:
         self._pid = os.getpid()
 
     def start(self, on_done: Callable[[], object]) -> None:
-        """Start the thread. If that fails, the attempt fails."""
+        """Start the thread. If the machine has none left, the attempt fails, and is tried again."""
         thread = threading.Thread(target=self._run, args=(on_done,), name=self._order.task, daemon=True)
         try:
             thread.start()
         except RuntimeError as error:
-            self._end(ending_of_error(error, self._facts.describer(self._order)))
+            refused = TransientError(f"its thread could not be started: {error}")
+            self._end(ending_of_error(refused, self._facts.describer(self._order)))
             on_done()
 
     def _run(self, on_done: Callable[[], object]) -> None:

@@ -219,7 +219,8 @@ def _put_back(transaction: Transaction, run_id: str, name: str, before: TaskColu
     if before["generation"] == row.generation:
         del before["generation"]
     if state == row.state:
-        transaction.change(run_id, name, before, why=why)
+        if before:  # other changes may have led back to all that the act found
+            transaction.change(run_id, name, before, why=why)
         return
     now = row.state
     if TaskState(state) not in LEGAL_MOVES[TaskState(now)]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from redrive.engine.core.outcome import Outcome, OutcomeKind
+from redrive.engine.core.outcome import FailureClass, Outcome, OutcomeKind
 from redrive.engine.domain.event_payloads import ExecutorChanged
 from redrive.engine.runner.zygote.client import Runner
 
@@ -60,6 +60,30 @@ async def test_failures_and_exits_in_threads_are_outcomes(bench: Any) -> None:
     assert (await bench.run("leave"))[0].failure.error_type == "SystemExit"
     assert (await bench.run("skip"))[0].kind is OutcomeKind.SKIPPED
     assert (await bench.run("wait"))[0].result == "5"
+
+
+async def test_a_machine_without_a_thread_left_is_not_the_fault_of_the_task(bench: Any) -> None:
+    """As an attempt whose process cannot be started, it is tried again and never becomes poison."""
+    await bench.open("""
+        import threading
+
+        def refuse(thread):
+            raise RuntimeError("can't start new thread")
+
+        @flow.task(isolation="thread")
+        def take_all():
+            threading.Thread.start = refuse
+
+        @flow.task(isolation="thread")
+        def other():
+            pass
+    """)
+    assert (await bench.run("take_all"))[0].kind is OutcomeKind.SUCCESS
+    failure = (await bench.run("other"))[0].failure
+    assert (failure.failure_class, failure.message) == (
+        FailureClass.TRANSIENT,
+        "its thread could not be started: can't start new thread",
+    )
 
 
 async def test_a_task_that_checks_its_token_ends_in_time(bench: Any) -> None:

@@ -245,6 +245,19 @@ def test_a_child_that_was_promoted_meanwhile_waits_again_after_the_undo(state_fi
     assert state_file.claim("b") == 0 and state_file.states()["b"] == "PENDING"
 
 
+def test_an_undo_leaves_alone_what_is_again_as_the_act_found_it(state_file: StateFile) -> None:
+    state_file.create({"a": "", "b": "a", "c": "b"}, c={"rule": "all_done"})
+    state_file.move("a", "SKIPPED", skip_cause="condition")
+    state_file.move("b", "SKIPPED", skip_cause="cascade")
+    state_file.move("c", "READY")
+    command = state_file.command("requeue", "b")
+    state_file.send(command)
+    assert state_file.states() == {"a": "SKIPPED", "b": "SKIPPED", "c": "PENDING"}
+    state_file.move("c", "READY")
+    assert state_file.act("undo", command=command["id"])["ok"]
+    assert state_file.states()["c"] == "READY"
+
+
 def test_a_task_below_what_a_cancel_has_stopped_waits_again_after_the_undo(state_file: StateFile) -> None:
     state_file.create({"a": "", "b": "a", "c": "b"}, c={"rule": "all_done"})
     command = state_file.command("cancel", "a")
