@@ -47,6 +47,9 @@ def main() -> None:
         _explain(error)
         sys.exit(code_of_error(error))
     except OSError as error:
+        if error.errno == errno.ENOENT and error.filename is None:  # of getcwd: every other call names its file
+            click.echo("redrive: the current folder was removed: change to another one", err=True)
+            sys.exit(ExitCode.BAD_USAGE)
         if error.errno not in (errno.ENOSPC, errno.EIO):
             raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # flushing the rest of the buffer would fail again

@@ -17,6 +17,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 import psutil
+import pytest
 from redrive.engine.statefile import lock_file
 from support.commands import run_redrive, start_redrive
 from support.marks import parametrize_mostly_long, scaled
@@ -179,6 +180,7 @@ class Storm:
         wait_until(lambda: not bearers(self.executor_ids()))
 
 
+@pytest.mark.timeout(900)  # up to three executors that die, and one that ends, each with a limit of its own
 @parametrize_mostly_long("number", range(scaled(40)), quick=1)
 def test_a_run_outlives_any_deaths(tmp_path: Path, number: int) -> None:
     storm = Storm(tmp_path, number)

@@ -216,6 +216,12 @@ def test_output_that_cannot_be_written_is_one_sentence(folder: Path) -> None:
     assert done.stderr == b"redrive: the output cannot be written: No space left on device\n"
 
 
+def test_a_current_folder_that_was_removed_is_a_sentence(tmp_path):
+    line = f"mkdir gone && cd gone && rmdir ../gone && {REDRIVE} tasks ../night.db"
+    done = subprocess.run(["sh", "-c", line], capture_output=True, cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (2, b"redrive: the current folder was removed: change to another one\n")
+
+
 @pytest.mark.parametrize("command", ["check", "run --plain --state new.db"])
 @parametrize_mostly_long(
     ("text", "sentence"),
