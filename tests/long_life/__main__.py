@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 import tempfile
 from pathlib import Path
@@ -15,6 +16,7 @@ def main() -> int:
     parser.add_argument("--attempts", type=int, default=200_000)
     parser.add_argument("--attaches", type=int, default=1_000)
     parser.add_argument("--acts", type=int, default=10_000)
+    parser.add_argument("--minutes", type=float, default=math.inf, help="end after so long in any case")
     given = parser.parse_args()
     reported = [0]
 
@@ -24,7 +26,7 @@ def main() -> int:
             print(sample, flush=True)
 
     with tempfile.TemporaryDirectory(prefix="redrive-life-") as folder:
-        life = live(Path(folder), given.attempts, given.attaches, given.acts, report)
+        life = live(Path(folder), given.attempts, given.attaches, given.acts, report, given.minutes * 60)
     print(*plot(life.samples), sep="\n")
     problems = list(life.problems())
     print(f"{life.samples[-1].attempts} attempts, {life.attaches} attaches, {life.acts} acts", *problems, sep="\n")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import subprocess
 import sys
@@ -100,8 +101,15 @@ def _body(number: int) -> Callable[..., object]:
     return run
 
 
-def live(folder: Path, attempts: int, attaches: int, acts: int, report: Callable[[Sample], None]) -> Life:
-    """Run until there were so many attempts; ``report`` gets each sample."""
+def live(
+    folder: Path,
+    attempts: int,
+    attaches: int,
+    acts: int,
+    report: Callable[[Sample], None],
+    seconds_max: float = math.inf,
+) -> Life:
+    """Run until there were so many attempts, or for so long; ``report`` gets each sample."""
     state, flow = folder / "life.db", make_flow()
     samples: list[Sample] = []
     process, started, runs, counted = psutil.Process(), time.monotonic(), 0, Counter[str]()
@@ -117,7 +125,7 @@ def live(folder: Path, attempts: int, attaches: int, acts: int, report: Callable
         stdout=subprocess.PIPE,
         text=True,
     )
-    while (done := counted.total()) < attempts:
+    while (done := counted.total()) < attempts and time.monotonic() - started < seconds_max:
         runs += 1
         if runs % ABANDON_EVERY == 0:
             run_redrive("abandon", "--all", "--older-than", "0s", "--reason", "an old night", "--state", state)
