@@ -5,7 +5,6 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
-from ...engine.domain.states import RunState
 from ...engine.errors import (
     ExecutorBusyError,
     FlowError,
@@ -18,6 +17,7 @@ from ...engine.errors import (
 
 if TYPE_CHECKING:
     from ...engine.domain.command import Answer
+    from ...engine.domain.states import RunState
 
 
 class ExitCode(IntEnum):
@@ -43,10 +43,10 @@ EXIT_CODES: tuple[tuple[type[RedriveError], ExitCode], ...] = (
 )
 
 _OF_ENDED_RUN = {
-    RunState.SUCCESS: ExitCode.SUCCESS,
-    RunState.FAILED: ExitCode.FAILED,
-    RunState.PARTIAL: ExitCode.PARTIAL_OR_BLOCKED,
-    RunState.ABANDONED: ExitCode.FAILED,
+    "SUCCESS": ExitCode.SUCCESS,
+    "FAILED": ExitCode.FAILED,
+    "PARTIAL": ExitCode.PARTIAL_OR_BLOCKED,
+    "ABANDONED": ExitCode.FAILED,
 }
 
 

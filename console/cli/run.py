@@ -1,4 +1,4 @@
-"""``redrive run``, ``resume``, ``demo`` and ``attach``: start an executor here or in its own process, and show it."""
+"""``redrive run``, ``resume`` and ``demo``: start an executor here or in its own process, and show it."""
 
 from __future__ import annotations
 
@@ -10,18 +10,16 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...engine.domain.states import RunState
 from ...engine.executor.run_options import RunOptions
 from ...engine.store.flow_path import path_of_flow
 from ..sessions.ssh_options import Endpoint
-from ..sessions.target import is_remote, state_for_flow
+from ..sessions.target import state_for_flow
 from ..text.printing import echo
+from .attach import code_of_console
 from .exit_codes import code_of_run
 
 if TYPE_CHECKING:  # importing the executor would delay the first frame
     from ...engine.executor.run_end import RunResult
-    from ..app.exit_summary import ConsoleEnd
-    from .options import NamedFile
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,42 +82,6 @@ def run_demo(arguments: RunArguments) -> int:
 
         return run_scripted(flow, state, arguments.options(stay=True))
     return start_executor(flow, state, None, arguments)
-
-
-def attach_console(file: NamedFile, run_id: str | None, *, read_only: bool) -> int:
-    """Open the console on a state file of another process; without a terminal print its tasks.
-
-    If no file is named, of a machine with several files the console shows the list.
-    """
-    from ..app.startup import show_fleet, show_target
-    from ..sessions.target import is_one_file
-    from ..terminal.capabilities import detect_capabilities
-
-    terminal = detect_capabilities()
-    reason = terminal.unsupported_reason
-    fleet = None
-    if reason is None and run_id is None and not is_one_file(file.name):
-        from .state_files import fleet_of  # imports asyncio, and would delay the first frame
-
-        fleet = fleet_of(file.name, file.ssh)
-    if fleet is not None:
-        return code_of_console(show_fleet(terminal, fleet, file.ssh, read_only=read_only))
-    endpoint = file.to_read()
-    if is_remote(endpoint.target):
-        from .state_files import choose_file
-
-        endpoint = replace(endpoint, target=choose_file(endpoint))
-    if reason is not None:
-        return _attach_plain(endpoint, run_id, reason)
-    return code_of_console(show_target(terminal, endpoint, run_id, read_only=read_only))
-
-
-def _attach_plain(endpoint: Endpoint, run_id: str | None, because: str) -> int:
-    from .listings import print_tasks
-
-    code = print_tasks(endpoint, run_id, False)
-    echo(f"redrive: {because}: the tasks as they are now; `redrive events --follow` goes on", err=True)
-    return code
 
 
 def start_executor(
@@ -214,13 +176,3 @@ def _command(name: str, state: str, run_id: str) -> str:
 def exit_code(result: RunResult) -> int:
     """The exit code of a run whose executor was this process."""
     return code_of_run(result.run_state, interrupted=result.interrupted, blocked=result.blocked)
-
-
-def code_of_console(end: ConsoleEnd) -> int:
-    """The exit code of a console: that of the run that it started; 0 if it started none."""
-    run = end.started_run
-    if end.return_code or run is None:
-        return end.return_code
-    goes_on = run.state is RunState.RUNNING
-    blocked = goes_on and run.blocked_since is not None
-    return code_of_run(run.state, interrupted=goes_on and end.is_stopping, blocked=blocked)

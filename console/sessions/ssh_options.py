@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import shlex
-from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, NamedTuple
 
-from .address import SshAddress
+if TYPE_CHECKING:  # the first frame of a console on a local file does not wait for it
+    from .address import SshAddress
 
 PROGRAM_ENVIRONMENT = "REDRIVE_SSH"
 
@@ -24,8 +25,7 @@ _ALWAYS = (
 _NO_PROMPTS = "BatchMode=yes"  # an invisible prompt would block forever
 
 
-@dataclass(frozen=True, slots=True)
-class SshOptions:
+class SshOptions(NamedTuple):
     """``python``: the remote interpreter. ``options``: ``Key=Value``, or arguments of ssh such as ``-4``."""
 
     python: str = "python3"
@@ -33,7 +33,7 @@ class SshOptions:
 
     def with_options(self, *options: str) -> SshOptions:
         """Return a copy with these options after the operator's."""
-        return replace(self, options=(*self.options, *options))
+        return self._replace(options=(*self.options, *options))
 
     def argv(self, address: SshAddress, *command: str, may_prompt: bool = False) -> list[str]:
         """Return the command line. The operator's options come first, because ssh uses the first value of an option.
@@ -50,8 +50,7 @@ class SshOptions:
         return [*words, "--", address.destination, *command]
 
 
-@dataclass(frozen=True, slots=True)
-class Endpoint:
+class Endpoint(NamedTuple):
     """A state file or a host, and the options of ssh that reach it. ``target``: a path, or ``ssh://...``."""
 
     target: str

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from ...engine.errors import RedriveError
 from ...engine.statefile.default_paths import STATE_VARIABLE, default_paths
 from ...engine.store.flow_path import REMOTE, check_state_name, path_for_run, path_of_flow
-from ..text.text import one_line
 
 if TYPE_CHECKING:
     from ...engine.statefile.on_demand.offers import Offer
@@ -25,6 +24,8 @@ class AmbiguousTargetError(RedriveError):
 
     def commands(self, words: Sequence[str]) -> Iterator[str]:
         """The command ``redrive`` + ``words`` once for each candidate, with the run that it would change."""
+        from ..text.text import one_line
+
         for offer in self._candidates:
             command = shlex.join(["redrive", *words[:1], "--state", offer.path, *words[1:]])
             run = f"{offer.dag_name} {offer.run_id} {run_state(offer)}" if offer.run_id else "no run yet"

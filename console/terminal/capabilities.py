@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import IntEnum
+from typing import NamedTuple
 
 ESCAPE_DELAY_SECONDS = 0.1
 REMOTE_ESCAPE_DELAY_SECONDS = 0.25  # a sequence cut by the network must still be one; longer makes Esc itself feel dead
@@ -28,8 +28,7 @@ class Colours(IntEnum):
     TRUE = 24
 
 
-@dataclass(frozen=True, slots=True)
-class TerminalCapabilities:
+class TerminalCapabilities(NamedTuple):
     """Capabilities of the terminal of this process.
 
     Attributes:

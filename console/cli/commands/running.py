@@ -120,7 +120,7 @@ def attach(file: NamedFile, run_id: str | None, read_only: bool) -> int:
 
     Without a TARGET, and with ssh://host alone, the console shows the list of all state files if there are several.
     """
-    from ..run import attach_console
+    from ..attach import attach_console
 
     return attach_console(file, run_id, read_only=read_only)
 
