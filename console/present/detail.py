@@ -19,7 +19,17 @@ from ..text.pieces import Line, Piece, Role, fit, two_sided, width
 from ..text.text import one_line, sanitize, shorten_middle
 from ..text.wrapping import wrap
 from .states import OUTCOME_STYLES, STATE_STYLES, state_sign
-from .tasks import Scene, attempts_text, duration_of, hang_of, short_failure, state_facts, state_word, written_line
+from .tasks import (
+    Scene,
+    attempts_text,
+    duration_of,
+    hang_of,
+    named_task,
+    short_failure,
+    state_facts,
+    state_word,
+    written_line,
+)
 
 FINGERPRINT_DIGITS = 6
 _LOG_LINES = 12
@@ -292,14 +302,7 @@ def _relatives(row: TaskRow, scene: Scene) -> Iterator[Line]:
         if names:
             yield []
             yield [Piece(f" {heading} ", Role.STRONG), Piece(f" {len(names)}", Role.DIM)]
-            for name in names[:20]:
-                other = scene.board.row(name)
-                style = STATE_STYLES[other.state]
-                yield [
-                    Piece(f"   {state_sign(other.state, scene.glyphs)} ", style.role),
-                    Piece(one_line(name)),
-                    Piece(f"  {style.word}", Role.DIM),
-                ]
+            yield from (named_task(name, scene) for name in names[:20])
             if len(names) > 20:
                 yield [Piece(f"   {scene.glyphs.more} {len(names) - 20} more", Role.DIM)]
 

@@ -29,7 +29,7 @@ from .detail import FINGERPRINT_DIGITS, AttemptTexts
 from .inbox import cause_history_lines, task_count, verdict_of
 from .states import OUTCOME_STYLES, STATE_STYLES, state_sign
 from .task_durations import duration_lines
-from .tasks import Scene, duration_of, hang_of
+from .tasks import Scene, duration_of, hang_of, named_task
 
 _LABEL_CELLS = 14
 _COLUMN_CELLS_MIN = 16
@@ -312,14 +312,7 @@ def _below(names: Sequence[str], scene: Scene) -> Iterator[Line]:
         return
     yield []
     yield [Piece(" Holds ", Role.STRONG), Piece(f" {task_count(len(held))}", Role.DIM)]
-    for name in held[:_HELD_NAMED]:
-        row = scene.board.row(name)
-        style = STATE_STYLES[row.state]
-        yield [
-            Piece(f"   {state_sign(row.state, scene.glyphs)} ", style.role),
-            Piece(one_line(name)),
-            Piece(f"  {style.word}", Role.DIM),
-        ]
+    yield from (named_task(name, scene) for name in held[:_HELD_NAMED])
     if len(held) > _HELD_NAMED:
         yield [Piece(f"   {scene.glyphs.more} {number(len(held) - _HELD_NAMED)} more", Role.DIM)]
 

@@ -26,7 +26,7 @@ from ..text.durations import SECOND, clock, column, countdown, format_bytes, for
 from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Piece, Role
 from ..text.text import one_line
-from .states import STATE_STYLES
+from .states import STATE_STYLES, state_sign
 from .task_names import TaskNames
 
 WORD_CELLS = 8
@@ -71,6 +71,14 @@ def duration_of(attempt: AttemptRow, now_us: int) -> int:
     if attempt.duration_us is not None:
         return attempt.duration_us
     return (attempt.ended_at if attempt.ended_at is not None else now_us) - attempt.started_at
+
+
+def named_task(name: str, scene: Scene) -> Line:
+    """A task in a list of tasks: the sign of its state, its name, the word of its state."""
+    state = scene.board.row(name).state
+    style = STATE_STYLES[state]
+    sign = Piece(state_sign(state, scene.glyphs), style.role)
+    return [Piece("   "), sign, Piece(f" {one_line(name)}"), Piece(f"  {style.word}", Role.DIM)]
 
 
 def short_name(name: str, size: int = _NAME_CELLS_MAX) -> str:

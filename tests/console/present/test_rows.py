@@ -15,11 +15,11 @@ from redrive.console.present.graph import Highlight, drawing_row, graph_row, lab
 from redrive.console.present.header import run_line
 from redrive.console.present.summary import incident_summary
 from redrive.console.present.task_names import TaskNames
-from redrive.console.present.tasks import Scene, attempts_text, state_facts
+from redrive.console.present.tasks import Scene, attempts_text, named_task, state_facts
 from redrive.console.present.timeline import bars, words
 from redrive.console.text import durations
 from redrive.console.text.glyphs import ASCII, UTF8
-from redrive.console.text.pieces import plain, width
+from redrive.console.text.pieces import Role, plain, width
 from redrive.engine.core.projection import AttemptRow
 from redrive.engine.core.spec import TaskSpec
 from redrive.engine.domain.states import NEEDS_HUMAN, TaskState
@@ -344,3 +344,11 @@ def test_attempts_of_a_skipped_task_are_counted_in_all():
         for line in detail.detail_page(projection.tasks["a"], Scene(Board(projection), NOW, UTF8), None, 80)
     ]
     assert "Attempts  1 in all" in shown
+
+
+@pytest.mark.parametrize("state", TaskState)
+def test_the_colour_of_a_state_covers_its_sign_and_no_blank_before_it(state: TaskState) -> None:
+    board = board_of_all_states()
+    name = next(name for name, row in board.projection.tasks.items() if row.state is state)
+    indent, sign, *_ = named_task(name, Scene(board, NOW, UTF8))
+    assert (indent.text.strip(), indent.role, sign.text.strip()) == ("", Role.TEXT, sign.text)
