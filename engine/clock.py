@@ -25,8 +25,8 @@ class Clock(Protocol):
 class SystemClock:
     """The clock of the machine."""
 
-    def __init__(self, seed: int | None = None) -> None:
-        self._random = random.Random(seed)
+    def __init__(self) -> None:
+        self._random = random.Random()
 
     def now_us(self) -> int:
         return time.time_ns() // 1000

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from datetime import datetime
+import time
 from pathlib import Path
 from typing import Protocol
 
@@ -27,11 +26,9 @@ class PicturedConsole(Protocol):
         """Show a sentence in the last row."""
 
 
-def save_screen(
-    console: PicturedConsole, folder: Path | None = None, now: Callable[[], datetime] = datetime.now
-) -> None:
+def save_screen(console: PicturedConsole, folder: Path | None = None) -> None:
     """Save the screen in ``folder`` (default: the current one) and say where. Files are never overwritten."""
-    folder, stem = folder or Path.cwd(), f"redrive-{now():%Y%m%dT%H%M%S}"
+    folder, stem = folder or Path.cwd(), f"redrive-{time.strftime('%Y%m%dT%H%M%S')}"
     picture = _WEB_FONT.sub("", console.export_screenshot(title="redrive"))  # the reader's font: nothing is loaded
     try:
         for suffix, text in ((".svg", picture), (".txt", f"{console.screen_text()}\n")):

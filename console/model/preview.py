@@ -89,10 +89,8 @@ class _Overlay(RequeueGraph):
         self.put(task.name, DerivedState(TaskState.PENDING))
 
 
-def preview_requeue(
-    board: Board, names: Iterable[str], cascade: bool = False, *, is_abandoned: bool = False
-) -> Preview:
-    """Preview a new generation of each task; ``cascade``: also of succeeded descendants. Raises KeyError.
+def preview_requeue(board: Board, names: Iterable[str], *, is_abandoned: bool = False) -> Preview:
+    """Preview a new generation of each task. Raises KeyError for an unknown task.
 
     ``is_abandoned``: no executor lives, so tasks in RUNNING were lost and may be requeued.
     """
@@ -109,8 +107,6 @@ def preview_requeue(
             again.append(name)
         else:
             overlay.refused[name] = refusal_sentence("requeue", state)
-    if cascade:
-        again += _requeue_successes(overlay, again)
     trigger_rules.unpropagate(overlay, again)
     trigger_rules.hold_children(overlay, again)
     stale = _stale_descendants(overlay, again)
@@ -155,14 +151,6 @@ def _children_needing_result(overlay: _Overlay, skipped: Sequence[str]) -> Itera
             if needs_result and child not in skipped and name in spec.requires:
                 yield name, child
                 break
-
-
-def _requeue_successes(overlay: _Overlay, names: Sequence[str]) -> list[str]:
-    below = overlay.board.dag.descendants(*names) if names else ()
-    found = [name for name in below if overlay.at(name).state is TaskState.SUCCESS]
-    for name in found:
-        overlay.put(name, DerivedState(TaskState.PENDING))
-    return found
 
 
 def _stale_descendants(overlay: _Overlay, names: Sequence[str]) -> list[str]:

@@ -81,9 +81,9 @@ def named_task(name: str, scene: Scene) -> Line:
     return [Piece("   "), sign, Piece(f" {one_line(name)}"), Piece(f"  {style.word}", Role.DIM)]
 
 
-def short_name(name: str, size: int = _NAME_CELLS_MAX) -> str:
+def short_name(name: str) -> str:
     """A task's name as part of a sentence."""
-    return one_line(name)[:size]
+    return one_line(name)[:_NAME_CELLS_MAX]
 
 
 def attempts_text(row: TaskRow) -> str:

@@ -114,8 +114,8 @@ class KeyBar(LineView):
     KeyBar { height: 1; }
     """
 
-    def __init__(self, more: KeyHint = ("?", "keys"), *, id: str | None = None) -> None:
-        super().__init__(id=id)
+    def __init__(self, more: KeyHint = ("?", "keys")) -> None:
+        super().__init__()
         self._more = more
         self._hints: Sequence[KeyHint] = ()
         self._locked: str | None = None

@@ -79,12 +79,14 @@ class Canvas(LineView, can_focus=True):
         """Move the viewport."""
         self.scroll_to_cell(self._x + columns, self._y + rows)
 
-    def scroll_into_view(self, x: int, y: int, columns: int = 1, rows: int = 1, margin: int = 2) -> None:
-        """Scroll as little as needed to have these cells in view, with some room around them; what is farther away than
-        a page comes to the middle, where one sees what it stands among."""
+    def scroll_into_view(self, x: int, y: int, columns: int = 1, margin: int = 2) -> None:
+        """Scroll as little as needed to show these cells of row ``y``, with some room around them.
+
+        Cells that are farther away than a page come to the middle of the viewport.
+        """
         self.scroll_to_cell(
             _nearest(self._x, self.columns, x - margin, x + columns + margin),
-            _nearest(self._y, self.rows, y - min(margin, 1), y + rows + min(margin, 1)),
+            _nearest(self._y, self.rows, y - min(margin, 1), y + 1 + min(margin, 1)),
         )
 
     def line(self, y: int) -> Line:

@@ -15,8 +15,8 @@ _RECALL_STEPS = {"up": -1, "down": 1}
 class Prompt(TextField):
     """A text field with history and completion."""
 
-    def __init__(self, sign: str, *, id: str | None = None) -> None:
-        super().__init__(id=id)
+    def __init__(self, sign: str) -> None:
+        super().__init__()
         self.sign = ""
         self._history: list[str] = []
         self._place = 0

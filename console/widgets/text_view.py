@@ -205,19 +205,15 @@ class LinesView(LineView, can_focus=True):
         """The text of a line, for the search."""
         return plain(self._lines[line])
 
-    def find_next(self, forward: bool = True, wraps: bool = True) -> int | None:
-        """Go to the next matching line and return its number; None if no line matches. ``wraps``: go on at the other
-        end."""
+    def find_next(self, forward: bool = True) -> int | None:
+        """Go to the next matching line, beyond the end to the first, and return its number; None if no line matches."""
         if self._search_pattern is None or not self._lines:
             return None
         count = len(self._lines)
         step = 1 if forward else -1
         start = self._match_line if self._match_line is not None else self._top[0] - step
         for distance in range(1, count + 1):
-            line = start + step * distance
-            if not wraps and not 0 <= line < count:
-                return None
-            line %= count
+            line = (start + step * distance) % count
             if self._search_pattern.search(self.searched_text(line)):
                 self._match_line = line
                 self.is_following = False

@@ -113,10 +113,10 @@ def describe_note(note: Note, now_us: int, zone: tzinfo | None = None) -> str:
     return f"note by {actor_name(note.actor)}, {format_day(note.at, now_us, zone)}: {note.text}"
 
 
-def describe_history(history: CauseHistory, now_us: int, zone: tzinfo | None = None) -> Sequence[str]:
+def describe_history(history: CauseHistory, now_us: int) -> Sequence[str]:
     """Return the notes, which address the reader, then the incidents, the latest first."""
-    notes = [describe_note(note, now_us, zone) for note in history.notes]
-    return [*notes, *(describe_incident(incident, now_us, zone) for incident in history.episodes)]
+    notes = [describe_note(note, now_us) for note in history.notes]
+    return [*notes, *(describe_incident(incident, now_us) for incident in history.episodes)]
 
 
 def _result_words(incident: PastIncident, reason_characters: int) -> Iterator[str]:

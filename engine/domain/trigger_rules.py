@@ -83,9 +83,9 @@ def verdict(rule: str, state: str, skip_cause: Optional[str]) -> Verdict:
     return VERDICTS[rule][parent_status(state, skip_cause)]
 
 
-def rules_with(status: ParentStatus, verdicts: Collection[Verdict] = _ALLOWS) -> FrozenSet[str]:
-    """The rules under which a parent of ``status`` has one of ``verdicts``; by default those that it satisfies."""
-    return frozenset(rule for rule, row in VERDICTS.items() if row[status] in verdicts)
+def rules_with(status: ParentStatus) -> FrozenSet[str]:
+    """The rules that a parent of ``status`` satisfies."""
+    return frozenset(rule for rule, row in VERDICTS.items() if row[status] in _ALLOWS)
 
 
 _SATISFIED = {status: rules_with(status) for status in ParentStatus}

@@ -114,10 +114,10 @@ def translated_errors(path: str) -> Iterator[None]:
         raise translate(error, path) from error
 
 
-def integrity_check(connection: sqlite3.Connection, limit: int = 20) -> list[str]:
-    """Return the problems of the file in SQLite's words; empty: none."""
+def integrity_check(connection: sqlite3.Connection) -> list[str]:
+    """Return up to 20 problems of the file in SQLite's words; empty: none."""
     try:
-        found = [str(row[0]) for row in connection.execute(f"PRAGMA integrity_check({int(limit)})")]
+        found = [str(row[0]) for row in connection.execute("PRAGMA integrity_check(20)")]
     except sqlite3.DatabaseError as error:
         return [str(error)]
     return [] if found == ["ok"] else found

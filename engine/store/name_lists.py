@@ -12,7 +12,7 @@ NAMES_MAX = 1000
 RUNS = "SELECT run_id, dag_name FROM run ORDER BY started_at DESC, rowid DESC LIMIT :limit"
 TASKS = (
     "SELECT name, state FROM task WHERE run_id = coalesce(:run_id,"
-    " (SELECT run_id FROM run ORDER BY started_at DESC, rowid DESC LIMIT 1)) AND (:state IS NULL OR state = :state)"
+    " (SELECT run_id FROM run ORDER BY started_at DESC, rowid DESC LIMIT 1))"
     " ORDER BY name LIMIT :limit"
 )
 CAUSES = (
@@ -28,8 +28,8 @@ class Name(NamedTuple):
     help: str
 
 
-def read_names(path: str, sql: str, run_id: str | None = None, state: str | None = None) -> list[Name]:
+def read_names(path: str, sql: str, run_id: str | None = None) -> list[Name]:
     """Read names with one of the queries of this module. Raises StateFileError."""
-    options = {"run_id": run_id, "state": state, "limit": NAMES_MAX}
+    options = {"run_id": run_id, "limit": NAMES_MAX}
     with closing(open_readonly(path).connection) as connection:
         return [Name(str(name), str(about or "")) for name, about in connection.execute(sql, options)]

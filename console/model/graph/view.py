@@ -103,12 +103,11 @@ class Graph:
         self,
         board: Board,
         label_width: Callable[[str], int],
-        viewport: Viewport | None = None,
         zoom: Zoom | None = None,
     ) -> None:
         self.board = board
         self.dag = board.dag
-        self.viewport = viewport or Viewport()
+        self.viewport = Viewport()
         self._label_width = label_width
         self.drawn_depth: int | None = None  # draw only what is so many edges away from the selected task
         self._draws_siblings = False  # ... and the other parents and children of these

@@ -85,12 +85,12 @@ def as_lists(projection, answer, found):
     return theirs, ours
 
 
-@given(stored_runs(), st.booleans())
-def test_a_requeue_does_in_a_state_file_what_the_preview_says(run, cascade):
+@given(stored_runs())
+def test_a_requeue_does_in_a_state_file_what_the_preview_says(run):
     connection, targets = run
     projection = load_run(connection, "r")
-    answer = asked_of_the_engine(connection, projection, "requeue", targets, cascade=cascade)
-    theirs, ours = as_lists(projection, answer, preview_requeue(Board(projection), targets, cascade))
+    answer = asked_of_the_engine(connection, projection, "requeue", targets)
+    theirs, ours = as_lists(projection, answer, preview_requeue(Board(projection), targets))
     assert ours == theirs
 
 
