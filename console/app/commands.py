@@ -27,7 +27,7 @@ _REPLAY_HELP = "Play the run, from here or from its start, {} times as fast."
 _WHAT_IF_HELP = "The run under another policy, from here on: what-if max_attempts=5 jitter=full."
 #: Commands with an argument that the operator types -> help.
 _ARGUMENT_HELP = {
-    "at": "The run as it was then: 03:12, or an event's number.",
+    "at": "Show the run as it was at a time: 03:12, or an event's number.",
     "manual": "The page of the manual about this topic.",
     "save-filter": "Save the filter of this list under a name: save-filter slow loads.",
     "what-if": _WHAT_IF_HELP,

@@ -120,7 +120,7 @@ def _consequences(preview: Preview) -> Iterator[str]:
     if preview.needed_by:
         name, child = preview.needed_by[0]
         more = f", and {len(preview.needed_by) - 1:,} more are needed" if len(preview.needed_by) > 1 else ""
-        yield f"{one_line(child)} cannot do without the result of {one_line(name)}{more}: say what it gets instead."
+        yield f"{one_line(child)} requires the result of {one_line(name)}{more}: type a substitute."
     if len(preview.run_again) > 1:
         yield f"{tasks(len(preview.run_again))} run again, with a fresh budget."
     if preview.unblocked:
@@ -266,9 +266,8 @@ def requeue_rows_question(
 
 def discard_rows_question(task: str, count: int, lines: Sequence[Line], trigger: str | None) -> Question:
     """The question before held rows are discarded."""
-    facts = [
-        f"Nobody asks about {'it' if count == 1 else 'them'} again. They stay in the file, and undo holds them again."
-    ]
+    rows = "This row is" if count == 1 else "These rows are"
+    facts = [f"{rows} no longer held. The file keeps discarded rows, and undo holds them again."]
     return _rows_question("Discard", "discard", task, count, facts, lines, trigger)
 
 
@@ -330,7 +329,7 @@ def resume_question(board: Board, since: str, trigger: str | None, plan: ResumeP
         title=[Piece(f"Start an executor here for {one_line(board.projection.run.run_id)}", Role.TITLE)],
         facts=[
             [Piece(f"The last one has been gone{since}. {tasks(left)} of {board.total:,} are not done.")],
-            [Piece("Attempts that were running count as lost and run again; others go on where they were.")],
+            [Piece("Attempts that were running count as lost and run again; finished tasks stay finished.")],
             *([Piece(one_line(f"Others may have written the code: {doubt}."), Role.WARNING)] for doubt in plan.doubts),
             *([Piece(one_line(line), Role.DIM)] for line in plan.code_lines()),
             *([Piece(one_line(line), role)] for line in plan.difference_lines()),

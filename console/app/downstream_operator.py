@@ -40,7 +40,7 @@ _BREAKER_OPTIONS = (
 )
 
 
-_NO_PAGE = "that is for a page: no page is selected"
+_NO_PAGE = "select a page first"
 
 
 class DownstreamActions:
@@ -56,7 +56,7 @@ class DownstreamActions:
         """Set a circuit breaker by hand; ``how`` is a key of ``BREAKER_ACTS``. A probe needs no confirmation."""
         actions = self._actions
         if not isinstance(breaker, BreakerStatus):
-            actions.show_warning("that is for a breaker: no breaker is selected")
+            actions.show_warning("select a breaker first")
             return
         if actions.actionable_board(None) is None:
             return

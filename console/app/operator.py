@@ -200,8 +200,8 @@ class OperatorActions:
             return
         causes = causes_of(board, names)
         if len(causes) != 1:
-            many = f"these tasks failed for {len(causes)} causes: a note is about one"
-            self.show_warning(many if causes else "nothing failed here: a note is about a failure")
+            many = f"these tasks failed for {len(causes)} causes: choose one of them for the note"
+            self.show_warning(many if causes else "a note belongs to a failure, and nothing failed here")
             return
         (cause,) = causes
         memory, now_us = self._console.memory.get(cause.key), self._console.live.now_us

@@ -31,7 +31,7 @@ from ..text.text import one_line, sanitize
 #: The classes of failures, and what each of them means.
 FAILURE_CLASSES: Mapping[str, str] = {
     "transient": "the next attempt may work: it is retried",
-    "permanent": "it will not: a dead letter at once",
+    "permanent": "the next attempt will not work: a dead letter at once",
     "ambiguous": "unclear: a few attempts, then permanent",
     "validation": "the input is wrong: a dead letter at once",
     "auth": "the credential is refused: its downstream is held",

@@ -126,21 +126,25 @@ _CHANGING = (
         "extend", (), "more time…", "Give the running attempt more time before its timeout.", _TASKS, _CONFIRM, "extend"
     ),
     Action(
-        "hurry", ("b",), "retry now", "Bring the next attempt forward: back off no longer.", _TASKS, _CHANGE, "hurry"
+        "hurry",
+        ("b",),
+        "retry now",
+        "Start the next attempt now, without the rest of its backoff.",
+        _TASKS,
+        _CHANGE,
+        "hurry",
     ),
-    Action(
-        "pause", ("p",), "pause", "Start nothing more, or start tasks again; what runs goes on.", _RUN, _CHANGE, "pause"
-    ),
+    Action("pause", ("p",), "pause", "Pause or unpause the run; running tasks continue.", _RUN, _CHANGE, "pause"),
     Action(
         "resume_here", ("R",), "resume…", "Start an executor here if the last one is gone.", EVERYWHERE, _CONFIRM, None
     ),
     Action("arm", ("W",), "arm…", "Allow changes for ten minutes, when started read-only.", EVERYWHERE, _CONFIRM, None),
     Action(
-        "acknowledge", (), "acknowledge", "I have seen it: stop paging for this dead letter.", _TASKS, _CHANGE, "ack"
+        "acknowledge", (), "acknowledge", "Acknowledge this dead letter: no more pages for it.", _TASKS, _CHANGE, "ack"
     ),
     Action("snooze", (), "snooze…", "Page again later.", _TASKS, _CONFIRM, "snooze"),
     Action("reset_breaker", (), "breaker…", "Close or open a circuit breaker by hand.", _RUN, _CONFIRM, "breaker"),
-    Action("reload", (), "reload", "Load changed source files; what runs goes on.", _RUN, _CHANGE, "reload"),
+    Action("reload", (), "reload", "Load changed source files; running tasks continue.", _RUN, _CHANGE, "reload"),
     Action(
         "abandon_run",
         ("x",),
@@ -166,7 +170,7 @@ _OF_DOWNSTREAMS = (
         "acknowledge_page",
         ("a",),
         "acknowledge",
-        "I am on it: send no more pages for this cause.",
+        "Acknowledge the page: no more pages for this cause.",
         _DOWNSTREAMS,
         _CHANGE,
         "ack",
@@ -250,7 +254,7 @@ _SHOWING = (
     Action("only", ("&",), "only", "Show only the lines that match; !text shows the others.", _LOG),
     Action("older_attempt", ("[",), "attempt", "The output of the attempt before.", _LOG),
     Action("newer_attempt", ("]",), "", "The output of the attempt after it.", _LOG),
-    Action("compare_attempts", ("D",), "diff", "What the attempt wrote unlike the attempt before.", _LOG),
+    Action("compare_attempts", ("D",), "diff", "Compare the output with that of the attempt before.", _LOG),
     Action("tails", ("T",), "tails", "Follow the output of this task and of others that run, side by side.", _LOG),
     Action("redraw", ("ctrl+l",), "redraw", "Draw the screen again and read everything again.", EVERYWHERE),
     Action("theme", (), "theme", "Change the colours.", EVERYWHERE),
@@ -263,8 +267,8 @@ _SHOWING = (
 TIME_TRAVEL_ACTIONS = (
     Action("step_back", ("[",), "", "One event back in time; Esc returns to the present.", _RECORDED),
     Action("step_forward", ("]",), "", "One event forward in time.", _RECORDED),
-    Action("problem_back", ("{",), "", "Back to the last failure, hang or act before this.", _RECORDED),
-    Action("problem_forward", ("}",), "", "On to the next failure, hang or act.", _RECORDED),
+    Action("problem_back", ("{",), "", "Go back to the previous failure, hang or act.", _RECORDED),
+    Action("problem_forward", ("}",), "", "Go on to the next failure, hang or act.", _RECORDED),
     Action("first_problem", ("(",), "", "Back to the first failure, hang or act of the run.", _RECORDED),
     Action("faster", (">",), "", "Play from here, or from the beginning; again: 10 and 60 times as fast.", _RECORDED),
     Action("slower", ("<",), "", "Play slower, in the end not at all.", _RECORDED),

@@ -49,7 +49,7 @@ def _parse(response: Message) -> Answer:
     try:
         return parse_answer(response)
     except (ValueError, TypeError):
-        raise LinkError("what answers on the socket of the executor is no executor: see redrive doctor") from None
+        raise LinkError("the process on the socket of the executor is not an executor: see redrive doctor") from None
 
 
 async def send(state_path: str, command: Command) -> Answer:

@@ -50,8 +50,8 @@ def _exchange(connection: socket.socket, message: Message, timeout_seconds: floa
                 raise socket.timeout()
     except socket.timeout:
         raise LinkError(
-            "the executor took the command but has not answered for {:g} s: it may still do it, so look before you send"
-            " it again".format(timeout_seconds)
+            "the executor took the command but has not answered for {:g} s: it may still apply it, so check the run"
+            " before you send it again".format(timeout_seconds)
         ) from None
     except OSError:
         return None
@@ -65,4 +65,4 @@ def _parse(line: bytes) -> Message:
             return response
     except (ValueError, TypeError, KeyError, RecursionError):
         pass
-    raise LinkError("what answers on the socket of the executor is no executor: see redrive doctor")
+    raise LinkError("the process on the socket of the executor is not an executor: see redrive doctor")

@@ -119,7 +119,7 @@ def propose_rule(
         first |= message
     found = [conditions for conditions in (first, facts | error, facts | error | message) if conditions]
     if not found:
-        raise ValueError("nothing was recorded of these failures that a rule can ask for: they share no type, no text")
+        raise ValueError("these failures have nothing in common that a rule could match: neither type nor text")
     for conditions in found:
         mapping = {**conditions, "class": str(failure_class)}
         if not _matched(mapping, others):

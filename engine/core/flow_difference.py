@@ -142,7 +142,7 @@ def describe(difference: FlowDifference) -> Iterator[str]:
         yield f"removed, a result stays an input of the tasks after it: {join_names(difference.removed)}"
     if difference.renamed:
         pairs = [f"{old} is {new} now" for old, new in difference.renamed]
-        yield f"renamed, it seems; a renamed task runs again: {join_names(pairs)}"
+        yield f"apparently renamed; a renamed task runs again: {join_names(pairs)}"
     if difference.outdated:
         yield f"finished with another definition, its result stays: {join_names(difference.outdated)}"
     if difference.unfinished:

@@ -322,7 +322,7 @@ class RunLoop:
         if self._file_watch.is_missing:
             self._fail(self._file_watch.missing_error())
             return True
-        why = "stopped while the state file could not be written: what ended meanwhile runs again on resume"
+        why = "stopped while the state file could not be written: tasks that ended since then run again on resume"
         self._fail(StorageError(why))
         return True
 

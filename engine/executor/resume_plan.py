@@ -115,7 +115,7 @@ def check_trust(source: RunSource, state_path: str) -> None:
 def refusal(flow_path: str, doubts: tuple[str, ...]) -> str:
     """Return why the code of a run is not run."""
     why = "; ".join(doubts)
-    return f"{flow_path} is not run without your word, because {why}: read it, then resume with --trust"
+    return f"{flow_path} is not run without your consent, because {why}: read it, then resume with --trust"
 
 
 def _folder() -> str:

@@ -24,7 +24,7 @@ def doubts(paths: Iterable[str]) -> Iterator[str]:
         if status.st_uid not in (own, 0):
             yield f"{path} belongs to {user_name(status.st_uid)}"
         elif status.st_mode & stat.S_IWOTH and not status.st_mode & stat.S_ISVTX:
-            yield f"{path} can be written by everybody"
+            yield f"{path} can be written by every user"
         elif status.st_mode & stat.S_IWGRP and not _is_private_group(status.st_gid, status.st_uid):
             yield f"{path} can be written by the group {_group_name(status.st_gid)}"
 

@@ -81,7 +81,7 @@ def _check_text(path: str, code: bytes) -> None:
         code.decode(encoding)
     except UnicodeDecodeError as error:
         line = code[: error.start].count(b"\n") + 1
-        why = f"byte 0x{code[error.start]:02x} in line {line} is no {error.encoding}"
+        why = f"byte 0x{code[error.start]:02x} in line {line} is not {error.encoding}"
         raise FlowError(f"{path!r} cannot be read as text: {why}; save it as UTF-8") from None
     except SyntaxError as error:  # unknown encoding, or undecodable first lines
         raise FlowError(f"{path!r} cannot be read as text: {error.msg}; save it as UTF-8") from None

@@ -123,9 +123,11 @@ def extend(file: NamedFile, duration: str, **options: object) -> int:
 @cli.command()
 @click.argument("names", nargs=-1, metavar="RUN...")
 @state_option
-@click.option("--run", "run_ids", multiple=True, metavar="RUN", help="Another way to name a run.")
+@click.option("--run", "run_ids", multiple=True, metavar="RUN", help="A run to end, as the argument.")
 @click.option("--all", "everything", is_flag=True, help="Every unfinished run that no executor runs.")
-@click.option("--older-than", metavar="DURATION", help="With --all: only runs that started so long ago, as 2d.")
+@click.option(
+    "--older-than", metavar="DURATION", help="With --all: only runs that started longer ago than this, as 2d."
+)
 @reason_option
 @json_option
 @ssh_options
@@ -166,7 +168,7 @@ def unpause(file: NamedFile, run_id: str | None, reason: str, as_json: bool) -> 
 
 
 @cli.command()
-@click.option("--drain", is_flag=True, help="Let running tasks end first; else SIGTERM and their grace end them.")
+@click.option("--drain", is_flag=True, help="Let running tasks end first, instead of sending SIGTERM.")
 @click.option("--wait", is_flag=True, help="Return when the executor is gone.")
 @reason_option
 @file_options
@@ -209,7 +211,12 @@ def _act_on_run(act: str, file: NamedFile, run_id: str | None, reason: str, as_j
 
 
 @cli.command()
-@click.option("--keep", required=True, metavar="DURATION|N", help="30d: ended since then. 20: the latest of each flow.")
+@click.option(
+    "--keep",
+    required=True,
+    metavar="DURATION|N",
+    help="The runs to keep: of the last 30d, or the latest 20 of each flow.",
+)
 @click.option("--dry-run", is_flag=True, help="Only show what would be deleted.")
 @file_options
 def prune(file: NamedFile, keep: str, dry_run: bool, as_json: bool) -> int:

@@ -51,7 +51,7 @@ def completion(shell: str) -> None:
 @click.option("--factor", default=2.0, show_default=True, help="Multiplies each ceiling.")
 @click.option("--attempts", default=10, show_default=True, type=click.IntRange(1, 1000), help="Attempts in all.")
 @click.option("--jitter", default="full", show_default=True, help="none, full, equal, decorrelated, add50, or all.")
-@click.option("--timeout", metavar="DURATION", help="Of one attempt: for the worst case.")
+@click.option("--timeout", metavar="DURATION", help="Timeout of one attempt, for the worst case.")
 @click.option("--grace", default="0s", metavar="DURATION", help="Between SIGTERM and SIGKILL.")
 @click.option("--deadline", metavar="DURATION", help="Compared with the worst case.")
 @click.option(

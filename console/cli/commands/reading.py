@@ -180,7 +180,7 @@ def breakers(file: NamedFile, run_id: str | None, as_json: bool, reason: str, **
 
 @cli.command()
 @reading_options
-@click.option("--at", "at", metavar="TIME", help="As of then: 03:12, 2026-04-25T03:12:00, or an event's number.")
+@click.option("--at", "at", metavar="TIME", help="Show this moment: 03:12, 2026-04-25T03:12:00, or an event's number.")
 @click.option("--what-if", metavar="CHANGES", help="Replay from there with another policy: jitter=full,max_attempts=5.")
 @click.option(
     "--replays",
@@ -214,7 +214,7 @@ def costs(file: NamedFile, run_id: str | None, as_json: bool) -> int:
 @cli.command()
 @reading_options
 @click.option("--task", metavar="TASK", help="Only rows of this task.")
-@click.option("--all", "everything", is_flag=True, help="Also rows that are past: resolved, dropped, discarded.")
+@click.option("--all", "everything", is_flag=True, help="Also rows that were resolved, dropped or discarded.")
 @click.option("--requeue", multiple=True, metavar="ROW_KEY", help="Run its task again over this row, or 'all' rows.")
 @click.option("--discard", multiple=True, metavar="ROW_KEY", help="Discard this row, or 'all' rows.")
 @click.option("--cascade", is_flag=True, help="With --requeue: run the successful tasks below again, too.")

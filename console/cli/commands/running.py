@@ -162,7 +162,7 @@ def schedule(flow: str, param: tuple[str, ...], count: int, as_json: bool) -> in
 @click.argument("flow")
 @click.option("--from", "since", required=True, metavar="DATE", help="The first day, or time, in its zone.")
 @click.option("--to", "until", required=True, metavar="DATE", help="The last day, or time.")
-@click.option("--again", is_flag=True, help="Also those whose run has ended, once more.")
+@click.option("--again", is_flag=True, help="Also dates whose run has ended.")
 @click.option("--dry-run", is_flag=True, help="Only show what would run.")
 @click.option("--param", "param", multiple=True, metavar="NAME=VALUE", help="A parameter of every run.")
 @serving_options

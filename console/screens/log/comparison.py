@@ -1,4 +1,4 @@
-"""What an attempt wrote unlike the attempt before it."""
+"""The differences between the output of an attempt and that of the attempt before it."""
 
 from __future__ import annotations
 

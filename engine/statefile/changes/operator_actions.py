@@ -296,7 +296,7 @@ def _pause(context: ActionContext) -> Answer:
         RunChange.PAUSED, {"paused_since": context.transaction.at, "paused_by": context.transaction.actor}
     )
     context.transaction.change_run(context.run_id, paused)
-    return Answer(True, "paused: what runs goes on, nothing new starts")
+    return Answer(True, "paused: running tasks continue, nothing new starts")
 
 
 def _unpause(context: ActionContext) -> Answer:

@@ -169,7 +169,7 @@ def test_code_of_another_user_is_not_run_without_a_word(two: Path, file: str) ->
     os.chown(two / file, 65534, -1)
     code, output = resume(two)
     assert code == 2 and not proof.exists()
-    assert f"{two / 'two.py'} is not run without your word, because {two / file} belongs to nobody" in output
+    assert f"{two / 'two.py'} is not run without your consent, because {two / file} belongs to nobody" in output
     assert "--trust" in output
     assert redrive("resume", two / "two.db", "--detach")[0] == 2 and not proof.exists()
     assert resume(two, "--trust")[0] == 3 and proof.exists()

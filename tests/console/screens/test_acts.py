@@ -133,7 +133,7 @@ async def test_a_skip_asks_for_what_a_child_cannot_do_without(clock: StillClock)
     session = FakeSession(projection)
     async with shown(session, clock) as (app, pilot):
         await press(app, pilot, "n", "s")
-        assert "load cannot do without the result of fetch" in text_of(app)
+        assert "load requires the result of fetch" in text_of(app)
         await press(app, pilot, *"{]", "enter", *"known", "enter")
         assert "That is not JSON" in text_of(app) and session.commands == []
         await press(app, pilot, "shift+tab", "backspace", "}", "enter", "enter")

@@ -409,7 +409,7 @@ async def test_what_no_rule_can_be_made_of_says_so(session, clock):
 
 async def test_a_note_is_about_one_cause(session, clock):
     async with open_console(session, clock, "4", "a", "w") as driver:
-        assert "these tasks failed for 3 causes: a note is about one" in driver.text
+        assert "these tasks failed for 3 causes: choose one of them for the note" in driver.text
         assert not session.commands
 
 

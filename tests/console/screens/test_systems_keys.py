@@ -92,7 +92,7 @@ async def test_rows_are_not_discarded_without_a_reason(session, clock):
 
 async def test_a_key_for_another_kind_of_row_says_for_which(session, clock):
     async with open_console(session, clock, "7", "n", "f") as driver:
-        assert "that is for a breaker" in driver.text
+        assert "select a breaker first" in driver.text
         assert [] == acts(session)
 
 

@@ -47,7 +47,7 @@ def planted(run_file: Any) -> Callable[[bytes], None]:
 @pytest.mark.parametrize("answer", [*NO_EXECUTOR, b'{"ok": true, "message": "x", "results": [1]}'])
 def test_an_answer_of_no_executor_is_one_sentence(run_file: Any, planted: Any, answer: bytes) -> None:
     planted(answer + b"\n")
-    with pytest.raises(LinkError, match="no executor"):
+    with pytest.raises(LinkError, match="is not an executor"):
         command_client.send_blocking(str(run_file.path), PAUSE)
 
 

@@ -91,7 +91,7 @@ def test_a_program_that_exits_with_1_is_known_by_what_it_wrote() -> None:
 
 def test_where_nothing_is_shared_there_is_no_rule() -> None:
     failures = [failed(error_type="exit:3", facts={}), failed(error_type="signal:9:oom", facts={}, error="")]
-    with pytest.raises(ValueError, match="nothing was recorded of these failures that a rule can ask for"):
+    with pytest.raises(ValueError, match="these failures have nothing in common that a rule could match"):
         propose_rule(failures, TRANSIENT)
 
 

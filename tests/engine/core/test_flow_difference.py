@@ -54,7 +54,7 @@ def test_a_task_that_is_gone_needs_a_word_while_its_end_is_open(state: TaskState
 def test_a_rename_is_named_if_no_other_task_has_the_code() -> None:
     found = difference(TaskState.FAILED, structs.replace(SPEC, name="store"))
     assert found.renamed == (("load", "store"),)
-    assert "renamed, it seems; a renamed task runs again: load is store now" in list(describe(found))
+    assert "apparently renamed; a renamed task runs again: load is store now" in list(describe(found))
     twice = difference(TaskState.FAILED, structs.replace(SPEC, name="store"), structs.replace(SPEC, name="keep"))
     assert twice.renamed == ()
 

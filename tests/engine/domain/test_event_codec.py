@@ -202,6 +202,6 @@ def test_the_named_columns_are_those_of_the_tables(make_run_file: Any) -> None:
 
 
 def test_every_step_of_a_kill_has_its_own_field_of_an_attempt() -> None:
-    fields = set(AttemptRow.__dataclass_fields__)
+    fields = set(AttemptRow.__struct_fields__)
     assert set(KILL_STEPS.values()) <= fields and len(set(KILL_STEPS.values())) == len(KILL_STEPS)
     assert all(kind in event_codec.PAYLOAD_TYPES for kind in KILL_STEPS)
