@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ...engine.errors import RedriveError
 from ...engine.statefile.default_paths import STATE_VARIABLE, default_paths
-from ...engine.store.flow_path import REMOTE, check_state_name, path_for_run, path_of_flow
+from ...engine.store.flow_path import REMOTE, check_state_name, follow_link, path_for_run, path_of_flow
 
 if TYPE_CHECKING:
     from ...engine.statefile.on_demand.offers import Offer
@@ -105,7 +105,7 @@ def named_target(target: str | None) -> str | None:
     check_state_name(given)
     if is_remote(given):
         return given
-    return (target and _default_path_of(target)) or os.path.expanduser(given)
+    return follow_link((target and _default_path_of(target)) or os.path.expanduser(given))
 
 
 def _default_path_of(flow: str) -> str | None:

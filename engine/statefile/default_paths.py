@@ -35,4 +35,4 @@ def named_path(path: str) -> Optional[str]:
     path = path or os.environ.get(STATE_VARIABLE, "")
     if not path:
         return None
-    return os.path.abspath(os.path.expanduser(os.fsdecode(path.encode("utf-8", "surrogateescape"))))
+    return os.path.realpath(os.path.expanduser(os.fsdecode(path.encode("utf-8", "surrogateescape"))))

@@ -32,11 +32,16 @@ def path_for_run(given: str | None, flow_name: Callable[[], str], flow: str | No
         path = path_of_flow(name)
         if flow is not None:
             _check_owner(path, name, flow)
-        return path
+        return follow_link(path)
     if path.startswith(REMOTE):
         raise StateFileError("a run writes a state file on this machine; start it over there, or give a path")
     check_state_name(path)
-    return os.path.expanduser(path)
+    return follow_link(os.path.expanduser(path))
+
+
+def follow_link(path: str) -> str:
+    """Return the state file that a link leads to: under each of its names it has one lock, one socket and one log."""
+    return os.path.realpath(path) if os.path.islink(path) else path
 
 
 def check_state_name(name: str) -> None:

@@ -8,8 +8,10 @@ from contextlib import contextmanager
 
 import msgspec
 
+from ..core.breaker import BreakerState
 from ..core.spec import TaskSpec
-from ..domain.states import RunState, TaskState
+from ..domain.states import DeadLetterKind, RunState, SkipCause, TaskState
+from ..domain.trigger_rules import RULES
 from ..errors import CorruptFileError, RedriveError
 from ..statefile.header import has_content
 from ..statefile.open_readonly import TABLES
@@ -21,6 +23,10 @@ INSTANT_MAX_US = 253_370_764_800_000_000  # the year 9999, which has a local tim
 _WORDS: dict[tuple[str, str], frozenset[str]] = {
     ("run", "state"): frozenset(RunState),
     ("task", "state"): frozenset(TaskState),
+    ("task", "rule"): frozenset(RULES),
+    ("task", "skip_cause"): frozenset(SkipCause),
+    ("task", "dead_letter_kind"): frozenset(DeadLetterKind),
+    ("breaker", "state"): frozenset(BreakerState),
     ("event", "old"): frozenset(RunState) | frozenset(TaskState),
     ("event", "new"): frozenset(RunState) | frozenset(TaskState),
 }
