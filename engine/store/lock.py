@@ -17,7 +17,7 @@ from ..domain.durations import format_duration
 from ..errors import ExecutorBusyError, StorageError
 from ..runner import kill
 from ..statefile.changes.executor_token import has_token
-from ..statefile.changes.locking import is_current_file, open_lock, write_holder
+from ..statefile.changes.locking import is_current_file, open_lock, require_single_name, write_holder
 from ..statefile.lock_file import LockHolder, lock_path, read_holder, try_lock
 from ..statefile.processes import ancestors, identity
 
@@ -91,6 +91,7 @@ def acquire(state_path: str, executor_id: str, run_id: str | None = None, *, wai
 
     ``wait``: wait until a living owner releases it. Raises ExecutorBusyError, which names the owner, or StorageError.
     """
+    require_single_name(state_path)
     path, is_new = lock_path(state_path), False
     while True:
         descriptor, was_created = open_lock(path)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import signal
 import sqlite3
+import subprocess
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
+import pytest
 from support.commands import run_redrive, start_redrive
 
 FLOW = """
@@ -23,25 +25,46 @@ def gate():
 """
 
 
-def test_a_second_executor_by_a_link_is_refused_and_acts_arrive_at_the_first(tmp_path: Path) -> None:
-    """It took a lock of its own, settled the living attempts as lost, and two processes wrote one file."""
-    flow, state, link = tmp_path / "flow.py", tmp_path / "state.db", tmp_path / "link.db"
-    flow.write_text(FLOW)
-    executor = start_redrive("run", flow, "--state", state, "--run-id", "r", "--plain")
-    try:
-        assert executor.stdout is not None
-        assert "gate RUNNING" in executor.stdout.readline()
-        link.symlink_to(state.name)
-        second = run_redrive("run", flow, "--state", link, "--run-id", "other", "--plain")
-        assert (second.returncode, "another executor owns" in second.stderr) == (75, True), second
-        assert run_redrive("pause", link).returncode == 0
-        assert run_redrive("unpause", link).returncode == 0
-        (tmp_path / "go").touch()
-        output, _ = executor.communicate(timeout=60)
-    finally:
-        executor.send_signal(signal.SIGKILL)
-        executor.wait()
+@pytest.fixture
+def executor(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    """One on ``state.db``, whose task runs until there is a file ``go``."""
+    (tmp_path / "flow.py").write_text(FLOW)
+    started = start_redrive("run", tmp_path / "flow.py", "--state", tmp_path / "state.db", "--run-id", "r", "--plain")
+    assert started.stdout is not None
+    assert "gate RUNNING" in started.stdout.readline()
+    yield started
+    started.kill()
+    started.communicate()
+
+
+def finish(executor: subprocess.Popen[str], folder: Path) -> None:
+    """Let the task end: it ran once, and its run has succeeded."""
+    (folder / "go").touch()
+    output, _ = executor.communicate(timeout=60)
     assert executor.returncode == 0, output
-    with closing(sqlite3.connect(state)) as connection:
+    with closing(sqlite3.connect(folder / "state.db")) as connection:
         assert connection.execute("SELECT run_id, state, attempt FROM task").fetchall() == [("r", "SUCCESS", 1)]
+
+
+def test_by_a_symbolic_link_a_second_executor_is_refused_and_acts_arrive_at_the_first(
+    executor: subprocess.Popen[str], tmp_path: Path
+) -> None:
+    """It took a lock of its own, settled the living attempts as lost, and two processes wrote one file."""
+    link = tmp_path / "link.db"
+    link.symlink_to("state.db")
+    second = run_redrive("run", tmp_path / "flow.py", "--state", link, "--run-id", "other", "--plain")
+    assert (second.returncode, "another executor owns" in second.stderr) == (75, True), second
+    assert run_redrive("pause", link).returncode == 0
+    assert run_redrive("unpause", link).returncode == 0
+    finish(executor, tmp_path)
     assert sorted(path.name for path in tmp_path.glob("*.db*")) == ["link.db", "state.db", "state.db.lock"]
+
+
+def test_by_a_hard_link_nothing_is_written(executor: subprocess.Popen[str], tmp_path: Path) -> None:
+    link = tmp_path / "link.db"
+    link.hardlink_to(tmp_path / "state.db")
+    started = run_redrive("run", tmp_path / "flow.py", "--state", link, "--run-id", "other", "--plain")
+    finish(executor, tmp_path)
+    acted = run_redrive("requeue", "gate", "--state", link, "--reason", "again")
+    for refused in (started, acted):
+        assert (refused.returncode, "has 2 names" in refused.stderr) == (2, True), refused

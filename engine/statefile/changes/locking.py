@@ -22,6 +22,7 @@ def try_acquire(state_path: str) -> Optional[int]:
 
     Raises StorageError.
     """
+    require_single_name(state_path)
     path = lock_path(state_path)
     descriptor, _ = open_lock(path)
     is_taken = False
@@ -33,6 +34,17 @@ def try_acquire(state_path: str) -> Optional[int]:
         if not is_taken:
             os.close(descriptor)
     return descriptor if is_taken else None
+
+
+def require_single_name(state_path: str) -> None:
+    """Raise StorageError if a hard link gives the file another name, under which it would have another lock."""
+    try:
+        names = os.stat(state_path).st_nlink
+    except (OSError, ValueError):
+        return  # there is no file yet
+    if names > 1:
+        sentence = "{} has {} names, and each would have an executor: remove the other hard links, or copy the file"
+        raise StorageError(sentence.format(state_path, names))
 
 
 def open_lock(path: str) -> Tuple[int, bool]:
