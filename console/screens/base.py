@@ -144,7 +144,7 @@ class ConsoleScreen(Screen[None]):
 
     @property
     def selection_problem(self) -> str:
-        """Why an act has no target while nothing is selected."""
+        """The message for an act without a selected target."""
         return "nothing is selected"
 
     def on_seek(self, seq: int) -> None:

@@ -416,7 +416,7 @@ def _admit_probe(breaker: Breaker) -> tuple[Breaker, Admission]:
 
 
 def _admit_paced(breaker: Breaker, spec: DownstreamSpec, now: int) -> tuple[Breaker, Admission]:
-    """Admit calls at a rate, so that they do not arrive all at once. Pacing ends once a permitted call did not come."""
+    """Admit calls at a rate, so that they do not arrive all at once. Pacing ends once a permitted call is not used."""
     assert breaker.release_at is not None
     interval = int(_SECOND / spec.release_per_second)
     release_at = min(breaker.release_at, now + interval)

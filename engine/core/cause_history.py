@@ -12,7 +12,7 @@ from typing import Any
 
 from ..domain.durations import format_duration
 
-#: The reason of an action by a key that asks for none. Sentences leave it out.
+#: The stored reason of a key that does not ask for one. Sentences leave it out.
 DEFAULT_REASON = "by key, without a note"
 
 _MONTHS = (

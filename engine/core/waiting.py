@@ -141,23 +141,14 @@ def breaker_against(case: TaskCase) -> BreakerView | None:
     return None if breaker is None or breaker.state in PASSING else breaker
 
 
-def _is_probed(case: TaskCase) -> bool:
-    breaker = breaker_against(case)
-    return breaker is not None and breaker.state == "HALF_OPEN"
-
-
-def _is_forced_open(case: TaskCase) -> bool:
-    breaker = breaker_against(case)
-    return breaker is not None and breaker.state == "FORCED_OPEN"
+def _is_breaker(state: str) -> Callable[[TaskCase], bool]:
+    """Return whether the breaker against a task is in ``state``, as a function of the task's case."""
+    return lambda case: (breaker := breaker_against(case)) is not None and breaker.state == state
 
 
 def _is_refused(case: TaskCase) -> bool:
     breaker = breaker_against(case)
     return breaker is not None and breaker.state == "OPEN" and breaker.reopens_at is None
-
-
-def _is_down(case: TaskCase) -> bool:
-    return breaker_against(case) is not None
 
 
 def reserve_at(case: TaskCase) -> int | None:
@@ -219,10 +210,10 @@ _INSTANT_REASONS = {
 #: Why a task that could start does not, in the order in which the executor asks.
 _CAPACITY_REASONS: tuple[tuple[WaitReason, Callable[[TaskCase], bool]], ...] = (
     (WaitReason.PAUSE, lambda case: case.projection.run.paused_since is not None),
-    (WaitReason.PROBE, _is_probed),
-    (WaitReason.FORCED_OPEN, _is_forced_open),
+    (WaitReason.PROBE, _is_breaker("HALF_OPEN")),
+    (WaitReason.FORCED_OPEN, _is_breaker("FORCED_OPEN")),
     (WaitReason.CREDENTIAL, _is_refused),
-    (WaitReason.OUTAGE, _is_down),
+    (WaitReason.OUTAGE, lambda case: breaker_against(case) is not None),
     (WaitReason.RETRY_BUDGET, lambda case: reserve_at(case) is not None),
     (WaitReason.POOL, lambda case: pool_use(case) is not None),
     (WaitReason.SLOT, _has_no_slot),

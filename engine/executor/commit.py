@@ -11,7 +11,7 @@ from ..store.claims import Claim
 
 
 def _ignore(result: object) -> None:
-    """Default callback: the events of the commit are enough."""
+    """Default callback for a write without a result: do nothing."""
 
 
 @dataclass(frozen=True, slots=True)

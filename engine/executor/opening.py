@@ -69,7 +69,7 @@ class OpenRun:
     hooks: RunHooks
     clock_watch: ClockWatch  # from before the first write on, which may take long
     is_new: bool = True
-    before_close: Callable[[], Awaitable[None]] | None = None  # called after the unregistration, while the file is open
+    before_close: Callable[[], Awaitable[None]] | None = None  # called before the file is closed
 
     def touch(self) -> None:
         """Show other processes that the loop is alive, by the mtime of the lock file, which costs no commit."""

@@ -343,7 +343,7 @@ PageOccasion = Literal["failure", "success"]
 
 
 class PageOptions(TypedDict, total=False):
-    """What ``Flow.page`` takes beside the sender; ``core/paging.py`` says which sender takes which."""
+    """The options of ``Flow.page``; ``core/paging.py`` says which sender accepts which option."""
 
     line: str  # "command": a line of the shell, which gets the page on its standard input
     argv: Sequence[str]  # "command": a program and its arguments instead of a line

@@ -108,7 +108,7 @@ class Notifier:
 
     @property
     def is_running(self) -> bool:
-        """Whether pages are sent: the flow names a sender."""
+        """Whether the flow has a sender, so that pages are sent."""
         return self._task is not None and not self._task.done()
 
     def send_last(self, on_idle: Callable[[], None] | None) -> None:

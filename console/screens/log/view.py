@@ -24,7 +24,7 @@ class LogView(LinesView):
         self._on_end_requested = to_the_end
 
     def search_start(self, step: int) -> int:
-        """The line that was found last, else the one before the first in view, in the direction of ``step``."""
+        """The line where a search in the direction of ``step`` begins: the last match, or the viewport."""
         return self._match_line if self._match_line is not None else self.span[0] - step
 
     def searched_text(self, line: int) -> str:

@@ -287,5 +287,5 @@ EXCEPTIONS: dict[str, FailureClass] = {
     },
 }
 
-#: The hardest first: what a group of several failures counts as.
+#: Classes by severity, the most severe first: a group of failures counts as the most severe of its classes.
 HARDEST_FIRST = (_AUTH, _PERMANENT, _VALIDATION, _MEMORY, _UNCLASSIFIED, _TIMEOUT, _AMBIGUOUS, _TRANSIENT)

@@ -29,7 +29,7 @@ class OpenFlow:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing of it runs."""
+        """Whether no attempt of the flow runs."""
         is_busy = self.starting or self.attempts or self.hosts.count or self.workers.busy_count
         return not is_busy and all(other.is_idle for other in self.others.values())
 

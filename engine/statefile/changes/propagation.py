@@ -115,7 +115,7 @@ def propagate(transaction: Transaction, run_id: str, name: str) -> List[str]:
 
 
 def unpropagate(transaction: Transaction, run_id: str, names: Iterable[str]) -> List[str]:
-    """See ``trigger_rules.unpropagate``."""
+    """Call ``trigger_rules.unpropagate`` on the state file."""
     return trigger_rules.unpropagate(_RunGraph(transaction, run_id), names)
 
 
