@@ -261,7 +261,7 @@ class Board:
         return blocking_chain(self.projection, name, now_us, self._explain_context(runner))
 
     def _explain_context(self, runner: RunnerStatus) -> ExplainContext:
-        return ExplainContext(self.snapshot.breakers, runner, self.snapshot.page_notes)
+        return ExplainContext(self.snapshot.breakers, runner, self.snapshot.page_notes, self.active)
 
 
 def _dag_of(projection: RunProjection) -> Dag:

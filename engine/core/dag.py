@@ -86,8 +86,8 @@ class Dag:
         """Return the number of edges of the longest path from a root to a task."""
         return self.levels[self.number[name]]
 
-    @property
-    def depth(self) -> int:
+    @cached_property
+    def depth(self) -> int:  # read for each row of a list
         """The number of tasks on the longest path; 0 for an empty flow."""
         return max(self.levels, default=-1) + 1
 

@@ -169,7 +169,7 @@ def _machine_pool_full(case: TaskCase) -> str:
 
 
 def _slots_used(case: TaskCase) -> str:
-    running = running_rows(case.projection)
+    running = running_rows(case)
     most = case.projection.run.max_parallel
     return f"waits for a slot: all {most} are in use, the longest by {_held_by(case, running[:1])}"
 

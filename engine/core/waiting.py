@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 from ..domain.durations import format_duration
@@ -35,6 +35,7 @@ class ExplainContext:
     breakers: Mapping[str, BreakerView] = field(default_factory=dict)  # by downstream
     runner: RunnerStatus = ALIVE
     page_notes: Mapping[str, str] = field(default_factory=dict)  # by cause: "page acked by ana"
+    active: Collection[str] | None = None  # tasks among which are all that run; None: look at every task
 
 
 NO_CONTEXT = ExplainContext()
@@ -87,7 +88,12 @@ def unmet_parents(projection: RunProjection, name: str) -> tuple[str, ...]:
     """Return the parents that do not satisfy the trigger rule of a task yet, in the order of the flow."""
     rule = spec_of(projection.tasks[name]).rule
     rows = [projection.tasks[parent] for parent in projection.parents.get(name, ())]
-    return tuple(row.name for row in rows if rule not in satisfied_rules(row.state, row.skip_cause))
+    return tuple([row.name for row in rows if _is_unmet(row, rule)])
+
+
+def _is_unmet(parent: TaskRow, rule: str) -> bool:
+    """Whether a parent keeps a child with this rule waiting. A PENDING one does, which is fast: most of a large run."""
+    return parent.state is TaskState.PENDING or rule not in satisfied_rules(parent.state, parent.skip_cause)
 
 
 def blocker(case: TaskCase) -> str | None:
@@ -117,21 +123,21 @@ _RANK = {state: rank for rank, state in enumerate(_BLOCKER_PRIORITY)}
 
 def root_blocker(case: TaskCase) -> str | None:
     """Return the ancestor that blocks most, by ``_BLOCKER_PRIORITY``; among equals the nearest."""
+    tasks = case.projection.tasks
     best: str | None = None
-    seen: set[str] = set()
     queue = deque(unmet_parents(case.projection, case.row.name))
+    seen = set(queue)
     while queue:
         name = queue.popleft()
-        if name in seen:
-            continue
-        seen.add(name)
-        state = case.projection.tasks[name].state
+        state = tasks[name].state
         above = unmet_parents(case.projection, name) if state is TaskState.PENDING else ()
         if above:
-            queue.extend(above)
-            continue
-        if best is None or _RANK[state] < _RANK[case.projection.tasks[best].state]:
+            queue.extend(parent for parent in above if parent not in seen)
+            seen.update(above)
+        elif best is None or _RANK[state] < _RANK[tasks[best].state]:
             best = name
+            if state is _BLOCKER_PRIORITY[0]:
+                break
     return best
 
 
@@ -164,7 +170,7 @@ def pool_use(case: TaskCase) -> tuple[int, int, list[TaskRow]] | None:
     slots = pool_sizes(case.projection).get(pool) if pool is not None else None
     if slots is None:
         return None
-    holders = [row for row in running_rows(case.projection) if spec_of(row).pool == pool]
+    holders = [row for row in running_rows(case) if spec_of(row).pool == pool]
     used = sum(spec_of(row).pool_slots for row in holders)
     return None if used + case.spec.pool_slots <= slots else (slots, used, holders)
 
@@ -179,8 +185,7 @@ def pool_waits(projection: RunProjection) -> dict[str, str]:
 
 
 def _has_no_slot(case: TaskCase) -> bool:
-    running = sum(row.state is TaskState.RUNNING for row in case.projection.tasks.values())
-    return running >= case.projection.run.max_parallel
+    return len(_running(case)) >= case.projection.run.max_parallel
 
 
 def pool_sizes(projection: RunProjection) -> dict[str, int]:
@@ -192,10 +197,15 @@ def pool_sizes(projection: RunProjection) -> dict[str, int]:
     return {str(name): int(slots) for name, slots in pools.items() if isinstance(slots, int)}
 
 
-def running_rows(projection: RunProjection) -> list[TaskRow]:
+def running_rows(case: TaskCase) -> list[TaskRow]:
     """Return the running tasks, the longest-running first."""
-    rows = [row for row in projection.tasks.values() if row.state is TaskState.RUNNING]
-    return sorted(rows, key=lambda row: (row.started_at or 0, row.position))
+    return sorted(_running(case), key=lambda row: (row.started_at or 0, row.position))
+
+
+def _running(case: TaskCase) -> list[TaskRow]:
+    tasks, active = case.projection.tasks, case.context.active
+    rows = tasks.values() if active is None else map(tasks.__getitem__, active)
+    return [row for row in rows if row.state is TaskState.RUNNING]
 
 
 #: States in which a task waits for one thing only.

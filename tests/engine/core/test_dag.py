@@ -2,6 +2,7 @@
 
 import random
 import time
+from collections.abc import Callable
 from itertools import pairwise
 from unittest import mock
 
@@ -9,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from redrive.engine.core import dag as dag_module
-from redrive.engine.core.dag import Dag
+from redrive.engine.core.dag import Dag, remaining_path, validate_graph
 from redrive.engine.errors import CycleError, FlowError
 
 DIAMOND = [("a", []), ("b", ["a"]), ("c", ["a"]), ("d", ["b", "c"])]
@@ -169,3 +170,29 @@ def test_nine_thousand_tasks_with_forty_five_thousand_edges_are_counted_quickly(
     assert time.process_time() - started < 10
     assert counts[dag.number["t0"]] > 8_000
     assert max(remaining.values()) == dag.depth
+
+
+def test_the_depth_of_a_graph_is_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is asked for each row of a list."""
+    dag = Dag([("a", []), ("b", ["a"]), ("c", ["b"])])
+    assert dag.depth == 3
+    monkeypatch.setattr(Dag, "levels", ())
+    assert dag.depth == 3
+
+
+@given(pairs=st.lists(st.tuples(st.integers(0, 6), st.lists(st.integers(0, 6), max_size=3)), max_size=7))
+def test_a_flow_is_validated_without_a_graph_as_with_one(pairs: list[tuple[int, list[int]]]) -> None:
+    tasks = [(str(name), tuple(map(str, parents))) for name, parents in pairs]
+
+    def error_of(build: Callable[[list[tuple[str, tuple[str, ...]]]], object]) -> str:
+        try:
+            build(tasks)
+        except FlowError as error:
+            return str(error)
+        return ""
+
+    assert error_of(validate_graph) == error_of(Dag)
+    if not error_of(Dag):
+        dag, weights = Dag(tasks), {name: 1.0 + len(parents) for name, parents in tasks}
+        children = {name: dag.children(name) for name in dag.names}
+        assert remaining_path(children, weights) in (None, dag.remaining_path(weights))
