@@ -92,6 +92,7 @@ class AttemptStart:
         if outcome is None:
             self._attach(RanAttempt(self.number, self.order, self.listener, shared, ran))
             return
+        self.listener.started(ran.pid, None)  # for another executor, whose attempt runs here
         MaskedListener(self.listener, shared.mask).ended(outcome)
         self._attach(EndedAttempt(ran.pid))
 

@@ -26,6 +26,7 @@ async def test_a_result_is_handed_on_as_json(bench: Any) -> None:
     assert outcome.kind is OutcomeKind.SUCCESS
     assert json.loads(outcome.result) == {"rows": [1, 2, 3], "name": "änna"}
     assert recorder.kinds == []
+    assert recorder.pid > 1, "an attempt that ends at once reports its process too"
 
 
 async def test_usage_reports_what_the_attempt_cost(bench: Any) -> None:
