@@ -33,7 +33,7 @@ RETRY_SECONDS = 1.0  # after the session failed to return a snapshot
 PAGES_MAX = 100  # the latest pages, for sentences that name who acknowledged a failure
 PATIENCE_SECONDS = 2.0  # for the history of finished attempts, on a slow connection
 LARGE_TASKS = 20_000  # of a run whose end is not estimated before
-LARGE_DELAY_SECONDS = 2.0  # after its screens have started
+LARGE_DELAY_SECONDS = 5.0  # after its screens have started
 
 
 @dataclass(frozen=True, slots=True)
