@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from ...engine.core.projection import TaskRow
 from ...engine.domain.acts import BY_NAME
+from ...engine.domain.counting import counted
 from ...engine.domain.states import OPEN, TaskState
 from ...engine.statefile.changes.notes import TEXT_CHARACTERS_MAX
 from ..model.board import Board
@@ -38,7 +39,7 @@ def accept_key(trigger: str | None) -> str:
 
 def tasks(count: int) -> str:
     """``1 task``, ``1,247 tasks``."""
-    return f"{count:,} task{'' if count == 1 else 's'}"
+    return counted(count, "task")
 
 
 def named(names: Sequence[str]) -> str:
@@ -243,7 +244,7 @@ def _breaker_effects(breaker: BreakerStatus, how: str) -> Iterator[str]:
             "dead_letter": "Tasks that call it become dead letters until an operator closes it.",
         }.get(spec.on_open, "No task calls it until an operator closes it; tasks wait and spend no attempt.")
         if breaker.running:
-            yield f"{breaker.running:,} running call{'' if breaker.running == 1 else 's'} may still end."
+            yield f"{counted(breaker.running, 'running call')} may still end."
     elif how == "close":
         pace = f", {spec.release_per_second:g} a second" if spec.release_per_second > 0 else " at once"
         yield f"{tasks(held)} held by it {'goes' if held == 1 else 'go'} on{pace}." if held else "It holds no task now."
@@ -274,7 +275,7 @@ def discard_rows_question(task: str, count: int, lines: Sequence[Line], trigger:
 def _rows_question(
     verb: str, accept: str, task: str, count: int, facts: Sequence[str], lines: Sequence[Line], trigger: str | None
 ) -> Question:
-    rows = f"{count:,} row{'' if count == 1 else 's'}"
+    rows = counted(count, "row")
     return Question(
         title=[Piece(f"{verb} {rows} of {one_line(task)}", Role.TITLE)],
         facts=[[Piece(fact)] for fact in facts],

@@ -15,6 +15,7 @@ import click
 
 from ...engine.core.projection import RunProjection, TaskRow
 from ...engine.domain.acts import BY_NAME, STOPPABLE
+from ...engine.domain.counting import counted
 from ...engine.domain.states import NEEDS_HUMAN, TaskState
 from ...engine.errors import RedriveError
 from ..sessions.sign_in import is_interactive
@@ -89,7 +90,7 @@ def names_like(projection: RunProjection, patterns: Sequence[str]) -> list[str]:
 
 def require_consent(act: str, count: int) -> None:
     """Ask at the terminal whether to go on. Raises UsageError without a terminal, Abort if the answer is no."""
-    words = f"{BY_NAME[act].verb} {count} task{'' if count == 1 else 's'}"
+    words = f"{BY_NAME[act].verb} {counted(count, 'task')}"
     if not is_interactive():
         raise click.UsageError(f"this would {words}: check it with --dry-run, and repeat it with --yes")
     echo(f"{words[0].upper()}{words[1:]}? [y/N] ", err=True, nl=False)

@@ -9,6 +9,7 @@ import click
 
 from ...engine.core.durations import parse_retention
 from ...engine.domain.command import Command
+from ...engine.domain.counting import counted
 from ...engine.errors import RedriveError
 from ..sessions.identity import new_command
 from ..sessions.open import with_session
@@ -53,15 +54,12 @@ def prune_runs(endpoint: Endpoint, keep: str, *, dry_run: bool, as_json: bool) -
     if dry_run:
         for run_id in before["runs"]:
             echo(one_line(f"would delete {run_id}"))
-        echo(f"dry run: {_runs(len(before['runs']))} to delete, the file has {format_bytes(before['file_bytes'])}")
+        found = counted(len(before["runs"]), "run")
+        echo(f"dry run: {found} to delete, the file has {format_bytes(before['file_bytes'])}")
     else:
-        echo(f"{_runs(len(deleted))} deleted, {format_bytes(max(freed_bytes, 0))} freed")
+        echo(f"{counted(len(deleted), 'run')} deleted, {format_bytes(max(freed_bytes, 0))} freed")
     if before["with_rows"]:
-        echo(f"kept: {_runs(len(before['with_rows']))} with quarantined rows to decide (redrive quarantine)")
+        echo(f"kept: {counted(len(before['with_rows']), 'run')} with quarantined rows to decide (redrive quarantine)")
     if before["with_causes"]:
-        echo(f"kept: {_runs(len(before['with_causes']))} with an earlier failure of a cause in the inbox")
+        echo(f"kept: {counted(len(before['with_causes']), 'run')} with an earlier failure of a cause in the inbox")
     return ExitCode.SUCCESS
-
-
-def _runs(count: int) -> str:
-    return f"{count:,} run{'' if count == 1 else 's'}"

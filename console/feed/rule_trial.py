@@ -21,6 +21,7 @@ from ...engine.core.failures.classification_rules import parse_rules
 from ...engine.core.outcome import FailureClass
 from ...engine.core.projection import AttemptRow, RunProjection
 from ...engine.core.spec import TaskSpec
+from ...engine.domain.counting import counted
 from ...engine.errors import RedriveError
 from ...engine.statefile.on_demand.failure_rows import FailedAttempt, FailedTask
 from ..sessions.session import Session
@@ -134,7 +135,7 @@ def trial_rows(trial: RuleTrial) -> Iterator[tuple[str, str]]:
     for sentence in more:
         yield "", sentence
     for title, mark, count in trial.effect.others[:_OTHERS_SHOWN]:
-        failures = f"{count:,} failure{'' if count == 1 else 's'}"
+        failures = counted(count, "failure")
         yield "also", f"it fits {failures} of another cause: {one_line(title)} (fp {one_line(mark)})"
     if trial.fields:
         yield "cause", one_line(fields_text(trial.fields))

@@ -9,6 +9,7 @@ from ...engine.core.failures import hang
 from ...engine.core.projection import AttemptRow, TaskRow
 from ...engine.core.ready_queue import spec_of
 from ...engine.core.spec import with_overrides
+from ...engine.domain.counting import counted
 from ...engine.domain.overrides import describe, load_overrides
 from ...engine.domain.states import NEEDS_HUMAN, NOT_STARTED, TaskState
 from ...engine.domain.trigger_rules import ALL_SUCCESS
@@ -101,7 +102,7 @@ def _held_text(row: TaskRow, scene: Scene) -> Line:
     count = scene.board.waiting_below(row.name)
     if not count or row.state not in NEEDS_HUMAN:
         return []
-    return [Piece(f"holds {count:,} task{'' if count == 1 else 's'} and the run's end")]
+    return [Piece(f"holds {counted(count, 'task')} and the run's end")]
 
 
 def _attempts(row: TaskRow) -> list[AttemptRow]:
@@ -287,7 +288,7 @@ def _typical_durations(row: TaskRow, scene: Scene) -> Iterator[Line]:
     usual = scene.board.duration_stats.get(row.name)
     if usual is None:
         return
-    many = f"{usual.attempts:,} attempt{'' if usual.attempts == 1 else 's'} in earlier runs"
+    many = f"{counted(usual.attempts, 'attempt')} in earlier runs"
     typical, long = format_duration(usual.p50_us), format_duration(usual.p95_us)
     text = f" {typical}, 95 of 100 within {long} {scene.glyphs.dot} {many}"
     yield []

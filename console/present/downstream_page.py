@@ -9,6 +9,7 @@ from ...engine.core.breaker import BreakerState
 from ...engine.core.cause_history import describe_incident, describe_note
 from ...engine.core.ready_queue import spec_of
 from ...engine.core.spec import ROWS_LIMIT
+from ...engine.domain.counting import counted
 from ...engine.statefile.list_rows import QuarantineRow
 from ..model.breaker_view import BreakerStatus
 from ..model.downstreams import Page, PageBody, RowGroup
@@ -104,7 +105,7 @@ def _held_text(guard: BreakerStatus) -> Iterator[str]:
         names, more = guard.held[:_NAMED_MAX], len(guard.held) - _NAMED_MAX
         yield f": {', '.join(names)}" + (f" and {number(more)} more" if more > 0 else "")
     if guard.running:
-        yield f"; {number(guard.running)} call{'' if guard.running == 1 else 's'} on the way"
+        yield f"; {counted(guard.running, 'call')} on the way"
 
 
 def _closing_words(guard: BreakerStatus) -> str:
@@ -113,7 +114,7 @@ def _closing_words(guard: BreakerStatus) -> str:
         return "counts calls only; never holds a task"
     pace = f"{spec.release_per_second:g} a second" if spec.release_per_second > 0 else "all at once"
     what = {"fail": "end as failed", "dead_letter": "become dead letters"}.get(spec.on_open, "wait")
-    probes = f"{spec.probes} good probe{'' if spec.probes == 1 else 's'}"
+    probes = counted(spec.probes, "good probe")
     return f"while it is open tasks {what}; after {probes} they go on, {pace}"
 
 

@@ -15,6 +15,7 @@ from ...engine.core.cause_history import CauseHistory
 from ...engine.core.explain import short_error
 from ...engine.core.failures import hang
 from ...engine.core.projection import AttemptRow, TaskRow
+from ...engine.domain.counting import counted
 from ...engine.domain.states import TaskState
 from ...engine.statefile.list_rows import PastAttemptRow, QuarantineRow
 from ..model.evidence import AttemptComparison, compare, failures_of, verdict
@@ -107,7 +108,7 @@ def _history(row: TaskRow, scene: Scene, attempts: Sequence[PastAttemptRow]) -> 
     if not others and not good:
         yield [Piece(" First run of this task in this file.", Role.DIM)]
         return
-    words = [f"{number(len(others))} earlier run{'' if len(others) == 1 else 's'}"]
+    words = [counted(len(others), "earlier run")]
     words.append(f"this failure in {number(len(seen))} of them" if seen else "this failure in none of them")
     words.append(f"last went well {wall_day(max(good), None)}" if good else "it never went well")
     yield [Piece(f" {f' {scene.glyphs.dot} '.join(words)}", Role.DIM)]

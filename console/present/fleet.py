@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
+from ...engine.domain.counting import counted
 from ...engine.domain.states import RunState
 from ..model.columns import ALL_COLUMNS
 from ..model.fleet import FleetEntry, FleetOrder
@@ -72,7 +73,7 @@ def fleet_heading(
 ) -> tuple[Line, Line]:
     """Left and right side of the line above the list. ``problem``: why the list is not that of now."""
     waiting = sum(bool(entry.waiting) for entry in entries)
-    left = [Piece(" "), Piece(f"{number(len(entries))} state file{'' if len(entries) == 1 else 's'}", Role.STRONG)]
+    left = [Piece(" "), Piece(counted(len(entries), "state file"), Role.STRONG)]
     left += [Piece(f" on {one_line(place)}"), *waiting_pieces(waiting, glyphs)]
     if problem:
         return left, [Piece(f"{one_line(problem)} ", Role.WARNING)]

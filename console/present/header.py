@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ...engine.core.outlook import ALIVE, RunnerStatus
+from ...engine.domain.counting import counted
 from ...engine.domain.states import TaskState
 from ..model.board import Board
 from ..model.eta import Forecast
@@ -66,7 +67,7 @@ def waiting_fact(waiting: Sequence[WaitingRun], size: int, glyphs: Glyphs) -> Li
     """How many other runs need a human, with the first of them where there is room; empty if none does."""
     if not waiting:
         return []
-    count = f"{number(len(waiting))} other run{'' if len(waiting) == 1 else 's'}"
+    count = counted(len(waiting), "other run")
     if size < _WIDE:
         return [Piece(f"{glyphs.dead} {count}", Role.HUMAN)]
     first = f": {shorten_middle(one_line(waiting[0].run.run_id), _NAME_CELLS_MIN, glyphs.more)}"

@@ -7,6 +7,7 @@ from datetime import date
 from typing import NamedTuple
 
 from ...engine.core.projection import RunRow
+from ...engine.domain.counting import counted
 from ...engine.domain.states import TaskState
 from ...engine.statefile.duration_stats import quantile
 from ..model.columns import ALL_COLUMNS
@@ -161,8 +162,8 @@ def heading_line(grid: RunGrid, shown: int, filter_text: str, order: HistoryOrde
     """Left and right side of the line above the grid."""
     slow = slow_count(grid)
     parts: list[Line] = [
-        [Piece(f"{len(grid.runs)} run{'' if len(grid.runs) == 1 else 's'}", Role.STRONG)],
-        [Piece(f"{number(len(grid.tasks))} task{'' if len(grid.tasks) == 1 else 's'}")],
+        [Piece(counted(len(grid.runs), "run"), Role.STRONG)],
+        [Piece(counted(len(grid.tasks), "task"))],
     ]
     if grid.left_out:
         parts.append([Piece(f"{number(grid.left_out)} more not listed", Role.WARNING)])
@@ -217,7 +218,7 @@ def _cell_words(task: TaskTrend, place: int, glyphs: Glyphs) -> Line:
 def _task_words(task: TaskTrend, glyphs: Glyphs) -> Line:
     durations, bad = task.durations, sum(map(is_bad, task.cells))
     known = sum(cell is not None and cell.state is not TaskState.PENDING for cell in task.cells)
-    parts = [f"failed in {bad} of {known} runs" if bad else f"never failed in {known} run{'' if known == 1 else 's'}"]
+    parts = [f"failed in {bad} of {known} runs" if bad else f"never failed in {counted(known, 'run')}"]
     if durations:
         low, high = format_duration(durations[0]), format_duration(durations[-1])
         parts.append(f"took {low} to {high}" if low != high else f"took {low}")

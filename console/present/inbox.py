@@ -14,6 +14,7 @@ from ...engine.core.cause_history import (
     format_day,
 )
 from ...engine.core.projection import TaskRow
+from ...engine.domain.counting import counted
 from ...engine.domain.states import TaskState
 from ..model.board import Board
 from ..model.columns import ALL_COLUMNS
@@ -46,7 +47,7 @@ _REASON_CHARACTERS = (REASON_CHARACTERS, 24, 0)  # the reason is shortened befor
 
 def task_count(count: int) -> str:
     """``1 task``, ``1,247 tasks``."""
-    return f"{number(count)} task{'' if count == 1 else 's'}"
+    return counted(count, "task")
 
 
 # --- The line above the list ---------------------------------------------------------------------------------------
@@ -85,12 +86,12 @@ def heading_line(heading: InboxHeading, now_us: int, columns: int, glyphs: Glyph
 
 def _heading_parts(heading: InboxHeading, now_us: int) -> list[Line]:
     """The most important first."""
-    parts: list[Line] = [[Piece(f"{number(heading.causes)} cause{'' if heading.causes == 1 else 's'}", Role.STRONG)]]
+    parts: list[Line] = [[Piece(counted(heading.causes, "cause"), Role.STRONG)]]
     if heading.filter_text:
         found = f"/{one_line(heading.filter_text)}: {number(heading.shown)} of {number(heading.dead + heading.failed)}"
         return [*parts, [Piece(found, Role.MATCH)]]
     if heading.dead:
-        parts.append([Piece(f"{number(heading.dead)} dead letter{'' if heading.dead == 1 else 's'}")])
+        parts.append([Piece(counted(heading.dead, "dead letter"))])
     if heading.failed:
         parts.append([Piece(f"{number(heading.failed)} failed")])
     if heading.oldest is not None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from ...engine.analysis.counters import is_operator_act
+from ...engine.domain.counting import counted
 from ...engine.domain.event_codec import encode
 from ...engine.domain.events import Event, EventKind
 from ...engine.domain.states import WAITING, TaskState
@@ -123,7 +124,7 @@ def heading_line(heading: JournalHeading, columns: int, glyphs: Glyphs) -> tuple
     if heading.filter_text:
         parts.append([Piece(f"/{one_line(heading.filter_text)}: {number(heading.shown)}", Role.MATCH)])
     else:
-        parts.append([Piece(f"{number(heading.acts)} act{'' if heading.acts == 1 else 's'}")])
+        parts.append([Piece(counted(heading.acts, "act"))])
     if not heading.shows_clock_times:
         parts.append([Piece(f"times since {wall(heading.started_at, None)}", Role.DIM)])
     right: Line = [Piece("following " if heading.is_following else "", Role.DIM)]

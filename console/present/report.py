@@ -11,6 +11,7 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from ...engine.core.projection import TaskRow
+from ...engine.domain.counting import counted
 from ...engine.domain.events import Event
 from ...engine.domain.states import TaskState
 from ..model.activity import activity_of
@@ -211,7 +212,7 @@ def left_out_causes(data: ReportData) -> str:
     left_out = data.causes_total - len(data.causes)
     if not data.causes_total:
         return "Nothing needs a human."
-    return f"{left_out} more cause{'' if left_out == 1 else 's'}." if left_out > 0 else ""
+    return f"{counted(left_out, 'more cause')}." if left_out > 0 else ""
 
 
 def act_lines(data: ReportData) -> list[Line]:

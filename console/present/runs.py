@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from ...engine.core.outlook import ALIVE, RunnerKind, RunnerStatus
 from ...engine.core.projection import RunRow
+from ...engine.domain.counting import counted
 from ...engine.domain.states import FINISHED, NEEDS_HUMAN, RunState, TaskState
 from ..model.columns import ALL_COLUMNS
 from ..model.waiting_runs import WaitingRun
@@ -87,7 +88,7 @@ def waiting_sentence(waiting: Sequence[WaitingRun]) -> str:
 def waiting_words(one: WaitingRun) -> str:
     """A run and why it needs a human: ``night-1 (BLOCKED, 2 dead letters)``."""
     whys = ["BLOCKED" if one.run.blocked_since is not None else "no executor" if one.is_lost else ""]
-    whys += [f"{number(one.dead)} dead letter{'' if one.dead == 1 else 's'}"] if one.dead else []
+    whys += [counted(one.dead, "dead letter")] if one.dead else []
     return f"{one_line(one.run.run_id)} ({', '.join(filter(None, whys))})"
 
 
@@ -99,7 +100,7 @@ def heading_line(
     ``waiting``: number of runs that need a human; ``coming``: the next scheduled run.
     """
     dot = Piece(f" {glyphs.dot} ", Role.DIM)
-    left = [Piece(" "), Piece(f"{number(known)} run{'' if known == 1 else 's'}", Role.STRONG)]
+    left = [Piece(" "), Piece(counted(known, "run"), Role.STRONG)]
     if filter_text:
         left += [dot, Piece(f"/{one_line(filter_text)}: {number(shown)}", Role.MATCH)]
     left += counts.waiting_pieces(waiting, glyphs)

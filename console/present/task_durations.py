@@ -12,6 +12,7 @@ from ...engine.core.advice import (
     duration_stats,
     stats_by_weekday,
 )
+from ...engine.domain.counting import counted
 from ..text.durations import format_seconds
 
 
@@ -35,4 +36,4 @@ def _is_alike(one: DurationQuantiles, other: DurationQuantiles) -> bool:
 def _quantiles(one: DurationQuantiles) -> str:
     p50, p95, p99 = (format_seconds(seconds) for seconds in (one.p50, one.p95, one.p99))
     killed = f", {one.killed} killed" if one.killed else ""
-    return f"p50 {p50}, p95 {p95}, p99 {p99} in {one.count} attempt{'' if one.count == 1 else 's'}{killed}"
+    return f"p50 {p50}, p95 {p95}, p99 {p99} in {counted(one.count, 'attempt')}{killed}"

@@ -11,6 +11,7 @@ from textual.binding import BindingType
 from textual.timer import Timer
 from textual.widget import Widget
 
+from ...engine.domain.counting import counted
 from ..feed.live_run import BoardUpdate
 from ..keys.actions import ScreenName
 from ..model.board import Board
@@ -178,7 +179,7 @@ class GraphScreen(SplitScreen):
         self._fit_depth(drawn)
         self.map_view.step_changed()
         self.map_view.refresh()
-        edges = f"{self._wanted_depth} edge{'' if self._wanted_depth == 1 else 's'}"
+        edges = counted(self._wanted_depth, "edge")
         self.console.show_message(f"drawn: up to {edges} around the selected task")
 
     def _draw_groups(self) -> Drawing | None:

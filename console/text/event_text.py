@@ -6,6 +6,7 @@ a sentence passes it through ``text/text.py`` first.
 
 from __future__ import annotations
 
+from ...engine.domain.counting import counted
 from ...engine.domain.event_changes import CanaryEnd, OperatorNotice, PageChange, RowsChange, ScheduleChange
 from ...engine.domain.event_payloads import (
     BreakerChanged,
@@ -88,7 +89,7 @@ def _page(event: Event, payload: PageChanged) -> str:
 
 def _quarantine(event: Event, payload: RowsChanged) -> str:
     count = payload.rows
-    rows = f"{count} row{'' if count == 1 else 's'}" if count is not None else "rows"
+    rows = counted(count, "row") if count is not None else "rows"
     words = {RowsChange.HELD: "held in quarantine", RowsChange.PROVISIONAL: "set aside so far"}
     words[RowsChange.DROPPED] = "dropped with the attempt that failed"
     return f"{rows} {words.get(payload.what, payload.what.replace('-', ' '))}"
@@ -96,7 +97,7 @@ def _quarantine(event: Event, payload: RowsChanged) -> str:
 
 def _canary(event: Event, payload: CanaryEnded) -> str:
     count = len(payload.tasks)
-    others = f"{count:,} other{'' if count == 1 else 's'}"
+    others = counted(count, "other")
     return {
         CanaryEnd.RELEASED: f"it succeeded: {others} of its cause may run",
         CanaryEnd.NOT_FIXED: f"the fix did not help: {others} held",

@@ -25,6 +25,7 @@ from ..core.failures.messages import normalize_message
 from ..core.outcome import Failure, FailureClass, Fingerprint, Outcome, OutcomeKind
 from ..core.policy import RetryPolicy
 from ..core.spec import TaskSpec
+from ..domain.counting import counted
 from ..domain.states import FAILED_OUTCOMES, NEEDS_HUMAN, TaskState
 from ..statefile.on_demand.failure_rows import FailedAttempt
 
@@ -338,16 +339,12 @@ def flow_text(mapping: Mapping[str, object], existing: Iterable[Mapping[str, obj
 
 def describe_effect(found: RuleEffect) -> Iterator[str]:
     """Sentences on the effect of a rule, the total first."""
-    yield f"it fits {_counted(found.fits, 'failure')} of {found.failures:,}, in {_counted(found.runs, 'run')}"
+    yield f"it fits {counted(found.fits, 'failure')} of {found.failures:,}, in {counted(found.runs, 'run')}"
     if not found.changes:
         yield "it would have changed no past decision"
         return
-    yield f"it would have changed {_counted(found.changed_count, 'past decision')}:"
+    yield f"it would have changed {counted(found.changed_count, 'past decision')}:"
     for change in found.changes:
         yield f"  {change.count:,} {change.before} -> {change.after}: {change.since_then}"
     if found.saved:
-        yield f"{_counted(found.saved, 'attempt')} would not have been made"
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count:,} {what}{'' if count == 1 else 's'}"
+        yield f"{counted(found.saved, 'attempt')} would not have been made"

@@ -24,6 +24,7 @@ from ..core.policy import (
 )
 from ..core.schedule import Schedule
 from ..core.spec import FlowSpec, TaskSpec
+from ..domain.counting import counted
 from ..domain.trigger_rules import ALL_DONE
 from ..flow.finding import Finding
 from ..flow.flow import Flow
@@ -208,7 +209,7 @@ def _tight_timeout(task: TaskSpec, context: FlowContext) -> Iterator[Finding]:
     advice = advise_timeout(seen.past, task.timeout)
     suggested = f"; {advice.reason}" if advice is not None and advice.timeout is not None else ""
     killed = sum(not one.succeeded for one in seen.past)
-    took = f"p50 {seen.p50:.3g} s, p99 {seen.p99:.3g} s in {_times(seen.count)}"
+    took = f"p50 {seen.p50:.3g} s, p99 {seen.p99:.3g} s in {counted(seen.count, 'attempt')}"
     if task.timeout < seen.p99:
         message = f"its timeout of {task.timeout:g} s is under what it takes: {took}"
         yield Finding("warning", "tight-timeout", f"{message}; leave room for slower days{suggested}", task.name)
@@ -272,10 +273,6 @@ def _join_path(names: tuple[str, ...]) -> str:
         middle = f"... {len(names) - 2 * NAMES_SHOWN} more ..."
         names = (*names[:NAMES_SHOWN], middle, *names[-NAMES_SHOWN:])
     return " -> ".join(names)
-
-
-def _times(count: int) -> str:
-    return f"{count} attempt{'' if count == 1 else 's'}"
 
 
 TASK_RULES: tuple[Callable[[TaskSpec, FlowContext], Iterator[Finding]], ...] = (

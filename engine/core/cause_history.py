@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
 from typing import Any
 
+from ..domain.counting import counted
 from ..domain.durations import format_duration
 
 #: The stored reason of a key that does not ask for one. Sentences leave it out.
@@ -104,7 +105,7 @@ def describe_incident(
     """``12 March: 41 tasks, requeued by ana 'schema reloaded', healed after 6 min``."""
     at = incident.at if incident.at is not None else incident.decided_at
     when = f"{format_day(at, now_us, zone)}: " if at is not None else ""
-    count = f"{incident.tasks:,} task{'' if incident.tasks == 1 else 's'}"
+    count = counted(incident.tasks, "task")
     return f"{when}{', '.join([count, *_result_words(incident, reason_characters)])}"
 
 

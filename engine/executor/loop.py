@@ -23,6 +23,7 @@ from ..clock import Clock
 from ..core.downstreams import DownstreamStates
 from ..core.outcome import Outcome, OutcomeKind
 from ..core.projection import RunProjection
+from ..domain.counting import counted
 from ..domain.durations import format_duration
 from ..domain.event_changes import ExecutorChange
 from ..domain.event_payloads import ExecutorChanged, OperatorActed, TaskChanged, TaskMoved
@@ -411,7 +412,7 @@ class RunLoop:
     def _describe_run(self) -> str:
         run, tasks = self.projection.run, len(self.projection.tasks)
         took = format_duration((run.ended_at or run.started_at) - run.started_at)
-        return f"{tasks} task{'' if tasks == 1 else 's'} in {took}"
+        return f"{counted(tasks, 'task')} in {took}"
 
     def _emit_send_failure(self, sentence: str) -> None:
         self._emit_news(ExecutorChanged(ExecutorChange.PING_FAILED, self.executor_id, printed=sentence))

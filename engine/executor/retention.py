@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from ..core.spec import FlowSpec
 from ..domain.command import Answer
+from ..domain.counting import counted
 from ..domain.event_payloads import OperatorActed
 from ..errors import StorageError
 from ..statefile.changes.pruning import PruneStep, RetentionRule, prune_step
@@ -39,6 +40,6 @@ def _step(transaction: Transaction, keep: RetentionRule, run_id: str) -> PruneSt
     if step.runs:
         transaction.actor = ACTOR
         count = len(step.runs)
-        answer = Answer(True, f"{count} run{'' if count == 1 else 's'} deleted")
+        answer = Answer(True, f"{counted(count, 'run')} deleted")
         transaction.emit(OperatorActed("prune", dict(keep._asdict()), answer.as_json()))
     return step

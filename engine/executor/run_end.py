@@ -12,6 +12,7 @@ from ..core.downstreams import DownstreamStates
 from ..core.projection import TaskRow, missing_result
 from ..core.run_outcome import HeldTasks, RunOutcome, evaluate_run, find_held_tasks
 from ..core.waiting import ExplainContext
+from ..domain.counting import counted
 from ..domain.event_changes import RunChange
 from ..domain.event_payloads import RunChanged
 from ..domain.states import RunState
@@ -78,7 +79,7 @@ class RunResult:
 
     def __repr__(self) -> str:
         counts = Counter(row.state for row in self._tasks.values())
-        tasks = "".join(f", {count} task{'' if count == 1 else 's'} {state}" for state, count in counts.items())
+        tasks = "".join(f", {counted(count, 'task')} {state}" for state, count in counts.items())
         return f"<run {self.run_id!r}: {self.state}{tasks}>"
 
 

@@ -20,6 +20,7 @@ from ..agent.executor_socket import socket_path
 from ..core.downstreams import DownstreamStates
 from ..core.projection import RunProjection
 from ..domain.command import DONE, REFUSED, RUNNING, Answer, Command, TargetResult, clean_actor, parse_command
+from ..domain.counting import counted
 from ..domain.durations import format_duration
 from ..domain.event_changes import OperatorNotice
 from ..domain.event_payloads import OperatorActed
@@ -329,9 +330,7 @@ class CommandServer:
         self._run.stop(how)
         running = len(self._run.attempts.running)
         word = "ending" if how == "now" else "waiting for"
-        answer = Answer(
-            True, f"stopping: {word} {running} running task{'' if running == 1 else 's'}; the run can resume"
-        )
+        answer = Answer(True, f"stopping: {word} {counted(running, 'running task')}; the run can resume")
         self._write_act(command, answer)  # not awaited: the disk may refuse writes
         return answer
 

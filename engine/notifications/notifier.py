@@ -19,6 +19,7 @@ from ..core.cause_history import describe_last_incident, describe_note, parse_ca
 from ..core.outcome import FailureClass
 from ..core.paging import SEVERITIES, STORM_WINDOW_US, SendPlan, plan_sending
 from ..core.policy import RetryPolicy, draw_delay
+from ..domain.counting import counted
 from ..domain.event_changes import PageChange
 from ..domain.event_payloads import PageChanged
 from ..domain.events import Event
@@ -260,14 +261,14 @@ def page_message(page: PageMessage, origin: MessageOrigin) -> dict[str, object]:
 def digest_message(found: Sequence[PageMessage], origin: MessageOrigin, now: int) -> dict[str, object]:
     """Return several pages as one message: pages beyond the storm limit, and pages whose count has grown."""
     failures = sum(page["count"] for page in found)
-    causes = f"{len(found)} cause{'' if len(found) == 1 else 's'}"
+    causes = counted(len(found), "cause")
     lines = [f"[{page['severity']}] {page['title']}: {page['count']} so far" for page in found]
     return {
         "kind": "digest",
         "key": f"digest/{origin.run_id}/{now}",
         "ids": [page["id"] for page in found],
         "severity": min((page["severity"] for page in found), key=SEVERITIES.index),
-        "title": f"{origin.flow}: {causes}, {failures} failure{'' if failures == 1 else 's'}",
+        "title": f"{origin.flow}: {causes}, {counted(failures, 'failure')}",
         "flow": origin.flow,
         "run_id": origin.run_id,
         "state": origin.state,

@@ -9,6 +9,7 @@ from ....engine.check import flow_checks
 from ....engine.check.isolated import CheckedFlow, check_in_subprocess
 from ....engine.core.advice import WEEKDAYS, duration_stats, stats_by_weekday
 from ....engine.core.spec import FlowSpec
+from ....engine.domain.counting import counted
 from ....engine.errors import StateFileError
 from ....engine.flow.finding import Finding
 from ....engine.store import database
@@ -95,10 +96,6 @@ def _print_checklists(checked: CheckedFlow, seen: Mapping[str, TaskDurations]) -
 
 
 def _print_summary(spec: FlowSpec, findings: int) -> None:
-    found = _counted(findings, "finding") if findings else "no findings"
-    edges = _counted(sum(len(task.parents) for task in spec.tasks), "edge")
-    echo(f"{one_line(spec.name)}: {_counted(len(spec.tasks), 'task')}, {edges}, {found}")
-
-
-def _counted(count: int, word: str) -> str:
-    return f"{count} {word}{'' if count == 1 else 's'}"
+    found = counted(findings, "finding") if findings else "no findings"
+    edges = counted(sum(len(task.parents) for task in spec.tasks), "edge")
+    echo(f"{one_line(spec.name)}: {counted(len(spec.tasks), 'task')}, {edges}, {found}")

@@ -18,6 +18,7 @@ from ....engine.analysis.costs import (
 )
 from ....engine.core.outcome import FailureMode
 from ....engine.core.policy import RetryPolicy
+from ....engine.domain.counting import counted
 from ...present.runs import place_line
 from ...sessions.open import with_session
 from ...sessions.session import Session
@@ -79,7 +80,7 @@ def _row(how: str, cost: Cost) -> tuple[str, ...]:
 def _sentence(healed: RetryYield) -> str:
     name = healed.downstream or "tasks without a downstream"
     later = ((failures, count) for failures, count in healed.by_failures.items() if failures)
-    parts = [f"{count} after {failures} failure{'' if failures == 1 else 's'}" for failures, count in later]
+    parts = [f"{count} after {counted(failures, 'failure')}" for failures, count in later]
     first = f"{healed.by_failures.get(0, 0)} succeeded at the first try"
     degraded = " · DEGRADED: most needed a retry" if healed.is_degraded else ""
     return f"{name}: {', '.join([first, *parts])}{degraded}"
@@ -110,18 +111,14 @@ def _policy(policy: RetryPolicy) -> str:
 
 def _verdict(costs: PolicyCosts, tail: RetryTail) -> str:
     numbers = f"retry {tail.first}" if tail.first == tail.last else f"retries {tail.first}-{tail.last}"
-    healed = f"{tail.healed} of {_tasks(costs.tasks)} ({_percent(tail.healed_share)})"
-    still = f"; {_tasks(costs.undecided)} not decided yet" if costs.undecided else ""
+    healed = f"{tail.healed} of {counted(costs.tasks, 'task')} ({_percent(tail.healed_share)})"
+    still = f"; {counted(costs.undecided, 'task')} not decided yet" if costs.undecided else ""
     return f"{numbers} healed {healed} and cost {_percent(tail.cost_share)} of the slot seconds{still}"
 
 
 def _suggestion(cut: RetryTail) -> str:
-    price = f"gives up {_tasks(cut.healed)} healed that late" if cut.healed else "gives up nothing"
+    price = f"gives up {counted(cut.healed, 'task')} healed that late" if cut.healed else "gives up nothing"
     return f"max_attempts={cut.first} would have saved {cut.seconds:.1f} slot seconds and {cut.starts} calls; {price}"
-
-
-def _tasks(count: int) -> str:
-    return "1 task" if count == 1 else f"{count} tasks"
 
 
 def _percent(share: float) -> str:

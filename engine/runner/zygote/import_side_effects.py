@@ -9,6 +9,8 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from ...domain.counting import counted
+
 NAMES_SHOWN = 5
 ENDING_SECONDS = 0.2
 
@@ -70,7 +72,7 @@ def threads() -> dict[int, str]:
 def named_threads(names: Sequence[str]) -> str:
     """Return "2 threads (heartbeat, grpc)"."""
     shown = ", ".join(names[:NAMES_SHOWN]) + (", ..." if len(names) > NAMES_SHOWN else "")
-    return f"{len(names)} thread{'' if len(names) == 1 else 's'} ({shown})"
+    return f"{counted(len(names), 'thread')} ({shown})"
 
 
 def _kernel_name(thread: str) -> str:

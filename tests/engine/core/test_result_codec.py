@@ -137,7 +137,7 @@ def test_the_text_of_a_set_is_the_same_in_every_process() -> None:
         ([collections.Counter("aab")], "result[0] is a collections.Counter: make it a dict"),
         ({(1, 2): Frame()}, "result[(1, 2)] is a tests.Frame"),
         (Total(Frame()), "result.amount is a tests.Frame"),  # type: ignore[arg-type]
-        (Access.READ | Access.WRITE, "no single member of its enum"),
+        (Access.READ | Access.WRITE, "not a single member of its enum"),
         ({"f": len}, "result['f'] is a builtin_function_or_method"),
         pytest.param(10**5000, "more than 4300 digits", id="huge"),
         (1j, "result is a complex"),
