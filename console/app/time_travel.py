@@ -102,6 +102,8 @@ class TimeTravel:
         """Go to the instant after ``subject`` if it is an event."""
         if isinstance(subject, Event):
             self.to_event(subject.seq)
+        else:
+            self._console.show_message("no event is under the cursor")
 
     def to_event(self, seq: int) -> None:
         """Go to the instant after an event."""

@@ -78,6 +78,7 @@ _SORTED = frozenset(set(VIEWS) - {ScreenName.LOG, ScreenName.JOURNAL})  # these 
 _COLUMNS = frozenset(set(VIEWS) - {ScreenName.LOG})
 _MARKING = frozenset({ScreenName.GRAPH, ScreenName.INBOX, ScreenName.ROWS})
 _FOLDING = frozenset({ScreenName.GRAPH, ScreenName.INBOX})
+_BESIDE_DETAIL = _RUN - {ScreenName.DETAIL}
 _LOG = frozenset({ScreenName.LOG})
 _GRAPH = frozenset({ScreenName.GRAPH})
 _JOURNAL = frozenset({ScreenName.JOURNAL})
@@ -194,10 +195,12 @@ _VIEWS = (
     Action(
         "view_history", ("8",), "History", "Every task in the last 14 runs: states, durations, slow tasks.", EVERYWHERE
     ),
-    Action("open", ("enter",), "open", "Drill in; fold or unfold a group.", EVERYWHERE),
+    Action("open", ("enter",), "open", "Drill in; fold or unfold a group.", EVERYWHERE - {ScreenName.LOG}),
     Action("back", ("escape",), "back", "Back; clear the filter; return to the present.", EVERYWHERE),
     Action("quit", ("q",), "quit", "Back; at the top level leave the console: the run goes on.", EVERYWHERE, _CONFIRM),
-    Action("details", ("d",), "details", "Attempts, errors and relatives of the selected task.", _RUN),
+    Action(
+        "details", ("d",), "details", "Attempts, errors and relatives of the selected task.", _RUN - {ScreenName.DETAIL}
+    ),
     Action("output", ("o",), "log", "Output of the selected attempt; again: in $PAGER.", _RUN, _CONFIRM),
     Action(
         "classify",

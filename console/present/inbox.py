@@ -68,7 +68,10 @@ class InboxHeading:
 
 
 def heading_line(heading: InboxHeading, now_us: int, columns: int, glyphs: Glyphs) -> tuple[Line, Line]:
-    """Left and right side of the line; parts are left out where there is no room. Empty for an empty inbox."""
+    """Left and right side of the line; where there is no room, the oldest and the failed are left out first.
+
+    Empty for an empty inbox.
+    """
     if not heading.dead and not heading.failed:
         return [], []
     right = [Piece("sort: ", Role.DIM), Piece(f"{heading.sort} {glyphs.open} ")]
@@ -79,7 +82,7 @@ def heading_line(heading: InboxHeading, now_us: int, columns: int, glyphs: Glyph
         left = [Piece(" "), *parts[0], *(piece for part in parts[1:] for piece in (*dot, *part)), *marked]
         if width(left) + width(right) < columns:
             return left, right
-        if width(left) < columns or len(parts) == 1:
+        if len(parts) == 1 or (len(parts) == 2 and width(left) < columns):
             return left, []
         parts.pop()
 

@@ -34,6 +34,7 @@ from textual.dom import DOMNode
 from textual.screen import Screen
 from textual.widget import Widget
 
+from ...engine.domain.acts import why_refused
 from ...engine.domain.states import TaskState
 from ..feed.live_run import BoardUpdate
 from ..keys.actions import BY_NAME, SUSPEND_KEY, VIEWS, Action, ScreenName, footer_of
@@ -60,7 +61,7 @@ from ..widgets.bars import Bar, KeyBar, KeyHint, Rule
 from ..widgets.drag_selection import DragSelection
 from ..widgets.footer import Footer
 from ..widgets.line_view import LineView
-from ..widgets.table import VirtualTable
+from ..widgets.table import MarkRangeToggled, VirtualTable
 from ..widgets.text_input import TextField
 from .console import Console
 from .hidden_rows import hidden_row_marks
@@ -341,10 +342,19 @@ class ConsoleScreen(Screen[None]):
     def hints(self) -> list[KeyHint]:
         """The key hints of the footer, most important first."""
         label = self.console.keymap.label
-        hints = [(label(action.name), action.label) for action in self.footer_actions()]
+        hints = [(label(action.name), action.label) for action in self.footer_actions() if self.is_offered(action)]
         if self._back_label:
             hints.insert(0, (label("back"), self._back_label))
         return [(key, word) for key, word in hints if key]
+
+    def is_offered(self, action: Action) -> bool:
+        """Whether an action can do anything to what is selected."""
+        board = self.console.live.board
+        if action.name != "skip" or board is None:
+            return True
+        states = [row.state for name in self.target_tasks() if (row := board.projection.tasks.get(name)) is not None]
+        can_skip = (state is TaskState.RUNNING or why_refused("skip", state) is None for state in states)
+        return not states or any(can_skip)
 
     def footer_actions(self) -> Sequence[Action]:
         """The actions that the footer lists."""
@@ -368,6 +378,16 @@ class ConsoleScreen(Screen[None]):
     def past_summary(self, position: ReplayPosition) -> str:
         """Describe the last event at that time; screens without time travel say what they show instead."""
         return describe_last_event(position.event, self.app.size.width)
+
+    def on_empty_table_key_pressed(self) -> None:
+        """Say why the key did nothing."""
+        self.console.show_message("the list is empty")
+
+    def on_mark_range_toggled(self, message: MarkRangeToggled) -> None:
+        """Say what the next moves mark."""
+        key = self.console.keymap.label("mark_range")
+        words = f"moves mark rows from here on; {key} ends the range" if message.is_begun else "the range ends here"
+        self.console.show_message(words)
 
     # --- The filter -----------------------------------------------------------------------------------------------
 

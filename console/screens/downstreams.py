@@ -353,6 +353,8 @@ class DownstreamsScreen(ConsoleScreen):
         elif item is not None:
             room = min(self.app.size.width, DIALOG_COLUMNS)
             self.console.push_screen(SubjectDialog(self._subject_lines(room)))
+        else:
+            self.on_empty_table_key_pressed()
 
     def decide_rows(self, act: RowsAct) -> None:
         """Requeue or discard the rows of the group under the cursor."""

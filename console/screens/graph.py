@@ -402,7 +402,7 @@ class GraphScreen(SplitScreen):
     def show_details(self) -> None:
         """Show the details in the pane, or on a separate screen."""
         if self.is_wide:
-            self.detail.focus()
+            self.focus_details()
         else:
             super().show_details()
 
@@ -421,6 +421,7 @@ class GraphScreen(SplitScreen):
         if graph.zoom is Zoom.GRAPH and (graph.form is GraphForm.RAILS) == (step > 0):
             graph.form = GraphForm.DRAWING if step > 0 else GraphForm.RAILS
         elif not graph.zoom_by(step):
+            self.console.show_message(f"there is no step with {'more' if step > 0 else 'less'} detail")
             return
         self._show_overview()
         self.graph_view.step_changed()

@@ -17,6 +17,7 @@ from ..present.tasks import Scene
 from ..text.pieces import Line, Piece, Role
 from ..widgets.bindings import PAGING, bindings
 from ..widgets.canvas import Canvas
+from ..widgets.table import MarkRangeToggled
 
 _HIGHLIGHTED_TASKS_MAX = 600  # tasks: of larger graphs only the selected task is set off
 _MARGIN = 1  # cells left of a drawing, as of everything else
@@ -250,6 +251,7 @@ class GraphView(Canvas):
         else:
             self.marks.update(dict.fromkeys(names))
             self.refresh()
+            self.post_message(self.TaskMarksChanged())
         self._move(0, 1)
 
     def mark_range(self) -> None:
@@ -259,6 +261,7 @@ class GraphView(Canvas):
         if self._anchor is not None:
             self._mark_range_to(self._anchor)
             self.refresh()
+        self.post_message(MarkRangeToggled(is_begun=self._anchor is not None))
 
     def mark_all(self) -> None:
         """Mark all tasks that match the filter, without a filter all that need a human; again: none."""
@@ -340,3 +343,11 @@ class GraphView(Canvas):
                 self.step_changed()
         elif graph.selected is not None:
             self.post_message(self.TaskOpened(graph.selected))
+
+    def on_focus(self) -> None:
+        """The cursor shows where keys go."""
+        self.refresh()
+
+    def on_blur(self) -> None:
+        """The cursor shows where keys do not go."""
+        self.refresh()

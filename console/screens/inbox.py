@@ -382,7 +382,7 @@ class InboxScreen(SplitScreen):
 
     def _show_evidence(self, name: str) -> None:
         if self.is_wide:
-            self.evidence.focus()
+            self.focus_details()
         else:
             self.console.push_screen(EvidenceScreen(name))
 
@@ -404,7 +404,10 @@ class InboxScreen(SplitScreen):
 
     def zoom(self, step: int) -> None:
         """Open every cause (1), or close every cause (-1)."""
-        self._set_open(step > 0, self.inbox.causes())
+        causes = self.inbox.causes()
+        if all(self.inbox.is_open(cause.key) == (step > 0) for cause in causes):
+            self.console.show_message(f"every cause is {'open' if step > 0 else 'closed'}")
+        self._set_open(step > 0, causes)
 
     def move_columns(self, direction: int) -> None:
         """Open (1) or close (-1) the cause under the cursor."""

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from ..model.inbox import InboxRow
 from ..text.pieces import Line, Piece, Role
-from ..widgets.table import VirtualTable
+from ..widgets.table import EmptyTableKeyPressed, MarkRangeToggled, VirtualTable
 
 
 class InboxSource(Protocol):
@@ -75,19 +75,25 @@ class InboxTable(VirtualTable[InboxRow]):
             self._marked = self._marked.difference(names) if self._are_all_marked(names) else self._marked.union(names)
             self._marks_changed()
             self.move_to(self.cursor + 1)
+        else:
+            self.post_message(EmptyTableKeyPressed())
 
     def mark_range(self) -> None:
         """Begin a range at the cursor, or end it."""
         if not self.order:
+            self.post_message(EmptyTableKeyPressed())
             return
         self._anchor = self.cursor if self._anchor is None else None
         self._marked_before_range = set(self._marked)
         if self._anchor is not None:
             self._mark_range_to(self.cursor)
+        self.post_message(MarkRangeToggled(is_begun=self._anchor is not None))
 
     def mark_all(self) -> None:
         """Mark all that match; if all are marked, none."""
         everything = self._source.all_tasks()
+        if not everything:
+            self.post_message(EmptyTableKeyPressed())
         self.mark_tasks(() if self._are_all_marked(everything) else everything)
 
     def _mark_range_to(self, place: int) -> None:

@@ -249,7 +249,7 @@ class JournalScreen(SplitScreen):
         """Open a dialog with everything about the event."""
         event = self.subject()
         if event is not None and self.is_wide:
-            self.event_view.focus()
+            self.focus_details()
         elif event is not None:
             self.console.push_screen(EventDialog(_title(event), self._lines_of(event)))
 

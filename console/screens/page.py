@@ -141,7 +141,10 @@ class PageScreen(ConsoleScreen):
 
     def go_to_next(self, step: int) -> None:
         """Go to the next match, or the previous one."""
-        self.page.find_next(forward=step > 0)
+        if not self.filter_text:
+            self.console.show_message(f"{self.console.keymap.label('filter')} searches this page")
+        elif self.page.find_next(forward=step > 0) is None:
+            self.console.show_message("no line of this page matches")
 
     def drill_in(self) -> None:
         """Return to the previous screen."""

@@ -84,10 +84,19 @@ class SplitScreen(ConsoleScreen):
 
     def next_pane(self) -> None:
         """Switch between list and detail pane."""
-        if self.is_wide:
-            (self.main_pane if self.detail_pane.has_focus else self.detail_pane).focus()
-        else:
+        if not self.is_wide:
             super().next_pane()
+        elif self.detail_pane.has_focus:
+            self.main_pane.focus()
+            self.console.show_message("keys move in the list")
+        else:
+            self.focus_details()
+
+    def focus_details(self) -> None:
+        """Give the keys to the details, and say so: most details have no cursor."""
+        self.detail_pane.focus()
+        key = self.console.keymap.label("next_pane")
+        self.console.show_message(f"keys scroll the details; {key} returns to the list")
 
     def back(self) -> None:
         """Go from the detail pane to the list; from the list as on every screen."""

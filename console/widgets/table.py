@@ -19,6 +19,18 @@ Key = TypeVar("Key", bound=Hashable)
 _WHEEL_ROWS = 3
 
 
+class EmptyTableKeyPressed(Message):
+    """A key for a row was pressed in a table without rows."""
+
+
+class MarkRangeToggled(Message):
+    """A range of marks was begun or ended."""
+
+    def __init__(self, *, is_begun: bool) -> None:
+        super().__init__()
+        self.is_begun = is_begun
+
+
 class VirtualTable(LineView, Generic[Key], can_focus=True):
     """Rows by key, in an order.
 
@@ -205,6 +217,8 @@ class VirtualTable(LineView, Generic[Key], can_focus=True):
         """Open the row under the cursor."""
         if self._order:
             self.post_message(self.RowOpened(self, self._order[self._cursor]))
+        else:
+            self.post_message(EmptyTableKeyPressed())
 
     # --- marking --------------------------------------------------------------------------------------------------
 
@@ -225,6 +239,7 @@ class VirtualTable(LineView, Generic[Key], can_focus=True):
         if self._anchor is not None:
             self._mark_range_to(self._cursor)
             self.refresh_rows(self._cursor - self._top)
+        self.post_message(MarkRangeToggled(is_begun=self._anchor is not None))
 
     def mark_all(self) -> None:
         """Mark every row; if every row is marked, none."""

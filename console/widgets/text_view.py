@@ -36,6 +36,9 @@ class LinesView(LineView, can_focus=True):
             super().__init__()
             self.view = view
 
+    class WrapToggled(Message):
+        """Long lines are wrapped from now on, or cut."""
+
     def __init__(
         self,
         lines: Sequence[Line] = (),
@@ -136,6 +139,7 @@ class LinesView(LineView, can_focus=True):
         self.is_wrapping = not self.is_wrapping
         self._left_column = 0
         self._set_top((self._top[0], 0))
+        self.post_message(self.WrapToggled())
 
     def move_columns(self, direction: int) -> None:
         """Scroll half a width to the left or right, in lines that are cut."""

@@ -52,6 +52,7 @@ class LogScreen(ConsoleScreen):
             self._empty_line,
             to_the_top=lambda: self._reader.call_when_complete(self.text.go_to_top),
             to_the_end=lambda: self._reader.request(Read.END),
+            toggle_follow=self._toggle_follow,
         )
         self.attempt_log: AttemptLog | None = None
         self._task_name: str | None = None
@@ -198,6 +199,7 @@ class LogScreen(ConsoleScreen):
         """Show the next attempt, or the previous one."""
         row = self._row()
         if row is None or self.attempt_log is None:
+            self._say_why_empty()
             return
         numbers = sorted(row.attempts)
         place = numbers.index(self.attempt_log.attempt) + step
@@ -303,9 +305,10 @@ class LogScreen(ConsoleScreen):
         one = row is None or len(row.attempts) < 2
         label = self.console.keymap.label
         words = {label("filter"): "search", label("output"): "pager"}
+        silent = set() if self.attempt is None or self.attempt.outcome == "running" else {label("follow")}
         alone = {label("older_attempt"), label("compare_attempts")} if one else set()
         pair = f"{label('older_attempt')} {label('newer_attempt')}"
-        named = [(key, words.get(key, word)) for key, word in super().hints() if key not in alone]
+        named = [(key, words.get(key, word)) for key, word in super().hints() if key not in alone | silent]
         return [(pair, word) if key == label("older_attempt") else (key, word) for key, word in named]
 
     # --- Finding --------------------------------------------------------------------------------------------------
@@ -378,7 +381,9 @@ class LogScreen(ConsoleScreen):
         self._go_to_error(-1)
 
     def _go_to_error(self, after: int, step: int = 1) -> None:
-        if self.attempt_log is not None:
+        if self.attempt_log is None:
+            self._say_why_empty()
+        else:
             target = LogTarget(ERROR.pattern, is_error_line, self._no_error_words())
             self._search(target, step, after if self.finder.is_all_loaded or after >= 0 else None)
 
@@ -395,12 +400,35 @@ class LogScreen(ConsoleScreen):
         else:
             super().back()
 
+    # --- Following, folding -----------------------------------------------------------------------------------------
+
+    def _toggle_follow(self) -> None:
+        """Follow the end of the log; of an attempt that has ended only show it."""
+        attempt = self.attempt
+        if attempt is None:
+            self._say_why_empty()
+        elif attempt.outcome == "running":
+            self.text.toggle_follow_of_end()
+            self.console.show_message("follows the output" if self.text.is_following else "stands still")
+        else:
+            self.text.move_to_edge(1)
+            self.console.show_message("the attempt has ended: this is the end of its output")
+
+    def on_lines_view_wrap_toggled(self, message: LinesView.WrapToggled) -> None:
+        """Say what happens to long lines: there may be none in view."""
+        self.console.show_message("long lines are folded" if self.text.is_wrapping else "long lines are cut")
+
+    def _say_why_empty(self) -> None:
+        self.console.show_message("no attempt of this task has begun: there is no output")
+
     # --- Elsewhere ------------------------------------------------------------------------------------------------
 
     def show_output(self) -> None:
         """Show the whole log in the operator's pager."""
         log = self.attempt_log
-        if log is not None:
+        if log is None:
+            self._say_why_empty()
+        else:
             run_latest(self, partial(self._open_pager, log), "pager")
 
     async def _open_pager(self, log: AttemptLog) -> None:

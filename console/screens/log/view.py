@@ -16,12 +16,17 @@ class LogView(LinesView):
     """The lines of a log, or a message if there are none; it loads the start on demand."""
 
     def __init__(
-        self, nothing: Callable[[], Line], to_the_top: Callable[[], None], to_the_end: Callable[[], None]
+        self,
+        nothing: Callable[[], Line],
+        to_the_top: Callable[[], None],
+        to_the_end: Callable[[], None],
+        toggle_follow: Callable[[], None],
     ) -> None:
         super().__init__(follow=True, id="log")
         self._empty_line = nothing
         self._on_top_requested = to_the_top
         self._on_end_requested = to_the_end
+        self._on_follow_requested = toggle_follow
 
     def search_start(self, step: int) -> int:
         """The line where a search in the direction of ``step`` begins: the last match, or the viewport."""
@@ -46,6 +51,14 @@ class LogView(LinesView):
             self.is_following = True
             super().move_to_edge(direction)
             self._on_end_requested()
+
+    def toggle_follow(self) -> None:
+        """Follow the end or not, as far as the attempt writes any more."""
+        self._on_follow_requested()
+
+    def toggle_follow_of_end(self) -> None:
+        """Follow the end, or stand still."""
+        super().toggle_follow()
 
     def search(self, words: str) -> None:
         """Highlight ``words``, or a regular expression after ``~``; "" ends the search."""

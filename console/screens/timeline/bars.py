@@ -31,6 +31,9 @@ class TimelineRowsHost(Protocol):
     def toggle_follow(self) -> None:
         """Switch following the current time on or off."""
 
+    def on_zoom_end(self, step: int) -> None:
+        """The span is the shortest (1) or the longest that can be shown."""
+
     def toggle_group(self) -> bool:
         """Open or close the group under the cursor. False if the cursor is on a task."""
 
@@ -113,9 +116,11 @@ class TaskTimeline(TimelineView[RowKey]):
 
     def zoom(self, step: int) -> None:
         """Show a longer or shorter span instead of the whole run. Stop following if now is outside it."""
-        self.shows_whole_run = False
+        before, self.shows_whole_run = self.span, False
         self._now = now = self._run_span[1]  # stays where it is on the screen
         super().zoom(step)
+        if self.span == before:
+            self._timeline_screen.on_zoom_end(step)
         self.is_following = self.is_following and self.span.start <= now < self.span.end
 
     def _pan(self, cells: int) -> None:

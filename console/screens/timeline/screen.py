@@ -394,7 +394,14 @@ class TimelineScreen(ConsoleScreen):
 
     def show_all(self) -> None:
         """Show the whole run, from its start to its latest activity."""
+        before = self.timeline.span
         self._show_whole_run()
+        if self.timeline.span == before:
+            self.console.show_message("the whole run is shown")
+
+    def on_zoom_end(self, step: int) -> None:
+        """The span is the shortest (1) or the longest that can be shown."""
+        self.console.show_message(f"there is no {'shorter' if step > 0 else 'longer'} span")
 
     def change_order(self) -> None:
         """Change to the next order."""
@@ -407,6 +414,7 @@ class TimelineScreen(ConsoleScreen):
         """Switch following the current time on or off."""
         if self.now is None:
             self._show_whole_run()
+            self.console.show_message("the run has ended: all of it is shown")
             return
         self.timeline.is_following = not self.timeline.is_following
         if self.timeline.is_following:
@@ -440,8 +448,11 @@ class TimelineScreen(ConsoleScreen):
         if self.filter_text:
             self.timeline.move_to(self.timeline.cursor + step)
             return
+        before = self.timeline.cursor_key
         if not self._select_problem(step):
             self.console.show_line([Piece("nothing needs a human", Role.DIM)], 3)
+        elif self.timeline.cursor_key == before:
+            self.console.show_line([Piece("no other task needs a human", Role.DIM)], 3)
 
     def _select_problem(self, step: int) -> bool:
         """Select the next problem; from the row of a group its own first one. False if there is none."""

@@ -1,0 +1,180 @@
+"""No key that footer or help offers is silent: each changes the screen, or a sentence says why it does nothing.
+
+Each key of each screen is pressed on a run that goes on, on one that is blocked, and on one that has ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from redrive.console.keys.actions import MOVE_ACTIONS, VIEWS, Action, ScreenName, actions_of
+from redrive.console.keys.keymap import key_name
+from redrive.engine.domain.states import RunState, TaskState
+
+from ..conftest import FakeSession, StillClock
+from ..model.runs import START, S
+from .outages import outage
+from .screen_driver import ScreenDriver, open_console, poisoned_run
+from .test_log import chunks_of
+
+#: Actions without a sentence of their own: moves stop at an edge, and Esc and q at the top level are those of a dialog.
+EXEMPT = {action.name for action in MOVE_ACTIONS} | {"back", "quit", "redraw", "suspend"}
+SIZE = (120, 40)
+#: How often a key is pressed that goes step by step to an end.
+REPEATED = {"fold": 14, "unfold": 14, "farther": 8, "nearer": 8, "older_attempt": 3, "newer_attempt": 3, "slower": 3}
+
+
+def running(session: FakeSession) -> FakeSession:
+    return session
+
+
+def blocked(session: FakeSession) -> FakeSession:
+    """Nothing runs and nothing will: what has not ended waits below a dead letter."""
+    _end_attempts(session, TaskState.DEAD_LETTER)
+    session.projection.run.blocked_since = START + 60 * S
+    return session
+
+
+def ended(session: FakeSession) -> FakeSession:
+    _end_attempts(session, TaskState.FAILED)
+    run = session.projection.run
+    run.state, run.ended_at = RunState.PARTIAL, START + 60 * S
+    session.set_status(executor_alive=False)
+    for row in session.projection.tasks.values():
+        if row.state in (TaskState.PENDING, TaskState.READY):
+            row.state = TaskState.UPSTREAM_FAILED
+    return session
+
+
+def _end_attempts(session: FakeSession, state: TaskState) -> None:
+    for row in session.projection.tasks.values():
+        if row.state in (TaskState.RUNNING, TaskState.RETRYING, TaskState.SENSING):
+            row.state, row.ended_at, row.next_retry_at = state, START + 50 * S, None
+            for attempt in row.attempts.values():
+                if attempt.ended_at is None:
+                    attempt.ended_at, attempt.outcome, attempt.error = START + 50 * S, "error", "no answer"
+
+
+RUNS = {"running": running, "blocked": blocked, "ended": ended}
+
+
+#: One state in each run of the tests; all of them in the long one.
+STATES = ["ended", *(pytest.param(name, marks=pytest.mark.long) for name in RUNS if name != "ended")]
+
+
+def look_of(driver: ScreenDriver) -> list[Any]:
+    """Every cell of the screen with its style."""
+    return [list(strip) for strip in driver.app.screen._compositor.render_strips()]
+
+
+def pressed_actions(screen: ScreenName) -> Sequence[Action]:
+    return [
+        action for action in actions_of(screen) if action.keys and action.name not in EXEMPT | {f"view_{screen.value}"}
+    ]
+
+
+async def silent_keys(driver: ScreenDriver, screen: ScreenName, *way: str) -> list[str]:
+    """The actions of the screen whose key changes nothing. ``way``: the keys that lead to the screen."""
+    found = []
+    await driver.press(*way)
+    shown = driver.app.screen
+    for action in pressed_actions(screen):
+        await go_home(driver, shown, *way)
+        for _ in range(REPEATED.get(action.name, 1)):
+            driver.app.console_screen.key_bar.clear_message()
+            await driver.pilot.pause()
+            before = look_of(driver)
+            await driver.press(key_name(action.keys[0]))
+        if look_of(driver) == before:
+            found.append(action.name)
+    return found
+
+
+async def go_home(driver: ScreenDriver, shown: Any, *way: str) -> None:
+    """Close what is open over the screen; from another screen take the way again."""
+    app = driver.app
+    while len(app.screen_stack) > 1 and app.screen is not shown:
+        await driver.press("escape")
+    while app.screen is shown and (shown.footer_widget.prompt.has_focus or shown.filter_text):
+        await driver.press("escape")
+    if app.screen is not shown:
+        await driver.press("1", *way)
+
+
+async def silent_keys_on(
+    session: FakeSession, clock: StillClock, screen: ScreenName, selected: str, *way: str
+) -> list[str]:
+    async with open_console(session, clock, size=SIZE) as driver:
+        driver.app.selected = selected
+        return await silent_keys(driver, screen, *way)
+
+
+def on_revenue(session: FakeSession) -> FakeSession:
+    session.logs = {("clean_refunds", number): chunks_of("start\nend\n") for number in (1, 2)}
+    session.lists["journal"] = []
+    return session
+
+
+@pytest.mark.parametrize(
+    "state", ["ended", *(pytest.param(name, marks=pytest.mark.long) for name in RUNS if name != "ended")]
+)
+@pytest.mark.parametrize("screen", VIEWS, ids=lambda screen: screen.value)
+async def test_no_key_of_a_view_is_silent(
+    revenue: FakeSession, clock: StillClock, screen: ScreenName, state: str
+) -> None:
+    session = RUNS[state](on_revenue(revenue))
+    assert await silent_keys_on(session, clock, screen, "clean_refunds", f"{VIEWS.index(screen) + 1}") == []
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("task", ["extract_refunds", "clean_orders", "extract_payments"])
+@pytest.mark.parametrize("screen", [ScreenName.GRAPH, ScreenName.TIMELINE], ids=lambda screen: screen.value)
+async def test_no_key_is_silent_on_another_task(
+    revenue: FakeSession, clock: StillClock, screen: ScreenName, task: str
+) -> None:
+    assert await silent_keys_on(on_revenue(revenue), clock, screen, task, f"{VIEWS.index(screen) + 1}") == []
+
+
+async def test_no_key_of_a_log_is_silent_before_the_first_attempt(revenue: FakeSession, clock: StillClock) -> None:
+    assert await silent_keys_on(on_revenue(revenue), clock, ScreenName.LOG, "notify", "5") == []
+
+
+@pytest.mark.long
+async def test_no_key_of_the_details_is_silent(revenue: FakeSession, clock: StillClock) -> None:
+    async with open_console(on_revenue(revenue), clock, size=(80, 24)) as driver:
+        assert await silent_keys(driver, ScreenName.DETAIL, "2", "d") == []
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "way", [("7",), ("7", "n"), ("7", "G"), ("7", "g", "N", "enter")], ids=["breaker", "page", "group", "rows"]
+)
+async def test_no_key_is_silent_on_a_breaker_a_page_or_rows(clock: StillClock, way: Sequence[str]) -> None:
+    async with open_console(outage(clock), clock, size=SIZE) as driver:
+        assert await silent_keys(driver, ScreenName.ROWS if len(way) == 4 else ScreenName.DOWNSTREAMS, *way) == []
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("screen", [ScreenName.GRAPH, ScreenName.TIMELINE, ScreenName.INBOX], ids=lambda one: one.value)
+async def test_no_key_is_silent_on_groups_and_causes(clock: StillClock, screen: ScreenName) -> None:
+    async with open_console(poisoned_run(clock), clock, size=SIZE) as driver:
+        assert await silent_keys(driver, screen, f"{VIEWS.index(screen) + 1}") == []
+
+
+async def test_skip_is_offered_only_for_what_can_be_skipped(revenue: FakeSession, clock: StillClock) -> None:
+    async with open_console(revenue, clock, "2", size=SIZE) as driver:
+        offered = {}
+        for name in ("clean_refunds", "extract_refunds", "notify"):
+            driver.app.selected = name
+            await driver.press("1", "2")
+            offered[name] = "s skip…" in driver.lines[-1]
+        assert offered == {"clean_refunds": True, "extract_refunds": False, "notify": True}
+
+
+async def test_follow_is_not_offered_in_the_log_of_an_ended_attempt(revenue: FakeSession, clock: StillClock) -> None:
+    async with open_console(on_revenue(revenue), clock, "2", "5", size=SIZE) as driver:
+        assert "f follow" not in driver.lines[-1]
+        await driver.press("f")
+        assert "the attempt has ended" in driver.lines[-1]
