@@ -20,6 +20,7 @@ from ..model.eta import is_overdue
 from ..model.graph.view import Graph, GraphForm, Zoom
 from ..model.inbox import InboxCause
 from ..model.time_span import Span, fitting_span
+from ..model.timeline_rows import TimelineRows
 from ..text.durations import format_duration, number, wall_day
 from ..text.glyphs import UTF8
 from ..text.pieces import Line, Piece, Role, plain
@@ -29,16 +30,19 @@ from .graph import Highlight, drawing_row, graph_row, label_width
 from .journal import event_row
 from .runs import run_style
 from .states import SEVERITY, STATE_STYLES
+from .task_names import TaskNames
 from .tasks import Scene, attempt_of, duration_of
 from .timeline.axis import axis_line
-from .timeline.bars import bar_line, label_columns, label_line
+from .timeline.bars import FOLD_INDENT, bar_line, label_line
+from .timeline.group_bars import group_bar_line, group_label_columns, group_label_line
 from .timeline.words import legend_line
 
 CAUSES_MAX = 10
 _ACTS_MAX = 200
 _SLOW_MAX = 20
 _DRAWN_MAX = 300  # tasks; a run with more lists its groups
-_ROWS_MAX = 300  # of the timeline
+_ROWS_MAX = 300  # of tasks within groups, together
+_GROUP_CONSTANT = (0, 2, 3)  # pieces of a group's label that are true at any instant: fold sign, gap, title
 _COLUMNS = 76  # of text that does not wrap
 _BAR_CELLS = 96
 _NAME_CELLS_MAX = 32
@@ -91,12 +95,16 @@ class ReportData:
 
 @dataclass(frozen=True, slots=True)
 class ReportRow:
-    """A line; ``signs``: the place of a piece that is the sign of a task -> its name; ``times``: pieces that are true
-    only at the end of the report."""
+    """A line of the report.
+
+    ``signs``: the place of a piece that is the sign of a task -> its name; ``times``: pieces that are true only at the
+    end of the report; ``members``: the rows of the tasks of a group, shown when it is opened.
+    """
 
     line: Line
     signs: Mapping[int, str] = field(default_factory=dict)
     times: frozenset[int] = frozenset()
+    members: Sequence[ReportRow] = ()
 
 
 def headline(data: ReportData) -> str:
@@ -150,7 +158,7 @@ def _is_time(line: Line, place: int) -> bool:
 
 
 class Timeline(NamedTuple):
-    """``rows``: of the axis and of tasks; ``label_columns``: cells before the bars; ``span``: the axis of the bars."""
+    """``rows``: of axis, groups and tasks; ``label_columns``: cells before the bars; ``span``: the axis of the bars."""
 
     rows: Sequence[ReportRow]
     label_columns: int
@@ -158,33 +166,62 @@ class Timeline(NamedTuple):
 
 
 def timeline_of(data: ReportData) -> Timeline:
-    """All attempts from the first start to the last activity, as the console shows them; the worst of many tasks."""
+    """All attempts from the first start to the last activity, in the rows of the console's timeline."""
     board, run = data.board, data.board.projection.run
     activity = activity_of(board.projection.tasks.values(), run.started_at)
     is_live = run.ended_at is None and activity.is_active
     end = data.now_us if is_live else max(activity.end, run.started_at + 1)
     span = fitting_span(run.started_at, end, _BAR_CELLS, pauses=activity.pauses)
-    names = _timeline_names(data)
-    columns = label_columns(names, 3 * _NAME_CELLS_MAX)
-    now_us = data.now_us if is_live else None
-    rows = [ReportRow([Piece(" " * columns), *axis_line(span, now_us, UTF8)])]
-    for name in names:
-        row = board.row(name)
-        label = label_line(row, columns - 1, UTF8)
-        rows.append(ReportRow([*label, Piece(" "), *bar_line(row, span, now_us, UTF8)], {1: name}))
-    left_out = board.total - len(names)
-    if left_out:
-        rows.append(ReportRow([Piece(f" {number(left_out)} more tasks", Role.DIM)]))
-    return Timeline([*rows, ReportRow(legend_line(UTF8, columns + span.cells))], columns, span)
+    listed = TimelineRows(board)
+    titles = TaskNames((group.title for group in listed.groups), prefix="")
+    names = TaskNames(board.projection.tasks, prefix="")
+    columns = group_label_columns(listed.groups, names, titles, 3 * _NAME_CELLS_MAX, ("done",))
+    lanes = _Lanes(data, listed, names, titles, columns, span, data.now_us if is_live else None)
+    axis = ReportRow([Piece(" " * columns), *axis_line(span, lanes.now_us, UTF8)])
+    legend = ReportRow(legend_line(UTF8, columns + span.cells, has_groups=bool(listed.groups)))
+    return Timeline([axis, *_lanes(lanes), legend], columns, span)
 
 
-def _timeline_names(data: ReportData) -> list[str]:
-    """The tasks of the timeline in the order of their start; of very many, the worst and the longest."""
-    rank = {state: place for place, state in enumerate(SEVERITY)}
-    rows = sorted(
-        data.board.projection.tasks.values(), key=lambda row: (rank[row.state], -_duration_us(row.name, data))
-    )
-    return [row.name for row in sorted(rows[:_ROWS_MAX], key=_first_start)]
+class _Lanes(NamedTuple):
+    """What the rows of the timeline are made of."""
+
+    data: ReportData
+    listed: TimelineRows
+    names: TaskNames
+    titles: TaskNames
+    columns: int
+    span: Span
+    now_us: int | None
+
+
+def _lanes(lanes: _Lanes) -> Iterator[ReportRow]:
+    """The rows of the console's timeline: groups with their tasks, and tasks beside groups."""
+    listed, members_max = lanes.listed, _ROWS_MAX // max(len(lanes.listed.groups), 1)
+    for key in listed.rows():
+        if isinstance(key, str):
+            yield _task_lane(key, lanes, FOLD_INDENT if listed.groups else 0)
+            continue
+        worst = sorted((lanes.data.board.row(name) for name in listed.worst_tasks(key, members_max)), key=_first_start)
+        members = [_task_lane(row.name, lanes, 2 * FOLD_INDENT) for row in worst]
+        left_out = len(listed.members(key)) - len(members)
+        if left_out:
+            members.append(ReportRow([Piece(f"    {number(left_out)} more tasks", Role.DIM)]))
+        yield _group_lane(key, lanes, members)
+
+
+def _task_lane(name: str, lanes: _Lanes, indent: int) -> ReportRow:
+    row = lanes.data.board.row(name)
+    label = label_line(row, lanes.columns - 1, UTF8, names=lanes.names, indent=indent)
+    return ReportRow([*label, Piece(" "), *bar_line(row, lanes.span, lanes.now_us, UTF8)], {1: name})
+
+
+def _group_lane(index: int, lanes: _Lanes, members: Sequence[ReportRow]) -> ReportRow:
+    group, span = lanes.listed.group(index), lanes.span
+    label = group_label_line(group, lanes.columns - 1, UTF8, lanes.titles, is_open=False)
+    borders = [span.instant(cell) for cell in range(span.cells + 1)]
+    bar = group_bar_line(group, lanes.listed.activity(index), span, borders, lanes.now_us, UTF8)
+    is_of_end = (place for place in range(len(label)) if place not in _GROUP_CONSTANT)
+    return ReportRow([*label, Piece(" "), *bar], times=frozenset(is_of_end), members=members)
 
 
 def _first_start(row: TaskRow) -> tuple[bool, int, int]:

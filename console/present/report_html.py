@@ -11,6 +11,7 @@ import json
 from collections.abc import Iterable, Mapping
 from html import escape
 from importlib import resources
+from itertools import groupby
 from typing import NamedTuple
 
 from rich.style import Style
@@ -65,7 +66,7 @@ def report_html(data: ReportData, light: PageColours, dark: PageColours) -> str:
         f"<title>{_escaped(headline(data))}</title><style>{style}</style></head><body>"
         f"<h1>{_escaped(headline(data))}</h1>{_paragraphs(fact_lines(data))}{slider}"
         f'<h2>Graph</h2><div class="wide"><pre id="graph">{_rows(graph_rows(data), numbers)}</pre></div>'
-        f'<h2>Timeline</h2><div class="wide"><div id="lanes"><pre>{_rows(timeline.rows, numbers)}</pre>'
+        f'<h2>Timeline</h2><div class="wide"><div id="lanes">{_lanes(timeline.rows, numbers)}'
         '<i id="hand" hidden></i></div></div>'
         f"<h2>Causes</h2>{causes}{_paragraphs(filter(None, [left_out_causes(data)]))}"
         f"<h2>Acts and notes</h2>{acts}"
@@ -96,9 +97,27 @@ def _rows(rows: Iterable[ReportRow], numbers: Mapping[str, int]) -> str:
     return "\n".join(_row(row, numbers) for row in rows)
 
 
-def _row(row: ReportRow, numbers: Mapping[str, int]) -> str:
+def _lanes(rows: Iterable[ReportRow], numbers: Mapping[str, int]) -> str:
+    """Rows of groups open to those of their tasks; the rows between are blocks."""
     parts = []
-    for place, piece in enumerate(row.line):
+    for is_group, block in groupby(rows, lambda row: bool(row.members)):
+        if is_group:
+            parts += [_group(row, numbers) for row in block]
+        else:
+            parts.append(f"<pre>{_rows(block, numbers)}</pre>")
+    return "".join(parts)
+
+
+def _group(row: ReportRow, numbers: Mapping[str, int]) -> str:
+    """A group; the sign that it can be opened is that of the style sheet, which knows whether it is open."""
+    summary = _row(row, numbers, first=1)
+    return f"<details><summary>{summary}</summary><pre>{_rows(row.members, numbers)}</pre></details>"
+
+
+def _row(row: ReportRow, numbers: Mapping[str, int], first: int = 0) -> str:
+    """The pieces of a row from the place ``first`` on."""
+    parts = []
+    for place, piece in list(enumerate(row.line))[first:]:
         if place in row.signs:
             parts.append(f'<b class="{piece.role}" data-task="{numbers[row.signs[place]]}">{_escaped(piece.text)}</b>')
         elif place in row.times:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from ....engine.core.outlook import ALIVE, RunnerStatus
 from ....engine.core.projection import AttemptRow, TaskRow
@@ -10,7 +10,7 @@ from ....engine.domain.states import TIMED, TaskState
 from ...text.durations import CLOCK_CELLS, SECOND, clock, column, format_duration
 from ...text.glyphs import Glyph, Glyphs
 from ...text.pieces import Line, Piece, Role
-from ...text.text import cells, one_line, pad, shorten_middle
+from ...text.text import one_line, pad, shorten_middle
 from ..states import STATE_STYLES, state_sign
 from ..task_names import TaskNames
 from ..tasks import duration_of
@@ -182,11 +182,6 @@ def took_text(row: TaskRow, now_us: int) -> str:
     return f" {clock(spent) if row.state is TaskState.RUNNING else column(spent)}"
 
 
-def label_columns(names: Sequence[str], columns: int) -> int:
-    """Width of the labels left of the bars: enough for the names, at most a third of the screen."""
-    return fit_label_columns(max((cells(one_line(name)) for name in names), default=0), columns)
-
-
 def fit_label_columns(name_cells: int, columns: int) -> int:
-    """Width of labels with names of at most so many cells."""
+    """Width of the labels left of the bars: enough for names of so many cells, at most a third of the screen."""
     return max(min(name_cells + 4, columns // 3, _LABEL_COLUMNS_MAX), 12)

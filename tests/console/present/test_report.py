@@ -8,16 +8,17 @@ from html.parser import HTMLParser
 
 import pytest
 from redrive.console.app.theme import load_theme
+from redrive.console.model.board import Board
 from redrive.console.model.evidence import failures_of
 from redrive.console.model.inbox import Inbox
 from redrive.console.model.time_span import fitting_span
 from redrive.console.present.detail import AttemptTexts
 from redrive.console.present.evidence import EvidenceData
-from redrive.console.present.report import CauseEvidence, Move, ReportData, report_markdown
+from redrive.console.present.report import CauseEvidence, Move, ReportData, report_markdown, timeline_of
 from redrive.console.present.report_html import PageColours, report_html
 from redrive.console.present.states import state_sign
 from redrive.console.text.glyphs import UTF8
-from redrive.console.text.pieces import Role
+from redrive.console.text.pieces import Role, plain
 from redrive.engine.domain.events import EventKind
 from redrive.engine.domain.states import TaskState
 from redrive.engine.statefile.list_rows import DurationStats
@@ -192,10 +193,26 @@ def test_the_blocks_of_the_markdown_cannot_be_left():
     assert "\x1b" not in text
 
 
+def test_a_large_run_has_a_row_for_each_group_which_opens_to_its_tasks():
+    names = [("fetch", []), *((f"load_{number:03}", ["fetch"]) for number in range(80))]
+    board = Board(projection_of([*names, *((f"check_{number}", [f"load_{number:03}"]) for number in range(9))]))
+    timeline = timeline_of(ReportData(board, "night.db", NOW))
+    rows = {plain(row.line).split()[2]: row for row in timeline.rows if row.members}
+    assert list(rows) == ["load", "check"]
+    assert [len(row.members) for row in rows.values()] == [80, 9]
+    page, text = page_of(ReportData(board, "night.db", NOW))
+    assert page.tags.count("summary") == page.tags.count("details") == 2
+    assert text.count("data-task=") == 2 * 90 and '<b class="dim"> ▸ </b>' not in text
+    assert "▸ · load" in report_markdown(ReportData(board, "night.db", NOW))
+
+
+def test_a_small_run_has_a_row_for_each_task():
+    board = board_of_all_states("name")
+    assert not any(row.members for row in timeline_of(report_of(board)).rows)
+
+
 @pytest.mark.parametrize("tasks", [1, 2_000])
 def test_a_large_graph_is_listed_by_groups_and_its_timeline_is_bounded(tasks):
-    from redrive.console.model.board import Board
-
     board = Board(projection_of([(f"load_{number:04}", []) for number in range(tasks)]))
     page, text = page_of(ReportData(board, "night.db", NOW))
     assert len(page.signs) == (2 if tasks == 1 else 300)

@@ -6,7 +6,7 @@ import pytest
 from redrive.console.model.eta import critical_path
 from redrive.console.model.time_span import Span
 from redrive.console.present.timeline.axis import axis_line
-from redrive.console.present.timeline.bars import bar_line, label_columns
+from redrive.console.present.timeline.bars import bar_line, fit_label_columns
 from redrive.console.present.timeline.words import describe_attempt
 from redrive.console.text.glyphs import ASCII, UTF8
 from redrive.console.text.pieces import plain
@@ -190,9 +190,9 @@ def test_labels_are_as_fine_as_the_step(per_cell, label):
 
 
 def test_names_get_a_third_of_the_screen_at_most():
-    assert label_columns(["extract_orders"], 80) == 18
-    assert label_columns(["x" * 90], 80) == 26
-    assert label_columns(["a"], 80) == 12
+    assert fit_label_columns(14, 80) == 18
+    assert fit_label_columns(90, 80) == 26
+    assert fit_label_columns(1, 80) == 12
 
 
 # --- On the screen ----------------------------------------------------------------------------------------------------
