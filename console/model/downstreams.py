@@ -177,6 +177,7 @@ class Downstreams:
     loaded_sections: set[Section] = field(default_factory=set)  # sections that were read at least once
     filter: Filter = field(default_factory=Filter)
     order: DownstreamOrder = DownstreamOrder.URGENCY
+    free_rows: int = 0  # a list that fits in so many rows shows idle items as well
     _callers: dict[str, tuple[str, ...]] = field(default_factory=dict)
     _expanded: set[DownstreamRow] = field(default_factory=set)
 
@@ -188,7 +189,7 @@ class Downstreams:
         found = Downstreams(
             board, dict(self.breakers), dict(self.pages), dict(self.groups), set(self.loaded_sections), self.filter
         )
-        found.order = self.order
+        found.order, found.free_rows = self.order, self.free_rows
         found._expanded = set(self._expanded)
         if board.projection.run.run_id != self.board.projection.run.run_id:
             found.groups.clear()
@@ -252,13 +253,16 @@ class Downstreams:
 
     def rows(self) -> list[DownstreamRow]:
         """Return the whole list, section by section."""
+        with_idle = [row for section in Section for row in self._rows_of(section, shows_idle=True)]
+        if len(with_idle) <= self.free_rows:
+            return with_idle
         return [row for section in Section for row in self._rows_of(section)]
 
-    def _rows_of(self, section: Section) -> Iterator[DownstreamRow]:
+    def _rows_of(self, section: Section, shows_idle: bool = False) -> Iterator[DownstreamRow]:
         yield DownstreamRow(section)
         urgent, idle = self._keys(section)
         shown_idle = IDLE_BREAKERS_SHOWN if section is Section.BREAKERS else 0
-        if self.filter or DownstreamRow(section, hidden=1) in self._expanded:
+        if shows_idle or self.filter or DownstreamRow(section, hidden=1) in self._expanded:
             shown_idle = len(idle)
         for key in (*urgent, *idle[:shown_idle]):
             row = DownstreamRow(section, key)

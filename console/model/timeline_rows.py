@@ -53,6 +53,7 @@ class TimelineRows:
         self._begun: set[int | None] = set()  # groups of tasks that have begun
         self._open: set[int] = set()
         self._shown_task: str | None = None  # shown below its group although that is closed
+        self.lists_problems = False  # below their groups, also if these are closed
         self._activities: dict[int, GroupActivity] = {}
         self._whole_activity: GroupActivity | None = None
         self.sort(self.order)
@@ -110,7 +111,8 @@ class TimelineRows:
         """Apply a change of the board. True if rows may have moved."""
         if not delta.is_graph_changed:  # else these rows were made after the change
             self._update_groups(delta)
-        return self._move_started([name for name in delta.tasks if self._board.row(name).attempts])
+        has_moved = self._move_started([name for name in delta.tasks if self._board.row(name).attempts])
+        return has_moved or (self.lists_problems and delta.are_problems_changed)
 
     def _update_groups(self, delta: Delta) -> None:
         if self._groups is not None:
@@ -152,6 +154,9 @@ class TimelineRows:
     def shows_tasks(self, index: int) -> bool:
         """Whether any task of a group is listed."""
         return self.is_open(index) or (self._shown_task is not None and self.group_of(self._shown_task) == index)
+
+    def _is_listed_problem(self, name: str) -> bool:
+        return self.lists_problems and self._board.row(name).state in NEEDS_HUMAN
 
     def open(self, index: int) -> None:
         """List all tasks of a group."""
@@ -198,7 +203,7 @@ class TimelineRows:
             if index not in listed:
                 listed[index] = []
                 rows.append(index)
-            if index in self._open or name == self._shown_task:
+            if index in self._open or name == self._shown_task or self._is_listed_problem(name):
                 listed[index].append(name)
         for key in rows:
             yield key

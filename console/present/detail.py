@@ -131,19 +131,19 @@ def attempt_line(attempt: AttemptRow, scene: Scene) -> Line:
 # --- The whole page ------------------------------------------------------------------------------------------------
 
 
-def detail_page(row: TaskRow, scene: Scene, texts: AttemptTexts | None, columns: int) -> list[Line]:
-    """Everything known about a task, the most important first."""
-    return [
+def detail_page(row: TaskRow, scene: Scene, texts: AttemptTexts | None, columns: int, rows: int = 0) -> list[Line]:
+    """Everything known about a task, the most important first. More of its log fills a page of ``rows`` rows."""
+    before = [
         title_line(row, scene, columns),
         *_sentences(row, scene, columns),
         *_usage_lines(scene.board.usage.get(row.name) if row.state is TaskState.RUNNING else None, columns),
         *_attempt_lines(row, scene, columns),
         *_comparison(row),
-        *_texts(texts),
-        *_typical_durations(row, scene),
-        *_relatives(row, scene),
-        *_rules(row),
     ]
+    after = [*_typical_durations(row, scene), *_relatives(row, scene), *_rules(row)]
+    shown = [*_texts(texts, _LOG_LINES)]
+    free = rows - len(before) - len(shown) - len(after)
+    return [*before, *(_texts(texts, _LOG_LINES + free) if free > 0 else shown), *after]
 
 
 def _sentences(row: TaskRow, scene: Scene, columns: int) -> Iterator[Line]:
@@ -264,7 +264,7 @@ def _comparison(row: TaskRow) -> Iterator[Line]:
         yield [Piece(f"   {one_line(text)}", Role.DIM)]
 
 
-def _texts(texts: AttemptTexts | None) -> Iterator[Line]:
+def _texts(texts: AttemptTexts | None, log_lines: int) -> Iterator[Line]:
     if texts is None:
         return
     stack, autopsy = hang.split_stack_and_report(texts.stack)
@@ -273,7 +273,7 @@ def _texts(texts: AttemptTexts | None) -> Iterator[Line]:
         ("Traceback", texts.traceback),
         ("Stack at the timeout", stack),
         ("What it did and held at the timeout", autopsy),
-        ("Log, its end", "\n".join(texts.log[-_LOG_LINES:])),
+        ("Log, its end", "\n".join(texts.log[-log_lines:])),
     )
     for heading, text in parts:
         if text.strip():

@@ -349,12 +349,17 @@ class ConsoleScreen(Screen[None]):
 
     def is_offered(self, action: Action) -> bool:
         """Whether an action can do anything to what is selected."""
-        board = self.console.live.board
-        if action.name != "skip" or board is None:
+        board, name = self.console.live.board, self.console.selected
+        row = board.projection.tasks.get(name) if board is not None and name is not None else None
+        if action.name != "skip" or row is None or not self.acts_on_one:
             return True
-        states = [row.state for name in self.target_tasks() if (row := board.projection.tasks.get(name)) is not None]
-        can_skip = (state is TaskState.RUNNING or why_refused("skip", state) is None for state in states)
-        return not states or any(can_skip)
+        is_lost = row.state is TaskState.RUNNING and not self.console.runner.is_alive
+        return is_lost or why_refused("skip", row.state) is None
+
+    @property
+    def acts_on_one(self) -> bool:
+        """Whether an act now is about the selected task alone; asked in every frame."""
+        return True
 
     def footer_actions(self) -> Sequence[Action]:
         """The actions that the footer lists."""

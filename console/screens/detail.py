@@ -42,7 +42,7 @@ class DetailView(PageView[AttemptKey, AttemptTexts]):
     def render_page(self) -> list[Line]:
         """Render the page of the task."""
         row = self._task_row()
-        return detail_page(row, self.scene(), self.texts, self.columns) if row is not None else []
+        return detail_page(row, self.scene(), self.texts, self.columns, self.rows) if row is not None else []
 
     def text_key(self) -> AttemptKey | None:
         """The key of the texts: the latest attempt and its outcome."""

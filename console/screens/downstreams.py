@@ -49,6 +49,7 @@ from ..present.tasks import Scene
 from ..text.pieces import Line, Role, width
 from ..widgets.bars import Bar
 from ..widgets.bindings import bindings_of
+from ..widgets.split import TALL_SCREEN_ROWS
 from ..widgets.table import VirtualTable
 from .base import ConsoleScreen, run_latest
 from .downstream_table import DownstreamsTable
@@ -60,6 +61,7 @@ CALL_COUNT_SECONDS = 1.3  # the executor writes the call counts of breakers with
 RESTING_SECONDS = 0.15  # the cursor may be moving on
 DIALOG_COLUMNS = 87
 _SUBJECT_ROWS = 12
+_FRAME_ROWS = 5  # header, tabs, two rules, keys
 _BODIES_KEPT = 20
 _SECTION_OF_EVENT = {
     EventKind.BREAKER: Section.BREAKERS,
@@ -121,6 +123,10 @@ class DownstreamsScreen(ConsoleScreen):
         self.subject_bar.display = rows > 0
         self.subject_bar.styles.height = max(rows, 1)
         super().on_resize(event)
+        free_rows = event.size.height - _FRAME_ROWS - rows if event.size.height >= TALL_SCREEN_ROWS else 0
+        if free_rows != self.downstreams.free_rows:
+            self.downstreams.free_rows = free_rows
+            self._refresh_list(by_hand=True)
         self._start_rest_timer()
 
     def footer_actions(self) -> Sequence[Action]:

@@ -387,6 +387,11 @@ class GraphScreen(SplitScreen):
         return tuple(name for name in self.board.problems if name in names)
 
     @property
+    def acts_on_one(self) -> bool:
+        """Whether nothing is marked and the row is no group or band."""
+        return not self.graph_view.marks and self.graph is not None and not self.graph.is_on_many
+
+    @property
     def selection_problem(self) -> str:
         """Why an act has no target: on a group or band it applies to tasks that need a human."""
         if self.graph is not None and self.graph.is_on_many:

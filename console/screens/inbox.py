@@ -40,7 +40,7 @@ from ..text.pieces import Line, Piece, Role, plain
 from ..text.text import cells, one_line
 from ..widgets.bars import Bar
 from ..widgets.bindings import bindings_of
-from ..widgets.split import has_room_for_strip
+from ..widgets.split import TALL_SCREEN_ROWS, has_room_for_strip
 from ..widgets.table import VirtualTable
 from .base import run_latest
 from .evidence import EvidenceScreen, EvidenceView, Subject
@@ -49,6 +49,7 @@ from .page import read_page
 from .panes import PaneWidth, SplitScreen
 
 RESTING_SECONDS = 0.15  # the cursor may be moving on
+_FRAME_ROWS = 12  # header, tabs, rules, heading, keys, and what the acts would do
 _WHO_ROWS = 3
 _PREVIEWED_MAX = 2_000  # tasks whose acts are tried out while the cursor rests on them
 
@@ -68,6 +69,7 @@ class InboxScreen(SplitScreen):
         self.detail_pane = self.evidence = EvidenceView(self.scene, self.console.memory.get, id="beside")
         self.who_bar = Bar(_WHO_ROWS, id="who")
         self.consequences_bar = Bar(2, id="consequences")
+        self._opened_run = ""  # the run whose causes were opened because they fit
         self._scene: Scene | None = None
         self._causes: dict[str, InboxCause] = {}  # what is listed, by its key
         self._others: dict[str, WaitingRun] = {}  # other runs that need a human, by their name
@@ -129,12 +131,30 @@ class InboxScreen(SplitScreen):
         if self.focused is None:
             self.table.focus()
         self._refresh_scene()
+        self._open_what_fits()
         self._refresh_list()
         name = self.console.selected
         if name is not None and name not in self._tasks_at_cursor():
             self._go_to_task(name)
         self._request_memory()
         self._start_rest_timer()
+
+    def _open_what_fits(self) -> None:
+        """Open every cause once a run, where a tall screen has rows for all tasks."""
+        run_id, causes = self.board.projection.run.run_id, self.inbox.causes()
+        rows = sum(1 + cause.count for cause in causes)
+        height = self.app.size.height
+        if run_id == self._opened_run or height < TALL_SCREEN_ROWS or rows > height - _FRAME_ROWS:
+            return
+        self._opened_run = run_id
+        for cause in causes:
+            if not self.inbox.is_open(cause.key):
+                self.inbox.toggle(InboxRow(cause.key))
+
+    @property
+    def acts_on_one(self) -> bool:
+        """False, because whatever is listed can be skipped."""
+        return False
 
     def on_news(self, news: BoardUpdate) -> None:
         """Update the list for changed tasks."""

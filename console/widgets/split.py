@@ -7,6 +7,7 @@ from .line_view import LineView
 
 DETAIL_PANE_MIN_COLUMNS = 118  # from this width on, the details of the selected row stand beside the list
 STRIP_ROWS = 4
+TALL_SCREEN_ROWS = 50  # from this height on, lists open by themselves what fits
 _STRIP_SCREEN_ROWS = 20
 
 

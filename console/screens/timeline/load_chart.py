@@ -12,6 +12,7 @@ from ...text.glyphs import Glyphs
 from ...widgets.bars import Bar
 
 _ROWS_MIN, _ROWS_MAX = 3, 6
+_PART = 3  # of many free rows the chart takes this part
 
 
 class LoadChart(Bar):
@@ -23,7 +24,7 @@ class LoadChart(Bar):
 
     def fit_rows(self, rows: int) -> int:
         """Use as many of the free rows as the chart needs; none if they are too few. Returns how many it uses."""
-        rows = min(rows, _ROWS_MAX)
+        rows = min(rows, max(_ROWS_MAX, rows // _PART))
         self.display = rows >= _ROWS_MIN
         if not self.display:
             return 0

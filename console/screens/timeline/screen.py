@@ -26,7 +26,7 @@ from ...text.pieces import Line, Piece, Role
 from ...text.text import one_line
 from ...widgets.bars import Bar
 from ...widgets.bindings import bindings_of
-from ...widgets.split import STRIP_ROWS, has_room_for_strip
+from ...widgets.split import STRIP_ROWS, TALL_SCREEN_ROWS, has_room_for_strip
 from ...widgets.table import VirtualTable
 from ...widgets.timeline import TimelineView
 from ..base import ConsoleScreen
@@ -241,6 +241,9 @@ class TimelineScreen(ConsoleScreen):
     # --- Rows -----------------------------------------------------------------------------------------------------
 
     def _show_order(self) -> None:
+        is_tall = self.app.size.height >= TALL_SCREEN_ROWS
+        room = self.app.size.height // 2 - len(self.rows.groups)
+        self.rows.lists_problems = is_tall and 0 < len(self.board.problems) <= room
         self.timeline.set_order(self.rows.rows(self.filter_text))
         if not self.filter_text:  # else the words would move while a filter is typed
             self._fit_words()
@@ -346,6 +349,11 @@ class TimelineScreen(ConsoleScreen):
         """The task under the cursor; of a group those that need a human."""
         key = self.timeline.cursor_key
         return self.rows.problems(key) if isinstance(key, int) else super().target_tasks()
+
+    @property
+    def acts_on_one(self) -> bool:
+        """Whether the row is no group."""
+        return not isinstance(self.timeline.cursor_key, int)
 
     @property
     def selection_problem(self) -> str:

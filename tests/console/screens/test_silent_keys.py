@@ -166,11 +166,11 @@ async def test_no_key_is_silent_on_groups_and_causes(clock: StillClock, screen: 
 async def test_skip_is_offered_only_for_what_can_be_skipped(revenue: FakeSession, clock: StillClock) -> None:
     async with open_console(revenue, clock, "2", size=SIZE) as driver:
         offered = {}
-        for name in ("clean_refunds", "extract_refunds", "notify"):
+        for name in ("clean_refunds", "extract_refunds", "clean_orders", "notify"):
             driver.app.selected = name
             await driver.press("1", "2")
             offered[name] = "s skip…" in driver.lines[-1]
-        assert offered == {"clean_refunds": True, "extract_refunds": False, "notify": True}
+        assert offered == {"clean_refunds": True, "extract_refunds": False, "clean_orders": False, "notify": True}
 
 
 async def test_follow_is_not_offered_in_the_log_of_an_ended_attempt(revenue: FakeSession, clock: StillClock) -> None:

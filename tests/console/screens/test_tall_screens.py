@@ -1,0 +1,60 @@
+"""On tall terminals free rows serve: lists open what fits, details show more of the log, charts grow."""
+
+from __future__ import annotations
+
+import pytest
+
+from ..conftest import FakeSession, StillClock
+from .outages import outage
+from .screen_driver import open_console, poisoned_run
+from .test_log import chunks_of
+
+TALL = [(200, 55), (120, 60)]
+
+
+def size_id(size: tuple[int, int]) -> str:
+    return f"{size[0]}x{size[1]}"
+
+
+@pytest.mark.parametrize("size", TALL, ids=size_id)
+async def test_the_inbox_opens_its_causes_if_all_tasks_fit(clock: StillClock, size: tuple[int, int]) -> None:
+    async with open_console(poisoned_run(clock, 15), clock, "4", size=size) as driver:
+        assert len(driver.app.screen.table.order) == 3 + 17
+        assert "load_part_0015" in driver.text
+        await driver.press("minus", "2", "4")  # what the operator has closed stays closed
+        assert len(driver.app.screen.table.order) == 3
+    async with open_console(poisoned_run(clock, 100), clock, "4", size=size) as driver:
+        assert len(driver.app.screen.table.order) == 3
+
+
+@pytest.mark.parametrize("size", TALL, ids=size_id)
+async def test_systems_shows_what_is_resolved_if_it_fits(clock: StillClock, size: tuple[int, int]) -> None:
+    async with open_console(outage(clock), clock, "7", size=size) as driver:
+        assert "resolved (" not in driver.text
+        assert not any(row.hidden for row in driver.app.screen.table.order)
+    async with open_console(outage(clock), clock, "7", size=(120, 40)) as driver:
+        assert any(row.hidden for row in driver.app.screen.table.order)
+
+
+async def test_details_show_more_of_the_log_where_there_is_room(revenue: FakeSession, clock: StillClock) -> None:
+    lines = {}
+    for size in ((200, 55), (120, 40)):
+        revenue.logs = {("clean_refunds", 2): chunks_of("".join(f"row {number:02}\n" for number in range(60)))}
+        async with open_console(revenue, clock, "2", size=size) as driver:
+            lines[size] = sum("row " in line for line in driver.lines)
+    assert lines[200, 55] > 16 > lines[120, 40]
+
+
+@pytest.mark.parametrize("size", TALL, ids=size_id)
+async def test_the_chart_of_the_timeline_grows(clock: StillClock, size: tuple[int, int]) -> None:
+    async with open_console(poisoned_run(clock, 40), clock, "3", size=size) as driver:
+        assert driver.app.screen.load_chart.row_count > 6
+    async with open_console(poisoned_run(clock, 40), clock, "3", size=(120, 40)) as driver:
+        assert driver.app.screen.load_chart.row_count == 6
+
+
+async def test_the_timeline_lists_the_problems_of_closed_groups_if_they_fit(clock: StillClock) -> None:
+    for size, is_listed in (((120, 80), True), ((120, 60), False), ((120, 40), False)):
+        async with open_console(poisoned_run(clock, 31), clock, "3", size=size) as driver:
+            parts = [key for key in driver.app.screen.timeline.order if str(key).startswith("load_part")]
+            assert len(parts) == (31 if is_listed else 0)
