@@ -57,7 +57,7 @@ class Pinger:
         self._sends = sends
 
     def handle_events(self, events: Iterable[Event], run_id: str) -> None:
-        """Send what the events of the run mean."""
+        """Send the pings that the events of the run call for."""
         for event in events:
             ping = ping_event_of(event) if event.run_id == run_id else None
             if ping is not None:

@@ -30,7 +30,7 @@ class SearchedScreen(Protocol):
         """Show another window of the log."""
 
     def show_heading(self) -> None:
-        """Show how the search stands."""
+        """Show the progress of the search."""
 
 
 class LogFinder:

@@ -175,7 +175,7 @@ def test_code_of_another_user_is_not_run_without_a_word(two: Path, file: str) ->
     assert resume(two, "--trust")[0] == 3 and proof.exists()
 
 
-@pytest.mark.parametrize(("mode", "who"), [(0o666, "everybody"), (0o664, "the group daemon")])
+@pytest.mark.parametrize(("mode", "who"), [(0o666, "every user"), (0o664, "the group daemon")])
 def test_code_that_others_can_write_is_not_run_without_a_word(two: Path, mode: int, who: str) -> None:
     if os.geteuid() == 0:
         os.chown(two / "two.py", -1, 1)

@@ -72,7 +72,7 @@ def test_a_cycle_is_still_reported_as_one(tmp_path: Path) -> None:
     [
         (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", "is not Python source: it holds a NUL byte in line 3"),
         (b"flow = 'caf\xe9'\n", "cannot be read as text"),
-        (b"#\n" * 5 + b"x = '\xff'\n", "byte 0xff in line 6 is no utf-8; save it as UTF-8"),
+        (b"#\n" * 5 + b"x = '\xff'\n", "byte 0xff in line 6 is not utf-8; save it as UTF-8"),
         (b"# coding: klingon\n", "unknown encoding"),
         (b"", "defines no Flow"),
         (b"\n# nothing\n", "defines no Flow"),
