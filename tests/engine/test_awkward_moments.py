@@ -164,16 +164,17 @@ def test_an_executor_that_stops_half_way_through_what_may_not_happen_twice_asks_
     assert {"pay": state} == table(tmp_path)
 
 
-def test_an_attempt_that_nobody_is_left_to_fork_is_lost_and_spends_no_budget(tmp_path, monkeypatch):
-    start, refused = Runner.start, []
+def test_an_attempt_that_no_zygote_forks_is_lost_and_spends_no_budget(tmp_path, monkeypatch):
+    launch, refused = Runner.launch, []
 
-    async def start_once_too_early(self, order, listener):
-        if not refused:
+    def launch_without_zygote_once(self, order, listener, on_started, on_failed):
+        if refused:
+            launch(self, order, listener, on_started, on_failed)
+        else:
             refused.append(order.task)
-            raise ProcessLookupError("the zygote is gone")
-        return await start(self, order, listener)
+            on_failed(ProcessLookupError("the zygote is gone"))
 
-    monkeypatch.setattr(Runner, "start", start_once_too_early)
+    monkeypatch.setattr(Runner, "launch", launch_without_zygote_once)
     flow = Flow("f")
     flow.task(lambda: None, name="only", retry=RetryPolicy(max_attempts=1, base=0.05))
     assert "SUCCESS" == executor(tmp_path, flow).run_result().state
