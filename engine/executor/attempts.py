@@ -19,6 +19,7 @@ from ..core.spec import TaskSpec
 from ..domain.event_columns import AttemptColumns, TaskColumns
 from ..domain.event_payloads import AttemptRetry, AttemptStarted, Payload
 from ..domain.liveness import HEARTBEAT_SECONDS, effect_key
+from ..errors import StorageError
 from ..runner.attempt import AttemptOrder, RunningAttempt
 from ..runner.listener import BadRow
 from ..runner.outcome_of_exit import lost, not_started
@@ -427,7 +428,10 @@ class AttemptManager:
         self._settling_count += 1
         self._idle.clear()
         durable = follow_up is not None and follow_up.durable
-        self._writer.write(item, partial(self._on_settled, follow_up), self._on_settling_failed, durable=durable)
+        try:
+            self._writer.write(item, partial(self._on_settled, follow_up), self._on_settling_failed, durable=durable)
+        except StorageError as error:  # the executor leaves: the next one settles the attempt as lost
+            self._on_settling_failed(error)
 
     def _on_settled(self, follow_up: FollowUp | None, claimed: list[Claim]) -> None:
         try:

@@ -79,6 +79,11 @@ def test_a_shrunk_run_that_failed_once_does_not_fail_again(seed: int, only: str)
         (5033920, "tasks=t1,t3,t4,t5,t7 acts=6,7"),
         # a task is again as the act that is undone has found it
         (5033184, "tasks=t5,t7 acts=1,10,11,12,13,14,15,2,3,4,5,6,7,8 crashes=0"),
+        # a process cannot be started any more, because the executor leaves a storage that refuses
+        (
+            5114131,
+            "tasks=t10,t11,t12,t13,t14,t15,t16,t17,t18,t19,t2,t3,t4,t5,t6,t7,t8,t9 acts=1,2,3,4,5,6,7 crashes=0",
+        ),
         # an executor dies while the writer that it has given up is closing
         (5021110, "tasks=t1,t2,t3,t4 acts=0,1 crashes=0,3 clock_steps=0"),
     ],
