@@ -6,7 +6,6 @@ Runs under the lock and after the sweep, so that no recovered attempt can still 
 
 from __future__ import annotations
 
-import itertools
 import random
 import sqlite3
 import sys
@@ -94,8 +93,11 @@ def _follow_clock_back(transaction: Transaction) -> None:
     rows = transaction.connection.execute(
         "SELECT kind, at FROM event WHERE seq < ? ORDER BY seq DESC LIMIT ?", (first, EVENTS_SINCE_STEP_MAX)
     )
-    since_step = itertools.takewhile(lambda row: row[0] != EventKind.CLOCK, rows)
-    ahead_us = max((at for _, at in since_step), default=0) - transaction.at
+    ahead_us = 0
+    for kind, at in rows:
+        ahead_us = max(ahead_us, at - transaction.at)
+        if kind == EventKind.CLOCK:
+            break  # earlier events are of the clock before that step
     if ahead_us <= CLOCK_JUMP_SECONDS * 1e6:
         return
     runs = transaction.connection.execute("SELECT run_id FROM run WHERE ended_at IS NULL ORDER BY run_id")

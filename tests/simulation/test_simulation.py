@@ -84,6 +84,8 @@ def test_a_shrunk_run_that_failed_once_does_not_fail_again(seed: int, only: str)
             5114131,
             "tasks=t10,t11,t12,t13,t14,t15,t16,t17,t18,t19,t2,t3,t4,t5,t6,t7,t8,t9 acts=1,2,3,4,5,6,7 crashes=0",
         ),
+        # the clock is set back twice, and the executor dies before its second shift
+        (5118635, "tasks=t1,t4 acts=1"),
         # an executor dies while the writer that it has given up is closing
         (5021110, "tasks=t1,t2,t3,t4 acts=0,1 crashes=0,3 clock_steps=0"),
     ],
