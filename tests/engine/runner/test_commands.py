@@ -271,7 +271,7 @@ async def test_the_files_of_attempts_are_gone_with_the_executor(bench: Any) -> N
     [
         ("echo '{broken' > $REDRIVE_RESULT", "what it wrote into $REDRIVE_RESULT is not JSON: {broken"),
         ("yes | head -c 70000 > $REDRIVE_RESULT", "is over 65536 bytes: write the data to a file"),
-        ("mkfifo $REDRIVE_RESULT", "no regular file any more"),
+        ("mkfifo $REDRIVE_RESULT", "no longer a regular file"),
         ("ln -s /etc/passwd $REDRIVE_RESULT", "$REDRIVE_RESULT cannot be read"),
     ],
 )
