@@ -7,7 +7,6 @@ functions registered with ``atexit``, which run when the worker ends.
 from __future__ import annotations
 
 import _signal  # type: ignore[import-not-found]  # what ``signal`` calls, without its enums: a tenth of the time
-import _thread
 import gc
 import locale
 import os
@@ -25,7 +24,9 @@ from .. import process
 
 ATTEMPTS_MAX = 1000  # of one worker: bounds what no check sees
 GROWTH_KB_MAX = 128 * 1024  # resident memory beyond that before the first attempt
-THREAD_EXIT_SECONDS = 0.25  # the kernel counts a joined thread until it has run last, on a busy machine 10 ms
+#: The kernel counts a joined thread until it has run last, on a busy machine 10 ms; asyncio joins no thread that waited
+#: for a child process.
+THREAD_EXIT_SECONDS = 0.25
 
 _RIGHTS = (b"Uid", b"Gid", b"Groups", b"CapEff", b"NoNewPrivs", b"Seccomp")
 _STATUS_FIELDS = (b"Umask", b"VmHWM", b"VmRSS", b"Threads", b"SigBlk", b"SigIgn", b"SigCgt", b"Cpus_allowed", *_RIGHTS)
@@ -115,7 +116,6 @@ class ProcessState:
 
     def __init__(self) -> None:
         self._status = read_status()
-        self._threads = _thread._count()
         self._before = [_read(check, self._status) for check in CHECKS]
         self._environment: dict[bytes, bytes] = {}
         self._attempts = 0
@@ -146,13 +146,9 @@ class ProcessState:
         return found
 
     def _settled_status(self) -> Status:
-        """Return the status; first wait for the end of threads that the interpreter no longer counts."""
+        """Return the status; first wait for the end of threads that are about to end."""
         status, limit = read_status(), time.monotonic() + THREAD_EXIT_SECONDS
-        while (
-            status.get(b"Threads") != self._status.get(b"Threads")
-            and _thread._count() <= self._threads
-            and time.monotonic() < limit
-        ):
+        while status.get(b"Threads") != self._status.get(b"Threads") and time.monotonic() < limit:
             time.sleep(0)  # yield the processor: the kernel announces the end of a thread only to its joiner
             status = read_status()
         return status

@@ -83,7 +83,7 @@ LEAKS = """
 
     @leaks
     def thread():
-        threading.Thread(target=time.sleep, args=(0.2,)).start()
+        threading.Thread(target=time.sleep, args=(1,)).start()
 
     @leaks
     def daemon_thread():
@@ -236,7 +236,7 @@ async def test_threads_and_exit_functions_of_a_retired_worker_end_as_those_of_an
         import atexit, threading
 
         def later():
-            time.sleep(0.2)
+            time.sleep(1)
             print("thread")
 
         @flow.task(isolation="worker", grace_seconds=20)
