@@ -20,7 +20,7 @@ from ...engine.core.ready_queue import spec_of
 from ...engine.core.waiting import ExplainContext, pool_sizes, wait_of
 from ...engine.core.waits import WaitReason, needs_human
 from ...engine.domain.events import Event, EventKind
-from ...engine.domain.states import ABOUT_TO_START, FINISHED, NEEDS_HUMAN, NOT_STARTED, UNDER_WAY, TaskState
+from ...engine.domain.states import ABOUT_TO_START, FINISHED, NEEDS_HUMAN, NOT_STARTED, UNDER_WAY, WAITING, TaskState
 from ...engine.domain.usage import TaskUsage
 from ...engine.statefile.list_rows import BreakerRow, DurationStats, PageHead, PageRow
 from .run_snapshot import RunSnapshot
@@ -181,7 +181,8 @@ class Board:
         context = self._explain_context(ALIVE)
         found = {}
         for name, row in self.projection.tasks.items():
-            reason = wait_of(self.projection, name, now_us, context) if row.state in ABOUT_TO_START else None
+            can_start = row.state in ABOUT_TO_START or row.state in WAITING
+            reason = wait_of(self.projection, name, now_us, context) if can_start else None
             if reason is not None and needs_human(reason) and (reason is not WaitReason.PAUSE or is_pause_forgotten):
                 found[name] = reason
         return found

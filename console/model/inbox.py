@@ -57,7 +57,7 @@ class InboxEntry:
 
 @dataclass(frozen=True, slots=True)
 class InboxCause:
-    """Tasks that failed same_failures. ``held``: distinct tasks that wait below any of them."""
+    """Tasks that failed alike. ``held``: distinct tasks that wait below any of them."""
 
     fingerprint: str
     downstream: str | None

@@ -88,6 +88,10 @@ def test_a_shrunk_run_that_failed_once_does_not_fail_again(seed: int, only: str)
         (5118635, "tasks=t1,t4 acts=1"),
         # an executor dies while the writer that it has given up is closing
         (5021110, "tasks=t1,t2,t3,t4 acts=0,1 crashes=0,3 clock_steps=0"),
+        # an undo restores a retry whose parent runs again by an act that stays
+        (5303744, "tasks=n acts=2,3,4,5,6,7"),
+        # a run is blocked by a breaker that an operator holds before its task becomes READY
+        (5304242, "tasks=m,n,t1,t2,t3 acts=0,1,13,14,15 crashes=1"),
     ],
 )
 def test_a_shrunk_run_with_all_acts_does_not_fail_again(seed: int, only: str) -> None:

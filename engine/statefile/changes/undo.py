@@ -17,7 +17,7 @@ from ...domain.states import LEGAL_MOVES, MOVING, WAITING, RunState, TaskState
 from . import quarantine_actions
 from .action import ActionContext, ago, read_task, reopen_run, verb_of
 from .clock_steps import shift_recorded, steps_since
-from .propagation import children_of, hold_children, propagate, reevaluate, unpropagate
+from .propagation import children_of, hold_children, hold_if_blocked, propagate, reevaluate, unpropagate
 from .transitions import Transaction
 
 #: Change of a run -> the change that reverts it.
@@ -210,6 +210,8 @@ def restore_tasks(transaction: Transaction, run_id: str, tasks: Before, why: Opt
             propagate(transaction, run_id, name)
     unpropagate(transaction, run_id, tasks)
     hold_children(transaction, run_id, tasks)  # their rules may have counted the states that the act had made
+    for name in tasks:
+        hold_if_blocked(transaction, run_id, name)  # a task above may run again by an act that stays
 
 
 def _put_back(transaction: Transaction, run_id: str, name: str, before: TaskColumns, why: Optional[str]) -> None:
