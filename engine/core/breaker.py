@@ -419,9 +419,11 @@ def _admit_paced(breaker: Breaker, spec: DownstreamSpec, now: int) -> tuple[Brea
     """Admit calls at a rate, so that they do not arrive all at once. Pacing ends once a permitted call is not used."""
     assert breaker.release_at is not None
     interval = int(_SECOND / spec.release_per_second)
-    release_at = min(breaker.release_at, now + interval)
+    release_at = min(breaker.release_at, now + interval)  # limits the wait after a clock that was ahead
     if now < release_at:
-        return breaker, Admission(None, release_at, f"released at {spec.release_per_second:g}/s")
+        return replace(breaker, release_at=release_at), Admission(
+            None, release_at, f"released at {spec.release_per_second:g}/s"
+        )
     idle = now - release_at > max(interval, _SECOND)
     return replace(breaker, release_at=None if idle else now + interval), Admission(CallPermit(breaker.episode))
 

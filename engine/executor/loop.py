@@ -359,6 +359,11 @@ class RunLoop:
         written.add_done_callback(self._on_act_written)
         return written
 
+    def operate_breaker(self, downstream: str, how: str, actor: str) -> str:
+        """Change a breaker in memory; return a sentence. Raises RefusedError."""
+        self._clock_watch.check()  # a change computes times
+        return self.downstreams.operate(downstream, how, actor)
+
     def _on_act_written(self, written: asyncio.Future[Any]) -> None:
         self._acts_in_flight -= 1
         self.wake()

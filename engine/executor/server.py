@@ -17,7 +17,6 @@ from typing import Protocol, TypedDict, TypeVar
 
 from ..agent import task_usage
 from ..agent.executor_socket import socket_path
-from ..core.downstreams import DownstreamStates
 from ..core.projection import RunProjection
 from ..domain.command import DONE, REFUSED, RUNNING, Answer, Command, TargetResult, clean_actor, parse_command
 from ..domain.counting import counted
@@ -50,7 +49,6 @@ class LoopControl(Protocol):
     """What the server needs of the running executor; ``loop.RunLoop`` implements it."""
 
     attempts: AttemptManager
-    downstreams: DownstreamStates
     zygote_restart: ZygoteRestart
 
     @property
@@ -68,6 +66,9 @@ class LoopControl(Protocol):
     @property
     def has_result(self) -> bool:
         """True once the executor leaves."""
+
+    def operate_breaker(self, downstream: str, how: str, actor: str) -> str:
+        """Change a breaker in memory; return a sentence. Raises RefusedError."""
 
     def submit(
         self,
@@ -363,7 +364,7 @@ class CommandServer:
             return earlier.answer
         downstream, how = str(command.options.get("downstream")), str(command.options.get("how"))
         try:
-            message = self._run.downstreams.operate(downstream, how, command.actor or "an operator")
+            message = self._run.operate_breaker(downstream, how, command.actor or "an operator")
         except RefusedError as error:
             return Answer(False, str(error))
         answer, run_id = Answer(True, message), self._run.projection.run.run_id

@@ -92,6 +92,13 @@ def test_a_shrunk_run_that_failed_once_does_not_fail_again(seed: int, only: str)
         (5303744, "tasks=n acts=2,3,4,5,6,7"),
         # a run is blocked by a breaker that an operator holds before its task becomes READY
         (5304242, "tasks=m,n,t1,t2,t3 acts=0,1,13,14,15 crashes=1"),
+        # an operator closes a breaker just after a step of the clock, and its calls are paced
+        (5314507, "tasks=t10,t11,t12,t13,t5,t7,t8,t9"),
+        # the clock is stepped while a task that waited for an instant is UPSTREAM_FAILED
+        (
+            5320007,
+            "tasks=m,n,t2,t3 acts=0,10,11,12,13,15,2,4,5,7,8,9 crashes=0,1,2,3 refusals=0,1,2,3,4,5 clock_steps=1",
+        ),
     ],
 )
 def test_a_shrunk_run_with_all_acts_does_not_fail_again(seed: int, only: str) -> None:

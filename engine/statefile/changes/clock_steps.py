@@ -13,12 +13,14 @@ from ...domain.event_columns import TaskColumns
 from ...domain.event_payloads import ClockMoved, RunChanged
 from ...domain.events import EventKind
 from ...domain.states import MOVING, WITH_INSTANT, TaskState
+from ...domain.trigger_rules import DERIVED
 from .transitions import Transaction
 
-#: Due times, and the start of max_elapsed -> the states in which they count. The deadline of a run is a time of day.
+#: Due times, and the start of max_elapsed -> the states in which they count now, or again once a task above allows it.
+#: The deadline of a run is a time of day.
 _INSTANTS = {
-    "next_retry_at": WITH_INSTANT,
-    "first_started_at": MOVING,
+    "next_retry_at": WITH_INSTANT | DERIVED,
+    "first_started_at": MOVING | DERIVED,
     "expires_at": frozenset([TaskState.DEAD_LETTER]),
 }
 

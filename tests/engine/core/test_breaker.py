@@ -440,6 +440,14 @@ class TestBucket:
         assert admission.retry_at == START + 30 * SECOND
 
 
+def test_a_pace_from_a_clock_that_was_ahead_holds_one_call_for_one_interval() -> None:
+    spec = replace(SPEC, release_per_second=5.0)
+    breaker = replace(new_breaker(spec), release_at=START + 3_600_000_000)
+    breaker, refused = admit(breaker, spec, START)
+    assert (refused.call, refused.retry_at) == (None, START + 200_000)
+    assert admit(breaker, spec, START + 200_000)[1].call is not None
+
+
 class TestStored:
     def stored(self, downstream: Downstream) -> Breaker:
         row = json.loads(json.dumps(to_row(downstream.breaker, new_bucket(downstream.spec))))
