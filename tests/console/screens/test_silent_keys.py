@@ -22,6 +22,7 @@ from .test_log import chunks_of
 #: Actions without a sentence of their own: moves stop at an edge, and Esc and q at the top level are those of a dialog.
 EXEMPT = {action.name for action in MOVE_ACTIONS} | {"back", "quit", "redraw", "suspend"}
 SIZE = (120, 40)
+ESCAPES_MAX = 20  # that close what a key has opened
 #: How often a key is pressed that goes step by step to an end.
 REPEATED = {"fold": 14, "unfold": 14, "farther": 8, "nearer": 8, "older_attempt": 3, "newer_attempt": 3, "slower": 3}
 
@@ -79,6 +80,10 @@ async def silent_keys(driver: ScreenDriver, screen: ScreenName, *way: str) -> li
     """The actions of the screen whose key changes nothing. ``way``: the keys that lead to the screen."""
     found = []
     await driver.press(*way)
+    for _ in range(50):  # the rows in quarantine are read before their screen opens
+        if getattr(driver.app.screen, "PLACE", screen) is screen:
+            break
+        await driver.pilot.pause(0.02)
     shown = driver.app.screen
     for action in pressed_actions(screen):
         await go_home(driver, shown, *way)
@@ -95,10 +100,14 @@ async def silent_keys(driver: ScreenDriver, screen: ScreenName, *way: str) -> li
 async def go_home(driver: ScreenDriver, shown: Any, *way: str) -> None:
     """Close what is open over the screen; from another screen take the way again."""
     app = driver.app
-    while len(app.screen_stack) > 1 and app.screen is not shown:
+    for _ in range(ESCAPES_MAX):
+        is_covered = len(app.screen_stack) > 1 and app.screen is not shown
+        is_filtered = app.screen is shown and (shown.footer_widget.prompt.has_focus or shown.filter_text)
+        if not (is_covered or is_filtered):
+            break
         await driver.press("escape")
-    while app.screen is shown and (shown.footer_widget.prompt.has_focus or shown.filter_text):
-        await driver.press("escape")
+    else:
+        pytest.fail(f"Esc does not lead back to {shown} from {app.screen}")
     if app.screen is not shown:
         await driver.press("1", *way)
 
