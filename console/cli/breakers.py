@@ -17,8 +17,8 @@ from ..sessions.ssh_options import Endpoint
 from ..text.durations import format_duration
 from ..text.printing import echo, echo_json, print_table
 from .exit_codes import code_of_answers
-from .json_schemas import with_schema
 from .operate import ActPlace, place_of, print_answer
+from .output.json_schemas import with_schema
 
 
 def list_or_set_breakers(

@@ -18,8 +18,8 @@ from ..sessions.session import Session
 from ..sessions.ssh_options import Endpoint
 from ..text.printing import echo, echo_json
 from .exit_codes import code_of_answers
-from .json_schemas import with_schema
 from .operate import ActPlace, place_of, print_answer
+from .output.json_schemas import with_schema
 
 _NAMED_MAX = 5
 _LABEL_CELLS = 9

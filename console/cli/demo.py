@@ -22,7 +22,7 @@ from ...engine.statefile.list_rows import QUARANTINE
 from ...engine.statefile.queries import query
 from ...engine.store import database
 from ..sessions.identity import new_command
-from .event_lines import EventPrinter
+from .output.event_printer import EventPrinter
 
 #: The acts when the run is blocked: act, task, expected state, reason.
 SCRIPT = (

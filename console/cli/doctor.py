@@ -25,7 +25,7 @@ from ..sessions.target import existing_target, is_remote
 from ..text.durations import format_bytes, wall_day
 from ..text.printing import echo, echo_json
 from ..text.text import one_line
-from .json_schemas import with_schema
+from .output.json_schemas import with_schema
 
 WAL_RESET_BUG_FIXED = (3, 51, 3)
 _CHECK_SECONDS_MAX = 3600.0

@@ -36,9 +36,9 @@ from ..sessions.session import Session, SessionStatus
 from ..sessions.ssh_options import Endpoint
 from ..text.printing import echo, echo_json, json_line, table_lines
 from ..text.text import one_line, shorten
-from . import event_lines
-from .follow import print_view
-from .json_schemas import with_schema
+from .output import event_lines
+from .output.follow import print_view
+from .output.json_schemas import with_schema
 
 if TYPE_CHECKING:
     from ..model.inbox import InboxCause

@@ -22,7 +22,7 @@ from ..text.durations import format_bytes
 from ..text.printing import echo, echo_json
 from ..text.text import one_line, pad
 from .bulk_selection import names_like
-from .json_schemas import with_schema
+from .output.json_schemas import with_schema
 
 _NAME_CELLS_MAX = 30
 

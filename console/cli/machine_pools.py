@@ -8,7 +8,7 @@ from ...engine.store.machine_pools import PoolEntry, read_pools
 from ..text.durations import format_duration
 from ..text.printing import echo, echo_json, print_table
 from .exit_codes import ExitCode
-from .json_schemas import with_schema
+from .output.json_schemas import with_schema
 
 
 def print_pools(as_json: bool) -> int:

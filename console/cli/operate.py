@@ -29,8 +29,8 @@ from ..text.printing import echo, echo_json
 from ..text.text import one_line, shorten
 from .bulk_selection import EVERY_TASK, BulkFilter, names_in_bulk, require_consent
 from .exit_codes import ExitCode, code_of_answers
-from .json_schemas import with_schema
 from .options import params_of
+from .output.json_schemas import with_schema
 
 NO_OPTIONS: Mapping[str, Json] = {}
 PREVIEW_CELLS = 200  # of a line above the question; --dry-run prints all names

@@ -16,7 +16,7 @@ from ..text.durations import format_duration
 from ..text.event_text import UNSENT_UNTIL
 from ..text.printing import echo, echo_json, print_table
 from .exit_codes import code_of_answers
-from .json_schemas import with_schema
+from .output.json_schemas import with_schema
 
 
 def list_or_update_pages(

@@ -19,7 +19,7 @@ from ..text.durations import format_bytes
 from ..text.printing import echo, echo_json
 from ..text.text import one_line
 from .exit_codes import ExitCode
-from .json_schemas import with_schema
+from .output.json_schemas import with_schema
 
 
 def prune_runs(endpoint: Endpoint, keep: str, *, dry_run: bool, as_json: bool) -> int:

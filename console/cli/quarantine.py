@@ -19,8 +19,8 @@ from ..sessions.ssh_options import Endpoint
 from ..text.printing import echo, echo_json, print_table
 from ..text.text import one_line
 from .exit_codes import ExitCode, code_of_answers
-from .json_schemas import with_schema
 from .operate import ActPlace, place_of, print_answer, print_resume_hint, require_reason
+from .output.json_schemas import with_schema
 
 EVERY_ROW = "all"
 _ROWS_AT_ONCE = 1000

@@ -29,9 +29,10 @@ from ..sessions.open import with_session
 from ..sessions.session import Session
 from ..sessions.ssh_options import Endpoint
 from ..text.text import one_line
-from .event_lines import EventPrinter, lines_of_event
 from .exit_codes import ExitCode, code_of_run
 from .listings import cause_lines, load_board
+from .output.event_lines import lines_of_event
+from .output.event_printer import EventPrinter
 
 LINES_MAX = 2000  # the latest ones, of tasks with problems and of the run itself
 CAUSES_MAX = 10  # the others are counted

@@ -122,7 +122,7 @@ def _detach(flow: str | None, state: str, run_id: str | None, options: RunOption
 def run_plain(flow: str | None, state: str, run_id: str | None, options: RunOptions, *, output: bool = False) -> int:
     """Run the executor in this process, and print one line per event; with ``output``, what the tasks print as well."""
     from ...engine.executor.executor import Executor
-    from .event_lines import EventPrinter
+    from .output.event_printer import EventPrinter
 
     printer = EventPrinter(sys.stdout, state)
     executor = Executor(

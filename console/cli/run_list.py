@@ -19,8 +19,8 @@ from ..sessions.ssh_options import Endpoint
 from ..text.durations import format_duration
 from ..text.printing import json_line, table_lines
 from ..text.text import one_line
-from .follow import print_view
-from .json_schemas import with_schema
+from .output.follow import print_view
+from .output.json_schemas import with_schema
 
 _LATE_RUNS_MAX = 100
 

@@ -32,9 +32,9 @@ from ...engine.store.schedules import ServedFlow, served_flow
 from ..sessions.target import state_for_flow
 from ..text.printing import echo, echo_json, print_table
 from ..text.text import cells, one_line, pad
-from .event_lines import EventPrinter
 from .exit_codes import ExitCode
-from .json_schemas import with_schema
+from .output.event_printer import EventPrinter
+from .output.json_schemas import with_schema
 from .run import RunArguments, end_sentence
 
 _DATE_CHARACTERS = len("2026-11-21")

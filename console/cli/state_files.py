@@ -26,7 +26,7 @@ from ..text.durations import format_duration
 from ..text.printing import echo, echo_json, print_table
 from ..text.text import one_line
 from .exit_codes import ExitCode
-from .json_schemas import with_schema
+from .output.json_schemas import with_schema
 
 
 def choose_file(endpoint: Endpoint, *, to_act: bool = False) -> str:

@@ -11,7 +11,7 @@ from contextlib import redirect_stdout
 from pathlib import Path
 
 import pytest
-from redrive.console.cli import event_lines
+from redrive.console.cli.output import event_lines
 from redrive.console.model.board import Board
 from redrive.console.model.inbox import Inbox
 from redrive.console.present import detail, evidence

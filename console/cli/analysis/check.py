@@ -19,7 +19,7 @@ from ...sessions.target import is_remote
 from ...text.printing import echo, echo_json
 from ...text.text import one_line
 from ..exit_codes import ExitCode
-from ..json_schemas import with_schema
+from ..output.json_schemas import with_schema
 
 NAMES_SHOWN = 5
 _SIGNS = {True: "[x]", False: "[ ]", None: "[?]"}

@@ -26,7 +26,7 @@ from ...sessions.ssh_options import Endpoint
 from ...text.plots import table_lines
 from ...text.printing import echo, echo_json
 from ...text.text import one_line
-from ..json_schemas import with_schema
+from ..output.json_schemas import with_schema
 
 _ORDER = (SUCCESS, *map(str, FailureMode))
 

@@ -16,7 +16,7 @@ from ...sessions.ssh_options import Endpoint
 from ...text.glyphs import glyphs_for
 from ...text.pieces import plain
 from ...text.printing import echo, echo_json
-from ..json_schemas import with_schema
+from ..output.json_schemas import with_schema
 
 _COLUMNS_OF_FILES = 160  # where the output is not a terminal
 

@@ -23,7 +23,7 @@ from ...text.durations import number
 from ...text.glyphs import glyphs_for
 from ...text.plots import column_chart, downsample, table_lines
 from ...text.printing import echo, echo_json
-from ..json_schemas import with_schema
+from ..output.json_schemas import with_schema
 from .policy_lab import policy_of
 
 PLOT_CELLS = 72

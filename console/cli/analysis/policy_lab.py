@@ -24,7 +24,7 @@ from ....engine.errors import FlowError
 from ...text.glyphs import glyphs_for
 from ...text.plots import bar, table_lines
 from ...text.printing import echo, echo_json
-from ..json_schemas import with_schema
+from ..output.json_schemas import with_schema
 
 ALL_JITTERS = "all"
 BUCKETS_MAX = 20

@@ -15,7 +15,7 @@ from ...sessions.open import with_session
 from ...sessions.session import Session
 from ...sessions.ssh_options import Endpoint
 from ...text.printing import echo, echo_json
-from ..json_schemas import with_schema
+from ..output.json_schemas import with_schema
 
 
 def print_what_if(

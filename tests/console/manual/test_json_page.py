@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from redrive.console import manual
-from redrive.console.cli import json_schemas
-from redrive.console.cli.json_schemas import VERSIONS, with_schema
+from redrive.console import cli, manual
+from redrive.console.cli.output.json_schemas import VERSIONS, with_schema
 from redrive.engine import Executor, Flow
 from redrive.engine.statefile.default_paths import default_folder
 from redrive.engine.store.machine_pools import MachinePools
@@ -113,7 +112,7 @@ def test_the_page_names_every_field_of_an_attempt(state):
 
 def test_every_line_of_json_has_a_schema():
     """No command prints JSON past ``with_schema``: each value is one where it is printed, or in the function called."""
-    folder = Path(json_schemas.__file__).parent
+    folder = Path(cli.__file__).parent
     for path in folder.rglob("*.py"):
         text = path.read_text()
         assert ("echo_json(" in text or "json_line(" in text) <= ("with_schema(" in text), path

@@ -11,7 +11,7 @@ from typing import Any, get_args
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from redrive.console.cli import event_lines
+from redrive.console.cli.output import event_lines
 from redrive.console.sessions import run_decoder
 from redrive.console.text.event_text import describe_event
 from redrive.engine.core.projection import AttemptRow

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from redrive.console.cli.event_lines import EventPrinter
+from redrive.console.cli.output.event_printer import EventPrinter
 from support.commands import run_redrive
 
 FLOW = """

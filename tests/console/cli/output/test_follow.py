@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from redrive.console.cli.follow import AppendedView, RedrawnView
+from redrive.console.cli.output.follow import AppendedView, RedrawnView
 from support.commands import start_redrive
 from support.marks import parametrize_mostly_long
 

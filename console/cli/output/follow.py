@@ -13,12 +13,12 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from typing import cast
 
-from ...engine.domain.events import Event
-from ..sessions.open import with_session
-from ..sessions.session import Session
-from ..sessions.ssh_options import Endpoint
-from ..text.printing import echo
-from ..text.text import sanitize_lines, shorten
+from ....engine.domain.events import Event
+from ...sessions.open import with_session
+from ...sessions.session import Session
+from ...sessions.ssh_options import Endpoint
+from ...text.printing import echo
+from ...text.text import sanitize_lines, shorten
 
 Read = Callable[[Session], Awaitable[list[str]]]
 

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from redrive.console.cli import event_lines
+from redrive.console.cli.output import event_lines
 from redrive.engine import Executor, Flow, PermanentError, RetryPolicy
 from redrive.engine.domain.event_changes import RunChange
 from redrive.engine.domain.event_codec import decode

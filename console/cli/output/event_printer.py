@@ -1,0 +1,101 @@
+"""Prints the lines of events and the output of tasks while a run goes on."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from typing import TextIO
+
+from ....engine.domain.event_changes import RunChange
+from ....engine.domain.event_payloads import RunChanged, TaskMoved
+from ....engine.domain.events import Event
+from ....engine.domain.states import TaskState
+from ...model.log import LineAssembler
+from ...text.printing import echo
+from ...text.text import one_line, sanitize_lines
+from .event_lines import EventLabeller
+
+
+class EventPrinter:
+    """Prints lines until the reader has gone or writing fails; the run goes on without it.
+
+    ``stream``: None if the process was started without a stdout. ``target``: the state file, for commands in the lines.
+    """
+
+    def __init__(self, stream: TextIO | None, target: str = "") -> None:
+        self._open_output: dict[str, LineAssembler] = {}
+        self._running: set[str] = set()
+        self._early_output: dict[str, str] = {}  # by task: what came before the line that says that it runs
+        self.has_printed_end = False  # whether the latest line about the run says that it ended or is blocked
+        self._labeller = EventLabeller(target=os.path.abspath(target) if target else "")
+        self._stream = stream
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # cron's locale may not encode names of tasks
+
+    def print_events(self, events: Sequence[Event]) -> None:
+        """Print the lines of a batch of events."""
+        for event in events:
+            if isinstance(event.payload, RunChanged) and event.run_id == (self._labeller.run_id or event.run_id):
+                self.has_printed_end = event.payload.what in (RunChange.ENDED, RunChange.BLOCKED)
+        self.write("".join(f"{line}\n" for event in events for line in self._lines_of(event)))
+
+    def _lines_of(self, event: Event) -> Iterator[str]:
+        """The lines of an event; before the end of an attempt, the unfinished line of its output.
+
+        The output of an attempt comes without a commit, and so before the event of its start, which waits for one.
+        """
+        is_start = event.task is not None and isinstance(event.payload, TaskMoved) and event.new == TaskState.RUNNING
+        if event.task is not None and is_start:
+            yield from self._labeller.lines(event)
+            self._running.add(event.task)
+            yield from self._output_lines(event.task, self._early_output.pop(event.task, ""))
+            return
+        if event.task is not None and isinstance(event.payload, TaskMoved) and "outcome" in event.payload.attempt_set:
+            self._running.discard(event.task)
+            assembler = self._open_output.pop(event.task, None)
+            if assembler is not None:
+                yield from (_output_line(event.task, text) for text in assembler.close())
+        yield from self._labeller.lines(event)
+
+    def print_output(self, task: str, text: str) -> None:
+        """Print the finished lines of a task's output."""
+        if task not in self._running:
+            self._early_output[task] = self._early_output.get(task, "") + text
+            return
+        self.write("".join(f"{line}\n" for line in self._output_lines(task, text)))
+
+    def _output_lines(self, task: str, text: str) -> Iterator[str]:
+        assembler = self._open_output.setdefault(task, LineAssembler())
+        return (_output_line(task, line) for line in assembler.append(text))
+
+    def write(self, text: str) -> None:
+        """Print text at once. Errors of stdout are not raised."""
+        if self._stream is None:
+            return
+        try:
+            self._stream.write(sanitize_lines(text))
+            self._stream.flush()
+        except BrokenPipeError:  # `| head` has seen enough
+            self._give_up()
+        except OSError as error:
+            self._give_up()
+            _warn(f"cannot print any more ({error.strerror}); the run goes on, redrive events shows it")
+
+    def _give_up(self) -> None:
+        """Stop printing, and redirect stdout so that the interpreter's flush at exit does not fail."""
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            devnull = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(devnull, stream.fileno())
+            os.close(devnull)
+
+
+def _output_line(task: str, text: str) -> str:
+    return f"{one_line(task)} | {text}"
+
+
+def _warn(sentence: str) -> None:
+    if sys.stderr is not None:
+        echo(f"redrive: {sentence}", err=True)
