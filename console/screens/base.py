@@ -25,6 +25,7 @@ screen, or of a controller of the app.
 from __future__ import annotations
 
 import asyncio
+from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, ClassVar, cast
 
@@ -120,9 +121,9 @@ class ConsoleScreen(Screen[None]):
 
     # --- For subclasses -------------------------------------------------------------------------------------------
 
+    @abstractmethod
     def content(self) -> Iterable[Widget]:
         """Yield the widgets between the rules, from top to bottom."""
-        raise NotImplementedError  # every screen says what it shows
 
     def widgets_below(self) -> Iterable[Widget]:
         """Yield the widgets between the lower rule and the footer."""
@@ -314,7 +315,7 @@ class ConsoleScreen(Screen[None]):
     def hidden_row_marks(self, rule: Rule) -> dict[int, str]:
         """What a rule says about hidden rows of the views beside it."""
         rules = [one for one in self.query(Rule) if one.display]
-        views = [one for one in self.query(LineView) if one.display]
+        views = [one for one in self.query() if isinstance(one, LineView) and one.display]
         return hidden_row_marks(rule, rules, views, self.console.glyphs)
 
     def on_line_view_hidden_rows_changed(self) -> None:

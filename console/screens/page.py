@@ -5,6 +5,7 @@ A pane next to a list, or a screen on narrow terminals.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Hashable, Iterable
 from functools import partial
 from typing import Any, ClassVar, Generic, TypeVar
@@ -37,17 +38,17 @@ class PageView(LinesView, Generic[TextKey, Texts]):
 
     # --- For subclasses -------------------------------------------------------------------------------------------
 
+    @abstractmethod
     def render_page(self) -> list[Line]:
         """The page as of now."""
-        raise NotImplementedError  # every page says what it shows
 
+    @abstractmethod
     def text_key(self) -> TextKey | None:
         """The key of the texts that the page needs; None if it needs none."""
-        raise NotImplementedError  # every page defines it; a default would hide a missing one
 
+    @abstractmethod
     async def fetch(self, session: Session, run_id: str, wanted: TextKey) -> Texts:
         """Read the texts. Raises RedriveError."""
-        raise NotImplementedError  # every page reads the texts that its ``text_key`` names
 
     def reset(self) -> None:
         """Prepare for another subject: no texts, first line."""

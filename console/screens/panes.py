@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterable
 from typing import ClassVar, NamedTuple
 
@@ -37,9 +38,9 @@ class SplitScreen(ConsoleScreen):
         glyphs = self.console.glyphs
         self.divider = Divider(glyphs.divider)
 
+    @abstractmethod
     def main_widgets(self) -> Iterable[Widget]:
         """The widgets of the main pane, from top to bottom."""
-        raise NotImplementedError  # every screen has its own list
 
     def widgets_above(self) -> Iterable[Widget]:
         """Widgets over the whole width, above both panes."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import GenericAlias
 from typing import TypeVar
 
 import msgspec
@@ -33,16 +34,20 @@ def row_of(kind: type[Row], sent: object) -> Row:
 
     Raises LinkError if a value has another type.
     """
-    return _convert(sent, kind, kind.__name__)
+    with _converting(kind.__name__):
+        return msgspec.convert(sent, kind)
 
 
 def rows_of(kind: type[Row], sent: object) -> list[Row]:
     """Convert ``sent`` to a list of ``kind``. Raises LinkError as ``row_of`` does."""
-    return _convert(sent, list[kind], f"list of {kind.__name__}")  # type: ignore[valid-type]  # a type made at run time
+    with _converting(f"list of {kind.__name__}"):
+        rows: list[Row] = msgspec.convert(sent, GenericAlias(list, kind))
+    return rows
 
 
-def _convert(sent: object, kind: type[Row], name: str) -> Row:
+@contextmanager
+def _converting(name: str) -> Iterator[None]:
     try:
-        return msgspec.convert(sent, kind)
+        yield
     except (*MALFORMED, msgspec.MsgspecError) as error:  # also texts that are not Unicode, and too deep values
         raise LinkError(f"the remote host sent no {name}: {error}", final=True) from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterable
 
 from textual import events
@@ -30,9 +31,9 @@ class DragSelection(Widget):
     _drag_end: _Cell | None = None
     _has_dragged = False  # the click that ends a drag is none
 
+    @abstractmethod
     def line(self, y: int) -> Line:
         """The pieces of row ``y`` of the viewport."""
-        raise NotImplementedError  # every view draws its own rows
 
     async def on_event(self, event: events.Event) -> None:
         """Drop the click that ends a drag."""

@@ -6,6 +6,7 @@ rendered when it is painted, so a change costs only the visible part.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterable
 from typing import Self
 
@@ -40,9 +41,9 @@ class LineView(DragSelection):
         self._strips_columns = 0
         super().__init__(id=id)
 
+    @abstractmethod
     def line(self, y: int) -> Line:
         """The pieces of row ``y`` of the viewport. Too long is cut, too short is padded."""
-        raise NotImplementedError  # every view draws its own rows
 
     def row_role(self, y: int) -> str | None:
         """The role of the whole row ``y`` (cursor, mark), if it has one."""

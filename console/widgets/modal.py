@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterable
 from typing import ClassVar, Protocol, TypeVar, runtime_checkable
 
@@ -58,13 +59,13 @@ class Modal(ModalScreen[ModalResult]):
         self._title = title
         self._shown_at = float("inf")
 
+    @abstractmethod
     def body(self) -> Iterable[Widget]:
         """The widgets below the title."""
-        raise NotImplementedError  # every box says what it shows
 
+    @abstractmethod
     def first_focus(self) -> Widget:
         """The widget that gets the keys first."""
-        raise NotImplementedError  # every box says where its keys go
 
     def compose(self) -> ComposeResult:
         """Yield title and body in the frame."""

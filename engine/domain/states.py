@@ -110,7 +110,7 @@ OPERATOR_MOVES: Dict[TaskState, FrozenSet[TaskState]] = {
 }
 
 #: Every legal move. ``statefile/changes/transitions.py`` refuses all others.
-LEGAL_MOVES = {state: EXECUTOR_MOVES[state] | OPERATOR_MOVES[state] for state in TaskState}
+LEGAL_MOVES: Dict[str, FrozenSet[str]] = {state: EXECUTOR_MOVES[state] | OPERATOR_MOVES[state] for state in TaskState}
 
 #: The executor still moves tasks in these states.
 MOVING = frozenset([_S.PENDING, _S.READY, _S.RUNNING, _S.RETRYING, _S.SENSING])

@@ -84,7 +84,7 @@ class Transaction(object):
         ``payload``: further fields of the event. Raises ValueError for a move outside LEGAL_MOVES.
         """
         old, new = str(old), str(new)
-        if new not in LEGAL_MOVES[old]:  # type: ignore[index]  # a member of TaskState is its own text
+        if new not in LEGAL_MOVES[old]:
             raise ValueError("illegal move of {!r}: {} -> {}".format(name, old, new))
         columns = set or NO_TASK_COLUMNS
         self._before_change(run_id, name, columns)

@@ -225,7 +225,7 @@ def _put_back(transaction: Transaction, run_id: str, name: str, before: TaskColu
             transaction.change(run_id, name, before, why=why)
         return
     now = row.state
-    if TaskState(state) not in LEGAL_MOVES[TaskState(now)]:
+    if state not in LEGAL_MOVES[now]:
         transaction.move(run_id, name, now, TaskState.PENDING, row.generation)
         now = str(TaskState.PENDING)
     transaction.move(run_id, name, now, state, row.generation, set=before, payload=TaskMoved(why=why))
