@@ -78,10 +78,10 @@ class Analysis:
             return
         position = self._time_travel.position
         self._console.show_message("replaying the run ...", Role.WARNING, _REPLAYING_SECONDS)
-        work = partial(self._ask_what_if, board, change, None if position is None else position.seq)
+        work = partial(self._request_what_if, board, change, None if position is None else position.seq)
         self._console.run_worker(work, group="what-if", exclusive=True)
 
-    async def _ask_what_if(self, board: Board, change: PolicyChange, seq: int | None) -> None:
+    async def _request_what_if(self, board: Board, change: PolicyChange, seq: int | None) -> None:
         live = self._console.live
         try:
             history = await self._time_travel.load_history()

@@ -441,7 +441,7 @@ class ConsoleApp(ConsoleBase):
         self.repaint()
         self.show_message("clock times" if self.absolute_times else "ages", seconds=_TIMES_SECONDS)
 
-    def show_how_to_leave(self) -> None:
+    def show_exit_hint(self) -> None:
         """Show the key that leaves: people press Ctrl-C by reflex, and here it ends nothing."""
         self.show_line([Piece(f"{self.keymap.label('quit')} leaves; the run goes on")], REFUSAL_SECONDS)
 

@@ -10,7 +10,7 @@ from ..keys.actions import ACTIONS, BY_NAME, MOVE_ACTIONS, Action, ActionEffect,
 from ..keys.keymap import key_file, key_label
 from ..present.manual import page_lines
 from ..present.states import legend_lines
-from ..present.timeline.words import legend_line
+from ..present.timeline.task_texts import legend_line
 from ..screens.choice_dialog import ChoiceDialog, ChoiceOption
 from ..screens.console import ConsoleHost
 from ..screens.palette import CommandPalette, PaletteEntry

@@ -325,7 +325,7 @@ def undo_question(what: str, names: Sequence[str], trigger: str | None) -> Quest
 def resume_question(board: Board, since: str, trigger: str | None, plan: ResumePlan) -> Question:
     """The question before an executor is started here; with doubts about its code, before the code is imported."""
     left = board.total - board.finished
-    role = Role.WARNING if plan.needs_word else Role.TEXT
+    role = Role.WARNING if plan.needs_acceptance else Role.TEXT
     return Question(
         title=[Piece(f"Start an executor here for {one_line(board.projection.run.run_id)}", Role.TITLE)],
         facts=[

@@ -201,7 +201,7 @@ class FleetApp(ConsoleBase):
         """Leave."""
         self.exit(0)
 
-    def show_how_to_leave(self) -> None:
+    def show_exit_hint(self) -> None:
         """Show the key that leaves."""
         self.key_bar.show_message([Piece(f"{self.keymap.label('quit')} leaves")], MESSAGE_SECONDS)
 

@@ -76,9 +76,9 @@ class RunControl:
 
     def _plan_resume(self, *, trusted: bool) -> None:
         self._console.show_message("reading the flow ...")
-        self._console.run_worker(self._ask_resume(trusted), group="resume", exclusive=True)
+        self._console.run_worker(self._confirm_resume(trusted), group="resume", exclusive=True)
 
-    async def _ask_resume(self, trusted: bool) -> None:
+    async def _confirm_resume(self, trusted: bool) -> None:
         """Ask before an executor is started, with the code that it runs and what changed in the flow."""
         from ..sessions import embedded
 

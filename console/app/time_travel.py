@@ -182,11 +182,11 @@ class TimeTravel:
         self.stop_playing()
         self._moves.append(move)
         self._selects_task, self._instant_us = selects_task, instant_us
-        if not self._is_reading and not self._go_from_cache():
+        if not self._is_reading and not self._move_from_cache():
             self._is_reading = True
-            self._console.run_worker(self._read_and_go(), group="time_travel")
+            self._console.run_worker(self._read_and_move(), group="time_travel")
 
-    def _go_from_cache(self) -> bool:
+    def _move_from_cache(self) -> bool:
         """Show the target if its events are in the cache."""
         history = self._history
         if history is None or not self._console.live.is_past:
@@ -206,7 +206,7 @@ class TimeTravel:
             here = move(index, here)
         return here
 
-    async def _read_and_go(self) -> None:
+    async def _read_and_move(self) -> None:
         try:
             while self._moves:
                 await self._make_moves(self._moves)

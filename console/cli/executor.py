@@ -46,7 +46,7 @@ def resume_run(state: str, run_id: str | None, arguments: RunArguments) -> int:
         arguments = _with_options(arguments, trust=True)
         plan = _plan(state, plan.run_id, arguments.run)
         _print(plan.difference_lines())
-    if plan.difference is not None and plan.needs_word and not arguments.run.accept_changes:
+    if plan.difference is not None and plan.needs_acceptance and not arguments.run.accept_changes:
         from ...engine.core.flow_difference import refusal as refusal_of_changes
 
         why = refusal_of_changes(plan.run_id, plan.difference)

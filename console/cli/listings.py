@@ -27,7 +27,7 @@ from ..model.board import Board
 from ..model.replay import NUMBER_MAX, parse_when
 from ..model.runner import runner_of
 from ..model.waiting_runs import is_lost, waiting_runs
-from ..present.executor_status import executor_advice, executor_json, run_words
+from ..present.executor_status import executor_advice, executor_json, run_status_text
 from ..present.runs import place_line
 from ..present.summary import incident_summary
 from ..present.tasks import STALE, attempt_label, describe_skip
@@ -175,7 +175,7 @@ async def _inbox_of_run(
     lines += _executor_advice_lines(run, status, address)
     if is_lost(run, session.status):
         lines.append(one_line(f"or end it: {shlex.join(['redrive', 'abandon', '--state', address, run.run_id])}"))
-    return [f"{place_line(run, address)}: {run_words(run)}", *lines]
+    return [f"{place_line(run, address)}: {run_status_text(run)}", *lines]
 
 
 async def load_board(session: Session, projection: RunProjection) -> Board:

@@ -105,7 +105,7 @@ async def _report(session: Session, state: str, result: RunResult) -> list[str]:
     known = await load_memories(session, result.run_id, causes[:CAUSES_MAX])
     lines = [
         "",
-        f"run {one_line(result.run_id)} of {one_line(projection.run.dag_name)}: {_state_word(result)}, in {state}",
+        f"run {one_line(result.run_id)} of {one_line(projection.run.dag_name)}: {_state_text(result)}, in {state}",
     ]
     for cause in causes[:CAUSES_MAX]:
         about = list(cause_lines(cause, projection, known.get(cause.key)))
@@ -118,7 +118,7 @@ async def _report(session: Session, state: str, result: RunResult) -> list[str]:
     return [*lines, "", _command("attach", state, result.run_id)]
 
 
-def _state_word(result: RunResult) -> str:
+def _state_text(result: RunResult) -> str:
     return "interrupted" if result.interrupted else result.state
 
 

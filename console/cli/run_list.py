@@ -11,7 +11,7 @@ import msgspec
 from ...engine.domain.states import TaskState
 from ...engine.statefile import list_rows
 from ..model.waiting_runs import waiting_runs
-from ..present.executor_status import executor_advice, executor_json, run_words
+from ..present.executor_status import executor_advice, executor_json, run_status_text
 from ..present.runs import place_line
 from ..present.schedules import describe_missed_starts, describe_next_runs, late_us
 from ..sessions.session import RunSummary, Session
@@ -52,7 +52,9 @@ def _inbox_command(address: str) -> str:
 def _run_value(summary: RunSummary, executor: Mapping[str, object], address: str) -> dict[str, object]:
     counts = {"counts": summary.counts, "dead_letters": summary.dead_letters}
     place = {"executor": executor, "state_file": address}
-    return with_schema("runs", {**msgspec.to_builtins(summary.run), "state": run_words(summary.run), **counts, **place})
+    return with_schema(
+        "runs", {**msgspec.to_builtins(summary.run), "state": run_status_text(summary.run), **counts, **place}
+    )
 
 
 async def _schedule_lines(session: Session) -> list[str]:
@@ -68,7 +70,7 @@ def _run_row(summary: RunSummary) -> tuple[str, ...]:
     total, done = sum(counts.values()), counts.get(TaskState.SUCCESS, 0)
     late = late_us(run, _now_us())
     elapsed = f"{format_duration(elapsed_us)}, late {format_duration(late)}" if late else format_duration(elapsed_us)
-    return (run.run_id, run.dag_name, run_words(run), str(total), str(done), str(summary.dead_letters), elapsed)
+    return (run.run_id, run.dag_name, run_status_text(run), str(total), str(done), str(summary.dead_letters), elapsed)
 
 
 def _now_us() -> int:

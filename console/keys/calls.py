@@ -100,16 +100,16 @@ CALLS: Mapping[str, ActionCall] = {
     "quit": _console("quit_view"),
     "details": _view("show_details"),
     "output": _view("show_output"),
-    "why": _view("show_why"),
+    "why": _view("show_explanation"),
     "classify": ActionCall(Receiver.ANALYSIS, "classify", screen_argument=ScreenArgument.TASKS),
     "next_pane": _view("next_pane"),
     "previous_pane": _view("next_pane"),  # there are two
     # finding
-    "filter": _view("ask_filter"),
+    "filter": _view("open_filter_input"),
     "filter_states": _view("cycle_state_filter"),
     "filters": ActionCall(Receiver.PREFERENCES, "choose_filter"),
-    "only": _view("ask_only"),
-    "search": _view("ask_search"),
+    "only": _view("open_match_input"),
+    "search": _view("open_search_input"),
     "next": _view("go_to_next", 1),
     "previous": _view("go_to_next", -1),
     "first_error": _view("go_to_first_error"),
@@ -170,5 +170,5 @@ CALLS: Mapping[str, ActionCall] = {
     "previous_answer": _view("move_answer", -1),
     "next_answer": _view("move_answer", 1),
     "suspend": _console("action_suspend_process"),
-    "how_to_leave": _console("show_how_to_leave"),
+    "how_to_leave": _console("show_exit_hint"),
 }

@@ -43,18 +43,18 @@ def shell_line(
     words += ["--state", target]
     words += ["--run", run] if run else []
     words += ["--fingerprint", str(fingerprint)] if fingerprint else []
-    words += _requeue_words(options) if act == "requeue" else []
+    words += _requeue_arguments(options) if act == "requeue" else []
     words += ["--substitute", json.dumps(options["substitute"])] if "substitute" in options else []
     words += ["--reason", reason] if reason else []
     if _SHELL_COMMANDS[act] and not fingerprint:
         words += ["--", *tasks[:_SHELL_NAMES_MAX]]
     words += [f"{options['seconds']:g}s"] if act == "extend" else []
-    line = shlex.join(_shell_words(words))
+    line = shlex.join(_printable_arguments(words))
     unnamed = 0 if fingerprint else len(tasks) - _SHELL_NAMES_MAX
     return f"{line}  # and {unnamed} more" if unnamed > 0 else line
 
 
-def _requeue_words(options: Mapping[str, Any]) -> Iterator[str]:
+def _requeue_arguments(options: Mapping[str, Any]) -> Iterator[str]:
     for flag in ("canary", "single_shot", "new_key", "cascade"):
         if options.get(flag):
             yield f"--{flag.replace('_', '-')}"
@@ -71,6 +71,6 @@ def _requeue_words(options: Mapping[str, Any]) -> Iterator[str]:
         yield from ("--param", f"{name}={value}")
 
 
-def _shell_words(words: Iterable[str]) -> Iterator[str]:
+def _printable_arguments(words: Iterable[str]) -> Iterator[str]:
     """Remove line breaks and control characters from names and reasons."""
     return (one_line(word) for word in words)

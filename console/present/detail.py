@@ -28,7 +28,7 @@ from .tasks import (
     named_task,
     short_failure,
     state_facts,
-    state_word,
+    state_text,
     written_line,
 )
 
@@ -55,7 +55,7 @@ class AttemptTexts:
 def title_line(row: TaskRow, scene: Scene, columns: int) -> Line:
     """Name, state and age."""
     style = STATE_STYLES[row.state]
-    right: Line = [Piece(f"{state_sign(row.state, scene.glyphs)} {state_word(row, scene.runner)}", style.role)]
+    right: Line = [Piece(f"{state_sign(row.state, scene.glyphs)} {state_text(row, scene.runner)}", style.role)]
     if row.state in NEEDS_HUMAN and row.ended_at is not None:
         right.append(Piece(f" for {clock(scene.now_us - row.ended_at).strip()}"))
     name = shorten_middle(one_line(row.name), max(columns - width(right) - 4, _NAME_CELLS_MIN), scene.glyphs.more)
@@ -69,7 +69,7 @@ def summary_lines(row: TaskRow, scene: Scene, columns: int, rows: int) -> list[L
         Piece(" "),
         Piece(shorten_middle(one_line(row.name), max(columns // 2, _NAME_CELLS_MIN), scene.glyphs.more), Role.TITLE),
         Piece("  "),
-        Piece(f"{state_sign(row.state, scene.glyphs)} {state_word(row, scene.runner)}", style.role),
+        Piece(f"{state_sign(row.state, scene.glyphs)} {state_text(row, scene.runner)}", style.role),
     ]
     if row.state in NEEDS_HUMAN and row.ended_at is not None:
         head.append(Piece(f" for {clock(scene.now_us - row.ended_at).strip()}"))

@@ -88,7 +88,7 @@ def _breaker_lines(guard: BreakerStatus, scene: Scene) -> Iterator[Line]:
         Piece(f" {dot} a success gives {spec.bucket_refund:g} back", Role.DIM),
     ]
     yield [Piece(one_line("".join(_held_text(guard))))]
-    yield [Piece(_closing_words(guard), Role.DIM)]
+    yield [Piece(_closing_text(guard), Role.DIM)]
     if guard.is_degraded(scene.now_us):
         yield [Piece("degraded: most successes needed a retry", Role.WARNING)]
 
@@ -108,7 +108,7 @@ def _held_text(guard: BreakerStatus) -> Iterator[str]:
         yield f"; {counted(guard.running, 'call')} on the way"
 
 
-def _closing_words(guard: BreakerStatus) -> str:
+def _closing_text(guard: BreakerStatus) -> str:
     spec = guard.spec
     if guard.state is BreakerState.METRICS_ONLY:
         return "counts calls only; never holds a task"

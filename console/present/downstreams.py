@@ -100,13 +100,13 @@ def section_row(
 ) -> Line:
     """The heading of a section, with counts; that of breakers has the titles of the columns ``shown`` and the order."""
     line = _section_facts(section, downstreams, senders, columns, glyphs, shown)
-    order = order_words(downstreams.order, glyphs)
+    order = order_line(downstreams.order, glyphs)
     if section is not Section.BREAKERS or width(line) + width(order) >= columns:
         return line
     return [*line, Piece(" " * (columns - width(line) - width(order))), *order]
 
 
-def order_words(order: DownstreamOrder, glyphs: Glyphs) -> Line:
+def order_line(order: DownstreamOrder, glyphs: Glyphs) -> Line:
     """The order of the list, at the right end of the first heading; a click on it changes the order."""
     return [Piece("sort: ", Role.DIM), Piece(f"{order} {glyphs.open} ")]
 

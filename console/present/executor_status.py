@@ -67,7 +67,7 @@ def executor_json(run: RunRow, status: SessionStatus, target: str, now_us: int) 
     }
 
 
-def run_words(run: RunRow) -> str:
+def run_status_text(run: RunRow) -> str:
     """The state of a run; of an unfinished one, what holds it: BLOCKED, PAUSED, or both."""
     holds = {"BLOCKED": run.blocked_since, "PAUSED": run.paused_since} if run.ended_at is None else {}
     return " ".join(word for word, since in holds.items() if since is not None) or str(run.state)

@@ -25,7 +25,7 @@ _WIDE, _FILE_CELLS = 150, 32
 NO_EXECUTOR = "no executor"
 
 
-def executor_words(entry: FleetEntry) -> str:
+def executor_text(entry: FleetEntry) -> str:
     """Whether a process runs the file, or starts its runs."""
     if entry.executor.alive:
         return "running"
@@ -38,7 +38,7 @@ def fleet_cells(entry: FleetEntry, now_us: int) -> Sequence[str]:
     """The columns of FLEET_COLUMNS as plain text."""
     run, offer = entry.run, entry.offer
     cells = [str(entry.attention_count or ""), _state(entry), *((run.dag_name, run.run_id) if run else ("", ""))]
-    return (*cells, executor_words(entry), describe_next_run(offer.schedules, now_us), offer.problem or offer.path)
+    return (*cells, executor_text(entry), describe_next_run(offer.schedules, now_us), offer.problem or offer.path)
 
 
 def fleet_value(entry: FleetEntry) -> Mapping[str, object]:
@@ -98,7 +98,7 @@ def fleet_row(
         return fit([*line, Piece(f"{file_name(entry)}  "), Piece(one_line(offer.problem), Role.WARNING)], columns)
     low, high = _NAME_CELLS
     name_cells = max(min(longest_name, high, columns - _OTHER_COLUMNS_CELLS), low)
-    executor = executor_words(entry)
+    executor = executor_text(entry)
     line += [
         *_state_and_name(entry, name_cells, glyphs),
         Piece(

@@ -197,10 +197,10 @@ def cell_lines(grid: RunGrid, task: TaskTrend | None, place: int, glyphs: Glyphs
     ]
     if task is None:
         return [first]
-    return [first, _cell_words(task, place, glyphs), _task_words(task, glyphs)]
+    return [first, _cell_line(task, place, glyphs), _task_line(task, glyphs)]
 
 
-def _cell_words(task: TaskTrend, place: int, glyphs: Glyphs) -> Line:
+def _cell_line(task: TaskTrend, place: int, glyphs: Glyphs) -> Line:
     cell = task.cells[place]
     name = Piece(f" {one_line(task.name)}", Role.TITLE)
     if cell is None:
@@ -215,7 +215,7 @@ def _cell_words(task: TaskTrend, place: int, glyphs: Glyphs) -> Line:
     return line
 
 
-def _task_words(task: TaskTrend, glyphs: Glyphs) -> Line:
+def _task_line(task: TaskTrend, glyphs: Glyphs) -> Line:
     durations, bad = task.durations, sum(map(is_bad, task.cells))
     known = sum(cell is not None and cell.state is not TaskState.PENDING for cell in task.cells)
     parts = [f"failed in {bad} of {known} runs" if bad else f"never failed in {counted(known, 'run')}"]

@@ -27,7 +27,7 @@ from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Piece, Role, fit, join, width
 from ..text.text import one_line, pad, pad_left, shorten, shorten_middle
 from ..text.wrapping import wrap
-from .runs import waiting_words
+from .runs import waiting_text
 from .states import STATE_STYLES, state_sign
 from .tasks import Scene, attempts_text
 
@@ -178,7 +178,7 @@ def other_run_row(other: WaitingRun, scene: Scene, columns: int) -> Line:
         Piece(f"{glyphs.closed} "),
         Piece(glyphs.dead, Role.HUMAN),
         Piece(" run ", Role.STRONG),
-        Piece(waiting_words(other)),
+        Piece(waiting_text(other)),
         Piece(f" {glyphs.dot} {one_line(other.run.dag_name)}", Role.DIM),
     ]
     return [*fit(left, columns - width(right) - 1, glyphs.more), Piece(" "), *right]
@@ -232,7 +232,7 @@ def cause_history_line(memory: CauseHistory | None, now_us: int, columns: int, g
     line: Line = []
     parts: list[Line] = [[Piece(one_line(describe_note(note, now_us)), Role.STRONG)] for note in memory.notes[:1]]
     for reason_characters in _REASON_CHARACTERS:
-        before = describe_last_incident(memory, now_us, None, reason_characters) or _runs_seen(memory, now_us)
+        before = describe_last_incident(memory, now_us, None, reason_characters) or _past_runs(memory, now_us)
         line = join([*parts, [Piece(one_line(before))] if before else []], f" {glyphs.dot} ")
         if width(line) < columns - 3:
             break
@@ -248,7 +248,7 @@ def cause_history_lines(memory: CauseHistory | None, now_us: int, columns: int) 
     for place, episode in enumerate(memory.episodes):
         when = Piece("before that " if place else "last time ", Role.DIM)
         yield from _wrapped([when, Piece(one_line(describe_incident(episode, now_us)))], columns)
-    seen = _runs_seen(memory, now_us)
+    seen = _past_runs(memory, now_us)
     if seen:
         yield from _wrapped([Piece(seen, Role.DIM)], columns)
     yield []
@@ -258,7 +258,7 @@ def _wrapped(line: Line, columns: int) -> list[Line]:
     return wrap([Piece(" "), *line], columns - 1, 3)
 
 
-def _runs_seen(memory: CauseHistory, now_us: int) -> str:
+def _past_runs(memory: CauseHistory, now_us: int) -> str:
     if not memory.runs or memory.first_at is None:
         return ""
     others = "one other run" if memory.runs == 1 else f"{number(memory.runs)} other runs"

@@ -86,7 +86,9 @@ def _facts(attempt: AttemptRow | None, heading: LogHeading, now_us: int, glyphs:
         "outcome": [Piece(f"  {glyphs.of(style.glyph)} {style.word}", style.role)],
         "duration": [Piece(f" {_ran_for(attempt, now_us)}")],
         "written": [Piece(f"  {format_bytes(heading.written)}" if heading.written is not None else "", Role.DIM)],
-        "dropped": [Piece(f", {missing_words(heading.dropped_bytes)}" if heading.dropped_bytes else "", Role.WARNING)],
+        "dropped": [
+            Piece(f", {missing_output_text(heading.dropped_bytes)}" if heading.dropped_bytes else "", Role.WARNING)
+        ],
     }
 
 
@@ -94,7 +96,7 @@ def _rights(heading: LogHeading, running: bool) -> dict[str, Line]:
     """Parts of the right side, in order."""
     rights: dict[str, Line] = {}
     if heading.searched:
-        found, role = _found_words(heading), Role.MATCH if heading.has_match else Role.WARNING
+        found, role = _match_count_text(heading), Role.MATCH if heading.has_match else Role.WARNING
         rights["searched"] = [Piece(f"/{one_line(heading.searched)}{found}", role)]
     if heading.only:
         rights["only"] = [Piece(f"&{one_line(heading.only)}", Role.MATCH)]
@@ -106,13 +108,13 @@ def _rights(heading: LogHeading, running: bool) -> dict[str, Line]:
     return rights
 
 
-def _found_words(heading: LogHeading) -> str:
+def _match_count_text(heading: LogHeading) -> str:
     """What the search has found; empty for a match."""
     if heading.is_searching:
         return ": searching"
     if heading.is_given_up:
         return ": given up"
-    return "" if heading.has_match else f": nowhere{unsearched_words(heading.dropped_bytes)}"
+    return "" if heading.has_match else f": nowhere{unsearched_output_text(heading.dropped_bytes)}"
 
 
 class LogLines(Sequence[Line]):
@@ -162,14 +164,14 @@ def _ran_for(attempt: AttemptRow, now_us: int) -> str:
     return clock(lasts).strip() if attempt.outcome == "running" else format_duration(lasts)
 
 
-def missing_words(dropped_bytes: int) -> str:
+def missing_output_text(dropped_bytes: int) -> str:
     """How much of an output was dropped: ``2.9 MB dropped``."""
     return f"{format_bytes(dropped_bytes)} dropped"
 
 
-def unsearched_words(dropped_bytes: int | None) -> str:
+def unsearched_output_text(dropped_bytes: int | None) -> str:
     """What a search without a result has not seen; empty if it has seen everything."""
-    return f" in what is kept; {missing_words(dropped_bytes)}" if dropped_bytes else ""
+    return f" in what is kept; {missing_output_text(dropped_bytes)}" if dropped_bytes else ""
 
 
 def line_text(line: LogLine, glyphs: Glyphs) -> str:

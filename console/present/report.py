@@ -35,7 +35,7 @@ from .tasks import Scene, attempt_of, duration_of
 from .timeline.axis import axis_line
 from .timeline.bars import FOLD_INDENT, bar_line, label_line
 from .timeline.group_bars import group_bar_line, group_label_columns, group_label_line
-from .timeline.words import legend_line
+from .timeline.task_texts import legend_line
 
 CAUSES_MAX = 10
 _ACTS_MAX = 200

@@ -60,7 +60,7 @@ def run_style(run: RunRow, runner: RunnerStatus = ALIVE) -> StateStyle:
     return RUN_STYLES[run.state]
 
 
-def absence_words(run: RunRow, runner: RunnerStatus) -> str:
+def absence_text(run: RunRow, runner: RunnerStatus) -> str:
     """Why an unfinished run makes no progress, in a few words; empty if an executor runs it."""
     if run.ended_at is not None or runner.is_alive:
         return ""
@@ -80,12 +80,12 @@ def place_line(run: RunRow | None, address: str) -> str:
 
 def waiting_sentence(waiting: Sequence[WaitingRun]) -> str:
     """Which other runs of the file need a human, in a few words."""
-    named = ", ".join(waiting_words(one) for one in waiting[:_NAMED_RUNS_MAX])
+    named = ", ".join(waiting_text(one) for one in waiting[:_NAMED_RUNS_MAX])
     more = f" and {len(waiting) - _NAMED_RUNS_MAX} more" if len(waiting) > _NAMED_RUNS_MAX else ""
     return f"{len(waiting)} other run{' needs' if len(waiting) == 1 else 's need'} a human: {named}{more}"
 
 
-def waiting_words(one: WaitingRun) -> str:
+def waiting_text(one: WaitingRun) -> str:
     """A run and why it needs a human: ``night-1 (BLOCKED, 2 dead letters)``."""
     whys = ["BLOCKED" if one.run.blocked_since is not None else "no executor" if one.is_lost else ""]
     whys += [counted(one.dead, "dead letter")] if one.dead else []

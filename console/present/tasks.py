@@ -124,14 +124,14 @@ def _due(at: int, scene: Scene) -> str:
     return f"at {wall(at, None)}" if scene.shows_clock_times and not late else countdown(at, scene.now_us)
 
 
-def state_word(row: TaskRow, runner: RunnerStatus) -> str:
+def state_text(row: TaskRow, runner: RunnerStatus) -> str:
     """The word of the state; a task whose executor has ended does not run."""
     return "cut off" if row.state is TaskState.RUNNING and not runner.is_alive else STATE_STYLES[row.state].word
 
 
 def _unattended(row: TaskRow, scene: Scene) -> Line:
     """A task that cannot move because no executor runs it: what it is, and no instant."""
-    word, role = state_word(row, scene.runner), STATE_STYLES[row.state].role
+    word, role = state_text(row, scene.runner), STATE_STYLES[row.state].role
     line = [Piece(word, role), Piece(" " * (WORD_CELLS + 1 - len(word)))]
     gone_at = scene.runner.gone_at
     if row.state is TaskState.RUNNING:

@@ -35,7 +35,7 @@ from textual.dom import DOMNode
 from textual.screen import Screen
 from textual.widget import Widget
 
-from ...engine.domain.acts import why_refused
+from ...engine.domain.acts import act_refusal
 from ...engine.domain.states import TaskState
 from ..feed.live_run import BoardUpdate
 from ..keys.actions import BY_NAME, SUSPEND_KEY, VIEWS, Action, ScreenName, footer_of
@@ -355,7 +355,7 @@ class ConsoleScreen(Screen[None]):
         if action.name != "skip" or row is None or not self.acts_on_one:
             return True
         is_lost = row.state is TaskState.RUNNING and not self.console.runner.is_alive
-        return is_lost or why_refused("skip", row.state) is None
+        return is_lost or act_refusal("skip", row.state) is None
 
     @property
     def acts_on_one(self) -> bool:
@@ -397,7 +397,7 @@ class ConsoleScreen(Screen[None]):
 
     # --- The filter -----------------------------------------------------------------------------------------------
 
-    def ask_filter(self) -> None:
+    def open_filter_input(self) -> None:
         """Open the filter prompt; the list updates at every key."""
         self.footer_widget.open_prompt("/", self.filter_text, hint="words that must match, !word that must not")
 
@@ -458,7 +458,7 @@ class ConsoleScreen(Screen[None]):
             self.console.selected = names[0]
         return bool(names)
 
-    def show_why(self) -> None:
+    def show_explanation(self) -> None:
         """Say in one sentence why the selected task is not running."""
         name = self.console.selected if self.select_task() else None
         if name is not None:

@@ -40,7 +40,7 @@ from ..present.downstreams import (
     group_row,
     held_row,
     more_row,
-    order_words,
+    order_line,
     page_row,
     past_section_row,
     section_row,
@@ -417,7 +417,7 @@ class DownstreamsScreen(ConsoleScreen):
         """A click on the first head is the key of the order or of the columns."""
         if message.head.section is not Section.BREAKERS:
             return
-        if message.cells_from_right <= width(order_words(self.downstreams.order, self.console.glyphs)):
+        if message.cells_from_right <= width(order_line(self.downstreams.order, self.console.glyphs)):
             self.change_order()
         else:
             await self.app.run_action("app.handle('columns')")

@@ -33,7 +33,7 @@ from ..present.graph import heading_line, label_width
 from ..present.group_map import group_drawing
 from ..present.task_names import TaskNames
 from ..present.tasks import Scene
-from ..present.timeline.words import describe_path
+from ..present.timeline.task_texts import describe_path
 from ..text.pieces import Line, Piece, Role
 from ..widgets.bars import Bar, Rule
 from ..widgets.bindings import bindings_of

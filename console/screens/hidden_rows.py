@@ -16,7 +16,7 @@ def hidden_row_marks(rule: Rule, rules: Sequence[Rule], views: Iterable[LineView
     """The marks of ``rule``, column -> sign, for the views for which it is the nearest of ``rules``."""
     marks: dict[int, str] = {}
     for view in views:
-        for words in _words_on(rule, rules, view, glyphs):
+        for words in _rule_texts(rule, rules, view, glyphs):
             end = view.region.right - _MARGIN
             while any(column in marks for column in range(end - len(words), end)):
                 end = min(column for column in marks if column >= end - len(words))  # left of what stands there
@@ -25,7 +25,7 @@ def hidden_row_marks(rule: Rule, rules: Sequence[Rule], views: Iterable[LineView
     return marks
 
 
-def _words_on(rule: Rule, rules: Sequence[Rule], view: LineView, glyphs: Glyphs) -> Iterator[str]:
+def _rule_texts(rule: Rule, rules: Sequence[Rule], view: LineView, glyphs: Glyphs) -> Iterator[str]:
     above, below = view.hidden_rows
     if above and rule is max((one for one in rules if one.region.y < view.region.y), key=_row, default=None):
         yield f" {glyphs.rows_above} {number(above)} more "

@@ -162,7 +162,7 @@ class HistoryScreen(ConsoleScreen):
         layout = self._layout(self.app.size.width)
         self.heading.show(title_line(self._grid, layout, self.place), row=1)
         self._show_runs()
-        self._show_words()
+        self._show_lines()
         self.table.refresh()
 
     def _show_runs(self) -> None:
@@ -170,7 +170,7 @@ class HistoryScreen(ConsoleScreen):
         line = runs_line(self._grid, layout, self.console.glyphs, None, self.console.live.now_us)
         self.runs_bar.show(line if self._grid.runs else [])
 
-    def _show_words(self) -> None:
+    def _show_lines(self) -> None:
         task = self._tasks.get(self.table.cursor_key or "")
         lines = cell_lines(self._grid, task, self.place, self.console.glyphs)
         self.words_bar.show_lines(lines)
@@ -200,7 +200,7 @@ class HistoryScreen(ConsoleScreen):
         name = self.table.cursor_key
         if name in self.board.projection.tasks:
             self.console.selected = name
-        self._show_words()
+        self._show_lines()
 
     def on_virtual_table_row_opened(self, message: VirtualTable.RowOpened) -> None:
         """Show the task in the run under the cursor."""

@@ -131,7 +131,7 @@ class InboxScreen(SplitScreen):
         if self.focused is None:
             self.table.focus()
         self._refresh_scene()
-        self._open_what_fits()
+        self._open_causes_that_fit()
         self._refresh_list()
         name = self.console.selected
         if name is not None and name not in self._tasks_at_cursor():
@@ -139,7 +139,7 @@ class InboxScreen(SplitScreen):
         self._request_memory()
         self._start_rest_timer()
 
-    def _open_what_fits(self) -> None:
+    def _open_causes_that_fit(self) -> None:
         """Open every cause once a run, where a tall screen has rows for all tasks."""
         run_id, causes = self.board.projection.run.run_id, self.inbox.causes()
         rows = sum(1 + cause.count for cause in causes)

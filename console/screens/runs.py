@@ -22,7 +22,7 @@ from ..model.runner import runner_of
 from ..model.waiting_runs import waiting_runs
 from ..present.history import calendar_lines
 from ..present.replay import ReplayPosition
-from ..present.runs import RunListEntry, absence_words, heading_line, run_name, run_row
+from ..present.runs import RunListEntry, absence_text, heading_line, run_name, run_row
 from ..present.schedules import describe_next_run
 from ..sessions.session import RunSummary
 from ..text.durations import local_day
@@ -161,12 +161,12 @@ class RunsScreen(ConsoleScreen):
         board = self.console.live.board
         if board is not None and board.projection.run.run_id == run_id:
             return RunListEntry(
-                board.projection.run, board.counts, absence_words(board.projection.run, self.console.runner)
+                board.projection.run, board.counts, absence_text(board.projection.run, self.console.runner)
             )
         summary = self._summaries[run_id]
         runner = runner_of(summary.run, self.console.live.status)
         known = {TaskState(state): count for state, count in summary.counts.items()}
-        return RunListEntry(summary.run, known, absence_words(summary.run, runner))
+        return RunListEntry(summary.run, known, absence_text(summary.run, runner))
 
     # --- Keys -----------------------------------------------------------------------------------------------------
 

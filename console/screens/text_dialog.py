@@ -60,7 +60,7 @@ class TextDialog(Modal[None]):
         below = len(self.view.lines) - self.view.span[1]
         self.foot.show(_FOOT, [Piece(f"{below} more below ", Role.DIM)] if below > 0 else [])
 
-    def ask_search(self) -> None:
+    def open_search_input(self) -> None:
         """Open the search field."""
         self.field.display = True
         self.field.focus()

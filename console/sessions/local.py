@@ -85,7 +85,7 @@ class LocalSession:
             executor_stopped=self._holder is not None and self._holder.released_at is not None,
             service_pid=self._service_pid,
             storage_problem=self._presence.storage_problem,
-            read_only=self._read_only_reason or executor_socket.why_read_only(self._path),
+            read_only=self._read_only_reason or executor_socket.read_only_reason(self._path),
             others=other_actors(self._presence.names, self._actor),
         )
 

@@ -134,7 +134,7 @@ class Choices(LineView, can_focus=True):
     def on_click(self, event: events.Click) -> None:
         """A click moves; only a second one takes."""
         place, end = 0, 0
-        for number, pieces in enumerate(self._words()):
+        for number, pieces in enumerate(self._text_lines()):
             if event.x >= end:
                 place = number
             end += width(pieces) + _CHOICES_APART
@@ -153,11 +153,11 @@ class Choices(LineView, can_focus=True):
     def line(self, y: int) -> Line:
         """Render all words, the chosen one as under a cursor."""
         line: Line = []
-        for pieces in self._words():
+        for pieces in self._text_lines():
             line += [*([Piece(" " * _CHOICES_APART)] if line else []), *pieces]
         return line
 
-    def _words(self) -> Iterator[Line]:
+    def _text_lines(self) -> Iterator[Line]:
         chosen = Role.CURSOR if self.has_focus else Role.STRONG
         yield [Piece(f"[ {self._no} ]", Role.TEXT if self._place else chosen)]
         for place, (key, words) in enumerate(self._yes, 1):

@@ -240,7 +240,7 @@ class Agent(object):
             "now": _now_us(),
             "problem": self._problem,
             "present": presence.names,
-            "read_only": executor_socket.why_read_only(self._path),
+            "read_only": executor_socket.read_only_reason(self._path),
             "service_pid": executor_socket.service_pid(self._path),
             "storage_problem": presence.storage_problem,
             "executor": self._executor(seen_at),

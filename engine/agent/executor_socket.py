@@ -107,7 +107,7 @@ def service_pid(state_path: str) -> Optional[int]:
     return None if holder is None else holder.pid
 
 
-def why_read_only(state_path: str) -> Optional[str]:
+def read_only_reason(state_path: str) -> Optional[str]:
     """One sentence that says why this user cannot send commands; None if the user can."""
     if os.access(socket_path(state_path), os.W_OK):
         return None

@@ -17,7 +17,7 @@ from functools import cache
 from ..core.spec import FlowSpec, TaskSpec
 from ..flow.finding import Finding
 from ..flow.flow_file_source import split_target
-from ..runner.command import SHELLS, options_of, words_of, working_folder
+from ..runner.command import SHELLS, argv_of, options_of, working_folder
 from ..runner.task_environment import variable_name
 
 _NAME = re.compile(r"[A-Za-z0-9_./+-]+")
@@ -46,7 +46,7 @@ def check_commands(flow: FlowSpec) -> list[Finding]:
 
 def _program(task: TaskSpec, root: str) -> Iterator[str]:
     """Check the shell, and the first word if it is clearly the name of a program."""
-    options, first = options_of(task), words_of(task)[0]
+    options, first = options_of(task), argv_of(task)[0]
     path = options.env.get("PATH") or os.environ.get("PATH")
     if shutil.which(first, path=path) is None:
         yield f"the {'program' if options.argv else 'shell'} {first!r} is not on this machine"
@@ -87,7 +87,7 @@ def _stdin(task: TaskSpec, root: str) -> Iterator[str]:
 # --- What hides a failure -------------------------------------------------------------------------------------------
 
 
-def _words(task: TaskSpec) -> list[str]:
+def _argv(task: TaskSpec) -> list[str]:
     """Return the words of a command, with operators of the shell as words of their own."""
     options = options_of(task)
     if options.argv:
@@ -101,7 +101,7 @@ def _words(task: TaskSpec) -> list[str]:
 
 
 def _psql(task: TaskSpec, root: str) -> Iterator[str]:
-    words = _words(task)
+    words = _argv(task)
     calls = [position for position, word in enumerate(words) if os.path.basename(word) == "psql"]
     if not calls or "ON_ERROR_STOP" in " ".join(words):
         return
@@ -113,7 +113,7 @@ def _psql(task: TaskSpec, root: str) -> Iterator[str]:
 
 def _pipe(task: TaskSpec, root: str) -> Iterator[str]:
     options = options_of(task)
-    if not options.argv and options.shell == "sh" and "|" in _words(task) and "pipefail" not in (task.command or ""):
+    if not options.argv and options.shell == "sh" and "|" in _argv(task) and "pipefail" not in (task.command or ""):
         yield 'only the last program of its pipe counts: shell="bash" fails when one of them fails'
 
 

@@ -214,11 +214,11 @@ def _tight_timeout(task: TaskSpec, context: FlowContext) -> Iterator[Finding]:
         message = f"its timeout of {task.timeout:g} s is under what it takes: {took}"
         yield Finding("warning", "tight-timeout", f"{message}; leave room for slower days{suggested}", task.name)
     elif killed and suggested:
-        message = f"its timeout of {task.timeout:g} s has killed it {_count_words(killed)}, and it takes {took}"
+        message = f"its timeout of {task.timeout:g} s has killed it {_count_text(killed)}, and it takes {took}"
         yield Finding("warning", "tight-timeout", f"{message}{suggested}", task.name)
 
 
-def _count_words(count: int) -> str:
+def _count_text(count: int) -> str:
     return {1: "once", 2: "twice"}.get(count, f"{count} times")
 
 

@@ -93,7 +93,7 @@ def check_in_subprocess(target: str, params: Mapping[str, str]) -> CheckedFlow:
 def _failure_message(target: str, timed_out: bool, status: int) -> str:
     if timed_out:
         return f"importing {target!r} did not end within {IMPORT_SECONDS:g} s"
-    return f"the process that imported {target!r} ended ({connection.status_in_words(status)})"
+    return f"the process that imported {target!r} ended ({connection.exit_status_text(status)})"
 
 
 def _receive(reading: int, pidfd: int, until: float) -> bytes | None:

@@ -82,7 +82,7 @@ class Progress:
             return f"still moving, at {at}"
         share = f"{self.done / self.total:.0%}".replace("%", " %")
         return (
-            f"{share} done by its own progress ({at}), at that pace it needed {_rounded_up_words(self.needed_seconds)}"
+            f"{share} done by its own progress ({at}), at that pace it needed {_rounded_up_text(self.needed_seconds)}"
         )
 
 
@@ -136,9 +136,7 @@ def advise_timeout(
     if suggested <= timeout:
         return TimeoutAdvice(None, f"{took}: its timeout of {duration_literal(timeout)} has room for that")
     would = len(ended) + (needs is not None)
-    return TimeoutAdvice(
-        suggested, f"{took}: timeout={duration_literal(suggested)} {_success_words(would, len(group))}"
-    )
+    return TimeoutAdvice(suggested, f"{took}: timeout={duration_literal(suggested)} {_success_text(would, len(group))}")
 
 
 def _by_progress(needs: float | None, timeout: float) -> TimeoutAdvice | None:
@@ -171,7 +169,7 @@ def _comparable_attempts(past: Sequence[PastDuration], weekday: int | None) -> t
     return others, f"attempts on other days than {WEEKDAYS[slowest]}"
 
 
-def _success_words(would: int, count: int) -> str:
+def _success_text(would: int, count: int) -> str:
     rest = count - would
     if rest <= 0:
         return "would have let all of them end"
@@ -190,7 +188,7 @@ def _rounded(seconds: float) -> str:
     return format_duration(round((round(seconds, digits) if digits is not None else round(seconds / 60) * 60) * 1e6))
 
 
-def _rounded_up_words(seconds: float) -> str:
+def _rounded_up_text(seconds: float) -> str:
     """Format a duration rounded up to the next minute or second, so that it stays above the timeout."""
     step = 1 if seconds < 120 else 60
     return format_duration(round(-(-seconds // step) * step * 1e6))

@@ -106,7 +106,7 @@ def describe_incident(
     at = incident.at if incident.at is not None else incident.decided_at
     when = f"{format_day(at, now_us, zone)}: " if at is not None else ""
     count = counted(incident.tasks, "task")
-    return f"{when}{', '.join([count, *_result_words(incident, reason_characters)])}"
+    return f"{when}{', '.join([count, *_result_texts(incident, reason_characters)])}"
 
 
 def describe_note(note: Note, now_us: int, zone: tzinfo | None = None) -> str:
@@ -120,7 +120,7 @@ def describe_history(history: CauseHistory, now_us: int) -> Sequence[str]:
     return [*notes, *(describe_incident(incident, now_us) for incident in history.episodes)]
 
 
-def _result_words(incident: PastIncident, reason_characters: int) -> Iterator[str]:
+def _result_texts(incident: PastIncident, reason_characters: int) -> Iterator[str]:
     if incident.decision == "undecided":
         yield "undecided"
         return

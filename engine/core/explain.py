@@ -76,7 +76,7 @@ def _waits_for_parents(case: TaskCase) -> str:
     sentence = f"waits for {_join_names(unmet)}"
     if root is None:
         return sentence
-    standing = _state_words(case.for_task(root))
+    standing = _state_text(case.for_task(root))
     return f"{sentence}, {standing}" if unmet == (root,) else f"{sentence}; {quoted(root)} {standing}"
 
 
@@ -91,7 +91,7 @@ def _not_before(case: TaskCase) -> str:
     return f"not before its time, in {format_duration(case.row.next_retry_at - case.now)}"
 
 
-def _state_words(case: TaskCase) -> str:
+def _state_text(case: TaskCase) -> str:
     """Describe the state of a blocking task, to follow its name in a sentence."""
     row = case.row
     match row.state:

@@ -11,7 +11,7 @@
     moving, or a dead letter    gone                     unfinished: it would be skipped; needs an operator's word
 
 An executor that runs loads changed code only if it finds none of the last three, and leaves added tasks to the next
-start (``why_not_loaded``).
+start (``load_refusal``).
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class FlowDifference:
         return bool(self.added or self.changed or self.outdated or self.removed or self.unfinished)
 
     @property
-    def needs_word(self) -> bool:
+    def needs_acceptance(self) -> bool:
         """Whether an operator must accept it, because work of the run would be lost or is invalid."""
         return bool(self.outdated or self.unfinished)
 
@@ -162,7 +162,7 @@ def refusal(run_id: str, difference: FlowDifference) -> str:
     )
 
 
-def why_not_loaded(difference: FlowDifference) -> str | None:
+def load_refusal(difference: FlowDifference) -> str | None:
     """Return why a living executor cannot go on with this flow; None if it can."""
     if difference.unfinished or difference.removed:
         return f"it no longer defines {join_names(difference.unfinished + difference.removed)}"

@@ -27,7 +27,7 @@ from ..domain.mapping import child_name, child_position
 from ..domain.states import RunState, TaskState
 from .dag import distinct
 from .mapping import child_spec, positions_of
-from .results import unstored_reason, unstored_why
+from .results import reason_of_unstored, unstored_reason
 from .spec import TaskSpec
 
 
@@ -247,13 +247,13 @@ def missing_inputs(projection: RunProjection, name: str) -> dict[str, str]:
 
 def missing_result(row: TaskRow) -> str | None:
     """Return why a task has no result: no success, or a result that cannot be stored; None if it has one."""
-    why = unstored_why(row.result)
+    why = reason_of_unstored(row.result)
     if why is not None:
         return unstored_reason(why)
-    return _end_words(row) if row.state is not TaskState.SUCCESS and row.result is None else None
+    return _end_text(row) if row.state is not TaskState.SUCCESS and row.result is None else None
 
 
-def _end_words(row: TaskRow) -> str:
+def _end_text(row: TaskRow) -> str:
     """Return the state in words: ``skipped by operator``, ``upstream failed``."""
     by = f" by {row.skip_cause}" if row.state is TaskState.SKIPPED and row.skip_cause else ""
     return str(row.state).lower().replace("_", " ") + by

@@ -18,7 +18,7 @@ def unstored_result(why: str) -> str:
     return json.dumps({_MARKER: why})
 
 
-def unstored_why(result: str | None) -> str | None:
+def reason_of_unstored(result: str | None) -> str | None:
     """Return why a result was not stored; None for a stored result."""
     if result is None or not result.startswith(_MARKER_START):
         return None

@@ -74,7 +74,7 @@ OPTION_TYPES: Dict[str, OptionCheck] = {
 }
 
 
-def why_mistyped(options: Mapping[str, Any]) -> Optional[str]:
+def option_type_refusal(options: Mapping[str, Any]) -> Optional[str]:
     """One sentence about the first option whose value has another type; None if all have theirs. null is allowed."""
     for name, value in options.items():
         expected = OPTION_TYPES.get(name)

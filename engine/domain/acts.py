@@ -176,7 +176,7 @@ def sender_command_id(command_id: str) -> str:
     return command_id[: -len(_RELEASE)] if command_id.endswith(_RELEASE) else command_id
 
 
-def why_refused(name: str, state: str) -> Optional[str]:
+def act_refusal(name: str, state: str) -> Optional[str]:
     """Why an act cannot change a task in this state; None if it can."""
     return None if state in BY_NAME[name].states else refusal_sentence(name, state)
 

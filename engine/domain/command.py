@@ -79,7 +79,7 @@ def clean_actor(name: str) -> str:
     return _NO_NAME.sub("\ufffd", name[:ACTOR_CHARACTERS_MAX])
 
 
-def why_unstorable(command: Command) -> Optional[str]:
+def storage_refusal(command: Command) -> Optional[str]:
     """Why a command cannot be an event; None if it can."""
     try:
         text = json.dumps(command.as_json(), ensure_ascii=False, allow_nan=False)

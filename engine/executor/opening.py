@@ -391,7 +391,7 @@ def _resume_run(transaction: Transaction, run_id: str, flow: FlowSpec, options: 
     resolve_cause(transaction, cut_off_cause(run_id))
     projection = runs.load_run(transaction.connection, run_id)
     difference = flow_difference.compare(projection, flow)
-    if difference.needs_word and not options.accept_changes:
+    if difference.needs_acceptance and not options.accept_changes:
         raise FlowChangesError(flow_difference.refusal(run_id, difference), run_id)
     changes = transaction.connection.total_changes
     flow_changes.apply(transaction, projection, flow, difference)

@@ -49,9 +49,9 @@ class ResumePlan:
             yield f"the flow changed: {line}"
 
     @property
-    def needs_word(self) -> bool:
+    def needs_acceptance(self) -> bool:
         """Whether the difference must be accepted."""
-        return self.difference is not None and self.difference.needs_word
+        return self.difference is not None and self.difference.needs_acceptance
 
 
 async def plan_resume(

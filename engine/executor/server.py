@@ -224,7 +224,7 @@ class CommandServer:
             command = parse_command(value)
         except ValueError as error:
             return Answer(False, str(error)).as_json()
-        refused = operator_actions.why_refused_unread(command)
+        refused = operator_actions.unread_refusal(command)
         if refused is not None:
             return Answer(False, refused).as_json()
         return (await HANDLERS.get(name, CommandServer._apply)(self, command)).as_json()

@@ -181,7 +181,7 @@ class ZygoteRestart:
         flow = prepared.shared.mask.stored_flow(prepared.spec)
         difference = flow_difference.compare(projection, flow)
         try:
-            why = flow_difference.why_not_loaded(difference)
+            why = flow_difference.load_refusal(difference)
             if why is not None:
                 raise FlowError(f"{why}: redrive stop, then redrive resume, which shows what follows")
             await opened.writer.submit(lambda t: flow_changes.load_code(t, projection, flow, difference, files))

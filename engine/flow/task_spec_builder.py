@@ -31,7 +31,7 @@ _COPIED = tuple(name for name in TaskSpec.__struct_fields__ if name in TASK and 
 _DEFAULTS = dict(zip(TaskSpec.__struct_fields__[1:], TaskSpec.__struct_defaults__, strict=True))
 
 
-class _Known(NamedTuple):
+class _CheckedOptions(NamedTuple):
     """Options of a TaskDef that were found right, and the arguments of its TaskSpec that follow from them."""
 
     has_function: bool
@@ -57,7 +57,7 @@ class TaskSpecBuilder:
         self._names = names
         self._declared = declared
         self._group_of = group_of
-        self._known: deque[_Known] = deque(maxlen=OPTION_SETS_MAX)
+        self._known: deque[_CheckedOptions] = deque(maxlen=OPTION_SETS_MAX)
 
     def build(self, task: TaskDef) -> TaskSpec:
         """Return the spec of a task, whose fields user code may have changed. Raises FlowError."""
@@ -86,7 +86,7 @@ class TaskSpecBuilder:
                     return known.arguments
         normalize_fields(task)
         check_consistency(task, self._pools)
-        self._known.appendleft(_Known(has_function, astuple(task)[_OWN_FIELDS:], _arguments_of(task)))
+        self._known.appendleft(_CheckedOptions(has_function, astuple(task)[_OWN_FIELDS:], _arguments_of(task)))
         return self._known[0].arguments
 
     def _parents(self, task: TaskDef) -> tuple[str, ...]:

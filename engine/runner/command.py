@@ -30,7 +30,7 @@ def options_of(spec: TaskSpec) -> CommandOptions:
     return spec.command_options or CommandOptions()
 
 
-def words_of(spec: TaskSpec) -> list[str]:
+def argv_of(spec: TaskSpec) -> list[str]:
     """Return the program of a command and its arguments."""
     options = options_of(spec)
     return list(options.argv) if options.argv else [*SHELLS[options.shell], spec.command or ""]
@@ -65,7 +65,7 @@ def execute(order: AttemptOrder, folder: str | None, stdout: int) -> NoReturn:
     import shutil  # by the zygote of a flow with commands, before the fork
 
     options = options_of(order.spec)
-    words = words_of(order.spec)
+    words = argv_of(order.spec)
     _connect_stdin(options, folder)
     os.chdir(working_folder(options, folder))
     environment = {**os.environb, **_encoded(_variables(order))}

@@ -38,7 +38,7 @@ def pack(values: Sequence[Any]) -> Any:
     if kinds <= {int, type(None)}:
         return _smaller(list(values), {"step": _differences(values)})
     if kinds <= {str, type(None)}:
-        return _pack_words(values)
+        return _pack_texts(values)
     return list(values)
 
 
@@ -59,7 +59,7 @@ def _smaller(one: object, other: object) -> object:
     return min(one, other, key=lambda form: len(zlib.compress(json.dumps(form).encode(), 1)))
 
 
-def _pack_words(values: Sequence[Optional[str]]) -> object:
+def _pack_texts(values: Sequence[Optional[str]]) -> object:
     places: Dict[Optional[str], int] = {}
     for value in values:
         places.setdefault(value, len(places))

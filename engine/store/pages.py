@@ -78,7 +78,9 @@ def trigger_page(transaction: Transaction, request: PageRequest) -> None:
         title=request.title,
         severity=severity_of(request.kind, request.failure),
         fingerprint=request.failure.fingerprint.strict if request.failure is not None else None,
-        why=_why_unpaged(transaction.connection, request.run_id, page_id) if event.what == PageChange.OPENED else None,
+        why=_unpaged_reason(transaction.connection, request.run_id, page_id)
+        if event.what == PageChange.OPENED
+        else None,
     )
     transaction.emit(event, request.run_id, request.task)
 
@@ -86,7 +88,7 @@ def trigger_page(transaction: Transaction, request: PageRequest) -> None:
 NOBODY = "no page is configured: the flow names no sender (flow.page)"
 
 
-def _why_unpaged(connection: sqlite3.Connection, run_id: str | None, page_id: int) -> str | None:
+def _unpaged_reason(connection: sqlite3.Connection, run_id: str | None, page_id: int) -> str | None:
     """Why the first page of a run reaches no one; None: a sender exists, or an earlier page said so."""
     row = connection.execute("SELECT options FROM run WHERE run_id = ?", (run_id,)).fetchone()
     earlier = connection.execute("SELECT 1 FROM page WHERE run_id = ? AND id < ?", (run_id, page_id)).fetchone()
@@ -227,7 +229,7 @@ def _body(connection: sqlite3.Connection, request: PageRequest) -> PageBody:
         "held": _count_blocked(connection, request),
         "deadline_at": _deadline_at(connection, request.run_id),
         "downstream": request.downstream,
-        "breaker": _why_breaker(connection, request.downstream),
+        "breaker": _breaker_reason(connection, request.downstream),
         "owner": request.owner,
         "memory": _cause_history(connection, request),
         "command": _command(connection, request),
@@ -235,7 +237,7 @@ def _body(connection: sqlite3.Connection, request: PageRequest) -> PageBody:
     }
 
 
-def _why_breaker(connection: sqlite3.Connection, downstream: str | None) -> str | None:
+def _breaker_reason(connection: sqlite3.Connection, downstream: str | None) -> str | None:
     """Return why the breaker of the downstream lets no call through; None if it does."""
     state = _breaker_column(connection, downstream, "state")
     if state is None or state in PASSING:

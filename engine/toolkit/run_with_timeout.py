@@ -13,7 +13,7 @@ from typing import Any
 
 from ..core.outcome import Outcome, OutcomeKind
 from ..core.result_codec import load_result
-from ..core.results import unstored_why
+from ..core.results import reason_of_unstored
 from ..core.spec import FlowSpec, TaskSpec
 from ..runner import protocol
 from ..runner.attempt import AttemptOrder
@@ -74,7 +74,7 @@ def run_with_timeout(fn: Callable[[], Any], timeout_s: float | None, *, grace_se
     environment = {EXECUTOR_VARIABLE: uuid.uuid4().hex}
     outcome = asyncio.run(_run(Runner.fork(_OneTask({name: fn}, task), environment=environment), task))
     if outcome.kind is OutcomeKind.SUCCESS:
-        is_kept = outcome.result is not None and unstored_why(outcome.result) is None
+        is_kept = outcome.result is not None and reason_of_unstored(outcome.result) is None
         return load_result(outcome.result) if is_kept and outcome.result is not None else None
     failure = outcome.failure
     if outcome.kind is OutcomeKind.TIMED_OUT and failure is not None:

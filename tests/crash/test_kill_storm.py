@@ -1,7 +1,7 @@
 """Any processes of a run killed or stopped in any combination, also during recovery: whole, once, and nobody left.
 
 Which processes, with which signal and when is drawn from a number: executor, zygote, reaper, attempts of every kind
-and their children, and an onlooker; once to three times in a run, then the run is resumed to its end.
+and their children, and a follower; once to three times in a run, then the run is resumed to its end.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class Storm:
         """Start an executor, and kill or stop some of its processes at some moment."""
         process = self.start()
         executor = psutil.Process(process.pid)
-        onlooker = start_redrive("events", self.state, "--follow") if self.dice.random() < 0.3 else None
+        follower = start_redrive("events", self.state, "--follow") if self.dice.random() < 0.3 else None
         assert process.stdout is not None
         for _ in range(self.dice.randint(1, LINES_MAX)):
             if not process.stdout.readline():
@@ -99,12 +99,12 @@ class Storm:
             if is_stop:
                 self.stop(executor)
             else:
-                self.kill(executor, onlooker)
+                self.kill(executor, follower)
             process.communicate(timeout=120)
         finally:
-            if onlooker is not None:
-                onlooker.kill()
-                onlooker.communicate(timeout=60)
+            if follower is not None:
+                follower.kill()
+                follower.communicate(timeout=60)
             with suppress(ProcessLookupError):
                 process.kill()
         assert process.returncode in (0, 3, -signal.SIGKILL, -signal.SIGTERM, 130), process.returncode
@@ -120,7 +120,7 @@ class Storm:
         assert taken.returncode == 75, taken
         executor.resume() if self.dice.random() < 0.7 else executor.kill()
 
-    def kill(self, executor: psutil.Process, onlooker: subprocess.Popen[str] | None) -> None:
+    def kill(self, executor: psutil.Process, follower: subprocess.Popen[str] | None) -> None:
         with suppress(psutil.NoSuchProcess):
             children = sorted(executor.children(), key=lambda child: child.pid)
             others = [each for each in executor.children(recursive=True) if each not in children[:1]]
@@ -133,8 +133,8 @@ class Storm:
             for victim in victims:
                 with suppress(ProcessLookupError):
                     os.kill(victim.pid, signal.SIGKILL if victim is not executor else kind)
-            if onlooker is not None and self.dice.random() < 0.5:
-                onlooker.kill()
+            if follower is not None and self.dice.random() < 0.5:
+                follower.kill()
             if is_executor_killed and kind == signal.SIGKILL and not is_reaper_killed:
                 executor.wait(60)
                 self.check_survivors([process.pid for process in others], {child.pid for child in children[:1]})

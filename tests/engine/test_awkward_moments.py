@@ -547,7 +547,7 @@ def test_a_state_file_may_have_a_longer_name_than_a_socket(tmp_path, name):
 
     def ask():
         pings.append(executor_request.ping(str(state)))
-        refusals.append(executor_socket.why_read_only(str(state)))
+        refusals.append(executor_socket.read_only_reason(str(state)))
         go_on.touch()
 
     listen = When("task", "RUNNING", "waits", ask)

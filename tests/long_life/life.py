@@ -1,4 +1,4 @@
-"""Runs one life: run after run in one process, an onlooker beside it, and samples of what the process holds."""
+"""Runs one life: run after run in one process, a follower beside it, and samples of what the process holds."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Life:
-    """The samples of a life, and what the onlooker did."""
+    """The samples of a life, and what the follower did."""
 
     samples: list[Sample]
     attaches: int
@@ -118,8 +118,8 @@ def live(
         counted["attempts"] += sum(event.new == "RUNNING" and event.task is not None for event in events)
 
     wanted = [str(max(1, attaches)), str(acts)]
-    onlooker = subprocess.Popen(
-        [sys.executable, "-m", "tests.long_life.onlooker", str(state), *wanted],
+    follower = subprocess.Popen(
+        [sys.executable, "-m", "tests.long_life.follower", str(state), *wanted],
         cwd=ROOT,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -134,7 +134,7 @@ def live(
             executor.run_result()
         samples.append(_sample(process, state, done, time.monotonic() - started))
         report(samples[-1])
-    output, _ = onlooker.communicate(timeout=60)
+    output, _ = follower.communicate(timeout=60)
     counts = json.loads(output)
     return Life(samples, counts["attaches"], counts["acts"])
 

@@ -17,7 +17,7 @@ import shlex
 from collections.abc import Callable, Iterator
 from datetime import date, datetime
 
-from ....engine.core.results import unstored_why
+from ....engine.core.results import reason_of_unstored
 from ....engine.domain.event_changes import ExecutorChange, PageChange, RowsChange, RunChange
 from ....engine.domain.event_payloads import (
     AttemptDeadline,
@@ -114,7 +114,7 @@ def _running(event: Event, payload: TaskMoved) -> Iterator[str]:
 
 
 def _ended(event: Event, payload: TaskMoved) -> Iterator[str]:
-    why = unstored_why(payload.set.get("result"))
+    why = reason_of_unstored(payload.set.get("result"))
     lost = "" if why is None else f" (its result was not stored: {why})"
     yield f"{event.task} {event.new}{_by(event)}{lost}"
 

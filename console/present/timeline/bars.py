@@ -174,7 +174,7 @@ def label_line(
     return [*lead, Piece(took, Role.DIM)] if took else lead
 
 
-def took_text(row: TaskRow, now_us: int) -> str:
+def duration_text(row: TaskRow, now_us: int) -> str:
     """How long the attempts of a task ran together, until now if one still runs; blank before the first."""
     if not row.attempts:
         return " " * TOOK_CELLS

@@ -97,7 +97,7 @@ def group_label_line(
     return fit([*lead, Piece(f"{title} ", role), *facts], columns, glyphs.more)
 
 
-def group_took_text(activity: GroupActivity) -> str:
+def group_duration_text(activity: GroupActivity) -> str:
     """How long all ended attempts of a group ran together; blank before the first has ended."""
     return f" {column(activity.work_us)}" if activity.last_end is not None else " " * TOOK_CELLS
 
@@ -110,7 +110,7 @@ def group_label_columns(
     shown: Collection[str] = ALL_COLUMNS,
 ) -> int:
     """Width of the labels of groups and tasks, with the columns ``shown``."""
-    took = TOOK_CELLS if has_took(columns, shown) else 0
+    took = TOOK_CELLS if has_duration_column(columns, shown) else 0
     if not groups:
         return fit_label_columns(names.longest, columns) + took
     most = max(len(number(len(group.members))) for group in groups)
@@ -119,6 +119,6 @@ def group_label_columns(
     return fit_label_columns(name_cells, columns) + took
 
 
-def has_took(columns: int, shown: Collection[str]) -> bool:
+def has_duration_column(columns: int, shown: Collection[str]) -> bool:
     """Whether rows of ``columns`` cells show how long the attempts ran."""
     return "took" in shown and columns >= _TOOK_FROM

@@ -22,7 +22,7 @@ from ...keys.actions import ScreenName
 from ...model.board import Board
 from ...model.filters import Filter, line_regex, parse_line_filter, search_pattern
 from ...model.log import ERROR, LogSelection, is_error_line
-from ...present.log import LogHeading, LogLines, empty_line, heading_line, unsearched_words
+from ...present.log import LogHeading, LogLines, empty_line, heading_line, unsearched_output_text
 from ...text.pieces import Line, Role
 from ...widgets.bars import Bar, KeyHint
 from ...widgets.bindings import bindings_of
@@ -199,7 +199,7 @@ class LogScreen(ConsoleScreen):
         """Show the next attempt, or the previous one."""
         row = self._row()
         if row is None or self.attempt_log is None:
-            self._say_why_empty()
+            self._notify_if_empty()
             return
         numbers = sorted(row.attempts)
         place = numbers.index(self.attempt_log.attempt) + step
@@ -313,11 +313,11 @@ class LogScreen(ConsoleScreen):
 
     # --- Finding --------------------------------------------------------------------------------------------------
 
-    def ask_filter(self) -> None:
+    def open_filter_input(self) -> None:
         """Look for words; the first line that has them comes into view at every key."""
         self.footer_widget.open_prompt("/", self.filter_text, hint="words to search for, or ~regex")
 
-    def ask_only(self) -> None:
+    def open_match_input(self) -> None:
         """Show only lines that match."""
         self.footer_widget.open_prompt(
             "&", self._line_filter, hint="words that must match, !word that must not, or ~regex"
@@ -382,14 +382,14 @@ class LogScreen(ConsoleScreen):
 
     def _go_to_error(self, after: int, step: int = 1) -> None:
         if self.attempt_log is None:
-            self._say_why_empty()
+            self._notify_if_empty()
         else:
-            target = LogTarget(ERROR.pattern, is_error_line, self._no_error_words())
+            target = LogTarget(ERROR.pattern, is_error_line, self._no_error_text())
             self._search(target, step, after if self.finder.is_all_loaded or after >= 0 else None)
 
-    def _no_error_words(self) -> str:
+    def _no_error_text(self) -> str:
         log = self.attempt_log
-        return f"no line shows an error{unsearched_words(log.dropped_bytes if log is not None else None)}"
+        return f"no line shows an error{unsearched_output_text(log.dropped_bytes if log is not None else None)}"
 
     def back(self) -> None:
         """Show all lines; end the search."""
@@ -406,7 +406,7 @@ class LogScreen(ConsoleScreen):
         """Follow the end of the log; of an attempt that has ended only show it."""
         attempt = self.attempt
         if attempt is None:
-            self._say_why_empty()
+            self._notify_if_empty()
         elif attempt.outcome == "running":
             self.text.toggle_follow_of_end()
             self.console.show_message("follows the output" if self.text.is_following else "stands still")
@@ -418,7 +418,7 @@ class LogScreen(ConsoleScreen):
         """Say what happens to long lines: there may be none in view."""
         self.console.show_message("long lines are folded" if self.text.is_wrapping else "long lines are cut")
 
-    def _say_why_empty(self) -> None:
+    def _notify_if_empty(self) -> None:
         self.console.show_message("no attempt of this task has begun: there is no output")
 
     # --- Elsewhere ------------------------------------------------------------------------------------------------
@@ -427,7 +427,7 @@ class LogScreen(ConsoleScreen):
         """Show the whole log in the operator's pager."""
         log = self.attempt_log
         if log is None:
-            self._say_why_empty()
+            self._notify_if_empty()
         else:
             run_latest(self, partial(self._open_pager, log), "pager")
 

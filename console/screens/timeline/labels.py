@@ -9,8 +9,13 @@ from ...keys.actions import ScreenName
 from ...model.board import Board
 from ...model.timeline_rows import RowKey, TimelineRows
 from ...present.task_names import TaskNames
-from ...present.timeline.bars import FOLD_INDENT, TOOK_CELLS, label_line, took_text
-from ...present.timeline.group_bars import group_label_columns, group_label_line, group_took_text, has_took
+from ...present.timeline.bars import FOLD_INDENT, TOOK_CELLS, duration_text, label_line
+from ...present.timeline.group_bars import (
+    group_duration_text,
+    group_label_columns,
+    group_label_line,
+    has_duration_column,
+)
 from ...text.pieces import Line, Piece, Role
 from ..console import Console
 
@@ -36,16 +41,16 @@ class TimelineLabels:
         return self._console.columns.shown_in(ScreenName.TIMELINE.value)
 
     @property
-    def _has_took(self) -> bool:
-        return has_took(self._console.size.width, self._shown)
+    def _has_duration_column(self) -> bool:
+        return has_duration_column(self._console.size.width, self._shown)
 
     def ticks(self, key: RowKey) -> bool:
         """Whether the label shows a running time, which has to be redrawn each second."""
-        return isinstance(key, str) and self._has_took and self._board.row(key).state is TaskState.RUNNING
+        return isinstance(key, str) and self._has_duration_column and self._board.row(key).state is TaskState.RUNNING
 
     def heading(self, title: str, columns: int, role: Role) -> Line:
         """A title above the names, and that of the column beside them."""
-        took = "took ".rjust(TOOK_CELLS + 1) if self._has_took else ""
+        took = "took ".rjust(TOOK_CELLS + 1) if self._has_duration_column else ""
         room = columns - len(took)
         return [Piece(title[: room - 1].ljust(room), role), Piece(took, Role.DIM)]
 
@@ -54,11 +59,11 @@ class TimelineLabels:
         glyphs, role = self._console.glyphs, Role.CURSOR if is_cursor else Role.TEXT
         if isinstance(key, str):
             row, is_critical = self._board.row(key), key in self.critical and not is_cursor
-            took = took_text(row, self._until_us) if self._has_took else ""
+            took = duration_text(row, self._until_us) if self._has_duration_column else ""
             indent = 0 if is_filtered else self._indent(key)
             return label_line(row, columns, glyphs, Role.CRITICAL if is_critical else role, self._names, indent, took)
         group, is_open = self._rows.group(key), self._rows.shows_tasks(key)
-        took = group_took_text(self._rows.activity(key)) if self._has_took else ""
+        took = group_duration_text(self._rows.activity(key)) if self._has_duration_column else ""
         return group_label_line(
             group, columns, glyphs, self._titles, is_open=is_open, role=role, shown=self._shown, took=took
         )

@@ -21,7 +21,7 @@ from ...present.tasks import Scene
 from ...present.timeline.axis import axis_line
 from ...present.timeline.bars import TOOK_CELLS, bar_line, due_cell
 from ...present.timeline.group_bars import group_bar_line
-from ...present.timeline.words import describe_path, group_lines, legend_line, task_lines
+from ...present.timeline.task_texts import describe_path, group_lines, legend_line, task_lines
 from ...text.pieces import Line, Piece, Role
 from ...text.text import one_line
 from ...widgets.bars import Bar
@@ -71,7 +71,7 @@ class TimelineScreen(ConsoleScreen):
     def on_resize(self, event: events.Resize) -> None:
         """Fit labels and words to the new size."""
         self.words_bar.display = has_room_for_strip(event.size.height)
-        self._fit_words()
+        self._fit_text()
         self._fit_labels()
         super().on_resize(event)
 
@@ -132,7 +132,7 @@ class TimelineScreen(ConsoleScreen):
         self._select(self.console.selected)
         self.timeline.refresh()
         self._show_axis()
-        self._show_words()
+        self._show_text()
 
     def on_news(self, news: BoardUpdate) -> None:
         """Update the bars of changed tasks."""
@@ -150,7 +150,7 @@ class TimelineScreen(ConsoleScreen):
             self.timeline.refresh()
             self._show_axis()
         self._show_load()
-        self._show_words()
+        self._show_text()
 
     def tick(self, now_us: int) -> None:
         """Advance the line of now and the countdowns."""
@@ -163,7 +163,7 @@ class TimelineScreen(ConsoleScreen):
         self._update_span()
         self._tick_countdowns(self.timeline.span)
         self._show_load()
-        self._show_words()
+        self._show_text()
 
     def _set_now(self, now_us: int) -> None:
         """Move the line of now and repaint the columns in between; in the past it also moves back."""
@@ -246,7 +246,7 @@ class TimelineScreen(ConsoleScreen):
         self.rows.lists_problems = is_tall and 0 < len(self.board.problems) <= room
         self.timeline.set_order(self.rows.rows(self.filter_text))
         if not self.filter_text:  # else the words would move while a filter is typed
-            self._fit_words()
+            self._fit_text()
 
     def label(self, key: RowKey, columns: int) -> Line:
         """Render the left part of a row."""
@@ -271,15 +271,15 @@ class TimelineScreen(ConsoleScreen):
     def _order_title(self) -> str:
         return f" by {self.rows.order} {self.console.glyphs.open}"
 
-    def _show_words(self) -> None:
+    def _show_text(self) -> None:
         rows, columns = self.words_bar.row_count, self.app.size.width
-        lines = self._words(self.timeline.cursor_key, columns, rows)
+        lines = self._text_lines(self.timeline.cursor_key, columns, rows)
         if len(lines) + 1 < rows:
             legend = legend_line(self.console.glyphs, columns, has_groups=bool(self.rows.groups))
             lines += [[]] * (rows - 1 - len(lines)) + [legend]
         self.words_bar.show_lines(lines)
 
-    def _words(self, key: RowKey | None, columns: int, rows: int) -> list[Line]:
+    def _text_lines(self, key: RowKey | None, columns: int, rows: int) -> list[Line]:
         if key is None:
             return []
         if not isinstance(key, int):
@@ -287,7 +287,7 @@ class TimelineScreen(ConsoleScreen):
         worst = self.rows.worst_tasks(key, rows - 1)
         return group_lines(self.rows.group(key), self.rows.activity(key), worst, self._scene(), columns, rows)
 
-    def _fit_words(self) -> None:
+    def _fit_text(self) -> None:
         """Give the chart and the words the rows that the tasks do not need."""
         free = self.app.size.height - _FRAME_ROWS - len(self.timeline.order)
         free -= self.load_chart.fit_rows(free - _WORDS_BEFORE_LOAD)
@@ -327,7 +327,7 @@ class TimelineScreen(ConsoleScreen):
         """Select the task of the row, or the worst task of its group, on all screens."""
         key = self.timeline.cursor_key
         self.console.selected = self.rows.worst_tasks(key, 1)[0] if isinstance(key, int) else key
-        self._show_words()
+        self._show_text()
 
     def on_virtual_table_row_opened(self, message: VirtualTable.RowOpened) -> None:
         """Open or close the group, or show the time of the task; again: everything about the task."""

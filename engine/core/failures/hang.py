@@ -134,10 +134,10 @@ def describe_hang(autopsy: Autopsy, frames: StackSummary = StackSummary()) -> st
         return ""
     case = _HangCase(autopsy, frames, {process.pid: process for process in autopsy.processes})
     words = _computing(case) or _waiting(case)
-    return words if autopsy.cpu is None else f"{words}, {_cpu_words(autopsy.cpu, autopsy.window_seconds)}"
+    return words if autopsy.cpu is None else f"{words}, {_cpu_text(autopsy.cpu, autopsy.window_seconds)}"
 
 
-def _cpu_words(share: float, seconds: float) -> str:
+def _cpu_text(share: float, seconds: float) -> str:
     span = format_duration(round(round(seconds, 0 if seconds >= 1 else 1) * 1e6))
     return f"{share:.0%} CPU for the last {span}".replace("%", " %", 1)
 
@@ -149,7 +149,7 @@ def _computing(case: _HangCase) -> str:
     if (busiest.cpu or 0.0) < (RUNNING_SHARE if wants_to_run else SPINNING_SHARE):
         return "busy, in processes that come and go" if (case.autopsy.cpu or 0.0) >= SPINNING_SHARE else ""
     if busiest is not case.root:
-        return f"its {_relation(case, busiest)} {_process_words(busiest)} is spinning"
+        return f"its {_relation(case, busiest)} {_process_text(busiest)} is spinning"
     frames = case.frames
     if frames.elsewhere is not None and case.root.activity in (Activity.FUTEX, Activity.SLEEP):
         return f"a thread is spinning at {frames.elsewhere}"
@@ -169,14 +169,14 @@ def _waiting(case: _HangCase) -> str:
         observation = _observe(case, last)
     if last is case.root:
         return f"{observation.words}{place}"
-    return f"waits{place} for its {_relation(case, last)} {_process_words(last)}: {observation.words}"
+    return f"waits{place} for its {_relation(case, last)} {_process_text(last)}: {observation.words}"
 
 
 def _relation(case: _HangCase, process: Process) -> str:
     return "child" if process.parent == case.root.pid else "descendant"
 
 
-def _process_words(process: Process) -> str:
+def _process_text(process: Process) -> str:
     standing = f"{process.state} in {process.wait_channel}" if process.wait_channel else process.state
     return f"`{process.name}` (pid {process.pid}{f', {standing}' if standing else ''})"
 
@@ -210,25 +210,25 @@ def _writing(case: _HangCase, process: Process) -> _Observation:
     return _transfer(case, process, "send to", "writing to", writes=True)
 
 
-def _transfer(case: _HangCase, process: Process, socket_words: str, file_words: str, *, writes: bool) -> _Observation:
+def _transfer(case: _HangCase, process: Process, socket_text: str, file_text: str, *, writes: bool) -> _Observation:
     ends = case.waited_on(process)
     if not ends:
-        return _guess_peer(case, process, socket_words)
+        return _guess_peer(case, process, socket_text)
     end = ends[0]
     if end.kind == "pipe":
         return _of_pipe(case, process, end, writes=writes)
     if end.kind in ("tcp", "udp", "unix"):
-        return _Observation(f"blocked in {socket_words} {_peer(end)}")
-    return _Observation(f"{file_words} {end.name or 'a descriptor'}")
+        return _Observation(f"blocked in {socket_text} {_peer(end)}")
+    return _Observation(f"{file_text} {end.name or 'a descriptor'}")
 
 
-def _guess_peer(case: _HangCase, process: Process, socket_words: str) -> _Observation:
+def _guess_peer(case: _HangCase, process: Process, socket_text: str) -> _Observation:
     """Without the system call: a single connection is likely the one in use."""
     known = [end for end in case.descriptors_of(process) if end.is_connection]
-    verb = socket_words.split()[0]
+    verb = socket_text.split()[0]
     if process.is_exact or len(known) != 1:
         return _Observation(f"blocked in {verb}")
-    return _Observation(f"blocked in {verb}, perhaps {socket_words.split()[1]} {_peer(known[0])}")
+    return _Observation(f"blocked in {verb}, perhaps {socket_text.split()[1]} {_peer(known[0])}")
 
 
 def _peer(end: Descriptor) -> str:

@@ -199,7 +199,7 @@ class DaskCluster:
         if attempt.is_withdrawn:
             return Outcome(OutcomeKind.CANCELLED)
         if attempt.worker is None:
-            return _never_started(status, value)
+            return _start_failure(status, value)
         await asyncio.sleep(fence_seconds(attempt.order.spec.grace_seconds))
         return lost(f"its worker {attempt.worker} is gone")
 
@@ -278,7 +278,7 @@ async def _wait_for_future(future: DaskFuture) -> tuple[str, bytes | BaseExcepti
     return future.status, await future.exception() if future.status == "error" else None
 
 
-def _never_started(status: str, error: object) -> Outcome:
+def _start_failure(status: str, error: object) -> Outcome:
     """No worker started the attempt: a loss without blame, unless the workers cannot run it at all."""
     if status == "error":
         return refused(f"no worker could run it: {type(error).__name__}: {error}")

@@ -293,7 +293,7 @@ def _is_writing(pid: int, number: int) -> bool:
 def _with_peers(ends: list[Descriptor], tables: Tables, until: float) -> list[Descriptor]:
     """Add the other end of each socket and pipe."""
     inodes = {end.inode for end in ends if end.kind == "socket"}
-    known = tables.look_up(ends[0].pid, inodes, until) if inodes else {}
+    known = tables.sockets_of(ends[0].pid, inodes, until) if inodes else {}
     holders: dict[tuple[int, bool], int] = {
         (end.inode, end.is_write_end): end.pid for end in ends if end.kind == "pipe"
     }

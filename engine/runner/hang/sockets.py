@@ -62,7 +62,7 @@ class Tables:
         self._valid_until = 0.0
         self._rows: dict[int, tuple[str, list[bytes]]] = {}  # by inode
 
-    def look_up(self, pid: int, inodes: set[int], until: float) -> dict[int, Socket]:
+    def sockets_of(self, pid: int, inodes: set[int], until: float) -> dict[int, Socket]:
         """Return the sockets of a process by inode, as far as they are found by ``until`` (monotonic)."""
         if not inodes:
             return {}

@@ -385,7 +385,7 @@ class Runner:
         """Kill all processes of the dead zygote, then settle its attempts and report its death."""
         connection = flow.connection
         pidfds = [*(attempt.kill() for attempt in flow.attempts.values()), *flow.hosts.kill(), *flow.workers.kill()]
-        how = await connection.end_in_words()
+        how = await connection.exit_text()
         await asyncio.to_thread(kill.wait_until_ended, pidfds, SWEEP_SECONDS)
         await self._kill_strays()
         _lose_attempts(flow, ZYGOTE_DIED)

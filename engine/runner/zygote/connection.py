@@ -109,7 +109,7 @@ class ZygoteConnection:
         try:
             opened = await asyncio.wait_for(asyncio.shield(self._opened), seconds)
         except ConnectionResetError:
-            printed, status = self.printed(), await self.end_in_words()
+            printed, status = self.printed(), await self.exit_text()
             raise errors.FlowImportError(f"the process that imported {target!r} ended ({status})", printed) from None
         except TimeoutError:
             kill.signal_process(self._zygote.pidfd, process.STACK_SIGNAL)
@@ -194,9 +194,9 @@ class ZygoteConnection:
             self._ending = asyncio.get_running_loop().create_task(self._end())
         return await asyncio.shield(self._ending)
 
-    async def end_in_words(self) -> str:
+    async def exit_text(self) -> str:
         """End the zygote, and return in words how it ended."""
-        return status_in_words(await self.end())
+        return exit_status_text(await self.end())
 
     async def _end(self) -> int | None:
         self._closing = True
@@ -248,7 +248,7 @@ def flow_error(failed: protocol.OpenFailed) -> errors.FlowError:
     return errors.FlowImportError(failed.message, failed.traceback)
 
 
-def status_in_words(exit_code: int | None) -> str:
+def exit_status_text(exit_code: int | None) -> str:
     """Describe an exit code; None: the process still runs."""
     if exit_code is None:
         return "still there"

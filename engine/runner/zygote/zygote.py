@@ -310,7 +310,7 @@ class _Zygote:
 
     def _sweep(self, unknown: set[int]) -> None:
         """Kill strays; those that have ended already are reaped."""
-        while (death := _next_dead()) is not None:
+        while (death := _next_exited()) is not None:
             self._reap_one(death)
         for pid in unknown & self._unknown_of(self._own_children()):
             self._dying.add(pid)
@@ -380,7 +380,7 @@ def _socket_pair() -> tuple[int, int]:
     return ours.detach(), theirs.detach()
 
 
-def _next_dead() -> os.waitid_result | None:
+def _next_exited() -> os.waitid_result | None:
     """Return a dead child without reaping it; None if there is none."""
     try:
         return os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)

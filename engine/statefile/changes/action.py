@@ -135,7 +135,7 @@ def check_target(context: ActionContext, target: Target) -> Optional[TaskSnapsho
     if row is None:
         context.set_result(name, REFUSED, "there is no such task in this run")
     elif (row.state, row.generation) != (state, generation):
-        context.set_result(name, REFUSED, _why_changed(context, row, state, generation))
+        context.set_result(name, REFUSED, _change_reason(context, row, state, generation))
     else:
         return row
     return None
@@ -153,7 +153,7 @@ def find_cancel_request(connection: sqlite3.Connection, run_id: str, name: str) 
     return None if row is None else CancelRequest(*row)
 
 
-def _why_changed(context: ActionContext, row: TaskSnapshot, state: str, generation: int) -> str:
+def _change_reason(context: ActionContext, row: TaskSnapshot, state: str, generation: int) -> str:
     now = "now {}".format(row.state) + (" attempt {}".format(row.attempt) if row.attempt else "")
     if len(context.results) < _EXPLAINED_REFUSALS:
         # This index holds operators' events only; that of the run holds every event.

@@ -29,7 +29,7 @@ def check_breaker(context: ActionContext, row: TaskSnapshot) -> None:
         "SELECT dead_letter_kind, spec FROM task WHERE run_id = ? AND name = ?", (context.run_id, row.name)
     ).fetchone()
     downstream = json.loads(spec).get("downstream")
-    why = None if downstream is None else _why_open(context, str(downstream))
+    why = None if downstream is None else _release_refusal(context, str(downstream))
     if why == _REFUSED and kind == DeadLetterKind.AUTH and downstream not in context.probes:
         context.probes.append(str(downstream))
     elif why is not None:
@@ -64,7 +64,7 @@ def set_breaker(context: ActionContext) -> Answer:
     return Answer(True, "{} is {} when the run is resumed".format(downstream, SETTINGS[how].past))
 
 
-def _why_open(context: ActionContext, downstream: str) -> Optional[str]:
+def _release_refusal(context: ActionContext, downstream: str) -> Optional[str]:
     """Why a breaker stays shut until an operator acts; None if it is not shut, or reopens by itself."""
     if downstream not in context.breaker_obstacles:
         found = context.transaction.connection.execute(

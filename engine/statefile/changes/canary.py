@@ -15,7 +15,7 @@ from .action import ActionContext, TaskSnapshot
 from .transitions import Transaction
 
 
-def why_no_canary(row: TaskSnapshot) -> Optional[str]:
+def canary_refusal(row: TaskSnapshot) -> Optional[str]:
     """Why a task cannot be a canary or a follower, in one sentence; None if it can."""
     return None if row.state in NEEDS_HUMAN else "a canary is for what has failed: it is {}".format(row.state)
 
@@ -31,7 +31,7 @@ def loose_fingerprint(context: ActionContext, row: TaskSnapshot) -> Optional[str
 
 def hold_for_canary(context: ActionContext, row: TaskSnapshot, first: str) -> None:
     """Make a task a follower of the canary ``first``."""
-    refused = why_no_canary(row)
+    refused = canary_refusal(row)
     if refused:
         context.set_result(row.name, REFUSED, refused)
         return

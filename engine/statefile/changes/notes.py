@@ -22,7 +22,7 @@ def add_note(context: ActionContext) -> Answer:
     text = _one_line(context.options.get("text"))
     # The event of the note has the text, so the event of the act leaves it out.
     context.options = {name: value for name, value in context.options.items() if name != "text"}
-    refused = _why_refused(context, fingerprint, downstream, text)
+    refused = _note_refusal(context, fingerprint, downstream, text)
     if refused:
         return Answer(False, refused)
     flow = dag_name_of(context.transaction.connection, context.run_id)
@@ -37,7 +37,7 @@ def _one_line(text: object) -> str:
     return " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
 
 
-def _why_refused(context: ActionContext, fingerprint: object, downstream: object, text: str) -> Optional[str]:
+def _note_refusal(context: ActionContext, fingerprint: object, downstream: object, text: str) -> Optional[str]:
     connection = context.transaction.connection
     if not text:
         return "say what to remember: the note is empty"

@@ -11,9 +11,9 @@ What a requeue does to the tasks below: see ``_update_dependents``.
 
 from typing import Callable, Dict, List, Optional, Sequence, Tuple
 
-from ...domain.act_options import why_mistyped
-from ...domain.acts import BY_NAME, why_refused
-from ...domain.command import DONE, REFUSED, RUNNING, Answer, Command, why_unstorable
+from ...domain.act_options import option_type_refusal
+from ...domain.acts import BY_NAME, act_refusal
+from ...domain.command import DONE, REFUSED, RUNNING, Answer, Command, storage_refusal
 from ...domain.event_changes import PageChange, RunChange
 from ...domain.event_columns import PageColumns
 from ...domain.event_payloads import OperatorActed, PageChanged, RunChanged
@@ -49,7 +49,7 @@ def apply(transaction: Transaction, command: Command, is_abandoned: bool = False
 
     ``is_abandoned``: the caller holds the lock because no executor lives, so that RUNNING tasks are lost.
     """
-    refused = why_refused_unread(command)
+    refused = unread_refusal(command)
     if refused is None and command.act not in HANDLERS:
         refused = "only a living executor can {}, and none is alive".format(BY_NAME[command.act].verb)
     if refused:
@@ -89,7 +89,7 @@ def _requeue(context: ActionContext) -> Answer:
         return Answer(False, str(error))
     blocked: List[TaskSnapshot] = []
     for row in abandoned.resolve_targets(context):
-        refused = why_refused(context.act, row.state)
+        refused = act_refusal(context.act, row.state)
         if row.state == TaskState.UPSTREAM_FAILED:
             blocked.append(row)
         elif refused:
@@ -121,7 +121,7 @@ def _requeue_as_canary(context: ActionContext, row: TaskSnapshot, overrides: Ove
     if first is not None:
         canary.hold_for_canary(context, row, first)
         return
-    refused = canary.why_no_canary(row)
+    refused = canary.canary_refusal(row)
     if refused:
         context.set_result(row.name, REFUSED, refused)
         return
@@ -144,7 +144,7 @@ def _requeue_rows(context: ActionContext) -> Answer:
         row = check_target(context, target) if target[0] in found else None
         if row is None:
             continue
-        refused = why_refused(context.act, row.state)
+        refused = act_refusal(context.act, row.state)
         if refused:
             context.set_result(row.name, REFUSED, refused)
             continue
@@ -203,7 +203,7 @@ def _cancel(context: ActionContext) -> Answer:
     """Cancel targets that do not run. For a running one record the request; its executor ends the attempt."""
     stopped: List[str] = []
     for row in abandoned.resolve_targets(context):
-        refused = why_refused(context.act, row.state)
+        refused = act_refusal(context.act, row.state)
         if row.state == TaskState.RUNNING:
             _request_cancel(context, row)
         elif refused:
@@ -238,7 +238,7 @@ def _extend(context: ActionContext) -> Answer:
         row = check_target(context, target)
         if row is None:
             continue
-        obstacle = _why_not_extended(context, row)
+        obstacle = _extension_refusal(context, row)
         if obstacle:
             context.set_result(row.name, REFUSED, obstacle)
         else:
@@ -246,7 +246,7 @@ def _extend(context: ActionContext) -> Answer:
     return summarize(context)
 
 
-def _why_not_extended(context: ActionContext, row: TaskSnapshot) -> Optional[str]:
+def _extension_refusal(context: ActionContext, row: TaskSnapshot) -> Optional[str]:
     if row.state != TaskState.RUNNING:
         return "it does not run"
     if context.is_abandoned:
@@ -266,7 +266,7 @@ def _hurry(context: ActionContext) -> Answer:
         if row is None:
             continue
         is_pending = row.state == TaskState.PENDING
-        if why_refused(context.act, row.state) or (is_pending and row.next_retry_at is None):
+        if act_refusal(context.act, row.state) or (is_pending and row.next_retry_at is None):
             context.set_result(row.name, REFUSED, "it waits for no instant")
         elif is_pending:
             context.transaction.change(context.run_id, row.name, {"next_retry_at": None})
@@ -372,7 +372,7 @@ HANDLERS: Dict[str, Callable[[ActionContext], Answer]] = {
 }
 
 
-def why_refused_unread(command: Command) -> Optional[str]:
+def unread_refusal(command: Command) -> Optional[str]:
     """Why a command is refused without reading the state file; None if it is complete."""
     act = BY_NAME.get(command.act)
     if act is None:
@@ -381,4 +381,4 @@ def why_refused_unread(command: Command) -> Optional[str]:
         return "a command carries an id and who sends it"
     if act.needs_reason and not command.reason.strip():
         return "say why: the reason is kept with the act"
-    return why_unstorable(command) or why_mistyped(command.options)
+    return storage_refusal(command) or option_type_refusal(command.options)

@@ -164,7 +164,7 @@ def prune_step(transaction: Transaction, keep: RetentionRule, spare: str = "") -
         else:
             room -= sum(connection.execute(sql, {"room": room}).rowcount for sql in _LEFTOVERS)
             break
-    return PruneStep(removed, ROWS_MAX - room, _give_back(connection))
+    return PruneStep(removed, ROWS_MAX - room, _release_pages(connection))
 
 
 def finish_pruning(connection: sqlite3.Connection, run_id: str) -> None:
@@ -203,7 +203,7 @@ def _delete_rows(connection: sqlite3.Connection, run_id: str, room: int) -> int:
     return deleted + 1
 
 
-def _give_back(connection: sqlite3.Connection) -> int:
+def _release_pages(connection: sqlite3.Connection) -> int:
     """Give back up to PAGES_MAX free pages, and return how many bytes. https://sqlite.org/pragma.html#pragma_auto_vacuum
 
     The file itself shrinks with the next checkpoint.

@@ -6,7 +6,7 @@ Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
 import json
 from typing import List, Optional, Set
 
-from ...domain.acts import why_refused
+from ...domain.acts import act_refusal
 from ...domain.command import DONE, REFUSED, Answer
 from ...domain.event_columns import TaskColumns
 from ...domain.states import NEEDS_NO_RESULT, SkipCause, TaskState
@@ -43,7 +43,7 @@ def skip(context: ActionContext) -> Answer:
             return Answer(False, "a substitute has at most {} characters of JSON".format(SUBSTITUTE_CHARACTERS_MAX))
     together = {target[0] for target in context.targets}
     for row in abandoned.resolve_targets(context):
-        refused = why_refused(context.act, row.state)
+        refused = act_refusal(context.act, row.state)
         needed_by = None if "result" in columns else _needed_by(context, row.name, together)
         if refused:
             context.set_result(row.name, REFUSED, refused)

@@ -15,7 +15,7 @@ from redrive.console.present.header import executor_gone_line, run_line, status_
 from redrive.console.present.tasks import Scene, state_facts
 from redrive.console.present.timeline.bars import bar_line
 from redrive.console.present.timeline.group_bars import group_bar_line
-from redrive.console.present.timeline.words import group_lines, task_lines
+from redrive.console.present.timeline.task_texts import group_lines, task_lines
 from redrive.console.sessions.session import Link, SessionStatus
 from redrive.console.text.glyphs import UTF8
 from redrive.console.text.pieces import plain

@@ -16,7 +16,7 @@ from redrive.console.present.header import run_line
 from redrive.console.present.summary import incident_summary
 from redrive.console.present.task_names import TaskNames
 from redrive.console.present.tasks import Scene, attempts_text, named_task, state_facts
-from redrive.console.present.timeline import bars, words
+from redrive.console.present.timeline import bars, task_texts
 from redrive.console.text import durations
 from redrive.console.text.glyphs import ASCII, UTF8
 from redrive.console.text.pieces import Role, plain, width
@@ -89,7 +89,7 @@ def every_line(board, columns, glyphs):
     for row in board.projection.tasks.values():
         yield "bar", bars.bar_line(row, span, NOW, glyphs)
         yield "label", bars.label_line(row, columns, glyphs)
-        for line in words.task_lines(row, scene, columns, 6):
+        for line in task_texts.task_lines(row, scene, columns, 6):
             yield "words", line
         for line in detail.summary_lines(row, scene, columns, 4):
             yield "strip", line

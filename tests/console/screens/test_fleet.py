@@ -77,7 +77,7 @@ def text_of(app: FleetApp) -> str:
     return "\n".join(rows_of(app))  # type: ignore[arg-type]
 
 
-def words_of(app: FleetApp) -> list[list[str]]:
+def argv_of(app: FleetApp) -> list[list[str]]:
     """The words of each row of the list."""
     return [row.split() for row in rows_of(app)[2 : 2 + len(app.table.order)]]  # type: ignore[arg-type]
 
@@ -97,7 +97,7 @@ async def test_what_needs_a_human_comes_first_with_its_count():
         assert [path.rpartition("/")[2] for path in app.table.order[:4]] == [
             *("revenue.db", "ledger.db", "backup.db", "imports.db")
         ]
-        assert [row[0] for row in words_of(app)[:3]] == ["◆12", "◆1", "◆1"]
+        assert [row[0] for row in argv_of(app)[:3]] == ["◆12", "◆1", "◆1"]
         assert "8 state files on this machine" in text_of(app) and "3 need a human" in text_of(app)
 
 
@@ -140,7 +140,7 @@ async def test_news_change_the_rows_and_keep_the_cursor_on_its_file():
         files.news.put_nowait([broken, *FILES[:4], *FILES[5:]])
         await pilot.pause()
         assert app.table.cursor_key == app.table.order[0] == f"{FOLDER}/rates.db"
-        assert "◆3" in words_of(app)[0] and "4 need a human" in text_of(app)
+        assert "◆3" in argv_of(app)[0] and "4 need a human" in text_of(app)
 
 
 async def test_a_lost_connection_is_said_and_the_rows_stay():

@@ -178,6 +178,6 @@ def test_presence_without_an_executor_is_nothing(run_file: Any) -> None:
 
 def test_the_reason_why_nothing_can_be_changed_names_the_obstacle(run_file: Any) -> None:
     """The obstacle must be one for root as well, who may do everything: a file that is not there."""
-    assert executor_socket.why_read_only(str(run_file.path)) is None
+    assert executor_socket.read_only_reason(str(run_file.path)) is None
     shutil.rmtree(run_file.path.parent / "gone", ignore_errors=True)
-    assert "gone" in str(executor_socket.why_read_only(str(run_file.path.parent / "gone" / "x.db")))
+    assert "gone" in str(executor_socket.read_only_reason(str(run_file.path.parent / "gone" / "x.db")))

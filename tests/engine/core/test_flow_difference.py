@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from msgspec import structs
-from redrive.engine.core.flow_difference import FlowDifference, compare, describe, why_not_loaded
+from redrive.engine.core.flow_difference import FlowDifference, compare, describe, load_refusal
 from redrive.engine.core.projection import RunProjection, RunRow, TaskRow
 from redrive.engine.core.spec import FlowSpec, TaskSpec
 from redrive.engine.domain.states import OPEN, TaskState
@@ -38,17 +38,17 @@ def test_a_changed_task_applies_unless_it_has_finished(
 ) -> None:
     found = difference(state, structs.replace(SPEC, **change))
     if state is not TaskState.SUCCESS:
-        assert (found.changed, found.needs_word) == (("load",), False)
+        assert (found.changed, found.needs_acceptance) == (("load",), False)
     else:
-        assert (found.outdated, found.needs_word) == ((("load",), True) if is_other_work else ((), False))
+        assert (found.outdated, found.needs_acceptance) == ((("load",), True) if is_other_work else ((), False))
 
 
 @pytest.mark.parametrize("state", TaskState)
 def test_a_task_that_is_gone_needs_a_word_while_its_end_is_open(state: TaskState) -> None:
     found = difference(state)
-    assert found.needs_word is (state in OPEN) is bool(found.unfinished)
+    assert found.needs_acceptance is (state in OPEN) is bool(found.unfinished)
     assert bool(found.removed) is (state not in OPEN and state is not TaskState.SKIPPED)
-    assert bool(why_not_loaded(found)) is (state is not TaskState.SKIPPED)
+    assert bool(load_refusal(found)) is (state is not TaskState.SKIPPED)
 
 
 def test_a_rename_is_named_if_no_other_task_has_the_code() -> None:
@@ -66,5 +66,5 @@ def test_many_names_are_shortened() -> None:
 
 def test_a_living_executor_does_not_take_over_other_parents() -> None:
     found = difference(TaskState.PENDING, structs.replace(SPEC, parents=("extra",)))
-    assert why_not_loaded(found) == "other tasks come before load"
-    assert why_not_loaded(difference(TaskState.PENDING, SPEC, TaskSpec("new"))) is None
+    assert load_refusal(found) == "other tasks come before load"
+    assert load_refusal(difference(TaskState.PENDING, SPEC, TaskSpec("new"))) is None

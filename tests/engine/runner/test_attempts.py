@@ -11,7 +11,7 @@ import pytest
 from msgspec import structs
 from redrive.engine.core.outcome import FailureClass, OutcomeKind
 from redrive.engine.core.policy import RetryPolicy
-from redrive.engine.core.results import unstored_why
+from redrive.engine.core.results import reason_of_unstored
 from redrive.engine.errors import FlowError
 from redrive.engine.runner.oom import OutOfMemoryWatch
 
@@ -293,7 +293,7 @@ async def test_a_result_that_cannot_be_stored_says_what_it_was(bench: Any) -> No
             return object()
     """)
     outcome, recorder = await bench.run("odd")
-    assert (outcome.kind, unstored_why(outcome.result)) == (OutcomeKind.SUCCESS, "result is an object")
+    assert (outcome.kind, reason_of_unstored(outcome.result)) == (OutcomeKind.SUCCESS, "result is an object")
     assert b"was not stored: result is an object" in recorder.text
 
 
