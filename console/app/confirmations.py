@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ...engine.core.projection import TaskRow
 from ...engine.domain.acts import BY_NAME
 from ...engine.domain.counting import counted
-from ...engine.domain.states import OPEN, TaskState
+from ...engine.domain.states import NEEDS_HUMAN, OPEN, TaskState
 from ...engine.statefile.changes.notes import TEXT_CHARACTERS_MAX
 from ..model.board import Board
 from ..model.breaker_view import BreakerStatus
@@ -46,6 +46,25 @@ def named(names: Sequence[str]) -> str:
     """The first names, and the number of further ones."""
     shown = ", ".join(one_line(name) for name in names[:_NAMED_MAX])
     return shown if len(names) <= _NAMED_MAX else f"{shown} and {len(names) - _NAMED_MAX:,} more"
+
+
+def requeue_question(
+    preview: Preview,
+    board: Board,
+    names: Sequence[str],
+    trigger: str | None,
+    glyphs: Glyphs,
+    rate_per_second: float,
+    *,
+    is_spread: bool,
+) -> Question:
+    """The question before a requeue: asks for a rate if it is spread, offers a canary if all ``names`` need a human."""
+    question = preview_question(preview, board, trigger, glyphs, rate_per_second if is_spread else None)
+    if is_spread:
+        question = _with_rate(question, rate_per_second)
+    if len(names) > 1 and all(board.row(name).state in NEEDS_HUMAN for name in names):
+        question = _with_canary(question, rate_per_second)
+    return question
 
 
 def preview_question(
@@ -85,7 +104,7 @@ def _json_problem(text: str) -> str | None:
     return None
 
 
-def with_rate(question: Question, rate: float) -> Question:
+def _with_rate(question: Question, rate: float) -> Question:
     """``question`` with a field for the starts per second."""
     return replace(
         question,
@@ -105,7 +124,7 @@ def _rate_problem(text: str) -> str | None:
         return "Type a number, as 5 or 0.5."
 
 
-def with_canary(question: Question, rate: float) -> Question:
+def _with_canary(question: Question, rate: float) -> Question:
     """``question`` with a second choice: a canary first, and the others when it has succeeded."""
     key = next(key for key in "oc" if key not in (question.accept_key, question.trigger))
     fact = [Piece(f"Or one first: the others follow when it has succeeded, {rate:g} a second.")]

@@ -16,7 +16,7 @@ from ...engine.domain.acts import STOPPABLE, UNDOABLE
 from ...engine.domain.command import DONE, Answer, Command, Target
 from ...engine.domain.event_payloads import OperatorActed
 from ...engine.domain.events import Event
-from ...engine.domain.states import ENDED_BADLY, NEEDS_HUMAN, TaskState
+from ...engine.domain.states import ENDED_BADLY, TaskState
 from ...engine.errors import RedriveError
 from ...engine.statefile import list_rows
 from ...engine.statefile.list_rows import EventRow
@@ -95,33 +95,22 @@ class OperatorActions:
         if self._is_refused(preview, preview.run_again or preview.unblocked):
             return
         targets = targets_of(board, names)
-        if (
-            len(names) == 1 and board.row(names[0]).state in ENDED_BADLY
-        ):  # neither the task nor a descendant runs or has run
+        if len(names) == 1 and board.row(names[0]).state in ENDED_BADLY:  # no descendant runs or has run
             self.send("requeue", targets, DEFAULT_REASON, {"not_before": GRACE_SECONDS}, self._begin_grace)
             return
-        spread = len(names) > SPREAD_ABOVE
-        causes = causes_of(board, names)
-        options: dict[str, object] = {"not_before": GRACE_SECONDS}
-        if len(causes) == 1 and set(causes[0].tasks) == set(names) and is_sole_cause(board, causes[0]):
-            options["fingerprint"] = causes[0].fingerprint  # for the command line in the journal
-        question = confirmations.preview_question(
-            preview, board, self.key_for("requeue"), self._console.glyphs, RATE_PER_SECOND if spread else None
-        )
-        if spread:
-            question = confirmations.with_rate(question, RATE_PER_SECOND)
-        if len(names) > 1 and all(board.row(name).state in NEEDS_HUMAN for name in names):
-            question = confirmations.with_canary(question, RATE_PER_SECOND)
+        is_spread = len(names) > SPREAD_ABOVE
+        options = _requeue_options(board, names)
 
         def requeue(reply: Reply) -> None:
-            rate = float(reply.value) if spread else RATE_PER_SECOND
-            chosen = dict(options)
             if reply.is_alternative:
-                chosen["canary"] = True
-            if spread or reply.is_alternative:
-                chosen["rate_per_second"] = rate
-            self.send("requeue", targets, DEFAULT_REASON, chosen, None if reply.is_alternative else self._begin_grace)
+                options["canary"] = True
+            if is_spread or reply.is_alternative:
+                options["rate_per_second"] = float(reply.value) if is_spread else RATE_PER_SECOND
+            self.send("requeue", targets, DEFAULT_REASON, options, None if reply.is_alternative else self._begin_grace)
 
+        question = confirmations.requeue_question(
+            preview, board, names, self.key_for("requeue"), self._console.glyphs, RATE_PER_SECOND, is_spread=is_spread
+        )
         self.confirm(question, requeue)
 
     def skip(self, names: Sequence[str]) -> None:
@@ -418,6 +407,15 @@ class OperatorActions:
         if len(refusals(answer.results)) > 1:
             title: Line = [Piece(one_line(answer.message), Role.TITLE)]
             self._console.push_screen(TextDialog(title, result_lines(answer.results, glyphs)))
+
+
+def _requeue_options(board: Board, names: Sequence[str]) -> dict[str, object]:
+    """The options of a confirmed requeue; with the fingerprint, for the journal, if ``names`` are all of one cause."""
+    options: dict[str, object] = {"not_before": GRACE_SECONDS}
+    causes = causes_of(board, names)
+    if len(causes) == 1 and set(causes[0].tasks) == set(names) and is_sole_cause(board, causes[0]):
+        options["fingerprint"] = causes[0].fingerprint
+    return options
 
 
 def last_undoable(rows: Sequence[EventRow]) -> tuple[Event, OperatorActed] | None:

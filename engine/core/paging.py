@@ -125,25 +125,23 @@ def plan_sending(
         key=lambda page: (SEVERITIES.index(page.severity), page.id),
     )
     room = max(0, STORM_PAGES - len(recent))
-    rest = [page.id for page in fresh[room:]]
-    rest += (
-        []
-        if is_last
-        else [
-            page.id
-            for page in pages
-            if page.state == "open" and page.sent_at is not None and page.count > page.sent_count
-        ]
-    )
+    digest = [page.id for page in fresh[room:]] + ([] if is_last else [page.id for page in pages if _has_grown(page)])
     waits = [page.snoozed_until for page in pages if page.state == "snoozed" and page.snoozed_until is not None]
-    digest: tuple[int, ...] = ()
-    if rest:
-        due_at = max([*recent[:1], last_digest_at or 0]) + STORM_WINDOW_US
-        if is_last or (not recent and last_digest_at is None) or due_at <= now:
-            digest = tuple(rest)
-        else:
-            waits.append(due_at)
-    return SendPlan(tuple(page.id for page in fresh[:room]), digest, min(waits, default=None))
+    digest_at = _next_digest_at(recent, last_digest_at)
+    if digest and not is_last and digest_at > now:
+        waits.append(digest_at)
+        digest = []
+    return SendPlan(tuple(page.id for page in fresh[:room]), tuple(digest), min(waits, default=None))
+
+
+def _has_grown(page: PageState) -> bool:
+    return page.state == "open" and page.sent_at is not None and page.count > page.sent_count
+
+
+def _next_digest_at(recent: Sequence[int], last_digest_at: int | None) -> int:
+    """When the next digest may be sent: a window after the first recent message and after the last digest."""
+    earlier = [*recent[:1], *([] if last_digest_at is None else [last_digest_at])]
+    return max(earlier) + STORM_WINDOW_US if earlier else 0
 
 
 # --- Senders -------------------------------------------------------------------------------------------------------

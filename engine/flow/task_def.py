@@ -168,39 +168,76 @@ def normalize_fields(task: TaskDef) -> None:
         raise OptionError(f"task {short_repr(task.name)}: {error}") from None
 
 
+#: Fields that contradict each other: when they do, and the sentence for the user.
+_CONTRADICTIONS: tuple[tuple[Callable[[TaskDef], bool], str], ...] = (
+    (
+        lambda task: task.kind == "command" and not (task.command_line() or "").strip(),
+        "the command is empty",
+    ),
+    (
+        lambda task: task.shell is not None and not isinstance(task.command, str),
+        "a list runs without a shell: leave shell= out, or write the command as one text",
+    ),
+    (
+        lambda task: task.kind != "command" and task.command_options() is not None,
+        "cwd, env, stdin and result are options of flow.command(name, line)",
+    ),
+    (
+        lambda task: task.kind != "command" and task.command is not None,
+        "it has a function and a command: use flow.command(name, line) for a shell line",
+    ),
+    (
+        lambda task: task.kind == "sensor" and task.effect,
+        "a sensor checks again and again: what is done at most once is a task of its own behind it",
+    ),
+    (
+        lambda task: task.kind == "command" and task.python is not None,
+        "python= is the interpreter of a function: a command names its program",
+    ),
+    (
+        lambda task: task.isolation == "dask" and task.python is not None,
+        "on Dask the worker's interpreter runs it: leave python= out",
+    ),
+    (
+        lambda task: task.kind == "command" and task.isolation == "thread",
+        "a command cannot run in a thread",
+    ),
+    (
+        lambda task: task.kind == "command" and task.isolation == "worker",
+        "a command cannot run in a worker: it is a program of its own; give it isolation='process'",
+    ),
+    (
+        lambda task: task.kind != "python" and task.map_over is not None,
+        "only a function can be mapped over a list",
+    ),
+    (
+        lambda task: task.map_over is not None and task.max_active is not None,
+        "max_active counts tasks of one name, and the children of a map task have many: use a pool",
+    ),
+)
+
+
 def check_consistency(task: TaskDef, pools: Mapping[str, int]) -> None:
     """Raise FlowError if fields of the task contradict each other or the pools of the flow."""
+    problem = _function_problem(task) or _contradiction(task) or _pool_problem(task, pools)
+    if problem is not None:
+        raise FlowError(f"task {task.name!r}: {problem}", task=task.name)
 
-    def refuse(why: str) -> None:
-        raise FlowError(f"task {task.name!r}: {why}", task=task.name)
 
-    if task.kind != "command" and not callable(task.fn):
-        refuse(f"its function is {short_repr(task.fn)}, which cannot be called")
-    if task.kind == "command" and not (task.command_line() or "").strip():
-        refuse("the command is empty")
-    if task.shell is not None and not isinstance(task.command, str):
-        refuse("a list runs without a shell: leave shell= out, or write the command as one text")
-    if task.kind != "command" and task.command_options() is not None:
-        refuse("cwd, env, stdin and result are options of flow.command(name, line)")
-    if task.kind != "command" and task.command is not None:
-        refuse("it has a function and a command: use flow.command(name, line) for a shell line")
-    if task.kind == "sensor" and task.effect:
-        refuse("a sensor checks again and again: what is done at most once is a task of its own behind it")
-    if task.python is not None and task.kind == "command":
-        refuse("python= is the interpreter of a function: a command names its program")
-    if task.python is not None and task.isolation == "dask":
-        refuse("on Dask the worker's interpreter runs it: leave python= out")
-    if task.isolation == "thread" and task.kind == "command":
-        refuse("a command cannot run in a thread")
-    if task.isolation == "worker" and task.kind == "command":
-        refuse("a command cannot run in a worker: it is a program of its own; give it isolation='process'")
-    if task.map_over is not None and task.kind != "python":
-        refuse("only a function can be mapped over a list")
-    if task.map_over is not None and task.max_active is not None:
-        refuse("max_active counts tasks of one name, and the children of a map task have many: use a pool")
-    if task.pool is not None and task.pool not in pools:
-        refuse(f"its pool {task.pool!r} is not declared; add it to Flow(pools={{{task.pool!r}: 2}})")
-    if task.pool is not None and task.pool_slots > pools[task.pool]:
-        refuse(f"it wants {task.pool_slots} slots of pool {task.pool!r}, which has {pools[task.pool]}")
-    if task.pool is None and task.pool_slots != 1:
-        refuse(f"it wants {task.pool_slots} slots and names no pool; add pool=...")
+def _function_problem(task: TaskDef) -> str | None:
+    if task.kind == "command" or callable(task.fn):
+        return None
+    return f"its function is {short_repr(task.fn)}, which cannot be called"
+
+
+def _contradiction(task: TaskDef) -> str | None:
+    return next((sentence for applies, sentence in _CONTRADICTIONS if applies(task)), None)
+
+
+def _pool_problem(task: TaskDef, pools: Mapping[str, int]) -> str | None:
+    pool, slots = task.pool, task.pool_slots
+    if pool is None:
+        return None if slots == 1 else f"it wants {slots} slots and names no pool; add pool=..."
+    if pool not in pools:
+        return f"its pool {pool!r} is not declared; add it to Flow(pools={{{pool!r}: 2}})"
+    return None if slots <= pools[pool] else f"it wants {slots} slots of pool {pool!r}, which has {pools[pool]}"

@@ -21,7 +21,7 @@ from .propagation import children_of, hold_children, hold_if_blocked, propagate,
 from .transitions import Transaction
 
 #: Change of a run -> the change that reverts it.
-_RUN_WORDS = {
+_REVERSED_CHANGES = {
     RunChange.REOPENED: RunChange.ENDED,
     RunChange.ENDED: RunChange.REOPENED,
     RunChange.BLOCKED: RunChange.UNBLOCKED,
@@ -77,17 +77,9 @@ def undo(context: ActionContext) -> Answer:
     jump_us = steps_since(context.transaction.connection, context.run_id, act.seq)
     if jump_us:
         restored, runs = _shift(context, restored, runs, jump_us)
-    restore_tasks(context.transaction, context.run_id, restored)
-    rows = [row for row in act.payload.was_rows if row[0] in restored]
-    quarantine_actions.restore_rows(context.transaction, context.run_id, rows)
-    if any(before["state"] in MOVING for before in restored.values()) or (restored and _has_run_ended(context)):
-        reopen_run(context.transaction, context.run_id)  # it ended, or was blocked, by other states of these tasks
-    for what, before in reversed(runs if not moved else ()):
-        if what == RunChange.REOPENED and _have_others_moved(context, act.seq, tasks):
-            continue  # its end was that of other states
-        if what == RunChange.UNBLOCKED and not _has_dead_letter(context):
-            continue  # the page that called for a breaker or a pause is resolved: the executor blocks and pages again
-        context.transaction.change_run(context.run_id, RunChanged(_RUN_WORDS[what], before), *_run_move(before))
+    _restore(context, act, restored)
+    if not moved:
+        _restore_run(context, act, runs)
     targets = {result.task for result in act.answer.results if result.outcome == DONE}
     for name in tasks:
         if name in stuck and name in targets:
@@ -95,6 +87,25 @@ def undo(context: ActionContext) -> Answer:
     for name in restored:
         context.set_result(name, DONE, "as before")
     return Answer(True, _undo_message(restored, context), tuple(context.results.values()))
+
+
+def _restore(context: ActionContext, act: RecordedAct, restored: Before) -> None:
+    """Restore tasks with their quarantined rows; reopen the run if the executor moves any of them."""
+    restore_tasks(context.transaction, context.run_id, restored)
+    rows = [row for row in act.payload.was_rows if row[0] in restored]
+    quarantine_actions.restore_rows(context.transaction, context.run_id, rows)
+    if any(before["state"] in MOVING for before in restored.values()) or (restored and _has_run_ended(context)):
+        reopen_run(context.transaction, context.run_id)  # it ended, or was blocked, by other states of these tasks
+
+
+def _restore_run(context: ActionContext, act: RecordedAct, changes: Rows) -> None:
+    """Revert what the act changed of the run, latest change first."""
+    for what, before in reversed(changes):
+        if what == RunChange.REOPENED and _have_others_moved(context, act.seq, act.payload.was):
+            continue  # its end was that of other states
+        if what == RunChange.UNBLOCKED and not _has_dead_letter(context):
+            continue  # the page that called for a breaker or a pause is resolved: the executor blocks and pages again
+        context.transaction.change_run(context.run_id, RunChanged(_REVERSED_CHANGES[what], before), *_run_move(before))
 
 
 def _shift(context: ActionContext, tasks: Before, runs: Rows, jump_us: int) -> Tuple[Before, Rows]:
@@ -151,7 +162,7 @@ def _moved_since(context: ActionContext, seq: int, tasks: Before) -> Dict[str, s
     return moved
 
 
-_STATE_WORDS = {
+_STATE_TEXTS = {
     TaskState.SUCCESS: "has succeeded",
     TaskState.RUNNING: "is running now",
     TaskState.RETRYING: "has failed and waits for its retry",
@@ -164,7 +175,7 @@ def _state_now(context: ActionContext, name: str) -> str:
     """What became of a task, from its row: its events since the act may name states that it has left."""
     row = read_task(context.transaction.connection, context.run_id, name)
     assert row is not None
-    return _STATE_WORDS.get(TaskState(row.state), "is {} now".format(row.state))
+    return _STATE_TEXTS.get(TaskState(row.state), "is {} now".format(row.state))
 
 
 def _with_relatives(context: ActionContext, tasks: Before, moved: Iterable[str]) -> Set[str]:
