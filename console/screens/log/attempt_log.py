@@ -103,27 +103,19 @@ class AttemptLog:
     async def read_earlier(self) -> int:
         """Extend the window to the front, or move it there. Returns how many lines were added at the start; -1 if the
         window was moved."""
-        text = self.text
-        if text.characters > WINDOW_CHARACTERS_MAX:
-            await self.read_around(text.first_id)
+        read = await self._read_beside_window(before=self.text.first_id)
+        if read is None:
             return -1
-        chunks, is_complete = await self._read(PAGE_CHUNKS, before=text.first_id)
-        if text is not self.text:
-            return -1
-        self.is_complete = is_complete
-        return text.prepend(chunks)
+        chunks, self.is_complete = read
+        return self.text.prepend(chunks)
 
     async def read_later(self) -> int:
         """Extend the window to the end, or move it there. Returns the first changed line; -1 if it was moved."""
-        text = self.text
-        if text.characters > WINDOW_CHARACTERS_MAX and not self.only:
-            await self.read_around(text.last_id)
+        read = await self._read_beside_window(after=self.text.last_id)
+        if read is None:
             return -1
-        chunks, is_at_end = await self._read(PAGE_CHUNKS, after=text.last_id)
-        if text is not self.text:
-            return -1
-        self.is_at_end = is_at_end
-        return text.append(chunks)
+        chunks, self.is_at_end = read
+        return self.text.append(chunks)
 
     async def read_whole(self) -> int:
         """Extend the window to the start of the log; of a long log, move it there. Returns as ``read_earlier``."""
@@ -170,6 +162,17 @@ class AttemptLog:
         self.text = LogText()
         self.text.append(chunks)
         self.is_started, self.is_complete, self.is_at_end = True, is_complete, is_at_end
+
+    async def _read_beside_window(
+        self, *, after: int = 0, before: int | None = None
+    ) -> tuple[list[LogChunk], bool] | None:
+        """Return as ``_read``; None if the window is another one now, as one that was too large to be extended."""
+        text = self.text
+        if text.characters > WINDOW_CHARACTERS_MAX and not self.only:
+            await self.read_around(after if before is None else before)
+            return None
+        read = await self._read(PAGE_CHUNKS, after=after, before=before)
+        return read if text is self.text else None
 
     async def _first_id_after_limit(self, until_us: int) -> int:
         """The id of the first chunk that was written after an instant, by bisection; one more than the last without."""

@@ -9,6 +9,7 @@ from typing import Any
 from redrive.engine.domain.events import Event
 from redrive.engine.statefile.changes.log_rows import AttemptText
 from textual.pilot import Pilot
+from textual.widget import Widget
 
 from ..conftest import FakeSession, StillClock, make_app
 from ..model.runs import EventBuilder, S, projection_of
@@ -113,6 +114,18 @@ class ScreenDriver:
         """The characters of a text."""
         names = {" ": "space", "!": "exclamation_mark", "_": "underscore", "/": "slash", "-": "minus"}
         await self.press(*(names.get(character, character) for character in text))
+
+    async def submit(self, text: str) -> None:
+        """The characters of a text, and Enter."""
+        await self.type(text)
+        await self.press("enter")
+
+    async def visit(self, key: str, pane: Widget) -> None:
+        """A key gives a pane beside the list the focus, and Esc gives it back to the list."""
+        await self.press(key)
+        assert pane.has_focus
+        await self.press("escape")
+        assert self.app.screen.table.has_focus
 
     async def settle(self) -> None:
         """Messages delivered, workers done, and what waits for the cursor to rest has been said."""

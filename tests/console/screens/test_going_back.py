@@ -22,6 +22,15 @@ def place(driver: ScreenDriver) -> str:
     return f"{driver.app.current_mode}/{over}".rstrip("/")
 
 
+async def places_after(driver: ScreenDriver, *keys: str) -> list[str]:
+    """The place after each key."""
+    places = []
+    for key in keys:
+        await driver.press(key)
+        places.append(place(driver))
+    return places
+
+
 @pytest.mark.parametrize("key", ["escape", "q"])
 async def test_the_log_leads_back_to_the_inbox_with_its_cursor_as_it_was(key, session, clock):
     async with open_console(session, clock, "4", "l", "j", "j", "o") as driver:
@@ -40,8 +49,7 @@ async def test_the_log_leads_back_to_the_cause_that_it_was_opened_from(key, sess
 async def test_the_log_leads_back_to_the_graph_and_the_graph_to_leaving(session, clock):
     async with open_console(session, clock, "n", "o", "escape") as driver:
         assert place(driver) == "graph"
-        await driver.press("escape")
-        assert place(driver) == "graph"
+        assert await places_after(driver, "escape") == ["graph"]
         await driver.pilot.press("q")
         assert driver.app.return_code == 0
 
@@ -49,10 +57,7 @@ async def test_the_log_leads_back_to_the_graph_and_the_graph_to_leaving(session,
 async def test_details_are_still_there_when_the_log_that_they_led_to_is_left(session, clock):
     async with open_console(session, clock, "n", "d", "o") as driver:
         assert place(driver) == "log"
-        await driver.press("escape")
-        assert place(driver) == "graph/DetailScreen"
-        await driver.press("escape")
-        assert place(driver) == "graph"
+        assert await places_after(driver, "escape", "escape") == ["graph/DetailScreen", "graph"]
 
 
 async def test_evidence_is_still_there_when_the_log_that_it_led_to_is_left(session, clock):
@@ -63,16 +68,14 @@ async def test_evidence_is_still_there_when_the_log_that_it_led_to_is_left(sessi
 async def test_the_details_of_a_log_lead_back_to_that_log(session, clock):
     async with open_console(session, clock, "n", "o", "d", "o") as driver:
         assert place(driver) == "log"
-        await driver.press("escape")
-        assert place(driver) == "graph"
+        assert await places_after(driver, "escape") == ["graph"]
 
 
 async def test_a_search_in_the_log_is_ended_before_one_goes_back(session, clock):
     async with open_console(session, clock, "n", "o", "slash", "a", "enter", "escape") as driver:
         assert place(driver) == "log"
         assert driver.app.screen.filter_text == ""
-        await driver.press("escape")
-        assert place(driver) == "graph"
+        assert await places_after(driver, "escape") == ["graph"]
 
 
 async def test_a_filter_and_marks_stay_while_one_reads_a_log(session, clock):
@@ -106,8 +109,7 @@ async def test_the_selection_comes_back_with_the_view(session, clock):
 async def test_a_run_chosen_from_the_list_leads_back_to_the_list(session, clock):
     async with open_console(session, clock, "1", "enter") as driver:
         assert place(driver) == "graph"
-        await driver.press("escape")
-        assert place(driver) == "runs"
+        assert await places_after(driver, "escape") == ["runs"]
 
 
 async def test_the_keys_say_where_back_is(session, clock):

@@ -108,8 +108,7 @@ async def test_orders_and_filters(session: ManyRuns, clock: StillClock) -> None:
         assert "sort: problems" in driver.lines[3]
         assert "settle" in driver.lines[6]
         await driver.press("slash")
-        await driver.type("load")
-        await driver.press("enter")
+        await driver.submit("load")
         assert "/load: 1" in driver.lines[3] and "load_dashboard" in driver.lines[6]
 
 

@@ -102,8 +102,7 @@ async def test_requeue_of_a_cause_shows_the_exact_list_and_needs_its_number(sess
         assert "of 30; Tab and PgDn show the rest" in driver.text
         await driver.press("enter")
         assert session.commands == []
-        await driver.type("30")
-        await driver.press("enter")
+        await driver.submit("30")
         assert session.commands == [], "Enter goes to the answers, where Cancel is chosen"
         await driver.press("a")
         (command,) = session.commands
@@ -116,8 +115,7 @@ async def test_skip_asks_for_a_reason_and_sends_it(session, clock):
         assert "3 tasks below may go on: report, mail, close_books." in driver.text
         await driver.press("enter")
         assert "A reason is needed" in driver.text
-        await driver.type("paid by hand")
-        await driver.press("enter")
+        await driver.submit("paid by hand")
         (command,) = session.commands
         assert (command.act, command.reason, command.targets[0][0]) == ("skip", "paid by hand", "fetch_invoices")
 
@@ -164,8 +162,8 @@ async def test_all_that_match_are_marked_and_again_none(session, clock):
         await driver.press("a")
         assert "marked" not in driver.text
         await driver.press("slash")
-        await driver.type("api")
-        await driver.press("enter", "a")
+        await driver.submit("api")
+        await driver.press("a")
         assert "1 marked" in driver.text
 
 
@@ -190,8 +188,7 @@ async def test_the_filter_keeps_what_matches_and_with_a_bang_the_rest(session, c
         await driver.type("0xe9")
         assert "1 cause · /0xe9: 30 of 32" in driver.text
         await driver.press("escape", "slash")
-        await driver.type("!0xe9")
-        await driver.press("enter")
+        await driver.submit("!0xe9")
         assert "2 causes · /!0xe9: 2 of 32" in driver.text
         assert "UnicodeDecodeError" not in driver.text
         await driver.press("escape")
@@ -200,8 +197,7 @@ async def test_the_filter_keeps_what_matches_and_with_a_bang_the_rest(session, c
 
 async def test_marks_of_what_the_filter_hides_are_forgotten(session, clock):
     async with open_console(session, clock, "4", "a", "slash") as driver:
-        await driver.type("api")
-        await driver.press("enter")
+        await driver.submit("api")
         assert "1 marked" in driver.text
 
 
@@ -324,10 +320,7 @@ async def test_with_room_the_evidence_stands_beside_the_list(session, clock):
     async with open_console(session, clock, "4", "enter", "j", size=(120, 40)) as driver:
         assert "Same failure twice; nothing changed between" in driver.text
         assert "◆ load_part_0002" in driver.text
-        await driver.press("enter")
-        assert driver.app.screen.evidence.has_focus
-        await driver.press("escape")
-        assert driver.app.screen.table.has_focus
+        await driver.visit("enter", driver.app.screen.evidence)
 
 
 async def test_of_a_cause_the_pane_says_when_they_came_and_what_they_hold(session, clock):
@@ -371,8 +364,7 @@ async def test_a_note_is_written_by_key_and_stands_first_when_it_has_come_back(s
         assert "Note on UnicodeDecodeError parser.py:31 in read_row" in driver.text
         await driver.press("enter")
         assert "Nothing is written yet." in driver.text and not session.commands
-        await driver.type("reload the schema")
-        await driver.press("enter")
+        await driver.submit("reload the schema")
         (command,) = session.commands
         about = {"fingerprint": "c0ffee", "downstream": None, "text": "reload the schema"}
         assert (command.act, command.targets, command.options) == ("note", (), about)

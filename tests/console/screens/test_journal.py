@@ -150,8 +150,7 @@ async def test_too_many_are_let_go_at_the_end_and_come_back_there(session, clock
 async def test_the_filter_reads_back_until_the_screen_is_full(session, clock):
     session.rows += many(session.builder, 1_000)
     async with open_console(session, clock, "6", "slash") as driver:
-        await driver.type("clean_refunds !ready")
-        await driver.press("enter")
+        await driver.submit("clean_refunds !ready")
         assert "1,023 events" in driver.lines[3]
         assert "/clean_refunds !ready: 5" in driver.lines[3]
         assert len([line for line in shown(driver) if line]) == 5
@@ -197,18 +196,14 @@ async def test_with_room_the_event_under_the_cursor_is_reported_beside_the_list(
         assert "Event 23" in driver.text
         await driver.press("g")
         assert "run began: 10 tasks" in "\n".join(line[72:] for line in driver.lines)
-        await driver.press("tab")
-        assert driver.app.screen.event_view.has_focus
-        await driver.press("escape")
-        assert driver.app.screen.table.has_focus
+        await driver.visit("tab", driver.app.screen.event_view)
 
 
 async def test_after_a_filter_the_event_under_the_cursor_is_reported_beside_the_list(session, clock):
     async with open_console(session, clock, "6", size=(120, 40)) as driver:
         assert "Event 23" in driver.text
         await driver.press("slash")
-        await driver.type("began")
-        await driver.press("enter")
+        await driver.submit("began")
         assert "Event 23" not in driver.text
         assert "run began: 10 tasks" in "\n".join(line[72:] for line in driver.lines)
 

@@ -173,8 +173,7 @@ async def test_a_search_in_a_part_says_what_it_has_not_seen(session, clock):
     async with at_the_log(session, clock, size=(120, 30)) as driver:
         assert "3.4 MB, 2.9 MB dropped" in driver.lines[3]
         await driver.press("slash")
-        await driver.type("nonsense")
-        await driver.press("enter")
+        await driver.submit("nonsense")
         assert "/nonsense: nowhere in what is kept; 2.9 MB dropped" in driver.lines[3]
         await driver.press("escape", "e")
         assert "no line shows an error in what is kept; 2.9 MB dropped" in driver.lines[-1]
@@ -285,8 +284,7 @@ async def test_no_error_is_said(session, clock):
 async def test_a_search_finds_also_what_was_not_read_yet(session, clock):
     session.logs[DEAD, 2] = long_log(10_000)
     async with at_the_log(session, clock, "slash") as driver:
-        await driver.type("000123")
-        await driver.press("enter")
+        await driver.submit("000123")
         assert "row 000123 settled" in shown(driver)
         assert "/000123" in driver.lines[3]
         await driver.press("escape", "slash")
@@ -296,12 +294,10 @@ async def test_a_search_finds_also_what_was_not_read_yet(session, clock):
 
 async def test_n_and_its_capital_go_from_match_to_match(session, clock):
     async with at_the_log(session, clock, "slash") as driver:
-        await driver.type("rows")
-        await driver.press("enter")
+        await driver.submit("rows")
         assert driver.app.screen.text.search_start(1) == 3
         await driver.press("escape", "slash")
-        await driver.type("settle")
-        await driver.press("enter")
+        await driver.submit("settle")
         stand = [driver.app.screen.text.search_start(1)]
         for key in ("n", "n", "n", "N"):
             await driver.press(key)
@@ -311,13 +307,11 @@ async def test_n_and_its_capital_go_from_match_to_match(session, clock):
 
 async def test_only_lines_that_match_are_shown_until_esc(session, clock):
     async with at_the_log(session, clock, "ampersand") as driver:
-        await driver.type("settle")
-        await driver.press("enter")
+        await driver.submit("settle")
         assert [line for line in shown(driver) if line] == [WORDS[0], WORDS[3], WORDS[6]]
         assert "&settle" in driver.lines[3]
         await driver.press("ampersand", *["backspace"] * 6)
-        await driver.type("!settle")
-        await driver.press("enter")
+        await driver.submit("!settle")
         assert WORDS[4] in shown(driver) and WORDS[0] not in shown(driver)
         await driver.press("escape")
         assert WORDS[0] in shown(driver)
@@ -325,10 +319,9 @@ async def test_only_lines_that_match_are_shown_until_esc(session, clock):
 
 async def test_a_search_works_within_what_is_shown_alone(session, clock):
     async with at_the_log(session, clock, "ampersand") as driver:
-        await driver.type("settle")
-        await driver.press("enter", "slash")
-        await driver.type("line 87")
-        await driver.press("enter")
+        await driver.submit("settle")
+        await driver.press("slash")
+        await driver.submit("line 87")
         assert "&settle" in driver.lines[3] and "/line 87" in driver.lines[3]
         assert driver.app.screen.text.search_start(1) == 2
         await driver.press("escape")
@@ -456,20 +449,17 @@ async def test_moving_on_reads_what_follows_and_keeps_the_place(session, clock):
 
 async def test_a_regular_expression_is_searched_and_shown_alone(session, clock):
     async with at_the_log(session, clock, "slash") as driver:
-        await driver.type("~row \\d,\\d{3}:")
-        await driver.press("enter")
+        await driver.submit("~row \\d,\\d{3}:")
         assert driver.app.screen.text.search_start(1) == 4
         await driver.press("escape", "ampersand")
-        await driver.type("~^(row|settle)")
-        await driver.press("enter")
+        await driver.submit("~^(row|settle)")
         assert [line for line in shown(driver) if line] == [WORDS[0], WORDS[4]]
 
 
 async def test_what_a_long_log_shows_alone_comes_from_the_whole_of_it(session, clock):
     session.logs[DEAD, 2] = long_log(20_000)
     async with at_the_log(session, clock, "ampersand") as driver:
-        await driver.type("00 !99")
-        await driver.press("enter")
+        await driver.submit("00 !99")
         await until(driver, lambda: shown(driver)[-1] == "row 019800 settled")
         await driver.press("escape")
         await until(driver, lambda: shown(driver)[-1] == "row 019999 settled")
@@ -515,8 +505,8 @@ def test_picture(size, session, clock, snap_compare):
         driver = ScreenDriver(app, pilot)
         app.selected = DEAD
         await driver.press("5", "slash")
-        await driver.type("refund")
-        await driver.press("enter", "N", "G")
+        await driver.submit("refund")
+        await driver.press("N", "G")
 
     assert snap_compare(app, terminal_size=size, run_before=prepare)
 
@@ -533,11 +523,9 @@ async def test_a_pattern_that_takes_for_ever_is_given_up_with_a_sentence(session
     """Each further letter of the line doubles the time of this pattern, in the search and in what is set off."""
     session.logs[DEAD, 2] = chunks_of(f"first\n{'a' * 60}!\nlast\n")
     async with at_the_log(session, clock, "slash") as driver:
-        await driver.type("~(a+)+$")
-        await driver.press("enter")
+        await driver.submit("~(a+)+$")
         assert "the pattern takes too long on a part of the log: simplify it" in driver.lines[-1]
         assert "/~(a+)+$: given up" in driver.lines[3] and shown(driver)[0] == "first"
         await driver.press("escape", "slash")
-        await driver.type("last")
-        await driver.press("enter")
+        await driver.submit("last")
         assert driver.app.screen.text.search_start(1) == 2

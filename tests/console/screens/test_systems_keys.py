@@ -32,8 +32,7 @@ async def test_what_opens_or_closes_a_breaker_is_asked_first(session, clock, key
         await driver.press("escape")
         assert [] == acts(session)
         await driver.press(key)
-        await driver.type("maintenance")
-        await driver.press("enter")
+        await driver.submit("maintenance")
         assert [("breaker", {"downstream": "rates-api", "how": how})] == acts(session)
         assert "maintenance" == session.commands[0].reason
 
@@ -75,8 +74,7 @@ async def test_rows_are_requeued_as_the_group_that_was_seen(session, clock):
 
 async def test_marked_rows_alone_are_discarded(session, clock):
     async with open_console(session, clock, "7", "N", "enter", "space", "space", "x") as driver:
-        await driver.type("doubles")
-        await driver.press("enter")
+        await driver.submit("doubles")
         (act, options) = acts(session)[0]
         assert "discard-rows" == act
         assert 2 == len(options["rows"])  # type: ignore[arg-type]

@@ -148,8 +148,7 @@ async def test_all_of_them_marked_are_the_group_up_to_the_row_that_was_seen(sess
         assert "Requeue 100,000 rows of import_customers" in driver.text
         assert "Type 100000 to go on" in driver.text
         await driver.press("enter")
-        await driver.type("100000")
-        await driver.press("enter")
+        await driver.submit("100000")
         (command,) = session.commands
         assert {"groups": [["import_customers", "c0ffee", MANY]]} == command.options
         assert (("import_customers", "SUCCESS", 0),) == command.targets
@@ -249,8 +248,8 @@ async def test_the_command_and_the_key_ask_the_same_question(session, clock):
     async with open_console(session, clock, "7", "f") as driver:
         by_key = asked_about(driver)
         await driver.press("escape", "2", "colon")
-        await driver.type("reset breaker")
-        await driver.press("enter", "enter", "j", "j", "enter")
+        await driver.submit("reset breaker")
+        await driver.press("enter", "j", "j", "enter")
         assert by_key == asked_about(driver)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from redrive.engine.core.outcome import OutcomeKind
 from support.processes import is_gone, wait_until_dead
 
-from .worker_helpers import PID_TASK, pid_of
+from .worker_helpers import PID_TASK, PID_TASK_AND_WAITING_TASK, pid_of
 
 UNCLEAN = """
     from redrive.engine.errors import NotReady, SkipTask
@@ -61,15 +61,7 @@ async def test_after_anything_but_a_success_the_next_attempt_gets_a_fresh_proces
 
 
 async def test_a_worker_that_is_killed_is_one_crashed_attempt_or_none(bench: Any) -> None:
-    await bench.open(
-        PID_TASK
-        + """
-    @flow.task(isolation="worker")
-    def waits():
-        print("ready", flush=True)
-        time.sleep(600)
-    """
-    )
+    await bench.open(PID_TASK_AND_WAITING_TASK)
     before = await pid_of(bench)
     recorder = await bench.start("waits")
     await recorder.wait_for_output(b"ready")

@@ -18,7 +18,7 @@ from redrive.engine.runner.frame_socket import FrameSocket
 from redrive.engine.runner.zygote.client import Runner
 from support.processes import is_gone, wait_until_dead
 
-from .worker_helpers import PID_TASK, pid_of, retired
+from .worker_helpers import PID_TASK, PID_TASK_AND_WAITING_TASK, pid_of, retired
 
 # --- Reuse ------------------------------------------------------------------------------------------------------------
 
@@ -218,15 +218,7 @@ async def test_a_flow_whose_import_leaves_threads_is_imported_once_by_a_worker(b
 async def test_a_zygote_that_is_killed_takes_its_workers_along(bench: Any) -> None:
     lost = asyncio.Event()
     bench.runner.on_lost = lost.set
-    await bench.open(
-        PID_TASK
-        + """
-    @flow.task(isolation="worker")
-    def waits():
-        print("ready", flush=True)
-        time.sleep(600)
-    """
-    )
+    await bench.open(PID_TASK_AND_WAITING_TASK)
     recorder, idle = await bench.start("waits"), await pid_of(bench)
     await recorder.wait_for_output(b"ready")
     os.kill(bench.runner.zygote_pid, signal.SIGKILL)

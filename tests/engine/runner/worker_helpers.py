@@ -15,6 +15,16 @@ PID_TASK = """
         return os.getpid()
 """
 
+PID_TASK_AND_WAITING_TASK = (
+    PID_TASK
+    + """
+    @flow.task(isolation="worker")
+    def waits():
+        print("ready", flush=True)
+        time.sleep(600)
+"""
+)
+
 
 async def pid_of(bench: Any, task: str = "pid") -> int:
     """The process in which an attempt ran."""

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from redrive.engine.domain.event_changes import RunChange
-from redrive.engine.domain.event_columns import AnswerFields
 from redrive.engine.domain.event_payloads import RunChanged
 from redrive.engine.domain.states import TaskState
 from redrive.engine.statefile.changes import propagation
@@ -16,9 +13,13 @@ from ...store.conftest import RUN, SECOND, START, StateFile
 from .act_helpers import CHAIN, DIAMOND, ran, table
 
 
-def send_and_undo(state_file: StateFile, command: dict[str, Any]) -> AnswerFields:
-    assert state_file.send(command)["ok"]
-    return state_file.act("undo", command=command["id"])
+def act_on_dead_letter(state_file: StateFile, act: str) -> str:
+    """Make the head of a chain a dead letter and act on it; the id of the command."""
+    state_file.create(CHAIN)
+    state_file.set_state("a", "DEAD_LETTER")
+    command = state_file.command(act, "a")
+    state_file.send(command)
+    return str(command["id"])
 
 
 def test_an_abandoned_run_is_taken_back_with_its_tasks(state_file: StateFile) -> None:
@@ -71,12 +72,9 @@ def test_every_act_can_be_taken_back_to_the_letter(state_file: StateFile, act_na
 
 
 def test_an_undo_can_be_undone(state_file: StateFile) -> None:
-    state_file.create(CHAIN)
-    state_file.set_state("a", "DEAD_LETTER")
-    command = state_file.command("skip", "a")
-    state_file.send(command)
+    command_id = act_on_dead_letter(state_file, "skip")
     after = table(state_file)
-    back = state_file.command("undo", command=command["id"])
+    back = state_file.command("undo", command=command_id)
     state_file.send(back)
     assert state_file.states()["a"] == "DEAD_LETTER"
     assert state_file.act("undo", command=back["id"])["ok"]
@@ -137,34 +135,25 @@ def test_a_blocked_run_goes_on_with_a_task_that_an_undo_restores(state_file: Sta
 
 
 def test_a_promotion_is_no_obstacle_because_nothing_ran(state_file: StateFile) -> None:
-    state_file.create(CHAIN)
-    state_file.set_state("a", "DEAD_LETTER")
-    command = state_file.command("requeue", "a")
-    state_file.send(command)
+    command_id = act_on_dead_letter(state_file, "requeue")
     state_file.move("a", "READY")
-    assert state_file.act("undo", command=command["id"])["ok"]
+    assert state_file.act("undo", command=command_id)["ok"]
     assert (state_file.states()["a"], state_file.column("a", "generation")) == ("DEAD_LETTER", 0)
 
 
 def test_what_has_started_is_not_undone(state_file: StateFile) -> None:
-    state_file.create(CHAIN)
-    state_file.set_state("a", "DEAD_LETTER")
-    command = state_file.command("requeue", "a")
-    state_file.send(command)
+    command_id = act_on_dead_letter(state_file, "requeue")
     state_file.move("a", "READY")
     state_file.claim("a")
-    answer = state_file.act("undo", command=command["id"])
+    answer = state_file.act("undo", command=command_id)
     assert answer["message"] == "too late: a is running now" and state_file.states()["a"] == "RUNNING"
 
 
 def test_a_skip_is_undone_until_a_child_has_started(state_file: StateFile) -> None:
-    state_file.create(CHAIN)
-    state_file.set_state("a", "DEAD_LETTER")
-    command = state_file.command("skip", "a")
-    state_file.send(command)
+    command_id = act_on_dead_letter(state_file, "skip")
     state_file.move("b", "READY")
     state_file.claim("b")
-    answer = state_file.act("undo", command=command["id"])
+    answer = state_file.act("undo", command=command_id)
     assert answer["message"] == "too late: b, which depends on it, has started"
 
 
@@ -236,12 +225,9 @@ def test_an_undo_ends_no_run_in_which_another_task_has_moved_since(state_file: S
 
 
 def test_a_child_that_was_promoted_meanwhile_waits_again_after_the_undo(state_file: StateFile) -> None:
-    state_file.create(CHAIN)
-    state_file.set_state("a", "DEAD_LETTER")
-    command = state_file.command("skip", "a")
-    state_file.send(command)
+    command_id = act_on_dead_letter(state_file, "skip")
     state_file.move("b", "READY")
-    assert state_file.act("undo", command=command["id"])["ok"]
+    assert state_file.act("undo", command=command_id)["ok"]
     assert state_file.claim("b") == 0 and state_file.states()["b"] == "PENDING"
 
 
@@ -268,13 +254,10 @@ def test_a_task_below_what_a_cancel_has_stopped_waits_again_after_the_undo(state
 
 
 def test_what_another_operator_touched_is_not_undone(state_file: StateFile) -> None:
-    state_file.create(CHAIN)
-    state_file.set_state("a", "DEAD_LETTER")
-    command = state_file.command("requeue", "a")
-    state_file.send(command)
+    command_id = act_on_dead_letter(state_file, "requeue")
     state_file.send(state_file.command("skip", "a", actor="ben@ops"))
     state_file.now += 120 * SECOND
-    answer = state_file.act("undo", command=command["id"])
+    answer = state_file.act("undo", command=command_id)
     assert answer["message"] == "too late: a was skipped by ben@ops 2m00 ago"
 
 
