@@ -25,7 +25,6 @@ from redrive.engine.core.outcome import FailureClass
 from redrive.engine.core.paging import SENDER_OPTIONS
 from redrive.engine.errors import OptionError
 from redrive.engine.flow import options as options_module
-from redrive.engine.flow.flow import DEFAULT_TIMEOUTS, KEYWORDS
 from redrive.engine.flow.options import (
     DOWNSTREAM,
     TASK,
@@ -37,6 +36,7 @@ from redrive.engine.flow.options import (
     TaskOptions,
     WorkKind,
 )
+from redrive.engine.flow.task_declarations import DEFAULT_TIMEOUTS, KEYWORDS
 from support.commands import all_commands
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -57,6 +57,7 @@ MODULES = (
     "redrive.engine.executor.executor",
     "redrive.engine.executor.run_options",
     "redrive.engine.flow.flow",
+    "redrive.engine.flow.task_declarations",
     "redrive.engine.flow.param",
     "redrive.engine.flow.task_def",
     "redrive.engine.toolkit.retry_layers",
@@ -72,7 +73,7 @@ EXAMPLE_FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 @pytest.mark.parametrize("module", MODULES)
 def test_the_examples_run(module: str) -> None:
-    results = doctest.testmod(import_module(module), optionflags=EXAMPLE_FLAGS)
+    results = doctest.testmod(import_module(module), extraglobs=PUBLIC, optionflags=EXAMPLE_FLAGS)
     assert results.attempted
     assert not results.failed, "the lines above say which"
 
@@ -84,12 +85,18 @@ def test_the_examples_of_all_public_names_are_run() -> None:
 # --- What users read ------------------------------------------------------------------------------------------------
 
 
+def _written_in(base: type) -> Iterator[tuple[str, Any]]:
+    """The members of a class of this package."""
+    yield from vars(base).items() if base.__module__.startswith("redrive.") else ()
+
+
 def _docstrings() -> Iterator[tuple[str, str]]:
     """(name, docstring) of every public name, and of every public method that is written here."""
     for name, public in PUBLIC.items():
         yield name, public.__doc__ or ""
         if inspect.isclass(public):
-            for method, value in vars(public).items():
+            written = {method: value for base in reversed(public.__mro__) for method, value in _written_in(base)}
+            for method, value in written.items():
                 function = value.fget if isinstance(value, property) else getattr(value, "__func__", value)
                 if inspect.isfunction(function) and not method.startswith("_"):
                     yield f"{name}.{method}", function.__doc__ or ""
