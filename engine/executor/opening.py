@@ -22,6 +22,7 @@ from ..core import flow_difference
 from ..core.breaker import BreakerRecord
 from ..core.bulk_build import collector_paused
 from ..core.mapping import work_of
+from ..core.policy import Uniform
 from ..core.projection import RunProjection, RunRow, new_projection
 from ..core.secret_mask import require_secrets
 from ..core.spec import FlowSpec, TaskSpec
@@ -277,42 +278,11 @@ async def _prepare_run(
     clock: Clock,
 ) -> OpenRun:
     clock_watch = ClockWatch(clock)
-    options, run_id, runner = lease.request.options, requested.run_id, lease.runner
-    parallel = options.max_parallel or flow.max_parallel or MAX_PARALLEL
-    stored = runner.mask.stored_flow(flow)
-
-    async def build() -> RunProjection:
-        with collector_paused():
-            return new_projection(RunRow(run_id), stored.tasks)
-
-    def item(transaction: Transaction) -> tuple[RunProjection, dict[str, float], list[BreakerRecord]]:
-        _register_executor(transaction, identity, run_id, runner)
-        recovered = recovery.recover(transaction, identity.executor_id, clock.uniform)
-        cut_off.report_cut_off(transaction, recovered.executors, run_id)
-        if not requested.exists:
-            _claim_slot(transaction, flow, run_id, options)
-            runs.create_run(
-                transaction,
-                run_id=run_id,
-                flow=stored,
-                max_parallel=parallel,
-                params=stored.params,
-                at=transaction.at,
-                deadline_at=_deadline_at(flow, options, transaction.at),
-                logical_time=options.logical_time,
-                python_path=os.pathsep.join(own_python_path()),
-            )
-            projection = runs.load_run_alone(transaction.connection, run_id)
-        else:
-            projection = _resume_run(transaction, run_id, stored, options)
-        return (
-            projection,
-            history.durations(transaction.connection, flow.name),
-            breaker_rows.read_rows(transaction.connection),
-        )
-
-    building = None if requested.exists else asyncio.create_task(build())  # runs while the thread of the writer writes
-    projection, medians, breakers = await _write_first(lease, writer, hooks, item)
+    stored = lease.runner.mask.stored_flow(flow)
+    first_write = _FirstWrite(requested, flow, stored, lease, identity, clock.uniform)
+    # A new run is built while the thread of the writer writes it.
+    building = None if requested.exists else asyncio.create_task(_build_projection(requested.run_id, stored))
+    projection, medians, breakers = await _write_first(lease, writer, hooks, first_write.write)
     if building is not None:
         projection = replace(await building, run=projection.run, seq=projection.seq)
     return OpenRun(
@@ -323,13 +293,61 @@ async def _prepare_run(
         projection,
         medians,
         breakers,
-        runner,
+        lease.runner,
         writer,
         lease,
         hooks,
         clock_watch,
         is_new=not requested.exists,
     )
+
+
+async def _build_projection(run_id: str, flow: FlowSpec) -> RunProjection:
+    with collector_paused():
+        return new_projection(RunRow(run_id), flow.tasks)
+
+
+@dataclass(frozen=True, slots=True)
+class _FirstWrite:
+    """The transaction that opens a run: recovers what dead executors left, and creates or resumes the run.
+
+    ``stored``: the flow as the state file holds it.
+    """
+
+    requested: _RequestedRun
+    flow: FlowSpec
+    stored: FlowSpec
+    lease: StateFileLease
+    identity: ExecutorIdentity
+    uniform: Uniform
+
+    def write(self, transaction: Transaction) -> tuple[RunProjection, dict[str, float], list[BreakerRecord]]:
+        """Write, and return the run (a new one without its tasks), durations by task, and the breakers."""
+        run_id, connection = self.requested.run_id, transaction.connection
+        _register_executor(transaction, self.identity, run_id, self.lease.runner)
+        recovered = recovery.recover(transaction, self.identity.executor_id, self.uniform)
+        cut_off.report_cut_off(transaction, recovered.executors, run_id)
+        if self.requested.exists:
+            projection = _resume_run(transaction, run_id, self.stored, self.lease.request.options)
+        else:
+            self._create_run(transaction)
+            projection = runs.load_run_alone(connection, run_id)
+        return projection, history.durations(connection, self.flow.name), breaker_rows.read_rows(connection)
+
+    def _create_run(self, transaction: Transaction) -> None:
+        flow, options, run_id = self.flow, self.lease.request.options, self.requested.run_id
+        _claim_slot(transaction, flow, run_id, options)
+        runs.create_run(
+            transaction,
+            run_id=run_id,
+            flow=self.stored,
+            max_parallel=options.max_parallel or flow.max_parallel or MAX_PARALLEL,
+            params=self.stored.params,
+            at=transaction.at,
+            deadline_at=_deadline_at(flow, options, transaction.at),
+            logical_time=options.logical_time,
+            python_path=os.pathsep.join(own_python_path()),
+        )
 
 
 async def _write_first(lease: StateFileLease, writer: Writer, hooks: RunHooks, item: Callable[[Transaction], T]) -> T:
