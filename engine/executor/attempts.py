@@ -418,6 +418,7 @@ class AttemptManager:
                 deadline_at=self._deadline_at,
                 is_probe=supervisor.is_probe,
                 interrupted=supervisor.is_interrupted,
+                is_silent=not supervisor.has_output,
             )
             if freed:
                 runs.promote(transaction, claim.run_id, freed)

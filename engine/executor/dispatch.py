@@ -118,11 +118,11 @@ class Dispatcher:
             self._launch(claim)
 
     def _orders(self, names: Iterable[str]) -> list[ClaimOrder]:
-        tasks = self._view.projection.tasks
-        return [
-            ClaimOrder(name, tasks[name].generation, self._view.spec(name), tasks[name].state is TaskState.READY)
-            for name in names
-        ]
+        return [self._order(self._view.projection.tasks[name]) for name in names]
+
+    def _order(self, row: TaskRow) -> ClaimOrder:
+        is_ready, is_first = row.state is TaskState.READY, row.attempt == 0
+        return ClaimOrder(row.name, row.generation, self._view.spec(row.name), is_ready, is_first)
 
     def _launch(self, claim: Claim) -> None:
         projection, spec = self._view.projection, self._view.spec(claim.name)

@@ -49,6 +49,7 @@ class ClaimOrder:
     generation: int
     spec: TaskSpec
     is_ready: bool = False  # no promotion is needed; the claim itself checks the state once more
+    is_first: bool = False  # no attempt has started; the claim itself checks that once more
 
 
 @dataclass(frozen=True)
@@ -103,7 +104,7 @@ def _claim(transaction: Transaction, run_id: str, order: ClaimOrder, identity: E
         "timeout_us": None if spec.timeout is None else round(spec.timeout * 1e6),
         "grace_us": round(spec.grace_seconds * 1e6),
     }
-    attempt = runs.claim(transaction, run_id, order.name, order.generation, token, columns)
+    attempt = runs.claim(transaction, run_id, order.name, order.generation, token, columns, is_first=order.is_first)
     if not attempt:
         return None
     only_rows = (

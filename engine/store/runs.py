@@ -190,14 +190,35 @@ _CLAIMABLE = (
 )
 
 
+#: SQL: the task has never started, and its parents allow it to start.
+_IS_FIRST = (
+    " AND attempt = 0 AND stale = 0 AND first_started_at IS NULL AND progress_done IS NULL"
+    " AND NOT EXISTS (" + UNSATISFIED_PARENT + ")"
+)
+
+
 def claim(
-    transaction: Transaction, run_id: str, name: str, generation: int, token: str, attempt_row: AttemptColumns
+    transaction: Transaction,
+    run_id: str,
+    name: str,
+    generation: int,
+    token: str,
+    attempt_row: AttemptColumns,
+    *,
+    is_first: bool = False,
 ) -> int:
     """Start the next attempt of a READY task: insert its row, and return its number.
 
     0: the task is not READY in this generation any more. If its parents no longer allow it, the task is moved to the
-    state that follows from them. ``attempt_row``: further columns of the attempt.
+    state that follows from them. ``attempt_row``: further columns of the attempt. ``is_first``: the caller has seen no
+    attempt; such a task is claimed without a look at its row.
     """
+    at = transaction.at
+    started: TaskColumns = {"started_at": at, "ended_at": None, "claim_token": token}
+    if is_first:
+        columns: TaskColumns = {"attempt": 1, **started, "first_started_at": at}
+        if _start(transaction, run_id, name, generation, token, columns, attempt_row, _IS_FIRST):
+            return 1
     found = transaction.connection.execute(_CLAIMABLE, (run_id, name, generation)).fetchone()
     if found is None:
         return 0
@@ -206,13 +227,28 @@ def claim(
         reevaluate(transaction, run_id, name)
         return 0
     attempt = int(attempts) + 1
-    columns: TaskColumns = {"attempt": attempt, "started_at": transaction.at, "ended_at": None, "claim_token": token}
+    columns = {"attempt": attempt, **started}
     if first_started_at is None:
-        columns["first_started_at"] = transaction.at
+        columns["first_started_at"] = at
     if stale:
         columns["stale"] = 0  # the attempt gets the latest results of its parents
     if progress_done is not None:
         columns["progress_done"] = columns["progress_total"] = None
+    return attempt if _start(transaction, run_id, name, generation, token, columns, attempt_row) else 0
+
+
+def _start(
+    transaction: Transaction,
+    run_id: str,
+    name: str,
+    generation: int,
+    token: str,
+    columns: TaskColumns,
+    attempt_row: AttemptColumns,
+    guard: str = "",
+) -> bool:
+    """Move a READY task to RUNNING, if ``guard`` holds, and insert the row of its attempt."""
+    attempt = columns["attempt"]
     shown: AttemptColumns = {"generation": generation, "started_at": transaction.at, **attempt_row}
     moved = transaction.move(
         run_id,
@@ -223,11 +259,11 @@ def claim(
         set=columns,
         attempt=attempt,
         payload=TaskMoved(attempt_set=shown),
+        guard=guard,
     )
-    if not moved:
-        return 0
-    transaction.insert_attempt({"run_id": run_id, "name": name, "attempt": attempt, "token": token, **shown})
-    return attempt
+    if moved:
+        transaction.insert_attempt({"run_id": run_id, "name": name, "attempt": attempt, "token": token, **shown})
+    return moved
 
 
 _AUDIT = (

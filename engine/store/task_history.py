@@ -49,15 +49,24 @@ class StoredTask(NamedTuple):
     has_maps_below: int = 1  # asked after a success alone
 
 
+_BAD_ROWS = "EXISTS (SELECT 1 FROM quarantine WHERE quarantine.run_id = task.run_id AND quarantine.name = task.name)"
+_OPEN_PAGES = (
+    "EXISTS (SELECT 1 FROM page_task AS page"
+    " WHERE page.run_id = task.run_id AND page.task = task.name AND page.done = 0)"
+)
+_MAPS_BELOW = f"EXISTS ({MAPS_BELOW.format('task.run_id', 'task.name')})"
 _READ = (
-    f"SELECT {', '.join(f'task.{column}' for column in StoredTask._fields[:9])},"
-    " EXISTS (SELECT 1 FROM quarantine WHERE quarantine.run_id = task.run_id AND quarantine.name = task.name),"
-    " attempt.output_bytes, attempt.output_dropped_bytes,"
-    " EXISTS (SELECT 1 FROM page_task AS page"
-    " WHERE page.run_id = task.run_id AND page.task = task.name AND page.done = 0),"
-    f" ? AND EXISTS ({MAPS_BELOW.format('task.run_id', 'task.name')}) FROM task LEFT JOIN attempt"
+    f"SELECT {', '.join(f'task.{column}' for column in StoredTask._fields[:9])}, {_BAD_ROWS},"
+    f" attempt.output_bytes, attempt.output_dropped_bytes, {_OPEN_PAGES}, ? AND {_MAPS_BELOW} FROM task"
+    " LEFT JOIN attempt"
     " ON attempt.run_id = task.run_id AND attempt.name = task.name AND attempt.attempt = ?"
     " WHERE task.run_id = ? AND task.name = ?"
+)
+
+#: SQL: the attempt with this token is the current one, and its success without output changes no other row.
+IS_PLAIN_SUCCESS = (
+    f" AND claim_token = ? AND cancel_requested_at IS NULL AND overrides IS NULL"
+    f" AND NOT {_BAD_ROWS} AND NOT {_OPEN_PAGES} AND NOT {_MAPS_BELOW}"
 )
 
 

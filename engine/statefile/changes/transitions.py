@@ -25,13 +25,13 @@ _INSERT_EVENT = (
 _update_cache: Dict[Tuple[str, ...], str] = {}
 
 
-def _update_task(columns: Tuple[str, ...], token: bool) -> str:
-    key = (("token",) if token else ("",)) + columns
+def _update_task(columns: Tuple[str, ...], guard: str) -> str:
+    key = (guard,) + columns
     sql = _update_cache.get(key)
     if sql is None:
         assignments = "".join(", {} = ?".format(column) for column in columns)
         sql = "UPDATE task SET state = ?{} WHERE run_id = ? AND name = ? AND state = ? AND generation = ?{}".format(
-            assignments, " AND claim_token = ?" if token else ""
+            assignments, guard
         )
         _update_cache[key] = sql
     return sql
@@ -75,23 +75,22 @@ class Transaction(object):
         generation: int,
         set: Optional[TaskColumns] = None,
         attempt: Optional[int] = None,
-        token: Optional[str] = None,
         payload: Optional[TaskMoved] = None,
+        guard: str = "",
+        guarded: Iterable[object] = (),
     ) -> bool:
         """Move one task from ``old`` (in ``generation``) to ``new`` and emit it. False: the task has moved since.
 
-        ``set``: further columns of the task. ``token``: the claim token that must match, against a late outcome.
-        ``payload``: further fields of the event. Raises ValueError for a move outside LEGAL_MOVES.
+        ``set``: further columns of the task. ``payload``: further fields of the event. ``guard``: SQL from AND on that
+        must hold of the task as well, with the values ``guarded``. Raises ValueError for a move outside LEGAL_MOVES.
         """
         old, new = str(old), str(new)
         if new not in LEGAL_MOVES[old]:
             raise ValueError("illegal move of {!r}: {} -> {}".format(name, old, new))
         columns = set or NO_TASK_COLUMNS
         self._before_change(run_id, name, columns)
-        values = [new] + list(columns.values()) + [run_id, name, old, generation]
-        if token is not None:
-            values.append(token)
-        cursor = self.connection.execute(_update_task(tuple(columns), token is not None), values)
+        values = [new] + list(columns.values()) + [run_id, name, old, generation] + list(guarded)
+        cursor = self.connection.execute(_update_task(tuple(columns), guard), values)
         if cursor.rowcount != 1:
             return False
         self.emit(

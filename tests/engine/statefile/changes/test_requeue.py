@@ -216,6 +216,10 @@ def test_a_late_result_of_the_old_generation_changes_nothing(state_file: StateFi
     state_file.act("requeue", "a")
     state_file.move("a", "READY")
     state_file.claim("a", token="new")
-    late = state_file.write(lambda j: j.move(RUN, "a", "RUNNING", "SUCCESS", 0, token="old"))
-    also = state_file.write(lambda j: j.move(RUN, "a", "RUNNING", "SUCCESS", 1, token="old"))
+    late = state_file.write(
+        lambda j: j.move(RUN, "a", "RUNNING", "SUCCESS", 0, guard=" AND claim_token = ?", guarded=("old",))
+    )
+    also = state_file.write(
+        lambda j: j.move(RUN, "a", "RUNNING", "SUCCESS", 1, guard=" AND claim_token = ?", guarded=("old",))
+    )
     assert (late, also, state_file.states()) == (False, False, {"a": "RUNNING"})
