@@ -357,11 +357,14 @@ class GraphScreen(SplitScreen):
         self._show_on_overview(name)
 
     def _show_on_overview(self, name: str) -> None:
-        if self.map_view.display and self.map_view.graph is not None:
+        drawn = self.map_view.graph
+        if self.map_view.display and drawn is not None and self._overview is Overview.AROUND:
+            drawn.select(name)
+            self._fit_depth(drawn)
+            self.map_view.step_changed()
+            self.map_view.refresh()
+        elif self.map_view.display:
             self.map_view.select(name)
-            if self._overview is Overview.AROUND:
-                self._fit_depth(self.map_view.graph)
-                self.map_view.step_changed()
         if self.group_map.display:
             self.group_map.refresh()
 

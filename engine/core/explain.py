@@ -7,6 +7,7 @@ to the task that blocks it. Task names come in raw: the caller makes the sentenc
 from __future__ import annotations
 
 from collections.abc import Callable
+from heapq import nsmallest
 
 from ..domain.durations import format_duration
 from ..domain.states import NEEDS_HUMAN, SkipCause, TaskState
@@ -18,6 +19,7 @@ from .waiting import (
     TaskCase,
     blocker,
     breaker_against,
+    by_start,
     find_wait,
     pool_use,
     pool_waits,
@@ -169,9 +171,9 @@ def _machine_pool_full(case: TaskCase) -> str:
 
 
 def _slots_used(case: TaskCase) -> str:
-    running = running_rows(case)
+    longest = nsmallest(1, running_rows(case), key=by_start)
     most = case.projection.run.max_parallel
-    return f"waits for a slot: all {most} are in use, the longest by {_held_by(case, running[:1])}"
+    return f"waits for a slot: all {most} are in use, the longest by {_held_by(case, longest)}"
 
 
 def _held_by(case: TaskCase, rows: list[TaskRow]) -> str:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 
 from ..domain.durations import format_duration
 from ..domain.states import NEEDS_HUMAN, TIMED, WITH_INSTANT, TaskState
@@ -170,7 +171,7 @@ def pool_use(case: TaskCase) -> tuple[int, int, list[TaskRow]] | None:
     slots = pool_sizes(case.projection).get(pool) if pool is not None else None
     if slots is None:
         return None
-    holders = [row for row in running_rows(case) if spec_of(row).pool == pool]
+    holders = sorted((row for row in running_rows(case) if spec_of(row).pool == pool), key=by_start)
     used = sum(spec_of(row).pool_slots for row in holders)
     return None if used + case.spec.pool_slots <= slots else (slots, used, holders)
 
@@ -185,7 +186,8 @@ def pool_waits(projection: RunProjection) -> dict[str, str]:
 
 
 def _has_no_slot(case: TaskCase) -> bool:
-    return len(_running(case)) >= case.projection.run.max_parallel
+    most = case.projection.run.max_parallel
+    return len(list(islice(running_rows(case), most))) >= most
 
 
 def pool_sizes(projection: RunProjection) -> dict[str, int]:
@@ -197,15 +199,16 @@ def pool_sizes(projection: RunProjection) -> dict[str, int]:
     return {str(name): int(slots) for name, slots in pools.items() if isinstance(slots, int)}
 
 
-def running_rows(case: TaskCase) -> list[TaskRow]:
-    """Return the running tasks, the longest-running first."""
-    return sorted(_running(case), key=lambda row: (row.started_at or 0, row.position))
-
-
-def _running(case: TaskCase) -> list[TaskRow]:
+def running_rows(case: TaskCase) -> Iterator[TaskRow]:
+    """Yield the running tasks."""
     tasks, active = case.projection.tasks, case.context.active
     rows = tasks.values() if active is None else map(tasks.__getitem__, active)
-    return [row for row in rows if row.state is TaskState.RUNNING]
+    return (row for row in rows if row.state is TaskState.RUNNING)
+
+
+def by_start(row: TaskRow) -> tuple[int, int]:
+    """Return the sort key that puts the task which has run longest first."""
+    return row.started_at or 0, row.position
 
 
 #: States in which a task waits for one thing only.

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -37,10 +38,9 @@ class Segment(NamedTuple):
 
 @dataclass(slots=True)
 class Channel:
-    """The cells between two levels. ``left``: the first cell; ``width``: the number of cells."""
+    """The cells between two levels. ``width``: the number of cells."""
 
     buses: list[Bus]
-    left: int = 0
     columns: int = 0
     tracks: list[tuple[list[int], list[Bus]]] = field(default_factory=list)  # per column: tops, and the buses
     leaving: dict[int, list[Bus]] = field(default_factory=dict)  # by row: the buses that the line of its source enters
@@ -90,6 +90,14 @@ class EdgeHighlight:
 _NO_HIGHLIGHT = EdgeHighlight()
 
 
+def least_size(dag: Dag, widths: Sequence[int]) -> tuple[int, int]:
+    """Return the columns and rows below which no drawing of these tasks fits: those of its texts, without layout."""
+    ranks: dict[int, list[int]] = {}
+    for level, width in zip(dag.levels, widths, strict=True):
+        ranks.setdefault(level, []).append(width)
+    return sum(map(max, ranks.values())) + (STUB + TAIL) * (len(ranks) - 1), max(map(len, ranks.values()))
+
+
 class Drawing:
     """The positions of all tasks and lines. ``widths``: cells of each task's text, by task number."""
 
@@ -100,21 +108,28 @@ class Drawing:
         layers = self._layers
         self._channels = [_channel(layers, level) for level in range(1, layers.depth)]
         self._rows = [{layers.row[vertex]: vertex for vertex in rank} for rank in layers.ranks]
-        self._lefts = self._place_columns()
         self.height = layers.height
-        self.spans = self._row_spans()
+        self._place_columns()
 
-    def _place_columns(self) -> list[int]:
-        lefts: list[int] = []
+    def resized(self, widths: Sequence[int]) -> Drawing:
+        """Return the same drawing with other widths: rows and lines depend on the edges alone."""
+        other = copy(self)
+        other._widths = widths
+        other._place_columns()
+        return other
+
+    def _place_columns(self) -> None:
+        self._lefts: list[int] = []
+        self._channel_lefts: list[int] = []
         x = 0
         for level, rank in enumerate(self._layers.ranks):
-            lefts.append(x)
+            self._lefts.append(x)
             x += max((self._widths[vertex] for vertex in rank if vertex < len(self.dag)), default=1)
             if level < len(self._channels):
-                self._channels[level].left = x
+                self._channel_lefts.append(x)
                 x += self._channels[level].width
         self.width = x
-        return lefts
+        self.spans = self._row_spans()
 
     def _row_spans(self) -> list[tuple[int, int]]:
         """Return for each row the first cell with a task or a passing line, and the cell after the last one."""
@@ -122,9 +137,9 @@ class Drawing:
         for vertex, y in enumerate(self._layers.row):
             level = self._layers.level[vertex]
             left = self._lefts[level]
-            right = left + self._widths[vertex] if self._is_task(vertex) else self._channels[level].left
+            right = left + self._widths[vertex] if self._is_task(vertex) else self._channel_lefts[level]
             if self._layers.below[vertex]:
-                right = self._channels[level].left + self._channels[level].width
+                right = self._channel_lefts[level] + self._channels[level].width
             spans[y] = min(spans[y][0], left), max(spans[y][1], right)
         return spans
 
@@ -176,7 +191,7 @@ class Drawing:
                 found.append(Segment(left, self._widths[vertex], vertex))
             if level < len(self._channels):
                 channel = self._channels[level]
-                first = channel.left + STUB
+                first = self._channel_lefts[level] + STUB
                 crossed = channel.crossings(0, channel.columns, y)
                 columns = [column for column, bus in crossed if bus.bottom > y and x0 <= first + column < x1]
                 found.extend(Segment(first + column, 1, arms=UP | DOWN) for column in columns)
@@ -194,16 +209,16 @@ class Drawing:
             if left + self._widths[vertex] > x0:
                 yield Segment(left, self._widths[vertex], vertex, arms, is_lit)
             left += self._widths[vertex]
-        end = self._channels[level].left if arms else left
+        end = self._channel_lefts[level] if arms else left
         if max(left, x0) < min(end, x1):
             yield Segment(max(left, x0), min(end, x1) - max(left, x0), arms=ACROSS, lit=is_lit)
 
     def _channel_runs(self, level: int, y: int, x0: int, x1: int, lit: EdgeHighlight) -> Iterator[Segment]:
-        channel = self._channels[level]
-        first = max(x0 - channel.left, 0) - STUB
-        last = min(x1 - channel.left, channel.width) - STUB
+        channel, channel_left = self._channels[level], self._channel_lefts[level]
+        first = max(x0 - channel_left, 0) - STUB
+        last = min(x1 - channel_left, channel.width) - STUB
         across = self._across(level, y, lit)
-        left = channel.left + STUB
+        left = channel_left + STUB
         at = first
         if at < 0 <= last and across.reach >= 0 and not self._is_passing(level, y):
             yield Segment(left - STUB, STUB, arms=ACROSS, lit=across.lit_reach >= 0)

@@ -23,7 +23,7 @@ def fitting_depth(graph: Graph, columns: int, rows: int) -> int:
     """The edges around the selected task whose drawing fits: so many that more add nothing; at least DEPTH."""
     fitting, drawn_tasks = DEPTH, 0
     for depth in range(DEPTH, DEPTH_MAX + 1):
-        drawing = graph.drawing_around(depth)
+        drawing = graph.drawing_around(depth) if graph.may_fit_around(depth, columns, rows) else None
         if drawing is None or drawing.width >= columns or drawing.height > rows or len(drawing.dag) == drawn_tasks:
             break
         fitting, drawn_tasks = depth, len(drawing.dag)
@@ -54,6 +54,7 @@ def draw_around(graph: Graph, columns: int, rows: int, depth: int | None) -> Non
     depth = depth or fitting_depth(graph, columns, rows)
     drawn = graph.drawing_around(depth)
     has_room = drawn is not None and drawn.height <= rows * 2 // 3
+    has_room = has_room and graph.may_fit_around(depth, columns, rows, siblings=True)
     more = graph.drawing_around(depth, siblings=True) if has_room else None
     graph.draw_depth(depth, siblings=more is not None and more.width < columns and more.height <= rows)
 

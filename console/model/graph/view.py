@@ -16,7 +16,7 @@ from ....engine.core.dag import Dag
 from ....engine.domain.states import NEEDS_HUMAN, UNDER_WAY, TaskState
 from ..board import Board, Delta
 from .components import PART_MAX, around, fits_whole, is_chain, leading_to, neighbourhood, with_siblings
-from .drawing import Drawing
+from .drawing import Drawing, least_size
 from .groups import GraphGroup, Groups, groups_of
 from .matrix import Bands, Matrix
 from .rails import Rails
@@ -125,7 +125,9 @@ class Graph:
         self._rails: Rails | None = None
         self._drawing: Drawing | None = None
         self._drawn_around: str | None = None
-        self._around: tuple[tuple[str, LabelSize], dict[tuple[int, bool], Drawing | None]] | None = None
+        self._around: dict[tuple[int, bool], tuple[LabelSize, Drawing]] = {}  # by depth, with siblings or not
+        self._parts: dict[tuple[int, bool], Dag] = {}  # the same: what is drawn
+        self._around_task: str | None = None
         self._matrix: Matrix | None = None
         self._bands: Bands | None = None
 
@@ -249,18 +251,40 @@ class Graph:
 
     def drawing_around(self, depth: int, *, siblings: bool = False) -> Drawing | None:
         """The drawing of what is at most ``depth`` edges from the selected task; None if that is too much to draw."""
+        part = self._part_around(depth, siblings)
+        if part is None:
+            return None
+        size, drawn = self._around.get((depth, siblings), (None, None))
+        if drawn is None:
+            drawn = self._lay_out(part)
+        elif size != self._label_size:
+            drawn = drawn.resized(self._label_widths(part))
+        self._around[depth, siblings] = self._label_size, drawn
+        return drawn
+
+    def may_fit_around(self, depth: int, columns: int, rows: int, *, siblings: bool = False) -> bool:
+        """Whether ``drawing_around`` may fit, by its texts alone: most drawings that are too large are not laid out."""
+        part = self._part_around(depth, siblings)
+        if part is None:
+            return False
+        width, height = least_size(part, self._label_widths(part))
+        return width < columns and height <= rows
+
+    def _part_around(self, depth: int, siblings: bool) -> Dag | None:
         if self.selected is None:
             return None
-        if self._around is None or self._around[0] != (self.selected, self._label_size):
-            self._around = (self.selected, self._label_size), {}
-        drawings = self._around[1]
-        if (depth, siblings) not in drawings:
-            part = self._neighbourhood(self.selected, depth, siblings)
-            drawings[depth, siblings] = self._lay_out(part) if len(part) < NEIGHBOURHOOD_MAX else None
-        return drawings[depth, siblings]
+        if self._around_task != self.selected:
+            self._around_task, self._around, self._parts = self.selected, {}, {}
+        if (depth, siblings) not in self._parts:
+            self._parts[depth, siblings] = self._neighbourhood(self.selected, depth, siblings)
+        part = self._parts[depth, siblings]
+        return part if len(part) < NEIGHBOURHOOD_MAX else None
 
     def _lay_out(self, part: Dag) -> Drawing:
-        return Drawing(part, [self._label_width(name) for name in part.names])
+        return Drawing(part, self._label_widths(part))
+
+    def _label_widths(self, part: Dag) -> list[int]:
+        return [self._label_width(name) for name in part.names]
 
     def _neighbourhood(self, name: str, depth: int, siblings: bool) -> Dag:
         part = neighbourhood(self.dag, name, depth, NEIGHBOURHOOD_MAX)
