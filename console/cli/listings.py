@@ -246,7 +246,7 @@ def print_events(endpoint: Endpoint, run_id: str | None, as_json: bool, *, follo
         if not as_json:
             run = projection.run if projection is not None and run_id is not None else None
             echo(place_line(run, session.address))
-        labeller = event_lines.EventLabeller(has_date=True, target=session.address)
+        labeller = event_lines.EventLabeller(has_date=True, target=session.address, has_each_check=True)
         async with aclosing(cast("AsyncGenerator[Sequence[Event]]", session.events(since))) as batches:
             async for batch in batches:
                 for event in batch:

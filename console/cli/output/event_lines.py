@@ -69,18 +69,22 @@ def lines_of_event(event: Event, *, has_date: bool = False, label: str = "", tar
 class EventLabeller:
     """Makes the lines of events in order, and labels those of another run than the latest executor runs.
 
-    ``has_date``: each line has the date; otherwise the first line of each day.
+    ``has_date``: each line has the date; otherwise the first line of each day. ``has_each_check``: each check of a
+    sensor has lines; otherwise the checks 1, 2, 4, 8, ... have one.
     """
 
-    def __init__(self, *, has_date: bool = False, target: str = "") -> None:
+    def __init__(self, *, has_date: bool = False, target: str = "", has_each_check: bool = False) -> None:
         self.run_id: str | None = None  # the run of the latest executor; None before its first event
         self._has_date = has_date
         self._target = target
         self._day: date | None = None  # local, of the latest event with a line
+        self._sensing: set[tuple[str | None, str]] | None = None if has_each_check else set()  # runs and tasks
 
     def lines(self, event: Event) -> Iterator[str]:
         """The lines of the next event."""
         payload = event.payload
+        if isinstance(payload, TaskMoved) and self._is_repeated_check(event, payload):
+            return
         if isinstance(payload, ExecutorChanged) and payload.what == ExecutorChange.STARTED:
             self.run_id = event.run_id
         is_named = isinstance(payload, RunChanged | ScheduleChanged)  # these lines name their run
@@ -92,6 +96,23 @@ class EventLabeller:
         ):
             self._day = day
             yield line
+
+    def _is_repeated_check(self, event: Event, payload: TaskMoved) -> bool:
+        """Whether a move of a task is the start or the end of a check that needs no line."""
+        if self._sensing is None or event.task is None:
+            return False
+        task = event.run_id, event.task
+        if event.new == TaskState.SENSING:
+            self._sensing.add(task)
+            return not _is_power_of_two(_checks(payload))
+        if event.new in (TaskState.READY, TaskState.RUNNING):
+            return task in self._sensing
+        self._sensing.discard(task)
+        return False
+
+
+def _is_power_of_two(number: int) -> bool:
+    return number & (number - 1) == 0
 
 
 def _sentence(event: Event, payload: Payload) -> Iterator[str]:
@@ -156,7 +177,13 @@ def _failed(event: Event, payload: TaskMoved) -> Iterator[str]:
 
 
 def _sensing(event: Event, payload: TaskMoved) -> Iterator[str]:
-    yield f"{event.task} SENSING next_look_at={_instant(payload.set.get('next_retry_at'))}"
+    checks, due = _checks(payload), _instant(payload.set.get("next_retry_at"))
+    yield f"{event.task} SENSING next_check_at={due}" + (f" checks={checks}" if checks > 1 else "")
+
+
+def _checks(payload: TaskMoved) -> int:
+    """How often a sensor has found nothing yet."""
+    return int(payload.set.get("deferrals") or 0)
 
 
 def _upstream_failed(event: Event, payload: TaskMoved) -> Iterator[str]:

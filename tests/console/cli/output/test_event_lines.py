@@ -158,3 +158,29 @@ def test_the_first_line_of_each_day_has_the_date() -> None:
     labeller = event_lines.EventLabeller()
     clocks = [line.partition("]")[0] for event in events for line in labeller.lines(event)]
     assert clocks == ["[2026-11-22 23:59:58", "[23:59:59", "[2026-11-23 00:00:00", "[00:00:01"]
+
+
+def test_a_sensor_that_checks_often_writes_few_lines(tmp_path):
+    """Checks 1, 2, 4, 8, ... have a line; ``redrive events`` lists each."""
+    flow, checks = Flow("f"), tmp_path / "checks"
+
+    @flow.sensor(every=0.01)
+    def file_is_there() -> bool:
+        with checks.open("a") as file:
+            file.write("x")
+        return checks.stat().st_size > 11
+
+    Executor(run_id="r", flow=flow, state=tmp_path / "state.db").run()
+    with sqlite3.connect(tmp_path / "state.db") as connection:
+        events = [runs.event_from_row(row) for row in connection.execute(*events_query(0, 100_000))]
+    labeller, each = event_lines.EventLabeller(), event_lines.EventLabeller(has_each_check=True)
+    few = [line.partition("] ")[2] for event in events for line in labeller.lines(event) if "file_is_there" in line]
+    assert [re.sub(r"=\d\d:.{8}", "=T", line) for line in few] == [
+        "file_is_there RUNNING",
+        "file_is_there SENSING next_check_at=T",
+        "file_is_there SENSING next_check_at=T checks=2",
+        "file_is_there SENSING next_check_at=T checks=4",
+        "file_is_there SENSING next_check_at=T checks=8",
+        "file_is_there SUCCESS",
+    ]
+    assert sum("RUNNING" in line for event in events for line in each.lines(event)) == 12
