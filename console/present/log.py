@@ -6,16 +6,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import overload
 
+from ...engine.core.failures import hang
 from ...engine.core.projection import AttemptRow, TaskRow
+from ...engine.statefile.changes.log_rows import AttemptText
 from ..model.log import GAP, LogLine, LogSelection, is_error_line, is_gap, printable_parts
 from ..model.log_diff import DiffLine, Side
 from ..text.durations import clock, format_bytes, format_duration, number, wall
 from ..text.glyphs import Glyphs
-from ..text.pieces import Line, Piece, Role, width
+from ..text.pieces import Line, Piece, Role, fit, width
 from ..text.sgr import coloured_pieces, coloured_spans
-from ..text.text import cells, one_line, shorten_middle
+from ..text.text import cells, one_line, sanitize, shorten_middle
+from ..text.wrapping import wrap
 from .states import OUTCOME_STYLES
-from .tasks import duration_of
+from .tasks import duration_of, hang_of, short_failure
 
 _NAME_CELLS_MIN = 12
 _MARGIN = Piece(" ")
@@ -179,6 +182,29 @@ def line_text(line: LogLine, glyphs: Glyphs) -> str:
     if not is_gap(line):
         return line
     return f"{glyphs.more} {format_bytes(int(line.removeprefix(GAP)))} dropped here {glyphs.more}"
+
+
+def failure_lines(
+    attempt: AttemptRow, texts: AttemptText | None, columns: int, rows: int, glyphs: Glyphs
+) -> list[Line]:
+    """Why an attempt failed, in at most ``rows`` rows: its failure, then the end of its traceback.
+
+    A timeout has the innermost calls of its stack instead, an attempt without either its whole error.
+    """
+    style = OUTCOME_STYLES.get(attempt.outcome, OUTCOME_STYLES["lost"])
+    failure = hang_of(attempt) or short_failure(attempt.explain or "") or attempt.error or ""
+    head = [Piece(f" {glyphs.of(style.glyph)} {style.word}", style.role), Piece(f"  {one_line(failure)}", Role.STRONG)]
+    texts = texts or AttemptText()
+    stack, _ = hang.split_stack_and_report(texts.stack)
+    below = "\n".join(filter(None, (texts.diagnostic, texts.traceback.rstrip() or stack.rstrip() or attempt.error)))
+    rest = [row for line in below.splitlines() for row in _wrapped(line, columns)]
+    free = max(rows - 1, 0)
+    shown = rest[max(len(rest) - free, 0) :] if texts.traceback else rest[:free]
+    return [fit(head, columns, glyphs.more), *shown]
+
+
+def _wrapped(line: str, columns: int) -> list[Line]:
+    return wrap([Piece(f"   {sanitize(line.expandtabs(4))}")], columns - 1, 5)
 
 
 _SIDE_ROLES = {Side.BOTH: Role.DIM, Side.BEFORE: Role.FAILED, Side.AFTER: Role.RUNNING}

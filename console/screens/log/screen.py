@@ -30,6 +30,7 @@ from ...widgets.text_view import LinesView
 from ..base import ConsoleScreen, run_latest
 from .attempt_log import AttemptLog
 from .comparison import compared
+from .failure import FailureBar
 from .finder import LogFinder
 from .line_search import LogTarget
 from .paging import page_log
@@ -48,6 +49,7 @@ class LogScreen(ConsoleScreen):
     def __init__(self) -> None:
         super().__init__()
         self.heading = Bar(id="heading")
+        self.failure = FailureBar(self, self.show_heading)
         self.text = LogView(
             self._empty_line,
             to_the_top=lambda: self._reader.call_when_complete(self.text.go_to_top),
@@ -68,6 +70,10 @@ class LogScreen(ConsoleScreen):
         """Yield the heading and the log."""
         yield self.heading
         yield self.text
+
+    def widgets_below(self) -> Iterable[Widget]:
+        """Yield the failure of the attempt."""
+        yield self.failure
 
     # --- Which attempt --------------------------------------------------------------------------------------------
 
@@ -283,6 +289,8 @@ class LogScreen(ConsoleScreen):
         )
         now, size = self.console.live.now_us, self.app.size.width
         self.heading.show(*heading_line(row, self.attempt, heading, now, size, self.console.glyphs))
+        attempt = self.attempt if log is not None and log.is_started else None
+        self.failure.show_attempt(self.board.projection.run.run_id, row.name, attempt, len(self.text.lines))
 
     def _output_bytes(self) -> int | None:
         attempt, log = self.attempt, self.attempt_log
