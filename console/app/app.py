@@ -314,7 +314,16 @@ class ConsoleApp(ConsoleBase):
         for screen in self._console_screens():
             if screen.is_mounted:
                 screen.on_news(update)
+        if self.is_untouched and update.delta.are_problems_changed:
+            self._select_problem()
         self.show_frames()
+
+    def _select_problem(self) -> None:
+        """Select a task that needs a human, unless one is selected; only for an operator who has touched nothing."""
+        board = self.live.board
+        if board is not None and board.problems and self.selected not in board.problems:
+            self.selected = board.starting_task()
+            self.console_screen.on_shown()
 
     def tick(self, now_us: int) -> None:
         """Update countdowns and ages, once a second."""

@@ -23,6 +23,7 @@ from ..widgets.role_styles import PLAIN, RoleStyles
 from ..widgets.text_input import TextField
 
 _REFUSAL_SECONDS = 1.0  # between two messages, so that one burst has one message
+_INPUT = (events.Key, events.MouseDown, events.MouseScrollDown, events.MouseScrollUp)
 
 
 class ConsoleBase(ConsoleTerminal, inherit_bindings=False):
@@ -52,6 +53,7 @@ class ConsoleBase(ConsoleTerminal, inherit_bindings=False):
         self._vetted: deque[events.Key] = deque(maxlen=16)  # passed by the guard, not yet handled by a widget
         self._waiting_for_keys = False
         self._refused_at = float("-inf")
+        self.is_untouched = True  # nobody has pressed a key or a button of the mouse
         self.set_keymap(keymap.for_textual())
 
     @property
@@ -141,6 +143,7 @@ class ConsoleBase(ConsoleTerminal, inherit_bindings=False):
 
     async def on_event(self, event: events.Event) -> None:
         """Pass on the keys that the guard releases, when a key arrives."""
+        self.is_untouched &= not isinstance(event, _INPUT)
         if self._arrived and event is self._arrived[0]:  # Textual sends a key again that no widget has handled
             self._arrived.popleft()
             await self._pass_keys()

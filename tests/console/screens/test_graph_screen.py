@@ -48,6 +48,19 @@ async def test_the_eye_begins_at_the_first_problem(revenue: FakeSession, clock: 
         assert app.selected == "clean_refunds"
 
 
+@pytest.mark.parametrize(("keys", "selected"), [((), "broken"), (("k",), "first")], ids=["untouched", "used"])
+async def test_the_first_problem_is_selected_until_a_key_is_pressed(clock: StillClock, keys, selected: str):
+    session = FakeSession(projection_of([("first", []), ("broken", [])]))
+    async with shown(session, clock) as (app, pilot):
+        await emit_events(app, pilot, session, session.builder.start("first"), session.builder.start("broken"))
+        await press(app, pilot, *keys)
+        assert app.selected == "first"
+        failure = session.builder.fail("broken", "DEAD_LETTER", "KeyError", failures=1, dead_letter_kind="permanent")
+        await emit_events(app, pilot, session, failure)
+        assert app.selected == selected
+        assert app.screen.graph_view.graph.selected == selected
+
+
 async def test_a_change_shows_in_its_row_and_in_what_waits_for_it(revenue: FakeSession, clock: StillClock):
     async with shown(revenue, clock) as (app, pilot):
         await emit_events(app, pilot, revenue, revenue.builder.move("clean_refunds", "SKIPPED", skip_cause="operator"))
