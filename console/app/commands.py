@@ -10,7 +10,7 @@ from ..keys.actions import ACTIONS, BY_NAME, MOVE_ACTIONS, Action, ActionEffect,
 from ..keys.keymap import key_file, key_label
 from ..present.manual import page_lines
 from ..present.states import legend_lines
-from ..present.timeline.task_texts import legend_line
+from ..present.timeline.task_texts import bar_entries
 from ..screens.choice_dialog import ChoiceDialog, ChoiceOption
 from ..screens.console import ConsoleHost
 from ..screens.palette import CommandPalette, PaletteEntry
@@ -77,9 +77,9 @@ class CommandMenu:
 
     def help(self) -> None:
         """Show what the signs mean, and the keys of the visible screen."""
+        glyphs = self._console.glyphs
         lines: list[Line] = [
-            *legend_lines(self._console.glyphs, columns_within(self._console.size.width)),
-            *wrap(legend_line(self._console.glyphs, 200, has_groups=True), columns_within(self._console.size.width), 1),
+            *legend_lines(glyphs, columns_within(self._console.size.width), bar_entries(glyphs)),
             [],
             [Piece("Explanations are in the manual:"), Piece(" :manual", Role.KEY)],
             [],

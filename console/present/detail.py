@@ -63,7 +63,7 @@ def title_line(row: TaskRow, scene: Scene, columns: int) -> Line:
 
 
 def summary_lines(row: TaskRow, scene: Scene, columns: int, rows: int) -> list[Line]:
-    """The task in at most ``rows`` rows: state and verdict, the last attempts, the number of tasks that it holds."""
+    """The task in at most ``rows`` rows: state and verdict, its attempts, the number of tasks that it holds."""
     style = STATE_STYLES[row.state]
     head: Line = [
         Piece(" "),
@@ -75,7 +75,7 @@ def summary_lines(row: TaskRow, scene: Scene, columns: int, rows: int) -> list[L
         head.append(Piece(f" for {clock(scene.now_us - row.ended_at).strip()}"))
     head += _conclusion(row, scene)
     last = _held_text(row, scene)
-    shown = _attempts(row)[-max(rows - 1 - bool(last), 0) :] if rows > 1 else []
+    shown = _latest_first(row)[: max(rows - 1 - bool(last), 0)]
     lines = [head, *(attempt_line(one, scene) for one in shown)]
     if last and len(lines) < rows:
         lines.append([Piece("   "), *last])
@@ -105,8 +105,9 @@ def _held_text(row: TaskRow, scene: Scene) -> Line:
     return [Piece(f"holds {counted(count, 'task')} and the run's end")]
 
 
-def _attempts(row: TaskRow) -> list[AttemptRow]:
-    return [row.attempts[number] for number in sorted(row.attempts)]
+def _latest_first(row: TaskRow) -> list[AttemptRow]:
+    """The attempts in the order of every list of them. Only what runs from left to right has the first one first."""
+    return [row.attempts[number] for number in sorted(row.attempts, reverse=True)]
 
 
 def attempt_line(attempt: AttemptRow, scene: Scene) -> Line:
@@ -181,7 +182,7 @@ def _attempt_lines(row: TaskRow, scene: Scene, columns: int) -> Iterator[Line]:
     counted, in_all = attempts_text(row), f"{len(row.attempts)} in all"
     counts = f"{counted} of this generation{f', {in_all}' if row.generation else ''}" if counted else in_all
     yield [Piece(" Attempts ", Role.STRONG), Piece(f" {counts}", Role.DIM)]
-    for attempt in reversed(_attempts(row)):
+    for attempt in _latest_first(row):
         yield from _attempt_head(attempt, scene, columns)
         yield from _attempt_facts(attempt, scene, columns)
 

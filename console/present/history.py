@@ -208,7 +208,8 @@ def _cell_line(task: TaskTrend, place: int, glyphs: Glyphs) -> Line:
     style = STATE_STYLES[cell.state]
     duration = "" if cell.duration_us is None else f" {format_duration(cell.duration_us)}"
     tries = f" {glyphs.dot} {cell.attempts} attempts" if cell.attempts > 1 else ""
-    line = [name, Piece(f"  {glyphs.of(style.glyph)} {style.word}", style.role), Piece(f"{duration}{tries}")]
+    state = Piece(f"{glyphs.of(style.glyph)} {style.word}", style.role)
+    line = [name, Piece("  "), state, Piece(f"{duration}{tries}")]
     if task.is_slow(place) and cell.duration_us is not None and task.typical_us:
         times = cell.duration_us / task.typical_us
         line.append(Piece(f" {glyphs.dot} {glyphs.up} {times:.1f} times the usual", Role.WARNING))

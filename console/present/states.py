@@ -85,8 +85,8 @@ _ENTRY_CELLS = 15
 _GAP = "  "
 
 
-def legend_lines(glyphs: Glyphs, columns: int) -> list[Line]:
-    """The legend in lines of at most ``columns``."""
+def legend_lines(glyphs: Glyphs, columns: int, bars: Sequence[Line]) -> list[Line]:
+    """The legend in lines of at most ``columns``. ``bars``: the entries of the timeline."""
     outcomes = [OUTCOME_STYLES[name] for name in ("timed_out", "lost")]
     states = [_entry(style, glyphs) for style in (*STATE_STYLES.values(), BLOCKED, *outcomes)]
     marks = [
@@ -100,7 +100,8 @@ def legend_lines(glyphs: Glyphs, columns: int) -> list[Line]:
             ("~12s", Role.DIM, "an estimate"),
         )
     ]
-    return [[Piece("Signs", Role.STRONG)], *_flow(states, columns, _ENTRY_CELLS), *_flow(marks, columns, 0)]
+    flows = *_flow(states, columns, _ENTRY_CELLS), *_flow(marks, columns, 0), *_flow(bars, columns, 0)
+    return [[Piece("Signs", Role.STRONG)], *flows]
 
 
 def _entry(style: StateStyle, glyphs: Glyphs) -> Line:

@@ -40,7 +40,7 @@ from ..text.pieces import Line, Piece, Role, plain
 from ..text.text import cells, one_line
 from ..widgets.bars import Bar
 from ..widgets.bindings import bindings_of
-from ..widgets.split import TALL_SCREEN_ROWS, has_room_for_strip
+from ..widgets.split import has_room_for_strip
 from ..widgets.table import VirtualTable
 from .base import run_latest
 from .evidence import EvidenceScreen, EvidenceView, Subject
@@ -140,11 +140,10 @@ class InboxScreen(SplitScreen):
         self._start_rest_timer()
 
     def _open_causes_that_fit(self) -> None:
-        """Open every cause once a run, where a tall screen has rows for all tasks."""
+        """Open every cause once a run, if the screen has rows for all tasks."""
         run_id, causes = self.board.projection.run.run_id, self.inbox.causes()
         rows = sum(1 + cause.count for cause in causes)
-        height = self.app.size.height
-        if run_id == self._opened_run or height < TALL_SCREEN_ROWS or rows > height - _FRAME_ROWS:
+        if run_id == self._opened_run or rows > self.app.size.height - _FRAME_ROWS:
             return
         self._opened_run = run_id
         for cause in causes:

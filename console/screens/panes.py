@@ -99,6 +99,12 @@ class SplitScreen(ConsoleScreen):
         key = self.console.keymap.label("next_pane")
         self.console.show_message(f"keys scroll the details; {key} returns to the list")
 
+    def mark(self) -> None:
+        """Say that marks are set in the list: the details have the keys."""
+        self.focus_details()
+
+    mark_range = mark_all = mark
+
     def back(self) -> None:
         """Go from the detail pane to the list; from the list as on every screen."""
         if self.detail_pane.has_focus:

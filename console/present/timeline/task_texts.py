@@ -108,6 +108,12 @@ def legend_line(glyphs: Glyphs, columns: int, *, has_groups: bool = False) -> Li
     return _flow(entries, sorted(shown))
 
 
+def bar_entries(glyphs: Glyphs) -> list[Line]:
+    """What each sign of the bars means, also of the bars of groups."""
+    entries = _legend_entries(glyphs, has_groups=True)
+    return [_flow(entries, [place])[1:] for place in range(len(entries))]
+
+
 def _group_entries(glyphs: Glyphs) -> Sequence[_LegendEntry]:
     return (1, "".join(glyphs.spark[:6:2]), Role.DONE, "few to many ran"), (4, glyphs.retrying, Role.WAITING, "retried")
 
@@ -132,7 +138,7 @@ def _flow(entries: Sequence[_LegendEntry], places: Iterable[int]) -> Line:
     """The entries at these places."""
     line: Line = []
     for _, sign, role, word in (entries[place] for place in places):
-        line += [Piece(" "), Piece(sign, role), Piece(f" {word} ", Role.DIM)]
+        line += [Piece("  " if line else " "), Piece(sign, role), Piece(f" {word}", Role.DIM)]
     return line
 
 

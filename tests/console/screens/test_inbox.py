@@ -438,7 +438,7 @@ async def test_names_of_tasks_cannot_do_anything(clock):
     session = poisoned_run(clock, 1)
     row = session.projection.tasks["archive"]
     row.error = row.attempts[1].error = "\x1b]0;pwned\x07[bold]red[/bold]\x9b2J\u202e"
-    async with open_console(session, clock, "4", "G", "enter", "j", "enter") as driver:
+    async with open_console(session, clock, "4", "G", "enter") as driver:
         assert "archive" in driver.lines[3]
         assert not any(unfit in driver.text for unfit in "\x1b\x07\x9b\u202e")
         assert "[bold]red[/bold]" in driver.text

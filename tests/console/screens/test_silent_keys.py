@@ -98,12 +98,15 @@ async def silent_keys(driver: ScreenDriver, screen: ScreenName, *way: str) -> li
 
 
 async def go_home(driver: ScreenDriver, shown: Any, *way: str) -> None:
-    """Close what is open over the screen; from another screen take the way again."""
+    """Close what is open over the screen, and go from its details to its list; from another screen take the way."""
     app = driver.app
     for _ in range(ESCAPES_MAX):
         is_covered = len(app.screen_stack) > 1 and app.screen is not shown
         is_filtered = app.screen is shown and (shown.footer_widget.prompt.has_focus or shown.filter_text)
-        if not (is_covered or is_filtered):
+        is_beside = (
+            app.screen is shown and getattr(shown, "detail_pane", None) is not None and shown.detail_pane.has_focus
+        )
+        if not (is_covered or is_filtered or is_beside):
             break
         await driver.press("escape")
     else:
