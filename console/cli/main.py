@@ -50,6 +50,9 @@ def main() -> None:
         if error.errno == errno.ENOENT and error.filename is None:  # of getcwd: every other call names its file
             click.echo("redrive: the current folder was removed: change to another one", err=True)
             sys.exit(ExitCode.BAD_USAGE)
+        if error.errno in (errno.EMFILE, errno.ENFILE):
+            click.echo("redrive: no more files can be opened: raise the limit of open files (ulimit -n)", err=True)
+            sys.exit(ExitCode.BAD_USAGE)
         if error.errno not in (errno.ENOSPC, errno.EIO):
             raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # flushing the rest of the buffer would fail again

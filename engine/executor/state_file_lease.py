@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
     from ..runner.zygote.client import Runner
 
+DESCRIPTORS_MIN = 32  # an idle executor of a small flow has 18
 INTERRUPTED = "interrupted before the run was opened: nothing was started"
 
 
@@ -71,6 +73,16 @@ class StateFileLease:
             self.lock.remove()
 
 
+def _require_descriptors() -> None:
+    """Refuse a limit of open files under which the opening of the run could end half-way."""
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    if limit != resource.RLIM_INFINITY and limit < DESCRIPTORS_MIN:
+        raise RedriveError(
+            f"an executor needs at least {DESCRIPTORS_MIN} open files, and this process may have {limit}:"
+            " raise its hard limit (ulimit -Hn; LimitNOFILE= of systemd)"
+        )
+
+
 def acquire_state_file(request: RunRequest) -> StateFileLease:
     """Acquire the lock and start the zygote; a flow in memory is forked here, before threads or an event loop exist.
 
@@ -85,6 +97,7 @@ def acquire_state_file(request: RunRequest) -> StateFileLease:
         raise RedriveError(f"the name of a run is a text: not {request.run_id!r}")
     if options.resume and not os.path.lexists(request.state_path):
         raise RedriveError(f"there is no state file {request.state_path!r} to resume")
+    _require_descriptors()
     if request.flow is not None and not isinstance(request.flow, str):
         request.flow.spec()  # raise errors here, with the caller's traceback, rather than in the zygote
     create_state_folder(request.state_path)

@@ -239,3 +239,16 @@ def test_an_import_that_ends_its_process_is_reported(tmp_path: Path, command: st
     assert (done.returncode, done.stdout) == (2, "")
     assert sentence in done.stderr.splitlines()[-1]
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith("new")] == []
+
+
+@pytest.mark.parametrize("limit", [8, 16])
+def test_a_limit_of_open_files_that_is_too_low_is_one_sentence(tmp_path: Path, limit: int):
+    """The run is refused before the state file exists; a command that reads says what is wrong, too."""
+    (tmp_path / "flow.py").write_text(FLOW)
+    for command in ("run flow.py --plain --state s.db", "inbox s.db"):
+        line = f"ulimit -n {limit}; exec {REDRIVE} {command}"
+        done = subprocess.run(["sh", "-c", line], cwd=tmp_path, capture_output=True)
+        assert (done.returncode, done.stderr.count(b"\n")) == (2, 1), done.stderr
+        assert done.stderr.startswith(b"redrive: ")
+        assert b"open files" in done.stderr or command.startswith("inbox")
+    assert not (tmp_path / "s.db").exists()
