@@ -203,10 +203,14 @@ class ConsoleApp(ConsoleBase):
 
     @selected.setter
     def selected(self, name: str | None) -> None:
+        if name == self._selected:
+            return
         self._selected = name
         if self._line_about not in (None, name):
             self._line_about = None
             self.console_screen.key_bar.clear_message()
+        for screen in self._visible_screens():
+            screen.show_key_bar()  # which keys act depends on the task
 
     def show_line(self, line: Line, seconds: float | None = None, about: str | None = None) -> None:
         """Show a line in place of the keys of the visible screen, for ``seconds``.
@@ -386,9 +390,11 @@ class ConsoleApp(ConsoleBase):
         if stale != self._is_greyed:
             self._is_greyed = stale
             self.palette = self._console_theme.stale_palette() if stale else self._console_theme.palette()
-        for screen in self.screen_stack:
-            if isinstance(screen, ConsoleScreen) and screen.is_mounted:
-                screen.show_frame()
+        for screen in self._visible_screens():
+            screen.show_frame()
+
+    def _visible_screens(self) -> list[ConsoleScreen]:
+        return [screen for screen in self.screen_stack if isinstance(screen, ConsoleScreen) and screen.is_mounted]
 
     # --- Keys ------------------------------------------------------------------------------------------------------
 

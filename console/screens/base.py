@@ -38,25 +38,19 @@ from textual.widget import Widget
 from ...engine.domain.acts import act_refusal
 from ...engine.domain.states import TaskState
 from ..feed.live_run import BoardUpdate
-from ..keys.actions import BY_NAME, SUSPEND_KEY, VIEWS, Action, ScreenName, footer_of
+from ..keys.actions import SUSPEND_KEY, VIEWS, Action, ScreenName, footer_of
 from ..model.board import Board
 from ..model.breaker_view import blocking_downstream
 from ..model.columns import COLUMNS
 from ..model.filters import describe_state_filter, next_state_filter
-from ..present.downstreams import compact
 from ..present.header import (
     Tab,
-    executor_gone_line,
-    run_line,
-    status_lines,
-    storage_line,
     tab_at,
     tabs_line,
-    waiting_fact,
 )
-from ..present.replay import ReplayPosition, describe_last_event, replay_line
+from ..present.replay import ReplayPosition, describe_last_event
 from ..terminal.capabilities import SMALLEST_SIZE
-from ..text.pieces import Line, Piece, Role, plain
+from ..text.pieces import Line, Piece, Role
 from ..text.text import one_line
 from ..widgets.bars import Bar, KeyBar, KeyHint, Rule
 from ..widgets.drag_selection import DragSelection
@@ -64,17 +58,11 @@ from ..widgets.footer import Footer
 from ..widgets.line_view import LineView
 from ..widgets.table import MarkRangeToggled, VirtualTable
 from ..widgets.text_input import TextField
+from . import frame
 from .console import Console
 from .hidden_rows import hidden_row_marks
 
 JUMP_SECONDS = 0.7  # after a row left from under the cursor
-
-#: Actions that go through the past, each with the one that goes the other way.
-_PAST_PAIRS = (
-    ("step_back", "step_forward", "step"),
-    ("problem_back", "problem_forward", "problem"),
-    ("slower", "faster", "play"),
-)
 
 
 def run_latest(node: DOMNode, work: Callable[[], Awaitable[None]], group: str) -> None:
@@ -238,48 +226,16 @@ class ConsoleScreen(Screen[None]):
 
     def show_frame(self) -> None:
         """Update header, tabs and key bar; cheap if nothing changed."""
-        console, size = self.console, self.app.size.width
-        board, status, now = console.live.board, console.live.status, console.live.now_us
-        position = console.time_travel.position
-        if board is not None and position is not None:
-            key = console.keymap.label("back")
-            top = replay_line(position, board, console.address, key, size, console.glyphs)
-        elif board is not None:
-            forecast = console.live.forecast
-            waiting = console.redrive_line or waiting_fact(console.waiting_runs, size, console.glyphs)
-            top = run_line(board, console.address, forecast, now, size, console.glyphs, waiting, console.runner)
-        else:
-            top = [Piece(" "), Piece(one_line(console.address), Role.TITLE), Piece(f"  {console.loading_message}")]
-        self.header.show(top)
-        rights = status_lines(board, status, console.armed_seconds, size)
-        if position is not None and not status.is_stale:
-            rights = [[]]  # the current state of the executor does not belong to the past
-        self.header.show(tabs_line(self._tabs(), rights, size), row=1)
-        self._show_rules(status.is_stale, position is not None)
-        self._show_key_bar()
+        console, columns = self.console, self.app.size.width
+        self.header.show(frame.top_line(console, columns))
+        self.header.show(tabs_line(self._tabs(), frame.status_texts(console, columns), columns), row=1)
+        sign, role = frame.rule_style(console)
+        for rule in (self.upper_rule, self.lower_rule):
+            rule.show(sign, {**self.hidden_row_marks(rule), **self.rule_marks(upper=rule is self.upper_rule)}, role)
+        self.show_key_bar()
 
     def _tabs(self) -> list[Tab]:
-        console, board = self.console, self.console.live.board
-        dead, waiting = board.dead_letters if board is not None else 0, console.waiting_runs
-        counts = {
-            ScreenName.RUNS: len(waiting),
-            ScreenName.INBOX: dead + sum(one.weight for one in waiting),
-            ScreenName.DOWNSTREAMS: console.attention_count,
-        }
-        badges = {view: f"{console.glyphs.dead}{compact(count)}" for view, count in counts.items() if count}
-        failed = board.counts[TaskState.FAILED] if board is not None else 0
-        if failed:
-            found = (badges.get(ScreenName.INBOX), f"{console.glyphs.failed}{compact(failed)}")
-            badges[ScreenName.INBOX] = " ".join(filter(None, found))
-        return [
-            Tab(
-                console.keymap.label(f"view_{view.value}"),
-                view.value.capitalize(),
-                view is self.view,
-                badges.get(view, ""),
-            )
-            for view in VIEWS
-        ]
+        return frame.tabs_of(self.console, self.view)
 
     def on_drag_selection_copied(self, message: DragSelection.Copied) -> None:
         """Say that a text was copied by dragging over it."""
@@ -305,13 +261,6 @@ class ConsoleScreen(Screen[None]):
         """The active tab."""
         return self.PLACE
 
-    def _show_rules(self, stale: bool, past: bool) -> None:
-        glyphs = self.console.glyphs
-        sign = glyphs.rule_past if past else glyphs.rule_stale if stale else glyphs.rule
-        role = Role.NOW if past else Role.WARNING if stale else Role.RULE
-        for rule in (self.upper_rule, self.lower_rule):
-            rule.show(sign, {**self.hidden_row_marks(rule), **self.rule_marks(upper=rule is self.upper_rule)}, role)
-
     def hidden_row_marks(self, rule: Rule) -> dict[int, str]:
         """What a rule says about hidden rows of the views beside it."""
         rules = [one for one in self.query(Rule) if one.display]
@@ -326,26 +275,20 @@ class ConsoleScreen(Screen[None]):
         """Marks on a rule: column -> sign."""
         return {}
 
-    def _show_key_bar(self) -> None:
-        console = self.console
-        position = console.time_travel.position
-        if position is not None:
-            self.key_bar.show(self._past_hints() or self.hints(), self.past_summary(position))
-            return
-        locked = console.lock_reason
-        board = console.live.board
-        if locked is None and board is not None:
-            key = console.keymap.label("resume_here") if console.launch.state_path is not None else ""
-            status = console.live.status
-            locked = plain(storage_line(status, console.address) or executor_gone_line(board, status, key)) or None
-        self.key_bar.show(self.hints(), locked)
+    def show_key_bar(self) -> None:
+        """Show the keys that act now, or why none does."""
+        position = self.console.time_travel.position
+        if position is None:
+            self.key_bar.show(self.hints(), frame.lock_sentence(self.console))
+        else:
+            self.key_bar.show(frame.past_hints(self.console, self.PLACE) or self.hints(), self.past_summary(position))
 
     def hints(self) -> list[KeyHint]:
         """The key hints of the footer, most important first."""
         label = self.console.keymap.label
         hints = [(label(action.name), action.label) for action in self.footer_actions() if self.is_offered(action)]
-        if self._back_label:
-            hints.insert(0, (label("back"), self._back_label))
+        if self.back_label:
+            hints.insert(0, (label("back"), self.back_label))
         return [(key, word) for key, word in hints if key]
 
     def is_offered(self, action: Action) -> bool:
@@ -367,19 +310,9 @@ class ConsoleScreen(Screen[None]):
         return footer_of(self.PLACE)
 
     @property
-    def _back_label(self) -> str:
-        """The label of the target of Esc."""
-        if self.app.screen_stack[0] is not self:
-            return "back"
-        view = self.console.previous_view
-        if view is None:
-            return "all state files" if self.console.launch.is_of_fleet else ""
-        return f"back to {view.value}"
-
-    def _past_hints(self) -> list[KeyHint]:
-        label = self.console.keymap.label
-        here = [pair for pair in _PAST_PAIRS if self.PLACE in BY_NAME[pair[0]].screens]
-        return [(f"{label(one)} {label(other)}", word) for one, other, word in here if label(one) and label(other)]
+    def back_label(self) -> str:
+        """The label of the target of Esc; empty if Esc leads nowhere."""
+        return frame.back_label(self.console, is_top_level=self.app.screen_stack[0] is self)
 
     def past_summary(self, position: ReplayPosition) -> str:
         """Describe the last event at that time; screens without time travel say what they show instead."""

@@ -50,7 +50,7 @@ class LoadingScreen(ConsoleScreen):
     def hints(self) -> list[KeyHint]:
         """The only key hint here: to leave."""
         label = self.console.keymap.label
-        back = [(label("back"), self._back_label)] if self._back_label else []
+        back = [(label("back"), self.back_label)] if self.back_label else []
         return [*back, (label("quit"), "quit")]
 
     def show_frame(self) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 from redrive.console.sessions.session import Link
+from redrive.console.text.pieces import plain as text_of_line
+from redrive.engine.domain.states import TaskState
 from redrive.engine.errors import LinkError, SnapshotNeeded
 
 from ..conftest import FakeSession, StillClock, emit_events, press, rows_of, settle, shown, text_of
@@ -267,3 +269,15 @@ async def test_an_executor_of_which_nothing_is_known_is_not_said_to_have_gone(re
     async with shown(revenue, clock, (120, 40), state_path="/tmp/revenue.db") as (app, _):
         assert rows_of(app)[1].endswith("no executor")
         assert rows_of(app)[-1].startswith(" no executor · R to resume here")
+
+
+async def test_the_keys_that_act_follow_the_selected_task(revenue: FakeSession, clock: StillClock):
+    """They are shown with the cursor, not at the next second."""
+    tasks = revenue.projection.tasks.values()
+    ended = next(row.name for row in tasks if row.state is TaskState.SUCCESS)
+    pending = next(row.name for row in tasks if row.state is TaskState.PENDING)
+    async with shown(revenue, clock) as (app, _):
+        key_bar = app.console_screen.key_bar
+        for name, has_skip in ((ended, False), (pending, True), (ended, False)):
+            app.selected = name
+            assert ("skip" in text_of_line(key_bar.line(0))) is has_skip
