@@ -25,13 +25,13 @@ checkpoint, and each descriptor gets the error once.
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
 import os
 import sqlite3
 from collections.abc import Callable
+from functools import partial
 
-from ..errors import StorageError
 from .database import path_of
+from .one_thread import OneThread, WorkThread, call_in_loop
 
 #: Commits without a waiting caller share a sync for this long: one sync each would cost more CPU than the commit.
 SHARED_SYNC_SECONDS = 0.005
@@ -50,11 +50,11 @@ class LogSync:
         self,
         connection: sqlite3.Connection,
         loop: asyncio.AbstractEventLoop,
-        thread: concurrent.futures.Executor | None,
+        thread: WorkThread | None,
         on_failed: Callable[[OSError], None],
     ) -> None:
         self._loop = loop
-        self._thread = thread or start_thread("redrive-sync")
+        self._thread = thread or OneThread("redrive-sync")
         self._on_failed = on_failed
         self._descriptor = _open_log(connection)
         self._error: OSError | None = None
@@ -90,7 +90,7 @@ class LogSync:
         self._is_urgent = True
         self._plan()
         await self._idle.wait()
-        self._thread.shutdown(wait=False)
+        self._thread.close()
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
@@ -109,17 +109,9 @@ class LogSync:
         assert self._descriptor is not None
         self._timer, self._is_urgent = None, False
         self._covered, self._held = self._held, []
-        self._thread.submit(os.fdatasync, self._descriptor).add_done_callback(self._on_synced)
+        self._thread.start(partial(os.fdatasync, self._descriptor), partial(call_in_loop, self._loop, self._release))
 
-    def _on_synced(self, synced: concurrent.futures.Future[None]) -> None:
-        try:
-            self._loop.call_soon_threadsafe(self._release, synced)
-        except RuntimeError:  # the loop is closed, and no caller waits
-            if not self._loop.is_closed():
-                raise
-
-    def _release(self, synced: concurrent.futures.Future[None]) -> None:
-        error = synced.exception()
+    def _release(self, result: None, error: BaseException | None) -> None:
         released, self._covered = self._covered, []
         if isinstance(error, OSError):
             self._error = error
@@ -132,21 +124,6 @@ class LogSync:
             self._idle.set()
         for release in released:
             release(self._error)
-
-
-def start_thread(name: str) -> concurrent.futures.Executor:
-    """Return an executor whose thread runs already: once tasks run, the machine may have no thread left.
-
-    Raises StorageError if it has none now.
-    """
-    pool = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix=name)
-    try:
-        pool.submit(int)
-    except RuntimeError as error:
-        raise StorageError(
-            f"the state file cannot be written: {error}; raise the limit of memory or processes"
-        ) from None
-    return pool
 
 
 def _open_log(connection: sqlite3.Connection) -> int | None:

@@ -10,7 +10,6 @@ This is layer C of ``write_retry.py``: a batch that the storage refuses is kept 
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
 import random
 import sqlite3
 import threading
@@ -30,7 +29,8 @@ from ..statefile.changes.transitions import Transaction
 from ..statefile.open_readonly import file_uri
 from .database import path_of, primary_code, translate
 from .log_length import LogCutError, LogLength
-from .log_sync import LogSync, start_thread
+from .log_sync import LogSync
+from .one_thread import OneThread, WorkThread, call_in_loop, run_in
 from .write_retry import CORRUPTION_CODES, FlushLimits, is_transient, run_with_retry
 
 T = TypeVar("T")
@@ -96,7 +96,7 @@ class Writer:
         on_durable: OnEvents | None = None,
         on_failed: Callable[[StorageError], None] | None = None,
         limits: FlushLimits | None = None,
-        thread: concurrent.futures.Executor | None = None,
+        thread: WorkThread | None = None,
         uniform: Callable[[float, float], float] = random.uniform,
     ) -> None:
         self._connection = connection
@@ -111,7 +111,7 @@ class Writer:
         self._uniform = uniform
         self._log_length = LogLength(connection, self._path)
         self._log = LogSync(connection, loop, thread, self._on_sync_failed)
-        self._thread = thread or start_thread("redrive-writer")
+        self._thread = thread or OneThread("redrive-writer")
         self._queue: deque[_QueuedItem] = deque()
         self._batch: list[_QueuedItem] = []  # in flight, or waiting for a retry
         self._is_flush_scheduled = False
@@ -190,7 +190,7 @@ class Writer:
 
     def run_between(self, use: Callable[[sqlite3.Connection], T]) -> asyncio.Future[T]:
         """Use the connection between two transactions. Not after ``close``."""
-        return asyncio.wrap_future(self._thread.submit(lambda: use(self._connection)), loop=self._loop)
+        return run_in(self._thread, lambda: use(self._connection), self._loop)
 
     async def close(self) -> None:
         """Flush the queue to the disk, then close the connection. From now on items fail if the storage refuses.
@@ -209,8 +209,8 @@ class Writer:
         self._is_closed = True
         known = self._failure
         await self._log.close()
-        await asyncio.wrap_future(self._thread.submit(self._close_connection), loop=self._loop)
-        self._thread.shutdown(wait=False)
+        await run_in(self._thread, self._close_connection, self._loop)
+        self._thread.close()
         if self._failure is not None and self._failure is not known:
             raise self._failure
 
@@ -233,20 +233,13 @@ class Writer:
         if self._failure is not None:
             self._give_up(self._failure)
             return
-        self._thread.submit(self._write, self._batch).add_done_callback(self._on_batch_written)
+        self._thread.start(partial(self._write, self._batch), partial(call_in_loop, self._loop, self._settle))
 
-    def _on_batch_written(self, written: concurrent.futures.Future[_CommittedBatch]) -> None:
-        try:
-            self._loop.call_soon_threadsafe(self._settle, written)
-        except RuntimeError:  # the loop is closed, and no future is awaited
-            if not self._loop.is_closed():
-                raise
-
-    def _settle(self, written: concurrent.futures.Future[_CommittedBatch]) -> None:
-        error = self._failure or written.exception()
+    def _settle(self, committed: _CommittedBatch, error: BaseException | None) -> None:
+        error = self._failure or error
         if error is None:
             self._recover()
-            batch, committed = self._batch, written.result()
+            batch = self._batch
             self._next_batch()  # writes the next batch while listeners run
             self._emit_events(self._on_events, committed.events)
             _resolve(batch, committed, durable=False)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
 import heapq
 import random
 import selectors
 import sqlite3
 from collections import deque
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
+
+from redrive.engine.store.one_thread import OnDone
 
 START_US = 1_790_000_000_000_000  # 2026-09-21 in microseconds UTC
 LATER_STARTS_US = (2_147_483_617_000_000, 4_102_444_770_000_000)  # half a minute before 2**31 seconds, and before 2100
@@ -112,50 +114,7 @@ class VirtualClock:
         self._stepped_us += round(seconds * 1e6)
 
 
-class PlainFuture(concurrent.futures.Future[Any]):
-    """A future of one thread: without the lock and the condition that make most of its price."""
-
-    def __init__(self) -> None:
-        self._is_done = False
-        self._callbacks: list[Callable[[concurrent.futures.Future[Any]], object]] = []
-        self._value: Any = None
-        self._error: BaseException | None = None
-
-    def set_result(self, result: Any) -> None:
-        self._value = result
-        self._finish()
-
-    def set_exception(self, exception: BaseException | None) -> None:
-        self._error = exception
-        self._finish()
-
-    def add_done_callback(self, fn: Callable[[concurrent.futures.Future[Any]], object]) -> None:
-        if self._is_done:
-            fn(self)
-        else:
-            self._callbacks.append(fn)
-
-    def cancelled(self) -> bool:
-        return False
-
-    def done(self) -> bool:
-        return self._is_done
-
-    def exception(self, timeout: float | None = None) -> BaseException | None:
-        return self._error
-
-    def result(self, timeout: float | None = None) -> Any:
-        if self._error is not None:
-            raise self._error
-        return self._value
-
-    def _finish(self) -> None:
-        self._is_done = True
-        for callback in self._callbacks:
-            callback(self)
-
-
-class WriterThread(concurrent.futures.Executor):
+class WriterThread:
     """Runs the batches of the writer at once, and reports each after a drawn delay.
 
     It counts the batches of a night: at those of ``crashes`` the executor dies, before the COMMIT or after it; those of
@@ -172,31 +131,28 @@ class WriterThread(concurrent.futures.Executor):
         self._dice = dice
         self._connection: sqlite3.Connection | None = None
 
-    def submit(self, work: Callable[..., Any], /, *args: Any, **kwargs: Any) -> concurrent.futures.Future[Any]:
-        future = PlainFuture()
+    def start(self, work: Callable[[], object], on_done: OnDone) -> None:
         if self.is_dead:
-            return future
-        if getattr(work, "__name__", "") != "_write":
-            self._run(future, work, *args)
-            return future
-        self._connection = work.__self__._connection  # type: ignore[attr-defined]
+            return
+        if not isinstance(work, partial) or work.func.__name__ != "_write":
+            on_done(*_done(work))
+            return
+        self._connection = work.func.__self__._connection  # type: ignore[attr-defined]
         self.batches += 1
         is_committed = self._crashes.get(self.batches)
         if is_committed is False:
             raise Crash(f"before commit {self.batches}")
-        result = PlainFuture()
         if self.batches in self._refusals:
             error = sqlite3.OperationalError("database or disk is full")
             error.sqlite_errorcode = sqlite3.SQLITE_FULL
-            result.set_exception(error)
+            done: tuple[object, BaseException | None] = None, error
         else:
-            self._run(result, work, *args)
-            self.after_commit(work.__self__._connection)  # type: ignore[attr-defined]
+            done = _done(work)
+            self.after_commit(self._connection)
         if is_committed:
             raise Crash(f"after commit {self.batches}")
         assert self.loop is not None
-        self.loop.call_later(self._dice.choice((0.0, 0.0, 0.001, 0.02)), _copy, result, future)
-        return future
+        self.loop.call_later(self._dice.choice((0.0, 0.0, 0.001, 0.02)), on_done, *done)
 
     def drop(self) -> None:
         """Die: run nothing any more, and lose the file descriptors."""
@@ -207,19 +163,13 @@ class WriterThread(concurrent.futures.Executor):
     def restart(self, loop: VirtualLoop) -> None:
         self.loop, self.is_dead, self._connection = loop, False, None
 
-    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+    def close(self) -> None:
         """There is no thread."""
 
-    def _run(self, future: concurrent.futures.Future[Any], work: Callable[..., Any], *args: Any) -> None:
-        try:
-            future.set_result(work(*args))
-        except Exception as error:
-            future.set_exception(error)
 
-
-def _copy(source: concurrent.futures.Future[Any], target: concurrent.futures.Future[Any]) -> None:
-    error = source.exception()
-    if error is not None:
-        target.set_exception(error)
-    else:
-        target.set_result(source.result())
+def _done(work: Callable[[], object]) -> tuple[object, BaseException | None]:
+    """Do the work, and return its result or its exception."""
+    try:
+        return work(), None
+    except Exception as error:
+        return None, error

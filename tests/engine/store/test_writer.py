@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
 import errno
 import json
 import os
@@ -24,6 +23,7 @@ from redrive.engine.errors import CorruptFileError, RedriveError, StorageError
 from redrive.engine.statefile.changes.transitions import Transaction
 from redrive.engine.store import database
 from redrive.engine.store.log_sync import SHARED_SYNC_SECONDS
+from redrive.engine.store.one_thread import OnDone
 from redrive.engine.store.write_retry import FlushLimits, QueryLimits, run_with_retry
 from redrive.engine.store.writer import Writer
 
@@ -583,16 +583,14 @@ async def test_another_programs_lock_is_waited_for(tmp_path: Path) -> None:
 # --- Under a thread of the caller's choice -------------------------------------------------------------------------
 
 
-class InlineThread(concurrent.futures.Executor):
+class InlineThread:
     """Runs what it is given at once: a simulation has no threads."""
 
-    def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> concurrent.futures.Future[Any]:
-        future: concurrent.futures.Future[Any] = concurrent.futures.Future()
-        try:
-            future.set_result(fn(*args, **kwargs))
-        except BaseException as error:
-            future.set_exception(error)
-        return future
+    def start(self, work: Callable[[], object], on_done: OnDone) -> None:
+        on_done(work(), None)
+
+    def close(self) -> None:
+        """There is no thread."""
 
 
 async def test_a_simulation_commits_without_threads(tmp_path: Path) -> None:
