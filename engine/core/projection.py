@@ -151,6 +151,7 @@ class RunProjection:
     parents: dict[str, tuple[str, ...]] = field(default_factory=dict)
     children: dict[str, tuple[str, ...]] = field(default_factory=dict)
     seq: int = 0  # of the latest event applied
+    has_attempts: bool = True  # False: of the attempts nothing is kept, for an executor
 
     def apply(self, event: Event) -> TaskRow | None:
         """Apply one event; return the task that changed. An event that was applied before changes nothing."""
@@ -175,7 +176,7 @@ class RunProjection:
             self._apply_mapping(row, payload)
         row.changed_seq = event.seq
         row.changed_at = event.at
-        if event.attempt is not None:
+        if event.attempt is not None and self.has_attempts:
             self._apply_attempt(row, event)
         return row
 
@@ -212,14 +213,14 @@ def _child_row(task: TaskRow, index: int, spec: TaskSpec) -> TaskRow:
     return TaskRow(spec.name, max_attempts=spec.retry.max_attempts, position=position, spec=spec)
 
 
-def new_projection(run: RunRow, specs: Sequence[TaskSpec]) -> RunProjection:
+def new_projection(run: RunRow, specs: Sequence[TaskSpec], *, has_attempts: bool = True) -> RunProjection:
     """Return a run as it is created: no task has moved."""
     tasks = {
         spec.name: TaskRow(spec.name, max_attempts=spec.retry.max_attempts, position=position, spec=spec)
         for position, spec in zip(positions_of(specs), specs, strict=True)
     }
     parents = {spec.name: distinct(spec.parents) for spec in specs}
-    return RunProjection(run, tasks, parents, children_of(tasks, parents))
+    return RunProjection(run, tasks, parents, children_of(tasks, parents), has_attempts=has_attempts)
 
 
 def order_parents(spec: TaskSpec | None, found: Iterable[str]) -> tuple[str, ...]:

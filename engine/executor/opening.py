@@ -304,7 +304,7 @@ async def _prepare_run(
 
 async def _build_projection(run_id: str, flow: FlowSpec) -> RunProjection:
     with collector_paused():
-        return new_projection(RunRow(run_id), flow.tasks)
+        return new_projection(RunRow(run_id), flow.tasks, has_attempts=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -407,7 +407,7 @@ def _deadline_at(flow: FlowSpec, options: RunOptions, now: int) -> int | None:
 def _resume_run(transaction: Transaction, run_id: str, flow: FlowSpec, options: RunOptions) -> RunProjection:
     """Write what differs from the current flow and options, and return the run as it is then."""
     resolve_cause(transaction, cut_off_cause(run_id))
-    projection = runs.load_run(transaction.connection, run_id)
+    projection = runs.load_run(transaction.connection, run_id, has_attempts=False)
     difference = flow_difference.compare(projection, flow)
     if difference.needs_acceptance and not options.accept_changes:
         raise FlowChangesError(flow_difference.refusal(run_id, difference), run_id)
@@ -415,7 +415,7 @@ def _resume_run(transaction: Transaction, run_id: str, flow: FlowSpec, options: 
     flow_changes.apply(transaction, projection, flow, difference)
     if transaction.connection.total_changes != changes:
         del projection  # before a second one is made
-        projection = runs.load_run(transaction.connection, run_id)
+        projection = runs.load_run(transaction.connection, run_id, has_attempts=False)
     _change_run(transaction, projection.run, flow, options)
     for event in transaction.events:
         projection.apply(event)

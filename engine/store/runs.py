@@ -310,8 +310,8 @@ def read_snapshot(connection: sqlite3.Connection) -> Iterator[None]:
         connection.execute("COMMIT")
 
 
-def load_run(connection: sqlite3.Connection, run_id: str) -> RunProjection:
-    """Return the current state of a run; its ``seq`` is the latest event of the file.
+def load_run(connection: sqlite3.Connection, run_id: str, *, has_attempts: bool = True) -> RunProjection:
+    """Return the current state of a run, perhaps without its attempts; its ``seq`` is the latest event of the file.
 
     Raises NotFoundError if the file has no such run.
     """
@@ -320,10 +320,11 @@ def load_run(connection: sqlite3.Connection, run_id: str) -> RunProjection:
         (seq,) = connection.execute("SELECT coalesce(max(seq), 0) FROM event").fetchone()
         tasks = _read_tasks(connection, run_id)
         parents, children = _read_edges(connection, run_id, tasks)
-        _read_attempts(connection, run_id, tasks)
-        _read_kill_steps(connection, run_id, tasks)
+        if has_attempts:
+            _read_attempts(connection, run_id, tasks)
+            _read_kill_steps(connection, run_id, tasks)
         _read_changed(connection, run_id, tasks)
-    return RunProjection(run, tasks, parents, children, seq)
+    return RunProjection(run, tasks, parents, children, seq, has_attempts)
 
 
 def load_run_alone(connection: sqlite3.Connection, run_id: str) -> RunProjection:
