@@ -7,7 +7,7 @@ its own attempt collects their results (``runner/mapping.py``).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Sequence
 
 from msgspec import structs
 
@@ -46,6 +46,8 @@ def work_of(task: TaskSpec) -> TaskSpec:
     return task if task.map is None else structs.replace(task.map.child, rule=task.rule, group=task.group)
 
 
-def positions_of(tasks: Iterable[TaskSpec]) -> Iterator[int]:
+def positions_of(tasks: Sequence[TaskSpec]) -> Iterable[int]:
     """Return the position of each task of a flow; after a map task, there is room for its children."""
+    if all(task.map is None for task in tasks):
+        return range(len(tasks))
     return positions(None if task.map is None else task.map.max_size for task in tasks)

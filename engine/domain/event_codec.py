@@ -6,6 +6,8 @@ A file may come from another version: an unknown kind becomes an UnknownPayload,
 missing key leaves its field blank. A value whose JSON type differs from that of its field is an error.
 """
 
+from itertools import compress
+from operator import is_not
 from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Tuple, Type, cast
 
 from ..errors import CorruptFileError
@@ -119,7 +121,7 @@ def encode(payload: Payload) -> Dict[str, object]:
     if shape is None:
         assert isinstance(payload, UnknownPayload)
         return payload.data
-    return {key: value for key, value, default in zip(shape.keys, payload, shape.defaults) if value is not default}
+    return dict(compress(zip(shape.keys, payload), map(is_not, payload, shape.defaults)))
 
 
 def decode(kind: str, data: Any) -> Payload:

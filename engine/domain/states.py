@@ -32,6 +32,7 @@ class TaskState(str, Enum):
     CANCELLED = "CANCELLED"
 
     __str__ = _word
+    __hash__ = str.__hash__  # that of Enum is a call of Python for each use as a key
 
 
 class RunState(str, Enum):

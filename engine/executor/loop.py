@@ -227,8 +227,9 @@ class RunLoop:
 
     def _on_events_committed(self, events: Sequence[Event]) -> None:
         self._view.apply(events)
-        self._cancel_attempts(events)
-        self._probe_repaired_downstreams(events)
+        acts = [event for event in events if event.actor is not None]
+        self._cancel_attempts(acts)
+        self._probe_repaired_downstreams(acts)
         self.wake()
 
     def _on_events_durable(self, events: Sequence[Event]) -> None:
@@ -262,7 +263,6 @@ class RunLoop:
         if outcome.kind is not OutcomeKind.SUCCESS:
             self.zygote_restart.check_before_retry()
         self.downstreams.record(claim.name, outcome, self.projection.tasks[claim.name].failures)
-        self.wake()
 
     # --- Start and close -------------------------------------------------------------------------------------------
 

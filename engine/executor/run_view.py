@@ -41,7 +41,8 @@ class RunView:
     def start(self) -> None:
         """Arm the timers of all tasks."""
         for row in self.projection.tasks.values():
-            self._arm(row)
+            if row.state is not TaskState.PENDING or row.next_retry_at is not None:  # else there is none: a new run
+                self._arm(row)
 
     def close(self) -> None:
         """Disarm all timers."""
@@ -61,16 +62,21 @@ class RunView:
     def apply(self, events: Sequence[Event]) -> None:
         """Update the view by committed events."""
         for event in events:
-            old = self.projection.tasks[event.task].state if event.task in self.projection.tasks else None
+            before = self.projection.tasks.get(event.task or "")
+            old = None if before is None else before.state
             row = self.projection.apply(event)
-            if row is not None and event.kind == EventKind.MAPPED:
+            if row is None or old is None:
+                continue
+            if event.kind == EventKind.TASK:
+                self.ready_queue.apply_move(row, old)
+                self._arm(row)
+            elif event.kind == EventKind.TASK_CHANGED:
+                if row.state is not old:
+                    self.ready_queue.apply_move(row, old)
+                self._arm(row)
+            elif event.kind == EventKind.MAPPED:
                 self._longest.update(_path_seconds(self.projection, self._median_seconds))
                 self.ready_queue.apply_mapping(row)
-            if row is None or old is None or event.kind not in (EventKind.TASK, EventKind.TASK_CHANGED):
-                continue
-            if row.state is not old or event.kind == EventKind.TASK:
-                self.ready_queue.apply_move(row, old)
-            self._arm(row)
 
     def wake_at(self, downstream: str, instant: int) -> None:
         """Call ``on_due`` at ``instant`` (microseconds UTC), when tasks that call ``downstream`` may start again."""

@@ -40,6 +40,11 @@ ERROR_CHARACTERS = 500
 
 _WAKING_CHANGES = frozenset([PageChange.OPENED, PageChange.FOLDED, PageChange.SNOOZED, PageChange.WOKEN])
 
+
+def _is_waking(event: Event) -> bool:
+    return isinstance(event.payload, PageChanged) and event.payload.what in _WAKING_CHANGES
+
+
 T = TypeVar("T")
 
 
@@ -104,7 +109,7 @@ class Notifier:
 
     def handle_events(self, events: Iterable[Event]) -> None:
         """Wake up for new or changed pages."""
-        if any(isinstance(event.payload, PageChanged) and event.payload.what in _WAKING_CHANGES for event in events):
+        if self._senders and any(map(_is_waking, events)):
             self._wake.set()
 
     @property

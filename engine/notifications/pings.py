@@ -58,7 +58,7 @@ class Pinger:
 
     def handle_events(self, events: Iterable[Event], run_id: str) -> None:
         """Send the pings that the events of the run call for."""
-        for event in events:
+        for event in events if self._urls else ():
             ping = ping_event_of(event) if event.run_id == run_id else None
             if ping is not None:
                 self.send(ping)

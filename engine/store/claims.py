@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import uuid
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
@@ -88,7 +88,7 @@ def dispatch(
 
 
 def _claim(transaction: Transaction, run_id: str, order: ClaimOrder, identity: ExecutorIdentity) -> Claim | None:
-    token = uuid.uuid4().hex[:16]
+    token = os.urandom(8).hex()
     spec = order.spec
     if spec.map is not None:  # a resume or a requeue may have changed it since its parent succeeded
         mapping.expand(transaction, run_id, order.name)

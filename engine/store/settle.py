@@ -111,7 +111,7 @@ def _settle_plain_success(transaction: Transaction, claim: Claim, outcome: Outco
     """
     columns: TaskColumns = {**_success_columns(transaction.at, outcome), "claim_token": None}
     attempt = attempt_columns(transaction.at, outcome, None)
-    payload = TaskMoved(attempt_set=_without_long_texts(attempt))
+    payload = TaskMoved(attempt_set=attempt if "stack" not in attempt else _without_long_texts(attempt))
     return _write_end(transaction, claim, TaskState.SUCCESS, columns, payload, attempt, IS_PLAIN_SUCCESS)
 
 
@@ -275,14 +275,12 @@ def _without_long_texts(columns: AttemptColumns) -> AttemptColumns:
     return cast(AttemptColumns, {column: value for column, value in columns.items() if column not in LONG_TEXTS})
 
 
-_USAGE_COLUMNS = ("exit_code", "signal", "max_rss_kb", "cpu_user_us", "cpu_system_us", "duration_us", "stack")
+_MEASURED = frozenset(["exit_code", "signal", "max_rss_kb", "cpu_user_us", "cpu_system_us", "duration_us", "stack"])
 
 
 def attempt_columns(at: int, outcome: Outcome, decision: Decision | None) -> AttemptColumns:
     """Return the columns of ``attempt`` at its end."""
-    measured = {
-        key: outcome.attempt_columns[key] for key in _USAGE_COLUMNS if outcome.attempt_columns.get(key) is not None
-    }
+    measured = {key: value for key, value in outcome.attempt_columns.items() if value is not None and key in _MEASURED}
     columns = cast(AttemptColumns, {"ended_at": at, "outcome": str(outcome.kind), **measured})
     failure = outcome.failure
     if failure is not None:
