@@ -32,10 +32,14 @@ from ..widgets.bars import Bar
 from ..widgets.bindings import bindings_of
 from ..widgets.table import VirtualTable
 from .base import ConsoleScreen, run_latest
+from .run_preview import RunPreview
 
 _REFRESH_SECONDS = 5  # how often runs that are not followed are counted again
 _CALENDAR_FROM, _MORE_WEEKS_FROM = 20, 36  # rows of the screen
 _CALENDAR_ROWS = (4, 7)
+_FRAME_ROWS = 6  # header, tabs, two rules, heading, keys
+_PREVIEW_FROM, _PREVIEW_ROWS = 36, 8  # from this height on, a long list leaves so many rows to the selected run
+_PREVIEW_ROWS_MIN = 3
 SORTS = ("latest", "dead letters", "name")
 
 
@@ -55,6 +59,7 @@ class RunsScreen(ConsoleScreen):
         self._list_age_seconds = 0  # seconds since the list was read
         self.heading = Bar(id="heading")
         self.table: VirtualTable[str] = VirtualTable(self._row, id="runs")
+        self.preview = RunPreview()
         self.calendar = Bar(_CALENDAR_ROWS[0], id="calendar")
 
     def content(self) -> Iterable[Widget]:
@@ -63,7 +68,8 @@ class RunsScreen(ConsoleScreen):
         yield self.table
 
     def widgets_below(self) -> Iterable[Widget]:
-        """Yield the calendar."""
+        """Yield the selected run and the calendar."""
+        yield self.preview
         yield self.calendar
 
     def on_shown(self) -> None:
@@ -81,11 +87,13 @@ class RunsScreen(ConsoleScreen):
             self._read()
         elif news.delta.tasks:
             self.table.row_changed(self.board.projection.run.run_id)
+            self.preview.update_lines()
 
     def tick(self, now_us: int) -> None:
         """Update elapsed times; reload the other runs every few seconds."""
         running = [name for name, one in self._summaries.items() if one.run.state is RunState.RUNNING]
         self.table.rows_changed(running)
+        self.preview.update_lines()
         self._list_age_seconds += 1
         if self._schedules:
             self._show_heading(self._shown_count)  # what comes next comes nearer
@@ -114,12 +122,29 @@ class RunsScreen(ConsoleScreen):
         self._name_cells = max((cells(run_name(one.run, self.console.glyphs)) for one in summaries), default=0)
         self._show_order()
         self._show_calendar()
+        self._show_preview()
         self.table.refresh()
 
     def on_resize(self, event: events.Resize) -> None:
         """Show as many weeks of the calendar as leave most rows to the list."""
         super().on_resize(event)
         self._show_calendar()
+        self._show_preview()
+
+    def _show_preview(self) -> None:
+        """Show the selected run in the rows that the list leaves free; on tall screens at least in a few."""
+        rows = self.app.size.height
+        calendar = self.calendar.row_count if self.calendar.display else 0
+        free = rows - _FRAME_ROWS - calendar - max(len(self.table.order), 1)
+        free = max(free, _PREVIEW_ROWS if rows >= _PREVIEW_FROM else 0)
+        key = self.table.cursor_key
+        run = self._summaries.get(key) if key is not None else None
+        self.preview.show_run(run, free if free >= _PREVIEW_ROWS_MIN else 0, has_gap=bool(calendar))
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether no run is about to be read."""
+        return self.preview.is_settled
 
     def _show_calendar(self) -> None:
         """Show the worst run of each day and how many there were; nothing on small screens or of one day."""
@@ -192,6 +217,10 @@ class RunsScreen(ConsoleScreen):
     def subject(self) -> object:
         """The run under the cursor."""
         return None if self.table.cursor_key is None else self._summaries.get(self.table.cursor_key)
+
+    def on_virtual_table_cursor_moved(self, message: VirtualTable.CursorMoved) -> None:
+        """Show the run under the cursor."""
+        self._show_preview()
 
     def on_virtual_table_row_opened(self, message: VirtualTable.RowOpened) -> None:
         """Follow the run."""
