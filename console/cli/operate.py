@@ -15,10 +15,11 @@ import click
 from ...engine.core.durations import parse_duration
 from ...engine.core.projection import RunProjection, RunRow, TaskRow
 from ...engine.domain.acts import NEEDS_REASON, STARTS_WORK
-from ...engine.domain.command import Answer, Command, Target
+from ...engine.domain.command import REFUSED, RUNNING, Answer, Command, Target, TargetResult
 from ...engine.domain.states import NEEDS_HUMAN, TaskState
 from ...engine.errors import RedriveError
 from ...engine.json_types import Json
+from ...engine.statefile.changes.dry_run import ActPreview
 from ..present.executor_status import describe_executor_loss, resume_command
 from ..present.runs import place_line
 from ..sessions.identity import new_command
@@ -87,14 +88,14 @@ def send_action(
                 await asyncio.to_thread(require_consent, act, len(command.targets))
         return await session.send(command), place_of(session, run)
 
-    async def preview_act(session: Session) -> tuple[Mapping[str, Any], ActPlace]:
+    async def preview_act(session: Session) -> tuple[ActPreview, ActPlace]:
         command, run, _ = await command_for(session)
         return await session.preview(command), place_of(session, run)
 
     if dry_run:
         preview, place = with_session(endpoint, preview_act)
         print_preview(preview, as_json, place)
-        return ExitCode.SUCCESS if preview["ok"] else ExitCode.FAILED
+        return ExitCode.SUCCESS if preview.ok else ExitCode.FAILED
     answer, place = with_session(endpoint, use)
     print_answer(answer, as_json, place)
     print_resume_hint(act, answer, place)
@@ -188,7 +189,7 @@ def print_answer(answer: Answer, as_json: bool, place: ActPlace) -> None:
             "run_id": None if place.run is None else place.run.run_id,
             "ok": answer.ok,
             "message": answer.message,
-            "results": [dict(zip(("task", "result", "message"), result, strict=True)) for result in answer.results],
+            "results": _result_objects(answer.results),
         }
         echo_json(with_schema("answer", value))
         return
@@ -200,6 +201,10 @@ def print_answer(answer: Answer, as_json: bool, place: ActPlace) -> None:
         echo(one_line(answer.message), err=not answer.ok)
     elif len(lines) > 1 or (lines and ";" in answer.message and answer.message not in lines):
         echo(one_line(answer.message))  # the totals, and the effects on other tasks
+
+
+def _result_objects(results: Iterable[TargetResult]) -> list[dict[str, str]]:
+    return [{"task": task, "result": outcome, "message": sentence} for task, outcome, sentence in results]
 
 
 # --- Options of requeue -------------------------------------------------------------------------------------------
@@ -281,7 +286,7 @@ def _seconds(option: str, text: str) -> float:
 # --- Dry run ------------------------------------------------------------------------------------------------------
 
 
-#: Keys of the engine's preview -> words, in the order of the output.
+#: Fields of a preview -> words, in the order of the output.
 _KINDS = (
     ("run_again", "would run again"),
     ("skipped", "would be skipped"),
@@ -293,31 +298,34 @@ _KINDS = (
 )
 
 
-def print_preview(preview: Mapping[str, Any], as_json: bool, place: ActPlace) -> None:
+def print_preview(preview: ActPreview, as_json: bool, place: ActPlace) -> None:
     """Print the complete preview, so that it can be compared with what happens later."""
     if as_json:
         where = {"state_file": place.address, "run_id": None if place.run is None else place.run.run_id}
-        echo_json(with_schema("preview", {"dry_run": True, **where, **preview}))
+        found = {**preview._asdict(), "results": _result_objects(preview.results)}
+        echo_json(with_schema("preview", {"dry_run": True, **where, **found}))
         return
     echo(place_line(place.run, place.address))
     for line in preview_lines(preview):
         echo(one_line(line))
-    changed = any(preview[key] for key, _ in _KINDS) or any(result == "running" for _, result, _ in preview["results"])
+    changed = any(getattr(preview, kind) for kind, _ in _KINDS) or any(
+        outcome == RUNNING for _, outcome, _ in preview.results
+    )
     echo("dry run: nothing was changed" if changed else "dry run: nothing would change")
 
 
-def preview_lines(preview: Mapping[str, Any]) -> Iterator[str]:
+def preview_lines(preview: ActPreview) -> Iterator[str]:
     """One line for each kind of change, then the refusals."""
-    for key, words in _KINDS:
-        names: Sequence[str] = preview[key]
+    for kind, words in _KINDS:
+        names: Sequence[str] = getattr(preview, kind)
         if names:
             yield f"{words} ({len(names)}): {', '.join(names)}"
-    for task, result, sentence in preview["results"]:
-        if result == "running":
+    for task, outcome, sentence in preview.results:
+        if outcome == RUNNING:
             yield f"{task}: is running, and its attempt would be ended"
-        elif result == "refused":
+        elif outcome == REFUSED:
             yield f"{task}: {sentence}"
-    for name, holder in preview["stay_blocked"]:
+    for name, holder in preview.stay_blocked:
         yield f"{name}: would stay stopped because of {holder or 'a task above it'}"
-    if not preview["results"] and preview["message"]:
-        yield str(preview["message"])
+    if not preview.results and preview.message:
+        yield preview.message

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import click
 
 from ...engine.core.durations import parse_retention
-from ...engine.domain.command import Command
 from ...engine.domain.counting import counted
 from ...engine.errors import RedriveError
+from ...engine.statefile.changes.pruning import PrunePreview
 from ..sessions.identity import new_command
 from ..sessions.open import with_session
 from ..sessions.session import Session
@@ -29,37 +26,34 @@ def prune_runs(endpoint: Endpoint, keep: str, *, dry_run: bool, as_json: bool) -
     except ValueError as error:
         raise click.UsageError(f"--keep: {error}") from None
 
-    async def use(session: Session) -> tuple[Mapping[str, Any], list[str], int]:
-        def command() -> Command:
-            return new_command("prune", None, options=options)
-
-        before: Mapping[str, Any] = await session.preview(command())
+    async def use(session: Session) -> tuple[PrunePreview, list[str], int]:
+        before = await session.preview_prune(options)
         now, deleted = before, list[str]()
-        while now["left"] and not dry_run:
-            answer = await session.send(command())
+        while now.is_work_left and not dry_run:
+            answer = await session.send(new_command("prune", None, options=options))
             deleted += [result.task for result in answer.results]
             if not answer.ok and not deleted:
                 raise RedriveError(answer.message)
             if not answer.ok:
                 break
-            now = await session.preview(command())
-        return before, deleted, before["file_bytes"] - now["file_bytes"]
+            now = await session.preview_prune(options)
+        return before, deleted, before.file_bytes - now.file_bytes
 
     before, deleted, freed_bytes = with_session(endpoint, use)
     if as_json:
-        names = {"would_delete": before["runs"]} if dry_run else {"deleted": deleted, "freed_bytes": freed_bytes}
-        kept = {"with_rows": before["with_rows"], "with_causes": before["with_causes"]}
+        names = {"would_delete": before.runs} if dry_run else {"deleted": deleted, "freed_bytes": freed_bytes}
+        kept = {"with_rows": before.with_rows, "with_causes": before.with_causes}
         echo_json(with_schema("prune", {"dry_run": dry_run, **names, **kept}))
         return ExitCode.SUCCESS
     if dry_run:
-        for run_id in before["runs"]:
+        for run_id in before.runs:
             echo(one_line(f"would delete {run_id}"))
-        found = counted(len(before["runs"]), "run")
-        echo(f"dry run: {found} to delete, the file has {format_bytes(before['file_bytes'])}")
+        found = counted(len(before.runs), "run")
+        echo(f"dry run: {found} to delete, the file has {format_bytes(before.file_bytes)}")
     else:
         echo(f"{counted(len(deleted), 'run')} deleted, {format_bytes(max(freed_bytes, 0))} freed")
-    if before["with_rows"]:
-        echo(f"kept: {counted(len(before['with_rows']), 'run')} with quarantined rows to decide (redrive quarantine)")
-    if before["with_causes"]:
-        echo(f"kept: {counted(len(before['with_causes']), 'run')} with an earlier failure of a cause in the inbox")
+    if before.with_rows:
+        echo(f"kept: {counted(len(before.with_rows), 'run')} with quarantined rows to decide (redrive quarantine)")
+    if before.with_causes:
+        echo(f"kept: {counted(len(before.with_causes), 'run')} with an earlier failure of a cause in the inbox")
     return ExitCode.SUCCESS

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from ...engine.core.projection import RunProjection
     from ...engine.domain.command import Answer, Command
     from ...engine.domain.usage import TaskUsage
+    from ...engine.statefile.changes.dry_run import ActPreview
+    from ...engine.statefile.changes.pruning import PrunePreview
     from ...engine.statefile.on_demand.failure_rows import FailedTask
     from .log_searcher import LogSearcher
 
@@ -251,11 +253,17 @@ class LocalSession:
             lambda connection: failure_queries.failures_against(connection, run_id, downstream, names)
         )
 
-    async def preview(self, command: Command) -> Mapping[str, object]:
-        """Return what a command would change; see ``Session``."""
+    async def preview(self, command: Command) -> ActPreview:
+        """Return what an act would change; see ``Session``."""
         from ...engine.statefile.changes import dry_run
 
         return await self._read(lambda connection: dry_run.preview(connection, command.as_json()))
+
+    async def preview_prune(self, options: Mapping[str, int | float]) -> PrunePreview:
+        """Return what ``prune`` would delete; see ``Session``."""
+        from ...engine.statefile.changes import pruning
+
+        return await self._read(lambda connection: pruning.preview_prune(connection, options))
 
     async def _read(self, use: Callable[[sqlite3.Connection], Result]) -> Result:
         def read() -> Result:

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from ...engine.domain.command import Answer, Command
     from ...engine.domain.events import Event
     from ...engine.domain.usage import TaskUsage
+    from ...engine.statefile.changes.dry_run import ActPreview
     from ...engine.statefile.changes.log_rows import AttemptText, LogChunk, SelectedLines
+    from ...engine.statefile.changes.pruning import PrunePreview
     from ...engine.statefile.list_rows import DurationStats, Listing, Option, Row
     from ...engine.statefile.on_demand.failure_rows import FailedTask
 
@@ -161,8 +163,11 @@ class Session(Protocol):
     async def failures(self, run_id: str, downstream: str | None, names: Sequence[str] = ()) -> Sequence[FailedTask]:
         """Return failed tasks that call ``downstream`` or are among ``names``, in all runs of the same flow."""
 
-    async def preview(self, command: Command) -> Mapping[str, object]:
-        """Return what a command would change, without applying it."""
+    async def preview(self, command: Command) -> ActPreview:
+        """Return what an act on tasks would change, without applying it."""
+
+    async def preview_prune(self, options: Mapping[str, int | float]) -> PrunePreview:
+        """Return what the act ``prune`` would delete with these options."""
 
     async def close(self) -> None:
         """Disconnect. The run continues."""

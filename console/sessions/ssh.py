@@ -10,7 +10,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...engine.core.cause_history import CauseHistory
 from ...engine.core.projection import RunProjection
@@ -33,6 +33,10 @@ from .session import Cause, Link, RunSummary, SessionStatus
 from .ssh_errors import printable
 from .ssh_options import SshOptions
 from .wire import decoding, row_of, rows_of
+
+if TYPE_CHECKING:
+    from ...engine.statefile.changes.dry_run import ActPreview
+    from ...engine.statefile.changes.pruning import PrunePreview
 
 DEFAULT_OPTIONS = SshOptions()
 WINDOW_TASKS = 500  # tasks of the first history window; doubled while windows arrive fast
@@ -229,9 +233,17 @@ class SshSession:
         options = {"run_id": run_id, "downstream": downstream, "names": names}
         return rows_of(FailedTask, await self._read("failures", modules=ON_DEMAND, **options))
 
-    async def preview(self, command: Command) -> Mapping[str, object]:
-        """Return what a command would change; see ``Session``."""
-        return row_of(dict[str, object], await self._read("preview", modules=CHANGING, command=command.as_json()))
+    async def preview(self, command: Command) -> ActPreview:
+        """Return what an act would change; see ``Session``."""
+        from ...engine.statefile.changes.dry_run import ActPreview
+
+        return row_of(ActPreview, await self._read("preview", modules=CHANGING, command=command.as_json()))
+
+    async def preview_prune(self, options: Mapping[str, int | float]) -> PrunePreview:
+        """Return what ``prune`` would delete; see ``Session``."""
+        from ...engine.statefile.changes.pruning import PrunePreview
+
+        return row_of(PrunePreview, await self._read("preview_prune", modules=CHANGING, options=options))
 
     async def _read(self, what: str, /, *, modules: Sequence[str] = (), **options: object) -> Any:
         return await self._connection.request("read", modules=modules, what=what, options=options)

@@ -356,6 +356,7 @@ _READS = {
     "cause_history": ("on_demand.cause_history", "read_cause_histories"),
     "failures": ("on_demand.failure_queries", "failures_against"),
     "preview": ("changes.dry_run", "preview"),
+    "preview_prune": ("changes.pruning", "preview_prune"),
 }
 
 

@@ -24,7 +24,9 @@ from redrive.engine.domain.command import Answer, Command, TargetResult
 from redrive.engine.domain.events import Event, EventKind
 from redrive.engine.domain.usage import TaskUsage
 from redrive.engine.errors import RedriveError, RefusedError
+from redrive.engine.statefile.changes.dry_run import ActPreview
 from redrive.engine.statefile.changes.log_rows import AttemptText, LogChunk, SelectedLines
+from redrive.engine.statefile.changes.pruning import PrunePreview
 from redrive.engine.statefile.list_rows import DurationStats, Listing, Row
 from redrive.engine.statefile.on_demand.failure_rows import FailedAttempt, FailedTask
 from support.idle import wait_for_idle_loop
@@ -190,7 +192,10 @@ class FakeSession:
             for row in self.lists.get("failures", [])
         ]
 
-    async def preview(self, command: Command) -> Mapping[str, Any]:
+    async def preview(self, command: Command) -> ActPreview:
+        raise NotImplementedError
+
+    async def preview_prune(self, options: Mapping[str, int | float]) -> PrunePreview:
         raise NotImplementedError
 
     async def close(self) -> None:

@@ -127,7 +127,7 @@ async def test_what_an_act_would_do_is_reported_without_doing_it(
     found = await session.preview(
         Command("c1", "requeue", "night-1", (Target("task_00002", "DEAD_LETTER", 0),), "ana@desk")
     )
-    assert found["ok"] and found["run_again"] == ["task_00002"]
+    assert found.ok and found.run_again == ["task_00002"]
     assert (await session.snapshot()).tasks["task_00002"].state is TaskState.DEAD_LETTER
 
 

@@ -5,15 +5,14 @@ Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
 
 import sqlite3
 import time
-from typing import Any, Dict, Iterable, List, Optional, Sequence, Set
+from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Sequence, Set, Tuple
 
-from ...domain.command import DONE, Answer, parse_command
+from ...domain.command import DONE, TargetResult, parse_command
 from ...domain.event_payloads import TaskChanged
 from ...domain.events import EventKind
 from ...domain.states import TaskState
 from .operator_actions import apply
 from .propagation import descendants_of, parents_of
-from .pruning import preview_prune
 from .transitions import Transaction
 from .undo import find_act
 
@@ -25,18 +24,27 @@ _LATEST_ATTEMPT = (
 _INDEXES = ("idx_edge_parent", "idx_event_command")
 
 
-def preview(connection: sqlite3.Connection, command: Dict[str, Any], at: Optional[int] = None) -> Dict[str, Any]:
-    """The answer that ``apply`` would give, and the affected tasks. The file is only read.
+class ActPreview(NamedTuple):
+    """The answer that an act would get, and the tasks that it would change, by what becomes of them."""
 
-    ``command``: the JSON form of a ``Command``. Returns ``ok``, ``message`` and ``results``, and lists of tasks:
-    ``run_again``, ``unblocked``, ``stay_blocked`` [[task, by], ...], ``stopped``, ``skipped``, ``cancelled``,
-    ``held_back``, ``stale``. ``at``: microseconds UTC.
-    """
+    ok: bool
+    message: str
+    results: List[TargetResult]
+    run_again: List[str]
+    unblocked: List[str]
+    stay_blocked: List[Tuple[str, Optional[str]]]  # with the task that still stops it
+    stopped: List[str]
+    skipped: List[str]
+    cancelled: List[str]
+    held_back: List[str]
+    stale: List[str]
+
+
+def preview(connection: sqlite3.Connection, command: Dict[str, Any], at: Optional[int] = None) -> ActPreview:
+    """Apply a command (in its JSON form) to a copy. The file is only read. ``at``: microseconds UTC; None: now."""
     at = int(time.time() * 1000000) if at is None else at
     asked = parse_command(command)
     run_id = asked.run_id or ""
-    if asked.act == "prune":
-        return preview_prune(connection, asked.options, at, run_id)
     act = find_act(connection, str(asked.options.get("command") or ""))
     if act is not None:
         run_id = act.run_id or run_id
@@ -47,7 +55,11 @@ def preview(connection: sqlite3.Connection, command: Dict[str, Any], at: Optiona
         _copy(connection, copy, run_id, roots, act.seq if act is not None else None)
         transaction = Transaction(copy, at)
         answer = apply(transaction, asked._replace(reason=asked.reason or "preview"))
-        return dict(answer.as_json(), **_group(transaction, copy, run_id, answer))
+        done = [result.task for result in answer.results if result.outcome == DONE]
+        blocked = _blocked_below(copy, run_id, done)
+        return ActPreview(
+            answer.ok, answer.message, list(answer.results), stay_blocked=blocked, **_group(transaction, done)
+        )
     finally:
         copy.close()
 
@@ -91,9 +103,8 @@ def _insert(copy: sqlite3.Connection, table: str, rows: Iterable[Sequence[object
         copy.execute("INSERT INTO {} VALUES ({})".format(table, ",".join("?" * len(row))), row)
 
 
-def _group(transaction: Transaction, copy: sqlite3.Connection, run_id: str, answer: Answer) -> Dict[str, Any]:
-    """Group the changed tasks by their first and last state, and by whether they were targets."""
-    done = [result.task for result in answer.results if result.outcome == DONE]
+def _group(transaction: Transaction, done: List[str]) -> Dict[str, List[str]]:
+    """Group the changed tasks by their first and last state, and by whether they were targets that were done."""
     begin: Dict[str, str] = {}
     end: Dict[str, str] = {}
     stale: List[str] = []
@@ -114,7 +125,7 @@ def _group(transaction: Transaction, copy: sqlite3.Connection, run_id: str, answ
         else:
             kind = "run_again" if is_target else "held_back"
         sorted_names[kind].append(name)
-    return dict(sorted_names, stale=stale, stay_blocked=_blocked_below(copy, run_id, done))
+    return dict(sorted_names, stale=stale)
 
 
 _ENDS = {
@@ -124,12 +135,12 @@ _ENDS = {
 }
 
 
-def _blocked_below(copy: sqlite3.Connection, run_id: str, names: List[str]) -> List[List[str]]:
-    blocked: Dict[str, str] = {}
+def _blocked_below(copy: sqlite3.Connection, run_id: str, names: List[str]) -> List[Tuple[str, Optional[str]]]:
+    blocked: Dict[str, Optional[str]] = {}
     sql = "SELECT blocked_by FROM task WHERE run_id = ? AND name = ? AND state = ?"
     for name in names:
         for below in descendants_of(copy, run_id, name):
             row = copy.execute(sql, (run_id, below, str(TaskState.UPSTREAM_FAILED))).fetchone()
             if row is not None:
                 blocked[below] = row[0]
-    return [[name, by] for name, by in blocked.items()]
+    return list(blocked.items())

@@ -14,10 +14,12 @@ What stays:
 """
 
 import sqlite3
+import time
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Set
 
 from ...domain.command import DONE, Answer, TargetResult
 from ...domain.states import NEEDS_HUMAN
+from ...errors import RefusedError
 from ..state_lists import in_list
 from .action import ActionContext
 from .page_lifecycle import resolve
@@ -247,19 +249,26 @@ def prune(context: ActionContext) -> Answer:
     return Answer(True, message, tuple(TargetResult(run_id, DONE, "deleted") for run_id in step.runs))
 
 
-def preview_prune(connection: sqlite3.Connection, options: Mapping[str, Any], at: int, spare: str) -> Dict[str, Any]:
-    """What the act would delete: ``runs``, the oldest first; what stays; whether work is left; ``file_bytes`` now."""
+class PrunePreview(NamedTuple):
+    """What the act would delete, and what stays."""
+
+    runs: List[str]  # the oldest first
+    with_rows: List[str]  # kept, because quarantined rows wait for a decision
+    with_causes: List[str]  # kept, because the inbox shows them
+    is_work_left: bool  # runs to delete, or space to give back
+    file_bytes: int  # now
+
+
+def preview_prune(connection: sqlite3.Connection, options: Mapping[str, Any], at: Optional[int] = None) -> PrunePreview:
+    """What the act would do with these options. ``at``: microseconds UTC; None: now. Raises RefusedError."""
+    at = int(time.time() * 1000000) if at is None else at
     try:
-        found = find_candidates(connection, retention_from_options(options), at, spare)
+        found = find_candidates(connection, retention_from_options(options), at)
     except ValueError as error:
-        return dict(Answer(False, str(error)).as_json(), runs=[], with_rows=[], with_causes=[], left=False)
+        raise RefusedError(str(error)) from None
     sizes = [int(connection.execute("PRAGMA " + name).fetchone()[0]) for name in ("page_count", "page_size")]
     (free,) = connection.execute("PRAGMA freelist_count").fetchone()
     (mode,) = connection.execute("PRAGMA auto_vacuum").fetchone()
     is_unfinished = connection.execute(_NEXT).fetchone() is not None
-    return dict(
-        Answer(bool(found.runs), "{} to delete".format(len(found.runs))).as_json(),
-        left=bool(found.runs or is_unfinished or (free and mode == INCREMENTAL)),
-        file_bytes=sizes[0] * sizes[1],
-        **found._asdict(),
-    )
+    is_work_left = bool(found.runs or is_unfinished or (free and mode == INCREMENTAL))
+    return PrunePreview(found.runs, found.with_rows, found.with_causes, is_work_left, sizes[0] * sizes[1])

@@ -110,6 +110,14 @@ def test_the_page_names_every_field_of_an_attempt(state):
     assert fields and fields <= set(re.findall(r"`(\w+)`", section_of("redrive.tasks/1")))
 
 
+def test_the_results_of_a_preview_have_the_fields_of_an_answer(state):
+    (preview,) = (
+        json.loads(line)
+        for line in invoke_redrive(*REQUEUE[:2], state, "broken", "--dry-run", "--json").output.splitlines()
+    )
+    assert [set(result) for result in preview["results"]] == [{"task", "result", "message"}]
+
+
 def test_every_line_of_json_has_a_schema():
     """No command prints JSON past ``with_schema``: each value is one where it is printed, or in the function called."""
     folder = Path(cli.__file__).parent

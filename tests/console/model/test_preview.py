@@ -74,13 +74,13 @@ def test_what_a_dead_executor_left_running_can_be_decided_about():
 def as_lists(projection, answer, found):
     """Both sides in one shape. What an act moves away and back again, it does not change."""
     kinds = ("run_again", "skipped", "unblocked", "held_back", "stopped", "stale")
-    theirs = {kind: sorted(answer[kind]) for kind in kinds}
+    theirs = {kind: sorted(getattr(answer, kind)) for kind in kinds}
     for kind, state in (("stopped", TaskState.UPSTREAM_FAILED), ("skipped", TaskState.SKIPPED)):
         theirs[kind] = [name for name in theirs[kind] if projection.tasks[name].state is not state]
     ours = {kind: sorted(getattr(found, kind)) for kind in kinds}
-    theirs["stay_blocked"] = sorted(tuple(pair) for pair in answer["stay_blocked"])
+    theirs["stay_blocked"] = sorted(tuple(pair) for pair in answer.stay_blocked)
     ours["stay_blocked"] = sorted(found.stay_blocked)
-    theirs["refused"] = sorted((name, why) for name, result, why in answer["results"] if result == "refused")
+    theirs["refused"] = sorted((name, why) for name, result, why in answer.results if result == "refused")
     ours["refused"] = sorted(found.refused)
     return theirs, ours
 
@@ -104,7 +104,7 @@ def test_a_skip_does_in_a_state_file_what_the_preview_says(run):
     )
     assert ours == theirs
     without = asked_of_the_engine(connection, projection, "skip", targets)
-    needed = [(name, why.split()[0]) for name, _, why in without["results"] if "needs its result" in why]
+    needed = [(name, why.split()[0]) for name, _, why in without.results if "needs its result" in why]
     assert sorted(found.needed_by) == sorted(needed)
 
 

@@ -60,6 +60,7 @@ READS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("cause_history", {"run_id": RUN, "causes": [["f", "api"]]}),
     ("failures", {"run_id": RUN, "downstream": "api", "names": ["broken"]}),
     ("preview", {"command": COMMAND}),
+    ("preview_prune", {"options": {"runs": 3}}),
 )
 REQUESTS: tuple[dict[str, Any], ...] = (
     *({"ask": "read", "what": what, "options": options} for what, options in READS),

@@ -11,6 +11,7 @@ from redrive.engine.core.outcome import Failure, FailureClass, Fingerprint, Outc
 from redrive.engine.core.policy import RetryPolicy
 from redrive.engine.core.projection import RunProjection, TaskRow
 from redrive.engine.core.spec import TaskSpec
+from redrive.engine.domain.command import Answer
 from redrive.engine.domain.overrides import load_overrides
 from redrive.engine.domain.states import MOVING, NEEDS_HUMAN, TaskState
 from redrive.engine.statefile.changes.dry_run import preview
@@ -99,7 +100,7 @@ class RandomRun:
     def send(self, command: dict[str, Any]) -> None:
         shown = preview(self.file.connection, command, self.file.now)
         answer = self.file.send(command)
-        assert {key: shown[key] for key in answer} == answer
+        assert Answer(shown.ok, shown.message, tuple(shown.results)).as_json() == answer
         emitted = len(self.file.emitted)
         assert self.file.send(command) == answer and len(self.file.emitted) == emitted
         self.commands.append(command)

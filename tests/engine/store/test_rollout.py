@@ -211,5 +211,5 @@ def test_only_what_has_failed_takes_part(blocked: StateFile) -> None:
 
 def test_a_preview_of_a_canary_shows_what_runs_and_what_waits(blocked: StateFile) -> None:
     shown = preview(blocked.connection, blocked.command("requeue", *LOADS, canary=True), START)
-    assert shown["run_again"] == ["load_1"] and "3 follow when load_1 has succeeded" in shown["message"]
+    assert shown.run_again == ["load_1"] and "3 follow when load_1 has succeeded" in shown.message
     assert column(blocked, "canary") == [None] * 4

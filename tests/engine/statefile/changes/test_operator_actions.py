@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from redrive.engine.domain.command import Answer
 from redrive.engine.domain.events import EventKind
 from redrive.engine.statefile.changes import action, dry_run, operator_actions, propagation, transitions, undo
 from redrive.engine.statefile.changes.dry_run import preview as preview_act
@@ -147,10 +148,10 @@ def test_a_preview_reports_exactly_what_the_act_then_does(state_file: StateFile)
     command = state_file.command("requeue", "a", "s")
     shown = preview_act(state_file.connection, {**command, "reason": ""}, START)
     assert table(state_file) == before
-    assert shown["run_again"] == ["a", "s"] and shown["unblocked"] == ["c"]
-    assert shown["stay_blocked"] == [["d", "b"]] and shown["stale"] == ["done"] and shown["held_back"] == ["ready"]
+    assert shown.run_again == ["a", "s"] and shown.unblocked == ["c"]
+    assert shown.stay_blocked == [("d", "b")] and shown.stale == ["done"] and shown.held_back == ["ready"]
     answer = state_file.send(command)
-    assert {key: shown[key] for key in answer} == answer
+    assert Answer(shown.ok, shown.message, tuple(shown.results)).as_json() == answer
     assert state_file.states() == {
         "a": "PENDING",
         "b": "FAILED",
@@ -165,10 +166,10 @@ def test_a_preview_reports_exactly_what_the_act_then_does(state_file: StateFile)
 def test_a_preview_reports_what_a_cancel_stops_and_what_a_skip_frees(state_file: StateFile) -> None:
     state_file.create(CHAIN)
     shown = preview_act(state_file.connection, state_file.command("cancel", "a"), START)
-    assert shown["cancelled"] == ["a"] and shown["stopped"] == ["b", "c"]
+    assert shown.cancelled == ["a"] and shown.stopped == ["b", "c"]
     state_file.act("cancel", "a")
     shown = preview_act(state_file.connection, state_file.command("skip", "a"), START)
-    assert shown["skipped"] == ["a"] and shown["unblocked"] == ["b", "c"] and shown["stay_blocked"] == []
+    assert shown.skipped == ["a"] and shown.unblocked == ["b", "c"] and shown.stay_blocked == []
 
 
 def test_a_preview_refuses_as_the_act_would_and_names_who_came_first(state_file: StateFile) -> None:
@@ -178,9 +179,7 @@ def test_a_preview_refuses_as_the_act_would_and_names_who_came_first(state_file:
     state_file.act("requeue", "a")
     shown = preview_act(state_file.connection, command, START + SECOND)
     assert (
-        shown["message"]
-        == "a: already requeued by ana@ops 1s ago, now PENDING"
-        == state_file_message(state_file, command)
+        shown.message == "a: already requeued by ana@ops 1s ago, now PENDING" == state_file_message(state_file, command)
     )
 
 
@@ -196,10 +195,10 @@ def test_a_preview_of_an_undo_shows_what_would_come_back(state_file: StateFile) 
     state_file.send(command)
     undo_it = state_file.command("undo", command=command["id"])
     shown = preview_act(state_file.connection, undo_it, START)
-    assert shown["ok"] and {name for name, _, _ in shown["results"]} == {"a", "b", "c"}
+    assert shown.ok and {name for name, _, _ in shown.results} == {"a", "b", "c"}
     state_file.move("a", "PENDING")
     late = preview_act(state_file.connection, undo_it, START)
-    assert not late["ok"] and late["message"] == "too late: a is PENDING now"
+    assert not late.ok and late.message == "too late: a is PENDING now"
 
 
 def test_a_preview_only_reads(state_file: StateFile) -> None:
@@ -207,7 +206,7 @@ def test_a_preview_only_reads(state_file: StateFile) -> None:
     state_file.set_state("a", "DEAD_LETTER")
     command = state_file.command("requeue", "a")
     state_file.connection.execute("PRAGMA query_only = 1")
-    assert preview_act(state_file.connection, command, START)["run_again"] == ["a"]
+    assert preview_act(state_file.connection, command, START).run_again == ["a"]
 
 
 # --- Pages ---------------------------------------------------------------------------------------------------------
