@@ -29,7 +29,7 @@ from redrive.engine.statefile.changes.log_rows import AttemptText, LogChunk, Sel
 from redrive.engine.statefile.changes.pruning import PrunePreview
 from redrive.engine.statefile.list_rows import DurationStats, Listing, Row
 from redrive.engine.statefile.on_demand.failure_rows import FailedAttempt, FailedTask
-from support.idle import wait_for_idle_loop
+from support.idle import wait_for_idle_loop, wait_for_screen_by_the_loop
 from support.stylesheets import share_parsed_stylesheets
 from support.waiting import LIMIT_SECONDS
 from textual.pilot import Pilot
@@ -302,6 +302,7 @@ def idle_by_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     """A pilot goes on as soon as nothing is left to do."""
     for module in ("app", "pilot"):
         monkeypatch.setattr(f"textual.{module}.wait_for_idle", wait_for_idle_loop)
+    monkeypatch.setattr(Pilot, "_wait_for_screen", wait_for_screen_by_the_loop)
 
 
 @pytest.fixture(autouse=True)

@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from textual.message_pump import MessagePump
+from textual.pilot import Pilot
+
 _TURNS = 3  # of the loop in a row with nothing to do: what one future starts, the next turn sees
 _SOON_SECONDS = 0.03  # a repaint, or the size of a window that has changed, comes after a sixtieth of a second
 _ROUNDS = 3  # of timers, each with those that the last one has set; what ticks for ever is no work
@@ -24,6 +27,24 @@ async def wait_for_idle_loop(min_sleep: float = 0.0, max_sleep: float = 1.0) -> 
             return
         await asyncio.sleep(max(0.0, max(soon) - now))
         await _wait_for_turns(loop)
+
+
+_send_to_each_widget = Pilot._wait_for_screen
+
+
+async def wait_for_screen_by_the_loop(pilot: Pilot[Any]) -> bool:
+    """In the place of ``Pilot._wait_for_screen``, which sends a message to each widget of the screen, several times for
+    each key: half of the messages of a test. Here a widget gets one only if it waits for anything else than its next
+    message, as a handler does that awaits a thread."""
+    await _wait_for_turns(asyncio.get_running_loop())
+    app = pilot.app
+    if app._exception is None and all(map(_awaits_message, [app, *app.screen.walk_children(with_self=True)])):
+        return True
+    return await _send_to_each_widget(pilot)
+
+
+def _awaits_message(pump: MessagePump) -> bool:
+    return bool(pump._message_queue.ready_event._waiters)
 
 
 async def _wait_for_turns(loop: Any) -> None:
