@@ -8,6 +8,8 @@ import os
 import re
 import signal
 from collections.abc import Callable, Generator, Iterator
+from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,9 +22,25 @@ from support.state_file import StateFileBuilder
 from support.waiting import wait_until
 
 
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Import a share of the test modules before all of them are collected.
+
+    In a fresh checkout pytest rewrites the assertions of each module and compiles it: each worker does a share of that,
+    and finds the shares of the others done.
+    """
+    worker = getattr(session.config, "workerinput", None)
+    if worker is None or session.config.args_source is not pytest.Config.ArgsSource.TESTPATHS:
+        return
+    modules = sorted(Path(__file__).parent.rglob("test_*.py"))
+    for path in modules[int(worker["workerid"].removeprefix("gw")) :: worker["workercount"]]:
+        with suppress(Exception):  # its collection reports it
+            import_module(".".join(path.relative_to(session.config.rootpath).with_suffix("").parts))
+
+
 def pytest_collection_finish() -> None:
-    """Leave the collected tests out of every garbage collection: they stay to the end."""
+    """Leave the collected tests out of every garbage collection: they stay to the end. Collect the rest less often."""
     gc.freeze()
+    gc.set_threshold(10_000)
 
 
 def pytest_sessionfinish() -> None:
