@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from redrive.console.sessions.target import existing_target, state_for_flow
 from redrive.engine import Executor, Flow, RedriveError
 from redrive.engine.core.option_types import is_text
-
-CLI = "import sys; from redrive.console.cli.main import main; sys.exit(main())"
+from support.commands import run_redrive
+from support.marks import parametrize_mostly_long
 
 FLOW = """
     from redrive.engine import Flow, TaskDef
@@ -54,9 +54,7 @@ def write_flow(tmp_path: Path) -> Callable[..., str]:
 
 
 def redrive(*words: str, code: int = 0) -> str:
-    done = subprocess.run(
-        [sys.executable, "-c", CLI, *words], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=90
-    )
+    done = run_redrive(*words)
     assert done.returncode == code, done.stdout + done.stderr
     return done.stdout
 
@@ -85,7 +83,7 @@ def test_a_command_and_a_program_name_the_same_file(tmp_path_factory: pytest.Tem
     assert by_command == Executor(flow=str(path), run_id="r").state_path
 
 
-@pytest.mark.parametrize("name", ["naïve", "a  b", "../日本"])
+@parametrize_mostly_long("name", ["../日本", "naïve", "a  b"])
 def test_a_run_by_command_and_one_by_a_program_are_in_one_file(
     states: Path, tmp_path: Path, write_flow: Callable[..., str], name: str
 ) -> None:

@@ -29,6 +29,7 @@ from redrive.engine.statefile.changes import logs
 from redrive.engine.statefile.changes.log_rows import LogChunk
 from redrive.engine.statefile.list_rows import DurationStats
 from redrive.engine.store import quarantine, runs
+from support.marks import parametrize_mostly_long
 from support.state_file import StateFileBuilder
 
 from .conftest import OpenSession
@@ -221,17 +222,17 @@ async def test_the_output_is_searched_where_it_is_kept(
     assert len(lines) == 1_000 and lines[0].startswith("row 000099 ")
 
 
+@parametrize_mostly_long("search", ["find_in_log", "select_in_log"])
 async def test_a_pattern_that_takes_for_ever_is_given_up_with_a_sentence(
-    open_session: OpenSession, make_run_file: Callable[..., StateFileBuilder]
+    open_session: OpenSession, make_run_file: Callable[..., StateFileBuilder], search: str
 ) -> None:
     """Each further letter of the line doubles the time of this pattern; the session goes on."""
     run_file = make_run_file()
     run_file.finish("task_00000", text=f"first\n{'a' * 60}!\n")
     session = await open_session(run_file.path)
     where = ("night-1", "task_00000", 1)
-    for search in (session.find_in_log, session.select_in_log):
-        with pytest.raises(RedriveError, match="the pattern takes too long on a part of the log: simplify it"):
-            await search(*where, "(a+)+$")
+    with pytest.raises(RedriveError, match="the pattern takes too long on a part of the log: simplify it"):
+        await getattr(session, search)(*where, "(a+)+$")
     found, _ = await session.find_in_log(*where, "first")
     assert found is not None
 

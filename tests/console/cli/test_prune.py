@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -37,11 +38,18 @@ def flow_of(text: str = "x" * 2000, *, fails: bool = False) -> Flow:
     return flow
 
 
-@pytest.fixture
-def state(tmp_path: Path) -> Path:
-    """Five ended runs."""
+@pytest.fixture(scope="module")
+def folder_of_five_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("five")
     for number in range(5):
-        assert Executor(run_id=f"r{number}", flow=flow_of(), state=tmp_path / "s.db").run() == "SUCCESS"
+        assert Executor(run_id=f"r{number}", flow=flow_of(), state=folder / "s.db").run() == "SUCCESS"
+    return folder
+
+
+@pytest.fixture
+def state(folder_of_five_runs: Path, tmp_path: Path) -> Path:
+    """Five ended runs, in a file of this test."""
+    shutil.copytree(folder_of_five_runs, tmp_path, dirs_exist_ok=True)
     return tmp_path / "s.db"
 
 

@@ -70,6 +70,6 @@ async def test_help_begins_with_what_the_signs_mean(revenue: FakeSession, clock:
 
 
 async def test_help_lists_each_action_once(revenue: FakeSession, clock: StillClock) -> None:
-    async with shown(revenue, clock, size=(120, 300)) as (app, pilot):
+    async with shown(revenue, clock, size=(120, 150)) as (app, pilot):
         await press(app, pilot, "question_mark")
         assert text_of(app).count("output: ") == 1
