@@ -6,6 +6,7 @@ import asyncio
 import json
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from datetime import time as time_of_day
 from typing import Any, NamedTuple
@@ -33,7 +34,6 @@ from .exit_codes import ExitCode, code_of_answers
 from .options import params_of
 from .output.json_schemas import with_schema
 
-NO_OPTIONS: Mapping[str, Json] = {}
 PREVIEW_CELLS = 200  # of a line above the question; --dry-run prints all names
 
 
@@ -50,56 +50,79 @@ def place_of(session: Session, run: RunRow | None) -> ActPlace:
     return ActPlace(session.address, session.status, run)
 
 
+@dataclass(frozen=True, slots=True)
+class ActRequest:
+    """An act as it was typed.
+
+    Attributes:
+        act: its name, as ``requeue``.
+        names: tasks and globs; empty for an act on the run.
+        run_id: None: the run that the state file shows by default.
+        fingerprint, downstream: the tasks of this cause, in place of names.
+        filters: of the tasks that globs mean.
+        options: of the act.
+    """
+
+    act: str
+    names: Sequence[str] = ()
+    run_id: str | None = None
+    reason: str = ""
+    fingerprint: str | None = None
+    downstream: str | None = None
+    filters: BulkFilter = EVERY_TASK
+    options: Mapping[str, Json] = field(default_factory=dict)
+
+
+class _BuiltCommand(NamedTuple):
+    command: Command
+    run: RunRow
+    is_bulk: bool
+
+
 def send_action(
-    act: str,
-    endpoint: Endpoint,
-    names: Sequence[str],
-    *,
-    run_id: str | None,
-    reason: str,
-    as_json: bool,
-    fingerprint: str | None = None,
-    extra: Mapping[str, Json] = NO_OPTIONS,
-    dry_run: bool = False,
-    downstream: str | None = None,
-    filters: BulkFilter = EVERY_TASK,
-    yes: bool = False,
+    endpoint: Endpoint, request: ActRequest, *, as_json: bool, dry_run: bool = False, yes: bool = False
 ) -> int:
     """Send an act and print the result of each task. Exit code 1 if nothing was done.
 
     ``dry_run``: print the changes without sending the act. ``yes``: a bulk act needs no consent.
     """
-    if not dry_run:
-        require_reason(act, reason)
-
-    async def command_for(session: Session) -> tuple[Command, RunRow, bool]:
-        """The command, its run, and whether it is a bulk act."""
-        projection = await session.snapshot(run_id)
-        bulk = names_in_bulk(projection, act, names, filters)
-        targets = select_targets(projection, names if bulk is None else bulk, fingerprint, downstream)
-        return new_command(act, projection.run.run_id, targets, reason, extra), projection.run, bulk is not None
+    if dry_run:
+        return _preview_action(endpoint, request, as_json=as_json)
+    require_reason(request.act, request.reason)
 
     async def use(session: Session) -> tuple[Answer, ActPlace]:
-        command, run, is_bulk = await command_for(session)
-        if is_bulk:
-            for line in (place_line(run, session.address), *preview_lines(await session.preview(command))):
+        built = await _build_command(session, request)
+        if built.is_bulk:
+            preview = await session.preview(built.command)
+            for line in (place_line(built.run, session.address), *preview_lines(preview)):
                 echo(shorten(one_line(line), PREVIEW_CELLS), err=True)
             if not yes:
-                await asyncio.to_thread(require_consent, act, len(command.targets))
-        return await session.send(command), place_of(session, run)
+                await asyncio.to_thread(require_consent, request.act, len(built.command.targets))
+        return await session.send(built.command), place_of(session, built.run)
 
-    async def preview_act(session: Session) -> tuple[ActPreview, ActPlace]:
-        command, run, _ = await command_for(session)
-        return await session.preview(command), place_of(session, run)
-
-    if dry_run:
-        preview, place = with_session(endpoint, preview_act)
-        print_preview(preview, as_json, place)
-        return ExitCode.SUCCESS if preview.ok else ExitCode.FAILED
     answer, place = with_session(endpoint, use)
     print_answer(answer, as_json, place)
-    print_resume_hint(act, answer, place)
+    print_resume_hint(request.act, answer, place)
     return code_of_answers(answer)
+
+
+def _preview_action(endpoint: Endpoint, request: ActRequest, *, as_json: bool) -> int:
+    async def use(session: Session) -> tuple[ActPreview, ActPlace]:
+        built = await _build_command(session, request)
+        return await session.preview(built.command), place_of(session, built.run)
+
+    preview, place = with_session(endpoint, use)
+    print_preview(preview, as_json, place)
+    return ExitCode.SUCCESS if preview.ok else ExitCode.FAILED
+
+
+async def _build_command(session: Session, request: ActRequest) -> _BuiltCommand:
+    projection = await session.snapshot(request.run_id)
+    bulk = names_in_bulk(projection, request.act, request.names, request.filters)
+    names = request.names if bulk is None else bulk
+    targets = select_targets(projection, names, request.fingerprint, request.downstream)
+    command = new_command(request.act, projection.run.run_id, targets, request.reason, request.options)
+    return _BuiltCommand(command, projection.run, bulk is not None)
 
 
 def print_resume_hint(act: str, answer: Answer, place: ActPlace) -> None:

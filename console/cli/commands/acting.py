@@ -191,23 +191,23 @@ def reload(file: NamedFile, reason: str, as_json: bool) -> int:
 
 def _act(act: str, file: NamedFile, extra: Mapping[str, Json], options: dict[str, Any]) -> int:
     from ..bulk_selection import BulkFilter
-    from ..operate import send_action
+    from ..operate import ActRequest, send_action
 
     endpoint = file.to_change()
-    names = options.pop("names")
-    fingerprint = options.pop("fingerprint")
+    printed = {name: options.pop(name) for name in ("as_json", "dry_run", "yes") if name in options}
     filters = BulkFilter(options.pop("failure_class", None), options.pop("only", ()))
-    if bool(names or filters) == bool(fingerprint):
+    request = ActRequest(act, filters=filters, options=extra, **options)
+    if bool(request.names or filters) == bool(request.fingerprint):
         raise click.UsageError("name tasks, or give --fingerprint, --class or --only")
-    if names and options.get("downstream"):
+    if request.names and request.downstream:
         raise click.UsageError("--downstream goes with --fingerprint")
-    return send_action(act, endpoint, names, fingerprint=fingerprint, filters=filters, extra=extra, **options)
+    return send_action(endpoint, request, **printed)
 
 
 def _act_on_run(act: str, file: NamedFile, run_id: str | None, reason: str, as_json: bool) -> int:
-    from ..operate import send_action
+    from ..operate import ActRequest, send_action
 
-    return send_action(act, file.to_change(), (), run_id=run_id, reason=reason, as_json=as_json)
+    return send_action(file.to_change(), ActRequest(act, run_id=run_id, reason=reason), as_json=as_json)
 
 
 @cli.command()
