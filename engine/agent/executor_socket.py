@@ -4,7 +4,6 @@ Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
 """
 
 import errno
-import hashlib
 import json
 import os
 import socket
@@ -29,6 +28,8 @@ def socket_path(state_path: str) -> str:
     encoded = os.fsencode(name + ".sock")
     if len(encoded) > SOCKET_NAME_BYTES:
         start = encoded[:_NAME_BYTES_SHOWN].decode("utf-8", "ignore")
+        import hashlib  # here: it loads OpenSSL, which the fork of each attempt would copy
+
         name = "{}-{}".format(start, hashlib.sha256(os.fsencode(name)).hexdigest()[:16])
     return os.path.join(folder, name + ".sock")
 

@@ -7,13 +7,13 @@ that was not acknowledged is not sent again. A cause pages again if it fails aft
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypedDict
 from urllib.parse import urlsplit
 
+from ..domain.digests import sha256_hex
 from ..domain.states import DeadLetterKind
 from .breaker import PASSING
 from .outcome import OUTAGE_CLASSES, Failure, FailureClass
@@ -183,7 +183,7 @@ def declared_sender(options: Mapping[str, object]) -> DeclaredSender:
     sender, url = str(options["sender"]), options.get("url")
     host = urlsplit(url).hostname if sender == "webhook" and isinstance(url, str) else None
     text = json.dumps(options, sort_keys=True, default=str)
-    return {"sender": sender, "host": host, "hash": hashlib.sha256(text.encode()).hexdigest()[:12]}
+    return {"sender": sender, "host": host, "hash": sha256_hex(text.encode())[:12]}
 
 
 def _check_required_option(sender: str, name: str, value: object) -> None:

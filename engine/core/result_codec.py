@@ -8,19 +8,17 @@ too, because JSON would silently turn it into that type.
 
 from __future__ import annotations
 
-import base64
 import json
 import math
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import fields, is_dataclass
-from datetime import date, datetime, time, timedelta, timezone
+from datetime import date, datetime, time, timedelta, timezone, tzinfo
 from decimal import Decimal
 from enum import Enum
 from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import UUID
-from zoneinfo import ZoneInfo
 
 TAG = "redrive:"
 DEPTH_MAX = 200  # nested lists and mappings
@@ -49,7 +47,8 @@ def _dump_datetime(value: datetime) -> str:
     zone, later = value.tzinfo, LATER if value.fold else ""
     if zone is None or isinstance(zone, timezone):
         return value.isoformat() + later
-    if isinstance(zone, ZoneInfo) and zone.key is not None:
+    zoneinfo = sys.modules.get("zoneinfo")
+    if zoneinfo is not None and isinstance(zone, zoneinfo.ZoneInfo) and zone.key is not None:
         return f"{value.replace(tzinfo=None).isoformat()}[{zone.key}]{later}"
     raise UnstorableError(f"has the time zone {type(zone).__qualname__}; use zoneinfo or datetime.timezone")
 
@@ -58,7 +57,7 @@ def _load_datetime(text: str) -> datetime:
     text, later = text.removesuffix(LATER), text.endswith(LATER)
     text, _, zone = text.removesuffix("]").partition("[")
     value = datetime.fromisoformat(text).replace(fold=int(later))
-    return value.replace(tzinfo=ZoneInfo(zone)) if zone else value
+    return value.replace(tzinfo=_zone(zone)) if zone else value
 
 
 def _dump_time(value: time) -> str:
@@ -71,8 +70,25 @@ def _load_time(text: str) -> time:
     return time.fromisoformat(text.removesuffix(LATER)).replace(fold=int(text.endswith(LATER)))
 
 
+# The next three import where they need it: a forked attempt copies what the imported libraries map.
+
+
+def _zone(name: str) -> tzinfo:
+    from zoneinfo import ZoneInfo
+
+    return ZoneInfo(name)
+
+
 def _dump_bytes(value: bytes) -> str:
-    return base64.b64encode(value).decode("ascii")
+    from base64 import b64encode
+
+    return b64encode(value).decode("ascii")
+
+
+def _load_bytes(text: str) -> bytes:
+    from base64 import b64decode
+
+    return b64decode(text)
 
 
 class ScalarCodec(NamedTuple):
@@ -99,8 +115,8 @@ SCALARS = (
         lambda parts: timedelta(*parts),
         lambda parts: timedelta(*parts).total_seconds(),
     ),
-    ScalarCodec("bytes", bytes, _dump_bytes, base64.b64decode),
-    ScalarCodec("bytearray", bytearray, _dump_bytes, lambda text: bytearray(base64.b64decode(text))),
+    ScalarCodec("bytes", bytes, _dump_bytes, _load_bytes),
+    ScalarCodec("bytearray", bytearray, _dump_bytes, lambda text: bytearray(_load_bytes(text))),
     ScalarCodec("uuid", UUID, str, UUID),
     ScalarCodec("path", type(Path()), str, Path),
 )

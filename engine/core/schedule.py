@@ -11,7 +11,6 @@ after a gap. An expression whose minute or hour begins with a star keeps its rea
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
@@ -19,6 +18,7 @@ from itertools import count, takewhile
 
 from cronsim import CronSim, CronSimError
 
+from ..domain.digests import sha256_hex
 from .durations import parse_duration
 from .spec import Misfire, ScheduleSpec
 
@@ -167,7 +167,7 @@ def _splay_offset(flow: str, splay_us: int) -> int:
     """Return the offset of a flow within its splay: a hash of its name, the same for every run."""
     if not splay_us:
         return 0
-    return int.from_bytes(hashlib.sha256(flow.encode("utf-8", "surrogateescape")).digest()[:8]) % splay_us
+    return int(sha256_hex(flow.encode("utf-8", "surrogateescape"))[:16], 16) % splay_us
 
 
 # --- Decisions -----------------------------------------------------------------------------------------------------

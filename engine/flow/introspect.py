@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 import inspect
 import re
 import sys
 from collections.abc import Callable, Sequence
 from types import CodeType
+
+from ..domain.digests import sha256_hex
 
 WRAPPERS_MAX = 50  # of one function, in case that they form a ring
 
@@ -54,7 +55,7 @@ def _innermost(function: object) -> object:
 
 @functools.cache  # a loop makes many functions of one code object
 def _digest(code: CodeType) -> str:
-    return f"{sys.version_info[0]}.{sys.version_info[1]}:{hashlib.sha256(_text_of(code).encode()).hexdigest()[:12]}"
+    return f"{sys.version_info[0]}.{sys.version_info[1]}:{sha256_hex(_text_of(code).encode())[:12]}"
 
 
 def _text_of(value: object) -> str:

@@ -7,10 +7,11 @@ each attempt reads it from the disk.
 
 from __future__ import annotations
 
-import hashlib
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+
+from ..domain.digests import sha256_hex
 
 FILES_MAX = 500
 DIGEST_CHARACTERS = 16
@@ -22,7 +23,7 @@ _PACKAGE = Path(__file__).parents[1]
 
 def digest_of(content: bytes) -> str:
     """Return the digest by which two versions of a file are compared."""
-    return hashlib.sha256(content).hexdigest()[:DIGEST_CHARACTERS]
+    return sha256_hex(content)[:DIGEST_CHARACTERS]
 
 
 def source_files(flow_file: Path, modules: Iterable[object]) -> dict[str, str]:

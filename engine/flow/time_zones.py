@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from zoneinfo import ZoneInfo
+from typing import TYPE_CHECKING
 
-from ..core.schedule import Schedule, build_schedule
 from ..core.spec import ScheduleSpec
 from ..errors import FlowError
+
+if TYPE_CHECKING:
+    from ..core.schedule import Schedule
 
 
 def open_schedule(spec: ScheduleSpec, flow: str) -> Schedule:
     """Build the ``Schedule`` of a flow. Raises FlowError."""
+    from zoneinfo import ZoneInfo  # here: without a schedule, a fork of this process would copy it for nothing
+
+    from ..core.schedule import build_schedule
+
     try:
         zone = ZoneInfo(spec.timezone)
     except (KeyError, ValueError, OSError, TypeError):  # unknown zone, invalid name, a folder, not a text

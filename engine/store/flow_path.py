@@ -6,9 +6,9 @@ The name comes from the flow, not from the flow's source file, both for commands
 from __future__ import annotations
 
 import os
-import unicodedata
 from collections.abc import Callable
 
+from ..domain.digests import sha256_hex
 from ..errors import StateFileError
 from ..statefile.default_paths import STATE_VARIABLE, SUFFIX, default_folder
 
@@ -54,9 +54,7 @@ def path_of_flow(flow_name: str) -> str:
     """Return the state file of a flow in the default folder. Two names never share one file."""
     stem = "".join(_escape(flow_name, index) for index in range(len(flow_name)))
     if len(stem.encode("utf-8", "surrogatepass")) > STEM_BYTES_MAX:
-        import hashlib
-
-        digest = hashlib.sha256(flow_name.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+        digest = sha256_hex(flow_name.encode("utf-8", "surrogatepass"))[:32]
         stem = f"{stem[:STEM_CHARACTERS_KEPT]}%-{digest}"  # unambiguous: an escape is % and two digits
     return os.path.join(default_folder(), stem + SUFFIX)
 
@@ -96,6 +94,15 @@ def _owners(path: str) -> list[str]:
 def _escape(name: str, index: int) -> str:
     """Escape one character: letters, marks, digits and ``._-`` stay (no leading dot), others become bytes as %XX."""
     character = name[index]
-    if character in "_-" or (character == "." and index) or unicodedata.category(character)[0] in "LMN":
+    if character in "_-" or (character == "." and index) or _is_word(character):
         return character
     return "".join(f"%{byte:02X}" for byte in character.encode("utf-8", "surrogatepass"))
+
+
+def _is_word(character: str) -> bool:
+    """Whether it is a letter, a mark or a digit."""
+    if character.isascii():
+        return character.isalnum()
+    import unicodedata  # here: a fork of this process would copy what it maps
+
+    return unicodedata.category(character)[0] in "LMN"

@@ -11,7 +11,6 @@ import math
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from http import HTTPStatus
 
 from ... import errors
 from ..outcome import FailureClass
@@ -322,6 +321,8 @@ def _http_class(status: int, with_retry_after: bool) -> FailureClass | None:
 
 
 def _http_message(status: int) -> str:
+    from http import HTTPStatus  # here: a forked attempt would copy its enum
+
     try:
         return f"HTTP {status} {HTTPStatus(status).phrase}"
     except ValueError:

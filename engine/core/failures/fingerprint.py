@@ -17,7 +17,6 @@ the parts that vary.
 
 from __future__ import annotations
 
-import hashlib
 import linecache
 import re
 import signal
@@ -31,6 +30,7 @@ from pathlib import PurePath
 from types import CodeType, TracebackType
 from typing import NamedTuple
 
+from ...domain.digests import sha1_hex, sha256_hex
 from ..outcome import FailureClass, Fingerprint
 from .command_output import ProgramEnd
 from .library_errors import extract_facts
@@ -100,7 +100,7 @@ def fingerprint_v1(error: BaseException) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     filename, line = (frames[-1].filename, frames[-1].lineno) if frames else ("", 0)
     signature = f"{type(error).__name__}|{filename}:{line}"
-    return hashlib.sha1(signature.encode(errors="backslashreplace"), usedforsecurity=False).hexdigest()[:12]
+    return sha1_hex(signature.encode(errors="backslashreplace"))[:12]
 
 
 def fingerprint_of_program(end: ProgramEnd, failure_class: FailureClass = FailureClass.UNCLASSIFIED) -> Fingerprint:
@@ -467,4 +467,4 @@ def _without_repeats(signatures: Iterable[_Signature]) -> list[_Signature]:
 
 def _digest(parts: Iterable[str]) -> str:
     text = "\x1f".join(parts)
-    return hashlib.sha256(text.encode(errors="backslashreplace")).hexdigest()[:12]
+    return sha256_hex(text.encode(errors="backslashreplace"))[:12]
