@@ -211,16 +211,19 @@ class AttemptVariables:
     def __init__(self) -> None:
         self._before: dict[bytes, bytes | None] = {}  # by the name of a variable that is set: its own value
         self._values: dict[bytes, bytes] = {}
+        self._environment: dict[bytes, bytes] = vars(os.environb)["_data"]  # read and written without eight functions
 
     def set(self, values: dict[bytes, bytes]) -> bool:
         """Set those of one attempt. False: a value is refused, and the attempt itself has to fail by it."""
-        ours = self._values
+        ours, environment = self._values, self._environment
         try:
             for name, value in values.items():
                 if ours.get(name) != value:
-                    self._before.setdefault(name, os.environb.get(name))
+                    if name not in self._before:
+                        self._before[name] = environment.get(name)
                     ours.pop(name, None)
-                    os.environb[name] = value
+                    os.putenv(name, value)
+                    environment[name] = value
                     ours[name] = value
             if len(ours) > len(values):
                 for name in ours.keys() - values.keys():

@@ -26,9 +26,10 @@ HUGE_PAGE_BYTES = 2 * 1024 * 1024
 LARGE_HEAP_BYTES = 32 * 1024 * 1024  # a smaller one is copied as fast page by page
 
 _MADV_COLLAPSE = 25  # since Linux 6.1
-_PR_SET_PDEATHSIG = 1
-_PR_SET_CHILD_SUBREAPER = 36
-_SIGKILL = int(signal.SIGKILL)
+PR_SET_PDEATHSIG = 1
+PR_SET_CHILD_SUBREAPER = 36
+PRCTL_REFUSED = "the kernel refuses PR_SET_PDEATHSIG or PR_SET_CHILD_SUBREAPER"
+SIGKILL = int(signal.SIGKILL)
 _SIGSET_BYTES = 128
 _PIDFD_SIGNAL_PROCESS_GROUP = 4  # since Linux 6.9
 
@@ -37,8 +38,8 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 _prctl = _libc.prctl
 _prctl.argtypes = [ctypes.c_int, ctypes.c_ulong, ctypes.c_ulong, ctypes.c_ulong, ctypes.c_ulong]
-_prctl_of_attempts = ctypes.PyDLL(None).prctl  # without unlocking the interpreter and errno: ten copied pages less
-_prctl_of_attempts.argtypes = _prctl.argtypes
+#: For two numbers. Without unlocking the interpreter, errno and types of arguments: fifteen copied pages less.
+prctl_of_attempts = ctypes.PyDLL(None).prctl
 
 
 def _check(result: int) -> int:
@@ -50,20 +51,19 @@ def _check(result: int) -> int:
 
 def set_parent_death_signal(signal_number: int) -> None:
     """Have the kernel send this signal when the thread that forked this process ends; 0: none (PR_SET_PDEATHSIG)."""
-    _check(_prctl(_PR_SET_PDEATHSIG, signal_number, 0, 0, 0))
+    _check(_prctl(PR_SET_PDEATHSIG, signal_number, 0, 0, 0))
 
 
 def become_subreaper() -> None:
     """Become the parent of every descendant whose own parent dies, daemons included (PR_SET_CHILD_SUBREAPER)."""
-    _check(_prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0))
+    _check(_prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0))
 
 
 def die_with_parent_and_adopt() -> None:
     """Have the kernel kill this process with the thread that forked it, and become a subreaper: both in one function,
     because a forked process copies the pages of each function that it calls."""
-    failed = _prctl_of_attempts(_PR_SET_PDEATHSIG, _SIGKILL, 0, 0, 0)
-    if failed or _prctl_of_attempts(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
-        raise OSError("the kernel refuses PR_SET_PDEATHSIG or PR_SET_CHILD_SUBREAPER")
+    if prctl_of_attempts(PR_SET_PDEATHSIG, SIGKILL) or prctl_of_attempts(PR_SET_CHILD_SUBREAPER, 1):
+        raise OSError(PRCTL_REFUSED)
 
 
 def trim_heap() -> None:

@@ -1,7 +1,8 @@
-"""Spares attempts what ``threading`` and ``logging`` do after a fork: 80 of the 230 copied pages of an attempt.
+"""Spares attempts what ``threading``, ``logging`` and ``random`` do after a fork: 80 of 230 copied pages.
 
-They forget the other threads and renew the locks that these may have held. The zygote has one thread. So in its
-children they would set what is set already; but forks of the children need it.
+The first two forget the other threads and renew the locks that these may have held. The zygote has one thread. So in
+its children they would set what is set already; but forks of the children need it. ``random`` gets a new seed, here by
+the shortest way.
 """
 
 from __future__ import annotations
@@ -14,9 +15,14 @@ TRIED_VERSIONS = frozenset([(3, 11), (3, 12), (3, 13)])  # of Python: the names 
 
 
 def omit_fork_cleanup() -> None:
-    """Omit it in the children of this process, if ``threading`` is loaded and knows the main thread alone."""
-    threading, logging = sys.modules.get("threading"), sys.modules.get("logging")
-    if sys.version_info[:2] not in TRIED_VERSIONS or threading is None or not _is_alone(threading):
+    """Omit it in the children of this process; that of threads if ``threading`` knows the main thread alone."""
+    if sys.version_info[:2] not in TRIED_VERSIONS:
+        return
+    threading, logging, random = (sys.modules.get(name) for name in ("threading", "logging", "random"))
+    if random is not None and _is_original(random):
+        random._seed_instance = super(random.Random, random._inst).seed  # type: ignore[attr-defined]
+        _replace(random, random.Random.seed, _Random.seed.__code__)
+    if threading is None or not _is_alone(threading):
         return
     _replace(threading, threading._after_fork, _restore_threading.__code__)
     if logging is not None and all(_is_plain(logging, handler) for handler in logging._at_fork_reinit_lock_weakset):
@@ -27,6 +33,11 @@ def _is_alone(threading: ModuleType) -> bool:
     main = threading.main_thread()
     is_alone = threading._active == {_thread.get_ident(): main} and not threading._limbo and not _thread._count()
     return is_alone and {*threading._dangling} <= {main}
+
+
+def _is_original(random: ModuleType) -> bool:
+    seed = random.Random.seed
+    return type(random._inst) is random.Random and (seed.__module__, seed.__qualname__) == ("random", "Random.seed")
 
 
 def _is_plain(logging: ModuleType, handler: object) -> bool:
@@ -49,3 +60,15 @@ def _restore_threading() -> None:
 def _restore_logging() -> None:
     _lock._at_fork_reinit()  # type: ignore[name-defined]  # noqa: F821  # it was acquired before the fork
     _after_at_fork_child_reinit_locks.__code__ = _code_after_fork  # type: ignore[name-defined]  # noqa: F821
+
+
+class _Random:
+    """The first call of ``Random.seed`` in a child is that of its hook."""
+
+    def seed(self, a: object = None, version: int = 2) -> None:
+        __class__.seed.__code__ = _code_after_fork  # type: ignore[name-defined]  # noqa: F821  # of random.Random
+        if self is _inst and a is None:  # type: ignore[name-defined]  # noqa: F821
+            _seed_instance()  # type: ignore[name-defined, operator]  # noqa: F821
+            self.gauss_next = None
+        else:
+            self.seed(a, version)

@@ -37,9 +37,10 @@ from ...statefile.processes import EXECUTOR_VARIABLE, start_ticks
 from .. import process, protocol
 from ..child import AttemptVariables, Channels, FlowFacts, flush, reset_exit_functions, run_attempt
 from ..command import attempts_folder
-from ..direct_call import direct_plans, run_directly
+from ..direct_call import direct_plans, direct_runner
 from .flow_import import Loader, facts_after_restart, open_flow
 from .fork_cleanup import omit_fork_cleanup
+from .heap import fill_pools
 from .reexec import ProcessOrigin, read_restart_state
 from .warm_up import warm_up
 
@@ -94,6 +95,7 @@ class _Zygote:
         self._control = control
         self._facts = facts
         self._direct_plans = direct_plans(facts)
+        self._run_directly = direct_runner(facts, os.getpid())
         self._reader = reader
         self._pid = os.getpid()
         self._numbers: dict[int, int] = {}  # pid -> number, of living attempts
@@ -107,7 +109,7 @@ class _Zygote:
         self._child_deaths = process.open_signal_descriptor(signal.SIGCHLD)
         self._children = process.open_children()
         fds = (control.fileno(), self._child_deaths, self._children)
-        self._private = [fd for fd in fds if fd is not None]  # descriptors that no child may hold
+        self._private = {fd for fd in fds if fd is not None}  # descriptors that no child may hold
 
     def run(self) -> None:
         """Serve until the executor is gone."""
@@ -148,6 +150,10 @@ class _Zygote:
     def _start_attempt(self, start: protocol.Start) -> None:
         """Fork an attempt, and keep its pipes for a moment: most attempts have ended by then."""
         has_variables = start.variables is not None and self._variables.set(start.variables)
+        plan = self._direct_plans.get(start.function) if has_variables else None
+        if plan is not None and plan[1] is not None and start.arguments is None:
+            plan = None
+        run_directly, private = self._run_directly, self._private  # read here: it costs the child six pages
         fds: list[int] = []
         try:
             for _ in range(3):
@@ -163,19 +169,16 @@ class _Zygote:
             try:
                 for fd in ours:
                     os.close(fd)
-                for other in self._unannounced.values():
-                    for fd in other.pipes:
-                        os.close(fd)
-                for fd in self._private:
+                for fd in private:
                     os.close(fd)
-                plan = self._direct_plans.get(start.function) if has_variables and start.function is not None else None
-                if plan is not None and not plan.needs_order and (start.arguments is not None or not plan.parameters):
-                    run_directly(plan, start, self._facts, theirs, self._pid)
+                if plan is not None:
+                    run_directly(plan, start, theirs)
                 run_attempt(start, self._facts, Channels(*theirs), self._pid, has_variables=has_variables)
             finally:
                 os._exit(1)  # only if it failed at once: never return into this loop
         for fd in theirs:
             os.close(fd)
+        private.update(ours)
         wait, timeout = protocol.ANNOUNCE_SECONDS, start.timeout
         due_at = forked_at + (wait if timeout is None or timeout > 4 * wait else timeout / 4)
         self._numbers[pid] = start.number
@@ -185,8 +188,6 @@ class _Zygote:
 
     def _close_private(self) -> None:
         """Close what a forked child must not hold."""
-        for other in self._unannounced.values():
-            _close(other.pipes)
         _close(self._private)
 
     def _become_host(self, channels: Channels) -> NoReturn:
@@ -244,6 +245,7 @@ class _Zygote:
         finally:
             os.close(pidfd)
         _close(forked.pipes)
+        self._private.difference_update(forked.pipes)
 
     def _announce_due(self) -> None:
         now = time.monotonic()
@@ -341,6 +343,7 @@ class _Zygote:
                 data += protocol.encode(exit.exited)
                 continue
             results, output, stack = map(_read_and_close, forked.pipes)
+            self._private.difference_update(forked.pipes)
             ran = protocol.Ran(forked.pid, forked.forked_at, results, output, stack, exit.exited)
             data += protocol.encode(ran)
         self._exits.clear()
@@ -510,7 +513,9 @@ def _fork_attempts(zygote: _Zygote) -> None:
     gc.freeze()  # a collection in an attempt would copy every page with an object
     process.trim_heap()
     process.collapse_heap()
+    fillers = fill_pools()
     zygote.run()
+    fillers.clear()
 
 
 def _install_signal_handlers(facts: FlowFacts) -> None:

@@ -103,6 +103,32 @@ async def test_a_fork_of_an_attempt_renews_the_locks_of_logging(bench: Any) -> N
     assert json.loads(outcome.result) == [[True], "_after_at_fork_child_reinit_locks", 7]
 
 
+#: Draws a number in the attempt and in a fork of it, and seeds in each way afterwards.
+RANDOM_TASK = """
+    import random
+
+    @flow.task
+    def draw():
+        hook, numbers = random.Random.seed.__code__.co_qualname, [random.random()]
+        read, write = os.pipe()
+        if (pid := os.fork()) == 0:
+            os.write(write, repr(random.random()).encode())
+            os._exit(0)
+        os.waitpid(pid, 0)
+        numbers.append(float(os.read(read, 100)))
+        numbers.append(random.random())
+        random.seed("seed")
+        return [hook, numbers, random.random() == random.Random("seed").random()]
+"""
+
+
+async def test_each_attempt_and_each_fork_of_it_draws_numbers_of_its_own(bench: Any) -> None:
+    await bench.open(RANDOM_TASK)
+    results = [json.loads((await bench.run("draw", attempt=attempt))[0].result) for attempt in (1, 2, 3)]
+    assert {(hook, *facts) for hook, _, *facts in results} == {("Random.seed", True)}
+    assert len({number for _, numbers, *_ in results for number in numbers}) == 9
+
+
 def test_an_untried_version_of_python_keeps_the_cleanup(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "version_info", (3, 99))
     monkeypatch.setattr(fork_cleanup, "_is_alone", lambda _: True)
