@@ -1,7 +1,8 @@
-"""An attempt that calls a function without ``ctx``, from the fork to ``os._exit``: ``child.py`` in a straight line.
+"""An attempt that calls a plain function, from the fork to ``os._exit``: ``child.py`` in a straight line.
 
 Python writes into each function, method and type that it uses, so each costs a forked process two or three copied
-pages, 2 us each. This way an attempt copies 99 pages until its function is called, through ``child.py`` 275.
+pages, 2 us each. This way an attempt copies 99 pages until its function is called, with ``ctx`` 230, and 275 through
+``child.py``.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ from typing import NoReturn
 
 from ..core.result_codec import UnknownClassError, load_result
 from ..errors import PermanentError
-from .call import CallPlan, known_values, match_parameters, result_json, run_suspended
-from .child import FlowFacts, ending_of_exception, flush, run_coroutine, threads_are_left
+from .call import CallPlan, call, context_for, known_values, match_parameters, result_json, run_suspended
+from .child import FlowFacts, ResultPipe, ending_of_exception, flush, run_coroutine, threads_are_left
+from .context import Context
 from .per_attempt_import import FreshImport
 from .process import PR_SET_CHILD_SUBREAPER, PR_SET_PDEATHSIG, PRCTL_REFUSED, SIGKILL
 from .process import prctl_of_attempts as prctl
@@ -40,14 +42,14 @@ DirectRunner = Callable[[DirectPlan, Start, tuple[int, int, int]], NoReturn]
 
 
 def direct_plans(facts: FlowFacts) -> Mapping[str | None, DirectPlan]:
-    """Return the functions that may be called here, by task: those that do not need the order.
+    """Return the functions that may be called here, by task: those that are not asynchronous.
 
     None of a flow that imports itself in each attempt, or whose tasks report their retries.
     """
     if isinstance(facts.plans, FreshImport) or "redrive.engine.toolkit.retry" in modules:
         return {}
     plans = facts.plans.items()
-    return {task: (plan.function, plan if plan.parameters else None) for task, plan in plans if not plan.needs_order}
+    return {task: (plan.function, plan if plan.parameters else None) for task, plan in plans if not plan.is_async}
 
 
 def direct_runner(facts: FlowFacts, zygote_pid: int) -> DirectRunner:
@@ -82,7 +84,12 @@ def direct_runner(facts: FlowFacts, zygote_pid: int) -> DirectRunner:
                 pthread_sigmask(_SIG_SETMASK, ())
                 chdir(root)
                 function, with_parameters = plan
-                value = function() if with_parameters is None else function(**direct_arguments(with_parameters, start))
+                if with_parameters is None:
+                    value = function()
+                elif start.arguments is None or with_parameters.needs_order:
+                    value = call_with_order(with_parameters, start, facts, results)
+                else:
+                    value = function(**direct_arguments(with_parameters, start))
                 frame = _NO_RESULT if value is None else frame_of_value(value, start, facts)
                 termination.is_over = True
                 code = 0
@@ -117,6 +124,18 @@ def direct_arguments(plan: CallPlan, start: Start) -> dict[str, object]:
     except UnknownClassError as error:
         raise PermanentError(f"task {start.function!r} cannot read the result of a parent: {error}") from None
     return match_parameters(plan, start.function or "", known_values(params, results))
+
+
+def call_with_order(plan: CallPlan, start: Start, facts: FlowFacts, results: int) -> object:
+    """Call a function that has the parameter ``ctx``, or arguments that are not plain."""
+    order, termination = decode_order(start.order), facts.termination
+    send, describe_error = ResultPipe(results, termination).send, facts.describer(order)
+
+    def new_context() -> Context:
+        return context_for(order, send=send, is_cancelled=lambda: termination.requested, describe=describe_error)
+
+    run = partial(run_coroutine, termination=termination, stack_fd=facts.stack_fd)
+    return call(plan, order.task, new_context, run)
 
 
 def frame_of_value(value: object, start: Start, facts: FlowFacts) -> bytes:

@@ -84,9 +84,9 @@ class Start(Frame, frozen=True):
     """Fork an attempt, or run one in a worker. Responses refer to it by ``number``.
 
     The zygote does not decode the order, which alone costs it 190 page faults per fork. The rest is what it needs:
-    ``function``: the key of the function, if the order tells no more about the call than ``arguments``: parameters of
-    the run and the results of the parents, None if these are not plain; ``variables``: of the environment, None if one
-    of them is refused.
+    ``function``: the key of the function, if its task is one call of it; ``arguments``: what a function without ``ctx``
+    is called with, which are parameters of the run and results of the parents, None if these are not plain;
+    ``variables``: of the environment, None if one of them is refused.
     """
 
     number: int

@@ -151,8 +151,6 @@ class _Zygote:
         """Fork an attempt, and keep its pipes for a moment: most attempts have ended by then."""
         has_variables = start.variables is not None and self._variables.set(start.variables)
         plan = self._direct_plans.get(start.function) if has_variables else None
-        if plan is not None and plan[1] is not None and start.arguments is None:
-            plan = None
         run_directly, private = self._run_directly, self._private  # read here: it costs the child six pages
         fds: list[int] = []
         try:
