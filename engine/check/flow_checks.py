@@ -25,6 +25,7 @@ from ..core.policy import (
 from ..core.schedule import Schedule
 from ..core.spec import FlowSpec, TaskSpec
 from ..domain.counting import counted
+from ..domain.durations import format_duration
 from ..domain.trigger_rules import ALL_DONE
 from ..flow.finding import Finding
 from ..flow.flow import Flow
@@ -183,15 +184,20 @@ def _deadline(context: FlowContext) -> Iterator[Finding]:
     waits = sum(worst_case_wait_seconds(tasks[name].retry) for name in path)
     means = sum(mean_wait_seconds(tasks[name].retry) for name in path)
     unbounded = [name for name in path if weights[name] is None]
-    text = f"at the worst {total:g} s along {_join_path(path)}"
-    text += f", of it {waits:g} s waiting to retry ({means:g} s on average)"
+    text = f"at the worst {_lasting(total)} along {_join_path(path)}"
+    text += f", of it {_lasting(waits)} waiting to retry ({_lasting(means)} on average)"
     if unbounded:
         text += f"; not counted, because nothing bounds them: {_join_names(unbounded)}"
     if total > deadline:
-        message = f"{text}: {total - deadline:g} s over the deadline of {deadline:g} s"
+        message = f"{text}: {_lasting(total - deadline)} over the deadline of {_lasting(deadline)}"
         yield Finding("warning", "deadline", message)
     else:
-        yield Finding("note", "deadline", f"{text}: {deadline - total:g} s before the deadline of {deadline:g} s")
+        left = _lasting(deadline - total)
+        yield Finding("note", "deadline", f"{text}: {left} before the deadline of {_lasting(deadline)}")
+
+
+def _lasting(seconds: float) -> str:
+    return format_duration(round(seconds * 1e6))
 
 
 # --- Task by task ---------------------------------------------------------------------------------------------------
