@@ -23,8 +23,10 @@ from .states import OUTCOME_STYLES, STATE_STYLES, state_sign
 from .tasks import (
     Scene,
     attempts_text,
+    describe_checks_before,
     duration_of,
     hang_of,
+    latest_first,
     named_task,
     short_failure,
     state_facts,
@@ -75,8 +77,8 @@ def summary_lines(row: TaskRow, scene: Scene, columns: int, rows: int) -> list[L
         head.append(Piece(f" for {clock(scene.now_us - row.ended_at).strip()}"))
     head += _conclusion(row, scene)
     last = _held_text(row, scene)
-    shown = _latest_first(row)[: max(rows - 1 - bool(last), 0)]
-    lines = [head, *(attempt_line(one, scene) for one in shown)]
+    shown = latest_first(row)[: max(rows - 1 - bool(last), 0)]
+    lines = [head, *(attempt_line(attempt, scene, checks) for attempt, checks in shown)]
     if last and len(lines) < rows:
         lines.append([Piece("   "), *last])
     return [fit(line, columns, scene.glyphs.more) for line in lines[:rows]]
@@ -105,18 +107,13 @@ def _held_text(row: TaskRow, scene: Scene) -> Line:
     return [Piece(f"holds {counted(count, 'task')} and the run's end")]
 
 
-def _latest_first(row: TaskRow) -> list[AttemptRow]:
-    """The attempts in the order of every list of them. Only what runs from left to right has the first one first."""
-    return [row.attempts[number] for number in sorted(row.attempts, reverse=True)]
-
-
-def attempt_line(attempt: AttemptRow, scene: Scene) -> Line:
-    """One attempt in one row."""
+def attempt_line(attempt: AttemptRow, scene: Scene, checks: int = 0) -> Line:
+    """One attempt in one row. ``checks``: how many checks before it found nothing either."""
     style = OUTCOME_STYLES.get(attempt.outcome, OUTCOME_STYLES["lost"])
     when = wall(attempt.started_at, None)
     failure = (
-        short_failure(attempt.explain or "") or attempt.error or attempt.where or attempt.outcome.replace("_", " ")
-    )
+        short_failure(attempt.explain or "") or attempt.error or attempt.where or style.word
+    ) + describe_checks_before(checks)
     line: Line = [
         Piece(f"   #{attempt.attempt:<2} ", Role.DIM),
         Piece(scene.glyphs.of(style.glyph), style.role),
@@ -182,13 +179,13 @@ def _attempt_lines(row: TaskRow, scene: Scene, columns: int) -> Iterator[Line]:
     counted, in_all = attempts_text(row), f"{len(row.attempts)} in all"
     counts = f"{counted} of this generation{f', {in_all}' if row.generation else ''}" if counted else in_all
     yield [Piece(" Attempts ", Role.STRONG), Piece(f" {counts}", Role.DIM)]
-    for attempt in _latest_first(row):
-        yield from _attempt_head(attempt, scene, columns)
+    for attempt, checks in latest_first(row):
+        yield from _attempt_head(attempt, scene, columns, checks)
         yield from _attempt_facts(attempt, scene, columns)
 
 
-def _attempt_head(attempt: AttemptRow, scene: Scene, columns: int) -> Iterator[Line]:
-    line = attempt_line(attempt, scene)
+def _attempt_head(attempt: AttemptRow, scene: Scene, columns: int, checks: int) -> Iterator[Line]:
+    line = attempt_line(attempt, scene, checks)
     if width(line) <= columns:
         yield line
         return

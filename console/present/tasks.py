@@ -15,6 +15,7 @@ from ...engine.core.outlook import ALIVE, RunnerStatus
 from ...engine.core.projection import AttemptRow, TaskRow
 from ...engine.core.ready_queue import spec_of
 from ...engine.core.waiting import pool_waits, unmet_parents
+from ...engine.domain.counting import counted
 from ...engine.domain.states import MOVING, RAN, SkipCause, TaskState
 from ...engine.domain.usage import TaskUsage
 from ..model.board import Board, PoolUse
@@ -30,6 +31,7 @@ from .states import STATE_STYLES, state_sign
 from .task_names import TaskNames
 
 WORD_CELLS = 8
+_NOT_READY = "deferred"  # outcome
 ATTEMPT_CELLS = 5
 _BAR_CELLS = 7
 _HOLDERS_SEARCHED = 50
@@ -64,6 +66,26 @@ class Scene:
 def attempt_of(row: TaskRow) -> AttemptRow | None:
     """The latest attempt."""
     return row.attempts.get(row.attempt)
+
+
+def latest_first(row: TaskRow) -> list[tuple[AttemptRow, int]]:
+    """The attempts in the order of every list of them; only what runs from left to right has the first one first.
+
+    Of checks of a sensor in a row that found nothing only the latest is there, with the number of the others.
+    """
+    found: list[tuple[AttemptRow, int]] = []
+    for number in sorted(row.attempts, reverse=True):
+        attempt = row.attempts[number]
+        if attempt.outcome == _NOT_READY and found and found[-1][0].outcome == _NOT_READY:
+            found[-1] = found[-1][0], found[-1][1] + 1
+        else:
+            found.append((attempt, 0))
+    return found
+
+
+def describe_checks_before(count: int) -> str:
+    """What ``latest_first`` leaves out, as the end of a sentence; empty if it is nothing."""
+    return f", as in {counted(count, 'check')} before" if count else ""
 
 
 def duration_of(attempt: AttemptRow, now_us: int) -> int:

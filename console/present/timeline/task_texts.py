@@ -17,9 +17,15 @@ from ...text.text import cells, one_line, pad
 from ...text.wrapping import wrap
 from .. import counts
 from ..states import STATE_STYLES, state_sign
-from ..tasks import Scene, attempts_text, duration_of, hang_of, state_facts
-
-_TEXT_INDENT = 7
+from ..tasks import (
+    Scene,
+    attempts_text,
+    describe_checks_before,
+    duration_of,
+    hang_of,
+    latest_first,
+    state_facts,
+)
 
 
 def task_lines(row: TaskRow, scene: Scene, columns: int, rows: int) -> list[Line]:
@@ -29,10 +35,10 @@ def task_lines(row: TaskRow, scene: Scene, columns: int, rows: int) -> list[Line
     tried = attempts_text(row)
     head += [*state_facts(row, scene), Piece(f"   {tried}" if tried else "", Role.DIM)]
     lines = [fit(head, columns, scene.glyphs.more)]
-    for attempt in list(reversed(row.attempts.values()))[: rows - 1]:
-        label = Piece(pad(f"   #{attempt.attempt}", _TEXT_INDENT), Role.DIM)
-        said = Piece(one_line(describe_attempt(attempt, scene.now_us, scene.runner)))
-        lines += wrap([label, said], columns - 1, _TEXT_INDENT)
+    for attempt, checks in latest_first(row)[: rows - 1]:
+        label = f"   #{attempt.attempt:<2} "
+        text = describe_attempt(attempt, scene.now_us, scene.runner) + describe_checks_before(checks)
+        lines += wrap([Piece(label, Role.DIM), Piece(one_line(text))], columns - 1, len(label))
     return [fit(line, columns, scene.glyphs.more) for line in lines[:rows]]
 
 

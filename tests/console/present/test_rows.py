@@ -352,3 +352,23 @@ def test_the_colour_of_a_state_covers_its_sign_and_no_blank_before_it(state: Tas
     name = next(name for name, row in board.projection.tasks.items() if row.state is state)
     indent, sign, *_ = named_task(name, Scene(board, NOW, UTF8))
     assert (indent.text.strip(), indent.role, sign.text.strip()) == ("", Role.TEXT, sign.text)
+
+
+def test_checks_of_a_sensor_that_found_nothing_are_one_row():
+    """A hundred of them would hide the failure before them, the log and the rules of the task."""
+    projection = projection_of([("partner_file", [])])
+    row = projection.tasks["partner_file"]
+    row.state, row.attempt = TaskState.SENSING, 119
+    for number in range(1, 120):
+        outcome, error = ("error", "disk gone") if number == 2 else ("deferred", None)
+        at = START + number * S
+        row.attempts[number] = AttemptRow(number, started_at=at, ended_at=at, outcome=outcome, error=error)
+    scene = Scene(Board(projection), NOW, UTF8)
+    for lines in (
+        detail.detail_page(row, scene, None, 100),
+        detail.summary_lines(row, scene, 100, 8),
+        task_texts.task_lines(row, scene, 100, 8),
+    ):
+        listed = [plain(line) for line in lines if plain(line).startswith("   #")]
+        assert [line.split()[0] for line in listed] == ["#119", "#2", "#1"]
+        assert "not ready" in listed[0] and ", as in 116 checks before" in listed[0]
