@@ -7,6 +7,7 @@ import itertools
 import os
 import re
 import signal
+import sys
 from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
 from importlib import import_module
@@ -26,11 +27,12 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     """Import a share of the test modules before all of them are collected.
 
     In a fresh checkout pytest rewrites the assertions of each module and compiles it: each worker does a share of that,
-    and finds the shares of the others done.
+    and finds the shares of the others done. So the bytecode is written, whatever PYTHONDONTWRITEBYTECODE says.
     """
     worker = getattr(session.config, "workerinput", None)
     if worker is None or session.config.args_source is not pytest.Config.ArgsSource.TESTPATHS:
         return
+    sys.dont_write_bytecode = False
     modules = sorted(Path(__file__).parent.rglob("test_*.py"))
     for path in modules[int(worker["workerid"].removeprefix("gw")) :: worker["workercount"]]:
         with suppress(Exception):  # its collection reports it
@@ -41,6 +43,7 @@ def pytest_collection_finish() -> None:
     """Leave the collected tests out of every garbage collection: they stay to the end. Collect the rest less often."""
     gc.freeze()
     gc.set_threshold(10_000)
+    sys.dont_write_bytecode = bool(os.environ.get("PYTHONDONTWRITEBYTECODE"))
 
 
 def pytest_sessionfinish() -> None:
