@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 
 from ..core.breaker import ProbeCandidate, choose_probe
 from ..core.dispatch_rules import Capacity
@@ -68,7 +67,7 @@ class Dispatcher:
         if not picked and not children:
             return None
         at_once = self._orders(picked)
-        later = [replace(order, is_ready=True) for order in self._orders(children)]  # by the settlement
+        later = self._orders(children, is_ready=True)  # by the settlement
         run_id, identity = self._view.projection.run.run_id, self._opened.identity
 
         def claim(transaction: Transaction, has_succeeded: bool) -> list[Claim]:
@@ -117,11 +116,11 @@ class Dispatcher:
         for claim in claimed:
             self._launch(claim)
 
-    def _orders(self, names: Iterable[str]) -> list[ClaimOrder]:
-        return [self._order(self._view.projection.tasks[name]) for name in names]
+    def _orders(self, names: Iterable[str], *, is_ready: bool = False) -> list[ClaimOrder]:
+        return [self._order(self._view.projection.tasks[name], is_ready) for name in names]
 
-    def _order(self, row: TaskRow) -> ClaimOrder:
-        is_ready, is_first = row.state is TaskState.READY, row.attempt == 0
+    def _order(self, row: TaskRow, is_ready: bool) -> ClaimOrder:
+        is_ready, is_first = is_ready or row.state is TaskState.READY, row.attempt == 0
         return ClaimOrder(row.name, row.generation, self._view.spec(row.name), is_ready, is_first)
 
     def _launch(self, claim: Claim) -> None:

@@ -100,7 +100,7 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         for tasks in (1000, options.tasks):
-            width = min(options.width, tasks // 10)  # both flows free a child by each end, or they could not be compared
+            width = min(options.width, tasks // 10)  # so that an end frees a child in both flows: the same work
             found = open_run(Path(folder), tasks, width, options.ends, options.isolation)
             print(f"{tasks:,} tasks:", "  ".join(f"{name} {value:.2f}" for name, value in found.items()))
 
