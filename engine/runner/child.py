@@ -9,7 +9,6 @@ not imported here; a flow that imports it pays for it.
 
 from __future__ import annotations
 
-import _signal  # type: ignore[import-not-found]  # what ``signal`` calls, without its enums: twenty pages less
 import _thread
 import atexit
 import os
@@ -41,6 +40,7 @@ from .context import Context
 from .mapping import collecting_plan
 from .per_attempt_import import FreshImport
 from .protocol import AttemptOrder
+from .raw_signal import set_mask
 from .task_environment import encoded_variables
 
 CANNOT_EXECUTE = 126  # the exit code of a shell for a program that it cannot execute
@@ -302,7 +302,7 @@ def run_task(
     """Return how the task ended; it never raises. ``before_call`` is called when all is ready for the function."""
     termination, describe_error = facts.termination, facts.describer(order)
     try:
-        _signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        set_mask(signal.SIG_SETMASK, ())
         if prepare is not None:
             prepare(order)
         if order.spec.kind == "command":

@@ -1,7 +1,7 @@
 """An attempt that calls a plain function, from the fork to ``os._exit``: ``child.py`` in a straight line.
 
 Python writes into each function, method and type that it uses, so each costs a forked process two or three copied
-pages, 2 us each. This way an attempt copies 99 pages until its function is called, with ``ctx`` 230, and 275 through
+pages, 2 us each. This way an attempt copies 99 pages until its function is called, with ``ctx`` 235, and 280 through
 ``child.py``.
 """
 
@@ -10,7 +10,6 @@ from __future__ import annotations
 import atexit
 import signal
 import traceback
-from _signal import pthread_sigmask  # type: ignore[import-not-found]  # as in child.py
 from _thread import _count as thread_count
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -27,6 +26,7 @@ from .per_attempt_import import FreshImport
 from .process import PR_SET_CHILD_SUBREAPER, PR_SET_PDEATHSIG, PRCTL_REFUSED, SIGKILL
 from .process import prctl_of_attempts as prctl
 from .protocol import Start, Succeeded, decode_arguments, decode_order, encode
+from .raw_signal import set_mask
 
 _SIG_SETMASK = int(signal.SIG_SETMASK)
 _NO_RESULT = encode(Succeeded(None))
@@ -81,7 +81,7 @@ def direct_runner(facts: FlowFacts, zygote_pid: int) -> DirectRunner:
                 modules["numpy.random"].seed()
             pid = getpid()
             try:
-                pthread_sigmask(_SIG_SETMASK, ())
+                set_mask(_SIG_SETMASK, ())
                 chdir(root)
                 function, with_parameters = plan
                 if with_parameters is None:

@@ -6,7 +6,6 @@ functions registered with ``atexit``, which run when the worker ends.
 
 from __future__ import annotations
 
-import _signal  # type: ignore[import-not-found]  # what ``signal`` calls, without its enums: a tenth of the time
 import gc
 import locale
 import os
@@ -21,6 +20,7 @@ from typing import NamedTuple
 
 from ...statefile.processes import read_file
 from .. import process
+from ..raw_signal import handler_of
 
 ATTEMPTS_MAX = 1000  # of one worker: bounds what no check sees
 GROWTH_KB_MAX = 128 * 1024  # resident memory beyond that before the first attempt
@@ -79,7 +79,7 @@ def _has_children(_: Status) -> bool:
 
 def _handlers(status: Status) -> object:
     masks = [int(status.get(name, b"0"), 16) & _VALID_MASK for name in (b"SigCgt", b"SigIgn")]
-    return [*masks, *map(_signal.getsignal, _SIGNALS)]
+    return [*masks, *map(handler_of, _SIGNALS)]
 
 
 def _streams(_: Status) -> object:
