@@ -2,7 +2,7 @@
 
 - Start: the executor calls ``Runner.start`` (``zygote/client.py``). It asks the zygote, a process that imported the
   flow once.
-- Fork: ``zygote/zygote.py``, ``_Zygote._fork``. The child runs ``child.py``, the warm worker ``worker/loop.py``, or the
+- Fork: ``zygote/fork_loop.py``. The child runs ``child.py``, the warm worker ``worker/loop.py``, or the
   host of threads ``thread/host.py``.
 - Deadline and kill of an attempt: ``process_attempt.py``, ``ForkedAttempt._escalate`` (stack, SIGTERM, grace, SIGKILL).
 - Kill of strays, found by the executor's token in their environment: ``kill.py``.
