@@ -6,6 +6,7 @@
     unfinished                  other options, code      changed: the current definition applies
     finished                    other work or parents    outdated: its result stays; needs an operator's word
     finished                    other options            nothing: its attempts are over
+    finished child of a map     other code               nothing, while another child of it is unfinished
     finished, has a result      gone                     removed: stays an input of the tasks that came after it
     stopped or failed           gone                     removed: nothing can run it any more, so it is skipped
     moving, or a dead letter    gone                     unfinished: it would be skipped; needs an operator's word
@@ -69,10 +70,16 @@ def compare(run: RunProjection, flow: FlowSpec) -> FlowDifference:
     known = [(row, spec) for name, spec in specs.items() if (row := run.tasks.get(name)) is not None]
     added = tuple(name for name in specs if name not in run.tasks)
     changed = [(row, spec) for row, spec in known if row.state is not TaskState.SUCCESS and has_changed(row, spec)]
+    open_maps = {task for row in run.tasks.values() if row.state in OPEN and (task := _map_of(row)) is not None}
+    finished = [
+        (row, structs.replace(spec, code=None) if _map_of(row) in open_maps else spec)
+        for row, spec in known
+        if row.state is TaskState.SUCCESS
+    ]
     return FlowDifference(
         added=added,
         changed=tuple(row.name for row, _ in changed),
-        outdated=tuple(row.name for row, spec in known if row.state is TaskState.SUCCESS and is_outdated(row, spec)),
+        outdated=tuple(row.name for row, spec in finished if is_outdated(row, spec)),
         removed=tuple(row.name for row in gone if row.state not in OPEN | {TaskState.SKIPPED}),
         unfinished=tuple(row.name for row in gone if row.state in OPEN),
         renamed=_renamed(gone, [specs[name] for name in added]),
@@ -91,6 +98,11 @@ def is_outdated(row: TaskRow, spec: TaskSpec) -> bool:
     known = _spec(row)
     work = (known.kind, known.command, known.parents) != (spec.kind, spec.command, spec.parents)
     return work or _other_code(known, spec)
+
+
+def _map_of(row: TaskRow) -> str | None:
+    """The map task of a child; None for any other task."""
+    return None if row.spec is None or row.spec.item is None else row.spec.item.task
 
 
 def _without_place(spec: TaskSpec) -> TaskSpec:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 from msgspec import structs
+from redrive.engine import Flow
 from redrive.engine.core.flow_difference import FlowDifference, compare, describe, load_refusal
+from redrive.engine.core.mapping import child_spec
 from redrive.engine.core.projection import RunProjection, RunRow, TaskRow
 from redrive.engine.core.spec import FlowSpec, TaskSpec
 from redrive.engine.domain.states import OPEN, TaskState
@@ -68,3 +70,24 @@ def test_a_living_executor_does_not_take_over_other_parents() -> None:
     found = difference(TaskState.PENDING, structs.replace(SPEC, parents=("extra",)))
     assert load_refusal(found) == "other tasks come before load"
     assert load_refusal(difference(TaskState.PENDING, SPEC, TaskSpec("new"))) is None
+
+
+def flow_with_map(mended: bool) -> FlowSpec:
+    flow = Flow("night")
+    flow.task(lambda: ["1", "x"], name="items")
+    flow.map(over="items", name="load")((lambda item: len(item)) if mended else (lambda item: int(item)))
+    return flow.spec()
+
+
+@pytest.mark.parametrize(
+    ("state", "outdated"), [("DEAD_LETTER", ()), ("PENDING", ()), ("SUCCESS", ("load[0]", "load[1]"))]
+)
+def test_a_map_mended_for_one_child_keeps_the_finished_ones(state: str, outdated: tuple[str, ...]) -> None:
+    """Else the usual repair, mend the function and requeue the child, would want --accept-changes."""
+    before, after = flow_with_map(mended=False), flow_with_map(mended=True)
+    items, load = before.tasks
+    states = [(items, "SUCCESS"), (load, "PENDING"), (child_spec(load, 0), "SUCCESS"), (child_spec(load, 1), state)]
+    rows = {spec.name: TaskRow(spec.name, TaskState(word), spec=spec) for spec, word in states}
+    found = compare(RunProjection(RunRow("r"), rows), after)
+    assert (found.outdated, found.needs_acceptance) == (outdated, bool(outdated))
+    assert ("load[1]" in found.changed) is (state != "SUCCESS")
