@@ -206,11 +206,16 @@ def set_environment(order: AttemptOrder) -> Iterable[bytes]:
 
 
 class AttemptVariables:
-    """The REDRIVE_... variables of attempts, set in the zygote before the fork: else each attempt copies 90 pages."""
+    """The REDRIVE_... variables of attempts, set in the zygote before the fork: else each attempt copies 90 pages.
+
+    The C library keeps every value that ``setenv`` was ever given, 16 MB after 100,000 attempts, which each fork would
+    copy. So a variable has a buffer in the environment, into which its next value is written.
+    """
 
     def __init__(self) -> None:
         self._before: dict[bytes, bytes | None] = {}  # by the name of a variable that is set: its own value
         self._values: dict[bytes, bytes] = {}
+        self._buffers: dict[bytes, process.VariableBuffer] = {}
         self._environment: dict[bytes, bytes] = vars(os.environb)["_data"]  # read and written without eight functions
 
     def set(self, values: dict[bytes, bytes]) -> bool:
@@ -222,7 +227,13 @@ class AttemptVariables:
                     if name not in self._before:
                         self._before[name] = environment.get(name)
                     ours.pop(name, None)
-                    os.putenv(name, value)
+                    if b"\0" in value:
+                        raise ValueError("a variable cannot hold a null byte")
+                    buffer, text = self._buffers.get(name), name + b"=" + value
+                    if buffer is not None and len(text) < len(buffer):
+                        buffer.value = text
+                    else:
+                        self._buffers[name] = process.put_variable(text)
                     environment[name] = value
                     ours[name] = value
             if len(ours) > len(values):
@@ -245,6 +256,7 @@ class AttemptVariables:
             os.environb.pop(name, None)
         else:
             os.environb[name] = value
+        self._buffers.pop(name, None)  # the environment has left it
 
 
 def run_attempt(

@@ -33,6 +33,9 @@ SIGKILL = int(signal.SIGKILL)
 _SIGSET_BYTES = 128
 _PIDFD_SIGNAL_PROCESS_GROUP = 4  # since Linux 6.9
 
+VariableBuffer = ctypes.Array[ctypes.c_char]
+VARIABLE_BYTES_MIN = 256  # so that most next values fit as well
+
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -64,6 +67,16 @@ def die_with_parent_and_adopt() -> None:
     because a forked process copies the pages of each function that it calls."""
     if prctl_of_attempts(PR_SET_PDEATHSIG, SIGKILL) or prctl_of_attempts(PR_SET_CHILD_SUBREAPER, 1):
         raise OSError(PRCTL_REFUSED)
+
+
+def put_variable(text: bytes) -> VariableBuffer:
+    """Set a variable, ``NAME=value``, for C code and programs.
+
+    It is in force, with what is written into the buffer, until it is set in another way; keep the buffer until then.
+    """
+    buffer = ctypes.create_string_buffer(text, max(2 * len(text), VARIABLE_BYTES_MIN))
+    _check(_libc.putenv(buffer))
+    return buffer
 
 
 def trim_heap() -> None:
