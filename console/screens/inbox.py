@@ -69,7 +69,7 @@ class InboxScreen(SplitScreen):
         self.detail_pane = self.evidence = EvidenceView(self.scene, self.console.memory.get, id="beside")
         self.who_bar = Bar(_WHO_ROWS, id="who")
         self.consequences_bar = Bar(2, id="consequences")
-        self._opened_run = ""  # the run whose causes were opened because they fit
+        self._opened: set[str] = set()  # the causes that were opened because they fit: closed ones stay closed
         self._scene: Scene | None = None
         self._causes: dict[str, InboxCause] = {}  # what is listed, by its key
         self._others: dict[str, WaitingRun] = {}  # other runs that need a human, by their name
@@ -124,6 +124,7 @@ class InboxScreen(SplitScreen):
         self._refresh_scene()
         self._refresh_list()
         if before.board.projection.run.run_id != board.projection.run.run_id:
+            self._opened.clear()
             self.table.move_to(0)
 
     def on_shown(self) -> None:
@@ -140,15 +141,14 @@ class InboxScreen(SplitScreen):
         self._start_rest_timer()
 
     def _open_causes_that_fit(self) -> None:
-        """Open every cause once a run, if the screen has rows for all tasks."""
-        run_id, causes = self.board.projection.run.run_id, self.inbox.causes()
-        rows = sum(1 + cause.count for cause in causes)
-        if run_id == self._opened_run or rows > self.app.size.height - _FRAME_ROWS:
+        """Open each cause once, if the screen has rows for all tasks."""
+        causes = self.inbox.causes()
+        if sum(1 + cause.count for cause in causes) > self.app.size.height - _FRAME_ROWS:
             return
-        self._opened_run = run_id
         for cause in causes:
-            if not self.inbox.is_open(cause.key):
+            if cause.key not in self._opened and not self.inbox.is_open(cause.key):
                 self.inbox.toggle(InboxRow(cause.key))
+            self._opened.add(cause.key)
 
     @property
     def acts_on_one(self) -> bool:
@@ -164,6 +164,7 @@ class InboxScreen(SplitScreen):
             return
         self._refresh_scene()
         if changed:
+            self._open_causes_that_fit()
             self._refresh_list()
         if changed or news.delta.moves:
             self._start_rest_timer()
