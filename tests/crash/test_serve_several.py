@@ -123,6 +123,7 @@ def test_what_can_mean_one_flow_only_is_refused(tmp_path, states, words):
     assert not states.exists()
 
 
+@pytest.mark.long
 def test_a_service_that_is_killed_starts_again_and_the_others_go_on(serve, states):
     services = serve(one=QUICK, two=QUICK)
     services.until(r"one \| .* a SUCCESS")
