@@ -8,13 +8,15 @@ from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing
 from typing import cast
 
-from ...engine.core.projection import RunProjection, TaskRow
+from ...engine.core.projection import AttemptRow, RunProjection, TaskRow
 from ...engine.domain.events import Event
-from ...engine.domain.states import RESTING, TaskState
+from ...engine.domain.states import FAILED_OUTCOMES, RESTING, TaskState
 from ...engine.errors import RedriveError, SnapshotNeeded
 from ..feed.output_stream import OutputLine, OutputStream
 from ..model.board import Board
 from ..present.executor_status import executor_advice
+from ..present.log import failure_text
+from ..present.states import OUTCOME_STYLES
 from ..sessions.open import with_session
 from ..sessions.session import Session
 from ..sessions.ssh_options import Endpoint
@@ -123,6 +125,7 @@ class _TaskOutput:
             self._is_read = is_ended
             if not is_ended:
                 return
+            self._printer.print_failure(row.name, row.attempts[stream.attempt])
 
     def _next_stream(self, row: TaskRow) -> OutputStream | None:
         """The stream to read now; None: there is nothing more to read."""
@@ -151,12 +154,19 @@ class _TaskOutput:
 
 
 class OutputPrinter:
-    """Prints lines of output; of several tasks with the name of the task before each."""
+    """Prints lines of output, of several tasks with the name of the task before each; failures go to stderr."""
 
     def __init__(self, names: Sequence[str], as_json: bool) -> None:
         self._as_json = as_json
         self._has_names = len(names) > 1
         self._cells = min(max((len(one_line(name)) for name in names), default=0), _NAME_CELLS_MAX)
+
+    def print_failure(self, task: str, attempt: AttemptRow) -> None:
+        """Print why an attempt failed, if it did: its output may be empty."""
+        if attempt.outcome in FAILED_OUTCOMES and not self._as_json:  # a line of ``tasks --json`` has it
+            word = OUTCOME_STYLES[attempt.outcome].word
+            text = f"{task}: attempt {attempt.attempt} {word}: {failure_text(attempt)}"
+            echo(f"redrive: {one_line(text)}", err=True)
 
     def print(self, stream: OutputStream, lines: Iterable[OutputLine]) -> None:
         """Print lines of one attempt."""

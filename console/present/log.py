@@ -184,6 +184,11 @@ def line_text(line: LogLine, glyphs: Glyphs) -> str:
     return f"{glyphs.more} {format_bytes(int(line.removeprefix(GAP)))} dropped here {glyphs.more}"
 
 
+def failure_text(attempt: AttemptRow) -> str:
+    """Why an attempt failed: the place of its hang, its failure in a few words, or its error."""
+    return hang_of(attempt) or short_failure(attempt.explain or "") or attempt.error or ""
+
+
 def failure_lines(
     attempt: AttemptRow, texts: AttemptText | None, columns: int, rows: int, glyphs: Glyphs
 ) -> list[Line]:
@@ -192,7 +197,7 @@ def failure_lines(
     A timeout has the innermost calls of its stack instead, an attempt without either its whole error.
     """
     style = OUTCOME_STYLES.get(attempt.outcome, OUTCOME_STYLES["lost"])
-    failure = hang_of(attempt) or short_failure(attempt.explain or "") or attempt.error or ""
+    failure = failure_text(attempt)
     head = [Piece(f" {glyphs.of(style.glyph)} {style.word}", style.role), Piece(f"  {one_line(failure)}", Role.STRONG)]
     texts = texts or AttemptText()
     stack, _ = hang.split_stack_and_report(texts.stack)

@@ -46,6 +46,15 @@ def test_several_tasks_get_their_names_in_a_column(run_file: StateFileBuilder) -
     ]
 
 
+def test_a_failure_follows_the_output_on_stderr(run_file: StateFileBuilder) -> None:
+    """Of an attempt that printed nothing, it is all that there is to see."""
+    run_file.finish("task_00000", "FAILED", text="", error="no \x1b[31mroute to the ledger")
+    done = run_redrive("logs", "--state", run_file.path, "task_00000")
+    assert (done.returncode, done.stdout) == (0, "")
+    assert done.stderr.startswith("redrive: task_00000: attempt 1 failed: ")
+    assert "route to the ledger" in done.stderr and "\x1b" not in done.stderr
+
+
 def test_output_cannot_steer_the_terminal(run_file: StateFileBuilder) -> None:
     run_file.finish("task_00000", text="\x1b]0;owned\x07\x1b[2Jred\u202eevil\n")
     (line,) = lines_of("--state", run_file.path, "task_00000")
@@ -104,7 +113,8 @@ def test_follow_prints_as_the_task_writes_and_ends_with_it(tmp_path: Path) -> No
     assert following.stdout.readline() == "begun\n"
     (tmp_path / "go").touch()
     rest, _ = following.communicate(timeout=60)
-    assert rest.splitlines() == ["end of 1", "redrive: a: attempt 2", "begun", "end of 2"]
+    failed = "redrive: a: attempt 1 failed: exit status 75: end of 1"
+    assert rest.splitlines() == ["end of 1", failed, "redrive: a: attempt 2", "begun", "end of 2"]
     assert following.returncode == 0
     assert lines_of("--state", tmp_path / "s.db", "a", "--attempt", "1") == ["begun", "end of 1"]
     running.communicate(timeout=60)
