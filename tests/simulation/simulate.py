@@ -12,7 +12,6 @@ import shutil
 import sqlite3
 import tempfile
 import traceback
-import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
@@ -92,10 +91,10 @@ def simulate(
 @contextmanager
 def _alike_everywhere(plan: Plan, storage: FileStorage) -> Iterator[None]:
     """Draw the tokens from the seed, and hide what differs between two shells."""
-    dice = random.Random(f"{plan.seed}:uuid")
+    dice = random.Random(f"{plan.seed}:tokens")
     with (
         ExitStack() as patches,
-        mock.patch.object(uuid, "uuid4", lambda: uuid.UUID(int=dice.getrandbits(128), version=4)),
+        mock.patch.object(os, "urandom", dice.randbytes),  # of uuid4 as well
         mock.patch.dict(os.environ),
         mock.patch.object(database, "network_problem", lambda path: None),  # reads the mounts of this machine
         mock.patch.object(open_readonly, "network_problem", lambda path: None),
