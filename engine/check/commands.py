@@ -26,7 +26,8 @@ _SECRET = re.compile(
     | ://[^\s/@:$]*:(?!\$)[^\s/@]+@ """
 )
 _SECRET_NAME = re.compile(r"(?i)(pass(word|wd)?|secret|token|api_?key)$")
-_READS_SQL = re.compile(r"-[a-zA-Z]*[fc]|--file|--command|--file=.*|--command=.*|<")
+_SQL_SCRIPT = re.compile(r"-[a-zA-Z]*f|--file(=.*)?|<")
+_SQL_COMMAND = re.compile(r"-[a-zA-Z]*c|--command(=.*)?")
 
 
 def check_commands(flow: FlowSpec) -> list[Finding]:
@@ -106,8 +107,10 @@ def _psql(task: TaskSpec, root: str) -> Iterator[str]:
     if not calls or "ON_ERROR_STOP" in " ".join(words):
         return
     options = options_of(task)
-    has_input = options.stdin is not None or options.stdin_path is not None
-    if has_input or any(_READS_SQL.fullmatch(word) for word in words[calls[0] + 1 :]):
+    given = words[calls[0] + 1 :]
+    commands = sum(1 for word in given if _SQL_COMMAND.fullmatch(word))  # a single one fails by itself
+    has_input = (options.stdin is not None or options.stdin_path is not None) and not commands
+    if has_input or commands > 1 or any(_SQL_SCRIPT.fullmatch(word) for word in given):
         yield "psql goes on after an error in SQL, and can end with exit code 0: add -v ON_ERROR_STOP=1"
 
 
