@@ -13,7 +13,7 @@ from ...engine.domain.states import NEEDS_HUMAN, TaskState
 from .board import Board, Delta
 from .filters import parse_task_filter
 from .graph.groups import GraphGroup, groups_of
-from .graph.view import GRAPH_MAX
+from .graph.zoom import GRAPH_MAX
 from .group_activity import GroupActivity
 
 RowKey = str | int  # a task by its name, or a group by its index

@@ -11,7 +11,9 @@ from ..model.graph.components import is_chain
 from ..model.graph.drawing import Drawing, EdgeHighlight, Segment
 from ..model.graph.groups import GraphGroup
 from ..model.graph.rails import RailHighlight, RailRow
-from ..model.graph.view import LABEL_SIZES, MATRIX_MARGIN, Graph, GraphOrder, LabelSize, Step
+from ..model.graph.task_drawings import LABEL_SIZES, LabelSize
+from ..model.graph.view import MATRIX_MARGIN, Graph
+from ..model.graph.zoom import GraphOrder, Step
 from ..text.durations import clock, number
 from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Piece, Role, crop, fit, join, width
@@ -299,14 +301,14 @@ def _drawing_status(graph: Graph, fold_key: str, glyphs: Glyphs) -> tuple[Line, 
     left = [Piece(counted, Role.WARNING), Piece(f"{dot}arrows go on")]
     if fold_key:
         left += [Piece(dot), Piece(fold_key, Role.KEY), Piece(" lists all")]
-    name = shorten_middle(one_line(graph.drawn_around), graph.label_size.name_cells, glyphs.more)
+    name = shorten_middle(one_line(graph.drawn_around), graph.drawings.label_size.name_cells, glyphs.more)
     return left, [Piece("around ", Role.DIM), Piece(f"{name} ")]
 
 
 def _label(graph: Graph, name: str, run: Segment, scene: Scene, lit: Highlight) -> Line:
     """Sign, name and time of a task, and from there the line that leaves it."""
     state = scene.board.row(name).state
-    size = graph.label_size
+    size = graph.drawings.label_size
     shown = scene.names.short(name, size.name_cells, scene.glyphs.more)
     selected = name == graph.selected
     name_role = Role.CURSOR if selected else Role.MARK if name in lit.marked else _name_role(name, state, lit)

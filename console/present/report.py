@@ -17,7 +17,8 @@ from ...engine.domain.states import TaskState
 from ..model.activity import activity_of
 from ..model.board import Board
 from ..model.eta import is_overdue
-from ..model.graph.view import Graph, GraphForm, Zoom
+from ..model.graph.view import Graph
+from ..model.graph.zoom import GraphForm, Zoom
 from ..model.inbox import InboxCause
 from ..model.time_span import Span, fitting_span
 from ..model.timeline_rows import TimelineRows

@@ -27,7 +27,8 @@ from ..model.graph.overview import (
     choose_overview,
     draw_around,
 )
-from ..model.graph.view import Graph, GraphForm, GraphOrder, Zoom
+from ..model.graph.view import Graph
+from ..model.graph.zoom import GraphForm, GraphOrder, Zoom
 from ..present.detail import summary_lines
 from ..present.graph import heading_line, label_width
 from ..present.group_map import group_drawing
@@ -134,7 +135,7 @@ class GraphScreen(SplitScreen):
         if graph is None or drawn is None or drawn.board is not graph.board:
             self._overview = Overview.NOTHING
         else:
-            drawn.draw_depth(None)
+            drawn.drawings.set_depth(None)
             size = self.app.size.width, self._content_rows
             self._overview = choose_overview(graph, drawn, self._draw_groups, *size)
             self._set_overview_height(graph, drawn)
@@ -175,7 +176,7 @@ class GraphScreen(SplitScreen):
         if self._overview is not Overview.AROUND or drawn is None:
             self.console.show_message("the drawing shows all tasks, or there is no room for one")
             return
-        self._wanted_depth = min(max((drawn.drawn_depth or DEPTH) + step, 1), DEPTH_MAX)
+        self._wanted_depth = min(max((drawn.drawings.depth or DEPTH) + step, 1), DEPTH_MAX)
         self._fit_depth(drawn)
         self.map_view.step_changed()
         self.map_view.refresh()
@@ -259,7 +260,7 @@ class GraphScreen(SplitScreen):
             self._group_drawing = None
             self._titles = TaskNames((group.title for group in graph.groups.groups if not group.is_single), prefix="")
             self._refresh_scene()
-        drawn = Graph(board, lambda name: label_width(name, self.scene(), drawn.label_size), zoom=Zoom.GRAPH)
+        drawn = Graph(board, lambda name: label_width(name, self.scene(), drawn.drawings.label_size), zoom=Zoom.GRAPH)
         drawn.form = GraphForm.DRAWING
         self.map_view.set_graph(drawn)
         self.graph_view.set_graph(graph)

@@ -11,7 +11,8 @@ from textual.message import Message
 
 from ...engine.domain.states import UNDER_WAY, TaskState
 from ..model.board import Board
-from ..model.graph.view import Graph, Step
+from ..model.graph.view import Graph
+from ..model.graph.zoom import Step
 from ..present.graph import LEVEL_CELLS, Highlight, drawing_row, graph_row
 from ..present.tasks import Scene
 from ..text.pieces import Line, Piece, Role

@@ -21,7 +21,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from redrive.console.model.graph.view import GRAPH_MAX
+from redrive.console.model.graph.zoom import GRAPH_MAX
 from redrive.engine.core.spec import FlowSpec, TaskSpec
 from redrive.engine.domain.event_columns import TaskColumns
 from redrive.engine.domain.event_payloads import RunChanged

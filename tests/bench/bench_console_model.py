@@ -21,7 +21,8 @@ from redrive.console.model.board import Board
 from redrive.console.model.filters import parse_filter
 from redrive.console.model.graph.drawing import Drawing
 from redrive.console.model.graph.rails import Rails
-from redrive.console.model.graph.view import Graph, GraphForm, Zoom
+from redrive.console.model.graph.view import Graph
+from redrive.console.model.graph.zoom import GraphForm, Zoom
 from redrive.console.model.inbox import Inbox, InboxOrder
 from redrive.console.model.preview import preview_requeue
 from redrive.console.present.graph import Highlight, drawing_row, graph_row, label_width

@@ -7,7 +7,9 @@ from enum import Enum
 
 from .components import is_chain
 from .drawing import Drawing
-from .view import GRAPH_MAX, LABEL_SIZES, Graph, LabelSize, Step, Zoom
+from .task_drawings import LABEL_SIZES, LabelSize
+from .view import Graph
+from .zoom import GRAPH_MAX, Step, Zoom
 
 DEPTH = 2  # edges from the selected task to what is drawn around it at least, unless the operator wants fewer
 DEPTH_MAX = 9
@@ -21,9 +23,10 @@ GROUP_ROWS = 2  # text rows of each group in the drawing
 
 def fitting_depth(graph: Graph, columns: int, rows: int) -> int:
     """The edges around the selected task whose drawing fits: so many that more add nothing; at least DEPTH."""
+    drawings, name = graph.drawings, graph.selected
     fitting, drawn_tasks = DEPTH, 0
     for depth in range(DEPTH, DEPTH_MAX + 1):
-        drawing = graph.drawing_around(depth) if graph.may_fit_around(depth, columns, rows) else None
+        drawing = drawings.around(name, depth) if drawings.may_fit_around(name, depth, columns, rows) else None
         if drawing is None or drawing.width >= columns or drawing.height > rows or len(drawing.dag) == drawn_tasks:
             break
         fitting, drawn_tasks = depth, len(drawing.dag)
@@ -46,23 +49,24 @@ def around_rows(rows: int) -> int:
 
 def draw_around(graph: Graph, columns: int, rows: int, depth: int | None) -> None:
     """Draw what is ``depth`` edges around the selected task, else as much as fits, and its siblings if they fit too."""
+    drawings, name = graph.drawings, graph.selected
     for size in _AROUND_SIZES:
-        graph.set_label_size(size)
-        least = graph.drawing_around(depth or DEPTH)
+        drawings.set_label_size(size)
+        least = drawings.around(name, depth or DEPTH)
         if least is None or least.width < columns:
             break
     depth = depth or fitting_depth(graph, columns, rows)
-    drawn = graph.drawing_around(depth)
+    drawn = drawings.around(name, depth)
     has_room = drawn is not None and drawn.height <= rows * 2 // 3
-    has_room = has_room and graph.may_fit_around(depth, columns, rows, siblings=True)
-    more = graph.drawing_around(depth, siblings=True) if has_room else None
-    graph.draw_depth(depth, siblings=more is not None and more.width < columns and more.height <= rows)
+    has_room = has_room and drawings.may_fit_around(name, depth, columns, rows, siblings=True)
+    more = drawings.around(name, depth, siblings=True) if has_room else None
+    drawings.set_depth(depth, siblings=more is not None and more.width < columns and more.height <= rows)
 
 
 def _fits_whole(graph: Graph, columns: int, rows: int, sizes: Sequence[LabelSize]) -> bool:
     """Whether all tasks can be drawn; sets the first of these sizes of labels with which they can."""
     for size in sizes:
-        graph.set_label_size(size)
+        graph.drawings.set_label_size(size)
         if graph.drawing.width < columns and graph.drawing.height <= rows:
             return True
     return False

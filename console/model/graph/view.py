@@ -9,70 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from enum import IntEnum, StrEnum
-from typing import NamedTuple
 
-from ....engine.core.dag import Dag
 from ....engine.domain.states import NEEDS_HUMAN, UNDER_WAY, TaskState
 from ..board import Board, Delta
-from .components import PART_MAX, around, fits_whole, is_chain, leading_to, neighbourhood, with_siblings
-from .drawing import Drawing, least_size
+from .components import leading_to
+from .drawing import Drawing
 from .groups import GraphGroup, Groups, groups_of
 from .matrix import Bands, Matrix
 from .rails import Rails
-
-GRAPH_MAX = 60  # tasks that are shown individually at first
-NEIGHBOURHOOD_MAX = 60  # tasks of the drawing around one of them
-GROUPS_MAX = 120  # groups that are shown at first
-MATRIX_MAX = 2_000
-
-
-class Zoom(IntEnum):
-    """The zoom levels, from far to near."""
-
-    BANDS = 0
-    GROUPS = 1
-    MATRIX = 2
-    GRAPH = 3
-
-
-class GraphForm(IntEnum):
-    """The form of the nearest zoom level."""
-
-    RAILS = 0
-    DRAWING = 1
-
-
-class Step(StrEnum):
-    """What the screen shows: a zoom level, the nearest one in either form, or the tasks that a filter found."""
-
-    BANDS = "bands"
-    GROUPS = "groups"
-    SIGNS = "signs"
-    ROWS = "rows"
-    DRAWING = "drawing"
-    FOUND = "found"
-
-
-_FAR_STEPS = {Zoom.BANDS: Step.BANDS, Zoom.GROUPS: Step.GROUPS, Zoom.MATRIX: Step.SIGNS}
-
-
-class LabelSize(NamedTuple):
-    """The most cells of a name in the drawing, and whether a time has room beside it."""
-
-    name_cells: int
-    has_time: bool = True
-
-
-#: From the most to the least room; a drawing above the rows takes the first that fits.
-LABEL_SIZES = (LabelSize(32), LabelSize(20), *(LabelSize(cells, has_time=False) for cells in (20, 16, 12)))
-
-
-class GraphOrder(StrEnum):
-    """The order of tasks, as far as the edges allow."""
-
-    FLOW = "as the flow goes"
-    PROBLEMS = "problems first"  # fixed when chosen, so that rows do not move under the cursor
+from .task_drawings import TaskDrawings
+from .zoom import FAR_STEPS, GraphForm, GraphOrder, Step, Zoom, first_zoom
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,15 +27,6 @@ class Viewport:
 
     width: int = 80
     height: int = 24
-
-
-def first_zoom(dag: Dag, group_rows: int) -> Zoom:
-    """Return the initial zoom: the graph if small or a chain, groups if few, the matrix or bands otherwise."""
-    if len(dag) <= GRAPH_MAX or is_chain(dag):
-        return Zoom.GRAPH
-    if group_rows <= GROUPS_MAX:
-        return Zoom.GROUPS
-    return Zoom.MATRIX if len(dag) <= MATRIX_MAX else Zoom.BANDS
 
 
 class Graph:
@@ -108,10 +45,7 @@ class Graph:
         self.board = board
         self.dag = board.dag
         self.viewport = Viewport()
-        self._label_width = label_width
-        self.drawn_depth: int | None = None  # draw only what is so many edges away from the selected task
-        self._draws_siblings = False  # ... and the other parents and children of these
-        self._label_size = LABEL_SIZES[0]
+        self.drawings = TaskDrawings(self.dag, label_width)
         self._groups: Groups | None = None
         self.zoom = zoom or first_zoom(self.dag, len(self.groups.groups))
         self.form = GraphForm.RAILS
@@ -123,11 +57,6 @@ class Graph:
         self.found: tuple[str, ...] | None = None  # with a filter: the tasks that are listed instead
         self.found_rows: dict[str, int] = {}
         self._rails: Rails | None = None
-        self._drawing: Drawing | None = None
-        self._drawn_around: str | None = None
-        self._around: dict[tuple[int, bool], tuple[LabelSize, Drawing]] = {}  # by depth, with siblings or not
-        self._parts: dict[tuple[int, bool], Dag] = {}  # the same: what is drawn
-        self._around_task: str | None = None
         self._matrix: Matrix | None = None
         self._bands: Bands | None = None
 
@@ -170,7 +99,7 @@ class Graph:
             return Step.FOUND
         if self.zoom is Zoom.GRAPH:
             return Step.ROWS if self.form is GraphForm.RAILS else Step.DRAWING
-        return _FAR_STEPS[self.zoom]
+        return FAR_STEPS[self.zoom]
 
     @property
     def lists_tasks(self) -> bool:
@@ -212,95 +141,12 @@ class Graph:
     @property
     def drawing(self) -> Drawing:
         """The drawing from left to right; of a large graph, the tasks around the selected one."""
-        if self._drawing is None or not self._is_drawn_whole(self._drawing.dag):
-            depth = self.drawn_depth
-            known = self.drawing_around(depth, siblings=self._draws_siblings) if depth is not None else None
-            self._drawing = known or self._lay_out(self._part_to_draw())
-            self._drawn_around = self.selected
-        return self._drawing
-
-    def _part_to_draw(self) -> Dag:
-        if self.drawn_depth is not None and self.selected is not None:
-            return self._neighbourhood(self.selected, self.drawn_depth, self._draws_siblings)
-        return around(self.dag, self.selected, len(self.dag) if fits_whole(self.dag) else PART_MAX)
+        return self.drawings.current(self.selected)
 
     @property
     def drawn_around(self) -> str | None:
         """The task whose surroundings are drawn; None if the whole graph is drawn."""
-        return None if len(self.drawing.dag) == len(self.dag) else self._drawn_around
-
-    def draw_depth(self, depth: int | None, *, siblings: bool = False) -> None:
-        """Draw only what is at most ``depth`` edges from the selected task; None: as much as possible.
-
-        ``siblings``: also the other parents and children of what is drawn.
-        """
-        if (depth, siblings) != (self.drawn_depth, self._draws_siblings):
-            self.drawn_depth, self._draws_siblings = depth, siblings
-            self._drawing = None
-
-    @property
-    def label_size(self) -> LabelSize:
-        """The room of each task's text in the drawing."""
-        return self._label_size
-
-    def set_label_size(self, size: LabelSize) -> None:
-        """Draw with more or less room for names."""
-        if size != self._label_size:
-            self._label_size = size
-            self._drawing = None
-
-    def drawing_around(self, depth: int, *, siblings: bool = False) -> Drawing | None:
-        """The drawing of what is at most ``depth`` edges from the selected task; None if that is too much to draw."""
-        part = self._part_around(depth, siblings)
-        if part is None:
-            return None
-        size, drawn = self._around.get((depth, siblings), (None, None))
-        if drawn is None:
-            drawn = self._lay_out(part)
-        elif size != self._label_size:
-            drawn = drawn.resized(self._label_widths(part))
-        self._around[depth, siblings] = self._label_size, drawn
-        return drawn
-
-    def may_fit_around(self, depth: int, columns: int, rows: int, *, siblings: bool = False) -> bool:
-        """Whether ``drawing_around`` may fit, by its texts alone: most drawings that are too large are not laid out."""
-        part = self._part_around(depth, siblings)
-        if part is None:
-            return False
-        width, height = least_size(part, self._label_widths(part))
-        return width < columns and height <= rows
-
-    def _part_around(self, depth: int, siblings: bool) -> Dag | None:
-        if self.selected is None:
-            return None
-        if self._around_task != self.selected:
-            self._around_task, self._around, self._parts = self.selected, {}, {}
-        if (depth, siblings) not in self._parts:
-            self._parts[depth, siblings] = self._neighbourhood(self.selected, depth, siblings)
-        part = self._parts[depth, siblings]
-        return part if len(part) < NEIGHBOURHOOD_MAX else None
-
-    def _lay_out(self, part: Dag) -> Drawing:
-        return Drawing(part, self._label_widths(part))
-
-    def _label_widths(self, part: Dag) -> list[int]:
-        return [self._label_width(name) for name in part.names]
-
-    def _neighbourhood(self, name: str, depth: int, siblings: bool) -> Dag:
-        part = neighbourhood(self.dag, name, depth, NEIGHBOURHOOD_MAX)
-        return with_siblings(self.dag, part, NEIGHBOURHOOD_MAX) if siblings else part
-
-    def _is_drawn_whole(self, drawn: Dag) -> bool:
-        """Whether the selected task is drawn with all of its parents and children, as far as possible."""
-        name = self.selected
-        if self.drawn_depth is not None:
-            return name == self._drawn_around
-        if len(drawn) == len(self.dag) or name is None or name == self._drawn_around:
-            return True
-        if name not in drawn:
-            return False
-        shown = len(drawn.parents(name)) + len(drawn.children(name))
-        return shown == len(self.dag.parents(name)) + len(self.dag.children(name))
+        return self.drawings.center(self.selected)
 
     @property
     def matrix(self) -> Matrix:

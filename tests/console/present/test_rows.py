@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from redrive.console.model.board import Board
 from redrive.console.model.evidence import failures_of
-from redrive.console.model.graph.view import Graph, GraphForm, Zoom
+from redrive.console.model.graph.view import Graph
+from redrive.console.model.graph.zoom import GraphForm, Zoom
 from redrive.console.model.inbox import Inbox
 from redrive.console.model.time_span import Span
 from redrive.console.present import counts, detail, evidence, inbox

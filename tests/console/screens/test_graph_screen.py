@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from redrive.console.model.graph.view import GraphForm, Zoom
+from redrive.console.model.graph.zoom import GraphForm, Zoom
 from redrive.console.screens.detail import DetailScreen
 from redrive.console.text.pieces import Role
 from redrive.engine.statefile.changes.log_rows import AttemptText, LogChunk

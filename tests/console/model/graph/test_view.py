@@ -10,7 +10,8 @@ from redrive.console.model.graph import groups
 from redrive.console.model.graph.components import PART_MAX, WHOLE_EDGES_MAX, WHOLE_TASKS_MAX, around
 from redrive.console.model.graph.groups import PROBLEMS_SHOWN, GroupRow
 from redrive.console.model.graph.matrix import Matrix
-from redrive.console.model.graph.view import Graph, GraphForm, GraphOrder, Zoom
+from redrive.console.model.graph.view import Graph
+from redrive.console.model.graph.zoom import GraphForm, GraphOrder, Zoom
 from redrive.engine import Flow
 from redrive.engine.core.dag import Dag
 from redrive.engine.domain.states import TaskState
