@@ -165,8 +165,9 @@ class OutputPrinter:
         """Print why an attempt failed, if it did: its output may be empty."""
         if attempt.outcome in FAILED_OUTCOMES and not self._as_json:  # a line of ``tasks --json`` has it
             word = OUTCOME_STYLES[attempt.outcome].word
-            text = f"{task}: attempt {attempt.attempt} {word}: {failure_text(attempt)}"
-            echo(f"redrive: {one_line(text)}", err=True)
+            failure, error = failure_text(attempt), (attempt.error or "").partition("\n")[0]
+            more = f": {error}" if error and error not in failure else ""
+            echo(f"redrive: {one_line(f'{task}: attempt {attempt.attempt} {word}: {failure}{more}')}", err=True)
 
     def print(self, stream: OutputStream, lines: Iterable[OutputLine]) -> None:
         """Print lines of one attempt."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -36,6 +37,11 @@ MALFORMED = {
 }
 
 
+def sentences_of(errors: str) -> list[str]:
+    """The lines of stderr, except those of ``redrive logs`` about attempts that failed."""
+    return [line for line in errors.splitlines() if not re.match(r"redrive: .*: attempt \d+ ", line)]
+
+
 @pytest.fixture(scope="module")
 def rich(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("rich") / "rich.db"
@@ -58,7 +64,7 @@ def test_a_malformed_row_is_named_and_no_traceback_is_shown(
         code = redrive_here(*words, str(path))
         errors = capsys.readouterr().err
         assert code in (0, 2), words
-        assert len(errors.splitlines()) <= 1, errors
+        assert len(sentences_of(errors)) <= 1, errors
         reported += sentence in errors
     assert reported > 0
 
@@ -91,7 +97,7 @@ def test_each_listing_of_an_altered_file_is_shown_or_refused_in_a_sentence(
             code = redrive_here(*words, str(path))
             errors = capsys.readouterr().err
             assert code in (0, 1, 2, 3), (seed, words, done)
-            assert len(errors.splitlines()) <= 1, (seed, words, done, errors)
+            assert len(sentences_of(errors)) <= 1, (seed, words, done, errors)
 
 
 KEYS = (
