@@ -244,11 +244,11 @@ async def test_the_present_is_that_of_a_console_that_never_left_it(
         later += [*builder.fail("clean_refunds", "DEAD_LETTER"), *builder.start("extract_payments")]
         await emit_events(app, pilot, session, later)
         clock.now = builder.at + 5 * S
-        await press(app, pilot, "escape", "2", "g", EVERYWHERE[view], "h")  # a start opens causes
+        await press(app, pilot, "escape", "2", "g", EVERYWHERE[view])
         await rest(app, pilot)
         visited, board = text_of(app), app.live.board
     async with shown(session, clock) as (app, pilot):
-        await press(app, pilot, EVERYWHERE[view], "2", "g", EVERYWHERE[view], "h")
+        await press(app, pilot, EVERYWHERE[view], "2", "g", EVERYWHERE[view])
         await rest(app, pilot)
         assert text_of(app) == visited
         assert app.live.board.projection == board.projection and app.live.board.problems == board.problems
