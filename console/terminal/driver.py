@@ -27,7 +27,15 @@ from .clipboard import copy_sequence
 from .escape_parser import EscapeKey, EscapeParser, EscapeSequence, PastedText, Token
 from .flow_control import FlowControl
 from .output import REQUEST_POSITION, TerminalOutput
-from .textual_internals import UPDATE_SECONDS, AppInternals, Update, XTermParser, painted_parts, set_update_period
+from .textual_internals import (
+    UPDATE_SECONDS,
+    AppInternals,
+    Update,
+    XTermParser,
+    fire_late_timers,
+    painted_parts,
+    set_update_period,
+)
 from .tty import ALTERNATE_SCREEN, MODES, MOUSE_OFF, MOUSE_ON, Tty, detach_standard_streams, open_screen
 
 _REQUEST_SYNCHRONIZED = "\x1b[?2026$p"
@@ -41,6 +49,7 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGWINCH, signa
 _STRING_INTRODUCERS = ("\x1b]", "\x1bP", "\x1b_", "\x1b^", "\x1bX")
 
 set_update_period(UPDATE_SECONDS)
+fire_late_timers()
 
 
 class ConsoleDriver(Driver):

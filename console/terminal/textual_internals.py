@@ -12,8 +12,10 @@ from textual import screen as textual_screen
 from textual._compositor import ChopsUpdate, LayoutUpdate
 from textual._xterm_parser import XTermParser as XTermParser
 from textual.app import App
+from textual.message_pump import MessagePump
 from textual.screen import Screen
 from textual.strip import Strip
+from textual.timer import Timer, TimerCallback
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -31,6 +33,31 @@ def set_update_period(seconds: float) -> None:
     many.
     """
     textual_screen.UPDATE_PERIOD = seconds  # type: ignore[misc]  # Textual calls it Final, and offers no other way
+
+
+_set_timer = MessagePump.set_timer
+
+
+def _set_timer_that_fires_late(
+    self: MessagePump,
+    delay: float,
+    callback: TimerCallback | None = None,
+    *,
+    name: str | None = None,
+    pause: bool = False,
+) -> Timer:
+    timer = _set_timer(self, delay, callback, name=name, pause=pause)
+    timer._skip = False
+    return timer
+
+
+def fire_late_timers() -> None:
+    """Have each timer of one call fire, also if its time has passed when it starts.
+
+    Textual skips the calls of a timer that are past, and so the only call of such a timer, if the machine holds the
+    process up for the delay before the timer first reads the clock. What waits for the call would wait for ever.
+    """
+    MessagePump.set_timer = _set_timer_that_fires_late  # type: ignore[method-assign]  # Textual offers no other way
 
 
 def painted_parts(update: Update) -> Iterator[tuple[int, int, Iterable[Strip]]]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ import pytest
 import redrive.console.terminal.driver  # noqa: F401  # sets the period
 from redrive.console.terminal import textual_internals
 from redrive.console.terminal.textual_internals import UPDATE_SECONDS, AppInternals, Update, XTermParser, painted_parts
+from support.waiting import LIMIT_SECONDS
 from textual import events, screen
 from textual._compositor import ChopsUpdate, LayoutUpdate
 from textual.app import App, ComposeResult
@@ -68,6 +71,16 @@ def test_parts_of_both_kinds_of_update() -> None:
 def test_the_period_between_two_pictures_is_the_one_that_screens_read() -> None:
     assert screen.UPDATE_PERIOD == UPDATE_SECONDS
     assert "UPDATE_PERIOD" in inspect.getsource(Screen)
+
+
+async def test_a_timer_whose_time_has_passed_when_it_starts_fires(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The machine holds the process up for a minute whenever a timer has read the clock."""
+    clock = itertools.count(step=60)
+    app, fired = Drawn(), asyncio.Event()
+    async with app.run_test():
+        monkeypatch.setattr("textual.timer._time.get_time", lambda: float(next(clock)))
+        app.set_timer(0.001, fired.set)
+        await asyncio.wait_for(fired.wait(), LIMIT_SECONDS)
 
 
 def test_the_parser_makes_keys_of_bytes_and_takes_a_debug_flag() -> None:
