@@ -9,7 +9,7 @@ from redrive.engine.core.projection import RunRow
 from redrive.engine.domain.events import EventKind
 from redrive.engine.domain.states import RunState
 
-from ..conftest import FakeSession, StillClock, emit_events, press, rows_of, shown, text_of, until
+from ..conftest import FakeSession, StillClock, emit_events, press, rest, rows_of, shown, text_of, until
 from ..model.runs import START, S, failed_task, projection_of
 
 
@@ -95,6 +95,7 @@ async def test_the_list_follows_the_events_of_other_runs(morning: FakeSession, c
 async def test_a_filter_also_filters_other_runs(morning: FakeSession, clock: StillClock) -> None:
     async with shown(morning, clock) as (app, pilot):
         await press(app, pilot, "4", "/", "z", "z", "enter")
+        await rest(app, pilot)
         assert "run night-1" not in text_of(app)
 
 

@@ -192,16 +192,20 @@ def test_two_senders_and_fifty_tasks_of_one_cause_are_one_message_each(tmp_path)
     assert [(50,)] == ask(tmp_path, "SELECT count FROM page")
 
 
-def test_a_storm_of_causes_is_ten_messages_and_one_digest_of_the_rest(tmp_path):
-    """The digest does not wait for its window: nobody would send it after the end of the run."""
+def test_a_storm_of_causes_is_ten_messages_and_digests_of_the_rest(tmp_path):
+    """The last digest does not wait for its window: nobody would send it after the end of the run.
+
+    There are two, if more than ten causes came before the first message.
+    """
     flow = Flow("night", max_parallel=8)
     for number in range(14):
         flow.command(f"part_{number}", f"exit {number + 1}", retry=ONCE, timeout=30)
     flow.page("command", **to_file(tmp_path / "inbox"))
     run(tmp_path, flow)
-    digest, *singles = sorted(received(tmp_path / "inbox"), key=lambda message: message["kind"])
-    assert ["digest"] + ["page"] * 10 == [message["kind"] for message in (digest, *singles)]
-    assert 4 == len(digest["ids"])
+    messages = received(tmp_path / "inbox")
+    digests = [message for message in messages if message["kind"] == "digest"]
+    assert 1 <= len(digests) <= 2 and 10 == len(messages) - len(digests)
+    assert 4 == sum(len(digest["ids"]) for digest in digests)
     assert 14 == ask(tmp_path, "SELECT count(*) FROM page WHERE sent_at IS NOT NULL")[0][0]
 
 
