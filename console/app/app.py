@@ -34,7 +34,7 @@ from ..screens.console import MESSAGE_SECONDS, LaunchContext
 from ..screens.loading import LoadingScreen
 from ..sessions.session import Session
 from ..terminal.bell import TerminalBell
-from ..terminal.capabilities import Colours, TerminalCapabilities, detect_capabilities
+from ..terminal.capabilities import detect_capabilities
 from ..terminal.driver import ConsoleDriver
 from ..terminal.tty import Tty
 from ..text.glyphs import ASCII, UTF8
@@ -43,7 +43,6 @@ from ..text.text import one_line
 from ..widgets.bindings import bindings
 from .analysis import Analysis
 from .background_reads import read_other_runs, refresh_usage
-from .base_app import ConsoleBase
 from .commands import CommandMenu
 from .copying import Copying
 from .downstream_operator import DownstreamActions
@@ -53,6 +52,7 @@ from .preferences import Preferences
 from .run_control import RunControl
 from .screenshot import save_screen
 from .theme import DEFAULT, Theme, load_theme
+from .themed_app import ThemedConsole
 from .time_travel import TimeTravel
 from .views import SCREENS, screen_maker
 
@@ -66,15 +66,10 @@ _COMMANDS = (
 )
 
 
-class ConsoleApp(ConsoleBase):
+class ConsoleApp(ThemedConsole):
     """The console on one session. ``run_id`` None: the latest run of the file."""
 
     TITLE = "redrive"
-    CSS = """
-    ConsoleScreen, LineView { background: $ground; color: $ink; }
-    Modal > Vertical { background: $ground; border: round $ink; }
-    CommandPalette > Vertical { border: none; border-top: solid $ink; }
-    """
     DEFAULT_MODE = "opening"
     MODES: ClassVar[dict[str, str | Callable[[], Screen[Any]]]] = {
         DEFAULT_MODE: LoadingScreen,
@@ -95,8 +90,7 @@ class ConsoleApp(ConsoleBase):
         columns: ColumnChoice | None = None,
     ) -> None:
         tty = tty or Tty(detect_capabilities())
-        self._console_theme = self._for_terminal(theme or load_theme(DEFAULT), tty.capabilities)
-        super().__init__(tty, keymap, self._console_theme.palette())
+        super().__init__(tty, keymap, theme or load_theme(DEFAULT))
         self.launch = launch or LaunchContext()
         self.glyphs = UTF8 if self.capabilities.has_unicode else ASCII
         self.live = LiveRun(session, clock or SystemClock(), self)
@@ -123,7 +117,6 @@ class ConsoleApp(ConsoleBase):
         self._run_id = run_id
         self._is_new_run = True  # show a view of it when its first snapshot arrives
         self._first_view = ScreenName.GRAPH
-        self._is_greyed = False
         self._missed_frames = False  # the terminal was busy: draw everything when it is ready
 
     # --- For screens ----------------------------------------------------------------------------------------------
@@ -247,24 +240,6 @@ class ConsoleApp(ConsoleBase):
             DetailScreen(ScreenName(self.screen.view if isinstance(self.screen, ConsoleScreen) else ScreenName.GRAPH))
         )
 
-    def use_theme(self, theme: Theme) -> None:
-        """Use another theme."""
-        self._console_theme = theme = self._for_terminal(theme, self.capabilities)
-        self.palette = theme.stale_palette() if self._is_greyed else theme.palette()
-        self.refresh_css(animate=False)
-        for screen in self._console_screens():
-            screen.refresh()
-
-    @staticmethod
-    def _for_terminal(look: Theme, terminal: TerminalCapabilities) -> Theme:
-        """The theme itself, or the default theme without colours: other themes need a background colour."""
-        return look if terminal.colours is not Colours.NONE else load_theme(DEFAULT).without_colours()
-
-    def get_css_variables(self) -> dict[str, str]:
-        """The colours of Textual's own backgrounds."""
-        ground = {"ground": self._console_theme.background, "ink": self._console_theme.foreground}
-        return {**super().get_css_variables(), **ground}
-
     def toggle_mouse(self) -> bool:
         """Turn the mouse on or off. Return whether it is on."""
         driver = self._driver
@@ -386,10 +361,7 @@ class ConsoleApp(ConsoleBase):
 
     def show_frames(self) -> None:
         """Draw header, tabs and keys of visible screens, greyed while the data is stale."""
-        stale = self.live.status.is_stale
-        if stale != self._is_greyed:
-            self._is_greyed = stale
-            self.palette = self._console_theme.stale_palette() if stale else self._console_theme.palette()
+        self.show_greyed(self.live.status.is_stale)
         for screen in self._visible_screens():
             screen.show_frame()
 

@@ -29,53 +29,24 @@ from ..model.graph.overview import (
 )
 from ..model.graph.view import Graph
 from ..model.graph.zoom import GraphForm, GraphOrder, Zoom
-from ..present.detail import summary_lines
 from ..present.graph import heading_line, label_width
 from ..present.group_map import group_drawing
 from ..present.task_names import TaskNames
 from ..present.tasks import Scene
 from ..present.timeline.task_texts import describe_path
-from ..text.pieces import Line, Piece, Role
+from ..text.pieces import Piece, Role
 from ..widgets.bars import Bar, Rule
 from ..widgets.bindings import bindings_of
-from ..widgets.line_view import LineView
 from ..widgets.split import STRIP_ROWS, has_room_for_strip
 from .detail import DetailView
 from .graph_view import GraphView
 from .group_map import GroupMap
 from .page import read_page
 from .panes import PaneWidth, SplitScreen
+from .task_strip import StripView
 
 _FRAME_ROWS = 5  # header, tabs, two rules, keys
 _READING_DELAY_SECONDS = 0.15  # the cursor may be moving on
-
-
-class StripView(LineView):
-    """Yield the strip: the selected task in a few rows."""
-
-    def __init__(self, screen: GraphScreen) -> None:
-        super().__init__()
-        self._graph_screen = screen
-        self.styles.height = STRIP_ROWS
-        self.lines: list[Line] = []
-
-    def show_task(self, name: str | None) -> None:
-        """Update the rows and repaint changed ones."""
-        scene = self._graph_screen.scene()
-        row = scene.board.projection.tasks.get(name) if name is not None else None
-        lines = summary_lines(row, scene, self.columns, STRIP_ROWS) if row is not None and self.columns else []
-        for y in range(STRIP_ROWS):
-            if lines[y : y + 1] != self.lines[y : y + 1]:
-                self.refresh_rows(y)
-        self.lines = lines
-
-    def line(self, y: int) -> Line:
-        """One row of the strip."""
-        return self.lines[y] if y < len(self.lines) else []
-
-    def on_resize(self) -> None:
-        """Render the rows for another width."""
-        self.show_task(self._graph_screen.console.selected)
 
 
 class GraphScreen(SplitScreen):
@@ -99,7 +70,7 @@ class GraphScreen(SplitScreen):
         self._titles = TaskNames()
         self.main_pane = self.graph_view = GraphView(self.rows_scene, self._on_selected, id="graph")
         self.detail_pane = self.detail = DetailView(self.scene, id="beside")
-        self.strip_view = StripView(self)
+        self.strip_view = StripView(self.scene)
         self._scene: Scene | None = None
         self._rows_scene: Scene | None = None
         self._is_following = False

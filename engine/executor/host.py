@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from typing import Required, TypedDict
 
 from ..errors import ExecutorBusyError, FlowError, FlowImportError, RedriveError, StateFileError, StorageError
-from ..statefile.changes.open_beside import open_beside
+from ..statefile.changes.sidecar_file import open_sidecar
 from .executor import Executor
 from .run_options import RunOptions
 
@@ -77,7 +77,7 @@ def _open_log(state: str) -> int:
     path = state + ".stderr"
     try:
         os.makedirs(os.path.dirname(os.path.abspath(state)), mode=0o700, exist_ok=True)
-        return open_beside(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, state)
+        return open_sidecar(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, state)
     except OSError as error:
         raise StorageError(f"cannot open {path}: {error.strerror}") from None
 

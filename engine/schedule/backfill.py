@@ -80,7 +80,7 @@ def wait_for_schedule(state_path: str, served: ServedFlow, clock: Clock, report:
         if not is_reported:
             report("waiting for the run that is due by the schedule")
             is_reported = True
-        time.sleep(POLL_SECONDS)
+        time.sleep(POLL_SECONDS)  # the service does not announce that it has started the run
 
 
 def _is_due(state_path: str, served: ServedFlow, now: int) -> bool:

@@ -103,7 +103,7 @@ class AttemptLog:
     async def read_earlier(self) -> int:
         """Extend the window to the front, or move it there. Returns how many lines were added at the start; -1 if the
         window was moved."""
-        read = await self._read_beside_window(before=self.text.first_id)
+        read = await self._read_adjacent(before=self.text.first_id)
         if read is None:
             return -1
         chunks, self.is_complete = read
@@ -111,7 +111,7 @@ class AttemptLog:
 
     async def read_later(self) -> int:
         """Extend the window to the end, or move it there. Returns the first changed line; -1 if it was moved."""
-        read = await self._read_beside_window(after=self.text.last_id)
+        read = await self._read_adjacent(after=self.text.last_id)
         if read is None:
             return -1
         chunks, self.is_at_end = read
@@ -163,9 +163,7 @@ class AttemptLog:
         self.text.append(chunks)
         self.is_started, self.is_complete, self.is_at_end = True, is_complete, is_at_end
 
-    async def _read_beside_window(
-        self, *, after: int = 0, before: int | None = None
-    ) -> tuple[list[LogChunk], bool] | None:
+    async def _read_adjacent(self, *, after: int = 0, before: int | None = None) -> tuple[list[LogChunk], bool] | None:
         """Return as ``_read``; None if the window is another one now, as one that was too large to be extended."""
         text = self.text
         if text.characters > WINDOW_CHARACTERS_MAX and not self.only:

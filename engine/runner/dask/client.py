@@ -80,7 +80,7 @@ class DaskAttempt:
         is_first = self.worker is None and not self.is_withdrawn and not self._is_over
         if is_first:
             self.worker = address
-        self._cluster.call(address, worker_module.permit, self.order.token, is_first)
+        self._cluster.call(address, worker_module.set_permission, self.order.token, is_first)
 
     def _forward(self, message: AttemptMessage) -> None:
         match message.method:
@@ -111,12 +111,12 @@ class DaskAttempt:
     # --- Control ------------------------------------------------------------------------------------------------------
 
     def cancel(self, reason: str) -> bool:
-        """Start the escalation on the worker; withdraw the attempt if it is still queued."""
+        """Start the escalation on the worker; remove the attempt if it is still queued."""
         if self._is_over:
             return False
         if self.worker is None:
             self.is_withdrawn = True
-            self._cluster.withdraw(self)
+            self._cluster.remove(self)
         else:
             self._call("cancel", reason)
         return True
@@ -205,7 +205,7 @@ class DaskCluster:
 
     # --- Calls to workers ---------------------------------------------------------------------------------------------
 
-    def withdraw(self, attempt: DaskAttempt) -> None:
+    def remove(self, attempt: DaskAttempt) -> None:
         """Remove an attempt from the queue."""
         self._spawn(self._client.cancel([attempt.future], force=True))
 

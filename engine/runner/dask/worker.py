@@ -89,7 +89,7 @@ def run_attempt(data: bytes) -> bytes:
             _attempts.pop(request.order.token, None)
 
 
-def permit(token: str, is_permitted: bool) -> None:
+def set_permission(token: str, is_permitted: bool) -> None:
     """Answer the permission request of an attempt."""
     attempt = _attempts.get(token)
     if attempt is not None:

@@ -136,7 +136,7 @@ def _kill_descendants(seconds: float) -> None:
                 pass
         except ChildProcessError:
             return
-        time.sleep(0.002)  # polling is fine here: the process does nothing else
+        time.sleep(0.002)  # SIGKILL was sent to all of them; others may have been forked meanwhile
 
 
 def _remove_folder(folder: str) -> None:

@@ -29,6 +29,6 @@ def _environment(pid: int) -> bytes:
         os.readlink("/proc/{}/exe".format(pid))  # OSError: a kernel thread, or a process that has ended
         if stat_fields(pid)[48] != b"0":  # env_end
             return read_file(path)
-        time.sleep(0.001)
+        time.sleep(0.001)  # no event reports the end of an exec to a process that is not the parent
         found = read_file(path)
     return found

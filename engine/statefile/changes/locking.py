@@ -14,7 +14,7 @@ from typing import Dict, Optional, Tuple
 
 from ...errors import StorageError
 from ..lock_file import LockHolder, lock_path, try_lock
-from .open_beside import open_beside
+from .sidecar_file import open_sidecar
 
 
 def try_acquire(state_path: str) -> Optional[int]:
@@ -55,7 +55,7 @@ def open_lock(path: str) -> Tuple[int, bool]:
         try:
             return os.open(path, flags | os.O_EXCL, 0o600), True
         except FileExistsError:
-            return open_beside(path, flags, state_path), False
+            return open_sidecar(path, flags, state_path), False
     except (OSError, ValueError) as error:
         raise StorageError(f"cannot open {path}: {getattr(error, 'strerror', None) or error}") from error
 

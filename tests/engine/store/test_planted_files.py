@@ -9,7 +9,7 @@ import pytest
 from redrive.engine.errors import StateFileError, StorageError
 from redrive.engine.executor import host
 from redrive.engine.statefile.changes import locking
-from redrive.engine.statefile.changes.open_beside import open_beside
+from redrive.engine.statefile.changes.sidecar_file import open_sidecar
 from redrive.engine.statefile.lock_file import lock_path
 from redrive.engine.store import copying, database, lock
 from support.commands import run_redrive
@@ -96,5 +96,5 @@ def test_the_folder_of_a_state_is_private_by_every_way(state: Path) -> None:
 
 
 def test_an_ordinary_file_is_opened(state: Path) -> None:
-    os.close(open_beside(f"{state}.stderr", os.O_WRONLY | os.O_CREAT, str(state)))
+    os.close(open_sidecar(f"{state}.stderr", os.O_WRONLY | os.O_CREAT, str(state)))
     assert os.stat(f"{state}.stderr").st_mode & 0o777 == 0o600

@@ -12,7 +12,7 @@ from typing import Set
 from ...errors import StorageError
 
 
-def open_beside(path: str, flags: int, state_path: str) -> int:
+def open_sidecar(path: str, flags: int, state_path: str) -> int:
     """Open or create (mode 0600) a file beside ``state_path``, as ``os.open``. Raises OSError, StorageError.
 
     The file must be a regular one of this user, of root, or of the owner of the state file.
