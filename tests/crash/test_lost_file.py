@@ -62,7 +62,11 @@ class RunUnderWay:
         (self.folder / "go-on").touch()
 
     def end(self) -> str:
-        return self.process.communicate(timeout=120)[0]
+        """What it prints to its end; ``communicate`` would lose lines that came together with the last one read."""
+        assert self.process.stdout is not None
+        output = self.process.stdout.read()
+        self.process.wait(timeout=120)
+        return output
 
     def resume(self) -> int:
         resumed = self._redrive("resume", str(self.state))

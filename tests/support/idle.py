@@ -10,6 +10,7 @@ from textual.pilot import Pilot
 
 _TURNS = 3  # of the loop in a row with nothing to do: what one future starts, the next turn sees
 _SOON_SECONDS = 0.03  # a repaint, or the size of a window that has changed, comes after a sixtieth of a second
+_TICK_SECONDS = 0.002  # between two questions whether a batch has ended
 _ROUNDS = 3  # of timers, each with those that the last one has set; what ticks for ever is no work
 
 
@@ -35,9 +36,14 @@ _send_to_each_widget = Pilot._wait_for_screen
 async def wait_for_screen_by_the_loop(pilot: Pilot[Any]) -> bool:
     """In the place of ``Pilot._wait_for_screen``, which sends a message to each widget of the screen, several times for
     each key: half of the messages of a test. Here a widget gets one only if it waits for anything else than its next
-    message, as a handler does that awaits a thread."""
-    await _wait_for_turns(asyncio.get_running_loop())
+    message, as a handler does that awaits a thread. Textual paints nothing for 50 ms after a change of the top level,
+    in a batch: what a key pressed then does is painted when the batch ends."""
+    loop = asyncio.get_running_loop()
+    await _wait_for_turns(loop)
     app = pilot.app
+    while app._batch_count and app._exception is None:
+        await asyncio.sleep(_TICK_SECONDS)
+        await _wait_for_turns(loop)
     if app._exception is None and all(map(_awaits_message, [app, *app.screen.walk_children(with_self=True)])):
         return True
     return await _send_to_each_widget(pilot)
