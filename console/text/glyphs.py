@@ -1,15 +1,13 @@
-"""The signs that the console draws with: one table for terminals with UTF-8, one in pure ASCII.
+"""The signs that the console draws with: one table, with each sign for terminals with UTF-8 and in pure ASCII.
 
-Every sign is one cell wide. Both tables have the same fields, so drawing code names a meaning, not a character.
+Every sign is one cell wide. Drawing code names a meaning, not a character.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
-
-from .strokes import DOWN, LEFT, RIGHT, UP
+from typing import Any
 
 
 class Glyph(StrEnum):
@@ -36,69 +34,90 @@ class Glyph(StrEnum):
     LOST = "lost"
 
 
+def _sign(utf8: str | tuple[str, ...], ascii: str | tuple[str, ...]) -> Any:
+    """Return a field of ``Glyphs`` with its sign for terminals with UTF-8, and the one in pure ASCII."""
+    return field(default=utf8, metadata={"ascii": ascii})
+
+
 @dataclass(frozen=True, slots=True)
 class Glyphs:
-    """One set of signs. ``lines`` is indexed by the arms of a cell (``text/strokes.py``)."""
+    """One set of signs, those for UTF-8 unless others are given.
+
+    ``lines`` and ``nodes`` are indexed by the arms of a cell (``text/strokes.py``).
+    """
 
     # states
-    done: str
-    running: str
-    retrying: str
-    sensing: str
-    ready: str
-    pending: str
-    failed: str
-    upstream: str
-    dead: str
-    skipped: str
-    cancelled: str
+    done: str = _sign("✓", "o")
+    running: str = _sign("●", ">")
+    retrying: str = _sign("↻", "~")
+    sensing: str = _sign("◷", "?")
+    ready: str = _sign("◌", ":")
+    pending: str = _sign("·", ".")
+    failed: str = _sign("✗", "x")
+    upstream: str = _sign("⊘", "/")
+    dead: str = _sign("◆", "!")
+    skipped: str = _sign("»", "-")
+    cancelled: str = _sign("⊗", "*")
     # lines
-    lines: tuple[str, ...]
-    nodes: tuple[str, ...]  # a task among rails, by the arms of its cell
-    rule: str
-    rule_stale: str  # the frame of a stale screen
-    rule_past: str  # the frame of a past instant
-    divider: str
-    tee_down: str  # where a divider meets a rule
-    elided: str  # more is there than is drawn
-    cut_left: str  # a drawing goes on there
-    cut_right: str
+    lines: tuple[str, ...] = _sign(
+        (" ", "╵", "╷", "│", "╴", "╯", "╮", "┤", "╶", "╰", "╭", "├", "─", "┴", "┬", "┼"),
+        (" ", "|", "|", "|", "-", "'", ".", "+", "-", "`", ".", "+", "-", "+", "+", "+"),
+    )
+    # a task among rails, by the arms of its cell
+    nodes: tuple[str, ...] = _sign(
+        ("╺", "╹", "╻", "┃", "╸", "┛", "┓", "┫", "╺", "┗", "┏", "┣", "━", "┻", "┳", "╋"),
+        ("@",) * 16,
+    )
+    rule: str = _sign("─", "-")
+    rule_stale: str = _sign("╌", ".")  # the frame of a stale screen
+    rule_past: str = _sign("═", "=")  # the frame of a past instant
+    divider: str = _sign("│", "|")
+    tee_down: str = _sign("┬", "+")  # where a divider meets a rule
+    elided: str = _sign("┄", "$")  # more is there than is drawn
+    cut_left: str = _sign("‹", "{")  # a drawing goes on there
+    cut_right: str = _sign("›", "}")
     # marks
-    cursor: str
-    mark: str
-    open: str
-    closed: str
-    more: str
-    dot: str
-    times: str
-    arrow: str
-    past: str
-    play: str
-    up: str
-    down: str
-    rows_above: str
-    rows_below: str
+    cursor: str = _sign("▌", ">")
+    mark: str = _sign("▪", "*")
+    open: str = _sign("▾", "v")
+    closed: str = _sign("▸", ">")
+    more: str = _sign("…", "$")
+    dot: str = _sign("·", "-")
+    times: str = _sign("×", "x")
+    arrow: str = _sign("→", ">")
+    past: str = _sign("◂", "<")
+    play: str = _sign("▸", ">")
+    up: str = _sign("↑", "^")
+    down: str = _sign("↓", "v")
+    rows_above: str = _sign("▴", "^")
+    rows_below: str = _sign("▾", "v")
     # bars, from nothing to full; and their ends
-    bar: tuple[str, ...]
-    bar_done: str
-    bar_quiet: str  # finished tasks: thin, so that problems stand out
-    bar_active: str
-    bar_pending: str
-    bar_rest: str
-    bar_left: str
-    bar_right: str
+    bar: tuple[str, ...] = _sign(
+        (" ", "▏", "▎", "▍", "▌", "▋", "▊", "▉", "█"),
+        (" ", " ", " ", "-", "-", "-", "#", "#", "#"),
+    )
+    bar_done: str = _sign("█", "#")
+    bar_quiet: str = _sign("━", "-")  # finished tasks: thin, so that problems stand out
+    bar_active: str = _sign("═", "=")
+    bar_pending: str = _sign("─", ".")
+    bar_rest: str = _sign("░", ".")
+    bar_left: str = _sign("▕", "[")
+    bar_right: str = _sign("▏", "]")
     # timeline
-    run: str
-    run_fail: str
-    backoff: str
-    deadline: str
-    sigterm: str
-    grace: str
-    sigkill: str
-    lost: str
-    due: str
-    now: str
-    spark: tuple[str, ...] = field(default=())
+    run: str = _sign("▆", "=")
+    run_fail: str = _sign("✗", "x")
+    backoff: str = _sign("┄", ".")
+    deadline: str = _sign("▏", "|")
+    sigterm: str = _sign("T", "T")
+    grace: str = _sign("┈", "~")
+    sigkill: str = _sign("K", "K")
+    lost: str = _sign("?", "?")
+    due: str = _sign("▸", ">")
+    now: str = _sign("│", "|")
+    spark: tuple[str, ...] = _sign(
+        ("▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"),
+        ("_", ".", "-", "=", "+", "*", "#", "#"),
+    )
 
     def of(self, glyph: Glyph) -> str:
         """The character of a glyph that a table names."""
@@ -106,159 +125,8 @@ class Glyphs:
         return character
 
 
-def _line_table(plain: Mapping[int, str]) -> tuple[str, ...]:
-    return tuple(plain.get(arms, " ") for arms in range(16))
-
-
-UTF8 = Glyphs(
-    done="✓",
-    running="●",
-    retrying="↻",
-    sensing="◷",
-    ready="◌",
-    pending="·",
-    failed="✗",
-    upstream="⊘",
-    dead="◆",
-    skipped="»",
-    cancelled="⊗",
-    lines=_line_table(
-        {
-            LEFT: "╴",
-            RIGHT: "╶",
-            UP: "╵",
-            DOWN: "╷",
-            LEFT | RIGHT: "─",
-            UP | DOWN: "│",
-            DOWN | RIGHT: "╭",
-            DOWN | LEFT: "╮",
-            UP | RIGHT: "╰",
-            UP | LEFT: "╯",
-            UP | DOWN | RIGHT: "├",
-            UP | DOWN | LEFT: "┤",
-            LEFT | RIGHT | DOWN: "┬",
-            LEFT | RIGHT | UP: "┴",
-            LEFT | RIGHT | UP | DOWN: "┼",
-        }
-    ),
-    nodes=("╺", "╹", "╻", "┃", "╸", "┛", "┓", "┫", "╺", "┗", "┏", "┣", "━", "┻", "┳", "╋"),
-    rule="─",
-    rule_stale="╌",
-    rule_past="═",
-    divider="│",
-    tee_down="┬",
-    elided="┄",
-    cut_left="‹",
-    cut_right="›",
-    cursor="▌",
-    mark="▪",
-    open="▾",
-    closed="▸",
-    more="…",
-    dot="·",
-    times="×",
-    arrow="→",
-    past="◂",
-    play="▸",
-    up="↑",
-    down="↓",
-    rows_above="▴",
-    rows_below="▾",
-    bar=(" ", "▏", "▎", "▍", "▌", "▋", "▊", "▉", "█"),
-    bar_done="█",
-    bar_quiet="━",
-    bar_active="═",
-    bar_pending="─",
-    bar_rest="░",
-    bar_left="▕",
-    bar_right="▏",
-    run="▆",
-    run_fail="✗",
-    backoff="┄",
-    deadline="▏",
-    sigterm="T",
-    grace="┈",
-    sigkill="K",
-    lost="?",
-    due="▸",
-    now="│",
-    spark=("▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"),
-)
-
-ASCII = Glyphs(
-    done="o",
-    running=">",
-    retrying="~",
-    sensing="?",
-    ready=":",
-    pending=".",
-    failed="x",
-    upstream="/",
-    dead="!",
-    skipped="-",
-    cancelled="*",
-    lines=_line_table(
-        {
-            LEFT: "-",
-            RIGHT: "-",
-            UP: "|",
-            DOWN: "|",
-            LEFT | RIGHT: "-",
-            UP | DOWN: "|",
-            DOWN | RIGHT: ".",
-            DOWN | LEFT: ".",
-            UP | RIGHT: "`",
-            UP | LEFT: "'",
-            UP | DOWN | RIGHT: "+",
-            UP | DOWN | LEFT: "+",
-            LEFT | RIGHT | DOWN: "+",
-            LEFT | RIGHT | UP: "+",
-            LEFT | RIGHT | UP | DOWN: "+",
-        }
-    ),
-    nodes=("@",) * 16,
-    rule="-",
-    rule_stale=".",
-    rule_past="=",
-    divider="|",
-    tee_down="+",
-    elided="$",
-    cut_left="{",
-    cut_right="}",
-    cursor=">",
-    mark="*",
-    open="v",
-    closed=">",
-    more="$",
-    dot="-",
-    times="x",
-    arrow=">",
-    past="<",
-    play=">",
-    up="^",
-    down="v",
-    rows_above="^",
-    rows_below="v",
-    bar=(" ", " ", " ", "-", "-", "-", "#", "#", "#"),
-    bar_done="#",
-    bar_quiet="-",
-    bar_active="=",
-    bar_pending=".",
-    bar_rest=".",
-    bar_left="[",
-    bar_right="]",
-    run="=",
-    run_fail="x",
-    backoff=".",
-    deadline="|",
-    sigterm="T",
-    grace="~",
-    sigkill="K",
-    lost="?",
-    due=">",
-    now="|",
-    spark=("_", ".", "-", "=", "+", "*", "#", "#"),
-)
+UTF8 = Glyphs()
+ASCII = Glyphs(**{sign.name: sign.metadata["ascii"] for sign in fields(Glyphs)})
 
 
 def glyphs_for(encoding: str | None) -> Glyphs:
