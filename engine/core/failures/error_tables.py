@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Mapping
+from typing import TypeVar
 
 from ..outcome import FailureClass
 
@@ -21,74 +22,39 @@ _MEMORY = FailureClass.OUT_OF_MEMORY
 _TIMEOUT = FailureClass.TIMEOUT
 _UNCLASSIFIED = FailureClass.UNCLASSIFIED
 
+Code = TypeVar("Code", int, str)
+
+
+def _by_code(table: Mapping[FailureClass, tuple[Code, ...]]) -> dict[Code, FailureClass]:
+    return {code: failure_class for failure_class, codes in table.items() for code in codes}
+
+
 #: HTTP status codes. Missing: unknown, treated as transient with a small budget.
-HTTP: dict[int, FailureClass] = {
-    400: _VALIDATION,
-    401: _AUTH,  # 004
-    402: _PERMANENT,
-    403: _AUTH,  # 004
-    404: _PERMANENT,
-    405: _PERMANENT,
-    406: _PERMANENT,
-    407: _AUTH,
-    408: _TRANSIENT,
-    409: _AMBIGUOUS,  # a conflict with another write, or with a permanent rule
-    410: _PERMANENT,
-    411: _PERMANENT,
-    412: _PERMANENT,
-    413: _VALIDATION,
-    414: _PERMANENT,
-    415: _VALIDATION,
-    416: _PERMANENT,
-    417: _PERMANENT,
-    421: _TRANSIENT,
-    422: _VALIDATION,  # 004
-    423: _AMBIGUOUS,
-    424: _AMBIGUOUS,
-    425: _TRANSIENT,
-    426: _PERMANENT,
-    428: _PERMANENT,
-    429: _TRANSIENT,  # 004: never sooner than Retry-After
-    431: _PERMANENT,
-    451: _PERMANENT,
-    500: _AMBIGUOUS,  # 004: overloaded for a moment, or broken for good
-    501: _PERMANENT,
-    502: _TRANSIENT,
-    503: _TRANSIENT,  # 004
-    504: _TRANSIENT,
-    505: _PERMANENT,
-    507: _AMBIGUOUS,
-    508: _PERMANENT,
-    511: _AUTH,
-    521: _TRANSIENT,  # 52x: a proxy says that the server behind it is down, unreachable or slow
-    522: _TRANSIENT,
-    523: _TRANSIENT,
-    524: _TRANSIENT,
-    529: _TRANSIENT,
-}
+HTTP = _by_code(
+    {
+        # 429, 503: 004. 52x: a proxy says that the server behind it is down, unreachable or slow.
+        _TRANSIENT: (408, 421, 425, 429, 502, 503, 504, 521, 522, 523, 524, 529),
+        _PERMANENT: (402, 404, 405, 406, 410, 411, 412, 414, 416, 417, 426, 428, 431, 451, 501, 505, 508),
+        _VALIDATION: (400, 413, 415, 422),  # 422: 004
+        _AUTH: (401, 403, 407, 511),  # 401, 403: 004
+        # 409: a conflict with another write, or with a permanent rule. 500 (004): overloaded, or broken for good.
+        _AMBIGUOUS: (409, 423, 424, 500, 507),
+    }
+)
 
 #: These are a wait and no refusal when they come with Retry-After: rate limits in disguise.
 WAITS_WITH_RETRY_AFTER = frozenset([403, 413])
 
 #: gRPC status codes by name.
-GRPC: dict[str, FailureClass] = {
-    "DEADLINE_EXCEEDED": _TRANSIENT,  # 002: slow, may recover
-    "UNAVAILABLE": _TRANSIENT,  # 002: network blip, connection reset, DNS flap
-    "INTERNAL": _TRANSIENT,  # 002: the server's panic or temporary error
-    "INVALID_ARGUMENT": _VALIDATION,  # 002: a bad request will not fix itself
-    "NOT_FOUND": _PERMANENT,  # 002
-    "PERMISSION_DENIED": _AUTH,  # 002
-    "UNAUTHENTICATED": _AUTH,
-    "RESOURCE_EXHAUSTED": _TRANSIENT,  # 002, layer A
-    "ABORTED": _TRANSIENT,
-    "CANCELLED": _AMBIGUOUS,
-    "UNKNOWN": _AMBIGUOUS,
-    "ALREADY_EXISTS": _PERMANENT,
-    "FAILED_PRECONDITION": _PERMANENT,
-    "OUT_OF_RANGE": _VALIDATION,
-    "UNIMPLEMENTED": _PERMANENT,
-    "DATA_LOSS": _PERMANENT,
-}
+GRPC = _by_code(
+    {
+        _TRANSIENT: ("DEADLINE_EXCEEDED", "UNAVAILABLE", "INTERNAL", "RESOURCE_EXHAUSTED", "ABORTED"),
+        _VALIDATION: ("INVALID_ARGUMENT", "OUT_OF_RANGE"),  # a bad request will not fix itself
+        _AUTH: ("PERMISSION_DENIED", "UNAUTHENTICATED"),
+        _PERMANENT: ("NOT_FOUND", "ALREADY_EXISTS", "FAILED_PRECONDITION", "UNIMPLEMENTED", "DATA_LOSS"),
+        _AMBIGUOUS: ("CANCELLED", "UNKNOWN"),
+    }
+)
 
 #: SQLSTATE by its longest prefix that is listed: five characters, or the two of its class.
 SQLSTATE: dict[str, FailureClass] = {
@@ -133,26 +99,18 @@ def longest_prefix(table: Mapping[str, FailureClass], value: str) -> FailureClas
 
 
 #: SQLite's result code by its longest prefix that is listed (extended codes continue with an underscore).
-SQLITE: dict[str, FailureClass] = {
-    "SQLITE_BUSY": _TRANSIENT,
-    "SQLITE_LOCKED": _TRANSIENT,
-    "SQLITE_PROTOCOL": _TRANSIENT,
-    "SQLITE_INTERRUPT": _TRANSIENT,
-    "SQLITE_FULL": _AMBIGUOUS,
-    "SQLITE_IOERR": _AMBIGUOUS,
-    "SQLITE_CANTOPEN": _AMBIGUOUS,
-    "SQLITE_NOMEM": _MEMORY,
-    "SQLITE_CONSTRAINT": _PERMANENT,  # 004: foreign key violation on insert
-    "SQLITE_MISMATCH": _VALIDATION,
-    "SQLITE_TOOBIG": _VALIDATION,
-    "SQLITE_AUTH": _PERMANENT,
-    "SQLITE_PERM": _PERMANENT,
-    "SQLITE_READONLY": _PERMANENT,
-    "SQLITE_CORRUPT": _PERMANENT,
-    "SQLITE_NOTADB": _PERMANENT,
-    "SQLITE_ERROR": _PERMANENT,  # no such table, syntax error
-    "SQLITE_MISUSE": _PERMANENT,
-}
+SQLITE = _by_code(
+    {
+        _TRANSIENT: ("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_PROTOCOL", "SQLITE_INTERRUPT"),
+        _AMBIGUOUS: ("SQLITE_FULL", "SQLITE_IOERR", "SQLITE_CANTOPEN"),
+        _MEMORY: ("SQLITE_NOMEM",),
+        _VALIDATION: ("SQLITE_MISMATCH", "SQLITE_TOOBIG"),
+        _PERMANENT: (
+            *("SQLITE_CONSTRAINT", "SQLITE_ERROR", "SQLITE_MISUSE"),  # 004: a foreign key; no such table, syntax error
+            *("SQLITE_AUTH", "SQLITE_PERM", "SQLITE_READONLY", "SQLITE_CORRUPT", "SQLITE_NOTADB"),
+        ),
+    }
+)
 
 #: Exit codes: sysexits.h, timeout(1) and the shell's own.
 EXIT_CODES: dict[int, FailureClass] = {

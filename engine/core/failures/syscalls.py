@@ -77,40 +77,27 @@ def _by_number(table: Mapping[Activity, tuple[int, ...]]) -> dict[int, Activity]
 SYSTEM_CALLS: Mapping[str, Mapping[int, Activity]] = {"x86_64": _by_number(_X86_64), "aarch64": _by_number(_AARCH64)}
 
 #: By the start of the kernel function in /proc/PID/wchan, if the system call itself cannot be read.
-_CHANNELS = (
-    ("pipe_read", Activity.READ),
-    ("anon_pipe_read", Activity.READ),
-    ("pipe_write", Activity.WRITE),
-    ("anon_pipe_write", Activity.WRITE),
-    ("pipe_wait", Activity.READ),
-    ("unix_stream_read", Activity.RECEIVE),
-    ("unix_stream_data_wait", Activity.RECEIVE),
-    ("skb_wait_for_more_packets", Activity.RECEIVE),
-    ("__skb_wait_for_more_packets", Activity.RECEIVE),
-    ("sk_wait_data", Activity.RECEIVE),
-    ("wait_woken", Activity.RECEIVE),
-    ("sk_stream_wait_memory", Activity.SEND),
-    ("sock_alloc_send_pskb", Activity.SEND),
-    ("inet_stream_connect", Activity.CONNECT),
-    ("__inet_stream_connect", Activity.CONNECT),
-    ("inet_csk_accept", Activity.ACCEPT),
-    ("do_epoll_wait", Activity.EPOLL),
-    ("ep_poll", Activity.EPOLL),
-    ("poll_schedule_timeout", Activity.POLL),
-    ("do_select", Activity.SELECT),
-    ("locks_lock_inode_wait", Activity.LOCK_FILE),
-    ("flock_lock_inode_wait", Activity.LOCK_FILE),
-    ("fcntl_setlk", Activity.LOCK_FILE),
-    ("futex_", Activity.FUTEX),
-    ("do_wait", Activity.WAIT_CHILD),
-    ("kernel_waitid", Activity.WAIT_CHILD),
-    ("hrtimer_nanosleep", Activity.SLEEP),
-    ("do_nanosleep", Activity.SLEEP),
-    ("sigsuspend", Activity.SIGNAL),
-    ("do_sigtimedwait", Activity.SIGNAL),
-)
+_CHANNELS = {
+    Activity.READ: ("pipe_read", "anon_pipe_read", "pipe_wait"),
+    Activity.WRITE: ("pipe_write", "anon_pipe_write"),
+    Activity.RECEIVE: (
+        *("unix_stream_read", "unix_stream_data_wait", "sk_wait_data", "wait_woken"),
+        *("skb_wait_for_more_packets", "__skb_wait_for_more_packets"),
+    ),
+    Activity.SEND: ("sk_stream_wait_memory", "sock_alloc_send_pskb"),
+    Activity.CONNECT: ("inet_stream_connect", "__inet_stream_connect"),
+    Activity.ACCEPT: ("inet_csk_accept",),
+    Activity.EPOLL: ("do_epoll_wait", "ep_poll"),
+    Activity.POLL: ("poll_schedule_timeout",),
+    Activity.SELECT: ("do_select",),
+    Activity.LOCK_FILE: ("locks_lock_inode_wait", "flock_lock_inode_wait", "fcntl_setlk"),
+    Activity.FUTEX: ("futex_",),
+    Activity.WAIT_CHILD: ("do_wait", "kernel_waitid"),
+    Activity.SLEEP: ("hrtimer_nanosleep", "do_nanosleep"),
+    Activity.SIGNAL: ("sigsuspend", "do_sigtimedwait"),
+}
 
 
 def activity_of_channel(channel: str) -> Activity | None:
     """Return what a thread does that sleeps in a kernel function; None if the function is not listed."""
-    return next((activity for beginning, activity in _CHANNELS if channel.startswith(beginning)), None)
+    return next((activity for activity, beginnings in _CHANNELS.items() if channel.startswith(beginnings)), None)
