@@ -29,24 +29,25 @@ class Act(NamedTuple):
 
     Attributes:
         name: ``Command.act``.
-        verb: the imperative, as in "there is nothing to requeue".
         past: the participle, as in "3 requeued".
         scope: the kind of its targets.
         states: task states in which the act can be applied to the state file alone.
+        verb: the imperative, as in "there is nothing to requeue"; the name, unless the table says otherwise.
         awaited: words for running targets, which only their executor can change: "to be ended"; None if the act refuses
             running tasks.
         needs_reason: True if the act is refused without a reason, because colleagues will find its result later.
         starts_work: True if tasks may start after the act, so that a file without an executor needs one.
         is_undoable: True if ``undo`` can revert the act.
         needs_executor: True if only a living executor can apply the act.
-        shell: the shell command that sends the act; None if there is none, for the reason in ``no_shell``.
+        shell: the shell command that sends the act; the name, unless the table says otherwise. None if there is none,
+            for the reason in ``no_shell``.
     """
 
     name: str
-    verb: str
     past: str
     scope: Scope
     states: FrozenSet[TaskState] = frozenset()
+    verb: str = ""
     awaited: Optional[str] = None
     needs_reason: bool = False
     starts_work: bool = False
@@ -59,24 +60,14 @@ class Act(NamedTuple):
 _CANCEL_FROM = OPEN - frozenset([TaskState.RUNNING])
 _ROWS_FROM = REQUEUE_FROM - ABOUT_TO_START  # rows can only be requeued through a task that is at rest
 
-ACTS: Tuple[Act, ...] = (
-    Act(
-        "requeue",
-        verb="requeue",
-        past="requeued",
-        scope=Scope.TASKS,
-        states=REQUEUE_FROM,
-        needs_reason=True,
-        starts_work=True,
-        is_undoable=True,
-        shell="requeue",
-    ),
+_TABLE = (
+    Act("requeue", "requeued", Scope.TASKS, REQUEUE_FROM, needs_reason=True, starts_work=True, is_undoable=True),
     Act(
         "requeue-rows",
+        "requeued",
+        Scope.ROWS,
+        _ROWS_FROM,
         verb="requeue",
-        past="requeued",
-        scope=Scope.ROWS,
-        states=_ROWS_FROM,
         needs_reason=True,
         starts_work=True,
         is_undoable=True,
@@ -84,69 +75,48 @@ ACTS: Tuple[Act, ...] = (
     ),
     Act(
         "discard-rows",
+        "discarded",
+        Scope.ROWS,
         verb="discard",
-        past="discarded",
-        scope=Scope.ROWS,
         needs_reason=True,
         is_undoable=True,
         shell="quarantine --discard",
     ),
-    Act(
-        "skip",
-        verb="skip",
-        past="skipped",
-        scope=Scope.TASKS,
-        states=SKIP_FROM,
-        needs_reason=True,
-        starts_work=True,
-        is_undoable=True,
-        shell="skip",
-    ),
-    Act(
-        "cancel",
-        verb="cancel",
-        past="cancelled",
-        scope=Scope.TASKS,
-        states=_CANCEL_FROM,
-        awaited="to be ended",
-        needs_reason=True,
-        is_undoable=True,
-        shell="cancel",
-    ),
-    Act("extend", verb="extend", past="extended", scope=Scope.TASKS, awaited="to be extended", shell="extend"),
+    Act("skip", "skipped", Scope.TASKS, SKIP_FROM, needs_reason=True, starts_work=True, is_undoable=True),
+    Act("cancel", "cancelled", Scope.TASKS, _CANCEL_FROM, awaited="to be ended", needs_reason=True, is_undoable=True),
+    Act("extend", "extended", Scope.TASKS, awaited="to be extended"),
     Act(
         "hurry",
+        "brought forward",
+        Scope.TASKS,
+        WITH_INSTANT,
         verb="bring forward",
-        past="brought forward",
-        scope=Scope.TASKS,
-        states=WITH_INSTANT,
         starts_work=True,
         is_undoable=True,
         no_shell="the wait that it ends is over in minutes, and only the console counts it down",
     ),
-    Act("pause", verb="pause", past="paused", scope=Scope.RUN, is_undoable=True, shell="pause"),
-    Act(
-        "unpause", verb="unpause", past="unpaused", scope=Scope.RUN, starts_work=True, is_undoable=True, shell="unpause"
-    ),
-    Act("abandon", verb="abandon", past="abandoned", scope=Scope.RUN, is_undoable=True, shell="abandon"),
+    Act("pause", "paused", Scope.RUN, is_undoable=True),
+    Act("unpause", "unpaused", Scope.RUN, starts_work=True, is_undoable=True),
+    Act("abandon", "abandoned", Scope.RUN, is_undoable=True),
     Act(
         "undo",
-        verb="undo",
-        past="changed back",
-        scope=Scope.EARLIER_ACT,
+        "changed back",
+        Scope.EARLIER_ACT,
         starts_work=True,
         is_undoable=True,
         no_shell="it names an earlier act by its id, which the console finds in the journal; the shell has --dry-run",
     ),
-    Act("ack", verb="acknowledge", past="acknowledged", scope=Scope.PAGES, shell="pages --ack"),
-    Act("snooze", verb="snooze", past="snoozed", scope=Scope.PAGES, shell="pages --snooze"),
-    Act("note", verb="note", past="noted", scope=Scope.CAUSE, shell="note"),
-    Act("prune", verb="prune", past="pruned", scope=Scope.FILE, shell="prune"),
-    Act("breaker", verb="set", past="set", scope=Scope.BREAKER, shell="breakers"),
-    Act("stop", verb="stop", past="stopped", scope=Scope.RUN, needs_executor=True, shell="stop"),
-    Act("reload", verb="reload", past="reloaded", scope=Scope.RUN, needs_executor=True, shell="reload"),
+    Act("ack", "acknowledged", Scope.PAGES, verb="acknowledge", shell="pages --ack"),
+    Act("snooze", "snoozed", Scope.PAGES, shell="pages --snooze"),
+    Act("note", "noted", Scope.CAUSE),
+    Act("prune", "pruned", Scope.FILE),
+    Act("breaker", "set", Scope.BREAKER, verb="set", shell="breakers"),
+    Act("stop", "stopped", Scope.RUN, needs_executor=True),
+    Act("reload", "reloaded", Scope.RUN, needs_executor=True),
 )
-
+ACTS: Tuple[Act, ...] = tuple(
+    act._replace(verb=act.verb or act.name, shell=act.shell or (None if act.no_shell else act.name)) for act in _TABLE
+)
 BY_NAME: Dict[str, Act] = {act.name: act for act in ACTS}
 
 NEEDS_REASON = frozenset(act.name for act in ACTS if act.needs_reason)
