@@ -31,7 +31,7 @@ from redrive.console.terminal.clipboard import truncated_to_clipboard
 from redrive.console.text.printing import echo, json_line
 from redrive.console.text.text import cells, one_line, pad, sanitize, sanitize_lines
 from redrive.engine.core.spec import FlowSpec, TaskSpec
-from redrive.engine.domain.command import Command, Target
+from redrive.engine.domain.command import Author, Command, Target
 from redrive.engine.notifications.senders import environment_of
 from redrive.engine.statefile.changes import logs, operator_actions
 from redrive.engine.statefile.changes.transitions import Transaction
@@ -161,7 +161,7 @@ def test_the_state_file_and_the_log(tmp_path: Path, count: int) -> None:
             stored = "x" + text.replace("\0", "").encode("utf-8", "replace").decode()  # a reason is no white space
             connection.execute("BEGIN")
             try:
-                write_and_read(Transaction(connection, 1_000_000, "ana", stored), stored)
+                write_and_read(Transaction(connection, 1_000_000, Author("ana", stored)), stored)
             finally:
                 connection.execute("ROLLBACK")
 

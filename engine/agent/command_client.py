@@ -75,14 +75,7 @@ def _apply_under_lock(state_path: str, command: Command) -> Optional[Answer]:
     try:
         with closing(open_existing(state_path)) as connection, write_transaction(connection):
             upgrade(connection, state_path)
-            transaction = Transaction(
-                connection,
-                int(time.time() * 1000000),
-                actor=command.actor,
-                reason=command.reason,
-                command_id=command.id,
-            )
-            return apply(transaction, command, is_abandoned=True)
+            return apply(Transaction(connection, int(time.time() * 1000000)), command, is_abandoned=True)
     except sqlite3.Error as error:
         raise StorageError("{} could not be changed: {}".format(state_path, error)) from error
     finally:

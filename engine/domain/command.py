@@ -30,6 +30,17 @@ class Target(NamedTuple):
     generation: int
 
 
+class Author(NamedTuple):
+    """Who makes a change, as its events say; without an actor, the executor itself."""
+
+    actor: Optional[str] = None
+    reason: Optional[str] = None
+    command_id: Optional[str] = None
+
+
+BY_EXECUTOR = Author()
+
+
 class Command(NamedTuple):
     """One act of an operator.
 
@@ -48,6 +59,11 @@ class Command(NamedTuple):
     actor: str = ""
     reason: str = ""
     options: Mapping[str, Any] = {}
+
+    @property
+    def author(self) -> Author:
+        """Who its events name."""
+        return Author(self.actor, self.reason or None, self.id or None)
 
     def as_json(self) -> Dict[str, object]:
         """What ``parse_command`` reads."""

@@ -32,7 +32,7 @@ from ..store import claims, quarantine, runs
 from ..store.claims import Claim
 from ..store.settle import settle
 from ..store.writer import Writer
-from .commit import FollowUp
+from .commit import FollowUp, ignore_result
 from .sampling import RetrySampler
 
 STARTED_DELAY_SECONDS = 0.03  # after ANNOUNCE_SECONDS: an attempt that ends sooner needs no pid in the file
@@ -147,7 +147,7 @@ class AttemptSupervisor:
 
     def step(self, payload: Payload) -> None:
         """Emit a step of the termination: deadline, stack, SIGTERM, SIGKILL, sweep or leak."""
-        self._emit(payload)
+        self._manager.emit(self.claim, payload)
 
     def mark_lost(self, why: str) -> None:
         """End the attempt as lost: its process vanished without a result. The host reports the end of a thread."""
@@ -167,17 +167,9 @@ class AttemptSupervisor:
 
     # --- Writes ----------------------------------------------------------------------------------------------------
 
-    def _emit(self, payload: Payload) -> None:
-        claim = self.claim
-
-        def item(transaction: Transaction) -> None:
-            transaction.emit(payload, claim.run_id, claim.name, attempt=claim.attempt, generation=claim.generation)
-
-        self._manager.write(item)
-
     def _emit_retry(self, payload: AttemptRetry | None) -> None:
         if payload is not None:
-            self._emit(payload)
+            self._manager.emit(self.claim, payload)
 
     def record_process(self) -> None:
         """Store the process, which has run for STARTED_DELAY_SECONDS."""
@@ -190,8 +182,7 @@ class AttemptSupervisor:
 
         def item(transaction: Transaction) -> None:
             transaction.change_attempt(claim.run_id, claim.name, claim.attempt, columns)
-            started = AttemptStarted(event_columns)
-            transaction.emit(started, claim.run_id, claim.name, attempt=claim.attempt, generation=claim.generation)
+            claims.emit(transaction, claim, AttemptStarted(event_columns))
 
         self._manager.write(item)
 
@@ -253,14 +244,10 @@ class AttemptSupervisor:
                 lambda transaction: _append_output(transaction, claim, chunk, limit_bytes), self._on_output_written
             )
 
-    def _on_output_written(self, written: None) -> None:
+    def _on_output_written(self, written: object) -> None:
         self._is_writing = False
         if self._output.characters:
             self._schedule_output_flush()
-
-
-def _ignore(result: None) -> None:
-    """Do nothing after a commit: its events are enough."""
 
 
 class AttemptManager:
@@ -451,7 +438,13 @@ class AttemptManager:
         if not self._settling_count and not self.running:
             self._idle.set()
 
-    def write(self, item: Callable[[Transaction], None], on_committed: Callable[[None], None] = _ignore) -> None:
+    def emit(self, claim: Claim, payload: Payload) -> None:
+        """Queue an event of an attempt."""
+        self.write(lambda transaction: claims.emit(transaction, claim, payload))
+
+    def write(
+        self, item: Callable[[Transaction], object], on_committed: Callable[[object], None] = ignore_result
+    ) -> None:
         """Queue a write; errors go to ``on_error``."""
         self._writer.write(item, on_committed, self._on_error)
 

@@ -10,7 +10,7 @@ from ..statefile.changes.transitions import Transaction
 from ..store.claims import Claim
 
 
-def _ignore(result: object) -> None:
+def ignore_result(result: object) -> None:
     """Default callback for a write without a result: do nothing."""
 
 
@@ -22,7 +22,7 @@ class Commit:
     """
 
     item: Callable[[Transaction], object]
-    on_committed: Callable[[Any], None] = _ignore
+    on_committed: Callable[[Any], None] = ignore_result
     durable: bool = False
 
 

@@ -23,6 +23,7 @@ from ..clock import Clock
 from ..core.downstreams import DownstreamStates
 from ..core.outcome import Outcome, OutcomeKind
 from ..core.projection import RunProjection
+from ..domain.command import BY_EXECUTOR, Author
 from ..domain.counting import counted
 from ..domain.durations import format_duration
 from ..domain.event_changes import ExecutorChange
@@ -344,17 +345,10 @@ class RunLoop:
         """Why the state file cannot be written now; None: it can be."""
         return self._storage.problem
 
-    def submit(
-        self,
-        item: Callable[[Transaction], T],
-        *,
-        actor: str | None = None,
-        reason: str | None = None,
-        command_id: str | None = None,
-    ) -> asyncio.Future[T]:
+    def submit(self, item: Callable[[Transaction], T], author: Author = BY_EXECUTOR) -> asyncio.Future[T]:
         """Queue a write whose result an operator receives."""
         self._clock_watch.check()  # the act may compute times
-        written = self._opened.writer.submit(item, actor=actor, reason=reason, command_id=command_id, durable=True)
+        written = self._opened.writer.submit(item, author, durable=True)
         self._acts_in_flight += 1
         written.add_done_callback(self._on_act_written)
         return written
@@ -425,8 +419,4 @@ class RunLoop:
     def _emit_news(self, payload: ExecutorChanged) -> None:
         """Emit an event about the executor's processes that belongs to no attempt."""
         run_id = self.projection.run.run_id
-        self.attempts.write(lambda transaction: _emit(transaction, run_id, payload))
-
-
-def _emit(transaction: Transaction, run_id: str, payload: ExecutorChanged) -> None:
-    transaction.emit(payload, run_id)
+        self.attempts.write(lambda transaction: transaction.emit(payload, run_id))

@@ -27,7 +27,7 @@ class PoolGate:
     """The pools of the machine, as the dispatcher of one run uses them."""
 
     def __init__(
-        self, view: RunView, state_path: str, write: Callable[[Callable[[Transaction], None]], object]
+        self, view: RunView, state_path: str, write: Callable[[Callable[[Transaction], object]], object]
     ) -> None:
         flow, run = view.flow, view.projection.run
         sizes = {pool: flow.pools[pool] for pool in flow.machine_pools}

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 
 from ..core.spec import FlowSpec
-from ..domain.command import Answer
+from ..domain.command import Answer, Author
 from ..domain.counting import counted
 from ..domain.event_payloads import OperatorActed
 from ..errors import StorageError
@@ -15,7 +15,7 @@ from ..statefile.changes.transitions import Transaction
 from ..store.writer import Writer
 
 APPLY_SECONDS = 10.0  # after each run; the next run goes on with what is left
-ACTOR = "retention"
+RETENTION = Author("retention")
 
 
 async def apply_retention(writer: Writer, flow: FlowSpec, run_id: str, is_stopping: Callable[[], bool]) -> None:
@@ -38,7 +38,7 @@ def _step(transaction: Transaction, keep: RetentionRule, run_id: str) -> PruneSt
     """One step, with an event if it deletes runs."""
     step = prune_step(transaction, keep, run_id)
     if step.runs:
-        transaction.actor = ACTOR
+        transaction.author = RETENTION
         count = len(step.runs)
         answer = Answer(True, f"{counted(count, 'run')} deleted")
         transaction.emit(OperatorActed("prune", dict(keep._asdict()), answer.as_json()))

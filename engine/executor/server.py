@@ -13,12 +13,23 @@ import json
 import os
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from typing import Protocol, TypedDict, TypeVar
+from typing import Protocol, TypeVar
 
 from ..agent import task_usage
 from ..agent.executor_socket import socket_path
 from ..core.projection import RunProjection
-from ..domain.command import DONE, REFUSED, RUNNING, Answer, Command, TargetResult, clean_actor, parse_command
+from ..domain.command import (
+    BY_EXECUTOR,
+    DONE,
+    REFUSED,
+    RUNNING,
+    Answer,
+    Author,
+    Command,
+    TargetResult,
+    clean_actor,
+    parse_command,
+)
 from ..domain.counting import counted
 from ..domain.durations import format_duration
 from ..domain.event_changes import OperatorNotice
@@ -70,14 +81,7 @@ class LoopControl(Protocol):
     def operate_breaker(self, downstream: str, how: str, actor: str) -> str:
         """Change a breaker in memory; return a sentence. Raises RefusedError."""
 
-    def submit(
-        self,
-        item: Callable[[Transaction], T],
-        *,
-        actor: str | None = None,
-        reason: str | None = None,
-        command_id: str | None = None,
-    ) -> asyncio.Future[T]:
+    def submit(self, item: Callable[[Transaction], T], author: Author = BY_EXECUTOR) -> asyncio.Future[T]:
         """Queue a write."""
 
     def stop(self, how: str) -> None:
@@ -207,27 +211,27 @@ class CommandServer:
         except (ValueError, RecursionError):
             value = None
         name = value.get("act") if isinstance(value, dict) else None
-        if not isinstance(name, str):
-            return Answer(False, "that is not a command: one JSON object a line with an 'act'").as_json()
-        handle = _CLIENT_REQUESTS.get(name)
+        handle = _CLIENT_REQUESTS.get(name) if isinstance(name, str) else None
         if handle is not None:
             return handle(self, value, writer)
-        if self._run.has_result:
-            raise ConnectionAbortedError(
-                "the executor leaves: the client applies the act itself, once the lock is free"
-            )
+        return (await self._answer(name, value)).as_json()
+
+    async def _answer(self, name: object, value: object) -> Answer:
+        if not isinstance(name, str):
+            return Answer(False, "that is not a command: one JSON object a line with an 'act'")
+        self._require_staying()
         problem = self._run.storage_problem
         if problem is not None and name not in _WRITES_NOTHING:
             # Refuse now instead of responding only when the disk accepts writes again.
-            return Answer(False, f"nothing is changed: {problem}").as_json()
+            return Answer(False, f"nothing is changed: {problem}")
         try:
             command = parse_command(value)
         except ValueError as error:
-            return Answer(False, str(error)).as_json()
+            return Answer(False, str(error))
         refused = operator_actions.unread_refusal(command)
         if refused is not None:
-            return Answer(False, refused).as_json()
-        return (await HANDLERS.get(name, CommandServer._apply)(self, command)).as_json()
+            return Answer(False, refused)
+        return await HANDLERS.get(name, CommandServer._apply)(self, command)
 
     def _require_staying(self) -> None:
         if self._run.has_result:
@@ -246,7 +250,7 @@ class CommandServer:
             return operator_actions.apply(transaction, command), is_new
 
         self._require_staying()  # changed code was loaded since
-        answer, is_new = await self._run.submit(item, **_author(command))
+        answer, is_new = await self._run.submit(item, command.author)
         if not any(result.outcome == RUNNING for result in answer.results):
             return answer
         results = tuple([await self._finish(command, result, is_new) for result in answer.results])
@@ -276,7 +280,7 @@ class CommandServer:
             return False, "its deadline has just passed, or its process is only starting"
         claim, timeout = supervisor.claim, supervisor.timeout_seconds
         await self._run.submit(
-            lambda transaction: claims.extend_timeout(transaction, claim, timeout, seconds), **_author(command)
+            lambda transaction: claims.extend_timeout(transaction, claim, timeout, seconds), command.author
         )
         return True, f"{format_duration(round(seconds * 1e6))} more: {format_duration(round(timeout * 1e6))} in all"
 
@@ -297,15 +301,11 @@ class CommandServer:
             self._run.wake()
 
     def _emit_presence(self, what: str, actor: str) -> None:
-        present = self.attached
-        run_id = self._run.projection.run.run_id
+        notice, run_id = OperatorActed(what=what, present=self.attached), self._run.projection.run.run_id
+        written = self._run.submit(lambda transaction: transaction.emit(notice, run_id), Author(actor))
+        written.add_done_callback(self._log_presence_error)
 
-        def item(transaction: Transaction) -> None:
-            transaction.emit(OperatorActed(what=what, present=present), run_id)
-
-        self._run.submit(item, actor=actor).add_done_callback(self._log_presence_error)
-
-    def _log_presence_error(self, written: asyncio.Future[None]) -> None:
+    def _log_presence_error(self, written: asyncio.Future[int]) -> None:
         """Log the first failure: a failed read for a client never ends the run, but a failed write of the run does."""
         error = None if written.cancelled() else written.exception()
         if error is not None and not self._has_logged_presence:
@@ -343,8 +343,7 @@ class CommandServer:
         def item(transaction: Transaction) -> None:
             if find_act(transaction.connection, command.id) is not None:
                 return
-            transaction.actor, transaction.reason = command.actor, command.reason or None
-            transaction.command_id = command.id or None
+            transaction.author = command.author
             transaction.emit(acted, run_id)
 
         self._run.attempts.write(item)
@@ -376,11 +375,7 @@ class CommandServer:
             downstream=downstream,
             how=how,
         )
-
-        def item(transaction: Transaction) -> None:
-            transaction.emit(acted, run_id)
-
-        await self._run.submit(item, **_author(command))
+        await self._run.submit(lambda transaction: transaction.emit(acted, run_id), command.author)
         self._run.wake()
         return answer
 
@@ -388,16 +383,6 @@ class CommandServer:
 async def _send(writer: asyncio.StreamWriter, message: Message) -> None:
     writer.write(json.dumps(message).encode() + b"\n")
     await writer.drain()
-
-
-class _Author(TypedDict):
-    actor: str
-    reason: str | None
-    command_id: str | None
-
-
-def _author(command: Command) -> _Author:
-    return {"actor": command.actor, "reason": command.reason or None, "command_id": command.id or None}
 
 
 #: Applied to a running task after the commit of the act: (done, sentence).

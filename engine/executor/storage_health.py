@@ -23,7 +23,7 @@ class StorageHealth:
     def __init__(
         self,
         clock: Clock,
-        write: Callable[[Callable[[Transaction], None]], object],
+        write: Callable[[Callable[[Transaction], object]], object],
         notify: Callable[[Sequence[Event]], None],
     ) -> None:
         self._write_problem: str | None = None
@@ -46,7 +46,7 @@ class StorageHealth:
         else:
             self._write_problem = None
             with suppress(StorageError):  # the writer is closing, and its last try has succeeded
-                self._write(lambda transaction: _emit(transaction, payload))
+                self._write(lambda transaction: transaction.emit(payload))
 
     def on_file_change(self, sentence: str | None) -> None:
         """Handle a missing state file (``sentence``: what to do), or a restored one (None)."""
@@ -59,8 +59,4 @@ class StorageHealth:
     def emit(self, what: str, sentence: str) -> None:
         """Write an event; a missing file can still be written through its open descriptor."""
         payload = StorageChanged(what, sentence)
-        self._write(lambda transaction: _emit(transaction, payload))
-
-
-def _emit(transaction: Transaction, payload: StorageChanged) -> None:
-    transaction.emit(payload)
+        self._write(lambda transaction: transaction.emit(payload))

@@ -17,7 +17,6 @@ from ..domain.event_payloads import AttemptReclaimed, AttemptSilent
 from ..domain.liveness import Liveness
 from ..domain.states import DeadLetterKind, TaskState
 from ..runner import process
-from ..statefile.changes.transitions import Transaction
 from ..statefile.processes import identity
 from ..store.pages import PageRequest, trigger_page
 from .attempts import AttemptManager, AttemptSupervisor
@@ -88,13 +87,8 @@ class Watchdog:
         seen: str,
     ) -> None:
         """Emit the evidence before its consequences."""
-        claim = supervisor.claim
         payload = evidence(supervisor.pid, supervisor.start_ticks, seen, round(silent_seconds, 1))
-
-        def item(transaction: Transaction) -> None:
-            transaction.emit(payload, claim.run_id, claim.name, attempt=claim.attempt, generation=claim.generation)
-
-        self._attempts.write(item)
+        self._attempts.emit(supervisor.claim, payload)
 
     def _page(self, request: PageRequest) -> None:
         self._attempts.write(lambda transaction: trigger_page(transaction, request))

@@ -58,7 +58,7 @@ class ZygoteRestart:
         opened: OpenRun,
         view: RunView,
         *,
-        write: Callable[[Callable[[Transaction], None]], object],
+        write: Callable[[Callable[[Transaction], object]], object],
         on_done: Callable[[], None],
         on_failed: Callable[[BaseException], None],
     ) -> None:

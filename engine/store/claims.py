@@ -13,7 +13,7 @@ from ..core.spec import TaskSpec
 from ..core.waits import WAITS, WaitReason
 from ..domain.event_changes import RunChange
 from ..domain.event_columns import AttemptColumns, TaskColumns
-from ..domain.event_payloads import AttemptEffect, AttemptExtended, RunChanged
+from ..domain.event_payloads import AttemptEffect, AttemptExtended, Payload, RunChanged
 from ..domain.events import EventKind
 from ..domain.liveness import effect_key
 from ..domain.states import DeadLetterKind, RunState, TaskState
@@ -39,6 +39,11 @@ class Claim:
     checkpoint: str | None = None  # JSON of an earlier attempt of the generation
     earlier_result: str | None = None  # JSON of the task before its rows were requeued
     key_generation: int = 0  # the generation in the idempotency key
+
+
+def emit(transaction: Transaction, claim: Claim, payload: Payload) -> None:
+    """Emit an event of an attempt."""
+    transaction.emit(payload, claim.run_id, claim.name, attempt=claim.attempt, generation=claim.generation)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,8 +141,7 @@ def extend_timeout(transaction: Transaction, claim: Claim, timeout: float, secon
     """Record that an operator extended a timeout by ``seconds`` to ``timeout`` seconds in total."""
     columns: AttemptColumns = {"timeout_us": round(timeout * 1e6)}
     transaction.change_attempt(claim.run_id, claim.name, claim.attempt, columns)
-    extended = AttemptExtended(seconds, columns)
-    transaction.emit(extended, claim.run_id, claim.name, attempt=claim.attempt, generation=claim.generation)
+    emit(transaction, claim, AttemptExtended(seconds, columns))
 
 
 def reject(transaction: Transaction, run_id: str, order: ClaimOrder, how: str) -> None:

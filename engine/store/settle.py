@@ -42,7 +42,7 @@ from ..statefile.changes.page_lifecycle import resolve
 from ..statefile.changes.propagation import hold_if_blocked, propagate
 from ..statefile.changes.transitions import Transaction
 from . import quarantine, rollout
-from .claims import Claim
+from .claims import Claim, emit
 from .expiry import expires_at
 from .history import past_attempts, weekday_of
 from .pages import PageRequest, trigger_page
@@ -119,17 +119,13 @@ def _settle_plain_success(transaction: Transaction, claim: Claim, outcome: Outco
 def _attributed_to_requester(transaction: Transaction, claim: Claim) -> Iterator[None]:
     """Emit the events of a cancel in the name of the operator who requested it."""
     request = find_cancel_request(transaction.connection, claim.run_id, claim.name)
-    before = transaction.actor, transaction.reason, transaction.command_id
+    before = transaction.author
     if request is not None:
-        transaction.actor, transaction.reason, transaction.command_id = (
-            request.actor,
-            request.reason,
-            request.command_id,
-        )
+        transaction.author = request.author
     try:
         yield
     finally:
-        transaction.actor, transaction.reason, transaction.command_id = before
+        transaction.author = before
 
 
 def write_decision(
@@ -431,10 +427,4 @@ def _write_late(transaction: Transaction, claim: Claim, outcome: Outcome) -> Non
     columns["late"] = 1
     transaction.change_attempt(claim.run_id, claim.name, claim.attempt, columns)
     quarantine.discard(transaction, claim.run_id, claim.name, claim.attempt, final=False)
-    transaction.emit(
-        AttemptLate(_without_long_texts(columns)),
-        claim.run_id,
-        claim.name,
-        attempt=claim.attempt,
-        generation=claim.generation,
-    )
+    emit(transaction, claim, AttemptLate(_without_long_texts(columns)))

@@ -22,6 +22,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from ..domain.command import BY_EXECUTOR, Author
 from ..domain.event_changes import StorageChange
 from ..domain.events import Event
 from ..errors import StorageError
@@ -48,9 +49,7 @@ class _QueuedItem:
     on_committed: Callable[[Any], None]
     on_failed: OnFailed
     durable: bool
-    actor: str | None = None
-    reason: str | None = None
-    command_id: str | None = None
+    author: Author = BY_EXECUTOR
 
 
 @dataclass(slots=True)
@@ -140,10 +139,8 @@ class Writer:
     def submit(
         self,
         item: Callable[[Transaction], T],
+        author: Author = BY_EXECUTOR,
         *,
-        actor: str | None = None,
-        reason: str | None = None,
-        command_id: str | None = None,
         durable: bool = False,
     ) -> asyncio.Future[T]:
         """Queue an item for the next transaction; the future resolves to its result after the COMMIT.
@@ -155,7 +152,7 @@ class Writer:
         """
         future: asyncio.Future[T] = self._loop.create_future()
         resolve, reject = partial(_set_result, future), partial(_set_exception, future)
-        self._enqueue(_QueuedItem(self._now_us(), item, resolve, reject, durable, actor, reason, command_id))
+        self._enqueue(_QueuedItem(self._now_us(), item, resolve, reject, durable, author))
         return future
 
     def write(
@@ -381,7 +378,7 @@ class Writer:
     def _run_all(self, batch: Sequence[_QueuedItem]) -> _CommittedBatch:
         written = _CommittedBatch()
         for entry in batch:
-            transaction = WriterTransaction(self._connection, entry.at, entry.actor, entry.reason, entry.command_id)
+            transaction = WriterTransaction(self._connection, entry.at, entry.author)
             written.results.append(entry.item(transaction))
             written.events += transaction.events
         return written
@@ -390,7 +387,7 @@ class Writer:
         written = _CommittedBatch()
         connection = self._connection
         for index, entry in enumerate(batch):
-            transaction = WriterTransaction(connection, entry.at, entry.actor, entry.reason, entry.command_id)
+            transaction = WriterTransaction(connection, entry.at, entry.author)
             result = None
             connection.execute("SAVEPOINT item")
             try:

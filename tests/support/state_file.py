@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from redrive.engine.core.spec import FlowSpec, TaskSpec
+from redrive.engine.domain.command import Author
 from redrive.engine.domain.event_columns import AttemptColumns, TaskColumns
 from redrive.engine.domain.event_payloads import AttemptProgress, TaskMoved
 from redrive.engine.statefile.changes import logs
@@ -48,7 +49,7 @@ class StateFileBuilder:
         with self._lock:
             self.connection.execute("BEGIN IMMEDIATE")
             try:
-                result = item(Transaction(self.connection, time.time_ns() // 1000, **signed))
+                result = item(Transaction(self.connection, time.time_ns() // 1000, Author(**signed)))
             except BaseException:
                 self.connection.execute("ROLLBACK")
                 raise

@@ -8,7 +8,7 @@ import sqlite3
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple, cast
 
 from ...domain.acts import BY_NAME, past_of
-from ...domain.command import DONE, HELD, REFUSED, RUNNING, Answer, Command, Target, TargetResult
+from ...domain.command import DONE, HELD, REFUSED, RUNNING, Answer, Author, Command, Target, TargetResult
 from ...domain.durations import format_duration
 from ...domain.event_changes import RunChange
 from ...domain.event_codec import decode
@@ -30,12 +30,10 @@ class RecordingTransaction(Transaction):
     ``rows``: quarantined rows before the act: [task, state, generation, [[first id, last id], ...]].
     """
 
-    def __init__(self, transaction: Transaction, act: str) -> None:
-        Transaction.__init__(
-            self, transaction.connection, transaction.at, transaction.actor, transaction.reason, transaction.command_id
-        )
+    def __init__(self, transaction: Transaction, command: Command) -> None:
+        Transaction.__init__(self, transaction.connection, transaction.at, command.author)
         self.events = transaction.events
-        self.act = act
+        self.act = command.act
         self.tasks: Dict[str, TaskColumns] = {}
         self.runs: List[List[Any]] = []
         self.rows: List[List[Any]] = []
@@ -85,9 +83,7 @@ class CancelRequest(NamedTuple):
     """The operator's request to cancel a running task."""
 
     at: int
-    actor: Optional[str]
-    reason: Optional[str]
-    command_id: Optional[str]
+    author: Author
 
 
 class ActionContext(object):
@@ -150,7 +146,7 @@ def find_cancel_request(connection: sqlite3.Connection, run_id: str, name: str) 
         " WHERE task.run_id = ? AND task.name = ? ORDER BY event.seq DESC LIMIT 1",
         (run_id, name),
     ).fetchone()
-    return None if row is None else CancelRequest(*row)
+    return None if row is None else CancelRequest(row[0], Author(*row[1:]))
 
 
 def _change_reason(context: ActionContext, row: TaskSnapshot, state: str, generation: int) -> str:

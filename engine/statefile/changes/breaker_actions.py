@@ -58,7 +58,7 @@ def set_breaker(context: ActionContext) -> Answer:
         return Answer(
             False, "this run has no downstream {!r}; it has: {}".format(downstream, ", ".join(known) or "none")
         )
-    _set(context.transaction, context.run_id, downstream, how, str(context.transaction.actor))
+    _set(context.transaction, context.run_id, downstream, how, str(context.transaction.author.actor))
     if how != "open":
         release_runs(context.transaction, downstream)
     return Answer(True, "{} is {} when the run is resumed".format(downstream, SETTINGS[how].past))

@@ -57,10 +57,7 @@ def apply(transaction: Transaction, command: Command, is_abandoned: bool = False
     earlier = find_act(transaction.connection, command.id)
     if earlier is not None:
         return earlier.answer
-    recording = RecordingTransaction(transaction, command.act)
-    recording.actor = command.actor
-    recording.reason = command.reason or None
-    recording.command_id = command.id
+    recording = RecordingTransaction(transaction, command)
     context = ActionContext(recording, command, is_abandoned)
     answer = HANDLERS[context.act](context)
     acted = OperatorActed(context.act, context.options, answer.as_json())
@@ -126,7 +123,7 @@ def _requeue_as_canary(context: ActionContext, row: TaskSnapshot, overrides: Ove
         context.set_result(row.name, REFUSED, refused)
         return
     canary_overrides = overrides.copy()
-    canary_overrides["rollout"] = context.transaction.command_id or ""
+    canary_overrides["rollout"] = context.transaction.author.command_id or ""
     cause = canary.loose_fingerprint(context, row)
     if cause is not None:
         canary_overrides["verifies"] = cause
@@ -226,7 +223,7 @@ def _request_cancel(context: ActionContext, row: TaskSnapshot) -> None:
         context.set_result(row.name, RUNNING, "ending it: SIGTERM, grace, SIGKILL")
     else:
         since = ago(context.transaction.at - asked.at)
-        context.set_result(row.name, RUNNING, "it is being ended: {} asked for it {}".format(asked.actor, since))
+        context.set_result(row.name, RUNNING, "it is being ended: {} asked for it {}".format(asked.author.actor, since))
 
 
 def _extend(context: ActionContext) -> Answer:
@@ -293,7 +290,7 @@ def _pause(context: ActionContext) -> Answer:
     if since is not None:
         return Answer(False, "already paused by {} {}".format(by or "an operator", ago(context.transaction.at - since)))
     paused = RunChanged(
-        RunChange.PAUSED, {"paused_since": context.transaction.at, "paused_by": context.transaction.actor}
+        RunChange.PAUSED, {"paused_since": context.transaction.at, "paused_by": context.transaction.author.actor}
     )
     context.transaction.change_run(context.run_id, paused)
     return Answer(True, "paused: running tasks continue, nothing new starts")
@@ -318,7 +315,11 @@ def _run_pause(context: ActionContext) -> Optional[Tuple[str, Optional[int], Opt
 
 def _ack(context: ActionContext) -> Answer:
     """Acknowledge pages."""
-    columns: PageColumns = {"state": PageChange.ACKED, "acked_by": context.transaction.actor, "snoozed_until": None}
+    columns: PageColumns = {
+        "state": PageChange.ACKED,
+        "acked_by": context.transaction.author.actor,
+        "snoozed_until": None,
+    }
     return _change_pages(context, columns, "acknowledged", ("open", "snoozed"))
 
 

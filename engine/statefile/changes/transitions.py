@@ -11,6 +11,7 @@ import json
 import sqlite3
 from typing import Dict, Iterable, List, Mapping, Optional, Tuple
 
+from ...domain.command import BY_EXECUTOR, Author
 from ...domain.event_codec import encode, kind_of
 from ...domain.event_columns import AttemptColumns, TaskColumns
 from ...domain.event_payloads import NO_TASK_COLUMNS, Payload, RunChanged, TaskChanged, TaskMoved
@@ -51,19 +52,10 @@ class Transaction(object):
     act: Optional[str] = None
     dump = staticmethod(json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode)
 
-    def __init__(
-        self,
-        connection: sqlite3.Connection,
-        at: int,
-        actor: Optional[str] = None,
-        reason: Optional[str] = None,
-        command_id: Optional[str] = None,
-    ) -> None:
+    def __init__(self, connection: sqlite3.Connection, at: int, author: Author = BY_EXECUTOR) -> None:
         self.connection = connection
         self.at = at
-        self.actor = actor
-        self.reason = reason
-        self.command_id = command_id
+        self.author = author
         self.events: List[Event] = []
 
     def move(
@@ -160,8 +152,7 @@ class Transaction(object):
         generation: Optional[int] = None,
     ) -> int:
         """Write one event and return its seq. The type of ``payload`` determines the kind."""
-        who = (self.actor, self.reason, self.command_id)
-        columns = (self.at, kind_of(payload), run_id, task, old, new, attempt, generation) + who
+        columns = (self.at, kind_of(payload), run_id, task, old, new, attempt, generation) + self.author
         cursor = self.connection.execute(_INSERT_EVENT, columns + (self.dump(encode(payload)),))
         seq = int(cursor.lastrowid or 0)
         self.events.append(Event(seq, *columns, payload=payload))

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import pytest
 from redrive.engine.core.projection import RunProjection
 from redrive.engine.core.spec import FlowSpec, TaskSpec
-from redrive.engine.domain.command import Answer, parse_command
+from redrive.engine.domain.command import Answer, Author, parse_command
 from redrive.engine.domain.event_columns import AnswerFields
 from redrive.engine.domain.events import Event
 from redrive.engine.statefile.changes import operator_actions
@@ -37,7 +37,7 @@ class StateFile:
     def write(self, item: Callable[..., T], **who: str) -> T:
         """One transaction, as the writer makes it."""
         self.connection.execute("BEGIN IMMEDIATE")
-        transaction = Transaction(self.connection, self.now, **who)
+        transaction = Transaction(self.connection, self.now, Author(**who))
         try:
             result = item(transaction)
         except BaseException:

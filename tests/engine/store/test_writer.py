@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 from redrive.engine.core.spec import Durability
+from redrive.engine.domain.command import Author
 from redrive.engine.domain.event_payloads import StorageChanged
 from redrive.engine.domain.events import Event
 from redrive.engine.errors import CorruptFileError, RedriveError, StorageError
@@ -143,7 +144,7 @@ async def test_a_batch_is_never_larger_than_its_cap(tmp_path: Path) -> None:
 
 async def test_actor_reason_and_command_reach_the_event(tmp_path: Path) -> None:
     async with desk(tmp_path) as it:
-        await it.writer.submit(emit("a"), actor="ana@ops", reason="because", command_id="c1")
+        await it.writer.submit(emit("a"), Author("ana@ops", "because", "c1"))
         event = it.events[0]
         assert (event.actor, event.reason, event.command_id, event.at) == ("ana@ops", "because", "c1", 42)
 
