@@ -39,6 +39,16 @@ def pytest_sessionstart(session: pytest.Session) -> None:
             import_module(".".join(path.relative_to(session.config.rootpath).with_suffix("").parts))
 
 
+LONG_TEST_SECONDS = 900  # the limit of a test that takes minutes, also on a machine with much else to do
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give a long test a limit of its own."""
+    for item in items:
+        if item.get_closest_marker("long"):
+            item.add_marker(pytest.mark.timeout(LONG_TEST_SECONDS))
+
+
 def pytest_collection_finish() -> None:
     """Leave the collected tests out of every garbage collection: they stay to the end. Collect the rest less often."""
     gc.freeze()
@@ -47,7 +57,7 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_sessionfinish() -> None:
-    """And everything out of those five with which pytest ends."""
+    """Leave everything out of the five garbage collections with which pytest ends."""
     gc.freeze()
 
 
@@ -69,7 +79,7 @@ settings.load_profile("suite")
 
 @pytest.fixture(scope="session", autouse=True)
 def session_state_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Nor does what several tests share."""
+    """Set a folder for the state files of fixtures that several tests share."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.getbasetemp() / "shared-state-home"))
         patch.delenv("REDRIVE_STATE", raising=False)
@@ -103,7 +113,7 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
 
 @pytest.hookimpl(wrapper=True)
 def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
-    """Nor does a file of which nothing is collected."""
+    """A file of which nothing is collected has failed, too."""
     report = yield
     return _failed_if_skipped(report)
 

@@ -83,7 +83,7 @@ def preview_question(
     return Question(
         title=[Piece(f"{BY_NAME[preview.act].verb.capitalize()} {title}", Role.TITLE)],
         facts=facts,
-        preview=[_task_line(name, board, glyphs) for name in asked] if len(asked) > 1 or not facts else (),
+        preview=[_task_line(name, board, glyphs) for name in asked],
         accept=f"{preview.act} {count:,}" if count > 1 else preview.act,
         trigger=trigger,
         accept_key=accept_key(trigger),

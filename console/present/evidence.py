@@ -25,7 +25,7 @@ from ..text.durations import SECOND, age, format_duration, number, offset, wall,
 from ..text.durations import format_bytes as size_of
 from ..text.pieces import Line, Piece, Role, two_sided
 from ..text.text import cells, one_line, pad, sanitize, shorten
-from ..text.wrapping import wrap
+from ..text.wrapping import wrap, wrapped_rows
 from .detail import FINGERPRINT_DIGITS, AttemptTexts
 from .inbox import cause_history_lines, task_count, verdict_of
 from .states import OUTCOME_STYLES, STATE_STYLES, state_sign
@@ -298,13 +298,7 @@ def _texts(texts: Sequence[AttemptTexts], columns: int) -> Iterator[Line]:
             yield []
             yield [Piece(f" {heading} ", Role.STRONG), Piece(f" {_numbers(attempts)}{same}", Role.DIM)]
             for line in text.splitlines():
-                yield from _code_line(sanitize(line.expandtabs(4)), columns)
-
-
-def _code_line(text: str, columns: int) -> list[Line]:
-    """A line of a traceback; continuation rows are indented further."""
-    depth = len(text) - len(text.lstrip()) + 2
-    return wrap([Piece(" " * depth), Piece(text.lstrip())], columns - 1, min(depth + 2, columns // 2))
+                yield from wrapped_rows([Piece(f"  {sanitize(line.expandtabs(4))}")], columns - 1)
 
 
 def _below(names: Sequence[str], scene: Scene) -> Iterator[Line]:

@@ -16,7 +16,7 @@ from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Piece, Role, fit, width
 from ..text.sgr import coloured_pieces, coloured_spans
 from ..text.text import cells, one_line, sanitize, shorten_middle
-from ..text.wrapping import wrap
+from ..text.wrapping import wrapped_rows
 from .states import OUTCOME_STYLES
 from .tasks import duration_of, hang_of, short_failure
 
@@ -202,14 +202,11 @@ def failure_lines(
     texts = texts or AttemptText()
     stack, _ = hang.split_stack_and_report(texts.stack)
     below = "\n".join(filter(None, (texts.diagnostic, texts.traceback.rstrip() or stack.rstrip() or attempt.error)))
-    rest = [row for line in below.splitlines() for row in _wrapped(line, columns)]
+    lines = ([Piece(f"   {sanitize(line.expandtabs(4))}")] for line in below.splitlines())
+    rest = [row for line in lines for row in wrapped_rows(line, columns - 1)]
     free = max(rows - 1, 0)
     shown = rest[max(len(rest) - free, 0) :] if texts.traceback else rest[:free]
     return [fit(head, columns, glyphs.more), *shown]
-
-
-def _wrapped(line: str, columns: int) -> list[Line]:
-    return wrap([Piece(f"   {sanitize(line.expandtabs(4))}")], columns - 1, 5)
 
 
 _SIDE_ROLES = {Side.BOTH: Role.DIM, Side.BEFORE: Role.FAILED, Side.AFTER: Role.RUNNING}

@@ -48,6 +48,11 @@ def wrapped_row(line: Line, size: int, row: int) -> Line:
     return [Piece(" " * indent), *crop(line, start, end)] if row else crop(line, start, end)
 
 
+def wrapped_rows(line: Line, size: int) -> list[Line]:
+    """All rows of a wrapped line; a word longer than a row, such as a path, continues in the next row."""
+    return [wrapped_row(line, size, row) for row in range(count_rows(line, size))]
+
+
 @lru_cache(maxsize=512)
 def _row_spans(text: str, size: int) -> tuple[list[tuple[int, int]], int]:
     """The first and past-the-end cell of each row, and the indentation of all rows but the first.

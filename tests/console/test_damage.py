@@ -132,7 +132,6 @@ def test_flipped_bits_are_an_answer_or_one_sentence(
 
 
 @pytest.mark.long
-@pytest.mark.timeout(900)
 def test_a_run_is_resumed_from_flipped_bits_or_refused(intact: Path, tmp_path: Path) -> None:
     for seed in range(60):
         state = flip(intact, tmp_path, random.Random(f"resume {seed}"))

@@ -43,7 +43,7 @@ def test_the_disk_forgets_what_was_not_synced(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("commits", "count"),
-    [(40, 150), pytest.param(600, scaled(600), marks=[pytest.mark.long, pytest.mark.timeout(900)])],
+    [(40, 150), pytest.param(600, scaled(600), marks=pytest.mark.long)],
 )
 def test_a_writer_says_nothing_that_a_power_cut_undoes(tmp_path: Path, commits: int, count: int) -> None:
     """Its log starts again every few commits. Without the syncs of the log, the same cuts find it out."""
@@ -55,9 +55,7 @@ def test_a_writer_says_nothing_that_a_power_cut_undoes(tmp_path: Path, commits: 
     assert cut_everywhere(unsynced, choose_cuts(unsynced, 50), state, AcknowledgedNumbers(), tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("width", "count"), [(2, 100), pytest.param(60, scaled(600), marks=[pytest.mark.long, pytest.mark.timeout(900)])]
-)
+@pytest.mark.parametrize(("width", "count"), [(2, 100), pytest.param(60, scaled(600), marks=pytest.mark.long)])
 def test_a_run_says_nothing_that_a_power_cut_undoes(tmp_path: Path, width: int, count: int) -> None:
     """Its lines, its answers to an operator, its page, its effect and its exit code are in what is left."""
     calls, acknowledged, state = record_run(tmp_path, width)
@@ -71,7 +69,6 @@ def test_a_run_says_nothing_that_a_power_cut_undoes(tmp_path: Path, width: int, 
 
 
 @pytest.mark.long
-@pytest.mark.timeout(900)
 def test_a_run_goes_on_after_a_power_cut_and_pays_once(tmp_path: Path) -> None:
     """The worst case: all that tasks wrote themselves is on the disk."""
     calls, acknowledged, state = record_run(tmp_path, 2)

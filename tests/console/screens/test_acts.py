@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from redrive.console.sessions.session import Link
+from redrive.console.text.pieces import plain
 from redrive.console.widgets.dialog import Dialog
 from redrive.engine.domain.command import Answer, TargetResult
 from redrive.engine.errors import LinkError
@@ -77,6 +78,7 @@ async def test_what_has_succeeded_is_asked_about_before_it_runs_again(revenue: F
     async with shown(revenue, clock) as (app, pilot):
         await press(app, pilot, "g", "r")
         assert isinstance(app.screen, Dialog)
+        assert [plain(line).split() for line in app.screen.question.preview] == [["✓", "extract_orders", "ok"]]
         assert revenue.commands == []
         await press(app, pilot, "a")
         assert revenue.commands[0].targets == (("extract_orders", "SUCCESS", 0),)

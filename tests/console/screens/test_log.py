@@ -115,6 +115,14 @@ async def test_a_failed_attempt_shows_its_failure_below_its_output(session, cloc
         assert driver.app.screen.failure.row_count == 0
 
 
+async def test_a_path_longer_than_the_screen_is_shown_to_its_end(session, clock):
+    path = f"/srv/{'environment/' * 9}settle.py"
+    session.texts[DEAD, 2] = AttemptText(traceback=f'  File "{path}", line 87, in settle\nZeroDivisionError: no')
+    async with at_the_log(session, clock) as driver:
+        rows = driver.lines[-2 - driver.app.screen.failure.row_count : -1]
+        assert f'File"{path}",line87,insettle' in "".join(rows).replace(" ", "")
+
+
 async def test_brackets_change_the_attempt_and_say_where_they_end(session, clock):
     async with at_the_log(session, clock, "left_square_bracket") as driver:
         assert "#1 of 2" in driver.lines[3]

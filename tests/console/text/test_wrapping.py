@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
-from redrive.console.text.pieces import Line, Piece, Role, plain, width
+from redrive.console.text.pieces import Piece, Role, plain, width
 from redrive.console.text.text import sanitize
-from redrive.console.text.wrapping import count_rows, wrap, wrapped_row
+from redrive.console.text.wrapping import wrap, wrapped_rows
 
 WORDS = st.lists(st.text(alphabet="abcdefgh", min_size=1, max_size=9), min_size=1, max_size=30)
 
@@ -34,32 +34,32 @@ def test_no_row_is_too_long_and_no_word_is_lost(words: list[str], size: int):
     assert " ".join(plain(row) for row in rows).split() == words
 
 
-def rows_of(line: Line, size: int) -> list[Line]:
-    return [wrapped_row(line, size, row) for row in range(count_rows(line, size))]
-
-
 def test_what_a_line_goes_on_with_hangs_a_little_further_in():
     line = [Piece("  File", Role.DIM), Piece(" settle.py, line 87, in settle")]
-    assert [plain(row) for row in rows_of(line, 22)] == ["  File settle.py, line", "    87, in settle"]
-    assert rows_of(line, 22)[0][0] == Piece("  File", Role.DIM)
+    assert [plain(row) for row in wrapped_rows(line, 22)] == ["  File settle.py, line", "    87, in settle"]
+    assert wrapped_rows(line, 22)[0][0] == Piece("  File", Role.DIM)
 
 
 def test_a_word_longer_than_a_row_begins_where_it_stands():
     line = [Piece("see https://example.org/a/very/long/path now")]
-    assert [plain(row) for row in rows_of(line, 16)] == ["see https://exam", "  ple.org/a/very", "  /long/path now"]
+    assert [plain(row) for row in wrapped_rows(line, 16)] == [
+        "see https://exam",
+        "  ple.org/a/very",
+        "  /long/path now",
+    ]
 
 
 def test_wide_characters_are_not_cut_in_halves():
-    assert [plain(row) for row in rows_of([Piece("世界世界世界世")], 7)] == ["世界世", "  界世", "  界世"]
+    assert [plain(row) for row in wrapped_rows([Piece("世界世界世界世")], 7)] == ["世界世", "  界世", "  界世"]
 
 
 @given(st.text(alphabet="ab \u4e16e\u0301", max_size=80), st.integers(4, 30))
 def test_no_row_is_wider_than_it_may_be_and_nothing_but_blanks_is_lost(text: str, size: int):
     line = [Piece(sanitize(text))]
-    rows = rows_of(line, size)
+    rows = wrapped_rows(line, size)
     assert all(width(row) <= size for row in rows)
     assert "".join(plain(row) for row in rows).replace(" ", "") == plain(line).replace(" ", "")
 
 
 def test_an_accent_on_a_blank_is_not_lost_at_the_end_of_a_row():
-    assert "".join(plain(row) for row in rows_of([Piece("aaaa \u0301")], 4)).endswith("\u0301")
+    assert "".join(plain(row) for row in wrapped_rows([Piece("aaaa \u0301")], 4)).endswith("\u0301")
