@@ -41,7 +41,7 @@ async def wait_for_screen_by_the_loop(pilot: Pilot[Any]) -> bool:
     loop = asyncio.get_running_loop()
     await _wait_for_turns(loop)
     app = pilot.app
-    while app._batch_count and app._exception is None:
+    while app._batch_count and app._exception is None and not app._exit:  # an app that leaves ends no batch
         await asyncio.sleep(_TICK_SECONDS)
         await _wait_for_turns(loop)
     if app._exception is None and all(map(_awaits_message, [app, *app.screen.walk_children(with_self=True)])):
