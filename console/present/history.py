@@ -31,11 +31,14 @@ _WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 
 
 class GridLayout(NamedTuple):
-    """The widths of the grid. ``first``: the first run that has room; ``first_wide``: the first one with durations."""
+    """The widths of the grid. ``first``: the first run that has room; ``first_wide``: the first one with durations.
+
+    ``trend_cells``: with a blank on either side; 0 if the trend is not shown.
+    """
 
     name_cells: int
     median_cells: int
-    has_trend: bool
+    trend_cells: int
     first: int
     first_wide: int
     runs: int
@@ -55,21 +58,21 @@ def grid_layout(grid: RunGrid, columns: int, chosen: Collection[str] = ALL_COLUM
     longest = max((cells(one_line(task.name)) for task in grid.tasks), default=low)
     name_cells = max(min(longest, high), min(len(_WHOLE_RUN), columns // 4), low)
     median_cells = _MEDIAN_CELLS if "usual" in chosen else 1
-    has_trend = columns >= _TREND_FROM and "trend" in chosen
-    side_cells = 1 + median_cells + (count + 2 if has_trend else 0)
+    trend_cells = max(count, len("trend")) + 2 if columns >= _TREND_FROM and "trend" in chosen else 0
+    side_cells = 1 + median_cells + trend_cells
     name_cells = max(min(name_cells, columns - side_cells - count * _NARROW_CELLS), low)
     room = columns - name_cells - side_cells
     shown = max(min(count, room // _NARROW_CELLS), 0)
     wide = max(min(shown, (room - shown * _NARROW_CELLS) // (_WIDE_CELLS - _NARROW_CELLS)), 0)
-    return GridLayout(name_cells, median_cells, has_trend, count - shown, count - wide, count)
+    return GridLayout(name_cells, median_cells, trend_cells, count - shown, count - wide, count)
 
 
 def title_line(grid: RunGrid, layout: GridLayout, place: int | None = None) -> Line:
     """The names of the columns: the day of each run, or its time if all runs are of one day."""
     days = {local_day(one.run.started_at) for one in grid.runs}
     line: Line = [Piece(f" {pad('task', layout.name_cells)}{_median_cell('usual', layout)}", Role.DIM)]
-    if layout.has_trend:
-        line.append(Piece(f" {pad('trend', layout.runs)} ", Role.DIM))
+    if layout.trend_cells:
+        line.append(Piece(pad(" trend", layout.trend_cells), Role.DIM))
     for at in layout.places:
         started_at = grid.runs[at].run.started_at
         when = wall_day(started_at, None)[:5] if len(days) > 1 else wall(started_at, None)[:5]
@@ -92,8 +95,7 @@ def runs_line(grid: RunGrid, layout: GridLayout, glyphs: Glyphs, place: int | No
         Piece(f" {pad(_WHOLE_RUN, layout.name_cells)}", Role.STRONG),
         Piece(_median_cell(median, layout), Role.DIM),
     ]
-    if layout.has_trend:
-        line += [Piece(" "), *_trend(durations, [False] * len(durations), glyphs), Piece(" ")]
+    line += _trend(durations, [False] * len(durations), layout.trend_cells, glyphs)
     for at in layout.places:
         so_far = durations[at]
         lasts = now_us - grid.runs[at].run.started_at if so_far is None else so_far
@@ -116,9 +118,8 @@ def task_line(task: TaskTrend, layout: GridLayout, glyphs: Glyphs, place: int | 
         Piece(name, Role.TEXT if place is None else Role.CURSOR),
         Piece(_median_cell("" if typical is None else format_duration(typical), layout), Role.DIM),
     ]
-    if layout.has_trend:
-        durations = [None if cell is None else cell.duration_us for cell in task.cells]
-        line += [Piece(" "), *_trend(durations, [is_bad(cell) for cell in task.cells], glyphs), Piece(" ")]
+    durations = [None if cell is None else cell.duration_us for cell in task.cells]
+    line += _trend(durations, [is_bad(cell) for cell in task.cells], layout.trend_cells, glyphs)
     for at in layout.places:
         cell, is_wide = task.cells[at], at >= layout.first_wide
         if cell is None:
@@ -144,17 +145,20 @@ def _under(role: Role, is_selected: bool) -> Role:
     return Role.CURSOR if is_selected else role
 
 
-def _trend(durations: Sequence[int | None], failed: Sequence[bool], glyphs: Glyphs) -> Line:
+def _trend(durations: Sequence[int | None], failed: Sequence[bool], trend_cells: int, glyphs: Glyphs) -> Line:
     """A column per run, as high as the task took long, usually half of the row; failed ones in their colour."""
+    if not trend_cells:
+        return []
     known = sorted(lasts for lasts in durations if lasts is not None)
     most = max(known[-1], 2 * quantile(known, 0.5)) if known else 0
-    steps, line = len(glyphs.spark), Line()
+    steps, line = len(glyphs.spark), [Piece(" ")]
     for lasts, is_failed in zip(durations, failed, strict=True):
         if lasts is None or most == 0:
             line.append(Piece(glyphs.dot, Role.DIM))
         else:
             height = min(max(round(lasts / most * steps), 1), steps)
             line.append(Piece(glyphs.spark[height - 1], Role.FAILED if is_failed else Role.DONE))
+    line.append(Piece(" " * (trend_cells - len(line))))
     return line
 
 

@@ -82,6 +82,14 @@ async def test_every_task_is_shown_in_every_run(session: ManyRuns, clock: StillC
         assert row_of(driver, "the whole run").count("◆") == 2
 
 
+async def test_the_first_run_has_a_whole_heading_above_its_trend(session: ManyRuns, clock: StillClock) -> None:
+    session.summaries = session.summaries[:1]
+    async with open_console(session, clock, "8") as driver:
+        heading, row = driver.lines[4], row_of(driver, "settle")
+        assert row[heading.index("trend")] in "▁▂▃▄▅▆▇█"
+        assert row.index("✓") == heading.index("trend") + len("trend") + 1
+
+
 async def test_wide_screens_show_durations(session: ManyRuns, clock: StillClock) -> None:
     async with open_console(session, clock, "8", size=(200, 55)) as driver:
         assert row_of(driver, "clean_orders").endswith("✓  1m36 ✓↑ 5m42")
