@@ -333,7 +333,7 @@ class ConsoleTerminal(AppInternals):
 
     def __init__(self, tty: Tty | None = None) -> None:
         self.tty = tty or Tty(detect_capabilities())
-        super().__init__(ansi_color=True)  # the operator's own sixteen colours stay what they are
+        super().__init__()
 
     def get_driver_class(self) -> type[Driver]:
         """Return ``ConsoleDriver``; TEXTUAL_DRIVER has no effect."""

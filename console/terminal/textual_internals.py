@@ -5,7 +5,7 @@ The driver receives the composed strips rather than the escape sequences that Te
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from textual import screen as textual_screen
@@ -75,6 +75,10 @@ def painted_parts(update: Update) -> Iterator[tuple[int, int, Iterable[Strip]]]:
 class AppInternals(App[Any]):
     """An App that can draw its updates itself; Textual writes nothing else to the terminal."""
 
+    def __init__(self) -> None:
+        super().__init__(ansi_color=True)  # the operator's own sixteen colours stay what they are
+        self._shown_modes: set[str] = set()
+
     def screen_text(self) -> str:
         """The text of the visible screen, without the blanks at the ends of rows."""
         return "\n".join(row.text.rstrip() for row in self.screen._compositor.render_strips())
@@ -86,6 +90,27 @@ class AppInternals(App[Any]):
 
     def draw_update(self, screen: Screen[Any], update: Update) -> None:
         """Draw what Textual composed for ``screen``."""
+
+    def delay_update(self, delay: float = 0.05) -> None:
+        """Delay painting while the top-level view changes, as Textual does: a new view has rows to read.
+
+        A view that was shown before is complete once it has handled its messages, and is painted then.
+        """
+        self._begin_batch()
+        batches = [self._end_batch]
+
+        def paint() -> None:
+            if batches:
+                batches.pop()()
+                self.screen.refresh()
+
+        self.set_timer(delay, paint)
+        self.call_later(self._paint_known_mode, paint)
+
+    def _paint_known_mode(self, paint: Callable[[], None]) -> None:
+        if self.current_mode in self._shown_modes:
+            self.screen.call_after_refresh(paint)
+        self._shown_modes.add(self.current_mode)
 
     @property
     def failure(self) -> BaseException | None:

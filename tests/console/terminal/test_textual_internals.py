@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import inspect
 import itertools
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import redrive.console.terminal.driver  # noqa: F401  # sets the period
 from redrive.console.terminal import textual_internals
 from redrive.console.terminal.textual_internals import UPDATE_SECONDS, AppInternals, Update, XTermParser, painted_parts
-from support.waiting import LIMIT_SECONDS
+from support.waiting import LIMIT_SECONDS, wait_until_async
 from textual import events, screen
 from textual._compositor import ChopsUpdate, LayoutUpdate
 from textual.app import App, ComposeResult
@@ -83,6 +84,43 @@ async def test_a_timer_whose_time_has_passed_when_it_starts_fires(monkeypatch: p
         await asyncio.wait_for(fired.wait(), LIMIT_SECONDS)
 
 
+class View(Screen[None]):
+    """One line of text."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.text = text
+
+    def compose(self) -> ComposeResult:
+        yield Label(self.text)
+
+
+class Switched(Drawn):
+    """Two views. ``delay_seconds``: how long Textual paints nothing after a change of the view."""
+
+    MODES: ClassVar[dict[str, Any]] = {name: partial(View, f"view {name}") for name in ("a", "b")}
+    delay_seconds = 0.0
+
+    def delay_update(self, delay: float = 0.0) -> None:
+        super().delay_update(self.delay_seconds)
+
+    def shows(self, text: str) -> bool:
+        return any((0, 0, text) in texts_of(update) for update in self.updates)
+
+
+async def test_a_view_that_was_shown_before_is_painted_without_a_delay() -> None:
+    app = Switched()
+    async with app.run_test(size=(20, 4)):
+        for mode in ("a", "b"):
+            app.switch_mode(mode)
+            await wait_until_async(partial(app.shows, f"view {mode}"))
+        app.delay_seconds = 2 * LIMIT_SECONDS
+        for mode in ("a", "b", "a"):
+            app.updates.clear()
+            app.switch_mode(mode)
+            await wait_until_async(partial(app.shows, f"view {mode}"))
+
+
 def test_the_parser_makes_keys_of_bytes_and_takes_a_debug_flag() -> None:
     found = list(XTermParser(False).feed("a\x1b[A"))
     assert [message.key for message in found if isinstance(message, events.Key)] == ["a", "up"]
@@ -91,6 +129,9 @@ def test_the_parser_makes_keys_of_bytes_and_takes_a_debug_flag() -> None:
 @pytest.mark.parametrize(
     ("name", "parameters"),
     [
+        ("delay_update", ["self", "delay"]),
+        ("_begin_batch", ["self"]),
+        ("_end_batch", ["self"]),
         ("_display", ["self", "screen", "renderable"]),
         ("_set_pointer_shape", ["self", "shape"]),
         ("_fatal_error", ["self"]),
