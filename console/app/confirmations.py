@@ -32,11 +32,6 @@ TYPED_ABOVE = 20  # acts on more tasks than this are confirmed by typing their n
 _NAMED_MAX = 3
 
 
-def accept_key(trigger: str | None) -> str:
-    """The key that accepts; never ``trigger``, the key that asked."""
-    return "a" if trigger != "a" else "o"
-
-
 def tasks(count: int) -> str:
     """``1 task``, ``1,247 tasks``."""
     return counted(count, "task")
@@ -86,7 +81,6 @@ def preview_question(
         preview=[_task_line(name, board, glyphs) for name in asked],
         accept=f"{preview.act} {count:,}" if count > 1 else preview.act,
         trigger=trigger,
-        accept_key=accept_key(trigger),
         reason_hint="why; it goes into the journal" if preview.act == "skip" else None,
         is_reason_required=preview.act == "skip",
         type_exactly=str(count) if count > TYPED_ABOVE else None,
@@ -126,7 +120,7 @@ def _rate_problem(text: str) -> str | None:
 
 def _with_canary(question: Question, rate: float) -> Question:
     """``question`` with a second choice: a canary first, and the others when it has succeeded."""
-    key = next(key for key in "oc" if key not in (question.accept_key, question.trigger))
+    key = next(key for key in "oc" if key not in (question.yes_key, question.trigger))
     fact = [Piece(f"Or one first: the others follow when it has succeeded, {rate:g} a second.")]
     return replace(question, facts=[*question.facts, fact], alternative=(key, "one first"))
 
@@ -143,24 +137,20 @@ def _consequences(preview: Preview) -> Iterator[str]:
         yield f"{one_line(child)} requires the result of {one_line(name)}{more}: type a substitute."
     if len(preview.run_again) > 1:
         yield f"{tasks(len(preview.run_again))} run again, with a fresh budget."
-    if preview.unblocked:
-        yield f"{tasks(len(preview.unblocked))} below no longer stopped: {named(preview.unblocked)}."
-    if preview.released:
-        yield f"{tasks(len(preview.released))} below may go on: {named(preview.released)}."
-    if preview.held_back:
-        yield f"{tasks(len(preview.held_back))} about to start will wait again: {named(preview.held_back)}."
-    if preview.stale:
-        yield f"{tasks(len(preview.stale))} ran before and will be stale: {named(preview.stale)}."
-    if preview.stopped:
-        yield f"{tasks(len(preview.stopped))} accept only its success and stop: {named(preview.stopped)}."
-    if preview.still_held:
-        holders = tuple(dict.fromkeys(holder for _, holder in preview.still_held))
-        count = len(preview.still_held)
-        yield f"{tasks(count)} below {'stays' if count == 1 else 'stay'} held by {named(holders)}."
-    if preview.stay_blocked:
-        count = len(preview.stay_blocked)
-        names = named([name for name, _ in preview.stay_blocked])
-        yield f"{tasks(count)} {'stays' if count == 1 else 'stay'} blocked: {names}."
+    for names, words in (
+        (preview.unblocked, "below no longer stopped"),
+        (preview.released, "below may go on"),
+        (preview.held_back, "about to start will wait again"),
+        (preview.stale, "ran before and will be stale"),
+        (preview.stopped, "accept only its success and stop"),
+    ):
+        if names:
+            yield f"{tasks(len(names))} {words}: {named(names)}."
+    if held := preview.still_held:
+        holders = tuple(dict.fromkeys(holder for _, holder in held))
+        yield f"{tasks(len(held))} below {'stays' if len(held) == 1 else 'stay'} held by {named(holders)}."
+    if blocked := [name for name, _ in preview.stay_blocked]:
+        yield f"{tasks(len(blocked))} {'stays' if len(blocked) == 1 else 'stay'} blocked: {named(blocked)}."
     if preview.refused:
         name, sentence = preview.refused[0]
         yield f"{len(preview.refused)} not possible: {one_line(name)}, {sentence}."
@@ -189,7 +179,6 @@ def stop_question(names: Sequence[str], board: Board, trigger: str | None, glyph
         preview=[_task_line(name, board, glyphs) for name in names] if len(names) > 1 else (),
         accept=f"stop {len(names):,}" if len(names) > 1 else "stop it",
         trigger=trigger,
-        accept_key=accept_key(trigger),
         reason_hint="why; it goes into the journal",
         is_reason_required=True,
         type_exactly=str(len(names)) if len(names) > TYPED_ABOVE else None,
@@ -216,7 +205,6 @@ def abandon_question(summary: RunSummary, trigger: str | None) -> Question:
         ],
         accept="abandon it",
         trigger=trigger,
-        accept_key=accept_key(trigger),
         reason_hint="why; it goes into the journal",
     )
 
@@ -229,7 +217,6 @@ def hurry_question(names: Sequence[str], board: Board, trigger: str | None, glyp
         preview=[_task_line(name, board, glyphs) for name in names],
         accept=f"retry {len(names):,} now",
         trigger=trigger,
-        accept_key=accept_key(trigger),
         type_exactly=str(len(names)) if len(names) > TYPED_ABOVE else None,
     )
 
@@ -249,7 +236,6 @@ def breaker_question(breaker: BreakerStatus, how: str, trigger: str | None) -> Q
         facts=[[Piece(fact)] for fact in _breaker_effects(breaker, how)],
         accept=accept,
         trigger=trigger,
-        accept_key=accept_key(trigger),
         reason_hint="why; it goes into the journal",
         is_reason_required=how != "close",  # a forced state lasts until an operator changes it
     )
@@ -301,7 +287,6 @@ def _rows_question(
         preview=lines,
         accept=f"{accept} {rows}",
         trigger=trigger,
-        accept_key=accept_key(trigger),
         reason_hint="why; it goes into the journal",
         is_reason_required=accept == "discard",
         type_exactly=str(count) if count > TYPED_ABOVE else None,
@@ -316,7 +301,6 @@ def note_question(cause: InboxCause, facts: Sequence[str], trigger: str | None) 
         facts=[[Piece(one_line(fact))] for fact in (*facts, shown)],
         accept="write it",
         trigger=trigger,
-        accept_key=accept_key(trigger),
         value_hint="for the next operator who is paged",
         value_label="Note: ",
         missing_value_error="Nothing is written yet.",
@@ -337,7 +321,6 @@ def undo_question(what: str, names: Sequence[str], trigger: str | None) -> Quest
         preview=[[Piece(one_line(name))] for name in names],
         accept="undo it",
         trigger=trigger,
-        accept_key=accept_key(trigger),
     )
 
 
@@ -356,7 +339,6 @@ def resume_question(board: Board, since: str, trigger: str | None, plan: ResumeP
         ],
         accept="trust this code" if plan.doubts else "resume",
         trigger=trigger,
-        accept_key=accept_key(trigger),
     )
 
 
@@ -367,5 +349,4 @@ def arming_question(minutes: int, why: str, trigger: str | None) -> Question:
         facts=[[Piece(f"Now: {one_line(why)}.")], [Piece(f"For {minutes} minutes from now on.")]],
         accept=f"allow for {minutes} min",
         trigger=trigger,
-        accept_key=accept_key(trigger),
     )

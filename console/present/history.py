@@ -86,7 +86,7 @@ def _median_cell(text: str, layout: GridLayout) -> str:
     return f"{pad_left(text, layout.median_cells - 1)} " if layout.median_cells > 1 else " "
 
 
-def runs_line(grid: RunGrid, layout: GridLayout, glyphs: Glyphs, place: int | None, now_us: int) -> Line:
+def runs_line(grid: RunGrid, layout: GridLayout, glyphs: Glyphs, now_us: int) -> Line:
     """The runs themselves: state and duration."""
     durations = [_duration_us(one.run) for one in grid.runs]
     ended = sorted(lasts for lasts in durations if lasts is not None)
@@ -99,7 +99,7 @@ def runs_line(grid: RunGrid, layout: GridLayout, glyphs: Glyphs, place: int | No
     for at in layout.places:
         so_far = durations[at]
         lasts = now_us - grid.runs[at].run.started_at if so_far is None else so_far
-        line += _cell(run_style(grid.runs[at].run), lasts, False, at >= layout.first_wide, at == place, glyphs)
+        line += _cell(run_style(grid.runs[at].run), lasts, False, at >= layout.first_wide, False, glyphs)
     return line
 
 
@@ -233,7 +233,7 @@ def _task_line(task: TaskTrend, glyphs: Glyphs) -> Line:
 def grid_lines(grid: RunGrid, tasks: Sequence[TaskTrend], columns: int, now_us: int, glyphs: Glyphs) -> list[Line]:
     """The whole grid, as the shell prints it."""
     layout = grid_layout(grid, columns)
-    lines = [title_line(grid, layout), runs_line(grid, layout, glyphs, None, now_us)]
+    lines = [title_line(grid, layout), runs_line(grid, layout, glyphs, now_us)]
     return [*lines, *(task_line(task, layout, glyphs) for task in tasks)]
 
 

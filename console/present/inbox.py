@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from ...engine.core.cause_history import (
     REASON_CHARACTERS,
@@ -19,7 +18,7 @@ from ...engine.domain.states import TaskState
 from ..model.board import Board
 from ..model.columns import ALL_COLUMNS
 from ..model.evidence import compare, failures_of, verdict
-from ..model.inbox import InboxCause, InboxEntry
+from ..model.inbox import Inbox, InboxCause, InboxEntry
 from ..model.preview import Preview
 from ..model.waiting_runs import WaitingRun
 from ..text.durations import age, number, wall
@@ -53,31 +52,19 @@ def task_count(count: int) -> str:
 # --- The line above the list ---------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class InboxHeading:
-    """The data of the line above the list. ``shown``: tasks that match the filter."""
-
-    causes: int
-    dead: int
-    failed: int
-    oldest: int | None
-    shown: int
-    marked: int
-    filter_text: str
-    sort: str
-
-
-def heading_line(heading: InboxHeading, now_us: int, columns: int, glyphs: Glyphs) -> tuple[Line, Line]:
+def heading_line(
+    inbox: Inbox, marked_count: int, filter_text: str, now_us: int, columns: int, glyphs: Glyphs
+) -> tuple[Line, Line]:
     """Left and right side of the line; where there is no room, the oldest and the failed are left out first.
 
     Empty for an empty inbox.
     """
-    if not heading.dead and not heading.failed:
+    if not inbox.total:
         return [], []
-    right = [Piece("sort: ", Role.DIM), Piece(f"{heading.sort} {glyphs.open} ")]
+    right = [Piece("sort: ", Role.DIM), Piece(f"{inbox.sort} {glyphs.open} ")]
     dot: Line = [Piece(f" {glyphs.dot} ", Role.DIM)]
-    marked: Line = [*dot, Piece(f"{number(heading.marked)} marked", Role.MARK)] if heading.marked else []
-    parts = _heading_parts(heading, now_us)
+    marked: Line = [*dot, Piece(f"{number(marked_count)} marked", Role.MARK)] if marked_count else []
+    parts = _heading_parts(inbox, filter_text, now_us)
     while True:
         left = [Piece(" "), *parts[0], *(piece for part in parts[1:] for piece in (*dot, *part)), *marked]
         if width(left) + width(right) < columns:
@@ -87,18 +74,19 @@ def heading_line(heading: InboxHeading, now_us: int, columns: int, glyphs: Glyph
         parts.pop()
 
 
-def _heading_parts(heading: InboxHeading, now_us: int) -> list[Line]:
+def _heading_parts(inbox: Inbox, filter_text: str, now_us: int) -> list[Line]:
     """The most important first."""
-    parts: list[Line] = [[Piece(counted(heading.causes, "cause"), Role.STRONG)]]
-    if heading.filter_text:
-        found = f"/{one_line(heading.filter_text)}: {number(heading.shown)} of {number(heading.dead + heading.failed)}"
+    causes, dead = inbox.causes(), inbox.dead_letters
+    parts: list[Line] = [[Piece(counted(len(causes), "cause"), Role.STRONG)]]
+    if filter_text:
+        found = f"/{one_line(filter_text)}: {number(sum(cause.count for cause in causes))} of {number(inbox.total)}"
         return [*parts, [Piece(found, Role.MATCH)]]
-    if heading.dead:
-        parts.append([Piece(counted(heading.dead, "dead letter"))])
-    if heading.failed:
-        parts.append([Piece(f"{number(heading.failed)} failed")])
-    if heading.oldest is not None:
-        parts.append([Piece(f"oldest {age(now_us - heading.oldest)}", Role.DIM)])
+    if dead:
+        parts.append([Piece(counted(dead, "dead letter"))])
+    if inbox.total > dead:
+        parts.append([Piece(f"{number(inbox.total - dead)} failed")])
+    if causes:
+        parts.append([Piece(f"oldest {age(now_us - min(cause.oldest for cause in causes))}", Role.DIM)])
     return parts
 
 

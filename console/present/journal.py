@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
 from datetime import datetime
 
 from ...engine.analysis.counters import is_operator_act
@@ -13,6 +12,7 @@ from ...engine.domain.event_codec import encode
 from ...engine.domain.events import Event, EventKind
 from ...engine.domain.states import WAITING, TaskState
 from ..model.columns import ALL_COLUMNS
+from ..model.journal import EventJournal
 from ..text.durations import number, offset, wall, wall_day
 from ..text.event_text import describe_event, event_subject, target_results
 from ..text.glyphs import Glyph, Glyphs
@@ -102,34 +102,30 @@ def _actor_and_reason(event: Event, glyphs: Glyphs, shown: Collection[str]) -> L
 # --- The line above the list -----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class JournalHeading:
-    """The data of the line above the list. ``shown``: events that match the filter, of ``known``."""
+def heading_line(
+    journal: EventJournal,
+    filter_text: str,
+    times_since: int | None,
+    columns: int,
+    glyphs: Glyphs,
+    *,
+    is_following: bool,
+) -> tuple[Line, Line]:
+    """Left and right side of the line; parts are left out where there is no room.
 
-    known: int
-    shown: int
-    acts: int
-    is_complete: bool
-    newer: int
-    filter_text: str
-    started_at: int
-    shows_clock_times: bool
-    is_following: bool
-
-
-def heading_line(heading: JournalHeading, columns: int, glyphs: Glyphs) -> tuple[Line, Line]:
-    """Left and right side of the line; parts are left out where there is no room."""
-    known = f"{number(heading.known)}{'' if heading.is_complete else '+'} event{'' if heading.known == 1 else 's'}"
+    ``times_since``: the start of the run, if the rows show the times since then.
+    """
+    known = f"{number(len(journal))}{'' if journal.is_complete else '+'} event{'' if len(journal) == 1 else 's'}"
     parts: list[Line] = [[Piece(known, Role.STRONG)]]
-    if heading.filter_text:
-        parts.append([Piece(f"/{one_line(heading.filter_text)}: {number(heading.shown)}", Role.MATCH)])
+    if filter_text:
+        parts.append([Piece(f"/{one_line(filter_text)}: {number(len(journal.order))}", Role.MATCH)])
     else:
-        parts.append([Piece(counted(heading.acts, "act"))])
-    if not heading.shows_clock_times:
-        parts.append([Piece(f"times since {wall(heading.started_at, None)}", Role.DIM)])
-    right: Line = [Piece("following " if heading.is_following else "", Role.DIM)]
-    if heading.newer:
-        right = [Piece(f"{number(heading.newer)} newer {glyphs.down} ", Role.WARNING)]
+        parts.append([Piece(counted(journal.acts, "act"))])
+    if times_since is not None:
+        parts.append([Piece(f"times since {wall(times_since, None)}", Role.DIM)])
+    right: Line = [Piece("following " if is_following else "", Role.DIM)]
+    if journal.newer_dropped:
+        right = [Piece(f"{number(journal.newer_dropped)} newer {glyphs.down} ", Role.WARNING)]
     while True:
         dot = Piece(f" {glyphs.dot} ", Role.DIM)
         left = [Piece(" "), *parts[0], *(piece for part in parts[1:] for piece in (dot, *part))]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import ClassVar
 
 from textual import events
@@ -21,13 +22,12 @@ class DownstreamsTable(VirtualTable[DownstreamRow], inherit_bindings=False):
 
     BINDINGS: ClassVar[list[BindingType]] = bindings(*PAGING, "open")
 
+    @dataclass
     class HeadClicked(Message):
         """A click on the head of a section. ``cells_from_right``: of the cell that was clicked."""
 
-        def __init__(self, head: DownstreamRow, cells_from_right: int) -> None:
-            super().__init__()
-            self.head = head
-            self.cells_from_right = cells_from_right
+        head: DownstreamRow
+        cells_from_right: int
 
     def _clamp(self, place: int) -> int:
         place = super()._clamp(place)

@@ -38,10 +38,6 @@ class GraphView(Canvas):
     class TaskOpened(Message):
         """A task was opened with Enter."""
 
-        def __init__(self, name: str) -> None:
-            super().__init__()
-            self.name = name
-
     class TaskMarksChanged(Message):
         """Other tasks are marked than before."""
 
@@ -343,7 +339,7 @@ class GraphView(Canvas):
                 self._cursor_moved()
                 self.step_changed()
         elif graph.selected is not None:
-            self.post_message(self.TaskOpened(graph.selected))
+            self.post_message(self.TaskOpened())
 
     def on_focus(self) -> None:
         """The cursor shows where keys go."""

@@ -167,7 +167,7 @@ class HistoryScreen(ConsoleScreen):
 
     def _show_runs(self) -> None:
         layout = self._layout(self.app.size.width)
-        line = runs_line(self._grid, layout, self.console.glyphs, None, self.console.live.now_us)
+        line = runs_line(self._grid, layout, self.console.glyphs, self.console.live.now_us)
         self.runs_bar.show(line if self._grid.runs else [])
 
     def _show_lines(self) -> None:

@@ -20,7 +20,6 @@ from ..model.preview import preview_requeue, preview_skip
 from ..model.waiting_runs import WaitingRun
 from ..present.inbox import (
     AGE_CELLS,
-    InboxHeading,
     cause_age,
     cause_history_line,
     cause_row,
@@ -231,20 +230,8 @@ class InboxScreen(SplitScreen):
         self._show_heading()
 
     def _show_heading(self) -> None:
-        causes = self._causes.values()
-        dead = self.inbox.dead_letters
-        heading = InboxHeading(
-            causes=len(causes),
-            dead=dead,
-            failed=self.inbox.total - dead,
-            oldest=min((cause.oldest for cause in causes), default=None),
-            shown=sum(cause.count for cause in causes),
-            marked=self.table.marked_count,
-            filter_text=self.filter_text,
-            sort=str(self.inbox.sort),
-        )
-        columns = self.main_columns
-        left, right = heading_line(heading, self.scene().now_us, columns, self.console.glyphs)
+        now_us, columns, glyphs = self.scene().now_us, self.main_columns, self.console.glyphs
+        left, right = heading_line(self.inbox, self.table.marked_count, self.filter_text, now_us, columns, glyphs)
         if not left and self._others:
             left = [Piece(" nothing in this run needs a human", Role.DIM)]
         self.heading.show(left, right)

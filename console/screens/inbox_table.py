@@ -107,7 +107,7 @@ class InboxTable(VirtualTable[InboxRow]):
 
     def _marks_changed(self) -> None:
         self.refresh()
-        self.post_message(self.RowMarksChanged(self))
+        self.post_message(self.RowMarksChanged())
 
     # --- Drawing --------------------------------------------------------------------------------------------------
 

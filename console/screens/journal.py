@@ -19,7 +19,7 @@ from ..keys.actions import ScreenName
 from ..model.board import Board
 from ..model.filters import parse_filter
 from ..model.journal import EVENTS_MAX, IS_PROBLEM, EventJournal, command_line, event_of
-from ..present.journal import JournalHeading, empty_line, event_lines, event_row, heading_line, name_cells
+from ..present.journal import empty_line, event_lines, event_row, heading_line, name_cells
 from ..text.pieces import Line, Piece, Role
 from ..text.text import cells, one_line
 from ..widgets.bars import Bar
@@ -197,18 +197,12 @@ class JournalScreen(SplitScreen):
 
     def _show_heading(self) -> None:
         journal, console = self.journal, self.console
-        heading = JournalHeading(
-            known=len(journal),
-            shown=len(journal.order),
-            acts=journal.acts,
-            is_complete=journal.is_complete,
-            newer=journal.newer_dropped,
-            filter_text=self.filter_text,
-            started_at=self.board.projection.run.started_at,
-            shows_clock_times=console.absolute_times,
-            is_following=self.table.is_at_end and bool(journal.order),
+        times_since = None if console.absolute_times else self.board.projection.run.started_at
+        is_following = self.table.is_at_end and bool(journal.order)
+        columns, glyphs = self.main_columns, console.glyphs
+        self.heading.show(
+            *heading_line(journal, self.filter_text, times_since, columns, glyphs, is_following=is_following)
         )
-        self.heading.show(*heading_line(heading, self.main_columns, console.glyphs))
 
     def tick(self, now_us: int) -> None:
         """Redraw if the user switched between ages and clock times."""

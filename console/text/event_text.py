@@ -6,19 +6,9 @@ a sentence passes it through ``text/text.py`` first.
 
 from __future__ import annotations
 
+from ...engine.domain import event_payloads as payloads
 from ...engine.domain.counting import counted
 from ...engine.domain.event_changes import CanaryEnd, OperatorNotice, PageChange, RowsChange, ScheduleChange
-from ...engine.domain.event_payloads import (
-    BreakerChanged,
-    CanaryEnded,
-    ClockMoved,
-    NoteWritten,
-    OperatorActed,
-    PageChanged,
-    RowsChanged,
-    ScheduleChanged,
-    StorageChanged,
-)
 from ...engine.domain.events import Event, EventKind
 from .durations import offset, wall
 from .payload_table import PayloadTable, payload_row
@@ -39,7 +29,7 @@ def event_subject(event: Event) -> str:
     names = target_tasks(event)
     if names:
         return names[0] if len(names) == 1 else f"{len(names):,} tasks"
-    if isinstance(event.payload, BreakerChanged):
+    if isinstance(event.payload, payloads.BreakerChanged):
         return event.payload.downstream or event.kind
     return "run" if event.kind == EventKind.OPERATOR else event.kind
 
@@ -52,7 +42,7 @@ def target_tasks(event: Event) -> list[str]:
 def target_results(event: Event) -> list[list[str]]:
     """The result of an operator's act: task, word and sentence for each target."""
     payload = event.payload
-    return (payload.answer.get("results") or []) if isinstance(payload, OperatorActed) else []
+    return (payload.answer.get("results") or []) if isinstance(payload, payloads.OperatorActed) else []
 
 
 def _default_text(event: Event) -> str:
@@ -61,7 +51,7 @@ def _default_text(event: Event) -> str:
     return f"{event.kind}: {what}" if what else event.kind.replace(".", " ")
 
 
-def _breaker(event: Event, payload: BreakerChanged) -> str:
+def _breaker(event: Event, payload: payloads.BreakerChanged) -> str:
     why = f": {payload.why}" if payload.why else ""
     again = f"; tried again at {wall(payload.reopens_at, None)}" if payload.reopens_at else ""
     return f"breaker {(payload.state or '?').replace('_', ' ').lower()}{why}{again}"
@@ -71,7 +61,7 @@ def _breaker(event: Event, payload: BreakerChanged) -> str:
 UNSENT_UNTIL = "the next run, resume or serve on this state file sends it, within 24 h"
 
 
-def _page(event: Event, payload: PageChanged) -> str:
+def _page(event: Event, payload: payloads.PageChanged) -> str:
     title = f": {payload.title}" if payload.title else ""
     return {
         PageChange.OPENED: f"page opened{title}" + (f"; {payload.why}" if payload.why else ""),
@@ -87,7 +77,7 @@ def _page(event: Event, payload: PageChanged) -> str:
     }.get(payload.what, "")
 
 
-def _quarantine(event: Event, payload: RowsChanged) -> str:
+def _quarantine(event: Event, payload: payloads.RowsChanged) -> str:
     count = payload.rows
     rows = counted(count, "row") if count is not None else "rows"
     words = {RowsChange.HELD: "held in quarantine", RowsChange.PROVISIONAL: "set aside so far"}
@@ -95,7 +85,7 @@ def _quarantine(event: Event, payload: RowsChanged) -> str:
     return f"{rows} {words.get(payload.what, payload.what.replace('-', ' '))}"
 
 
-def _canary(event: Event, payload: CanaryEnded) -> str:
+def _canary(event: Event, payload: payloads.CanaryEnded) -> str:
     count = len(payload.tasks)
     others = counted(count, "other")
     return {
@@ -105,7 +95,7 @@ def _canary(event: Event, payload: CanaryEnded) -> str:
     }.get(payload.what, "")
 
 
-def _schedule(event: Event, payload: ScheduleChanged) -> str:
+def _schedule(event: Event, payload: payloads.ScheduleChanged) -> str:
     """A change of a schedule. Logical times are in its time zone."""
     flow, what, last = payload.flow, payload.what, _minute(payload.last)
     if what in (ScheduleChange.BEGUN, ScheduleChange.CHANGED):
@@ -129,7 +119,7 @@ def _minute(text: str | None) -> str:
     return str(text)[:16].replace("T", " ")
 
 
-def _operator(event: Event, payload: OperatorActed) -> str:
+def _operator(event: Event, payload: payloads.OperatorActed) -> str:
     if payload.what in (OperatorNotice.ATTACH, OperatorNotice.DETACH):
         return "opened a console" if payload.what == OperatorNotice.ATTACH else "left the console"
     if payload.what == OperatorNotice.BREAKER:
@@ -143,15 +133,15 @@ _DESCRIPTIONS: PayloadTable[str] = {
     **RUN_SENTENCES,
     **dict(
         [
-            payload_row(BreakerChanged, _breaker),
-            payload_row(PageChanged, _page),
-            payload_row(RowsChanged, _quarantine),
-            payload_row(CanaryEnded, _canary),
-            payload_row(NoteWritten, lambda event, payload: f"on {payload.fingerprint}: {payload.text}"),
-            payload_row(StorageChanged, lambda event, payload: f"storage {payload.what}: {payload.sentence}"),
-            payload_row(ClockMoved, lambda event, payload: f"the clock moved by {offset(payload.moved_us)}"),
-            payload_row(ScheduleChanged, _schedule),
-            payload_row(OperatorActed, _operator),
+            payload_row(payloads.BreakerChanged, _breaker),
+            payload_row(payloads.PageChanged, _page),
+            payload_row(payloads.RowsChanged, _quarantine),
+            payload_row(payloads.CanaryEnded, _canary),
+            payload_row(payloads.NoteWritten, lambda event, payload: f"on {payload.fingerprint}: {payload.text}"),
+            payload_row(payloads.StorageChanged, lambda event, payload: f"storage {payload.what}: {payload.sentence}"),
+            payload_row(payloads.ClockMoved, lambda event, payload: f"the clock moved by {offset(payload.moved_us)}"),
+            payload_row(payloads.ScheduleChanged, _schedule),
+            payload_row(payloads.OperatorActed, _operator),
         ]
     ),
 }

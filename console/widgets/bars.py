@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from textual import events
 from textual.message import Message
@@ -18,15 +19,14 @@ _MESSAGE_ROWS_MAX = 4
 class Bar(LineView):
     """Rows with a left and a right side, repainted only if they changed."""
 
+    @dataclass
     class CellClicked(Message):
         """A click on a cell of a row. ``on_right``: on the right side of the row."""
 
-        def __init__(self, bar: Bar, x: int, row: int, *, on_right: bool) -> None:
-            super().__init__()
-            self.bar = bar
-            self.x = x
-            self.row = row
-            self.on_right = on_right
+        bar: Bar
+        x: int
+        row: int
+        on_right: bool
 
     DEFAULT_CSS = """
     Bar { height: auto; }

@@ -3,39 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
 from textual import events
 from textual.message import Message
 
 from ..text.pieces import Line, Piece
-from .line_view import LineView
-
-_WHEEL_ROWS = 3
+from .line_view import WheelView
 
 
-class Canvas(LineView, can_focus=True):
+class Canvas(WheelView, can_focus=True):
     """A window on a drawing.
 
     Args:
         runs: ``(y, x0, x1)`` -> the pieces of row ``y`` from column ``x0`` to before ``x1``, that many cells at most.
     """
 
+    @dataclass
     class PointClicked(Message):
         """A click on a cell of the drawing; ``chain`` counts quick clicks on it."""
 
-        def __init__(self, canvas: Canvas, x: int, y: int, chain: int) -> None:
-            super().__init__()
-            self.canvas = canvas
-            self.x = x
-            self.y = y
-            self.chain = chain
+        x: int
+        y: int
+        chain: int
 
     class Scrolled(Message):
         """The viewport moved."""
-
-        def __init__(self, canvas: Canvas) -> None:
-            super().__init__()
-            self.canvas = canvas
 
     def __init__(self, runs: Callable[[int, int, int], Iterable[Piece]], *, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -73,7 +66,7 @@ class Canvas(LineView, can_focus=True):
         """Put this cell in the upper left corner, as far as the drawing reaches."""
         if self._clamp_origin(x, y):
             self.refresh()
-            self.post_message(self.Scrolled(self))
+            self.post_message(self.Scrolled())
 
     def scroll_by(self, columns: int, rows: int) -> None:
         """Move the viewport."""
@@ -111,17 +104,10 @@ class Canvas(LineView, can_focus=True):
 
     def on_click(self, event: events.Click) -> None:
         """Post the clicked cell of the drawing."""
-        self.post_message(self.PointClicked(self, self._x + event.x, self._y + event.y, event.chain))
+        self.post_message(self.PointClicked(self._x + event.x, self._y + event.y, event.chain))
 
-    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
-        """The wheel; with Shift, sideways."""
-        event.stop()
-        self.scroll_by(*((_WHEEL_ROWS * 2, 0) if event.shift else (0, _WHEEL_ROWS)))
-
-    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
-        """The wheel; with Shift, sideways."""
-        event.stop()
-        self.scroll_by(*((-_WHEEL_ROWS * 2, 0) if event.shift else (0, -_WHEEL_ROWS)))
+    def move_by_wheel(self, rows: int, *, is_shifted: bool) -> None:
+        self.scroll_by(*((2 * rows, 0) if is_shifted else (0, rows)))
 
 
 def _nearest(origin: int, size: int, first: int, last: int) -> int:

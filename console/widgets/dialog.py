@@ -39,7 +39,7 @@ class Question:
         facts: what will happen and what will not, in a few lines.
         preview: the exact list of what is acted on, however long.
         accept: the word for yes, as "requeue 1,247".
-        accept_key: says yes; as Textual names keys.
+        accept_key: says yes, as Textual names keys; None: ``a``, or ``o`` where ``a`` led here.
         trigger: the key that led here; must be another one.
         reason_hint: None if no reason is requested, else the hint of its field.
         is_reason_required: an empty reason is refused.
@@ -57,7 +57,7 @@ class Question:
 
     title: Line
     accept: str
-    accept_key: str = "a"
+    accept_key: str | None = None
     trigger: str | None = None
     facts: Sequence[Line] = ()
     preview: Sequence[Line] = ()
@@ -74,8 +74,13 @@ class Question:
     value_characters: str = ""
     cancel: str = "Cancel"
 
+    @property
+    def yes_key(self) -> str:
+        """The key that says yes."""
+        return self.accept_key or ("o" if self.trigger == "a" else "a")
+
     def __post_init__(self) -> None:
-        keys = [self.accept_key, *(self.alternative[:1] if self.alternative is not None else ())]
+        keys = [self.yes_key, *(self.alternative[:1] if self.alternative is not None else ())]
         if self.trigger in keys or len(set(keys)) < len(keys):
             raise ValueError(f"{self.trigger!r} asks and answers, or one key says two things: {keys}")
 
@@ -102,12 +107,11 @@ class Choices(LineView, can_focus=True):
 
     BINDINGS: ClassVar[list[BindingType]] = bindings("previous_answer", "next_answer")
 
+    @dataclass
     class Chosen(Message):
         """Enter, or the key of a yes. ``place``: 0 is no."""
 
-        def __init__(self, place: int) -> None:
-            super().__init__()
-            self.place = place
+        place: int
 
     def __init__(self, no: str, *yes: tuple[str, str]) -> None:
         super().__init__()
@@ -173,7 +177,7 @@ class Dialog(Modal[Reply]):
         super().__init__(question.title)
         self.question = question
         yes = [
-            (question.accept_key, question.accept),
+            (question.yes_key, question.accept),
             *([question.alternative] if question.alternative is not None else []),
         ]
         self.guarded_keys = frozenset({"enter", *(key for key, _ in yes)})

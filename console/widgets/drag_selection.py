@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from textual import events
 from textual.message import Message
@@ -20,12 +21,11 @@ class DragSelection(Widget):
     Subclasses have the rows of the view. A drag is not a click: it moves no cursor.
     """
 
+    @dataclass
     class Copied(Message):
         """A text was sent to the terminal's clipboard."""
 
-        def __init__(self, text: str) -> None:
-            super().__init__()
-            self.text = text
+        text: str
 
     _drag_start: _Cell | None = None
     _drag_end: _Cell | None = None

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from typing import Self
 
 from rich.segment import Segment
+from textual import events
 from textual.geometry import Region
 from textual.message import Message
 from textual.strip import Strip
@@ -18,6 +19,8 @@ from textual.strip import Strip
 from ..text.pieces import Line, Piece, crop, fit, width
 from .drag_selection import DragSelection
 from .role_styles import RoleStyles, role_styles_of
+
+_WHEEL_ROWS = 3
 
 
 class LineView(DragSelection):
@@ -109,6 +112,22 @@ class LineView(DragSelection):
         region = Region(x, y, columns, rows).intersection(Region(0, 0, self.columns, self.rows))
         if region:
             self.refresh(region)
+
+
+class WheelView(LineView):
+    """A view that the mouse wheel moves."""
+
+    @abstractmethod
+    def move_by_wheel(self, rows: int, *, is_shifted: bool) -> None:
+        """Move ``rows`` rows down. ``is_shifted``: with the Shift key, which turns the wheel sideways."""
+
+    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
+        event.stop()
+        self.move_by_wheel(_WHEEL_ROWS, is_shifted=event.shift)
+
+    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
+        event.stop()
+        self.move_by_wheel(-_WHEEL_ROWS, is_shifted=event.shift)
 
 
 def strip_of(line: Iterable[Piece], columns: int, role_styles: RoleStyles, over: str | None = None) -> Strip:

@@ -4,6 +4,7 @@ the reader without taking the row from under the cursor."""
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import ClassVar, Generic, TypeVar
 
 from textual import events
@@ -12,26 +13,23 @@ from textual.message import Message
 
 from ..text.pieces import Line, Piece, Role
 from .bindings import PAGING, bindings
-from .line_view import LineView
+from .line_view import WheelView
 
 Key = TypeVar("Key", bound=Hashable)
-
-_WHEEL_ROWS = 3
 
 
 class EmptyTableKeyPressed(Message):
     """A key for a row was pressed in a table without rows."""
 
 
+@dataclass
 class MarkRangeToggled(Message):
     """A range of marks was begun or ended."""
 
-    def __init__(self, *, is_begun: bool) -> None:
-        super().__init__()
-        self.is_begun = is_begun
+    is_begun: bool
 
 
-class VirtualTable(LineView, Generic[Key], can_focus=True):
+class VirtualTable(WheelView, Generic[Key], can_focus=True):
     """Rows by key, in an order.
 
     Args:
@@ -42,28 +40,20 @@ class VirtualTable(LineView, Generic[Key], can_focus=True):
 
     BINDINGS: ClassVar[list[BindingType]] = bindings(*PAGING, "open", "mark", "mark_range", "mark_all")
 
+    @dataclass
     class CursorMoved(Message):
         """The cursor is on another row."""
 
-        def __init__(self, table: VirtualTable[Key], key: Key | None) -> None:
-            super().__init__()
-            self.table = table
-            self.key = key
+        key: Hashable | None
 
+    @dataclass
     class RowOpened(Message):
         """Enter, or a second click, on a row."""
 
-        def __init__(self, table: VirtualTable[Key], key: Key) -> None:
-            super().__init__()
-            self.table = table
-            self.key = key
+        key: Hashable
 
     class RowMarksChanged(Message):
         """The marked rows have changed."""
-
-        def __init__(self, table: VirtualTable[Key]) -> None:
-            super().__init__()
-            self.table = table
 
     def __init__(
         self,
@@ -129,9 +119,9 @@ class VirtualTable(LineView, Generic[Key], can_focus=True):
         self.refresh()
         if gone:
             self._marks.difference_update(gone)
-            self.post_message(self.RowMarksChanged(self))
+            self.post_message(self.RowMarksChanged())
         if self.cursor_key != before:
-            self.post_message(self.CursorMoved(self, self.cursor_key))
+            self.post_message(self.CursorMoved(self.cursor_key))
 
     def place_of(self, key: Key) -> int | None:
         """The place of a row; None if it is not in the table."""
@@ -176,7 +166,7 @@ class VirtualTable(LineView, Generic[Key], can_focus=True):
             self.refresh_rows(before - self._top)
             self.refresh_rows(self._cursor - self._top)
         if self._cursor != before:
-            self.post_message(self.CursorMoved(self, self.cursor_key))
+            self.post_message(self.CursorMoved(self.cursor_key))
 
     def move_to_key(self, key: Key) -> bool:
         """Put the cursor on a row. False if it is not in the order."""
@@ -216,7 +206,7 @@ class VirtualTable(LineView, Generic[Key], can_focus=True):
     def drill_in(self) -> None:
         """Open the row under the cursor."""
         if self._order:
-            self.post_message(self.RowOpened(self, self._order[self._cursor]))
+            self.post_message(self.RowOpened(self._order[self._cursor]))
         else:
             self.post_message(EmptyTableKeyPressed())
 
@@ -227,7 +217,7 @@ class VirtualTable(LineView, Generic[Key], can_focus=True):
         if self._order and self._mark_sign is not None:
             self._marks ^= {self._order[self._cursor]}
             self.refresh_rows(self._cursor - self._top)
-            self.post_message(self.RowMarksChanged(self))
+            self.post_message(self.RowMarksChanged())
             self.move_to(self._cursor + 1)
 
     def mark_range(self) -> None:
@@ -251,21 +241,21 @@ class VirtualTable(LineView, Generic[Key], can_focus=True):
         self._marks = {key for key in keys if self.place_of(key) is not None}
         self._anchor = None
         self.refresh()
-        self.post_message(self.RowMarksChanged(self))
+        self.post_message(self.RowMarksChanged())
 
     def unmark(self, key: Key) -> None:
         """Remove the mark of one row."""
         if key in self._marks:
             self._marks.discard(key)
             self.row_changed(key)
-            self.post_message(self.RowMarksChanged(self))
+            self.post_message(self.RowMarksChanged())
 
     def _mark_range_to(self, place: int) -> None:
         """Mark from the anchor to ``place``; what a longer range had marked before is unmarked again."""
         anchor = place if self._anchor is None else self._anchor
         low, high = min(anchor, place), max(anchor, place)
         self._marks = self._marks_before_range | set(self._order[low : high + 1])
-        self.post_message(self.RowMarksChanged(self))
+        self.post_message(self.RowMarksChanged())
 
     @property
     def hidden_rows(self) -> tuple[int, int]:
@@ -318,12 +308,5 @@ class VirtualTable(LineView, Generic[Key], can_focus=True):
             if event.chain > 1:
                 self.drill_in()
 
-    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
-        """The wheel moves the view."""
-        event.stop()
-        self.scroll_rows(_WHEEL_ROWS)
-
-    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
-        """The wheel moves the view."""
-        event.stop()
-        self.scroll_rows(-_WHEEL_ROWS)
+    def move_by_wheel(self, rows: int, *, is_shifted: bool) -> None:
+        self.scroll_rows(rows)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from textual import events
 from textual.geometry import Offset
@@ -25,28 +26,25 @@ class TextField(LineView, can_focus=True):
     TextField { height: 1; }
     """
 
+    @dataclass
     class Changed(Message):
         """The text is another one."""
 
-        def __init__(self, field: TextField, text: str) -> None:
-            super().__init__()
-            self.field = field
-            self.text = text
+        field: TextField
+        text: str
 
+    @dataclass
     class Submitted(Message):
         """Enter."""
 
-        def __init__(self, field: TextField, text: str) -> None:
-            super().__init__()
-            self.field = field
-            self.text = text
+        field: TextField
+        text: str
 
+    @dataclass
     class Cancelled(Message):
         """Esc was pressed."""
 
-        def __init__(self, field: TextField) -> None:
-            super().__init__()
-            self.field = field
+        field: TextField
 
     def __init__(
         self,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import ClassVar
 
-from textual import events
 from textual.binding import BindingType
 from textual.geometry import Size
 from textual.message import Message
@@ -15,12 +15,10 @@ from textual.message import Message
 from ..text.pieces import Line, Piece, Role, crop, plain, width
 from ..text.wrapping import count_rows, wrapped_row
 from .bindings import PAGING, bindings
-from .line_view import LineView
-
-_WHEEL_ROWS = 3
+from .line_view import WheelView
 
 
-class LinesView(LineView, can_focus=True):
+class LinesView(WheelView, can_focus=True):
     """Lines from a sequence that its owner may extend at the end and shorten at the start.
 
     Call ``lines_changed`` after a change. The scroll position is kept: at the end if it is followed, else at the first
@@ -29,12 +27,11 @@ class LinesView(LineView, can_focus=True):
 
     BINDINGS: ClassVar[list[BindingType]] = bindings(*PAGING, "left", "right", "wrap", "follow", "scroll")
 
+    @dataclass
     class PositionChanged(Message):
         """The scroll position or the follow mode changed."""
 
-        def __init__(self, view: LinesView) -> None:
-            super().__init__()
-            self.view = view
+        view: LinesView
 
     class WrapToggled(Message):
         """Long lines are wrapped from now on, or cut."""
@@ -255,15 +252,8 @@ class LinesView(LineView, can_focus=True):
         self.refresh()
         self.post_message(self.PositionChanged(self))
 
-    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
-        """The wheel."""
-        event.stop()
-        self.move_rows(_WHEEL_ROWS)
-
-    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
-        """The wheel."""
-        event.stop()
-        self.move_rows(-_WHEEL_ROWS)
+    def move_by_wheel(self, rows: int, *, is_shifted: bool) -> None:
+        self.move_rows(rows)
 
 
 def highlighted(line: Line, needle: re.Pattern[str]) -> Line:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from textual.binding import BindingType
@@ -28,13 +28,11 @@ class TimelineView(VirtualTable[Key]):
 
     BINDINGS: ClassVar[list[BindingType]] = bindings("left", "right", "fold", "unfold", "follow")
 
+    @dataclass
     class SpanChanged(Message):
         """The visible span changed."""
 
-        def __init__(self, timeline: TimelineView[Key], span: Span) -> None:
-            super().__init__()
-            self.timeline = timeline
-            self.span = span
+        span: Span
 
     def __init__(
         self,
@@ -73,7 +71,7 @@ class TimelineView(VirtualTable[Key]):
         last_grows = len(span.shortened) == len(before.shortened) > 0 and span.pauses[:-1] == before.pauses[:-1]
         if last_grows and span.pauses[-1][0] == before.pauses[-1][0]:
             self._span = span  # bars stay in their cells
-            self.post_message(self.SpanChanged(self, span))
+            self.post_message(self.SpanChanged(span))
         else:
             self._show(span)
 
@@ -106,7 +104,7 @@ class TimelineView(VirtualTable[Key]):
         if self.is_following:
             self._scroll_to_now()
         else:
-            self.post_message(self.SpanChanged(self, self._span))
+            self.post_message(self.SpanChanged(self._span))
 
     def on_resize(self) -> None:
         """Show as many cells as there is room for, from the same instant."""
@@ -147,7 +145,7 @@ class TimelineView(VirtualTable[Key]):
         if span != self._span:
             self._span = span
             self.refresh()
-            self.post_message(self.SpanChanged(self, span))
+            self.post_message(self.SpanChanged(span))
 
     def _labelled_row(self, key: Key, columns: int) -> Line:
         label = fit(self._label(key, self._label_columns - 1), self._label_columns - 1)

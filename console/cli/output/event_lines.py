@@ -14,35 +14,12 @@ SPEC 000 defines the lines below; other events have the sentence of the journal 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import date, datetime
 
 from ....engine.core.results import reason_of_unstored
+from ....engine.domain import event_payloads as payloads
 from ....engine.domain.event_changes import ExecutorChange, PageChange, RowsChange, RunChange
-from ....engine.domain.event_payloads import (
-    AttemptDeadline,
-    AttemptEffect,
-    AttemptLate,
-    AttemptLeaked,
-    AttemptReclaimed,
-    AttemptRetry,
-    AttemptSigkill,
-    AttemptSigterm,
-    AttemptSilent,
-    AttemptStack,
-    AttemptSwept,
-    BreakerChanged,
-    ClockMoved,
-    ExecutorChanged,
-    PageChanged,
-    Payload,
-    RowsChanged,
-    RunChanged,
-    ScheduleChanged,
-    StorageChanged,
-    TaskMapped,
-    TaskMoved,
-)
 from ....engine.domain.events import Event
 from ....engine.domain.states import SkipCause, TaskState
 from ...text.event_text import describe_event
@@ -83,11 +60,11 @@ class EventLabeller:
     def lines(self, event: Event) -> Iterator[str]:
         """The lines of the next event."""
         payload = event.payload
-        if isinstance(payload, TaskMoved) and self._is_repeated_check(event, payload):
+        if isinstance(payload, payloads.TaskMoved) and self._is_repeated_check(event, payload):
             return
-        if isinstance(payload, ExecutorChanged) and payload.what == ExecutorChange.STARTED:
+        if isinstance(payload, payloads.ExecutorChanged) and payload.what == ExecutorChange.STARTED:
             self.run_id = event.run_id
-        is_named = isinstance(payload, RunChanged | ScheduleChanged)  # these lines name their run
+        is_named = isinstance(payload, payloads.RunChanged | payloads.ScheduleChanged)  # these lines name their run
         is_other = self.run_id is not None and event.run_id not in (None, self.run_id)
         label = f"run {one_line(event.run_id or '')}: " if is_other and not is_named else ""
         day = datetime.fromtimestamp(event.at // 1_000_000).astimezone().date()
@@ -97,7 +74,7 @@ class EventLabeller:
             self._day = day
             yield line
 
-    def _is_repeated_check(self, event: Event, payload: TaskMoved) -> bool:
+    def _is_repeated_check(self, event: Event, payload: payloads.TaskMoved) -> bool:
         """Whether a move of a task is the start or the end of a check that needs no line."""
         if self._sensing is None or event.task is None:
             return False
@@ -115,38 +92,40 @@ def _is_power_of_two(number: int) -> bool:
     return number & (number - 1) == 0
 
 
-def _sentence(event: Event, payload: Payload) -> Iterator[str]:
+def _sentence(event: Event, payload: payloads.Payload) -> Iterator[str]:
     """The subject of the event and the sentence of the journal."""
-    about = event.task or (f"run {event.run_id}" if isinstance(payload, ScheduleChanged) and event.run_id else "")
+    about = event.task or (
+        f"run {event.run_id}" if isinstance(payload, payloads.ScheduleChanged) and event.run_id else ""
+    )
     yield f"{about}: {describe_event(event)}" if about else describe_event(event)
 
 
 # --- Tasks -----------------------------------------------------------------------------------------------------------
 
 
-def _task(event: Event, payload: TaskMoved) -> Iterator[str]:
+def _task(event: Event, payload: payloads.TaskMoved) -> Iterator[str]:
     words = _MOVES.get(str(event.new))
     if words is not None:
         yield from words(event, payload)
 
 
-def _running(event: Event, payload: TaskMoved) -> Iterator[str]:
+def _running(event: Event, payload: payloads.TaskMoved) -> Iterator[str]:
     yield f"{event.task} RUNNING" + (f" attempt={event.attempt}" if (event.attempt or 0) > 1 else "")
 
 
-def _ended(event: Event, payload: TaskMoved) -> Iterator[str]:
+def _ended(event: Event, payload: payloads.TaskMoved) -> Iterator[str]:
     why = reason_of_unstored(payload.set.get("result"))
     lost = "" if why is None else f" (its result was not stored: {why})"
     yield f"{event.task} {event.new}{_by(event)}{lost}"
 
 
-def _skipped(event: Event, payload: TaskMoved) -> Iterator[str]:
+def _skipped(event: Event, payload: payloads.TaskMoved) -> Iterator[str]:
     columns = payload.set
     reason = columns.get("error") if columns.get("skip_cause") == SkipCause.CONDITION else None
     yield f"{event.task} SKIPPED{_by(event)}{f': {reason}' if reason else ''}"
 
 
-def _retrying(event: Event, payload: TaskMoved) -> Iterator[str]:
+def _retrying(event: Event, payload: payloads.TaskMoved) -> Iterator[str]:
     yield from _advised(event, payload)
     columns = payload.set
     outcome = payload.attempt_set.get("outcome", "error")
@@ -160,14 +139,14 @@ def _retrying(event: Event, payload: TaskMoved) -> Iterator[str]:
     yield f"{event.task} RETRYING attempt={event.attempt} next_retry_at={due}{waits}{changed}{shortening_text(payload)}"
 
 
-def _advised(event: Event, payload: TaskMoved) -> Iterator[str]:
+def _advised(event: Event, payload: payloads.TaskMoved) -> Iterator[str]:
     """The advice after a timeout: the progress until then, and a longer timeout."""
     attempt = payload.attempt_set
     if attempt.get("outcome") == "timed_out" and (diagnostic := attempt.get("diagnostic")):
         yield f"{event.task} {diagnostic}"
 
 
-def _failed(event: Event, payload: TaskMoved) -> Iterator[str]:
+def _failed(event: Event, payload: payloads.TaskMoved) -> Iterator[str]:
     """FAILED or DEAD_LETTER."""
     yield from _advised(event, payload)
     between = "; " if _explanation(payload)[1] else ": "
@@ -176,26 +155,26 @@ def _failed(event: Event, payload: TaskMoved) -> Iterator[str]:
     yield f"{event.task} {event.new} {failure}{why}"
 
 
-def _sensing(event: Event, payload: TaskMoved) -> Iterator[str]:
+def _sensing(event: Event, payload: payloads.TaskMoved) -> Iterator[str]:
     checks, due = _checks(payload), _instant(payload.set.get("next_retry_at"))
     yield f"{event.task} SENSING next_check_at={due}" + (f" checks={checks}" if checks > 1 else "")
 
 
-def _checks(payload: TaskMoved) -> int:
+def _checks(payload: payloads.TaskMoved) -> int:
     """How often a sensor has found nothing yet."""
     return int(payload.set.get("deferrals") or 0)
 
 
-def _upstream_failed(event: Event, payload: TaskMoved) -> Iterator[str]:
+def _upstream_failed(event: Event, payload: payloads.TaskMoved) -> Iterator[str]:
     yield f"{event.task} UPSTREAM_FAILED because of {payload.set.get('blocked_by')}"
 
 
-def _pending(event: Event, payload: TaskMoved) -> Iterator[str]:
+def _pending(event: Event, payload: payloads.TaskMoved) -> Iterator[str]:
     if event.old not in (None, TaskState.READY):
         yield f"{event.task} PENDING again{_by(event)}"
 
 
-_MOVES: dict[str, Callable[[Event, TaskMoved], Iterator[str]]] = {
+_MOVES: dict[str, Callable[[Event, payloads.TaskMoved], Iterator[str]]] = {
     TaskState.RUNNING: _running,
     TaskState.SUCCESS: _ended,
     TaskState.RETRYING: _retrying,
@@ -209,33 +188,17 @@ _MOVES: dict[str, Callable[[Event, TaskMoved], Iterator[str]]] = {
 }
 
 
-def _mapped(event: Event, payload: TaskMapped) -> Iterator[str]:
-    yield f"{event.task} {describe_event(event)}"
-
-
 # --- Attempts --------------------------------------------------------------------------------------------------------
 
 
-def _deadline(event: Event, payload: AttemptDeadline) -> Iterator[str]:
-    yield f"{event.task} timeout reached"
-
-
-def _stack(event: Event, payload: AttemptStack) -> Iterator[str]:
+def _stack(event: Event, payload: payloads.AttemptStack) -> Iterator[str]:
     if payload.hang:
         yield f"{event.task} at its end: {payload.hang}"
     elif payload.where:
         yield f"{event.task} was in {payload.where}"
 
 
-def _sigterm(event: Event, payload: AttemptSigterm) -> Iterator[str]:
-    yield f"{event.task} sending SIGTERM"
-
-
-def _sigkill(event: Event, payload: AttemptSigkill) -> Iterator[str]:
-    yield f"{event.task} still alive, sending SIGKILL"
-
-
-def _retried(event: Event, payload: AttemptRetry) -> Iterator[str]:
+def _retried(event: Event, payload: payloads.AttemptRetry) -> Iterator[str]:
     elapsed, delay = payload.elapsed_seconds or 0.0, payload.delay_seconds or 0.0
     tries = f"try {payload.try_number} after {elapsed:.1f} s, waits {delay:.2f} s"
     more = f"; {payload.untold:,} more since the line before" if payload.untold else ""
@@ -246,7 +209,7 @@ def _retried(event: Event, payload: AttemptRetry) -> Iterator[str]:
 # --- Other events ----------------------------------------------------------------------------------------------------
 
 
-def _run(event: Event, payload: RunChanged) -> Iterator[str]:
+def _run(event: Event, payload: payloads.RunChanged) -> Iterator[str]:
     if payload.what == RunChange.ENDED:
         yield f"run {event.run_id} {event.new}{_by(event)}"
     elif payload.what == RunChange.BLOCKED:
@@ -261,7 +224,7 @@ def _run(event: Event, payload: RunChanged) -> Iterator[str]:
 
 def _advice(event: Event, target: str) -> str:
     """The commands that end the wait of a run, as they are typed."""
-    what = event.payload.what if isinstance(event.payload, RunChanged) else None
+    what = event.payload.what if isinstance(event.payload, payloads.RunChanged) else None
     place, option = ([target], ["--state", target]) if target else ([], [])
     if what == RunChange.BLOCKED:
         return f" ({shlex.join(['redrive', 'inbox', *place])})"
@@ -283,13 +246,13 @@ _RUN_SENTENCES = frozenset(
 _RUN_WORDS = frozenset([RunChange.PAUSED, RunChange.UNPAUSED, RunChange.REOPENED, RunChange.UNBLOCKED])
 
 
-def _breaker(event: Event, payload: BreakerChanged) -> Iterator[str]:
+def _breaker(event: Event, payload: payloads.BreakerChanged) -> Iterator[str]:
     until = f", held until {_clock(payload.reopens_at)}" if payload.reopens_at else ""
     why = f": {payload.why}" if payload.why and payload.state != "HALF_OPEN" else ""
     yield f"downstream {payload.downstream} {payload.state}{why}{until}"
 
 
-def _page(event: Event, payload: PageChanged) -> Iterator[str]:
+def _page(event: Event, payload: payloads.PageChanged) -> Iterator[str]:
     if payload.what == PageChange.SENT:
         fingerprint = f" ({_digits(payload.fingerprint)})" if payload.fingerprint else ""
         yield f"PAGED on-call: {payload.title}{fingerprint}"
@@ -302,12 +265,12 @@ def _page(event: Event, payload: PageChanged) -> Iterator[str]:
         yield f"page {payload.id} NOT SENT: {describe_event(event)} (redrive pages)"
 
 
-def _rows(event: Event, payload: RowsChanged) -> Iterator[str]:
+def _rows(event: Event, payload: payloads.RowsChanged) -> Iterator[str]:
     if payload.what == RowsChange.HELD and payload.rows:
         yield from (f"{line} (redrive quarantine)" for line in _sentence(event, payload))
 
 
-def _executor(event: Event, payload: ExecutorChanged) -> Iterator[str]:
+def _executor(event: Event, payload: payloads.ExecutorChanged) -> Iterator[str]:
     """Warnings and output of the flow's import, and failures of the executor's processes."""
     if payload.what == ExecutorChange.STARTED:
         for warning in payload.warnings:
@@ -322,29 +285,29 @@ def _executor(event: Event, payload: ExecutorChanged) -> Iterator[str]:
         yield describe_event(event)
 
 
-_LINES: PayloadTable[Iterator[str]] = dict(
+_LINES: PayloadTable[Iterable[str]] = dict(
     [
-        payload_row(TaskMoved, _task),
-        payload_row(TaskMapped, _mapped),
-        payload_row(RunChanged, _run),
-        payload_row(AttemptEffect, _sentence),
-        payload_row(AttemptDeadline, _deadline),
-        payload_row(AttemptStack, _stack),
-        payload_row(AttemptSigterm, _sigterm),
-        payload_row(AttemptSigkill, _sigkill),
-        payload_row(AttemptSwept, _sentence),
-        payload_row(AttemptLeaked, _sentence),
-        payload_row(AttemptLate, _sentence),
-        payload_row(AttemptRetry, _retried),
-        payload_row(AttemptSilent, _sentence),
-        payload_row(AttemptReclaimed, _sentence),
-        payload_row(RowsChanged, _rows),
-        payload_row(BreakerChanged, _breaker),
-        payload_row(PageChanged, _page),
-        payload_row(StorageChanged, _sentence),
-        payload_row(ClockMoved, _sentence),
-        payload_row(ScheduleChanged, _sentence),
-        payload_row(ExecutorChanged, _executor),
+        payload_row(payloads.TaskMoved, _task),
+        payload_row(payloads.TaskMapped, lambda event, payload: [f"{event.task} {describe_event(event)}"]),
+        payload_row(payloads.RunChanged, _run),
+        payload_row(payloads.AttemptEffect, _sentence),
+        payload_row(payloads.AttemptDeadline, lambda event, payload: [f"{event.task} timeout reached"]),
+        payload_row(payloads.AttemptStack, _stack),
+        payload_row(payloads.AttemptSigterm, lambda event, payload: [f"{event.task} sending SIGTERM"]),
+        payload_row(payloads.AttemptSigkill, lambda event, payload: [f"{event.task} still alive, sending SIGKILL"]),
+        payload_row(payloads.AttemptSwept, _sentence),
+        payload_row(payloads.AttemptLeaked, _sentence),
+        payload_row(payloads.AttemptLate, _sentence),
+        payload_row(payloads.AttemptRetry, _retried),
+        payload_row(payloads.AttemptSilent, _sentence),
+        payload_row(payloads.AttemptReclaimed, _sentence),
+        payload_row(payloads.RowsChanged, _rows),
+        payload_row(payloads.BreakerChanged, _breaker),
+        payload_row(payloads.PageChanged, _page),
+        payload_row(payloads.StorageChanged, _sentence),
+        payload_row(payloads.ClockMoved, _sentence),
+        payload_row(payloads.ScheduleChanged, _sentence),
+        payload_row(payloads.ExecutorChanged, _executor),
     ]
 )
 
@@ -352,14 +315,14 @@ _LINES: PayloadTable[Iterator[str]] = dict(
 # --- Pieces --------------------------------------------------------------------------------------------------------
 
 
-def _failure(payload: TaskMoved) -> str:
+def _failure(payload: payloads.TaskMoved) -> str:
     explain, message = _explanation(payload)
     fingerprint = payload.attempt_set.get("fingerprint")
     named = f"{explain} (fp={_digits(fingerprint)})" if fingerprint else explain
     return f"{named}: {message}" if message else named
 
 
-def _explanation(payload: TaskMoved) -> tuple[str, str]:
+def _explanation(payload: payloads.TaskMoved) -> tuple[str, str]:
     """The failure in a few words, and the first line of the error unless the words contain it."""
     attempt, explain = payload.attempt_set, payload.explain
     error = (attempt.get("error") or "").strip()

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from datetime import UTC, datetime
-from typing import Protocol
 
+from ...model.time_span import Span
 from ...text.durations import MINUTE, SECOND, format_duration, wall, wall_day
 from ...text.glyphs import Glyphs
 from ...text.pieces import Line, Piece, Role
@@ -17,34 +17,7 @@ _TICKS = (*(round(seconds * SECOND) for seconds in _SECONDS), *(minutes * MINUTE
 _LABEL_GAP = 5
 
 
-class Axis(Protocol):
-    """The visible time span: ``cells`` cells of ``per_cell`` microseconds each, from ``start`` on."""
-
-    @property
-    def start(self) -> int:
-        """Microseconds UTC."""
-
-    @property
-    def per_cell(self) -> int:
-        """Microseconds."""
-
-    @property
-    def cells(self) -> int:
-        """Number of visible cells."""
-
-    @property
-    def end(self) -> int:
-        """The instant behind the last cell, microseconds UTC."""
-
-    @property
-    def shortened(self) -> Sequence[tuple[int, int]]:
-        """Pauses that take fewer cells than their length: start and end of each, in order."""
-
-    def cell(self, at: int) -> int:
-        """The cell of an instant; outside of 0 to ``cells`` if it is not visible."""
-
-
-def axis_line(axis: Axis, now_us: int | None, glyphs: Glyphs) -> Line:
+def axis_line(axis: Span, now_us: int | None, glyphs: Glyphs) -> Line:
     """Clock times at round instants, each starting at its cell, and a mark for now."""
     step = next((tick for tick in _TICKS if tick // axis.per_cell >= _label_cells(tick) + _LABEL_GAP), _TICKS[-1])
     now_cell = axis.cell(now_us) if now_us is not None else -1
@@ -68,7 +41,7 @@ def axis_line(axis: Axis, now_us: int | None, glyphs: Glyphs) -> Line:
     ]
 
 
-def _linear_parts(axis: Axis) -> Iterator[tuple[int, int]]:
+def _linear_parts(axis: Span) -> Iterator[tuple[int, int]]:
     """The visible parts between shortened pauses."""
     start = axis.start
     for pause_start, pause_end in axis.shortened:

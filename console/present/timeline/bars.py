@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from ....engine.core.outlook import ALIVE, RunnerStatus
 from ....engine.core.projection import AttemptRow, TaskRow
 from ....engine.domain.states import TIMED, TaskState
+from ...model.time_span import Span
 from ...text.durations import CLOCK_CELLS, SECOND, clock, column, format_duration
 from ...text.glyphs import Glyph, Glyphs
 from ...text.pieces import Line, Piece, Role
@@ -14,7 +15,6 @@ from ...text.text import one_line, pad, shorten_middle
 from ..states import STATE_STYLES, state_sign
 from ..task_names import TaskNames
 from ..tasks import duration_of
-from .axis import Axis
 from .cells import BarCells, CellRank, end_of_past
 
 FOLD_CELLS = 3  # the sign that opens a group, with its margins
@@ -27,7 +27,7 @@ _MARKS_ROOM = 2  # cells that deadline, SIGTERM and SIGKILL need beside each oth
 # --- Bars ----------------------------------------------------------------------------------------------------------
 
 
-def bar_line(row: TaskRow, axis: Axis, now_us: int | None, glyphs: Glyphs, runner: RunnerStatus = ALIVE) -> Line:
+def bar_line(row: TaskRow, axis: Span, now_us: int | None, glyphs: Glyphs, runner: RunnerStatus = ALIVE) -> Line:
     """The past of a task as bars, and its future if an executor lives. ``now_us``: None if the run is over."""
     canvas, until = BarCells(axis, now_us, glyphs), end_of_past(axis, now_us, runner)
     resumes, generation = until if row.state in TIMED else None, row.generation
@@ -43,7 +43,7 @@ def bar_line(row: TaskRow, axis: Axis, now_us: int | None, glyphs: Glyphs, runne
     return canvas.line()
 
 
-def _attempts_in(row: TaskRow, axis: Axis) -> Iterator[AttemptRow]:
+def _attempts_in(row: TaskRow, axis: Span) -> Iterator[AttemptRow]:
     """The visible attempts and the one before them, the latest first."""
     for attempt in reversed(row.attempts.values()):
         yield attempt
@@ -138,7 +138,7 @@ def _paint_ahead(canvas: BarCells, row: TaskRow, now_us: int, glyphs: Glyphs) ->
         canvas.write(place, due_text(row.next_retry_at, now_us, glyphs), Role.WAITING)
 
 
-def due_cell(row: TaskRow, axis: Axis, now_us: int, glyphs: Glyphs) -> int | None:
+def due_cell(row: TaskRow, axis: Span, now_us: int, glyphs: Glyphs) -> int | None:
     """The cell of the countdown of a waiting task; None if there is none in view."""
     waits = row.state in TIMED or (row.state is TaskState.PENDING and row.next_retry_at is not None)
     now_cell = axis.cell(now_us)

@@ -10,9 +10,9 @@ from enum import IntEnum
 from itertools import groupby
 
 from ....engine.core.outlook import RunnerStatus
+from ...model.time_span import Span
 from ...text.glyphs import Glyphs
 from ...text.pieces import Line, Piece, Role
-from .axis import Axis
 
 
 class CellRank(IntEnum):
@@ -29,7 +29,7 @@ class CellRank(IntEnum):
     WORDS = 8
 
 
-def end_of_past(axis: Axis, now_us: int | None, runner: RunnerStatus) -> int:
+def end_of_past(axis: Span, now_us: int | None, runner: RunnerStatus) -> int:
     """Until when anything ran: now, the end of the axis if the run is over, or when the executor ended."""
     until = now_us if now_us is not None else axis.end
     return until if runner.gone_at is None else min(until, runner.gone_at)
@@ -38,7 +38,7 @@ def end_of_past(axis: Axis, now_us: int | None, runner: RunnerStatus) -> int:
 class BarCells:
     """One row of cells, with the line of the present. ``now_us``: None if the run is over."""
 
-    def __init__(self, axis: Axis, now_us: int | None, glyphs: Glyphs) -> None:
+    def __init__(self, axis: Span, now_us: int | None, glyphs: Glyphs) -> None:
         self.axis = axis
         self._cells: list[tuple[CellRank, str, Role]] = [(CellRank.NOTHING, " ", Role.TEXT)] * axis.cells
         if now_us is not None:

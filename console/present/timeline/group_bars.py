@@ -9,6 +9,7 @@ from ....engine.domain.states import TaskState
 from ...model.columns import ALL_COLUMNS
 from ...model.graph.groups import GraphGroup
 from ...model.group_activity import CellActivity, GroupActivity
+from ...model.time_span import Span
 from ...text.durations import column, number
 from ...text.glyphs import Glyphs
 from ...text.pieces import Line, Piece, Role, fit, width
@@ -16,7 +17,6 @@ from ...text.text import pad
 from .. import counts
 from ..states import STATE_STYLES, state_sign
 from ..task_names import TaskNames
-from .axis import Axis
 from .bars import FOLD_INDENT, TOOK_CELLS, due_text, fit_label_columns
 from .cells import BarCells, CellRank, end_of_past
 
@@ -28,7 +28,7 @@ _LEVELS = 6  # heights of a bar; the tallest is that of a task's bar
 def group_bar_line(
     group: GraphGroup,
     activity: GroupActivity,
-    axis: Axis,
+    axis: Span,
     borders: Sequence[int],
     now_us: int | None,
     glyphs: Glyphs,

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ...model.time_span import Span
 from ...text.durations import number
 from ...text.glyphs import Glyphs
 from ...text.pieces import Line, Piece, Role
 from ...text.text import pad, pad_left
-from .axis import Axis
 
 
 def load_lines(
-    running: Sequence[int], axis: Axis, now_us: int | None, label_columns: int, rows: int, glyphs: Glyphs
+    running: Sequence[int], axis: Span, now_us: int | None, label_columns: int, rows: int, glyphs: Glyphs
 ) -> list[Line]:
     """``rows`` lines, as tall as the most tasks that ran at once. ``running``: of each cell up to now."""
     peak = max(running, default=0)
