@@ -7,14 +7,13 @@ from functools import partial
 
 from ...engine.analysis.policy_change import PolicyChange, parse_change
 from ...engine.core.outcome import FailureClass
-from ...engine.errors import RedriveError
-from ..feed.rule_trial import FAILURE_CLASSES, trial_rows, try_rule
+from ..feed.rule_trial import FAILURE_CLASSES, RuleTrial, trial_rows, try_rule
 from ..feed.what_if import WhatIfResult, replay_under_policy
 from ..model.board import Board
 from ..model.inbox import InboxCause, causes_of
 from ..present.what_if import table, title
 from ..screens.choice_dialog import ChoiceOption
-from ..screens.console import ConsoleHost
+from ..screens.console import ConsoleHost, errors_shown
 from ..screens.text_dialog import TextDialog, columns_within
 from ..text.pieces import Line, Piece, Role
 from ..text.text import one_line, pad
@@ -53,11 +52,11 @@ class Analysis:
         board = self._console.live.board
         assert board is not None
         session = self._console.live.session
-        try:
+        with errors_shown(self._console):
             found = await try_rule(session, board.projection, cause.fingerprint, FailureClass(name), cause.downstream)
-        except RedriveError as error:
-            self._console.show_message(str(error), Role.WARNING)
-            return
+            self._show_trial(found)
+
+    def _show_trial(self, found: RuleTrial) -> None:
         columns = columns_within(self._console.size.width)
         lines: list[Line] = []
         for label, text in trial_rows(found):
@@ -83,18 +82,14 @@ class Analysis:
 
     async def _request_what_if(self, board: Board, change: PolicyChange, seq: int | None) -> None:
         live = self._console.live
-        try:
+        with errors_shown(self._console):
             history = await self._time_travel.load_history()
-            projection = await live.session.snapshot(
-                board.projection.run.run_id
-            )  # a copy: events change the projection of the board
+            # a copy: events change the projection of the board
+            projection = await live.session.snapshot(board.projection.run.run_id)
             answer = await replay_under_policy(live.session, projection, history, change, seq)
-        except RedriveError as error:
-            self._console.show_message(str(error), Role.WARNING)
-            return
-        if live.board is board:
-            self._console.show_message("", seconds=0.1)
-            self._show_what_if(answer)
+            if live.board is board:
+                self._console.show_message("", seconds=0.1)
+                self._show_what_if(answer)
 
     def _show_what_if(self, answer: WhatIfResult) -> None:
         """Show the comparison of the run with its replay."""

@@ -340,7 +340,8 @@ class ConsoleApp(ThemedConsole):
         """Read the other runs that need a human, if they may have changed."""
         board = self.live.board
         if board is not None and self.other_runs.is_due(board.projection.run.run_id, self.live.status):
-            run_latest(self, partial(read_other_runs, self), "other runs")
+            # the header shows a broken connection; the next event reads again
+            run_latest(self, partial(read_other_runs, self), "other runs", shows_errors=False)
 
     def on_other_runs(self) -> None:
         """Show the other runs that need a human."""

@@ -57,9 +57,5 @@ async def read_other_runs(app: ReadingApp) -> None:
     """Read the other runs that need a human, and show them if they have changed."""
     board = app.live.board
     assert board is not None
-    try:
-        has_changed = await app.other_runs.refresh(app.live.session, board.projection.run.run_id)
-    except RedriveError:
-        return  # the header shows a broken connection; the next event reads again
-    if has_changed:
+    if await app.other_runs.refresh(app.live.session, board.projection.run.run_id):
         app.on_other_runs()

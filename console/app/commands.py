@@ -12,7 +12,7 @@ from ..present.manual import page_lines
 from ..present.states import legend_lines
 from ..present.timeline.task_texts import bar_entries
 from ..screens.choice_dialog import ChoiceDialog, ChoiceOption
-from ..screens.console import ConsoleHost
+from ..screens.console import ConsoleHost, errors_shown
 from ..screens.palette import CommandPalette, PaletteEntry
 from ..screens.text_dialog import TextDialog, columns_within
 from ..text.pieces import Line, Piece, Role
@@ -125,12 +125,9 @@ class CommandMenu:
         self._console.push_screen(ChoiceDialog([Piece("Manual", Role.TITLE)], options), chosen)
 
     def _show_page(self, name: str) -> None:
-        try:
+        with errors_shown(self._console):
             page = manual.load_topic(name)
-        except manual.UnknownTopic as error:
-            self._console.show_message(str(error), Role.WARNING)
-            return
-        self._console.push_screen(TextDialog([Piece(page.name, Role.TITLE)], page_lines(page.text)))
+            self._console.push_screen(TextDialog([Piece(page.name, Role.TITLE)], page_lines(page.text)))
 
     def palette(self, text: str = "") -> None:
         """Open the palette with ``text`` in its input."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ..sessions.target import is_remote
 from ..terminal.tty import Tty
-from ..text.printing import echo
+from ..text.printing import echo_lines
 
 if TYPE_CHECKING:
     from ...engine.executor.run_options import RunOptions
@@ -204,6 +204,5 @@ def _print_end(app: ConsoleApp, code: int | None, target: str) -> ConsoleEnd:
         return ConsoleEnd(CRASHED)
     if app.returns_to_fleet:
         return ConsoleEnd(code or 0, returns_to_fleet=True)
-    for line in exit_lines(app.live.board, app.live.status.executor_alive, target):
-        echo(line)
+    echo_lines(exit_lines(app.live.board, app.live.status.executor_alive, target))
     return console_end(app, code)

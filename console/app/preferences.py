@@ -10,7 +10,7 @@ from ..model.columns import COLUMNS
 from ..screens.base import ConsoleScreen
 from ..screens.choice_dialog import ChoiceOption
 from ..screens.column_dialog import ColumnDialog
-from ..screens.console import ConsoleHost
+from ..screens.console import ConsoleHost, errors_shown
 from ..terminal.bell import TerminalBell
 from ..text.pieces import Role
 from ..text.text import one_line
@@ -74,17 +74,14 @@ class Preferences:
 
     def choose_filter(self) -> None:
         """Let the operator choose a saved filter for the visible list."""
-        try:
+        with errors_shown(self._console):
             known = settings_files.load_filters()
-        except RedriveError as error:
-            self._console.show_message(str(error), Role.WARNING)
-            return
-        if not known:
-            self._console.show_message("no filter is saved: type one with / and then :save-filter NAME")
-            return
-        options = [ChoiceOption(name, one_line(name), one_line(text)) for name, text in known.items()]
-        use = self._console.console_screen.use_filter
-        self._actions.choose("Saved filters", options, lambda name: use(known[name]))
+            if not known:
+                self._console.show_message("no filter is saved: type one with / and then :save-filter NAME")
+                return
+            options = [ChoiceOption(name, one_line(name), one_line(text)) for name, text in known.items()]
+            use = self._console.console_screen.use_filter
+            self._actions.choose("Saved filters", options, lambda name: use(known[name]))
 
     def choose_columns(self) -> None:
         """Let the operator choose the columns of the visible list."""

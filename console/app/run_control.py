@@ -5,9 +5,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from ...engine.errors import RedriveError
 from ..screens.choice_dialog import ChoiceOption
-from ..screens.console import ConsoleHost
+from ..screens.console import ConsoleHost, errors_shown
 from ..sessions.session import RunSummary
 from ..text.durations import wall
 from ..text.pieces import Role
@@ -84,15 +83,12 @@ class RunControl:
 
         console, board = self._console, self._console.live.board
         assert board is not None and console.launch.state_path is not None
-        try:
+        with errors_shown(console):
             plan = await embedded.plan(console.launch.state_path, board.projection.run.run_id, trusted=trusted)
-        except RedriveError as error:
-            console.show_message(str(error), Role.WARNING)
-            return
-        gone_at = console.live.status.executor_gone_at
-        since = f" since {wall(gone_at, None)}" if gone_at is not None else ""
-        question = confirmations.resume_question(board, since, self._actions.key_for("resume_here"), plan)
-        self._actions.confirm(question, lambda reply: self._accept_plan(plan))
+            gone_at = console.live.status.executor_gone_at
+            since = f" since {wall(gone_at, None)}" if gone_at is not None else ""
+            question = confirmations.resume_question(board, since, self._actions.key_for("resume_here"), plan)
+            self._actions.confirm(question, lambda reply: self._accept_plan(plan))
 
     def _accept_plan(self, plan: ResumePlan) -> None:
         """Resume; if the operator only trusts the code now, import it first and ask about the changes."""
@@ -108,11 +104,8 @@ class RunControl:
         assert board is not None and console.launch.state_path is not None
         console.show_message("starting an executor ...")
         options = {**console.launch.run_options, "accept_changes": True, "trust": True}  # the operator has seen both
-        try:
+        with errors_shown(console):
             await embedded.resume(console.launch.state_path, board.projection.run.run_id, options)
-        except RedriveError as error:
-            console.show_message(str(error), Role.WARNING)
-        else:
             console.show_message("resumed here")
 
     def abandon(self, subject: object) -> None:
@@ -152,12 +145,9 @@ class RunControl:
     async def _arm(self) -> None:
         console = self._console
         assert console.launch.open_for_changes is not None
-        try:
+        with errors_shown(console):
             if console.acting_session is None:
                 console.acting_session = await console.launch.open_for_changes()
-        except RedriveError as error:
-            console.show_message(str(error), Role.WARNING)
-            return
-        self._armed_until = time.monotonic() + ARMED_SECONDS
-        console.show_frames()
-        console.show_message(f"armed: changes are allowed for {ARMED_SECONDS // 60} minutes", Role.WARNING)
+            self._armed_until = time.monotonic() + ARMED_SECONDS
+            console.show_frames()
+            console.show_message(f"armed: changes are allowed for {ARMED_SECONDS // 60} minutes", Role.WARNING)

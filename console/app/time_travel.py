@@ -16,7 +16,7 @@ from ...engine.errors import RedriveError
 from ..feed.event_reader import EventHistory, HistoryPoint
 from ..model.replay import NUMBER_MAX, ReplayIndex, parse_when
 from ..present.replay import ReplayPosition, describe_read_only
-from ..screens.console import ConsoleHost
+from ..screens.console import ConsoleHost, errors_shown
 from ..text.event_text import event_subject
 from ..text.pieces import Role
 
@@ -80,23 +80,22 @@ class TimeTravel:
         """Go to the next (1) or previous (-1) failure, hang or act, and move the cursor to its task."""
 
         def move(index: ReplayIndex, here: int) -> int:
-            found = index.next_problem(here, direction)
-            if found is None:
-                self._show_message(f"no problem {'before' if direction < 0 else 'after'} this")
-            return here if found is None else found
+            where = "before" if direction < 0 else "after"
+            return self._problem(index.next_problem(here, direction), here, f"no problem {where} this")
 
         self._go(move, back=direction < 0, selects_task=True)
 
     def to_first_problem(self) -> None:
         """Go to the first failure, hang or act, and move the cursor to its task."""
+        self._go(
+            lambda index, here: self._problem(index.next_problem(0, 1), here, "nothing went wrong"), selects_task=True
+        )
 
-        def move(index: ReplayIndex, here: int) -> int:
-            found = index.next_problem(0, 1)
-            if found is None:
-                self._show_message("nothing went wrong")
-            return here if found is None else found
-
-        self._go(move, back=True, selects_task=True)
+    def _problem(self, found: int | None, here: int, nothing: str) -> int:
+        """The problem that was found; if there is none, stay here and say so."""
+        if found is None:
+            self._show_message(nothing)
+        return here if found is None else found
 
     def to_cursor_event(self, subject: object) -> None:
         """Go to the instant after ``subject`` if it is an event."""
@@ -114,15 +113,12 @@ class TimeTravel:
         board = self._console.live.board
         if board is None:
             return
-        try:
+        with errors_shown(self._console):
             when = parse_when(text, board.projection.run)
-        except RedriveError as error:
-            self._show_message(str(error))
-            return
-        if when < NUMBER_MAX:
-            self.to_event(when)
-        else:
-            self._go(lambda index, here: index.seq_at(when), instant_us=when)
+            if when < NUMBER_MAX:
+                self.to_event(when)
+            else:
+                self._go(lambda index, here: index.seq_at(when), instant_us=when)
 
     def faster(self) -> None:
         """Start playback here, or from the start of the run; during playback: play faster."""

@@ -15,10 +15,10 @@ from ..sessions.open import with_session
 from ..sessions.session import Session
 from ..sessions.ssh_options import Endpoint
 from ..text.durations import format_duration
-from ..text.printing import echo, echo_json, print_table
+from ..text.printing import echo, print_table
 from .exit_codes import code_of_answers
 from .operate import ActPlace, place_of, print_answer
-from .output.json_schemas import with_schema
+from .output.json_schemas import echo_values
 
 
 def list_or_set_breakers(
@@ -56,8 +56,7 @@ def _guards(board: Board, rows: Sequence[BreakerRow]) -> list[BreakerStatus]:
 def _print(guards: Sequence[BreakerStatus], as_json: bool) -> None:
     now_us = time.time_ns() // 1000
     if as_json:
-        for guard in guards:
-            echo_json(_value(guard, now_us))
+        echo_values("breakers", (_value(guard, now_us) for guard in guards))
         return
     if not guards:
         echo("no task of this run names a downstream")
@@ -76,7 +75,7 @@ def _row(guard: BreakerStatus, now_us: int) -> tuple[str, ...]:
 
 def _value(guard: BreakerStatus, now_us: int) -> dict[str, object]:
     calls, failures = guard.totals(now_us)
-    value = {
+    return {
         "downstream": guard.name,
         "state": str(guard.state),
         "calls": calls,
@@ -90,4 +89,3 @@ def _value(guard: BreakerStatus, now_us: int) -> dict[str, object]:
         "bucket_capacity": guard.spec.bucket_capacity,
         "why": guard.why,
     }
-    return with_schema("breakers", value)

@@ -20,7 +20,7 @@ from ..sessions.open import with_session
 from ..sessions.session import Session, SessionStatus
 from ..sessions.ssh_options import Endpoint
 from ..sessions.target import is_remote
-from ..text.printing import echo
+from ..text.printing import echo, echo_lines
 from ..text.text import one_line
 from .exit_codes import ExitCode, code_of_answers
 from .operate import ActPlace, place_of, print_answer
@@ -91,8 +91,7 @@ def _plan(state: str, run_id: str | None, options: RunOptions) -> ResumePlan:
 
 
 def _print(lines: Iterable[str]) -> None:
-    for line in lines:
-        echo(one_line(line), err=True)
+    echo_lines(map(one_line, lines), err=True)
 
 
 def _is_accepted(why: str, question: str) -> bool:

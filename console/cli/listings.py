@@ -34,7 +34,7 @@ from ..present.tasks import STALE, attempt_label, describe_skip
 from ..sessions.open import with_session
 from ..sessions.session import Session, SessionStatus
 from ..sessions.ssh_options import Endpoint
-from ..text.printing import echo, echo_json, json_line, table_lines
+from ..text.printing import echo, echo_json, echo_lines, json_line, table_lines
 from ..text.text import one_line, shorten
 from .output import event_lines
 from .output.follow import print_view
@@ -264,8 +264,7 @@ def _print_event(event: Event, labeller: event_lines.EventLabeller | None) -> No
     if labeller is None:
         echo_json(with_schema("events", row_of(event)))
         return
-    for line in labeller.lines(event):
-        echo(line)
+    echo_lines(labeller.lines(event))
 
 
 def print_replay(endpoint: Endpoint, run_id: str | None, as_json: bool, at: str | None) -> int:
@@ -292,8 +291,7 @@ def print_replay(endpoint: Endpoint, run_id: str | None, as_json: bool, at: str 
     if not as_json:
         then = "" if instant is None else f" at {_local_time(instant)}"
         echo(f"{place_line(projection.run, address)}{then}")
-    for line in task_lines(projection, as_json, extra={"state_file": address}, now_us=instant):
-        echo(line)
+    echo_lines(task_lines(projection, as_json, extra={"state_file": address}, now_us=instant))
     return 0
 
 

@@ -6,17 +6,16 @@ import time
 
 from ...engine.store.machine_pools import PoolEntry, read_pools
 from ..text.durations import format_duration
-from ..text.printing import echo, echo_json, print_table
+from ..text.printing import echo, print_table
 from .exit_codes import ExitCode
-from .output.json_schemas import with_schema
+from .output.json_schemas import echo_values
 
 
 def print_pools(as_json: bool) -> int:
     """Print a line for each slot that is held, and for each executor that waits."""
     entries, now_us = read_pools(), time.time_ns() // 1000
     if as_json:
-        for entry in entries:
-            echo_json(with_schema("pools", {"pool": entry.pool, "slot": entry.slot, **entry.holder}))
+        echo_values("pools", ({"pool": entry.pool, "slot": entry.slot, **entry.holder} for entry in entries))
     elif entries:
         print_table(
             [("POOL", "SLOT", "TASK", "FLOW", "RUN", "PID", "FOR"), *(_row(entry, now_us) for entry in entries)]

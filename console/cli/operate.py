@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 
 import click
 
-from ...engine.core.durations import parse_duration
 from ...engine.core.projection import RunProjection, RunRow, TaskRow
 from ...engine.domain.acts import NEEDS_REASON, STARTS_WORK
 from ...engine.domain.command import REFUSED, RUNNING, Answer, Command, Target, TargetResult
@@ -27,11 +26,11 @@ from ..sessions.identity import new_command
 from ..sessions.open import with_session
 from ..sessions.session import Session, SessionStatus
 from ..sessions.ssh_options import Endpoint
-from ..text.printing import echo, echo_json
+from ..text.printing import echo, echo_json, echo_lines
 from ..text.text import one_line, shorten
 from .bulk_selection import EVERY_TASK, BulkFilter, names_in_bulk, require_consent
 from .exit_codes import ExitCode, code_of_answers
-from .options import params_of
+from .options import params_of, seconds_of
 from .output.json_schemas import with_schema
 
 PREVIEW_CELLS = 200  # of a line above the question; --dry-run prints all names
@@ -218,8 +217,7 @@ def print_answer(answer: Answer, as_json: bool, place: ActPlace) -> None:
         return
     echo(place_line(place.run, place.address))
     lines = [f"{task}: {message}" for task, _, message in answer.results]
-    for line in lines:
-        echo(one_line(line))
+    echo_lines(map(one_line, lines))
     if not lines and answer.message:
         echo(one_line(answer.message), err=not answer.ok)
     elif len(lines) > 1 or (lines and ";" in answer.message and answer.message not in lines):
@@ -248,11 +246,11 @@ def requeue_options_of(given: Mapping[str, Any]) -> dict[str, Any]:
     if given["rate"]:
         found["rate_per_second"] = _rate(given["rate"])
     if given["not_before"]:
-        found["not_before"] = _seconds("--not-before", given["not_before"])
+        found["not_before"] = seconds_of(given["not_before"], "--not-before")
     if given["at"]:
         found["not_before"] = seconds_until(given["at"], datetime.now().astimezone())
     if given["timeout"]:
-        found["timeout"] = _seconds("--timeout", given["timeout"])
+        found["timeout"] = seconds_of(given["timeout"], "--timeout")
     if given["param"]:
         found["params"] = params_of(given["param"])
     if given["keep_count"]:
@@ -299,13 +297,6 @@ def _rate(text: str) -> float:
     return rate
 
 
-def _seconds(option: str, text: str) -> float:
-    try:
-        return parse_duration(text)
-    except ValueError as error:
-        raise click.UsageError(f"{option}: {error}") from None
-
-
 # --- Dry run ------------------------------------------------------------------------------------------------------
 
 
@@ -329,8 +320,7 @@ def print_preview(preview: ActPreview, as_json: bool, place: ActPlace) -> None:
         echo_json(with_schema("preview", {"dry_run": True, **where, **found}))
         return
     echo(place_line(place.run, place.address))
-    for line in preview_lines(preview):
-        echo(one_line(line))
+    echo_lines(map(one_line, preview_lines(preview)))
     changed = any(getattr(preview, kind) for kind, _ in _KINDS) or any(
         outcome == RUNNING for _, outcome, _ in preview.results
     )

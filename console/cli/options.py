@@ -112,11 +112,10 @@ def file_to_change(name: str | None) -> str:
     try:
         return acting_target(name)
     except AmbiguousTargetError as error:
-        from ..text.printing import echo
+        from ..text.printing import echo, echo_lines
 
         echo(f"redrive: {error}", err=True)
-        for line in error.commands(sys.argv[1:]):
-            echo(line, err=True)
+        echo_lines(error.commands(sys.argv[1:]), err=True)
         raise click.exceptions.Exit(ExitCode.BAD_USAGE) from None
 
 
@@ -172,11 +171,11 @@ run_options = options(state_option, run_option, json_option, ssh_options)
 reading_options = options(target_argument, run_options)
 
 
-def seconds_of(text: str) -> float:
-    """Seconds of a duration as ``10m``. Raises click.UsageError."""
+def seconds_of(text: str, option: str = "") -> float:
+    """Seconds of a duration as ``10m``. Raises click.UsageError, which names the option."""
     from ...engine.core.durations import parse_duration
 
     try:
         return parse_duration(text)
     except ValueError as error:
-        raise click.UsageError(str(error)) from None
+        raise click.UsageError(f"{option}: {error}" if option else str(error)) from None

@@ -14,9 +14,9 @@ from ..sessions.session import Session
 from ..sessions.ssh_options import Endpoint
 from ..text.durations import format_duration
 from ..text.event_text import UNSENT_UNTIL
-from ..text.printing import echo, echo_json, print_table
+from ..text.printing import echo, print_table
 from .exit_codes import code_of_answers
-from .output.json_schemas import with_schema
+from .output.json_schemas import echo_values
 
 
 def list_or_update_pages(
@@ -43,8 +43,7 @@ def list_or_update_pages(
     answers, rows, place, has_executor = with_session(endpoint, use)
     shown = [row for row in rows if _is_shown(row, run_id, everything)]
     if as_json:
-        for row in shown:
-            echo_json(_value(row))
+        echo_values("pages", map(_value, shown))
     else:
         echo(place)
     if not as_json and not acts:
@@ -60,8 +59,7 @@ def _is_shown(row: PageRow, run_id: str | None, everything: bool) -> bool:
 
 def _value(row: PageRow) -> dict[str, object]:
     """The columns of the row, by name."""
-    value = {"count" if name == "counted" else name: value for name, value in row._asdict().items()}
-    return with_schema("pages", value)
+    return {"count" if name == "counted" else name: value for name, value in row._asdict().items()}
 
 
 def _print(rows: Sequence[PageRow], has_executor: bool) -> None:

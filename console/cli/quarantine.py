@@ -16,11 +16,11 @@ from ..sessions.identity import new_command
 from ..sessions.open import with_session
 from ..sessions.session import Session
 from ..sessions.ssh_options import Endpoint
-from ..text.printing import echo, echo_json, print_table
+from ..text.printing import echo, print_table
 from ..text.text import one_line
 from .exit_codes import ExitCode, code_of_answers
 from .operate import ActPlace, place_of, print_answer, print_resume_hint, require_reason
-from .output.json_schemas import with_schema
+from .output.json_schemas import echo_values
 
 EVERY_ROW = "all"
 _ROWS_AT_ONCE = 1000
@@ -129,8 +129,7 @@ def _command(act: str, projection: RunProjection, rows: Sequence[QuarantineRow],
 
 def _print(rows: Sequence[QuarantineRow], as_json: bool) -> None:
     if as_json:
-        for row in rows:
-            echo_json(with_schema("quarantine", row._asdict()))
+        echo_values("quarantine", (row._asdict() for row in rows))
         return
     if not rows:
         echo("no row is in quarantine")

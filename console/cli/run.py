@@ -6,7 +6,7 @@ import os
 import shlex
 import sys
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,18 +39,11 @@ class RunArguments:
         return replace(run, stay=stay or run.stay, resume=resume, trust=run.trust or not resume)
 
 
-def run_arguments(
-    params: Mapping[str, object],
-    *,
-    state: str | None = None,
-    plain: bool = False,
-    output: bool = False,
-    quiet: bool = False,
-    detach: bool = False,
-    **options: Any,
-) -> RunArguments:
-    """Sort the options of a command. ``options``: the fields of RunOptions."""
-    return RunArguments(RunOptions(params=params, **options), state, plain, output, quiet, detach)
+def run_arguments(params: Mapping[str, object], **options: Any) -> RunArguments:
+    """Sort the options of a command: those of RunArguments, and those of RunOptions."""
+    names = {one.name for one in fields(RunArguments)}
+    own = {name: options.pop(name) for name in names & options.keys()}
+    return RunArguments(RunOptions(params=params, **options), **own)
 
 
 def run_flow(flow: str, run_id: str | None, arguments: RunArguments) -> int:

@@ -34,7 +34,7 @@ from ..text.printing import echo, echo_json, print_table
 from ..text.text import cells, one_line, pad
 from .exit_codes import ExitCode
 from .output.event_printer import EventPrinter
-from .output.json_schemas import with_schema
+from .output.json_schemas import echo_values, with_schema
 from .run import RunArguments, end_sentence
 
 _DATE_CHARACTERS = len("2026-11-21")
@@ -133,8 +133,7 @@ def print_schedule(flow: str, params: Mapping[str, str], count: int, as_json: bo
     served = asyncio.run(_read_served(flow, params))
     times = list(islice(served.schedule.recurrence.after(SystemClock().now_us()), count))
     if as_json:
-        for at in times:
-            echo_json(with_schema("schedule", _value(served, at)))
+        echo_values("schedule", (_value(served, at) for at in times))
         return ExitCode.SUCCESS
     echo(one_line(_headline(served)))
     here, there = _other_zone(served, times)

@@ -23,10 +23,10 @@ from ..sessions.sign_in import connect_with_sign_in, is_interactive
 from ..sessions.ssh_options import Endpoint, SshOptions
 from ..sessions.target import is_remote, named_target, run_state
 from ..text.durations import format_duration
-from ..text.printing import echo, echo_json, print_table
+from ..text.printing import echo, print_table
 from ..text.text import one_line
 from .exit_codes import ExitCode
-from .output.json_schemas import with_schema
+from .output.json_schemas import echo_values
 
 
 def choose_file(endpoint: Endpoint, *, to_act: bool = False) -> str:
@@ -109,8 +109,7 @@ def print_fleet(target: str | None, ssh: SshOptions, as_json: bool) -> int:
         raise click.UsageError(f"{target}: a fleet is all state files of a host: write ssh://host, or nothing")
     entries, now_us = fleet_entries(found), time.time_ns() // 1000
     if as_json:
-        for entry in entries:
-            echo_json(with_schema("fleet", fleet_value(entry)))
+        echo_values("fleet", map(fleet_value, entries))
     elif entries:
         print_table([FLEET_COLUMNS, *(fleet_cells(entry, now_us) for entry in entries)])
     else:

@@ -28,6 +28,7 @@ from .tasks import (
     hang_of,
     latest_first,
     named_task,
+    section,
     short_failure,
     state_facts,
     state_text,
@@ -175,10 +176,9 @@ def _usage_lines(usage: TaskUsage | None, columns: int) -> Iterator[Line]:
 def _attempt_lines(row: TaskRow, scene: Scene, columns: int) -> Iterator[Line]:
     if not row.attempts:
         return
-    yield []
     counted, in_all = attempts_text(row), f"{len(row.attempts)} in all"
     counts = f"{counted} of this generation{f', {in_all}' if row.generation else ''}" if counted else in_all
-    yield [Piece(" Attempts ", Role.STRONG), Piece(f" {counts}", Role.DIM)]
+    yield from section("Attempts", counts)
     for attempt, checks in latest_first(row):
         yield from _attempt_head(attempt, scene, columns, checks)
         yield from _attempt_facts(attempt, scene, columns)
@@ -275,8 +275,7 @@ def _texts(texts: AttemptTexts | None, log_lines: int) -> Iterator[Line]:
     )
     for heading, text in parts:
         if text.strip():
-            yield []
-            yield [Piece(f" {heading} ", Role.STRONG), Piece(f" attempt {texts.attempt}", Role.DIM)]
+            yield from section(heading, f"attempt {texts.attempt}")
             for line in text.rstrip().splitlines():
                 yield [_INDENT, Piece(sanitize(line.replace("\t", "    ")))]
 
@@ -288,9 +287,8 @@ def _typical_durations(row: TaskRow, scene: Scene) -> Iterator[Line]:
         return
     many = f"{counted(usual.attempts, 'attempt')} in earlier runs"
     typical, long = format_duration(usual.p50_us), format_duration(usual.p95_us)
-    text = f" {typical}, 95 of 100 within {long} {scene.glyphs.dot} {many}"
-    yield []
-    yield [Piece(" Usually ", Role.STRONG), Piece(text, Role.DIM)]
+    text = f"{typical}, 95 of 100 within {long} {scene.glyphs.dot} {many}"
+    yield from section("Usually", text)
 
 
 def _relatives(row: TaskRow, scene: Scene) -> Iterator[Line]:
@@ -299,8 +297,7 @@ def _relatives(row: TaskRow, scene: Scene) -> Iterator[Line]:
         ("Followed by", scene.board.dag.children(row.name)),
     ):
         if names:
-            yield []
-            yield [Piece(f" {heading} ", Role.STRONG), Piece(f" {len(names)}", Role.DIM)]
+            yield from section(heading, str(len(names)))
             yield from (named_task(name, scene) for name in names[:20])
             if len(names) > 20:
                 yield [Piece(f"   {scene.glyphs.more} {len(names) - 20} more", Role.DIM)]
@@ -326,8 +323,7 @@ def _rules(row: TaskRow) -> Iterator[Line]:
         f"$ {spec.command}" if spec.command else "",
         f"from {spec.source}" if spec.source else "",
     ]
-    yield []
-    yield [Piece(" Rules ", Role.STRONG)]
+    yield from section("Rules")
     for word in words:
         if word:
             yield [Piece(f"   {one_line(word)}", Role.DIM)]

@@ -3,7 +3,7 @@ Enter opens all of it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from ...engine.core.breaker import BreakerState
 from ...engine.core.cause_history import describe_incident, describe_note
@@ -17,8 +17,9 @@ from ..text.durations import format_duration, format_seconds, number, wall, wall
 from ..text.pieces import Line, Piece, Role
 from ..text.text import one_line, sanitize
 from ..text.wrapping import wrap
-from .downstreams import breaker_style, group_style, page_style, sign_of, tokens
+from .downstreams import breaker_style, group_style, page_style, tokens
 from .inbox import task_count
+from .states import StateStyle, sign_of
 from .tasks import Scene
 
 _INDENT = 3
@@ -42,8 +43,9 @@ def subject_lines(
     return lines
 
 
-def _head(title: str, sign: Piece, word: Piece, parts: list[str], scene: Scene) -> Line:
-    line: Line = [Piece(" "), Piece(title, Role.TITLE), Piece(" "), sign, Piece(" "), word]
+def _head(title: str, style: StateStyle, word: str, parts: Iterable[str], scene: Scene) -> Line:
+    line: Line = [Piece(" "), Piece(one_line(title), Role.TITLE), Piece(" "), sign_of(style, scene.glyphs)]
+    line += [Piece(" "), Piece(word, style.role)]
     for part in filter(None, parts):
         line += [Piece(f" {scene.glyphs.dot} ", Role.DIM), Piece(part)]
     return line
@@ -59,17 +61,8 @@ def _age(at: int, scene: Scene) -> str:
 def _breaker_head(guard: BreakerStatus, scene: Scene) -> Line:
     style = breaker_style(guard)
     word = style.word if guard.since is None else f"{style.word} {_age(guard.since, scene)}"
-    return _head(
-        one_line(guard.name),
-        sign_of(style, scene.glyphs),
-        Piece(word, style.role),
-        [one_line(guard.why), _episode(guard)],
-        scene,
-    )
-
-
-def _episode(guard: BreakerStatus) -> str:
-    return f"episode {number(guard.breaker.episode)}" if guard.breaker.episode else ""
+    episode = f"episode {number(guard.breaker.episode)}" if guard.breaker.episode else ""
+    return _head(guard.name, style, word, [one_line(guard.why), episode], scene)
 
 
 def _breaker_lines(guard: BreakerStatus, scene: Scene) -> Iterator[Line]:
@@ -130,13 +123,7 @@ def _page_head(page: Page, scene: Scene) -> Line:
     words = {"acked": f"acknowledged by {one_line(page.acked_by or 'an operator')}"}.get(page.state, style.word)
     if page.state == "snoozed" and page.snoozed_until is not None:
         words = f"snoozed until {wall(page.snoozed_until, None)}"
-    line = _head(
-        one_line(page.title),
-        sign_of(style, scene.glyphs),
-        Piece(f"{words}, {one_line(page.severity)}", style.role),
-        [times, when],
-        scene,
-    )
+    line = _head(page.title, style, f"{words}, {one_line(page.severity)}", [times, when], scene)
     if page.run_id is not None and page.run_id != scene.board.projection.run.run_id:
         line.append(Piece(f" {dot} run {one_line(page.run_id)}", Role.WARNING))
     return line
@@ -196,16 +183,10 @@ def _sentence(text: object) -> str:
 
 
 def _group_head(group: RowGroup, scene: Scene) -> Line:
-    style = group_style(group)
     counts = [f"{number(count)} {state}" for state in _STATES if (count := group.counts.get(state))]
-    word = f"{counts[0]}" if counts else "none left"
-    return _head(
-        one_line(group.key.task),
-        sign_of(style, scene.glyphs),
-        Piece(word, style.role),
-        [", ".join(counts[1:]), f"first {wall_day(group.first_at, None)}, last {wall(group.last_at, None)}"],
-        scene,
-    )
+    word = counts[0] if counts else "none left"
+    when = f"first {wall_day(group.first_at, None)}, last {wall(group.last_at, None)}"
+    return _head(group.key.task, group_style(group), word, [", ".join(counts[1:]), when], scene)
 
 
 _STATES = ("held", "provisional", "requeued", "dropped", "discarded", "resolved")

@@ -16,7 +16,7 @@ from ..text.durations import SECOND, age, clock, number, wall
 from ..text.glyphs import Glyph, Glyphs
 from ..text.pieces import Line, Piece, Role, fit, join, width
 from ..text.text import one_line, pad, pad_left, shorten, shorten_middle
-from .states import STATE_STYLES, StateStyle
+from .states import STATE_STYLES, StateStyle, sign_of
 from .tasks import Scene, attempts_text, bar
 
 BREAKER_STYLES: dict[BreakerState, StateStyle] = {
@@ -79,10 +79,6 @@ def group_style(group: RowGroup) -> StateStyle:
         if group.counts.get("requeued")
         else STATE_STYLES[TaskState.SUCCESS]
     )
-
-
-def sign_of(style: StateStyle, glyphs: Glyphs) -> Piece:
-    return Piece(glyphs.of(style.glyph), style.role)
 
 
 _TITLES = {Section.BREAKERS: "Breakers", Section.PAGES: "Pages", Section.ROWS: "Quarantined rows"}

@@ -28,9 +28,9 @@ from ..text.text import cells, one_line, pad, sanitize, shorten
 from ..text.wrapping import wrap, wrapped_rows
 from .detail import FINGERPRINT_DIGITS, AttemptTexts
 from .inbox import cause_history_lines, task_count, verdict_of
-from .states import OUTCOME_STYLES, STATE_STYLES, state_sign
+from .states import OUTCOME_STYLES, STATE_STYLES, sign_and_word, state_sign
 from .task_durations import duration_lines
-from .tasks import Scene, duration_of, hang_of, named_task
+from .tasks import Scene, duration_of, hang_of, named_task, section
 
 _LABEL_CELLS = 14
 _COLUMN_CELLS_MIN = 16
@@ -83,11 +83,10 @@ def evidence_page(row: TaskRow, scene: Scene, found: EvidenceData, columns: int)
 
 def title_line(row: TaskRow, scene: Scene, columns: int) -> Line:
     """Name, state, kind and age."""
-    style = STATE_STYLES[row.state]
     since = row.ended_at if row.ended_at is not None else row.changed_at
     kind = f" {one_line(row.dead_letter_kind)}" if row.dead_letter_kind else ""
     right = [
-        Piece(f"{state_sign(row.state, scene.glyphs)} {style.word}", style.role),
+        sign_and_word(STATE_STYLES[row.state], scene.glyphs),
         Piece(f"{kind} for {age(scene.now_us - since)} "),
     ]
     return two_sided([Piece(" "), Piece(one_line(row.name), Role.TITLE)], right, columns, scene.glyphs.more)
@@ -278,8 +277,7 @@ def _quarantined(rows: Sequence[QuarantineRow]) -> Iterator[Line]:
     held = [row for row in rows if row.state in ("held", "provisional")]
     if not held:
         return
-    yield []
-    yield [Piece(" Rows set aside ", Role.STRONG), Piece(f" {number(len(held))}", Role.DIM)]
+    yield from section("Rows set aside", number(len(held)))
     for row in held[:_ROWS_SHOWN]:
         yield [Piece(f"   {one_line(row.row_key)}", Role.TEXT), Piece(f"  {one_line(row.error or '')}", Role.DIM)]
     if len(held) > _ROWS_SHOWN:
@@ -295,8 +293,7 @@ def _texts(texts: Sequence[AttemptTexts], columns: int) -> Iterator[Line]:
     for heading, written in ((_STACK, stacks), (_AUTOPSY, autopsies), ("Traceback", tracebacks)):
         for text, attempts in _shared(written).items():
             same = ", the same" if len(attempts) > 1 else ""
-            yield []
-            yield [Piece(f" {heading} ", Role.STRONG), Piece(f" {_numbers(attempts)}{same}", Role.DIM)]
+            yield from section(heading, f"{_numbers(attempts)}{same}")
             for line in text.splitlines():
                 yield from wrapped_rows([Piece(f"  {sanitize(line.expandtabs(4))}")], columns - 1)
 
@@ -305,8 +302,7 @@ def _below(names: Sequence[str], scene: Scene) -> Iterator[Line]:
     held = scene.board.names_waiting_below(*names)
     if not held:
         return
-    yield []
-    yield [Piece(" Holds ", Role.STRONG), Piece(f" {task_count(len(held))}", Role.DIM)]
+    yield from section("Holds", task_count(len(held)))
     yield from (named_task(name, scene) for name in held[:_HELD_NAMED])
     if len(held) > _HELD_NAMED:
         yield [Piece(f"   {scene.glyphs.more} {number(len(held) - _HELD_NAMED)} more", Role.DIM)]

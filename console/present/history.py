@@ -17,7 +17,7 @@ from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Piece, Role, fit, join
 from ..text.text import cells, one_line, pad, pad_left, shorten_middle
 from .runs import run_style
-from .states import STATE_STYLES, StateStyle
+from .states import STATE_STYLES, StateStyle, sign_and_word
 
 _NAME_CELLS = (12, 40)
 _NARROW_CELLS = 3  # sign, mark, gap
@@ -190,13 +190,12 @@ def cell_lines(grid: RunGrid, task: TaskTrend | None, place: int, glyphs: Glyphs
     if not grid.runs:
         return [[Piece(" no run yet", Role.DIM)]]
     run = grid.runs[place].run
-    style = run_style(run)
     duration = _duration_us(run)
     lasts = "" if duration is None else f" after {format_duration(duration)}"
     first: Line = [
         Piece(f" {one_line(run.run_id)}", Role.TITLE),
         Piece(f"  {wall_day(run.started_at, None)}  ", Role.DIM),
-        Piece(f"{glyphs.of(style.glyph)} {style.word}", style.role),
+        sign_and_word(run_style(run), glyphs),
         Piece(lasts),
     ]
     if task is None:
@@ -209,11 +208,9 @@ def _cell_line(task: TaskTrend, place: int, glyphs: Glyphs) -> Line:
     name = Piece(f" {one_line(task.name)}", Role.TITLE)
     if cell is None:
         return [name, Piece("  this run did not have it", Role.DIM)]
-    style = STATE_STYLES[cell.state]
     duration = "" if cell.duration_us is None else f" {format_duration(cell.duration_us)}"
     tries = f" {glyphs.dot} {cell.attempts} attempts" if cell.attempts > 1 else ""
-    state = Piece(f"{glyphs.of(style.glyph)} {style.word}", style.role)
-    line = [name, Piece("  "), state, Piece(f"{duration}{tries}")]
+    line = [name, Piece("  "), sign_and_word(STATE_STYLES[cell.state], glyphs), Piece(f"{duration}{tries}")]
     if task.is_slow(place) and cell.duration_us is not None and task.typical_us:
         times = cell.duration_us / task.typical_us
         line.append(Piece(f" {glyphs.dot} {glyphs.up} {times:.1f} times the usual", Role.WARNING))

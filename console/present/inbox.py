@@ -27,7 +27,7 @@ from ..text.pieces import Line, Piece, Role, fit, join, width
 from ..text.text import one_line, pad, pad_left, shorten, shorten_middle
 from ..text.wrapping import wrap
 from .runs import waiting_text
-from .states import STATE_STYLES, state_sign
+from .states import STATE_STYLES, sign_and_word, state_sign
 from .tasks import Scene, attempts_text
 
 AGE_CELLS = 7
@@ -194,7 +194,6 @@ def selection_lines(names: Sequence[str], scene: Scene) -> list[Line]:
     """The selected tasks in two rows: names, times and error; then the verdict."""
     rows = [scene.board.row(name) for name in names]
     state = next((row.state for row in rows if row.state is TaskState.DEAD_LETTER), rows[0].state)
-    style = STATE_STYLES[state]
     who = one_line(rows[0].name) if len(names) == 1 else task_count(len(names))
     kinds, errors = {row.dead_letter_kind or "" for row in rows}, {row.error or "" for row in rows}
     parts = [one_line(kinds.pop()) if len(kinds) == 1 else "", "", one_line(errors.pop())]
@@ -202,9 +201,8 @@ def selection_lines(names: Sequence[str], scene: Scene) -> list[Line]:
     if len(names) > 1 and ends:
         parts[1] = f"from {wall(min(ends), None)} to {wall(max(ends), None)}"
         parts[2] = f"{number(len(errors) + 1)} different errors" if errors else parts[2]
-    head: Line = [Piece(" "), Piece(who, Role.TITLE), Piece(" ")]
-    head.append(Piece(f"{state_sign(state, scene.glyphs)} {style.word}", style.role))
-    head.append(Piece(f" {parts[0]}"))
+    sign = sign_and_word(STATE_STYLES[state], scene.glyphs)
+    head: Line = [Piece(" "), Piece(who, Role.TITLE), Piece(" "), sign, Piece(f" {parts[0]}")]
     for part in filter(None, parts[1:]):
         head += [Piece(f" {scene.glyphs.dot} ", Role.DIM), Piece(part)]
     verdict = verdict_of(names, scene.board)

@@ -13,6 +13,7 @@ from ..text.pieces import Line, Piece, Role, fit, join, width
 from ..text.text import one_line, shorten
 from .header import location_line
 from .runs import run_style
+from .states import sign_and_word
 
 _NAME_CELLS_MIN = 12
 _SENTENCE_CELLS_MIN = 24
@@ -61,8 +62,10 @@ def replay_line(position: ReplayPosition, board: Board, address: str, key: str, 
 
 def _facts(position: ReplayPosition, board: Board, glyphs: Glyphs) -> list[Line]:
     run, style = board.projection.run, run_style(board.projection.run)
-    state = [Piece(f"{glyphs.of(style.glyph)} {style.word}", style.role)]
-    return [[*state, Piece(f" {board.finished}/{board.total}")], [Piece(clock(position.at - run.started_at).strip())]]
+    return [
+        [sign_and_word(style, glyphs), Piece(f" {board.finished}/{board.total}")],
+        [Piece(clock(position.at - run.started_at).strip())],
+    ]
 
 
 def describe_last_event(event: Event | None, size: int) -> str:

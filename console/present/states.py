@@ -74,6 +74,16 @@ SERVED = StateStyle(Glyph.READY, "served", Role.WAITING)
 PAUSED = StateStyle(Glyph.READY, "paused", Role.WAITING)
 
 
+def sign_of(style: StateStyle, glyphs: Glyphs) -> Piece:
+    """The sign of a style, in its role."""
+    return Piece(glyphs.of(style.glyph), style.role)
+
+
+def sign_and_word(style: StateStyle, glyphs: Glyphs) -> Piece:
+    """The sign and the word of a style, in its role."""
+    return Piece(f"{glyphs.of(style.glyph)} {style.word}", style.role)
+
+
 def state_sign(state: TaskState, glyphs: Glyphs) -> str:
     """The one-cell sign of a task state."""
     return glyphs.of(STATE_STYLES[state].glyph)
@@ -88,7 +98,7 @@ _GAP = "  "
 def legend_lines(glyphs: Glyphs, columns: int, bars: Sequence[Line]) -> list[Line]:
     """The legend in lines of at most ``columns``. ``bars``: the entries of the timeline."""
     outcomes = [OUTCOME_STYLES[name] for name in ("timed_out", "lost")]
-    states = [_entry(style, glyphs) for style in (*STATE_STYLES.values(), BLOCKED, *outcomes)]
+    states = [[sign_and_word(style, glyphs)] for style in (*STATE_STYLES.values(), BLOCKED, *outcomes)]
     marks = [
         [Piece(sign, role), Piece(f" {words}")]
         for sign, role, words in (
@@ -102,10 +112,6 @@ def legend_lines(glyphs: Glyphs, columns: int, bars: Sequence[Line]) -> list[Lin
     ]
     flows = *_flow(states, columns, _ENTRY_CELLS), *_flow(marks, columns, 0), *_flow(bars, columns, 0)
     return [[Piece("Signs", Role.STRONG)], *flows]
-
-
-def _entry(style: StateStyle, glyphs: Glyphs) -> Line:
-    return [Piece(f"{glyphs.of(style.glyph)} {style.word}", style.role)]
 
 
 def _flow(entries: Sequence[Line], columns: int, least: int) -> list[Line]:

@@ -7,7 +7,7 @@ digits.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from ...engine.core.explain import error_name, short_error
@@ -61,6 +61,12 @@ class Scene:
         """Until when an attempt without an end can have run."""
         gone_at = self.runner.gone_at
         return self.now_us if gone_at is None else min(self.now_us, gone_at)
+
+
+def section(heading: str, note: str = "") -> Iterator[Line]:
+    """An empty line, and a heading with a note beside it."""
+    yield []
+    yield [Piece(f" {heading} ", Role.STRONG), *([Piece(f" {note}", Role.DIM)] if note else ())]
 
 
 def attempt_of(row: TaskRow) -> AttemptRow | None:

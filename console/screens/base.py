@@ -27,6 +27,7 @@ from __future__ import annotations
 import asyncio
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import Any, ClassVar, cast
 
 from textual import events
@@ -37,6 +38,7 @@ from textual.widget import Widget
 
 from ...engine.domain.acts import act_refusal
 from ...engine.domain.states import TaskState
+from ...engine.errors import RedriveError
 from ..feed.live_run import BoardUpdate
 from ..keys.actions import SUSPEND_KEY, VIEWS, Action, ScreenName, footer_of
 from ..model.board import Board
@@ -59,18 +61,23 @@ from ..widgets.line_view import LineView
 from ..widgets.table import MarkRangeToggled, VirtualTable
 from ..widgets.text_input import TextField
 from . import frame
-from .console import Console
+from .console import Console, errors_shown
 from .hidden_rows import hidden_row_marks
 
 JUMP_SECONDS = 0.7  # after a row left from under the cursor
 
 
-def run_latest(node: DOMNode, work: Callable[[], Awaitable[None]], group: str) -> None:
+def run_latest(node: DOMNode, work: Callable[[], Awaitable[None]], group: str, *, shows_errors: bool = True) -> None:
     """Run ``work`` in the background; a later call of the same group replaces it.
 
-    It must handle RedriveError; any other error ends the console.
+    A RedriveError is shown as a message, or left to the header; any other error ends the console.
     """
-    node.run_worker(cast(Any, work), group=group, exclusive=True)  # the stubs know only work that returns something
+
+    async def guarded() -> None:
+        with errors_shown(cast(Console, node.app)) if shows_errors else suppress(RedriveError):
+            await work()
+
+    node.run_worker(cast(Any, guarded), group=group, exclusive=True)  # the stubs know only work that returns something
 
 
 class TooSmall(LineView):

@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -14,6 +15,7 @@ from textual.screen import Screen
 from textual.timer import Timer
 
 from ...engine.core.outlook import RunnerStatus
+from ...engine.errors import RedriveError
 from ..feed.cause_memory import CauseMemory
 from ..feed.live_run import LiveRun
 from ..keys.actions import Action, ScreenName
@@ -27,6 +29,15 @@ from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Role
 
 MESSAGE_SECONDS = 5.0
+
+
+@contextmanager
+def errors_shown(console: Console) -> Iterator[None]:
+    """Show an error of the session as a message, and go on behind the block."""
+    try:
+        yield
+    except RedriveError as error:
+        console.show_message(str(error), Role.WARNING)
 
 
 @dataclass(frozen=True, slots=True)

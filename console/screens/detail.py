@@ -9,10 +9,12 @@ from ...engine.statefile.changes.log_rows import LogChunk
 from ..feed.live_run import BoardUpdate
 from ..keys.actions import ScreenName
 from ..model.board import Board
-from ..present.detail import AttemptTexts, detail_page
+from ..present.detail import AttemptTexts, detail_page, summary_lines
 from ..present.tasks import Scene
 from ..sessions.session import Session
 from ..text.pieces import Line
+from ..widgets.bars import Bar
+from ..widgets.split import STRIP_ROWS
 from .page import PageScreen, PageView
 
 _LOG_CHUNKS = 20
@@ -91,3 +93,22 @@ class DetailScreen(PageScreen):
     def _show_selected(self) -> None:
         self.page.show_task(self.console.selected)
         self.refresh_page()
+
+
+class StripView(Bar):
+    """The strip below the graph of a narrow terminal: the selected task in a few rows."""
+
+    def __init__(self, scene: Callable[[], Scene]) -> None:
+        super().__init__(STRIP_ROWS)
+        self._scene_of = scene
+        self._name: str | None = None
+
+    def show_task(self, name: str | None) -> None:
+        """Update the rows and repaint changed ones."""
+        self._name, scene = name, self._scene_of()
+        row = scene.board.projection.tasks.get(name) if name is not None else None
+        self.show_lines(summary_lines(row, scene, self.columns, STRIP_ROWS) if row is not None and self.columns else [])
+
+    def on_resize(self) -> None:
+        """Render the rows for another width."""
+        self.show_task(self._name)

@@ -31,12 +31,12 @@ class DownstreamsTable(VirtualTable[DownstreamRow], inherit_bindings=False):
 
     def _clamp(self, place: int) -> int:
         place = super()._clamp(place)
-        step = 1 if place >= self._cursor else -1
+        step = 1 if place >= self.cursor else -1
         for direction in (step, -step):
             found = place
-            while 0 <= found < len(self._order) and self._order[found].is_head:
+            while 0 <= found < len(self.order) and self.order[found].is_head:
                 found += direction
-            if 0 <= found < len(self._order):
+            if 0 <= found < len(self.order):
                 return found
         return place
 
@@ -54,6 +54,6 @@ class DownstreamsTable(VirtualTable[DownstreamRow], inherit_bindings=False):
 
     def _scroll_into_view(self) -> None:
         super()._scroll_into_view()
-        above = self._cursor - 1
-        if 0 <= above < len(self._order) and self._order[above].is_head:
-            self._top = min(self._top, above)
+        above = self.cursor - 1
+        if 0 <= above < len(self.order) and self.order[above].is_head:
+            self.first_visible = min(self.first_visible, above)

@@ -78,14 +78,6 @@ _KEYS: Mapping[type, tuple[str, ...]] = {
 _COMMON_KEYS = ("next", "filter", "help", "quit")
 
 
-class SubjectDialog(TextDialog):
-    """A dialog with everything about a breaker or a page."""
-
-    def __init__(self, lines: Sequence[Line]) -> None:
-        super().__init__(lines[0] if lines else [], [[], *lines[1:]])
-        self.view.is_wrapping = True
-
-
 class DownstreamsScreen(ConsoleScreen):
     """See the module."""
 
@@ -312,16 +304,13 @@ class DownstreamsScreen(ConsoleScreen):
         self._show_subject()
         item = self.subject()
         if isinstance(item, Page) and (item.id, item.updated_at) not in self._bodies:
-            run_latest(self, self._read_body, "body")
+            run_latest(self, self._read_body, "body", shows_errors=False)
 
     async def _read_body(self) -> None:
         page = self.subject()
         if not isinstance(page, Page):
             return
-        try:
-            found = await self.console.live.session.query(list_rows.PAGES, id=page.id, limit=1)
-        except RedriveError:
-            return  # the header shows the error
+        found = await self.console.live.session.query(list_rows.PAGES, id=page.id, limit=1)
         self._bodies[page.id, page.updated_at] = parse_body(found[0].body) if found else PageBody()
         while len(self._bodies) > _BODIES_KEPT:
             self._bodies.popitem(last=False)
@@ -358,7 +347,8 @@ class DownstreamsScreen(ConsoleScreen):
             self.console.push_screen(RowsScreen(item))
         elif item is not None:
             room = min(self.app.size.width, DIALOG_COLUMNS)
-            self.console.push_screen(SubjectDialog(self._subject_lines(room)))
+            title, *lines = self._subject_lines(room)
+            self.console.push_screen(TextDialog(title, [[], *lines], wrap=True))
         else:
             self.on_empty_table_key_pressed()
 

@@ -38,12 +38,11 @@ from ..text.pieces import Piece, Role
 from ..widgets.bars import Bar, Rule
 from ..widgets.bindings import bindings_of
 from ..widgets.split import STRIP_ROWS, has_room_for_strip
-from .detail import DetailView
+from .detail import DetailView, StripView
 from .graph_view import GraphView
 from .group_map import GroupMap
 from .page import read_page
 from .panes import PaneWidth, SplitScreen
-from .task_strip import StripView
 
 _FRAME_ROWS = 5  # header, tabs, two rules, keys
 _READING_DELAY_SECONDS = 0.15  # the cursor may be moving on

@@ -11,7 +11,6 @@ from textual.widget import Widget
 
 from ...engine.domain.events import EventKind
 from ...engine.domain.states import TaskState
-from ...engine.errors import RedriveError
 from ..feed.history import HistoryReader
 from ..feed.live_run import BoardUpdate
 from ..keys.actions import ScreenName
@@ -120,11 +119,7 @@ class HistoryScreen(ConsoleScreen):
         if self._reader is None:
             self._reader = HistoryReader(session)
         self._age_seconds, self._is_stale = 0, False
-        try:
-            self._grid = await self._reader.read(flow)
-        except RedriveError as error:
-            self.console.show_message(str(error), Role.WARNING)
-            return
+        self._grid = await self._reader.read(flow)
         self._tasks = {task.name: task for task in self._grid.tasks}
         is_first = not self.table.order
         self._show_order()

@@ -10,7 +10,6 @@ from textual.binding import BindingType
 from textual.timer import Timer
 from textual.widget import Widget
 
-from ...engine.errors import RedriveError
 from ..feed.live_run import BoardUpdate
 from ..keys.actions import ScreenName
 from ..model.board import Board
@@ -196,15 +195,12 @@ class InboxScreen(SplitScreen):
     def _request_memory(self) -> None:
         """Read the history of these causes if it may have changed."""
         if self.console.memory.is_due(self.board.projection.run.run_id, self.inbox.causes()):
-            run_latest(self, self._read_memory, "memory")
+            # the inbox works without history; the next event reads again
+            run_latest(self, self._read_memory, "memory", shows_errors=False)
 
     async def _read_memory(self) -> None:
         session, run_id = self.console.live.session, self.board.projection.run.run_id
-        try:
-            changed = await self.console.memory.refresh(session, run_id, self.inbox.causes())
-        except RedriveError:
-            return  # the inbox works without history; the next event reads again
-        if changed:
+        if await self.console.memory.refresh(session, run_id, self.inbox.causes()):
             self._start_rest_timer()
             if self.evidence.display:
                 self.evidence.update_page()

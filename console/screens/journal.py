@@ -12,7 +12,6 @@ from textual.timer import Timer
 from textual.widget import Widget
 
 from ...engine.domain.events import Event
-from ...engine.errors import RedriveError
 from ...engine.statefile.list_rows import JOURNAL
 from ..feed.live_run import BoardUpdate
 from ..keys.actions import ScreenName
@@ -56,10 +55,6 @@ class EventDialog(TextDialog):
     """A dialog with everything about one event; its command line can be copied."""
 
     BINDINGS: ClassVar[list[BindingType]] = bindings("copy")
-
-    def __init__(self, title: Line, lines: list[Line]) -> None:
-        super().__init__(title, lines)
-        self.view.is_wrapping = True
 
 
 class JournalScreen(SplitScreen):
@@ -140,8 +135,6 @@ class JournalScreen(SplitScreen):
         try:
             while self._needs_earlier:
                 await self._read_window(self.journal)
-        except RedriveError as error:
-            self.console.show_message(str(error), Role.WARNING)
         finally:
             self._is_reading = False
 
@@ -245,7 +238,7 @@ class JournalScreen(SplitScreen):
         if event is not None and self.is_wide:
             self.focus_details()
         elif event is not None:
-            self.console.push_screen(EventDialog(_title(event), self._lines_of(event)))
+            self.console.push_screen(EventDialog(_title(event), self._lines_of(event), wrap=True))
 
     def _lines_of(self, event: Event) -> list[Line]:
         keymap, glyphs = self.console.keymap, self.console.glyphs

@@ -9,28 +9,11 @@ from textual.binding import BindingType
 from textual.widget import Widget
 
 from ..keys.actions import ScreenName
-from ..text.pieces import Line, Piece, Role
+from ..text.pieces import Piece, Role
 from ..text.text import one_line
-from ..widgets.bars import KeyHint
+from ..widgets.bars import Bar, KeyHint
 from ..widgets.bindings import bindings
-from ..widgets.line_view import LineView
 from .base import ConsoleScreen
-
-
-class _ErrorView(LineView):
-    """A sentence about an error, if there is one."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._sentence = ""
-
-    def show(self, sentence: str) -> None:
-        if sentence != self._sentence:
-            self._sentence = sentence
-            self.refresh()
-
-    def line(self, y: int) -> Line:
-        return [Piece(f" {self._sentence}", Role.WARNING)] if y == 1 and self._sentence else []
 
 
 class LoadingScreen(ConsoleScreen):
@@ -41,11 +24,12 @@ class LoadingScreen(ConsoleScreen):
 
     def __init__(self) -> None:
         super().__init__()
-        self._error_view = _ErrorView()
+        self._error_bar = Bar(2)
+        self._error_bar.styles.height = "1fr"
 
     def content(self) -> Iterable[Widget]:
         """Yield the reason why nothing is shown yet."""
-        yield self._error_view
+        yield self._error_bar
 
     def hints(self) -> list[KeyHint]:
         """The only key hint here: to leave."""
@@ -56,4 +40,5 @@ class LoadingScreen(ConsoleScreen):
     def show_frame(self) -> None:
         """Update header and sentence."""
         super().show_frame()
-        self._error_view.show(one_line(self.console.live.error_message or ""))
+        sentence = one_line(self.console.live.error_message or "")
+        self._error_bar.show([Piece(f" {sentence}", Role.WARNING)] if sentence else [], row=1)

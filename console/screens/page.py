@@ -13,7 +13,6 @@ from typing import Any, ClassVar, Generic, TypeVar
 from textual.binding import BindingType
 from textual.widget import Widget
 
-from ...engine.errors import RedriveError
 from ..keys.actions import ScreenName
 from ..present.tasks import Scene
 from ..sessions.session import Session
@@ -87,10 +86,7 @@ class PageView(LinesView, Generic[TextKey, Texts]):
         wanted = self.missing_text_key()
         if wanted is None:
             return
-        try:
-            texts = await self.fetch(session, run_id, wanted)
-        except RedriveError:
-            return  # the header shows the error; the next event reads again
+        texts = await self.fetch(session, run_id, wanted)
         if self.missing_text_key() == wanted:
             self.texts, self._loaded_key = texts, wanted
             self.update_page()
@@ -156,4 +152,5 @@ def read_page(screen: ConsoleScreen, page: PageView[Any, Any]) -> None:
     """Read the missing texts of a page in the background."""
     if page.missing_text_key() is not None:
         session, run_id = screen.console.live.session, screen.board.projection.run.run_id
-        run_latest(screen, partial(page.read, session, run_id), "texts")
+        # the header shows an error; the next event reads again
+        run_latest(screen, partial(page.read, session, run_id), "texts", shows_errors=False)

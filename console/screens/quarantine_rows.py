@@ -39,14 +39,6 @@ class RowsTable(VirtualTable[int]):
         return key if 0 <= key < len(self.order) else None
 
 
-class RowDialog(TextDialog):
-    """Everything about one row."""
-
-    def __init__(self, row: list_rows.QuarantineRow, columns: int) -> None:
-        super().__init__([Piece(f"Row {one_line(row.row_key)}", Role.TITLE)], row_lines(row, columns))
-        self.view.is_wrapping = True
-
-
 class RowsScreen(ConsoleScreen):
     """See the module."""
 
@@ -142,8 +134,6 @@ class RowsScreen(ConsoleScreen):
             while missing := self._missing_pages():
                 self.window.store(missing[0], await self._query(missing[0]))
                 self.table.refresh()
-        except RedriveError as error:
-            self.console.show_message(str(error), Role.WARNING)
         finally:
             self._is_reading = False
 
@@ -188,15 +178,11 @@ class RowsScreen(ConsoleScreen):
 
     async def _open(self, row_id: int) -> None:
         run_id, session = self.board.projection.run.run_id, self.console.live.session
-        try:
-            found = await session.query(
-                list_rows.QUARANTINE, run_id=run_id, task=self.key.task, after=row_id - 1, limit=1
-            )
-        except RedriveError as error:
-            self.console.show_message(str(error), Role.WARNING)
-            return
+        found = await session.query(list_rows.QUARANTINE, run_id=run_id, task=self.key.task, after=row_id - 1, limit=1)
         if found:
-            self.console.push_screen(RowDialog(found[0], columns_within(self.app.size.width)))
+            title = [Piece(f"Row {one_line(found[0].row_key)}", Role.TITLE)]
+            lines = row_lines(found[0], columns_within(self.app.size.width))
+            self.console.push_screen(TextDialog(title, lines, wrap=True))
 
     # --- Keys -----------------------------------------------------------------------------------------------------
 
@@ -212,11 +198,7 @@ class RowsScreen(ConsoleScreen):
             self.console.show_message(f"mark up to {MARKED_ROWS_MAX:,} rows, or all of them", Role.WARNING)
             return
         else:
-            try:
-                rows = await self._rows_at(places)
-            except RedriveError as error:
-                self.console.show_message(str(error), Role.WARNING)
-                return
+            rows = await self._rows_at(places)
             chosen = self._chosen_rows([row for row in rows if row.state == "held"])
         if chosen.count:
             self.console.downstream_actions.decide_rows(chosen, act)

@@ -6,7 +6,6 @@ from typing import cast
 
 from textual.timer import Timer
 
-from ...engine.errors import RedriveError
 from ..model.board import Board
 from ..model.runner import runner_of
 from ..present.run_preview import preview_lines
@@ -69,15 +68,12 @@ class RunPreview(Bar):
 
     def _start_reading(self) -> None:
         self._timer = None
-        run_latest(self, self._read, "preview")
+        # the header shows an error; the next move of the cursor reads again
+        run_latest(self, self._read, "preview", shows_errors=False)
 
     async def _read(self) -> None:
         wanted = self._run
         if wanted is None or self._board() is not None:
             return
-        try:
-            projection = await cast(Console, self.app).live.session.snapshot(wanted.run.run_id)
-        except RedriveError:
-            return  # the header shows the error; the next move of the cursor reads again
-        self._read_board = Board(projection)
+        self._read_board = Board(await cast(Console, self.app).live.session.snapshot(wanted.run.run_id))
         self.update_lines()

@@ -11,7 +11,6 @@ from textual.widget import Widget
 
 from ...engine.domain.events import EventKind
 from ...engine.domain.states import RunState, TaskState
-from ...engine.errors import RedriveError
 from ...engine.statefile.list_rows import SCHEDULES, ScheduleRow
 from ..feed.live_run import BoardUpdate
 from ..keys.actions import ScreenName
@@ -26,8 +25,8 @@ from ..present.runs import RunListEntry, absence_text, heading_line, run_name, r
 from ..present.schedules import describe_next_run
 from ..sessions.session import RunSummary
 from ..text.durations import local_day
-from ..text.pieces import Line, Piece, Role
-from ..text.text import cells, one_line
+from ..text.pieces import Line
+from ..text.text import cells
 from ..widgets.bars import Bar
 from ..widgets.bindings import bindings_of
 from ..widgets.table import VirtualTable
@@ -111,12 +110,8 @@ class RunsScreen(ConsoleScreen):
             run_latest(self, self._read_list, "runs")
 
     async def _read_list(self) -> None:
-        try:
-            summaries = await self.console.live.session.runs()
-            self._schedules = await self.console.live.session.query(SCHEDULES)
-        except RedriveError as error:
-            self.console.show_line([Piece(one_line(str(error)), Role.WARNING)], 5)
-            return
+        summaries = await self.console.live.session.runs()
+        self._schedules = await self.console.live.session.query(SCHEDULES)
         self._list_age_seconds = 0
         self._summaries = {one.run.run_id: one for one in summaries}
         self._name_cells = max((cells(run_name(one.run, self.console.glyphs)) for one in summaries), default=0)

@@ -36,10 +36,10 @@ class TextDialog(Modal[None]):
     ASKS: ClassVar[bool] = False
     BINDINGS: ClassVar[list[BindingType]] = bindings("close_reading", "search")
 
-    def __init__(self, title: Line, lines: Sequence[Line]) -> None:
+    def __init__(self, title: Line, lines: Sequence[Line], *, wrap: bool = False) -> None:
         super().__init__(title)
         self._all_lines = list(lines)
-        self.view = LinesView(self._all_lines)
+        self.view = LinesView(self._all_lines, wrap=wrap)
         self.field = TextField(" /", hint="words to search for")
         self.field.display = False
         self.foot = bar_of(_FOOT, id="foot")

@@ -29,10 +29,15 @@ def echo_json(value: object) -> None:
     echo(json_line(value))
 
 
+def echo_lines(lines: Iterable[str], *, err: bool = False) -> None:
+    """Print each of several lines."""
+    for line in lines:
+        echo(line, err=err)
+
+
 def print_table(rows: Iterable[Sequence[str]]) -> None:
     """Print rows with aligned columns."""
-    for line in table_lines(rows):
-        echo(line)
+    echo_lines(table_lines(rows))
 
 
 def table_lines(rows: Iterable[Sequence[str]]) -> Iterator[str]:

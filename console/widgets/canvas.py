@@ -33,19 +33,14 @@ class Canvas(WheelView, can_focus=True):
     def __init__(self, runs: Callable[[int, int, int], Iterable[Piece]], *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._runs = runs
-        self._extent = (0, 0)
+        self.extent = (0, 0)
         self._x = 0
         self._y = 0
 
     @property
-    def extent(self) -> tuple[int, int]:
-        """The columns and rows of the drawing."""
-        return self._extent
-
-    @property
     def hidden_rows(self) -> tuple[int, int]:
         """How many rows are above the viewport, and how many below it."""
-        return self._y, max(self._extent[1] - self._y - self.rows, 0)
+        return self._y, max(self.extent[1] - self._y - self.rows, 0)
 
     @property
     def origin(self) -> tuple[int, int]:
@@ -54,7 +49,7 @@ class Canvas(WheelView, can_focus=True):
 
     def set_extent(self, columns: int, rows: int) -> None:
         """Set the size of the drawing and repaint."""
-        self._extent = (columns, rows)
+        self.extent = (columns, rows)
         self._clamp_origin(self._x, self._y)
         self.refresh()
 
@@ -85,12 +80,12 @@ class Canvas(WheelView, can_focus=True):
     def line(self, y: int) -> Line:
         """The cells of the drawing that stand in line ``y`` of the viewport."""
         row = self._y + y
-        if row >= self._extent[1]:
+        if row >= self.extent[1]:
             return []
         return list(self._runs(row, self._x, self._x + self.columns))
 
     def _clamp_origin(self, x: int, y: int) -> bool:
-        columns, rows = self._extent
+        columns, rows = self.extent
         x = max(min(x, columns - self.columns), 0)
         y = max(min(y, rows - self.rows), 0)
         moved = (x, y) != (self._x, self._y)

@@ -67,10 +67,10 @@ class VirtualTable(WheelView, Generic[Key], can_focus=True):
         self._row = row
         self._mark_sign = mark_sign
         self._always_lit = always_lit
-        self._order: Sequence[Key] = ()
+        self.order: Sequence[Key] = ()  # first to last
         self._place_by_key: dict[Key, int] | None = {}
-        self._cursor = 0
-        self._top = 0
+        self.cursor = 0  # its place; ``move_to`` changes it
+        self.first_visible = 0  # place
         self._is_laid_out = False
         self._marks: set[Key] = set()
         self._anchor: int | None = None  # where a range of marks began
@@ -79,41 +79,26 @@ class VirtualTable(WheelView, Generic[Key], can_focus=True):
     # --- what is in it --------------------------------------------------------------------------------------------
 
     @property
-    def order(self) -> Sequence[Key]:
-        """The keys, first to last."""
-        return self._order
-
-    @property
-    def cursor(self) -> int:
-        """The place of the cursor, 0 for the first row."""
-        return self._cursor
-
-    @property
     def cursor_key(self) -> Key | None:
         """The row under the cursor; None if there are no rows."""
-        return self._order[self._cursor] if self._order else None
-
-    @property
-    def first_visible(self) -> int:
-        """The place of the first visible row."""
-        return self._top
+        return self.order[self.cursor] if self.order else None
 
     @property
     def marks(self) -> list[Key]:
         """The marked rows, in order."""
-        return [key for key in self._order if key in self._marks] if self._marks else []
+        return [key for key in self.order if key in self._marks] if self._marks else []
 
     def set_order(self, order: Sequence[Key]) -> None:
         """Show these rows. The cursor stays on its row, and that row where it was on the screen; if the row is gone the
         cursor stays at its place. Marks of removed rows are dropped: no act touches a row that is not shown."""
         before = self.cursor_key
-        height_of_cursor = self._cursor - self._top
-        self._order = order
+        height_of_cursor = self.cursor - self.first_visible
+        self.order = order
         self._place_by_key = None
         self._anchor = None
         place = self.place_of(before) if before is not None else None
-        self._cursor = self._clamp(self._cursor if place is None else place)
-        self._top = self._cursor - height_of_cursor
+        self.cursor = self._clamp(self.cursor if place is None else place)
+        self.first_visible = self.cursor - height_of_cursor
         self._scroll_into_view()
         gone = [key for key in self._marks if self.place_of(key) is None]
         self.refresh()
@@ -126,14 +111,14 @@ class VirtualTable(WheelView, Generic[Key], can_focus=True):
     def place_of(self, key: Key) -> int | None:
         """The place of a row; None if it is not in the table."""
         if self._place_by_key is None:
-            self._place_by_key = {key: place for place, key in enumerate(self._order)}
+            self._place_by_key = {key: place for place, key in enumerate(self.order)}
         return self._place_by_key.get(key)
 
     def row_changed(self, key: Key) -> None:
         """Repaint a row if it is visible."""
         place = self.place_of(key)
-        if place is not None and self._top <= place < self._top + self.rows:
-            self.refresh_rows(place - self._top)
+        if place is not None and self.first_visible <= place < self.first_visible + self.rows:
+            self.refresh_rows(place - self.first_visible)
 
     def rows_changed(self, keys: Iterable[Key]) -> None:
         """Repaint the visible ones of these rows."""
@@ -144,28 +129,28 @@ class VirtualTable(WheelView, Generic[Key], can_focus=True):
 
     def in_view(self) -> Sequence[Key]:
         """The rows in view."""
-        return self._order[self._top : self._top + self.rows]
+        return self.order[self.first_visible : self.first_visible + self.rows]
 
     # --- moving ---------------------------------------------------------------------------------------------------
 
     def move_to(self, place: int) -> None:
         """Move the cursor to a place, clamped to the list."""
-        self._move_cursor_and_top(place, self._top)
+        self._move_cursor_and_top(place, self.first_visible)
 
     def _move_cursor_and_top(self, place: int, top: int) -> None:
         """Move cursor and view to these places, as far as they exist and fit together."""
-        before, top_before = self._cursor, self._top
-        self._cursor, self._top = self._clamp(place), top
+        before, top_before = self.cursor, self.first_visible
+        self.cursor, self.first_visible = self._clamp(place), top
         self._scroll_into_view()
-        if self._cursor != before and self._anchor is not None:
-            self._mark_range_to(self._cursor)
+        if self.cursor != before and self._anchor is not None:
+            self._mark_range_to(self.cursor)
             self.refresh()
-        elif self._top != top_before:
+        elif self.first_visible != top_before:
             self.refresh()
-        elif self._cursor != before:
-            self.refresh_rows(before - self._top)
-            self.refresh_rows(self._cursor - self._top)
-        if self._cursor != before:
+        elif self.cursor != before:
+            self.refresh_rows(before - self.first_visible)
+            self.refresh_rows(self.cursor - self.first_visible)
+        if self.cursor != before:
             self.post_message(self.CursorMoved(self.cursor_key))
 
     def move_to_key(self, key: Key) -> bool:
@@ -177,36 +162,36 @@ class VirtualTable(WheelView, Generic[Key], can_focus=True):
 
     def scroll_rows(self, rows: int) -> None:
         """Move the view, and the cursor only as far as it would leave the view."""
-        top = max(min(self._top + rows, len(self._order) - self.rows), 0)
-        self._move_cursor_and_top(max(min(self._cursor, top + self.rows - 1), top), top)
+        top = max(min(self.first_visible + rows, len(self.order) - self.rows), 0)
+        self._move_cursor_and_top(max(min(self.cursor, top + self.rows - 1), top), top)
 
     def _clamp(self, place: int) -> int:
-        return max(min(place, len(self._order) - 1), 0)
+        return max(min(place, len(self.order) - 1), 0)
 
     def _scroll_into_view(self) -> None:
         rows = self.rows
         if not rows:
             return  # not laid out yet
-        self._top = max(min(self._top, len(self._order) - rows), 0)
-        self._top = max(min(self._top, self._cursor), self._cursor - rows + 1)
+        self.first_visible = max(min(self.first_visible, len(self.order) - rows), 0)
+        self.first_visible = max(min(self.first_visible, self.cursor), self.cursor - rows + 1)
 
     def move_rows(self, rows: int) -> None:
         """Move ``rows`` rows down."""
-        self.move_to(self._cursor + rows)
+        self.move_to(self.cursor + rows)
 
     def move_to_edge(self, direction: int) -> None:
         """Move to the first row, or with 1 to the last."""
-        self.move_to(0 if direction < 0 else len(self._order) - 1)
+        self.move_to(0 if direction < 0 else len(self.order) - 1)
 
     def move_pages(self, pages: float) -> None:
         """Move view and cursor ``pages`` down together, so that the cursor keeps its height."""
         rows = int(self.rows * abs(pages)) * (1 if pages > 0 else -1)
-        self._move_cursor_and_top(self._cursor + rows, self._top + rows)
+        self._move_cursor_and_top(self.cursor + rows, self.first_visible + rows)
 
     def drill_in(self) -> None:
         """Open the row under the cursor."""
-        if self._order:
-            self.post_message(self.RowOpened(self._order[self._cursor]))
+        if self.order:
+            self.post_message(self.RowOpened(self.order[self.cursor]))
         else:
             self.post_message(EmptyTableKeyPressed())
 
@@ -214,27 +199,27 @@ class VirtualTable(WheelView, Generic[Key], can_focus=True):
 
     def mark(self) -> None:
         """Mark or unmark the row under the cursor, and go on to the next."""
-        if self._order and self._mark_sign is not None:
-            self._marks ^= {self._order[self._cursor]}
-            self.refresh_rows(self._cursor - self._top)
+        if self.order and self._mark_sign is not None:
+            self._marks ^= {self.order[self.cursor]}
+            self.refresh_rows(self.cursor - self.first_visible)
             self.post_message(self.RowMarksChanged())
-            self.move_to(self._cursor + 1)
+            self.move_to(self.cursor + 1)
 
     def mark_range(self) -> None:
         """Begin a range at the cursor, or end it."""
-        if not self._order or self._mark_sign is None:
+        if not self.order or self._mark_sign is None:
             return
-        self._anchor = self._cursor if self._anchor is None else None
+        self._anchor = self.cursor if self._anchor is None else None
         self._marks_before_range = set(self._marks)
         if self._anchor is not None:
-            self._mark_range_to(self._cursor)
-            self.refresh_rows(self._cursor - self._top)
+            self._mark_range_to(self.cursor)
+            self.refresh_rows(self.cursor - self.first_visible)
         self.post_message(MarkRangeToggled(is_begun=self._anchor is not None))
 
     def mark_all(self) -> None:
         """Mark every row; if every row is marked, none."""
         if self._mark_sign is not None:
-            self.set_marks(() if len(self._marks) == len(self._order) else self._order)
+            self.set_marks(() if len(self._marks) == len(self.order) else self.order)
 
     def set_marks(self, keys: Iterable[Key]) -> None:
         """Mark these rows and no others."""
@@ -254,22 +239,22 @@ class VirtualTable(WheelView, Generic[Key], can_focus=True):
         """Mark from the anchor to ``place``; what a longer range had marked before is unmarked again."""
         anchor = place if self._anchor is None else self._anchor
         low, high = min(anchor, place), max(anchor, place)
-        self._marks = self._marks_before_range | set(self._order[low : high + 1])
+        self._marks = self._marks_before_range | set(self.order[low : high + 1])
         self.post_message(self.RowMarksChanged())
 
     @property
     def hidden_rows(self) -> tuple[int, int]:
         """How many rows are above the viewport, and how many below it."""
-        return self._top, max(len(self._order) - self._top - self.rows, 0)
+        return self.first_visible, max(len(self.order) - self.first_visible - self.rows, 0)
 
     # --- drawing --------------------------------------------------------------------------------------------------
 
     def line(self, y: int) -> Line:
         """The row of the view's line ``y``, behind its mark."""
-        place = self._top + y
-        if place >= len(self._order):
+        place = self.first_visible + y
+        if place >= len(self.order):
             return []
-        key = self._order[place]
+        key = self.order[place]
         if self._mark_sign is None:
             return self._row(key, self.columns)
         sign = self._mark_sign if key in self._marks else " "
@@ -277,33 +262,33 @@ class VirtualTable(WheelView, Generic[Key], can_focus=True):
 
     def row_role(self, y: int) -> str | None:
         """The cursor's row, and marked ones."""
-        place = self._top + y
-        if place >= len(self._order):
+        place = self.first_visible + y
+        if place >= len(self.order):
             return None
-        if place == self._cursor:
+        if place == self.cursor:
             return Role.CURSOR if self.has_focus or self._always_lit else Role.STRONG
-        return Role.MARK if self._order[place] in self._marks else None
+        return Role.MARK if self.order[place] in self._marks else None
 
     def on_focus(self) -> None:
         """The cursor shows where keys go."""
-        self.refresh_rows(self._cursor - self._top)
+        self.refresh_rows(self.cursor - self.first_visible)
 
     def on_blur(self) -> None:
         """The cursor shows where keys do not go."""
-        self.refresh_rows(self._cursor - self._top)
+        self.refresh_rows(self.cursor - self.first_visible)
 
     def on_resize(self) -> None:
         """The cursor stays in view; at first it is in the middle, unless the first page holds it."""
         if not self._is_laid_out:
             self._is_laid_out = self.rows > 0
-            self._top = self._cursor - self.rows // 2 if self._cursor >= self.rows else 0
+            self.first_visible = self.cursor - self.rows // 2 if self.cursor >= self.rows else 0
         self._scroll_into_view()
         self.refresh()
 
     def on_click(self, event: events.Click) -> None:
         """A click moves the cursor, a second one opens."""
-        place = self._top + event.y
-        if place < len(self._order):
+        place = self.first_visible + event.y
+        if place < len(self.order):
             self.move_to(place)
             if event.chain > 1:
                 self.drill_in()

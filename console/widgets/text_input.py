@@ -61,7 +61,7 @@ class TextField(LineView, can_focus=True):
         self._hint = hint
         self._characters = characters
         self._text = one_line(text, TEXT_MAX)
-        self._cursor = len(self._text)
+        self.cursor = len(self._text)
         self._first_shown = 0  # first character that is shown
 
     @property
@@ -73,16 +73,11 @@ class TextField(LineView, can_focus=True):
     def text(self, text: str) -> None:
         self._edit(one_line(text, TEXT_MAX), TEXT_MAX)
 
-    @property
-    def cursor(self) -> int:
-        """The position of the cursor."""
-        return self._cursor
-
     def reset(self, label: str, text: str = "", hint: str = "") -> None:
         """Reset label, text and placeholder without posting a message."""
         self._label, self._hint = label, hint
         self._text = sanitize(text, TEXT_MAX)
-        self._cursor = len(self._text)
+        self.cursor = len(self._text)
         self._first_shown = 0
         self.refresh()
 
@@ -90,10 +85,10 @@ class TextField(LineView, can_focus=True):
         """Put text at the cursor."""
         room = TEXT_MAX - len(self._text)
         text = sanitize(text, TEXT_MAX)[:room]
-        self._edit(self._text[: self._cursor] + text + self._text[self._cursor :], self._cursor + len(text))
+        self._edit(self._text[: self.cursor] + text + self._text[self.cursor :], self.cursor + len(text))
 
     def _edit(self, text: str, at: int) -> None:
-        self._cursor = max(min(at, len(text)), 0)
+        self.cursor = max(min(at, len(text)), 0)
         changed, self._text = text != self._text, text
         self._show_cursor()
         if changed:
@@ -102,13 +97,13 @@ class TextField(LineView, can_focus=True):
     def _show_cursor(self) -> None:
         """Scroll the text so that the cursor is in view, and give input methods its position."""
         room = max(self.columns - cells(self._label) - 1, 1)
-        self._first_shown = min(self._first_shown, self._cursor)
-        while cells(self._text[self._first_shown : self._cursor]) >= room:
+        self._first_shown = min(self._first_shown, self.cursor)
+        while cells(self._text[self._first_shown : self.cursor]) >= room:
             self._first_shown += 1
         while self._first_shown and cells(self._text[self._first_shown - 1 :]) < room:
             self._first_shown -= 1  # it was scrolled for a narrower field, or for one not laid out yet
         if self.has_focus:
-            x = cells(self._label) + cells(self._text[self._first_shown : self._cursor])
+            x = cells(self._label) + cells(self._text[self._first_shown : self.cursor])
             self.app.cursor_position = self.content_region.offset + Offset(x, 0)
         self.refresh()
 
@@ -118,7 +113,7 @@ class TextField(LineView, can_focus=True):
         """Edit the text, or type into it."""
         edit = _EDITS.get(event.key)
         if edit is not None:
-            self._edit(*edit(self._text, self._cursor))
+            self._edit(*edit(self._text, self.cursor))
         elif event.key == "enter":
             self.post_message(self.Submitted(self, self._text))
         elif event.key == "escape":
@@ -158,13 +153,13 @@ class TextField(LineView, can_focus=True):
         label = Piece(self._label, Role.KEY)
         if not self.has_focus:
             return [label, Piece(self._text or self._hint, Role.TEXT if self._text else Role.DIM)]
-        under = self._text[self._cursor : self._cursor + 1] or " "
+        under = self._text[self.cursor : self.cursor + 1] or " "
         hint = [] if self._text else [Piece(self._hint, Role.DIM)]
         return [
             label,
-            Piece(self._text[self._first_shown : self._cursor]),
+            Piece(self._text[self._first_shown : self.cursor]),
             Piece(under, Role.CURSOR),
-            Piece(self._text[self._cursor + 1 :]),
+            Piece(self._text[self.cursor + 1 :]),
             *hint,
         ]
 

@@ -45,7 +45,7 @@ class LinesView(WheelView, can_focus=True):
         id: str | None = None,
     ) -> None:
         super().__init__(id=id)
-        self._lines = lines
+        self.lines = lines
         self._top = (0, 0)  # line, and which of the rows that it is folded into
         self._rows_in_view: list[tuple[int, int]] | None = None
         self._page_size = Size(0, 0)
@@ -58,11 +58,6 @@ class LinesView(WheelView, can_focus=True):
     # --- what is in it --------------------------------------------------------------------------------------------
 
     @property
-    def lines(self) -> Sequence[Line]:
-        """All lines."""
-        return self._lines
-
-    @property
     def span(self) -> tuple[int, int]:
         """The first visible line, and the line after the last visible one."""
         page = self._page()
@@ -70,7 +65,7 @@ class LinesView(WheelView, can_focus=True):
 
     def set_lines(self, lines: Sequence[Line]) -> None:
         """Replace the lines; start at the first, or at the end if it is followed."""
-        self._lines = lines
+        self.lines = lines
         self._top = (0, 0)
         self._left_column = 0
         self._match_line = None
@@ -85,7 +80,7 @@ class LinesView(WheelView, can_focus=True):
         before = self._top
         self._rows_in_view = None
         self._top = self._last_page() if self.is_following else min(self._top, self._last_page())
-        if dropped or self._top != before or self.span[1] >= len(self._lines):
+        if dropped or self._top != before or self.span[1] >= len(self.lines):
             self.refresh()
         self.check_hidden_rows()  # lines may have been added below, where nothing is painted
         self.post_message(self.PositionChanged(self))
@@ -94,7 +89,7 @@ class LinesView(WheelView, can_focus=True):
     def hidden_rows(self) -> tuple[int, int]:
         """How many lines are above the viewport, and how many below it."""
         first, end = self.span
-        return first, len(self._lines) - end if end else 0
+        return first, len(self.lines) - end if end else 0
 
     # --- moving ---------------------------------------------------------------------------------------------------
 
@@ -102,7 +97,7 @@ class LinesView(WheelView, can_focus=True):
         """Scroll to a line if it is not visible, to a third from the top."""
         first, last = self.span
         if not first <= line < last:
-            self._set_top(self._position_after((max(min(line, len(self._lines) - 1), 0), 0), -(self.rows // 3)))
+            self._set_top(self._position_after((max(min(line, len(self.lines) - 1), 0), 0), -(self.rows // 3)))
 
     def set_first_line(self, line: int) -> None:
         """Make a line the first in view."""
@@ -144,7 +139,7 @@ class LinesView(WheelView, can_focus=True):
 
     def _shift_to(self, shift: int) -> None:
         if not self.is_wrapping:
-            widest = max((width(self._lines[line]) for line, _ in self._page()), default=0)
+            widest = max((width(self.lines[line]) for line, _ in self._page()), default=0)
             self._left_column = max(min(shift, widest - self.columns), 0)
             self.refresh()
 
@@ -159,7 +154,7 @@ class LinesView(WheelView, can_focus=True):
     def _height(self, line: int) -> int:
         if not self.is_wrapping or self.columns <= 0:
             return 1
-        return count_rows(self._lines[line], self.columns)
+        return count_rows(self.lines[line], self.columns)
 
     def _position_after(self, position: tuple[int, int], rows: int) -> tuple[int, int]:
         """The position ``rows`` rows after ``position``, or before it."""
@@ -167,14 +162,14 @@ class LinesView(WheelView, can_focus=True):
         while row < 0 and line > 0:
             line -= 1
             row += self._height(line)
-        while line < len(self._lines) and row >= (height := self._height(line)):
+        while line < len(self.lines) and row >= (height := self._height(line)):
             line += 1
             row -= height
         return line, max(row, 0)
 
     def _last_page(self) -> tuple[int, int]:
         """The position from which the end of the last line is at the foot of the view."""
-        return self._position_after((len(self._lines), 0), -self.rows)
+        return self._position_after((len(self.lines), 0), -self.rows)
 
     def _page(self) -> list[tuple[int, int]]:
         """The rows in view: line, and which of its folds; for the size of now, which may be a newer one than the reader
@@ -186,7 +181,7 @@ class LinesView(WheelView, can_focus=True):
 
     def _rows_from(self, position: tuple[int, int], count: int) -> Iterator[tuple[int, int]]:
         line, row = position
-        while count > 0 and line < len(self._lines):
+        while count > 0 and line < len(self.lines):
             height = self._height(line)
             yield line, min(row, height - 1)
             count -= 1
@@ -204,13 +199,13 @@ class LinesView(WheelView, can_focus=True):
 
     def searched_text(self, line: int) -> str:
         """The text of a line, for the search."""
-        return plain(self._lines[line])
+        return plain(self.lines[line])
 
     def find_next(self, forward: bool = True) -> int | None:
         """Go to the next matching line, beyond the end to the first, and return its number; None if no line matches."""
-        if self._search_pattern is None or not self._lines:
+        if self._search_pattern is None or not self.lines:
             return None
-        count = len(self._lines)
+        count = len(self.lines)
         step = 1 if forward else -1
         start = self._match_line if self._match_line is not None else self._top[0] - step
         for distance in range(1, count + 1):
@@ -228,10 +223,10 @@ class LinesView(WheelView, can_focus=True):
     def line(self, y: int) -> Line:
         """A line, or a fold of one, with what was searched for set off."""
         page = self._page()
-        if y >= len(page) or page[y][0] >= len(self._lines):
+        if y >= len(page) or page[y][0] >= len(self.lines):
             return []
         line, row = page[y]
-        pieces = self._lines[line]
+        pieces = self.lines[line]
         if self._search_pattern is not None:
             pieces = highlighted(pieces, self._search_pattern)
         if self.is_wrapping:

@@ -45,21 +45,11 @@ class TimelineView(VirtualTable[Key]):
         super().__init__(self._labelled_row, id=id)
         self._label = label
         self._bar = bar
-        self._label_columns = label_columns
+        self.label_columns = label_columns
         self._extent = (0, SECOND, 0)
         self._now: int | None = None
-        self._span = Span(0, SECOND, 1)
+        self.span = Span(0, SECOND, 1)
         self.is_following = True
-
-    @property
-    def span(self) -> Span:
-        """The visible span."""
-        return self._span
-
-    @property
-    def label_columns(self) -> int:
-        """The column at which the bars begin."""
-        return self._label_columns
 
     def set_extent(self, start: int, end: int, ahead: int = 0) -> None:
         """Set what there is to see, microseconds UTC, with ``ahead`` free cells after it; ``fit`` shows it."""
@@ -67,10 +57,10 @@ class TimelineView(VirtualTable[Key]):
 
     def set_pauses(self, pauses: Sequence[tuple[int, int]]) -> None:
         """Shorten these pauses, in order, microseconds UTC."""
-        before, span = self._span, replace(self._span, pauses=tuple(pauses))
+        before, span = self.span, replace(self.span, pauses=tuple(pauses))
         last_grows = len(span.shortened) == len(before.shortened) > 0 and span.pauses[:-1] == before.pauses[:-1]
         if last_grows and span.pauses[-1][0] == before.pauses[-1][0]:
-            self._span = span  # bars stay in their cells
+            self.span = span  # bars stay in their cells
             self.post_message(self.SpanChanged(span))
         else:
             self._show(span)
@@ -84,19 +74,19 @@ class TimelineView(VirtualTable[Key]):
         self._show(self._fitting(start, end, ahead))
 
     def _fitting(self, start: int, end: int, ahead: int = 0) -> Span:
-        return fitting_span(start, end, self._bar_cells(), ahead, self._span.pauses)
+        return fitting_span(start, end, self._bar_cells(), ahead, self.span.pauses)
 
     def set_now(self, now: int) -> None:
         """Set the current time. Scrolls only if it leaves a followed view; the caller refreshes changed rows."""
         self._now = now
         start, end, ahead = self._extent
         self._extent = (start, max(end, now), ahead)
-        if self.is_following and not self._span.start <= now < self._span.end:
+        if self.is_following and not self.span.start <= now < self.span.end:
             self._scroll_to_now()
 
     def move_columns(self, direction: int) -> None:
         """A quarter of the span earlier, or with 1 later."""
-        self._pan(direction * (self._span.cells // 4))
+        self._pan(direction * (self.span.cells // 4))
 
     def toggle_follow(self) -> None:
         """Switch following the current time on or off."""
@@ -104,52 +94,52 @@ class TimelineView(VirtualTable[Key]):
         if self.is_following:
             self._scroll_to_now()
         else:
-            self.post_message(self.SpanChanged(self._span))
+            self.post_message(self.SpanChanged(self.span))
 
     def on_resize(self) -> None:
         """Show as many cells as there is room for, from the same instant."""
         super().on_resize()
-        self._show(replace(self._span, cells=self._bar_cells()))
+        self._show(replace(self.span, cells=self._bar_cells()))
 
     def _bar_cells(self) -> int:
-        return max(self.columns - self._label_columns, 1)
+        return max(self.columns - self.label_columns, 1)
 
     def _pan(self, cells: int) -> None:
         self.is_following = False
-        self._show(replace(self._span, start=self._span.instant(cells)))
+        self._show(replace(self.span, start=self.span.instant(cells)))
 
     def zoom(self, step: int) -> None:
         """Show a shorter (1) or longer (-1) span: at most one step beyond the whole extent."""
         coarsest = _coarser(self._fitting(*self._extent).per_cell)
-        per_cell = _finer(self._span.per_cell) if step > 0 else _coarser(self._span.per_cell)
-        per_cell = min(per_cell, max(coarsest, self._span.per_cell))
+        per_cell = _finer(self.span.per_cell) if step > 0 else _coarser(self.span.per_cell)
+        per_cell = min(per_cell, max(coarsest, self.span.per_cell))
         anchor = self.zoom_anchor()
-        cell = self._span.cell(anchor)
-        place = cell if 0 <= cell < self._span.cells else self._span.cells // 2
-        zoomed = replace(self._span, start=anchor, per_cell=per_cell)
+        cell = self.span.cell(anchor)
+        place = cell if 0 <= cell < self.span.cells else self.span.cells // 2
+        zoomed = replace(self.span, start=anchor, per_cell=per_cell)
         self._show(replace(zoomed, start=zoomed.instant(-place)))
 
     def zoom_anchor(self) -> int:
         """The instant that stays in its cell: now if it is followed, else the middle."""
         if self.is_following and self._now is not None:
             return self._now
-        return self._span.instant(self._span.cells // 2)
+        return self.span.instant(self.span.cells // 2)
 
     def _scroll_to_now(self) -> None:
         if self._now is not None:
-            before = replace(self._span, start=self._now).instant(-round(self._span.cells * _NOW_AT))
-            self._show(replace(self._span, start=max(before, min(self._extent[0], self._now))))
+            before = replace(self.span, start=self._now).instant(-round(self.span.cells * _NOW_AT))
+            self._show(replace(self.span, start=max(before, min(self._extent[0], self._now))))
 
     def _show(self, span: Span) -> None:
         span = replace(span, start=span.start - span.start % span.per_cell)
-        if span != self._span:
-            self._span = span
+        if span != self.span:
+            self.span = span
             self.refresh()
             self.post_message(self.SpanChanged(span))
 
     def _labelled_row(self, key: Key, columns: int) -> Line:
-        label = fit(self._label(key, self._label_columns - 1), self._label_columns - 1)
-        return [*label, Piece(" "), *self._bar(key, self._span)]
+        label = fit(self._label(key, self.label_columns - 1), self.label_columns - 1)
+        return [*label, Piece(" "), *self._bar(key, self.span)]
 
 
 def _finer(per_cell: int) -> int:

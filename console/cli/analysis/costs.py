@@ -24,7 +24,7 @@ from ...sessions.open import with_session
 from ...sessions.session import Session
 from ...sessions.ssh_options import Endpoint
 from ...text.plots import table_lines
-from ...text.printing import echo, echo_json
+from ...text.printing import echo, echo_json, echo_lines
 from ...text.text import one_line
 from ..output.json_schemas import with_schema
 
@@ -55,8 +55,7 @@ def print_costs(endpoint: Endpoint, run_id: str | None, as_json: bool) -> int:
         echo(one_line(_sentence(healed)))
     for one in policies:
         if len(one.tries) > 1:
-            for line in policy_lines(one):
-                echo(line)
+            echo_lines(policy_lines(one))
     return 0
 
 
@@ -69,8 +68,7 @@ def _print_costs(costs: Mapping[str, Cost]) -> None:
     for how in (how for how in _ORDER if how in costs):
         rows.append(_row(how, costs[how]))
     rows.append(_row("all", total(costs.values())))
-    for line in table_lines(rows):
-        echo(line)
+    echo_lines(table_lines(rows))
 
 
 def _row(how: str, cost: Cost) -> tuple[str, ...]:

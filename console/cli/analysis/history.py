@@ -15,8 +15,8 @@ from ...sessions.session import Session
 from ...sessions.ssh_options import Endpoint
 from ...text.glyphs import glyphs_for
 from ...text.pieces import plain
-from ...text.printing import echo, echo_json
-from ..output.json_schemas import with_schema
+from ...text.printing import echo
+from ..output.json_schemas import echo_values
 
 _COLUMNS_OF_FILES = 160  # where the output is not a terminal
 
@@ -36,8 +36,8 @@ def print_history(endpoint: Endpoint, as_json: bool, *, flow: str | None, sort: 
     grid = with_session(endpoint, read)
     tasks, order = grid.in_order(HistoryOrder(sort)), HistoryOrder(sort)
     if as_json:
-        for task in tasks:
-            echo_json(with_schema("history", {"flow": grid.runs[-1].run.dag_name, **history_value(task, grid)}))
+        name = grid.runs[-1].run.dag_name
+        echo_values("history", ({"flow": name, **history_value(task, grid)} for task in tasks))
         return 0
     glyphs = glyphs_for(sys.stdout.encoding)
     columns = shutil.get_terminal_size((_COLUMNS_OF_FILES, 0)).columns

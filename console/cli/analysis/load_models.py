@@ -22,7 +22,7 @@ from ....engine.errors import FlowError
 from ...text.durations import number
 from ...text.glyphs import glyphs_for
 from ...text.plots import column_chart, downsample, table_lines
-from ...text.printing import echo, echo_json
+from ...text.printing import echo, echo_json, echo_lines
 from ..output.json_schemas import with_schema
 from .policy_lab import policy_of
 
@@ -140,8 +140,7 @@ def _print_herd(scenario: str, model: Scenario, outcomes: Mapping[str, PolicyRes
             f"{outcome.lost:.0%}",
         )
         rows.append((name, *cells))
-    for line in table_lines(rows):
-        echo(line)
+    echo_lines(table_lines(rows))
 
 
 def _plot(model: Scenario, outcomes: Mapping[str, PolicyResult]) -> None:
@@ -188,5 +187,4 @@ def _print_contention(title: str, counts: Sequence[int], values: Mapping[str, Se
     rows: list[Sequence[str]] = [(title, *values)]
     for place, count in enumerate(counts):
         rows.append((number(count), *(f"{column[place]:,.0f}" for column in values.values())))
-    for line in table_lines(rows):
-        echo(line)
+    echo_lines(table_lines(rows))

@@ -23,8 +23,8 @@ from ....engine.core.policy import (
 from ....engine.errors import FlowError
 from ...text.glyphs import glyphs_for
 from ...text.plots import bar, table_lines
-from ...text.printing import echo, echo_json
-from ..output.json_schemas import with_schema
+from ...text.printing import echo, echo_json, echo_lines
+from ..output.json_schemas import echo_values, with_schema
 
 ALL_JITTERS = "all"
 BUCKETS_MAX = 20
@@ -55,8 +55,7 @@ def print_backoff(policy: RetryPolicy, jitter: str, experiment: BackoffExperimen
         echo_json(with_schema("backoff", _facts(policy, experiment)))
         return 0
     _print_waits(policy, dice)
-    for sentence in _sentences(policy, experiment):
-        echo(sentence)
+    echo_lines(_sentences(policy, experiment))
     if experiment.clients:
         _print_spread(policy, experiment.clients, dice)
     return 0
@@ -79,8 +78,7 @@ def _print_waits(policy: RetryPolicy, dice: random.Random) -> None:
     for wait in planned_waits(policy):
         previous, _ = draw_delay(policy, wait.retry_index, previous, dice.uniform)
         rows.append(_wait_row(policy, wait, previous))
-    for line in table_lines(rows):
-        echo(line)
+    echo_lines(table_lines(rows))
 
 
 def _wait_row(policy: RetryPolicy, wait: PlannedWait, sample: float) -> tuple[str, ...]:
@@ -152,14 +150,12 @@ def _print_spread(policy: RetryPolicy, clients: int, dice: random.Random) -> Non
 def _compare(policy: RetryPolicy, dice: random.Random, experiment: BackoffExperiment) -> None:
     found = {jitter: _totals(policy_of(policy, jitter=jitter), dice) for jitter in get_args(Jitter)}
     if experiment.as_json:
-        for name, totals in found.items():
-            echo_json(with_schema("jitters", {"jitter": name, **totals}))
+        echo_values("jitters", ({"jitter": name, **totals} for name, totals in found.items()))
         return
     rows: list[Sequence[str]] = [("jitter", "least", "5 %", "median", "95 %", "most")]
     rows += [(jitter, *(f"{value:.1f} s" for value in totals.values())) for jitter, totals in found.items()]
     echo(f"what {policy.max_attempts} starts wait in all, of {DRAWS} draws:")
-    for line in table_lines(rows):
-        echo(line)
+    echo_lines(table_lines(rows))
 
 
 def _totals(policy: RetryPolicy, dice: random.Random) -> dict[str, float]:

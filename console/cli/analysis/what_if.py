@@ -14,7 +14,7 @@ from ...present.what_if import table, title
 from ...sessions.open import with_session
 from ...sessions.session import Session
 from ...sessions.ssh_options import Endpoint
-from ...text.printing import echo, echo_json
+from ...text.printing import echo_json, echo_lines
 from ..output.json_schemas import with_schema
 
 
@@ -38,8 +38,7 @@ def print_what_if(
     if as_json:
         echo_json(with_schema("what-if", _plain(answer)))
     else:
-        for line in (title(answer.comparison), *table(answer.comparison), "", *answer.sentences()):
-            echo(line)
+        echo_lines((title(answer.comparison), *table(answer.comparison), "", *answer.sentences()))
     return 0
 
 

@@ -17,7 +17,7 @@ from ....engine.domain.events import Event
 from ...sessions.open import with_session
 from ...sessions.session import Session
 from ...sessions.ssh_options import Endpoint
-from ...text.printing import echo
+from ...text.printing import echo, echo_lines
 from ...text.text import sanitize_lines, shorten
 
 Read = Callable[[Session], Awaitable[list[str]]]
@@ -30,8 +30,7 @@ _HOME, _TO_LINE_END, _TO_SCREEN_END = "\x1b[H", "\x1b[K", "\x1b[J"
 def print_view(endpoint: Endpoint, read: Read, *, follow: bool, as_json: bool) -> int:
     """Print the lines that ``read`` returns; with ``follow``, again whenever they change."""
     if not follow:
-        for line in with_session(endpoint, read):
-            echo(line)
+        echo_lines(with_session(endpoint, read))
         return 0
     view = RedrawnView() if sys.stdout.isatty() and not as_json else AppendedView()
 

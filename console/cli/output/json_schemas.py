@@ -7,8 +7,10 @@ its meaning or goes away makes the next version. The page ``json`` of the manual
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NoReturn
+
+from ...text.printing import echo_json
 
 #: Listing or answer -> the version of its lines.
 VERSIONS = {
@@ -49,6 +51,12 @@ def with_schema(name: str, value: Mapping[str, object]) -> dict[str, object]:
     """Return a line with its schema as the first key."""
     decoded = {column: _decoded(value[column]) for column in JSON_COLUMNS.get(name, ())}
     return {"schema": f"redrive.{name}/{VERSIONS[name]}", **value, **decoded}
+
+
+def echo_values(name: str, values: Iterable[Mapping[str, object]]) -> None:
+    """Print values as JSON, each in a line of this name."""
+    for value in values:
+        echo_json(with_schema(name, value))
 
 
 def _decoded(column: object) -> object:

@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 from ....engine.core.projection import AttemptRow
 from ....engine.domain.states import FAILED_OUTCOMES
-from ....engine.errors import RedriveError
 from ....engine.statefile.changes.log_rows import AttemptText
 from ...present.log import failure_lines
 from ...widgets.bars import Bar
@@ -36,7 +35,7 @@ class FailureBar(Bar):
         key = run_id, task, attempt.attempt
         if key != self._key:
             self._key, self._texts = key, None
-            run_latest(self._log_screen, self._read, "failure")
+            run_latest(self._log_screen, self._read, "failure", shows_errors=False)
         size = self.app.size
         free = max(size.height // 3, size.height - _FRAME_ROWS - max(log_lines, 1))
         free = free if has_room_for_strip(size.height) else 1
@@ -48,10 +47,7 @@ class FailureBar(Bar):
         key = self._key
         if key is None:
             return
-        try:
-            texts = await self._log_screen.console.live.session.attempt_text(*key)
-        except RedriveError:
-            return  # the header shows the error
+        texts = await self._log_screen.console.live.session.attempt_text(*key)
         if key == self._key:
             self._texts = texts
             self._on_read()

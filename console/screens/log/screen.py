@@ -16,7 +16,6 @@ from textual.timer import Timer
 from textual.widget import Widget
 
 from ....engine.core.projection import AttemptRow, TaskRow
-from ....engine.errors import RedriveError
 from ...feed.live_run import BoardUpdate
 from ...keys.actions import ScreenName
 from ...model.board import Board
@@ -231,10 +230,7 @@ class LogScreen(ConsoleScreen):
         run_latest(self, partial(self._show_comparison, earlier, latest), "comparison")
 
     async def _show_comparison(self, earlier: AttemptLog, latest: AttemptLog) -> None:
-        try:
-            self.app.push_screen(await compared(earlier, latest, self.console.glyphs))
-        except RedriveError as error:
-            self.console.show_message(str(error), Role.WARNING)
+        self.app.push_screen(await compared(earlier, latest, self.console.glyphs))
 
     def show_tails(self) -> None:
         """Follow the output of this task and of others that run, side by side."""
@@ -442,8 +438,6 @@ class LogScreen(ConsoleScreen):
     async def _open_pager(self, log: AttemptLog) -> None:
         try:
             await page_log(self.app, log, self.console.glyphs)
-        except RedriveError as error:
-            self.console.show_message(str(error), Role.WARNING)
         except SuspendNotSupported:
             self.console.show_message("there is no terminal for a pager", Role.WARNING)
 

@@ -52,8 +52,8 @@ class TaskTimeline(TimelineView[RowKey]):
 
     def set_label_columns(self, columns: int) -> None:
         """Set the width of the names."""
-        if columns != self._label_columns:
-            self._label_columns = columns
+        if columns != self.label_columns:
+            self.label_columns = columns
             self._fit_run()
             self.refresh()
 
