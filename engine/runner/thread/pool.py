@@ -20,8 +20,7 @@ from ...domain.event_payloads import ExecutorChanged
 from .. import protocol
 from ..attempt import AttemptListener, RunnerContext
 from ..protocol import AttemptOrder
-from .attempt import ThreadAttempt
-from .client import ThreadHost
+from .client import ThreadAttempt, ThreadHost
 
 PATIENCE_SECONDS = 60.0
 

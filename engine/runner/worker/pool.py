@@ -11,8 +11,7 @@ from ...domain.event_payloads import ExecutorChanged
 from .. import protocol
 from ..attempt import AttemptListener, RunnerContext
 from ..protocol import AttemptOrder
-from .attempt import WorkerAttempt
-from .client import Worker
+from .client import Worker, WorkerAttempt
 
 IDLE_SECONDS = 60.0  # a worker that had no attempt for so long ends: its memory is worth more than its fork
 END_SECONDS = 1.0  # for the exit functions of idle workers, when the flow is closed
