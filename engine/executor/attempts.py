@@ -21,18 +21,18 @@ from ..domain.event_payloads import AttemptRetry, AttemptStarted, Payload
 from ..domain.liveness import HEARTBEAT_SECONDS, effect_key
 from ..errors import StorageError
 from ..runner.attempt import AttemptOrder, RunningAttempt
-from ..runner.listener import BadRow
+from ..runner.listener import AttemptListener, BadRow
 from ..runner.outcome_of_exit import lost, not_started
 from ..runner.output_buffer import OutputBuffer, OutputChunk
 from ..runner.process_attempt import ForkedAttempt
-from ..runner.zygote.client import Runner
 from ..statefile.changes import logs
 from ..statefile.changes.transitions import Transaction
 from ..store import claims, quarantine, runs
 from ..store.claims import Claim
 from ..store.settle import settle
-from ..store.writer import Writer
 from .commit import FollowUp, ignore_result
+from .opening import OpenRun
+from .run_view import RunView
 from .sampling import RetrySampler
 
 STARTED_DELAY_SECONDS = 0.03  # after ANNOUNCE_SECONDS: an attempt that ends sooner needs no pid in the file
@@ -47,7 +47,7 @@ OutputListener = Callable[[str, str], None]  # name of the task, text
 _Decoder = codecs.getincrementaldecoder("utf-8")
 
 
-class AttemptSupervisor:
+class AttemptSupervisor(AttemptListener):
     """Supervises one attempt from its claim to its settlement, as the listener of its runner."""
 
     def __init__(self, manager: AttemptManager, claim: Claim, spec: TaskSpec, is_probe: bool) -> None:
@@ -255,29 +255,24 @@ class AttemptManager:
 
     def __init__(
         self,
-        *,
-        runner: Runner,
-        writer: Writer,
-        loop: asyncio.AbstractEventLoop,
+        opened: OpenRun,
+        view: RunView,
         clock: Clock,
-        path_seconds: Callable[[str], float],
-        deadline_at: int | None,
-        freed_by: Callable[[str], Mapping[str, int]],
+        *,
         follow_up: Callable[[Mapping[str, int]], FollowUp | None],
         on_ended: Callable[[Claim, Outcome], None],
         on_error: Callable[[BaseException], None],
-        on_output: OutputListener | None = None,
-        log_limit_bytes: int = logs.LIMIT_BYTES,
+        on_output: OutputListener | None,
     ) -> None:
-        self.loop = loop
-        self.log_limit_bytes = log_limit_bytes
+        self.loop = asyncio.get_running_loop()
+        self.log_limit_bytes = opened.flow.log_limit_mb * 1024 * 1024
         self.running: dict[str, AttemptSupervisor] = {}
-        self._runner = runner
-        self._writer = writer
+        self._runner = opened.runner
+        self._writer = opened.writer
         self._clock = clock
-        self._path_seconds = path_seconds
-        self._deadline_at = deadline_at
-        self._freed_by = freed_by
+        self._view = view
+        self._deadline_at = view.projection.run.deadline_at
+        self._freed_by = view.ready_queue.unblocked_by
         self._follow_up = follow_up
         self._on_ended = on_ended
         self._on_error = on_error
@@ -401,7 +396,7 @@ class AttemptManager:
                 spec,
                 outcome,
                 self._clock.uniform,
-                path_seconds=self._path_seconds(claim.name),
+                path_seconds=self._view.path_seconds.get(claim.name, 0.0),
                 deadline_at=self._deadline_at,
                 is_probe=supervisor.is_probe,
                 interrupted=supervisor.is_interrupted,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from ..core.spec import FlowSpec
 from ..errors import RedriveError
@@ -12,12 +13,19 @@ from ..flow.flow_name import declared_name
 from ..runner.zygote.client import Runner
 from ..statefile.processes import EXECUTOR_VARIABLE
 
+if TYPE_CHECKING:  # each start of an executor imports this module
+    from ..store.runs import RunSource
 
-async def read_flow(target: str, params: Mapping[str, object] | None = None) -> FlowSpec:
-    """Import a flow file in a clean interpreter and return its flow. Raises FlowError."""
+
+async def read_flow(
+    target: str, params: Mapping[str, object] | None = None, source: RunSource | None = None
+) -> FlowSpec:
+    """Import a flow file in a clean interpreter and return its flow, as for the run of ``source``. Raises FlowError."""
     runner = Runner.spawn(environment={EXECUTOR_VARIABLE: uuid.uuid4().hex})
     try:
-        return await runner.open(target, params)
+        if source is None:
+            return await runner.open(target, params)
+        return await runner.open(target, params, remembered=source.params, python_path=source.python_path)
     finally:
         await runner.close()
 

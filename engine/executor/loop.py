@@ -79,7 +79,15 @@ class RunLoop:
         self._pages_until = 0.0  # on the loop's clock
         self._result: asyncio.Future[RunResult] = self._loop.create_future()
         self._view = RunView(opened, clock, self.wake)
-        self.attempts = self._make_attempts(clock, on_output)
+        self.attempts = AttemptManager(
+            opened,
+            self._view,
+            clock,
+            follow_up=self._follow_up,
+            on_ended=self._on_attempt_ended,
+            on_error=self._fail,
+            on_output=on_output,
+        )
         self.downstreams = DownstreamStates(opened.flow, clock.now_us, self._emit_breaker)
         self.downstreams.load(opened.breaker_rows, is_new_run=opened.is_new)
         self.shutdown = Shutdown(self.attempts, self.wake)
@@ -96,7 +104,7 @@ class RunLoop:
         )
         self._server = CommandServer(self, opened.state_path)
         origin = MessageOrigin(opened.flow.name, self.projection.run.run_id, opened.state_path)
-        self._notifier = Notifier(opened.flow.pages, origin, opened.writer.submit, clock)
+        self._notifier = Notifier(opened.flow.pages, origin, opened.writer, clock)
         self._sends = BackgroundSends(clock.uniform, self._emit_send_failure)
         self._pinger = Pinger(opened.flow.pings, self._sends)
         self._success = SuccessNotices(opened.flow.success_pages, origin, self._sends, self._describe_run)
@@ -108,22 +116,6 @@ class RunLoop:
         checks = [self._clock_watch.check, watch.check, promises.check, self.zygote_restart.check]
         duties = [*names, self._store_breakers, *checks, self.wake]
         self._heartbeat = HeartbeatTimer(opened, self.attempts, duties)
-
-    def _make_attempts(self, clock: Clock, on_output: OutputListener | None) -> AttemptManager:
-        return AttemptManager(
-            runner=self._opened.runner,
-            writer=self._opened.writer,
-            loop=self._loop,
-            clock=clock,
-            path_seconds=lambda name: self._view.path_seconds.get(name, 0.0),
-            deadline_at=self.projection.run.deadline_at,
-            freed_by=self._view.ready_queue.unblocked_by,
-            follow_up=self._follow_up,
-            on_ended=self._on_attempt_ended,
-            on_error=self._fail,
-            on_output=on_output,
-            log_limit_bytes=self._opened.flow.log_limit_mb * 1024 * 1024,
-        )
 
     # --- The loop --------------------------------------------------------------------------------------------------
 
@@ -268,10 +260,10 @@ class RunLoop:
     # --- Start and close -------------------------------------------------------------------------------------------
 
     async def _start(self) -> None:
-        hooks, runner = self._opened.hooks, self._opened.runner
-        hooks.on_events, hooks.on_durable = self._on_events_committed, self._on_events_durable
-        hooks.on_storage_change, hooks.on_failed = self._on_storage_change, self._fail
-        self._notify_listener(hooks.early)
+        writer, runner = self._opened.writer, self._opened.runner
+        writer.on_events, writer.on_durable = self._on_events_committed, self._on_events_durable
+        writer.on_storage_change, writer.on_failed = self._on_storage_change, self._fail
+        self._notify_listener(self._opened.early)
         runner.on_lost, runner.on_freed, runner.on_executor_change = (
             self.zygote_restart.start,
             self.wake,

@@ -13,7 +13,7 @@ import os
 import socket
 import sqlite3
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TypeVar
 
@@ -67,7 +67,7 @@ class OpenRun:
     runner: Runner
     writer: Writer
     lease: StateFileLease
-    hooks: RunHooks
+    early: Sequence[Event]  # committed before the loop listens: in the projection, not yet shown
     clock_watch: ClockWatch  # from before the first write on, which may take long
     is_new: bool = True
     before_close: Callable[[], Awaitable[None]] | None = None  # called before the file is closed
@@ -90,60 +90,64 @@ class OpenRun:
             await unregistered
 
 
-@dataclass(slots=True)
-class RunHooks:
-    """Callbacks of the writer; the loop sets its own once it runs."""
-
-    early: list[Event] = field(default_factory=list)  # events before that: in the projection, not yet shown
-    on_events: Callable[[Sequence[Event]], None] = field(init=False)
-    on_durable: Callable[[Sequence[Event]], None] = lambda events: None
-    on_storage_change: Callable[[str, str], None] = lambda what, sentence: None
-    on_failed: Callable[[StorageError], None] = lambda error: None
-
-    def __post_init__(self) -> None:
-        self.on_events = self.early.extend
-
-
 async def open_run(lease: StateFileLease, clock: Clock) -> OpenRun:
     """Open the resources and write the run, so that it can be dispatched."""
-    with explained_by_rows(lease.request.state_path):
-        return await _open_run(lease, clock)
-
-
-async def _open_run(lease: StateFileLease, clock: Clock) -> OpenRun:
-    request, hooks = lease.request, RunHooks()
-    requested = _find_run(request)
-    runner = lease.runner
-    flow = await _import(lease, requested)
-    try:
-        await _connect_dask(runner, request.options.dask, requested.flow_target, flow)
-        connection = database.open_for_writing(request.state_path, request.options.durability)
-        lease.has_run = True
+    request, runner = lease.request, lease.runner
+    with explained_by_rows(request.state_path):
+        requested = _find_run(request)
+        flow = await _import(lease, requested)
         try:
-            _kill_orphans(connection, request)
-            loop = asyncio.get_running_loop()
-            writer = Writer(
-                connection,
-                loop,
-                clock.now_us,
-                lambda events: hooks.on_events(events),
-                lambda what, sentence: hooks.on_storage_change(what, sentence),
-                on_durable=lambda events: hooks.on_durable(events),
-                on_failed=lambda error: hooks.on_failed(error),
-                thread=lease.writer_thread,
-                uniform=clock.uniform,
-            )
+            await _connect_dask(runner, request.options.dask, requested.flow_target, flow)
+            return await _write_run(lease, requested, flow, clock)
         except BaseException:
-            connection.close()
+            await runner.close()
             raise
-        lease.lock.set_run(requested.run_id)
-        host, image = socket.gethostname(), environment_hash()
-        identity = ExecutorIdentity(request.executor_id, host, flow.code_hash, runner.mask.stored_params(flow), image)
-        opened = await _prepare_run(lease, requested, flow, writer, identity, hooks, clock)
+
+
+async def _write_run(lease: StateFileLease, requested: _RequestedRun, flow: FlowSpec, clock: Clock) -> OpenRun:
+    """Open the state file, and write the run."""
+    mask = lease.runner.mask
+    early: list[Event] = []
+    writer = _open_writer(lease, clock, early.extend)
+    lease.lock.set_run(requested.run_id)
+    host, image = socket.gethostname(), environment_hash()
+    identity = ExecutorIdentity(lease.request.executor_id, host, flow.code_hash, mask.stored_params(flow), image)
+    clock_watch = ClockWatch(clock)
+    stored = mask.stored_flow(flow)
+    first_write = _FirstWrite(requested, flow, stored, lease, identity, clock.uniform)
+    # A new run is built while the thread of the writer writes it.
+    building = None if requested.exists else asyncio.create_task(_build_projection(requested.run_id, stored))
+    projection, medians, breakers = await _write_first(lease, writer, first_write.write)
+    if building is not None:
+        projection = replace(await building, run=projection.run, seq=projection.seq)
+    return OpenRun(
+        lease.request.state_path,
+        identity,
+        flow,
+        stored.tasks,
+        projection,
+        medians,
+        breakers,
+        lease.runner,
+        writer,
+        lease,
+        early,
+        clock_watch,
+        is_new=not requested.exists,
+    )
+
+
+def _open_writer(lease: StateFileLease, clock: Clock, on_events: Callable[[Sequence[Event]], None]) -> Writer:
+    """Open the state file for writing, and kill what dead executors left."""
+    request, loop = lease.request, asyncio.get_running_loop()
+    connection = database.open_for_writing(request.state_path, request.options.durability)
+    lease.has_run = True
+    try:
+        _kill_orphans(connection, request)
+        return Writer(connection, loop, clock.now_us, on_events, thread=lease.writer_thread, uniform=clock.uniform)
     except BaseException:
-        await runner.close()
+        connection.close()
         raise
-    return opened
 
 
 async def _import(lease: StateFileLease, requested: _RequestedRun) -> FlowSpec:
@@ -268,40 +272,6 @@ def _kill_orphans(connection: sqlite3.Connection, request: RunRequest) -> None:
         remove_folders(executor_id)
 
 
-async def _prepare_run(
-    lease: StateFileLease,
-    requested: _RequestedRun,
-    flow: FlowSpec,
-    writer: Writer,
-    identity: ExecutorIdentity,
-    hooks: RunHooks,
-    clock: Clock,
-) -> OpenRun:
-    clock_watch = ClockWatch(clock)
-    stored = lease.runner.mask.stored_flow(flow)
-    first_write = _FirstWrite(requested, flow, stored, lease, identity, clock.uniform)
-    # A new run is built while the thread of the writer writes it.
-    building = None if requested.exists else asyncio.create_task(_build_projection(requested.run_id, stored))
-    projection, medians, breakers = await _write_first(lease, writer, hooks, first_write.write)
-    if building is not None:
-        projection = replace(await building, run=projection.run, seq=projection.seq)
-    return OpenRun(
-        lease.request.state_path,
-        identity,
-        flow,
-        stored.tasks,
-        projection,
-        medians,
-        breakers,
-        lease.runner,
-        writer,
-        lease,
-        hooks,
-        clock_watch,
-        is_new=not requested.exists,
-    )
-
-
 async def _build_projection(run_id: str, flow: FlowSpec) -> RunProjection:
     with collector_paused():
         return new_projection(RunRow(run_id), flow.tasks, has_attempts=False)
@@ -350,7 +320,7 @@ class _FirstWrite:
         )
 
 
-async def _write_first(lease: StateFileLease, writer: Writer, hooks: RunHooks, item: Callable[[Transaction], T]) -> T:
+async def _write_first(lease: StateFileLease, writer: Writer, item: Callable[[Transaction], T]) -> T:
     """Write the first item. If the storage refuses it, or a stop is requested, close the writer and raise.
 
     Nothing runs yet, so there is nothing to keep in memory until the storage accepts writes.
@@ -365,7 +335,7 @@ async def _write_first(lease: StateFileLease, writer: Writer, hooks: RunHooks, i
         problems.append(sentence)
         give_up()
 
-    hooks.on_storage_change = on_storage_change
+    writer.on_storage_change = on_storage_change
     with lease.interruptible(give_up):
         try:
             written = await writer.submit(item, durable=True)

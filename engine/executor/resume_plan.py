@@ -6,7 +6,6 @@ import os
 import shlex
 import sqlite3
 import sys
-import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -14,12 +13,11 @@ from ..core import flow_difference
 from ..core.flow_difference import FlowDifference
 from ..errors import FlowError, NotFoundError, RedriveError, UntrustedFlowError
 from ..flow.flow_file_source import split_target
-from ..runner.zygote.client import Runner
-from ..statefile.processes import EXECUTOR_VARIABLE
 from ..store import database, runs
 from ..store.row_audit import explained_by_rows
 from ..store.runs import RunSource
 from . import trust
+from .flow_file import read_flow
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +69,7 @@ async def plan_resume(
     doubts = doubts_about(source, state_path)
     difference = None
     if trusted or not doubts:
-        runner = Runner.spawn(environment={EXECUTOR_VARIABLE: uuid.uuid4().hex})
-        try:
-            flow = await runner.open(path, params, remembered=source.params, python_path=source.python_path)
-        finally:
-            await runner.close()
-        difference = flow_difference.compare(run, flow)
+        difference = flow_difference.compare(run, await read_flow(path, params, source))
     return ResumePlan(run_id, path, source.python_path, () if trusted else doubts, difference)
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from .attempts import AttemptManager
+if TYPE_CHECKING:  # a supervisor of services needs the signals alone
+    from .attempts import AttemptManager
 
 
 def handle_signals(loop: asyncio.AbstractEventLoop, stop: Callable[[], None]) -> None:

@@ -12,7 +12,6 @@ import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Protocol, TypeVar
 
 from ..clock import Clock
 from ..core.cause_history import describe_last_incident, describe_note, parse_cause_history
@@ -24,9 +23,9 @@ from ..domain.event_changes import PageChange
 from ..domain.event_payloads import PageChanged
 from ..domain.events import Event
 from ..errors import StorageError
-from ..statefile.changes.transitions import Transaction
 from ..store import pages
 from ..store.pages import PageMessage
+from ..store.writer import Writer
 from .senders import Sender, make_senders, printable
 
 #: Backoff after a failed sending.
@@ -43,15 +42,6 @@ _WAKING_CHANGES = frozenset([PageChange.OPENED, PageChange.FOLDED, PageChange.SN
 
 def _is_waking(event: Event) -> bool:
     return isinstance(event.payload, PageChanged) and event.payload.what in _WAKING_CHANGES
-
-
-T = TypeVar("T")
-
-
-class Submit(Protocol):
-    """``Writer.submit``."""
-
-    def __call__(self, item: Callable[[Transaction], T], *, durable: bool = ...) -> asyncio.Future[T]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,11 +75,11 @@ class Notifier:
     """Runs from ``start`` to ``close``. Without senders it is idle: the pages stay in the inbox."""
 
     def __init__(
-        self, declared: Sequence[Mapping[str, object]], origin: MessageOrigin, submit: Submit, clock: Clock
+        self, declared: Sequence[Mapping[str, object]], origin: MessageOrigin, writer: Writer, clock: Clock
     ) -> None:
         self._senders: list[Sender] = make_senders(declared, self._ring)
         self._origin = origin
-        self._submit = submit
+        self._submit = writer.submit
         self._clock = clock
         self._deliveries: list[_Delivery] = []
         self._sent: list[int] = []  # when single pages were sent within the storm window, in microseconds UTC

@@ -39,10 +39,10 @@ def url_for(url: str, event: PingEvent) -> str:
     return urlunsplit(parts._replace(path=f"{parts.path.rstrip('/')}/{event}"))
 
 
-def ping_event_of(event: Event) -> PingEvent | None:
+def ping_event_of(event: Event, run_id: str) -> PingEvent | None:
     """Return what an event means for the switch: the end of the run, or that it waits for a human."""
     payload = event.payload
-    if not isinstance(payload, RunChanged):
+    if event.run_id != run_id or not isinstance(payload, RunChanged):
         return None
     if payload.what == RunChange.ENDED:
         return PingEvent.SUCCESS if event.new == RunState.SUCCESS else PingEvent.FAIL
@@ -59,7 +59,7 @@ class Pinger:
     def handle_events(self, events: Iterable[Event], run_id: str) -> None:
         """Send the pings that the events of the run call for."""
         for event in events if self._urls else ():
-            ping = ping_event_of(event) if event.run_id == run_id else None
+            ping = ping_event_of(event, run_id)
             if ping is not None:
                 self.send(ping)
 

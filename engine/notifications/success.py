@@ -9,12 +9,10 @@ import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
-from ..domain.event_changes import RunChange
-from ..domain.event_payloads import RunChanged
 from ..domain.events import Event
-from ..domain.states import RunState
 from .background import BackgroundSends
 from .notifier import MessageOrigin
+from .pings import PingEvent, ping_event_of
 from .senders import Message, make_senders, printable
 
 
@@ -35,17 +33,12 @@ class SuccessNotices:
 
     def handle_events(self, events: Iterable[Event]) -> None:
         """Send a notice at the end of the run, if it is SUCCESS."""
-        if self._senders and any(_is_success(event, self._origin.run_id) for event in events):
+        run_id = self._origin.run_id
+        if self._senders and any(ping_event_of(event, run_id) is PingEvent.SUCCESS for event in events):
             message = success_message(self._origin, self._describe())
             for number, sender in enumerate(self._senders):
                 what = f"notice of success by {sender.name}"
                 self._sends.start(f"sender {number}", what, partial(sender.send, message))
-
-
-def _is_success(event: Event, run_id: str) -> bool:
-    payload = event.payload
-    is_end = isinstance(payload, RunChanged) and payload.what == RunChange.ENDED
-    return is_end and event.run_id == run_id and event.new == RunState.SUCCESS
 
 
 def success_message(origin: MessageOrigin, described: str) -> Message:

@@ -17,8 +17,11 @@ class BadRow(TypedDict):
     fingerprint: str | None
 
 
-class AttemptListener(Protocol):
-    """Receives the reports of one attempt, in the event loop and in order; ``ended`` is the last one."""
+class AttemptListener:
+    """Receives the reports of one attempt, in the event loop and in order; ``ended`` is the last one.
+
+    A subclass handles those that it needs.
+    """
 
     def started(self, pid: int, start_ticks: int | None) -> None:
         """The process exists."""
@@ -67,25 +70,3 @@ class RunningAttempt(Protocol):
 
     def resume_output(self) -> None:
         """Read the pipes again."""
-
-
-class NullListener:
-    """A listener that ignores every report: a base class for listeners of a few."""
-
-    def started(self, pid: int, start_ticks: int | None) -> None: ...
-
-    def started_remotely(self, host: str, pid: int, start_ticks: int | None) -> None: ...
-
-    def output(self, data: bytes) -> None: ...
-
-    def progress(self, done: int, total: int | None) -> None: ...
-
-    def retried(self, retry: AttemptRetry) -> None: ...
-
-    def quarantined(self, row: BadRow) -> None: ...
-
-    def checkpointed(self, value: str) -> None: ...
-
-    def step(self, payload: Payload) -> None: ...
-
-    def ended(self, outcome: Outcome) -> None: ...

@@ -14,7 +14,7 @@ from ..domain.event_payloads import AttemptRetry, Payload
 from .listener import AttemptListener, BadRow
 
 
-class MaskedListener:
+class MaskedListener(AttemptListener):
     """Passes the reports of an attempt on, masked. A result or a checkpoint with a secret is not passed on at all."""
 
     def __init__(self, listener: AttemptListener, mask: SecretMask) -> None:

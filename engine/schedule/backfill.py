@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sqlite3
 import time
 from collections.abc import Callable
@@ -13,6 +12,7 @@ from ..clock import Clock
 from ..domain.states import RunState
 from ..errors import RefusedError
 from ..statefile import lock_file
+from ..statefile.header import has_content
 from ..store import database, runs, schedules
 from ..store.schedules import ServedFlow
 
@@ -54,7 +54,7 @@ def backfill_slots(state_path: str, served: ServedFlow, since: int, until: int) 
     times = list(islice(takewhile(lambda at: at <= until, served.schedule.recurrence.after(since - 1)), RUNS_MAX + 1))
     if len(times) > RUNS_MAX:
         raise RefusedError(f"that is more than {RUNS_MAX:,} runs: backfill a shorter range at a time")
-    if not times or _is_missing_or_empty(state_path):
+    if not times or not has_content(state_path):
         return [BackfillSlot(at) for at in times]
     with database.reading(state_path) as connection:
         slots = _slots_with_runs(connection, served, times)
@@ -84,12 +84,8 @@ def wait_for_schedule(state_path: str, served: ServedFlow, clock: Clock, report:
 
 
 def _is_due(state_path: str, served: ServedFlow, now: int) -> bool:
-    if _is_missing_or_empty(state_path):
+    if not has_content(state_path):
         return False
     with database.reading(state_path) as connection:
         next_at = schedules.next_at(connection, served.name)
     return next_at is not None and next_at <= now
-
-
-def _is_missing_or_empty(path: str) -> bool:
-    return not os.path.exists(path) or not os.path.getsize(path)

@@ -11,9 +11,7 @@ progress of this one.
 from __future__ import annotations
 
 import asyncio
-import os
 import shlex
-import signal
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -29,11 +27,13 @@ from ..executor.clock_watch import ClockWatch
 from ..executor.executor import Executor
 from ..executor.flow_file import read_flow
 from ..executor.run_options import RunOptions
+from ..executor.shutdown import handle_signals
 from ..executor.state_file_lease import check_sole_writer, create_state_folder
 from ..flow.flow_file_source import split_target
 from ..notifications.notifier import MessageOrigin, Notifier
 from ..statefile import lock_file
 from ..statefile.file_changes import stamps_of
+from ..statefile.header import has_content
 from ..store import database, lock, schedules
 from ..store.schedules import ScheduleStatus, ServedFlow
 from ..store.writer import Writer
@@ -111,10 +111,7 @@ class ScheduleService:
 
     async def _serve(self) -> ServiceResult:
         self._stopping = asyncio.Event()
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._stop)
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        handle_signals(asyncio.get_running_loop(), self._stop)
         self._served = await self._load_schedule()
         self._report_once(f"serves {self._served.name}; watch it with: redrive attach {shlex.quote(self._state_path)}")
         while not self._stopping.is_set():
@@ -214,7 +211,7 @@ class ScheduleService:
             self._report_once(f"the flow has changed and cannot be used, its old schedule stays: {error}")
 
     def _load_status(self, now: int) -> ScheduleStatus:
-        if not os.path.exists(self._state_path) or not os.path.getsize(self._state_path):
+        if not has_content(self._state_path):
             return ScheduleStatus(None)
         with database.reading(self._state_path) as connection:
             return schedules.load_status(connection, self._served, now)
@@ -243,7 +240,7 @@ class ScheduleService:
             self._resend_at = self._clock.now_us() + round(RETRY_SECONDS * 1e6)
             writer = self._open_writer()
             origin = MessageOrigin(served.name, "", self._state_path)
-            notifier = Notifier(served.flow.pages, origin, writer.submit, self._clock)
+            notifier = Notifier(served.flow.pages, origin, writer, self._clock)
             notifier.start()
             try:
                 await writer.submit(lambda transaction: schedules.update_schedule(transaction, served))

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from ..core.policy import RetryPolicy, Uniform, draw_delay
+from ..executor.shutdown import handle_signals
 from ..runner.process import set_parent_death_signal
 
 RESTARTS = RetryPolicy(base=1, cap=60)
@@ -59,10 +60,7 @@ class Supervisor:
 
     async def _supervise(self) -> Sequence[int]:
         self._stopping = asyncio.Event()
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._stop)
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        handle_signals(asyncio.get_running_loop(), self._stop)
         return await asyncio.gather(*map(self._restart_until_ended, self._services))
 
     def _stop(self) -> None:

@@ -102,10 +102,10 @@ class Writer:
         self._path = path_of(connection) or "the state file"
         self._loop = loop
         self._now_us = now_us
-        self._on_events = on_events
-        self._on_storage_change = on_storage_change
-        self._on_durable = on_durable
-        self._on_failed = on_failed
+        self.on_events = on_events
+        self.on_storage_change = on_storage_change
+        self.on_durable = on_durable
+        self.on_failed = on_failed
         self._limits = limits or FlushLimits.from_environment()
         self._uniform = uniform
         self._log_length = LogLength(connection, self._path)
@@ -238,7 +238,7 @@ class Writer:
             self._recover()
             batch = self._batch
             self._next_batch()  # writes the next batch while listeners run
-            self._emit_events(self._on_events, committed.events)
+            self._emit_events(self.on_events, committed.events)
             _resolve(batch, committed, durable=False)
             self._hold(batch, committed)
         elif isinstance(error, LogCutError):
@@ -263,8 +263,8 @@ class Writer:
     def _release(self, batch: Sequence[_QueuedItem], committed: _CommittedBatch, error: OSError | None) -> None:
         if self._failure is None:
             assert error is None
-            if self._on_durable is not None:
-                self._emit_events(self._on_durable, committed.events)
+            if self.on_durable is not None:
+                self._emit_events(self.on_durable, committed.events)
             _resolve(batch, committed, durable=True)
         else:
             _fail_all(batch, self._failure)
@@ -285,8 +285,8 @@ class Writer:
         if self._retry_timer is not None:
             self._retry_timer.cancel()
             self._flush()
-        if self._on_failed is not None:
-            self._on_failed(failure)
+        if self.on_failed is not None:
+            self.on_failed(failure)
 
     def _emit_events(self, listener: OnEvents, events: list[Event]) -> None:
         if not events:
@@ -323,10 +323,10 @@ class Writer:
             self._report_storage(StorageChange.RECOVERED, f"the state file is written again after {seconds:.1f} s")
 
     def _report_storage(self, what: str, sentence: str) -> None:
-        if self._on_storage_change is None:
+        if self.on_storage_change is None:
             return
         try:
-            self._on_storage_change(what, sentence)
+            self.on_storage_change(what, sentence)
         except Exception as error:
             self._report("the listener of storage problems raised an error", error)
 

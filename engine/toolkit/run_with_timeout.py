@@ -17,7 +17,7 @@ from ..core.results import reason_of_unstored
 from ..core.spec import FlowSpec, TaskSpec
 from ..runner import protocol
 from ..runner.attempt import AttemptOrder
-from ..runner.listener import NullListener
+from ..runner.listener import AttemptListener
 from ..runner.zygote.client import Runner
 from ..statefile.processes import EXECUTOR_VARIABLE
 
@@ -33,7 +33,7 @@ class _OneTask:
         return FlowSpec(self.task.name, (self.task,))
 
 
-class _Listener(NullListener):
+class _Listener(AttemptListener):
     """Forwards output to stdout and waits for the outcome."""
 
     def __init__(self) -> None:

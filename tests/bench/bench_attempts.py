@@ -18,7 +18,7 @@ from pathlib import Path
 from redrive.engine.core.outcome import Outcome, OutcomeKind
 from redrive.engine.core.spec import TaskSpec
 from redrive.engine.runner.attempt import AttemptOrder
-from redrive.engine.runner.listener import NullListener
+from redrive.engine.runner.listener import AttemptListener
 from redrive.engine.runner.process import children
 from redrive.engine.runner.zygote.client import Runner
 from redrive.engine.statefile.processes import stat_fields
@@ -39,7 +39,7 @@ flow.command("shell", "exit 0")
 """
 
 
-class Waiter(NullListener):
+class Waiter(AttemptListener):
     """A listener that only waits for the end."""
 
     def __init__(self) -> None:

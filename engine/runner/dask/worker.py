@@ -28,7 +28,7 @@ from ...domain.liveness import LEASE_SECONDS
 from ...errors import FlowError
 from ...statefile.processes import EXECUTOR_VARIABLE
 from ..attempt import RunningAttempt
-from ..listener import BadRow, NullListener
+from ..listener import AttemptListener, BadRow
 from ..outcome_of_exit import not_started, refused
 from ..protocol import AttemptOrder
 from ..zygote.client import Runner
@@ -115,7 +115,7 @@ async def call_attempt(token: str, method: str, *arguments: object) -> object:
 # --- One attempt ------------------------------------------------------------------------------------------------------
 
 
-class DaskWorkerAttempt(NullListener):
+class DaskWorkerAttempt(AttemptListener):
     """One attempt on this worker. As its listener, it publishes what happens to the executor."""
 
     def __init__(self, request: AttemptRequest, publish: Callable[[bytes], None]) -> None:

@@ -202,7 +202,7 @@ async def test_what_a_listener_submits_is_written(tmp_path: Path) -> None:
             if events[0].payload.what == "question":
                 answers.append(it.writer.submit(emit("answer")))
 
-        it.writer._on_events = listen
+        it.writer.on_events = listen
         await it.writer.submit(emit("question"))
         assert await answers[0] == "answer"
 
@@ -368,7 +368,7 @@ async def test_a_problem_listener_that_raises_stops_nothing(tmp_path: Path) -> N
         def shout(what: str, sentence: str) -> None:
             raise ValueError("the listener's fault")
 
-        it.writer._on_storage_change = shout
+        it.writer.on_storage_change = shout
         it.connection.faults = [("COMMIT", failure(sqlite3.SQLITE_FULL))] * 6
         assert await it.writer.submit(emit("a")) == "a"
 

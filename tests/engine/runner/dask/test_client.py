@@ -21,7 +21,7 @@ from redrive.engine.core.outcome import Outcome, OutcomeKind
 from redrive.engine.core.spec import FlowSpec, TaskSpec
 from redrive.engine.domain.liveness import LEASE_SECONDS
 from redrive.engine.runner.dask.client import DaskCluster
-from redrive.engine.runner.listener import NullListener
+from redrive.engine.runner.listener import AttemptListener
 from redrive.engine.runner.protocol import AttemptOrder
 from support.commands import run_redrive, start_redrive
 from support.marks import parametrize_mostly_long
@@ -260,7 +260,7 @@ async def test_an_end_that_cannot_be_read_is_an_end() -> None:
     """Or its task would be running for ever."""
     ended: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
 
-    class Listener(NullListener):
+    class Listener(AttemptListener):
         def ended(self, outcome: Outcome) -> None:
             ended.set_result(outcome)
 

@@ -22,7 +22,7 @@ from redrive.engine.errors import CycleError, FlowError, FlowImportError
 from redrive.engine.flow.flow import Flow
 from redrive.engine.runner import process
 from redrive.engine.runner.attempt import AttemptOrder
-from redrive.engine.runner.listener import NullListener
+from redrive.engine.runner.listener import AttemptListener
 from redrive.engine.runner.zygote.client import Runner
 
 from ..conftest import bearers_of
@@ -382,7 +382,7 @@ import asyncio, fcntl, os, sys
 sys.path.insert(0, {folder!r})
 from redrive.engine.runner.zygote.client import Runner
 from redrive.engine.runner.attempt import AttemptOrder
-from redrive.engine.runner.listener import NullListener
+from redrive.engine.runner.listener import AttemptListener
 
 class Listener:
     def __getattr__(self, name):
@@ -486,7 +486,7 @@ def test_a_flow_in_memory_is_forked_with_its_closures() -> None:
         results = []
         spec = await runner.open()
 
-        class Waiter(NullListener):
+        class Waiter(AttemptListener):
             def __init__(self) -> None:
                 self.outcome: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
@@ -517,7 +517,7 @@ async def test_attempts_and_commands_hold_the_descriptors_to_keep(tmp_path: Path
         fd = fcntl.fcntl(file, fcntl.F_DUPFD_CLOEXEC, 200)  # a number that a busy test process may reach
     runner = Runner.spawn(environment={"REDRIVE_EXECUTOR": f"keep-{os.getpid()}"}, keep_fds=[fd])
 
-    class Waiter(NullListener):
+    class Waiter(AttemptListener):
         def __init__(self) -> None:
             self.outcome: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
             self.text = b""
