@@ -14,6 +14,7 @@ from itertools import islice, pairwise
 
 from ..core.advice import advise_timeout
 from ..core.dag import Dag
+from ..core.flow_difference import NAMES_SHOWN, join_names
 from ..core.mapping import work_of
 from ..core.policy import (
     RetryPolicy,
@@ -36,7 +37,6 @@ from .functions import check_functions
 from .source import check_source
 
 LOCK_MAX_ACTIVE = 1
-NAMES_SHOWN = 5
 TIMES_COMPARED = 100  # logical times of a schedule, for the shortest interval
 CALL_SECONDS_MAX = 60.0  # a longer task is a batch: its first wait may be shorter than the task
 
@@ -87,7 +87,7 @@ def _unconnected(context: FlowContext) -> Iterator[Finding]:
     main = max(parts, key=len, default=())
     for part in parts:
         if part is not main:
-            message = f"{_join_names(part)} are connected to each other, and to no other task"
+            message = f"{join_names(part)} are connected to each other, and to no other task"
             yield Finding("note", "unconnected", message, part[0])
 
 
@@ -187,7 +187,7 @@ def _deadline(context: FlowContext) -> Iterator[Finding]:
     text = f"at the worst {_lasting(total)} along {_join_path(path)}"
     text += f", of it {_lasting(waits)} waiting to retry ({_lasting(means)} on average)"
     if unbounded:
-        text += f"; not counted, because nothing bounds them: {_join_names(unbounded)}"
+        text += f"; not counted, because nothing bounds them: {join_names(unbounded)}"
     if total > deadline:
         message = f"{text}: {_lasting(total - deadline)} over the deadline of {_lasting(deadline)}"
         yield Finding("warning", "deadline", message)
@@ -267,11 +267,6 @@ def _thread_timeout(task: TaskSpec, context: FlowContext) -> Iterator[Finding]:
             "process that it shares with others can be killed"
         )
         yield Finding("warning", "thread-timeout", message, task.name)
-
-
-def _join_names(names: tuple[str, ...] | list[str]) -> str:
-    shown = ", ".join(names[:NAMES_SHOWN])
-    return shown if len(names) <= NAMES_SHOWN else f"{shown} and {len(names) - NAMES_SHOWN} more"
 
 
 def _join_path(names: tuple[str, ...]) -> str:

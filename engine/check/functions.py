@@ -19,8 +19,9 @@ from typing import Any
 from ..core.result_codec import is_storable, name_of
 from ..core.spec import FlowSpec, TaskSpec
 from ..flow.finding import Finding
+from ..flow.introspect import parameter_of
 from ..runner.call import plan_of
-from ..runner.callable_check import check_calls, parameter_of
+from ..runner.callable_check import check_calls
 
 Function = Callable[..., object]
 

@@ -32,7 +32,7 @@ from .functions import check_functions
 from .source import check_source
 
 
-class _CheckReply(msgspec.Struct, tag=True):
+class _CheckReply(protocol.Frame, frozen=True):
     """The reply of the child: the spec of the flow, the findings, and from where tasks inherit options."""
 
     spec: bytes
@@ -48,7 +48,7 @@ class CheckedFlow(NamedTuple):
     inherited: Mapping[str, Mapping[str, str]]
 
 
-class _ImportFailure(msgspec.Struct, tag=True):
+class _ImportFailure(protocol.Frame, frozen=True):
     failed: protocol.OpenFailed
 
 
@@ -142,7 +142,7 @@ def _run_child(writing: int, target: str, params: Mapping[str, str]) -> NoReturn
         os.dup2(null, 0)
         os.dup2(2, 1)
         sys.stdout = sys.stderr
-        protocol.write_all(writing, _framed(_import_and_check(target, params)))
+        protocol.write_all(writing, protocol.encode(_import_and_check(target, params)))
         if sys.stderr is not None:
             sys.stderr.flush()
     except BaseException:  # an exception must not reach the code of the parent
@@ -164,11 +164,6 @@ def _import_and_check(target: str, params: Mapping[str, str]) -> _CheckReply | _
         return _CheckReply(msgspec.json.encode(spec), findings, flow.inherited)
     except BaseException as error:  # any error of the import: the same reply as to an executor
         return _ImportFailure(flow_import.failure_of(error))
-
-
-def _framed(reply: _CheckReply | _ImportFailure) -> bytes:
-    payload = msgspec.msgpack.encode(reply)
-    return len(payload).to_bytes(4, "big") + payload
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import fields
 from typing import Any
 
@@ -21,7 +21,7 @@ def declared_flow(projection: RunProjection) -> FlowSpec:
         run.dag_name,
         tuple(spec_of(row) for row in projection.tasks.values()),
         max_parallel=run.max_parallel,
-        pools=_pools(run.options),
+        pools=_read(run.options).get("pools") or {},
         downstreams=tuple(declared_downstreams(run.options)),
     )
 
@@ -30,10 +30,6 @@ def declared_downstreams(options: str) -> Iterator[DownstreamSpec]:
     """Yield the downstreams that a flow declares. ``options``: JSON; unreadable options declare none."""
     for one in _read(options).get("downstreams") or ():
         yield DownstreamSpec(**{name: value for name, value in one.items() if name in _DOWNSTREAM_FIELDS})
-
-
-def _pools(options: str) -> Mapping[str, int]:
-    return _read(options).get("pools") or {}
 
 
 def _read(options: str) -> dict[str, Any]:

@@ -25,7 +25,12 @@ def required_parents(function: Callable[..., object] | None, parents: Sequence[s
     except (TypeError, ValueError):
         return ()
     required = {parameter.name for parameter in parameters if parameter.default is parameter.empty}
-    return tuple(parent for parent in parents if re.sub(r"\W", "_", parent) in required)
+    return tuple(parent for parent in parents if parameter_of(parent) in required)
+
+
+def parameter_of(parent: str) -> str:
+    """Return the name of the parameter that receives the result of a parent."""
+    return parent if parent.isidentifier() else re.sub(r"\W", "_", parent)
 
 
 def definition_site(function: Callable[..., object] | None) -> str | None:

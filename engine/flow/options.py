@@ -458,11 +458,7 @@ def _check_param(flow: str, name: str, value: object) -> None:
             f"flow {short_repr(flow)}: parameter {name!r} is {short_repr(value)}, which cannot be kept as JSON "
             f"({error}); use texts, finite numbers, true, false, null, lists and mappings of these"
         ) from None
-    if isinstance(value, str) and ("\0" in value or not _is_unicode(value)):
+    if isinstance(value, str) and ("\0" in value or (value and not is_text(value))):
         raise OptionError(
             f"flow {short_repr(flow)}: parameter {name!r} holds a NUL character or half of one: {short_repr(value)}"
         )
-
-
-def _is_unicode(text: str) -> bool:
-    return not text or is_text(text)

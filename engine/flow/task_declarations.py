@@ -391,6 +391,3 @@ def _name_of(name: str | None, function: object) -> str:
     if found is None:
         raise OptionError(f"{short_repr(function)} has no name of its own: say name=...")
     return found
-
-
-_WITHOUT_SCHEDULE = {"timezone": "UTC", "misfire": "one", "splay": 0, "start_within": None}

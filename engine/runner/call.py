@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import re
 import sys
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
@@ -16,6 +15,7 @@ from ..core.outcome import Failure, FailureClass, Fingerprint
 from ..core.result_codec import UnknownClassError, UnstorableError, dump_result, load_result
 from ..core.results import is_unstored_reason, unstored_result
 from ..errors import NotReady, PermanentError, SkipTask, TaskTerminated
+from ..flow.introspect import parameter_of
 from . import protocol
 from .context import Context, Missing
 from .protocol import AttemptOrder
@@ -104,11 +104,7 @@ def arguments(plan: CallPlan, context: Context) -> dict[str, object]:
 
 def known_values(params: Mapping[str, object], inputs: Mapping[str, object]) -> dict[str, object]:
     """Return the values that a parameter may have, by its name."""
-    return {**params, **{_identifier(parent): value for parent, value in inputs.items()}}
-
-
-def _identifier(parent: str) -> str:
-    return parent if parent.isidentifier() else re.sub(r"\W", "_", parent)
+    return {**params, **{parameter_of(parent): value for parent, value in inputs.items()}}
 
 
 def match_parameters(plan: CallPlan, task: str, known: Mapping[str, object]) -> dict[str, object]:

@@ -5,12 +5,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 
 from ..core.spec import FlowSpec, TaskSpec
 from ..errors import FlowError
 from ..flow.finding import Finding
+from ..flow.introspect import parameter_of
 from .call import CONTEXT_NAME, CallPlan
 
 
@@ -53,11 +53,6 @@ def _parameters(task: TaskSpec, plan: CallPlan, flow: FlowSpec) -> Iterator[Find
             message = f"asks for an argument {name!r}, which is neither {CONTEXT_NAME!r}, nor a task it comes after, "
             message += f"nor a parameter of the flow{_suggestion(name, known)}"
             yield Finding("error", "parameters", message, task.name)
-
-
-def parameter_of(parent: str) -> str:
-    """Return the name of the parameter that receives the result of a parent."""
-    return re.sub(r"\W", "_", parent)
 
 
 def _suggestion(wrong: str, names: set[str]) -> str:

@@ -4,7 +4,7 @@ Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
 """
 
 import os
-from typing import Iterator, List, Optional, Set, Tuple
+from typing import Dict, Iterator, List, Optional, Set, Tuple
 
 EXECUTOR_VARIABLE = "REDRIVE_EXECUTOR"  # in the environment of every process below an executor: the executor's id
 
@@ -73,6 +73,17 @@ def is_alive(pid: Optional[int], start_ticks: Optional[int], boot: Optional[str]
 def pids() -> Iterator[int]:
     """The pids of all processes visible to this user."""
     return (int(name) for name in os.listdir("/proc") if name.isdigit())
+
+
+def open_files() -> Dict[int, str]:
+    """The descriptors of this process, each with the path of its file, or what the kernel calls it."""
+    found = {}
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            found[int(name)] = os.readlink("/proc/self/fd/" + name)
+        except OSError:
+            continue  # the descriptor of the listing itself
+    return found
 
 
 def ancestors(pid: Optional[int] = None) -> Set[int]:

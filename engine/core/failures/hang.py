@@ -276,10 +276,6 @@ def _of_connect(case: _HangCase, process: Process) -> _Observation:
     return _Observation(f"connecting to {_peer(ends[0])}" if ends else "blocked in connect")
 
 
-def _of_accept(case: _HangCase, process: Process) -> _Observation:
-    return _Observation("waits for a connection to accept")
-
-
 def _of_lock(case: _HangCase, process: Process) -> _Observation:
     lock = next((lock for lock in case.autopsy.locks if lock.pid == process.pid), None)
     if lock is None:
@@ -328,7 +324,7 @@ _DESCRIBERS: dict[Activity | None, Callable[[_HangCase, Process], _Observation]]
     Activity.WRITE: _writing,
     Activity.SEND: _writing,
     Activity.CONNECT: _of_connect,
-    Activity.ACCEPT: _of_accept,
+    Activity.ACCEPT: _constant("waits for a connection to accept"),
     Activity.POLL: _polling,
     Activity.SELECT: _polling,
     Activity.EPOLL: _polling,

@@ -7,7 +7,6 @@ waiting at their deadline: so it never delays a kill.
 from __future__ import annotations
 
 import asyncio
-import os
 import struct
 import threading
 import time
@@ -17,6 +16,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from ...core.failures.hang import Autopsy
+from ...statefile.processes import open_files
 from .autopsy import CpuSample, Subject, examine, sample_cpu
 from .sockets import Tables
 
@@ -47,8 +47,9 @@ class ProcSampler:
     def _examine(self, subject: Subject, before: CpuSample, until: float) -> Autopsy:
         if time.monotonic() >= until:
             return Autopsy()
-        found, own_files = examine(subject, before, until, self._tables), _own_files()
-        return replace(found, descriptors=tuple(end for end in found.descriptors if end.name not in own_files))
+        found = examine(subject, before, until, self._tables)
+        inherited = set(open_files().values())  # attempts have them from this process
+        return replace(found, descriptors=tuple(end for end in found.descriptors if end.name not in inherited))
 
     async def sample(self, subject: Subject) -> CpuSample:
         """Return the CPU time used so far."""
@@ -85,17 +86,6 @@ class ProcSampler:
                     return
                 work = self._work.popleft()
             work()
-
-
-def _own_files() -> set[str]:
-    """Return the files that attempts inherit from this process: they are left out of an autopsy."""
-    found = set()
-    for name in os.listdir("/proc/self/fd"):
-        try:
-            found.add(os.readlink(f"/proc/self/fd/{name}"))
-        except OSError:
-            continue
-    return found
 
 
 def _resolve(future: asyncio.Future[T], found: T) -> None:

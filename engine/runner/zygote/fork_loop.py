@@ -31,7 +31,6 @@ RECEIVE_BYTES = 64 * 1024
 PIPE_BYTES_MAX = 1024 * 1024  # of an attempt that ends before it is announced
 SIGNAL_BYTES = 128  # one signalfd_siginfo: SIGCHLD does not queue
 
-_SIGKILL = int(signal.SIGKILL)
 _DEAD_UNREAPED = os.WEXITED | os.WNOHANG | os.WNOWAIT
 _CHILDREN_BYTES = 4096  # the kernel lists no more of them at once
 
@@ -160,10 +159,6 @@ class ForkLoop:
         if due_at < self._due_at:
             self._due_at = due_at
 
-    def _close_private(self) -> None:
-        """Close what a forked child must not hold."""
-        _close(self._private)
-
     def _become_host(self, channels: Channels) -> NoReturn:
         from ..thread.host import run_host  # here, because it imports threading: see child.py
 
@@ -192,7 +187,7 @@ class ForkLoop:
         if pid == 0:
             try:
                 _close(ours)
-                self._close_private()
+                _close(self._private)
                 become(Channels(*theirs))
             finally:
                 os._exit(1)

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ...domain.counting import counted
+from ...statefile.processes import open_files
 
 NAMES_SHOWN = 5
 ENDING_SECONDS = 0.2
@@ -46,14 +47,14 @@ class ImportSurvey:
 
     def __init__(self) -> None:
         self._threads = threads()
-        self._descriptors = _descriptors()
+        self._files = open_files()
 
     def since(self) -> ImportSideEffects:
         """Return what is new. Waits up to ``ENDING_SECONDS`` for threads that are about to end."""
         limit = time.monotonic() + ENDING_SECONDS
         while (new := self._new_threads()) and time.monotonic() < limit:
             time.sleep(0.005)  # the kernel still lists a joined thread for a moment; there is no event for its end
-        return ImportSideEffects(tuple(new), tuple(sorted(_descriptors() - self._descriptors)))
+        return ImportSideEffects(tuple(new), tuple(sorted(open_files().items() - self._files.items())))
 
     def _new_threads(self) -> list[str]:
         return [name for thread, name in threads().items() if thread not in self._threads]
@@ -81,16 +82,6 @@ def _kernel_name(thread: str) -> str:
             return file.read().strip()
     except OSError:
         return "gone"
-
-
-def _descriptors() -> set[tuple[int, str]]:
-    found = set()
-    for name in os.listdir("/proc/self/fd"):
-        try:
-            found.add((int(name), os.readlink(f"/proc/self/fd/{name}")))
-        except OSError:
-            continue  # the descriptor of the listing itself
-    return found
 
 
 @contextlib.contextmanager
