@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Literal
 
-from ...engine.agent import executor_request, executor_socket
+from ...engine.agent import executor_request
 from ...engine.errors import LinkError, RedriveError, StateFileError
 from ...engine.runner import process
 from ...engine.statefile import list_rows, lock_file, queries
@@ -179,7 +179,7 @@ def _no_executor(path: str, heir: lock_file.LockHolder | None) -> DoctorFinding:
     last = lock_file.last_holder(path)
     if last is None or last.released_at is not None:
         return DoctorFinding("ok", "executor", "none: operators' acts are applied under the lock, resume starts one")
-    seen_at = executor_socket.heartbeat_at(path)
+    seen_at = lock_file.heartbeat_at(path)
     since = f" since {wall_day(seen_at, None)}" if seen_at is not None else ""
     left = "; its processes are still alive, resume ends them" if heir is not None else ""
     return DoctorFinding("warning", "executor", f"dead{since}: pid {last.pid} is gone and did not stop in order{left}")
@@ -211,7 +211,7 @@ def _status_of(path: str) -> SessionStatus:
     if last is None:
         return SessionStatus(Link.LIVE, executor_alive=held is not None)
     alive = held is not None and held.is_alive()
-    gone_at = None if alive else executor_socket.heartbeat_at(path)
+    gone_at = None if alive else lock_file.heartbeat_at(path)
     return SessionStatus(
         Link.LIVE,
         executor_alive=alive,
@@ -219,5 +219,5 @@ def _status_of(path: str) -> SessionStatus:
         executor_run_id=last.run_id,
         executor_gone_at=gone_at,
         executor_stopped=last.released_at is not None,
-        service_pid=executor_socket.service_pid(path),
+        service_pid=lock_file.service_pid(path),
     )

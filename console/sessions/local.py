@@ -74,7 +74,7 @@ class LocalSession:
     def status(self) -> SessionStatus:
         """The current status; cheap."""
         self._refresh_executor()
-        seen_at, is_missing = executor_socket.heartbeat_at(self._path), not os.path.exists(self._path)
+        seen_at, is_missing = lock_file.heartbeat_at(self._path), not os.path.exists(self._path)
         age_seconds = None if seen_at is None else max(0.0, time.time() - seen_at / 1e6)
         return SessionStatus(
             link=Link.CLOSED if self._is_closed else Link.STALE if self._damage or is_missing else Link.LIVE,
@@ -283,7 +283,7 @@ class LocalSession:
         self._refreshed_at = now
         holder = lock_file.current_holder(self._path)
         self._holder = holder or lock_file.last_holder(self._path)
-        self._service_pid = executor_socket.service_pid(self._path)
+        self._service_pid = lock_file.service_pid(self._path)
         # Dying children of an executor may still hold its lock; an executor without its lock file still has a socket.
         self._is_executor_alive = self._presence.descriptor is not None or (holder is not None and holder.is_alive())
 

@@ -25,6 +25,7 @@ from ..json_types import Json, JsonObject
 from ..statefile import queries
 from ..statefile.default_paths import named_path
 from ..statefile.list_rows import ExecutorState
+from ..statefile.lock_file import heartbeat_at, service_pid
 from ..statefile.reader import Reader, Row
 from ..statefile.write_notices import IDLE_SECONDS, WriteNotices
 from . import executor_socket
@@ -228,7 +229,7 @@ class Agent(object):
         if now >= self._next_presence:
             self._next_presence = now + PRESENCE_SECONDS
             self._presence.refresh()
-        seen_at = executor_socket.heartbeat_at(self._path)
+        seen_at = heartbeat_at(self._path)
         is_silent = seen_at is None or _now_us() - seen_at > SILENT_SECONDS * 1000000
         presence = self._presence
         status = [self._is_attached(), presence.names, is_silent, self._problem, presence.storage_problem]
@@ -241,7 +242,7 @@ class Agent(object):
             "problem": self._problem,
             "present": presence.names,
             "read_only": executor_socket.read_only_reason(self._path),
-            "service_pid": executor_socket.service_pid(self._path),
+            "service_pid": service_pid(self._path),
             "storage_problem": presence.storage_problem,
             "executor": self._executor(seen_at),
         }

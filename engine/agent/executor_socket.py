@@ -11,7 +11,7 @@ import struct
 from typing import Any, Dict, List, Optional
 
 from ..errors import LinkError, StateFileError
-from ..statefile.lock_file import lock_path, served_by
+from ..statefile.lock_file import lock_path
 
 RESPONSE_SECONDS = 30.0  # an executor that accepted a command and does not respond in this time is not well
 RESPONSE_BYTES_MAX = 16 * 1024 * 1024
@@ -92,20 +92,6 @@ class Presence(object):
         if self._connection is not None:
             self._connection.close()
         self._connection, self._received, self.names, self.storage_problem = None, b"", [], None
-
-
-def heartbeat_at(state_path: str) -> Optional[int]:
-    """When an executor last touched its lock, in microseconds UTC of its host; None if there never was one."""
-    try:
-        return os.stat(lock_path(state_path)).st_mtime_ns // 1000
-    except OSError:
-        return None
-
-
-def service_pid(state_path: str) -> Optional[int]:
-    """The pid of the ``redrive serve`` that starts the runs of a state file by a schedule; None without one."""
-    holder = served_by(state_path)
-    return None if holder is None else holder.pid
 
 
 def read_only_reason(state_path: str) -> Optional[str]:

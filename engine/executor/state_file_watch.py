@@ -22,7 +22,9 @@ from collections.abc import Callable
 
 from ..domain.event_changes import StorageChange
 from ..errors import ExecutorBusyError, StorageError
+from ..statefile.file_changes import Stamp, inode_of
 from ..statefile.lock_file import lock_path
+from ..statefile.processes import open_files
 from ..store.copying import COPY_SUFFIX, copy
 from ..store.database import checkpoint
 from ..store.lock import StateLock
@@ -30,17 +32,6 @@ from ..store.writer import Writer
 from .storage_health import StorageHealth
 
 _LOGS = ("-wal", "-shm")
-
-Inode = tuple[int, int]
-
-
-def inode_of(path: str) -> Inode | None:
-    """Return (device, inode) of a path; None: no such file."""
-    try:
-        status = os.stat(path)
-    except OSError:
-        return None
-    return status.st_dev, status.st_ino
 
 
 class StateFileWatch:
@@ -73,7 +64,7 @@ class StateFileWatch:
         self._check_lock()
         if self._removed_log is not None:
             return
-        is_away = self._opened is not None and inode_of(self._path) != self._opened
+        is_away = bool(self._opened) and inode_of(self._path) != self._opened
         if is_away and not self.is_missing:
             self._on_missing()
         elif self.is_missing and not is_away:
@@ -96,7 +87,7 @@ class StateFileWatch:
             await self._copy()
 
     def _check_logs(self) -> None:
-        removed = [path for path, inode in self._logs.items() if inode is not None and inode_of(path) != inode]
+        removed = [path for path, inode in self._logs.items() if inode and inode_of(path) != inode]
         if not removed:
             return
         self._removed_log = removed[0]
@@ -156,13 +147,6 @@ class StateFileWatch:
             self._storage.emit(StorageChange.LOCK, sentence)
 
 
-def _path_of(opened: Inode | None) -> str | None:
+def _path_of(opened: Stamp) -> str | None:
     """Return the current path of a file that this process has open; None: it was deleted."""
-    for name in os.listdir("/proc/self/fd"):
-        try:
-            path = os.readlink(f"/proc/self/fd/{name}")
-        except OSError:
-            continue
-        if path.startswith("/") and inode_of(path) == opened:
-            return path
-    return None
+    return next((path for path in open_files().values() if path.startswith("/") and inode_of(path) == opened), None)

@@ -37,6 +37,11 @@ def stamp_of(path: str) -> Stamp:
     return (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
 
 
+def inode_of(path: str) -> Stamp:
+    """Read what stays while a file is written: its device and inode; empty if there is no file."""
+    return stamp_of(path)[:2]
+
+
 class FileWatch(object):
     """Compares a file with its stamps at the time it was opened. Create it before opening the file."""
 

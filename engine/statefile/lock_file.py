@@ -9,7 +9,6 @@ import fcntl
 import json
 import os
 import socket
-import time
 from typing import Callable, NamedTuple, Optional
 
 from .processes import boot_id, identity
@@ -70,6 +69,20 @@ def served_by(state_path: str) -> Optional[LockHolder]:
     return current_holder(state_path + SERVICE)
 
 
+def heartbeat_at(state_path: str) -> Optional[int]:
+    """When an executor last touched its lock, in microseconds UTC of its host; None if there never was one."""
+    try:
+        return os.stat(lock_path(state_path)).st_mtime_ns // 1000
+    except OSError:
+        return None
+
+
+def service_pid(state_path: str) -> Optional[int]:
+    """The pid of the ``redrive serve`` that starts the runs of a state file by a schedule; None without one."""
+    holder = served_by(state_path)
+    return None if holder is None else holder.pid
+
+
 def read_holder(descriptor: int) -> Optional[LockHolder]:
     """Read the holder; None if the file was just created, or was written by another program."""
     try:
@@ -86,7 +99,3 @@ def try_lock(descriptor: int, kind: int) -> bool:
     except BlockingIOError:
         return False
     return True
-
-
-def _now_us() -> int:
-    return int(time.time() * 1000000)

@@ -15,7 +15,7 @@ from .claims import ExecutorIdentity
 def insert(transaction: Transaction, identity: ExecutorIdentity, run_id: str) -> None:
     """Insert this process as the executor; emits no event."""
     start_ticks, boot_id = processes.identity(os.getpid())
-    columns = {
+    row = {
         "executor_id": identity.executor_id,
         "pid": os.getpid(),
         "start_ticks": start_ticks,
@@ -26,9 +26,7 @@ def insert(transaction: Transaction, identity: ExecutorIdentity, run_id: str) ->
         "heartbeat_at": transaction.at,
         "run_id": run_id,
     }
-    transaction.connection.execute(
-        f"INSERT INTO executor ({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))})", (*columns.values(),)
-    )
+    transaction.insert("executor", row)
 
 
 def write_heartbeat(transaction: Transaction, executor_id: str) -> None:

@@ -21,6 +21,7 @@ from ..domain.mapping import child_position, child_prefix
 from ..domain.states import MOVING, SkipCause, TaskState
 from ..statefile.changes.action import reopen_run
 from ..statefile.changes.canary import abandon_canary
+from ..statefile.changes.mapping import insert_edges
 from ..statefile.changes.page_lifecycle import resolve
 from ..statefile.changes.propagation import hold_if_blocked, propagate, reevaluate, unpropagate
 from ..statefile.changes.transitions import Transaction
@@ -94,10 +95,7 @@ def _update_rows(transaction: Transaction, run: RunProjection, flow: FlowSpec) -
             (spec.retry.max_attempts, _position(spec, places), spec.rule, run_id, spec.name),
         )
         transaction.connection.execute("DELETE FROM edge WHERE run_id = ? AND child = ?", (run_id, spec.name))
-        transaction.connection.executemany(
-            "INSERT INTO edge (run_id, child, parent) VALUES (?,?,?)",
-            [(run_id, spec.name, parent) for parent in _parents(run, spec, defined)],
-        )
+        insert_edges(transaction.connection, run_id, spec.name, _parents(run, spec, defined))
         touched.append(spec.name)
     return touched
 

@@ -1,7 +1,7 @@
 """Follows a state file that another process writes: all events since N, then new ones, asynchronously.
 
-``reader.Follower`` yields the queries, and ``inotify.py`` says when to ask them. ``aiosqlite`` gives each follower its
-own thread, so that a slow disk never blocks the event loop.
+``reader.Follower`` yields the queries, and ``AsyncWriteNotices`` says when to ask them. ``aiosqlite`` gives each
+follower its own thread, so that a slow disk never blocks the event loop.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import aiosqlite
 from ..domain.events import Event
 from ..statefile import open_readonly
 from ..statefile.reader import Follower, Result, Steps, lenient_text
+from ..statefile.write_notices import IDLE_SECONDS, WriteNotices
 from .database import translate
-from .inotify import AsyncWriteNotices
 from .runs import event_from_row
 
 POLL_SECONDS = 0.05  # between two looks while events arrive, and always without inotify
@@ -102,3 +102,39 @@ async def _run_queries(database: aiosqlite.Connection, steps: Steps[Result]) -> 
     except StopIteration as end:
         result: Result = end.value
         return result
+
+
+class AsyncWriteNotices:
+    """Notices of writes to a state file (``statefile/write_notices.py``), for the running event loop. Close it."""
+
+    def __init__(self, path: str) -> None:
+        self._notices = WriteNotices(path)
+        self._noticed = asyncio.Event()
+        if self._notices.descriptor is not None:
+            asyncio.get_running_loop().add_reader(self._notices.descriptor, self._on_readable)
+
+    def close(self) -> None:
+        """Close the descriptor."""
+        if self._notices.descriptor is not None:
+            asyncio.get_running_loop().remove_reader(self._notices.descriptor)
+            self._notices.close()
+
+    async def wait(self, poll_seconds: float) -> bool:
+        """Wait for a notice, at most IDLE_SECONDS; without inotify for ``poll_seconds``. Returns whether one came.
+
+        A notice since the last call counts.
+        """
+        if not self._notices.watch():
+            await asyncio.sleep(poll_seconds)
+            return False
+        try:
+            async with asyncio.timeout(IDLE_SECONDS):
+                await self._noticed.wait()
+        except TimeoutError:
+            return False
+        self._noticed.clear()
+        return True
+
+    def _on_readable(self) -> None:
+        self._notices.clear()
+        self._noticed.set()

@@ -141,7 +141,7 @@ def _open(
     transaction: Transaction, request: PageRequest, cause: str, latest: _Latest | None
 ) -> tuple[int, PageChanged]:
     episode = 1 if latest is None else latest.episode + 1
-    columns = {
+    row = {
         "cause": cause,
         "episode": episode,
         "run_id": request.run_id,
@@ -152,10 +152,7 @@ def _open(
         "created_at": transaction.at,
         "updated_at": transaction.at,
     }
-    cursor = transaction.connection.execute(
-        f"INSERT INTO page ({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))})", tuple(columns.values())
-    )
-    page_id = int(cursor.lastrowid or 0)
+    page_id = transaction.insert("page", row)
     if latest is not None and latest.state != "resolved":
         _supersede(transaction, latest, page_id)
     return page_id, PageChanged(PageChange.OPENED, episode=episode, occurrences=1)
@@ -363,19 +360,7 @@ def recently_sent(connection: sqlite3.Connection, now: int) -> list[int]:
     return [at for (at,) in rows]
 
 
-_MESSAGE_COLUMNS = (
-    "id",
-    "cause",
-    "episode",
-    "severity",
-    "title",
-    "run_id",
-    "task",
-    "count",
-    "created_at",
-    "updated_at",
-    "body",
-)
+_MESSAGE_COLUMNS = tuple(name for name in PageMessage.__annotations__ if name != "key")
 
 
 def read_messages(connection: sqlite3.Connection, ids: Iterable[int]) -> list[PageMessage]:

@@ -15,7 +15,7 @@ from ..domain.event_codec import decode
 from ..domain.event_payloads import RowsChanged, TaskMoved
 from ..domain.events import EventKind
 from ..runner.listener import BadRow
-from ..statefile.changes.quarantine_actions import drop_provisional, hold_requeued_rows
+from ..statefile.changes.quarantine_actions import drop_provisional, emit_and_count, hold_requeued_rows
 from ..statefile.changes.transitions import Transaction
 
 #: A requeued row: its key, and its payload when it was quarantined.
@@ -72,7 +72,7 @@ def confirm(transaction: Transaction, run_id: str, name: str, attempt: int, gene
         "UPDATE quarantine SET state = 'held' WHERE run_id = ? AND name = ? AND attempt = ? AND state = 'provisional'",
         (run_id, name, attempt),
     ).rowcount
-    _emit_and_count(transaction, run_id, name, attempt, RowsChanged(RowsChange.HELD, held, resolved))
+    emit_and_count(transaction, run_id, name, RowsChanged(RowsChange.HELD, held, resolved), attempt)
 
 
 def discard(transaction: Transaction, run_id: str, name: str, attempt: int, final: bool) -> None:
@@ -86,24 +86,12 @@ def discard(transaction: Transaction, run_id: str, name: str, attempt: int, fina
     if final:
         hold_requeued_rows(transaction, run_id, name)
     if dropped or final:
-        _emit_and_count(transaction, run_id, name, attempt, RowsChanged(RowsChange.DROPPED, dropped))
+        emit_and_count(transaction, run_id, name, RowsChanged(RowsChange.DROPPED, dropped), attempt)
 
 
 def _has_rows(connection: sqlite3.Connection, run_id: str, name: str) -> bool:
     found = connection.execute("SELECT 1 FROM quarantine WHERE run_id = ? AND name = ? LIMIT 1", (run_id, name))
     return found.fetchone() is not None
-
-
-def _emit_and_count(transaction: Transaction, run_id: str, name: str, attempt: int, payload: RowsChanged) -> None:
-    """Emit the change, and update ``task.bad_rows``."""
-    transaction.emit(payload, run_id, name, attempt=attempt)
-    held, known = transaction.connection.execute(
-        "SELECT (SELECT count(*) FROM quarantine WHERE run_id = task.run_id AND name = task.name AND state = 'held'),"
-        " bad_rows FROM task WHERE run_id = ? AND name = ?",
-        (run_id, name),
-    ).fetchone()
-    if held != known:
-        transaction.change(run_id, name, {"bad_rows": held})
 
 
 def earlier_result(connection: sqlite3.Connection, run_id: str, name: str) -> str | None:

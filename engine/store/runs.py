@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from operator import attrgetter
@@ -36,13 +36,13 @@ from ..domain.event_payloads import RunChanged, TaskMoved
 from ..domain.events import KILL_STEPS, Event, kill_step_value
 from ..domain.states import TIMED, RunState, TaskState
 from ..errors import NotFoundError, RefusedError
+from ..statefile import queries
 from ..statefile.changes.propagation import UNSATISFIED_PARENT, reevaluate
 from ..statefile.changes.pruning import finish_pruning
 from ..statefile.changes.transitions import Transaction
 from ..statefile.reader import Row
-from ..statefile.state_lists import in_list
+from ..statefile.state_lists import chunks, in_list, marks
 
-_NAMES_PER_QUERY = 500  # below the 999 parameters of older SQLite
 _VALUES_PER_INSERT = 30_000
 
 
@@ -92,9 +92,7 @@ def create_run(
     if exists(connection, run_id):
         raise RefusedError(f"run {run_id!r} is in this state file already; resume it, or give another --run-id")
     finish_pruning(connection, run_id)
-    connection.execute(
-        f"INSERT INTO run (run_id, {', '.join(columns)}) VALUES (?{',?' * len(columns)})", (run_id, *columns.values())
-    )
+    transaction.insert("run", {"run_id": run_id, **columns})
     _insert_many(
         connection,
         "task (run_id, name, state, max_attempts, position, rule, spec)",
@@ -160,8 +158,8 @@ def promote(transaction: Transaction, run_id: str, seen: Mapping[str, int]) -> l
     has the timers, has checked ``not_before`` for that generation.
     """
     promoted = []
-    for chunk in _chunks(seen):
-        sql = _PROMOTABLE.format(marks=_marks(chunk))
+    for chunk in chunks(seen):
+        sql = _PROMOTABLE.format(marks=marks(chunk))
         for name, due in transaction.connection.execute(sql, (run_id, *chunk)).fetchall():
             columns: TaskColumns | None = None if due is None else {"next_retry_at": None}
             if transaction.move(run_id, name, TaskState.PENDING, TaskState.READY, seen[name], set=columns):
@@ -172,9 +170,9 @@ def promote(transaction: Transaction, run_id: str, seen: Mapping[str, int]) -> l
 def wake(transaction: Transaction, run_id: str, seen: Mapping[str, int]) -> list[str]:
     """Move RETRYING and SENSING tasks whose due time has come to READY; see ``promote``."""
     woken = []
-    for chunk in _chunks(seen):
+    for chunk in chunks(seen):
         rows = transaction.connection.execute(
-            f"SELECT name, state FROM task WHERE run_id = ? AND name IN ({_marks(chunk)})"
+            f"SELECT name, state FROM task WHERE run_id = ? AND name IN ({marks(chunk)})"
             f" AND state IN {in_list(TIMED)} ORDER BY position",
             (run_id, *chunk),
         ).fetchall()
@@ -262,7 +260,7 @@ def _start(
         guard=guard,
     )
     if moved:
-        transaction.insert_attempt({"run_id": run_id, "name": name, "attempt": attempt, "token": token, **shown})
+        transaction.insert("attempt", {"run_id": run_id, "name": name, "attempt": attempt, "token": token, **shown})
     return moved
 
 
@@ -415,14 +413,9 @@ def _read_changed(connection: sqlite3.Connection, run_id: str, tasks: Mapping[st
 
 def list_runs(connection: sqlite3.Connection) -> list[RunListing]:
     """Return every run of the file, latest first."""
-    counts: dict[str, dict[str, int]] = {}
-    with read_snapshot(connection):
-        for run_id, state, count in connection.execute(
-            "SELECT run_id, state, count(*) FROM task GROUP BY run_id, state"
-        ):
-            counts.setdefault(run_id, {})[state] = count
-        rows = connection.execute(f"SELECT {_RUN_COLUMNS} FROM run ORDER BY started_at DESC, rowid DESC").fetchall()
-    return [RunListing(_run_row(row), counts.get(row[0], {})) for row in rows]
+    names = RunRow.__struct_fields__
+    lines = queries.runs(connection)
+    return [RunListing(_run_row(tuple(line.run[name] for name in names)), line.counts) for line in lines]
 
 
 class RunSource(NamedTuple):
@@ -473,16 +466,3 @@ def unfinished_run_ids(connection: sqlite3.Connection) -> list[str]:
 def event_from_row(row: Row) -> Event:
     """Decode a row of table ``event``."""
     return Event._make((*row[:-1], decode(row[2], json.loads(row[-1]))))
-
-
-# --- Query parameters ----------------------------------------------------------------------------------------------
-
-
-def _chunks(names: Iterable[str]) -> Iterator[list[str]]:
-    rest = list(names)
-    for start in range(0, len(rest), _NAMES_PER_QUERY):
-        yield rest[start : start + _NAMES_PER_QUERY]
-
-
-def _marks(values: Sequence[str]) -> str:
-    return ",".join("?" * len(values))

@@ -286,7 +286,7 @@ def record_late_runs(transaction: Transaction, served: ServedFlow) -> int | None
     for run_id, logical, due_at in transaction.connection.execute(_LATE, (served.name, transaction.at)).fetchall():
         _record_late(transaction, served, logical, "end", due_at, run_id)
         transaction.emit(ScheduleChanged(ScheduleChange.LATE_END, served.name, due_at=due_at), run_id)
-        _page_late_end(transaction, served, run_id, due_at)
+        _page_late_end(transaction, run_id, due_at)
     return _next_late_at(transaction.connection, served, progress)
 
 
@@ -339,7 +339,7 @@ def _late_start_page(transaction: Transaction, served: ServedFlow, late: list[in
     )
 
 
-def _page_late_end(transaction: Transaction, served: ServedFlow, run_id: str, due_at: int) -> None:
+def _page_late_end(transaction: Transaction, run_id: str, due_at: int) -> None:
     """Page for a missed deadline, unless a living executor paged before it (``executor/watchdog.py``)."""
     connection = transaction.connection
     if connection.execute("SELECT 1 FROM page WHERE cause = ?", (deadline_cause(run_id),)).fetchone():

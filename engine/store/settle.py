@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import cast
@@ -109,7 +109,7 @@ def _settle_plain_success(transaction: Transaction, claim: Claim, outcome: Outco
 
     Most are such: to read nothing before saves a fifth of the statements of a short attempt.
     """
-    columns: TaskColumns = {**_success_columns(transaction.at, outcome), "claim_token": None}
+    columns: TaskColumns = {"ended_at": transaction.at, **_success_columns(outcome), "claim_token": None}
     attempt = attempt_columns(transaction.at, outcome, None)
     payload = TaskMoved(attempt_set=attempt if "stack" not in attempt else _without_long_texts(attempt))
     return _write_end(transaction, claim, TaskState.SUCCESS, columns, payload, attempt, IS_PLAIN_SUCCESS)
@@ -139,8 +139,10 @@ def write_decision(
 ) -> bool:
     """Move the task as decided, close the attempt's row, and apply the consequences. False: the attempt is late."""
     attempt = attempt_columns(transaction.at, outcome, decision)
-    state, columns, payload = _COLUMNS[type(decision)](transaction, decision, outcome, history)
-    columns["claim_token"] = None
+    state, own, payload = _move_of(transaction.at, decision, outcome, history)
+    columns: TaskColumns = {"ended_at": transaction.at, **own, "claim_token": None}
+    if counter := counter_of(decision):
+        columns.update(cast(TaskColumns, {counter: getattr(history, counter) + 1}))
     if history.cancel_requested:
         columns["cancel_requested_at"] = None
     if state is TaskState.DEAD_LETTER and (expires := expires_at(transaction.connection, claim.run_id, transaction.at)):
@@ -329,96 +331,48 @@ def _failure_columns(failure: Failure | None, mode: FailureMode) -> TaskColumns:
     }
 
 
-Columns = tuple[TaskState, TaskColumns, TaskMoved]
+def _success_columns(outcome: Outcome) -> TaskColumns:
+    return {"result": outcome.result, "next_retry_at": None}
 
 
-def _succeed(transaction: Transaction, decision: Succeed, outcome: Outcome, history: TaskHistory) -> Columns:
-    return TaskState.SUCCESS, _success_columns(transaction.at, outcome), TaskMoved()
-
-
-def _success_columns(at: int, outcome: Outcome) -> TaskColumns:
-    return {"ended_at": at, "result": outcome.result, "next_retry_at": None}
-
-
-def _retry(transaction: Transaction, decision: Retry, outcome: Outcome, history: TaskHistory) -> Columns:
-    columns = _failure_columns(outcome.failure, decision.mode)
-    columns.update(
-        {
-            "ended_at": transaction.at,
-            "next_retry_at": transaction.at + round(decision.delay * 1e6),
-            "delay_us": round(decision.delay * 1e6),
-            "ceiling_us": round(decision.ceiling * 1e6),
-            "shortened_us": None if decision.shortened_from is None else round(decision.shortened_from * 1e6),
-            **_counted(history, decision),
-        }
-    )
-    due_at = None if decision.shortened_from is None else history.deadline_at
-    return TaskState.RETRYING, columns, TaskMoved(explain=_explain(outcome), changed=history.changed, due_at=due_at)
-
-
-def _fail(transaction: Transaction, decision: Fail, outcome: Outcome, history: TaskHistory) -> Columns:
-    columns = _failure_columns(outcome.failure, decision.mode)
-    columns.update({"ended_at": transaction.at, "next_retry_at": None, **_counted(history, decision)})
-    return TaskState.FAILED, columns, TaskMoved(why=decision.why, explain=_explain(outcome))
-
-
-def _dead_letter(transaction: Transaction, decision: DeadLetter, outcome: Outcome, history: TaskHistory) -> Columns:
-    columns = _failure_columns(outcome.failure, decision.mode)
-    columns.update({"ended_at": transaction.at, "next_retry_at": None, "dead_letter_kind": str(decision.kind)})
-    columns.update(_counted(history, decision))
-    if decision.mode is FailureMode.LOST:  # a lost attempt left no error of its own
-        columns["error"] = decision.why[:ERROR_SUMMARY_CHARACTERS]
-    return TaskState.DEAD_LETTER, columns, TaskMoved(why=decision.why, explain=_explain(outcome))
-
-
-def _sense(transaction: Transaction, decision: Defer, outcome: Outcome, history: TaskHistory) -> Columns:
-    due = transaction.at + round(decision.delay * 1e6)
-    columns: TaskColumns = {"ended_at": transaction.at, "next_retry_at": due, **_counted(history, decision)}
-    return TaskState.SENSING, columns, TaskMoved()
-
-
-def _skip(transaction: Transaction, decision: Skip, outcome: Outcome, history: TaskHistory) -> Columns:
-    message = outcome.skip_reason.strip()[:ERROR_SUMMARY_CHARACTERS] or None
-    return (
-        TaskState.SKIPPED,
-        {"ended_at": transaction.at, "skip_cause": str(SkipCause.CONDITION), "error": message},
-        TaskMoved(),
-    )
-
-
-def _cancel(transaction: Transaction, decision: Cancel, outcome: Outcome, history: TaskHistory) -> Columns:
-    columns = _failure_columns(outcome.failure, FailureMode.OTHER)
-    columns.update({"ended_at": transaction.at, "next_retry_at": None})
-    return TaskState.CANCELLED, columns, TaskMoved()
-
-
-def _interrupt(transaction: Transaction, decision: Interrupt, outcome: Outcome, history: TaskHistory) -> Columns:
-    return (
-        TaskState.RETRYING,
-        {"ended_at": transaction.at, "next_retry_at": transaction.at},
-        TaskMoved(why=decision.why),
-    )
-
-
-def _counted(history: TaskHistory, decision: Decision) -> TaskColumns:
-    counter = counter_of(decision)
-    return {} if counter is None else cast(TaskColumns, {counter: getattr(history, counter) + 1})
-
-
-def _explain(outcome: Outcome) -> str | None:
-    return None if outcome.failure is None else outcome.failure.fingerprint.explain
-
-
-_COLUMNS: dict[type, Callable[..., Columns]] = {
-    Succeed: _succeed,
-    Retry: _retry,
-    Fail: _fail,
-    DeadLetter: _dead_letter,
-    Defer: _sense,
-    Skip: _skip,
-    Cancel: _cancel,
-    Interrupt: _interrupt,
-}
+def _move_of(
+    at: int, decision: Decision, outcome: Outcome, history: TaskHistory
+) -> tuple[TaskState, TaskColumns, TaskMoved]:
+    """Return the state that the task moves to, its columns besides those of every end, and the event."""
+    explain = None if outcome.failure is None else outcome.failure.fingerprint.explain
+    columns: TaskColumns
+    match decision:
+        case Succeed():
+            return TaskState.SUCCESS, _success_columns(outcome), TaskMoved()
+        case Retry(delay=delay, shortened_from=shortened_from):
+            columns = {
+                **_failure_columns(outcome.failure, decision.mode),
+                "next_retry_at": at + round(delay * 1e6),
+                "delay_us": round(delay * 1e6),
+                "ceiling_us": round(decision.ceiling * 1e6),
+                "shortened_us": None if shortened_from is None else round(shortened_from * 1e6),
+            }
+            due_at = None if shortened_from is None else history.deadline_at
+            return TaskState.RETRYING, columns, TaskMoved(explain=explain, changed=history.changed, due_at=due_at)
+        case Fail():
+            columns = {**_failure_columns(outcome.failure, decision.mode), "next_retry_at": None}
+            return TaskState.FAILED, columns, TaskMoved(why=decision.why, explain=explain)
+        case DeadLetter():
+            columns = {**_failure_columns(outcome.failure, decision.mode), "next_retry_at": None}
+            columns["dead_letter_kind"] = str(decision.kind)
+            if decision.mode is FailureMode.LOST:  # a lost attempt left no error of its own
+                columns["error"] = decision.why[:ERROR_SUMMARY_CHARACTERS]
+            return TaskState.DEAD_LETTER, columns, TaskMoved(why=decision.why, explain=explain)
+        case Defer():
+            return TaskState.SENSING, {"next_retry_at": at + round(decision.delay * 1e6)}, TaskMoved()
+        case Skip():
+            message = outcome.skip_reason.strip()[:ERROR_SUMMARY_CHARACTERS] or None
+            return TaskState.SKIPPED, {"skip_cause": str(SkipCause.CONDITION), "error": message}, TaskMoved()
+        case Cancel():
+            columns = {**_failure_columns(outcome.failure, FailureMode.OTHER), "next_retry_at": None}
+            return TaskState.CANCELLED, columns, TaskMoved()
+        case Interrupt():
+            return TaskState.RETRYING, {"next_retry_at": at}, TaskMoved(why=decision.why)
 
 
 def _write_late(transaction: Transaction, claim: Claim, outcome: Outcome) -> None:

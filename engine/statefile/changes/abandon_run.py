@@ -19,7 +19,7 @@ _OPEN_TASKS = "SELECT name, state, generation FROM task WHERE run_id = ? AND sta
 
 def abandon_run(context: ActionContext) -> Answer:
     """Cancel every task that has not ended, and end the run. Refused, without a change, while a task runs."""
-    connection, run_id = context.transaction.connection, context.run_id
+    connection, run_id = context.connection, context.run_id
     run = connection.execute("SELECT state FROM run WHERE run_id = ?", (run_id,)).fetchone()
     if run is None:
         return Answer(False, "there is no such run")

@@ -64,7 +64,7 @@ def resolve_target(context: ActionContext, target: Target) -> Optional[TaskSnaps
     row = check_target(context, target)
     if row is None or row.state != TaskState.RUNNING or not context.is_abandoned:
         return row
-    connection = context.transaction.connection
+    connection = context.connection
     attempt = _RunningAttempt(*connection.execute(_ATTEMPT, (context.run_id, row.name)).fetchone())
     spec: JsonObject = json.loads(attempt.spec)
     obstacle = _living_process(context, attempt) or _remaining_lease(context, attempt, spec)

@@ -91,6 +91,7 @@ class ActionContext(object):
 
     def __init__(self, transaction: RecordingTransaction, command: Command, is_abandoned: bool = False) -> None:
         self.transaction = transaction
+        self.connection = transaction.connection
         self.is_abandoned = is_abandoned
         self.orphan_pids: Dict[str, Optional[int]] = {}  # dead executor id -> a process of it that still lives
         self.breaker_obstacles: Dict[str, Optional[str]] = {}  # downstream -> why its breaker is shut
@@ -102,6 +103,10 @@ class ActionContext(object):
         self.targets = command.targets
         self.results: Dict[str, TargetResult] = {}
         self.consequences: List[str] = []  # "5 unblocked"
+
+    def read_task(self, name: str) -> Optional[TaskSnapshot]:
+        """The columns of a task of the run as they are now; None if there is no such task."""
+        return read_task(self.connection, self.run_id, name)
 
     def set_result(self, name: str, result: str, sentence: str = "") -> None:
         self.results[name] = TargetResult(name, result, sentence)
@@ -127,7 +132,7 @@ def read_task(connection: sqlite3.Connection, run_id: str, name: str) -> Optiona
 def check_target(context: ActionContext, target: Target) -> Optional[TaskSnapshot]:
     """Return the target if its state and generation are those that the operator saw; else record a refusal."""
     name, state, generation = target
-    row = read_task(context.transaction.connection, context.run_id, name)
+    row = context.read_task(name)
     if row is None:
         context.set_result(name, REFUSED, "there is no such task in this run")
     elif (row.state, row.generation) != (state, generation):
@@ -153,7 +158,7 @@ def _change_reason(context: ActionContext, row: TaskSnapshot, state: str, genera
     now = "now {}".format(row.state) + (" attempt {}".format(row.attempt) if row.attempt else "")
     if len(context.results) < _EXPLAINED_REFUSALS:
         # This index holds operators' events only; that of the run holds every event.
-        last = context.transaction.connection.execute(
+        last = context.connection.execute(
             "SELECT at, actor, old, data FROM event INDEXED BY idx_event_command"
             " WHERE command_id IS NOT NULL AND run_id = ? AND task = ? AND kind = ? ORDER BY seq DESC LIMIT 1",
             (context.run_id, row.name, EventKind.TASK),
@@ -204,7 +209,7 @@ def _warn_if_paused(context: ActionContext) -> None:
     if not BY_NAME[context.act].starts_work:
         return
     sql = "SELECT paused_by FROM run WHERE run_id = ? AND paused_since IS NOT NULL"
-    paused = context.transaction.connection.execute(sql, (context.run_id,)).fetchone()
+    paused = context.connection.execute(sql, (context.run_id,)).fetchone()
     if paused is not None:
         by = paused[0] or "an operator"
         context.consequences.append("the run is paused by {}: nothing starts before redrive unpause".format(by))

@@ -25,7 +25,7 @@ _HELD_OPEN = "which an operator holds open"
 
 def check_breaker(context: ActionContext, row: TaskSnapshot) -> None:
     """Before a task is requeued, record a probe of its downstream, or the breaker that will hold the task."""
-    kind, spec = context.transaction.connection.execute(
+    kind, spec = context.connection.execute(
         "SELECT dead_letter_kind, spec FROM task WHERE run_id = ? AND name = ?", (context.run_id, row.name)
     ).fetchone()
     downstream = json.loads(spec).get("downstream")
@@ -67,7 +67,7 @@ def set_breaker(context: ActionContext) -> Answer:
 def _release_refusal(context: ActionContext, downstream: str) -> Optional[str]:
     """Why a breaker stays shut until an operator acts; None if it is not shut, or reopens by itself."""
     if downstream not in context.breaker_obstacles:
-        found = context.transaction.connection.execute(
+        found = context.connection.execute(
             "SELECT state, reopens_at FROM breaker WHERE downstream = ?", (downstream,)
         ).fetchone()
         state, reopens_at = found or ("CLOSED", None)
@@ -125,7 +125,7 @@ def release_runs(transaction: Transaction, downstream: str) -> None:
 
 
 def _downstreams(context: ActionContext) -> Set[str]:
-    connection = context.transaction.connection
+    connection = context.connection
     known = {name for (name,) in connection.execute("SELECT downstream FROM breaker")}
     for (spec,) in connection.execute("SELECT spec FROM task WHERE run_id = ?", (context.run_id,)):
         known.add(json.loads(spec).get("downstream"))

@@ -22,7 +22,7 @@ def canary_refusal(row: TaskSnapshot) -> Optional[str]:
 
 def loose_fingerprint(context: ActionContext, row: TaskSnapshot) -> Optional[str]:
     """The loose fingerprint of the failure that the fix should have ended."""
-    found = context.transaction.connection.execute(
+    found = context.connection.execute(
         "SELECT fingerprint_loose FROM attempt WHERE run_id = ? AND name = ? AND attempt = ?",
         (context.run_id, row.name, row.attempt),
     ).fetchone()

@@ -21,7 +21,7 @@ When the list has changed after a requeue:
 import hashlib
 import json
 import sqlite3
-from typing import Any, Dict, List, NamedTuple, Optional, Set
+from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Set
 
 from ...domain.event_columns import TaskColumns
 from ...domain.event_payloads import TaskMapped, TaskMoved
@@ -93,10 +93,7 @@ def expand(transaction: Transaction, run_id: str, task: str) -> None:
     for index in added:
         if child_name(task, index) not in known:
             _insert(connection, run_id, spec, position, index)
-    connection.executemany(
-        "INSERT INTO edge (run_id, child, parent) VALUES (?,?,?)",
-        [(run_id, task, child_name(task, index)) for index in added],
-    )
+    insert_edges(connection, run_id, task, [child_name(task, index) for index in added])
     connection.executemany(
         "DELETE FROM edge WHERE run_id = ? AND child = ? AND parent = ?", [(run_id, task, name) for name in removed]
     )
@@ -165,10 +162,13 @@ def _insert(connection: sqlite3.Connection, run_id: str, spec: Dict[str, Any], p
         "INSERT INTO task (run_id, name, state, max_attempts, position, rule, spec) VALUES (?,?,'PENDING',?,?,?,?)",
         (run_id, name, starts, place, child.get("rule", ALL_SUCCESS), text),
     )
-    connection.executemany(
-        "INSERT INTO edge (run_id, child, parent) VALUES (?,?,?)",
-        [(run_id, name, parent) for parent in child["parents"]],
-    )
+    insert_edges(connection, run_id, name, child["parents"])
+
+
+def insert_edges(connection: sqlite3.Connection, run_id: str, child: str, parents: Iterable[str]) -> None:
+    """Make a task wait for more parents."""
+    sql = "INSERT INTO edge (run_id, child, parent) VALUES (?,?,?)"
+    connection.executemany(sql, [(run_id, child, parent) for parent in parents])
 
 
 def _skip_vanished(transaction: Transaction, run_id: str, child: _Child) -> None:

@@ -25,7 +25,7 @@ def add_note(context: ActionContext) -> Answer:
     refused = _note_refusal(context, fingerprint, downstream, text)
     if refused:
         return Answer(False, refused)
-    flow = dag_name_of(context.transaction.connection, context.run_id)
+    flow = dag_name_of(context.connection, context.run_id)
     context.transaction.emit(NoteWritten(str(fingerprint), downstream, text, flow), context.run_id)
     return Answer(True, "noted")
 
@@ -38,7 +38,7 @@ def _one_line(text: object) -> str:
 
 
 def _note_refusal(context: ActionContext, fingerprint: object, downstream: object, text: str) -> Optional[str]:
-    connection = context.transaction.connection
+    connection = context.connection
     if not text:
         return "say what to remember: the note is empty"
     if len(text) > TEXT_CHARACTERS_MAX:

@@ -28,11 +28,10 @@ from .action import (
     ago,
     check_target,
     find_cancel_request,
-    read_task,
     summarize,
 )
 from .notes import add_note
-from .page_lifecycle import rearm, resolve
+from .page_lifecycle import rearm, resolve, update_page
 from .propagation import descendants_of, hold_children, mark_stale, propagate, reevaluate, unpropagate
 from .pruning import prune
 from .requeue import end_generation, overrides_from_options, start_generation
@@ -175,8 +174,8 @@ def _update_dependents(context: ActionContext) -> None:
 def _requeue_successes_below(context: ActionContext) -> List[str]:
     names: List[str] = []
     for root in context.done_names():
-        for name in descendants_of(context.transaction.connection, context.run_id, root):
-            row = read_task(context.transaction.connection, context.run_id, name)
+        for name in descendants_of(context.connection, context.run_id, root):
+            row = context.read_task(name)
             if row is not None and row.state == TaskState.SUCCESS:
                 start_generation(context, row)
                 context.set_result(name, DONE, "runs again because {} does".format(root))
@@ -186,7 +185,7 @@ def _requeue_successes_below(context: ActionContext) -> List[str]:
 
 def _answer_for_blocked(context: ActionContext, row: TaskSnapshot) -> None:
     """Answer for an UPSTREAM_FAILED target: it returns together with its cause only."""
-    now = read_task(context.transaction.connection, context.run_id, row.name)
+    now = context.read_task(row.name)
     assert now is not None
     if now.state == TaskState.UPSTREAM_FAILED:
         context.set_result(
@@ -215,7 +214,7 @@ def _cancel(context: ActionContext) -> Answer:
 
 
 def _request_cancel(context: ActionContext, row: TaskSnapshot) -> None:
-    asked = find_cancel_request(context.transaction.connection, context.run_id, row.name)
+    asked = find_cancel_request(context.connection, context.run_id, row.name)
     if asked is None:
         context.transaction.change_unrecorded(
             context.run_id, row.name, {"cancel_requested_at": context.transaction.at}, row.attempt
@@ -252,7 +251,7 @@ def _extension_refusal(context: ActionContext, row: TaskSnapshot) -> Optional[st
         return "an operator has asked for its end"
     key = (context.run_id, row.name, row.attempt)
     sql = "SELECT timeout_us FROM attempt WHERE run_id = ? AND name = ? AND attempt = ?"
-    found = context.transaction.connection.execute(sql, key).fetchone()
+    found = context.connection.execute(sql, key).fetchone()
     return "it has no timeout" if found is None or found[0] is None else None
 
 
@@ -307,7 +306,7 @@ def _unpause(context: ActionContext) -> Answer:
 
 
 def _run_pause(context: ActionContext) -> Optional[Tuple[str, Optional[int], Optional[str]]]:
-    row: Optional[Tuple[str, Optional[int], Optional[str]]] = context.transaction.connection.execute(
+    row: Optional[Tuple[str, Optional[int], Optional[str]]] = context.connection.execute(
         "SELECT state, paused_since, paused_by FROM run WHERE run_id = ?", (context.run_id,)
     ).fetchone()
     return row
@@ -333,7 +332,7 @@ def _snooze(context: ActionContext) -> Answer:
 
 def _change_pages(context: ActionContext, columns: PageColumns, verb: str, states: Sequence[str]) -> Answer:
     """Change the pages in the options ``pages`` (ids) or ``cause``, or the pages of the targets."""
-    connection = context.transaction.connection
+    connection = context.connection
     wanted = set(context.options.get("pages") or ())
     tasks = {target[0] for target in context.targets}
     changed = []
@@ -342,8 +341,7 @@ def _change_pages(context: ActionContext, columns: PageColumns, verb: str, state
     ).fetchall():
         named = page in wanted or cause == context.options.get("cause") or (run_id == context.run_id and task in tasks)
         if named and state in states:
-            sql = "UPDATE page SET {}, updated_at = ? WHERE id = ?".format(", ".join(c + " = ?" for c in columns))
-            connection.execute(sql, list(columns.values()) + [context.transaction.at, page])
+            update_page(context.transaction, page, columns)
             context.transaction.emit(PageChanged(columns["state"], page, cause, page=columns), run_id, task)
             changed.append(page)
     return Answer(bool(changed), "{} {}".format(len(changed), verb) if changed else "there is no such open page")

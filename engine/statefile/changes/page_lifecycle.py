@@ -59,6 +59,11 @@ def _pages_of(transaction: Transaction, run_id: str, name: str) -> List[_Page]:
 def _change(
     transaction: Transaction, run_id: Optional[str], name: Optional[str], page: _Page, what: str, columns: PageColumns
 ) -> None:
-    sql = "UPDATE page SET {}, updated_at = ? WHERE id = ?".format(", ".join("{} = ?".format(key) for key in columns))
-    transaction.connection.execute(sql, list(columns.values()) + [transaction.at, page.id])
+    update_page(transaction, page.id, columns)
     transaction.emit(PageChanged(what, page.id, page.cause, page.episode, page=columns), run_id, name)
+
+
+def update_page(transaction: Transaction, page_id: int, columns: PageColumns) -> None:
+    """Change columns of a page; the caller emits the event."""
+    sql = "UPDATE page SET {}, updated_at = ? WHERE id = ?".format(", ".join("{} = ?".format(key) for key in columns))
+    transaction.connection.execute(sql, list(columns.values()) + [transaction.at, page_id])

@@ -9,17 +9,9 @@ from typing import Dict, Iterable, Iterator, List, Optional
 from ...domain.command import DONE, REFUSED, Answer
 from ...domain.event_changes import RowsChange
 from ...domain.event_payloads import Rows, RowsChanged
+from ..state_lists import chunks, marks
 from .action import ActionContext
 from .transitions import Transaction
-
-PROVISIONAL = RowsChange.PROVISIONAL  # until the attempt that quarantined the rows succeeds
-HELD = RowsChange.HELD
-REQUEUED = RowsChange.REQUEUED
-DISCARDED = RowsChange.DISCARDED
-DROPPED = RowsChange.DROPPED
-
-#: Rows per statement: SQLite on old servers accepts 999 values.
-_CHUNK = 500
 
 _OF_GROUP = (
     "SELECT id FROM quarantine WHERE run_id = ? AND name = ? AND state = ? AND fingerprint IS ? AND id <= ? ORDER BY id"
@@ -33,18 +25,18 @@ def select_rows(context: ActionContext) -> Dict[str, List[int]]:
     the operator saw.
     """
     found: Dict[str, List[int]] = {}
-    for chunk in _chunks(sorted({int(row) for row in context.options.get("rows") or ()})):
-        held = context.transaction.connection.execute(
+    for chunk in chunks(sorted({int(row) for row in context.options.get("rows") or ()})):
+        held = context.connection.execute(
             "SELECT name, id FROM quarantine WHERE id IN ({}) AND run_id = ? AND state = ? ORDER BY id".format(
-                _marks(chunk)
+                marks(chunk)
             ),
-            chunk + [context.run_id, HELD],
+            chunk + [context.run_id, RowsChange.HELD],
         )
         for name, row in held:
             found.setdefault(name, []).append(row)
     for task, fingerprint, last in context.options.get("groups") or ():
-        values = (context.run_id, str(task), HELD, fingerprint, int(last))
-        ids = [row for (row,) in context.transaction.connection.execute(_OF_GROUP, values)]
+        values = (context.run_id, str(task), RowsChange.HELD, fingerprint, int(last))
+        ids = [row for (row,) in context.connection.execute(_OF_GROUP, values)]
         if ids:
             found[str(task)] = sorted(set(found.get(str(task), [])).union(ids))
     return found
@@ -52,7 +44,7 @@ def select_rows(context: ActionContext) -> Dict[str, List[int]]:
 
 def requeue_rows(context: ActionContext, name: str, ids: List[int], generation: int) -> None:
     """Make ``generation`` of a task run over these rows only."""
-    _mark(context, name, ids, REQUEUED, generation)
+    _mark(context, name, ids, RowsChange.REQUEUED, generation)
 
 
 def release_requeued(transaction: Transaction, run_id: str, names: Iterable[str]) -> None:
@@ -60,26 +52,27 @@ def release_requeued(transaction: Transaction, run_id: str, names: Iterable[str]
     for name in names:
         released = hold_requeued_rows(transaction, run_id, name)
         if released:
-            _emit(transaction, run_id, name, RowsChanged(RowsChange.HELD, released))
+            emit_and_count(transaction, run_id, name, RowsChanged(RowsChange.HELD, released))
 
 
 def hold_requeued_rows(transaction: Transaction, run_id: str, name: str) -> int:
     """Hold the requeued rows of a task that have not succeeded. Returns their number."""
     sql = "UPDATE quarantine SET state = ? WHERE run_id = ? AND name = ? AND state = ?"
-    return transaction.connection.execute(sql, (HELD, run_id, name, REQUEUED)).rowcount
+    return transaction.connection.execute(sql, (RowsChange.HELD, run_id, name, RowsChange.REQUEUED)).rowcount
 
 
 def drop_provisional(transaction: Transaction, run_id: str, name: str, attempt: int) -> int:
     """Drop the rows that an unsuccessful attempt quarantined. Returns their number."""
     sql = "UPDATE quarantine SET state = ? WHERE run_id = ? AND name = ? AND attempt = ? AND state = ?"
-    return transaction.connection.execute(sql, (DROPPED, run_id, name, attempt, PROVISIONAL)).rowcount
+    values = (RowsChange.DROPPED, run_id, name, attempt, RowsChange.PROVISIONAL)
+    return transaction.connection.execute(sql, values).rowcount
 
 
 def discard_rows(context: ActionContext) -> Answer:
     """Discard held rows. Options ``rows`` or ``groups``, as for ``select_rows``."""
     found = select_rows(context)
     for name, ids in found.items():
-        _mark(context, name, ids, DISCARDED)
+        _mark(context, name, ids, RowsChange.DISCARDED)
         context.set_result(name, DONE, "{} discarded".format(_rows(len(ids))))
     count = sum(map(len, found.values()))
     left_out = len(set(context.options.get("rows") or ())) - count
@@ -110,17 +103,16 @@ def restore_rows(transaction: Transaction, run_id: str, was: Rows) -> None:
 
 def _mark(context: ActionContext, name: str, ids: List[int], state: str, generation: Optional[int] = None) -> None:
     """Set the state of held rows, and the generation if given; record the values before."""
-    connection = context.transaction.connection
-    for chunk in _chunks(ids):
-        marks = _marks(chunk)
+    connection = context.connection
+    for chunk in chunks(ids):
         were = connection.execute(
-            "SELECT generation, id FROM quarantine WHERE id IN ({}) ORDER BY generation, id".format(marks), chunk
+            "SELECT generation, id FROM quarantine WHERE id IN ({}) ORDER BY generation, id".format(marks(chunk)), chunk
         ).fetchall()
         for before, rows in groupby(were, key=lambda row: row[0]):
-            context.transaction.rows.append([name, HELD, before, list(_spans(row for _, row in rows))])
-        sql = "UPDATE quarantine SET state = ?, generation = coalesce(?, generation) WHERE id IN ({})".format(marks)
-        connection.execute(sql, [state, generation, *chunk])
-    _emit(context.transaction, context.run_id, name, RowsChanged(state, len(ids)))
+            context.transaction.rows.append([name, RowsChange.HELD, before, list(_spans(row for _, row in rows))])
+        sql = "UPDATE quarantine SET state = ?, generation = coalesce(?, generation) WHERE id IN ({})"
+        connection.execute(sql.format(marks(chunk)), [state, generation, *chunk])
+    emit_and_count(context.transaction, context.run_id, name, RowsChanged(state, len(ids)))
 
 
 def _spans(ids: Iterable[int]) -> Iterator[List[int]]:
@@ -137,21 +129,15 @@ def _spans(ids: Iterable[int]) -> Iterator[List[int]]:
         yield span
 
 
-def _chunks(ids: List[int]) -> Iterator[List[int]]:
-    return (ids[start : start + _CHUNK] for start in range(0, len(ids), _CHUNK))
-
-
-def _marks(values: List[int]) -> str:
-    return ",".join("?" * len(values))
-
-
-def _emit(transaction: Transaction, run_id: str, name: str, payload: RowsChanged) -> None:
+def emit_and_count(
+    transaction: Transaction, run_id: str, name: str, payload: RowsChanged, attempt: Optional[int] = None
+) -> None:
     """Emit a change of rows, and update ``task.bad_rows``."""
-    transaction.emit(payload, run_id, name)
+    transaction.emit(payload, run_id, name, attempt=attempt)
     held, known = transaction.connection.execute(
         "SELECT (SELECT count(*) FROM quarantine WHERE run_id = task.run_id AND name = task.name AND state = ?),"
         " bad_rows FROM task WHERE run_id = ? AND name = ?",
-        (HELD, run_id, name),
+        (RowsChange.HELD, run_id, name),
     ).fetchone()
     if held != known:
         transaction.change(run_id, name, {"bad_rows": held})

@@ -64,9 +64,7 @@ def overrides_from_options(context: ActionContext) -> Overrides:
     unknown = set(context.options) - _OPTIONS
     if unknown:
         raise ValueError("a requeue takes no option {}".format(", ".join(sorted(repr(name) for name in unknown))))
-    row = context.transaction.connection.execute(
-        "SELECT params, options FROM run WHERE run_id = ?", (context.run_id,)
-    ).fetchone()
+    row = context.connection.execute("SELECT params, options FROM run WHERE run_id = ?", (context.run_id,)).fetchone()
     params, flow_options = (json.loads(text) for text in row) if row is not None else ({}, {})
     return parse_overrides(context.options, params, flow_options.get("params") or {})
 
@@ -116,7 +114,7 @@ def _max_attempts(context: ActionContext, row: TaskSnapshot, overrides: Override
     if "max_attempts" not in load_overrides(row.overrides):
         return None
     sql = "SELECT spec FROM task WHERE run_id = ? AND name = ?"
-    (spec,) = context.transaction.connection.execute(sql, (context.run_id, row.name)).fetchone()
+    (spec,) = context.connection.execute(sql, (context.run_id, row.name)).fetchone()
     return int(json.loads(spec).get("retry", {}).get("max_attempts", MAX_ATTEMPTS))
 
 

@@ -66,7 +66,7 @@ def skip(context: ActionContext) -> Answer:
 
 def _needed_by(context: ActionContext, name: str, together: Set[str]) -> Optional[str]:
     """A child that would start without the result of ``name`` but requires it; None if there is none."""
-    for child, spec in context.transaction.connection.execute(CHILDREN_NEEDING_RESULT, (context.run_id, name)):
+    for child, spec in context.connection.execute(CHILDREN_NEEDING_RESULT, (context.run_id, name)):
         if child not in together and name in (json.loads(spec).get("requires") or ()):
             return str(child)
     return None

@@ -128,11 +128,10 @@ class Transaction(object):
     def _before_run_change(self, run_id: str, change: RunChanged) -> None:
         """Called before columns of a run change."""
 
-    def insert_attempt(self, row: Mapping[str, object]) -> None:
-        """Insert the row of an attempt. The event of the claim carries the same columns."""
-        columns = ", ".join(row)
-        marks = ",".join("?" * len(row))
-        self.connection.execute("INSERT INTO attempt ({}) VALUES ({})".format(columns, marks), list(row.values()))
+    def insert(self, table: str, row: Mapping[str, object]) -> int:
+        """Insert a row, and return its number; the caller emits the event, which carries the columns that are shown."""
+        sql = "INSERT INTO {} ({}) VALUES ({})".format(table, ", ".join(row), ",".join("?" * len(row)))
+        return self.connection.execute(sql, list(row.values())).lastrowid or 0
 
     def change_attempt(self, run_id: str, name: str, attempt: int, set: AttemptColumns) -> None:
         """Change columns of an attempt; the caller emits an event with those that the console shows."""

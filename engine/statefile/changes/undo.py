@@ -62,7 +62,7 @@ def undo(context: ActionContext) -> Answer:
     A task that has moved stays as it is, with the tasks of the act above and below it; its refusal says what became
     of it. A move to READY is not an obstacle: the task has not run.
     """
-    act = find_act(context.transaction.connection, str(context.options.get("command") or ""))
+    act = find_act(context.connection, str(context.options.get("command") or ""))
     if act is None:
         return Answer(False, "there is no such act in this state file")
     tasks, runs = act.payload.was, act.payload.was_run
@@ -74,7 +74,7 @@ def undo(context: ActionContext) -> Answer:
     restored = {name: before for name, before in tasks.items() if name not in stuck}
     if moved and not restored:
         return Answer(False, "too late: {}".format(next(iter(moved.values()))))
-    jump_us = steps_since(context.transaction.connection, context.run_id, act.seq)
+    jump_us = steps_since(context.connection, context.run_id, act.seq)
     if jump_us:
         restored, runs = _shift(context, restored, runs, jump_us)
     _restore(context, act, restored)
@@ -111,7 +111,7 @@ def _restore_run(context: ActionContext, act: RecordedAct, changes: Rows) -> Non
 def _shift(context: ActionContext, tasks: Before, runs: Rows, jump_us: int) -> Tuple[Before, Rows]:
     """Shift what an act has recorded by the steps of the clock since then."""
     sql = "SELECT deadline_at FROM run WHERE run_id = ?"
-    (deadline_at,) = context.transaction.connection.execute(sql, (context.run_id,)).fetchone()
+    (deadline_at,) = context.connection.execute(sql, (context.run_id,)).fetchone()
     shifted = {name: shift_recorded(before, deadline_at, jump_us) for name, before in tasks.items()}
     return shifted, [[what, _shift_pause(before, jump_us)] for what, before in runs]
 
@@ -123,18 +123,18 @@ def _shift_pause(before: RunColumns, jump_us: int) -> RunColumns:
 
 def _has_run_ended(context: ActionContext) -> bool:
     sql = "SELECT 1 FROM run WHERE run_id = ? AND ended_at IS NOT NULL"
-    return context.transaction.connection.execute(sql, (context.run_id,)).fetchone() is not None
+    return context.connection.execute(sql, (context.run_id,)).fetchone() is not None
 
 
 def _have_others_moved(context: ActionContext, seq: int, tasks: Before) -> bool:
-    moves = _moves_since(context.transaction.connection, context.run_id, seq)
+    moves = _moves_since(context.connection, context.run_id, seq)
     return any(name not in tasks for name, kind, *_ in moves if kind == EventKind.TASK)
 
 
 def _has_dead_letter(context: ActionContext) -> bool:
     sql = "SELECT 1 FROM task WHERE run_id = ? AND state = ?"
     values = (context.run_id, str(TaskState.DEAD_LETTER))
-    return context.transaction.connection.execute(sql, values).fetchone() is not None
+    return context.connection.execute(sql, values).fetchone() is not None
 
 
 def _undo_message(restored: Before, context: ActionContext) -> str:
@@ -145,7 +145,7 @@ def _undo_message(restored: Before, context: ActionContext) -> str:
 
 def _moved_since(context: ActionContext, seq: int, tasks: Before) -> Dict[str, str]:
     """The tasks of the act that cannot be restored -> why, in the order of the events."""
-    connection = context.transaction.connection
+    connection = context.connection
     parents: Dict[str, List[str]] = {}
     for name in tasks:
         for child in children_of(connection, context.run_id, name):
@@ -173,7 +173,7 @@ _STATE_TEXTS = {
 
 def _state_now(context: ActionContext, name: str) -> str:
     """What became of a task, from its row: its events since the act may name states that it has left."""
-    row = read_task(context.transaction.connection, context.run_id, name)
+    row = context.read_task(name)
     assert row is not None
     return _STATE_TEXTS.get(TaskState(row.state), "is {} now".format(row.state))
 
@@ -184,7 +184,7 @@ def _with_relatives(context: ActionContext, tasks: Before, moved: Iterable[str])
     above: Dict[str, List[str]] = {}
     if moved:
         for name in tasks:
-            for child in children_of(context.transaction.connection, context.run_id, name):
+            for child in children_of(context.connection, context.run_id, name):
                 if child.name in tasks:
                     below.setdefault(name, []).append(child.name)
                     above.setdefault(child.name, []).append(name)

@@ -5,7 +5,6 @@ Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
 The order depends on runs and never on the time of a write, because an idle executor writes, too.
 """
 
-import os
 import select
 import sqlite3
 import time
@@ -17,7 +16,7 @@ from ...json_types import JsonObject
 from ..default_paths import default_folder, default_paths, named_path
 from ..file_changes import FileStamps, stamps_of
 from ..list_rows import SCHEDULES, ExecutorState, ScheduleRow
-from ..lock_file import lock_path, served_by
+from ..lock_file import heartbeat_at, service_pid
 from ..open_readonly import open_readonly
 from ..queries import executor, query
 
@@ -77,7 +76,7 @@ class OfferReader(object):
         named = named_path("")
         paths = default_paths() if named is None else [named]
         self._known = {path: self._entry(path) for path in paths}
-        found = (offer._replace(service_pid=_service_pid(path)) for path, (_, offer) in self._known.items())
+        found = (offer._replace(service_pid=service_pid(path)) for path, (_, offer) in self._known.items())
         return sorted(found, key=_rank)
 
     def _entry(self, path: str) -> Tuple[FileStamps, Offer]:
@@ -165,13 +164,4 @@ def _read(connection: sqlite3.Connection, path: str) -> Offer:
 
 def _executor(connection: sqlite3.Connection, path: str) -> ExecutorState:
     """Without its age, which would make each reading differ from the one before."""
-    try:
-        seen_at: Optional[int] = os.stat(lock_path(path)).st_mtime_ns // 1000
-    except OSError:
-        seen_at = None
-    return executor(connection, seen_at, False, int(time.time() * 1000000))._replace(age_us=None)
-
-
-def _service_pid(path: str) -> Optional[int]:
-    holder = served_by(path)
-    return None if holder is None else holder.pid
+    return executor(connection, heartbeat_at(path), False, int(time.time() * 1000000))._replace(age_us=None)

@@ -37,15 +37,15 @@ def test_with_no_executor_the_act_is_applied_under_its_lock_which_is_free_again(
 
 
 def test_who_serves_a_file_is_known_by_its_lock(run_file: Any) -> None:
-    assert executor_socket.service_pid(str(run_file.path)) is None
+    assert lock_file.service_pid(str(run_file.path)) is None
     service = lock.acquire(str(run_file.path) + lock_file.SERVICE, "service")
-    assert executor_socket.service_pid(str(run_file.path)) == os.getpid()
+    assert lock_file.service_pid(str(run_file.path)) == os.getpid()
     service.release()
-    assert executor_socket.service_pid(str(run_file.path)) is None
+    assert lock_file.service_pid(str(run_file.path)) is None
     Path(f"{run_file.path}{lock_file.SERVICE}.lock").write_text("[]")
     again = os.open(f"{run_file.path}{lock_file.SERVICE}.lock", os.O_RDWR)
     fcntl.flock(again, fcntl.LOCK_EX)
-    assert executor_socket.service_pid(str(run_file.path)) is None  # what is not ours is not believed
+    assert lock_file.service_pid(str(run_file.path)) is None  # what is not ours is not believed
     os.close(again)
 
 

@@ -16,7 +16,7 @@ import pytest
 from redrive.engine.domain.events import Event
 from redrive.engine.errors import CorruptFileError, SnapshotNeeded, StateFileError
 from redrive.engine.statefile.reader import Reader
-from redrive.engine.store import follow, inotify
+from redrive.engine.store import follow
 
 #: Another process writes, as in life: data_version does not change for commits of the same connection.
 WRITER = """
@@ -262,14 +262,14 @@ async def test_a_follower_between_polls_keeps_no_log_from_being_reused(
 @pytest.fixture
 def idle(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
     """Set when a follower waits for a notice; no look of its own comes after it."""
-    monkeypatch.setattr(inotify, "IDLE_SECONDS", 3600.0)
-    waits, wait = asyncio.Event(), inotify.AsyncWriteNotices.wait
+    monkeypatch.setattr(follow, "IDLE_SECONDS", 3600.0)
+    waits, wait = asyncio.Event(), follow.AsyncWriteNotices.wait
 
-    async def observed(notices: inotify.AsyncWriteNotices, poll_seconds: float) -> bool:
+    async def observed(notices: follow.AsyncWriteNotices, poll_seconds: float) -> bool:
         waits.set()
         return await wait(notices, poll_seconds)
 
-    monkeypatch.setattr(inotify.AsyncWriteNotices, "wait", observed)
+    monkeypatch.setattr(follow.AsyncWriteNotices, "wait", observed)
     return waits
 
 

@@ -510,7 +510,7 @@ def attempt(state_file: StateFile, name: str, number: int, outcome: str, **colum
         "outcome": outcome,
         **columns,
     }
-    state_file.write(lambda transaction: transaction.insert_attempt(columns))
+    state_file.write(lambda transaction: transaction.insert("attempt", columns))
 
 
 def test_durations_are_medians_of_what_succeeded(state_file: StateFile) -> None:
