@@ -114,7 +114,6 @@ class DownstreamsScreen(ConsoleScreen):
         rows = 0 if event.size.height < 20 else 4 if event.size.height < 32 else _SUBJECT_ROWS
         self.subject_bar.display = rows > 0
         self.subject_bar.styles.height = max(rows, 1)
-        super().on_resize(event)
         free_rows = event.size.height - _FRAME_ROWS - rows if event.size.height >= TALL_SCREEN_ROWS else 0
         if free_rows != self.downstreams.free_rows:
             self.downstreams.free_rows = free_rows

@@ -96,7 +96,6 @@ class GraphScreen(SplitScreen):
     def on_resize(self, event: events.Resize) -> None:
         """Place the details next to the graph, below it, or on a separate screen."""
         self.strip_view.display = not self.is_wide and has_room_for_strip(event.size.height)
-        super().on_resize(event)
         self._show_overview()
 
     def _show_overview(self) -> None:

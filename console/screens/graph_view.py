@@ -316,7 +316,6 @@ class GraphView(Canvas):
         if self.graph is not None:
             self.graph.resize(self.columns, self.rows)
             self.step_changed()
-        super().on_resize()
 
     def on_canvas_point_clicked(self, message: Canvas.PointClicked) -> None:
         """A click selects, a second one opens."""

@@ -178,7 +178,6 @@ class HistoryScreen(ConsoleScreen):
 
     def on_resize(self, event: events.Resize) -> None:
         """Lay out the columns for the new width."""
-        super().on_resize(event)
         if self._grid.runs:
             self._show_all()
 

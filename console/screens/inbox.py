@@ -92,7 +92,6 @@ class InboxScreen(SplitScreen):
         has_room = has_room_for_strip(event.size.height)
         self.who_bar.display = has_room and not self.is_wide
         self.consequences_bar.display = has_room
-        super().on_resize(event)
         self._start_rest_timer()
 
     # --- The run --------------------------------------------------------------------------------------------------

@@ -203,7 +203,6 @@ class JournalScreen(SplitScreen):
 
     def on_resize(self, event: events.Resize) -> None:
         """Render the heading for the new width."""
-        super().on_resize(event)
         if self.is_mounted:
             self._show_heading()
             self._read()

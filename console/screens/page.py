@@ -94,7 +94,6 @@ class PageView(LinesView, Generic[TextKey, Texts]):
     def on_resize(self) -> None:
         """Wrap sentences to the new width."""
         self.update_page()
-        super().on_resize()
 
 
 class PageScreen(ConsoleScreen):

@@ -73,7 +73,6 @@ class SplitScreen(ConsoleScreen):
         """Show the detail pane only if it fits."""
         self.detail_pane.display = self.divider.display = self.is_wide
         self.detail_pane.styles.width = self._detail_columns(event.size.width)
-        super().on_resize(event)
         self.call_after_refresh(self.show_frame)  # the rules need the new position of the divider
 
     def rule_marks(self, upper: bool) -> dict[int, str]:

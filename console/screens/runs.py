@@ -122,7 +122,6 @@ class RunsScreen(ConsoleScreen):
 
     def on_resize(self, event: events.Resize) -> None:
         """Show as many weeks of the calendar as leave most rows to the list."""
-        super().on_resize(event)
         self._show_calendar()
         self._show_preview()
 

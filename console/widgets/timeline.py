@@ -98,7 +98,6 @@ class TimelineView(VirtualTable[Key]):
 
     def on_resize(self) -> None:
         """Show as many cells as there is room for, from the same instant."""
-        super().on_resize()
         self._show(replace(self.span, cells=self._bar_cells()))
 
     def _bar_cells(self) -> int:

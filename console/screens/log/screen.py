@@ -79,7 +79,6 @@ class LogScreen(ConsoleScreen):
     def on_mount(self) -> None:
         """Poll a growing log while the screen is visible."""
         self._poll_timer = self.set_interval(POLL_SECONDS, self._poll, pause=True)
-        super().on_mount()
 
     def on_shown(self) -> None:
         """Show the output of the selected task."""
@@ -443,6 +442,5 @@ class LogScreen(ConsoleScreen):
 
     def on_resize(self, event: events.Resize) -> None:
         """Render the heading for the new width."""
-        super().on_resize(event)
         if self.console.live.board is not None:
             self.show_heading()

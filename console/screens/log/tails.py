@@ -93,7 +93,6 @@ class TailsDialog(Modal[None]):
 
     def on_mount(self) -> None:
         """Read at once, then periodically."""
-        super().on_mount()
         self._poll()
         self.set_interval(POLL_SECONDS, self._poll)
 

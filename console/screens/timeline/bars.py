@@ -97,7 +97,6 @@ class TaskTimeline(TimelineView[RowKey]):
         """Fit the whole run again, if it was shown."""
         if self.shows_whole_run:
             self._fit_run()
-        super().on_resize()
 
     def toggle_follow(self) -> None:
         """Switch following on the screen, which knows the current time."""

@@ -73,7 +73,6 @@ class TimelineScreen(ConsoleScreen):
         self.words_bar.display = has_room_for_strip(event.size.height)
         self._fit_text()
         self._fit_labels()
-        super().on_resize(event)
 
     def _fit_labels(self) -> None:
         self.timeline.set_label_columns(self.labels.columns)
