@@ -109,6 +109,7 @@ class TaskTimeline(TimelineView[RowKey]):
 
     def on_click(self, event: events.Click) -> None:
         """Open or close the group whose sign was clicked."""
+        event.prevent_default()  # Textual calls the handler of each class
         super().on_click(event)
         if event.chain == 1 and event.x < FOLD_CELLS and self.first_visible + event.y == self.cursor:
             self._timeline_screen.toggle_group()

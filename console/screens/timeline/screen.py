@@ -310,6 +310,7 @@ class TimelineScreen(ConsoleScreen):
 
     async def on_bar_cell_clicked(self, message: Bar.CellClicked) -> None:
         """Change the order on a click on it; a click beside it opens the choice of columns."""
+        message.prevent_default()  # Textual calls the handler of each class
         if message.bar is not self.axis or message.x >= self.timeline.label_columns:
             await super().on_bar_cell_clicked(message)
         elif message.x <= len(self._order_title):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import inspect
 import itertools
+import re
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
@@ -153,3 +155,16 @@ def test_no_other_module_of_the_console_imports_a_private_module_of_textual() ->
     here = Path(textual_internals.__file__)
     others = [path for path in here.parents[1].rglob("*.py") if path != here]
     assert [path.name for path in others if "from textual._" in path.read_text("utf-8")] == []
+
+
+def test_no_handler_of_a_message_calls_that_of_a_base_class_which_textual_calls_as_well() -> None:
+    folder = Path(textual_internals.__file__).parents[1]
+    handlers = [
+        (f"{path.name}: {node.name}", ast.unparse(node))
+        for path in sorted(folder.rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and re.match(r"_?on_(?!event\b)", node.name)
+    ]
+    assert len(handlers) > 100
+    twice = [name for name, text in handlers if "super().on_" in text and ".prevent_default()" not in text]
+    assert twice == []
