@@ -83,6 +83,7 @@ async def test_every_task_is_shown_in_every_run(session: ManyRuns, clock: StillC
 
 
 async def test_the_first_run_has_a_whole_heading_above_its_trend(session: ManyRuns, clock: StillClock) -> None:
+    assert session.summaries is not None
     session.summaries = session.summaries[:1]
     async with open_console(session, clock, "8") as driver:
         heading, row = driver.lines[4], row_of(driver, "settle")
