@@ -19,7 +19,7 @@ from ...sessions.target import is_remote
 from ...text.printing import echo, echo_json
 from ...text.text import one_line
 from ..exit_codes import ExitCode
-from ..output.json_schemas import echo_values
+from ..output.json_schemas import with_schema
 
 NAMES_SHOWN = 5
 _SIGNS = {True: "[x]", False: "[ ]", None: "[?]"}
@@ -70,7 +70,8 @@ def _named(names: Sequence[str]) -> str:
 def _echo_json(
     checked: CheckedFlow, findings: Sequence[Finding], seen: Mapping[str, TaskDurations], verbose: bool
 ) -> None:
-    echo_values("check", map(asdict, findings))
+    for finding in findings:
+        echo_json(with_schema("check", asdict(finding)))
     for task in checked.spec.tasks if verbose else ():
         worst = flow_checks.worst_case_seconds(task, seen.get(task.name))
         held = [asdict(check) for check in flow_checks.checklist(task)]
