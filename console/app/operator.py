@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from ...engine.core.cause_history import DEFAULT_REASON, describe_note
@@ -231,9 +232,7 @@ class OperatorActions:
         board = self._console.live.board
         assert board is not None
         try:
-            rows = await self._console.live.session.query(
-                list_rows.JOURNAL, run_id=board.projection.run.run_id, acts=1, limit=_JOURNAL_ROWS
-            )
+            rows = await self._latest_acts(board)
         except RedriveError as error:
             self.show_warning(str(error))
             return
@@ -270,15 +269,15 @@ class OperatorActions:
 
     async def _find_redrive(self) -> None:
         board = self._console.live.board
-        if board is None:
-            return
-        try:
-            rows = await self._console.live.session.query(
-                list_rows.JOURNAL, run_id=board.projection.run.run_id, acts=1, limit=_JOURNAL_ROWS
-            )
-        except RedriveError:
-            return  # the header then shows no progress
+        rows: Sequence[EventRow] = ()
+        if board is not None:
+            with suppress(RedriveError):  # the header then shows no progress
+                rows = await self._latest_acts(board)
         self.on_events(list(map(event_of, rows)))
+
+    async def _latest_acts(self, board: Board) -> Sequence[EventRow]:
+        run_id = board.projection.run.run_id
+        return await self._console.live.session.query(list_rows.JOURNAL, run_id=run_id, acts=1, limit=_JOURNAL_ROWS)
 
     def on_events(self, events: Sequence[Event]) -> None:
         """Follow the latest requeue of several tasks."""

@@ -82,16 +82,7 @@ _BESIDE_DETAIL = _RUN - {ScreenName.DETAIL}
 _LOG = frozenset({ScreenName.LOG})
 _GRAPH = frozenset({ScreenName.GRAPH})
 _JOURNAL = frozenset({ScreenName.JOURNAL})
-_RECORDED = frozenset(
-    {
-        ScreenName.GRAPH,
-        ScreenName.TIMELINE,
-        ScreenName.INBOX,
-        ScreenName.JOURNAL,
-        ScreenName.DOWNSTREAMS,
-        ScreenName.DETAIL,
-    }
-)
+_RECORDED = _TASKS | {ScreenName.JOURNAL, ScreenName.DOWNSTREAMS}
 _TIMELINE = frozenset({ScreenName.TIMELINE})
 _DOWNSTREAMS = frozenset({ScreenName.DOWNSTREAMS})
 _QUARANTINE = frozenset({ScreenName.DOWNSTREAMS, ScreenName.ROWS})
@@ -136,10 +127,8 @@ _CHANGING = (
         "hurry",
     ),
     Action("pause", ("p",), "pause", "Pause or unpause the run; running tasks continue.", _RUN, _CHANGE, "pause"),
-    Action(
-        "resume_here", ("R",), "resume…", "Start an executor here if the last one is gone.", EVERYWHERE, _CONFIRM, None
-    ),
-    Action("arm", ("W",), "arm…", "Allow changes for ten minutes, when started read-only.", EVERYWHERE, _CONFIRM, None),
+    Action("resume_here", ("R",), "resume…", "Start an executor here if the last one is gone.", EVERYWHERE, _CONFIRM),
+    Action("arm", ("W",), "arm…", "Allow changes for ten minutes, when started read-only.", EVERYWHERE, _CONFIRM),
     Action(
         "acknowledge", (), "acknowledge", "Acknowledge this dead letter: no more pages for it.", _TASKS, _CHANGE, "ack"
     ),
@@ -198,9 +187,7 @@ _VIEWS = (
     Action("open", ("enter",), "open", "Drill in; fold or unfold a group.", EVERYWHERE - {ScreenName.LOG}),
     Action("back", ("escape",), "back", "Back; clear the filter; return to the present.", EVERYWHERE),
     Action("quit", ("q",), "quit", "Back; at the top level leave the console: the run goes on.", EVERYWHERE, _CONFIRM),
-    Action(
-        "details", ("d",), "details", "Attempts, errors and relatives of the selected task.", _RUN - {ScreenName.DETAIL}
-    ),
+    Action("details", ("d",), "details", "Attempts, errors and relatives of the selected task.", _BESIDE_DETAIL),
     Action("output", ("o",), "log", "Output of the selected attempt; again: in $PAGER.", _RUN, _CONFIRM),
     Action(
         "classify",

@@ -43,6 +43,11 @@ def waiting_pieces(waiting: int, glyphs: Glyphs) -> Line:
     return [Piece(f" {glyphs.dot} ", Role.DIM), Piece(words)] if waiting else []
 
 
+def order_line(order: str, glyphs: Glyphs) -> Line:
+    """The order of a list, at the right end of its heading; a click on it changes the order."""
+    return [Piece("sort: ", Role.DIM), Piece(f"{order} {glyphs.open} ")]
+
+
 def _sum(counts: Counts, states: Collection[TaskState]) -> int:
     return sum(counts.get(state, 0) for state in states)
 

@@ -10,12 +10,13 @@ from ...engine.statefile.list_rows import QuarantineRow
 from ..model.board import Board
 from ..model.breaker_view import BreakerStatus
 from ..model.columns import ALL_COLUMNS
-from ..model.downstreams import DownstreamOrder, DownstreamRow, Downstreams, Page, RowGroup, Section
+from ..model.downstreams import DownstreamRow, Downstreams, Page, RowGroup, Section
 from ..model.run_snapshot import OPEN_NOTES
 from ..text.durations import SECOND, age, clock, number, wall
 from ..text.glyphs import Glyph, Glyphs
 from ..text.pieces import Line, Piece, Role, fit, join, width
 from ..text.text import one_line, pad, pad_left, shorten, shorten_middle
+from .counts import order_line
 from .states import STATE_STYLES, StateStyle, sign_of
 from .tasks import Scene, attempts_text, bar
 
@@ -95,31 +96,15 @@ def section_row(
     shown: Collection[str] = ALL_COLUMNS,
 ) -> Line:
     """The heading of a section, with counts; that of breakers has the titles of the columns ``shown`` and the order."""
-    line = _section_facts(section, downstreams, senders, columns, glyphs, shown)
-    order = order_line(downstreams.order, glyphs)
-    if section is not Section.BREAKERS or width(line) + width(order) >= columns:
-        return line
-    return [*line, Piece(" " * (columns - width(line) - width(order))), *order]
-
-
-def order_line(order: DownstreamOrder, glyphs: Glyphs) -> Line:
-    """The order of the list, at the right end of the first heading; a click on it changes the order."""
-    return [Piece("sort: ", Role.DIM), Piece(f"{order} {glyphs.open} ")]
-
-
-def _section_facts(
-    section: Section,
-    downstreams: Downstreams,
-    senders: Sequence[str],
-    columns: int,
-    glyphs: Glyphs,
-    shown: Collection[str],
-) -> Line:
     known = section in downstreams.loaded_sections
     facts, right = _HEADS[section](downstreams, senders, glyphs) if known else ([Piece("reading ...", Role.DIM)], [])
     left: Line = [Piece(f" {_TITLES[section]}", Role.STRONG), Piece("  "), *facts]
-    if section is Section.BREAKERS and downstreams.breakers and known:
-        return _with_column_titles(left, columns, glyphs, _figures(columns, shown))
+    if section is Section.BREAKERS:
+        if downstreams.breakers and known:
+            left = _with_column_titles(left, columns, glyphs, _figures(columns, shown))
+        order = order_line(downstreams.order, glyphs)
+        room = columns - width(left) - width(order)
+        return [*left, Piece(" " * room), *order] if room > 0 else left
     if not right or width(right) >= columns // 2:
         return left
     return [*fit(left, columns - width(right) - 1, glyphs.more), *right]

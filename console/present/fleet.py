@@ -12,7 +12,7 @@ from ..text.durations import number
 from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Piece, Role, fit
 from ..text.text import cells, one_line, pad, shorten_middle
-from .counts import waiting_pieces
+from .counts import order_line, waiting_pieces
 from .runs import run_name, run_style
 from .schedules import describe_next_run
 
@@ -77,7 +77,7 @@ def fleet_heading(
     left += [Piece(f" on {one_line(place)}"), *waiting_pieces(waiting, glyphs)]
     if problem:
         return left, [Piece(f"{one_line(problem)} ", Role.WARNING)]
-    return left, [Piece("sort: ", Role.DIM), Piece(f"{order} {glyphs.open} ")]
+    return left, order_line(order, glyphs)
 
 
 def fleet_row(

@@ -16,6 +16,7 @@ from ..text.durations import CLOCK_CELLS, column, format_duration, local_day, nu
 from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Piece, Role, fit, join
 from ..text.text import cells, one_line, pad, pad_left, shorten_middle
+from .counts import order_line
 from .runs import run_style
 from .states import STATE_STYLES, StateStyle, sign_and_word
 
@@ -176,7 +177,7 @@ def heading_line(grid: RunGrid, shown: int, filter_text: str, order: HistoryOrde
     if slow:
         parts.append([Piece(f"{number(slow)} slower than usual {glyphs.up}", Role.WARNING)])
     dot = f" {glyphs.dot} "
-    return [Piece(" "), *join(parts, dot)], [Piece("sort: ", Role.DIM), Piece(f"{order} {glyphs.open} ")]
+    return [Piece(" "), *join(parts, dot)], order_line(order, glyphs)
 
 
 def slow_count(grid: RunGrid) -> int:

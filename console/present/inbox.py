@@ -26,6 +26,7 @@ from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Piece, Role, fit, join, width
 from ..text.text import one_line, pad, pad_left, shorten, shorten_middle
 from ..text.wrapping import wrap
+from .counts import order_line
 from .runs import waiting_text
 from .states import STATE_STYLES, sign_and_word, state_sign
 from .tasks import Scene, attempts_text
@@ -61,7 +62,7 @@ def heading_line(
     """
     if not inbox.total:
         return [], []
-    right = [Piece("sort: ", Role.DIM), Piece(f"{inbox.sort} {glyphs.open} ")]
+    right = order_line(inbox.sort, glyphs)
     dot: Line = [Piece(f" {glyphs.dot} ", Role.DIM)]
     marked: Line = [*dot, Piece(f"{number(marked_count)} marked", Role.MARK)] if marked_count else []
     parts = _heading_parts(inbox, filter_text, now_us)

@@ -106,7 +106,7 @@ def heading_line(
     left += counts.waiting_pieces(waiting, glyphs)
     if coming:
         left += [dot, Piece(coming)]
-    return left, [Piece("sort: ", Role.DIM), Piece(f"{sort} {glyphs.open} ")]
+    return left, counts.order_line(sort, glyphs)
 
 
 def run_row(

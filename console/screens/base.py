@@ -62,7 +62,6 @@ from ..widgets.table import MarkRangeToggled, VirtualTable
 from ..widgets.text_input import TextField
 from . import frame
 from .console import Console, errors_shown
-from .hidden_rows import hidden_row_marks
 
 JUMP_SECONDS = 0.7  # after a row left from under the cursor
 
@@ -272,7 +271,7 @@ class ConsoleScreen(Screen[None]):
         """What a rule says about hidden rows of the views beside it."""
         rules = [one for one in self.query(Rule) if one.display]
         views = [one for one in self.query() if isinstance(one, LineView) and one.display]
-        return hidden_row_marks(rule, rules, views, self.console.glyphs)
+        return frame.hidden_row_marks(rule, rules, views, self.console.glyphs)
 
     def on_line_view_hidden_rows_changed(self) -> None:
         """A view was scrolled, or has more or fewer rows."""

@@ -9,7 +9,6 @@ from typing import ClassVar
 
 from textual import events
 from textual.binding import BindingType
-from textual.timer import Timer
 from textual.widget import Widget
 
 from ...engine.core.ready_queue import spec_of
@@ -34,13 +33,13 @@ from ..model.downstreams import (
     sender_names,
 )
 from ..model.filters import parse_filter
+from ..present.counts import order_line
 from ..present.downstream_page import subject_lines
 from ..present.downstreams import (
     breaker_row,
     group_row,
     held_row,
     more_row,
-    order_line,
     page_row,
     past_section_row,
     section_row,
@@ -54,11 +53,10 @@ from ..widgets.table import VirtualTable
 from .base import ConsoleScreen, run_latest
 from .downstream_table import DownstreamsTable
 from .quarantine_rows import RowsScreen
-from .refresh import SOON_SECONDS, Refresher
+from .refresh import SOON_SECONDS, Refresher, RestTimer
 from .text_dialog import TextDialog
 
 CALL_COUNT_SECONDS = 1.3  # the executor writes the call counts of breakers with its next heartbeat
-RESTING_SECONDS = 0.15  # the cursor may be moving on
 DIALOG_COLUMNS = 87
 _SUBJECT_ROWS = 12
 _FRAME_ROWS = 5  # header, tabs, two rules, keys
@@ -96,7 +94,7 @@ class DownstreamsScreen(ConsoleScreen):
         self._was_past = False
         self._painted_lines: dict[DownstreamRow, Line] = {}
         self._bodies: OrderedDict[tuple[int, int], PageBody] = OrderedDict()
-        self._rest_timer: Timer | None = None
+        self._rest_timer = RestTimer(self, self._on_cursor_rest)
         self._is_cursor_placed = False  # the cursor was put where it is wanted first
 
     # --- The frame ------------------------------------------------------------------------------------------------
@@ -118,7 +116,7 @@ class DownstreamsScreen(ConsoleScreen):
         if free_rows != self.downstreams.free_rows:
             self.downstreams.free_rows = free_rows
             self._refresh_list(by_hand=True)
-        self._start_rest_timer()
+        self._rest_timer.start()
 
     def footer_actions(self) -> Sequence[Action]:
         """The actions for the item under the cursor."""
@@ -238,7 +236,7 @@ class DownstreamsScreen(ConsoleScreen):
         if not self._is_cursor_placed and self.downstreams.loaded_sections:
             self._is_cursor_placed = self._was_past or len(self.downstreams.loaded_sections) == len(Section)
             self._place_cursor()
-        self._start_rest_timer()
+        self._rest_timer.start()
 
     def _place_cursor(self) -> None:
         holder = self._blocking_downstream()
@@ -286,19 +284,14 @@ class DownstreamsScreen(ConsoleScreen):
         names = self.downstreams.tasks_of(row) if row is not None and self._is_cursor_placed else ()
         if names and self.console.selected not in names:
             self.console.selected = names[0]
-        self._start_rest_timer()
+        self._rest_timer.start()
 
     @property
     def is_settled(self) -> bool:
         """Whether no read and no update is pending."""
-        return self._rest_timer is None and self._refresher.is_idle
-
-    def _start_rest_timer(self) -> None:
-        if self._rest_timer is None and self.is_mounted:
-            self._rest_timer = self.set_timer(RESTING_SECONDS, self._on_cursor_rest)
+        return not self._rest_timer.is_waiting and self._refresher.is_idle
 
     def _on_cursor_rest(self) -> None:
-        self._rest_timer = None
         self.show_frame()
         self._show_subject()
         item = self.subject()

@@ -1,15 +1,20 @@
-"""What the frame of every screen shows: header, tabs, the sentence that locks the keys, and where Esc leads."""
+"""What the frame of every screen shows: header, tabs, what locks the keys, where Esc leads, and hidden rows."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
 
 from ...engine.domain.states import TaskState
 from ..keys.actions import BY_NAME, VIEWS, ScreenName
 from ..present.downstreams import compact
 from ..present.header import Tab, executor_gone_line, run_line, status_lines, storage_line, waiting_fact
 from ..present.replay import replay_line
+from ..text.durations import number
+from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Piece, Role, plain
 from ..text.text import one_line
-from ..widgets.bars import KeyHint
+from ..widgets.bars import KeyHint, Rule
+from ..widgets.line_view import LineView
 from .console import Console
 
 #: Actions that go through the past, each with the one that goes the other way.
@@ -18,6 +23,7 @@ _PAST_PAIRS = (
     ("problem_back", "problem_forward", "problem"),
     ("slower", "faster", "play"),
 )
+_WORDS_MARGIN = 2  # cells of a rule right of the words on it
 
 
 def top_line(console: Console, columns: int) -> Line:
@@ -95,3 +101,31 @@ def past_hints(console: Console, place: ScreenName) -> list[KeyHint]:
     label = console.keymap.label
     here = [pair for pair in _PAST_PAIRS if place in BY_NAME[pair[0]].screens]
     return [(f"{label(one)} {label(other)}", word) for one, other, word in here if label(one) and label(other)]
+
+
+def hidden_row_marks(rule: Rule, rules: Sequence[Rule], views: Iterable[LineView], glyphs: Glyphs) -> dict[int, str]:
+    """The marks of ``rule``, column -> sign, for the views for which it is the nearest of ``rules``.
+
+    They say how many rows of a view are hidden above and below: ``▴ 3 more``, ``▾ 5 more``.
+    """
+    marks: dict[int, str] = {}
+    for view in views:
+        for words in _rule_texts(rule, rules, view, glyphs):
+            end = view.region.right - _WORDS_MARGIN
+            while any(column in marks for column in range(end - len(words), end)):
+                end = min(column for column in marks if column >= end - len(words))  # left of what stands there
+            if end - len(words) > view.region.x:
+                marks.update(enumerate(words, start=end - len(words)))
+    return marks
+
+
+def _rule_texts(rule: Rule, rules: Sequence[Rule], view: LineView, glyphs: Glyphs) -> Iterator[str]:
+    above, below = view.hidden_rows
+    if above and rule is max((one for one in rules if one.region.y < view.region.y), key=_row, default=None):
+        yield f" {glyphs.rows_above} {number(above)} more "
+    if below and rule is min((one for one in rules if one.region.y >= view.region.bottom), key=_row, default=None):
+        yield f" {glyphs.rows_below} {number(below)} more "
+
+
+def _row(rule: Rule) -> int:
+    return rule.region.y

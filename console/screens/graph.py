@@ -8,7 +8,6 @@ from typing import ClassVar
 
 from textual import events
 from textual.binding import BindingType
-from textual.timer import Timer
 from textual.widget import Widget
 
 from ...engine.domain.counting import counted
@@ -43,9 +42,9 @@ from .graph_view import GraphView
 from .group_map import GroupMap
 from .page import read_page
 from .panes import PaneWidth, SplitScreen
+from .refresh import RestTimer
 
 _FRAME_ROWS = 5  # header, tabs, two rules, keys
-_READING_DELAY_SECONDS = 0.15  # the cursor may be moving on
 
 
 class GraphScreen(SplitScreen):
@@ -66,14 +65,13 @@ class GraphScreen(SplitScreen):
         self._overview = Overview.NOTHING
         self._wanted_depth: int | None = None  # edges around the selected task; None: as many as fit
         self._group_drawing: Drawing | None = None
-        self._titles = TaskNames()
+        self._names, self._titles = TaskNames(), TaskNames()  # of tasks and of groups
         self.main_pane = self.graph_view = GraphView(self.rows_scene, self._on_selected, id="graph")
         self.detail_pane = self.detail = DetailView(self.scene, id="beside")
         self.strip_view = StripView(self.scene)
-        self._scene: Scene | None = None
-        self._rows_scene: Scene | None = None
+        self._refresh_scene()
         self._is_following = False
-        self._read_timer: Timer | None = None
+        self._rest_timer = RestTimer(self, self._read_texts)
         self._is_filter_stale = False  # tasks have moved, and the filter asks for states
 
     # --- The frame ------------------------------------------------------------------------------------------------
@@ -177,32 +175,24 @@ class GraphScreen(SplitScreen):
 
     def scene(self) -> Scene:
         """The context for rendering rows, as of the last update."""
-        if self._scene is None:
-            self._refresh_scene()
-        assert self._scene is not None
         return self._scene
 
     def rows_scene(self) -> Scene:
         """The same with the columns that the operator has chosen for the rows."""
-        if self._rows_scene is None:
-            self._refresh_scene()
-        assert self._rows_scene is not None
         return self._rows_scene
 
     def _refresh_scene(self) -> None:
-        board, live = self.board, self.console.live
-        is_known = self._scene is not None and self._scene.board.dag is board.dag
-        names = self._scene.names if self._scene is not None and is_known else TaskNames(board.projection.tasks)
+        board, console = self.board, self.console
         self._scene = Scene(
             board,
-            live.now_us,
-            self.console.glyphs,
-            self.console.absolute_times,
+            console.live.now_us,
+            console.glyphs,
+            console.absolute_times,
             pools=board.pools(),
-            names=names,
+            runner=console.runner,
+            names=self._names,
             titles=self._titles,
         )
-        self._scene.runner = self.console.runner
         self._rows_scene = replace(self._scene, shown=self.console.columns.shown_in(self.PLACE.value))
 
     def columns_changed(self) -> None:
@@ -218,17 +208,17 @@ class GraphScreen(SplitScreen):
     def board_replaced(self, board: Board) -> None:
         """Replace the graph; keep zoom and selection where possible."""
         before = self.graph
-        self._refresh_scene()
         graph = Graph(board, self._label_width)
         if before is not None and before.dag is board.dag:
             graph.zoom, graph.form = before.zoom, before.form
             graph.order_by(before.order)
+        else:
+            self._group_drawing = None
+            self._names = TaskNames(board.projection.tasks)
+            self._titles = TaskNames((group.title for group in graph.groups.groups if not group.is_single), prefix="")
         if self.console.selected is not None:
             graph.select(self.console.selected)
-        if before is None or before.dag is not board.dag:
-            self._group_drawing = None
-            self._titles = TaskNames((group.title for group in graph.groups.groups if not group.is_single), prefix="")
-            self._refresh_scene()
+        self._refresh_scene()
         drawn = Graph(board, lambda name: label_width(name, self.scene(), drawn.drawings.label_size), zoom=Zoom.GRAPH)
         drawn.form = GraphForm.DRAWING
         self.map_view.set_graph(drawn)
@@ -297,18 +287,17 @@ class GraphScreen(SplitScreen):
         name = self.console.selected
         if self.detail.display:
             self.detail.show_task(name)
-            if self.detail.missing_text_key() is not None and self._read_timer is None:
-                self._read_timer = self.set_timer(_READING_DELAY_SECONDS, self._read_texts)
+            if self.detail.missing_text_key() is not None:
+                self._rest_timer.start()
         if self.strip_view.display:
             self.strip_view.show_task(name)
 
     @property
     def is_settled(self) -> bool:
         """Whether the detail pane waits for no texts."""
-        return self._read_timer is None
+        return not self._rest_timer.is_waiting
 
     def _read_texts(self) -> None:
-        self._read_timer = None
         read_page(self, self.detail)
 
     # --- Selection and marks --------------------------------------------------------------------------------------

@@ -7,7 +7,6 @@ from typing import ClassVar
 
 from textual import events
 from textual.binding import BindingType
-from textual.timer import Timer
 from textual.widget import Widget
 
 from ..feed.live_run import BoardUpdate
@@ -45,8 +44,8 @@ from .evidence import EvidenceScreen, EvidenceView, Subject
 from .inbox_table import InboxTable
 from .page import read_page
 from .panes import PaneWidth, SplitScreen
+from .refresh import RestTimer
 
-RESTING_SECONDS = 0.15  # the cursor may be moving on
 _FRAME_ROWS = 12  # header, tabs, rules, heading, keys, and what the acts would do
 _WHO_ROWS = 3
 _PREVIEWED_MAX = 2_000  # tasks whose acts are tried out while the cursor rests on them
@@ -68,12 +67,13 @@ class InboxScreen(SplitScreen):
         self.who_bar = Bar(_WHO_ROWS, id="who")
         self.consequences_bar = Bar(2, id="consequences")
         self._opened: set[str] = set()  # the causes that were opened because they fit: closed ones stay closed
-        self._scene: Scene | None = None
+        self._name_cells = _longest_name_cells(self.board)
+        self._refresh_scene()
         self._causes: dict[str, InboxCause] = {}  # what is listed, by its key
         self._others: dict[str, WaitingRun] = {}  # other runs that need a human, by their name
         self._painted_ages: dict[str, str] = {}  # key of a cause -> as it is on the screen
         self._is_recount_due = False  # what is held has to be counted again
-        self._rest_timer: Timer | None = None
+        self._rest_timer = RestTimer(self, self._on_cursor_rest)
 
     # --- The frame ------------------------------------------------------------------------------------------------
 
@@ -92,22 +92,17 @@ class InboxScreen(SplitScreen):
         has_room = has_room_for_strip(event.size.height)
         self.who_bar.display = has_room and not self.is_wide
         self.consequences_bar.display = has_room
-        self._start_rest_timer()
+        self._rest_timer.start()
 
     # --- The run --------------------------------------------------------------------------------------------------
 
     def scene(self) -> Scene:
         """The context for rendering rows, as of the last update."""
-        if self._scene is None:
-            self._refresh_scene()
-        assert self._scene is not None
         return self._scene
 
     def _refresh_scene(self) -> None:
-        board, console, before = self.board, self.console, self._scene
-        size = before.name_cells if before is not None and before.board.dag is board.dag else 0
-        size = size or max((cells(one_line(name)) for name in board.projection.tasks), default=0)
-        self._scene = Scene(board, console.live.now_us, console.glyphs, console.absolute_times, size)
+        console = self.console
+        self._scene = Scene(self.board, console.live.now_us, console.glyphs, console.absolute_times, self._name_cells)
 
     def board_replaced(self, board: Board) -> None:
         """Rebuild the list; keep open causes, order and filter."""
@@ -118,6 +113,7 @@ class InboxScreen(SplitScreen):
         for cause in before.causes():
             if before.is_open(cause.key):
                 self.inbox.toggle(InboxRow(cause.key))
+        self._name_cells = _longest_name_cells(board)
         self._refresh_scene()
         self._refresh_list()
         if before.board.projection.run.run_id != board.projection.run.run_id:
@@ -135,7 +131,7 @@ class InboxScreen(SplitScreen):
         if name is not None and name not in self._tasks_at_cursor():
             self._go_to_task(name)
         self._request_memory()
-        self._start_rest_timer()
+        self._rest_timer.start()
 
     def _open_causes_that_fit(self) -> None:
         """Open each cause once, if the screen has rows for all tasks."""
@@ -164,7 +160,7 @@ class InboxScreen(SplitScreen):
             self._open_causes_that_fit()
             self._refresh_list()
         if changed or news.delta.moves:
-            self._start_rest_timer()
+            self._rest_timer.start()
 
     def tick(self, now_us: int) -> None:
         """Update ages and, once a second, held tasks."""
@@ -200,7 +196,7 @@ class InboxScreen(SplitScreen):
     async def _read_memory(self) -> None:
         session, run_id = self.console.live.session, self.board.projection.run.run_id
         if await self.console.memory.refresh(session, run_id, self.inbox.causes()):
-            self._start_rest_timer()
+            self._rest_timer.start()
             if self.evidence.display:
                 self.evidence.update_page()
 
@@ -287,7 +283,7 @@ class InboxScreen(SplitScreen):
     def on_task_acted(self, name: str) -> None:
         """Remove the mark."""
         self.table.unmark_task(name)
-        self._start_rest_timer()
+        self._rest_timer.start()
 
     def _go_to_task(self, name: str) -> None:
         for cause in self._causes.values():
@@ -301,25 +297,20 @@ class InboxScreen(SplitScreen):
         names = self._tasks_at_cursor()
         if names and self.console.selected not in names:
             self.console.selected = names[0]
-        self._start_rest_timer()
+        self._rest_timer.start()
 
     def on_virtual_table_row_marks_changed(self, message: VirtualTable.RowMarksChanged) -> None:
         """Update after a change of marks."""
         self._show_heading()
-        self._start_rest_timer()
+        self._rest_timer.start()
 
     @property
     def is_settled(self) -> bool:
         """Whether no update for the selected row is pending."""
-        return self._rest_timer is None
-
-    def _start_rest_timer(self) -> None:
-        """Preview the actions once the cursor rests."""
-        if self._rest_timer is None and self.is_mounted:
-            self._rest_timer = self.set_timer(RESTING_SECONDS, self._on_cursor_rest)
+        return not self._rest_timer.is_waiting
 
     def _on_cursor_rest(self) -> None:
-        self._rest_timer = None
+        """Preview the actions."""
         self._show_heading()
         self._show_consequences([name for name in self.target_tasks() if name in self.board.projection.tasks])
         if self.evidence.display:
@@ -357,7 +348,7 @@ class InboxScreen(SplitScreen):
     def on_other_runs(self) -> None:
         """List the other runs that need a human."""
         self._refresh_list()
-        self._start_rest_timer()
+        self._rest_timer.start()
 
     def _memory_line(self) -> Line:
         row = self.table.cursor_key
@@ -440,7 +431,7 @@ class InboxScreen(SplitScreen):
         """Show only tasks that match."""
         self.inbox.set_filter(parse_filter(text))
         self._refresh_list(by_hand=True)
-        self._start_rest_timer()
+        self._rest_timer.start()
 
     def show_details(self) -> None:
         """Show everything about the task under the cursor, or about the first task of a cause."""
@@ -453,3 +444,7 @@ class InboxScreen(SplitScreen):
             self.table.mark_tasks(())
         else:
             super().back()
+
+
+def _longest_name_cells(board: Board) -> int:
+    return max((cells(one_line(name)) for name in board.projection.tasks), default=0)

@@ -8,7 +8,6 @@ from typing import ClassVar
 
 from textual import events
 from textual.binding import BindingType
-from textual.timer import Timer
 from textual.widget import Widget
 
 from ...engine.domain.events import Event
@@ -27,11 +26,11 @@ from ..widgets.table import VirtualTable
 from ..widgets.text_view import LinesView
 from .base import run_latest
 from .panes import PaneWidth, SplitScreen
+from .refresh import RestTimer
 from .text_dialog import TextDialog
 
 WINDOW_ROWS = 200  # what is read at a time
 SEARCHED_ROWS = 1000  # what is read at a time while a filter leaves little of it
-RESTING_SECONDS = 0.15  # the cursor may be moving on
 
 
 class JournalTable(VirtualTable[int]):
@@ -69,7 +68,7 @@ class JournalScreen(SplitScreen):
         self.heading = Bar(id="heading")
         self.main_pane = self.table = JournalTable(self._row, self._empty_line)
         self.detail_pane = self.event_view = LinesView(wrap=True, id="beside")
-        self._rest_timer: Timer | None = None
+        self._rest_timer = RestTimer(self, self._on_cursor_rest)
         self._detail_seq: int | None = None  # the event in the detail pane
         self.journal = EventJournal(self.board.projection.run.run_id)
         self._longest_name = 0
@@ -246,15 +245,14 @@ class JournalScreen(SplitScreen):
     @property
     def is_settled(self) -> bool:
         """Whether no update for the event under the cursor is pending."""
-        return self._rest_timer is None
+        return not self._rest_timer.is_waiting
 
     def _start_rest_timer(self) -> None:
         """Show the event in the detail pane once the cursor rests."""
-        if self._rest_timer is None and self.is_mounted and self.is_wide:
-            self._rest_timer = self.set_timer(RESTING_SECONDS, self._on_cursor_rest)
+        if self.is_wide:
+            self._rest_timer.start()
 
     def _on_cursor_rest(self) -> None:
-        self._rest_timer = None
         event, self._detail_seq = self.subject(), self.table.cursor_key
         lines = [_title(event), *self._lines_of(event)] if event is not None else []
         self.event_view.set_lines([[Piece(" "), *line] for line in lines])

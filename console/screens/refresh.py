@@ -8,9 +8,30 @@ from typing import Any, cast
 
 from textual.dom import DOMNode
 from textual.timer import Timer
+from textual.widget import Widget
 
 SOON_SECONDS = 0.2  # events within this time share one read
+_RESTING_SECONDS = 0.15  # the cursor may be moving on
 _REST_FACTOR = 4.0  # pause after a read, as a multiple of its duration
+
+
+class RestTimer:
+    """Calls ``on_rest`` once the cursor rests; a start while it waits changes nothing."""
+
+    def __init__(self, widget: Widget, on_rest: Callable[[], None]) -> None:
+        self._widget = widget
+        self._on_rest = on_rest
+        self.is_waiting = False
+
+    def start(self) -> None:
+        """Wait from now on, unless the timer waits already."""
+        if not self.is_waiting and self._widget.is_mounted:
+            self.is_waiting = True
+            self._widget.set_timer(_RESTING_SECONDS, self._on_time)
+
+    def _on_time(self) -> None:
+        self.is_waiting = False
+        self._on_rest()
 
 
 class Refresher:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import cast
 
-from textual.timer import Timer
-
 from ..model.board import Board
 from ..model.runner import runner_of
 from ..present.run_preview import preview_lines
@@ -14,9 +12,9 @@ from ..sessions.session import RunSummary
 from ..widgets.bars import Bar
 from .base import run_latest
 from .console import Console
+from .refresh import RestTimer
 
 TASKS_MAX = 2_000  # of a run that is read for its preview
-_RESTING_SECONDS = 0.15  # the cursor may be moving on
 
 
 class RunPreview(Bar):
@@ -28,13 +26,13 @@ class RunPreview(Bar):
         self._rows = 0
         self._has_gap = False
         self._read_board: Board | None = None  # of another run than the followed
-        self._timer: Timer | None = None
+        self._rest_timer = RestTimer(self, self._start_reading)
 
     def show_run(self, run: RunSummary | None, rows: int, *, has_gap: bool) -> None:
         """Show a run in at most ``rows`` rows; with ``has_gap`` the last one is empty."""
         self._run, self._rows, self._has_gap = run, rows - has_gap, has_gap
-        if self._board() is None and self._is_small and rows > 0 and self._timer is None:
-            self._timer = self.set_timer(_RESTING_SECONDS, self._start_reading)
+        if self._board() is None and self._is_small and rows > 0:
+            self._rest_timer.start()
         self.update_lines()
 
     def update_lines(self) -> None:
@@ -54,7 +52,7 @@ class RunPreview(Bar):
     @property
     def is_settled(self) -> bool:
         """Whether no run is about to be read."""
-        return self._timer is None
+        return not self._rest_timer.is_waiting
 
     @property
     def _is_small(self) -> bool:
@@ -67,7 +65,6 @@ class RunPreview(Bar):
         return next((one for one in known if one is not None and one.projection.run.run_id == wanted), None)
 
     def _start_reading(self) -> None:
-        self._timer = None
         # the header shows an error; the next move of the cursor reads again
         run_latest(self, self._read, "preview", shows_errors=False)
 

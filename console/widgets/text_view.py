@@ -207,16 +207,24 @@ class LinesView(WheelView, can_focus=True):
             return None
         count = len(self.lines)
         step = 1 if forward else -1
-        start = self._match_line if self._match_line is not None else self._top[0] - step
+        start = self.search_start(step)
         for distance in range(1, count + 1):
             line = (start + step * distance) % count
             if self._search_pattern.search(self.searched_text(line)):
-                self._match_line = line
-                self.is_following = False
-                self.show_line(line)
-                self.refresh()
+                self.show_match(line)
                 return line
         return None
+
+    def search_start(self, step: int) -> int:
+        """The line where a search in the direction of ``step`` begins: the last match, or the viewport."""
+        return self._match_line if self._match_line is not None else self.span[0] - step
+
+    def show_match(self, line: int) -> None:
+        """Show a line and set it off."""
+        self._match_line = line
+        self.is_following = False
+        self.show_line(line)
+        self.refresh()
 
     # --- drawing --------------------------------------------------------------------------------------------------
 

@@ -28,20 +28,9 @@ class LogView(LinesView):
         self._on_end_requested = to_the_end
         self._on_follow_requested = toggle_follow
 
-    def search_start(self, step: int) -> int:
-        """The line where a search in the direction of ``step`` begins: the last match, or the viewport."""
-        return self._match_line if self._match_line is not None else self.span[0] - step
-
     def searched_text(self, line: int) -> str:
         """The text of a line, for the search."""
         return self.lines.text(line) if isinstance(self.lines, LogLines) else super().searched_text(line)
-
-    def show_match(self, line: int) -> None:
-        """Show a line and set it off."""
-        self._match_line = line
-        self.is_following = False
-        self.show_line(line)
-        self.refresh()
 
     def move_to_edge(self, direction: int) -> None:
         """Go to the start, which may have to be read first; or to the end, and follow it."""
