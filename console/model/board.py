@@ -147,10 +147,6 @@ class Board:
         """The row of a task."""
         return self.projection.tasks[name]
 
-    def state(self, number: int) -> TaskState:
-        """The state of a task by its number in ``dag``."""
-        return self.projection.tasks[self.dag.names[number]].state
-
     @property
     def total(self) -> int:
         """The number of tasks."""

@@ -41,7 +41,6 @@ class InboxEntry:
     position: int
     fingerprint: str  # loose
     downstream: str | None
-    strict: str | None
     title: str  # "UnicodeDecodeError parser.py:31 in read_row"
     message: str
     kind: str | None  # of the dead letter
@@ -185,10 +184,6 @@ class Inbox:
             self._causes = self._grouped()
         return self._causes
 
-    def cause(self, key: str) -> InboxCause | None:
-        """Return a listed cause by its key, or None."""
-        return next((cause for cause in self.causes() if cause.key == key), None)
-
     def matching(self) -> tuple[str, ...]:
         """Return every task that matches the filter, in the order shown, for "mark all"."""
         return tuple(name for cause in self.causes() for name in cause.tasks)
@@ -297,7 +292,6 @@ def entry_of(row: TaskRow) -> InboxEntry:
         position=row.position,
         fingerprint=fingerprint,
         downstream=downstream,
-        strict=row.failure_fingerprint,
         title=title,
         message=message,
         kind=row.dead_letter_kind,
@@ -318,7 +312,6 @@ def held_entry_of(board: Board, name: str, reason: WaitReason) -> InboxEntry:
         entry,
         fingerprint=str(reason),
         downstream=None if view is None else entry.downstream,
-        strict=None,
         title=title,
         message=message,
         search_text=f"{entry.search_text}\n{title}\n{message}".casefold(),

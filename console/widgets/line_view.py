@@ -16,7 +16,7 @@ from textual.geometry import Region
 from textual.message import Message
 from textual.strip import Strip
 
-from ..text.pieces import Line, Piece, crop, fit, width
+from ..text.pieces import Line, Piece, fit, width
 from .drag_selection import DragSelection
 from .role_styles import RoleStyles, role_styles_of
 
@@ -140,8 +140,3 @@ def strip_of(line: Iterable[Piece], columns: int, role_styles: RoleStyles, over:
         pieces.append(Piece(" " * (columns - taken)))
     looks = role_styles.styles_under(over)
     return Strip([Segment(text, looks[role]) for text, role in pieces if text], columns)
-
-
-def shifted(line: Line, columns: int, shift: int) -> Line:
-    """Cut ``columns`` cells from a line, from the cell ``shift`` on."""
-    return crop(line, shift, shift + columns) if shift else line
