@@ -11,7 +11,6 @@ import shlex
 import sys
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
 from ...engine.core.projection import RunProjection
 from ...engine.domain.event_payloads import TaskMoved
@@ -66,18 +65,12 @@ def _print(printer: EventPrinter, lines: Iterable[str]) -> None:
     printer.write("".join(f"{line}\n" for line in lines))
 
 
-@dataclass(frozen=True, slots=True)
-class _Line:
-    task: str | None
-    text: str
-
-
 class FailureRecord:
     """The event lines of a run and of its tasks with problems. ``state``: the file, for commands in the lines."""
 
     def __init__(self, state: str) -> None:
         self._state = os.path.abspath(state)
-        self._lines: deque[_Line] = deque(maxlen=LINES_MAX)
+        self._lines: deque[str] = deque(maxlen=LINES_MAX)
         self._with_problems: set[str] = set()
         self._omitted = 0
 
@@ -89,13 +82,13 @@ class FailureRecord:
             if event.task is None or event.task in self._with_problems:
                 for text in lines_of_event(event, has_date=True, target=self._state):
                     self._omitted += len(self._lines) == LINES_MAX
-                    self._lines.append(_Line(event.task, text))
+                    self._lines.append(text)
 
     def lines(self) -> Iterator[str]:
         """The recorded lines; first, how many earlier ones were left out."""
         if self._omitted:
             yield f"... {self._omitted:,} earlier lines; redrive events shows them"
-        yield from (line.text for line in self._lines)
+        yield from self._lines
 
 
 async def _report(session: Session, state: str, result: RunResult) -> list[str]:

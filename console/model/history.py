@@ -136,7 +136,6 @@ _ORDER_KEYS: Mapping[HistoryOrder, Callable[[TaskTrend], tuple[int, int] | str]]
 class RunDay(NamedTuple):
     """The runs of one day: how many, and the one that matters most."""
 
-    day: date
     runs: int
     worst: RunSummary
 
@@ -148,7 +147,7 @@ def days_of(summaries: Iterable[RunSummary], day_of: Callable[[int], date]) -> d
         day = day_of(one.run.started_at if one.run.logical_time is None else one.run.logical_time)
         known = days.get(day)
         worst = one if known is None else min(known.worst, one, key=lambda summary: severity(summary.run))
-        days[day] = RunDay(day, 1 if known is None else known.runs + 1, worst)
+        days[day] = RunDay(1 if known is None else known.runs + 1, worst)
     return days
 
 

@@ -24,7 +24,6 @@ class Rail:
     """The line of one task: from its row to that of its last child, in one column."""
 
     task: int
-    first: int
     last: int
 
 
@@ -46,7 +45,6 @@ class RailRow:
     ``at``: the cell of the task; ``arms``: its line bits. ``lit``: highlighted cells.
     """
 
-    task: int
     at: int
     cells: tuple[int, ...]
     arms: int
@@ -103,7 +101,7 @@ class Rails:
             cells.pop()
         arms = (UP if rails[own] is not None else 0) | (DOWN if self.dag.child_numbers[task] else 0)
         arms |= (LEFT if low < own else 0) | (RIGHT if high > own else 0)
-        return RailRow(task, at, tuple(cells), arms, _lit_cells(rails, row, lit))
+        return RailRow(at, tuple(cells), arms, _lit_cells(rails, row, lit))
 
     def highlight(self, edges: Iterable[tuple[str, str]]) -> RailHighlight:
         """Highlight edges (parent, child)."""
@@ -155,7 +153,7 @@ class Rails:
         if children:
             starts, rails = self._tracks[own]
             starts.append(row)
-            rails.append(Rail(task, row, max(self.row[child] for child in children)))
+            rails.append(Rail(task, max(self.row[child] for child in children)))
 
 
 def _lit_cells(rails: Sequence[Rail | None], row: int, lit: RailHighlight) -> frozenset[int]:
