@@ -33,17 +33,9 @@ from ..model.downstreams import (
     sender_names,
 )
 from ..model.filters import parse_filter
+from ..present import downstreams as present
 from ..present.counts import order_line
 from ..present.downstream_page import subject_lines
-from ..present.downstreams import (
-    breaker_row,
-    group_row,
-    held_row,
-    more_row,
-    page_row,
-    past_section_row,
-    section_row,
-)
 from ..present.tasks import Scene
 from ..text.pieces import Line, Role, width
 from ..widgets.bars import Bar
@@ -259,17 +251,17 @@ class DownstreamsScreen(ConsoleScreen):
         scene, item, shown = self.scene(), self.downstreams.item(row), self.console.columns.shown_in(self.PLACE.value)
         if row.is_head:
             if self._was_past and row.section is not Section.BREAKERS:
-                return past_section_row(row.section, self.board, columns)
-            return section_row(row.section, self.downstreams, self._senders, columns, scene.glyphs, shown)
+                return present.past_section_row(row.section, self.board, columns)
+            return present.section_row(row.section, self.downstreams, self._senders, columns, scene.glyphs, shown)
         if row.hidden:
-            return more_row(row, self.console.keymap.label("open"), scene.glyphs)
+            return present.more_row(row, self.console.keymap.label("open"), scene.glyphs)
         if row.task:
-            return held_row(row.task, scene, columns)
+            return present.held_row(row.task, scene, columns)
         if isinstance(item, BreakerStatus):
-            return breaker_row(item, self.downstreams.is_open(row), scene, columns, shown)
+            return present.breaker_row(item, self.downstreams.is_open(row), scene, columns, shown)
         if isinstance(item, Page):
-            return page_row(item, scene, columns)
-        return group_row(item, scene, columns) if item is not None else []
+            return present.page_row(item, scene, columns)
+        return present.group_row(item, scene, columns) if item is not None else []
 
     # --- What is selected -----------------------------------------------------------------------------------------
 

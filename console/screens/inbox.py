@@ -16,22 +16,7 @@ from ..model.filters import parse_filter
 from ..model.inbox import Inbox, InboxCause, InboxOrder, InboxRow
 from ..model.preview import preview_requeue, preview_skip
 from ..model.waiting_runs import WaitingRun
-from ..present.inbox import (
-    AGE_CELLS,
-    cause_age,
-    cause_history_line,
-    cause_row,
-    consequence_lines,
-    empty_line,
-    estimate_lines,
-    heading_line,
-    more_row,
-    other_run_lines,
-    other_run_row,
-    search_text,
-    selection_lines,
-    task_row,
-)
+from ..present import inbox as present
 from ..present.tasks import Scene
 from ..text.pieces import Line, Piece, Role, plain
 from ..text.text import cells, one_line
@@ -181,10 +166,10 @@ class InboxScreen(SplitScreen):
             cause = self._causes.get(row.cause) if row.task is None and not row.hidden else None
             if cause is None:
                 continue
-            text = plain(cause_age(cause, self.scene()))
+            text = plain(present.cause_age(cause, self.scene()))
             if self._painted_ages.get(row.cause) != text:
                 self._painted_ages[row.cause] = text
-                width = AGE_CELLS + 3
+                width = present.AGE_CELLS + 3
                 self.table.refresh_cells(self.table.columns - width, y, width)
 
     def _request_memory(self) -> None:
@@ -207,7 +192,7 @@ class InboxScreen(SplitScreen):
         self._causes = {cause.key: cause for cause in self.inbox.causes()}
         self._others = {one.run.run_id: one for one in self.console.waiting_runs}
         wanted = self.inbox.filter
-        others = [one for one in self._others.values() if wanted.matches(search_text(one).casefold())]
+        others = [one for one in self._others.values() if wanted.matches(present.search_text(one).casefold())]
         rows = [*self.inbox.rows(), *(InboxRow("", run=one.run.run_id) for one in others)]
         before = self.table.cursor_key
         if rows == self.table.order:
@@ -222,7 +207,9 @@ class InboxScreen(SplitScreen):
 
     def _show_heading(self) -> None:
         now_us, columns, glyphs = self.scene().now_us, self.main_columns, self.console.glyphs
-        left, right = heading_line(self.inbox, self.table.marked_count, self.filter_text, now_us, columns, glyphs)
+        left, right = present.heading_line(
+            self.inbox, self.table.marked_count, self.filter_text, now_us, columns, glyphs
+        )
         if not left and self._others:
             left = [Piece(" nothing in this run needs a human", Role.DIM)]
         self.heading.show(left, right)
@@ -230,18 +217,18 @@ class InboxScreen(SplitScreen):
     def _row(self, row: InboxRow, columns: int) -> Line:
         scene = self.scene()
         if row.task is not None:
-            return task_row(self.inbox.entry(row.task), self.board.row(row.task), scene, columns)
+            return present.task_row(self.inbox.entry(row.task), self.board.row(row.task), scene, columns)
         if row.run is not None:
             other = self._others.get(row.run)
-            return [] if other is None else other_run_row(other, scene, columns)
+            return [] if other is None else present.other_run_row(other, scene, columns)
         if row.hidden:
-            return more_row(row.hidden, self.console.keymap.label("open"), scene.glyphs)
+            return present.more_row(row.hidden, self.console.keymap.label("open"), scene.glyphs)
         cause = self._causes.get(row.cause)
         if cause is None:
             return []
-        self._painted_ages[row.cause] = plain(cause_age(cause, scene))
+        self._painted_ages[row.cause] = plain(present.cause_age(cause, scene))
         shown = self.console.columns.shown_in(self.PLACE.value)
-        return cause_row(cause, self.inbox.is_open(row.cause), scene, columns, shown)
+        return present.cause_row(cause, self.inbox.is_open(row.cause), scene, columns, shown)
 
     def tasks_of(self, row: InboxRow) -> Sequence[str]:
         """The tasks that a row stands for."""
@@ -258,7 +245,7 @@ class InboxScreen(SplitScreen):
 
     def empty_line(self) -> Line:
         """The message of an empty list."""
-        return empty_line(self.inbox.total, self.filter_text, self.console.glyphs)
+        return present.empty_line(self.inbox.total, self.filter_text, self.console.glyphs)
 
     # --- What is selected -----------------------------------------------------------------------------------------
 
@@ -320,16 +307,16 @@ class InboxScreen(SplitScreen):
     def _show_consequences(self, names: Sequence[str]) -> None:
         keymap = self.console.keymap
         keys = {action: keymap.label(action) for action in ("requeue", "skip")}
-        who: list[Line] = [*selection_lines(names, self.scene()), self._memory_line()] if names else []
+        who: list[Line] = [*present.selection_lines(names, self.scene()), self._memory_line()] if names else []
         other = self._other_at_cursor()
         if other is not None and not names:
-            acts: list[Line] = other_run_lines(other, keymap.label("open"), keymap.label("view_runs"))
+            acts: list[Line] = present.other_run_lines(other, keymap.label("open"), keymap.label("view_runs"))
         elif not names:
             acts = []
         elif len(names) > _PREVIEWED_MAX:
-            acts = estimate_lines(len(names), self.board.waiting_below(*names), keys)
+            acts = present.estimate_lines(len(names), self.board.waiting_below(*names), keys)
         else:
-            acts = consequence_lines(preview_requeue(self.board, names), preview_skip(self.board, names), keys)
+            acts = present.consequence_lines(preview_requeue(self.board, names), preview_skip(self.board, names), keys)
         self.who_bar.show_lines(who)
         self.consequences_bar.show_lines(acts)
 
@@ -355,7 +342,9 @@ class InboxScreen(SplitScreen):
         if row is None or self.table.marked_count:
             return []
         columns = self.app.size.width
-        return cause_history_line(self.console.memory.get(row.cause), self.scene().now_us, columns, self.console.glyphs)
+        return present.cause_history_line(
+            self.console.memory.get(row.cause), self.scene().now_us, columns, self.console.glyphs
+        )
 
     # --- Keys -----------------------------------------------------------------------------------------------------
 
