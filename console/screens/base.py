@@ -269,8 +269,8 @@ class ConsoleScreen(Screen[None]):
 
     def hidden_row_marks(self, rule: Rule) -> dict[int, str]:
         """What a rule says about hidden rows of the views beside it."""
-        rules = [one for one in self.query(Rule) if one.display]
-        views = [one for one in self.query() if isinstance(one, LineView) and one.display]
+        views = [one for one in self.walk_children() if isinstance(one, LineView) and one.display]
+        rules = [one for one in views if isinstance(one, Rule)]
         return frame.hidden_row_marks(rule, rules, views, self.console.glyphs)
 
     def on_line_view_hidden_rows_changed(self) -> None:

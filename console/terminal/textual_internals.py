@@ -107,6 +107,15 @@ class AppInternals(App[Any]):
         self.set_timer(delay, paint)
         self.call_later(self._paint_known_mode, paint)
 
+    def _load_screen_css(self, screen: Screen[Any]) -> None:
+        """Load the stylesheet of a new screen, whose widgets get their styles when they are mounted.
+
+        Textual applies all stylesheets to the screen that is left, because the new one has not counted their changes.
+        """
+        super()._load_screen_css(screen)
+        if screen._css_update_count < 0:
+            screen._css_update_count = self._css_update_count
+
     def _paint_known_mode(self, paint: Callable[[], None]) -> None:
         if self.current_mode in self._shown_modes:
             self.screen.call_after_refresh(paint)

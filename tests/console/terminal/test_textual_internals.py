@@ -19,6 +19,7 @@ from support.waiting import LIMIT_SECONDS, wait_until_async
 from textual import events, screen
 from textual._compositor import ChopsUpdate, LayoutUpdate
 from textual.app import App, ComposeResult
+from textual.color import Color
 from textual.geometry import Region
 from textual.screen import Screen
 from textual.strip import Strip
@@ -89,6 +90,8 @@ async def test_a_timer_whose_time_has_passed_when_it_starts_fires(monkeypatch: p
 class View(Screen[None]):
     """One line of text."""
 
+    CSS = "View { background: ansi_red; }"
+
     def __init__(self, text: str) -> None:
         super().__init__()
         self.text = text
@@ -123,6 +126,17 @@ async def test_a_view_that_was_shown_before_is_painted_without_a_delay() -> None
             await wait_until_async(partial(app.shows, f"view {mode}"))
 
 
+async def test_a_new_view_has_its_styles_without_another_pass_over_the_view_that_is_left() -> None:
+    app, passes = Switched(), []
+    async with app.run_test(size=(20, 4)) as pilot:
+        await pilot.pause()
+        app.refresh_css = lambda animate=True: passes.append(animate)  # type: ignore[method-assign]
+        app.switch_mode("a")
+        await wait_until_async(partial(app.shows, "view a"))
+        assert app.screen.styles.background == Color.parse("ansi_red")
+    assert passes == []
+
+
 def test_the_parser_makes_keys_of_bytes_and_takes_a_debug_flag() -> None:
     found = list(XTermParser(False).feed("a\x1b[A"))
     assert [message.key for message in found if isinstance(message, events.Key)] == ["a", "up"]
@@ -131,6 +145,7 @@ def test_the_parser_makes_keys_of_bytes_and_takes_a_debug_flag() -> None:
 @pytest.mark.parametrize(
     ("name", "parameters"),
     [
+        ("_load_screen_css", ["self", "screen"]),
         ("delay_update", ["self", "delay"]),
         ("_begin_batch", ["self"]),
         ("_end_batch", ["self"]),
