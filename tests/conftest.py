@@ -9,12 +9,15 @@ import re
 import signal
 import sys
 from collections.abc import Callable, Generator, Iterator
+from compileall import compile_file
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
+import redrive.console
+import redrive.engine
 from hypothesis import HealthCheck, settings
 from support.fake_executor import FakeExecutor
 from support.processes import find_processes_in
@@ -24,19 +27,23 @@ from support.waiting import wait_until
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Import a share of the test modules before all of them are collected.
+    """Import a share of the test modules before all of them are collected, and compile a share of the product.
 
     In a fresh checkout pytest rewrites the assertions of each module and compiles it: each worker does a share of that,
-    and finds the shares of the others done. So the bytecode is written, whatever PYTHONDONTWRITEBYTECODE says.
+    and finds the shares of the others done. So the bytecode is written, whatever PYTHONDONTWRITEBYTECODE says; with
+    that variable each process that a test starts would compile the modules that no test module imports.
     """
     worker = getattr(session.config, "workerinput", None)
     if worker is None or session.config.args_source is not pytest.Config.ArgsSource.TESTPATHS:
         return
     sys.dont_write_bytecode = False
-    modules = sorted(Path(__file__).parent.rglob("test_*.py"))
-    for path in modules[int(worker["workerid"].removeprefix("gw")) :: worker["workercount"]]:
+    share = slice(int(worker["workerid"].removeprefix("gw")), None, worker["workercount"])
+    for path in sorted(Path(__file__).parent.rglob("test_*.py"))[share]:
         with suppress(Exception):  # its collection reports it
             import_module(".".join(path.relative_to(session.config.rootpath).with_suffix("").parts))
+    folders = [folder for package in (redrive.console, redrive.engine) for folder in package.__path__]
+    for source in sorted(path for folder in folders for path in Path(folder).rglob("*.py"))[share]:
+        compile_file(source, quiet=2)
 
 
 LONG_TEST_SECONDS = 900  # the limit of a test that takes minutes, also on a machine with much else to do
