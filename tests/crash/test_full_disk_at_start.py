@@ -64,7 +64,7 @@ def test_a_new_run_on_a_full_disk_ends_with_a_sentence(
     folder = small_disk(max(kilobytes, 4))
     started = time.monotonic()
     done = run_redrive("run", flow, "--state", folder / "x.db", "--plain")
-    assert time.monotonic() - started < 20
+    assert time.monotonic() - started < 60
     assert done.returncode != 0 and "Traceback" not in done.stderr
     assert "is full" in done.stderr or "No space left" in done.stderr
 
@@ -84,7 +84,7 @@ def test_a_resume_on_a_full_disk_ends_with_a_sentence_and_goes_on_later(
     try:
         first = next((line for line in resumed.stdout or () if "is full" in line), "")
         resumed.send_signal(signal.SIGTERM)  # where the first write fits, the executor waits for more room
-        rest, _ = resumed.communicate(timeout=20)
+        rest, _ = resumed.communicate(timeout=60)
     finally:
         resumed.kill()
     assert resumed.returncode and "is full" in first + rest and "Traceback" not in rest, (first, rest)

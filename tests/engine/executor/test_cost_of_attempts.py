@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from redrive.engine import Executor, TaskDef
+from redrive.engine.executor import attempts, heartbeat
 from redrive.engine.runner import protocol
 from redrive.engine.runner.frame_socket import FrameSocket
 from redrive.engine.store import database
@@ -50,6 +51,8 @@ def counts(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     monkeypatch.setattr(FrameSocket, "_enqueue", sent)
     monkeypatch.setattr(protocol, "decode_zygote_frame", received)
     monkeypatch.setattr(protocol, "ANNOUNCE_SECONDS", 60.0)  # else attempts on a busy machine are long ones
+    monkeypatch.setattr(attempts, "STARTED_DELAY_SECONDS", 60.0)
+    monkeypatch.setattr(heartbeat, "HEARTBEAT_SECONDS", 60.0)
     return found
 
 
@@ -72,7 +75,7 @@ def test_a_short_attempt_costs_two_messages_and_one_commit(tmp_path: Path, count
     finally:
         sys.setprofile(None)
     each = {name: round((count - OPENING) / TASKS, 1) for name, count in (counts + _calls).items()}
-    bounds = {"messages": 2.0, "commits": 1.0, "statements": 12, "calls": 270}
+    bounds = {"messages": 2.0, "commits": 1.0, "statements": 12, "calls": 275}  # a slow disk makes more rounds of syncs
     assert {name: count for name, count in each.items() if count > bounds[name]} == {}, each
 
 
