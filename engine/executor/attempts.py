@@ -20,11 +20,11 @@ from ..domain.event_columns import AttemptColumns, TaskColumns
 from ..domain.event_payloads import AttemptRetry, AttemptStarted, Payload
 from ..domain.liveness import HEARTBEAT_SECONDS, effect_key
 from ..errors import StorageError
-from ..runner.attempt import AttemptOrder, RunningAttempt
-from ..runner.listener import AttemptListener, BadRow
+from ..runner.listener import AttemptListener, BadRow, RunningAttempt
 from ..runner.outcome_of_exit import lost, not_started
 from ..runner.output_buffer import OutputBuffer, OutputChunk
 from ..runner.process_attempt import ForkedAttempt
+from ..runner.protocol import AttemptOrder
 from ..statefile.changes import logs
 from ..statefile.changes.transitions import Transaction
 from ..store import claims, quarantine, runs

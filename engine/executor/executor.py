@@ -151,7 +151,7 @@ class Executor:
         if self._lease is not None:
             self._lease.interrupt()
         if self._run_loop is not None:
-            self._run_loop.stop("now")
+            self._run_loop.shutdown.request("now")
 
     async def _serve(self, lease: StateFileLease) -> RunResult:
         import asyncio

@@ -31,7 +31,7 @@ class HeartbeatTimer:
         """Beat now and every HEARTBEAT_SECONDS."""
         # Schedule the next beat first: the rest may raise if the disk fails.
         self._next = asyncio.get_running_loop().call_later(HEARTBEAT_SECONDS, self.start)
-        self._opened.touch()
+        self._opened.lease.lock.touch()
         self._beats += 1
         if self._beats % HEARTBEATS_PER_ROW == 0:
             executor_id = self._opened.identity.executor_id

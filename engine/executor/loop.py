@@ -359,10 +359,6 @@ class RunLoop:
         """True once the executor leaves: later changes of the run are for the next executor."""
         return self._result.done()
 
-    def stop(self, how: str) -> None:
-        """Stop the run: "drain" starts no more attempts, "now" terminates the running ones as well."""
-        self.shutdown.request(how)
-
     def wake(self) -> None:
         """Trigger the next step of the loop, at the end of this turn of the event loop."""
         if not self._is_woken:

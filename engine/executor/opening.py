@@ -72,10 +72,6 @@ class OpenRun:
     is_new: bool = True
     before_close: Callable[[], Awaitable[None]] | None = None  # called before the file is closed
 
-    def touch(self) -> None:
-        """Show other processes that the loop is alive, by the mtime of the lock file, which costs no commit."""
-        self.lease.lock.touch()
-
     async def close(self) -> None:
         """Close the runner, unregister the executor and flush all writes."""
         await self.runner.close()

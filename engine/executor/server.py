@@ -42,6 +42,7 @@ from ..statefile.changes.transitions import Transaction
 from ..statefile.changes.undo import find_act
 from ..store import claims
 from .attempts import AttemptManager
+from .shutdown import Shutdown
 from .zygote_restart import ZygoteRestart
 
 T = TypeVar("T")
@@ -60,6 +61,7 @@ class LoopControl(Protocol):
     """What the server needs of the running executor; ``loop.RunLoop`` implements it."""
 
     attempts: AttemptManager
+    shutdown: Shutdown
     zygote_restart: ZygoteRestart
 
     @property
@@ -83,9 +85,6 @@ class LoopControl(Protocol):
 
     def submit(self, item: Callable[[Transaction], T], author: Author = BY_EXECUTOR) -> asyncio.Future[T]:
         """Queue a write."""
-
-    def stop(self, how: str) -> None:
-        """Stop the run: "drain" or "now"."""
 
     def wake(self) -> None:
         """Trigger the next step of the loop."""
@@ -328,7 +327,7 @@ class CommandServer:
         how = command.options.get("how")
         if how not in ("drain", "now"):
             return Answer(False, f"stop how? 'drain' or 'now', not {str(how)[:60]!r}")
-        self._run.stop(how)
+        self._run.shutdown.request(how)
         running = len(self._run.attempts.running)
         word = "ending" if how == "now" else "waiting for"
         answer = Answer(True, f"stopping: {word} {counted(running, 'running task')}; the run can resume")

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 import msgspec
@@ -36,20 +36,15 @@ from .outcome_of_exit import Evidence, Force
 from .pipes import DrainedPipe, Pipe
 from .protocol import AttemptOrder
 
-__all__ = [
-    "Attempt",
-    "AttemptListener",
-    "AttemptOrder",
-    "RunnerContext",
-    "RunningAttempt",
-]
-
 TAIL_BYTES = 4096
 CPU_SECONDS = 10.0  # before the deadline: the window in which CPU use is measured
 INSPECTION_SECONDS = 0.25  # before the deadline: when the inspection starts
 INSPECTION_SHARE = 0.2  # of a timeout that is short: the inspection starts later
 STACK_SHARE = 0.4  # of the inspection's time is reserved for the stacks
 IMPORT_SECONDS = 300.0  # limit for the import of a flow
+
+OnStarted = Callable[[protocol.Started, list[int]], None]
+Fork = Callable[[OnStarted], Awaitable[None]]  # asks the zygote for a process
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,15 +67,15 @@ class Inspection:
     autopsy: Autopsy
 
 
-class Attempt(ABC):
+class Attempt(RunningAttempt, ABC):
     """The common part of attempts in processes and in threads: frames, output, the deadline."""
 
     def __init__(
         self, number: int, order: AttemptOrder, listener: AttemptListener, shared: RunnerContext, started_at: float
     ) -> None:
+        super().__init__(pid=0)
         self.number = number
         self.order = order
-        self.pid = 0
         self.exit_code: int | None = None  # announced by ``os._exit`` in a thread, which ends the host
         self._listener: AttemptListener = MaskedListener(listener, shared.mask)
         self._masked_output = MaskedStream(shared.mask)
@@ -108,7 +103,7 @@ class Attempt(ABC):
 
     def _open(self, results: int, output: int) -> None:
         self._results: Pipe | DrainedPipe | FrameSocket = Pipe(results, self._handle_results, self._on_results_closed)
-        self._output: Pipe | DrainedPipe = Pipe(output, self._handle_output)
+        self._output: Pipe | DrainedPipe = Pipe(output, self.handle_output)
         self._arm()
 
     # --- Frames and output --------------------------------------------------------------------------------------------
@@ -157,7 +152,8 @@ class Attempt(ABC):
             self._cancel_inspection()
         self._on_ending(in_time)
 
-    def _handle_output(self, data: bytes) -> None:
+    def handle_output(self, data: bytes) -> None:
+        """Handle output on stdout or stderr."""
         self._output_at = self._loop.time()
         self._emit_output(self._masked_output.feed(data))
 

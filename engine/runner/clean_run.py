@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import msgspec
 
 from ..core.outcome import Outcome, OutcomeKind
@@ -34,28 +32,3 @@ def outcome_of_clean_run(order: AttemptOrder, ran: protocol.Ran) -> Outcome | No
         "duration_us": round((exited.exited_at - ran.forked_at) * 1e6),
     }
     return Outcome(OutcomeKind.SUCCESS, result=ending.result, attempt_columns=usage)
-
-
-@dataclass(slots=True)
-class EndedAttempt:
-    """The controls of an attempt that has ended: none has an effect."""
-
-    pid: int
-
-    def cancel(self, reason: str) -> bool:
-        """Return False: it has ended."""
-        return False
-
-    def extend(self, seconds: float) -> bool:
-        """Return False: it has ended."""
-        return False
-
-    async def dump_stack(self) -> str:
-        """Return nothing."""
-        return ""
-
-    def pause_output(self) -> None:
-        """Do nothing."""
-
-    def resume_output(self) -> None:
-        """Do nothing."""

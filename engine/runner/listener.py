@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol, TypedDict
+from typing import TypedDict
 
 from ..core.outcome import Outcome
 from ..domain.event_payloads import AttemptRetry, Payload
@@ -51,19 +51,23 @@ class AttemptListener:
         """The attempt is over, and none of its processes lives."""
 
 
-class RunningAttempt(Protocol):
-    """The controls of a running attempt."""
+class RunningAttempt:
+    """The controls of an attempt. Here of one that has ended: none has an effect."""
 
-    pid: int
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
 
     def cancel(self, reason: str) -> bool:
         """Start the escalation now. Returns False if the attempt is ending already."""
+        return False
 
     def extend(self, seconds: float) -> bool:
         """Move the deadline. Returns False if there is none, or it has passed."""
+        return False
 
     async def dump_stack(self) -> str:
         """Return the stacks of the attempt as text; empty if it does not answer within 100 ms."""
+        return ""
 
     def pause_output(self) -> None:
         """Stop reading the pipes: the task blocks once one of them is full."""

@@ -22,8 +22,6 @@ from .outcome_of_exit import Evidence, Force, lost, outcome_of, was_killed
 from .pipes import DrainedPipe, DrainedStackPipe, StackPipe
 from .protocol import AttemptOrder
 
-__all__ = ["ForkedAttempt", "ProcessAttempt", "RanAttempt"]
-
 
 class ForkedAttempt(Attempt):
     """An attempt that has a process for itself while it runs: signals end it, and the zygote reports the exit."""
@@ -168,7 +166,7 @@ class ProcessAttempt(ForkedAttempt):
             super()._handle_results(data)
             return
         self._stdout_tail = (self._stdout_tail + data)[-2 * protocol.RESULT_LIMIT :]
-        self._handle_output(data)
+        self.handle_output(data)
 
     def _completed(self, evidence: Evidence) -> Evidence:
         """Add the result of a command, and remove its folder."""
@@ -204,7 +202,7 @@ class RanAttempt(ProcessAttempt):
         self._results = self._output = nothing
         listener.started(ran.pid, None)
         if ran.output:
-            self._handle_output(ran.output)
+            self.handle_output(ran.output)
         self._handle_results(ran.results)
         self.exited(ran.exited)
 

@@ -16,8 +16,8 @@ from ..core.result_codec import load_result
 from ..core.results import reason_of_unstored
 from ..core.spec import FlowSpec, TaskSpec
 from ..runner import protocol
-from ..runner.attempt import AttemptOrder
 from ..runner.listener import AttemptListener
+from ..runner.protocol import AttemptOrder
 from ..runner.zygote.client import Runner
 from ..statefile.processes import EXECUTOR_VARIABLE
 

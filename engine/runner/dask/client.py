@@ -19,7 +19,7 @@ from ...core.spec import FlowSpec
 from ...domain.event_codec import decode
 from ...domain.liveness import LEASE_RENEWAL_SECONDS, fence_seconds
 from ...errors import FlowError
-from ..listener import AttemptListener
+from ..listener import AttemptListener, RunningAttempt
 from ..outcome_of_exit import lost, refused
 from ..protocol import AttemptOrder
 from . import worker as worker_module
@@ -42,12 +42,11 @@ class DaskFuture(Protocol):
     def exception(self) -> Coroutine[object, object, BaseException]: ...
 
 
-class DaskAttempt:
+class DaskAttempt(RunningAttempt):
     """An attempt that is queued in the cluster, or runs on a worker."""
 
-    pid = 0  # it has no process on this host
-
     def __init__(self, cluster: DaskCluster, order: AttemptOrder, listener: AttemptListener) -> None:
+        super().__init__(pid=0)  # it has no process on this host
         self.order = order
         self.worker: str | None = None  # address of the worker that was permitted to start it
         self.future: DaskFuture | None = None

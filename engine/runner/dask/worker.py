@@ -27,8 +27,7 @@ from ...domain.event_payloads import AttemptRetry, Payload
 from ...domain.liveness import LEASE_SECONDS
 from ...errors import FlowError
 from ...statefile.processes import EXECUTOR_VARIABLE
-from ..attempt import RunningAttempt
-from ..listener import AttemptListener, BadRow
+from ..listener import AttemptListener, BadRow, RunningAttempt
 from ..outcome_of_exit import not_started, refused
 from ..protocol import AttemptOrder
 from ..zygote.client import Runner

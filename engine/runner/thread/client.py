@@ -16,10 +16,11 @@ from ...core.outcome import Outcome
 from ...domain.event_payloads import AttemptLeaked
 from ...errors import StateFileError
 from .. import kill, process, protocol
-from ..attempt import Attempt, AttemptListener, RunnerContext
+from ..attempt import Attempt, RunnerContext
 from ..frame_socket import FrameSocket
 from ..hang import stack
 from ..hang.autopsy import Subject
+from ..listener import AttemptListener
 from ..outcome_of_exit import Force, lost, outcome_of
 from ..pipes import DrainedPipe, Pipe, StackPipe
 from ..protocol import AttemptOrder
@@ -61,15 +62,6 @@ class ThreadHost:
         self.link = FrameSocket(socket.socket(fileno=control), self._on_payload, on_gone)
 
     # --- Attempts -----------------------------------------------------------------------------------------------------
-
-    @property
-    def is_writable(self) -> bool:
-        """Whether the host keeps up with its requests."""
-        return self.link.is_writable
-
-    async def wait_writable(self) -> None:
-        """Wait until the host keeps up with its requests, or is gone."""
-        await self.link.wait_writable()
 
     def start(self, number: int, order: AttemptOrder, listener: AttemptListener) -> ThreadAttempt:
         """Run an attempt in a new thread."""
@@ -233,7 +225,7 @@ class ThreadAttempt(Attempt):
         if self._done.done():
             os.close(fd)
             return
-        self._output = Pipe(fd, self._handle_output)
+        self._output = Pipe(fd, self.handle_output)
         if self._is_paused:
             self._output.pause()
 

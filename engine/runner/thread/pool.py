@@ -13,19 +13,17 @@ Without the third rule, one healthy attempt that never ends would hold the leake
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 
 from ...domain.event_changes import ExecutorChange
 from ...domain.event_payloads import ExecutorChanged
 from .. import protocol
-from ..attempt import AttemptListener, RunnerContext
+from ..attempt import Fork, RunnerContext
+from ..listener import AttemptListener
 from ..protocol import AttemptOrder
 from .client import ThreadAttempt, ThreadHost
 
 PATIENCE_SECONDS = 60.0
-
-OnStarted = Callable[[protocol.Started, list[int]], None]
-Fork = Callable[[OnStarted], Awaitable[None]]  # asks the zygote for a host
 
 
 class ThreadHosts:
@@ -62,13 +60,13 @@ class ThreadHosts:
         if self._current is None or not self._current.done() or self._is_over(self._current):
             return None
         host = self._current.result()
-        return host.start(number, order, listener) if host.is_writable else None
+        return host.start(number, order, listener) if host.link.is_writable else None
 
     async def start(self, number: int, order: AttemptOrder, listener: AttemptListener) -> ThreadAttempt:
         """Run an attempt in a thread. Raises OSError if no process can be started."""
         while True:
             host = await self._host()
-            await host.wait_writable()
+            await host.link.wait_writable()
             if not host.is_retired:
                 return host.start(number, order, listener)
 

@@ -13,8 +13,9 @@ import msgspec
 from ...core.outcome import Outcome
 from ...errors import StateFileError
 from .. import process, protocol
-from ..attempt import AttemptListener, RunnerContext
+from ..attempt import RunnerContext
 from ..frame_socket import FrameSocket
+from ..listener import AttemptListener
 from ..outcome_of_exit import Force, outcome_of
 from ..pipes import Pipe, StackPipe
 from ..process_attempt import ForkedAttempt
@@ -173,10 +174,6 @@ class WorkerAttempt(ForkedAttempt):
         except StateFileError:
             self._results.close()  # the task wrote into the socket: no frame can be found any more
         return []
-
-    def handle_output(self, data: bytes) -> None:
-        """Handle output on stdout or stderr."""
-        self._handle_output(data)
 
     def _on_ending(self, in_time: bool) -> None:
         if in_time:  # the report of the worker mostly comes with the ending: then no timer is needed

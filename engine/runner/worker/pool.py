@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 
 from ...domain.event_changes import ExecutorChange
 from ...domain.event_payloads import ExecutorChanged
 from .. import protocol
-from ..attempt import AttemptListener, RunnerContext
+from ..attempt import Fork, RunnerContext
+from ..listener import AttemptListener
 from ..protocol import AttemptOrder
 from .client import Worker, WorkerAttempt
 
 IDLE_SECONDS = 60.0  # a worker that had no attempt for so long ends: its memory is worth more than its fork
 END_SECONDS = 1.0  # for the exit functions of idle workers, when the flow is closed
-
-OnStarted = Callable[[protocol.Started, list[int]], None]
-Fork = Callable[[OnStarted], Awaitable[None]]  # asks the zygote for a worker
 
 
 class WorkerPool:

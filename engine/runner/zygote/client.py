@@ -17,19 +17,14 @@ from ...errors import FlowError, FlowImportError
 from ...flow.interpreter import interpreter_of, require_same_tasks, task_interpreters
 from ...statefile.processes import EXECUTOR_VARIABLE
 from .. import kill, process, protocol
-from ..attempt import (
-    IMPORT_SECONDS,
-    AttemptListener,
-    RunnerContext,
-    RunningAttempt,
-    raise_task_error,
-)
+from ..attempt import IMPORT_SECONDS, OnStarted, RunnerContext, raise_task_error
 from ..command import attempts_folder
+from ..listener import AttemptListener, RunningAttempt
 from ..oom import OutOfMemoryWatch
 from ..protocol import AttemptOrder
 from ..thread.pool import PATIENCE_SECONDS, ThreadHosts
 from ..worker.pool import WorkerPool
-from .connection import OnStarted, ZygoteConnection
+from .connection import ZygoteConnection
 from .launch import ZYGOTE_DIED, ZygoteProcess, fork_at_once, spawn_zygote
 from .open_flow import OpenFlow
 from .start import AttemptStart, OnAttempt, OnStartFailed
@@ -176,7 +171,7 @@ class Runner:
             await connection.end()
             await self._kill_strays()  # children of the import
             raise
-        if connection.is_closed:
+        if connection.link.is_closed:
             await connection.end()
             raise FlowImportError(f"{ZYGOTE_DIED} as soon as it had imported {request.target!r}", "")
         if spec.python is not None and python is None:

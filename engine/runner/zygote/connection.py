@@ -15,6 +15,7 @@ from ... import errors
 from ...core.bulk_build import collector_paused
 from ...core.spec import FlowSpec
 from .. import kill, process, protocol
+from ..attempt import OnStarted
 from ..frame_socket import FrameSocket
 from ..pipes import Pipe
 from .launch import ZygoteProcess
@@ -24,7 +25,6 @@ STACK_WAIT_SECONDS = 0.1
 END_SECONDS = 10.0
 
 StartFrame = protocol.Start | protocol.StartHost | protocol.StartWorker
-OnStarted = Callable[[protocol.Started, list[int]], None]
 
 
 class RequestedProcess(Protocol):
@@ -90,12 +90,7 @@ class ZygoteConnection:
         self._closing = False
         self._ending: asyncio.Task[int | None] | None = None
         self._pipe = Pipe(zygote.output, self._handle_output)
-        self._socket = FrameSocket(zygote.control, self._on_payload, self._on_closed)
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether the connection is closed."""
-        return self._socket.is_closed
+        self.link = FrameSocket(zygote.control, self._on_payload, self._on_closed)
 
     # --- Requests -----------------------------------------------------------------------------------------------------
 
@@ -103,7 +98,7 @@ class ZygoteConnection:
         """Import the flow. Raises FlowError, also if the import takes longer than ``seconds`` or ends the process."""
         target = request.target
         try:
-            self._socket.send(request)
+            self.link.send(request)
         except (TypeError, ValueError, OverflowError) as error:  # bytes that are not text, an object
             raise errors.FlowError(f"the path of the flow or a parameter is not text: {error}") from None
         try:
@@ -120,24 +115,15 @@ class ZygoteConnection:
 
     def request(self, frame: StartFrame, requested: RequestedProcess) -> None:
         """Fork a process."""
-        if self._socket.is_closed:
+        if self.link.is_closed:
             requested.failed(ProcessLookupError("the zygote is gone"))
             return
         self._pending[frame.number] = requested
-        self._socket.send_soon(frame)
-
-    @property
-    def is_writable(self) -> bool:
-        """Whether the zygote keeps up with its requests."""
-        return self._socket.is_writable
-
-    async def wait_writable(self) -> None:
-        """Wait until the zygote keeps up with its requests, or is gone."""
-        await self._socket.wait_writable()
+        self.link.send_soon(frame)
 
     async def start(self, frame: StartFrame, on_started: OnStarted) -> None:
         """Fork a process other than an attempt. Raises OSError if that fails."""
-        await self._socket.wait_writable()
+        await self.link.wait_writable()
         requested = _AwaitedProcess(on_started)
         self.request(frame, requested)
         await requested.done
@@ -147,7 +133,7 @@ class ZygoteConnection:
     def _on_payload(self, payload: bytes) -> None:
         match protocol.decode_zygote_frame(payload):
             case protocol.Started() as started:
-                self._pending.pop(started.number).started(started, self._socket.pop_fds(4))
+                self._pending.pop(started.number).started(started, self.link.pop_fds(4))
             case protocol.Exited() as exited:
                 self._on_exited(exited)
             case protocol.Ran() as ran:
@@ -200,7 +186,7 @@ class ZygoteConnection:
 
     async def _end(self) -> int | None:
         self._closing = True
-        self._socket.close()
+        self.link.close()
         if not await self._gone_within(END_SECONDS):
             kill.signal_process(self._zygote.pidfd, signal.SIGKILL)
             if not await self._gone_within(END_SECONDS):

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from .. import protocol
-from ..attempt import AttemptListener, RunningAttempt
-from ..clean_run import EndedAttempt, outcome_of_clean_run
+from ..clean_run import outcome_of_clean_run
+from ..listener import AttemptListener, RunningAttempt
 from ..masked_listener import MaskedListener
 from ..process_attempt import ProcessAttempt, RanAttempt
 from ..protocol import AttemptOrder
@@ -36,7 +36,7 @@ class AttemptStart:
         """Begin, unless something has to be waited for; return whether it has begun."""
         pool, connection = self._pool, self.flow.connection
         if pool is None:
-            if not connection.is_writable:
+            if not connection.link.is_writable:
                 return False
             connection.request(self._frame(), self)
             return True
@@ -49,7 +49,7 @@ class AttemptStart:
         """Begin once the zygote keeps up with its requests, or has forked the process that takes the attempt."""
         pool, connection = self._pool, self.flow.connection
         if pool is None:
-            await connection.wait_writable()
+            await connection.link.wait_writable()
             connection.request(self._frame(), self)
             return
         try:
@@ -94,7 +94,7 @@ class AttemptStart:
             return
         self.listener.started(ran.pid, None)  # for another executor, whose attempt runs here
         MaskedListener(self.listener, shared.mask).ended(outcome)
-        self._attach(EndedAttempt(ran.pid))
+        self._attach(RunningAttempt(ran.pid))
 
     def failed(self, error: OSError) -> None:
         """Report that there is no process."""

@@ -18,7 +18,8 @@ from redrive.engine.core.outcome import Outcome
 from redrive.engine.core.spec import FlowSpec, TaskSpec
 from redrive.engine.domain.event_codec import kind_of
 from redrive.engine.domain.event_payloads import AttemptRetry, Payload
-from redrive.engine.runner.attempt import AttemptOrder, RunningAttempt
+from redrive.engine.runner.listener import RunningAttempt
+from redrive.engine.runner.protocol import AttemptOrder
 from redrive.engine.runner.zygote.client import Runner
 from redrive.engine.statefile.changes.executor_token import has_token
 from redrive.engine.statefile.processes import pids

@@ -21,8 +21,8 @@ from redrive.engine.core.outcome import OutcomeKind
 from redrive.engine.errors import CycleError, FlowError, FlowImportError
 from redrive.engine.flow.flow import Flow
 from redrive.engine.runner import process
-from redrive.engine.runner.attempt import AttemptOrder
 from redrive.engine.runner.listener import AttemptListener
+from redrive.engine.runner.protocol import AttemptOrder
 from redrive.engine.runner.zygote.client import Runner
 
 from ..conftest import bearers_of
@@ -381,7 +381,7 @@ EXECUTOR = """
 import asyncio, fcntl, os, sys
 sys.path.insert(0, {folder!r})
 from redrive.engine.runner.zygote.client import Runner
-from redrive.engine.runner.attempt import AttemptOrder
+from redrive.engine.runner.protocol import AttemptOrder
 from redrive.engine.runner.listener import AttemptListener
 
 class Listener:
