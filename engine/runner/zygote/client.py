@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
@@ -365,8 +365,9 @@ class Runner:
             self._retired.remove(flow)
         else:
             self._lose_interpreter(flow)
-        for one in (flow, *flow.others.values()):
-            self._spawn(self._clean_up(one, is_current and one is flow), self._cleanups)
+        for one in (*flow.others.values(), flow):
+            earlier = frozenset(self._cleanups)
+            self._spawn(self._clean_up(one, earlier, is_current and one is flow), self._cleanups)
 
     def _lose_interpreter(self, flow: OpenFlow) -> None:
         """After the death of the zygote of another interpreter, end that of the flow: both are opened again."""
@@ -376,8 +377,11 @@ class Runner:
         if owner is self._flow:
             owner.connection.kill()
 
-    async def _clean_up(self, flow: OpenFlow, is_current: bool) -> None:
-        """Kill all processes of the dead zygote, then settle its attempts and report its death."""
+    async def _clean_up(self, flow: OpenFlow, earlier: Collection[asyncio.Task[None]], is_current: bool) -> None:
+        """Kill all processes of the dead zygote, then settle its attempts and report its death.
+
+        ``earlier``: the cleanups that end first, because they would kill a zygote that is opened meanwhile.
+        """
         connection = flow.connection
         pidfds = [*(attempt.kill() for attempt in flow.attempts.values()), *flow.hosts.kill(), *flow.workers.kill()]
         how = await connection.exit_text()
@@ -389,6 +393,8 @@ class Runner:
             ExecutorChanged(ExecutorChange.ZYGOTE_DIED, pid=connection.pid, how=how, printed=printed)
         )
         if is_current:
+            if earlier:
+                await asyncio.wait(earlier)
             self.on_lost()
 
     async def _kill_strays(self) -> None:
