@@ -1,7 +1,7 @@
 """What happens when two things happen at once: each of these hung a run, or lost what somebody wanted, once."""
 
-import json
 import gc
+import json
 import os
 import resource
 import signal
