@@ -318,7 +318,8 @@ class ConsoleScreen(Screen[None]):
     @property
     def back_label(self) -> str:
         """The label of the target of Esc; empty if Esc leads nowhere."""
-        return frame.back_label(self.console, is_top_level=self.app.screen_stack[0] is self)
+        bottom = self.app.screen_stack[:1]  # none while the console leaves
+        return frame.back_label(self.console, is_top_level=bottom == [self])
 
     def past_summary(self, position: ReplayPosition) -> str:
         """Describe the last event at that time; screens without time travel say what they show instead."""

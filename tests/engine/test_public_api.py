@@ -149,6 +149,7 @@ def test_a_name_that_is_not_there_is_refused() -> None:
 DOCUMENT = re.compile(r"\bdocuments? 0|\bdocument's\b|\bthe documents\b", re.IGNORECASE)
 
 
+@pytest.mark.long
 def test_nothing_that_users_read_names_a_document_of_ours() -> None:
     read = dict(_docstrings()) | {name: import_module(name).__doc__ or "" for name in MODULES} | dict(_help_texts())
     assert [name for name, text in read.items() if DOCUMENT.search(text)] == []

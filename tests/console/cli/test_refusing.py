@@ -241,7 +241,7 @@ def test_an_import_that_ends_its_process_is_reported(tmp_path: Path, command: st
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith("new")] == []
 
 
-@pytest.mark.parametrize("limit", [8, 16])
+@parametrize_mostly_long("limit", [16, 8])
 def test_a_limit_of_open_files_that_is_too_low_is_one_sentence(tmp_path: Path, limit: int):
     """The run is refused before the state file exists; a command that reads says what is wrong, too."""
     (tmp_path / "flow.py").write_text(FLOW)

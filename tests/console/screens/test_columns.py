@@ -55,6 +55,7 @@ async def test_columns_are_chosen_by_mouse(clock: StillClock) -> None:
         assert "Columns of" not in driver.text and "holds 30" not in driver.text
 
 
+@pytest.mark.long
 async def test_each_column_can_be_hidden_at_any_width(revenue: FakeSession, clock: StillClock) -> None:
     revenue.lists["journal"] = []
     for size in ((60, 20), (80, 24), (160, 40)):

@@ -42,6 +42,15 @@ async def test_leaving_a_run_that_was_started_here_asks_and_leaving_it_running_i
         assert revenue.commands == []
 
 
+async def test_a_timer_may_draw_the_frame_when_the_screens_are_gone(revenue: FakeSession, clock: StillClock):
+    async with shown(revenue, clock) as (app, _pilot):
+        screen, stack = app.screen, app._screen_stacks[app.current_mode]
+        screens = list(stack)
+        stack.clear()
+        screen.show_frame()
+        stack.extend(screens)
+
+
 async def test_escape_stays(revenue: FakeSession, clock: StillClock):
     async with shown(revenue, clock, started_here=True) as (app, pilot):
         await press(app, pilot, "q", "escape")

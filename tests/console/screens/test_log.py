@@ -441,6 +441,7 @@ async def test_output_cannot_do_anything(session, clock):
         assert not any(unfit in driver.text for unfit in "\x1b\x07\x9b\u202e")
 
 
+@pytest.mark.long
 async def test_of_a_hundred_thousand_lines_a_window_is_in_memory_and_all_are_searched(session, clock):
     session.logs[DEAD, 2] = [LogChunk(n + 1, 0, f"row {n:06} settled\n" * 100) for n in range(2_000)]
     async with at_the_log(session, clock, "slash", size=(120, 40)) as driver:

@@ -12,6 +12,7 @@ import pytest
 from redrive.console.keys.actions import MOVE_ACTIONS, VIEWS, Action, ScreenName, actions_of
 from redrive.console.keys.keymap import key_name
 from redrive.engine.domain.states import RunState, TaskState
+from support.marks import parametrize_mostly_long
 
 from ..conftest import FakeSession, StillClock
 from ..model.runs import START, S
@@ -59,10 +60,6 @@ def _end_attempts(session: FakeSession, state: TaskState) -> None:
 
 
 RUNS = {"running": running, "blocked": blocked, "ended": ended}
-
-
-#: One state in each run of the tests; all of them in the long one.
-STATES = ["ended", *(pytest.param(name, marks=pytest.mark.long) for name in RUNS if name != "ended")]
 
 
 def look_of(driver: ScreenDriver) -> list[Any]:
@@ -129,10 +126,9 @@ def on_revenue(session: FakeSession) -> FakeSession:
     return session
 
 
-@pytest.mark.parametrize(
-    "state", ["ended", *(pytest.param(name, marks=pytest.mark.long) for name in RUNS if name != "ended")]
+@parametrize_mostly_long(
+    ("state", "screen"), [(state, screen) for state in reversed(RUNS) for screen in VIEWS], quick=2, ids=str
 )
-@pytest.mark.parametrize("screen", VIEWS, ids=lambda screen: screen.value)
 async def test_no_key_of_a_view_is_silent(
     revenue: FakeSession, clock: StillClock, screen: ScreenName, state: str
 ) -> None:
@@ -149,6 +145,7 @@ async def test_no_key_is_silent_on_another_task(
     assert await silent_keys_on(on_revenue(revenue), clock, screen, task, f"{VIEWS.index(screen) + 1}") == []
 
 
+@pytest.mark.long
 async def test_no_key_of_a_log_is_silent_before_the_first_attempt(revenue: FakeSession, clock: StillClock) -> None:
     assert await silent_keys_on(on_revenue(revenue), clock, ScreenName.LOG, "notify", "5") == []
 

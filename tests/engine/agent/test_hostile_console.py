@@ -193,6 +193,7 @@ def test_a_request_without_end_ends_the_agent_with_a_sentence(start: Callable[..
     assert agent.close() == (1, "a request is too long\n")
 
 
+@pytest.mark.long
 def test_commands_without_end_are_taken_as_fast_as_they_are_applied(start: Callable[..., FarAgent]) -> None:
     agent = start()
     agent.load()
@@ -211,6 +212,7 @@ def test_a_path_that_names_no_state_file_is_refused(start: Callable[..., FarAgen
     assert isinstance(sentence, str) and sentence, kind
 
 
+@pytest.mark.long
 def test_large_values_take_memory_for_one_at_a_time(start: Callable[..., FarAgent]) -> None:
     agent = start()
     values = [[[]] * 500_000, {str(number): number for number in range(100_000)}, "x" * (LINE_BYTES_MAX - 100)]

@@ -17,6 +17,7 @@ from redrive.engine.analysis.load_models import (
     with_jitter,
 )
 from redrive.engine.core.policy import RetryPolicy, fixed_policy
+from support.marks import parametrize_mostly_long
 
 #: n: calls and milliseconds of the AWS simulator (SPEC 5.1).
 CALLS: Mapping[int, Mapping[str, int]] = {
@@ -68,7 +69,7 @@ def mean(values: list[float]) -> float:
     return sum(values) / len(values)
 
 
-@pytest.mark.parametrize(
+@parametrize_mostly_long(
     ("jitter", "calls", "seconds", "peak", "starts"),
     [
         ("equal", 39_992, 245, 94, 8),

@@ -90,7 +90,7 @@ async def test_a_command_reads_nothing_and_holds_nothing_of_the_engine(bench: An
 
 
 async def test_a_pipeline_that_hangs_is_ended_whole_and_says_what_it_waited_for(bench: Any, survivors: Any) -> None:
-    await bench.open('flow.command("t", "echo go; sleep 600 | cat", timeout=0.5, grace_seconds=0.5)')
+    await bench.open('flow.command("t", "echo go; sleep 600 | cat", timeout=2, grace_seconds=0.5)')
     outcome, recorder = await bench.run("t")
     assert outcome.kind is OutcomeKind.TIMED_OUT
     heading, *lines = outcome.attempt_columns["stack"].splitlines()
@@ -101,7 +101,7 @@ async def test_a_pipeline_that_hangs_is_ended_whole_and_says_what_it_waited_for(
     message = outcome.failure.message
     assert f"waits for its child `sleep` (pid {pids[1]}, S" in message
     assert "asleep, 0 % CPU for the last" in message
-    assert recorder.payload_of("stack").where == message.removeprefix("task exceeded 0.5s: ")
+    assert recorder.payload_of("stack").where == message.removeprefix("task exceeded 2s: ")
     assert survivors(pids, seconds=0) == []
 
 

@@ -154,6 +154,7 @@ def test_undo_gives_every_row_what_it_had(loaded):
     assert 6 == loaded.column("load", "bad_rows")
 
 
+@pytest.mark.long
 def test_an_act_on_a_hundred_thousand_rows_is_one_short_event(loaded):
     """Row by row it would be four megabytes for everybody who is attached."""
     set_aside(loaded, "load", ROWS, "c0ffee")
