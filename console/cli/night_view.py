@@ -1,4 +1,4 @@
-"""Shows a played night (``redrive.engine.testing``) as the console and ``redrive run`` do: the entry point of its texts."""
+"""Shows a played night (``redrive.engine.testing``) as the console and ``redrive run`` do."""
 
 from __future__ import annotations
 

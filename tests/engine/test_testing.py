@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from itertools import pairwise
 
 import pytest
 from redrive.engine import Flow, NotReady
@@ -273,9 +274,5 @@ def test_retry_inside_a_body_waits_in_virtual_time() -> None:
         return call()
 
     night = play(flow)
-    assert night.state == "SUCCESS" and [later - one for one, later in zip(calls, calls[1:], strict=False)] == [
-        10,
-        20,
-        40,
-    ]
+    assert night.state == "SUCCESS" and [later - one for one, later in pairwise(calls)] == [10, 20, 40]
     assert night.attempts("fetch")[0].outcome == "success"
