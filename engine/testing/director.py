@@ -9,7 +9,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from datetime import time as clock_time
 from typing import Any
 
@@ -116,6 +116,7 @@ class Director:
         self._met: Counter[tuple[int, str]] = Counter()  # attempts that a fault has met, by its place and the task
         self._calls: dict[int, deque[float]] = {}  # of a downstream with a limit, in the last second
         self._facts: FlowFacts | None = None
+        self._write_source()
 
     # --- The flow --------------------------------------------------------------------------------------------------
 
@@ -130,12 +131,12 @@ class Director:
         return os.fspath(self._flow) if isinstance(self._flow, str | os.PathLike) else f"{spec.name}.py"
 
     @property
-    def _source(self) -> str:
+    def source(self) -> str:
         """The file that stands for the code of the flow, so that the executor sees each change of it."""
         return os.path.join(self._folder, "flow.py")
 
     def _write_source(self) -> None:
-        with open(self._source, "w", encoding="utf-8") as file:
+        with open(self.source, "w", encoding="utf-8") as file:
             file.write(f"# version {self._version} of a played flow\n")
 
     @property
@@ -146,10 +147,10 @@ class Director:
 
     def load(self, params: Mapping[str, object], remembered: Mapping[str, object]) -> FlowSpec:
         """Return the flow with parameters, as it is played. Raises FlowError, StageError."""
-        if self._version == 1:
-            self._write_source()
         flow = self._load(params, remembered)
         spec = flow.spec()
+        if isinstance(self._flow, Flow):
+            spec = replace(spec, params=_merged(spec.params, remembered, params))
         plans = {name: plan_of(function) for name, function in flow.functions.items()}
         require_callable(spec, plans)
         self._require_known_names(spec)
@@ -163,8 +164,6 @@ class Director:
         if isinstance(flow, str | os.PathLike):
             return load_flow(os.fspath(flow), params, remembered)
         if isinstance(flow, Flow):
-            if any(flow.params.get(name) != value for name, value in params.items()):
-                raise StageError("params: give the path of a flow file, or a function that makes the flow")
             return flow
         with use_params(remembered, params):
             return flow()
@@ -182,7 +181,7 @@ class Director:
             python=None,
             path=self.path_of(spec),
             code_hash=code_hash,
-            sources={self._source: str(digest_of_file(self._source))},
+            sources={self.source: str(digest_of_file(self.source))},
         )
 
     def _require_known_names(self, spec: FlowSpec) -> None:
@@ -330,6 +329,21 @@ class Director:
     def _given(self, values: Mapping[str, object], order: AttemptOrder) -> object:
         value = values.get(order.task, values.get(order.task.partition("[")[0]))
         return value.at(self._counts[order.task]) if isinstance(value, in_turn) else value
+
+
+def _merged(
+    own: Mapping[str, object], remembered: Mapping[str, object], given: Mapping[str, object]
+) -> Mapping[str, object]:
+    """Return the parameters of a flow that was made before its values were given. Raises StageError."""
+    unknown = given.keys() - own.keys()
+    if unknown:
+        known = ", ".join(sorted(own)) or "none"
+        raise StageError(f"the flow has no parameter {min(unknown)!r}; it declares: {known}")
+    kept = {name: value for name, value in remembered.items() if name in own}
+    return {
+        name: value.isoformat() if isinstance(value, date) else value
+        for name, value in {**own, **kept, **given}.items()
+    }
 
 
 def _names(task: str, name: str) -> bool:
