@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from ..clock import Clock
+from ..core.breaker import DownstreamHealth
 from ..core.decide import Succeed
 from ..core.outcome import Outcome, OutcomeKind
 from ..core.spec import TaskSpec
@@ -50,10 +51,9 @@ _Decoder = codecs.getincrementaldecoder("utf-8")
 class AttemptSupervisor(AttemptListener):
     """Supervises one attempt from its claim to its settlement, as the listener of its runner."""
 
-    def __init__(self, manager: AttemptManager, claim: Claim, spec: TaskSpec, is_probe: bool) -> None:
+    def __init__(self, manager: AttemptManager, claim: Claim, spec: TaskSpec) -> None:
         self.claim = claim
         self.spec = spec
-        self.is_probe = is_probe
         self.attempt: RunningAttempt | None = None
         self.timeout_seconds = spec.timeout  # including extensions by operators
         self.is_cancelled = False
@@ -260,7 +260,7 @@ class AttemptManager:
         clock: Clock,
         *,
         follow_up: Callable[[Mapping[str, int]], FollowUp | None],
-        on_ended: Callable[[Claim, Outcome], None],
+        on_ended: Callable[[Claim, Outcome], DownstreamHealth],
         on_error: Callable[[BaseException], None],
         on_output: OutputListener | None,
     ) -> None:
@@ -301,15 +301,14 @@ class AttemptManager:
         *,
         missing: Mapping[str, str] | None = None,
         dates: tuple[str, ...] = (),
-        is_probe: bool = False,
         rules: tuple[Mapping[str, object], ...] = (),
     ) -> None:
         """Start the attempt of a committed claim.
 
         ``results``: JSON by parent; ``missing``: the reason by parent without a result; ``dates``: the parameters that
-        are dates; ``is_probe``: the attempt probes an open breaker; ``rules``: classification rules of its downstream.
+        are dates; ``rules``: classification rules of its downstream.
         """
-        supervisor = AttemptSupervisor(self, claim, spec, is_probe)
+        supervisor = AttemptSupervisor(self, claim, spec)
         self.running[claim.name] = supervisor
         order = AttemptOrder(
             run_id=claim.run_id,
@@ -381,7 +380,7 @@ class AttemptManager:
         self._unrecorded.pop(supervisor, None)
         if self.running.get(claim.name) is supervisor:
             del self.running[claim.name]
-        self._on_ended(claim, outcome)
+        health = self._on_ended(claim, outcome)
         freed = self._freed_by(claim.name) if outcome.kind is OutcomeKind.SUCCESS else {}
         follow_up = self._follow_up(freed)
 
@@ -398,7 +397,7 @@ class AttemptManager:
                 self._clock.uniform,
                 path_seconds=self._view.path_seconds.get(claim.name, 0.0),
                 deadline_at=self._deadline_at,
-                is_probe=supervisor.is_probe,
+                health=health,
                 interrupted=supervisor.is_interrupted,
                 is_silent=not supervisor.has_output,
             )

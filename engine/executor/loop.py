@@ -20,6 +20,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from ..clock import Clock
+from ..core.breaker import DownstreamHealth
 from ..core.downstreams import DownstreamStates
 from ..core.outcome import Outcome, OutcomeKind
 from ..core.projection import RunProjection
@@ -250,12 +251,13 @@ class RunLoop:
             for downstream in event.payload.probes if isinstance(event.payload, OperatorActed) else ():
                 self.downstreams.request_probe(downstream)
 
-    def _on_attempt_ended(self, claim: Claim, outcome: Outcome) -> None:
+    def _on_attempt_ended(self, claim: Claim, outcome: Outcome) -> DownstreamHealth:
         """Update the breaker before the next dispatch. The slot is free before the outcome is committed."""
         self._clock_watch.check()
         if outcome.kind is not OutcomeKind.SUCCESS:
             self.zygote_restart.check_before_retry()
-        self.downstreams.record(claim.name, outcome, self.projection.tasks[claim.name].failures)
+        failures, retry = self.projection.tasks[claim.name].failures, self._view.spec(claim.name).retry
+        return self.downstreams.record(claim.name, outcome, failures, retry.max_attempts)
 
     # --- Start and close -------------------------------------------------------------------------------------------
 
