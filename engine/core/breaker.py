@@ -105,10 +105,15 @@ class WindowSlice(NamedTuple):
 
 
 class Streak(NamedTuple):
-    """The latest calls, since the last instant at which successes outweighed the failures."""
+    """The latest calls, since the last instant at which successes outweighed the failures.
+
+    A failure is no part of it if a call that started later has succeeded meanwhile: where failures take longer than
+    successes, those of many tasks end one after another at any error rate.
+    """
 
     calls: int = 0
     failures: int = 0
+    answered: int = 0  # number of the latest start that has succeeded; not stored: each executor counts anew
 
 
 class Probes(NamedTuple):
@@ -209,6 +214,7 @@ class CallPermit(NamedTuple):
 
     episode: int
     probe: bool = False
+    number: int = 0  # of the call, in the order of the starts
 
 
 class Admission(NamedTuple):
@@ -270,7 +276,7 @@ def record(breaker: Breaker, spec: DownstreamSpec, call: CallPermit, end: CallEn
         return release_call(breaker, call)
     if breaker.state is BreakerState.HALF_OPEN:
         return _record_probe(breaker, spec, end, now)
-    breaker = _paced_by(_counted(breaker, spec, end, now), spec, end, now)
+    breaker = _paced_by(_counted(breaker, spec, call, end, now), spec, end, now)
     if end.succeeded or metrics_only:
         return breaker
     if why := evidence_of_outage(breaker, spec, now):
@@ -498,7 +504,7 @@ def to_row(breaker: Breaker, bucket: Bucket, spec: DownstreamSpec) -> BreakerCol
         refilled_at=bucket.refilled_at,
         release_rate=breaker.release_rate,
         openings=breaker.openings,
-        streak=breaker.streak,
+        streak=breaker.streak[:2],
     )
     return {
         "state": str(breaker.state),
@@ -635,7 +641,7 @@ def _record_probe(breaker: Breaker, spec: DownstreamSpec, end: CallEnd, now: int
     return replace(breaker, probes=probes)
 
 
-def _counted(breaker: Breaker, spec: DownstreamSpec, end: CallEnd, now: int) -> Breaker:
+def _counted(breaker: Breaker, spec: DownstreamSpec, call: CallPermit, end: CallEnd, now: int) -> Breaker:
     """Count a call in the window and in the streak."""
     width = _slice_us(spec)
     started_at = now - now % width
@@ -649,8 +655,15 @@ def _counted(breaker: Breaker, spec: DownstreamSpec, end: CallEnd, now: int) -> 
         last.recovered + (end.succeeded and end.failures_before > 0),
     )
     before = breaker.streak if window else Streak()  # a downstream that nobody called for a window starts anew
-    streak = Streak(before.calls + 1, before.failures + (not end.succeeded))
-    return replace(breaker, window=(*earlier, added), streak=streak if _excess(streak, spec) > 0 else Streak())
+    return replace(breaker, window=(*earlier, added), streak=_continued(before, spec, call, end))
+
+
+def _continued(streak: Streak, spec: DownstreamSpec, call: CallPermit, end: CallEnd) -> Streak:
+    if not end.succeeded and call.number < streak.answered:
+        return streak
+    answered = max(streak.answered, call.number) if end.succeeded else streak.answered
+    longer = Streak(streak.calls + 1, streak.failures + (not end.succeeded), answered)
+    return longer if _excess(longer, spec) > 0 else Streak(answered=answered)
 
 
 def _current(window: tuple[WindowSlice, ...], spec: DownstreamSpec, now: int) -> tuple[WindowSlice, ...]:

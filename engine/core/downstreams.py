@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from itertools import count
 
 from ..domain.event_payloads import BreakerChanged
 from ..errors import RefusedError
@@ -50,6 +51,7 @@ class DownstreamStates:
         self._breakers = {name: rules.new_breaker(spec) for name, spec in self.specs.items()}
         self._buckets = {name: rules.new_bucket(spec) for name, spec in self.specs.items()}
         self._calls: dict[str, tuple[str, CallPermit]] = {}  # task -> (downstream, permission)
+        self._numbers = count(1)
         self._changed_at = dict.fromkeys(self.specs, now_us())  # when the episode of each breaker began
         self._dirty: set[str] = set()
 
@@ -70,7 +72,7 @@ class DownstreamStates:
                 return afforded
         self._replace(downstream, changed)
         if admission.call is not None:
-            self._calls[task] = (downstream, admission.call)
+            self._calls[task] = (downstream, admission.call._replace(number=next(self._numbers)))
         return admission
 
     def release_calls(self, tasks: Iterable[str]) -> None:
