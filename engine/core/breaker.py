@@ -346,6 +346,13 @@ def probe_now(breaker: Breaker, spec: DownstreamSpec) -> Breaker:
     return _half_open(breaker, max(1, spec.probes), breaker.why)
 
 
+def open_until(breaker: Breaker, reopens_at: int, why: str) -> Breaker:
+    """Open the breaker on the word of another executor."""
+    if breaker.state is BreakerState.OPEN:
+        return replace(breaker, reopens_at=max(breaker.reopens_at or 0, reopens_at))
+    return replace(_shut(breaker, why), reopens_at=reopens_at)
+
+
 def probe_for_new_run(breaker: Breaker, spec: DownstreamSpec) -> Breaker:
     """Let a new run ask once whether a refused credential is accepted now. What an operator holds open stays so."""
     if breaker.state is BreakerState.OPEN and breaker.reopens_at is None:

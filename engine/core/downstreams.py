@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from itertools import count
+from typing import NamedTuple
 
 from ..domain.event_payloads import BreakerChanged
 from ..errors import RefusedError
@@ -23,7 +24,7 @@ from .breaker import (
     DownstreamHealth,
     StoredBreaker,
 )
-from .outcome import OUTAGE_CLASSES, Outcome, OutcomeKind
+from .outcome import OUTAGE_CLASSES, FailureClass, Outcome, OutcomeKind
 from .spec import DownstreamSpec, FlowSpec
 from .waiting import BreakerView
 
@@ -36,6 +37,18 @@ BREAKER_ACTIONS: dict[str, Callable[[Breaker, DownstreamSpec, int, str], Breaker
 }
 
 _UNCOUNTED_OUTCOMES = frozenset([OutcomeKind.CANCELLED, OutcomeKind.LOST, OutcomeKind.DEFERRED, OutcomeKind.SKIPPED])
+
+
+class Finding(NamedTuple):
+    """What an executor has found out about a downstream, for others that call it. Instants: microseconds UTC."""
+
+    at: int
+    reopens_at: int | None  # it is down, and is asked again then; None: it has answered
+    why: str = ""
+
+
+#: Another executor asks this much later than the one that found the outage, whose answer it can use.
+HINT_DELAY_SECONDS = 2.0
 
 
 class DownstreamStates:
@@ -53,6 +66,7 @@ class DownstreamStates:
         self._calls: dict[str, tuple[str, CallPermit]] = {}  # task -> (downstream, permission)
         self._numbers = count(1)
         self._changed_at = dict.fromkeys(self.specs, now_us())  # when the episode of each breaker began
+        self._hinted: set[str] = set()  # downstreams whose breaker changes by the finding of another executor
         self._dirty: set[str] = set()
 
     # --- Calls -----------------------------------------------------------------------------------------------------
@@ -107,6 +121,19 @@ class DownstreamStates:
             self._buckets[downstream] = rules.refund(self._buckets[downstream], spec, successes)
         self._dirty.add(downstream)
         return self._health(downstream, call, end, attempts_max)
+
+    def record_retry(self, task: str) -> None:
+        """Count a call that the running attempt of ``task`` has retried by itself: a failed call, and a retry."""
+        downstream, call = self._calls.get(task, (None, None))
+        if downstream is None or call is None:
+            return
+        self._buckets[downstream] = rules.spend_tokens(self._refilled(downstream), 1)
+        self._dirty.add(downstream)
+        if not call.probe:  # the attempt as a whole is the probe
+            call = call._replace(number=next(self._numbers))
+            end = CallEnd(task, FailureClass.TRANSIENT)
+            spec, now = self.specs[downstream], self._now_us()
+            self._replace(downstream, rules.record(self._breakers[downstream], spec, call, end, now))
 
     def _refilled(self, downstream: str) -> Bucket:
         spec, now = self.specs[downstream], self._now_us()
@@ -190,6 +217,40 @@ class DownstreamStates:
         if changed.episode != before.episode:
             self._changed_at[downstream] = self._now_us()
             self._on_change(downstream)
+
+    # --- Other executors ---------------------------------------------------------------------------------------
+
+    def finding(self, downstream: str) -> Finding | None:
+        """Return what other executors should know of a breaker that has just changed; None: nothing.
+
+        A refused credential and an act of an operator concern one flow; what came from another executor is known.
+        """
+        breaker, now = self._breakers[downstream], self._now_us()
+        if downstream in self._hinted or not self.specs[downstream].shared:
+            return None
+        if breaker.state is BreakerState.OPEN and breaker.reopens_at is not None and breaker.reopens_at > now:
+            return Finding(now, breaker.reopens_at, breaker.why)
+        return Finding(now, None) if breaker.state is BreakerState.CLOSED else None
+
+    def consider(self, downstream: str, finding: Finding) -> None:
+        """Take the finding of another executor as a hint.
+
+        An outage holds the tasks of a downstream that has answered this executor no call in the window; after a
+        recovery, a breaker that is open by an outage sends its probes at once.
+        """
+        spec, breaker, now = self.specs[downstream], self._breakers[downstream], self._now_us()
+        if not spec.shared:
+            return
+        is_open = breaker.state is BreakerState.OPEN and breaker.reopens_at is not None
+        has_answered = rules.totals(breaker, spec, now).successes > 0
+        may_open = is_open or (breaker.state is BreakerState.CLOSED and not has_answered)
+        self._hinted.add(downstream)
+        if finding.reopens_at is None and is_open:
+            self._replace(downstream, rules.probe_now(breaker, spec))
+        elif finding.reopens_at is not None and finding.reopens_at > now and may_open:
+            reopens_at = finding.reopens_at + round(HINT_DELAY_SECONDS * 1e6)
+            self._replace(downstream, rules.open_until(breaker, reopens_at, finding.why))
+        self._hinted.discard(downstream)
 
     # --- Operator --------------------------------------------------------------------------------------------------
 

@@ -131,6 +131,7 @@ class DownstreamSpec:
     bucket_refund: float = 0.5
     bucket_per_second: float = 5.0
     metrics_only: bool = False
+    shared: bool = True  # other flows of this machine that name it are told when it is down
     rules: tuple[Mapping[str, object], ...] = ()
 
 

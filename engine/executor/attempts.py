@@ -128,7 +128,8 @@ class AttemptSupervisor(AttemptListener):
             self._progress_timer = self._manager.loop.call_later(PROGRESS_SECONDS, self._on_progress_timer)
 
     def retried(self, retry: AttemptRetry) -> None:
-        """Emit a retry inside the attempt, sampled."""
+        """Count a retry inside the attempt, and emit it, sampled."""
+        self._manager.on_retried(self.claim.name)
         self._emit_retry(self._retry_sampler.sample(retry, self._manager.loop.time()))
 
     def quarantined(self, row: BadRow) -> None:
@@ -262,6 +263,7 @@ class AttemptManager:
         follow_up: Callable[[Mapping[str, int]], FollowUp | None],
         on_ended: Callable[[Claim, Outcome], DownstreamHealth],
         on_error: Callable[[BaseException], None],
+        on_retried: Callable[[str], None],
         on_output: OutputListener | None,
     ) -> None:
         self.loop = asyncio.get_running_loop()
@@ -275,6 +277,7 @@ class AttemptManager:
         self._freed_by = view.ready_queue.unblocked_by
         self._follow_up = follow_up
         self._on_ended = on_ended
+        self.on_retried = on_retried
         self._on_error = on_error
         self._on_output = on_output
         self._settling_count = 0  # settlements that are being written

@@ -152,6 +152,8 @@ class Flow(TaskDeclarations):
                 a retry takes one, a success puts ``bucket_refund`` (0 or more; 0.5) back, and each second
                 ``bucket_per_second`` (above 0; 5).
             metrics_only: True: count calls and failures, and never open.
+            shared: True: the flows of this machine that name the system tell one another when it is down, and when it
+                answers again. False: another system of the same name.
             rules: what failures of this system mean: a list of mappings with "class" ("transient", "permanent",
                 "ambiguous", "validation", "auth", "timeout", "oom" or "unclassified") and at least one condition:
                 "status", "error", "grpc", "sqlstate", "message", "exit_code" or "signal". The first that holds wins.

@@ -322,6 +322,7 @@ class DownstreamOptions(TypedDict, total=False):
     bucket_refund: float  # what a success adds to the budget; 0.5 unless given
     bucket_per_second: float  # what each second adds to the budget, above 0; 5 unless given
     metrics_only: bool  # True: count, and never open
+    shared: bool  # False: flows of this machine that name it do not tell one another that it is down; True unless given
     rules: Sequence[ClassificationRule]  # overrule what failures of this downstream are taken for
 
 
@@ -338,6 +339,7 @@ DOWNSTREAM: Table = {
     "bucket_refund": number(0),
     "bucket_per_second": number(0, above=True),
     "metrics_only": FLAG,
+    "shared": FLAG,
 }
 
 # --- A page ---------------------------------------------------------------------------------------------------------

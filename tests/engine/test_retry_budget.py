@@ -1,5 +1,6 @@
 """The retry bucket of a downstream: what costs a token, and what must not (SPEC 4.12)."""
 
+from redrive.engine.core.breaker import DownstreamHealth
 from redrive.engine.core.downstreams import DownstreamStates
 from redrive.engine.core.outcome import Failure, FailureClass, Fingerprint, Outcome, OutcomeKind
 from redrive.engine.core.spec import DownstreamSpec, FlowSpec, TaskSpec
@@ -85,3 +86,15 @@ def test_a_retry_that_the_bucket_refuses_uses_up_no_paced_start():
         assert not api.admits("e", is_retry=True)
         started += api.admits("f")
     assert 100 == started
+
+
+def test_a_call_that_a_task_retries_by_itself_counts_for_breaker_and_budget():
+    """Ten calls of one attempt, all refused, were one call of the breaker's window."""
+    api = Api()
+    assert api.admits("a")
+    api.downstreams.record_retry("a")
+    assert 3 == api.tokens and 1 == api.downstreams.change_event("api").failures
+    for _ in range(2):
+        api.downstreams.record_retry("a")
+    assert api.downstreams.is_open("api")
+    assert DownstreamHealth.DOWN is api.downstreams.record("a", BLIP, 0, 3)
