@@ -112,8 +112,10 @@ _PARSERS: dict[str, _Parser] = {
     "minimum_calls": (DownstreamSpec, "minimum_calls", _parse_whole),
     "window_seconds": (DownstreamSpec, "window_seconds", _parse_seconds),
     "open_seconds": (DownstreamSpec, "open_seconds", _parse_seconds),
+    "open_seconds_max": (DownstreamSpec, "open_seconds_max", _parse_seconds),
     "probes": (DownstreamSpec, "probes", _parse_whole),
     "release_per_second": (DownstreamSpec, "release_per_second", _parse_number),
     "bucket_capacity": (DownstreamSpec, "bucket_capacity", _parse_number),
     "bucket_refund": (DownstreamSpec, "bucket_refund", _parse_number),
+    "bucket_per_second": (DownstreamSpec, "bucket_per_second", _parse_number),
 }

@@ -16,7 +16,7 @@ from heapq import heappop, heappush
 
 from msgspec import structs
 
-from ..core.breaker import BreakerRecord
+from ..core.breaker import BreakerRecord, DownstreamHealth
 from ..core.dag import Dag
 from ..core.decide import DeadLetter, Decision, Defer, Fail, Retry, Skip, Succeed, TaskHistory, counter_of, decide
 from ..core.declared_flow import declared_flow
@@ -277,9 +277,9 @@ class _Replay:
     # --- Ending ----------------------------------------------------------------------------------------------------
 
     def _end_attempt(self, row: TaskRow, attempt: RecordedAttempt) -> None:
-        is_probe = self._downstreams.is_probe(row.name)
-        self._downstreams.record(row.name, attempt.outcome, row.failures)
-        decision = self._decide(row, attempt.outcome, is_probe)
+        attempts_max = self._policy_of(self._spec(row).retry).max_attempts
+        health = self._downstreams.record(row.name, attempt.outcome, row.failures, attempts_max)
+        decision = self._decide(row, attempt.outcome, health)
         failure = attempt.outcome.failure
         self._record_outcome(row, failure, decision)
         match decision:
@@ -298,7 +298,7 @@ class _Replay:
             case DeadLetter(kind=kind):
                 self._fail(row, kind, failure, is_dead_letter=True)
 
-    def _decide(self, row: TaskRow, outcome: Outcome, is_probe: bool) -> Decision:
+    def _decide(self, row: TaskRow, outcome: Outcome, health: DownstreamHealth) -> Decision:
         past, spec = self._histories[row.name], self._spec(row)
         history = TaskHistory(
             failures=row.failures,
@@ -311,7 +311,7 @@ class _Replay:
             timeout_seconds=spec.timeout,
             idempotent=spec.idempotent,
             is_command=spec.kind == "command",
-            is_probe=is_probe,
+            health=health,
             recheck_seconds=spec.recheck_seconds,
             path_seconds=self._path_seconds.get(row.name, 0.0),
             deadline_at=self._projection.run.deadline_at,

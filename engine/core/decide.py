@@ -14,8 +14,9 @@ from typing import Literal
 
 from ..domain.liveness import describe_lost
 from ..domain.states import DeadLetterKind
+from .breaker import DownstreamHealth
 from .deadline import shorten_delay
-from .outcome import NOT_STARTED, OUTAGE_CLASSES, Failure, FailureClass, FailureMode, Outcome, OutcomeKind
+from .outcome import NOT_STARTED, Failure, FailureClass, FailureMode, Outcome, OutcomeKind
 from .policy import RetryPolicy, Uniform, add_retry_after, bounds, draw_delay
 
 
@@ -37,7 +38,7 @@ class TaskHistory:
     idempotent: bool = True
     is_command: bool = False  # a shell line, whose exit code says little
     effect_key: str | None = None  # of a task with an external effect, which runs at most once
-    is_probe: bool = False  # the attempt tests whether its downstream is back
+    health: DownstreamHealth = DownstreamHealth.UP  # how much of the failure its downstream explains
     max_losses: int = 3
     recheck_seconds: float = 30.0
     path_seconds: float = 0.0  # of this task and the longest path below it, by history
@@ -261,9 +262,14 @@ def _not_idempotent(case: _FailureCase) -> Decision | None:
     return None
 
 
-def _failed_probe(case: _FailureCase) -> Decision | None:
-    """Count the failure of a probe as a refusal: an outage must not spend the budget of the task that probes."""
-    if not case.history.is_probe or case.failure.failure_class not in OUTAGE_CLASSES:
+def _charged_to_downstream(case: _FailureCase) -> Decision | None:
+    """Count the failure as a refusal: an outage must not spend the attempts of the tasks that meet it.
+
+    While the breaker is closed the evidence is weaker, and the task gets at most as many attempts again.
+    """
+    health, refusals = case.history.health, case.history.refusals
+    is_limited = health is DownstreamHealth.FAILING and refusals >= case.policy.max_attempts
+    if health is DownstreamHealth.UP or is_limited:
         return None
     decision = _retry(case)
     return replace(decision, counts="refusals") if isinstance(decision, Retry) else decision
@@ -364,7 +370,7 @@ FAILURE_RULES: tuple[Callable[[_FailureCase], Decision | None], ...] = (
     _too_many_bad_rows,
     _permanent,
     _not_idempotent,
-    _failed_probe,
+    _charged_to_downstream,
     _out_of_memory_again,
     _poisoned,
     _hangs_at_the_same_place,

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import cast
 
 from ..core.advice import PastDuration, advise_timeout
+from ..core.breaker import DownstreamHealth
 from ..core.decide import (
     Cancel,
     DeadLetter,
@@ -67,7 +68,7 @@ def settle(
     *,
     path_seconds: float = 0.0,
     deadline_at: int | None = None,
-    is_probe: bool = False,
+    health: DownstreamHealth = DownstreamHealth.UP,
     interrupted: bool = False,
     is_silent: bool = False,
 ) -> Settlement:
@@ -86,7 +87,7 @@ def settle(
         stored,
         path_seconds=path_seconds,
         deadline_at=deadline_at,
-        is_probe=is_probe,
+        health=health,
     )
     outcome = with_timeout_advice(transaction.connection, claim, spec, outcome, transaction.at)
     if interrupted and not history.cancel_requested and outcome.kind is OutcomeKind.CANCELLED:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ..core.advice import duration_stats
+from ..core.breaker import DownstreamHealth
 from ..core.decide import TaskHistory
 from ..core.outcome import ENVIRONMENT_FIELDS, Failure, FailureClass
 from ..core.spec import TaskSpec
@@ -85,7 +86,7 @@ def read_history(
     *,
     path_seconds: float,
     deadline_at: int | None,
-    is_probe: bool,
+    health: DownstreamHealth,
 ) -> TaskHistory:
     """Load the history of a task for ``decide``: counters of the generation, fingerprints in order, healed failures."""
     place = (claim.run_id, claim.name, claim.attempt, claim.generation)
@@ -105,7 +106,7 @@ def read_history(
         idempotent=spec.idempotent,
         is_command=spec.kind == "command",
         effect_key=effect_key(claim.run_id, claim.name, stored.key_generation) if spec.effect else None,
-        is_probe=is_probe,
+        health=health,
         max_losses=spec.max_losses,
         recheck_seconds=spec.recheck_seconds,
         path_seconds=path_seconds,

@@ -54,6 +54,7 @@ class Stage:
             writer_thread=writer,
             environment_hash=lambda: "played",
             heartbeat_seconds=heartbeat_seconds,
+            breakers_folder=lambda: None,
             random_hex=lambda size: dice.randbytes(size).hex(),
         )
 
