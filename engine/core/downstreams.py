@@ -24,7 +24,9 @@ from .breaker import (
     DownstreamHealth,
     StoredBreaker,
 )
-from .outcome import OUTAGE_CLASSES, FailureClass, Outcome, OutcomeKind
+from .failures.determinism import is_shape_error
+from .outcome import OUTAGE_CLASSES, Failure, FailureClass, Outcome, OutcomeKind
+from .policy import POISON_SECONDS
 from .spec import DownstreamSpec, FlowSpec
 from .waiting import BreakerView
 
@@ -47,6 +49,9 @@ class Finding(NamedTuple):
     why: str = ""
 
 
+#: From so many tasks on that fail alike by what they read, their downstream may have answered them wrongly.
+SIBLINGS_ALIKE = 3
+
 #: Another executor asks this much later than the one that found the outage, whose answer it can use.
 HINT_DELAY_SECONDS = 2.0
 
@@ -66,6 +71,7 @@ class DownstreamStates:
         self._calls: dict[str, tuple[str, CallPermit]] = {}  # task -> (downstream, permission)
         self._numbers = count(1)
         self._changed_at = dict.fromkeys(self.specs, now_us())  # when the episode of each breaker began
+        self._alike: dict[str, dict[str, tuple[int, set[str]]]] = {name: {} for name in self.specs}
         self._hinted: set[str] = set()  # downstreams whose breaker changes by the finding of another executor
         self._dirty: set[str] = set()
 
@@ -110,17 +116,33 @@ class DownstreamStates:
         spec, failure, now = self.specs[downstream], outcome.failure, self._now_us()
         end = CallEnd(
             task,
-            None if failure is None else failure.failure_class,
+            self._class_of(downstream, task, failure),
             failures_before,
             is_last_left=failures_before + 2 == attempts_max,
             retry_after_seconds=None if failure is None else failure.retry_after_seconds,
         )
         self._replace(downstream, rules.record(self._breakers[downstream], spec, call, end, now))
         if end.succeeded:
+            self._alike[downstream].clear()
             successes = rules.totals(self._breakers[downstream], spec, now).successes
             self._buckets[downstream] = rules.refund(self._buckets[downstream], spec, successes)
         self._dirty.add(downstream)
+        if call.probe and failure is not None and is_shape_error(failure):
+            return DownstreamHealth.DOWN  # the maintenance page may still be there
         return self._health(downstream, call, end, attempts_max)
+
+    def _class_of(self, downstream: str, task: str, failure: Failure | None) -> FailureClass | None:
+        """Return what a failure is for the breaker; None: it is none.
+
+        An error about what was read is an outage once siblings failed alike, until it has come for ``POISON_SECONDS``.
+        """
+        if failure is None or not is_shape_error(failure):
+            return None if failure is None else failure.failure_class
+        now = self._now_us()
+        since, tasks = self._alike[downstream].setdefault(failure.fingerprint.loose, (now, set()))
+        tasks.add(task)
+        is_outage = len(tasks) >= SIBLINGS_ALIKE and now - since < POISON_SECONDS * 1e6
+        return FailureClass.TRANSIENT if is_outage else failure.failure_class
 
     def record_retry(self, task: str) -> None:
         """Count a call that the running attempt of ``task`` has retried by itself: a failed call, and a retry."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from itertools import pairwise
 
@@ -115,3 +116,19 @@ def test_a_system_without_a_recovery_is_paged_and_holds_its_tasks():
     night = play(calls(5), faults=[down("api")], until="1h")
     assert night.state == "RUNNING" and len(night.pages) == 1
     assert night.why("t0", "30m").startswith("breaker api is ")
+
+
+@pytest.mark.parametrize("error", [KeyError("amount"), json.JSONDecodeError("Expecting value", "<html>", 0)])
+@pytest.mark.parametrize("count", [1, 100])
+def test_a_maintenance_page_of_twenty_seconds_is_no_poison(error, count):
+    """The downstream answers 200 with a page instead of data; a KeyError twice was a dead letter after a second."""
+    retry = RetryPolicy(max_attempts=5)
+    night = play(calls(count, retry=retry), faults=[down("api", lasts="20s", error=error)], seed=4)
+    assert done(night) == count and night.healed_within("1m", after="api") and night.pages == []
+
+
+def test_a_mistake_in_the_code_is_poison_although_its_tasks_name_a_downstream():
+    """No breaker hides a KeyError of 300 tasks for ever: it is one cause in the inbox, and few starts."""
+    night = play(calls(300), faults=[down("api", error=KeyError("amuont"))], until="1h")
+    assert night.state == "BLOCKED" and len(night.pages) == 1 and len(night.inbox) == 1
+    assert night.seconds < 180 and night.starts() < 400
