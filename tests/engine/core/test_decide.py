@@ -200,7 +200,7 @@ def test_no_wait_for_evidence_exceeds_the_deadline_or_max_elapsed():
 
 def test_a_probe_that_reads_nonsense_spends_nothing():
     """An outage that answers with a page, not with an error: its probes are refusals."""
-    probed = {"is_probe": True, "failed_at": (NOW - 90 * SECOND,), **CALLS}
+    probed = {"health": DownstreamHealth.DOWN, "failed_at": (NOW - 30 * SECOND,), **CALLS}
     assert "refusals" == judge(failed(), history_of("aaa", **probed)).counts
     proven = Siblings(failed=3, poisoned=3)
     assert DeadLetterKind.POISON == judge(failed(), history_of("aaa", siblings=proven, **probed)).kind
