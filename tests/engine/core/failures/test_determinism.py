@@ -68,7 +68,7 @@ def failure_of(call: Callable[[], object]) -> Failure:
         (lambda: json.lods("{}"), Nature.PROGRAM),  # type: ignore[attr-defined]
         (recurse, Nature.PROGRAM),
         (lambda: {"rows": 3}["sum"], Nature.SHAPE),
-        (lambda: [][0], Nature.SHAPE),  # type: ignore[misc]
+        (lambda: [][0], Nature.SHAPE),
         (lambda: fail(NoSuchAccount("42")), Nature.SHAPE),
         (lambda: int("abc"), Nature.SHAPE),
         (lambda: decimal.Decimal("abc"), Nature.SHAPE),
