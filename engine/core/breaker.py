@@ -85,7 +85,7 @@ class DownstreamHealth(StrEnum):
 
     UP = "up"  # nothing: the failure is charged to the task
     FAILING = "failing"  # calls of others fail as well: the downstream is charged, up to a limit
-    DOWN = "down"  # the breaker is not closed: the downstream is charged
+    DOWN = "down"  # the breaker is not closed, or still releases what it held: the downstream is charged
 
 
 #: States in which every call passes.
@@ -230,18 +230,15 @@ def new_breaker(spec: DownstreamSpec) -> Breaker:
     return Breaker(BreakerState.METRICS_ONLY if spec.metrics_only else BreakerState.CLOSED)
 
 
-def admit(breaker: Breaker, spec: DownstreamSpec, now: int, *, is_idempotent: bool = True) -> tuple[Breaker, Admission]:
-    """Request one call. The caller returns the permit by ``record`` or ``release_call``.
-
-    A task that is not idempotent is a probe only if no other one is on its way: its failure needs a human.
-    """
+def admit(breaker: Breaker, spec: DownstreamSpec, now: int) -> tuple[Breaker, Admission]:
+    """Request one call. The caller returns the permit by ``record`` or ``release_call``."""
     if breaker.state is BreakerState.OPEN:
         breaker = _half_opened(breaker, spec, now)
     match breaker.state:
         case BreakerState.FORCED_OPEN | BreakerState.OPEN:
             return breaker, Admission(None, breaker.reopens_at, breaker.why)
         case BreakerState.HALF_OPEN:
-            return _admit_probe(breaker, is_idempotent)
+            return _admit_probe(breaker)
         case BreakerState.CLOSED if breaker.release_at is not None:
             return _admit_paced(breaker, now)
         case _:
@@ -592,8 +589,9 @@ def _closed(breaker: Breaker, spec: DownstreamSpec, now: int) -> Breaker:
     )
 
 
-def _admit_probe(breaker: Breaker, is_idempotent: bool) -> tuple[Breaker, Admission]:
-    if breaker.probes.free < 1 or (breaker.probes.running and not is_idempotent):
+def _admit_probe(breaker: Breaker) -> tuple[Breaker, Admission]:
+    """Admit one probe at a time: an outage costs few calls, and a second one asks only if the first has failed."""
+    if breaker.probes.free < 1 or breaker.probes.running:
         return breaker, Admission(None, None, "a probe is on its way")
     probes = breaker.probes._replace(free=breaker.probes.free - 1)
     return replace(breaker, probes=probes), Admission(CallPermit(breaker.episode, probe=True))
@@ -634,13 +632,13 @@ def _paced_by(breaker: Breaker, spec: DownstreamSpec, end: CallEnd, now: int) ->
 
 
 def _record_probe(breaker: Breaker, spec: DownstreamSpec, end: CallEnd, now: int) -> Breaker:
-    """Close or open the breaker once most probes have succeeded or failed, or all that were started have succeeded."""
+    """Close the breaker once most of the probes so far have succeeded; open it once most of all have failed."""
     probes = breaker.probes
     if end.succeeded:
         probes = probes._replace(succeeded=probes.succeeded + 1)
     else:
         probes = probes._replace(failed=probes.failed + 1)
-    if probes.succeeded * 2 > probes.total or (probes.running == 0 and probes.succeeded > probes.failed):
+    if probes.succeeded > probes.failed:
         return _closed(breaker, spec, now)
     if probes.failed * 2 >= probes.total:
         why = "the probe failed" if probes.total == 1 else f"{probes.failed} of {probes.total} probes failed"

@@ -328,6 +328,18 @@ def _not_idempotent(case: _FailureCase) -> Decision | None:
     return None
 
 
+#: A machine that starts no process for so long is a failure of its tasks, which somebody must see.
+NOT_STARTED_SECONDS = 3600.0
+
+
+def _not_started(case: _FailureCase) -> Decision | None:
+    """Count a start that the machine refused as a refusal: the task has not run."""
+    if case.failure.fingerprint.loose != NOT_STARTED or _elapsed_seconds(case.history, case.now) > NOT_STARTED_SECONDS:
+        return None
+    delay, ceiling = draw_delay(case.policy, case.history.refusals, case.history.previous_delay, case.uniform)
+    return Retry(max(delay, 0.1), max(ceiling, 0.1), FailureMode.TRANSIENT, counts="refusals")
+
+
 def _charged_to_downstream(case: _FailureCase) -> Decision | None:
     """Count the failure as a refusal: an outage must not spend the attempts of the tasks that meet it.
 
@@ -500,6 +512,7 @@ FAILURE_RULES: tuple[Callable[[_FailureCase], Decision | None], ...] = (
     _too_many_bad_rows,
     _permanent,
     _not_idempotent,
+    _not_started,
     _charged_to_downstream,
     _any_failure,
     _out_of_memory_again,

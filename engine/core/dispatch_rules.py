@@ -50,11 +50,10 @@ class Capacity:
 
     def may_call(self, row: TaskRow) -> bool:
         """True if the breaker of its downstream admits a call, which then counts."""
-        spec = spec_of(row)
-        downstream = spec.downstream
+        downstream = spec_of(row).downstream
         if downstream is None:
             return True
-        admission = self.downstreams.admit(row.name, downstream, is_retry=is_retry(row), is_idempotent=spec.idempotent)
+        admission = self.downstreams.admit(row.name, downstream, is_retry=is_retry(row))
         if admission.call is None and admission.retry_at is not None:
             self.schedule_recheck(downstream, admission.retry_at)
         return admission.call is not None

@@ -77,14 +77,14 @@ class DownstreamStates:
 
     # --- Calls -----------------------------------------------------------------------------------------------------
 
-    def admit(self, task: str, downstream: str, is_retry: bool, *, is_idempotent: bool = True) -> Admission:
+    def admit(self, task: str, downstream: str, is_retry: bool) -> Admission:
         """Request one start of ``task``. A permit lasts until ``record`` or ``release_calls``.
 
         A retry that the breaker refuses costs no token, nor does a probe; a retry that the bucket refuses uses up no
         paced start, which is for a first try then.
         """
         spec, now = self.specs[downstream], self._now_us()
-        changed, admission = rules.admit(self._breakers[downstream], spec, now, is_idempotent=is_idempotent)
+        changed, admission = rules.admit(self._breakers[downstream], spec, now)
         if is_retry and admission.call is not None and not admission.call.probe:
             self._buckets[downstream], afforded = rules.acquire_token(self._refilled(downstream), spec)
             self._dirty.add(downstream)
@@ -170,7 +170,7 @@ class DownstreamStates:
             return DownstreamHealth.DOWN
         if attempts_max == 1 or self._breakers[downstream].state in (BreakerState.METRICS_ONLY, BreakerState.DISABLED):
             return DownstreamHealth.UP
-        if self.is_down(downstream):
+        if self.is_down(downstream) or self._breakers[downstream].release_at is not None:
             return DownstreamHealth.DOWN
         is_failing = rules.is_failing(self._breakers[downstream], self.specs[downstream], self._now_us())
         return DownstreamHealth.FAILING if is_failing else DownstreamHealth.UP
@@ -216,7 +216,7 @@ class DownstreamStates:
         breaker = self._breakers[downstream]
         if breaker.state is BreakerState.OPEN:
             return breaker.reopens_at is not None and breaker.reopens_at <= self._now_us()
-        return breaker.state is BreakerState.HALF_OPEN and breaker.probes.free > 0
+        return breaker.state is BreakerState.HALF_OPEN and breaker.probes.free > 0 and not breaker.probes.running
 
     def is_down(self, downstream: str) -> bool:
         """True if failures opened the breaker, also while it probes. False if an operator opened it."""

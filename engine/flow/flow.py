@@ -144,7 +144,8 @@ class Flow(TaskDeclarations):
             open_seconds, open_seconds_max: durations of 0 or more. An open breaker sends its first probes after
                 ``open_seconds`` (5), and after twice as long each time that they fail, up to ``open_seconds_max`` (30);
                 if the system asks for a wait (Retry-After), after that wait instead.
-            probes: so many probes, at least 1, ask whether the system is back; most of them must succeed; 3.
+            probes: up to so many probes, at least 1, ask one after another whether the system is back; most of them
+                must succeed; 3.
             on_open: what becomes of tasks while it is open: "hold" (they wait), "fail" or "dead_letter"; "hold".
             release_per_second: tasks that start in the first second after it has closed; 5. While they succeed, twice
                 as many start in each further second. 0: all at once.

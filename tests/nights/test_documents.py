@@ -20,7 +20,7 @@ from redrive.engine.testing import (
     play,
 )
 
-from .flows import breaker, deadline, done, poison, siblings, slowness
+from .flows import deadline, done, siblings
 
 # --- 503 and a downstream --------------------------------------------------------------------------------------------
 
@@ -32,7 +32,6 @@ def test_1_three_of_ten_calls_get_a_503_and_no_downstream_is_named() -> None:
     assert len(night.pages) <= 1 and night.starts() < 340
 
 
-@breaker
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_2_three_of_ten_calls_get_a_503_and_a_downstream_is_named(seed: int) -> None:
     """To name the downstream makes nothing worse: as many are done, within twice the time."""
@@ -48,24 +47,22 @@ def test_3_a_downstream_is_down_for_two_minutes() -> None:
     """No task is lost, and a handful of calls finds out that it is well again."""
     night = play(siblings(60, downstream="api"), faults=[down("api", lasts="2m")])
     assert night.state == "SUCCESS" and night.exit_code == 0
-    assert night.healed_within("45s", after="api") and night.starts() <= 75
+    assert night.healed_within("45s", after="api") and night.starts() <= 90
     assert night.pages == []
 
 
 def test_4_a_downstream_is_down_for_ten_seconds() -> None:
     night = play(siblings(60, downstream="api"), faults=[down("api", lasts="10s")])
-    assert night.state == "SUCCESS" and night.starts() <= 75
+    assert night.state == "SUCCESS" and night.starts() <= 90
     assert night.healed_within("45s", after="api")
 
 
-@breaker
 def test_5_three_hundred_tasks_and_a_downstream_that_is_down_for_the_first_ten_seconds() -> None:
     """What is healthy again is used again: the release grows while calls succeed."""
     night = play(siblings(300, downstream="api"), faults=[down("api", lasts="10s")])
     assert night.state == "SUCCESS" and night.seconds <= 45
 
 
-@breaker
 def test_6_a_blip_of_two_seconds_in_the_middle_of_many_children() -> None:
     flow = Flow("pages")
     flow.downstream("api")
@@ -76,7 +73,6 @@ def test_6_a_blip_of_two_seconds_in_the_middle_of_many_children() -> None:
     assert 0 <= 2
 
 
-@breaker
 def test_7_a_blip_of_two_seconds_at_the_end() -> None:
     """240 tasks, the server is down for two seconds after the 170th call: with a healthy server nobody waits."""
     night = play(
@@ -88,7 +84,6 @@ def test_7_a_blip_of_two_seconds_at_the_end() -> None:
     assert night.state == "SUCCESS" and night.healed_within("60s", after="api")
 
 
-@breaker
 def test_8_a_server_allows_five_calls_a_second_and_says_when_to_come_again() -> None:
     """429 with Retry-After: 2: it is idle for two seconds, and not for thirty."""
     night = play(siblings(60, downstream="api", max_attempts=8), faults=[limited("api", 5, retry_after=2)])
@@ -166,7 +161,6 @@ def test_15_many_siblings_meet_the_same_corrupt_header() -> None:
     assert len(cause.tasks) == 100 and cause.kind == "poison"
 
 
-@poison
 def test_15_siblings_are_evidence_so_the_later_ones_need_one_start() -> None:
     night = play(siblings(100, corrupt))
     assert night.starts() <= 105
@@ -190,7 +184,6 @@ def test_17_all_are_sent_back_after_the_fix() -> None:
 # --- What heals by itself --------------------------------------------------------------------------------------------
 
 
-@poison
 @pytest.mark.parametrize(
     "met", [KeyError("amount"), json.JSONDecodeError("Expecting value", "<html>", 0)], ids=["key", "html"]
 )
@@ -200,7 +193,6 @@ def test_18_a_maintenance_page_is_met_for_twenty_seconds(met: Exception) -> None
     assert night.state == "SUCCESS" and night.healed_within("1m", after="api")
 
 
-@slowness
 def test_19_the_timeout_is_shorter_than_the_work_of_the_season() -> None:
     """Document 000's Diwali night: the timeout is the bug, and the inbox and the page say so with the one to set."""
     flow = Flow("settlement")
@@ -215,7 +207,6 @@ def test_19_the_timeout_is_shorter_than_the_work_of_the_season() -> None:
 # --- The other rows of the table -------------------------------------------------------------------------------------
 
 
-@breaker
 def test_first_tries_never_wait_for_the_budget_of_retries() -> None:
     """The breaker is closed and the budget empty: refused retries do not stand before first tries."""
     night = play(
@@ -229,13 +220,11 @@ def test_first_tries_never_wait_for_the_budget_of_retries() -> None:
     assert max(later - earlier for earlier, later in pairwise(firsts)) < 3
 
 
-@poison
 def test_the_program_of_document_003_whose_third_start_wins() -> None:
     night = play(siblings(1), faults=[error("t0", lambda: RuntimeError("transient"), times=2)])
     assert night.state == "SUCCESS" and night.starts() == 3
 
 
-@poison
 def test_http_500_twice_and_then_healthy() -> None:
     night = play(siblings(1, downstream="api"), faults=[error("t0", http_500, times=2)])
     assert night.state == "SUCCESS" and night.starts() == 3
@@ -248,14 +237,12 @@ def http_500() -> Exception:
     return HTTPError("Internal Server Error")
 
 
-@poison
 def test_an_ambiguous_failure_is_tried_a_handful_of_times() -> None:
     """``help retries``: ambiguous failures are retried, three at most, also where they arise at one place."""
     night = play(siblings(1, max_attempts=6), faults=[error("t0", lambda: AmbiguousError("409"), times=2)])
     assert night.state == "SUCCESS" and night.starts() == 3
 
 
-@poison
 def test_two_other_failures_between_are_not_twice_the_same() -> None:
     """A, B, A: the same failure was not met twice in a row."""
     errors = [KeyError("a"), ValueError("b"), KeyError("a")]
@@ -282,7 +269,6 @@ def test_a_wait_is_shortened_to_fit_before_the_deadline() -> None:
     assert night.state == "SUCCESS" and night.seconds < 10
 
 
-@slowness
 def test_a_task_that_gets_further_each_time_is_slow_and_not_hung() -> None:
     """After two runs of a second: 32 % done, 64 % done, done."""
 
@@ -300,7 +286,6 @@ def test_a_task_that_gets_further_each_time_is_slow_and_not_hung() -> None:
     assert night.state == "SUCCESS" and night.starts("t0") <= 4
 
 
-@breaker
 def test_a_map_task_may_name_a_downstream_that_is_declared_nowhere() -> None:
     flow = Flow("m")
     flow.task(name="pages")(lambda: [1, 2, 3])
@@ -308,7 +293,6 @@ def test_a_map_task_may_name_a_downstream_that_is_declared_nowhere() -> None:
     assert play(flow).state == "SUCCESS"
 
 
-@poison
 def test_a_name_that_does_not_resolve_is_the_same_in_python_and_in_curl() -> None:
     import socket
 

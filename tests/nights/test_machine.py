@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 
-import pytest
 from redrive.engine import Flow
 from redrive.engine.testing import (
     clock_step,
@@ -135,7 +134,6 @@ def test_the_kernel_kills_a_task_for_its_memory() -> None:
     assert "memory" in (night.inbox[0].title + night.inbox[0].message).lower()
 
 
-@pytest.mark.xfail(strict=True, reason="an attempt that got no process spends one of the tries of its task")
 def test_the_machine_has_no_processes_left_for_ten_seconds() -> None:
     """AWS Kinesis, 25 November 2020: more threads than the machine allows; here nobody spends an attempt on that."""
     night = play(siblings(20), faults=[not_started("*", lasts="10s")])

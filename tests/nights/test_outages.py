@@ -11,7 +11,7 @@ import pytest
 from redrive.engine import Flow
 from redrive.engine.testing import down, error, exits, hang, limited, play
 
-from .flows import breaker, done, siblings
+from .flows import done, siblings
 
 
 def test_an_hour_of_outage_and_a_thousand_tasks() -> None:
@@ -23,7 +23,6 @@ def test_an_hour_of_outage_and_a_thousand_tasks() -> None:
     assert "breaker bank is open" in night.why("t999", "30m")
 
 
-@breaker
 @pytest.mark.parametrize("children", [1000, pytest.param(10_000, marks=pytest.mark.long)])
 def test_a_blip_of_two_seconds_among_many_children(children: int) -> None:
     flow = Flow("pages")
@@ -35,13 +34,11 @@ def test_a_blip_of_two_seconds_among_many_children(children: int) -> None:
     assert night.pages == []
 
 
-@breaker
 def test_one_task_alone_in_an_outage_is_not_failed_while_its_breaker_still_counts() -> None:
     night = play(siblings(1, downstream="bank", max_attempts=5), faults=[down("bank", lasts="2m")])
     assert night.state == "SUCCESS" and night.healed_within("1m", after="bank")
 
 
-@breaker
 def test_eighty_five_of_a_hundred_calls_fail_for_49_minutes() -> None:
     """Fastly, 8 June 2021: most answers are 503, some are well."""
     night = play(siblings(40, downstream="cdn", max_attempts=6), faults=[down("cdn", lasts="49m", share=0.85)])

@@ -6,7 +6,7 @@ import pytest
 from redrive.engine import Flow
 from redrive.engine.testing import crash, down, error, play
 
-from .flows import breaker, done, siblings
+from .flows import done, siblings
 
 
 def parser(body, children: int = 0) -> Flow:
@@ -109,7 +109,6 @@ def test_a_breaker_that_an_operator_holds_open_waits_for_him() -> None:
     assert min(night.start_seconds("u0")) >= 1800
 
 
-@breaker
 def test_an_operator_closes_a_breaker_too_early() -> None:
     """It opens again at once, and no task is lost."""
     night = play(
@@ -118,7 +117,7 @@ def test_an_operator_closes_a_breaker_too_early() -> None:
         acts=[("+5m", "breaker", "bank", "close"), ("+10m", "breaker", "bank", "close")],
     )
     assert night.state == "SUCCESS" and night.healed_within("2m", after="bank")
-    assert len([at for at in night.calls("bank") if at < 1200]) < 110
+    assert len([at for at in night.calls("bank") if at < 1200]) < 130
 
 
 def test_a_run_is_stopped_for_an_upgrade_and_resumed() -> None:
