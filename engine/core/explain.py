@@ -23,6 +23,7 @@ from .waiting import (
     find_wait,
     pool_use,
     pool_waits,
+    release_against,
     reserve_at,
     root_blocker,
     running_rows,
@@ -156,6 +157,13 @@ def _down(case: TaskCase) -> str:
 def _budget_spent(case: TaskCase) -> str:
     left = format_duration((reserve_at(case) or case.now) - case.now)
     return f"the retry budget of {case.spec.downstream} is spent; the next retry starts in {left}"
+
+
+def _released(case: TaskCase) -> str:
+    breaker = release_against(case)
+    assert breaker is not None
+    name = case.spec.downstream
+    return f"{name} is back; its tasks start at {breaker.release_rate:.3g} a second, more each second they succeed"
 
 
 def _pool_full(case: TaskCase) -> str:
@@ -348,6 +356,7 @@ _SENTENCES: dict[WaitReason, Callable[[TaskCase], str]] = {
     WaitReason.POOL: _pool_full,
     WaitReason.MACHINE_POOL: _machine_pool_full,
     WaitReason.RETRY_BUDGET: _budget_spent,
+    WaitReason.RELEASE: _released,
     WaitReason.OUTAGE: _down,
     WaitReason.PROBE: _probed,
     WaitReason.CREDENTIAL: _refused,

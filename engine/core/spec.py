@@ -120,15 +120,18 @@ class DownstreamSpec:
 
     name: str
     failure_rate: float = 0.5
-    minimum_calls: int = 5
+    minimum_calls: int = 10
     window_seconds: float = 60.0
-    open_seconds: float = 30.0
-    probes: int = 1
+    open_seconds: float = 5.0
+    open_seconds_max: float = 30.0
+    probes: int = 3
     on_open: OnOpen = "hold"
     release_per_second: float = 5.0
     bucket_capacity: float = 10.0
-    bucket_refund: float = 0.1
+    bucket_refund: float = 0.5
+    bucket_per_second: float = 5.0
     metrics_only: bool = False
+    shared: bool = True  # other flows of this machine that name it are told when it is down
     rules: tuple[Mapping[str, object], ...] = ()
 
 

@@ -50,10 +50,11 @@ class RunState(str, Enum):
 class DeadLetterKind(str, Enum):
     """Why a human must decide."""
 
-    POISON = "poison"  # the same failure again, with nothing changed in between
+    POISON = "poison"  # a failure that repeats by its nature, again and with nothing changed in between
     PERMANENT = "permanent"  # the task reported that a retry will not work
     AUTH = "auth"  # a refused credential
-    HANG = "hang"  # timed out twice at the same place
+    HANG = "hang"  # timed out twice at the same place, far above its usual duration
+    TIMEOUT = "timeout"  # timed out until its attempts were spent, by a timeout that is too short
     OUT_OF_MEMORY = "oom"
     CRASH_LOOP = "crash-loop"  # lost with its executor or host too often
     INDETERMINATE = "indeterminate"  # not idempotent and lost: whether its effect happened is unknown

@@ -132,7 +132,6 @@ class Dispatcher:
             {parent: projection.tasks[parent].result for parent in projection.parents.get(claim.name, ())},
             missing=missing_inputs(projection, claim.name),
             dates=self._view.flow.date_params,
-            is_probe=self._downstreams.is_probe(claim.name),
             rules=self._downstreams.classification_rules(spec.downstream),
         )
         if projection.tasks[claim.name].cancel_requested_at is not None:  # in the same commit as the claim

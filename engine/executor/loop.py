@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
-from ..clock import Clock
+from ..core.breaker import DownstreamHealth
 from ..core.downstreams import DownstreamStates
 from ..core.outcome import Outcome, OutcomeKind
 from ..core.projection import RunProjection
@@ -39,11 +39,13 @@ from ..statefile.changes.transitions import Transaction
 from ..store import breaker_rows
 from ..store.breaker_rows import emit_change
 from ..store.claims import Claim
+from ..store.machine_breakers import MachineBreakers
 from .attempts import AttemptManager, OutputListener
 from .commit import Commit, FollowUp
 from .dispatch import Dispatcher
 from .heartbeat import HeartbeatTimer
 from .late_runs import LateRuns
+from .machine import Machine
 from .opening import OpenRun
 from .retention import apply_retention
 from .run_end import RunEndCheck, RunResult
@@ -66,8 +68,9 @@ class RunLoop:
     """
 
     def __init__(
-        self, opened: OpenRun, clock: Clock, listener: EventListener | None, on_output: OutputListener | None = None
+        self, opened: OpenRun, machine: Machine, listener: EventListener | None, on_output: OutputListener | None = None
     ) -> None:
+        clock = machine.clock
         self._opened = opened
         self._listener = listener
         self._loop = asyncio.get_running_loop()
@@ -86,10 +89,12 @@ class RunLoop:
             follow_up=self._follow_up,
             on_ended=self._on_attempt_ended,
             on_error=self._fail,
+            on_retried=self._on_call_retried,
             on_output=on_output,
         )
         self.downstreams = DownstreamStates(opened.flow, clock.now_us, self._emit_breaker)
         self.downstreams.load(opened.breaker_rows, is_new_run=opened.is_new)
+        self._breakers_of_machine = _breakers_of(machine, opened, self.downstreams)
         self.shutdown = Shutdown(self.attempts, self.wake)
         self._storage = StorageHealth(clock, self.attempts.write, self._notify_listener)
         self._file_watch = StateFileWatch(
@@ -114,8 +119,8 @@ class RunLoop:
         late_runs = LateRuns(opened, clock, self._fail)
         names = [self._file_watch.check, self._server.check_socket]
         checks = [self._clock_watch.check, watch.check, late_runs.check, self.zygote_restart.check]
-        duties = [*names, self._store_breakers, *checks, self.wake]
-        self._heartbeat = HeartbeatTimer(opened, self.attempts, duties)
+        duties = [*names, self._consider_findings, self._store_breakers, *checks, self.wake]
+        self._heartbeat = HeartbeatTimer(opened, self.attempts, duties, machine.heartbeat_seconds)
 
     # --- The loop --------------------------------------------------------------------------------------------------
 
@@ -250,12 +255,17 @@ class RunLoop:
             for downstream in event.payload.probes if isinstance(event.payload, OperatorActed) else ():
                 self.downstreams.request_probe(downstream)
 
-    def _on_attempt_ended(self, claim: Claim, outcome: Outcome) -> None:
+    def _on_attempt_ended(self, claim: Claim, outcome: Outcome) -> DownstreamHealth:
         """Update the breaker before the next dispatch. The slot is free before the outcome is committed."""
         self._clock_watch.check()
         if outcome.kind is not OutcomeKind.SUCCESS:
             self.zygote_restart.check_before_retry()
-        self.downstreams.record(claim.name, outcome, self.projection.tasks[claim.name].failures)
+        failures, retry = self.projection.tasks[claim.name].failures, self._view.spec(claim.name).retry
+        return self.downstreams.record(claim.name, outcome, failures, retry.max_attempts)
+
+    def _on_call_retried(self, task: str) -> None:
+        self._clock_watch.check()
+        self.downstreams.record_retry(task)
 
     # --- Start and close -------------------------------------------------------------------------------------------
 
@@ -337,6 +347,10 @@ class RunLoop:
         """Why the state file cannot be written now; None: it can be."""
         return self._storage.problem
 
+    async def respond(self, line: bytes) -> Mapping[str, object]:
+        """Answer one line as the command socket does. Raises ConnectionError once the executor leaves."""
+        return await self._server.respond(line)
+
     def submit(self, item: Callable[[Transaction], T], author: Author = BY_EXECUTOR) -> asyncio.Future[T]:
         """Queue a write whose result an operator receives."""
         self._clock_watch.check()  # the act may compute times
@@ -381,6 +395,15 @@ class RunLoop:
         rows = self.downstreams.drain_dirty_rows()
         self.attempts.write(lambda transaction: emit_change(transaction, run_id, change, rows))
 
+        finding = self.downstreams.finding(downstream)
+        if finding is not None and self._breakers_of_machine is not None:
+            self._breakers_of_machine.publish(downstream, finding)
+
+    def _consider_findings(self) -> None:
+        if self._breakers_of_machine is not None:
+            for downstream, finding in self._breakers_of_machine.read_new().items():
+                self.downstreams.consider(downstream, finding)
+
     def _store_breakers(self) -> None:
         if rows := self.downstreams.drain_dirty_rows():
             self.attempts.write(lambda transaction: breaker_rows.store(transaction, rows))
@@ -408,3 +431,10 @@ class RunLoop:
         """Emit an event about the executor's processes that belongs to no attempt."""
         run_id = self.projection.run.run_id
         self.attempts.write(lambda transaction: transaction.emit(payload, run_id))
+
+
+def _breakers_of(machine: Machine, opened: OpenRun, downstreams: DownstreamStates) -> MachineBreakers | None:
+    folder = machine.breakers_folder()
+    if folder is None or not downstreams.specs:
+        return None
+    return MachineBreakers(folder, downstreams.specs, opened.flow.name, opened.identity.executor_id)

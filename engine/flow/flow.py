@@ -132,20 +132,28 @@ class Flow(TaskDeclarations):
 
         While the system fails, its circuit breaker (Nygard, "Release It!") holds the tasks that would call it. Its
         retry budget is a token bucket (Brooker, "Fixing retries with token buckets and circuit breakers", 2022): when
-        it is empty, retries wait, and first tries do not. A task that waits spends no attempt.
+        it is empty, retries wait, and first tries do not. A task that waits spends no attempt. While calls of other
+        tasks fail as well, a failed attempt is charged to the system: it spends no attempt of its task, at most
+        ``max_attempts`` times; without this limit if the breaker is not closed.
 
         Parameters:
             name: text, not empty.
-            failure_rate, minimum_calls, window_seconds: the breaker opens when a share of at least ``failure_rate``
-                (above 0, at most 1; 0.5) of at least ``minimum_calls`` calls (5) failed in the last
-                ``window_seconds`` (duration above 0; 60).
-            open_seconds: duration of 0 or more until an open breaker sends its first probe; 30.
-            probes: so many probes, at least 1, must succeed to close it; 1.
+            failure_rate, minimum_calls, window_seconds: the breaker opens after ``minimum_calls`` failures (at least 1;
+                10) without a success between, or when the share of failed calls in the last ``window_seconds``
+                (duration above 0; 60) is above ``failure_rate`` (above 0, at most 1; 0.5) by more than chance explains.
+            open_seconds, open_seconds_max: durations of 0 or more. An open breaker sends its first probes after
+                ``open_seconds`` (5), and after twice as long each time that they fail, up to ``open_seconds_max`` (30);
+                if the system asks for a wait (Retry-After), after that wait instead.
+            probes: so many probes, at least 1, ask whether the system is back; most of them must succeed; 3.
             on_open: what becomes of tasks while it is open: "hold" (they wait), "fail" or "dead_letter"; "hold".
-            release_per_second: tasks that start per second after it has closed; 5. 0: all at once.
-            bucket_capacity, bucket_refund: the retry budget holds so many retries (0 or more; 10); a retry takes one,
-                a success puts ``bucket_refund`` (0 or more; 0.1) back.
+            release_per_second: tasks that start in the first second after it has closed; 5. While they succeed, twice
+                as many start in each further second. 0: all at once.
+            bucket_capacity, bucket_refund, bucket_per_second: the retry budget holds so many retries (0 or more; 10);
+                a retry takes one, a success puts ``bucket_refund`` (0 or more; 0.5) back, and each second
+                ``bucket_per_second`` (above 0; 5).
             metrics_only: True: count calls and failures, and never open.
+            shared: True: the flows of this machine that name the system tell one another when it is down, and when it
+                answers again. False: another system of the same name.
             rules: what failures of this system mean: a list of mappings with "class" ("transient", "permanent",
                 "ambiguous", "validation", "auth", "timeout", "oom" or "unclassified") and at least one condition:
                 "status", "error", "grpc", "sqlstate", "message", "exit_code" or "signal". The first that holds wins.

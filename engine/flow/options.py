@@ -311,15 +311,18 @@ class DownstreamOptions(TypedDict, total=False):
     """What ``Flow.downstream`` takes beside the name."""
 
     failure_rate: float  # the breaker opens at this share of failed calls, above 0 and up to 1; 0.5 unless given
-    minimum_calls: int  # ... once so many calls lie in the window, at least 1; 5 unless given
-    window_seconds: Duration  # ... which is so long; 60 unless given
-    open_seconds: Duration  # an open breaker sends its first probe after this; 30 unless given
-    probes: int  # so many probes must succeed to close it, at least 1; 1 unless given
+    minimum_calls: int  # ... or after so many failures without a success, at least 1; 10 unless given
+    window_seconds: Duration  # the rate is that of so long; 60 unless given
+    open_seconds: Duration  # an open breaker sends its first probes after this; 5 unless given
+    open_seconds_max: Duration  # ... and after twice as long each time they fail, up to this; 30 unless given
+    probes: int  # most of so many probes must succeed to close it, at least 1; 3 unless given
     on_open: OnOpen  # what becomes of tasks while it is open: "hold" (the default: they wait), "fail", "dead_letter"
-    release_per_second: float  # tasks that start per second after it closed; 5 unless given, 0: all at once
+    release_per_second: float  # tasks that start in the first second after it closed; 5 unless given, 0: all at once
     bucket_capacity: float  # retries that the budget holds; 10 unless given
-    bucket_refund: float  # what a success adds to the budget; 0.1 unless given
+    bucket_refund: float  # what a success adds to the budget; 0.5 unless given
+    bucket_per_second: float  # what each second adds to the budget, above 0; 5 unless given
     metrics_only: bool  # True: count, and never open
+    shared: bool  # False: flows of this machine that name it do not tell one another that it is down; True unless given
     rules: Sequence[ClassificationRule]  # overrule what failures of this downstream are taken for
 
 
@@ -328,12 +331,15 @@ DOWNSTREAM: Table = {
     "minimum_calls": whole_number(1),
     "window_seconds": ABOVE_ZERO,
     "open_seconds": duration(),
+    "open_seconds_max": duration(),
     "probes": whole_number(1),
     "on_open": choice(*get_args(OnOpen)),
     "release_per_second": number(0),
     "bucket_capacity": number(0),
     "bucket_refund": number(0),
+    "bucket_per_second": number(0, above=True),
     "metrics_only": FLAG,
+    "shared": FLAG,
 }
 
 # --- A page ---------------------------------------------------------------------------------------------------------

@@ -76,6 +76,8 @@ CREATE TABLE task (
 ) WITHOUT ROWID;
 
 CREATE INDEX idx_task_state ON task(run_id, state);
+CREATE INDEX idx_task_failure ON task(run_id, failure_fingerprint, state) -- siblings that failed alike
+    WHERE failure_fingerprint IS NOT NULL;
 
 CREATE TABLE pruned_run (                 -- runs that are deleted, while they have rows in other tables
     run_id TEXT PRIMARY KEY

@@ -9,6 +9,7 @@ from __future__ import annotations
 import traceback
 from collections.abc import Iterable, Mapping
 
+from ..advice import Progress
 from ..outcome import Failure, FailureClass, Fingerprint
 from ..policy import RetryPolicy
 from .classification_rules import parse_rules
@@ -72,6 +73,8 @@ def describe_wait_timeout(task: str, why: str, message: str) -> Failure:
     return Failure("NotReady", clip(why, MESSAGE_MAX), FailureClass.TRANSIENT, fingerprint_of_wait(task, message))
 
 
+PROGRESS_FACT = "progress_done"  # of an attempt that timed out
+
 #: The facts that a rule can ask for.
 _RULE_FACTS = ("status", "grpc", "sqlstate", "exit_code")
 
@@ -132,15 +135,17 @@ def describe_timeout(
     project_root: str | None = None,
     hang: str = "",
     command: str | None = None,
+    progress: Progress | None = None,
 ) -> Failure:
-    """Describe an attempt that was killed at its timeout; ``hang``: the autopsy."""
+    """Describe an attempt that was killed at its timeout; ``hang``: the autopsy; ``progress``: what it reported."""
     frame = innermost_of_stack(stack_text)
     return _without_exception(
         "timeout",
         f"task exceeded {timeout_seconds:g}s" + (f": {hang}" if hang else ""),
         Classification(FailureClass.TIMEOUT, "its deadline"),
         fingerprint_of_stack(stack_text, project_root, command, hang),
-        f"it hung at {frame}" if frame is not None and not hang else "",
+        str(progress or "") or (f"it hung at {frame}" if frame is not None and not hang else ""),
+        {} if progress is None else {PROGRESS_FACT: progress.done},
     )
 
 

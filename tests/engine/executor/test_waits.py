@@ -112,13 +112,13 @@ def machine_pool(flow: Flow, folder: Path) -> None:
 
 
 def outage(flow: Flow, folder: Path) -> None:
-    flow.downstream("api", minimum_calls=1, failure_rate=0.1, open_seconds=1)
+    flow.downstream("api", minimum_calls=1, open_seconds=1, probes=1)
     calls(flow, folder, "first", 1)
     calls(flow, folder, "second", 1)
 
 
 def budget(flow: Flow, folder: Path) -> None:
-    flow.downstream("api", bucket_capacity=1, minimum_calls=100, open_seconds=1)
+    flow.downstream("api", bucket_capacity=1, minimum_calls=100, bucket_refund=0, bucket_per_second=1)
     calls(flow, folder, "flaky", 3)
 
 
