@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import runpy
 from collections import Counter
 from pathlib import Path
 
@@ -77,6 +78,14 @@ def test_every_key_of_the_manual_is_one_of_the_console_and_has_one_line() -> Non
 def example_of(name: str) -> str:
     """The code block of the README whose first line is its file's name."""
     return README.partition(f"```python\n# {name}\n")[2].partition("```")[0]
+
+
+def test_the_night_of_the_flow_passes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("revenue.py", "test_revenue.py"):
+        (tmp_path / name).write_text(example_of(name))
+    test = runpy.run_path("test_revenue.py")["test_the_bank_times_out_twice"]
+    test()
 
 
 def test_the_flow_runs(tmp_path: Path) -> None:
