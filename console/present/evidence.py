@@ -14,9 +14,11 @@ from ...engine.core.advice import PastDuration
 from ...engine.core.cause_history import CauseHistory
 from ...engine.core.explain import short_error
 from ...engine.core.failures import hang
+from ...engine.core.failures.determinism import POISON_RULE
 from ...engine.core.projection import AttemptRow, TaskRow
+from ...engine.core.ready_queue import spec_of
 from ...engine.domain.counting import counted
-from ...engine.domain.states import TaskState
+from ...engine.domain.states import DeadLetterKind, TaskState
 from ...engine.statefile.list_rows import PastAttemptRow, QuarantineRow
 from ..model.evidence import AttemptComparison, compare, failures_of, verdict
 from ..model.inbox import InboxCause
@@ -68,6 +70,7 @@ def evidence_page(row: TaskRow, scene: Scene, found: EvidenceData, columns: int)
     return [
         title_line(row, scene, columns),
         *_indented(_sentence(verdict(comparison)), columns, Role.STRONG if comparison.is_deterministic else Role.TEXT),
+        *_rule_of_poison(row, columns),
         *_history(row, scene, found.history),
         [],
         *cause_history_lines(found.memory, scene.now_us, columns),
@@ -94,6 +97,14 @@ def title_line(row: TaskRow, scene: Scene, columns: int) -> Line:
 
 def _sentence(text: str) -> str:
     return f"{text[:1].upper()}{text[1:]}."
+
+
+def _rule_of_poison(row: TaskRow, columns: int) -> list[Line]:
+    """Why the failure is poison: the rule, or the number that the policy of the task asks for."""
+    if row.dead_letter_kind != DeadLetterKind.POISON:
+        return []
+    asked = spec_of(row).retry.poison_after
+    return _indented(_sentence(POISON_RULE) if asked == "evidence" else f"poison_after={asked}.", columns, Role.DIM)
 
 
 def _history(row: TaskRow, scene: Scene, attempts: Sequence[PastAttemptRow]) -> Iterator[Line]:
@@ -325,6 +336,7 @@ def cause_page(cause: InboxCause, scene: Scene, found: EvidenceData, columns: in
         head,
         *_indented(_sentence(verdict_of(cause.tasks, scene.board)), columns, Role.STRONG),
         *_indented(one_line(cause.message), columns),
+        *_rule_of_poison(scene.board.row(cause.tasks[0]), columns),
         [],
         *cause_history_lines(found.memory, scene.now_us, columns),
         *_counted(cause, scene),

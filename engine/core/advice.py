@@ -63,6 +63,8 @@ class Progress:
     elapsed: float
     moved_at: float
     reports: int
+    first_done: int = 0  # by its first report: more than one step if it resumed the work of an earlier attempt
+    first_at: float = 0.0
 
     @property
     def is_stalled(self) -> bool:
@@ -72,10 +74,12 @@ class Progress:
 
     @property
     def needed_seconds(self) -> float | None:
-        """The whole duration at the pace of the progress; None if it is unknown."""
+        """The whole duration at the pace of this attempt; None if it is unknown."""
         if self.is_stalled or not self.total or not 0 < self.done <= self.total:
             return None
-        return self.elapsed * self.total / self.done
+        if self.done <= self.first_done:
+            return self.elapsed * self.total / self.done
+        return (self.elapsed - self.first_at) * self.total / (self.done - self.first_done)
 
     def __str__(self) -> str:
         at = f"{self.done:,} of {self.total:,}" if self.total else f"{self.done:,}"

@@ -123,6 +123,7 @@ class DeadLetter:
     mode: FailureMode
     why: str
     fix_failed: bool = False  # a canary failed by the failure that the fix should have ended
+    timeout: float | None = None  # seconds, to requeue it with
 
 
 @dataclass(frozen=True, slots=True)
@@ -428,7 +429,7 @@ def _too_early(case: _FailureCase) -> DeadLetter | None:
     judged = case.history.timeout
     if case.failure.failure_class is not FailureClass.TIMEOUT or judged.verdict is not TimeoutVerdict.SHORT:
         return None
-    return DeadLetter(DeadLetterKind.TIMEOUT, FailureMode.SLOW, judged.reason)
+    return DeadLetter(DeadLetterKind.TIMEOUT, FailureMode.SLOW, judged.reason, timeout=judged.timeout)
 
 
 def _ambiguous_budget(case: _FailureCase) -> Decision | None:

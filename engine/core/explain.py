@@ -10,7 +10,8 @@ from collections.abc import Callable
 from heapq import nsmallest
 
 from ..domain.durations import format_duration
-from ..domain.states import NEEDS_HUMAN, SkipCause, TaskState
+from ..domain.states import NEEDS_HUMAN, DeadLetterKind, SkipCause, TaskState
+from .outcome import FailureMode
 from .outlook import Actor, Outlook, outlook_of
 from .projection import AttemptRow, RunProjection, TaskRow
 from .waiting import (
@@ -205,7 +206,8 @@ def _retrying(case: TaskCase) -> str:
     if row.delay_us is not None and row.ceiling_us:
         drew = f" (drew {format_duration(row.delay_us)} of ceiling {format_duration(row.ceiling_us)}{_shortened(case)})"
     after = f", after {error_name(row)}" if error_name(row) else ""
-    return f"retry {row.failures + 1}/{row.max_attempts} {when}{drew}{after}"
+    slow = "; its timeout is too short: redrive extend, while it runs" if row.failure_mode == FailureMode.SLOW else ""
+    return f"retry {row.failures + 1}/{row.max_attempts} {when}{drew}{after}{slow}"
 
 
 def _queued_for_retry(case: TaskCase) -> str:
@@ -300,6 +302,7 @@ _DEAD_LETTER = {
     "permanent": "its failure says that another try will not work",
     "auth": "its credential is refused; trying again could lock the account",
     "hang": "it hung at the same place again",
+    "timeout": "its timeout is too short (redrive requeue --timeout)",
     "oom": "it ran out of memory again",
     "crash-loop": "it was lost with its executor or host too often",
     "indeterminate": "it was lost, and running it twice may do harm",
@@ -311,13 +314,21 @@ _DEAD_LETTER = {
 
 def _dead_lettered(case: TaskCase) -> str:
     row = case.row
-    reason = _DEAD_LETTER.get(row.dead_letter_kind or "", "a human is needed")
+    reason = _poisoned_at_once(case) or _DEAD_LETTER.get(row.dead_letter_kind or "", "a human is needed")
     ends = (
         f", before it counts as failed in {format_duration(row.expires_at - case.now)}"
         if row.expires_at is not None and case.context.runner.is_alive
         else ""
     )
     return f"needs a decision for {case.since(row.ended_at)}: {reason}; requeue it after a fix, or skip it{ends}"
+
+
+def _poisoned_at_once(case: TaskCase) -> str | None:
+    """Why one failure was enough; None: it is no poison, or there were several."""
+    if case.row.dead_letter_kind != DeadLetterKind.POISON or case.row.failures != 1:
+        return None
+    asked = case.spec.retry.poison_after
+    return "siblings are poison by the same failure" if asked == "evidence" else f"poison_after={asked}"
 
 
 def _upstream_failed(case: TaskCase) -> str:

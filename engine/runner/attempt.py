@@ -141,8 +141,9 @@ class Attempt(RunningAttempt, ABC):
 
     def _handle_progress(self, done: int, total: int | None) -> None:
         if (done, total) != (self._progress.done, self._progress.total):
-            moved_at = self._loop.time() - self._started_at
-            self._progress = Progress(done, total, 0.0, moved_at, self._progress.reports + 1)
+            moved_at, before = self._loop.time() - self._started_at, self._progress
+            first = (before.first_done, before.first_at) if before.reports else (done, moved_at)
+            self._progress = Progress(done, total, 0.0, moved_at, before.reports + 1, *first)
 
     def _handle_ending(self, ending: protocol.Ending) -> None:
         in_time = self._force_applied is Force.NONE and self._ending is None

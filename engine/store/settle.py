@@ -11,7 +11,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import cast
 
-from ..core.advice import TimeoutJudgement
+from ..core.advice import TimeoutJudgement, duration_literal
 from ..core.breaker import DownstreamHealth
 from ..core.decide import (
     Cancel,
@@ -226,6 +226,7 @@ def _apply_consequences(
 
 def _page_request(claim: Claim, spec: TaskSpec, decision: Fail | DeadLetter, outcome: Outcome) -> PageRequest:
     kind = decision.kind if isinstance(decision, DeadLetter) else None
+    timeout = decision.timeout if isinstance(decision, DeadLetter) else None
     return PageRequest(
         run_id=claim.run_id,
         task=claim.name,
@@ -236,6 +237,7 @@ def _page_request(claim: Claim, spec: TaskSpec, decision: Fail | DeadLetter, out
         failure=outcome.failure,
         downstream=spec.downstream,
         owner=spec.owner,
+        options=() if timeout is None else ("--timeout", duration_literal(timeout)),
     )
 
 

@@ -202,7 +202,7 @@ class Director:
         for task in spec.tasks:
             own = task if task.map is None else task.map.child
             is_given = any(_names(task.name, name) for name in (*self._results, *self._durations))
-            is_given |= any(isinstance(fault, TaskFault) and _names(task.name, fault.task) for fault in self._faults)
+            is_given |= any(isinstance(fault, TaskFault) and _meets(task.name, fault) for fault in self._faults)
             if own.kind == "command" and not is_given:
                 raise StageError(
                     f"task {task.name!r} is a command, which cannot run in virtual time: say what it returns,"
@@ -238,7 +238,7 @@ class Director:
             return False
         when = fault.when
         if isinstance(fault, TaskFault):
-            is_named = fault.task == "*" or _names(order.task, fault.task)
+            is_named = _meets(order.task, fault)
         else:
             is_named = order.spec.downstream == fault.downstream
         if not is_named or not self._is_at(when, now) or not self._is_attempt(place, when, order):
@@ -349,6 +349,10 @@ def _merged(
 def _names(task: str, name: str) -> bool:
     """Whether a name in a table names a task: itself, or the map task of which it is a child."""
     return name == task or name == task.partition("[")[0]
+
+
+def _meets(task: str, fault: TaskFault) -> bool:
+    return fault.task == "*" or _names(task, fault.task)
 
 
 def _isolation(task: TaskSpec) -> Any:

@@ -144,7 +144,7 @@ def describe_timeout(
         f"task exceeded {timeout_seconds:g}s" + (f": {hang}" if hang else ""),
         Classification(FailureClass.TIMEOUT, "its deadline"),
         fingerprint_of_stack(stack_text, project_root, command, hang),
-        str(progress or "") or (f"it hung at {frame}" if frame is not None and not hang else ""),
+        str(progress or "") or (f"it was at {frame}" if frame is not None and not hang else ""),
         {} if progress is None else {PROGRESS_FACT: progress.done},
     )
 
