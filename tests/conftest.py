@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 import pytest
 import redrive.console
 import redrive.engine
+import support.checkout  # noqa: F401 (stops here if the installed copy is old)
 from hypothesis import HealthCheck, settings
 from support.fake_executor import FakeExecutor
 from support.processes import find_processes_in

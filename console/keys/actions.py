@@ -21,7 +21,7 @@ class ScreenName(Enum):
     INBOX = "inbox"
     LOG = "log"
     JOURNAL = "journal"
-    DOWNSTREAMS = "systems"
+    DOWNSTREAMS = "systems"  # the word of its tab: eight tabs with "downstreams" do not fit into 80 columns
     HISTORY = "history"
     ROWS = "rows"
     DETAIL = "detail"

@@ -238,7 +238,7 @@ _FACTS: Sequence[tuple[str, Callable[[AttemptRow, Scene], str]]] = (
     ("code", lambda attempt, scene: _hash(attempt.code_hash)),
     ("input", lambda attempt, scene: _hash(attempt.input_hash)),
     ("parameters", lambda attempt, scene: _hash(attempt.params_hash)),
-    ("image", lambda attempt, scene: _hash(attempt.image_hash)),
+    ("packages", lambda attempt, scene: _hash(attempt.image_hash)),
     ("host", lambda attempt, scene: _text_of(attempt.host)),
     ("peak memory", lambda attempt, scene: size_of(attempt.max_rss_kb * 1024) if attempt.max_rss_kb else ""),
     ("output", lambda attempt, scene: size_of(attempt.output_bytes) if attempt.output_bytes else ""),

@@ -45,7 +45,7 @@ ENVIRONMENT_FIELDS: Mapping[str, str] = {
     "code_hash": "code",
     "input_hash": "input",
     "params_hash": "parameters",
-    "image_hash": "image",
+    "image_hash": "packages",
     "host": "host",
 }
 

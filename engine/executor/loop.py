@@ -116,9 +116,9 @@ class RunLoop:
         watch = Watchdog(self._view, self.attempts, self.downstreams, clock)
         self._clock_watch = opened.clock_watch
         self._clock_watch.on_jump = self._shift_times
-        promises = LateRuns(opened, clock, self._fail)
+        late_runs = LateRuns(opened, clock, self._fail)
         names = [self._file_watch.check, self._server.check_socket]
-        checks = [self._clock_watch.check, watch.check, promises.check, self.zygote_restart.check]
+        checks = [self._clock_watch.check, watch.check, late_runs.check, self.zygote_restart.check]
         duties = [*names, self._consider_findings, self._store_breakers, *checks, self.wake]
         self._heartbeat = HeartbeatTimer(opened, self.attempts, duties, machine.heartbeat_seconds)
 

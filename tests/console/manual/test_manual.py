@@ -101,6 +101,13 @@ def test_a_page_names_its_topic_and_fits_a_terminal(topic):
     assert not [text for line in page_lines(page.text) if len(text := plain(line).rstrip()) > COLUMNS_MAX]
 
 
+@pytest.mark.parametrize("topic", manual.TOPICS)
+def test_no_code_of_a_page_is_broken_over_lines(topic):
+    """A back-quote belongs to another one of its line: the code in a terminal would begin and end at wrong places."""
+    prose = FENCE.sub("", manual.load_topic(topic).text)
+    assert [line for line in prose.splitlines() if line.count("`") % 2] == []
+
+
 def test_every_page_is_a_topic():
     pages = {path.stem for path in Path(manual.__file__).parent.glob("*.md")}
     assert pages == set(manual.TOPICS)
