@@ -13,23 +13,20 @@ from ..domain.states import OPEN, TIMED, TaskState
 from .projection import RunProjection, TaskRow
 
 
-def shorten_delay(
-    delay: float, ceiling: float, floor: float, first_ceiling: float, slack: float
-) -> tuple[float, float] | None:
-    """Return a shorter delay that leaves time for the work, and its ceiling; None if the policy has none so short.
+def shorten_delay(delay: float, ceiling: float, floor: float, slack: float) -> tuple[float, float] | None:
+    """Return a shorter delay that leaves time for the work, and its ceiling; None if none is so short.
 
     Parameters (seconds):
         delay: drawn up to ``ceiling``; ``floor`` (Retry-After) comes on top and stays.
-        first_ceiling: the ceiling of the first retry, and the lowest that the new ceiling may be.
         slack: the time left for waiting, ``floor`` included.
 
     The new ceiling is half of the time left, because work takes longer than expected half of the time. The delay is
     scaled with the ceiling: tasks that failed together stay spread out.
     """
     room = slack - floor
-    if room < first_ceiling or ceiling <= 0:
+    if room <= 0 or ceiling <= 0:
         return None
-    lower = min(ceiling, max(first_ceiling, room / 2))
+    lower = min(ceiling, room / 2)
     return floor + delay * lower / ceiling, floor + lower
 
 

@@ -12,11 +12,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from ..domain.durations import format_duration
 from ..domain.liveness import describe_lost
 from ..domain.states import DeadLetterKind
 from .deadline import shorten_delay
 from .outcome import NOT_STARTED, OUTAGE_CLASSES, Failure, FailureClass, FailureMode, Outcome, OutcomeKind
-from .policy import RetryPolicy, Uniform, add_retry_after, bounds, draw_delay
+from .policy import RetryPolicy, Uniform, add_retry_after, draw_delay
 
 
 @dataclass(frozen=True, slots=True)
@@ -340,16 +341,14 @@ def _retry(case: _FailureCase) -> Decision:
     delay, ceiling = add_retry_after(floor, drawn, highest)  # never before Retry-After
     slack, shortened_from = _slack_seconds(case), None
     if delay > slack:
-        first = bounds(case.policy, 0)[1]
-        shorter = shorten_delay(drawn, highest, max(floor or 0.0, 0.0), first, slack)
+        shorter = shorten_delay(drawn, highest, max(floor or 0.0, 0.0), slack)
         if shorter is not None:
             shortened_from, (delay, ceiling) = delay, shorter
     elapsed = _elapsed_seconds(case.history, case.now)
     if case.policy.max_elapsed is not None and elapsed + delay > case.policy.max_elapsed:
         return Fail(mode_of(case.failure), f"the next try would come after max_elapsed, {case.policy.max_elapsed:g} s")
     if delay > slack:
-        why = "a retry could not finish before the deadline of the run"
-        return DeadLetter(DeadLetterKind.DEADLINE, mode_of(case.failure), why)
+        return DeadLetter(DeadLetterKind.DEADLINE, mode_of(case.failure), _too_late(case, slack))
     return Retry(delay, ceiling, mode_of(case.failure), shortened_from=shortened_from)
 
 
@@ -357,6 +356,19 @@ def _slack_seconds(case: _FailureCase) -> float:
     """Return how long the task may wait without missing the deadline of the run."""
     deadline = case.history.deadline_at
     return math.inf if deadline is None else (deadline - case.now) / 1e6 - case.history.path_seconds
+
+
+def _too_late(case: _FailureCase, slack: float) -> str:
+    path, asked = case.history.path_seconds, case.failure.retry_after_seconds
+    why, left = "a retry could not finish before the deadline of the run", slack + path
+    if left <= 0:
+        return f"{why}, which has passed"
+    needs = "usually needs {} to the end" if asked is None else "is asked to wait {} first"
+    return f"{why}: {_seconds(left)} are left, and it {needs.format(_seconds(path if asked is None else asked))}"
+
+
+def _seconds(seconds: float) -> str:
+    return format_duration(round(seconds * 1e6))
 
 
 FAILURE_RULES: tuple[Callable[[_FailureCase], Decision | None], ...] = (
