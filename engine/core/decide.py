@@ -43,7 +43,8 @@ class TaskHistory:
     recheck_seconds: float = 30.0
     path_seconds: float = 0.0  # of this task and the longest path below it, by history
     deadline_at: int | None = None  # of the run, microseconds UTC
-    cancel_requested: bool = False  # an operator cancelled the attempt
+    cancel_requested: bool = False  # an operator cancelled the attempt, or the deadline of the run ends it
+    deadline_passed: str | None = None  # why the deadline of the run ends the attempt
     changed: tuple[str, ...] = ()  # parts of the environment that differ from the last such failure, in words
     verifies: str | None = None  # a canary: loose fingerprint of the failure that the fix must end
 
@@ -99,7 +100,9 @@ class Skip:
 
 @dataclass(frozen=True, slots=True)
 class Cancel:
-    """An operator cancelled the task."""
+    """An operator cancelled the task, or the deadline of the run, which ``why`` says, ended it."""
+
+    why: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,10 +147,18 @@ class _FailureCase:
 def decide(history: TaskHistory, outcome: Outcome, policy: RetryPolicy, now: int, uniform: Uniform) -> Decision:
     """Decide what follows an attempt. ``now``: microseconds UTC; ``uniform(low, high)`` returns a random number."""
     decision = _decide_outcome(history, outcome, policy, now, uniform)
-    runs_again = isinstance(decision, Retry | Defer | Interrupt)
-    if history.cancel_requested and (runs_again or outcome.kind is OutcomeKind.LOST):
-        return Cancel()  # the attempt ended before the cancellation reached it
+    is_undone = isinstance(decision, Retry | Defer | Interrupt | Cancel) or outcome.kind is OutcomeKind.LOST
+    if history.cancel_requested and is_undone:  # also if the attempt ended before the request reached it
+        return Cancel() if history.deadline_passed is None else _end_at_deadline(history, history.deadline_passed)
     return decision
+
+
+def _end_at_deadline(history: TaskHistory, why: str) -> Decision:
+    """Cancel a task whose attempt the deadline ended; a human decides about one that may have done half of its work."""
+    if history.idempotent:
+        return Cancel(why)
+    what = f"{why}; {describe_lost(history.effect_key)}"
+    return DeadLetter(DeadLetterKind.INDETERMINATE, FailureMode.LOST, what)
 
 
 def _decide_outcome(

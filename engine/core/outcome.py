@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from ..domain.states import DEADLINE_MODE
+
 
 class OutcomeKind(StrEnum):
     """How an attempt ended; the words in ``attempt.outcome``."""
@@ -49,12 +51,13 @@ ENVIRONMENT_FIELDS: Mapping[str, str] = {
 
 
 class FailureMode(StrEnum):
-    """Transient, hang and poisoned need different actions of the on-call; the rest is lost or other."""
+    """Transient, hang and poisoned need different actions of the on-call; the rest is lost, late or other."""
 
     TRANSIENT = "transient"
     HANG = "hang"
     POISONED = "poisoned"
     LOST = "lost"
+    DEADLINE = DEADLINE_MODE  # the deadline of the run ended it
     OTHER = "other"
 
 
