@@ -20,7 +20,16 @@ from ...engine.core.ready_queue import spec_of
 from ...engine.core.waiting import ExplainContext, pool_sizes, wait_of
 from ...engine.core.waits import WaitReason, needs_human
 from ...engine.domain.events import Event, EventKind
-from ...engine.domain.states import ABOUT_TO_START, FINISHED, NEEDS_HUMAN, NOT_STARTED, UNDER_WAY, WAITING, TaskState
+from ...engine.domain.states import (
+    ABOUT_TO_START,
+    DEADLINE_MODE,
+    FINISHED,
+    NEEDS_HUMAN,
+    NOT_STARTED,
+    UNDER_WAY,
+    WAITING,
+    TaskState,
+)
 from ...engine.domain.usage import TaskUsage
 from ...engine.statefile.list_rows import BreakerRow, DurationStats, PageHead, PageRow
 from .run_snapshot import RunSnapshot
@@ -168,8 +177,10 @@ class Board:
         return list(self.dag.names_of(sorted(self._problems, key=self.dag.topological_index.__getitem__)))
 
     def held_tasks(self) -> dict[str, WaitReason]:
-        """Return the tasks that could start if a human ended their wait."""
+        """Return the tasks that could start if a human ended their wait, or gave the run another deadline."""
         run, now_us = self.projection.run, _ANY_TIME_US
+        if run.deadline_passed_at is not None:
+            return {name: WaitReason.DEADLINE for name, row in self.projection.tasks.items() if _is_late(row)}
         shut = any(view.state in SHUT and view.reopens_at is None for view in self.snapshot.breakers.values())
         is_pause_forgotten = run.paused_since is not None and run.blocked_since is not None
         if run.ended_at is not None or not (shut or is_pause_forgotten):
@@ -259,6 +270,10 @@ class Board:
 
     def _explain_context(self, runner: RunnerStatus) -> ExplainContext:
         return ExplainContext(self.snapshot.breakers, runner, self.snapshot.page_notes, self.active)
+
+
+def _is_late(row: TaskRow) -> bool:
+    return row.state is TaskState.CANCELLED and row.failure_mode == DEADLINE_MODE
 
 
 def _dag_of(projection: RunProjection) -> Dag:

@@ -122,7 +122,7 @@ def _changed(event: Event, payload: payloads.TaskChanged) -> str:
         first = columns["canary"]
         return f"runs after {first} has succeeded" if first else "no longer waits for another task"
     if columns.get("cancel_requested_at"):
-        return "cancel requested"
+        return f"is ended: {payload.why}" if payload.why else "cancel requested"
     if due_at := columns.get("next_retry_at"):
         return f"next attempt at {wall(due_at, None)}"
     return f"changed: {', '.join(columns)}" if columns else ""

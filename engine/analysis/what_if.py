@@ -19,6 +19,7 @@ from msgspec import structs
 
 from ..core.breaker import BreakerRecord, DownstreamHealth
 from ..core.dag import Dag
+from ..core.deadline import ending_deadline
 from ..core.decide import (
     NO_SIBLINGS,
     DeadLetter,
@@ -38,11 +39,12 @@ from ..core.dispatch_rules import END_WHEN_OPEN, Capacity, LongOutages
 from ..core.downstreams import DownstreamStates
 from ..core.failures.determinism import nature_of
 from ..core.outcome import Failure, FailureClass, Outcome
-from ..core.paging import deadline_cause, page_cause
+from ..core.paging import page_cause
 from ..core.projection import RunProjection, TaskRow
 from ..core.ready_queue import ReadyQueue, spec_of
 from ..core.spec import DownstreamSpec, FlowSpec, TaskSpec, with_overrides
 from ..core.waiting import BreakerView
+from ..domain.deadline import deadline_cause
 from ..domain.states import NOT_STARTED, WITH_INSTANT, DeadLetterKind, RunState, SkipCause, TaskState
 from ..domain.trigger_rules import DerivedState, PropagationGraph, TaskNode, propagate
 from .counters import RunCounts
@@ -259,7 +261,12 @@ class _Replay:
             self._schedule_recorded(row)
         self._check_downstreams()
         self._dispatch()
+        deadline = ending_deadline(self._projection.run)
         while self._schedule and self._counters.calls <= self._calls_max:
+            if deadline is not None and self._schedule[0][0] >= deadline:
+                self._ended_at = deadline  # what runs is ended, and nothing starts any more
+                self._schedule.clear()
+                break
             self._now, _, name, attempt = heappop(self._schedule)
             if attempt is not None:
                 self._ended_at = self._now
@@ -274,7 +281,7 @@ class _Replay:
 
     def _figures(self) -> RunFigures:
         counters, deadline = self._counters, self._projection.run.deadline_at
-        if deadline is not None and self._ended_at > deadline:
+        if deadline is not None and self._ended_at >= deadline:
             counters.page(deadline_cause(self._projection.run.run_id))
         return RunFigures(
             calls=counters.calls,
@@ -391,7 +398,7 @@ class _Replay:
             health=health,
             recheck_seconds=spec.recheck_seconds,
             path_seconds=self._path_seconds.get(row.name, 0.0),
-            deadline_at=self._projection.run.deadline_at,
+            deadline_at=ending_deadline(self._projection.run),
         )
         return decide(history, outcome, self._policy_of(spec.retry), self._now, self._draw(row, outcome))
 

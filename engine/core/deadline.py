@@ -1,4 +1,6 @@
-"""Compute the slack of a run: the time until its deadline minus the expected duration of its longest path.
+"""The deadline of a run: when it ends the run, and the slack before it.
+
+The slack is the time until the deadline minus the expected duration of the longest path that is left.
 
 A delay that is longer than the slack is shortened, if the policy allows a shorter one. Durations are expected from
 history, so that a missed deadline is known when it becomes certain, not when it happens.
@@ -9,27 +11,41 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from ..domain import deadline
 from ..domain.states import OPEN, TIMED, TaskState
-from .projection import RunProjection, TaskRow
+from .projection import RunProjection, RunRow, TaskRow
 
 
-def shorten_delay(
-    delay: float, ceiling: float, floor: float, first_ceiling: float, slack: float
-) -> tuple[float, float] | None:
-    """Return a shorter delay that leaves time for the work, and its ceiling; None if the policy has none so short.
+def is_due(run: RunRow, now: int) -> bool:
+    """Whether the deadline is to end the run now. ``now``: microseconds UTC."""
+    return run.ended_at is None and deadline.is_due(run.deadline_at, run.deadline_passed_at, run.options, now)
+
+
+def ending_deadline(run: RunRow) -> int | None:
+    """Return the instant at which the deadline ends the run, in microseconds UTC; None: it ends nothing."""
+    return run.deadline_at if run.deadline_at is not None and deadline.ends_run(run.options) else None
+
+
+def passed_reason(run: RunRow) -> str | None:
+    """Return why the run is over, if its deadline has ended it."""
+    passed = run.deadline_passed_at is not None and run.deadline_at is not None
+    return deadline.describe_passed(run.deadline_at or 0) if passed else None
+
+
+def shorten_delay(delay: float, ceiling: float, floor: float, slack: float) -> tuple[float, float] | None:
+    """Return a shorter delay that leaves time for the work, and its ceiling; None if none is so short.
 
     Parameters (seconds):
         delay: drawn up to ``ceiling``; ``floor`` (Retry-After) comes on top and stays.
-        first_ceiling: the ceiling of the first retry, and the lowest that the new ceiling may be.
         slack: the time left for waiting, ``floor`` included.
 
     The new ceiling is half of the time left, because work takes longer than expected half of the time. The delay is
     scaled with the ceiling: tasks that failed together stay spread out.
     """
     room = slack - floor
-    if room < first_ceiling or ceiling <= 0:
+    if room <= 0 or ceiling <= 0:
         return None
-    lower = min(ceiling, max(first_ceiling, room / 2))
+    lower = min(ceiling, room / 2)
     return floor + delay * lower / ceiling, floor + lower
 
 
@@ -47,8 +63,8 @@ def compute_slack(projection: RunProjection, path_seconds: Mapping[str, float], 
 
     ``path_seconds``: by task, the duration of the longest path from it, by history. ``now``: microseconds UTC.
     """
-    deadline = projection.run.deadline_at
-    if deadline is None:
+    deadline_at = projection.run.deadline_at
+    if deadline_at is None:
         return None
     longest: tuple[float, str] | None = None
     for row in projection.tasks.values():
@@ -57,7 +73,7 @@ def compute_slack(projection: RunProjection, path_seconds: Mapping[str, float], 
             longest = needs, row.name
     if longest is None:
         return None
-    return Slack((deadline - now) / 1e6 - longest[0], longest[1], longest[0])
+    return Slack((deadline_at - now) / 1e6 - longest[0], longest[1], longest[0])
 
 
 def _needed_seconds(

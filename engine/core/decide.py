@@ -28,6 +28,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from ..domain.durations import format_duration
 from ..domain.liveness import describe_lost
 from ..domain.states import DeadLetterKind
 from .advice import NOT_JUDGED, TimeoutJudgement, TimeoutVerdict
@@ -35,7 +36,7 @@ from .breaker import DownstreamHealth
 from .deadline import shorten_delay
 from .failures.determinism import is_shape_error, nature_of
 from .outcome import NOT_STARTED, Failure, FailureClass, FailureMode, Outcome, OutcomeKind
-from .policy import RetryPolicy, Uniform, add_retry_after, bounds, draw_delay
+from .policy import RetryPolicy, Uniform, add_retry_after, draw_delay
 
 SIBLINGS_MIN = 3  # tasks that fail alike, from which one failure of the next is evidence enough
 SIBLINGS_REASON = f"{SIBLINGS_MIN} siblings are poison by the same failure"
@@ -83,7 +84,8 @@ class TaskHistory:
     recheck_seconds: float = 30.0
     path_seconds: float = 0.0  # of this task and the longest path below it, by history
     deadline_at: int | None = None  # of the run, microseconds UTC
-    cancel_requested: bool = False  # an operator cancelled the attempt
+    cancel_requested: bool = False  # an operator cancelled the attempt, or the deadline of the run ends it
+    deadline_passed: str | None = None  # why the deadline of the run ends the attempt
     changed: tuple[str, ...] = ()  # parts of the environment that differ from the last such failure, in words
     verifies: str | None = None  # a canary: loose fingerprint of the failure that the fix must end
 
@@ -140,7 +142,9 @@ class Skip:
 
 @dataclass(frozen=True, slots=True)
 class Cancel:
-    """An operator cancelled the task."""
+    """An operator cancelled the task, or the deadline of the run, which ``why`` says, ended it."""
+
+    why: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,10 +212,18 @@ class _FailureCase:
 def decide(history: TaskHistory, outcome: Outcome, policy: RetryPolicy, now: int, uniform: Uniform) -> Decision:
     """Decide what follows an attempt. ``now``: microseconds UTC; ``uniform(low, high)`` returns a random number."""
     decision = _decide_outcome(history, outcome, policy, now, uniform)
-    runs_again = isinstance(decision, Retry | Defer | Interrupt)
-    if history.cancel_requested and (runs_again or outcome.kind is OutcomeKind.LOST):
-        return Cancel()  # the attempt ended before the cancellation reached it
+    is_undone = isinstance(decision, Retry | Defer | Interrupt | Cancel) or outcome.kind is OutcomeKind.LOST
+    if history.cancel_requested and is_undone:  # also if the attempt ended before the request reached it
+        return Cancel() if history.deadline_passed is None else _end_at_deadline(history, history.deadline_passed)
     return decision
+
+
+def _end_at_deadline(history: TaskHistory, why: str) -> Decision:
+    """Cancel a task whose attempt the deadline ended; a human decides about one that may have done half of its work."""
+    if history.idempotent:
+        return Cancel(why)
+    what = f"{why}; {describe_lost(history.effect_key)}"
+    return DeadLetter(DeadLetterKind.INDETERMINATE, FailureMode.LOST, what)
 
 
 def _decide_outcome(
@@ -465,16 +477,14 @@ def _retry(case: _FailureCase) -> Decision:
     delay, ceiling = add_retry_after(floor, drawn, highest)  # never before Retry-After
     slack, shortened_from = _slack_seconds(case), None
     if delay > slack:
-        first = bounds(case.policy, 0)[1]
-        shorter = shorten_delay(drawn, highest, max(floor or 0.0, 0.0), first, slack)
+        shorter = shorten_delay(drawn, highest, max(floor or 0.0, 0.0), slack)
         if shorter is not None:
             shortened_from, (delay, ceiling) = delay, shorter
     elapsed = _elapsed_seconds(case.history, case.now)
     if case.policy.max_elapsed is not None and elapsed + delay > case.policy.max_elapsed:
         return Fail(mode_of(case.failure), f"the next try would come after max_elapsed, {case.policy.max_elapsed:g} s")
     if delay > slack:
-        why = "a retry could not finish before the deadline of the run"
-        return DeadLetter(DeadLetterKind.DEADLINE, mode_of(case.failure), why)
+        return DeadLetter(DeadLetterKind.DEADLINE, mode_of(case.failure), _too_late(case, slack))
     return Retry(delay, ceiling, mode_of(case.failure), shortened_from=shortened_from)
 
 
@@ -505,6 +515,19 @@ def _evidence_seconds(case: _FailureCase) -> float:
         return case.policy.poison_seconds - case.alike_seconds if is_last else 0.0
     siblings = case.history.siblings
     return case.policy.base if siblings.failed >= SIBLINGS_MIN and not siblings.healed else 0.0
+
+
+def _too_late(case: _FailureCase, slack: float) -> str:
+    path, asked = case.history.path_seconds, case.failure.retry_after_seconds
+    why, left = "a retry could not finish before the deadline of the run", slack + path
+    if left <= 0:
+        return f"{why}, which has passed"
+    needs = "usually needs {} to the end" if asked is None else "is asked to wait {} first"
+    return f"{why}: {_seconds(left)} are left, and it {needs.format(_seconds(path if asked is None else asked))}"
+
+
+def _seconds(seconds: float) -> str:
+    return format_duration(round(seconds * 1e6))
 
 
 FAILURE_RULES: tuple[Callable[[_FailureCase], Decision | None], ...] = (

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from heapq import nsmallest
 
 from ..domain.durations import format_duration
-from ..domain.states import NEEDS_HUMAN, DeadLetterKind, SkipCause, TaskState
+from ..domain.states import DEADLINE_MODE, NEEDS_HUMAN, DeadLetterKind, SkipCause, TaskState
 from .outcome import FailureMode
 from .outlook import Actor, Outlook, outlook_of
 from .projection import AttemptRow, RunProjection, TaskRow
@@ -111,6 +111,8 @@ def _state_text(case: TaskCase) -> str:
             return _retrying(case) if case.context.runner.is_alive else _queued_for_retry(case)
         case TaskState.SKIPPED:
             return f"skipped by {row.skip_cause or 'an operator'}"
+        case TaskState.CANCELLED if row.failure_mode == DEADLINE_MODE:
+            return "ended by the deadline of the run"
         case TaskState.CANCELLED:
             return "stopped by an operator"
         case _:
@@ -356,6 +358,10 @@ def _cancelled(case: TaskCase) -> str:
     return f"stopped by an operator {case.since(case.row.ended_at)} ago; requeue it to run it after all"
 
 
+def _ended_by_deadline(case: TaskCase) -> str:
+    return f"ended: {case.row.error}; redrive postpone gives the run another deadline, or requeue the task alone"
+
+
 _SENTENCES: dict[WaitReason, Callable[[TaskCase], str]] = {
     WaitReason.PARENTS: _waits_for_parents,
     WaitReason.NOT_BEFORE: _not_before,
@@ -375,6 +381,7 @@ _SENTENCES: dict[WaitReason, Callable[[TaskCase], str]] = {
     WaitReason.PAUSE: _paused,
     WaitReason.DECISION: _dead_lettered,
     WaitReason.CANARY: _waits_for_canary,
+    WaitReason.DEADLINE: _ended_by_deadline,
 }
 
 

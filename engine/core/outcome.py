@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from ..domain.states import DEADLINE_MODE
 from .advice import Progress
 
 
@@ -51,13 +52,14 @@ ENVIRONMENT_FIELDS: Mapping[str, str] = {
 
 
 class FailureMode(StrEnum):
-    """Transient, hang, slow and poisoned need different actions of the on-call; the rest is lost or other."""
+    """Transient, hang, slow and poisoned need different actions of the on-call; the rest is lost, late or other."""
 
     TRANSIENT = "transient"
     HANG = "hang"
     SLOW = "slow"  # its timeout is too short
     POISONED = "poisoned"
     LOST = "lost"
+    DEADLINE = DEADLINE_MODE  # the deadline of the run ended it
     OTHER = "other"
 
 

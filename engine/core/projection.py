@@ -131,6 +131,7 @@ class RunRow(Struct):
     paused_since: int | None = None
     paused_by: str | None = None
     deadline_at: int | None = None
+    deadline_passed_at: int | None = None  # when the deadline has begun to end the run
     max_parallel: int = 4
     flow_path: str | None = None
     params: str = "{}"

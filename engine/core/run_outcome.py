@@ -80,17 +80,24 @@ def _holder(projection: RunProjection, now_us: int, context: ExplainContext, dow
 
 @dataclass(frozen=True, slots=True)
 class RunOutcome:
-    """``is_blocked``: what is left waits for a human, dead letters and ``held``; ``state`` is RUNNING then."""
+    """``is_blocked``: what is left waits for a human, dead letters and ``held``; ``state`` is RUNNING then.
+
+    ``why``: what ended the run, if it was its deadline.
+    """
 
     state: RunState
     is_blocked: bool = False
     held: tuple[HeldTasks, ...] = ()
+    why: str | None = None
 
 
-def evaluate_run(tasks: Iterable[TaskRow], active: int, held: tuple[HeldTasks, ...] = ()) -> RunOutcome:
+def evaluate_run(
+    tasks: Iterable[TaskRow], active: int, held: tuple[HeldTasks, ...] = (), over: str | None = None
+) -> RunOutcome:
     """Return the outcome of a run. ``active``: ``ReadyQueue.active_count``; ``held``: ``find_held_tasks``.
 
-    A run with an unresolved dead letter is never SUCCESS.
+    ``over``: why no task starts any more, if the deadline has passed: then a dead letter does not keep the run open, so
+    that whoever waits for the run learns of its end. A run with an unresolved dead letter is never SUCCESS.
     """
     if held:
         return RunOutcome(RunState.RUNNING, is_blocked=True, held=held)
@@ -98,12 +105,12 @@ def evaluate_run(tasks: Iterable[TaskRow], active: int, held: tuple[HeldTasks, .
         return RunOutcome(RunState.RUNNING)
     rows = list(tasks)
     counts = Counter(row.state for row in rows)
-    if counts[TaskState.DEAD_LETTER]:
+    if counts[TaskState.DEAD_LETTER] and over is None:
         return RunOutcome(RunState.RUNNING, is_blocked=True)
-    if any(_fails_the_run(row) for row in rows):
-        return RunOutcome(RunState.FAILED)
+    if counts[TaskState.DEAD_LETTER] or any(_fails_the_run(row) for row in rows):
+        return RunOutcome(RunState.FAILED, why=over)
     if any(_makes_run_partial(row) for row in rows):
-        return RunOutcome(RunState.PARTIAL)
+        return RunOutcome(RunState.PARTIAL, why=over)
     return RunOutcome(RunState.SUCCESS)
 
 

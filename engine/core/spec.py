@@ -19,6 +19,7 @@ Kind = Literal["python", "command", "sensor"]
 Isolation = Literal["process", "worker", "thread", "dask"]
 Durability = Literal["full", "normal"]
 Misfire = Literal["skip", "one", "all"]
+DeadlineAction = Literal["end", "page"]
 OnOpen = Literal["hold", "fail", "dead_letter"]
 Shell = Literal["sh", "bash"]
 ResultSource = Literal["file", "last-line"]
@@ -161,6 +162,7 @@ class FlowSpec:
     name: str
     tasks: tuple[TaskSpec, ...]
     deadline_seconds: float | None = None
+    deadline_action: DeadlineAction = "end"  # at the deadline: end the run, or page alone
     dead_letter_ttl: float | None = None  # seconds until a dead letter becomes FAILED
     retention_runs: int | None = None  # ended runs to keep
     retention_seconds: float | None = None  # how long to keep an ended run

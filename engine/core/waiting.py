@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from ..domain.durations import format_duration
-from ..domain.states import NEEDS_HUMAN, TIMED, WITH_INSTANT, TaskState
+from ..domain.states import DEADLINE_MODE, NEEDS_HUMAN, TIMED, WITH_INSTANT, TaskState
 from ..domain.trigger_rules import satisfied_rules
 from .breaker import PASSING, is_releasing
 from .outlook import ALIVE, RunnerStatus
@@ -76,6 +76,8 @@ def find_wait(case: TaskCase) -> WaitReason | None:
     row = case.row
     if row.canary is not None and row.state in NEEDS_HUMAN:
         return WaitReason.CANARY
+    if row.state is TaskState.CANCELLED and row.failure_mode == DEADLINE_MODE:
+        return WaitReason.DEADLINE
     if row.state not in WITH_INSTANT | {TaskState.READY}:
         return _STATE_REASONS.get(row.state)
     if row.state is TaskState.PENDING and _has_unmet_parent(case):

@@ -33,6 +33,7 @@ class WaitReason(StrEnum):
     PAUSE = "pause"
     DECISION = "decision"
     CANARY = "canary"
+    DEADLINE = "deadline"
 
 
 class EndedBy(StrEnum):
@@ -86,6 +87,9 @@ WAITS: Mapping[WaitReason, Wait] = {
     WaitReason.PAUSE: Wait(EndedBy.HUMAN, "redrive unpause", "held by a pause", _BLOCKED, _EXIT_CODE, "paused"),
     WaitReason.DECISION: Wait(
         EndedBy.HUMAN, "redrive requeue or skip; dead_letter_ttl", "DEAD_LETTER", _BLOCKED, _EXIT_CODE, "the cause"
+    ),
+    WaitReason.DEADLINE: Wait(
+        EndedBy.HUMAN, "redrive postpone, or requeue", "ended by the deadline", "FAILED", 1, "deadline missed"
     ),
     WaitReason.CANARY: Wait(EndedBy.TASKS, "the canary, which has a wait of its own"),
 }

@@ -92,6 +92,9 @@ EXECUTOR_MOVES: Dict[TaskState, FrozenSet[TaskState]] = {
     _S.CANCELLED: frozenset(),
 }
 
+#: ``task.failure_mode`` of a task that the deadline of its run has ended or is ending.
+DEADLINE_MODE = "deadline"
+
 #: What only an operator may do: requeue, skip, cancel, bring forward; and their undo.
 OPERATOR_MOVES: Dict[TaskState, FrozenSet[TaskState]] = {
     _S.PENDING: frozenset(

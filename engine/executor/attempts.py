@@ -14,6 +14,7 @@ from functools import partial
 
 from ..clock import Clock
 from ..core.breaker import DownstreamHealth
+from ..core.deadline import ending_deadline
 from ..core.decide import Succeed
 from ..core.outcome import Outcome, OutcomeKind
 from ..core.spec import TaskSpec
@@ -273,7 +274,6 @@ class AttemptManager:
         self._writer = opened.writer
         self._clock = clock
         self._view = view
-        self._deadline_at = view.projection.run.deadline_at
         self._freed_by = view.ready_queue.unblocked_by
         self._follow_up = follow_up
         self._on_ended = on_ended
@@ -399,7 +399,7 @@ class AttemptManager:
                 outcome,
                 self._clock.uniform,
                 path_seconds=self._view.path_seconds.get(claim.name, 0.0),
-                deadline_at=self._deadline_at,
+                deadline_at=ending_deadline(self._view.projection.run),
                 health=health,
                 interrupted=supervisor.is_interrupted,
                 is_silent=not supervisor.has_output,

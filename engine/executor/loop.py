@@ -164,6 +164,8 @@ class RunLoop:
             return None
         if self._is_committing:
             return None
+        if self.storage_problem is None and self.shutdown.mode != "now" and (passed := self._run_end.pass_deadline()):
+            return passed
         if self._file_watch.is_missing and self.shutdown.mode is None and not self.attempts.running:
             if self._file_watch.is_deleted:
                 self._fail(self._file_watch.missing_error())
@@ -177,7 +179,7 @@ class RunLoop:
         """Return what to claim with the settlement of an attempt."""
         if self.shutdown.mode is not None or self._result.done():
             return None
-        if self._file_watch.is_missing or self.storage_problem is not None:
+        if self._file_watch.is_missing or self.storage_problem is not None or self._run_end.is_deadline_due:
             return None
         follow_up = self._dispatcher.follow_up(freed)
         return follow_up and FollowUp(follow_up.claim, partial(self._launch, follow_up), follow_up.durable)
@@ -226,7 +228,7 @@ class RunLoop:
     def _on_events_committed(self, events: Sequence[Event]) -> None:
         self._view.apply(events)
         acts = [event for event in events if event.actor is not None]
-        self._cancel_attempts(acts)
+        self._cancel_attempts(events)
         self._probe_repaired_downstreams(acts)
         self.wake()
 
@@ -238,13 +240,14 @@ class RunLoop:
         self._notify_listener(events)
 
     def _cancel_attempts(self, events: Sequence[Event]) -> None:
-        """Terminate running attempts whose cancel request has been committed."""
+        """Terminate running attempts whose end an operator or the deadline of the run has requested."""
         for event in events:
             payload = event.payload
             if event.task is None or not isinstance(payload, TaskChanged | TaskMoved):
                 continue
             if payload.set.get("cancel_requested_at") is not None:
-                self.attempts.cancel(event.task, f"cancelled by {event.actor}: {event.reason}")
+                by_operator = f"cancelled by {event.actor}: {event.reason}"
+                self.attempts.cancel(event.task, payload.why or by_operator)
 
     def _probe_repaired_downstreams(self, events: Sequence[Event]) -> None:
         """Probe the downstreams of requeued tasks: a requeue after AuthError implies new credentials.

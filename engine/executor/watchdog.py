@@ -5,14 +5,12 @@ Checked once a second by the heartbeat. ``domain/liveness.py`` and ``core/deadli
 
 from __future__ import annotations
 
-from datetime import datetime
-
 from ..clock import Clock
-from ..core.deadline import Slack, compute_slack
+from ..core.deadline import Slack, compute_slack, is_due
 from ..core.dispatch_rules import LongOutage, LongOutages
 from ..core.downstreams import DownstreamStates
 from ..domain import liveness
-from ..domain.durations import format_duration
+from ..domain.durations import format_clock, format_duration
 from ..domain.event_payloads import AttemptReclaimed, AttemptSilent
 from ..domain.liveness import Liveness
 from ..domain.states import DeadLetterKind, TaskState
@@ -112,7 +110,10 @@ class Watchdog:
     # --- The deadline -----------------------------------------------------------------------------------------------
 
     def _check_deadline(self) -> None:
-        slack = compute_slack(self._projection, self._view.path_seconds, self._clock.now_us())
+        run, now = self._projection.run, self._clock.now_us()
+        if run.deadline_passed_at is not None or is_due(run, now):
+            return  # ``run_end.py`` ends the run, with a page
+        slack = compute_slack(self._projection, self._view.path_seconds, now)
         is_late = slack is not None and slack.seconds < 0
         if is_late and not self._is_late and slack is not None:
             self._page(self._lateness(slack))
@@ -121,7 +122,7 @@ class Watchdog:
     def _lateness(self, slack: Slack) -> PageRequest:
         run, row = self._projection.run, self._projection.tasks[slack.task]
         assert run.deadline_at is not None
-        due = datetime.fromtimestamp(run.deadline_at / 1e6).astimezone()
+        is_missed = self._clock.now_us() >= run.deadline_at
         state_text = _STATE_TEXT.get(row.state, "has not started")
         needs = (
             f"{format_duration(round(slack.needs_seconds * 1e6))} of work are left"
@@ -132,8 +133,9 @@ class Watchdog:
         return PageRequest(
             run_id=run.run_id,
             task=row.name,
-            title="deadline at risk",
-            why=f"the run can no longer make {due:%H:%M:%S}: {row.name} {state_text}, and from there {needs}",
+            title="deadline missed" if is_missed else "deadline at risk",
+            why=f"the run can no longer make {format_clock(run.deadline_at)}: {row.name} {state_text}, and from there"
+            f" {needs}",
             kind=DeadLetterKind.DEADLINE,
             owner=None if spec is None else spec.owner,
         )

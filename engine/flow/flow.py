@@ -11,7 +11,7 @@ from typing import Any, Unpack
 
 from ..core.dag import validate_graph
 from ..core.option_types import is_text, short_repr
-from ..core.spec import LOGICAL_TIME, DownstreamSpec, FlowSpec, ScheduleSpec
+from ..core.spec import LOGICAL_TIME, DeadlineAction, DownstreamSpec, FlowSpec, ScheduleSpec
 from ..errors import FlowError, OptionError
 from .options import (
     DEFAULTS,
@@ -46,7 +46,11 @@ class Flow(TaskDeclarations):
 
     Parameters:
         name: text, not empty. The state file has this name unless another is given.
-        deadline: duration of 0 or more from the start of a run until it has to be over; then its tasks are ended.
+        deadline: duration of 0 or more from the start of a run (of a scheduled run: from its logical time) until it
+            has to be over. Until then tasks start as always. Then what has not started is CANCELLED, what runs is ended
+            by SIGTERM, its grace and SIGKILL, and the run is FAILED, with one page. Dead letters go on waiting for a
+            human; tasks that an operator runs after that have no deadline. ``redrive postpone`` moves it.
+        deadline_action: "end": as said. "page": the deadline pages once and changes nothing else.
         dead_letter_ttl: duration of 0 or more: a dead letter without a decision for so long, or until the
             deadline, becomes FAILED, so that tasks with the rule "all_done" run below it and the run ends. 0: at once.
             None: it waits for ever.
@@ -104,6 +108,7 @@ class Flow(TaskDeclarations):
             name, {**own_pools, **machine_pools}, {option: options[option] for option in DEFAULTS if option in options}
         )
         self.deadline_seconds: float | None = options["deadline"]
+        self.deadline_action = _deadline_action(name, options)
         self.dead_letter_ttl: float | None = options["dead_letter_ttl"]
         self.retention: dict[str, Any] = options["retention"] or {}
         self.log_limit_mb: int = options["log_limit_mb"]
@@ -267,6 +272,7 @@ class Flow(TaskDeclarations):
             name=self.name,
             tasks=specs,
             deadline_seconds=self.deadline_seconds,
+            deadline_action=self.deadline_action,
             dead_letter_ttl=self.dead_letter_ttl,
             retention_runs=self.retention.get("runs"),
             retention_seconds=self.retention.get("seconds"),
@@ -295,6 +301,13 @@ def _pools(flow: str, options: Mapping[str, Any]) -> tuple[dict[str, int], dict[
     for pool in own.keys() & shared.keys():
         raise OptionError(f"flow {flow!r}: pool {pool!r} is of the flow or of the machine: name it in one of the two")
     return own, shared
+
+
+def _deadline_action(flow: str, options: Mapping[str, Any]) -> DeadlineAction:
+    action: DeadlineAction = options["deadline_action"]
+    if action != "end" and options["deadline"] is None:
+        raise OptionError(f"flow {flow!r}: deadline_action says nothing without a deadline")
+    return action
 
 
 _WITHOUT_SCHEDULE = {"timezone": "UTC", "misfire": "one", "splay": 0, "start_within": None}

@@ -37,7 +37,17 @@ from ..core.option_types import (
 )
 from ..core.paging import check_sender
 from ..core.policy import RetryPolicy
-from ..core.spec import DownstreamSpec, Isolation, Kind, Misfire, OnOpen, ResultSource, Shell, TriggerRule
+from ..core.spec import (
+    DeadlineAction,
+    DownstreamSpec,
+    Isolation,
+    Kind,
+    Misfire,
+    OnOpen,
+    ResultSource,
+    Shell,
+    TriggerRule,
+)
 from ..errors import OptionError
 from .param import Param
 
@@ -160,6 +170,7 @@ class FlowOptions(DefaultOptions, total=False):
     """What ``Flow`` takes beside its name; its docstring describes them."""
 
     deadline: Duration | None
+    deadline_action: DeadlineAction
     dead_letter_ttl: Duration | None
     retention: str | int | None
     log_limit_mb: int
@@ -186,6 +197,7 @@ DEFAULTS: Table = {
 FLOW: Table = {
     **DEFAULTS,
     "deadline": optional(duration()),
+    "deadline_action": choice(*get_args(DeadlineAction)),
     "dead_letter_ttl": optional(duration(), "a dead letter waits for ever"),
     "retention": optional(
         OptionType("a number of runs, as 20, or a text as '30d'", parse_retention), "no run is deleted"
@@ -205,7 +217,7 @@ FLOW: Table = {
 }
 
 #: Options of a flow whose default is not None.
-_FLOW_DEFAULTS = {"log_limit_mb": 64, "timezone": "UTC", "misfire": "one", "splay": 0.0}
+_FLOW_DEFAULTS = {"deadline_action": "end", "log_limit_mb": 64, "timezone": "UTC", "misfire": "one", "splay": 0.0}
 
 # --- A task ---------------------------------------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ from ..domain.event_columns import AttemptColumns, TaskColumns
 from ..domain.event_payloads import AttemptEffect, AttemptExtended, Payload, RunChanged
 from ..domain.events import EventKind
 from ..domain.liveness import effect_key
-from ..domain.states import DeadLetterKind, RunState, TaskState
+from ..domain.states import DeadLetterKind, TaskState
 from ..statefile.changes import canary, mapping
 from ..statefile.changes.propagation import propagate
 from ..statefile.changes.transitions import Transaction
@@ -202,10 +202,7 @@ def write_verdict(transaction: Transaction, run_id: str, verdict: RunOutcome, se
         for held in verdict.held:
             trigger_held_page(transaction, _held_page(run_id, held))
         return
-    ended = RunChanged(
-        RunChange.ENDED, {"state": str(verdict.state), "ended_at": transaction.at, "blocked_since": None}
-    )
-    transaction.change_run(run_id, ended, old=str(RunState.RUNNING), new=str(verdict.state))
+    runs.end_run(transaction, run_id, verdict)
 
 
 def _held_page(run_id: str, held: HeldTasks) -> PageRequest:

@@ -15,7 +15,8 @@ CREATE TABLE run (
     blocked_since INTEGER,                -- nothing can move and a dead letter waits
     paused_since  INTEGER,
     paused_by     TEXT,
-    deadline_at   INTEGER,
+    deadline_at   INTEGER,                -- NULL: none, or an operator has lifted it
+    deadline_passed_at INTEGER,           -- when the deadline has begun to end the run
     max_parallel  INTEGER NOT NULL DEFAULT 4,
     flow_path     TEXT,                   -- what `resume` starts again; NULL for a flow built in a program
     params        TEXT NOT NULL DEFAULT '{}',

@@ -208,7 +208,8 @@ def _apply_consequences(
             trigger_page(transaction, _page_request(claim, spec, decision, outcome))
         case Cancel() | Skip():
             propagate(transaction, claim.run_id, claim.name)
-            resolve(transaction, claim.run_id, claim.name)
+            if not (isinstance(decision, Cancel) and decision.why):  # nobody has decided about it
+                resolve(transaction, claim.run_id, claim.name)
         case Succeed():
             if stored.has_pages:
                 resolve(transaction, claim.run_id, claim.name)
@@ -340,7 +341,10 @@ def _move_of(
     columns: TaskColumns
     match decision:
         case Succeed():
-            return TaskState.SUCCESS, _success_columns(outcome), TaskMoved()
+            columns = _success_columns(outcome)
+            if history.deadline_passed is not None:  # it has ended in time
+                columns.update({"failure_mode": None, "error": None})
+            return TaskState.SUCCESS, columns, TaskMoved()
         case Retry(delay=delay, shortened_from=shortened_from):
             columns = {
                 **_failure_columns(outcome.failure, decision.mode),
@@ -365,9 +369,12 @@ def _move_of(
         case Skip():
             message = outcome.skip_reason.strip()[:ERROR_SUMMARY_CHARACTERS] or None
             return TaskState.SKIPPED, {"skip_cause": str(SkipCause.CONDITION), "error": message}, TaskMoved()
-        case Cancel():
+        case Cancel(why=None):
             columns = {**_failure_columns(outcome.failure, FailureMode.OTHER), "next_retry_at": None}
             return TaskState.CANCELLED, columns, TaskMoved()
+        case Cancel(why=why):
+            columns = {"failure_mode": str(FailureMode.DEADLINE), "error": why, "next_retry_at": None}
+            return TaskState.CANCELLED, columns, TaskMoved(why=why)
         case Interrupt():
             return TaskState.RETRYING, {"next_retry_at": at}, TaskMoved(why=decision.why)
 

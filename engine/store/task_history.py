@@ -16,7 +16,7 @@ from ..core.outcome import ENVIRONMENT_FIELDS, Failure, FailureClass, Outcome, O
 from ..core.spec import TaskSpec
 from ..domain.liveness import effect_key
 from ..domain.overrides import load_overrides
-from ..domain.states import FAILED_OUTCOMES
+from ..domain.states import DEADLINE_MODE, FAILED_OUTCOMES
 from ..statefile.changes.mapping import MAPS_BELOW
 from ..statefile.reader import Row
 from ..statefile.state_lists import in_list
@@ -47,6 +47,8 @@ class StoredTask(NamedTuple):
     cancel_requested_at: int | None = None
     overrides: str | None = None
     key_generation: int = 0
+    failure_mode: str | None = None
+    error: str | None = None
     has_bad_rows: int = 0
     output_bytes: int | None = None
     output_dropped_bytes: int | None = None
@@ -61,7 +63,7 @@ _OPEN_PAGES = (
 )
 _MAPS_BELOW = f"EXISTS ({MAPS_BELOW.format('task.run_id', 'task.name')})"
 _READ = (
-    f"SELECT {', '.join(f'task.{column}' for column in StoredTask._fields[:9])}, {_BAD_ROWS},"
+    f"SELECT {', '.join(f'task.{column}' for column in StoredTask._fields[:11])}, {_BAD_ROWS},"
     f" attempt.output_bytes, attempt.output_dropped_bytes, {_OPEN_PAGES}, ? AND {_MAPS_BELOW} FROM task"
     " LEFT JOIN attempt"
     " ON attempt.run_id = task.run_id AND attempt.name = task.name AND attempt.attempt = ?"
@@ -124,9 +126,16 @@ def read_history(
         path_seconds=path_seconds,
         deadline_at=deadline_at,
         cancel_requested=stored.cancel_requested_at is not None,
+        deadline_passed=_deadline_passed(stored),
         changed=() if failure is None else _changed(past, failure.fingerprint.loose),
         verifies=load_overrides(stored.overrides).get("verifies"),
     )
+
+
+def _deadline_passed(stored: StoredTask) -> str | None:
+    """Return why the deadline of the run ends the attempt (``expiry.py``); None: it does not."""
+    is_ended = stored.cancel_requested_at is not None and stored.failure_mode == DEADLINE_MODE
+    return stored.error if is_ended else None
 
 
 def _changed(past: Sequence[Row], loose: str) -> tuple[str, ...]:

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from typing import Any
 
-import pytest
 from redrive.engine import Flow
 from redrive.engine.testing import Night
 
-deadline = pytest.mark.xfail(strict=True, reason="the deadline of a run ends nothing")
 
-
-def siblings(count: int, work: Callable[..., object] = int, name: str = "orders", **options: object) -> Flow:
+def siblings(count: int, work: Callable[..., object] = int, name: str = "orders", **options: Any) -> Flow:
     """A flow of ``count`` instant tasks without an order: t0, t1, ..."""
     flow = Flow(name)
     for number in range(count):
-        flow.task(name=f"t{number}", **options)(work)  # type: ignore[arg-type, call-overload]
+        flow.task(name=f"t{number}", **options)(work)
     return flow
 
 

@@ -5,18 +5,19 @@ from __future__ import annotations
 import json
 from collections import Counter
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from redrive.engine import Flow, RetryPolicy
 from redrive.engine.testing import Night, down, limited, play
 
 
-def calls(count: int, downstream: str | None = "api", **options: object) -> Flow:
+def calls(count: int, downstream: str | None = "api", **options: Any) -> Flow:
     """A flow of ``count`` instant calls of a downstream, with a sender of pages."""
     flow = Flow("orders", max_parallel=16)
     flow.page("bell")
     for number in range(count):
-        flow.task(name=f"t{number}", downstream=downstream, **options)(lambda: 1)  # type: ignore[arg-type]
+        flow.task(name=f"t{number}", downstream=downstream, **options)(lambda: 1)
     return flow
 
 

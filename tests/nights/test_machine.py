@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 from redrive.engine import Flow
 from redrive.engine.testing import (
@@ -19,12 +20,13 @@ from redrive.engine.testing import (
     play_schedule,
     slow,
 )
+from redrive.engine.testing.faults import Fault
 
 from .flows import done, siblings
 
 
-def nightly(schedule: str = "0 * * * *", timezone: str = "UTC", **options: object) -> Flow:
-    flow = Flow("nightly", schedule=schedule, timezone=timezone, **options)  # type: ignore[arg-type]
+def nightly(schedule: str = "0 * * * *", timezone: str = "UTC", **options: Any) -> Flow:
+    flow = Flow("nightly", schedule=schedule, timezone=timezone, **options)
     flow.task(name="load")(lambda ctx: str(ctx.logical_time))
     return flow
 
@@ -148,7 +150,7 @@ def test_the_disk_is_full_for_an_hour() -> None:
 
 def test_the_clock_of_the_machine_jumps_by_a_day_and_back() -> None:
     """No wait becomes longer or shorter."""
-    faults = [
+    faults: list[Fault] = [
         down("bank", lasts="5m"),
         clock_step("1m", 86_400),
         clock_step("3m", -86_400),

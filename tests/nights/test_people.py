@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from redrive.engine import Flow
 from redrive.engine.testing import crash, down, error, play
+from redrive.engine.testing.faults import Fault
 
 from .flows import done, siblings
 
@@ -65,14 +66,14 @@ def test_a_flow_file_is_half_saved(tmp_path) -> None:
 
 def test_a_bad_content_file_hits_everybody_and_is_replaced() -> None:
     """CrowdStrike, 19 July 2024, in small: one canary shows that the new file is good, then all follow."""
-    faults = [error("*", UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte"), lasts="80m")]
+    faults: list[Fault] = [error("*", UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte"), lasts="80m")]
     night = play(siblings(40), faults=faults, acts=[("+90m", "requeue", "*", {"canary": True})])
     assert night.state == "SUCCESS" and done(night) == 40 and len(night.pages) == 1
 
 
 def test_a_redrive_of_everything_keeps_its_rate() -> None:
     """SQS: a redrive of a whole dead-letter queue at once is the next outage."""
-    faults = [error("*", ZeroDivisionError, lasts="5m")]
+    faults: list[Fault] = [error("*", ZeroDivisionError, lasts="5m")]
     night = play(siblings(60), faults=faults, acts=[("+10m", "requeue", "*", {"rate_per_second": 2})])
     again = [at for at in night.start_seconds() if at >= 600]
     assert night.state == "SUCCESS" and len(again) == 60 and again[-1] - again[0] >= 29
@@ -144,7 +145,7 @@ def test_more_time_is_given_to_a_running_task() -> None:
 
 
 def test_the_executor_is_killed_between_an_act_and_its_work() -> None:
-    faults = [error("t1", ZeroDivisionError, lasts="5m"), crash(at="601s", lasts="1m")]
+    faults: list[Fault] = [error("t1", ZeroDivisionError, lasts="5m"), crash(at="601s", lasts="1m")]
     flow = siblings(3)
     night = play(flow, durations={"t0": "1h", "t1": "5m"}, faults=faults, acts=[("+10m", "requeue", "t1")])
     assert night.state == "SUCCESS" and len(night.answers) == 1
@@ -153,7 +154,7 @@ def test_the_executor_is_killed_between_an_act_and_its_work() -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_the_same_night_is_the_same_journal(seed: int) -> None:
     def journal():
-        faults = [down("bank", lasts="3m", share=0.6), crash(at="70s")]
+        faults: list[Fault] = [down("bank", lasts="3m", share=0.6), crash(at="70s")]
         return play(siblings(20, downstream="bank"), faults=faults, seed=seed).journal
 
     assert journal() == journal()

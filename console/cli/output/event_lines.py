@@ -116,7 +116,7 @@ def _running(event: Event, payload: payloads.TaskMoved) -> Iterator[str]:
 def _ended(event: Event, payload: payloads.TaskMoved) -> Iterator[str]:
     why = reason_of_unstored(payload.set.get("result"))
     lost = "" if why is None else f" (its result was not stored: {why})"
-    yield f"{event.task} {event.new}{_by(event)}{lost}"
+    yield f"{event.task} {event.new}{_by(event)}{lost}{f': {payload.why}' if payload.why else ''}"
 
 
 def _skipped(event: Event, payload: payloads.TaskMoved) -> Iterator[str]:
@@ -211,7 +211,7 @@ def _retried(event: Event, payload: payloads.AttemptRetry) -> Iterator[str]:
 
 def _run(event: Event, payload: payloads.RunChanged) -> Iterator[str]:
     if payload.what == RunChange.ENDED:
-        yield f"run {event.run_id} {event.new}{_by(event)}"
+        yield f"run {event.run_id} {event.new}{_by(event)}{f': {payload.why}' if payload.why else ''}"
     elif payload.what == RunChange.BLOCKED:
         yield f"run {event.run_id} BLOCKED: {payload.why or 'dead letters wait for a human'}"
     elif payload.what == RunChange.CUT_OFF:
@@ -236,6 +236,8 @@ def _advice(event: Event, target: str) -> str:
 
 _RUN_SENTENCES = frozenset(
     [
+        RunChange.DEADLINE,
+        RunChange.POSTPONED,
         RunChange.FLOW_CHANGED,
         RunChange.FLOW_REFUSED,
         RunChange.CODE_CHANGED,

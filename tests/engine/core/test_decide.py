@@ -343,9 +343,21 @@ def test_max_elapsed_bounds_the_retries():
 
 def test_a_retry_that_cannot_finish_before_the_deadline_is_refused_early():
     """SPEC 4.14: not discovered at 02:00."""
-    history = TaskHistory(path_seconds=50.0, deadline_at=NOW + 51_000_000)
-    assert DeadLetterKind.DEADLINE == judge(failed(), history).kind
-    assert isinstance(judge(failed(), history, dice=bottom), Retry)
+    history = TaskHistory(path_seconds=50.0, deadline_at=NOW + 49_000_000)
+    refused = judge(failed(), history)
+    assert DeadLetterKind.DEADLINE == refused.kind
+    assert refused.why == (
+        "a retry could not finish before the deadline of the run: 49s are left, and it usually needs 50s to the end"
+    )
+    assert isinstance(judge(failed(), replace(history, path_seconds=48.0)), Retry)
+
+
+def test_a_retry_is_not_refused_while_a_shorter_wait_fits():
+    """A wait of 8 s, then of 16 s, in a run that is due after 10 s: the third start is at 9.1 s, not never."""
+    policy = RetryPolicy(max_attempts=3, base=8, jitter="none")
+    first = judge(failed(FailureClass.TRANSIENT), TaskHistory(deadline_at=NOW + 10_000_000), policy)
+    second = judge(failed(FailureClass.TRANSIENT), TaskHistory(failures=1, deadline_at=NOW + 1_900_000), policy)
+    assert (first.delay, second.delay, second.shortened_from) == (8.0, pytest.approx(0.95), 16.0)
 
 
 LONG = RetryPolicy(max_attempts=9, base=2, cap=600, jitter="none")
@@ -357,12 +369,11 @@ LONG = RetryPolicy(max_attempts=9, base=2, cap=600, jitter="none")
         # The drawn wait of the retry after so many failures is 2 s * 2 ** failures.
         (6, 1000.0, 100.0, None, (128.0, 128.0, None)),  # time enough: as it was drawn
         (6, 162.0, 100.0, None, (31.0, 31.0, 128.0)),  # 62 s left: half of it, the other for work that is slower
-        (6, 103.0, 100.0, None, (2.0, 2.0, 128.0)),  # 3 s left: no shorter than the first wait of the policy
-        (6, 101.9, 100.0, None, None),  # not even that
+        (6, 103.0, 100.0, None, (1.5, 1.5, 128.0)),  # also below the first wait of the policy
+        (0, 101.0, 100.0, None, (0.5, 0.5, 2.0)),  # also the first wait itself
         (6, 99.0, 100.0, None, None),  # the work alone takes too long
-        (0, 101.0, 100.0, None, None),  # the first wait is the shortest there is
         (6, 202.0, 100.0, 40.0, (71.0, 71.0, 168.0)),  # Retry-After stays whole: 40 s and half of the other 62 s
-        (6, 141.0, 100.0, 40.0, None),  # what is left after it is shorter than the first wait
+        (6, 141.0, 100.0, 40.0, (40.5, 40.5, 168.0)),
         (6, 141.0, 100.0, 60.0, None),  # it asks for more than is left
     ],
 )

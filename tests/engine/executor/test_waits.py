@@ -35,7 +35,12 @@ def test_the_table_has_a_row_for_each_reason_and_each_reason_its_sentence():
     assert set(WaitReason) == WAITS.keys() == explain._SENTENCES.keys()
     reasons = {*waiting._STATE_REASONS.values(), *waiting._INSTANT_REASONS.values()}
     reasons |= {reason for reason, _ in waiting._CAPACITY_REASONS}
-    assert set(WaitReason) == reasons | {WaitReason.PARENTS, WaitReason.DISPATCH, WaitReason.CANARY}
+    assert set(WaitReason) == reasons | {
+        WaitReason.PARENTS,
+        WaitReason.DISPATCH,
+        WaitReason.CANARY,
+        WaitReason.DEADLINE,
+    }
     states = {*waiting._STATE_REASONS, *waiting._INSTANT_REASONS, TaskState.READY}
     assert set(TaskState) == states | explain._ENDED.keys()
 
@@ -43,7 +48,9 @@ def test_the_table_has_a_row_for_each_reason_and_each_reason_its_sentence():
 def test_what_only_a_human_can_end_is_shown_in_four_places():
     for reason, wait in WAITS.items():
         shown = (wait.inbox, wait.exit_code, wait.page)
-        assert (None not in shown and wait.header == "BLOCKED") or wait.ended_by is not EndedBy.HUMAN, reason
+        assert (None not in shown and wait.header in ("BLOCKED", "FAILED")) or wait.ended_by is not EndedBy.HUMAN, (
+            reason
+        )
 
 
 # --- What ends by itself --------------------------------------------------------------------------------------------
