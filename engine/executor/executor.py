@@ -1,7 +1,7 @@
 """The public ``Executor``: takes the state file, starts the zygote, then imports the loop and runs it.
 
 A flow in memory is forked from this process. What is imported by then is copied at the fork of every attempt: 150 more
-mappings and 10 MB cost each attempt 1 ms, and a loaded ``threading`` (by asyncio) 120 page faults. So everything that
+mappings and 10 MB cost each attempt 1 ms, and ``threading`` (of asyncio) does work after each fork. So everything that
 only the loop needs is imported after the fork.
 """
 

@@ -20,6 +20,7 @@ from ..outcome_of_exit import Force, outcome_of
 from ..pipes import Pipe, StackPipe
 from ..process_attempt import ForkedAttempt
 from ..protocol import AttemptOrder
+from ..task_environment import encoded_variables
 
 EXIT_SECONDS = 5.0  # for the exit functions of a worker that is no longer needed
 
@@ -68,7 +69,7 @@ class Worker:
     def start(self, number: int, order: AttemptOrder, listener: AttemptListener) -> WorkerAttempt:
         """Run an attempt."""
         sent_at = asyncio.get_running_loop().time()
-        self.link.send(protocol.Start(number, protocol.encode_order(order)))
+        self.link.send(protocol.Start(number, protocol.encode_order(order), encoded_variables(order)))
         self.attempt = WorkerAttempt(number, order, listener, self._shared, self, sent_at)
         return self.attempt
 
