@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 from redrive.engine import Executor, TaskDef
-from redrive.engine.executor import attempts, heartbeat
+from redrive.engine.executor import attempts
+from redrive.engine.executor.machine import Machine
 from redrive.engine.runner import protocol
 from redrive.engine.runner.frame_socket import FrameSocket
 from redrive.engine.store import database
@@ -45,13 +46,13 @@ def counts(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     monkeypatch.setattr(FrameSocket, "_enqueue", sent)
     monkeypatch.setattr(protocol, "decode_zygote_frame", received)
     monkeypatch.setattr(attempts, "STARTED_DELAY_SECONDS", 60.0)  # else attempts on a busy machine are long ones
-    monkeypatch.setattr(heartbeat, "HEARTBEAT_SECONDS", 60.0)
     return found
 
 
 def test_a_short_attempt_costs_three_messages_and_one_commit(tmp_path: Path, counts: Counter[str]) -> None:
     tasks = [TaskDef(f"t{number}", int, [f"t{number - 1}"] if number else []) for number in range(TASKS)]
-    assert Executor("cost", "r", tasks, state=tmp_path / "s.db").run() == "SUCCESS"
+    machine = Machine(open_database=database.open_for_writing, heartbeat_seconds=60.0)
+    assert Executor("cost", "r", tasks, state=tmp_path / "s.db", machine=machine).run() == "SUCCESS"
     each = {name: round((count - OPENING) / TASKS, 1) for name, count in counts.items()}
     bounds = {"messages": 3.0, "commits": 1.0, "statements": 12}  # a slow disk makes more rounds of syncs
     assert {name: count for name, count in each.items() if count > bounds[name]} == {}, each
