@@ -71,14 +71,12 @@ class ZygoteConnection:
         *,
         on_exited: Callable[[protocol.Exited], None],
         on_gone: Callable[[], None],
-        on_output: Callable[[bytes], None],
     ) -> None:
         self.pid = zygote.pid
         self._printed = b""  # the latest output of the zygote and the import
         self._zygote = zygote
         self._on_exited = on_exited
         self._on_gone = on_gone
-        self._on_output = on_output
         self._pending: dict[int, RequestedProcess] = {}
         self._opened: asyncio.Future[protocol.FlowOpened] = asyncio.get_running_loop().create_future()
         self._closing = False
@@ -139,7 +137,6 @@ class ZygoteConnection:
 
     def _handle_output(self, data: bytes) -> None:
         self._printed = (self._printed + data)[-OUTPUT_BYTES_MAX:]
-        self._on_output(data)
 
     def printed(self) -> str:
         """Return the latest output of the zygote and the import."""
