@@ -1,7 +1,7 @@
 """The public ``Executor``: takes the state file, starts the zygote, then imports the loop and runs it.
 
 A flow in memory is forked from this process. What is imported by then is copied at the fork of every attempt: 150 more
-mappings and 10 MB cost each attempt 1 ms, and a loaded ``threading`` (by asyncio) 120 page faults. So everything that
+mappings and 10 MB cost each attempt 1 ms, and ``threading`` (of asyncio) does work after each fork. So everything that
 only the loop needs is imported after the fork.
 """
 
@@ -180,7 +180,7 @@ class Executor:
             handle_signals(asyncio.get_running_loop(), self.stop)
         if self._is_stopping:
             lease.interrupt()
-        opened = await open_run(lease, machine)
+        opened, run_loop = await open_run(lease, machine), None
         try:
             run_loop = self._run_loop = RunLoop(opened, machine, self._on_events, self._on_output)
             if self._is_stopping:
@@ -190,7 +190,7 @@ class Executor:
             return await run_loop.run(self._on_open)
         finally:
             self._run_loop = None
-            await opened.close()
+            await opened.close(None if run_loop is None else run_loop.keep_file)
 
 
 def _flow_of(dag_name: str, tasks: Sequence[TaskDef]) -> Flow:

@@ -34,12 +34,14 @@ from ..notifications.background import BackgroundSends
 from ..notifications.notifier import CLOSE_SECONDS, LAST_TRIES_SECONDS, MessageOrigin, Notifier
 from ..notifications.pings import Pinger, PingEvent
 from ..notifications.success import SuccessNotices
+from ..runner.listener import RunnerListener
 from ..statefile.changes.clock_steps import shift_times
 from ..statefile.changes.transitions import Transaction
 from ..store import breaker_rows
 from ..store.breaker_rows import emit_change
 from ..store.claims import Claim
 from ..store.machine_breakers import MachineBreakers
+from ..store.writer import WriterListener
 from .attempts import AttemptManager, OutputListener
 from .commit import Commit, FollowUp
 from .dispatch import Dispatcher
@@ -100,7 +102,6 @@ class RunLoop:
         self._file_watch = StateFileWatch(
             opened.state_path, opened.lease.lock, self._storage, opened.writer, self._fail
         )
-        opened.before_close = self._file_watch.copy_if_missing
         self._dispatcher = Dispatcher(opened, self._view, self.downstreams, self.attempts)
         stays = opened.lease.request.options.stay
         self._run_end = RunEndCheck(self._view, self.downstreams, self.attempts, stays=stays)
@@ -115,10 +116,9 @@ class RunLoop:
         self._success = SuccessNotices(opened.flow.success_pages, origin, self._sends, self._describe_run)
         watch = Watchdog(self._view, self.attempts, self.downstreams, clock)
         self._clock_watch = opened.clock_watch
-        self._clock_watch.on_jump = self._shift_times
         late_runs = LateRuns(opened, clock, self._fail)
         names = [self._file_watch.check, self._server.check_socket]
-        checks = [self._clock_watch.check, watch.check, late_runs.check, self.zygote_restart.check]
+        checks = [self._check_clock, watch.check, late_runs.check, self.zygote_restart.check]
         duties = [*names, self._consider_findings, self._store_breakers, *checks, self.wake]
         self._heartbeat = HeartbeatTimer(opened, self.attempts, duties, machine.heartbeat_seconds)
 
@@ -146,7 +146,7 @@ class RunLoop:
             self._fail(error)
 
     def _step(self) -> None:
-        self._clock_watch.check()  # before due times are compared with the clock
+        self._check_clock()  # before due times are compared with the clock
         step = None if self._result.done() else self._next_step()
         if isinstance(step, RunResult):
             if not self._acts_in_flight and not self._waits_for_pages(step):  # an act may reopen the run
@@ -260,28 +260,23 @@ class RunLoop:
 
     def _on_attempt_ended(self, claim: Claim, outcome: Outcome) -> DownstreamHealth:
         """Update the breaker before the next dispatch. The slot is free before the outcome is committed."""
-        self._clock_watch.check()
+        self._check_clock()
         if outcome.kind is not OutcomeKind.SUCCESS:
             self.zygote_restart.check_before_retry()
         failures, retry = self.projection.tasks[claim.name].failures, self._view.spec(claim.name).retry
         return self.downstreams.record(claim.name, outcome, failures, retry.max_attempts)
 
     def _on_call_retried(self, task: str) -> None:
-        self._clock_watch.check()
+        self._check_clock()
         self.downstreams.record_retry(task)
 
     # --- Start and close -------------------------------------------------------------------------------------------
 
     async def _start(self) -> None:
-        writer, runner = self._opened.writer, self._opened.runner
-        writer.on_events, writer.on_durable = self._on_events_committed, self._on_events_durable
-        writer.on_storage_change, writer.on_failed = self._on_storage_change, self._fail
+        events, durable = self._on_events_committed, self._on_events_durable
+        self._opened.writer.listen(WriterListener(events, durable, self._on_storage_change, self._fail))
         self._notify_listener(self._opened.early)
-        runner.on_lost, runner.on_freed, runner.on_executor_change = (
-            self.zygote_restart.start,
-            self.wake,
-            self._emit_news,
-        )
+        self._opened.runner.listen(RunnerListener(self.zygote_restart.start, self.wake, self._emit_news))
         await self._server.start()
         self._notifier.start()
         if self.projection.run.ended_at is None and self.projection.run.blocked_since is None:
@@ -290,6 +285,10 @@ class RunLoop:
         for downstream in self.downstreams.changed_names:  # so that the events of this run show their state
             self._emit_breaker(downstream)
         self._heartbeat.start()
+
+    async def keep_file(self) -> None:
+        """Copy a state file that is missing, before it is closed."""
+        await self._file_watch.copy_if_missing()
 
     async def _close(self) -> None:
         self._view.close()
@@ -356,7 +355,7 @@ class RunLoop:
 
     def submit(self, item: Callable[[Transaction], T], author: Author = BY_EXECUTOR) -> asyncio.Future[T]:
         """Queue a write whose result an operator receives."""
-        self._clock_watch.check()  # the act may compute times
+        self._check_clock()  # the act may compute times
         written = self._opened.writer.submit(item, author, durable=True)
         self._acts_in_flight += 1
         written.add_done_callback(self._on_act_written)
@@ -364,7 +363,7 @@ class RunLoop:
 
     def operate_breaker(self, downstream: str, how: str, actor: str) -> str:
         """Change a breaker in memory; return a sentence. Raises RefusedError."""
-        self._clock_watch.check()  # a change computes times
+        self._check_clock()  # a change computes times
         return self.downstreams.operate(downstream, how, actor)
 
     def _on_act_written(self, written: asyncio.Future[Any]) -> None:
@@ -410,6 +409,11 @@ class RunLoop:
     def _store_breakers(self) -> None:
         if rows := self.downstreams.drain_dirty_rows():
             self.attempts.write(lambda transaction: breaker_rows.store(transaction, rows))
+
+    def _check_clock(self) -> None:
+        """Shift the times of the run if the wall clock was stepped."""
+        if jump_us := self._clock_watch.jump_us():
+            self._shift_times(jump_us)
 
     def _shift_times(self, jump_us: int) -> None:
         run_id = self.projection.run.run_id

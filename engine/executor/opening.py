@@ -40,7 +40,7 @@ from ..statefile.changes.transitions import Transaction
 from ..store import breaker_rows, cut_off, database, executors, flow_changes, history, lock, recovery, runs, schedules
 from ..store.claims import ExecutorIdentity
 from ..store.row_audit import explained_by_rows
-from ..store.writer import Writer
+from ..store.writer import Writer, WriterListener
 from .clock_watch import ClockWatch
 from .machine import Machine
 from .resume_plan import check_trust, flow_path_of, run_to_resume
@@ -70,17 +70,16 @@ class OpenRun:
     early: Sequence[Event]  # committed before the loop listens: in the projection, not yet shown
     clock_watch: ClockWatch  # from before the first write on, which may take long
     is_new: bool = True
-    before_close: Callable[[], Awaitable[None]] | None = None  # called before the file is closed
 
-    async def close(self) -> None:
-        """Close the runner, unregister the executor and flush all writes."""
+    async def close(self, keep_file: Callable[[], Awaitable[None]] | None) -> None:
+        """Close the runner, unregister the executor and flush all writes. ``keep_file``: called before the last."""
         await self.runner.close()
         executor_id = self.identity.executor_id
         unregistered = self.writer.submit(lambda transaction: executors.mark_stopped(transaction, executor_id))
-        if self.before_close is not None:
+        if keep_file is not None:
             await asyncio.wait({unregistered}, timeout=UNREGISTER_SECONDS)
             with contextlib.suppress(StorageError):  # an earlier copy exists
-                await self.before_close()
+                await keep_file()
         await self.writer.close()
         with contextlib.suppress(RedriveError):  # the storage refuses; the next executor marks this one as lost
             await unregistered
@@ -104,7 +103,7 @@ async def _write_run(lease: StateFileLease, requested: _RequestedRun, flow: Flow
     """Open the state file, and write the run."""
     mask = lease.runner.mask
     early: list[Event] = []
-    writer = _open_writer(lease, machine, early.extend)
+    writer = _open_writer(lease, machine)
     lease.lock.set_run(requested.run_id)
     host, image = socket.gethostname(), machine.environment_hash()
     identity = ExecutorIdentity(
@@ -115,7 +114,7 @@ async def _write_run(lease: StateFileLease, requested: _RequestedRun, flow: Flow
     first_write = _FirstWrite(requested, flow, stored, lease, identity, machine.clock.uniform)
     # A new run is built while the thread of the writer writes it.
     building = None if requested.exists else asyncio.create_task(_build_projection(requested.run_id, stored))
-    projection, medians, breakers = await _write_first(lease, writer, first_write.write)
+    projection, medians, breakers = await _write_first(lease, writer, first_write.write, early)
     if building is not None:
         projection = replace(await building, run=projection.run, seq=projection.seq)
     return OpenRun(
@@ -135,14 +134,14 @@ async def _write_run(lease: StateFileLease, requested: _RequestedRun, flow: Flow
     )
 
 
-def _open_writer(lease: StateFileLease, machine: Machine, on_events: Callable[[Sequence[Event]], None]) -> Writer:
+def _open_writer(lease: StateFileLease, machine: Machine) -> Writer:
     """Open the state file for writing, and kill what dead executors left."""
     request, loop, clock = lease.request, asyncio.get_running_loop(), machine.clock
     connection = machine.open_database(request.state_path, request.options.durability)
     lease.has_run = True
     try:
         _kill_orphans(connection, request)
-        return Writer(connection, loop, clock.now_us, on_events, thread=machine.writer_thread, uniform=clock.uniform)
+        return Writer(connection, loop, clock.now_us, thread=machine.writer_thread, uniform=clock.uniform)
     except BaseException:
         connection.close()
         raise
@@ -322,8 +321,11 @@ class _FirstWrite:
             schedules.record_start_after_deadline(transaction, served, options.logical_time, run_id, missed_at)
 
 
-async def _write_first(lease: StateFileLease, writer: Writer, item: Callable[[Transaction], T]) -> T:
-    """Write the first item. If the storage refuses it, or a stop is requested, close the writer and raise.
+async def _write_first(
+    lease: StateFileLease, writer: Writer, item: Callable[[Transaction], T], early: list[Event]
+) -> T:
+    """Write the first item, and collect its events. If the storage refuses it, or a stop is requested, close the writer
+    and raise.
 
     Nothing runs yet, so there is nothing to keep in memory until the storage accepts writes.
     """
@@ -337,7 +339,7 @@ async def _write_first(lease: StateFileLease, writer: Writer, item: Callable[[Tr
         problems.append(sentence)
         give_up()
 
-    writer.on_storage_change = on_storage_change
+    writer.listen(WriterListener(early.extend, storage_changed=on_storage_change))
     with lease.interruptible(give_up):
         try:
             written = await writer.submit(item, durable=True)

@@ -114,8 +114,7 @@ def acquire_state_file(request: RunRequest) -> StateFileLease:
             # Now, because what is imported earlier is copied at the fork of a flow in memory and of all its attempts.
             from ..runner.zygote.client import Runner
 
-            runner = Runner(launch, request.executor_id)
-            runner.on_zygote = reaper.add_zygote
+            runner = Runner(launch, request.executor_id, reaper.add_zygote)
             return StateFileLease(request, held, runner, reaper, spawned=spawned)
         except BaseException:
             if spawned is not None:

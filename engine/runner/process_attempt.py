@@ -19,7 +19,7 @@ from .attempt import Attempt, RunnerContext
 from .hang import stack
 from .listener import AttemptListener
 from .outcome_of_exit import Evidence, Force, lost, outcome_of, was_killed
-from .pipes import DrainedPipe, DrainedStackPipe, StackPipe
+from .pipes import StackPipe
 from .protocol import AttemptOrder
 
 
@@ -35,7 +35,7 @@ class ForkedAttempt(Attempt):
         started_at: float,
         pid: int,
         pidfd: int,
-        stack_pipe: StackPipe | DrainedStackPipe,
+        stack_pipe: StackPipe,
     ) -> None:
         super().__init__(number, order, listener, shared, started_at)
         self.pid = pid
@@ -188,29 +188,4 @@ class ProcessAttempt(ForkedAttempt):
         self._results.close()
         self._stack_pipe.pipe.close()
         os.close(self._pidfd)
-        self._finish(outcome)
-
-
-class RanAttempt(ProcessAttempt):
-    """An attempt in a process of its own that has ended before its executor saw it: one frame has all of it."""
-
-    def __init__(
-        self, number: int, order: AttemptOrder, listener: AttemptListener, shared: RunnerContext, ran: protocol.Ran
-    ) -> None:
-        nothing = DrainedPipe()
-        stack_pipe = DrainedStackPipe(ran.stack)
-        ForkedAttempt.__init__(self, number, order, listener, shared, ran.forked_at, ran.pid, -1, stack_pipe)
-        self._prints_result = command.prints_result(order.spec)
-        self._stdout_tail = b""
-        self._results = self._output = nothing
-        listener.started(ran.pid, None)
-        if ran.output:
-            self.handle_output(ran.output)
-        self._handle_results(ran.results)
-        self.exited(ran.exited)
-
-    def _on_ending(self, in_time: bool) -> None:
-        """Nothing: the process has exited."""
-
-    def _close(self, outcome: Outcome) -> None:
         self._finish(outcome)

@@ -35,7 +35,7 @@ from ..statefile.file_changes import stamps_of
 from ..statefile.header import has_content
 from ..store import database, lock, schedules
 from ..store.schedules import ScheduleStatus, ServedFlow
-from ..store.writer import Writer
+from ..store.writer import Writer, WriterListener
 
 BUSY_SECONDS = 1.0  # between tries while another process owns the file
 RETRY_SECONDS = 60.0  # between tries after an error, or after a failed page
@@ -74,7 +74,7 @@ class ScheduleService:
         self._on_events = on_events
         self._machine = machine or Machine()
         self._clock = self._machine.clock
-        self._clock_watch = ClockWatch(self._clock, self._on_clock_step)
+        self._clock_watch = ClockWatch(self._clock)
         self._id = uuid.uuid4().hex
         self._executor: Executor | None = None
         self._interrupted = False
@@ -176,7 +176,8 @@ class ScheduleService:
     async def _wait(self) -> None:
         """Wait until the next due time, a change of the state file or flow file, or a stop."""
         while not self._stopping.is_set():
-            self._clock_watch.check()
+            if jump_us := self._clock_watch.jump_us():
+                self._on_clock_step(jump_us)
             left_seconds = (self._next_step_at - self._clock.now_us()) / 1e6
             try:
                 async with asyncio.timeout(min(max(left_seconds, 0.0), self._machine.heartbeat_seconds)):
@@ -267,7 +268,7 @@ class ScheduleService:
         connection = self._machine.open_database(self._state_path, self._options.durability)
         try:
             loop, now_us, thread = asyncio.get_running_loop(), self._clock.now_us, self._machine.writer_thread
-            return Writer(connection, loop, now_us, lambda events: None, on_durable=self._on_events, thread=thread)
+            return Writer(connection, loop, now_us, WriterListener(events_durable=self._on_events), thread=thread)
         except BaseException:
             connection.close()
             raise

@@ -11,7 +11,7 @@ import signal
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 from ..core.failures.hang import Autopsy
 from ..core.outcome import Outcome
@@ -24,10 +24,10 @@ from ..runner.attempt import RunnerContext
 from ..runner.hang.autopsy import CpuSample, Subject
 from ..runner.hang.proc_sampler import ProcSampler
 from ..runner.hang.stack import without_engine
-from ..runner.listener import AttemptListener, RunningAttempt
+from ..runner.listener import AttemptListener, RunnerListener, RunningAttempt
 from ..runner.oom import OutOfMemoryWatch
 from ..runner.outcome_of_exit import Evidence, lost
-from ..runner.pipes import DrainedPipe, DrainedStackPipe
+from ..runner.pipes import DrainedPipe, StackPipe
 from ..runner.process_attempt import ForkedAttempt
 from ..runner.protocol import AttemptOrder
 
@@ -92,9 +92,6 @@ class PlayedRunner:
         import_seconds: float = 0.5,
     ) -> None:
         self.executor_id = executor_id
-        self.on_lost: Callable[[], None] = lambda: None
-        self.on_freed: Callable[[], None] = lambda: None
-        self.on_executor_change: Callable[[ExecutorChanged], None] = lambda change: None
         self.attempts_max = 1000
         self.warnings: tuple[str, ...] = ()
         self.printed = ""
@@ -110,6 +107,11 @@ class PlayedRunner:
         self._project_root = project_root
         self._last_number = 0
         self._starts: set[asyncio.Task[None]] = set()
+        self._listener = RunnerListener()
+
+    def listen(self, listener: RunnerListener) -> None:
+        """See ``Runner.listen``."""
+        self._listener = listener
 
     # --- The flow --------------------------------------------------------------------------------------------------
 
@@ -200,8 +202,8 @@ class PlayedRunner:
             return
         self.is_open = False
         self._lose_attempts("its zygote died")
-        self.on_executor_change(ExecutorChanged(ExecutorChange.ZYGOTE_DIED, pid=_PIDS, how="killed"))
-        self.on_lost()
+        self._listener.executor_changed(ExecutorChanged(ExecutorChange.ZYGOTE_DIED, pid=_PIDS, how="killed"))
+        self._listener.zygote_lost()
 
     async def close(self) -> None:
         """See ``Runner.close``."""
@@ -220,8 +222,9 @@ class PlayedAttempt(ForkedAttempt):
         self, number: int, order: AttemptOrder, listener: AttemptListener, shared: RunnerContext, script: Script
     ) -> None:
         now = asyncio.get_running_loop().time()
-        stack_pipe = DrainedStackPipe(script.stack.encode())
-        super().__init__(number, order, listener, shared, now, _PIDS + number, -1, stack_pipe)
+        super().__init__(
+            number, order, listener, shared, now, _PIDS + number, -1, cast(StackPipe, _PlayedStack(script))
+        )
         self._script = script
         self._results = self._output = DrainedPipe()
         self._timers: list[asyncio.TimerHandle] = []
@@ -297,6 +300,14 @@ class PlayedAttempt(ForkedAttempt):
         for timer in self._timers:
             timer.cancel()
         self._finish(outcome)
+
+
+class _PlayedStack:
+    """The stack dump of a process that has crashed."""
+
+    def __init__(self, script: Script) -> None:
+        self.pipe = DrainedPipe()
+        self.text = lambda: script.stack
 
 
 class _PlayedMemory(OutOfMemoryWatch):

@@ -43,7 +43,6 @@ class ThreadHost:
         *,
         on_change: Callable[[], None],
         on_gone: Callable[[], None],
-        on_output: Callable[[bytes], None],
     ) -> None:
         self.pid = started.pid
         self.start_ticks = started.start_ticks
@@ -57,7 +56,7 @@ class ThreadHost:
         self._ignored = ""  # tasks whose leaked threads it was killed for
         self._on_change = on_change
         self._is_over = False
-        self._output = Pipe(output, on_output)
+        self._output = Pipe(output, lambda data: None)  # of no attempt
         self._stack = StackPipe(stack_fd)
         self.link = FrameSocket(socket.socket(fileno=control), self._on_payload, on_gone)
 

@@ -30,14 +30,12 @@ class WorkerPool:
         shared: RunnerContext,
         fork: Fork,
         *,
-        on_retired: Callable[[ExecutorChanged], None],
-        on_output: Callable[[bytes], None],
+        on_retired: Callable[[ExecutorChanged], object],
         idle_max: int,
     ) -> None:
         self._shared = shared
         self._fork = fork
         self._on_retired = on_retired
-        self._on_output = on_output
         self._idle_max = idle_max
         self._workers: dict[int, Worker] = {}  # by number
         self._idle: dict[Worker, float] = {}  # since when, the latest one last: it has the warmest caches
@@ -66,7 +64,6 @@ class WorkerPool:
                 self._shared,
                 on_free=self._on_free,
                 on_findings=self._on_findings,
-                on_output=self._on_output,
             )
             self._workers[worker.number] = worker
             attempts.append(worker.start(number, order, listener))

@@ -33,15 +33,12 @@ class RequestedProcess(Protocol):
     def started(self, started: protocol.Started, fds: list[int]) -> None:
         """It runs. The next frame may report its exit."""
 
-    def ran(self, ran: protocol.Ran) -> None:
-        """It has ended already; attempts alone."""
-
     def failed(self, error: OSError) -> None:
         """It was not forked, or its zygote is gone."""
 
 
 class _AwaitedProcess:
-    """A process other than an attempt: it is announced at once."""
+    """A process other than an attempt."""
 
     def __init__(self, on_started: OnStarted) -> None:
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -55,9 +52,6 @@ class _AwaitedProcess:
             return
         self._on_started(started, fds)
         self.done.set_result(None)
-
-    def ran(self, ran: protocol.Ran) -> None:
-        raise AssertionError("the zygote announces at once what is not an attempt")
 
     def failed(self, error: OSError) -> None:
         if not self.done.done():
@@ -77,14 +71,12 @@ class ZygoteConnection:
         *,
         on_exited: Callable[[protocol.Exited], None],
         on_gone: Callable[[], None],
-        on_output: Callable[[bytes], None],
     ) -> None:
         self.pid = zygote.pid
         self._printed = b""  # the latest output of the zygote and the import
         self._zygote = zygote
         self._on_exited = on_exited
         self._on_gone = on_gone
-        self._on_output = on_output
         self._pending: dict[int, RequestedProcess] = {}
         self._opened: asyncio.Future[protocol.FlowOpened] = asyncio.get_running_loop().create_future()
         self._closing = False
@@ -136,8 +128,6 @@ class ZygoteConnection:
                 self._pending.pop(started.number).started(started, self.link.pop_fds(4))
             case protocol.Exited() as exited:
                 self._on_exited(exited)
-            case protocol.Ran() as ran:
-                self._pending.pop(ran.exited.number).ran(ran)
             case protocol.Refused(number, message):
                 self._pending.pop(number).failed(OSError(message))
             case protocol.FlowOpened() as opened:
@@ -147,7 +137,6 @@ class ZygoteConnection:
 
     def _handle_output(self, data: bytes) -> None:
         self._printed = (self._printed + data)[-OUTPUT_BYTES_MAX:]
-        self._on_output(data)
 
     def printed(self) -> str:
         """Return the latest output of the zygote and the import."""

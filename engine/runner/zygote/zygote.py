@@ -31,11 +31,8 @@ from .. import process, protocol
 from ..child import FlowFacts, flush, reset_exit_functions
 from ..command import attempts_folder
 from .flow_import import Loader, facts_after_restart, open_flow
-from .fork_cleanup import omit_fork_cleanup
 from .fork_loop import RECEIVE_BYTES, ExecutorGone, ForkLoop
-from .heap import fill_pools
 from .reexec import ProcessOrigin, read_restart_state
-from .warm_up import warm_up
 
 END_SECONDS = 5.0
 
@@ -91,7 +88,6 @@ def _open(
 def _answer(
     control: socket.socket, reader: protocol.FrameReader, facts: FlowFacts, response: protocol.FlowOpened
 ) -> ForkLoop:
-    warm_up(facts)
     _install_signal_handlers(facts)
     loop = ForkLoop(control, facts, reader)
     control.sendall(protocol.encode(response))
@@ -148,14 +144,10 @@ def _remove_folder(folder: str) -> None:
 
 def _fork_attempts(loop: ForkLoop) -> None:
     reset_exit_functions()
-    omit_fork_cleanup()
     gc.collect()
-    gc.freeze()  # a collection in an attempt would copy every page with an object
-    process.trim_heap()
+    gc.freeze()  # a collection in an attempt would write to every object, and so copy all memory
     process.collapse_heap()
-    fillers = fill_pools()
     loop.run()
-    fillers.clear()
 
 
 def _install_signal_handlers(facts: FlowFacts) -> None:

@@ -15,7 +15,6 @@ from redrive.engine import Executor, Flow, RetryAfter, RetryPolicy, RunOptions, 
 from redrive.engine.agent import command_client
 from redrive.engine.domain import liveness
 from redrive.engine.domain.command import parse_command
-from redrive.engine.runner import protocol
 from redrive.engine.runner.zygote.client import Runner
 
 QUICK = RetryPolicy(max_attempts=3, base=0.01, cap=0.02)
@@ -84,7 +83,6 @@ def test_a_task_that_says_it_is_alive_all_the_time_costs_one_write_in_ten_second
 def test_an_attempt_whose_process_has_vanished_is_taken_from_its_task_with_the_evidence(tmp_path, monkeypatch):
     """003.40: RUNNING and nobody there -> RETRYING, by a look at the process and not by the clock."""
     monkeypatch.setattr(liveness, "SWEEP_SECONDS", 0.0)
-    monkeypatch.setattr(protocol, "ANNOUNCE_SECONDS", 0.0)
     on_exited = Runner._on_exited
     lost: list[Any] = []
 
