@@ -217,21 +217,27 @@ def _derive_below(graph: PropagationGraph, parent: TaskNode, child: TaskNode) ->
 
 
 def unpropagate(graph: RequeueGraph, names: Iterable[str]) -> List[str]:
-    """Make the descendants of ``names`` PENDING that no task stops any more; return the names of those descendants.
+    """Recompute the states that follow from ``names``, which have just left a state that stopped or skipped tasks.
 
-    ``names`` have just left a state that stopped or skipped their descendants. If the other side of a diamond
-    has failed, the lower task stays UPSTREAM_FAILED, and its ``blocked_by`` then names that side. Children of those
-    descendants that were about to start wait for them again.
+    Returns the descendants that are PENDING now. If the other side of a diamond has failed, the lower task stays
+    UPSTREAM_FAILED, and its ``blocked_by`` then names that side. A task that another parent stops now instead of a
+    branch that is not taken stops those that wait below it. Children that were about to start wait for their parents
+    again.
     """
     freed: List[str] = []
+    changed: List[str] = []
     for name in _parents_first(graph, *_derived_below(graph, names)):
         task = graph.task(name)
         found = derive_state(task.rule, graph.parents(name), task.blocked_by)
         _adopt(graph, task, found)
         if found.state == TaskState.PENDING:
             freed.append(name)
-    hold_children(graph, freed)
-    return freed
+        elif found.state != task.state:
+            propagate(graph, name)
+        if found.state != task.state:
+            changed.append(name)
+    hold_children(graph, changed)
+    return [name for name in freed if graph.task(name).state == TaskState.PENDING]
 
 
 def _derived_below(graph: PropagationGraph, names: Iterable[str]) -> Tuple[List[str], Dict[str, List[str]]]:
