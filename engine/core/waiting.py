@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from ..domain.durations import format_duration
-from ..domain.states import NEEDS_HUMAN, TIMED, WITH_INSTANT, TaskState
+from ..domain.states import NEEDS_HUMAN, OPEN, TIMED, WITH_INSTANT, TaskState
 from ..domain.trigger_rules import satisfied_rules
 from .breaker import PASSING
 from .outlook import ALIVE, RunnerStatus
@@ -76,7 +76,10 @@ def find_wait(case: TaskCase) -> WaitReason | None:
         return WaitReason.CANARY
     if row.state not in WITH_INSTANT | {TaskState.READY}:
         return _STATE_REASONS.get(row.state)
-    if row.state is TaskState.PENDING and unmet_parents(case.projection, row.name):
+    unmet = unmet_parents(case.projection, row.name)
+    if any(case.projection.tasks[parent].state not in OPEN for parent in unmet):
+        return WaitReason.NOTHING
+    if row.state is TaskState.PENDING and unmet:
         return WaitReason.PARENTS
     if row.state in WITH_INSTANT and row.next_retry_at is not None and row.next_retry_at > case.now:
         return _INSTANT_REASONS[row.state]

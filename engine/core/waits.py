@@ -32,6 +32,7 @@ class WaitReason(StrEnum):
     PAUSE = "pause"
     DECISION = "decision"
     CANARY = "canary"
+    NOTHING = "nothing"
 
 
 class EndedBy(StrEnum):
@@ -86,6 +87,14 @@ WAITS: Mapping[WaitReason, Wait] = {
         EndedBy.HUMAN, "redrive requeue or skip; dead_letter_ttl", "DEAD_LETTER", _BLOCKED, _EXIT_CODE, "the cause"
     ),
     WaitReason.CANARY: Wait(EndedBy.TASKS, "the canary, which has a wait of its own"),
+    WaitReason.NOTHING: Wait(
+        EndedBy.HUMAN,
+        "redrive requeue or skip of the tasks above it",
+        "waits for nothing: a fault of redrive",
+        _BLOCKED,
+        _EXIT_CODE,
+        "waits for nothing: a fault of redrive",
+    ),
 }
 
 #: A paused run in which nothing runs is BLOCKED after this time, so that a forgotten pause is paged.
