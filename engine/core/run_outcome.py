@@ -98,8 +98,8 @@ class RunOutcome:
 def evaluate_run(tasks: Iterable[TaskRow], active: int, held: tuple[HeldTasks, ...] = ()) -> RunOutcome:
     """Return the outcome of a run. ``active``: ``ReadyQueue.active_count``; ``held``: ``find_held_tasks``.
 
-    A run with an unresolved dead letter is never SUCCESS. A run never ends with a task that still moves: if nothing will
-    move it, the run is blocked and says so, because what has not run must not pass for a failure.
+    A run with an unresolved dead letter is never SUCCESS. A run never ends with a task that still moves: if nothing
+    will move it, the run is blocked and says so, because what has not run must not pass for a failure.
     """
     if held:
         return RunOutcome(RunState.RUNNING, is_blocked=True, held=held)
