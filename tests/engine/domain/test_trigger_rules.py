@@ -17,6 +17,7 @@ from redrive.engine.domain.trigger_rules import (
     TaskNode,
     derive_state,
     hold_children,
+    hold_if_blocked,
     is_satisfied,
     parent_status,
     propagate,
@@ -243,3 +244,18 @@ def test_a_task_that_is_freed_and_stopped_in_one_act_is_not_reported_as_freed() 
     graph.set_state("stopped", "SKIPPED", "cascade")
     assert unpropagate(graph, ["x", "c"]) == []
     assert graph.at("low") == "UPSTREAM_FAILED"
+
+
+def test_a_task_that_was_skipped_first_stays_skipped_while_a_parent_skips_it() -> None:
+    graph = Plain({"c": "", "d": "", "x": "", "child": "c d x"}, {"d": "FAILED"})
+    graph.set_state("c", "SKIPPED", "condition")
+    graph.set_state("child", "SKIPPED", "cascade")
+    assert unpropagate(graph, ["x"]) == [] and graph.at("child") == "SKIPPED"
+    graph.set_state("c", "PENDING")
+    assert unpropagate(graph, ["c"]) == [] and graph.at("child") == "UPSTREAM_FAILED"
+
+
+def test_a_task_that_failed_while_its_only_branch_was_skipped_does_not_run_again() -> None:
+    graph = Plain({"a": "", "b": "a"}, {"b": "RETRYING"}, {"b": "none_failed"})
+    graph.set_state("a", "SKIPPED", "cascade")
+    assert hold_if_blocked(graph, "b") and graph.at("b") == "SKIPPED"
