@@ -177,13 +177,15 @@ class Board:
         return list(self.dag.names_of(sorted(self._problems, key=self.dag.topological_index.__getitem__)))
 
     def held_tasks(self) -> dict[str, WaitReason]:
-        """Return the tasks that could start if a human ended their wait, or gave the run another deadline."""
+        """Return the tasks that could start if a human ended their wait, and those that nothing will start."""
         run, now_us = self.projection.run, _ANY_TIME_US
         if run.deadline_passed_at is not None:
             return {name: WaitReason.DEADLINE for name, row in self.projection.tasks.items() if _is_late(row)}
         shut = any(view.state in SHUT and view.reopens_at is None for view in self.snapshot.breakers.values())
-        is_pause_forgotten = run.paused_since is not None and run.blocked_since is not None
-        if run.ended_at is not None or not (shut or is_pause_forgotten):
+        is_blocked = run.blocked_since is not None
+        is_pause_forgotten = is_blocked and run.paused_since is not None
+        is_stranded = is_blocked and not self.dead_letters  # held by a breaker, by a pause, or by nothing
+        if run.ended_at is not None or not (shut or is_pause_forgotten or is_stranded):
             return {}
         context = self._explain_context(ALIVE)
         found = {}

@@ -307,6 +307,7 @@ def held_entry_of(board: Board, name: str, reason: WaitReason) -> InboxEntry:
     whys = {
         WaitReason.PAUSE: f"paused by {board.projection.run.paused_by or 'an operator'}",
         WaitReason.DEADLINE: entry.message,
+        WaitReason.NOTHING: "all tasks above it have ended, and it was not told",
     }
     view = None if reason in whys else board.snapshot.breakers.get(entry.downstream or "")
     why = whys.get(reason, "") if view is None else view.why

@@ -84,6 +84,14 @@ def _waits_for_parents(case: TaskCase) -> str:
     return f"{sentence}, {standing}" if unmet == (root,) else f"{sentence}; {quoted(root)} {standing}"
 
 
+def _waits_for_nothing(case: TaskCase) -> str:
+    """The sentence for a state that no rule of redrive makes: a parent has ended, and nobody told the task."""
+    root = root_blocker(case)
+    assert root is not None, "the reason has found an unmet parent"
+    standing = _state_text(case.for_task(root))
+    return f"waits for {quoted(root)}, {standing}, which will not end the wait: a fault of redrive; requeue or skip it"
+
+
 def _is_held_by_human(case: TaskCase, reason: WaitReason) -> bool:
     """Whether an executor alone would not change what the task waits for."""
     root = root_blocker(case) if reason is WaitReason.PARENTS else None
@@ -382,6 +390,7 @@ _SENTENCES: dict[WaitReason, Callable[[TaskCase], str]] = {
     WaitReason.DECISION: _dead_lettered,
     WaitReason.CANARY: _waits_for_canary,
     WaitReason.DEADLINE: _ended_by_deadline,
+    WaitReason.NOTHING: _waits_for_nothing,
 }
 
 

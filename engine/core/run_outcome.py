@@ -44,11 +44,13 @@ def find_held_tasks(projection: RunProjection, now_us: int, context: ExplainCont
             continue
         if not needs_human(reason) or (reason is WaitReason.PAUSE and not _is_pause_over(projection, now_us)):
             return ()
-        downstream = None if reason is WaitReason.PAUSE else spec_of(row).downstream
+        downstream = spec_of(row).downstream if reason in _OF_BREAKERS else None
         found.setdefault((reason, downstream), []).append(name)
     holder = partial(_holder, projection, now_us, context)
     return tuple(
-        HeldTasks(reason, tuple(names), f"{_count(names)} held by {holder(downstream)}", downstream)
+        _nothing(names)
+        if reason is WaitReason.NOTHING
+        else HeldTasks(reason, tuple(names), f"{_count(names)} held by {holder(downstream)}", downstream)
         for (reason, downstream), names in found.items()
     )
 
@@ -56,6 +58,19 @@ def find_held_tasks(projection: RunProjection, now_us: int, context: ExplainCont
 def _needs_operator(breaker: BreakerView) -> bool:
     """Whether only an operator can close a breaker: he has opened it, or a credential was refused."""
     return breaker.state in SHUT and breaker.reopens_at is None
+
+
+#: The waits for a breaker, which name its downstream.
+_OF_BREAKERS = frozenset([WaitReason.CREDENTIAL, WaitReason.FORCED_OPEN])
+
+_NAMED_MAX = 5
+
+
+def _nothing(names: Sequence[str]) -> HeldTasks:
+    """Tasks that no event will ever start or end, which no rule of redrive allows."""
+    shown = ", ".join(names[:_NAMED_MAX]) + (", ..." if len(names) > _NAMED_MAX else "")
+    why = f"{_count(names)} unfinished with nothing left to wait for ({shown}): a fault of redrive, please report it"
+    return HeldTasks(WaitReason.NOTHING, tuple(names), why)
 
 
 def _count(names: Sequence[str]) -> str:
@@ -97,7 +112,9 @@ def evaluate_run(
     """Return the outcome of a run. ``active``: ``ReadyQueue.active_count``; ``held``: ``find_held_tasks``.
 
     ``over``: why no task starts any more, if the deadline has passed: then a dead letter does not keep the run open, so
-    that whoever waits for the run learns of its end. A run with an unresolved dead letter is never SUCCESS.
+    that whoever waits for the run learns of its end. A run with an unresolved dead letter is never SUCCESS. A run never
+    ends with a task that still moves: if nothing will move it, the run is blocked and says so, because what has not run
+    must not pass for a failure.
     """
     if held:
         return RunOutcome(RunState.RUNNING, is_blocked=True, held=held)
@@ -107,6 +124,9 @@ def evaluate_run(
     counts = Counter(row.state for row in rows)
     if counts[TaskState.DEAD_LETTER] and over is None:
         return RunOutcome(RunState.RUNNING, is_blocked=True)
+    unfinished = [row.name for row in rows if row.state in MOVING]
+    if unfinished and over is None:
+        return RunOutcome(RunState.RUNNING, is_blocked=True, held=(_nothing(unfinished),))
     if counts[TaskState.DEAD_LETTER] or any(_fails_the_run(row) for row in rows):
         return RunOutcome(RunState.FAILED, why=over)
     if any(_makes_run_partial(row) for row in rows):
@@ -114,8 +134,7 @@ def evaluate_run(
     return RunOutcome(RunState.SUCCESS)
 
 
-#: A PENDING task counts as failed here: no event can satisfy its rule any more.
-_UNFINISHED = STATES_OF[ParentStatus.FAILED] | {TaskState.PENDING}
+_FAILED = STATES_OF[ParentStatus.FAILED]
 
 
 def _is_optional(row: TaskRow) -> bool:
@@ -123,10 +142,10 @@ def _is_optional(row: TaskRow) -> bool:
 
 
 def _fails_the_run(row: TaskRow) -> bool:
-    return row.state in _UNFINISHED and not _is_optional(row)
+    return row.state in _FAILED and not _is_optional(row)
 
 
 def _makes_run_partial(row: TaskRow) -> bool:
     by_operator = row.state is TaskState.SKIPPED and row.skip_cause == SkipCause.OPERATOR
     bad_rows = row.bad_rows > 0 and row.spec is not None and row.spec.strict_rows
-    return by_operator or bad_rows or row.state in _UNFINISHED
+    return by_operator or bad_rows or row.state in _FAILED

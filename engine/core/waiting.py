@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from ..domain.durations import format_duration
-from ..domain.states import DEADLINE_MODE, NEEDS_HUMAN, TIMED, WITH_INSTANT, TaskState
+from ..domain.states import DEADLINE_MODE, NEEDS_HUMAN, OPEN, TIMED, WITH_INSTANT, TaskState
 from ..domain.trigger_rules import satisfied_rules
 from .breaker import PASSING, is_releasing
 from .outlook import ALIVE, RunnerStatus
@@ -80,6 +80,8 @@ def find_wait(case: TaskCase) -> WaitReason | None:
         return WaitReason.DEADLINE
     if row.state not in WITH_INSTANT | {TaskState.READY}:
         return _STATE_REASONS.get(row.state)
+    if _waits_for_nothing(case):
+        return WaitReason.NOTHING
     if row.state is TaskState.PENDING and _has_unmet_parent(case):
         return WaitReason.PARENTS
     if row.state in WITH_INSTANT and row.next_retry_at is not None and row.next_retry_at > case.now:
@@ -87,6 +89,17 @@ def find_wait(case: TaskCase) -> WaitReason | None:
     found = next((reason for reason, holds in _CAPACITY_REASONS if holds(case)), WaitReason.DISPATCH)
     is_retry_due = found is WaitReason.DISPATCH and row.state in TIMED
     return _INSTANT_REASONS[row.state] if is_retry_due else found
+
+
+def _waits_for_nothing(case: TaskCase) -> bool:
+    """Whether a parent has ended in a way that stops the task, which no rule leaves waiting.
+
+    Of a PENDING task, the parents are read only once the run has come to rest: a map task has thousands.
+    """
+    projection = case.projection
+    if case.row.state is TaskState.PENDING and projection.run.blocked_since is None and projection.run.ended_at is None:
+        return False
+    return any(projection.tasks[parent].state not in OPEN for parent in unmet_parents(projection, case.row.name))
 
 
 def unmet_parents(projection: RunProjection, name: str) -> tuple[str, ...]:

@@ -34,6 +34,7 @@ class WaitReason(StrEnum):
     DECISION = "decision"
     CANARY = "canary"
     DEADLINE = "deadline"
+    NOTHING = "nothing"
 
 
 class EndedBy(StrEnum):
@@ -92,6 +93,14 @@ WAITS: Mapping[WaitReason, Wait] = {
         EndedBy.HUMAN, "redrive postpone, or requeue", "ended by the deadline", "FAILED", 1, "deadline missed"
     ),
     WaitReason.CANARY: Wait(EndedBy.TASKS, "the canary, which has a wait of its own"),
+    WaitReason.NOTHING: Wait(
+        EndedBy.HUMAN,
+        "redrive requeue or skip of the tasks above it",
+        "waits for nothing: a fault of redrive",
+        _BLOCKED,
+        _EXIT_CODE,
+        "waits for nothing: a fault of redrive",
+    ),
 }
 
 #: A paused run in which nothing runs is BLOCKED after this time, so that a forgotten pause is paged.

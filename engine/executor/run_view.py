@@ -81,16 +81,11 @@ class RunView:
                 self._arm_deadline()
             if row is None or old is None:
                 continue
-            if event.kind == EventKind.TASK:
-                self.ready_queue.apply_move(row, old)
-                self._arm(row)
-            elif event.kind == EventKind.TASK_CHANGED:
-                if row.state is not old:
-                    self.ready_queue.apply_move(row, old)
-                self._arm(row)
-            elif event.kind == EventKind.MAPPED:
+            if event.kind == EventKind.MAPPED:
                 self._longest.update(_path_seconds(self.projection, self._median_seconds))
-                self.ready_queue.apply_mapping(row)
+            self.ready_queue.apply_event(event.kind, row, old)
+            if event.kind in (EventKind.TASK, EventKind.TASK_CHANGED):
+                self._arm(row)
 
     def wake_at(self, downstream: str, instant: int) -> None:
         """Call ``on_due`` at ``instant`` (microseconds UTC), when tasks that call ``downstream`` may start again."""

@@ -209,7 +209,8 @@ def _held_page(run_id: str, held: HeldTasks) -> PageRequest:
     title, is_refused = WAITS[held.reason].page or "", held.reason is WaitReason.CREDENTIAL
     if held.downstream is None:
         cause = f"{held.reason}:{run_id}"
-        return PageRequest(run_id, held.names[0], title, held.why, cause=cause, act=("unpause",))
+        act = ("unpause",) if held.reason is WaitReason.PAUSE else ("skip", held.names[0])
+        return PageRequest(run_id, held.names[0], title, held.why, cause=cause, act=act)
     return PageRequest(
         run_id,
         held.names[0],

@@ -233,10 +233,7 @@ class Checker:
             return
         self._require(state != "RUNNING", "the run neither ended nor waits for a human")
         moving = {name: task.state for name, task in self.tasks.items() if task.state not in _ENDED}
-        left = {
-            name: moved for name, moved in moving.items() if moved != "PENDING" or state not in ("FAILED", "PARTIAL")
-        }
-        self._require(not left, f"the run is {state}, with {left}")
+        self._require(not moving, f"the run is {state}, with {moving}")
         if state != "ABANDONED":
             self._require(not states["DEAD_LETTER"], f"the run is {state}, with dead letters")
             expected = self._expected_end()

@@ -206,9 +206,10 @@ def _cancel(context: ActionContext) -> Answer:
             context.set_result(row.name, REFUSED, refused)
         else:
             end_generation(context, row, TaskState.CANCELLED)
-            stopped += propagate(context.transaction, context.run_id, row.name)
-            resolve(context.transaction, context.run_id, row.name)
             context.set_result(row.name, DONE, "cancelled")
+    for name in context.done_names():  # after all targets: the end of one must not stop another before its turn
+        stopped += propagate(context.transaction, context.run_id, name)
+        resolve(context.transaction, context.run_id, name)
     context.add_consequence(stopped, "below stopped with it")
     return summarize(context)
 
