@@ -165,6 +165,15 @@ def _require_instants(fault: Fault, times: Times) -> None:
         times.seconds(when.lasts)
 
 
+def _require_no_loop() -> None:
+    """Raise StageError in a coroutine: a night has an event loop of its own, and a thread runs one at a time."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return
+    raise StageError("a night is played in a plain function, not in a coroutine: write def test_...(), without async")
+
+
 def _line(command: Command) -> bytes:
     return json.dumps(command.as_json()).encode()
 
@@ -194,6 +203,7 @@ class _Play:
         options: RunOptions,
         heartbeat_seconds: float = HEARTBEAT_SECONDS,
     ) -> None:
+        _require_no_loop()
         self._folder = tempfile.TemporaryDirectory(prefix="redrive-night-", dir=_FOLDER)
         self._path = os.path.join(self._folder.name, "night.db")
         self._start_us = round(at.timestamp() * 1e6)
@@ -362,7 +372,10 @@ class _Play:
         """Send each act at its instant to the active run; between two runs apply it to the file, for the latest run."""
         while self._acts:
             await asyncio.sleep(max(0.0, self._acts[0].seconds - self._clock.seconds))
-            command = self._command(self._acts.pop(0), self._run_ids()[-1])
+            planned, run_ids = self._acts.pop(0), self._run_ids()
+            if not run_ids:
+                self._stage.fail(StageError(f"{planned.act}: no run has started by then"))
+            command = self._command(planned, run_ids[-1])
             if command is not None:
                 try:
                     self._keep_answer(command, await service.respond(_line(command)))
