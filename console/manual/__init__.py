@@ -14,7 +14,7 @@ from ...engine.errors import RedriveError
 
 #: The topics in the order in which a newcomer needs them.
 TOPICS = (
-    *("flow", "results", "params", "shell", "groups", "secrets", "repository"),
+    *("flow", "results", "params", "shell", "groups", "secrets", "repository", "testing"),
     *("states", "retries", "poison", "timeouts", "inbox", "logs", "pagers", "code"),
     *("schedules", "cron", "systemd", "deploying", "state-files", "upgrades", "ssh"),
     *("commands", "keys", "words", "json", "exit-codes", "recipes", "changes"),

@@ -222,16 +222,15 @@ class Director:
         if spec.map is None:
             self._counts[order.task] += 1
             self.starts.append(Start(now, order.run_id, order.task, order.attempt, spec.downstream))
-        seconds = self._given_seconds(order)
+        factor, more = 1.0, 0.0
         for place, fault in enumerate(self._faults):
             if not self._meets(place, fault, order, now):
                 continue
             if isinstance(fault, TaskFault) and (fault.factor != 1.0 or fault.more_seconds):
-                more = parse_duration(fault.more_seconds)
-                seconds = fault.factor * (INSTANT_SECONDS if seconds is None else seconds) + more
+                factor, more = factor * fault.factor, more + parse_duration(fault.more_seconds)
             else:
                 return self._failing_script(fault, order)
-        return self._working_script(order, seconds)
+        return self._working_script(order, factor, more)
 
     def _meets(self, place: int, fault: TaskFault | DownstreamFault, order: AttemptOrder, now: float) -> bool:
         if order.spec.map is not None:
@@ -294,17 +293,21 @@ class Director:
     def _raising_script(self, error: BaseException, order: AttemptOrder, seconds: float) -> Script:
         return self._body_script(Body(self._plan(order), error, seconds), order)
 
-    def _working_script(self, order: AttemptOrder, seconds: float | None) -> Script:
+    def _working_script(self, order: AttemptOrder, factor: float, more: float) -> Script:
+        """Return the script of an attempt that meets no fault, but takes ``factor`` times as long and ``more``."""
+        given = self._given_seconds(order)
+        seconds = None if given is None else factor * given + more
         is_given, result = self._given_result(order)
         if order.spec.kind == "command":
-            return Script(seconds or INSTANT_SECONDS, Exit(0, result=None if result is None else dump_result(result)))
+            takes = factor * INSTANT_SECONDS + more if seconds is None else seconds
+            return Script(takes, Exit(0, result=None if result is None else dump_result(result)))
         if not is_given or (callable(result) and not isinstance(result, type)):
             plan = plan_of(result) if is_given and callable(result) else self._plan(order)
-            return self._body_script(Body(plan, seconds=seconds), order)
+            return self._body_script(Body(plan, None, seconds, factor, more), order)
         if isinstance(result, BaseException) or (isinstance(result, type) and issubclass(result, BaseException)):
             error = result if isinstance(result, BaseException) else result()
             return self._raising_script(error.with_traceback(None), order, seconds or INSTANT_SECONDS)
-        return self._body_script(Body(CallPlan(lambda: result, (), False), seconds=seconds), order)
+        return self._body_script(Body(CallPlan(lambda: result, (), False), None, seconds, factor, more), order)
 
     def _plan(self, order: AttemptOrder) -> CallPlan:
         assert self._facts is not None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import sqlite3
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
@@ -13,6 +12,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, ParamSpec, TypeVar
 
+from ..agent.command_client import apply_under_lock
 from ..core.durations import Duration, parse_duration
 from ..core.spec import FlowSpec
 from ..domain.acts import BY_NAME, Scope
@@ -23,12 +23,12 @@ from ..executor.machine import HEARTBEAT_SECONDS
 from ..executor.run_end import RunResult
 from ..executor.run_options import RunOptions
 from ..schedule.serve import ScheduleService, ServiceResult
-from ..statefile.changes import operator_actions
-from ..statefile.changes.transitions import Transaction
-from ..store import database
+from ..statefile.list_rows import QUARANTINE
+from ..statefile.queries import query
+from ..store import database, runs
 from .bodies import StageError
 from .director import Director, PlayedFlow, Times, modules_restored
-from .faults import ClockStep, DiskFull, DownstreamFault, Fault, ProcessFault, TaskFault
+from .faults import ClockStep, DiskFull, DownstreamFault, Fault, ProcessFault, TaskFault, When
 from .night import Night, Stored
 from .played_runner import PlayedRunner
 from .stage import Stage
@@ -158,9 +158,20 @@ def _instant(at: str | datetime) -> datetime:
 def _require_instants(fault: Fault, times: Times) -> None:
     """Raise StageError for an instant or a duration that cannot be read."""
     when = fault.when if isinstance(fault, TaskFault | DownstreamFault) else fault
+    if not isinstance(when, When | ProcessFault | DiskFull | ClockStep):
+        raise StageError(f"{fault!r} is no fault: use down, error, hang, crash, ... of redrive.engine.testing")
     times.seconds(when.at)
     if not isinstance(when, ClockStep) and when.lasts is not None:
         times.seconds(when.lasts)
+
+
+def _require_no_loop() -> None:
+    """Raise StageError in a coroutine: a night has an event loop of its own, and a thread runs one at a time."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return
+    raise StageError("a night is played in a plain function, not in a coroutine: write def test_...(), without async")
 
 
 def _line(command: Command) -> bytes:
@@ -192,6 +203,7 @@ class _Play:
         options: RunOptions,
         heartbeat_seconds: float = HEARTBEAT_SECONDS,
     ) -> None:
+        _require_no_loop()
         self._folder = tempfile.TemporaryDirectory(prefix="redrive-night-", dir=_FOLDER)
         self._path = os.path.join(self._folder.name, "night.db")
         self._start_us = round(at.timestamp() * 1e6)
@@ -360,7 +372,10 @@ class _Play:
         """Send each act at its instant to the active run; between two runs apply it to the file, for the latest run."""
         while self._acts:
             await asyncio.sleep(max(0.0, self._acts[0].seconds - self._clock.seconds))
-            command = self._command(self._acts.pop(0), self._run_ids()[-1])
+            planned, run_ids = self._acts.pop(0), self._run_ids()
+            if not run_ids:
+                self._stage.fail(StageError(f"{planned.act}: no run has started by then"))
+            command = self._command(planned, run_ids[-1])
             if command is not None:
                 try:
                     self._keep_answer(command, await service.respond(_line(command)))
@@ -403,15 +418,18 @@ class _Play:
         elif act.scope is Scope.BREAKER and names:
             options = {"downstream": names[0], "how": names[1], **options}
         elif act.scope is Scope.ROWS and "rows" not in options:
-            options["rows"] = [row for (row,) in self._rows("SELECT id FROM quarantine WHERE state = 'held'")]
+            with self._reading() as connection:
+                rows = query(connection, QUARANTINE, {"run_id": run_id})
+            options["rows"] = [row.id for row in rows if row.state == "held"]
         elif planned.act == "stop":
             options.setdefault("how", names[0] if names else "drain")
         reason = str(options.pop("reason", "as played"))
         return Command(f"act-{planned.number}", planned.act, run_id, targets, _ACTOR, reason, options)
 
     def _targets(self, run_id: str, names: Sequence[str]) -> tuple[Target, ...]:
-        rows = self._rows("SELECT name, state, generation FROM task WHERE run_id = ? ORDER BY position", run_id)
-        known = {name: Target(name, state, generation) for name, state, generation in rows}
+        with self._reading() as connection:
+            rows = runs.load_run(connection, run_id, has_attempts=False).tasks.values()
+        known = {row.name: Target(row.name, str(row.state), row.generation) for row in rows}
         if names == ("*",):
             return tuple(target for target in known.values() if target.state in NEEDS_HUMAN)
         missing = [name for name in names if name not in known]
@@ -419,21 +437,20 @@ class _Play:
             raise StageError(f"run {run_id!r} has no task {missing[0]!r}; it has {', '.join(known)}")
         return tuple(known[name] for name in names)
 
-    def _rows(self, sql: str, *values: object) -> list[Any]:
-        with closing(sqlite3.connect(f"file:{self._path}?mode=ro", uri=True)) as connection:
-            return connection.execute(sql, values).fetchall()
+    def _reading(self) -> closing[Any]:
+        return closing(database.open_beside_writer(self._path))
 
     def _run_ids(self) -> tuple[str, ...]:
-        rows = self._rows("SELECT run_id FROM run ORDER BY started_at, rowid") if os.path.exists(self._path) else []
-        return tuple(run_id for (run_id,) in rows)
+        """The runs so far, the first one first."""
+        if not os.path.exists(self._path):
+            return ()
+        with self._reading() as connection:
+            return tuple(listing.run.run_id for listing in reversed(runs.list_runs(connection)))
 
     def _apply(self, command: Command) -> bool:
         """Apply an act as the shell does when no executor lives; return whether it changed something."""
-        with closing(database.open_for_writing(self._path)) as connection:
-            connection.execute("BEGIN IMMEDIATE")
-            transaction = Transaction(connection, self._clock.now_us())
-            answer = operator_actions.apply(transaction, command, is_abandoned=True)
-            connection.execute("COMMIT")
+        answer = apply_under_lock(self._path, command, self._clock.now_us())
+        assert answer is not None  # no executor lives
         self._keep_answer(command, answer.as_json())
         return answer.ok
 

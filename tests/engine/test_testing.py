@@ -182,6 +182,9 @@ def test_commands_exit_as_they_are_told() -> None:
 def test_signals_and_slow_work() -> None:
     night = play(two_steps(), faults=[killed("extract", 6, attempt=1), slow("extract", seconds="5s")])
     assert [attempt.signal for attempt in night.attempts("extract")] == [6, None]
+    assert night.attempts("extract")[1].duration_us == 45_000_000
+    night = play(two_steps(), faults=[slow("extract", 2, attempt=1)])
+    assert [attempt.outcome for attempt in night.attempts("extract")] == ["timed_out", "success"]
     night = play(two_steps(), durations={"extract": in_turn("70s", "10s")})
     assert [attempt.outcome for attempt in night.attempts("extract")] == ["timed_out", "success"]
 
@@ -331,3 +334,34 @@ def test_the_fixture_keeps_the_state_file_and_shows_the_night_of_a_failed_test(p
     result = pytester.runpytest_subprocess("-p", "no:cacheprovider")
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(["*night: <run 'night': SUCCESS*", "*✓ load*"])
+
+
+async def test_a_night_is_not_played_in_a_coroutine() -> None:
+    with pytest.raises(StageError, match="plain function"):
+        play(two_steps())
+
+
+def test_a_body_that_waits_in_real_time_is_refused() -> None:
+    flow, wait = Flow("waits"), time.sleep
+    flow.task(name="a")(lambda: wait(1.2))
+    with pytest.raises(StageError, match="real time"):
+        play(flow)
+
+
+def test_a_name_that_the_flow_does_not_have_is_refused() -> None:
+    with pytest.raises(StageError, match="no task 'lod'; it has extract, load"):
+        play(two_steps(), durations={"lod": "1s"})
+    with pytest.raises(StageError, match="no task names the downstream 'bink'; the flow has: bank"):
+        play(two_steps(), faults=[down("bink")])
+
+
+def test_a_coroutine_is_slow_and_ended_at_its_timeout() -> None:
+    flow = Flow("loops")
+
+    @flow.task(timeout=30)
+    async def fetch():
+        await asyncio.sleep(20)
+
+    night = play(flow, faults=[slow("fetch", 2, attempt=1)])
+    first, second = night.attempts("fetch")
+    assert (first.outcome, second.outcome) == ("timed_out", "success") and second.duration_us == 20_000_000
