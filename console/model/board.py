@@ -179,14 +179,13 @@ class Board:
     def held_tasks(self) -> dict[str, WaitReason]:
         """Return the tasks that could start if a human ended their wait, or gave the run another deadline."""
         run, now_us = self.projection.run, _ANY_TIME_US
-        if run.deadline_passed_at is not None:
-            return {name: WaitReason.DEADLINE for name, row in self.projection.tasks.items() if _is_late(row)}
+        tasks = self.projection.tasks.items() if self.counts[TaskState.CANCELLED] else ()
+        late = {name: WaitReason.DEADLINE for name, row in tasks if is_late(row)}
         shut = any(view.state in SHUT and view.reopens_at is None for view in self.snapshot.breakers.values())
         is_pause_forgotten = run.paused_since is not None and run.blocked_since is not None
         if run.ended_at is not None or not (shut or is_pause_forgotten):
-            return {}
-        context = self._explain_context(ALIVE)
-        found = {}
+            return late
+        context, found = self._explain_context(ALIVE), late
         for name, row in self.projection.tasks.items():
             can_start = row.state in ABOUT_TO_START or row.state in WAITING
             reason = wait_of(self.projection, name, now_us, context) if can_start else None
@@ -272,7 +271,8 @@ class Board:
         return ExplainContext(self.snapshot.breakers, runner, self.snapshot.page_notes, self.active)
 
 
-def _is_late(row: TaskRow) -> bool:
+def is_late(row: TaskRow) -> bool:
+    """Whether the deadline of the run has cancelled the task."""
     return row.state is TaskState.CANCELLED and row.failure_mode == DEADLINE_MODE
 
 
