@@ -79,11 +79,18 @@ class _BuiltCommand(NamedTuple):
 
 
 def send_action(
-    endpoint: Endpoint, request: ActRequest, *, as_json: bool, dry_run: bool = False, yes: bool = False
+    endpoint: Endpoint,
+    request: ActRequest,
+    *,
+    as_json: bool,
+    dry_run: bool = False,
+    yes: bool = False,
+    hints: bool = True,
 ) -> int:
     """Send an act and print the result of each task. Exit code 1 if nothing was done.
 
-    ``dry_run``: print the changes without sending the act. ``yes``: a bulk act needs no consent.
+    ``dry_run``: print the changes without sending the act. ``yes``: a bulk act needs no consent. ``hints``: print how
+    to start an executor, if none runs.
     """
     if dry_run:
         return _preview_action(endpoint, request, as_json=as_json)
@@ -101,7 +108,8 @@ def send_action(
 
     answer, place = with_session(endpoint, use)
     print_answer(answer, as_json, place)
-    print_resume_hint(request.act, answer, place)
+    if hints:
+        print_resume_hint(request.act, answer, place)
     return code_of_answers(answer)
 
 
