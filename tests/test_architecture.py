@@ -50,6 +50,7 @@ FOUND_OTHERWISE = {
     "redrive.console.cli.commands.planning": "named in console/cli/help.py, by the sections of its commands",
     "redrive.console.cli.commands.reading": "named in console/cli/help.py, by the sections of its commands",
     "redrive.console.cli.commands.running": "named in console/cli/help.py, by the sections of its commands",
+    "redrive.console.cli.night_view": "an entry point, by which engine/testing/night.py finds it",
     "redrive.console.screens.graph": "named in console/app/views.py, by its view",
     "redrive.console.screens.inbox": "named in console/app/views.py, by its view",
     "redrive.console.screens.journal": "named in console/app/views.py, by its view",
@@ -59,6 +60,7 @@ FOUND_OTHERWISE = {
     "redrive.console.screens.history": "named in console/app/views.py, by its view",
     "redrive.console.screens.timeline.screen": "named in console/app/views.py, by its view",
     "redrive.console.sessions.search_process": "started by console/sessions/log_searcher.py, by its name",
+    "redrive.engine.testing.plugin": "an entry point, by which pytest finds it",
     "redrive.engine.agent.agent": "sent over ssh, and named in what is sent",
     "redrive.engine.agent.bootstrap": "sent over ssh, as the program of the interpreter over there",
 }

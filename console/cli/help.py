@@ -57,7 +57,7 @@ SECTIONS: dict[str, CommandSection] = {
             "prune",
         ),
     ),
-    "Before a run": CommandSection("planning", ("new", "check", "classify", "backoff", "simulate")),
+    "Before a run": CommandSection("planning", ("new", "check", "rehearse", "classify", "backoff", "simulate")),
     "Learn": CommandSection("planning", ("help", "completion")),
 }
 

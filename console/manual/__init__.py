@@ -15,7 +15,7 @@ from ...engine.errors import RedriveError
 #: The topics in the order in which a newcomer needs them.
 TOPICS = (
     *("flow", "results", "params", "shell", "groups", "secrets"),
-    *("states", "retries", "poison", "inbox", "logs", "code"),
+    *("states", "retries", "poison", "inbox", "logs", "code", "testing"),
     *("schedules", "cron", "systemd", "state-files", "ssh", "json", "exit-codes", "recipes"),
 )
 

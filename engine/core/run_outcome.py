@@ -14,9 +14,10 @@ from typing import NamedTuple
 from ..domain.durations import format_duration
 from ..domain.states import MOVING, RunState, SkipCause, TaskState
 from ..domain.trigger_rules import STATES_OF, ParentStatus
+from .breaker import SHUT
 from .projection import RunProjection, TaskRow
 from .ready_queue import spec_of
-from .waiting import ExplainContext, wait_of
+from .waiting import BreakerView, ExplainContext, wait_of
 from .waits import PAUSE_SECONDS, WaitReason, needs_human
 
 
@@ -34,6 +35,8 @@ def find_held_tasks(projection: RunProjection, now_us: int, context: ExplainCont
 
     Empty: some task goes on by itself, or none is left that could start.
     """
+    if projection.run.paused_since is None and not any(map(_needs_operator, context.breakers.values())):
+        return ()  # asked whenever nothing runs, of 10,000 tasks as well
     found: dict[tuple[WaitReason, str | None], list[str]] = {}
     for name, row in projection.tasks.items():
         reason = wait_of(projection, name, now_us, context) if row.state in MOVING else None
@@ -48,6 +51,11 @@ def find_held_tasks(projection: RunProjection, now_us: int, context: ExplainCont
         HeldTasks(reason, tuple(names), f"{_count(names)} held by {holder(downstream)}", downstream)
         for (reason, downstream), names in found.items()
     )
+
+
+def _needs_operator(breaker: BreakerView) -> bool:
+    """Whether only an operator can close a breaker: he has opened it, or a credential was refused."""
+    return breaker.state in SHUT and breaker.reopens_at is None
 
 
 def _count(names: Sequence[str]) -> str:

@@ -78,7 +78,7 @@ def find_wait(case: TaskCase) -> WaitReason | None:
         return WaitReason.DEADLINE
     if row.state not in WITH_INSTANT | {TaskState.READY}:
         return _STATE_REASONS.get(row.state)
-    if row.state is TaskState.PENDING and unmet_parents(case.projection, row.name):
+    if row.state is TaskState.PENDING and _has_unmet_parent(case):
         return WaitReason.PARENTS
     if row.state in WITH_INSTANT and row.next_retry_at is not None and row.next_retry_at > case.now:
         return _INSTANT_REASONS[row.state]
@@ -92,6 +92,12 @@ def unmet_parents(projection: RunProjection, name: str) -> tuple[str, ...]:
     rule = spec_of(projection.tasks[name]).rule
     rows = [projection.tasks[parent] for parent in projection.parents.get(name, ())]
     return tuple([row.name for row in rows if _is_unmet(row, rule)])
+
+
+def _has_unmet_parent(case: TaskCase) -> bool:
+    """Whether a parent keeps a task waiting. The last parents come first: children of a map task end in their order."""
+    rule, tasks = case.spec.rule, case.projection.tasks
+    return any(_is_unmet(tasks[parent], rule) for parent in reversed(case.projection.parents.get(case.row.name, ())))
 
 
 def _is_unmet(parent: TaskRow, rule: str) -> bool:

@@ -19,7 +19,6 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
-from ..clock import Clock
 from ..core.downstreams import DownstreamStates
 from ..core.outcome import Outcome, OutcomeKind
 from ..core.projection import RunProjection
@@ -44,6 +43,7 @@ from .commit import Commit, FollowUp
 from .dispatch import Dispatcher
 from .heartbeat import HeartbeatTimer
 from .late_runs import LateRuns
+from .machine import Machine
 from .opening import OpenRun
 from .retention import apply_retention
 from .run_end import RunEndCheck, RunResult
@@ -66,8 +66,9 @@ class RunLoop:
     """
 
     def __init__(
-        self, opened: OpenRun, clock: Clock, listener: EventListener | None, on_output: OutputListener | None = None
+        self, opened: OpenRun, machine: Machine, listener: EventListener | None, on_output: OutputListener | None = None
     ) -> None:
+        clock = machine.clock
         self._opened = opened
         self._listener = listener
         self._loop = asyncio.get_running_loop()
@@ -115,7 +116,7 @@ class RunLoop:
         names = [self._file_watch.check, self._server.check_socket]
         checks = [self._clock_watch.check, watch.check, promises.check, self.zygote_restart.check]
         duties = [*names, self._store_breakers, *checks, self.wake]
-        self._heartbeat = HeartbeatTimer(opened, self.attempts, duties)
+        self._heartbeat = HeartbeatTimer(opened, self.attempts, duties, machine.heartbeat_seconds)
 
     # --- The loop --------------------------------------------------------------------------------------------------
 
@@ -339,6 +340,10 @@ class RunLoop:
     def storage_problem(self) -> str | None:
         """Why the state file cannot be written now; None: it can be."""
         return self._storage.problem
+
+    async def respond(self, line: bytes) -> Mapping[str, object]:
+        """Answer one line as the command socket does. Raises ConnectionError once the executor leaves."""
+        return await self._server.respond(line)
 
     def submit(self, item: Callable[[Transaction], T], author: Author = BY_EXECUTOR) -> asyncio.Future[T]:
         """Queue a write whose result an operator receives."""

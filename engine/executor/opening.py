@@ -17,7 +17,6 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TypeVar
 
-from ..clock import Clock
 from ..core import flow_difference
 from ..core.breaker import BreakerRecord
 from ..core.bulk_build import collector_paused
@@ -35,7 +34,6 @@ from ..domain.liveness import cut_off_cause
 from ..domain.states import RunState
 from ..errors import FlowChangesError, FlowError, NotFoundError, RedriveError, StartInterrupted, StorageError
 from ..runner.command import remove_folders
-from ..runner.environment_hash import environment_hash
 from ..runner.zygote.client import Runner
 from ..statefile.changes.page_lifecycle import resolve_cause
 from ..statefile.changes.transitions import Transaction
@@ -44,6 +42,7 @@ from ..store.claims import ExecutorIdentity
 from ..store.row_audit import explained_by_rows
 from ..store.writer import Writer
 from .clock_watch import ClockWatch
+from .machine import Machine
 from .resume_plan import check_trust, flow_path_of, run_to_resume
 from .run_options import RunOptions, RunRequest
 from .state_file_lease import INTERRUPTED, StateFileLease
@@ -87,7 +86,7 @@ class OpenRun:
             await unregistered
 
 
-async def open_run(lease: StateFileLease, clock: Clock) -> OpenRun:
+async def open_run(lease: StateFileLease, machine: Machine) -> OpenRun:
     """Open the resources and write the run, so that it can be dispatched."""
     request, runner = lease.request, lease.runner
     with explained_by_rows(request.state_path):
@@ -95,23 +94,25 @@ async def open_run(lease: StateFileLease, clock: Clock) -> OpenRun:
         flow = await _import(lease, requested)
         try:
             await _connect_dask(runner, request.options.dask, requested.flow_target, flow)
-            return await _write_run(lease, requested, flow, clock)
+            return await _write_run(lease, requested, flow, machine)
         except BaseException:
             await runner.close()
             raise
 
 
-async def _write_run(lease: StateFileLease, requested: _RequestedRun, flow: FlowSpec, clock: Clock) -> OpenRun:
+async def _write_run(lease: StateFileLease, requested: _RequestedRun, flow: FlowSpec, machine: Machine) -> OpenRun:
     """Open the state file, and write the run."""
     mask = lease.runner.mask
     early: list[Event] = []
-    writer = _open_writer(lease, clock, early.extend)
+    writer = _open_writer(lease, machine, early.extend)
     lease.lock.set_run(requested.run_id)
-    host, image = socket.gethostname(), environment_hash()
-    identity = ExecutorIdentity(lease.request.executor_id, host, flow.code_hash, mask.stored_params(flow), image)
-    clock_watch = ClockWatch(clock)
+    host, image = socket.gethostname(), machine.environment_hash()
+    identity = ExecutorIdentity(
+        lease.request.executor_id, host, flow.code_hash, mask.stored_params(flow), image, machine.random_hex
+    )
+    clock_watch = ClockWatch(machine.clock)
     stored = mask.stored_flow(flow)
-    first_write = _FirstWrite(requested, flow, stored, lease, identity, clock.uniform)
+    first_write = _FirstWrite(requested, flow, stored, lease, identity, machine.clock.uniform)
     # A new run is built while the thread of the writer writes it.
     building = None if requested.exists else asyncio.create_task(_build_projection(requested.run_id, stored))
     projection, medians, breakers = await _write_first(lease, writer, first_write.write)
@@ -134,14 +135,14 @@ async def _write_run(lease: StateFileLease, requested: _RequestedRun, flow: Flow
     )
 
 
-def _open_writer(lease: StateFileLease, clock: Clock, on_events: Callable[[Sequence[Event]], None]) -> Writer:
+def _open_writer(lease: StateFileLease, machine: Machine, on_events: Callable[[Sequence[Event]], None]) -> Writer:
     """Open the state file for writing, and kill what dead executors left."""
-    request, loop = lease.request, asyncio.get_running_loop()
-    connection = database.open_for_writing(request.state_path, request.options.durability)
+    request, loop, clock = lease.request, asyncio.get_running_loop(), machine.clock
+    connection = machine.open_database(request.state_path, request.options.durability)
     lease.has_run = True
     try:
         _kill_orphans(connection, request)
-        return Writer(connection, loop, clock.now_us, on_events, thread=lease.writer_thread, uniform=clock.uniform)
+        return Writer(connection, loop, clock.now_us, on_events, thread=machine.writer_thread, uniform=clock.uniform)
     except BaseException:
         connection.close()
         raise

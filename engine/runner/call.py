@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
+import time
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
 from datetime import date
@@ -139,6 +140,7 @@ def context_for(
     send: Callable[[protocol.AttemptFrame], None],
     is_cancelled: Callable[[], bool],
     describe: DescribeError,
+    monotonic: Callable[[], float] = time.monotonic,
 ) -> Context:
     """Build the context of one attempt. Parameters of the task override those of the run."""
     params: dict[str, object] = {**order.params, **order.spec.params}
@@ -149,7 +151,7 @@ def context_for(
         inputs = load_result(order.inputs)
     except UnknownClassError as error:
         raise PermanentError(f"task {order.task!r} cannot read the result of a parent: {error}") from None
-    return Context(order, params, inputs, send=send, is_cancelled=is_cancelled, describe=describe)
+    return Context(order, params, inputs, send=send, is_cancelled=is_cancelled, describe=describe, monotonic=monotonic)
 
 
 def call(plan: CallPlan, task: str, new_context: Callable[[], Context], run_coroutine: RunCoroutine) -> object:

@@ -58,10 +58,13 @@ class ForkedAttempt(Attempt):
         self._results.drain()
         if self._ending is not None or self._done.done():
             return
-        self._emit_stack(seen, kernel=process.kernel_view(self.pid))
+        self._emit_stack(seen, kernel=self._kernel_view())
         self._terminate(reason)
         if not await self._ended_within(self.order.spec.grace_seconds):
             self._kill(reason)
+
+    def _kernel_view(self) -> str | None:
+        return process.kernel_view(self.pid)
 
     def _terminate(self, reason: str) -> None:
         self._force_applied = self._force_requested

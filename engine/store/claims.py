@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 
@@ -57,6 +57,11 @@ class ClaimOrder:
     is_first: bool = False  # no attempt has started; the claim itself checks that once more
 
 
+def random_hex(size: int) -> str:
+    """Return the hex digits of random bytes."""
+    return os.urandom(size).hex()
+
+
 @dataclass(frozen=True)
 class ExecutorIdentity:
     """The executor that claims: columns shared by all of its attempts."""
@@ -66,6 +71,7 @@ class ExecutorIdentity:
     code_hash: str | None
     params: Mapping[str, object] = field(default_factory=dict)  # of the run
     image_hash: str | None = None  # interpreter and packages
+    random_hex: Callable[[int], str] = random_hex
 
     @cached_property
     def params_hash(self) -> str:
@@ -93,7 +99,7 @@ def dispatch(
 
 
 def _claim(transaction: Transaction, run_id: str, order: ClaimOrder, identity: ExecutorIdentity) -> Claim | None:
-    token = os.urandom(8).hex()
+    token = identity.random_hex(8)
     spec = order.spec
     if spec.map is not None:  # a resume or a requeue may have changed it since its parent succeeded
         mapping.expand(transaction, run_id, order.name)

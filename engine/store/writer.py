@@ -81,7 +81,7 @@ class Writer:
     commit resolve; ``on_durable`` with the same events once they are on the disk. ``on_storage_change(DEGRADED,
     sentence)``: the storage has refused writes for a while; ``on_storage_change(RECOVERED, sentence)``: it accepts
     writes again. ``on_failed(error)``: a sync has failed, and every item fails from now on. ``thread`` runs the batches
-    and the syncs, by default threads of the writer; a simulation passes an executor that runs them at once.
+    and the syncs, by default threads of the writer.
     """
 
     def __init__(
@@ -230,7 +230,8 @@ class Writer:
         if self._failure is not None:
             self._give_up(self._failure)
             return
-        self._thread.start(partial(self._write, self._batch), partial(call_in_loop, self._loop, self._settle))
+        settle = partial(call_in_loop, self._loop, self._settle)
+        self._thread.start(partial(self._write, self._batch), settle, is_batch=True)
 
     def _settle(self, committed: _CommittedBatch, error: BaseException | None) -> None:
         error = self._failure or error

@@ -70,7 +70,8 @@ class _Child(NamedTuple):
 def expand_below(transaction: Transaction, run_id: str, name: str) -> None:
     """Expand the map tasks over a task that has just got its result."""
     for (task,) in transaction.connection.execute(_MAPS, (run_id, name)).fetchall():
-        expand(transaction, run_id, task)
+        if not name.startswith(child_prefix(task)):  # a child of the map task changes no list
+            expand(transaction, run_id, task)
 
 
 def expand(transaction: Transaction, run_id: str, task: str) -> None:

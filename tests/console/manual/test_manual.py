@@ -47,9 +47,10 @@ class Shell:
         self.folder = home / "work"
         self.folder.mkdir()
         (home / "bin").mkdir()
-        redrive = home / "bin" / "redrive"
-        redrive.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m redrive "$@"\n')
-        redrive.chmod(0o755)
+        for program in ("redrive", "pytest"):
+            path = home / "bin" / program
+            path.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m {program} "$@"\n')
+            path.chmod(0o755)
         self._own = {
             "PATH": f"{home}/bin:{os.environ['PATH']}",
             "HOME": str(home),

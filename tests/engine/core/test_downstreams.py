@@ -10,6 +10,7 @@ from redrive.engine.clock import SystemClock
 from redrive.engine.core.downstreams import DownstreamStates
 from redrive.engine.core.outcome import Failure, FailureClass, Fingerprint, Outcome, OutcomeKind
 from redrive.engine.core.spec import DownstreamSpec, FlowSpec, TaskSpec
+from redrive.engine.executor.machine import Machine
 
 QUICK = RetryPolicy(max_attempts=3, base=0.05, cap=0.1)
 
@@ -199,7 +200,9 @@ def test_a_clock_that_is_set_ahead_does_not_reopen_a_breaker_before_its_time(tmp
         if any(event.kind == "breaker" and event.payload.state == "OPEN" for event in events):
             clock.jump_us = 3_600_000_000
 
-    executor = Executor(run_id="r", flow=flow, state=tmp_path / "state.db", clock=clock, on_events=listen)
+    executor = Executor(
+        run_id="r", flow=flow, state=tmp_path / "state.db", machine=Machine(clock=clock), on_events=listen
+    )
     assert "SUCCESS" == executor.run()
     first, second = map(float, begun.read_text().split())
     assert second - first > 1.9

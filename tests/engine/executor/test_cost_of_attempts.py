@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 from redrive.engine import Executor, TaskDef
-from redrive.engine.executor import attempts, heartbeat
+from redrive.engine.executor import attempts
+from redrive.engine.executor.machine import Machine
 from redrive.engine.runner import protocol
 from redrive.engine.runner.frame_socket import FrameSocket
 from redrive.engine.store import database
@@ -52,7 +53,6 @@ def counts(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     monkeypatch.setattr(protocol, "decode_zygote_frame", received)
     monkeypatch.setattr(protocol, "ANNOUNCE_SECONDS", 60.0)  # else attempts on a busy machine are long ones
     monkeypatch.setattr(attempts, "STARTED_DELAY_SECONDS", 60.0)
-    monkeypatch.setattr(heartbeat, "HEARTBEAT_SECONDS", 60.0)
     return found
 
 
@@ -68,7 +68,12 @@ def test_a_short_attempt_costs_two_messages_and_one_commit(tmp_path: Path, count
     tasks = [TaskDef(f"t{number}", int, [f"t{number - 1}"] if number else []) for number in range(TASKS)]
     _calls.clear()
     executor = Executor(
-        "cost", "r", tasks, state=tmp_path / "s.db", on_open=lambda run_id: sys.setprofile(calls_of_the_engine)
+        "cost",
+        "r",
+        tasks,
+        state=tmp_path / "s.db",
+        machine=Machine(open_database=database.open_for_writing, heartbeat_seconds=60.0),
+        on_open=lambda run_id: sys.setprofile(calls_of_the_engine),
     )
     try:
         assert executor.run() == "SUCCESS"
