@@ -11,7 +11,6 @@ from redrive.engine.testing import Night
 
 poison = pytest.mark.xfail(strict=True, reason="two failures alike are poison, whatever the error and the time between")
 breaker = pytest.mark.xfail(strict=True, reason="the breaker and the retry budget hold back a healthy run")
-deadline = pytest.mark.xfail(strict=True, reason="the deadline of a run ends nothing")
 slowness = pytest.mark.xfail(strict=True, reason="slow work is called hung")
 
 

@@ -20,7 +20,7 @@ from redrive.engine.testing import (
     play,
 )
 
-from .flows import breaker, deadline, done, poison, siblings, slowness
+from .flows import breaker, done, poison, siblings, slowness
 
 # --- 503 and a downstream --------------------------------------------------------------------------------------------
 
@@ -263,7 +263,6 @@ def test_two_other_failures_between_are_not_twice_the_same() -> None:
     assert night.state == "SUCCESS" and night.starts() == 4
 
 
-@deadline
 def test_the_deadline_of_a_run_ends_it() -> None:
     flow = Flow("d", deadline="6s")
     flow.task(name="long", grace_seconds=2)(lambda: time.sleep(25))
@@ -274,7 +273,6 @@ def test_the_deadline_of_a_run_ends_it() -> None:
     assert len(night.pages) == 1 and "deadline" in night.summary.lower()
 
 
-@deadline
 def test_a_wait_is_shortened_to_fit_before_the_deadline() -> None:
     flow = Flow("d", deadline="10s")
     flow.task(name="t", retry=RetryPolicy(max_attempts=3, base=8, jitter="none"))(int)
