@@ -179,16 +179,15 @@ class Board:
     def held_tasks(self) -> dict[str, WaitReason]:
         """Return the tasks that could start if a human ended their wait, and those that nothing will start."""
         run, now_us = self.projection.run, _ANY_TIME_US
-        if run.deadline_passed_at is not None:
-            return {name: WaitReason.DEADLINE for name, row in self.projection.tasks.items() if _is_late(row)}
+        tasks = self.projection.tasks.items() if self.counts[TaskState.CANCELLED] else ()
+        late = {name: WaitReason.DEADLINE for name, row in tasks if is_late(row)}
         shut = any(view.state in SHUT and view.reopens_at is None for view in self.snapshot.breakers.values())
         is_blocked = run.blocked_since is not None
         is_pause_forgotten = is_blocked and run.paused_since is not None
         is_stranded = is_blocked and not self.dead_letters  # held by a breaker, by a pause, or by nothing
         if run.ended_at is not None or not (shut or is_pause_forgotten or is_stranded):
-            return {}
-        context = self._explain_context(ALIVE)
-        found = {}
+            return late
+        context, found = self._explain_context(ALIVE), late
         for name, row in self.projection.tasks.items():
             can_start = row.state in ABOUT_TO_START or row.state in WAITING
             reason = wait_of(self.projection, name, now_us, context) if can_start else None
@@ -274,7 +273,8 @@ class Board:
         return ExplainContext(self.snapshot.breakers, runner, self.snapshot.page_notes, self.active)
 
 
-def _is_late(row: TaskRow) -> bool:
+def is_late(row: TaskRow) -> bool:
+    """Whether the deadline of the run has cancelled the task."""
     return row.state is TaskState.CANCELLED and row.failure_mode == DEADLINE_MODE
 
 

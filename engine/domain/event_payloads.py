@@ -300,6 +300,7 @@ class OperatorActed(NamedTuple):
     was: Before = NO_TASKS
     was_run: Rows = ()
     was_rows: Rows = ()
+    notes: Names = ()  # what the operator should know of its consequences
     what: Text = None
     present: Names = ()  # who is attached
     downstream: Text = None  # BREAKER

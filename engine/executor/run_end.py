@@ -37,6 +37,7 @@ class RunResult:
             true.
         blocked: no task can start before an operator acts: a dead letter, a breaker or a pause waits for one.
         interrupted: the run was stopped.
+        late: the deadline of the run has ended it.
 
     Example:
         >>> from redrive.engine import Executor, Flow
@@ -54,6 +55,7 @@ class RunResult:
     run_state: RunState
     blocked: bool = False
     interrupted: bool = False
+    late: bool = False
     _tasks: Mapping[str, TaskRow] = field(default_factory=dict, compare=False)
 
     @property
@@ -132,7 +134,8 @@ class RunEndCheck:
 
     def _result(self, *, blocked: bool = False, interrupted: bool = False) -> RunResult:
         projection = self._view.projection
-        return RunResult(projection.run.run_id, projection.run.state, blocked, interrupted, projection.tasks)
+        run, late = projection.run, projection.run.deadline_passed_at is not None
+        return RunResult(run.run_id, run.state, blocked, interrupted, late, projection.tasks)
 
     def _find_held_tasks(self) -> tuple[HeldTasks, ...]:
         context = ExplainContext(self._downstreams.views())

@@ -62,6 +62,7 @@ class Checker:
     max_parallel: int
     seq: int = 0
     is_blocked: bool = False
+    is_over: bool = False  # the deadline has passed, and no operator has lifted it since
     tasks: dict[str, _Task] = field(init=False)
     breakers: dict[str, str] = field(default_factory=dict)
     answers: dict[str, object] = field(default_factory=dict)
@@ -106,6 +107,7 @@ class Checker:
         elif isinstance(payload, RunChanged):
             self.max_parallel = payload.set.get("max_parallel", self.max_parallel)
             self.is_blocked = payload.set.get("blocked_since", self.is_blocked or None) is not None
+            self.is_over = payload.set.get("deadline_passed_at", self.is_over or None) is not None
 
     def _check_move(self, event: Event, moved: TaskMoved) -> None:
         task = self.tasks[str(event.task)]
@@ -144,6 +146,7 @@ class Checker:
 
     def _check_claim(self, event: Event, task: _Task, moved: TaskMoved) -> None:
         name = str(event.task)
+        self._require(not self.is_over, f"{name} starts after the deadline")
         self._require(moved.set["attempt"] == task.attempt + 1, f"{name}: attempt {task.attempt} and then {moved.set}")
         task.attempt += 1
         for parent in sorted(task.parents):
@@ -235,7 +238,7 @@ class Checker:
         moving = {name: task.state for name, task in self.tasks.items() if task.state not in _ENDED}
         self._require(not moving, f"the run is {state}, with {moving}")
         if state != "ABANDONED":
-            self._require(not states["DEAD_LETTER"], f"the run is {state}, with dead letters")
+            self._require(self.is_over or not states["DEAD_LETTER"], f"the run is {state}, with dead letters")
             expected = self._expected_end()
             self._require(state in expected, f"the run is {state}, not {expected}: {dict(states)}")
 
@@ -261,7 +264,9 @@ class Checker:
 
     def _expected_end(self) -> tuple[str, ...]:
         bad = [task for task in self.tasks.values() if task.state in _FAILED or task.state == "PENDING"]
-        if any(not task.spec.optional for task in bad):
+        if any(not task.spec.optional for task in bad) or any(
+            task.state == "DEAD_LETTER" for task in self.tasks.values()
+        ):
             return ("FAILED",)
         skipped = any(task.state == "SKIPPED" and task.skip_cause == "operator" for task in self.tasks.values())
         return ("PARTIAL",) if bad or skipped else ("SUCCESS",)

@@ -70,6 +70,7 @@ requeue_options = options(
     click.option("--single-shot", is_flag=True, help="One attempt only."),
     click.option("--keep-count", is_flag=True, help="Keep the failure count: no fresh budget."),
     click.option("--new-key", is_flag=True, help="A new idempotency key: repeat effects of earlier attempts."),
+    click.option("--same-key", is_flag=True, help="Repeat an effect that has happened, with its idempotency key."),
     click.option("--cascade", is_flag=True, help="Also run successful descendants again."),
 )
 
@@ -154,6 +155,20 @@ def abandon(
 
 
 @cli.command()
+@click.argument("when", metavar="DURATION|TIME|never")
+@reason_option
+@run_options
+def postpone(file: NamedFile, when: str, run_id: str | None, reason: str, as_json: bool) -> int:
+    """Give a run another deadline: in 1h, at 06:00, or never.
+
+    What the old one has cancelled runs again.
+    """
+    from ..operate import postpone_options_of
+
+    return _act_on_run("postpone", file, run_id, reason, as_json, postpone_options_of(when))
+
+
+@cli.command()
 @reading_options
 @reason_option
 def pause(file: NamedFile, run_id: str | None, reason: str, as_json: bool) -> int:
@@ -206,10 +221,18 @@ def _act(act: str, file: NamedFile, extra: Mapping[str, Json], options: dict[str
     return send_action(endpoint, request, **printed)
 
 
-def _act_on_run(act: str, file: NamedFile, run_id: str | None, reason: str, as_json: bool) -> int:
+def _act_on_run(
+    act: str,
+    file: NamedFile,
+    run_id: str | None,
+    reason: str,
+    as_json: bool,
+    options: Mapping[str, Json] | None = None,
+) -> int:
     from ..operate import ActRequest, send_action
 
-    return send_action(file.to_change(), ActRequest(act, run_id=run_id, reason=reason), as_json=as_json)
+    request = ActRequest(act, run_id=run_id, reason=reason, options=options or {})
+    return send_action(file.to_change(), request, as_json=as_json)
 
 
 @cli.command()
