@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..domain.states import DEADLINE_MODE
-from .advice import Progress
+
+if TYPE_CHECKING:  # every command imports this module, and with that one ``statistics`` and ``decimal``
+    from .advice import Progress
 
 
 class OutcomeKind(StrEnum):

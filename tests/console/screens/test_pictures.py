@@ -116,6 +116,8 @@ def test_picture_of_a_text(size, session, clock, snap_compare):
     app = make_app(session, clock)
 
     async def prepare(pilot: Any) -> None:
+        await settle(app, pilot)
+        await wait_for_texts(app, pilot)  # of the details, which the dialog leaves uncovered
         legend = legend_lines(app.glyphs, columns_within(size[0]), bar_entries(app.glyphs))
         app.push_screen(TextDialog([Piece("Signs, and the keys", Role.TITLE)], [*legend, *HELP_ROWS]))
         await settle(app, pilot)
