@@ -200,7 +200,9 @@ def test_a_clock_that_is_set_ahead_does_not_reopen_a_breaker_before_its_time(tmp
         if any(event.kind == "breaker" and event.payload.state == "OPEN" for event in events):
             clock.jump_us = 3_600_000_000
 
-    executor = Executor(run_id="r", flow=flow, state=tmp_path / "state.db", machine=Machine(clock=clock), on_events=listen)
+    executor = Executor(
+        run_id="r", flow=flow, state=tmp_path / "state.db", machine=Machine(clock=clock), on_events=listen
+    )
     assert "SUCCESS" == executor.run()
     first, second = map(float, begun.read_text().split())
     assert second - first > 1.9
