@@ -23,7 +23,16 @@ TEMPERS: dict[str, dict[str, int]] = {
     # what attempts do -> weight
     "fine": {"success": 1},
     "flaky": {"success": 5, "transient": 3, "unclassified": 2, "lost": 1, "not started": 1, "killed": 1},
-    "broken": {"same failure": 6, "permanent": 1, "auth": 1, "validation": 1, "ambiguous": 2, "oom": 2, "transient": 3},
+    "broken": {
+        "same failure": 6,
+        "same as its siblings": 4,
+        "permanent": 1,
+        "auth": 1,
+        "validation": 1,
+        "ambiguous": 2,
+        "oom": 2,
+        "transient": 3,
+    },
     "slow": {"success": 2, "hang": 5, "slow success": 3, "transient": 1},
     "branch": {"success": 2, "skip": 3, "transient": 1},
     "sensor": {"defer": 6, "success": 2, "transient": 1, "hang": 1},
@@ -228,7 +237,8 @@ def _task(
             cap=30.0,
             jitter=dice.choice(("none", "full", "equal", "decorrelated", "add50")),
             max_elapsed=120.0 if is_sensor else dice.choice((None, None, 20.0)),
-            poison_after=dice.choice((None, 2, 2, 3)),
+            poison_after=dice.choice(("evidence", "evidence", None, 0, 2, 3)),
+            poison_seconds=dice.choice((0.0, 5.0, 60.0)),
         ),
     }
     if options["kind"] == "command":
