@@ -108,7 +108,15 @@ def draw_plan(seed: int, *, heartbeats: Sequence[float] = HEARTBEATS, other_acts
     plan, dice = _draw_whole_plan(seed), random.Random(f"{seed}:heartbeat")
     heartbeat_seconds = dice.choice(heartbeats)
     acts = tuple(replace(act, act=dice.choice(OTHER_ACTS)) if dice.random() < other_acts else act for act in plan.acts)
+    if plan.flow.deadline_seconds is not None:
+        acts = tuple(_postponed(seed, act) for act in acts)
     return replace(plan, heartbeat_seconds=heartbeat_seconds, acts=acts)
+
+
+def _postponed(seed: int, act: PlannedAct) -> PlannedAct:
+    """Return the act, or one that gives the run another deadline."""
+    dice = random.Random(f"{seed}:postpone:{act.number}")
+    return replace(act, act="postpone") if dice.random() < 0.15 else act
 
 
 def _draw_whole_plan(seed: int) -> Plan:
