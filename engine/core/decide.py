@@ -18,7 +18,8 @@ What an identical failure needs to be poison, by ``poison_after`` of the policy:
     0               any at all                                      1
     None            any                                             -           retried as the policy says
 
-A failure that healed before needs one more in a row for each time.
+A failure that healed before needs one more in a row for each time. Document 000 counts the failures before the one
+that is judged: its numbers 0, 1 and 2 are 0, 2 and 3 here.
 """
 
 from __future__ import annotations

@@ -83,10 +83,9 @@ class RetryPolicy:
             (KeyError, JSONDecodeError, ...) in a task with a downstream is poison only if such failures span
             ``poison_seconds``; once three siblings are poison by one failure, that failure is poison at once. A number:
             identical failures in a row (the same code at the same place) of any type that is not transient: 1 is the
-            first, 2 the second, 3 suits flaky programs; 0: any failure at all, a transient one too. (Document 000
-            counts the failures before: its 1 and 2 are 2 and 3 here, its 0 is 0.) None: never. The exit code of a
-            shell command says too little to be poison, except with 0: the command is tried until its attempts are
-            spent, or until its output names a class.
+            first, 2 the second, 3 suits flaky programs; 0: any failure at all, a transient one too. None: never. The
+            exit code of a shell command says too little to be poison, except with 0: the command is tried until its
+            attempts are spent, or until its output names a class.
         ambiguous_attempts: the number of ambiguous failures, at least 1, alike or not, that count as a permanent one.
         poison_seconds: the time from the first to the last failure that "evidence" asks for in a task with a
             downstream, 0 or more. The last attempt waits for it.

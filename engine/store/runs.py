@@ -36,7 +36,7 @@ from ..domain.event_codec import decode
 from ..domain.event_columns import AttemptColumns, RunColumns, TaskColumns
 from ..domain.event_payloads import RunChanged, TaskMoved
 from ..domain.events import KILL_STEPS, Event, kill_step_value
-from ..domain.states import TIMED, RunState, TaskState
+from ..domain.states import MOVING, TIMED, RunState, TaskState
 from ..errors import NotFoundError, RefusedError
 from ..statefile import queries
 from ..statefile.changes.propagation import UNSATISFIED_PARENT, reevaluate
@@ -287,6 +287,12 @@ def ready_audit(connection: sqlite3.Connection, run_id: str, at: int = 0) -> lis
     ``at``: microseconds UTC, compared with ``not_before`` of the tasks.
     """
     return [name for (name,) in connection.execute(_AUDIT, (run_id, at))]
+
+
+def unfinished_tasks(connection: sqlite3.Connection, run_id: str) -> list[str]:
+    """Return the tasks of a run that have not ended, in the order of the flow."""
+    sql = f"SELECT name FROM task WHERE run_id = ? AND state IN {in_list(MOVING)} ORDER BY position, name"
+    return [name for (name,) in connection.execute(sql, (run_id,))]
 
 
 # --- Read ----------------------------------------------------------------------------------------------------------

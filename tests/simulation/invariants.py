@@ -37,6 +37,9 @@ _OPERATED = _ENDED | {"PENDING", "READY", "RETRYING", "SENSING"}
 _FAILED = frozenset(["FAILED", "CANCELLED", "UPSTREAM_FAILED"])
 
 
+LATE_START_US = 1_000_000  # a claim before the deadline is on the disk by then
+
+
 class Violation(Exception):
     """An invariant does not hold."""
 
@@ -63,6 +66,7 @@ class Checker:
     seq: int = 0
     is_blocked: bool = False
     is_over: bool = False  # the deadline has passed, and no operator has lifted it since
+    deadline_at: int | None = None
     tasks: dict[str, _Task] = field(init=False)
     breakers: dict[str, str] = field(default_factory=dict)
     answers: dict[str, object] = field(default_factory=dict)
@@ -108,6 +112,7 @@ class Checker:
             self.max_parallel = payload.set.get("max_parallel", self.max_parallel)
             self.is_blocked = payload.set.get("blocked_since", self.is_blocked or None) is not None
             self.is_over = payload.set.get("deadline_passed_at", self.is_over or None) is not None
+            self.deadline_at = payload.set.get("deadline_at", self.deadline_at)
 
     def _check_move(self, event: Event, moved: TaskMoved) -> None:
         task = self.tasks[str(event.task)]
@@ -146,7 +151,8 @@ class Checker:
 
     def _check_claim(self, event: Event, task: _Task, moved: TaskMoved) -> None:
         name = str(event.task)
-        self._require(not self.is_over, f"{name} starts after the deadline")
+        is_late = self.deadline_at is not None and event.at > self.deadline_at + LATE_START_US
+        self._require(not (self.is_over or is_late), f"{name} starts after the deadline")
         self._require(moved.set["attempt"] == task.attempt + 1, f"{name}: attempt {task.attempt} and then {moved.set}")
         task.attempt += 1
         for parent in sorted(task.parents):

@@ -21,7 +21,7 @@ from .conftest import RUN, SECOND, StateFile
 
 SPEC = TaskSpec("a", retry=RetryPolicy(max_attempts=9))
 HERE = ExecutorIdentity("executor-1", "ops-1", "code-1", image_hash="image-1")
-BOOM = Failure("Boom", "boom", FailureClass.UNCLASSIFIED, Fingerprint("strict", "loose"))
+BOOM = Failure("ZeroDivisionError", "boom", FailureClass.UNCLASSIFIED, Fingerprint("strict", "loose"))
 
 
 @pytest.fixture
