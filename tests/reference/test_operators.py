@@ -31,6 +31,7 @@ _MENDED = {
     2535: "an undo made a task skipped by an operator again, and its children were not told",
     8411: "a task failed while its only parent was skipped, and ran again",
     17629: "a child of a map task came back below a failed task and waited for ever",
+    46889: "an undo took the mark from a task below one that runs again, so that it kept its old result",
     23819: "a skipped child of a map task whose element was gone came back with its branch",
 }
 

@@ -188,7 +188,10 @@ def _state_now(context: ActionContext, name: str) -> str:
 
 
 def _with_relatives(context: ActionContext, tasks: Before, moved: Iterable[str]) -> Set[str]:
-    """The moved tasks, and those of the act above and below them: restoring these would contradict what has run."""
+    """The moved tasks, those of the act above them, and those below any of these: what stays as the act has made it.
+
+    Restoring them would contradict what has run, or what runs again.
+    """
     below: Dict[str, List[str]] = {}
     above: Dict[str, List[str]] = {}
     if moved:
@@ -198,8 +201,8 @@ def _with_relatives(context: ActionContext, tasks: Before, moved: Iterable[str])
                     below.setdefault(name, []).append(child.name)
                     above.setdefault(child.name, []).append(name)
     found: Set[str] = set(moved)
-    for edges in (below, above):
-        queue = list(moved)
+    for edges in (above, below):
+        queue = list(found)
         while queue:
             for name in edges.get(queue.pop(), ()):
                 if name not in found:
