@@ -47,6 +47,11 @@ class PageRequest:
     act: tuple[str, ...] = ()  # words of the command that ends the wait; empty: requeue the task
 
 
+def is_paged(connection: sqlite3.Connection, cause: str) -> bool:
+    """Whether there was a page about a cause that is for this failure alone."""
+    return connection.execute("SELECT 1 FROM page WHERE cause = ?", (cause,)).fetchone() is not None
+
+
 def trigger_held_page(transaction: Transaction, request: PageRequest) -> None:
     """Open a page for tasks that are held, unless a page of this run is open for the same cause."""
     cause = _cause_of(transaction.connection, request)
