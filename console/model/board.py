@@ -24,6 +24,7 @@ from ...engine.domain.states import (
     ABOUT_TO_START,
     DEADLINE_MODE,
     FINISHED,
+    MOVING,
     NEEDS_HUMAN,
     NOT_STARTED,
     UNDER_WAY,
@@ -71,6 +72,7 @@ class Board:
         self.counts: Counter[TaskState] = Counter()
         self.active: set[str] = set()
         self._problems: set[int] = set()
+        self.noticed: set[str] = set()  # open tasks that are later or slower than expected
         self.usage: Mapping[str, TaskUsage] = {}  # by running task; empty while no screen shows it
         for row in self.projection.tasks.values():
             self._count(row)
@@ -106,6 +108,7 @@ class Board:
             was = before.projection.tasks[name]
             if was is not row and was != row:
                 delta.tasks.add(name)
+                self._update_noticed(row)
                 if was.state is not row.state:
                     self._apply_move(row, was.state, delta)
         return delta
@@ -120,6 +123,7 @@ class Board:
             delta.is_run_changed = True
         elif touched is not None and before is not None:
             delta.tasks.add(touched.name)
+            self._update_noticed(touched)
             if touched.state is not before:
                 self._apply_move(touched, before, delta)
         if event.kind in _KINDS_WITHOUT_TASK:
@@ -149,6 +153,14 @@ class Board:
             self.active.add(row.name)
         if row.state in NEEDS_HUMAN:
             self._problems.add(self.dag.number[row.name])
+        if row.notice is not None:
+            self._update_noticed(row)
+
+    def _update_noticed(self, row: TaskRow) -> None:
+        if row.notice is not None and row.state in MOVING:
+            self.noticed.add(row.name)
+        else:
+            self.noticed.discard(row.name)
 
     # --- Queries by the screen -------------------------------------------------------------------------------------
 

@@ -114,6 +114,9 @@ def _facts(board: Board, forecast: Forecast | None, now_us: int, glyphs: Glyphs,
         return [*facts, [Piece(format_duration(run.ended_at - run.started_at))], [Piece(wall(run.ended_at, None))]]
     if run.code_changed:
         facts.append([Piece(f"code changed since start: {one_line(run.code_changed)}", Role.WARNING)])
+    if board.noticed:
+        named = one_line(min(board.noticed)) if len(board.noticed) == 1 else number(len(board.noticed))
+        facts.append([Piece(f"late: {named}", Role.WARNING)])
     facts.append([Piece(clock(now_us - run.started_at).strip())])
     eta: list[Line] = []
     if forecast is not None and run.blocked_since is None:

@@ -1,4 +1,4 @@
-"""The deadline of a run: when it ends the run, and the slack before it.
+"""The deadline of a run: when it ends the run, and the slack before it; and when an attempt counts as slow.
 
 The slack is the time until the deadline minus the expected duration of the longest path that is left.
 
@@ -12,8 +12,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ..domain import deadline
+from ..domain.durations import format_duration
 from ..domain.states import OPEN, TIMED, TaskState
 from .projection import RunProjection, RunRow, TaskRow
+from .spec import SlowerThan
 
 
 def is_due(run: RunRow, now: int) -> bool:
@@ -47,6 +49,25 @@ def shorten_delay(delay: float, ceiling: float, floor: float, slack: float) -> t
         return None
     lower = min(ceiling, room / 2)
     return floor + delay * lower / ceiling, floor + lower
+
+
+def slow_after_seconds(limit: SlowerThan, usual_seconds: float | None) -> float | None:
+    """Return how long an attempt may run before it counts as slow; None: without a usual duration nothing is slow."""
+    if limit.factor is None:
+        return limit.seconds
+    return None if usual_seconds is None else limit.factor * usual_seconds
+
+
+def describe_slow(elapsed_seconds: float, limit: SlowerThan, usual_seconds: float | None) -> str:
+    """Return how much slower an attempt is, as a sentence about its task."""
+    lasts = f"it has run for {_seconds(elapsed_seconds)}"
+    if limit.factor is None or not usual_seconds:
+        return f"{lasts}, longer than the {_seconds(limit.seconds or 0.0)} that warn_if_slower allows"
+    return f"{lasts}, {elapsed_seconds / usual_seconds:.1f} times as long as usual ({_seconds(usual_seconds)})"
+
+
+def _seconds(seconds: float) -> str:
+    return format_duration(round(seconds * 1e6))
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from heapq import nsmallest
 
 from ..domain.durations import format_duration
-from ..domain.states import DEADLINE_MODE, NEEDS_HUMAN, DeadLetterKind, SkipCause, TaskState
+from ..domain.states import DEADLINE_MODE, MOVING, NEEDS_HUMAN, DeadLetterKind, SkipCause, TaskState
 from .outcome import FailureMode
 from .outlook import Actor, Outlook, outlook_of
 from .projection import AttemptRow, RunProjection, TaskRow
@@ -39,12 +39,17 @@ def explain_task(projection: RunProjection, name: str, now_us: int, context: Exp
     ``now_us``: microseconds UTC by the clock of the state file's host. Raises KeyError for an unknown task.
     """
     case = TaskCase(projection, projection.tasks[name], now_us, context)
+    sentence = _explain(case)
+    return f"{sentence}; {case.row.notice}" if case.row.notice and case.row.state in MOVING else sentence
+
+
+def _explain(case: TaskCase) -> str:
     reason = find_wait(case)
     if reason is None:
         return _ENDED[case.row.state](case)
     if _outlook(case, reason).actor in (Actor.SERVICE, Actor.NOBODY):
         sentence = _UNATTENDED.get(reason, _queued)(case)
-        return sentence if _is_held_by_human(case, reason) else f"{sentence}; {context.runner.absence}"
+        return sentence if _is_held_by_human(case, reason) else f"{sentence}; {case.context.runner.absence}"
     return _SENTENCES[reason](case)
 
 

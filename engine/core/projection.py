@@ -105,6 +105,7 @@ class TaskRow(Struct):
     progress_total: int | None = None
     last_heartbeat_at: int | None = None
     stale: int = 0
+    notice: str | None = None  # that it is later or slower than expected
     bad_rows: int = 0  # held in quarantine
     owner_note: str | None = None
     cancel_requested_at: int | None = None  # RUNNING: when an operator cancelled it

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
         progress_total: Optional[int]
         last_heartbeat_at: Optional[int]
         stale: int
+        notice: Optional[str]
         bad_rows: int
         owner_note: Optional[str]
         cancel_requested_at: Optional[int]

@@ -29,7 +29,7 @@ class Dispatcher:
     def __init__(self, opened: OpenRun, view: RunView, downstreams: DownstreamStates, attempts: AttemptManager) -> None:
         self._runner = opened.runner
         self._opened = opened
-        self._median_seconds = opened.median_seconds
+        self._median_seconds = opened.durations.median
         self._view = view
         self._downstreams = downstreams
         self._attempts = attempts

@@ -39,6 +39,7 @@ from ..statefile.changes.page_lifecycle import resolve_cause
 from ..statefile.changes.transitions import Transaction
 from ..store import breaker_rows, cut_off, database, executors, flow_changes, history, lock, recovery, runs, schedules
 from ..store.claims import ExecutorIdentity
+from ..store.history import PastDurations
 from ..store.row_audit import explained_by_rows
 from ..store.writer import Writer, WriterListener
 from .clock_watch import ClockWatch
@@ -62,7 +63,7 @@ class OpenRun:
     flow: FlowSpec
     stored_tasks: Sequence[TaskSpec]  # those of ``flow`` as the state file holds them
     projection: RunProjection
-    median_seconds: Mapping[str, float]
+    durations: PastDurations  # of earlier runs
     breaker_rows: Sequence[BreakerRecord]
     runner: Runner
     writer: Writer
@@ -114,7 +115,7 @@ async def _write_run(lease: StateFileLease, requested: _RequestedRun, flow: Flow
     first_write = _FirstWrite(requested, flow, stored, lease, identity, machine.clock.uniform)
     # A new run is built while the thread of the writer writes it.
     building = None if requested.exists else asyncio.create_task(_build_projection(requested.run_id, stored))
-    projection, medians, breakers = await _write_first(lease, writer, first_write.write, early)
+    projection, durations, breakers = await _write_first(lease, writer, first_write.write, early)
     if building is not None:
         projection = replace(await building, run=projection.run, seq=projection.seq)
     return OpenRun(
@@ -123,7 +124,7 @@ async def _write_run(lease: StateFileLease, requested: _RequestedRun, flow: Flow
         flow,
         stored.tasks,
         projection,
-        medians,
+        durations,
         breakers,
         lease.runner,
         writer,
@@ -288,7 +289,7 @@ class _FirstWrite:
     identity: ExecutorIdentity
     uniform: Uniform
 
-    def write(self, transaction: Transaction) -> tuple[RunProjection, dict[str, float], list[BreakerRecord]]:
+    def write(self, transaction: Transaction) -> tuple[RunProjection, PastDurations, list[BreakerRecord]]:
         """Write, and return the run (a new one without its tasks), durations by task, and the breakers."""
         run_id, connection = self.requested.run_id, transaction.connection
         _register_executor(transaction, self.identity, run_id, self.lease.runner)

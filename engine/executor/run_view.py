@@ -26,14 +26,15 @@ class RunView:
     """Projection, ready queue and timers, updated together. ``on_due()`` is called when a timer fires.
 
     ``path_seconds``: by task, the longest path to the end of the run by earlier durations; empty without history.
+    ``usual_seconds``: by task, how long an attempt usually takes.
     """
 
     def __init__(self, opened: OpenRun, clock: Clock, on_due: Callable[[], None]) -> None:
         self.projection: RunProjection = opened.projection
         self.flow = opened.flow
-        self._median_seconds = opened.median_seconds
-        self._longest = _path_seconds(self.projection, opened.median_seconds)
-        self.path_seconds: Mapping[str, float] = self._longest if opened.median_seconds else {}
+        self._median_seconds, self.usual_seconds = opened.durations
+        self._longest = _path_seconds(self.projection, self._median_seconds)
+        self.path_seconds: Mapping[str, float] = self._longest if self._median_seconds else {}
         self.ready_queue = ReadyQueue(self.projection, self._longest)
         self._on_due = on_due
         self.now_us = clock.now_us

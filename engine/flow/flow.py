@@ -34,7 +34,7 @@ from .source_location import caller_location
 from .task_declarations import TaskDeclarations
 from .task_def import TaskDef
 from .task_spec_builder import TaskSpecBuilder
-from .time_zones import open_schedule
+from .time_zones import open_schedule, open_zone
 
 __all__ = ["DownstreamOptions", "Flow", "PageOptions", "TaskDef", "TaskOptions"]
 
@@ -75,7 +75,8 @@ class Flow(TaskDeclarations):
             version of redrive; the console and the executor stay in their own interpreter. Only for flows in files.
         schedule: when ``redrive serve`` starts a run: the five fields of cron ("0 2 * * *"), or "every 15m". The
             parameter ``logical_time`` of the run is the instant that it stands for; the deadline counts from there.
-        timezone: in which the schedule is read: a name of the IANA time zone database, as "Asia/Kolkata".
+        timezone: in which the schedule, and ``expect_by`` of a task, are read: a name of the IANA time zone database,
+            as "Asia/Kolkata"; UTC unless given.
         misfire: which of the missed runs are started: "one" (the latest), "skip" (none that is
             late) or "all".
         splay: duration of 0 or more: runs start later by a share of it that is this flow's own.
@@ -115,6 +116,8 @@ class Flow(TaskDeclarations):
         self.max_parallel: int | None = options["max_parallel"]
         self.machine_pools = tuple(machine_pools)
         self.schedule = _schedule(name, options)
+        self.timezone: str = options["timezone"]
+        open_zone(self.timezone, name)  # refuse an unknown one at once
         declared = {LOGICAL_TIME: ""} if self.schedule else {}
         declared.update(options["params"] or {})
         self.python: str | None = options["python"]
@@ -289,6 +292,7 @@ class Flow(TaskDeclarations):
             python=self.python,
             secrets=self.secrets,
             schedule=self.schedule,
+            timezone=self.timezone,
             code_hash=self.code_hash,
             path=self.path,
             sources=self.sources,
@@ -310,7 +314,7 @@ def _deadline_action(flow: str, options: Mapping[str, Any]) -> DeadlineAction:
     return action
 
 
-_WITHOUT_SCHEDULE = {"timezone": "UTC", "misfire": "one", "splay": 0, "start_within": None}
+_WITHOUT_SCHEDULE = {"misfire": "one", "splay": 0, "start_within": None}
 
 
 def _schedule(flow: str, options: Mapping[str, Any]) -> ScheduleSpec | None:

@@ -17,7 +17,7 @@ from typing import Any, Literal, Required, TypedDict, TypeGuard, TypeVar, cast, 
 
 import msgspec
 
-from ..core.durations import Duration, parse_retention
+from ..core.durations import Duration, parse_duration, parse_retention
 from ..core.failures.classification_rules import parse_rules
 from ..core.option_types import (
     FLAG,
@@ -40,12 +40,14 @@ from ..core.policy import RetryPolicy
 from ..core.spec import (
     DeadlineAction,
     DownstreamSpec,
+    ExpectedBy,
     Isolation,
     Kind,
     Misfire,
     OnOpen,
     ResultSource,
     Shell,
+    SlowerThan,
     TriggerRule,
 )
 from ..errors import OptionError
@@ -136,6 +138,33 @@ def _parse_stdin(value: object) -> str | os.PathLike[str]:
     return value
 
 
+def _parse_expected_by(value: object) -> ExpectedBy:
+    if isinstance(value, ExpectedBy):
+        return value
+    if isinstance(value, str) and (clock := _CLOCK.fullmatch(value.strip())):
+        return ExpectedBy(clock=f"{int(clock[1]):02}:{clock[2]}")
+    seconds = parse_duration(value.strip().removeprefix("+") if isinstance(value, str) else value)
+    if not seconds:
+        raise ValueError
+    return ExpectedBy(seconds)
+
+
+def _parse_slower_than(value: object) -> SlowerThan:
+    if isinstance(value, SlowerThan):
+        return value
+    if isinstance(value, str) and (times := _FACTOR.fullmatch(value.strip())):
+        if float(times[1]) <= 1:
+            raise ValueError
+        return SlowerThan(factor=float(times[1]))
+    seconds = parse_duration(value)
+    if not seconds:
+        raise ValueError
+    return SlowerThan(seconds)
+
+
+_CLOCK = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)")
+_FACTOR = re.compile(r"(\d+(?:\.\d+)?) ?x")
+
 #: The name of a variable that a flow may set. Those of redrive itself are left alone: stray processes are found by one.
 _VARIABLE = re.compile(r"(?!REDRIVE_)[^=\0]+")
 
@@ -153,6 +182,12 @@ POLICY = OptionType("a RetryPolicy, as retry=RetryPolicy(max_attempts=3)", _pars
 POOLS = OptionType("a mapping of names to whole numbers of at least 1, as {'database': 2}", _parse_pools)
 INTERPRETER = OptionType("the path of an interpreter, a text as '/opt/etl/bin/python'", TEXT.parse)
 ABOVE_ZERO = duration(above_zero=True)
+EXPECTED_BY = OptionType(
+    "a time of day as '03:00', or a duration above 0 after the start of the run, as '2h'", _parse_expected_by
+)
+SLOWER_THAN = OptionType(
+    "a factor above 1 of the usual duration, as '2x', or a duration above 0, as '10m'", _parse_slower_than
+)
 
 # --- A flow and its groups -----------------------------------------------------------------------------------------
 
@@ -243,6 +278,8 @@ class TaskOptions(TypedDict, total=False):
     rule: TriggerRule  # which parents let it start; "all_success" unless given
     owner: str | None  # the person or team in charge, whom pages name
     requires: After | Iterable[After] | None  # the parents whose results it cannot do without
+    expect_by: Duration | None  # page unless it has succeeded by then: "03:00", or "2h" after the start of the run
+    warn_if_slower: Duration | None  # page when an attempt runs longer: "2x" the usual duration, or "10m"
     max_losses: int  # so many attempts lost with their executor or host within a day make a dead letter; 3 unless given
     max_bad_rows: int | None  # more quarantined rows than this fail the attempt; None: 10,000
     max_bad_ratio: float | None  # a larger share of bad rows fails the attempt, from 0 to 1
@@ -281,6 +318,8 @@ TASK: Table = {
     "rule": choice(*get_args(TriggerRule)),
     "owner": optional(TEXT),
     "requires": optional(AFTER),
+    "expect_by": optional(EXPECTED_BY),
+    "warn_if_slower": optional(SLOWER_THAN),
     "max_losses": whole_number(1),
     "max_bad_rows": optional(whole_number(0)),
     "max_bad_ratio": optional(number(0, 1)),

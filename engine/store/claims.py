@@ -23,7 +23,7 @@ from ..statefile.changes.transitions import Transaction
 from ..statefile.state_lists import in_list
 from . import quarantine, runs
 from .expiry import expires_at
-from .pages import PageRequest, trigger_held_page, trigger_page
+from .pages import PageRequest, is_paged, trigger_held_page, trigger_page
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +141,14 @@ def save_checkpoint(transaction: Transaction, claim: Claim, value: str) -> None:
         "UPDATE task SET checkpoint = ? WHERE run_id = ? AND name = ? AND claim_token = ?",
         (value, claim.run_id, claim.name, claim.token),
     )
+
+
+def write_notice(transaction: Transaction, run_id: str, name: str, notice: str, request: PageRequest) -> None:
+    """Record that a task is later or slower than expected, and page once for its cause."""
+    if is_paged(transaction.connection, request.cause or ""):
+        return
+    transaction.change(run_id, name, {"notice": notice})
+    trigger_page(transaction, request)
 
 
 def extend_timeout(transaction: Transaction, claim: Claim, timeout: float, seconds: float) -> None:

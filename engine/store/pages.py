@@ -48,6 +48,11 @@ class PageRequest:
     options: tuple[str, ...] = ()  # of that requeue
 
 
+def is_paged(connection: sqlite3.Connection, cause: str) -> bool:
+    """Whether there was a page about a cause that is for this failure alone."""
+    return connection.execute("SELECT 1 FROM page WHERE cause = ?", (cause,)).fetchone() is not None
+
+
 def trigger_held_page(transaction: Transaction, request: PageRequest) -> None:
     """Open a page for tasks that are held, unless a page of this run is open for the same cause."""
     cause = _cause_of(transaction.connection, request)

@@ -62,6 +62,7 @@ CREATE TABLE task (
     progress_total INTEGER,
     last_heartbeat_at INTEGER,
     stale         INTEGER NOT NULL DEFAULT 0,   -- 1: ran before a parent was run again
+    notice        TEXT,                         -- that it is later or slower than expected, for people
     checkpoint    TEXT,                         -- JSON that an attempt left for the next one of its generation
     bad_rows      INTEGER NOT NULL DEFAULT 0,   -- held in quarantine
     owner_note    TEXT,

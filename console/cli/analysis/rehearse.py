@@ -99,7 +99,7 @@ def _usual_seconds(spec: FlowSpec, rehearsal: Rehearsal) -> dict[str, object]:
     known: Mapping[str, float] = {}
     if rehearsal.state is not None or os.path.exists(path):
         with database.reading(path) as connection:
-            known = history.durations(connection, spec.name)
+            known = history.durations(connection, spec.name).median
     return {task.name: known.get(task.name, USUAL_SECONDS) for task in spec.tasks}
 
 

@@ -109,6 +109,11 @@ def _task(event: Event, payload: payloads.TaskMoved) -> Iterator[str]:
         yield from words(event, payload)
 
 
+def _noticed(event: Event, payload: payloads.TaskChanged) -> Iterator[str]:
+    if notice := payload.set.get("notice"):
+        yield f"{event.task} LATE: {notice}"
+
+
 def _running(event: Event, payload: payloads.TaskMoved) -> Iterator[str]:
     yield f"{event.task} RUNNING" + (f" attempt={event.attempt}" if (event.attempt or 0) > 1 else "")
 
@@ -290,6 +295,7 @@ def _executor(event: Event, payload: payloads.ExecutorChanged) -> Iterator[str]:
 _LINES: PayloadTable[Iterable[str]] = dict(
     [
         payload_row(payloads.TaskMoved, _task),
+        payload_row(payloads.TaskChanged, _noticed),
         payload_row(payloads.TaskMapped, lambda event, payload: [f"{event.task} {describe_event(event)}"]),
         payload_row(payloads.RunChanged, _run),
         payload_row(payloads.AttemptEffect, _sentence),

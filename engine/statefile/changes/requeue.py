@@ -35,6 +35,7 @@ RESET: TaskColumns = {
     "progress_done": None,
     "progress_total": None,
     "stale": 0,
+    "notice": None,
     "expires_at": None,
     "overrides": None,
     "canary": None,
