@@ -264,7 +264,7 @@ class RunLoop:
         events, durable = self._on_events_committed, self._on_events_durable
         self._opened.writer.listen(WriterListener(events, durable, self._on_storage_change, self._fail))
         self._notify_listener(self._opened.early)
-        self._opened.runner.listen(RunnerListener(self.zygote_restart.start, self.wake, self._emit_news))
+        self._opened.runner.listen(RunnerListener(self._replace_zygote, self.wake, self._emit_news))
         await self._server.start()
         self._notifier.start()
         if self.projection.run.ended_at is None and self.projection.run.blocked_since is None:
@@ -384,6 +384,10 @@ class RunLoop:
         change, run_id = self.downstreams.change_event(downstream), self.projection.run.run_id
         rows = self.downstreams.drain_dirty_rows()
         self.attempts.write(lambda transaction: emit_change(transaction, run_id, change, rows))
+
+    def _replace_zygote(self) -> None:
+        if self.shutdown.mode is None:
+            self.zygote_restart.start()
 
     def _store_breakers(self) -> None:
         if rows := self.downstreams.drain_dirty_rows():
