@@ -276,7 +276,7 @@ class RunLoop:
         events, durable = self._on_events_committed, self._on_events_durable
         self._opened.writer.listen(WriterListener(events, durable, self._on_storage_change, self._fail))
         self._notify_listener(self._opened.early)
-        self._opened.runner.listen(RunnerListener(self.zygote_restart.start, self.wake, self._emit_news))
+        self._opened.runner.listen(RunnerListener(self._replace_zygote, self.wake, self._emit_news))
         await self._server.start()
         self._notifier.start()
         if self.projection.run.ended_at is None and self.projection.run.blocked_since is None:
@@ -396,7 +396,6 @@ class RunLoop:
         change, run_id = self.downstreams.change_event(downstream), self.projection.run.run_id
         rows = self.downstreams.drain_dirty_rows()
         self.attempts.write(lambda transaction: emit_change(transaction, run_id, change, rows))
-
         finding = self.downstreams.finding(downstream)
         if finding is not None and self._breakers_of_machine is not None:
             self._breakers_of_machine.publish(downstream, finding)
@@ -405,6 +404,10 @@ class RunLoop:
         if self._breakers_of_machine is not None:
             for downstream, finding in self._breakers_of_machine.read_new().items():
                 self.downstreams.consider(downstream, finding)
+
+    def _replace_zygote(self) -> None:
+        if self.shutdown.mode is None:
+            self.zygote_restart.start()
 
     def _store_breakers(self) -> None:
         if rows := self.downstreams.drain_dirty_rows():

@@ -99,6 +99,11 @@ def kernel_view(pid: int) -> str:
     return state if channel in ("", "0") else f"{state} in {channel}"
 
 
+def is_stopped(pid: int) -> bool:
+    """Return whether a process was stopped by a signal or a debugger, and so handles nothing."""
+    return kernel_view(pid)[:1] in ("T", "t")
+
+
 def command_line(pid: int) -> str:
     """Return the command line, its words joined by spaces; empty if the process is gone."""
     try:

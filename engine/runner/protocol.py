@@ -96,6 +96,10 @@ class StartWorker(Frame, frozen=True):
     number: int
 
 
+class Ping(Frame, frozen=True):
+    """Answer with Pong."""
+
+
 # --- Zygote to executor -----------------------------------------------------------------------------------------------
 
 
@@ -148,6 +152,10 @@ class Exited(Frame, frozen=True):
     exited_at: float
     swept: list[int]
     survivors: list[int]
+
+
+class Pong(Frame, frozen=True):
+    """The zygote serves its socket."""
 
 
 # --- Zygote to itself -------------------------------------------------------------------------------------------------
@@ -293,8 +301,8 @@ Ending = Succeeded | Failed | Deferred | Skipped | Terminated
 AttemptFrame = TaskBegan | Exiting | Progressed | Heartbeat | Retried | Quarantined | Checkpointed | Ending
 HostReport = FromThread | ThreadOutput | ThreadEnded
 WorkerFrame = AttemptFrame | WorkerChecked
-ExecutorFrame = Open | Start | StartHost | StartWorker
-ZygoteFrame = FlowOpened | OpenFailed | Started | Refused | Exited
+ExecutorFrame = Open | Start | StartHost | StartWorker | Ping
+ZygoteFrame = FlowOpened | OpenFailed | Started | Refused | Exited | Pong
 HostFrame = StartThread | CancelThread | DumpThreads
 
 _encoder = msgspec.msgpack.Encoder()

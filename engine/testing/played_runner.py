@@ -286,6 +286,9 @@ class PlayedAttempt(ForkedAttempt):
     def _kernel_view(self) -> str | None:
         return None
 
+    def _has_exited(self) -> bool:
+        return False
+
     def _terminate(self, reason: str) -> None:
         self._force_applied = self._force_requested
         self._listener.step(AttemptSigterm(reason, self.order.spec.grace_seconds))

@@ -167,9 +167,14 @@ class ThreadHosts:
         """SIGKILL all hosts at once, because the zygote is gone. Returns their pidfds, to wait for."""
         return [host.kill() for host in self._hosts.values()]
 
-    def mark_lost(self, why: str) -> None:
+    @property
+    def busy(self) -> list[ThreadHost]:
+        """Hosts in which attempts run."""
+        return [host for host in self._hosts.values() if host.healthy_count]
+
+    def mark_lost(self, why: str, *, is_blameless: bool) -> None:
         """Settle all attempts as LOST: the zygote is gone, and every host with it."""
         self._cancel_leak_timer()
         hosts, self._hosts, self._current = list(self._hosts.values()), {}, None
         for host in hosts:
-            host.mark_lost(why)
+            host.mark_lost(why, is_blameless=is_blameless)

@@ -109,11 +109,11 @@ class Worker:
             self.attempt.exited(exited)
         self._close()
 
-    def mark_lost(self, why: str) -> None:
+    def mark_lost(self, why: str, *, is_blameless: bool) -> None:
         """Settle its attempt as LOST: the zygote is gone, and the worker with it."""
         self.gone.set_result(None)
         if self.attempt is not None:
-            self.attempt.lost(why)
+            self.attempt.lost(why, is_blameless=is_blameless)
         self._close()
 
     def _close(self) -> None:

@@ -137,11 +137,16 @@ class WorkerPool:
         """SIGKILL all workers at once, because the zygote is gone. Returns their pidfds, to wait for."""
         return [worker.kill() for worker in self._workers.values()]
 
-    def mark_lost(self, why: str) -> None:
+    @property
+    def busy(self) -> list[Worker]:
+        """Workers that run an attempt."""
+        return [worker for worker in self._workers.values() if worker.attempt is not None]
+
+    def mark_lost(self, why: str, *, is_blameless: bool) -> None:
         """Settle all attempts as LOST: the zygote is gone, and every worker with it."""
         if self._idle_timer is not None:
             self._idle_timer.cancel()
         workers, self._workers = list(self._workers.values()), {}
         self._idle.clear()
         for worker in workers:
-            worker.mark_lost(why)
+            worker.mark_lost(why, is_blameless=is_blameless)

@@ -201,7 +201,10 @@ class Runner:
             on_retired=lambda payload: self._listener.executor_changed(payload),
             idle_max=idle_max,
         )
-        return OpenFlow(spec, connection, shared, hosts, workers, tuple(opened.warnings), _printed(connection, mask))
+        warnings = tuple(opened.warnings)
+        flow = OpenFlow(spec, connection, shared, hosts, workers, warnings, _printed(connection, mask))
+        connection.watch(flow.is_busy)
+        return flow
 
     def replace(self, prepared: OpenFlow) -> None:
         """Start further attempts from ``prepared``; running attempts stay with the code that they began with."""
@@ -355,6 +358,8 @@ class Runner:
         for flow in flows:
             await flow.connection.end()
             _lose_attempts(flow, "the executor ended")
+        if any(flow.connection.was_killed for flow in flows):
+            await self._kill_strays()
 
     def _on_zygote_gone(self, connection: ZygoteConnection) -> None:
         flow = next((flow for flow in self._flows() if flow.connection is connection), None)
@@ -389,7 +394,11 @@ class Runner:
         how = await connection.exit_text()
         await asyncio.to_thread(kill.wait_until_ended, pidfds, SWEEP_SECONDS)
         await self._kill_strays()
-        _lose_attempts(flow, ZYGOTE_DIED)
+        if connection.silence is None:
+            _lose_attempts(flow, ZYGOTE_DIED)
+        else:
+            why = f"the process that forks the attempts was killed, because {connection.silence}"
+            _lose_attempts(flow, why, is_blameless=True)
         printed = _printed(connection, flow.shared.mask)
         self._listener.executor_changed(
             ExecutorChanged(ExecutorChange.ZYGOTE_DIED, pid=connection.pid, how=how, printed=printed)
@@ -405,12 +414,13 @@ class Runner:
         await asyncio.to_thread(kill.kill_by_token, self.executor_id, SWEEP_SECONDS, living)
 
 
-def _lose_attempts(flow: OpenFlow, why: str) -> None:
+def _lose_attempts(flow: OpenFlow, why: str, *, is_blameless: bool = False) -> None:
+    """Settle what ran as LOST. A start without an answer always counts: it may be what the zygote hangs in."""
     flow.connection.lose_pending()
-    flow.hosts.mark_lost(why)
-    flow.workers.mark_lost(why)
+    flow.hosts.mark_lost(why, is_blameless=is_blameless)
+    flow.workers.mark_lost(why, is_blameless=is_blameless)
     for attempt in list(flow.attempts.values()):
-        attempt.lost(why)
+        attempt.lost(why, is_blameless=is_blameless)
 
 
 def _printed(connection: ZygoteConnection, mask: SecretMask) -> str:

@@ -94,6 +94,8 @@ class ForkLoop:
                     self._start(number, _socket_pair, self._become_host)
                 case protocol.StartWorker(number):
                     self._start(number, _socket_pair, self._become_worker)
+                case protocol.Ping():
+                    self._send(protocol.Pong())
 
     def _become_host(self, channels: Channels) -> NoReturn:
         from ..thread.host import run_host  # here, because it imports threading: see child.py

@@ -23,6 +23,7 @@ from redrive.engine.flow.flow import Flow
 from redrive.engine.runner import process
 from redrive.engine.runner.listener import AttemptListener
 from redrive.engine.runner.protocol import AttemptOrder
+from redrive.engine.runner.zygote import connection
 from redrive.engine.runner.zygote.client import Runner
 
 from ..conftest import bearers_of
@@ -322,6 +323,18 @@ async def test_a_zygote_that_is_killed_takes_everything_along_and_can_be_opened_
     assert (await thread.outcome()).kind is OutcomeKind.LOST
     await asyncio.wait_for(bench.zygote_lost.wait(), 30)
     assert survivors(bearers, seconds=0) == []
+    await bench.runner.open(str(bench.path))
+    assert (await bench.run("quick"))[0].result == "1"
+
+
+async def test_a_start_that_a_stopped_zygote_does_not_answer_fails(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "PING_SECONDS", 0.2)
+    await bench.open(ESCAPES)
+    os.kill(bench.runner.zygote_pid, signal.SIGSTOP)
+    for task in ("quick", "worker", "thread"):
+        with pytest.raises(OSError, match=r"zygote is gone|no zygote"):
+            await bench.start(task)
+    await asyncio.wait_for(bench.zygote_lost.wait(), 30)
     await bench.runner.open(str(bench.path))
     assert (await bench.run("quick"))[0].result == "1"
 
