@@ -428,7 +428,7 @@ def a(ctx):
 """
 
 
-def write_days(tmp_path: Path, params: str, error: str = "OSError") -> str:
+def write_days(tmp_path: Path, params: str, error: str = "ZeroDivisionError") -> str:
     (tmp_path / "flow.py").write_text(DAYS.format(params=params, error=error))
     return str(tmp_path / "flow.py")
 

@@ -232,7 +232,7 @@ def test_a_page_instead_of_json_is_tried_again(tmp_path: Path, url: str) -> None
 
     ended = run(flow, tmp_path / "state.db")
     assert (ended["page"].failure_class, ended["page"].attempts) == ("ambiguous", 2)
-    assert (ended["wrong"].failure_class, ended["wrong"].attempts) == ("validation", 1)
+    assert (ended["wrong"].failure_class, ended["wrong"].attempts) == ("validation", 2)
 
 
 def test_the_decorator_waits_as_long_as_the_server_asks(url: str) -> None:

@@ -156,7 +156,7 @@ def test_a_pool_without_a_bound_is_found() -> None:
 
 def test_a_breaker_that_holds_nobody_is_found() -> None:
     with mock.patch.object(Capacity, "may_call", lambda capacity, row: True):
-        assert first_problem(range(80)).problem
+        assert first_problem(range(300)).problem
 
 
 def test_an_act_that_is_applied_again_is_found() -> None:
