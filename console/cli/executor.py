@@ -35,6 +35,10 @@ def resume_run(state: str, run_id: str | None, arguments: RunArguments) -> int:
     """Resume an unfinished run, with the flow file that the state file names."""
     if is_remote(state):
         raise AddressError(remote_resume_hint(state))
+    if not arguments.run.wait:
+        from ...engine.store.lock import require_free
+
+        require_free(state)
     plan = _plan(state, run_id, arguments.run)
     _print([f"resumes {plan.run_id}", *plan.code_lines(), *plan.difference_lines()])
     if plan.doubts:
