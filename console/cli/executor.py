@@ -38,6 +38,10 @@ def resume_run(state: str, run_id: str | None, arguments: RunArguments, deadline
     """
     if is_remote(state):
         raise AddressError(remote_resume_hint(state))
+    if not arguments.run.wait:
+        from ...engine.store.lock import require_free
+
+        require_free(state)
     if deadline is not None:
         postponed = ActRequest("postpone", run_id=run_id, options=postpone_options_of(deadline))
         code = send_action(Endpoint(state), postponed, as_json=False, hints=False)

@@ -278,3 +278,11 @@ def test_a_moved_file_that_is_then_removed_is_kept(live_run: RunUnderWay) -> Non
     live_run.end()
     assert live_run.process.returncode == 2
     assert rows(Path(f"{live_run.state}.rescued")) == [("long", "SUCCESS"), ("below", "READY")]
+
+
+def test_resume_is_refused_before_it_imports_the_flow(live_run: RunUnderWay) -> None:
+    """Whatever the flow would say: another executor owns the file."""
+    (live_run.folder / "flow.py").write_text("raise RuntimeError('imported')")
+    resumed = start_redrive("resume", str(live_run.state), "--plain")
+    output, _ = resumed.communicate(timeout=120)
+    assert resumed.returncode == 75 and f"pid {live_run.process.pid}" in output and "imported" not in output

@@ -231,7 +231,7 @@ def test_a_page_instead_of_json_is_tried_again(tmp_path: Path, url: str) -> None
         return json.loads('{"amount": seventeen}')
 
     ended = run(flow, tmp_path / "state.db")
-    assert (ended["page"].failure_class, ended["page"].attempts) == ("ambiguous", 2)
+    assert (ended["page"].failure_class, ended["page"].attempts) == ("ambiguous", 3)
     assert (ended["wrong"].failure_class, ended["wrong"].attempts) == ("validation", 2)
 
 
