@@ -587,7 +587,7 @@ async def test_another_programs_lock_is_waited_for(tmp_path: Path) -> None:
 class InlineThread:
     """Runs what it is given at once: a simulation has no threads."""
 
-    def start(self, work: Callable[[], object], on_done: OnDone) -> None:
+    def start(self, work: Callable[[], object], on_done: OnDone, *, is_batch: bool = False) -> None:
         on_done(work(), None)
 
     def close(self) -> None:
