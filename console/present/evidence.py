@@ -70,7 +70,6 @@ def evidence_page(row: TaskRow, scene: Scene, found: EvidenceData, columns: int)
     return [
         title_line(row, scene, columns),
         *_indented(_sentence(verdict(comparison)), columns, Role.STRONG if comparison.is_deterministic else Role.TEXT),
-        *_rule_of_poison(row, columns),
         *_history(row, scene, found.history),
         [],
         *cause_history_lines(found.memory, scene.now_us, columns),
@@ -79,6 +78,7 @@ def evidence_page(row: TaskRow, scene: Scene, found: EvidenceData, columns: int)
         *_fields(found.texts, scene, columns),
         *_durations(row, found.history),
         *_quarantined(found.rows),
+        *_rule_of_poison(row, columns),
         *_texts(found.texts, columns),
         *_below((row.name,), scene),
     ]
@@ -104,7 +104,7 @@ def _rule_of_poison(row: TaskRow, columns: int) -> list[Line]:
     if row.dead_letter_kind != DeadLetterKind.POISON:
         return []
     asked = spec_of(row).retry.poison_after
-    return _indented(_sentence(POISON_RULE) if asked == "evidence" else f"poison_after={asked}.", columns, Role.DIM)
+    return [] if asked is None else [[], *_indented(_sentence(POISON_RULE) if asked == "evidence" else f"poison_after={asked}.", columns, Role.DIM)]
 
 
 def _history(row: TaskRow, scene: Scene, attempts: Sequence[PastAttemptRow]) -> Iterator[Line]:
@@ -336,13 +336,13 @@ def cause_page(cause: InboxCause, scene: Scene, found: EvidenceData, columns: in
         head,
         *_indented(_sentence(verdict_of(cause.tasks, scene.board)), columns, Role.STRONG),
         *_indented(one_line(cause.message), columns),
-        *_rule_of_poison(scene.board.row(cause.tasks[0]), columns),
         [],
         *cause_history_lines(found.memory, scene.now_us, columns),
         *_counted(cause, scene),
         *_fields(found.texts, scene, columns),
         *_spark_line(cause, scene, columns),
         *_below(cause.tasks, scene),
+        *_rule_of_poison(scene.board.row(cause.tasks[0]), columns),
         *_texts(found.texts, columns),
     ]
 

@@ -173,6 +173,8 @@ def slow(
     share: float = 1.0,
 ) -> TaskFault:
     """Attempts of a task take ``factor`` times as long, and ``seconds`` more."""
+    if factor == 1.0 and not seconds:
+        raise ValueError(f"slow({task!r}) needs a factor, or seconds=")
     when = _when(attempt, times, at, lasts, share)
     return TaskFault(task, when, factor=factor, more_seconds=seconds)
 

@@ -18,6 +18,7 @@ from ..core.spec import FlowSpec
 from ..domain.acts import BY_NAME, Scope
 from ..domain.command import Command, Target
 from ..domain.states import NEEDS_HUMAN
+from ..errors import StorageError
 from ..executor.executor import Executor
 from ..executor.machine import HEARTBEAT_SECONDS
 from ..executor.run_end import RunResult
@@ -38,6 +39,7 @@ START = "2026-01-05T22:00:00+00:00"
 EXECUTORS_MAX = 1000  # in one run
 SERVICE_HEARTBEAT_SECONDS = 10.0  # a schedule is played for days
 LIMIT = "1d"
+REOPEN_SECONDS = 10.0
 _FOLDER = "/dev/shm" if os.path.isdir("/dev/shm") else None  # a sync costs nothing there
 _ACTOR = "ana@night"
 
@@ -266,7 +268,11 @@ class _Play:
         """Play one run until it ends, or waits for an act that does not come, at most for some seconds."""
         limit = self._clock.seconds + seconds
         for _ in range(EXECUTORS_MAX):
-            result = self._stage.run(lambda: self._session(run_id, limit))
+            try:
+                result = self._stage.run(lambda: self._session(run_id, limit))
+            except StorageError:  # the disk is full, and the run cannot be opened: somebody tries again
+                self._clock.seconds += REOPEN_SECONDS
+                continue
             if result is None:
                 self._clock.seconds += self._rest_seconds()
             elif self._clock.seconds >= limit or not self._is_resumed(result, limit):

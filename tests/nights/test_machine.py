@@ -210,3 +210,9 @@ def test_a_checkpoint_is_where_the_next_attempt_begins() -> None:
 def test_the_result_of_the_second_run_replaces_nothing_of_the_first() -> None:
     night = play(siblings(1), results={"t0": in_turn(1, 2, 3)}, runs=3)
     assert [run.result("t0") for run in night.runs] == [1, 2, 3]
+
+
+def test_the_disk_is_full_when_the_executor_is_started_again() -> None:
+    faults = [crash(at="30s", lasts="1s"), disk_full("20s", "5m")]
+    night = play(siblings(8), durations={f"t{number}": "20s" for number in range(8)}, faults=faults)
+    assert night.state == "SUCCESS" and max(night.start_seconds()) >= 320
