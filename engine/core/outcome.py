@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from .advice import Progress
+if TYPE_CHECKING:
+    from .advice import Progress
 
 
 class OutcomeKind(StrEnum):

@@ -129,7 +129,7 @@ class RetryPolicy:
             never_retry: tuple[str, ...] | list[str] = (),
             poison_after: PoisonAfter = "evidence",
             ambiguous_attempts: int = 3,
-            poison_seconds: Duration = POISON_SECONDS,
+            poison_seconds: Duration = 60.0,
         ) -> None: ...
 
     def __post_init__(self) -> None:

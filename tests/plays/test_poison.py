@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from typing import Any
 
 import pytest
 from redrive.engine import AmbiguousError, Flow, RetryPolicy, classify_http
@@ -15,20 +16,20 @@ UNANSWERED = json.JSONDecodeError("Expecting value", "<html>down for maintenance
 UNREADABLE = KeyError("row_groups")  # of a corrupt header
 
 
-def one_task(**options: object) -> Flow:
+def one_task(**options: Any) -> Flow:
     flow = Flow("one")
-    flow.task(name="fetch", **options)(lambda: 5)  # type: ignore[call-overload]
+    flow.task(name="fetch", **options)(lambda: 5)
     return flow
 
 
-def many_tasks(count: int = SIBLINGS, **options: object) -> Flow:
+def many_tasks(count: int = SIBLINGS, **options: Any) -> Flow:
     flow = Flow("siblings")
 
     @flow.task
     def parts() -> list[int]:
         return list(range(count))
 
-    flow.map(over=parts, name="read", max_size=2 * count, **options)(lambda part: part)  # type: ignore[call-overload]
+    flow.map(over=parts, name="read", max_size=2 * count, **options)(lambda part: part)
     return flow
 
 
@@ -126,7 +127,7 @@ def test_1247_siblings_of_one_corrupt_file_need_one_start_each(max_parallel: int
 
 
 def test_the_evidence_of_siblings_outlives_the_executor() -> None:
-    faults = [error("read", UNREADABLE), crash("executor", at="2s", lasts="5s")]
+    faults = (error("read", UNREADABLE), crash("executor", at="2s", lasts="5s"))
     night = play(many_tasks(600), faults=faults, durations={"read": "50ms"}, max_parallel=4)
     assert Counter(night.states.values())["DEAD_LETTER"] == 600
     assert reads(night) <= 600 + 13 + 4  # and those that the crash cut off

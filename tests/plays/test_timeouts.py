@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 from redrive.engine import Flow
 from redrive.engine.testing import Night, hang, in_turn, play
 
 
-def refresh(**options: object) -> Flow:
+def refresh(**options: Any) -> Flow:
     flow = Flow("catalogue")
-    flow.task(name="refresh", **options)(lambda: 5)  # type: ignore[call-overload]
+    flow.task(name="refresh", **options)(lambda: 5)
     flow.task(name="publish", after="refresh")(lambda: 1)
     return flow
 
@@ -32,7 +33,7 @@ def test_diwali_night() -> None:
         assert "too short" in text and "set timeout=5s" in text and "hang" not in text
     assert night.inbox[0].kind == "timeout"
     assert "redrive requeue --timeout" in night.inbox[0].evidence
-    assert "--timeout 5s -- refresh" in night.pages[0].body["command"]
+    assert "--timeout 5s -- refresh" in str(night.pages[0].body["command"])
 
 
 def test_diwali_night_after_a_hundred_nights() -> None:
@@ -45,10 +46,10 @@ def test_the_suggested_timeout_is_what_it_needed() -> None:
     assert (night.state, night.starts("refresh")) == ("SUCCESS", 1)
 
 
-def resumed(steps: int, timeout: float, **options: object) -> Flow:
+def resumed(steps: int, timeout: float, **options: Any) -> Flow:
     flow = Flow("catalogue")
 
-    @flow.task(timeout=timeout, **options)  # type: ignore[call-overload]
+    @flow.task(timeout=timeout, **options)
     def refresh(ctx):
         for step in range(ctx.checkpointed or 0, steps):
             time.sleep(0.1)

@@ -87,7 +87,7 @@ def real_flow(seed: int, tasks: list[ScriptedTask]) -> Flow:
                     max_attempts=task.max_attempts,
                     base=0.01,
                     cap=0.02,
-                    poison_after=task.poison_after,
+                    poison_after=task.poison_after,  # type: ignore[arg-type]
                     ambiguous_attempts=task.ambiguous_attempts,
                 ),
             )

@@ -175,7 +175,7 @@ flow.page("command", line="true")
 @flow.task(downstream="bank")
 def pull(): pass
 """
-POISONED = FINE.replace("pass", "raise ValueError('bad')")
+POISONED = FINE.replace("pass", "raise ZeroDivisionError('bad')")
 
 
 def run_flow(folder: Path, flow: str, run_id: str) -> tuple[int, str]:
