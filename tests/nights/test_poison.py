@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from redrive.engine import AmbiguousError, Flow, RetryPolicy, classify_http
 from redrive.engine.testing import Night, crash, down, error, play
-from redrive.engine.testing.faults import Fault, http_error
+from redrive.engine.testing.faults import http_error
 
 SIBLINGS = 1_247
 UNANSWERED = json.JSONDecodeError("Expecting value", "<html>down for maintenance</html>", 0)
@@ -127,7 +127,7 @@ def test_1247_siblings_of_one_corrupt_file_need_one_start_each(max_parallel: int
 
 
 def test_the_evidence_of_siblings_outlives_the_executor() -> None:
-    faults: list[Fault] = [error("read", UNREADABLE), crash("executor", at="2s", lasts="5s")]
+    faults = (error("read", UNREADABLE), crash("executor", at="2s", lasts="5s"))
     night = play(many_tasks(600), faults=faults, durations={"read": "50ms"}, max_parallel=4)
     assert Counter(night.states.values())["DEAD_LETTER"] == 600
     assert reads(night) <= 600 + 13 + 4  # and those that the crash cut off

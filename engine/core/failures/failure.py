@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
 
-from ..advice import Progress
 from ..outcome import Failure, FailureClass, Fingerprint
 from ..policy import RetryPolicy
 from .classification_rules import parse_rules
@@ -27,6 +27,9 @@ from .fingerprint import (
 )
 from .library_errors import ErrorFacts, clip, extract_facts
 from .messages import message_of, type_name
+
+if TYPE_CHECKING:
+    from ..advice import Progress
 
 MESSAGE_MAX = 2000  # characters
 TRACEBACK_MAX = 60_000
