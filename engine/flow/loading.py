@@ -42,9 +42,10 @@ def load_flow(
     Raises FlowImportError if its code raises, FlowError if the file cannot be read or does not hold exactly one flow.
     """
     path, name = split_target(target)
-    source, sources = Path(path).resolve(), RecordedSources(recorded or {})
-    content = sources.content(source)
+    sources = RecordedSources(recorded or {})
+    content = sources.content(Path(path).resolve()) if recorded else None
     code = read_source(path) if content is None else content
+    source = Path(path).resolve()
     if not is_text(str(source)):
         raise FlowError(f"the path of the flow file {path!r} is not UTF-8, and could not be stored: rename it")
     with use_params(remembered or {}, params or {}), _translated_errors(source), sources.installed():
