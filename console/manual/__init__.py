@@ -16,7 +16,7 @@ from ...engine.errors import RedriveError
 TOPICS = (
     *("flow", "results", "params", "shell", "groups", "secrets"),
     *("states", "retries", "poison", "inbox", "logs", "code", "testing"),
-    *("schedules", "cron", "systemd", "state-files", "ssh", "json", "exit-codes", "recipes"),
+    *("schedules", "deadlines", "cron", "systemd", "state-files", "ssh", "json", "exit-codes", "recipes"),
 )
 
 
