@@ -104,14 +104,8 @@ def _rule_of_poison(row: TaskRow, columns: int) -> list[Line]:
     if row.dead_letter_kind != DeadLetterKind.POISON:
         return []
     asked = spec_of(row).retry.poison_after
-    return (
-        []
-        if asked is None
-        else [
-            [],
-            *_indented(_sentence(POISON_RULE) if asked == "evidence" else f"poison_after={asked}.", columns, Role.DIM),
-        ]
-    )
+    rule = POISON_RULE if asked == "evidence" else f"poison_after={asked}"
+    return [[], *_indented(_sentence(rule), columns, Role.DIM)]
 
 
 def _history(row: TaskRow, scene: Scene, attempts: Sequence[PastAttemptRow]) -> Iterator[Line]:

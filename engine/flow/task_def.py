@@ -47,7 +47,8 @@ class TaskDef(msgspec.Struct):
         map_over: the task whose result is a list: ``fn`` is called for each element of it, as ``Flow.map`` describes.
         max_size: with ``map_over``: a whole number of at least 1; a longer list makes a dead letter.
         shell, cwd, env, stdin, result: of kind "command": as ``Flow.command`` describes them.
-        isolation: "process" (a new process, killed at its timeout), "worker" (killed as well; a process that runs
+        isolation: "process" (a new process, killed at its timeout; if the import of the flow leaves threads running, as
+            "worker", because no process can be forked beside them), "worker" (killed as well; a process that runs
             other attempts of the flow before and after, so that modules, globals and caches are shared: it is replaced
             after anything but a success, and if an attempt changed or left something else in it, as a working
             directory, a variable of the environment, a descriptor, a thread or a child process), "thread" (no fork; it

@@ -108,3 +108,34 @@ def test_a_run_whose_executor_was_down_at_its_deadline(flow: Path, words: tuple[
     printed = output_of("resume", state, "--plain", *words, code=code)
     assert ("the deadline of the run has passed and ends it at once" in printed) is (code == 1)
     assert (flow.parent / "after").exists() is (code == 0)
+
+
+ONE_LETTER = """
+from pathlib import Path
+from redrive.engine import Flow, PermanentError
+
+flow = Flow("night", deadline="2s")
+
+@flow.task
+def broken():
+    if not (Path(__file__).parent / "mended").exists():
+        raise PermanentError("no")
+
+@flow.task(after=broken)
+def below(): ...
+"""
+
+
+def test_a_dead_letter_of_a_run_that_is_over_is_listed_and_kept_until_somebody_decides(tmp_path: Path) -> None:
+    flow, state = tmp_path / "flow.py", tmp_path / "state.db"
+    flow.write_text(ONE_LETTER)
+    output_of("run", flow, "--state", state, "--run-id", "late", "--stay", "--plain", code=1)
+    (tmp_path / "mended").touch()
+    for run_id in ("good-1", "good-2"):
+        output_of("run", flow, "--state", state, "--run-id", run_id, "--plain", code=0)
+    assert "late (1 dead letter)" in output_of("run", flow, "--state", state, "--run-id", "good-3", "--plain", code=0)
+    assert "DEAD_LETTER broken" in output_of("inbox", state)
+    assert "late" not in output_of("prune", state, "--keep", "1", "--dry-run").partition("kept:")[0]
+    answer = output_of("requeue", "--state", state, "--run", "late", "broken", "--reason", "mended", code=0)
+    assert "it goes on without one" in answer
+    output_of("resume", state, "--run", "late", "--plain", code=0)

@@ -247,8 +247,8 @@ def _act_on_run(
 def prune(file: NamedFile, keep: str, dry_run: bool, as_json: bool) -> int:
     """Delete ended runs with their output, and give the space back.
 
-    Unfinished runs, the latest run of each flow, and runs with quarantined rows stay, and so do notes. A run stays
-    while the inbox tells how it handled a cause that waits for a human now.
+    Unfinished runs, the latest run of each flow, runs with quarantined rows or dead letters, and notes stay. A run
+    stays while the inbox tells how it handled a cause that waits for a human now.
     """
     from ..prune import prune_runs
 

@@ -186,7 +186,7 @@ class Runner:
             )
         mask = SecretMask(secret_values(spec, os.environ))
         shared = RunnerContext(
-            opened.project_root, OutOfMemoryWatch(), self._forget, opened.imports_per_attempt, mask=mask
+            opened.project_root, OutOfMemoryWatch(), self._forget, opened.imports_per_process, mask=mask
         )
         hosts = ThreadHosts(
             shared,

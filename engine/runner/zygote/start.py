@@ -63,7 +63,8 @@ class AttemptStart:
         spec = self.order.spec
         if spec.isolation == "thread":
             return self.flow.hosts
-        return self.flow.workers if spec.isolation == "worker" and spec.kind != "command" else None
+        shares_process = spec.isolation == "worker" or self.flow.shared.imports_per_process
+        return self.flow.workers if shares_process and spec.kind != "command" else None
 
     def _frame(self) -> protocol.Start:
         return protocol.Start(self.number, protocol.encode_order(self.order), encoded_variables(self.order))
