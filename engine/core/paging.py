@@ -22,6 +22,9 @@ from .outcome import OUTAGE_CLASSES, Failure, FailureClass
 STORM_PAGES = 10  # single messages within one window; further pages wait for the digest
 STORM_WINDOW_US = 600_000_000
 LONG_OUTAGE_SECONDS = 600.0  # an outage of this length is not transient any more
+#: How long an executor whose run has ended goes on trying: an outage that fails the tasks often hits the pager, too.
+#: Meanwhile it holds the state file and the command that started it, as one of cron; the next executor sends the rest.
+LAST_TRIES_SECONDS = 30.0
 EPISODE_SILENCE_US = 6 * 3600 * 1_000_000  # so that each nightly run pages again
 
 #: The most urgent first.

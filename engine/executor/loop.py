@@ -22,6 +22,7 @@ from typing import Any, TypeVar
 from ..core.breaker import DownstreamHealth
 from ..core.downstreams import DownstreamStates
 from ..core.outcome import Outcome, OutcomeKind
+from ..core.paging import LAST_TRIES_SECONDS
 from ..core.projection import RunProjection
 from ..domain.command import BY_EXECUTOR, Author
 from ..domain.counting import counted
@@ -31,7 +32,7 @@ from ..domain.event_payloads import ExecutorChanged, OperatorActed, TaskChanged,
 from ..domain.events import Event
 from ..errors import StorageError
 from ..notifications.background import BackgroundSends
-from ..notifications.notifier import CLOSE_SECONDS, LAST_TRIES_SECONDS, MessageOrigin, Notifier
+from ..notifications.notifier import CLOSE_SECONDS, MessageOrigin, Notifier
 from ..notifications.pings import Pinger, PingEvent
 from ..notifications.success import SuccessNotices
 from ..runner.listener import RunnerListener

@@ -17,6 +17,7 @@ import shlex
 from collections.abc import Callable, Iterable, Iterator
 from datetime import date, datetime
 
+from ....engine.core.paging import LAST_TRIES_SECONDS
 from ....engine.core.results import reason_of_unstored
 from ....engine.domain import event_payloads as payloads
 from ....engine.domain.event_changes import ExecutorChange, PageChange, RowsChange, RunChange
@@ -267,7 +268,8 @@ def _page(event: Event, payload: payloads.PageChanged) -> Iterator[str]:
         task = f" on {event.task}" if event.task is not None else ""
         yield f"no page is sent about {payload.title}{task}: {payload.why}"
     elif payload.what == PageChange.SEND_FAILED and payload.tries == 1:
-        yield f"page {payload.id} not sent by {payload.sender}, tried again while this executor runs: {payload.error}"
+        until = f"until {LAST_TRIES_SECONDS:g} s after the end of the run"
+        yield f"page {payload.id} not sent by {payload.sender}, tried again {until}: {payload.error}"
     elif payload.what == PageChange.UNSENT:
         yield f"page {payload.id} NOT SENT: {describe_event(event)} (redrive pages)"
 
