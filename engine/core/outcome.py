@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..domain.states import DEADLINE_MODE
-
-if TYPE_CHECKING:  # every command imports this module, and with that one ``statistics`` and ``decimal``
-    from .advice import Progress
+from .advice import Progress
 
 
 class OutcomeKind(StrEnum):
