@@ -28,10 +28,11 @@ _SAME = "FROM task WHERE run_id = :run AND failure_fingerprint = :fingerprint AN
 _CONDITIONS = ("", " AND state = 'DEAD_LETTER' AND dead_letter_kind = 'poison'", " AND state = 'SUCCESS'")
 _COUNTS = ", ".join(f"(SELECT count(*) FROM (SELECT 1 {_SAME}{condition} LIMIT :most))" for condition in _CONDITIONS)
 
-#: Those that wait for their next attempt. What an operator changed for a generation (a canary, too) stays his.
+#: Those that wait for their next attempt. What an operator changed for a generation (a canary, too) stays his. The
+#: inner query reads the index alone: without statistics SQLite would walk all tasks of the run instead.
 _WAITING = (
-    f"SELECT name, state, generation, spec {_SAME} AND state IN ('RETRYING', 'READY') AND overrides IS NULL"
-    " AND canary IS NULL ORDER BY position"
+    "SELECT name, state, generation, spec FROM task WHERE run_id = :run AND overrides IS NULL AND canary IS NULL"
+    f" AND name IN (SELECT name {_SAME} AND state IN ('RETRYING', 'READY')) ORDER BY position"
 )
 
 
