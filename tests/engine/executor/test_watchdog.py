@@ -215,7 +215,7 @@ def test_a_short_outage_pages_nobody(tmp_path):
 def test_a_breaker_that_was_open_before_the_run_is_reported_by_the_run(tmp_path):
     """The events of a run are enough to know each state of the breaker during the run."""
     failures = tmp_path / "failures"
-    flow = Flow("f", max_parallel=2)
+    flow = Flow("f", max_parallel=1)  # the first two calls fail before any succeeds: the breaker opens
     flow.downstream("api", minimum_calls=2, open_seconds=0.5, release_per_second=50)
 
     def call() -> None:
