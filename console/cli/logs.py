@@ -45,14 +45,16 @@ def print_logs(
     """
 
     async def use(session: Session) -> int:
-        projection = await session.snapshot(run_id)
+        projection = await session.part(run_id, patterns) if patterns and not follow else None
+        if projection is None or not projection.tasks.keys() >= set(patterns):
+            projection = await session.snapshot(run_id)
         names = names_like(projection, patterns) if patterns else list(projection.tasks)
         if not follow:
             names = [name for name in names if _has_attempt(projection.tasks[name], attempt)]
         if not names or (
             attempt is not None and not any(_has_attempt(projection.tasks[name], attempt) for name in names)
         ):
-            raise RedriveError(_nothing_sentence(projection, patterns, attempt))
+            raise RedriveError(_nothing_sentence(await session.snapshot(run_id), patterns, attempt))
         printer = OutputPrinter(names, as_json)
         tasks = [_TaskOutput(session, projection.run.run_id, name, attempt, printer) for name in names]
         for task in tasks:
