@@ -16,7 +16,7 @@ import msgspec
 from ..core.failures.messages import message_of, normalize_message, type_name
 from ..core.outcome import Failure, FailureClass, Fingerprint
 from ..core.result_codec import UnknownClassError, UnstorableError, dump_result, load_result
-from ..core.results import is_unstored_reason, unstored_result
+from ..core.results import is_unstored_reason, too_large_sentence, unstored_result
 from ..errors import NotReady, PermanentError, SkipTask, TaskTerminated
 from ..flow.introspect import parameter_of
 from . import protocol
@@ -181,7 +181,7 @@ def ending_of_value(order: AttemptOrder, value: object) -> protocol.Ending:
     """Return the final frame for a return value. A false value of a sensor means "try again later"."""
     if order.spec.kind == "sensor" and not value:
         return protocol.Deferred(None)
-    return protocol.Succeeded(result_json(order.task, value, is_map=order.spec.map is not None))
+    return protocol.Succeeded(result_json(order.task, value))
 
 
 def ending_of_error(error: BaseException, describe: DescribeError) -> protocol.Ending:
@@ -197,27 +197,24 @@ def ending_of_error(error: BaseException, describe: DescribeError) -> protocol.E
     return protocol.Failed(describe(error))
 
 
-def result_json(task: str, value: object, *, is_map: bool = False) -> str | None:
-    """Return the JSON of a result, or a marker with the reason. Raises PermanentError if it is too large.
+def result_json(task: str, value: object) -> str | None:
+    """Return the JSON of a result, or a marker with the reason why it cannot be stored.
 
-    The results of many children may be too large together: the map task succeeds, and a task that needs them fails.
+    The work of the task is done, and may be an effect that must not happen again: only a child that needs the result
+    fails.
     """
     if value is None:
         return None
     try:
         text = dump_result(value)
+        size = len(text.encode())
+        if size <= protocol.RESULT_LIMIT:
+            return text
+        why = too_large_sentence(size)
     except UnstorableError as error:
-        print(f"redrive: the result of {task!r} was not stored: {error}", file=sys.stderr)
-        return unstored_result(str(error))
-    size = len(text.encode())
-    if size > protocol.RESULT_LIMIT and is_map:
-        return unstored_result(f"it has {size} bytes of JSON, and at most {protocol.RESULT_LIMIT} are handed on")
-    if size > protocol.RESULT_LIMIT:
-        raise PermanentError(
-            f"task {task!r} returned {size} bytes of JSON, and at most {protocol.RESULT_LIMIT} are handed on; "
-            "write the data to a file or a table and return its name"
-        )
-    return text
+        why = str(error)
+    print(f"redrive: the result of {task!r} was not stored: {why}", file=sys.stderr)
+    return unstored_result(why)
 
 
 def describe_safely(describe: DescribeError, error: BaseException) -> Failure:

@@ -14,11 +14,12 @@ from typing import Annotated, Any
 import msgspec
 
 from ..core.outcome import Failure
+from ..core.results import RESULT_BYTES_MAX
 from ..core.spec import TaskSpec
 
 CONTROL_LIMIT = 256 * 1024 * 1024  # bytes: a flow of 100,000 tasks is about 40 MB
 ATTEMPT_LIMIT = 1024 * 1024
-RESULT_LIMIT = 64 * 1024  # JSON bytes of a task's return value
+RESULT_LIMIT = RESULT_BYTES_MAX
 TEXT_LIMIT = 64 * 1024  # characters of a traceback or a message
 #: An attempt that ends sooner travels in one frame, ``Ran``, instead of two frames and four descriptors. That saves the
 #: executor 10 to 20 % of its CPU for a short attempt. Until then the executor neither sees its output nor can kill it.
