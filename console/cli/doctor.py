@@ -17,7 +17,6 @@ from ...engine.domain.states import MOVING
 from ...engine.errors import LinkError, RedriveError, StateFileError
 from ...engine.runner import process
 from ...engine.statefile import list_rows, lock_file, queries
-from ...engine.statefile.state_lists import in_list
 from ...engine.store import database, runs
 from ...engine.store.lock import describe_holder
 from ...engine.version import VERSION
@@ -214,8 +213,7 @@ def _file(path: str, connection: sqlite3.Connection) -> Iterator[DoctorFinding]:
 
 def _unfinished(connection: sqlite3.Connection, run_id: str, text: str) -> DoctorFinding:
     """The finding of a run that has ended although tasks of it have not."""
-    sql = f"SELECT name FROM task WHERE run_id = ? AND state IN {in_list(MOVING)} ORDER BY position, name"
-    names = [name for (name,) in connection.execute(sql, (run_id,))]
+    names = runs.unfinished_tasks(connection, run_id)
     shown = ", ".join(names[:_NAMED_MAX]) + (", ..." if len(names) > _NAMED_MAX else "")
     how = f"redrive requeue or skip the failed tasks above, or skip {names[0]}"
     return DoctorFinding(

@@ -16,6 +16,7 @@ from collections import Counter, deque
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from ..core.breaker import DownstreamHealth
 from ..core.downstreams import DownstreamStates
 from ..core.outcome import Failure, FailureClass, Fingerprint, Outcome, OutcomeKind
 from ..core.policy import RetryPolicy, draw_delay
@@ -192,7 +193,7 @@ def simulate_defended(
 ) -> HerdResult:
     """Let all tasks of a scenario call through the engine's breaker and retry budget (``core/downstreams.py``).
 
-    A task that is held makes no call. ``downstream``: None: the usual breaker. A probe costs a task no attempt.
+    A task that is held makes no call. ``downstream``: None: the usual breaker. A failure that its downstream explains costs a task no attempt.
     """
     return _DefendedHerd(scenario, policy, rng, downstream or DownstreamSpec(_SERVER), spend_attempts).run(seconds_max)
 
@@ -242,21 +243,21 @@ class _DefendedHerd:
                 if admission.call is None:
                     self._wake(admission.retry_at)
                     break
-                self._call(lane.popleft(), is_probe=admission.call.probe)
+                self._call(lane.popleft())
 
     def _wake(self, retry_at: int | None) -> None:
         if retry_at is not None and (self._wake_at is None or retry_at / 1e6 < self._wake_at):
             self._wake_at = max(retry_at / 1e6, self._now)
             heapq.heappush(self._events, (self._wake_at, _WAKE))
 
-    def _call(self, client: int, *, is_probe: bool) -> None:
+    def _call(self, client: int) -> None:
         self._attempts[client] += 1
         is_accepted = self._server.accept(self._now)
         outcome = Outcome(OutcomeKind.SUCCESS) if is_accepted else Outcome(OutcomeKind.ERROR, _REFUSED)
-        self._states.record(str(client), outcome, self._failures[client])
+        health = self._states.record(str(client), outcome, self._failures[client], self._policy.max_attempts)
         if is_accepted:
             return
-        self._failures[client] += not is_probe
+        self._failures[client] += health is not DownstreamHealth.DOWN
         if self._spend_attempts and self._failures[client] >= self._policy.max_attempts:
             self._failed += 1
             return

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TypedDict
 from urllib.parse import urlsplit
 
+from ..domain.deadline import deadline_cause
 from ..domain.digests import sha256_hex
 from ..domain.states import DeadLetterKind
 from .breaker import PASSING
@@ -69,11 +70,6 @@ def page_cause(
     if failure is not None and failure.fingerprint.loose not in _NO_CAUSE:
         return failure.fingerprint.loose
     return f"run:{run_id}"
-
-
-def deadline_cause(run_id: str) -> str:
-    """Return the cause of all late tasks of a run."""
-    return f"deadline:{run_id}"
 
 
 def schedule_cause(flow: str) -> str:

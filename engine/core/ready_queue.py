@@ -250,5 +250,10 @@ def spec_of(row: TaskRow) -> TaskSpec:
 def lane_of(row: TaskRow) -> Lane:
     """Return the capacity, besides a slot, that a task waits for."""
     spec = spec_of(row)
-    is_retry = spec.downstream is not None and row.failures > 0
-    return (spec.pool, spec.downstream, is_retry, spec.name if spec.max_active is not None else None)
+    waits_for_budget = spec.downstream is not None and is_retry(row)
+    return (spec.pool, spec.downstream, waits_for_budget, spec.name if spec.max_active is not None else None)
+
+
+def is_retry(row: TaskRow) -> bool:
+    """True if the next attempt repeats a failed one: the budget of its downstream pays for it."""
+    return row.failures + row.refusals > 0

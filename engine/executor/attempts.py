@@ -13,6 +13,8 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from ..clock import Clock
+from ..core.breaker import DownstreamHealth
+from ..core.deadline import ending_deadline
 from ..core.decide import Succeed
 from ..core.outcome import Outcome, OutcomeKind
 from ..core.spec import TaskSpec
@@ -35,7 +37,7 @@ from .opening import OpenRun
 from .run_view import RunView
 from .sampling import RetrySampler
 
-STARTED_DELAY_SECONDS = 0.03  # after ANNOUNCE_SECONDS: an attempt that ends sooner needs no pid in the file
+STARTED_DELAY_SECONDS = 0.05  # an attempt that ends sooner needs no pid in the file
 OUTPUT_FLUSH_SECONDS = 0.1
 OUTPUT_FLUSH_CHARACTERS = 64 * 1024
 PROGRESS_SECONDS = 0.5
@@ -50,10 +52,9 @@ _Decoder = codecs.getincrementaldecoder("utf-8")
 class AttemptSupervisor(AttemptListener):
     """Supervises one attempt from its claim to its settlement, as the listener of its runner."""
 
-    def __init__(self, manager: AttemptManager, claim: Claim, spec: TaskSpec, is_probe: bool) -> None:
+    def __init__(self, manager: AttemptManager, claim: Claim, spec: TaskSpec) -> None:
         self.claim = claim
         self.spec = spec
-        self.is_probe = is_probe
         self.attempt: RunningAttempt | None = None
         self.timeout_seconds = spec.timeout  # including extensions by operators
         self.is_cancelled = False
@@ -128,7 +129,8 @@ class AttemptSupervisor(AttemptListener):
             self._progress_timer = self._manager.loop.call_later(PROGRESS_SECONDS, self._on_progress_timer)
 
     def retried(self, retry: AttemptRetry) -> None:
-        """Emit a retry inside the attempt, sampled."""
+        """Count a retry inside the attempt, and emit it, sampled."""
+        self._manager.on_retried(self.claim.name)
         self._emit_retry(self._retry_sampler.sample(retry, self._manager.loop.time()))
 
     def quarantined(self, row: BadRow) -> None:
@@ -260,8 +262,9 @@ class AttemptManager:
         clock: Clock,
         *,
         follow_up: Callable[[Mapping[str, int]], FollowUp | None],
-        on_ended: Callable[[Claim, Outcome], None],
+        on_ended: Callable[[Claim, Outcome], DownstreamHealth],
         on_error: Callable[[BaseException], None],
+        on_retried: Callable[[str], None],
         on_output: OutputListener | None,
     ) -> None:
         self.loop = asyncio.get_running_loop()
@@ -271,10 +274,10 @@ class AttemptManager:
         self._writer = opened.writer
         self._clock = clock
         self._view = view
-        self._deadline_at = view.projection.run.deadline_at
         self._freed_by = view.ready_queue.unblocked_by
         self._follow_up = follow_up
         self._on_ended = on_ended
+        self.on_retried = on_retried
         self._on_error = on_error
         self._on_output = on_output
         self._settling_count = 0  # settlements that are being written
@@ -301,15 +304,14 @@ class AttemptManager:
         *,
         missing: Mapping[str, str] | None = None,
         dates: tuple[str, ...] = (),
-        is_probe: bool = False,
         rules: tuple[Mapping[str, object], ...] = (),
     ) -> None:
         """Start the attempt of a committed claim.
 
         ``results``: JSON by parent; ``missing``: the reason by parent without a result; ``dates``: the parameters that
-        are dates; ``is_probe``: the attempt probes an open breaker; ``rules``: classification rules of its downstream.
+        are dates; ``rules``: classification rules of its downstream.
         """
-        supervisor = AttemptSupervisor(self, claim, spec, is_probe)
+        supervisor = AttemptSupervisor(self, claim, spec)
         self.running[claim.name] = supervisor
         order = AttemptOrder(
             run_id=claim.run_id,
@@ -381,7 +383,7 @@ class AttemptManager:
         self._unrecorded.pop(supervisor, None)
         if self.running.get(claim.name) is supervisor:
             del self.running[claim.name]
-        self._on_ended(claim, outcome)
+        health = self._on_ended(claim, outcome)
         freed = self._freed_by(claim.name) if outcome.kind is OutcomeKind.SUCCESS else {}
         follow_up = self._follow_up(freed)
 
@@ -397,8 +399,8 @@ class AttemptManager:
                 outcome,
                 self._clock.uniform,
                 path_seconds=self._view.path_seconds.get(claim.name, 0.0),
-                deadline_at=self._deadline_at,
-                is_probe=supervisor.is_probe,
+                deadline_at=ending_deadline(self._view.projection.run),
+                health=health,
                 interrupted=supervisor.is_interrupted,
                 is_silent=not supervisor.has_output,
             )

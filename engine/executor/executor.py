@@ -1,7 +1,7 @@
 """The public ``Executor``: takes the state file, starts the zygote, then imports the loop and runs it.
 
 A flow in memory is forked from this process. What is imported by then is copied at the fork of every attempt: 150 more
-mappings and 10 MB cost each attempt 1 ms, and a loaded ``threading`` (by asyncio) 120 page faults. So everything that
+mappings and 10 MB cost each attempt 1 ms, and ``threading`` (of asyncio) does work after each fork. So everything that
 only the loop needs is imported after the fork.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import signal
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ..errors import StartInterrupted
@@ -18,11 +18,11 @@ from .run_options import RunOptions, RunRequest, state_path_of
 from .state_file_lease import INTERRUPTED, acquire_state_file
 
 if TYPE_CHECKING:
-    from ..clock import Clock
     from ..domain.events import Event
     from ..flow.flow import Flow
     from ..flow.task_def import TaskDef
     from .loop import RunLoop
+    from .machine import Machine
     from .run_end import RunResult
     from .state_file_lease import StateFileLease
 
@@ -44,7 +44,7 @@ class Executor:
             without ``tasks``: the flow file named by the run in ``state``.
         state: the path of the state file. None: ``$REDRIVE_STATE``, or ``<flow>.db`` in the user's state folder.
         options: how to run: see ``RunOptions``.
-        clock: the clock of the run, for tests.
+        machine: the clock, processes and disk of the run, for tests: see ``redrive.engine.testing``.
         on_events: called with the events of each commit that is on the disk, in the thread of the event loop.
         on_output: called with the name of a task and text that it printed, in the thread of the event loop.
         on_open: called with the name of the run once the executor owns it.
@@ -67,7 +67,7 @@ class Executor:
         flow: Flow | str | None = None,
         state: str | os.PathLike[str] | None = None,
         options: RunOptions | None = None,
-        clock: Clock | None = None,
+        machine: Machine | None = None,
         on_events: EventListener | None = None,
         on_output: OutputListener | None = None,
         on_open: Callable[[str], None] | None = None,
@@ -80,10 +80,10 @@ class Executor:
             flow=flow,
             run_id=run_id,
             state_path=state_path_of(flow, None if state is None else os.fspath(state), options.params),
-            executor_id=uuid.uuid4().hex,
+            executor_id=uuid.uuid4().hex if machine is None else machine.random_hex(16),
             options=options,
         )
-        self._clock = clock
+        self._machine = machine
         self._on_events = on_events
         self._on_output = on_output
         self._on_open = on_open
@@ -129,17 +129,20 @@ class Executor:
     def _acquire(self) -> StateFileLease:
         """Raises StartInterrupted on a signal, e.g. while this process waits for another executor to leave."""
         if not self._handle_signals:
-            return acquire_state_file(self._request)
+            return self._acquire_state_file()
         before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # until the loop handles both
         try:
-            return acquire_state_file(self._request)
+            return self._acquire_state_file()
         except KeyboardInterrupt:
             signal.signal(signal.SIGTERM, before)
             raise StartInterrupted(INTERRUPTED) from None
 
+    def _acquire_state_file(self) -> StateFileLease:
+        return (acquire_state_file if self._machine is None else self._machine.acquire)(self._request)
+
     async def run_here(self) -> RunResult:
         """Do what ``run_result`` does in the caller's event loop: ``await Executor(flow=flow).run_here()``."""
-        lease = acquire_state_file(self._request)
+        lease = self._acquire_state_file()
         try:
             return await self._serve(lease)
         finally:
@@ -153,23 +156,33 @@ class Executor:
         if self._run_loop is not None:
             self._run_loop.shutdown.request("now")
 
+    async def respond(self, line: bytes) -> Mapping[str, object]:
+        """Answer one line as the command socket does: an act of an operator as JSON.
+
+        Raises:
+            ConnectionError: the executor is not open, or it leaves: the act is for whoever comes next.
+        """
+        if self._run_loop is None:
+            raise ConnectionResetError("no executor is open")
+        return await self._run_loop.respond(line)
+
     async def _serve(self, lease: StateFileLease) -> RunResult:
         import asyncio
 
-        from ..clock import SystemClock
         from .loop import RunLoop
+        from .machine import Machine
         from .opening import open_run
         from .shutdown import handle_signals
 
         self._lease = lease
-        clock = self._clock or SystemClock()
+        machine = self._machine or Machine()
         if self._handle_signals:
             handle_signals(asyncio.get_running_loop(), self.stop)
         if self._is_stopping:
             lease.interrupt()
-        opened = await open_run(lease, clock)
+        opened, run_loop = await open_run(lease, machine), None
         try:
-            run_loop = self._run_loop = RunLoop(opened, clock, self._on_events, self._on_output)
+            run_loop = self._run_loop = RunLoop(opened, machine, self._on_events, self._on_output)
             if self._is_stopping:
                 self.stop()
             if self._handle_signals:
@@ -177,7 +190,7 @@ class Executor:
             return await run_loop.run(self._on_open)
         finally:
             self._run_loop = None
-            await opened.close()
+            await opened.close(None if run_loop is None else run_loop.keep_file)
 
 
 def _flow_of(dag_name: str, tasks: Sequence[TaskDef]) -> Flow:

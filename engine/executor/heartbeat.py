@@ -13,24 +13,26 @@ from ..store import executors
 from .attempts import AttemptManager
 from .opening import OpenRun
 
-HEARTBEAT_SECONDS = 1.0
 HEARTBEATS_PER_ROW = 10  # 003.40
 
 
 class HeartbeatTimer:
     """Beats from ``start`` to ``stop`` and runs ``checks`` at each beat, in this order."""
 
-    def __init__(self, opened: OpenRun, attempts: AttemptManager, checks: Sequence[Callable[[], None]]) -> None:
+    def __init__(
+        self, opened: OpenRun, attempts: AttemptManager, checks: Sequence[Callable[[], None]], period_seconds: float
+    ) -> None:
         self._opened = opened
         self._attempts = attempts
         self._checks = checks
+        self._period_seconds = period_seconds
         self._beats = 0
         self._next: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
-        """Beat now and every HEARTBEAT_SECONDS."""
+        """Beat now and every ``period_seconds``."""
         # Schedule the next beat first: the rest may raise if the disk fails.
-        self._next = asyncio.get_running_loop().call_later(HEARTBEAT_SECONDS, self.start)
+        self._next = asyncio.get_running_loop().call_later(self._period_seconds, self.start)
         self._opened.lease.lock.touch()
         self._beats += 1
         if self._beats % HEARTBEATS_PER_ROW == 0:

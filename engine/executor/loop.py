@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
-from ..clock import Clock
+from ..core.breaker import DownstreamHealth
 from ..core.downstreams import DownstreamStates
 from ..core.outcome import Outcome, OutcomeKind
 from ..core.paging import LAST_TRIES_SECONDS
@@ -35,16 +35,20 @@ from ..notifications.background import BackgroundSends
 from ..notifications.notifier import CLOSE_SECONDS, MessageOrigin, Notifier
 from ..notifications.pings import Pinger, PingEvent
 from ..notifications.success import SuccessNotices
+from ..runner.listener import RunnerListener
 from ..statefile.changes.clock_steps import shift_times
 from ..statefile.changes.transitions import Transaction
 from ..store import breaker_rows
 from ..store.breaker_rows import emit_change
 from ..store.claims import Claim
+from ..store.machine_breakers import MachineBreakers
+from ..store.writer import WriterListener
 from .attempts import AttemptManager, OutputListener
 from .commit import Commit, FollowUp
 from .dispatch import Dispatcher
 from .heartbeat import HeartbeatTimer
 from .late_runs import LateRuns
+from .machine import Machine
 from .opening import OpenRun
 from .retention import apply_retention
 from .run_end import RunEndCheck, RunResult
@@ -67,8 +71,9 @@ class RunLoop:
     """
 
     def __init__(
-        self, opened: OpenRun, clock: Clock, listener: EventListener | None, on_output: OutputListener | None = None
+        self, opened: OpenRun, machine: Machine, listener: EventListener | None, on_output: OutputListener | None = None
     ) -> None:
+        clock = machine.clock
         self._opened = opened
         self._listener = listener
         self._loop = asyncio.get_running_loop()
@@ -87,16 +92,17 @@ class RunLoop:
             follow_up=self._follow_up,
             on_ended=self._on_attempt_ended,
             on_error=self._fail,
+            on_retried=self._on_call_retried,
             on_output=on_output,
         )
         self.downstreams = DownstreamStates(opened.flow, clock.now_us, self._emit_breaker)
         self.downstreams.load(opened.breaker_rows, is_new_run=opened.is_new)
+        self._breakers_of_machine = _breakers_of(machine, opened, self.downstreams)
         self.shutdown = Shutdown(self.attempts, self.wake)
         self._storage = StorageHealth(clock, self.attempts.write, self._notify_listener)
         self._file_watch = StateFileWatch(
             opened.state_path, opened.lease.lock, self._storage, opened.writer, self._fail
         )
-        opened.before_close = self._file_watch.copy_if_missing
         self._dispatcher = Dispatcher(opened, self._view, self.downstreams, self.attempts)
         stays = opened.lease.request.options.stay
         self._run_end = RunEndCheck(self._view, self.downstreams, self.attempts, stays=stays)
@@ -111,12 +117,11 @@ class RunLoop:
         self._success = SuccessNotices(opened.flow.success_pages, origin, self._sends, self._describe_run)
         watch = Watchdog(self._view, self.attempts, self.downstreams, clock)
         self._clock_watch = opened.clock_watch
-        self._clock_watch.on_jump = self._shift_times
-        promises = LateRuns(opened, clock, self._fail)
+        late_runs = LateRuns(opened, clock, self._fail)
         names = [self._file_watch.check, self._server.check_socket]
-        checks = [self._clock_watch.check, watch.check, promises.check, self.zygote_restart.check]
-        duties = [*names, self._store_breakers, *checks, self.wake]
-        self._heartbeat = HeartbeatTimer(opened, self.attempts, duties)
+        checks = [self._check_clock, watch.check, late_runs.check, self.zygote_restart.check]
+        duties = [*names, self._consider_findings, self._store_breakers, *checks, self.wake]
+        self._heartbeat = HeartbeatTimer(opened, self.attempts, duties, machine.heartbeat_seconds)
 
     # --- The loop --------------------------------------------------------------------------------------------------
 
@@ -142,7 +147,7 @@ class RunLoop:
             self._fail(error)
 
     def _step(self) -> None:
-        self._clock_watch.check()  # before due times are compared with the clock
+        self._check_clock()  # before due times are compared with the clock
         step = None if self._result.done() else self._next_step()
         if isinstance(step, RunResult):
             if not self._acts_in_flight and not self._waits_for_pages(step):  # an act may reopen the run
@@ -160,6 +165,8 @@ class RunLoop:
             return None
         if self._is_committing:
             return None
+        if self.storage_problem is None and self.shutdown.mode != "now" and (passed := self._run_end.pass_deadline()):
+            return passed
         if self._file_watch.is_missing and self.shutdown.mode is None and not self.attempts.running:
             if self._file_watch.is_deleted:
                 self._fail(self._file_watch.missing_error())
@@ -173,7 +180,7 @@ class RunLoop:
         """Return what to claim with the settlement of an attempt."""
         if self.shutdown.mode is not None or self._result.done():
             return None
-        if self._file_watch.is_missing or self.storage_problem is not None:
+        if self._file_watch.is_missing or self.storage_problem is not None or self._run_end.is_deadline_due:
             return None
         follow_up = self._dispatcher.follow_up(freed)
         return follow_up and FollowUp(follow_up.claim, partial(self._launch, follow_up), follow_up.durable)
@@ -222,7 +229,7 @@ class RunLoop:
     def _on_events_committed(self, events: Sequence[Event]) -> None:
         self._view.apply(events)
         acts = [event for event in events if event.actor is not None]
-        self._cancel_attempts(acts)
+        self._cancel_attempts(events)
         self._probe_repaired_downstreams(acts)
         self.wake()
 
@@ -234,13 +241,14 @@ class RunLoop:
         self._notify_listener(events)
 
     def _cancel_attempts(self, events: Sequence[Event]) -> None:
-        """Terminate running attempts whose cancel request has been committed."""
+        """Terminate running attempts whose end an operator or the deadline of the run has requested."""
         for event in events:
             payload = event.payload
             if event.task is None or not isinstance(payload, TaskChanged | TaskMoved):
                 continue
             if payload.set.get("cancel_requested_at") is not None:
-                self.attempts.cancel(event.task, f"cancelled by {event.actor}: {event.reason}")
+                by_operator = f"cancelled by {event.actor}: {event.reason}"
+                self.attempts.cancel(event.task, payload.why or by_operator)
 
     def _probe_repaired_downstreams(self, events: Sequence[Event]) -> None:
         """Probe the downstreams of requeued tasks: a requeue after AuthError implies new credentials.
@@ -251,25 +259,25 @@ class RunLoop:
             for downstream in event.payload.probes if isinstance(event.payload, OperatorActed) else ():
                 self.downstreams.request_probe(downstream)
 
-    def _on_attempt_ended(self, claim: Claim, outcome: Outcome) -> None:
+    def _on_attempt_ended(self, claim: Claim, outcome: Outcome) -> DownstreamHealth:
         """Update the breaker before the next dispatch. The slot is free before the outcome is committed."""
-        self._clock_watch.check()
+        self._check_clock()
         if outcome.kind is not OutcomeKind.SUCCESS:
             self.zygote_restart.check_before_retry()
-        self.downstreams.record(claim.name, outcome, self.projection.tasks[claim.name].failures)
+        failures, retry = self.projection.tasks[claim.name].failures, self._view.spec(claim.name).retry
+        return self.downstreams.record(claim.name, outcome, failures, retry.max_attempts)
+
+    def _on_call_retried(self, task: str) -> None:
+        self._check_clock()
+        self.downstreams.record_retry(task)
 
     # --- Start and close -------------------------------------------------------------------------------------------
 
     async def _start(self) -> None:
-        writer, runner = self._opened.writer, self._opened.runner
-        writer.on_events, writer.on_durable = self._on_events_committed, self._on_events_durable
-        writer.on_storage_change, writer.on_failed = self._on_storage_change, self._fail
+        events, durable = self._on_events_committed, self._on_events_durable
+        self._opened.writer.listen(WriterListener(events, durable, self._on_storage_change, self._fail))
         self._notify_listener(self._opened.early)
-        runner.on_lost, runner.on_freed, runner.on_executor_change = (
-            self.zygote_restart.start,
-            self.wake,
-            self._emit_news,
-        )
+        self._opened.runner.listen(RunnerListener(self._replace_zygote, self.wake, self._emit_news))
         await self._server.start()
         self._notifier.start()
         if self.projection.run.ended_at is None and self.projection.run.blocked_since is None:
@@ -278,6 +286,10 @@ class RunLoop:
         for downstream in self.downstreams.changed_names:  # so that the events of this run show their state
             self._emit_breaker(downstream)
         self._heartbeat.start()
+
+    async def keep_file(self) -> None:
+        """Copy a state file that is missing, before it is closed."""
+        await self._file_watch.copy_if_missing()
 
     async def _close(self) -> None:
         self._view.close()
@@ -338,9 +350,13 @@ class RunLoop:
         """Why the state file cannot be written now; None: it can be."""
         return self._storage.problem
 
+    async def respond(self, line: bytes) -> Mapping[str, object]:
+        """Answer one line as the command socket does. Raises ConnectionError once the executor leaves."""
+        return await self._server.respond(line)
+
     def submit(self, item: Callable[[Transaction], T], author: Author = BY_EXECUTOR) -> asyncio.Future[T]:
         """Queue a write whose result an operator receives."""
-        self._clock_watch.check()  # the act may compute times
+        self._check_clock()  # the act may compute times
         written = self._opened.writer.submit(item, author, durable=True)
         self._acts_in_flight += 1
         written.add_done_callback(self._on_act_written)
@@ -348,7 +364,7 @@ class RunLoop:
 
     def operate_breaker(self, downstream: str, how: str, actor: str) -> str:
         """Change a breaker in memory; return a sentence. Raises RefusedError."""
-        self._clock_watch.check()  # a change computes times
+        self._check_clock()  # a change computes times
         return self.downstreams.operate(downstream, how, actor)
 
     def _on_act_written(self, written: asyncio.Future[Any]) -> None:
@@ -381,10 +397,27 @@ class RunLoop:
         change, run_id = self.downstreams.change_event(downstream), self.projection.run.run_id
         rows = self.downstreams.drain_dirty_rows()
         self.attempts.write(lambda transaction: emit_change(transaction, run_id, change, rows))
+        finding = self.downstreams.finding(downstream)
+        if finding is not None and self._breakers_of_machine is not None:
+            self._breakers_of_machine.publish(downstream, finding)
+
+    def _consider_findings(self) -> None:
+        if self._breakers_of_machine is not None:
+            for downstream, finding in self._breakers_of_machine.read_new().items():
+                self.downstreams.consider(downstream, finding)
+
+    def _replace_zygote(self) -> None:
+        if self.shutdown.mode is None:
+            self.zygote_restart.start()
 
     def _store_breakers(self) -> None:
         if rows := self.downstreams.drain_dirty_rows():
             self.attempts.write(lambda transaction: breaker_rows.store(transaction, rows))
+
+    def _check_clock(self) -> None:
+        """Shift the times of the run if the wall clock was stepped."""
+        if jump_us := self._clock_watch.jump_us():
+            self._shift_times(jump_us)
 
     def _shift_times(self, jump_us: int) -> None:
         run_id = self.projection.run.run_id
@@ -409,3 +442,10 @@ class RunLoop:
         """Emit an event about the executor's processes that belongs to no attempt."""
         run_id = self.projection.run.run_id
         self.attempts.write(lambda transaction: transaction.emit(payload, run_id))
+
+
+def _breakers_of(machine: Machine, opened: OpenRun, downstreams: DownstreamStates) -> MachineBreakers | None:
+    folder = machine.breakers_folder()
+    if folder is None or not downstreams.specs:
+        return None
+    return MachineBreakers(folder, downstreams.specs, opened.flow.name, opened.identity.executor_id)

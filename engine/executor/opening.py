@@ -17,7 +17,6 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TypeVar
 
-from ..clock import Clock
 from ..core import flow_difference
 from ..core.breaker import BreakerRecord
 from ..core.bulk_build import collector_paused
@@ -26,6 +25,7 @@ from ..core.policy import Uniform
 from ..core.projection import RunProjection, RunRow, new_projection
 from ..core.secret_mask import require_secrets
 from ..core.spec import FlowSpec, TaskSpec
+from ..domain.deadline import END
 from ..domain.event_changes import ExecutorChange, RunChange
 from ..domain.event_columns import RunColumns
 from ..domain.event_payloads import ExecutorChanged, RunChanged
@@ -34,15 +34,16 @@ from ..domain.liveness import cut_off_cause
 from ..domain.states import RunState
 from ..errors import FlowChangesError, FlowError, NotFoundError, RedriveError, StartInterrupted, StorageError
 from ..runner.command import remove_folders
-from ..runner.environment_hash import environment_hash
 from ..runner.zygote.client import Runner
 from ..statefile.changes.page_lifecycle import resolve_cause
 from ..statefile.changes.transitions import Transaction
 from ..store import breaker_rows, cut_off, database, executors, flow_changes, history, lock, recovery, runs, schedules
 from ..store.claims import ExecutorIdentity
+from ..store.history import PastDurations
 from ..store.row_audit import explained_by_rows
-from ..store.writer import Writer
+from ..store.writer import Writer, WriterListener
 from .clock_watch import ClockWatch
+from .machine import Machine
 from .resume_plan import check_trust, flow_path_of, run_to_resume
 from .run_options import RunOptions, RunRequest
 from .state_file_lease import INTERRUPTED, StateFileLease
@@ -62,7 +63,7 @@ class OpenRun:
     flow: FlowSpec
     stored_tasks: Sequence[TaskSpec]  # those of ``flow`` as the state file holds them
     projection: RunProjection
-    median_seconds: Mapping[str, float]
+    durations: PastDurations  # of earlier runs
     breaker_rows: Sequence[BreakerRecord]
     runner: Runner
     writer: Writer
@@ -70,23 +71,22 @@ class OpenRun:
     early: Sequence[Event]  # committed before the loop listens: in the projection, not yet shown
     clock_watch: ClockWatch  # from before the first write on, which may take long
     is_new: bool = True
-    before_close: Callable[[], Awaitable[None]] | None = None  # called before the file is closed
 
-    async def close(self) -> None:
-        """Close the runner, unregister the executor and flush all writes."""
+    async def close(self, keep_file: Callable[[], Awaitable[None]] | None) -> None:
+        """Close the runner, unregister the executor and flush all writes. ``keep_file``: called before the last."""
         await self.runner.close()
         executor_id = self.identity.executor_id
         unregistered = self.writer.submit(lambda transaction: executors.mark_stopped(transaction, executor_id))
-        if self.before_close is not None:
+        if keep_file is not None:
             await asyncio.wait({unregistered}, timeout=UNREGISTER_SECONDS)
             with contextlib.suppress(StorageError):  # an earlier copy exists
-                await self.before_close()
+                await keep_file()
         await self.writer.close()
         with contextlib.suppress(RedriveError):  # the storage refuses; the next executor marks this one as lost
             await unregistered
 
 
-async def open_run(lease: StateFileLease, clock: Clock) -> OpenRun:
+async def open_run(lease: StateFileLease, machine: Machine) -> OpenRun:
     """Open the resources and write the run, so that it can be dispatched."""
     request, runner = lease.request, lease.runner
     with explained_by_rows(request.state_path):
@@ -94,26 +94,28 @@ async def open_run(lease: StateFileLease, clock: Clock) -> OpenRun:
         flow = await _import(lease, requested)
         try:
             await _connect_dask(runner, request.options.dask, requested.flow_target, flow)
-            return await _write_run(lease, requested, flow, clock)
+            return await _write_run(lease, requested, flow, machine)
         except BaseException:
             await runner.close()
             raise
 
 
-async def _write_run(lease: StateFileLease, requested: _RequestedRun, flow: FlowSpec, clock: Clock) -> OpenRun:
+async def _write_run(lease: StateFileLease, requested: _RequestedRun, flow: FlowSpec, machine: Machine) -> OpenRun:
     """Open the state file, and write the run."""
     mask = lease.runner.mask
     early: list[Event] = []
-    writer = _open_writer(lease, clock, early.extend)
+    writer = _open_writer(lease, machine)
     lease.lock.set_run(requested.run_id)
-    host, image = socket.gethostname(), environment_hash()
-    identity = ExecutorIdentity(lease.request.executor_id, host, flow.code_hash, mask.stored_params(flow), image)
-    clock_watch = ClockWatch(clock)
+    host, image = socket.gethostname(), machine.environment_hash()
+    identity = ExecutorIdentity(
+        lease.request.executor_id, host, flow.code_hash, mask.stored_params(flow), image, machine.random_hex
+    )
+    clock_watch = ClockWatch(machine.clock)
     stored = mask.stored_flow(flow)
-    first_write = _FirstWrite(requested, flow, stored, lease, identity, clock.uniform)
+    first_write = _FirstWrite(requested, flow, stored, lease, identity, machine.clock.uniform)
     # A new run is built while the thread of the writer writes it.
     building = None if requested.exists else asyncio.create_task(_build_projection(requested.run_id, stored))
-    projection, medians, breakers = await _write_first(lease, writer, first_write.write)
+    projection, durations, breakers = await _write_first(lease, writer, first_write.write, early)
     if building is not None:
         projection = replace(await building, run=projection.run, seq=projection.seq)
     return OpenRun(
@@ -122,7 +124,7 @@ async def _write_run(lease: StateFileLease, requested: _RequestedRun, flow: Flow
         flow,
         stored.tasks,
         projection,
-        medians,
+        durations,
         breakers,
         lease.runner,
         writer,
@@ -133,14 +135,14 @@ async def _write_run(lease: StateFileLease, requested: _RequestedRun, flow: Flow
     )
 
 
-def _open_writer(lease: StateFileLease, clock: Clock, on_events: Callable[[Sequence[Event]], None]) -> Writer:
+def _open_writer(lease: StateFileLease, machine: Machine) -> Writer:
     """Open the state file for writing, and kill what dead executors left."""
-    request, loop = lease.request, asyncio.get_running_loop()
-    connection = database.open_for_writing(request.state_path, request.options.durability)
+    request, loop, clock = lease.request, asyncio.get_running_loop(), machine.clock
+    connection = machine.open_database(request.state_path, request.options.durability)
     lease.has_run = True
     try:
         _kill_orphans(connection, request)
-        return Writer(connection, loop, clock.now_us, on_events, thread=lease.writer_thread, uniform=clock.uniform)
+        return Writer(connection, loop, clock.now_us, thread=machine.writer_thread, uniform=clock.uniform)
     except BaseException:
         connection.close()
         raise
@@ -287,7 +289,7 @@ class _FirstWrite:
     identity: ExecutorIdentity
     uniform: Uniform
 
-    def write(self, transaction: Transaction) -> tuple[RunProjection, dict[str, float], list[BreakerRecord]]:
+    def write(self, transaction: Transaction) -> tuple[RunProjection, PastDurations, list[BreakerRecord]]:
         """Write, and return the run (a new one without its tasks), durations by task, and the breakers."""
         run_id, connection = self.requested.run_id, transaction.connection
         _register_executor(transaction, self.identity, run_id, self.lease.runner)
@@ -302,7 +304,9 @@ class _FirstWrite:
 
     def _create_run(self, transaction: Transaction) -> None:
         flow, options, run_id = self.flow, self.lease.request.options, self.requested.run_id
-        _claim_slot(transaction, flow, run_id, options)
+        served = _claim_slot(transaction, flow, run_id, options)
+        deadline_at = _deadline_at(flow, options, transaction.at)
+        missed_at = _missed_deadline(flow, options, deadline_at, transaction.at)
         runs.create_run(
             transaction,
             run_id=run_id,
@@ -310,14 +314,19 @@ class _FirstWrite:
             max_parallel=options.max_parallel or flow.max_parallel or MAX_PARALLEL,
             params=self.stored.params,
             at=transaction.at,
-            deadline_at=_deadline_at(flow, options, transaction.at),
+            deadline_at=deadline_at if missed_at is None else None,
             logical_time=options.logical_time,
             python_path=os.pathsep.join(own_python_path()),
         )
+        if missed_at is not None and served is not None and options.logical_time is not None:
+            schedules.record_start_after_deadline(transaction, served, options.logical_time, run_id, missed_at)
 
 
-async def _write_first(lease: StateFileLease, writer: Writer, item: Callable[[Transaction], T]) -> T:
-    """Write the first item. If the storage refuses it, or a stop is requested, close the writer and raise.
+async def _write_first(
+    lease: StateFileLease, writer: Writer, item: Callable[[Transaction], T], early: list[Event]
+) -> T:
+    """Write the first item, and collect its events. If the storage refuses it, or a stop is requested, close the writer
+    and raise.
 
     Nothing runs yet, so there is nothing to keep in memory until the storage accepts writes.
     """
@@ -331,7 +340,7 @@ async def _write_first(lease: StateFileLease, writer: Writer, item: Callable[[Tr
         problems.append(sentence)
         give_up()
 
-    writer.on_storage_change = on_storage_change
+    writer.listen(WriterListener(early.extend, storage_changed=on_storage_change))
     with lease.interruptible(give_up):
         try:
             written = await writer.submit(item, durable=True)
@@ -350,16 +359,22 @@ async def _write_first(lease: StateFileLease, writer: Writer, item: Callable[[Tr
     return written
 
 
-def _claim_slot(transaction: Transaction, flow: FlowSpec, run_id: str, options: RunOptions) -> None:
-    """Claim the logical time for the run. Raises RefusedError if it has a run already, FlowError without a schedule."""
+def _claim_slot(
+    transaction: Transaction, flow: FlowSpec, run_id: str, options: RunOptions
+) -> schedules.ServedFlow | None:
+    """Claim the logical time for the run; None: it has none.
+
+    Raises RefusedError if the logical time has a run already, FlowError without a schedule.
+    """
     if options.logical_time is None:
-        return
+        return None
     served = schedules.served_flow(flow)
     if served is None:
         raise FlowError(f"flow {flow.name!r} has no schedule any more")
     schedules.claim_slot(
         transaction, served, options.logical_time, run_id, again=not options.served, replaced=options.replaced_run
     )
+    return served
 
 
 def _deadline_at(flow: FlowSpec, options: RunOptions, now: int) -> int | None:
@@ -368,6 +383,12 @@ def _deadline_at(flow: FlowSpec, options: RunOptions, now: int) -> int | None:
         return None
     start = options.logical_time if options.served and options.logical_time is not None else now
     return start + round(flow.deadline_seconds * 1e6)
+
+
+def _missed_deadline(flow: FlowSpec, options: RunOptions, deadline_at: int | None, now: int) -> int | None:
+    """Return the deadline of a scheduled run that starts after it: it would end the run before the first task."""
+    is_missed = deadline_at is not None and deadline_at <= now and flow.deadline_action == END
+    return deadline_at if is_missed and options.served else None
 
 
 def _resume_run(transaction: Transaction, run_id: str, flow: FlowSpec, options: RunOptions) -> RunProjection:

@@ -163,7 +163,7 @@ class CommandServer:
         try:
             async with contextlib.aclosing(self._lines(reader)) as lines:
                 async for line in lines:
-                    await _send(writer, await self._respond(line, writer))
+                    await _send(writer, await self.respond(line, writer))
         except _TooLong as error:
             with contextlib.suppress(ConnectionError):
                 await _send(writer, Answer(False, str(error)).as_json())
@@ -191,8 +191,12 @@ class CommandServer:
         finally:
             self._held_bytes -= len(held)
 
-    async def _respond(self, line: bytes, writer: asyncio.StreamWriter) -> Message:
-        """Handle one line; an error becomes a response and does not end the executor."""
+    async def respond(self, line: bytes, writer: asyncio.StreamWriter | None = None) -> Message:
+        """Handle one line; an error becomes a response and does not end the executor.
+
+        ``writer``: the connection of the client; without one the line can only be an act. Raises ConnectionError once
+        the executor leaves.
+        """
         try:
             return await self._handle_line(line, writer)
         except RedriveError as error:
@@ -204,14 +208,14 @@ class CommandServer:
             fault = " ".join(f"{type(error).__name__}: {error}".split())
             return Answer(False, f"nothing is changed, by a fault of redrive itself: {fault}").as_json()
 
-    async def _handle_line(self, line: bytes, writer: asyncio.StreamWriter) -> Message:
+    async def _handle_line(self, line: bytes, writer: asyncio.StreamWriter | None) -> Message:
         try:
             value = json.loads(line)
         except (ValueError, RecursionError):
             value = None
         name = value.get("act") if isinstance(value, dict) else None
         handle = _CLIENT_REQUESTS.get(name) if isinstance(name, str) else None
-        if handle is not None:
+        if handle is not None and writer is not None:
             return handle(self, value, writer)
         return (await self._answer(name, value)).as_json()
 

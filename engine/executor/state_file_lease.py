@@ -21,7 +21,6 @@ from .run_options import RunRequest
 
 if TYPE_CHECKING:
     from ..runner.zygote.client import Runner
-    from ..store.one_thread import WorkThread
 
 DESCRIPTORS_MIN = 32  # an idle executor of a small flow has 18
 INTERRUPTED = "interrupted before the run was opened: nothing was started"
@@ -39,7 +38,6 @@ class StateFileLease:
     lock: lock.StateLock
     runner: Runner
     reaper: Reaper
-    writer_thread: WorkThread | None = None  # runs the writes; None: a thread of the writer
     spawned: SpawnedZygote | None = None
     has_run: bool = False  # the state file holds the run: the lock file must stay
     is_interrupted: bool = False
@@ -116,8 +114,7 @@ def acquire_state_file(request: RunRequest) -> StateFileLease:
             # Now, because what is imported earlier is copied at the fork of a flow in memory and of all its attempts.
             from ..runner.zygote.client import Runner
 
-            runner = Runner(launch, request.executor_id)
-            runner.on_zygote = reaper.add_zygote
+            runner = Runner(launch, request.executor_id, reaper.add_zygote)
             return StateFileLease(request, held, runner, reaper, spawned=spawned)
         except BaseException:
             if spawned is not None:

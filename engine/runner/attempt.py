@@ -54,7 +54,7 @@ class RunnerContext:
     project_root: str | None
     oom: OutOfMemoryWatch
     on_over: Callable[[int], None]  # receives the number of an attempt that has ended
-    imports_per_attempt: bool = False  # each attempt imports the flow first
+    imports_per_process: bool = False  # each attempt imports the flow first
     sampler: ProcSampler = field(default_factory=ProcSampler)
     mask: SecretMask = field(default_factory=SecretMask)
 
@@ -99,7 +99,7 @@ class Attempt(RunningAttempt, ABC):
         self._escalation: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._allowed = order.spec.timeout
-        self._is_importing = shared.imports_per_attempt and order.spec.kind != "command"
+        self._is_importing = shared.imports_per_process and order.spec.kind != "command"
 
     def _open(self, results: int, output: int) -> None:
         self._results: Pipe | DrainedPipe | FrameSocket = Pipe(results, self._handle_results, self._on_results_closed)
@@ -141,8 +141,9 @@ class Attempt(RunningAttempt, ABC):
 
     def _handle_progress(self, done: int, total: int | None) -> None:
         if (done, total) != (self._progress.done, self._progress.total):
-            moved_at = self._loop.time() - self._started_at
-            self._progress = Progress(done, total, 0.0, moved_at, self._progress.reports + 1)
+            moved_at, before = self._loop.time() - self._started_at, self._progress
+            first = (before.first_done, before.first_at) if before.reports else (done, moved_at)
+            self._progress = Progress(done, total, 0.0, moved_at, before.reports + 1, *first)
 
     def _handle_ending(self, ending: protocol.Ending) -> None:
         in_time = self._force_applied is Force.NONE and self._ending is None

@@ -5,7 +5,8 @@ from __future__ import annotations
 import inspect
 import os
 import sys
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+import time
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import date
@@ -39,7 +40,6 @@ class CallPlan(msgspec.Struct, frozen=True):
     is_async: bool
     positional_only: str | None = None  # a parameter that cannot be given by name, and has no default
     is_generator: bool = False
-    needs_order: bool = True  # it is asynchronous, or has the parameter ``ctx``
 
     @property
     def item_parameter(self) -> str | None:
@@ -47,9 +47,7 @@ class CallPlan(msgspec.Struct, frozen=True):
         return next((name for name, _ in self.parameters if name != CONTEXT_NAME), None)
 
 
-_Signature = tuple[
-    tuple[tuple[str, bool], ...], bool, str | None, bool, bool
-]  # the fields of a CallPlan after the function
+_Signature = tuple[tuple[tuple[str, bool], ...], bool, str | None, bool]  # the fields of a CallPlan after the function
 _signatures: dict[tuple[int, int, frozenset[str]], tuple[CodeType, _Signature]] = {}  # by the identity of the code
 
 
@@ -58,7 +56,7 @@ def plan_of(function: Callable[..., object]) -> CallPlan:
     try:
         return CallPlan(function, *_signature_of(function))
     except (TypeError, ValueError):
-        return CallPlan(function, (), False, needs_order=False)
+        return CallPlan(function, (), False)
 
 
 def _signature_of(function: Callable[..., object]) -> _Signature:
@@ -82,9 +80,7 @@ def _read_signature(function: Callable[..., object]) -> _Signature:
     )
     positional_only = next((name for name, one in signature.parameters.items() if _is_positional_only(one)), None)
     is_generator = inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)
-    is_async = inspect.iscoroutinefunction(function)
-    needs_order = is_async or any(name == CONTEXT_NAME for name, _ in parameters)
-    return parameters, is_async, positional_only, is_generator, needs_order
+    return parameters, inspect.iscoroutinefunction(function), positional_only, is_generator
 
 
 def _is_positional_only(parameter: inspect.Parameter) -> bool:
@@ -98,21 +94,11 @@ def arguments(plan: CallPlan, context: Context) -> dict[str, object]:
     In the name of a parent, characters that an identifier cannot have become ``_``. If a parent has no result, a
     parameter with a default keeps the default. Raises PermanentError for an unknown name without a default.
     """
-    known = known_values(context.params, context.inputs)
-    known[CONTEXT_NAME] = context
+    results = {parameter_of(parent): value for parent, value in context.inputs.items()}
+    known: dict[str, object] = {**context.params, **results, CONTEXT_NAME: context}
     if context.is_mapped and plan.item_parameter is not None:
         known[plan.item_parameter] = context.item
-    return match_parameters(plan, context.task, known)
-
-
-def known_values(params: Mapping[str, object], inputs: Mapping[str, object]) -> dict[str, object]:
-    """Return the values that a parameter may have, by its name."""
-    return {**params, **{parameter_of(parent): value for parent, value in inputs.items()}}
-
-
-def match_parameters(plan: CallPlan, task: str, known: Mapping[str, object]) -> dict[str, object]:
-    """Return the arguments. Raises PermanentError for an unknown name without a default."""
-    found = {}
+    task, found = context.task, {}
     for name, optional in plan.parameters:
         if optional and isinstance(known.get(name), Missing):
             continue
@@ -142,6 +128,7 @@ def context_for(
     send: Callable[[protocol.AttemptFrame], None],
     is_cancelled: Callable[[], bool],
     describe: DescribeError,
+    monotonic: Callable[[], float] = time.monotonic,
 ) -> Context:
     """Build the context of one attempt. Parameters of the task override those of the run."""
     params: dict[str, object] = {**order.params, **order.spec.params}
@@ -152,7 +139,7 @@ def context_for(
         inputs = load_result(order.inputs)
     except UnknownClassError as error:
         raise PermanentError(f"task {order.task!r} cannot read the result of a parent: {error}") from None
-    return Context(order, params, inputs, send=send, is_cancelled=is_cancelled, describe=describe)
+    return Context(order, params, inputs, send=send, is_cancelled=is_cancelled, describe=describe, monotonic=monotonic)
 
 
 def call(plan: CallPlan, task: str, new_context: Callable[[], Context], run_coroutine: RunCoroutine) -> object:
@@ -162,18 +149,12 @@ def call(plan: CallPlan, task: str, new_context: Callable[[], Context], run_coro
     """
     context = new_context() if plan.parameters else None
     value = plan.function() if context is None else plan.function(**arguments(plan, context))
-    value = run_suspended(value, task, run_coroutine)
-    if context is not None:
-        context.finish()
-    return value
-
-
-def run_suspended(value: object, task: str, run_coroutine: RunCoroutine) -> object:
-    """Return the value of a coroutine, or another value as it is. Raises PermanentError for a generator."""
     if isinstance(value, CoroutineType):
         value = run_coroutine(value)
     if isinstance(value, _GENERATORS):
         raise PermanentError(f"task {task!r} is a generator: its body never ran; remove the yield")
+    if context is not None:
+        context.finish()
     return value
 
 

@@ -3,8 +3,7 @@
 No exception may return into the zygote's loop. The task reaches the executor only by frames on the result pipe, bytes
 on the output pipe and its exit status.
 
-Each page of memory that the new process touches is copied. So ``threading``, whose work after a fork costs 0.3 ms, is
-not imported here; a flow that imports it pays for it.
+What is not imported here costs no attempt anything: ``threading`` alone does 0.3 ms of work after each fork.
 """
 
 from __future__ import annotations
@@ -16,9 +15,8 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
-from functools import partial
 from types import FrameType
 from typing import NoReturn
 
@@ -40,8 +38,6 @@ from .context import Context
 from .mapping import collecting_plan
 from .per_attempt_import import FreshImport
 from .protocol import AttemptOrder
-from .raw_signal import set_mask
-from .task_environment import encoded_variables
 
 CANNOT_EXECUTE = 126  # the exit code of a shell for a program that it cannot execute
 
@@ -126,11 +122,12 @@ class FlowFacts:
 
     def describer(self, order: AttemptOrder) -> DescribeError:
         """Return a function that turns an exception of the task into a Failure; it never raises."""
-        return partial(describe_safely, partial(self._describe, order))
 
-    def _describe(self, order: AttemptOrder, error: BaseException) -> Failure:
-        root, code_hash, policy = self.project_root, self.code_hash, order.spec.retry
-        return describe_error(error, project_root=root, rules=order.rules, code_hash=code_hash, policy=policy)
+        def describe(error: BaseException) -> Failure:
+            root, code_hash, policy = self.project_root, self.code_hash, order.spec.retry
+            return describe_error(error, project_root=root, rules=order.rules, code_hash=code_hash, policy=policy)
+
+        return lambda error: describe_safely(describe, error)
 
 
 class ResultPipe:
@@ -165,8 +162,9 @@ class ResultPipe:
 def detach(channels: Channels, stack_fd: int, zygote_pid: int) -> None:
     """Start a session that dies with the zygote and adopts its orphans, and redirect output to the pipe."""
     os.setsid()
-    process.die_with_parent_and_adopt()
-    if os.getppid() != zygote_pid:  # the zygote died before the line above
+    process.set_parent_death_signal(signal.SIGKILL)
+    process.become_subreaper()
+    if os.getppid() != zygote_pid:  # the zygote died before the lines above
         os._exit(1)
     os.dup2(channels.output, 1)
     os.dup2(channels.output, 2)
@@ -198,76 +196,9 @@ def forward_retries(observer: Callable[[Mapping[str, object]], None]) -> None:
         retry_module.set_observer(observer)
 
 
-def set_environment(order: AttemptOrder) -> Iterable[bytes]:
-    """Set the REDRIVE_... variables for the task and its programs; return their names."""
-    variables = encoded_variables(order)
-    os.environb.update(variables)
-    return variables
-
-
-class AttemptVariables:
-    """The REDRIVE_... variables of attempts, set in the zygote before the fork: else each attempt copies 90 pages.
-
-    The C library keeps every value that ``setenv`` was ever given, 16 MB after 100,000 attempts, which each fork would
-    copy. So a variable has a buffer in the environment, into which its next value is written.
-    """
-
-    def __init__(self) -> None:
-        self._before: dict[bytes, bytes | None] = {}  # by the name of a variable that is set: its own value
-        self._values: dict[bytes, bytes] = {}
-        self._buffers: dict[bytes, process.VariableBuffer] = {}
-        self._environment: dict[bytes, bytes] = vars(os.environb)["_data"]  # read and written without eight functions
-
-    def set(self, values: dict[bytes, bytes]) -> bool:
-        """Set those of one attempt. False: a value is refused, and the attempt itself has to fail by it."""
-        ours, environment = self._values, self._environment
-        try:
-            for name, value in values.items():
-                if ours.get(name) != value:
-                    if name not in self._before:
-                        self._before[name] = environment.get(name)
-                    ours.pop(name, None)
-                    if b"\0" in value:
-                        raise ValueError("a variable cannot hold a null byte")
-                    buffer, text = self._buffers.get(name), name + b"=" + value
-                    if buffer is not None and len(text) < len(buffer):
-                        buffer.value = text
-                    else:
-                        self._buffers[name] = process.put_variable(text)
-                    environment[name] = value
-                    ours[name] = value
-            if len(ours) > len(values):
-                for name in ours.keys() - values.keys():
-                    self._restore(name)
-        except Exception:
-            self.restore()
-            return False
-        return True
-
-    def restore(self) -> None:
-        """Restore the environment of the zygote, for a process that is not an attempt."""
-        for name in list(self._before):
-            self._restore(name)
-
-    def _restore(self, name: bytes) -> None:
-        self._values.pop(name, None)
-        value = self._before.pop(name)
-        if value is None:
-            os.environb.pop(name, None)
-        else:
-            os.environb[name] = value
-        self._buffers.pop(name, None)  # the environment has left it
-
-
-def run_attempt(
-    start: protocol.Start, facts: FlowFacts, channels: Channels, zygote_pid: int, *, has_variables: bool
-) -> NoReturn:
-    """Run the forked process to its end; SIGTERM is blocked at first. Never returns.
-
-    ``has_variables``: the environment is set already.
-    """
-    order = protocol.decode_order(start.order)
-    run_to_end(lambda: _run(order, facts, channels, has_variables), facts, channels, zygote_pid)
+def run_attempt(start: protocol.Start, facts: FlowFacts, channels: Channels, zygote_pid: int) -> NoReturn:
+    """Run the forked process to its end; SIGTERM is blocked at first. Never returns."""
+    run_to_end(lambda: _run(start, facts, channels), facts, channels, zygote_pid)
 
 
 def run_to_end(work: Callable[[], int], facts: FlowFacts, channels: Channels, zygote_pid: int) -> NoReturn:
@@ -285,11 +216,12 @@ def run_to_end(work: Callable[[], int], facts: FlowFacts, channels: Channels, zy
         os._exit(code)
 
 
-def _run(order: AttemptOrder, facts: FlowFacts, channels: Channels, has_variables: bool) -> int:
+def _run(start: protocol.Start, facts: FlowFacts, channels: Channels) -> int:
     """Call the task and send its final frame. Returns the exit code, 0 for a success."""
+    order = protocol.decode_order(start.order)
     pipe = ResultPipe(channels.results, facts.termination)
     pid = os.getpid()
-    ending = run_task(order, facts, pipe, None if has_variables else set_environment)
+    ending = run_task(order, facts, pipe, lambda: os.environb.update(start.variables))
     if os.getpid() != pid:  # a process that the task forked has returned from the function
         flush()
         os._exit(0)
@@ -308,15 +240,17 @@ def run_task(
     order: AttemptOrder,
     facts: FlowFacts,
     pipe: ResultPipe,
-    prepare: Callable[[AttemptOrder], object] | None,
+    prepare: Callable[[], object],
     before_call: Callable[[], None] | None = None,
 ) -> protocol.Ending:
-    """Return how the task ended; it never raises. ``before_call`` is called when all is ready for the function."""
+    """Return how the task ended; it never raises.
+
+    ``prepare`` sets the environment; ``before_call`` is called when all is ready for the function.
+    """
     termination, describe_error = facts.termination, facts.describer(order)
     try:
-        set_mask(signal.SIG_SETMASK, ())
-        if prepare is not None:
-            prepare(order)
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        prepare()
         if order.spec.kind == "command":
             command.execute(order, facts.project_root, pipe.fd)
         plan = facts.plan(order.spec)
@@ -392,15 +326,9 @@ def _run_exit_functions(facts: FlowFacts) -> None:
     """Do what the interpreter does at exit: join non-daemon threads, then run registered exit functions."""
     if isinstance(facts.plans, FreshImport):
         facts.plans.join_threads()
-    elif threads_are_left():
+    elif "threading" in sys.modules:
         sys.modules["threading"]._shutdown()
     atexit._run_exitfuncs()
-
-
-def threads_are_left() -> bool:
-    """Whether ``threading`` has something to join or to call at exit; to see that it has not copies 40 pages."""
-    threading = sys.modules.get("threading")
-    return threading is not None and bool(_thread._count() or threading._threading_atexits)
 
 
 def flush() -> None:

@@ -39,7 +39,7 @@ def argv_of(spec: TaskSpec) -> list[str]:
 
 def attempts_folder(executor_id: str, zygote: int) -> str:
     """Return the folder for files of the commands that a zygote (its pid) forks, which removes it at its end."""
-    from tempfile import gettempdir  # here: it imports ``random``, which costs each fork 40 page faults
+    from tempfile import gettempdir  # here: it imports ``random``, which does work after each fork
 
     return os.path.join(gettempdir(), f"redrive-{executor_id}-{zygote}")
 

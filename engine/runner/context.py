@@ -97,6 +97,7 @@ class Context:
         send: Callable[[protocol.AttemptFrame], None],
         is_cancelled: Callable[[], bool],
         describe: Callable[[BaseException], Failure],
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self.run_id = order.run_id
         self.task = order.task
@@ -110,6 +111,7 @@ class Context:
         self._send = send
         self._is_cancelled = is_cancelled
         self._describe = describe
+        self._monotonic = monotonic
         self._progress: tuple[float, float | None] | None = None
         self._progress_due = 0.0
         self._heartbeat_due = 0.0
@@ -174,14 +176,14 @@ class Context:
             TypeError, ValueError: for what is not a number, when the report is sent.
         """
         self._progress = done, total
-        now = time.monotonic()
+        now = self._monotonic()
         if now >= self._progress_due or done == total:
             self._progress_due = now + PROGRESS_SECONDS
             self._flush()
 
     def heartbeat(self) -> None:
         """Report that the task is alive, where there is no number to report: once a second at most."""
-        now = time.monotonic()
+        now = self._monotonic()
         if now >= self._heartbeat_due:
             self._heartbeat_due = now + HEARTBEAT_SECONDS
             self._send(protocol.Heartbeat())

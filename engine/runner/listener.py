@@ -1,11 +1,17 @@
-"""The interfaces of an attempt: what it reports (``AttemptListener``), how it is controlled (``RunningAttempt``)."""
+"""The interfaces between the executor and the runner.
+
+An attempt reports to its ``AttemptListener`` and is controlled as a ``RunningAttempt``; a runner reports what concerns
+no single attempt to its ``RunnerListener``.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TypedDict
 
 from ..core.outcome import Outcome
-from ..domain.event_payloads import AttemptRetry, Payload
+from ..domain.event_payloads import AttemptRetry, ExecutorChanged, Payload
 
 
 class BadRow(TypedDict):
@@ -49,6 +55,25 @@ class AttemptListener:
 
     def ended(self, outcome: Outcome) -> None:
         """The attempt is over, and none of its processes lives."""
+
+
+def ignore(*report: object) -> None:
+    """Do nothing: the default of each report."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunnerListener:
+    """Functions for the reports of a runner, called in the event loop.
+
+    Attributes:
+        zygote_lost: the zygote died, its attempts have ended as LOST, and a flow may be opened again.
+        slot_freed: a slot that a leaked thread held may be free.
+        executor_changed: gets the payload of an event: a zygote, a host of threads or a worker ended.
+    """
+
+    zygote_lost: Callable[[], object] = ignore
+    slot_freed: Callable[[], object] = ignore
+    executor_changed: Callable[[ExecutorChanged], object] = ignore
 
 
 class RunningAttempt:

@@ -115,19 +115,3 @@ class DrainedPipe:
         """Nothing is left."""
 
     pause = resume = close = drain
-
-
-class DrainedStackPipe:
-    """The stack dump of a dead process."""
-
-    def __init__(self, dump: bytes) -> None:
-        self._dump = dump
-        self.pipe = DrainedPipe()
-
-    async def collect(self, request: Callable[[], bool]) -> str:
-        """Return the dump; a dead process writes no other."""
-        return self.text()
-
-    def text(self) -> str:
-        """Return the dump."""
-        return self._dump.decode("utf-8", "replace")

@@ -26,23 +26,14 @@ HUGE_PAGE_BYTES = 2 * 1024 * 1024
 LARGE_HEAP_BYTES = 32 * 1024 * 1024  # a smaller one is copied as fast page by page
 
 _MADV_COLLAPSE = 25  # since Linux 6.1
-PR_SET_PDEATHSIG = 1
-PR_SET_CHILD_SUBREAPER = 36
-PRCTL_REFUSED = "the kernel refuses PR_SET_PDEATHSIG or PR_SET_CHILD_SUBREAPER"
-SIGKILL = int(signal.SIGKILL)
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
 _SIGSET_BYTES = 128
 _PIDFD_SIGNAL_PROCESS_GROUP = 4  # since Linux 6.9
 
-VariableBuffer = ctypes.Array[ctypes.c_char]
-VARIABLE_BYTES_MIN = 256  # so that most next values fit as well
-
 _libc = ctypes.CDLL(None, use_errno=True)
-
-
 _prctl = _libc.prctl
 _prctl.argtypes = [ctypes.c_int, ctypes.c_ulong, ctypes.c_ulong, ctypes.c_ulong, ctypes.c_ulong]
-#: For two numbers. Without unlocking the interpreter, errno and types of arguments: fifteen copied pages less.
-prctl_of_attempts = ctypes.PyDLL(None).prctl
 
 
 def _check(result: int) -> int:
@@ -54,35 +45,12 @@ def _check(result: int) -> int:
 
 def set_parent_death_signal(signal_number: int) -> None:
     """Have the kernel send this signal when the thread that forked this process ends; 0: none (PR_SET_PDEATHSIG)."""
-    _check(_prctl(PR_SET_PDEATHSIG, signal_number, 0, 0, 0))
+    _check(_prctl(_PR_SET_PDEATHSIG, signal_number, 0, 0, 0))
 
 
 def become_subreaper() -> None:
     """Become the parent of every descendant whose own parent dies, daemons included (PR_SET_CHILD_SUBREAPER)."""
-    _check(_prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0))
-
-
-def die_with_parent_and_adopt() -> None:
-    """Have the kernel kill this process with the thread that forked it, and become a subreaper: both in one function,
-    because a forked process copies the pages of each function that it calls."""
-    if prctl_of_attempts(PR_SET_PDEATHSIG, SIGKILL) or prctl_of_attempts(PR_SET_CHILD_SUBREAPER, 1):
-        raise OSError(PRCTL_REFUSED)
-
-
-def put_variable(text: bytes) -> VariableBuffer:
-    """Set a variable, ``NAME=value``, for C code and programs.
-
-    It is in force, with what is written into the buffer, until it is set in another way; keep the buffer until then.
-    """
-    buffer = ctypes.create_string_buffer(text, max(2 * len(text), VARIABLE_BYTES_MIN))
-    _check(_libc.putenv(buffer))
-    return buffer
-
-
-def trim_heap() -> None:
-    """Return the free pages of the heap to the kernel: 0.8 MB after the import, of 14 that each fork copies."""
-    if hasattr(_libc, "malloc_trim"):  # of glibc
-        _libc.malloc_trim(0)
+    _check(_prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0))
 
 
 def collapse_heap() -> None:
@@ -129,6 +97,11 @@ def kernel_view(pid: int) -> str:
     except OSError:
         return ""
     return state if channel in ("", "0") else f"{state} in {channel}"
+
+
+def is_stopped(pid: int) -> bool:
+    """Return whether a process was stopped by a signal or a debugger, and so handles nothing."""
+    return kernel_view(pid)[:1] in ("T", "t")
 
 
 def command_line(pid: int) -> str:

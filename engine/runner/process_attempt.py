@@ -19,7 +19,7 @@ from .attempt import Attempt, RunnerContext
 from .hang import stack
 from .listener import AttemptListener
 from .outcome_of_exit import Evidence, Force, lost, outcome_of, was_killed
-from .pipes import DrainedPipe, DrainedStackPipe, StackPipe
+from .pipes import StackPipe
 from .protocol import AttemptOrder
 
 
@@ -35,11 +35,11 @@ class ForkedAttempt(Attempt):
         started_at: float,
         pid: int,
         pidfd: int,
-        stack_pipe: StackPipe | DrainedStackPipe,
+        stack_pipe: StackPipe,
     ) -> None:
         super().__init__(number, order, listener, shared, started_at)
         self.pid = pid
-        self._pidfd = pidfd
+        self.pidfd = pidfd
         self._stack_pipe = stack_pipe
         self._oom_mark = shared.oom.mark()
         self._late_exit = False
@@ -50,7 +50,7 @@ class ForkedAttempt(Attempt):
         """Return the stacks of all threads; empty for a program without a handler: the signal would end it."""
         if not process.catches(self.pid, process.STACK_SIGNAL):
             return ""
-        dump = await self._stack_pipe.collect(lambda: kill.signal_process(self._pidfd, process.STACK_SIGNAL))
+        dump = await self._stack_pipe.collect(lambda: kill.signal_process(self.pidfd, process.STACK_SIGNAL))
         return stack.without_engine(dump)
 
     async def _escalate(self, reason: str) -> None:
@@ -58,19 +58,26 @@ class ForkedAttempt(Attempt):
         self._results.drain()
         if self._ending is not None or self._done.done():
             return
-        self._emit_stack(seen, kernel=process.kernel_view(self.pid))
+        self._emit_stack(seen, kernel=self._kernel_view())
         self._terminate(reason)
-        if not await self._ended_within(self.order.spec.grace_seconds):
+        if not await self._ended_within(self.order.spec.grace_seconds) and not self._has_exited():
             self._kill(reason)
+
+    def _has_exited(self) -> bool:
+        """Whether the process has ended, although the zygote has not reported it yet."""
+        return process.has_ended(self.pidfd)
+
+    def _kernel_view(self) -> str | None:
+        return process.kernel_view(self.pid)
 
     def _terminate(self, reason: str) -> None:
         self._force_applied = self._force_requested
-        process.signal_group(self._pidfd, self.pid, signal.SIGTERM)
+        process.signal_group(self.pidfd, self.pid, signal.SIGTERM)
         self._listener.step(AttemptSigterm(reason, self.order.spec.grace_seconds))
 
     def _kill(self, reason: str) -> None:
         victims = process.descendants(self.pid)
-        if not process.signal_group(self._pidfd, self.pid, signal.SIGKILL):
+        if not process.signal_group(self.pidfd, self.pid, signal.SIGKILL):
             victims = []  # the pid was reused when they were read, or they are out of reach as well
         process.kill_all(victims)
         self._listener.step(AttemptSigkill(reason, [self.pid, *victims]))
@@ -86,8 +93,9 @@ class ForkedAttempt(Attempt):
 
     def _exit_is_late(self) -> None:
         """Kill a process that sent its result but does not exit: a non-daemon thread, or a hanging exit function."""
-        self._late_exit = True
-        self._kill("late exit")
+        if not self._has_exited():
+            self._late_exit = True
+            self._kill("late exit")
 
     def exited(self, exited: protocol.Exited) -> None:
         """Settle the attempt: the zygote has reaped its process."""
@@ -124,18 +132,19 @@ class ForkedAttempt(Attempt):
 
     def kill(self) -> int:
         """SIGKILL the process at once, because the zygote is gone. Returns the pidfd, to wait for."""
-        process.signal_group(self._pidfd, self.pid, signal.SIGKILL)
-        return self._pidfd
+        process.signal_group(self.pidfd, self.pid, signal.SIGKILL)
+        return self.pidfd
 
-    def lost(self, why: str) -> None:
-        """Settle the attempt as LOST, because its zygote is gone. A result that it had sent stands."""
+    def lost(self, why: str, *, is_blameless: bool = False) -> None:
+        """Settle the attempt as LOST, because its zygote is gone. A result that it had sent stands, as does
+        an end by force."""
         self._results.drain()
         self._output.drain()
-        duration_us = round((self._loop.time() - self._started_at) * 1e6)
-        if self._ending is not None:
-            self._close(outcome_of(self._evidence({"duration_us": duration_us})))
+        usage = {"duration_us": round((self._loop.time() - self._started_at) * 1e6)}
+        if self._ending is None and self._force_applied is Force.NONE:
+            self._close(lost(why, usage, is_blameless=is_blameless))
         else:
-            self._close(lost(why, {"duration_us": duration_us}))
+            self._close(outcome_of(self._evidence(usage)))
 
     @abstractmethod
     def _close(self, outcome: Outcome) -> None:
@@ -184,30 +193,5 @@ class ProcessAttempt(ForkedAttempt):
     def _close(self, outcome: Outcome) -> None:
         self._results.close()
         self._stack_pipe.pipe.close()
-        os.close(self._pidfd)
-        self._finish(outcome)
-
-
-class RanAttempt(ProcessAttempt):
-    """An attempt in a process of its own that has ended before its executor saw it: one frame has all of it."""
-
-    def __init__(
-        self, number: int, order: AttemptOrder, listener: AttemptListener, shared: RunnerContext, ran: protocol.Ran
-    ) -> None:
-        nothing = DrainedPipe()
-        stack_pipe = DrainedStackPipe(ran.stack)
-        ForkedAttempt.__init__(self, number, order, listener, shared, ran.forked_at, ran.pid, -1, stack_pipe)
-        self._prints_result = command.prints_result(order.spec)
-        self._stdout_tail = b""
-        self._results = self._output = nothing
-        listener.started(ran.pid, None)
-        if ran.output:
-            self.handle_output(ran.output)
-        self._handle_results(ran.results)
-        self.exited(ran.exited)
-
-    def _on_ending(self, in_time: bool) -> None:
-        """Nothing: the process has exited."""
-
-    def _close(self, outcome: Outcome) -> None:
+        os.close(self.pidfd)
         self._finish(outcome)

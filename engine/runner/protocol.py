@@ -21,10 +21,6 @@ CONTROL_LIMIT = 256 * 1024 * 1024  # bytes: a flow of 100,000 tasks is about 40 
 ATTEMPT_LIMIT = 1024 * 1024
 RESULT_LIMIT = RESULT_BYTES_MAX
 TEXT_LIMIT = 64 * 1024  # characters of a traceback or a message
-#: An attempt that ends sooner travels in one frame, ``Ran``, instead of two frames and four descriptors. That saves the
-#: executor 10 to 20 % of its CPU for a short attempt. Until then the executor neither sees its output nor can kill it.
-ANNOUNCE_SECONDS = 0.05
-DIRECT_INPUTS_CHARACTERS = 64 * 1024  # of results that a Start has twice
 COUNT_MAX = 2**63 - 1  # the largest number that the state file can hold
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=COUNT_MAX)]
@@ -82,20 +78,11 @@ class Open(Frame, frozen=True):
 
 
 class Start(Frame, frozen=True):
-    """Fork an attempt, or run one in a worker. Responses refer to it by ``number``.
-
-    The zygote does not decode the order, which alone costs it 190 page faults per fork. The rest is what it needs:
-    ``function``: the key of the function, if its task is one call of it; ``arguments``: what a function without ``ctx``
-    is called with, which are parameters of the run and results of the parents, None if these are not plain;
-    ``variables``: of the environment, None if one of them is refused.
-    """
+    """Fork an attempt, or run one in a worker. Responses refer to it by ``number``."""
 
     number: int
-    order: msgspec.Raw  # an AttemptOrder
-    function: str | None = None
-    timeout: float | None = None
-    variables: dict[bytes, bytes] | None = None
-    arguments: bytes | None = None  # (parameters, JSON of the results)
+    order: msgspec.Raw  # an AttemptOrder, which the attempt decodes
+    variables: dict[bytes, bytes]  # of its environment
 
 
 class StartHost(Frame, frozen=True):
@@ -110,19 +97,23 @@ class StartWorker(Frame, frozen=True):
     number: int
 
 
+class Ping(Frame, frozen=True):
+    """Answer with Pong."""
+
+
 # --- Zygote to executor -----------------------------------------------------------------------------------------------
 
 
 class FlowOpened(Frame, frozen=True):
     """The flow is imported: its FlowSpec as JSON, and warnings.
 
-    ``imports_per_attempt``: each attempt imports the flow, because the import leaves threads running.
+    ``imports_per_process``: each attempt imports the flow, because the import leaves threads running.
     """
 
     spec: bytes
     project_root: str
     warnings: list[str]
-    imports_per_attempt: bool
+    imports_per_process: bool
 
 
 class OpenFailed(Frame, frozen=True):
@@ -135,10 +126,7 @@ class OpenFailed(Frame, frozen=True):
 
 
 class Started(Frame, frozen=True):
-    """The process exists; an attempt has run for ``ANNOUNCE_SECONDS`` already.
-
-    Four descriptors come with this frame: pidfd, results, output, stack.
-    """
+    """The process exists. Four descriptors come with this frame: pidfd, results, output, stack."""
 
     number: int
     pid: int
@@ -167,25 +155,22 @@ class Exited(Frame, frozen=True):
     survivors: list[int]
 
 
-class Ran(Frame, frozen=True):
-    """An attempt in a process ended before it was announced by Started: what it wrote, and its exit."""
-
-    pid: int
-    forked_at: float
-    results: bytes
-    output: bytes
-    stack: bytes
-    exited: Exited
+class Pong(Frame, frozen=True):
+    """The zygote serves its socket."""
 
 
 # --- Zygote to itself -------------------------------------------------------------------------------------------------
 
 
 class RestartState(Frame, frozen=True):
-    """State that a zygote hands to itself when it re-executes without the flow: the request, and its response."""
+    """State that a zygote hands to itself when it re-executes without the flow: the request, and its response.
+
+    ``sources``: the source files of the flow by path, as it has imported them.
+    """
 
     request: Open
     opened: FlowOpened
+    sources: dict[str, bytes]
 
 
 # --- Executor to thread host ------------------------------------------------------------------------------------------
@@ -321,12 +306,11 @@ Ending = Succeeded | Failed | Deferred | Skipped | Terminated
 AttemptFrame = TaskBegan | Exiting | Progressed | Heartbeat | Retried | Quarantined | Checkpointed | Ending
 HostReport = FromThread | ThreadOutput | ThreadEnded
 WorkerFrame = AttemptFrame | WorkerChecked
-ExecutorFrame = Open | Start | StartHost | StartWorker
-ZygoteFrame = FlowOpened | OpenFailed | Started | Refused | Exited | Ran
+ExecutorFrame = Open | Start | StartHost | StartWorker | Ping
+ZygoteFrame = FlowOpened | OpenFailed | Started | Refused | Exited | Pong
 HostFrame = StartThread | CancelThread | DumpThreads
 
 _encoder = msgspec.msgpack.Encoder()
-decode_arguments = msgspec.msgpack.Decoder(tuple[dict[str, Any], str]).decode
 decode_order = msgspec.msgpack.Decoder(AttemptOrder).decode
 decode_attempt_frame = msgspec.msgpack.Decoder(AttemptFrame).decode
 decode_worker_frame = msgspec.msgpack.Decoder(WorkerFrame).decode
@@ -340,13 +324,6 @@ decode_host_frame = msgspec.msgpack.Decoder(HostFrame).decode
 def encode_order(order: AttemptOrder) -> msgspec.Raw:
     """Return the bytes of an order, for a ``Start``."""
     return msgspec.Raw(_encoder.encode(order))
-
-
-def encode_arguments(order: AttemptOrder) -> bytes | None:
-    """Return what a function without ``ctx`` may be called with; None if the order has more to say about that."""
-    if order.missing or order.dates or len(order.inputs) > DIRECT_INPUTS_CHARACTERS:
-        return None
-    return _encoder.encode(({**order.params, **order.spec.params}, order.inputs))
 
 
 def encode(frame: Frame) -> bytes:

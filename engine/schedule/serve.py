@@ -13,10 +13,9 @@ from __future__ import annotations
 import asyncio
 import shlex
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ..clock import Clock, SystemClock
 from ..core.schedule import iso_time, local_time, logical_name
 from ..core.spec import LOGICAL_TIME
 from ..domain.durations import format_duration
@@ -25,7 +24,7 @@ from ..domain.states import RunState
 from ..errors import ExecutorBusyError, FlowError, RedriveError, RefusedError
 from ..executor.clock_watch import ClockWatch
 from ..executor.executor import Executor
-from ..executor.flow_file import read_flow
+from ..executor.machine import Machine
 from ..executor.run_options import RunOptions
 from ..executor.shutdown import handle_signals
 from ..executor.state_file_lease import check_sole_writer, create_state_folder
@@ -36,9 +35,8 @@ from ..statefile.file_changes import stamps_of
 from ..statefile.header import has_content
 from ..store import database, lock, schedules
 from ..store.schedules import ScheduleStatus, ServedFlow
-from ..store.writer import Writer
+from ..store.writer import Writer, WriterListener
 
-POLL_SECONDS = 1.0  # between polls of the wall clock and the state file, which send no events
 BUSY_SECONDS = 1.0  # between tries while another process owns the file
 RETRY_SECONDS = 60.0  # between tries after an error, or after a failed page
 
@@ -64,7 +62,7 @@ class ScheduleService:
         *,
         report: Callable[[str], None],
         on_events: Callable[[Sequence[Event]], None],
-        clock: Clock | None = None,
+        machine: Machine | None = None,
     ) -> None:
         self._target = target
         self._flow_path = split_target(target)[0]
@@ -74,11 +72,13 @@ class ScheduleService:
         self._options = replace(options, served=True, stay=False, wait=False)
         self._report = report
         self._on_events = on_events
-        self._clock: Clock = clock or SystemClock()
-        self._clock_watch = ClockWatch(self._clock, self._on_clock_step)
+        self._machine = machine or Machine()
+        self._clock = self._machine.clock
+        self._clock_watch = ClockWatch(self._clock)
         self._id = uuid.uuid4().hex
         self._executor: Executor | None = None
         self._interrupted = False
+        self._stopping = asyncio.Event()
         self._has_succeeded = False
         self._stopped_run_ids: set[str] = set()  # runs stopped by an operator, who decides about their resumption
         self._unusable_run_ids: set[str] = set()  # runs that the current flow cannot resume
@@ -89,10 +89,18 @@ class ScheduleService:
 
     def run(self) -> ServiceResult:
         """Serve. Raises ExecutorBusyError if the file is served already, FlowError, StateFileError."""
+        return asyncio.run(self._serve_until_signal())
+
+    async def _serve_until_signal(self) -> ServiceResult:
+        handle_signals(asyncio.get_running_loop(), self.stop)
+        return await self.serve_here()
+
+    async def serve_here(self) -> ServiceResult:
+        """Do what ``run`` does in the caller's event loop, until ``stop`` is called."""
         create_state_folder(self._state_path)
         held = self._acquire_service_lock()
         try:
-            return asyncio.run(self._serve())
+            return await self._serve()
         finally:
             held.release()
 
@@ -110,8 +118,6 @@ class ScheduleService:
     # --- The loop --------------------------------------------------------------------------------------------------
 
     async def _serve(self) -> ServiceResult:
-        self._stopping = asyncio.Event()
-        handle_signals(asyncio.get_running_loop(), self._stop)
         self._served = await self._load_schedule()
         self._report_once(f"serves {self._served.name}; watch it with: redrive attach {shlex.quote(self._state_path)}")
         while not self._stopping.is_set():
@@ -120,7 +126,13 @@ class ScheduleService:
                 await self._wait()
         return ServiceResult(self._interrupted)
 
-    def _stop(self) -> None:
+    async def respond(self, line: bytes) -> Mapping[str, object]:
+        """Answer an act of an operator on the active run. Raises ConnectionError if there is none."""
+        if self._executor is None:
+            raise ConnectionResetError("no run is active")
+        return await self._executor.respond(line)
+
+    def stop(self) -> None:
         """Stop gracefully: terminate a running run, which stays resumable."""
         self._stopping.set()
         if self._executor is not None:
@@ -164,10 +176,11 @@ class ScheduleService:
     async def _wait(self) -> None:
         """Wait until the next due time, a change of the state file or flow file, or a stop."""
         while not self._stopping.is_set():
-            self._clock_watch.check()
+            if jump_us := self._clock_watch.jump_us():
+                self._on_clock_step(jump_us)
             left_seconds = (self._next_step_at - self._clock.now_us()) / 1e6
             try:
-                async with asyncio.timeout(min(max(left_seconds, 0.0), POLL_SECONDS)):
+                async with asyncio.timeout(min(max(left_seconds, 0.0), self._machine.heartbeat_seconds)):
                     await self._stopping.wait()
             except TimeoutError:
                 pass
@@ -195,7 +208,7 @@ class ScheduleService:
     # --- The flow and the file -------------------------------------------------------------------------------------
 
     async def _load_schedule(self) -> ServedFlow:
-        served = schedules.served_flow(await read_flow(self._target, self._options.params))
+        served = schedules.served_flow(await self._machine.read_flow(self._target, self._options.params))
         if served is None:
             raise FlowError(f"{self._target} has no schedule: write Flow('name', schedule='0 2 * * *')")
         return served
@@ -252,10 +265,10 @@ class ScheduleService:
         self._has_succeeded = True
 
     def _open_writer(self) -> Writer:
-        connection = database.open_for_writing(self._state_path, self._options.durability)
+        connection = self._machine.open_database(self._state_path, self._options.durability)
         try:
-            loop, now_us = asyncio.get_running_loop(), self._clock.now_us
-            return Writer(connection, loop, now_us, lambda events: None, on_durable=self._on_events)
+            loop, now_us, thread = asyncio.get_running_loop(), self._clock.now_us, self._machine.writer_thread
+            return Writer(connection, loop, now_us, WriterListener(events_durable=self._on_events), thread=thread)
         except BaseException:
             connection.close()
             raise
@@ -286,7 +299,7 @@ class ScheduleService:
             flow=self._target,
             state=self._state_path,
             options=options,
-            clock=self._clock,
+            machine=self._machine,
             on_events=self._on_events,
         )
         self._executor = executor

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 
@@ -16,14 +16,14 @@ from ..domain.event_columns import AttemptColumns, TaskColumns
 from ..domain.event_payloads import AttemptEffect, AttemptExtended, Payload, RunChanged
 from ..domain.events import EventKind
 from ..domain.liveness import effect_key
-from ..domain.states import DeadLetterKind, RunState, TaskState
+from ..domain.states import DeadLetterKind, TaskState
 from ..statefile.changes import canary, mapping
 from ..statefile.changes.propagation import propagate
 from ..statefile.changes.transitions import Transaction
 from ..statefile.state_lists import in_list
 from . import quarantine, runs
 from .expiry import expires_at
-from .pages import PageRequest, trigger_held_page, trigger_page
+from .pages import PageRequest, is_paged, trigger_held_page, trigger_page
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +57,11 @@ class ClaimOrder:
     is_first: bool = False  # no attempt has started; the claim itself checks that once more
 
 
+def random_hex(size: int) -> str:
+    """Return the hex digits of random bytes."""
+    return os.urandom(size).hex()
+
+
 @dataclass(frozen=True)
 class ExecutorIdentity:
     """The executor that claims: columns shared by all of its attempts."""
@@ -66,6 +71,7 @@ class ExecutorIdentity:
     code_hash: str | None
     params: Mapping[str, object] = field(default_factory=dict)  # of the run
     image_hash: str | None = None  # interpreter and packages
+    random_hex: Callable[[int], str] = random_hex
 
     @cached_property
     def params_hash(self) -> str:
@@ -93,7 +99,7 @@ def dispatch(
 
 
 def _claim(transaction: Transaction, run_id: str, order: ClaimOrder, identity: ExecutorIdentity) -> Claim | None:
-    token = os.urandom(8).hex()
+    token = identity.random_hex(8)
     spec = order.spec
     if spec.map is not None:  # a resume or a requeue may have changed it since its parent succeeded
         mapping.expand(transaction, run_id, order.name)
@@ -135,6 +141,14 @@ def save_checkpoint(transaction: Transaction, claim: Claim, value: str) -> None:
         "UPDATE task SET checkpoint = ? WHERE run_id = ? AND name = ? AND claim_token = ?",
         (value, claim.run_id, claim.name, claim.token),
     )
+
+
+def write_notice(transaction: Transaction, run_id: str, name: str, notice: str, request: PageRequest) -> None:
+    """Record that a task is later or slower than expected, and page once for its cause."""
+    if is_paged(transaction.connection, request.cause or ""):
+        return
+    transaction.change(run_id, name, {"notice": notice})
+    trigger_page(transaction, request)
 
 
 def extend_timeout(transaction: Transaction, claim: Claim, timeout: float, seconds: float) -> None:
@@ -196,10 +210,7 @@ def write_verdict(transaction: Transaction, run_id: str, verdict: RunOutcome, se
         for held in verdict.held:
             trigger_held_page(transaction, _held_page(run_id, held))
         return
-    ended = RunChanged(
-        RunChange.ENDED, {"state": str(verdict.state), "ended_at": transaction.at, "blocked_since": None}
-    )
-    transaction.change_run(run_id, ended, old=str(RunState.RUNNING), new=str(verdict.state))
+    runs.end_run(transaction, run_id, verdict)
 
 
 def _held_page(run_id: str, held: HeldTasks) -> PageRequest:

@@ -82,6 +82,11 @@ def open_for_reading(path: str | os.PathLike[str]) -> sqlite3.Connection:
     return open_readonly(os.fspath(path)).connection
 
 
+def open_beside_writer(path: str | os.PathLike[str]) -> sqlite3.Connection:
+    """Open the state file for reading in the process of its writer: nothing but SQLite opens the file itself."""
+    return sqlite3.connect(file_uri(os.fspath(path), "mode=ro"), uri=True)
+
+
 @contextmanager
 def reading(path: str | os.PathLike[str], seconds_max: float = READ_SECONDS_MAX) -> Iterator[sqlite3.Connection]:
     """Open the state file by ``open_for_reading``, translate SQLite errors in the block, and close it.

@@ -71,6 +71,11 @@ class StateLock:
         if self._descriptor >= 0:
             with contextlib.suppress(OSError):  # full disk: the dead process shows the release as well
                 write_holder(self._descriptor, self.holder._replace(released_at=_now_us()))
+            self.drop()
+
+    def drop(self) -> None:
+        """Close the descriptor and write nothing, as the death of the owner does."""
+        if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
 

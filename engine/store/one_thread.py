@@ -15,10 +15,13 @@ OnDone = Callable[[Any, BaseException | None], None]  # the result, or the excep
 
 
 class WorkThread(Protocol):
-    """What runs the work of a writer: a thread, or in a simulation the caller."""
+    """What runs the work of a writer: a thread, or in a played night the caller."""
 
-    def start(self, work: Callable[[], object], on_done: OnDone) -> None:
-        """Do ``work`` after all that was started before, and call ``on_done`` in the same thread."""
+    def start(self, work: Callable[[], object], on_done: OnDone, *, is_batch: bool = False) -> None:
+        """Do ``work`` after all that was started before, and call ``on_done`` in the same thread.
+
+        ``is_batch``: the work is a transaction of the writer.
+        """
 
     def close(self) -> None:
         """End after all that was started."""
@@ -40,7 +43,7 @@ class OneThread:
                 f"the state file cannot be written: {error}; raise the limit of memory or processes"
             ) from None
 
-    def start(self, work: Callable[[], object], on_done: OnDone) -> None:
+    def start(self, work: Callable[[], object], on_done: OnDone, *, is_batch: bool = False) -> None:
         """See ``WorkThread``."""
         self._queue.put((work, on_done))
 

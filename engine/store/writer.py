@@ -35,8 +35,6 @@ from .one_thread import OneThread, WorkThread, call_in_loop, run_in
 from .write_retry import CORRUPTION_CODES, FlushLimits, is_transient, run_with_retry
 
 T = TypeVar("T")
-OnStorageChange = Callable[[str, str], None]  # (DEGRADED or RECOVERED of StorageChange, one sentence)
-OnEvents = Callable[[list[Event]], None]
 OnFailed = Callable[[BaseException], None]
 
 _encode_json = msgspec.json.Encoder().encode
@@ -74,14 +72,35 @@ class WriterTransaction(Transaction):
             return Transaction.dump(data)
 
 
+def _ignore(*report: object) -> None:
+    """Do nothing: the default of each report."""
+
+
+@dataclass(frozen=True, slots=True)
+class WriterListener:
+    """Functions for the reports of a writer, called in the event loop.
+
+    Attributes:
+        events_committed: gets the events of each commit, in order of seq, before the futures of that commit resolve.
+        events_durable: gets the same events once they are on the disk.
+        storage_changed: gets DEGRADED of StorageChange and a sentence once the storage has refused writes for a while,
+            RECOVERED and a sentence when it accepts them again.
+        writing_failed: gets the error of a sync that has failed: every item fails from now on.
+    """
+
+    events_committed: Callable[[Sequence[Event]], object] = _ignore
+    events_durable: Callable[[Sequence[Event]], object] = _ignore
+    storage_changed: Callable[[str, str], object] = _ignore
+    writing_failed: Callable[[StorageError], object] = _ignore
+
+
+_SILENT = WriterListener()
+
+
 class Writer:
     """Takes ownership of the write connection; ``close`` closes it.
 
-    ``on_events`` is called in the loop with the events of each commit, in order of seq, before the futures of that
-    commit resolve; ``on_durable`` with the same events once they are on the disk. ``on_storage_change(DEGRADED,
-    sentence)``: the storage has refused writes for a while; ``on_storage_change(RECOVERED, sentence)``: it accepts
-    writes again. ``on_failed(error)``: a sync has failed, and every item fails from now on. ``thread`` runs the batches
-    and the syncs, by default threads of the writer; a simulation passes an executor that runs them at once.
+    ``thread`` runs the batches and the syncs, by default threads of the writer.
     """
 
     def __init__(
@@ -89,11 +108,8 @@ class Writer:
         connection: sqlite3.Connection,
         loop: asyncio.AbstractEventLoop,
         now_us: Callable[[], int],
-        on_events: OnEvents,
-        on_storage_change: OnStorageChange | None = None,
+        listener: WriterListener = _SILENT,
         *,
-        on_durable: OnEvents | None = None,
-        on_failed: Callable[[StorageError], None] | None = None,
         limits: FlushLimits | None = None,
         thread: WorkThread | None = None,
         uniform: Callable[[float, float], float] = random.uniform,
@@ -102,10 +118,7 @@ class Writer:
         self._path = path_of(connection) or "the state file"
         self._loop = loop
         self._now_us = now_us
-        self.on_events = on_events
-        self.on_storage_change = on_storage_change
-        self.on_durable = on_durable
-        self.on_failed = on_failed
+        self._listener = listener
         self._limits = limits or FlushLimits.from_environment()
         self._uniform = uniform
         self._lengths = FileLengths(connection, self._path)
@@ -125,6 +138,10 @@ class Writer:
         self._closing_event = threading.Event()  # ends the delays of layer B when the writer closes
         self._idle = asyncio.Event()
         self._idle.set()
+
+    def listen(self, listener: WriterListener) -> None:
+        """Report to ``listener`` from now on, and no longer to the one before."""
+        self._listener = listener
 
     @property
     def backlog(self) -> int:
@@ -232,7 +249,8 @@ class Writer:
         if self._failure is not None:
             self._give_up(self._failure)
             return
-        self._thread.start(partial(self._write, self._batch), partial(call_in_loop, self._loop, self._settle))
+        settle = partial(call_in_loop, self._loop, self._settle)
+        self._thread.start(partial(self._write, self._batch), settle, is_batch=True)
 
     def _settle(self, committed: _CommittedBatch, error: BaseException | None) -> None:
         error = self._failure or error
@@ -240,7 +258,7 @@ class Writer:
             self._recover()
             batch = self._batch
             self._next_batch()  # writes the next batch while listeners run
-            self._emit_events(self.on_events, committed.events)
+            self._emit_events(self._listener.events_committed, committed.events)
             _resolve(batch, committed, durable=False)
             self._hold(batch, committed)
         elif isinstance(error, FileCutError):
@@ -265,8 +283,7 @@ class Writer:
     def _release(self, batch: Sequence[_QueuedItem], committed: _CommittedBatch, error: OSError | None) -> None:
         if self._failure is None:
             assert error is None
-            if self.on_durable is not None:
-                self._emit_events(self.on_durable, committed.events)
+            self._emit_events(self._listener.events_durable, committed.events)
             _resolve(batch, committed, durable=True)
         else:
             _fail_all(batch, self._failure)
@@ -287,14 +304,13 @@ class Writer:
         if self._retry_timer is not None:
             self._retry_timer.cancel()
             self._flush()
-        if self.on_failed is not None:
-            self.on_failed(failure)
+        self._listener.writing_failed(failure)
 
-    def _emit_events(self, listener: OnEvents, events: list[Event]) -> None:
+    def _emit_events(self, handle: Callable[[Sequence[Event]], object], events: list[Event]) -> None:
         if not events:
             return
         try:
-            listener(events)
+            handle(events)
         except Exception as error:  # a failing listener must not block the futures
             self._report("a listener of events raised", error)
 
@@ -325,10 +341,8 @@ class Writer:
             self._report_storage(StorageChange.RECOVERED, f"the state file is written again after {seconds:.1f} s")
 
     def _report_storage(self, what: str, sentence: str) -> None:
-        if self.on_storage_change is None:
-            return
         try:
-            self.on_storage_change(what, sentence)
+            self._listener.storage_changed(what, sentence)
         except Exception as error:
             self._report("the listener of storage problems raised an error", error)
 

@@ -225,8 +225,18 @@ def _validate(
         raise ValueError(f"exceptions is a tuple of exception classes, not {exceptions!r}")
     policy = RetryPolicy(retries + 1, base=base, cap=max_delay, jitter="none")
     # time.time stands for the monotonic clock: setting the wall clock must not move a deadline.
-    clock = time.monotonic if now is time.time else now
-    return _RetrySettings(policy, kinds, jitter, sleep, clock, deadline, on_retry)
+    clock = _monotonic if now is time.time else now
+    pause = _pause if sleep is time.sleep else sleep
+    return _RetrySettings(policy, kinds, jitter, pause, clock, deadline, on_retry)
+
+
+def _pause(seconds: float) -> None:
+    """Sleep by the clock of the moment of the call, which a played night replaces."""
+    time.sleep(seconds)
+
+
+def _monotonic() -> float:
+    return time.monotonic()
 
 
 # --- The decorator ----------------------------------------------------------------------------------------------------
@@ -360,7 +370,7 @@ def _wrap_coroutine_function(function: Callable[P, Any], settings: _RetrySetting
 
 async def _sleep(sleep: Sleep, delay: float) -> None:
     """Sleep without blocking the loop; ``sleep`` may be a coroutine function."""
-    slept = asyncio.sleep(delay) if sleep is time.sleep else sleep(delay)
+    slept = asyncio.sleep(delay) if sleep is _pause else sleep(delay)
     if isinstance(slept, Awaitable):
         await slept
 

@@ -47,7 +47,7 @@ async def _caller(writer: Writer, name: str, until: float, latencies: list[float
 async def measure(path: Path, durability: Durability, callers: int, seconds: float) -> dict[str, Any]:
     """Run ``callers`` for ``seconds`` on a new file. Rates per second, latencies and CPU in microseconds."""
     connection = database.open_for_writing(path, durability)
-    writer = Writer(connection, asyncio.get_running_loop(), _now_us, lambda events: None)
+    writer = Writer(connection, asyncio.get_running_loop(), _now_us)
     flow = FlowSpec("bench", tuple(TaskSpec(f"task{number}") for number in range(callers)))
     await writer.submit(
         lambda transaction: runs.create_run(

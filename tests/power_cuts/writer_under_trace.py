@@ -30,7 +30,7 @@ def _item(number: int) -> Callable[[Transaction], int]:
 async def _write(state: str, commits: int) -> None:
     connection = database.open_for_writing(state)
     connection.execute(f"PRAGMA wal_autocheckpoint={CHECKPOINT_PAGES}")
-    writer = Writer(connection, asyncio.get_running_loop(), lambda: 1, lambda events: None)
+    writer = Writer(connection, asyncio.get_running_loop(), lambda: 1)
     acknowledged: list[asyncio.Task[None]] = []
     for number in range(1, commits + 1):
         if number % PRINTED_EVERY == 0:

@@ -14,7 +14,6 @@ from functools import partial
 from .plan import draw_plan
 from .shrink import Reduction, reduce_plan, shrink
 from .simulate import Report, simulate
-from .storage import FileStorage, MemoryStorage
 
 CHUNK = 20  # nights that a process is given at once
 
@@ -25,7 +24,6 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0, metavar="SEED", help="the seed of the first")
     parser.add_argument("--jobs", type=int, default=1, help="how many processes")
     parser.add_argument("--only", type=Reduction.parse, default=Reduction(), help="what is left of the plan")
-    parser.add_argument("--file", action="store_true", help="keep the state in a file, not in memory")
     parser.add_argument("--show", action="store_true", help="print the events")
     parser.add_argument("--keep-going", action="store_true", help="do not end at the fifth failure")
     given = parser.parse_args()
@@ -51,7 +49,7 @@ def main() -> int:
 def _reports(given: argparse.Namespace) -> Iterator[Iterator[tuple[Report, float]]]:
     """Yield the reports in the order of the seeds, each with its seconds of CPU."""
     seeds = range(given.first, given.first + given.seeds)
-    run = partial(_run, only=given.only, shows=given.show, kind=FileStorage if given.file else MemoryStorage)
+    run = partial(_run, only=given.only, shows=given.show)
     if given.jobs == 1:
         yield map(run, seeds)
         return
@@ -59,9 +57,9 @@ def _reports(given: argparse.Namespace) -> Iterator[Iterator[tuple[Report, float
         yield pool.imap(run, seeds, CHUNK)
 
 
-def _run(seed: int, only: Reduction, shows: bool, kind: type[FileStorage]) -> tuple[Report, float]:
+def _run(seed: int, only: Reduction, shows: bool) -> tuple[Report, float]:
     started = time.process_time()
-    report = simulate(reduce_plan(draw_plan(seed), only), print if shows else None, kind)
+    report = simulate(reduce_plan(draw_plan(seed), only), print if shows else None)
     return report, time.process_time() - started
 
 

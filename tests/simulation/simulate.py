@@ -13,36 +13,32 @@ import sqlite3
 import tempfile
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, closing, contextmanager, suppress
+from collections.abc import Callable, Iterable
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
-from typing import Any, cast
-from unittest import mock
+from functools import partial
+from typing import Any
 
+from redrive.engine.core.spec import FlowSpec
 from redrive.engine.domain.acts import BY_NAME, Scope
 from redrive.engine.domain.command import Command, Target, parse_command
 from redrive.engine.domain.events import Event
 from redrive.engine.errors import StorageError
-from redrive.engine.executor import heartbeat, opening
 from redrive.engine.executor.executor import Executor
-from redrive.engine.executor.loop import RunLoop
 from redrive.engine.executor.run_end import RunResult
 from redrive.engine.executor.run_options import RunOptions
-from redrive.engine.executor.state_file_lease import StateFileLease
 from redrive.engine.runner.protocol import AttemptOrder
-from redrive.engine.runner.reaper import Reaper
-from redrive.engine.runner.zygote.client import Runner
-from redrive.engine.statefile import open_readonly, processes
 from redrive.engine.statefile.changes import operator_actions
 from redrive.engine.statefile.changes.transitions import Transaction
 from redrive.engine.statefile.reader import events_query
-from redrive.engine.store import database, lock, runs
+from redrive.engine.store import database, runs
+from redrive.engine.testing.played_runner import PlayedRunner
+from redrive.engine.testing.stage import Stage
+from redrive.engine.testing.virtual_time import Crash, PlayedWriter, Stuck, VirtualClock
 
 from .invariants import Checker, Violation
 from .plan import BREAKER_HOWS, Plan, PlannedAct
-from .scripted_runner import ScriptedRunner
-from .storage import FileStorage, MemoryStorage
-from .virtual_time import Crash, Stuck, VirtualClock, VirtualLoop, WriterThread
+from .scripts import script_of
 
 RUN_ID = "night"
 LIMIT_SECONDS = 3600.0  # of one executor; every wait of a plan is far shorter
@@ -65,53 +61,22 @@ class Report:
     counts: Counter[str] = field(default_factory=Counter)
 
 
-def simulate(
-    plan: Plan, show: Callable[[Event], None] | None = None, kind: type[FileStorage] = MemoryStorage
-) -> Report:
+def simulate(plan: Plan, show: Callable[[Event], None] | None = None) -> Report:
     """Run a night and report. Exceptions of the engine are problems of the night, too."""
     report = Report(plan.seed)
     folder = tempfile.mkdtemp(prefix="redrive-night-", dir=_FOLDER)
-    path = os.path.join(folder, "night.db")
     try:
-        storage = kind(path)
-        with _alike_everywhere(plan, storage):
-            simulation = _Simulation(plan, path, storage, report, show)
-            try:
-                report.state = simulation.run()
-            except (Violation, Stuck) as error:
-                report.problem = str(error)
-            except Exception as error:
-                report.problem = "".join(traceback.format_exception(error)[-4:])
-            simulation.finish()
+        simulation = _Simulation(plan, os.path.join(folder, "night.db"), report, show)
+        try:
+            report.state = simulation.run()
+        except (Violation, Stuck) as error:
+            report.problem = str(error)
+        except Exception as error:
+            report.problem = "".join(traceback.format_exception(error)[-4:])
+        simulation.finish()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     return report
-
-
-@contextmanager
-def _alike_everywhere(plan: Plan, storage: FileStorage) -> Iterator[None]:
-    """Draw the tokens from the seed, and hide what differs between two shells."""
-    dice = random.Random(f"{plan.seed}:tokens")
-    with (
-        ExitStack() as patches,
-        mock.patch.object(os, "urandom", dice.randbytes),  # of uuid4 as well
-        mock.patch.dict(os.environ),
-        mock.patch.object(database, "network_problem", lambda path: None),  # reads the mounts of this machine
-        mock.patch.object(open_readonly, "network_problem", lambda path: None),
-        mock.patch.object(opening, "environment_hash", lambda: "packages"),  # lists the folders of this machine
-        mock.patch.object(processes, "identity", _identity),
-        mock.patch.object(lock, "identity", _identity),
-        mock.patch.object(heartbeat, "HEARTBEAT_SECONDS", plan.heartbeat_seconds),
-    ):
-        os.environ.pop("PYTHONPATH", None)
-        for patch in storage.patches():
-            patches.enter_context(patch)
-        yield
-
-
-def _identity(pid: int) -> tuple[int | None, str | None]:
-    """What /proc says, without a look: this process lives, the attempts of a night do not."""
-    return (1 if pid == os.getpid() else None), "boot"
 
 
 class _Simulation:
@@ -119,17 +84,21 @@ class _Simulation:
         self,
         plan: Plan,
         path: str,
-        storage: FileStorage,
         report: Report,
         show: Callable[[Event], None] | None,
     ) -> None:
         self.plan = plan
         self.path = path
-        self.storage = storage
         self.report = report
         self.clock = VirtualClock(plan.seed, plan.start_us)
-        self.thread = WriterThread(plan.crashes, plan.refusals, random.Random(f"{plan.seed}:writer"))
-        self.thread.after_commit = self._after_commit
+        self.stage = Stage(
+            self.clock,
+            self._writer(),
+            self._new_runner,
+            self._read_flow,
+            seed=plan.seed,
+            heartbeat_seconds=plan.heartbeat_seconds,
+        )
         self.checker = Checker(plan.flow, RUN_ID, plan.max_parallel)
         self._file_checker = Checker(plan.flow, RUN_ID, plan.max_parallel)
         self.acts = list(plan.acts)
@@ -142,7 +111,39 @@ class _Simulation:
         self._steps = sorted(plan.clock_steps)
         self._dice = random.Random(f"{plan.seed}:night")
         self._commits = itertools.count(1)
-        self._failures: list[BaseException] = []
+        self._batches = 0
+
+    def _writer(self) -> PlayedWriter:
+        """Return a writer that counts the batches of the night, at some of which the executor dies or the disk is full.
+
+        A crash comes before the COMMIT, or after it.
+        """
+        writer, crashes, dice = PlayedWriter(), dict(self.plan.crashes), random.Random(f"{self.plan.seed}:writer")
+
+        def before() -> None:
+            self._batches += 1
+            if crashes.get(self._batches) is False:
+                raise Crash(f"before commit {self._batches}")
+
+        def after() -> None:
+            if not writer.refuses():
+                self._after_commit()
+            if crashes.get(self._batches):
+                raise Crash(f"after commit {self._batches}")
+
+        writer.before_batch, writer.after_batch = before, after
+        writer.refuses = lambda: self._batches in self.plan.refusals
+        writer.delay_seconds = lambda: dice.choice((0.0, 0.0, 0.001, 0.02))
+        return writer
+
+    def _new_runner(self, executor_id: str) -> PlayedRunner:
+        return PlayedRunner(executor_id, self._load_flow, partial(script_of, self.plan), self._check_start)
+
+    def _load_flow(self, params: object, remembered: object) -> FlowSpec:
+        return self.plan.flow
+
+    def _read_flow(self, params: object) -> FlowSpec:
+        return self.plan.flow
 
     def run(self) -> str:
         """Return the state of the run at the end."""
@@ -171,41 +172,10 @@ class _Simulation:
 
     def _session(self) -> RunResult | None:
         """Run one executor to its end. None: it died."""
-        executor = Executor(
-            run_id=RUN_ID,
-            flow="night.py",
-            state=self.path,
-            options=self._options(),
-            clock=self.clock,
-            on_events=self._on_events,
-        )
-        request = executor._request
-        loop = VirtualLoop(self.clock.seconds, self._on_error)
-        self.clock.loop = loop
-        self.thread.restart(loop)
-        held = lock.acquire(self.path, request.executor_id, RUN_ID)
-        runner = ScriptedRunner(self.plan, request.executor_id, lambda order: self._check_start(order, runner))
-        lease = StateFileLease(request, held, cast(Runner, runner), cast(Reaper, _NoReaper()), self.thread)
-        session = _Session(self, loop, executor, runner)
         try:
-            return loop.run_until_complete(session.run(lease))
+            return self.stage.run(lambda: _Session(self).run())
         except StorageError:
             return None  # the disk refused the first write, or the last one
-        except Crash:
-            os.close(held.fileno())
-            held._descriptor = -1
-            return None
-        finally:
-            self.thread.drop()
-            _abandon(loop)
-            self.storage.close_logs()
-            session.close_socket()
-            if held._descriptor >= 0:
-                held.release()
-            self.clock.seconds, self.clock.loop = loop.now, None
-            loop.close()
-            if self._failures:
-                raise self._failures[0]
 
     def _options(self) -> RunOptions:
         """Return the options of the next executor: ``redrive serve`` starts a scheduled night, and then resumes it."""
@@ -230,40 +200,36 @@ class _Simulation:
                 if self._show is not None:
                     self._show(event)
 
-    def _check_start(self, order: AttemptOrder, runner: ScriptedRunner) -> None:
+    def _check_start(self, order: AttemptOrder) -> None:
+        assert self.stage.runner is not None
         try:
-            self.checker.check_start(order, [attempt.order for attempt in runner.running.values()])
+            self.checker.check_start(order, [attempt.order for attempt in self.stage.runner.running.values()])
         except Violation as error:
             self._fail(error)
 
     def _fail(self, error: BaseException) -> None:
         """End the night with a problem: the engine must not catch it."""
-        self._failures.append(error)
-        raise Crash(str(error))
+        self.stage.fail(error)
 
-    def _on_error(self, context: dict[str, Any]) -> None:
-        error = context.get("exception")
-        if isinstance(error, Crash):
-            return  # the executor died in a task that nobody waits for any more
-        self._failures.append(error if isinstance(error, Exception) else Violation(str(context["message"])))
-
-    def _after_commit(self, connection: sqlite3.Connection) -> None:
-        if next(self._commits) % CHECK_EVERY == 0:
-            self._projection(connection)
-
-    def _projection(self, connection: sqlite3.Connection) -> None:
+    def _after_commit(self) -> None:
         """Compare the file before its events are reported."""
-        if connection.execute("SELECT count(*) FROM run").fetchone()[0]:
-            try:
-                self._file_checker.catch_up(connection)
-                self._file_checker.check_tables(connection)
-            except Violation as error:
-                self._fail(error)
+        if next(self._commits) % CHECK_EVERY:
+            return
+        with closing(self._connect()) as connection:
+            if connection.execute("SELECT count(*) FROM run").fetchone()[0]:
+                try:
+                    self._file_checker.catch_up(connection)
+                    self._file_checker.check_tables(connection)
+                except Violation as error:
+                    self._fail(error)
+
+    def _connect(self) -> sqlite3.Connection:
+        return sqlite3.connect(self.path)
 
     # --- Between two executors -------------------------------------------------------------------------------------
 
     def _check_file(self) -> None:
-        with closing(self.storage.connect()) as connection:
+        with closing(self._connect()) as connection:
             self._record(_events_after(connection, self.checker.seq))
             runs_count = connection.execute("SELECT count(*) FROM run").fetchone()[0]
             if runs_count > 1:
@@ -273,7 +239,7 @@ class _Simulation:
                 self.checker.check_tables(connection)
 
     def _check_end(self, state: str) -> None:
-        with closing(self.storage.connect()) as connection:
+        with closing(self._connect()) as connection:
             self.checker.check_end(connection, state)
 
     def _act_without_executor(self) -> bool:
@@ -318,6 +284,8 @@ class _Simulation:
         if planned.act == "extend":
             targets = [name for name in names if self.checker.tasks[name].state == "RUNNING"] or names
             options["seconds"] = dice.choice((1.0, 30.0))
+        elif planned.act == "postpone":
+            options = dice.choice(({}, {"seconds": 5}, {"seconds": 100}, {"seconds": 3600}))
         elif planned.act == "undo":
             options["command"] = dice.choice(self.sent or ["none"])
         elif planned.act == "breaker":
@@ -337,6 +305,7 @@ class _Simulation:
                 "new_key": dice.random() < 0.2,
                 "not_before": dice.choice((0, 0, 20)),
                 "single_shot": dice.random() < 0.1,
+                "same_key": dice.random() < 0.2,
             }
         command_id = f"act{planned.number}"
         self.sent.append(command_id)
@@ -352,106 +321,74 @@ class _Simulation:
 class _Session:
     """One executor, with the operator who acts on it."""
 
-    def __init__(self, simulation: _Simulation, loop: VirtualLoop, executor: Executor, runner: ScriptedRunner) -> None:
+    def __init__(self, simulation: _Simulation) -> None:
         self._simulation = simulation
-        self._loop = loop
-        self._executor = executor
-        self._runner = runner
-        self._sockets: list[Any] = []
+        self._opened = asyncio.Event()
+        self._executor = Executor(
+            run_id=RUN_ID,
+            flow="night.py",
+            state=simulation.path,
+            options=simulation._options(),
+            machine=simulation.stage.machine,
+            on_events=simulation._on_events,
+            on_open=lambda run_id: self._opened.set(),
+        )
 
-    async def run(self, lease: StateFileLease) -> RunResult:
-        simulation, loop = self._simulation, self._loop
+    async def run(self) -> RunResult:
+        simulation, loop = self._simulation, asyncio.get_running_loop()
+        now = loop.time()
         loop.call_later(LIMIT_SECONDS, self._end_wait)
         for at, seconds in simulation._steps:
-            if at >= loop.now:
+            if at >= now:
                 loop.call_at(at, simulation.clock.step, seconds)
-        simulation._steps = [step for step in simulation._steps if step[0] > loop.now]
+        simulation._steps = [step for step in simulation._steps if step[0] > now]
         operator = loop.create_task(self._operate())
         try:
-            return await self._executor._serve(lease)
+            return await self._executor.run_here()
         finally:
             operator.cancel()
             with suppress(asyncio.CancelledError):
                 await operator
 
     def _end_wait(self) -> None:
-        projection = self._run_loop().projection
-        states = {row.name: str(row.state) for row in projection.tasks.values()}
-        self._simulation._fail(Violation(f"somebody waits for ever: {projection.run.state}, {states}"))
-
-    def _run_loop(self) -> RunLoop:
-        assert self._executor._run_loop is not None
-        return self._executor._run_loop
+        states = {name: task.state for name, task in self._simulation.checker.tasks.items()}
+        self._simulation._fail(Violation(f"somebody waits for ever: {states}"))
 
     async def _operate(self) -> None:
         """Send each act at its instant, and stop an executor that stays although no act is left."""
-        simulation, loop = self._simulation, self._loop
-        while self._executor._run_loop is None or not self._run_loop()._server._servers:  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
-        self._sockets = self._run_loop()._server._servers
+        simulation, loop = self._simulation, asyncio.get_running_loop()
+        await self._opened.wait()
         sent = [loop.create_task(self._send(command)) for command in simulation.unanswered.values()]
         while simulation.acts:
-            await asyncio.sleep(max(0.0, simulation.acts[0].at - self._loop.now))
+            await asyncio.sleep(max(0.0, simulation.acts[0].at - loop.time()))
             planned = simulation.acts.pop(0)
             command = simulation.choose(planned)
             if command is not None:
                 sent.append(loop.create_task(self._send(command)))  # others act at the same time
-            elif planned.act == "zygote dies":
-                self._runner.lose_zygote()
+            elif planned.act == "zygote dies" and simulation.stage.runner is not None:
+                simulation.stage.runner.lose_zygote()
         await asyncio.gather(*sent)
-        while not self._is_blocked():  # noqa: ASYNC110
+        while not simulation.checker.is_blocked:  # noqa: ASYNC110
             await asyncio.sleep(5.0)
         if simulation.plan.stays:
             simulation.is_over = True
             self._executor.stop()
-
-    def _is_blocked(self) -> bool:
-        return self._executor._run_loop is not None and self._run_loop().projection.run.blocked_since is not None
 
     async def _send(self, command: Command) -> None:
         simulation = self._simulation
         simulation.unanswered[command.id] = command
         line = json.dumps(command.as_json()).encode()
         dice = random.Random(f"{simulation.plan.seed}:{command.id}:send")
-        writer = cast(asyncio.StreamWriter, None)  # no answer is written to it
         for _ in range(dice.choice((1, 1, 1, 2))):
-            if self._executor._run_loop is None:
-                return  # it has ended: the act is sent again to whoever comes next
             try:
-                answer = dict(await self._run_loop()._server._respond(line, writer))
+                answer = dict(await self._executor.respond(line))
             except ConnectionError:
-                return  # it leaves
+                return  # it leaves: the act is sent again to whoever comes next
             if "fault of redrive" in str(answer["message"]):
                 simulation._fail(Violation(f"{command.act}: {answer['message']}"))
             if command.act not in ("cancel", "extend", "stop"):  # whose answer is that of the moment
                 simulation.checker.check_answer(command.id, answer)
         del simulation.unanswered[command.id]
-
-    def close_socket(self) -> None:
-        for server in self._sockets:
-            for listening in server._sockets or ():
-                listening.close()
-
-
-class _NoReaper:
-    def end(self) -> None:
-        """There are no processes."""
-
-    def add_zygote(self, pid: int) -> None:
-        """There are no processes."""
-
-
-def _abandon(loop: VirtualLoop) -> None:
-    """Drop what an executor that died left in the loop: no line of it runs on."""
-    for task in asyncio.all_tasks(loop):
-        task._log_destroy_pending = False  # type: ignore[attr-defined]
-        coroutine: Any = task.get_coro()
-        for _ in range(50):
-            try:
-                coroutine.close()
-                break
-            except BaseException:  # a finally block that awaits, or that misses its loop
-                continue
 
 
 def _events_after(connection: sqlite3.Connection, seq: int) -> list[Event]:

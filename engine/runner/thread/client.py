@@ -43,7 +43,6 @@ class ThreadHost:
         *,
         on_change: Callable[[], None],
         on_gone: Callable[[], None],
-        on_output: Callable[[bytes], None],
     ) -> None:
         self.pid = started.pid
         self.start_ticks = started.start_ticks
@@ -51,13 +50,13 @@ class ThreadHost:
         self.is_killed_by_rule = False  # killed by the rules of ``pool.py``
         self.leaked: dict[int, str] = {}  # number -> task, of threads that ignored their cancel token and still run
         self.attempts: dict[int, ThreadAttempt] = {}  # by number, leaked ones included
-        self._pidfd, control, output, stack_fd = fds
+        self.pidfd, control, output, stack_fd = fds
         self._shared = shared
         self._oom_mark = shared.oom.mark()
         self._ignored = ""  # tasks whose leaked threads it was killed for
         self._on_change = on_change
         self._is_over = False
-        self._output = Pipe(output, on_output)
+        self._output = Pipe(output, lambda data: None)  # of no attempt
         self._stack = StackPipe(stack_fd)
         self.link = FrameSocket(socket.socket(fileno=control), self._on_payload, on_gone)
 
@@ -97,7 +96,7 @@ class ThreadHost:
         dump = await self._stack.collect(self._request_stacks)
         if dump:
             return dump
-        return await self._stack.collect(lambda: kill.signal_process(self._pidfd, process.STACK_SIGNAL))
+        return await self._stack.collect(lambda: kill.signal_process(self.pidfd, process.STACK_SIGNAL))
 
     def _request_stacks(self) -> bool:
         self.link.send(protocol.DumpThreads())
@@ -130,8 +129,8 @@ class ThreadHost:
 
     def kill(self) -> int:
         """SIGKILL the host; ``exited`` follows while the zygote lives. Returns the pidfd, to wait for."""
-        process.signal_group(self._pidfd, self.pid, signal.SIGKILL)
-        return self._pidfd
+        process.signal_group(self.pidfd, self.pid, signal.SIGKILL)
+        return self.pidfd
 
     def exited(self, exited: protocol.Exited) -> None:
         """Settle all attempts of the dead host; the one that ended it is blamed."""
@@ -160,12 +159,12 @@ class ThreadHost:
             return f"task {crashed.order.task!r} ended the process that they shared ({how})"
         return f"the process in which the tasks with isolation='thread' run died ({how})"
 
-    def mark_lost(self, why: str) -> None:
+    def mark_lost(self, why: str, *, is_blameless: bool) -> None:
         """Settle all attempts as LOST: the zygote is gone, and the host with it."""
         self._is_over = True
         self._drain()
         for attempt in list(self.attempts.values()):
-            attempt.lost_host(why, is_blameless=False)
+            attempt.lost_host(why, is_blameless=is_blameless)
         self._close()
 
     def _drain(self) -> None:
@@ -180,7 +179,7 @@ class ThreadHost:
         self.link.close()
         self._output.close()
         self._stack.pipe.close()
-        os.close(self._pidfd)
+        os.close(self.pidfd)
 
 
 def _crashed_attempt(inside: Sequence[ThreadAttempt], dump: str) -> ThreadAttempt | None:

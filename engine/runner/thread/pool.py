@@ -39,15 +39,13 @@ class ThreadHosts:
         fork: Fork,
         *,
         on_freed: Callable[[], None],
-        on_killed: Callable[[ExecutorChanged], None],
-        on_output: Callable[[bytes], None],
+        on_killed: Callable[[ExecutorChanged], object],
         patience_seconds: float,
     ) -> None:
         self._shared = shared
         self._fork = fork
         self._on_freed = on_freed
         self._on_killed = on_killed
-        self._on_output = on_output
         self._patience_seconds = patience_seconds
         self._hosts: dict[int, ThreadHost] = {}  # all living hosts, by number
         self._current: asyncio.Future[ThreadHost] | None = None
@@ -90,7 +88,6 @@ class ThreadHosts:
                 self._shared,
                 on_change=lambda: self._on_host_change(host),
                 on_gone=lambda: self._on_host_gone(host),
-                on_output=self._on_output,
             )
             self._hosts[started.number] = host
             begun.append(host)
@@ -170,9 +167,14 @@ class ThreadHosts:
         """SIGKILL all hosts at once, because the zygote is gone. Returns their pidfds, to wait for."""
         return [host.kill() for host in self._hosts.values()]
 
-    def mark_lost(self, why: str) -> None:
+    @property
+    def busy(self) -> list[ThreadHost]:
+        """Hosts in which attempts run."""
+        return [host for host in self._hosts.values() if host.healthy_count]
+
+    def mark_lost(self, why: str, *, is_blameless: bool) -> None:
         """Settle all attempts as LOST: the zygote is gone, and every host with it."""
         self._cancel_leak_timer()
         hosts, self._hosts, self._current = list(self._hosts.values()), {}, None
         for host in hosts:
-            host.mark_lost(why)
+            host.mark_lost(why, is_blameless=is_blameless)

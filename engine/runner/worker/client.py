@@ -20,6 +20,7 @@ from ..outcome_of_exit import Force, outcome_of
 from ..pipes import Pipe, StackPipe
 from ..process_attempt import ForkedAttempt
 from ..protocol import AttemptOrder
+from ..task_environment import encoded_variables
 
 EXIT_SECONDS = 5.0  # for the exit functions of a worker that is no longer needed
 
@@ -39,7 +40,6 @@ class Worker:
         *,
         on_free: Callable[[Worker], None],
         on_findings: Callable[[Worker, str, list[str]], None],
-        on_output: Callable[[bytes], None],
     ) -> None:
         self.number = started.number
         self.pid = started.pid
@@ -50,7 +50,6 @@ class Worker:
         self._shared = shared
         self._on_free = on_free
         self._on_findings = on_findings
-        self._on_output = on_output
         self.cpu_us = (0, 0)  # of the attempts that have ended
         self._timer: asyncio.TimerHandle | None = None
         self.stack = StackPipe(stack_fd)
@@ -68,7 +67,7 @@ class Worker:
     def start(self, number: int, order: AttemptOrder, listener: AttemptListener) -> WorkerAttempt:
         """Run an attempt."""
         sent_at = asyncio.get_running_loop().time()
-        self.link.send(protocol.Start(number, protocol.encode_order(order)))
+        self.link.send(protocol.Start(number, protocol.encode_order(order), encoded_variables(order)))
         self.attempt = WorkerAttempt(number, order, listener, self._shared, self, sent_at)
         return self.attempt
 
@@ -78,9 +77,7 @@ class Worker:
             self._on_findings(self, attempt.order.task, findings)
 
     def _handle_output(self, data: bytes) -> None:
-        if self.attempt is None:
-            self._on_output(data)
-        else:
+        if self.attempt is not None:
             self.attempt.handle_output(data)
 
     def attempt_over(self, cpu_us: tuple[int, int] | None) -> None:
@@ -112,11 +109,11 @@ class Worker:
             self.attempt.exited(exited)
         self._close()
 
-    def mark_lost(self, why: str) -> None:
+    def mark_lost(self, why: str, *, is_blameless: bool) -> None:
         """Settle its attempt as LOST: the zygote is gone, and the worker with it."""
         self.gone.set_result(None)
         if self.attempt is not None:
-            self.attempt.lost(why)
+            self.attempt.lost(why, is_blameless=is_blameless)
         self._close()
 
     def _close(self) -> None:

@@ -10,12 +10,12 @@ import contextvars
 import os
 import resource
 import time
-from collections.abc import Iterable
+from collections.abc import Mapping, Set
+from functools import partial
 from typing import NoReturn
 
 from .. import child, process, protocol
 from ..per_attempt_import import FreshImport
-from ..protocol import AttemptOrder
 from .process_state import ProcessState, kilobytes
 
 RECEIVE_BYTES = 64 * 1024
@@ -31,7 +31,7 @@ class _Worker:
         self._facts = facts
         self._pipe = child.ResultPipe(control, facts.termination)
         self._reader = protocol.FrameReader(protocol.CONTROL_LIMIT)
-        self._variables: Iterable[bytes] = ()  # those that the latest attempt was given
+        self._variables: Set[bytes] = frozenset()  # those that the latest attempt was given
         self._state: ProcessState | None = None
 
     def run(self) -> int:
@@ -50,7 +50,8 @@ class _Worker:
         pid = os.getpid()
         context = contextvars.copy_context()  # what the attempt sets in it ends with it, as the context of decimal
         order = protocol.decode_order(start.order)
-        ending = context.run(child.run_task, order, self._facts, self._pipe, self._prepare, self._before_call)
+        prepare = partial(self._prepare, start.variables)
+        ending = context.run(child.run_task, order, self._facts, self._pipe, prepare, self._before_call)
         child.flush()
         process.flush_c_streams()
         if os.getpid() != pid:  # a process that the task forked has returned from the function
@@ -62,15 +63,16 @@ class _Worker:
         self._pipe.send(ending, report)
         return 0 if report.findings else None
 
-    def _prepare(self, order: AttemptOrder) -> None:
+    def _prepare(self, variables: Mapping[bytes, bytes]) -> None:
         """Set what a new process has from its fork: the variables of this attempt alone, random numbers of its own."""
         self._facts.termination.reset()
         if self._state is not None:
             child.reseed("random", "numpy.random")
             _reset_peak_memory()
-        left, self._variables = set(self._variables), child.set_environment(order)
-        for name in left.difference(self._variables):
+        os.environb.update(variables)
+        for name in self._variables - variables.keys():
             os.environb.pop(name, None)
+        self._variables = variables.keys()
         if isinstance(self._facts.plans, FreshImport):
             self._facts.plans.preload()
 

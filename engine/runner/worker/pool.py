@@ -30,14 +30,12 @@ class WorkerPool:
         shared: RunnerContext,
         fork: Fork,
         *,
-        on_retired: Callable[[ExecutorChanged], None],
-        on_output: Callable[[bytes], None],
+        on_retired: Callable[[ExecutorChanged], object],
         idle_max: int,
     ) -> None:
         self._shared = shared
         self._fork = fork
         self._on_retired = on_retired
-        self._on_output = on_output
         self._idle_max = idle_max
         self._workers: dict[int, Worker] = {}  # by number
         self._idle: dict[Worker, float] = {}  # since when, the latest one last: it has the warmest caches
@@ -66,7 +64,6 @@ class WorkerPool:
                 self._shared,
                 on_free=self._on_free,
                 on_findings=self._on_findings,
-                on_output=self._on_output,
             )
             self._workers[worker.number] = worker
             attempts.append(worker.start(number, order, listener))
@@ -140,11 +137,16 @@ class WorkerPool:
         """SIGKILL all workers at once, because the zygote is gone. Returns their pidfds, to wait for."""
         return [worker.kill() for worker in self._workers.values()]
 
-    def mark_lost(self, why: str) -> None:
+    @property
+    def busy(self) -> list[Worker]:
+        """Workers that run an attempt."""
+        return [worker for worker in self._workers.values() if worker.attempt is not None]
+
+    def mark_lost(self, why: str, *, is_blameless: bool) -> None:
         """Settle all attempts as LOST: the zygote is gone, and every worker with it."""
         if self._idle_timer is not None:
             self._idle_timer.cancel()
         workers, self._workers = list(self._workers.values()), {}
         self._idle.clear()
         for worker in workers:
-            worker.mark_lost(why)
+            worker.mark_lost(why, is_blameless=is_blameless)

@@ -20,7 +20,6 @@ from typing import NamedTuple
 
 from ...statefile.processes import read_file
 from .. import process
-from ..raw_signal import handler_of
 
 ATTEMPTS_MAX = 1000  # of one worker: bounds what no check sees
 GROWTH_KB_MAX = 128 * 1024  # resident memory beyond that before the first attempt
@@ -34,6 +33,7 @@ _STATUS = re.compile(rb"^(%s):\s*(.*)$" % b"|".join(_STATUS_FIELDS), re.M)
 _SIGNALS = tuple(number for number in signal.valid_signals() if number != process.STACK_SIGNAL)
 _VALID_MASK = sum(1 << (number - 1) for number in signal.valid_signals())  # without those of the C library for itself
 _LIMITS = tuple(range(16))  # every RLIMIT_... of Linux
+_ENVIRONMENT = os.environ
 _TIMERS = (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)
 
 Status = Mapping[bytes, bytes]
@@ -78,8 +78,8 @@ def _has_children(_: Status) -> bool:
 
 
 def _handlers(status: Status) -> object:
-    masks = [int(status.get(name, b"0"), 16) & _VALID_MASK for name in (b"SigCgt", b"SigIgn")]
-    return [*masks, *map(handler_of, _SIGNALS)]
+    caught, ignored = (int(status.get(name, b"0"), 16) & _VALID_MASK for name in (b"SigCgt", b"SigIgn"))
+    return [caught, ignored, *(signal.getsignal(number) for number in _SIGNALS if caught >> (number - 1) & 1)]
 
 
 def _streams(_: Status) -> object:
@@ -97,6 +97,7 @@ CHECKS = (
     Check("left a thread running", lambda status: status.get(b"Threads")),
     Check("left a child process", _has_children),
     Check("replaced sys.stdin, sys.stdout or sys.stderr", _streams),
+    Check("replaced os.environ", lambda status: os.environ is _ENVIRONMENT),
     Check("changed a resource limit", lambda status: [resource.getrlimit(limit) for limit in _LIMITS]),
     Check(
         "changed its priority or its CPUs",
@@ -123,7 +124,7 @@ class ProcessState:
     def begin_attempt(self) -> None:
         """Keep the environment, which is another one for each attempt."""
         self._attempts += 1
-        self._environment = _environment().copy()
+        self._environment = dict(os.environb)
 
     def end_attempt(self) -> tuple[list[str], Status]:
         """Return what the attempt changed, and the status that was read for it."""
@@ -137,7 +138,7 @@ class ProcessState:
     def _findings(self, status: Status) -> list[str]:
         pairs = zip(CHECKS, self._before, strict=True)
         found = [check.finding for check, before in pairs if _read(check, status) != before]
-        if _environment() != self._environment:
+        if dict(os.environb) != self._environment:
             found.append("changed the environment")
         growth_kb = kilobytes(status, b"VmRSS") - kilobytes(self._status, b"VmRSS")
         if growth_kb > GROWTH_KB_MAX:
@@ -153,10 +154,6 @@ class ProcessState:
             time.sleep(0)  # yield the processor: the kernel announces the end of a thread only to its joiner
             status = read_status()
         return status
-
-
-def _environment() -> dict[bytes, bytes]:
-    return os.environ._data  # type: ignore[attr-defined,no-any-return]  # decoding a copy takes ten times as long
 
 
 def _read(check: Check, status: Status) -> object:

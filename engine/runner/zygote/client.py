@@ -19,7 +19,7 @@ from ...statefile.processes import EXECUTOR_VARIABLE
 from .. import kill, process, protocol
 from ..attempt import IMPORT_SECONDS, OnStarted, RunnerContext, raise_task_error
 from ..command import attempts_folder
-from ..listener import AttemptListener, RunningAttempt
+from ..listener import AttemptListener, RunnerListener, RunningAttempt, ignore
 from ..oom import OutOfMemoryWatch
 from ..protocol import AttemptOrder
 from ..thread.pool import PATIENCE_SECONDS, ThreadHosts
@@ -50,29 +50,29 @@ class RemoteRunner(Protocol):
 
 
 class Runner:
-    """Runs attempts of one flow. Created by ``spawn`` or ``fork``; all callbacks are called in the event loop.
+    """Runs attempts of one flow. Created by ``spawn`` or ``fork``; reports to its listener (``listen``).
 
-    ``on_lost()``: the zygote died, its attempts have ended as LOST, and ``open`` may be called again. ``on_freed()``: a
-    slot that a leaked thread held may be free. ``on_executor_change(payload)``: a zygote, a host of threads or a worker
-    ended.
-    ``on_output(bytes)``: output of the flow's import.
+    ``on_zygote``: gets the pid of each zygote that is started.
     """
 
     patience_seconds = PATIENCE_SECONDS  # how long tasks wait for slots of leaked threads (pool.py)
 
-    def __init__(self, launch: Callable[[str | None], ZygoteProcess], executor_id: str) -> None:
+    def __init__(
+        self,
+        launch: Callable[[str | None], ZygoteProcess],
+        executor_id: str,
+        on_zygote: Callable[[int], object] = ignore,
+    ) -> None:
         self.executor_id = executor_id
-        self.on_lost: Callable[[], None] = _ignore
-        self.on_freed: Callable[[], None] = _ignore
-        self.on_executor_change: Callable[[ExecutorChanged], None] = lambda payload: None
-        self.on_zygote: Callable[[int], None] = lambda pid: None  # a zygote was started
-        self.on_output: Callable[[bytes], None] = lambda data: None
         self.attempts_max = 1  # at a time, by the descriptor limit of this process
         self.warnings: tuple[str, ...] = ()  # about forking after the import of this flow
         self.printed = ""  # the end of the import's output
         self.remote: RemoteRunner | None = None  # runs tasks with isolation="dask"
         self.mask = SecretMask()  # of the open flow
         self._launch = launch
+        self._on_zygote = on_zygote
+        self._early = _EarlyReports()
+        self._listener = self._early.listener()
         self._descriptors = process.descriptor_limits()  # the limits of attempts: only this process raises its own
         self._flow: OpenFlow | None = None  # gets the new attempts
         self._retired: list[OpenFlow] = []  # replaced flows whose attempts still run
@@ -97,6 +97,11 @@ class Runner:
         again: ``open`` then raises OSError.
         """
         return cls(fork_at_once(flow, environment, keep_fds), environment[EXECUTOR_VARIABLE])
+
+    def listen(self, listener: RunnerListener) -> None:
+        """Report to ``listener`` from now on, and first what happened before."""
+        early, self._early, self._listener = self._early, _EarlyReports(), listener
+        early.repeat(listener)
 
     # --- The flow -----------------------------------------------------------------------------------------------------
 
@@ -151,13 +156,12 @@ class Runner:
 
     async def _open_zygote(self, request: protocol.Open, python: str | None, import_seconds: float) -> OpenFlow:
         zygote = self._launch(python)
-        self.on_zygote(zygote.pid)
+        self._on_zygote(zygote.pid)
         process.set_descriptor_limits(zygote.pid, self._descriptors)
         connection = ZygoteConnection(
             zygote,
             on_exited=self._on_exited,
             on_gone=lambda: self._on_zygote_gone(connection),
-            on_output=lambda data: self.on_output(self.mask.data(data)),
         )
         descriptors = process.raise_descriptor_limit()
         processes_max = (descriptors - DESCRIPTORS_RESERVED) // DESCRIPTORS_PER_ATTEMPT
@@ -182,24 +186,25 @@ class Runner:
             )
         mask = SecretMask(secret_values(spec, os.environ))
         shared = RunnerContext(
-            opened.project_root, OutOfMemoryWatch(), self._forget, opened.imports_per_attempt, mask=mask
+            opened.project_root, OutOfMemoryWatch(), self._forget, opened.imports_per_process, mask=mask
         )
         hosts = ThreadHosts(
             shared,
             partial(self._fork, connection, protocol.StartHost),
             on_freed=self._on_slot_freed,
-            on_killed=lambda payload: self.on_executor_change(payload),
-            on_output=lambda data: self.on_output(self.mask.data(data)),
+            on_killed=lambda payload: self._listener.executor_changed(payload),
             patience_seconds=self.patience_seconds,
         )
         workers = WorkerPool(
             shared,
             partial(self._fork, connection, protocol.StartWorker),
-            on_retired=lambda payload: self.on_executor_change(payload),
-            on_output=lambda data: self.on_output(self.mask.data(data)),
+            on_retired=lambda payload: self._listener.executor_changed(payload),
             idle_max=idle_max,
         )
-        return OpenFlow(spec, connection, shared, hosts, workers, tuple(opened.warnings), _printed(connection, mask))
+        warnings = tuple(opened.warnings)
+        flow = OpenFlow(spec, connection, shared, hosts, workers, warnings, _printed(connection, mask))
+        connection.watch(flow.is_busy)
+        return flow
 
     def replace(self, prepared: OpenFlow) -> None:
         """Start further attempts from ``prepared``; running attempts stay with the code that they began with."""
@@ -322,7 +327,7 @@ class Runner:
 
     def _on_slot_freed(self) -> None:
         self._end_idle_flows()
-        self.on_freed()
+        self._listener.slot_freed()
 
     def _end_idle_flows(self) -> None:
         """End the zygotes of replaced flows of which nothing runs any more."""
@@ -353,6 +358,8 @@ class Runner:
         for flow in flows:
             await flow.connection.end()
             _lose_attempts(flow, "the executor ended")
+        if any(flow.connection.was_killed for flow in flows):
+            await self._kill_strays()
 
     def _on_zygote_gone(self, connection: ZygoteConnection) -> None:
         flow = next((flow for flow in self._flows() if flow.connection is connection), None)
@@ -387,15 +394,19 @@ class Runner:
         how = await connection.exit_text()
         await asyncio.to_thread(kill.wait_until_ended, pidfds, SWEEP_SECONDS)
         await self._kill_strays()
-        _lose_attempts(flow, ZYGOTE_DIED)
+        if connection.silence is None:
+            _lose_attempts(flow, ZYGOTE_DIED)
+        else:
+            why = f"the process that forks the attempts was killed, because {connection.silence}"
+            _lose_attempts(flow, why, is_blameless=True)
         printed = _printed(connection, flow.shared.mask)
-        self.on_executor_change(
+        self._listener.executor_changed(
             ExecutorChanged(ExecutorChange.ZYGOTE_DIED, pid=connection.pid, how=how, printed=printed)
         )
         if is_current:
             if earlier:
                 await asyncio.wait(earlier)
-            self.on_lost()
+            self._listener.zygote_lost()
 
     async def _kill_strays(self) -> None:
         """Kill all processes of this executor that do not descend from a living zygote."""
@@ -403,12 +414,13 @@ class Runner:
         await asyncio.to_thread(kill.kill_by_token, self.executor_id, SWEEP_SECONDS, living)
 
 
-def _lose_attempts(flow: OpenFlow, why: str) -> None:
+def _lose_attempts(flow: OpenFlow, why: str, *, is_blameless: bool = False) -> None:
+    """Settle what ran as LOST. A start without an answer always counts: it may be what the zygote hangs in."""
     flow.connection.lose_pending()
-    flow.hosts.mark_lost(why)
-    flow.workers.mark_lost(why)
+    flow.hosts.mark_lost(why, is_blameless=is_blameless)
+    flow.workers.mark_lost(why, is_blameless=is_blameless)
     for attempt in list(flow.attempts.values()):
-        attempt.lost(why)
+        attempt.lost(why, is_blameless=is_blameless)
 
 
 def _printed(connection: ZygoteConnection, mask: SecretMask) -> str:
@@ -416,5 +428,23 @@ def _printed(connection: ZygoteConnection, mask: SecretMask) -> str:
     return mask.text(protocol.clean_text(connection.printed(), PRINTED_CHARACTERS))
 
 
-def _ignore() -> None:
-    """Do nothing: the default of callbacks."""
+class _EarlyReports:
+    """The reports of a runner to which nobody listens yet: a zygote may die while the executor opens the run."""
+
+    def __init__(self) -> None:
+        self._changes: list[ExecutorChanged] = []
+        self._is_zygote_lost = False
+
+    def listener(self) -> RunnerListener:
+        """Return a listener that keeps what it gets."""
+        return RunnerListener(zygote_lost=self._lose_zygote, executor_changed=self._changes.append)
+
+    def _lose_zygote(self) -> None:
+        self._is_zygote_lost = True
+
+    def repeat(self, listener: RunnerListener) -> None:
+        """Report what was kept."""
+        for change in self._changes:
+            listener.executor_changed(change)
+        if self._is_zygote_lost:
+            listener.zygote_lost()

@@ -1,4 +1,9 @@
-"""The executor's connection to one zygote: opens the flow, requests processes, and ends the zygote."""
+"""The executor's connection to one zygote: opens the flow, requests processes, and ends the zygote.
+
+A zygote may stop answering without dying: somebody stops it (SIGSTOP), or it waits in the kernel for a disk.
+So it is pinged, and given up when it does not answer: then it is killed, and the connection closed as if it had died.
+Silence is counted in pings, not in seconds: an executor that was stopped itself must not blame its zygote for that.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +30,11 @@ from .launch import ZygoteProcess
 OUTPUT_BYTES_MAX = 64 * 1024
 STACK_WAIT_SECONDS = 0.1
 SLOW_SECONDS = 10.0  # of an import, after which redrive says where it stands
-END_SECONDS = 10.0
+END_SECONDS = 10  # for a zygote to kill its descendants and end
+KILL_SECONDS = 5.0  # for a killed zygote to be gone: one that waits in the kernel is left behind
+PING_SECONDS = 1.0
+UNANSWERED_MAX = 30  # pings in a row: what runs would be lost with the zygote
+UNANSWERED_IDLE_MAX = 5  # the same, while nothing runs
 
 StartFrame = protocol.Start | protocol.StartHost | protocol.StartWorker
 
@@ -36,15 +45,12 @@ class RequestedProcess(Protocol):
     def started(self, started: protocol.Started, fds: list[int]) -> None:
         """It runs. The next frame may report its exit."""
 
-    def ran(self, ran: protocol.Ran) -> None:
-        """It has ended already; attempts alone."""
-
     def failed(self, error: OSError) -> None:
         """It was not forked, or its zygote is gone."""
 
 
 class _AwaitedProcess:
-    """A process other than an attempt: it is announced at once."""
+    """A process other than an attempt."""
 
     def __init__(self, on_started: OnStarted) -> None:
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -58,9 +64,6 @@ class _AwaitedProcess:
             return
         self._on_started(started, fds)
         self.done.set_result(None)
-
-    def ran(self, ran: protocol.Ran) -> None:
-        raise AssertionError("the zygote announces at once what is not an attempt")
 
     def failed(self, error: OSError) -> None:
         if not self.done.done():
@@ -80,15 +83,17 @@ class ZygoteConnection:
         *,
         on_exited: Callable[[protocol.Exited], None],
         on_gone: Callable[[], None],
-        on_output: Callable[[bytes], None],
     ) -> None:
         self.pid = zygote.pid
         self._printed = b""  # the latest output of the zygote and the import
         self._zygote = zygote
         self._on_exited = on_exited
         self._on_gone = on_gone
-        self._on_output = on_output
         self._pending: dict[int, RequestedProcess] = {}
+        self._unanswered = 0  # pings
+        self._ping_timer: asyncio.TimerHandle | None = None
+        self.silence: str | None = None  # why it was given up
+        self.was_killed = False
         self._opened: asyncio.Future[protocol.FlowOpened] = asyncio.get_running_loop().create_future()
         self._closing = False
         self._ending: asyncio.Task[int | None] | None = None
@@ -143,16 +148,32 @@ class ZygoteConnection:
         self.request(frame, requested)
         await requested.done
 
+    # --- Silence ------------------------------------------------------------------------------------------------------
+
+    def watch(self, is_busy: Callable[[], bool]) -> None:
+        """Ping the zygote from now on. ``is_busy``: whether a process lives that would be lost with it."""
+        if self._unanswered >= UNANSWERED_IDLE_MAX and (self._unanswered >= UNANSWERED_MAX or not is_busy()):
+            self._give_up()
+            return
+        self._unanswered += 1
+        self.link.send(protocol.Ping())
+        self._ping_timer = asyncio.get_running_loop().call_later(PING_SECONDS, self.watch, is_busy)
+
+    def _give_up(self) -> None:
+        seconds, state = self._unanswered * PING_SECONDS, process.kernel_view(self.pid) or "unknown"
+        self.silence = f"it had not answered for {seconds:g} s; it was in state {state}"
+        self.kill()
+        self.link.close()  # a process that waits in the kernel does not end now
+
     # --- Responses ----------------------------------------------------------------------------------------------------
 
     def _on_payload(self, payload: bytes) -> None:
+        self._unanswered = 0
         match protocol.decode_zygote_frame(payload):
             case protocol.Started() as started:
                 self._pending.pop(started.number).started(started, self.link.pop_fds(4))
             case protocol.Exited() as exited:
                 self._on_exited(exited)
-            case protocol.Ran() as ran:
-                self._pending.pop(ran.exited.number).ran(ran)
             case protocol.Refused(number, message):
                 self._pending.pop(number).failed(OSError(message))
             case protocol.FlowOpened() as opened:
@@ -162,7 +183,6 @@ class ZygoteConnection:
 
     def _handle_output(self, data: bytes) -> None:
         self._printed = (self._printed + data)[-OUTPUT_BYTES_MAX:]
-        self._on_output(data)
 
     def printed(self) -> str:
         """Return the latest output of the zygote and the import."""
@@ -176,6 +196,8 @@ class ZygoteConnection:
             requested.failed(ProcessLookupError("the zygote is gone"))
 
     def _on_closed(self) -> None:
+        if self._ping_timer is not None:
+            self._ping_timer.cancel()
         if not self._opened.done():
             self._opened.set_exception(ConnectionResetError("the zygote is gone"))
             self._opened.exception()  # mark it as retrieved: ``open`` may be over
@@ -187,6 +209,7 @@ class ZygoteConnection:
 
     def kill(self) -> None:
         """SIGKILL the zygote."""
+        self.was_killed = True
         kill.signal_process(self._zygote.pidfd, signal.SIGKILL)
 
     async def end(self) -> int | None:
@@ -197,19 +220,31 @@ class ZygoteConnection:
 
     async def exit_text(self) -> str:
         """End the zygote, and return in words how it ended."""
-        return exit_status_text(await self.end())
+        status = await self.end()
+        if self.silence is None:
+            return exit_status_text(status)
+        return f"killed, because {self.silence}" + (" and is still there" if status is None else "")
 
     async def _end(self) -> int | None:
         self._closing = True
         self.link.close()
-        if not await self._gone_within(END_SECONDS):
-            kill.signal_process(self._zygote.pidfd, signal.SIGKILL)
-            if not await self._gone_within(END_SECONDS):
+        if self.was_killed or not await self._ends_by_itself():
+            self.kill()
+            if not await self._gone_within(KILL_SECONDS):
                 return None  # stuck in the kernel; it still holds the lock
         self._pipe.drain()
         self._pipe.close()
         os.close(self._zygote.pidfd)
         return self._zygote.reap()
+
+    async def _ends_by_itself(self) -> bool:
+        """Wait until the zygote has killed its descendants and ended. A stopped one does not."""
+        for _ in range(END_SECONDS):
+            if process.is_stopped(self.pid):
+                return False
+            if await self._gone_within(1.0):
+                return True
+        return False
 
     async def _gone_within(self, seconds: float) -> bool:
         loop = asyncio.get_running_loop()

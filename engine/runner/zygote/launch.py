@@ -7,7 +7,7 @@ import os
 import signal
 import socket
 import sys
-from _thread import get_native_id  # ``threading`` costs each fork 120 page faults
+from _thread import get_native_id  # ``threading`` does work after each fork
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass

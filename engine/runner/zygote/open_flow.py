@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ...core.spec import FlowSpec, TaskSpec
+from .. import process
 from ..attempt import RunnerContext
 from ..process_attempt import ProcessAttempt
 from ..thread.pool import ThreadHosts
@@ -26,6 +27,13 @@ class OpenFlow:
     attempts: dict[int, ProcessAttempt] = field(default_factory=dict)
     starting: int = 0  # attempts that are being forked
     others: dict[str, OpenFlow] = field(default_factory=dict)  # the same in other interpreters: ``TaskSpec.python``
+
+    def is_busy(self) -> bool:
+        """Whether a process lives in which an attempt runs."""
+        pidfds = [attempt.pidfd for attempt in self.attempts.values()]
+        pidfds += [host.pidfd for host in self.hosts.busy]
+        pidfds += [worker.pidfd for worker in self.workers.busy]
+        return not all(map(process.has_ended, pidfds))
 
     @property
     def is_idle(self) -> bool:

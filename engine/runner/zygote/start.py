@@ -6,10 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from .. import protocol
-from ..clean_run import outcome_of_clean_run
 from ..listener import AttemptListener, RunningAttempt
-from ..masked_listener import MaskedListener
-from ..process_attempt import ProcessAttempt, RanAttempt
+from ..process_attempt import ProcessAttempt
 from ..protocol import AttemptOrder
 from ..task_environment import encoded_variables
 from ..thread.pool import ThreadHosts
@@ -65,14 +63,11 @@ class AttemptStart:
         spec = self.order.spec
         if spec.isolation == "thread":
             return self.flow.hosts
-        return self.flow.workers if spec.isolation == "worker" and spec.kind != "command" else None
+        shares_process = spec.isolation == "worker" or self.flow.shared.imports_per_process
+        return self.flow.workers if shares_process and spec.kind != "command" else None
 
     def _frame(self) -> protocol.Start:
-        order, spec = self.order, self.order.spec
-        function = None if spec.kind != "python" or spec.map is not None or spec.item is not None else spec.name
-        arguments = None if function is None else protocol.encode_arguments(order)
-        data, variables = protocol.encode_order(order), encoded_variables(order)
-        return protocol.Start(self.number, data, function, spec.timeout, variables, arguments)
+        return protocol.Start(self.number, protocol.encode_order(self.order), encoded_variables(self.order))
 
     def _attach(self, attempt: RunningAttempt) -> None:
         self.on_over(self.flow)
@@ -85,16 +80,6 @@ class AttemptStart:
         attempt = ProcessAttempt(self.number, self.order, self.listener, self.flow.shared, started, fds)
         self.flow.attempts[self.number] = attempt
         self._attach(attempt)
-
-    def ran(self, ran: protocol.Ran) -> None:
-        """Settle the attempt, which has ended."""
-        shared, outcome = self.flow.shared, outcome_of_clean_run(self.order, ran)
-        if outcome is None:
-            self._attach(RanAttempt(self.number, self.order, self.listener, shared, ran))
-            return
-        self.listener.started(ran.pid, None)  # for another executor, whose attempt runs here
-        MaskedListener(self.listener, shared.mask).ended(outcome)
-        self._attach(RunningAttempt(ran.pid))
 
     def failed(self, error: OSError) -> None:
         """Report that there is no process."""

@@ -33,7 +33,7 @@ from ..state_lists import in_list
 from .canary import abandon_canary
 from .page_lifecycle import resolve
 from .propagation import hold_if_blocked, reevaluate, unpropagate
-from .requeue import COUNTERS, RESET
+from .requeue import run_again
 from .transitions import Transaction
 
 TUPLE_TAG = "redrive:tuple"  # of ``core/result_codec.py``
@@ -217,7 +217,4 @@ def _run_again(transaction: Transaction, run_id: str, child: _Child, was_linked:
             return
     elif child.state != TaskState.SKIPPED or was_linked:
         return
-    columns: TaskColumns = RESET.copy()
-    columns.update({"generation": child.generation + 1, "next_retry_at": None})
-    columns.update(COUNTERS)
-    transaction.move(run_id, child.name, child.state, TaskState.PENDING, child.generation, set=columns)
+    run_again(transaction, run_id, child.name, child.state, child.generation)

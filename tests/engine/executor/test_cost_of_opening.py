@@ -19,6 +19,7 @@ from redrive.engine import Executor, Flow, TaskDef
 from redrive.engine.core import dag
 from redrive.engine.core.secret_mask import SecretMask
 from redrive.engine.core.spec import TaskSpec
+from redrive.engine.executor.machine import Machine
 from redrive.engine.flow import task_def, task_spec_builder
 from redrive.engine.flow.task_spec_builder import TaskSpecBuilder
 from redrive.engine.runner.zygote import flow_import
@@ -127,7 +128,8 @@ def statements(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def open_run(flow: Flow, state: Path) -> None:
-    executor = Executor(flow=flow, run_id="r", state=state, on_open=lambda run_id: executor.stop())
+    machine = Machine(open_database=database.open_for_writing)  # as the fixture has patched it
+    executor = Executor(flow=flow, run_id="r", state=state, machine=machine, on_open=lambda run_id: executor.stop())
     executor.run()
 
 

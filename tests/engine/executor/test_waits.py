@@ -35,7 +35,8 @@ def test_the_table_has_a_row_for_each_reason_and_each_reason_its_sentence():
     assert set(WaitReason) == WAITS.keys() == explain._SENTENCES.keys()
     reasons = {*waiting._STATE_REASONS.values(), *waiting._INSTANT_REASONS.values()}
     reasons |= {reason for reason, _ in waiting._CAPACITY_REASONS}
-    assert set(WaitReason) == reasons | {WaitReason.PARENTS, WaitReason.DISPATCH, WaitReason.CANARY, WaitReason.NOTHING}
+    rest = {WaitReason.PARENTS, WaitReason.DISPATCH, WaitReason.CANARY, WaitReason.DEADLINE, WaitReason.NOTHING}
+    assert set(WaitReason) == reasons | rest
     states = {*waiting._STATE_REASONS, *waiting._INSTANT_REASONS, TaskState.READY}
     assert set(TaskState) == states | explain._ENDED.keys()
 
@@ -43,7 +44,9 @@ def test_the_table_has_a_row_for_each_reason_and_each_reason_its_sentence():
 def test_what_only_a_human_can_end_is_shown_in_four_places():
     for reason, wait in WAITS.items():
         shown = (wait.inbox, wait.exit_code, wait.page)
-        assert (None not in shown and wait.header == "BLOCKED") or wait.ended_by is not EndedBy.HUMAN, reason
+        assert (None not in shown and wait.header in ("BLOCKED", "FAILED")) or wait.ended_by is not EndedBy.HUMAN, (
+            reason
+        )
 
 
 # --- What ends by itself --------------------------------------------------------------------------------------------
@@ -112,13 +115,13 @@ def machine_pool(flow: Flow, folder: Path) -> None:
 
 
 def outage(flow: Flow, folder: Path) -> None:
-    flow.downstream("api", minimum_calls=1, failure_rate=0.1, open_seconds=1)
+    flow.downstream("api", minimum_calls=1, open_seconds=1, probes=1)
     calls(flow, folder, "first", 1)
     calls(flow, folder, "second", 1)
 
 
 def budget(flow: Flow, folder: Path) -> None:
-    flow.downstream("api", bucket_capacity=1, minimum_calls=100, open_seconds=1)
+    flow.downstream("api", bucket_capacity=1, minimum_calls=100, bucket_refund=0, bucket_per_second=1)
     calls(flow, folder, "flaky", 3)
 
 
@@ -175,7 +178,7 @@ flow.page("command", line="true")
 @flow.task(downstream="bank")
 def pull(): pass
 """
-POISONED = FINE.replace("pass", "raise ValueError('bad')")
+POISONED = FINE.replace("pass", "raise ZeroDivisionError('bad')")
 
 
 def run_flow(folder: Path, flow: str, run_id: str) -> tuple[int, str]:

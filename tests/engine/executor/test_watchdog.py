@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from redrive.engine import Executor, Flow, RetryPolicy, RunOptions, TransientError
+from redrive.engine import Executor, Flow, RetryAfter, RetryPolicy, RunOptions, TransientError
 from redrive.engine.agent import command_client
 from redrive.engine.domain import liveness
 from redrive.engine.domain.command import parse_command
-from redrive.engine.runner import protocol
 from redrive.engine.runner.zygote.client import Runner
 
 QUICK = RetryPolicy(max_attempts=3, base=0.01, cap=0.02)
@@ -84,7 +83,6 @@ def test_a_task_that_says_it_is_alive_all_the_time_costs_one_write_in_ten_second
 def test_an_attempt_whose_process_has_vanished_is_taken_from_its_task_with_the_evidence(tmp_path, monkeypatch):
     """003.40: RUNNING and nobody there -> RETRYING, by a look at the process and not by the clock."""
     monkeypatch.setattr(liveness, "SWEEP_SECONDS", 0.0)
-    monkeypatch.setattr(protocol, "ANNOUNCE_SECONDS", 0.0)
     on_exited = Runner._on_exited
     lost: list[Any] = []
 
@@ -276,9 +274,9 @@ def test_a_retry_that_could_not_finish_in_time_is_refused_at_once_and_pages(tmp_
     """004.30, SPEC 4.14: dead-letter now rather than discover it at 02:00."""
     flow = Flow("f", deadline=5)
 
-    @flow.task(timeout=30, retry=RetryPolicy(max_attempts=5, base=60, cap=60, jitter="none"))
+    @flow.task(timeout=30, retry=RetryPolicy(max_attempts=5))
     def flaky() -> None:
-        raise TransientError("503")
+        raise RetryAfter(60, "503")
 
     run(tmp_path, flow)
     assert [("DEAD_LETTER", "deadline", 1)] == ask(tmp_path, "SELECT state, dead_letter_kind, attempt FROM task")

@@ -17,8 +17,8 @@ import pytest_asyncio
 from redrive.engine.core.outcome import Outcome
 from redrive.engine.core.spec import FlowSpec, TaskSpec
 from redrive.engine.domain.event_codec import kind_of
-from redrive.engine.domain.event_payloads import AttemptRetry, Payload
-from redrive.engine.runner.listener import RunningAttempt
+from redrive.engine.domain.event_payloads import AttemptRetry, ExecutorChanged, Payload
+from redrive.engine.runner.listener import RunnerListener, RunningAttempt
 from redrive.engine.runner.protocol import AttemptOrder
 from redrive.engine.runner.zygote.client import Runner
 from redrive.engine.statefile.changes.executor_token import has_token
@@ -134,6 +134,9 @@ class Bench:
         self.executor_id = f"test-{os.getpid()}-{time.monotonic_ns()}"
         self.runner = Runner.spawn(environment={"REDRIVE_EXECUTOR": self.executor_id})
         self.spec: FlowSpec | None = None
+        self.zygote_lost, self.slot_freed = asyncio.Event(), asyncio.Event()
+        self.changes: list[ExecutorChanged] = []
+        self.runner.listen(RunnerListener(self.zygote_lost.set, self.slot_freed.set, self.changes.append))
 
     async def open(
         self, source: str, params: Mapping[str, Any] | None = None, declared: Mapping[str, Any] | None = None

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from redrive.engine.core.outcome import FailureClass, Outcome, OutcomeKind
 from redrive.engine.domain.event_payloads import ExecutorChanged
+from redrive.engine.runner.listener import RunnerListener
 from redrive.engine.runner.zygote.client import Runner
 
 
@@ -202,8 +203,7 @@ class News:
         self.emitted: list[ExecutorChanged] = []
         self._runner = runner
         self._freed = asyncio.Event()
-        runner.on_executor_change = self.emitted.append
-        runner.on_freed = self._freed.set
+        runner.listen(RunnerListener(slot_freed=self._freed.set, executor_changed=self.emitted.append))
 
     async def all_slots_are_free(self) -> None:
         async with asyncio.timeout(30):

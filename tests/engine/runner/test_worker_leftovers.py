@@ -149,7 +149,7 @@ FINDINGS = {
     "removed_directory": "changed the working directory",
     "environment": "changed the environment",
     "own_variable": "changed the environment",
-    "replaced_environment": "cannot be checked (AttributeError: 'dict' object has no attribute '_data')",
+    "replaced_environment": "replaced os.environ",
     "umask": "changed the umask",
     "signal_handler": "changed a signal handler",
     "ignored_signal": "changed a signal handler",

@@ -216,14 +216,12 @@ async def test_a_flow_whose_import_leaves_threads_is_imported_once_by_a_worker(b
 
 @pytest.mark.long
 async def test_a_zygote_that_is_killed_takes_its_workers_along(bench: Any) -> None:
-    lost = asyncio.Event()
-    bench.runner.on_lost = lost.set
     await bench.open(PID_TASK_AND_WAITING_TASK)
     recorder, idle = await bench.start("waits"), await pid_of(bench)
     await recorder.wait_for_output(b"ready")
     os.kill(bench.runner.zygote_pid, signal.SIGKILL)
     assert (await recorder.outcome()).kind is OutcomeKind.LOST
-    await asyncio.wait_for(lost.wait(), 60)
+    await asyncio.wait_for(bench.zygote_lost.wait(), 60)
     assert is_gone(idle)
     assert is_gone(recorder.pid)
     await bench.runner.open(str(bench.path))

@@ -8,6 +8,7 @@ from typing import Any
 from redrive.engine.core.outcome import OutcomeKind
 from redrive.engine.domain.event_changes import ExecutorChange
 from redrive.engine.domain.event_payloads import ExecutorChanged
+from redrive.engine.runner.listener import RunnerListener
 
 PID_TASK = """
     @flow.task(isolation="worker")
@@ -42,5 +43,5 @@ def retired(bench: Any) -> list[str]:
         assert payload.what == ExecutorChange.WORKER_RETIRED
         found.append(payload.how or "")
 
-    bench.runner.on_executor_change = on_change
+    bench.runner.listen(RunnerListener(executor_changed=on_change))
     return found

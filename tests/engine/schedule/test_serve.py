@@ -14,6 +14,7 @@ import pytest
 from redrive.engine.clock import SystemClock
 from redrive.engine.domain.events import Event, EventKind
 from redrive.engine.errors import FlowError
+from redrive.engine.executor.machine import Machine
 from redrive.engine.executor.run_options import RunOptions
 from redrive.engine.schedule import serve
 
@@ -50,7 +51,7 @@ class ServiceUnderTest:
             RunOptions(),
             report=self._report,
             on_events=self._on_line,
-            clock=self.clock,
+            machine=Machine(clock=self.clock),
         )
 
     def _report(self, sentence: str) -> None:

@@ -10,7 +10,7 @@ import resource
 import signal
 import sqlite3
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from redrive.engine.store import database, runs
 from redrive.engine.store.log_sync import SHARED_SYNC_SECONDS
 from redrive.engine.store.one_thread import OnDone
 from redrive.engine.store.write_retry import FlushLimits, QueryLimits, run_with_retry
-from redrive.engine.store.writer import Writer
+from redrive.engine.store.writer import Writer, WriterListener
 
 FAST = FlushLimits(retries=3, backoff_seconds=0.001, cap_seconds=0.002, query=QueryLimits(delays_seconds=()))
 
@@ -59,7 +59,7 @@ class FaultyConnection:
 class Desk:
     """A writer, and what it told."""
 
-    def __init__(self, path: Path, durability: Durability = "normal", **options: Any) -> None:
+    def __init__(self, path: Path, durability: Durability = "normal", **reports: Any) -> None:
         self.path = path
         self.connection = FaultyConnection(database.open_for_writing(path, durability))
         self.events: list[Event] = []
@@ -67,11 +67,11 @@ class Desk:
         self.clock_us = 42
         self.degraded = asyncio.Event()
         self.recovered = asyncio.Event()
-        options.setdefault("limits", FAST)
+        options = {"limits": reports.pop("limits", FAST), "thread": reports.pop("thread", None)}
         connection: Any = self.connection
-        self.writer = Writer(
-            connection, asyncio.get_running_loop(), lambda: self.clock_us, self.events.extend, self._problem, **options
-        )
+        listener = WriterListener(self.events.extend, storage_changed=self._problem, **reports)
+        loop = asyncio.get_running_loop()
+        self.writer = Writer(connection, loop, lambda: self.clock_us, listener, **options)
 
     def _problem(self, what: str, sentence: str) -> None:
         self.problems.append((what, sentence))
@@ -185,10 +185,10 @@ async def test_a_listener_that_raises_keeps_no_caller_waiting(tmp_path: Path) ->
     reported: list[dict[str, Any]] = []
     loop.set_exception_handler(lambda _, context: reported.append(context))
 
-    def listen(events: list[Event]) -> None:
+    def listen(events: Sequence[Event]) -> None:
         raise ValueError("the listener's fault")
 
-    writer = Writer(database.open_for_writing(tmp_path / "state.db"), loop, lambda: 0, listen)
+    writer = Writer(database.open_for_writing(tmp_path / "state.db"), loop, lambda: 0, WriterListener(listen))
     assert await asyncio.wait_for(writer.submit(emit("a")), 10) == "a"
     assert [type(context["exception"]) for context in reported] == [ValueError]
     await writer.close()
@@ -198,11 +198,11 @@ async def test_what_a_listener_submits_is_written(tmp_path: Path) -> None:
     async with desk(tmp_path) as it:
         answers: list[asyncio.Future[str]] = []
 
-        def listen(events: list[Event]) -> None:
+        def listen(events: Sequence[Event]) -> None:
             if events[0].payload.what == "question":
                 answers.append(it.writer.submit(emit("answer")))
 
-        it.writer.on_events = listen
+        it.writer.listen(WriterListener(listen))
         await it.writer.submit(emit("question"))
         assert await answers[0] == "answer"
 
@@ -368,7 +368,7 @@ async def test_a_problem_listener_that_raises_stops_nothing(tmp_path: Path) -> N
         def shout(what: str, sentence: str) -> None:
             raise ValueError("the listener's fault")
 
-        it.writer.on_storage_change = shout
+        it.writer.listen(WriterListener(storage_changed=shout))
         it.connection.faults = [("COMMIT", failure(sqlite3.SQLITE_FULL))] * 6
         assert await it.writer.submit(emit("a")) == "a"
 
@@ -402,7 +402,7 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[Disk]:
 
 async def test_only_what_is_durable_waits_for_the_disk_and_for_all_before_it(tmp_path: Path, disk: Disk) -> None:
     on_disk: list[Event] = []
-    async with desk(tmp_path, on_durable=on_disk.extend) as it:
+    async with desk(tmp_path, events_durable=on_disk.extend) as it:
         assert await it.writer.submit(emit("a")) == "a"
         answer = it.writer.submit(emit("b"), durable=True)
         assert await it.writer.submit(emit("c")) == "c"  # commits go on meanwhile
@@ -442,7 +442,7 @@ async def test_with_full_durability_each_commit_syncs_itself(tmp_path: Path, dis
     on_disk: list[Event] = []
     loop = asyncio.get_running_loop()
     connection = database.open_for_writing(tmp_path / "state.db", "full")
-    writer = Writer(connection, loop, lambda: 42, lambda events: None, on_durable=on_disk.extend)
+    writer = Writer(connection, loop, lambda: 42, WriterListener(events_durable=on_disk.extend))
     await writer.submit(emit("a"))
     assert len(on_disk) == 1 and not disk.syncs
     await writer.close()
@@ -452,7 +452,7 @@ async def test_after_a_failed_sync_nothing_is_promised_any_more(tmp_path: Path, 
     """The kernel reports a failed sync once: the next one would succeed although the data is gone."""
     failures: list[StorageError] = []
     on_disk: list[Event] = []
-    async with desk(tmp_path, on_failed=failures.append, on_durable=on_disk.extend) as it:
+    async with desk(tmp_path, writing_failed=failures.append, events_durable=on_disk.extend) as it:
         await it.writer.submit(emit("a"))
         answer = it.writer.submit(emit("b"), durable=True)
         await it.writer.submit(emit("c"))
@@ -562,7 +562,7 @@ async def test_a_sync_that_fails_at_the_end_is_raised(tmp_path: Path, disk: Disk
 @pytest.mark.parametrize("durability", ["full", "normal"])
 async def test_a_commit_whose_sync_fails_is_not_tried_again(tmp_path: Path, durability: Durability) -> None:
     failures: list[StorageError] = []
-    async with desk(tmp_path, durability=durability, on_failed=failures.append) as it:
+    async with desk(tmp_path, durability=durability, writing_failed=failures.append) as it:
         it.connection.faults = [("COMMIT", failure(sqlite3.SQLITE_IOERR_FSYNC))]
         for what in "ab":
             with pytest.raises(StorageError, match="the disk failed"):
@@ -627,7 +627,7 @@ async def test_another_programs_lock_is_waited_for(tmp_path: Path) -> None:
 class InlineThread:
     """Runs what it is given at once: a simulation has no threads."""
 
-    def start(self, work: Callable[[], object], on_done: OnDone) -> None:
+    def start(self, work: Callable[[], object], on_done: OnDone, *, is_batch: bool = False) -> None:
         on_done(work(), None)
 
     def close(self) -> None:
@@ -660,12 +660,12 @@ async def test_a_machine_without_a_thread_left_is_a_sentence(tmp_path: Path, mon
     with closing(database.open_for_writing(tmp_path / "state.db")) as connection:
         monkeypatch.setattr(threading.Thread, "start", refuse)
         with pytest.raises(StorageError, match="can't start new thread; raise the limit"):
-            Writer(connection, asyncio.get_running_loop(), lambda: 0, lambda events: None)
+            Writer(connection, asyncio.get_running_loop(), lambda: 0)
 
 
 async def test_threads_that_tasks_take_later_are_not_missed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     connection = database.open_for_writing(tmp_path / "state.db")
-    writer = Writer(connection, asyncio.get_running_loop(), lambda: 0, lambda events: None)
+    writer = Writer(connection, asyncio.get_running_loop(), lambda: 0)
     monkeypatch.setattr(threading.Thread, "start", lambda thread: pytest.fail("a thread starts"))
     await writer.submit(lambda transaction: transaction.emit(StorageChanged("recovered", "again")), durable=True)
     await writer.close()

@@ -23,6 +23,7 @@ from redrive.engine.flow.flow import Flow
 from redrive.engine.runner import process
 from redrive.engine.runner.listener import AttemptListener
 from redrive.engine.runner.protocol import AttemptOrder
+from redrive.engine.runner.zygote import connection
 from redrive.engine.runner.zygote.client import Runner
 
 from ..conftest import bearers_of
@@ -218,8 +219,6 @@ async def test_a_process_that_cannot_be_made_is_an_oserror_and_the_next_one_work
 
 
 async def test_an_executor_without_descriptors_loses_its_attempts_and_knows_it(bench: Any) -> None:
-    lost = asyncio.Event()
-    bench.runner.on_lost = lost.set
     await bench.open("""
         @flow.task
         def waits():
@@ -240,7 +239,7 @@ async def test_an_executor_without_descriptors_loses_its_attempts_and_knows_it(b
         with pytest.raises(OSError, match="zygote is gone"):
             await bench.start("waits")
         assert (await waiting.outcome()).kind is OutcomeKind.LOST
-        await asyncio.wait_for(lost.wait(), 30)
+        await asyncio.wait_for(bench.zygote_lost.wait(), 30)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
         for fd in fillers:
@@ -312,8 +311,6 @@ ESCAPES = """
 async def test_a_zygote_that_is_killed_takes_everything_along_and_can_be_opened_again(
     bench: Any, survivors: Any
 ) -> None:
-    lost = asyncio.Event()
-    bench.runner.on_lost = lost.set
     await bench.open(ESCAPES)
     recorder, thread = await bench.start("task"), await bench.start("thread")
     await recorder.wait_for_output(b"end")
@@ -324,8 +321,20 @@ async def test_a_zygote_that_is_killed_takes_everything_along_and_can_be_opened_
     os.kill(bench.runner.zygote_pid, signal.SIGKILL)
     assert (await recorder.outcome()).kind is OutcomeKind.LOST
     assert (await thread.outcome()).kind is OutcomeKind.LOST
-    await asyncio.wait_for(lost.wait(), 30)
+    await asyncio.wait_for(bench.zygote_lost.wait(), 30)
     assert survivors(bearers, seconds=0) == []
+    await bench.runner.open(str(bench.path))
+    assert (await bench.run("quick"))[0].result == "1"
+
+
+async def test_a_start_that_a_stopped_zygote_does_not_answer_fails(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "PING_SECONDS", 0.2)
+    await bench.open(ESCAPES)
+    os.kill(bench.runner.zygote_pid, signal.SIGSTOP)
+    for task in ("quick", "worker", "thread"):
+        with pytest.raises(OSError, match=r"zygote is gone|no zygote"):
+            await bench.start(task)
+    await asyncio.wait_for(bench.zygote_lost.wait(), 30)
     await bench.runner.open(str(bench.path))
     assert (await bench.run("quick"))[0].result == "1"
 
@@ -340,8 +349,6 @@ def thousand_descriptors() -> Iterator[None]:
 
 async def test_attempts_may_have_as_many_descriptors_under_each_zygote(thousand_descriptors: None, bench: Any) -> None:
     """The executor allows itself more, after its start."""
-    lost = asyncio.Event()
-    bench.runner.on_lost = lost.set
     await bench.open("""
         import resource
 
@@ -352,7 +359,7 @@ async def test_attempts_may_have_as_many_descriptors_under_each_zygote(thousand_
     assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] > 1000
     assert (await bench.run("task"))[0].result == "1000"
     os.kill(bench.runner.zygote_pid, signal.SIGKILL)
-    await asyncio.wait_for(lost.wait(), 30)
+    await asyncio.wait_for(bench.zygote_lost.wait(), 30)
     await bench.runner.open(str(bench.path))
     assert (await bench.run("task"))[0].result == "1000"
 
@@ -456,12 +463,13 @@ def test_an_executor_that_is_killed_leaves_nobody_alive_and_the_lock_free(
 
 def test_an_executor_that_is_killed_during_an_import_leaves_nobody_alive(tmp_path: Path, survivors: Any) -> None:
     flow = tmp_path / "flow.py"
-    flow.write_text("import os\nos.write(2, b'importing')\nwhile True: pass\n")
+    mark = tmp_path / "importing"
+    os.mkfifo(mark)
+    flow.write_text(f"open({str(mark)!r}, 'w').write('importing')\nwhile True: pass\n")
     executor_id = f"killed-in-import-{os.getpid()}"
     source = EXECUTOR.format(folder="", lock=str(tmp_path / "l"), executor_id=executor_id, flow=str(flow))
-    source = source.replace("    spec =", "    runner.on_output = lambda data: os.write(1, data)\n    spec =")
     with started(source) as executor:
-        assert executor.stdout.read(9) == b"importing"
+        assert mark.read_text() == "importing"
         bearers = bearers_of(executor_id)
         assert len(bearers) == 1
         executor.kill()

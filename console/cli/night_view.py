@@ -1,0 +1,102 @@
+"""Shows a played night (``redrive.engine.testing``) as the console and ``redrive run`` do."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ...engine.core.projection import RunProjection
+from ...engine.domain.events import Event
+from ...engine.statefile.list_rows import BREAKERS, PAGES, PageRow
+from ...engine.statefile.queries import query
+from ..model.board import Board
+from ..model.inbox import Inbox, InboxCause
+from ..model.replay import ReplayIndex
+from ..present.header import run_line
+from ..present.report import ReportData, timeline_of
+from ..present.summary import incident_summary
+from ..text.glyphs import UTF8
+from ..text.pieces import plain
+from .exit_codes import code_of_run
+from .output.event_lines import lines_of_event
+
+_HEADER_CELLS = 160
+_ADDRESS = "a played night"
+
+
+@dataclass(frozen=True, slots=True)
+class ShownCause:
+    """A cause in the inbox. ``evidence``: why its first task waits, as its detail says."""
+
+    title: str
+    message: str
+    kind: str | None
+    evidence: str
+    tasks: Sequence[str]
+
+
+class ConsoleView:
+    """One run of a night. ``end_us``: the end of the night, microseconds UTC."""
+
+    def __init__(
+        self, projection: RunProjection, events: Sequence[Event], connection: sqlite3.Connection, end_us: int
+    ) -> None:
+        self._projection = projection
+        self._events = events
+        self._end_us = end_us
+        self._end = Board(projection)
+        pages: list[PageRow] = query(connection, PAGES, {})
+        self._end.update_lists(query(connection, BREAKERS, {}), pages)
+        self._index: ReplayIndex | None = None
+
+    def timeline(self) -> str:
+        """The rows of the timeline."""
+        rows = timeline_of(ReportData(self._end, _ADDRESS, self._end_us)).rows
+        return "\n".join(plain(row.line).rstrip() for row in rows)
+
+    def header(self, at: int) -> str:
+        """The first line of the screen."""
+        return " ".join(plain(run_line(self._board(at), _ADDRESS, None, at, _HEADER_CELLS, UTF8)).split())
+
+    def why(self, task: str, at: int) -> str:
+        """Why a task does not run."""
+        return self._board(at).explain(task, at)
+
+    def inbox(self, at: int) -> Sequence[ShownCause]:
+        """The causes that need a human."""
+        board = self._board(at)
+        inbox = Inbox(board)
+        return [self._cause(board, inbox, cause, at) for cause in inbox.causes()]
+
+    @staticmethod
+    def _cause(board: Board, inbox: Inbox, cause: InboxCause, at: int) -> ShownCause:
+        first = cause.tasks[0]
+        return ShownCause(cause.title, cause.message, inbox.entry(first).kind, board.explain(first, at), cause.tasks)
+
+    def summary(self) -> str:
+        """The run for an incident channel."""
+        return incident_summary(self._end, _ADDRESS, self._end_us)
+
+    def journal(self) -> Sequence[str]:
+        """The lines that ``redrive run`` prints."""
+        return [line for event in self._events for line in lines_of_event(event)]
+
+    def exit_code(self) -> int:
+        """The exit code of ``redrive run``."""
+        run = self._projection.run
+        blocked = run.ended_at is None and run.blocked_since is not None
+        return int(code_of_run(run.state, interrupted=run.ended_at is None and not blocked, blocked=blocked))
+
+    def _board(self, at: int) -> Board:
+        """Return the run at an instant."""
+        if at >= self._end_us:
+            return self._end
+        if self._index is None:
+            self._index = ReplayIndex(self._projection)
+            self._index.extend(self._events)
+        seq = self._index.seq_at(at)
+        after = self._index.window_for(seq).after
+        board = Board(self._projection, self._end)
+        board.seek(self._index.snapshot_at(seq, (event for event in self._events if event.seq > after)))
+        return board

@@ -1,0 +1,301 @@
+"""Calls the body of a task in this process, and returns what its process would have done as a script.
+
+The arguments, the final frame and the failure come from the functions that a forked attempt uses (``runner/child.py``,
+``runner/call.py``). While a body runs, ``time.sleep``, ``time.time`` and ``time.monotonic`` are those of the night, and
+so is the event loop of a coroutine: a wait takes no time. At the timeout of its task a wait raises TaskTerminated, as
+SIGTERM does; after the grace it raises an error that nothing should catch, as SIGKILL ends a process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import time
+import traceback
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from itertools import dropwhile, takewhile
+from types import FunctionType
+from typing import Any
+
+from ..errors import RedriveError, TaskTerminated
+from ..runner import protocol
+from ..runner.call import CallPlan, call, context_for, ending_of_error, ending_of_value
+from ..runner.child import FlowFacts, forward_retries
+from ..runner.context import PROGRESS_SECONDS, Context
+from ..runner.protocol import AttemptOrder
+from ..runner.task_environment import encoded_variables
+from .played_runner import Exit, Script
+from .virtual_time import VirtualLoop
+
+INSTANT_SECONDS = 0.01  # what an attempt takes at least: a fork and the end of a process
+WAITED_SECONDS_MAX = 1.0  # of real time, which a body may spend without computing
+
+
+class StageError(RedriveError):
+    """A flow, a fault or an act that cannot be played; the text says what to do."""
+
+
+class _Killed(BaseException):
+    """SIGKILL: the body is over."""
+
+
+@dataclass(slots=True)
+class BodyTime:
+    """The time of one body: ``seconds`` since its start. ``timeout`` None: it may take as long as it likes."""
+
+    started_seconds: float  # on the clock of the night
+    started_us: int  # UTC
+    timeout: float | None
+    grace_seconds: float
+    pace: float = 1.0  # how many times as long each wait takes
+    seconds: float = 0.0
+    is_terminated: bool = False
+    stack: str = ""  # where it was when it was ended
+
+    def sleep(self, seconds: float) -> None:
+        """Wait in virtual time."""
+        until = self.seconds + self.pace * max(0.0, seconds)
+        if self.timeout is None:
+            self.seconds = until
+        elif not self.is_terminated and until >= self.timeout:
+            self.seconds, self.is_terminated = max(self.seconds, self.timeout), True
+            self.stack = _stack_of_caller()
+            raise TaskTerminated("SIGTERM")
+        elif self.is_terminated and until >= self.timeout + self.grace_seconds:
+            raise _Killed
+        else:
+            self.seconds = until
+
+    def monotonic(self) -> float:
+        """Seconds of the clock of the night."""
+        return self.started_seconds + self.seconds
+
+    def time(self) -> float:
+        """Seconds since 1970 UTC."""
+        return self.started_us / 1e6 + self.seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """What stands for the body of one attempt.
+
+    Attributes:
+        plan: the function that is called.
+        error: raised where the function begins, instead of calling it.
+        seconds: what the attempt takes; None: as long as the body waits.
+        pace: without ``seconds``: how many times as long each wait takes.
+        delay_seconds: without ``seconds``: before the body begins.
+    """
+
+    plan: CallPlan
+    error: BaseException | None = None
+    seconds: float | None = None
+    pace: float = 1.0
+    delay_seconds: float = 0.0
+
+
+@dataclass(slots=True)
+class _Recording:
+    """What a body reports, each with its second."""
+
+    time: BodyTime
+    paces_reports: bool  # the attempt takes a given time: each report takes its share of it
+    reports: list[tuple[float, protocol.AttemptFrame | bytes]] = field(default_factory=list)
+
+    def send(self, frame: protocol.AttemptFrame) -> None:
+        if self.paces_reports:
+            self.time.seconds += PROGRESS_SECONDS
+        self.reports.append((self.time.seconds, frame))
+
+    def monotonic(self) -> float:
+        """The clock by which reports are limited: with a given time, each of them is sent."""
+        if self.paces_reports:
+            self.time.seconds += PROGRESS_SECONDS
+        return self.time.monotonic()
+
+    def write(self, text: str) -> int:
+        self.reports.append((self.time.seconds, text.encode("utf-8", "backslashreplace")))
+        return len(text)
+
+    def flush(self) -> None:
+        """Nothing is kept back."""
+
+
+def play_body(body: Body, order: AttemptOrder, facts: FlowFacts, started_seconds: float, started_us: int) -> Script:
+    """Call a body, and return the script of its attempt."""
+    spec = order.spec
+    has_given_time = body.seconds is not None
+    timeout = None if has_given_time else spec.timeout
+    clock = BodyTime(started_seconds, started_us, timeout, spec.grace_seconds, body.pace, body.delay_seconds)
+    recording = _Recording(clock, has_given_time)
+    end: protocol.Ending | Exit = _call(body, order, facts, recording)
+    if isinstance(end, protocol.Terminated):
+        end = Exit(1)
+    stack = clock.stack or stack_of(body.plan.function)
+    if clock.is_terminated:
+        assert spec.timeout is not None
+        ends_after = None if isinstance(end, Exit) and end.signal else clock.seconds - spec.timeout
+        return Script(None, end, recording.reports, ends_after, stack)
+    if body.seconds is None:
+        return Script(max(clock.seconds, INSTANT_SECONDS), end, recording.reports, stack=stack)
+    share = body.seconds / clock.seconds if clock.seconds else 0.0
+    return Script(body.seconds, end, [(at * share, report) for at, report in recording.reports], stack=stack)
+
+
+def _call(body: Body, order: AttemptOrder, facts: FlowFacts, recording: _Recording) -> protocol.Ending | Exit:
+    describe, clock = facts.describer(order), recording.time
+
+    def new_context() -> Context:
+        return context_for(
+            order,
+            send=recording.send,
+            is_cancelled=lambda: clock.is_terminated,
+            describe=describe,
+            monotonic=recording.monotonic,
+        )
+
+    plan = body.plan if body.error is None else CallPlan(raising_at(body.plan.function, body.error), (), False)
+    real, computed = time.perf_counter(), time.process_time()
+    try:
+        with _played(clock, recording), _surroundings(order, facts.project_root):
+            value = call(plan, order.task, new_context, lambda coroutine: _run_coroutine(coroutine, clock))
+            end: protocol.Ending | Exit = ending_of_value(order, value)
+    except (KeyboardInterrupt, StageError):
+        raise
+    except _Killed:
+        return Exit(None, signal=9)
+    except BaseException as error:
+        if not isinstance(error, Exception | SystemExit | asyncio.CancelledError | TaskTerminated):
+            raise  # of the test framework
+        is_cancelled = clock.is_terminated and isinstance(error, asyncio.CancelledError)
+        end = protocol.Terminated() if is_cancelled else ending_of_error(error, describe)
+    waited = (time.perf_counter() - real) - (time.process_time() - computed)
+    if waited > WAITED_SECONDS_MAX:
+        raise StageError(
+            f"task {order.task!r} waited for {waited:.0f} s of real time, which cannot be skipped: let it call"
+            f" time.sleep by the name of its module, or say results={{{order.task!r}: ...}}"
+        )
+    return end
+
+
+@contextlib.contextmanager
+def _played(clock: BodyTime, recording: _Recording) -> Iterator[None]:
+    """Put the clock of the body into the ``time`` module, and its output into the recording, for a while."""
+    real = time.sleep, time.time, time.monotonic
+    forward_retries(lambda data: recording.send(protocol.Retried(dict(data))))
+    output: Any = recording
+    with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
+        time.sleep, time.time, time.monotonic = clock.sleep, clock.time, clock.monotonic  # type: ignore[assignment]
+        try:
+            yield
+        finally:
+            time.sleep, time.time, time.monotonic = real
+            forward_retries(_ignore)
+
+
+def _ignore(data: Mapping[str, object]) -> None:
+    pass
+
+
+@contextlib.contextmanager
+def _surroundings(order: AttemptOrder, folder: str) -> Iterator[None]:
+    """The folder and the environment of an attempt."""
+    variables = encoded_variables(order)
+    before = {name: os.environb.get(name) for name in variables}
+    with contextlib.chdir(folder):
+        os.environb.update(variables)
+        try:
+            yield
+        finally:
+            for name, value in before.items():
+                if value is None:
+                    os.environb.pop(name, None)
+                else:
+                    os.environb[name] = value
+
+
+# --- Coroutines ------------------------------------------------------------------------------------------------------
+
+
+class _PacedTime:
+    """The time of a loop whose waits take ``pace`` times as long in the night."""
+
+    def __init__(self, clock: BodyTime) -> None:
+        self._clock = clock
+
+    @property
+    def seconds(self) -> float:
+        return self._clock.seconds / self._clock.pace
+
+    @seconds.setter
+    def seconds(self, value: float) -> None:
+        self._clock.seconds = value * self._clock.pace
+
+
+def _run_coroutine(coroutine: Coroutine[object, object, object], clock: BodyTime) -> object:
+    """Run a coroutine on a loop of its own, in a thread, because a loop runs in this one."""
+
+    async def main() -> object:
+        task = asyncio.current_task()
+        assert task is not None
+        if clock.timeout is not None:
+            asyncio.get_running_loop().call_at(clock.timeout / clock.pace, terminate, task)
+        return await coroutine
+
+    def terminate(task: asyncio.Task[object]) -> None:
+        clock.is_terminated = True
+        task.cancel()
+
+    def run() -> object:
+        loop = VirtualLoop(_PacedTime(clock), lambda context: None)
+        with asyncio.Runner(loop_factory=lambda: loop) as runner:
+            return runner.run(main())
+
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(run).result()
+
+
+# --- Where a body is -------------------------------------------------------------------------------------------------
+
+
+def raising_at(function: Callable[..., object], error: BaseException) -> Callable[[], object]:
+    """Return a function that raises ``error`` where ``function`` begins, so that its traceback names that place."""
+    file, line, name = _place_of(function)
+    code = compile("\n" * (line - 1) + "raise error", file, "exec").replace(co_name=name, co_qualname=name)
+
+    def raise_there() -> None:
+        exec(code, {"error": error})
+
+    return raise_there
+
+
+def stack_of(function: Callable[..., object]) -> str:
+    """Return the stack of a process that is where ``function`` begins, as faulthandler writes it."""
+    file, line, name = _place_of(function)
+    return f'Current thread 0x0001 (most recent call first):\n  File "{file}", line {line} in {name}\n'
+
+
+def _place_of(function: Callable[..., object]) -> tuple[str, int, str]:
+    while not isinstance(function, FunctionType) and hasattr(function, "func"):
+        function = function.func
+    if not isinstance(function, FunctionType):
+        return "<played>", 1, getattr(function, "__name__", "body")
+    code = function.__code__
+    return code.co_filename, code.co_firstlineno + 1, code.co_name
+
+
+def _stack_of_caller() -> str:
+    frames = dropwhile(_is_of_engine, reversed(traceback.extract_stack()))
+    own = takewhile(lambda frame: not _is_of_engine(frame), frames)  # further out are the stage and the test
+    lines = (f'  File "{frame.filename}", line {frame.lineno} in {frame.name}' for frame in own)
+    return "\n".join(["Current thread 0x0001 (most recent call first):", *lines, ""])
+
+
+def _is_of_engine(frame: traceback.FrameSummary) -> bool:
+    return frame.filename.startswith(_ENGINE)
+
+
+_ENGINE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))

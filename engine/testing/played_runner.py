@@ -1,0 +1,338 @@
+"""The runner of a night: each attempt follows a script in virtual time, and the engine's own code ends it.
+
+Frames, output, deadline and kill ladder go through the classes of a real attempt (``runner/process_attempt.py``); a
+script only says what the process would have done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
+from typing import Any, cast
+
+from ..core.failures.hang import Autopsy
+from ..core.outcome import Outcome
+from ..core.secret_mask import SecretMask
+from ..core.spec import FlowSpec
+from ..domain.event_changes import ExecutorChange
+from ..domain.event_payloads import AttemptSigkill, AttemptSigterm, ExecutorChanged
+from ..runner import protocol
+from ..runner.attempt import RunnerContext
+from ..runner.hang.autopsy import CpuSample, Subject
+from ..runner.hang.proc_sampler import ProcSampler
+from ..runner.hang.stack import without_engine
+from ..runner.listener import AttemptListener, RunnerListener, RunningAttempt
+from ..runner.oom import OutOfMemoryWatch
+from ..runner.outcome_of_exit import Evidence, lost
+from ..runner.pipes import DrainedPipe, StackPipe
+from ..runner.process_attempt import ForkedAttempt
+from ..runner.protocol import AttemptOrder
+
+_PIDS = 2**22  # from the largest pid of Linux on: no process has it
+_RSS_KB = 32 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """The end of a process. ``is_out_of_memory``: the kernel killed it for its memory."""
+
+    code: int | None = 0
+    signal: int | None = None
+    result: str | None = None  # of a command, as JSON
+    is_out_of_memory: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """What the process of one attempt does, in seconds after its start.
+
+    Attributes:
+        seconds: when it ends by itself; None: never.
+        end: how: a final frame, an exit without one, or an outcome that the runner knows.
+        reports: frames and output, each with its second.
+        ends_after_sigterm: seconds from SIGTERM to its exit; None: it ignores SIGTERM, and is killed.
+        stack: the stacks that it would dump, as faulthandler writes them.
+        starts_after: seconds until the process exists.
+        refused: why no process can be started.
+    """
+
+    seconds: float | None
+    end: protocol.Ending | Exit | Outcome = field(default_factory=Exit)
+    reports: Sequence[tuple[float, protocol.AttemptFrame | bytes]] = ()
+    ends_after_sigterm: float | None = 0.0
+    stack: str = ""
+    starts_after: float = 0.0
+    refused: OSError | None = None
+
+
+LoadFlow = Callable[[Mapping[str, object], Mapping[str, object]], FlowSpec]  # given and remembered parameters
+
+
+class PlayedRunner:
+    """Stands in for ``zygote.client.Runner``.
+
+    Parameters:
+        load: returns the flow, as an import would. Raises FlowError.
+        script_of: says what an attempt does that starts now.
+        on_start: called when the process of an attempt starts.
+        import_seconds: how long an import takes beside a running flow.
+    """
+
+    def __init__(
+        self,
+        executor_id: str,
+        load: LoadFlow,
+        script_of: Callable[[AttemptOrder], Script],
+        on_start: Callable[[AttemptOrder], None] = lambda order: None,
+        *,
+        project_root: str | None = None,
+        import_seconds: float = 0.5,
+    ) -> None:
+        self.executor_id = executor_id
+        self.attempts_max = 1000
+        self.warnings: tuple[str, ...] = ()
+        self.printed = ""
+        self.remote = None
+        self.mask = SecretMask()
+        self.leaked_slots = 0
+        self.is_open = False
+        self.running: dict[int, PlayedAttempt] = {}
+        self._load = load
+        self._script_of = script_of
+        self._on_start = on_start
+        self._import_seconds = import_seconds
+        self._project_root = project_root
+        self._last_number = 0
+        self._starts: set[asyncio.Task[None]] = set()
+        self._listener = RunnerListener()
+
+    def listen(self, listener: RunnerListener) -> None:
+        """See ``Runner.listen``."""
+        self._listener = listener
+
+    # --- The flow --------------------------------------------------------------------------------------------------
+
+    async def open(
+        self,
+        target: str = "",
+        params: Mapping[str, object] | None = None,
+        *,
+        remembered: Mapping[str, object] | None = None,
+        **options: object,
+    ) -> FlowSpec:
+        """See ``Runner.open``."""
+        flow = self._load(params or {}, remembered or {})
+        self._use()
+        return flow
+
+    async def prepare(
+        self,
+        target: str,
+        params: Mapping[str, object] | None = None,
+        *,
+        remembered: Mapping[str, object] | None = None,
+        **options: object,
+    ) -> Any:
+        """See ``Runner.prepare``."""
+        await asyncio.sleep(self._import_seconds)
+        flow = self._load(params or {}, remembered or {})
+        return SimpleNamespace(spec=flow, shared=SimpleNamespace(mask=self.mask))
+
+    def _use(self) -> None:
+        self.is_open = True
+        self._shared = RunnerContext(
+            self._project_root, _PlayedMemory(), self._forget, sampler=_PlayedSampler(), mask=self.mask
+        )
+
+    def replace(self, prepared: Any) -> None:
+        """See ``Runner.replace``."""
+        self._use()
+
+    async def discard(self, prepared: Any) -> None:
+        """There is no process."""
+
+    def set_slot_demand(self, has_demand: bool) -> None:
+        """No slot leaks."""
+
+    # --- Attempts --------------------------------------------------------------------------------------------------
+
+    def launch(
+        self,
+        order: AttemptOrder,
+        listener: AttemptListener,
+        on_started: Callable[[RunningAttempt], None],
+        on_failed: Callable[[OSError], None],
+    ) -> None:
+        """See ``Runner.launch``."""
+        task = asyncio.get_running_loop().create_task(self._launch(order, listener, on_started, on_failed))
+        self._starts.add(task)
+        task.add_done_callback(self._starts.discard)
+
+    async def _launch(
+        self,
+        order: AttemptOrder,
+        listener: AttemptListener,
+        on_started: Callable[[RunningAttempt], None],
+        on_failed: Callable[[OSError], None],
+    ) -> None:
+        script = self._script_of(order)
+        await asyncio.sleep(script.starts_after)
+        error = script.refused if self.is_open else ProcessLookupError("the zygote is gone")
+        if error is not None:
+            on_failed(error)
+            return
+        self._on_start(order)
+        self._last_number += 1
+        attempt = PlayedAttempt(self._last_number, order, listener, self._shared, script)
+        self.running[self._last_number] = attempt
+        attempt.begin()
+        on_started(attempt)
+
+    def _forget(self, number: int) -> None:
+        self.running.pop(number, None)
+
+    # --- The end ---------------------------------------------------------------------------------------------------
+
+    def lose_zygote(self) -> None:
+        """The zygote dies, and all attempts with it."""
+        if not self.is_open:
+            return
+        self.is_open = False
+        self._lose_attempts("its zygote died")
+        self._listener.executor_changed(ExecutorChanged(ExecutorChange.ZYGOTE_DIED, pid=_PIDS, how="killed"))
+        self._listener.zygote_lost()
+
+    async def close(self) -> None:
+        """See ``Runner.close``."""
+        self.is_open = False
+        self._lose_attempts("the executor ended")
+
+    def _lose_attempts(self, why: str) -> None:
+        for attempt in list(self.running.values()):
+            attempt.end(lost(why))
+
+
+class PlayedAttempt(ForkedAttempt):
+    """One attempt that follows its script."""
+
+    def __init__(
+        self, number: int, order: AttemptOrder, listener: AttemptListener, shared: RunnerContext, script: Script
+    ) -> None:
+        now = asyncio.get_running_loop().time()
+        super().__init__(
+            number, order, listener, shared, now, _PIDS + number, -1, cast(StackPipe, _PlayedStack(script))
+        )
+        self._script = script
+        self._results = self._output = DrainedPipe()
+        self._timers: list[asyncio.TimerHandle] = []
+
+    def begin(self) -> None:
+        """Start: arm the deadline, and play the script."""
+        self._listener.started(self.pid, None)
+        self._arm()
+        for seconds, report in self._script.reports:
+            self._play_later(seconds, self._play_report, report)
+        if self._script.seconds is not None:
+            self._play_later(self._script.seconds, self._end_by_itself)
+
+    def end(self, outcome: Outcome) -> None:
+        """End with an outcome that the runner knows."""
+        if not self._done.done():
+            self._close(outcome)
+
+    def _play_later(self, seconds: float, callback: Callable[..., None], *args: Any) -> None:
+        self._timers.append(self._loop.call_later(seconds, callback, *args))
+
+    def _play_report(self, report: protocol.AttemptFrame | bytes) -> None:
+        if isinstance(report, bytes):
+            self.handle_output(report)
+        else:
+            self._handle_frame(report)
+
+    def _end_by_itself(self) -> None:
+        end = self._script.end
+        if isinstance(end, Outcome):
+            self.end(end)
+        elif isinstance(end, Exit):
+            self._exit(end)
+        else:
+            self._handle_ending(end)
+            self._exit(Exit(0 if isinstance(end, protocol.Succeeded) else 1))
+
+    def _exit(self, exit: Exit) -> None:
+        if self._done.done():
+            return
+        self._exit_of_script = exit
+        rss_kb = _PlayedMemory.OUT_KB if exit.is_out_of_memory else _RSS_KB
+        now = self._loop.time()
+        self.exited(protocol.Exited(self.number, exit.code, exit.signal, rss_kb, 0, 0, now, [], []))
+
+    # --- In place of the kernel --------------------------------------------------------------------------------------
+
+    def _on_ending(self, in_time: bool) -> None:
+        """The process exits at once."""
+
+    def _completed(self, evidence: Evidence) -> Evidence:
+        if self.order.spec.kind != "command" or evidence.exit_code != 0:
+            return evidence
+        return replace(evidence, result=self._exit_of_script.result)
+
+    async def dump_stack(self) -> str:
+        return without_engine(self._script.stack)
+
+    def _kernel_view(self) -> str | None:
+        return None
+
+    def _has_exited(self) -> bool:
+        return False
+
+    def _terminate(self, reason: str) -> None:
+        self._force_applied = self._force_requested
+        self._listener.step(AttemptSigterm(reason, self.order.spec.grace_seconds))
+        if self._script.ends_after_sigterm is not None:
+            self._play_later(self._script.ends_after_sigterm, self._exit, Exit(None, signal.SIGTERM))
+
+    def _kill(self, reason: str) -> None:
+        self._listener.step(AttemptSigkill(reason, [self.pid]))
+        self._exit(Exit(None, signal.SIGKILL))
+
+    def _close(self, outcome: Outcome) -> None:
+        for timer in self._timers:
+            timer.cancel()
+        self._finish(outcome)
+
+
+class _PlayedStack:
+    """The stack dump of a process that has crashed."""
+
+    def __init__(self, script: Script) -> None:
+        self.pipe = DrainedPipe()
+        self.text = lambda: script.stack
+
+
+class _PlayedMemory(OutOfMemoryWatch):
+    """The kernel's count of out-of-memory kills: a process that held ``OUT_KB`` was killed for its memory."""
+
+    OUT_KB = 8 * 1024 * 1024
+
+    def __init__(self) -> None:
+        self.bound = "8192 MiB that this machine has"
+
+    def mark(self) -> int:
+        return 0
+
+    def explains(self, mark: int, max_rss_kb: int) -> bool:
+        return max_rss_kb >= self.OUT_KB
+
+
+class _PlayedSampler(ProcSampler):
+    """There is no process whose files could be read."""
+
+    async def examine(self, subject: Subject, before: CpuSample, until: float) -> Autopsy:
+        return Autopsy()
+
+    async def sample(self, subject: Subject) -> CpuSample:
+        return CpuSample(asyncio.get_running_loop().time())

@@ -1,0 +1,484 @@
+"""Plays a flow: hours of it in milliseconds, with faults, acts of operators and crashes, in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, ParamSpec, TypeVar
+
+from ..agent.command_client import apply_under_lock
+from ..core.durations import Duration, parse_duration
+from ..core.spec import FlowSpec
+from ..domain.acts import BY_NAME, Scope
+from ..domain.command import Command, Target
+from ..domain.states import NEEDS_HUMAN
+from ..errors import StorageError
+from ..executor.executor import Executor
+from ..executor.machine import HEARTBEAT_SECONDS
+from ..executor.run_end import RunResult
+from ..executor.run_options import RunOptions
+from ..schedule.serve import ScheduleService, ServiceResult
+from ..statefile.list_rows import QUARANTINE
+from ..statefile.queries import query
+from ..store import database, runs
+from .bodies import StageError
+from .director import Director, PlayedFlow, Times, modules_restored
+from .faults import ClockStep, DiskFull, DownstreamFault, Fault, ProcessFault, TaskFault, When
+from .night import Night, Stored
+from .played_runner import PlayedRunner
+from .stage import Stage
+from .virtual_time import Crash, PlayedWriter, VirtualClock
+
+START = "2026-01-05T22:00:00+00:00"
+EXECUTORS_MAX = 1000  # in one run
+SERVICE_HEARTBEAT_SECONDS = 10.0  # a schedule is played for days
+LIMIT = "1d"
+REOPEN_SECONDS = 10.0
+_FOLDER = "/dev/shm" if os.path.isdir("/dev/shm") else None  # a sync costs nothing there
+_ACTOR = "ana@night"
+
+P = ParamSpec("P")
+T = TypeVar("T")
+Act = Sequence[Any]  # (instant, act, names ..., options)
+
+
+def play(
+    flow: PlayedFlow,
+    *,
+    params: Mapping[str, object] | None = None,
+    at: str | datetime = START,
+    faults: Sequence[Fault] = (),
+    durations: Mapping[str, object] | None = None,
+    results: Mapping[str, object] | None = None,
+    acts: Sequence[Act] = (),
+    seed: object = 0,
+    runs: int = 1,
+    every: Duration = "1h",
+    max_parallel: int | None = None,
+    until: Duration = LIMIT,
+    keep: str | os.PathLike[str] | None = None,
+) -> Night:
+    """Play one or several runs of a flow with the real executor, store and policies, and return what came of it.
+
+    Bodies of tasks are called in this process, where ``time.sleep`` takes no time. Commands run no program: their
+    results, durations or exits are given.
+
+    Parameters:
+        flow: the path of a flow file, a ``Flow``, or a function without arguments that makes one.
+        params: values for parameters of the flow, by name.
+        at: when the night begins: an instant with its offset, as "2026-03-28T22:00+01:00".
+        faults: what goes wrong: values of ``down``, ``error``, ``hang``, ``crash``, ...
+        durations: by task, how long an attempt takes; ``in_turn(...)`` for one after another.
+        results: by task, what it returns instead of its body: a value, an exception, a function that is called in its
+            place, or ``in_turn(...)`` of these.
+        acts: of operators, each a tuple: (instant, act, names..., options), as ("+5m", "requeue", "settle") or
+            ("+5m", "breaker", "bank", "close"). "*" names all tasks that need a human. ("+5m", "change", flow) changes
+            the code of the flow; ("+5m", "resume") resumes a run that was stopped.
+        seed: of all dice: the same seed gives the same night.
+        runs: how many runs follow each other in one state file, one ``every`` so often, or when the one before ends.
+        max_parallel: attempts at a time; None: the flow's own setting, or 4.
+        until: when each run is stopped at the latest, after its start.
+        keep: where a copy of the state file is kept.
+
+    Raises:
+        StageError: the flow, a fault or an act cannot be played.
+        FlowError: the flow cannot be run.
+    """
+    with modules_restored():
+        night = _Play(
+            flow,
+            at=_instant(at),
+            faults=faults,
+            durations=durations or {},
+            results=results or {},
+            acts=acts,
+            seed=seed,
+            options=RunOptions(max_parallel=max_parallel, params=dict(params or {})),
+        )
+        for number in range(runs):
+            night.advance_to(number * parse_duration(every))
+            night.play_run(f"night-{number + 1}" if runs > 1 else "night", parse_duration(until))
+        night.end_acts()
+    return night.close(keep)
+
+
+def play_schedule(
+    flow: PlayedFlow,
+    *,
+    at: str | datetime = START,
+    lasts: Duration = LIMIT,
+    params: Mapping[str, object] | None = None,
+    faults: Sequence[Fault] = (),
+    durations: Mapping[str, object] | None = None,
+    results: Mapping[str, object] | None = None,
+    acts: Sequence[Act] = (),
+    seed: object = 0,
+    max_parallel: int | None = None,
+    keep: str | os.PathLike[str] | None = None,
+) -> Night:
+    """Play ``redrive serve`` of a flow with a schedule, from ``at`` on: each run starts when it is due.
+
+    ``runs`` of the night has the runs in the order of their starts. ``crash("executor", at=..., lasts="2d")`` switches
+    the machine off: the next service finds what was missed.
+
+    Parameters:
+        lasts: how long the service is watched; a run that is active then is stopped.
+        The others are those of ``play``.
+
+    Raises:
+        StageError: the flow, a fault or an act cannot be played, or no run was due.
+        FlowError: the flow cannot be run, or has no schedule.
+    """
+    with modules_restored():
+        night = _Play(
+            flow,
+            at=_instant(at),
+            faults=faults,
+            durations=durations or {},
+            results=results or {},
+            acts=acts,
+            seed=seed,
+            options=RunOptions(max_parallel=max_parallel, params=dict(params or {})),
+            heartbeat_seconds=SERVICE_HEARTBEAT_SECONDS,
+        )
+        night.play_service(parse_duration(lasts))
+        night.end_acts()
+    return night.close(keep)
+
+
+def _instant(at: str | datetime) -> datetime:
+    instant = datetime.fromisoformat(at) if isinstance(at, str) else at
+    return instant if instant.tzinfo is not None else instant.replace(tzinfo=UTC)
+
+
+def _require_instants(fault: Fault, times: Times) -> None:
+    """Raise StageError for an instant or a duration that cannot be read."""
+    when = fault.when if isinstance(fault, TaskFault | DownstreamFault) else fault
+    if not isinstance(when, When | ProcessFault | DiskFull | ClockStep):
+        raise StageError(f"{fault!r} is no fault: use down, error, hang, crash, ... of redrive.engine.testing")
+    times.seconds(when.at)
+    if not isinstance(when, ClockStep) and when.lasts is not None:
+        times.seconds(when.lasts)
+
+
+def _require_no_loop() -> None:
+    """Raise StageError in a coroutine: a night has an event loop of its own, and a thread runs one at a time."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return
+    raise StageError("a night is played in a plain function, not in a coroutine: write def test_...(), without async")
+
+
+def _line(command: Command) -> bytes:
+    return json.dumps(command.as_json()).encode()
+
+
+@dataclass(order=True, slots=True)
+class _PlannedAct:
+    seconds: float
+    number: int
+    act: str = field(compare=False)
+    names: tuple[Any, ...] = field(compare=False)
+    options: dict[str, Any] = field(compare=False)
+
+
+class _Play:
+    """One night under way."""
+
+    def __init__(
+        self,
+        flow: PlayedFlow,
+        *,
+        at: datetime,
+        faults: Sequence[Fault],
+        durations: Mapping[str, object],
+        results: Mapping[str, object],
+        acts: Sequence[Act],
+        seed: object,
+        options: RunOptions,
+        heartbeat_seconds: float = HEARTBEAT_SECONDS,
+    ) -> None:
+        _require_no_loop()
+        self._folder = tempfile.TemporaryDirectory(prefix="redrive-night-", dir=_FOLDER)
+        self._path = os.path.join(self._folder.name, "night.db")
+        self._start_us = round(at.timestamp() * 1e6)
+        self._clock = VirtualClock(seed, self._start_us)
+        self._times = Times(at)
+        self._faults = faults
+        self._director = Director(
+            flow,
+            self._folder.name,
+            self._clock,
+            self._times,
+            seed=seed,
+            faults=faults,
+            durations=durations,
+            results=results,
+        )
+        self._options = options
+        for fault in faults:
+            _require_instants(fault, self._times)
+        self._acts = sorted(self._planned(number, act) for number, act in enumerate(acts))
+        self._answers: list[tuple[str, bool, str]] = []
+        writer = PlayedWriter()
+        self._stage = Stage(
+            self._clock, writer, self._new_runner, self._read_flow, seed=seed, heartbeat_seconds=heartbeat_seconds
+        )
+        full = [
+            (self._times.seconds(fault.at), parse_duration(fault.lasts))
+            for fault in faults
+            if isinstance(fault, DiskFull)
+        ]
+        if full:
+            writer.refuses = lambda: any(at <= self._clock.seconds < at + lasts for at, lasts in full)
+
+    def _new_runner(self, executor_id: str) -> PlayedRunner:
+        director = self._director
+        load, script_of = self._ending_the_night(director.load), self._ending_the_night(director.script_of)
+        return PlayedRunner(executor_id, load, script_of, project_root=director.project_root)
+
+    def _read_flow(self, params: Mapping[str, object]) -> FlowSpec:
+        return self._ending_the_night(self._director.load)(params, {})
+
+    def _ending_the_night(self, function: Callable[P, T]) -> Callable[P, T]:
+        """Return a function whose StageError ends the night, and not only the run."""
+
+        def call(*args: P.args, **options: P.kwargs) -> T:
+            try:
+                return function(*args, **options)
+            except (StageError, KeyboardInterrupt) as error:
+                self._stage.fail(error)
+
+        return call
+
+    def advance_to(self, seconds: float) -> None:
+        """Let time pass while no executor lives."""
+        self._clock.seconds = max(self._clock.seconds, seconds)
+
+    # --- Runs --------------------------------------------------------------------------------------------------------
+
+    def play_run(self, run_id: str, seconds: float) -> None:
+        """Play one run until it ends, or waits for an act that does not come, at most for some seconds."""
+        limit = self._clock.seconds + seconds
+        for _ in range(EXECUTORS_MAX):
+            try:
+                result = self._stage.run(lambda: self._session(run_id, limit))
+            except StorageError:  # the disk is full, and the run cannot be opened: somebody tries again
+                self._clock.seconds += REOPEN_SECONDS
+                continue
+            if result is None:
+                self._clock.seconds += self._rest_seconds()
+            elif self._clock.seconds >= limit or not self._is_resumed(result, limit):
+                return
+        raise StageError(f"run {run_id!r} has not ended after {EXECUTORS_MAX} executors")
+
+    def play_service(self, seconds: float) -> None:
+        """Play services one after another for some seconds."""
+        while self._clock.seconds < seconds:
+            if self._stage.run(lambda: self._serve(seconds)) is None:
+                self._clock.seconds += self._rest_seconds()
+
+    async def _serve(self, limit: float) -> ServiceResult:
+        service = ScheduleService(
+            self._director.source,
+            self._path,
+            self._options,
+            report=lambda sentence: None,
+            on_events=lambda events: None,
+            machine=self._stage.machine,
+        )
+        loop = asyncio.get_running_loop()
+        self._arm_faults(loop)
+        loop.call_at(limit, service.stop)
+        operator = loop.create_task(self._operate_service(service))
+        try:
+            return await service.serve_here()
+        finally:
+            operator.cancel()
+            with suppress(asyncio.CancelledError):
+                await operator
+
+    def _rest_seconds(self) -> float:
+        """Return how long no executor lives after the crash of this instant."""
+        now = self._clock.seconds
+        return max(
+            parse_duration(fault.lasts)
+            for fault in self._faults
+            if isinstance(fault, ProcessFault) and abs(self._times.seconds(fault.at) - now) < 1e-6
+        )
+
+    async def _session(self, run_id: str, limit: float) -> RunResult:
+        loop, opened = asyncio.get_running_loop(), asyncio.Event()
+        executor = Executor(
+            run_id=run_id,
+            flow="played.py",
+            state=self._path,
+            options=self._options,
+            machine=self._stage.machine,
+            on_open=lambda name: opened.set(),
+        )
+        self._arm_faults(loop)
+        loop.call_at(limit, executor.stop)
+        operator = loop.create_task(self._operate(executor, run_id, opened))
+        try:
+            return await executor.run_here()
+        finally:
+            operator.cancel()
+            with suppress(asyncio.CancelledError):
+                await operator
+
+    def _arm_faults(self, loop: asyncio.AbstractEventLoop) -> None:
+        now = self._clock.seconds
+        for fault in self._faults:
+            if isinstance(fault, ProcessFault | ClockStep):
+                at = self._times.seconds(fault.at)
+                if at > now or (at == now == 0):
+                    loop.call_at(at, self._strike, fault)
+
+    def _strike(self, fault: ProcessFault | ClockStep) -> None:
+        if isinstance(fault, ClockStep):
+            self._clock.step(fault.seconds)
+        elif fault.what == "executor":
+            raise Crash("killed")
+        elif self._stage.runner is not None:
+            self._stage.runner.lose_zygote()
+
+    # --- Acts --------------------------------------------------------------------------------------------------------
+
+    def _planned(self, number: int, act: Act) -> _PlannedAct:
+        if len(act) < 2 or not isinstance(act[1], str):
+            raise StageError(f"an act is a tuple (instant, act, names..., options), not {act!r}")
+        at, name, *names = act
+        if name not in BY_NAME and name not in ("change", "resume"):
+            raise StageError(f"there is no act {name!r}; there are {', '.join(BY_NAME)}, change and resume")
+        options = dict(names.pop()) if names and isinstance(names[-1], Mapping) else {}
+        return _PlannedAct(self._times.seconds(at), number, name, tuple(names), options)
+
+    async def _operate(self, executor: Executor, run_id: str, opened: asyncio.Event) -> None:
+        """Send each act at its instant to the executor."""
+        await opened.wait()
+        while self._acts:
+            await asyncio.sleep(max(0.0, self._acts[0].seconds - self._clock.seconds))
+            command = self._command(self._acts[0], run_id)
+            if command is not None:
+                try:
+                    self._keep_answer(command, await executor.respond(_line(command)))
+                except ConnectionError:
+                    return  # the executor leaves: the act is applied to the file
+            self._acts.pop(0)
+
+    async def _operate_service(self, service: ScheduleService) -> None:
+        """Send each act at its instant to the active run; between two runs apply it to the file, for the latest run."""
+        while self._acts:
+            await asyncio.sleep(max(0.0, self._acts[0].seconds - self._clock.seconds))
+            planned, run_ids = self._acts.pop(0), self._run_ids()
+            if not run_ids:
+                self._stage.fail(StageError(f"{planned.act}: no run has started by then"))
+            command = self._command(planned, run_ids[-1])
+            if command is not None:
+                try:
+                    self._keep_answer(command, await service.respond(_line(command)))
+                except ConnectionError:
+                    self._apply(command)
+
+    def _keep_answer(self, command: Command, answer: Mapping[str, object]) -> None:
+        self._answers.append((command.act, bool(answer["ok"]), str(answer["message"])))
+
+    def _is_resumed(self, result: RunResult, limit: float) -> bool:
+        """Apply the acts that come while no executor lives; return whether one of them continues the run."""
+        run_id, is_stopped = result.run_id, result.interrupted
+        while self._acts and self._acts[0].seconds < limit:
+            planned = self._acts.pop(0)
+            self.advance_to(planned.seconds)
+            if planned.act == "resume":
+                return True
+            command = self._command(planned, run_id)
+            if command is not None and self._apply(command) and not is_stopped and BY_NAME[planned.act].starts_work:
+                return True
+        return False
+
+    def end_acts(self) -> None:
+        """Apply the acts that are left after the last run."""
+        if self._acts:
+            left = ", ".join(f"{planned.act} at {planned.seconds:g} s" for planned in self._acts)
+            raise StageError(f"the night is over before these acts: {left}")
+
+    def _command(self, planned: _PlannedAct, run_id: str) -> Command | None:
+        """Return the command of an act, with the targets as they are now; None: it is not sent to an executor."""
+        if planned.act == "change":
+            self._director.change(planned.names[0])
+            return None
+        if planned.act == "resume":
+            return None
+        act, options, names = BY_NAME[planned.act], dict(planned.options), planned.names
+        targets: tuple[Target, ...] = ()
+        if act.scope is Scope.TASKS:
+            targets = self._targets(run_id, names)
+        elif act.scope is Scope.BREAKER and names:
+            options = {"downstream": names[0], "how": names[1], **options}
+        elif act.scope is Scope.ROWS and "rows" not in options:
+            with self._reading() as connection:
+                rows = query(connection, QUARANTINE, {"run_id": run_id})
+            options["rows"] = [row.id for row in rows if row.state == "held"]
+        elif planned.act == "stop":
+            options.setdefault("how", names[0] if names else "drain")
+        reason = str(options.pop("reason", "as played"))
+        return Command(f"act-{planned.number}", planned.act, run_id, targets, _ACTOR, reason, options)
+
+    def _targets(self, run_id: str, names: Sequence[str]) -> tuple[Target, ...]:
+        with self._reading() as connection:
+            rows = runs.load_run(connection, run_id, has_attempts=False).tasks.values()
+        known = {row.name: Target(row.name, str(row.state), row.generation) for row in rows}
+        if names == ("*",):
+            return tuple(target for target in known.values() if target.state in NEEDS_HUMAN)
+        missing = [name for name in names if name not in known]
+        if missing:
+            raise StageError(f"run {run_id!r} has no task {missing[0]!r}; it has {', '.join(known)}")
+        return tuple(known[name] for name in names)
+
+    def _reading(self) -> closing[Any]:
+        return closing(database.open_beside_writer(self._path))
+
+    def _run_ids(self) -> tuple[str, ...]:
+        """The runs so far, the first one first."""
+        if not os.path.exists(self._path):
+            return ()
+        with self._reading() as connection:
+            return tuple(listing.run.run_id for listing in reversed(runs.list_runs(connection)))
+
+    def _apply(self, command: Command) -> bool:
+        """Apply an act as the shell does when no executor lives; return whether it changed something."""
+        answer = apply_under_lock(self._path, command, self._clock.now_us())
+        assert answer is not None  # no executor lives
+        self._keep_answer(command, answer.as_json())
+        return answer.ok
+
+    # --- The end -----------------------------------------------------------------------------------------------------
+
+    def close(self, keep: str | os.PathLike[str] | None) -> Night:
+        """Return the night; copy its state file to ``keep``."""
+        stored = Stored(
+            self._folder,
+            self._path,
+            self._start_us,
+            self._clock.seconds,
+            self._clock.now_us(),
+            tuple(self._director.starts),
+            tuple(self._answers),
+            tuple(self._faults),
+            self._times,
+        )
+        run_ids = self._run_ids()
+        if not run_ids:
+            raise StageError("no run was started: let the schedule be watched for longer, lasts=")
+        night = Night(stored, run_ids)
+        if keep is not None:
+            night.keep(keep)
+        return night

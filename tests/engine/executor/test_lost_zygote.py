@@ -1,0 +1,203 @@
+"""A zygote that dies or stops answering, at each moment of a run: the run goes on, and the journal says why."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+from redrive.engine import Executor
+from redrive.engine.executor import opening
+from redrive.engine.runner import kill
+from redrive.engine.runner.zygote import connection
+from support.commands import start_redrive
+from support.waiting import wait_until, wait_until_async
+
+ISOLATIONS = ("process", "worker", "thread")
+
+#: In every isolation, the zygote is the parent of the process in which a task runs.
+HEAD = """
+import os, signal, time
+from redrive.engine import Flow, RetryPolicy
+
+flow = Flow("f", retry=RetryPolicy(max_attempts=1))
+
+def freeze():
+    os.kill(os.getppid(), signal.SIGSTOP)
+"""
+
+
+def write_flow(folder: Path, source: str) -> Path:
+    path = folder / "flow.py"
+    path.write_text(HEAD + source)
+    return path
+
+
+def query(folder: Path, sql: str) -> list[tuple[Any, ...]]:
+    with sqlite3.connect(folder / "s.db") as connection:
+        return connection.execute(sql).fetchall()
+
+
+def deaths(folder: Path) -> list[str]:
+    """How zygotes ended, in the words of the journal."""
+    rows = query(folder, "SELECT data FROM event WHERE kind = 'executor' ORDER BY seq")
+    return [data["how"] for data in (json.loads(text) for (text,) in rows) if data["what"] == "zygote-died"]
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A zygote that does not answer is given up after one second, and after three if its attempts live."""
+    monkeypatch.setattr(connection, "PING_SECONDS", 0.2)
+    monkeypatch.setattr(connection, "UNANSWERED_MAX", 15)
+
+
+def test_a_zygote_that_dies_while_the_run_is_written_is_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_first = opening._write_first
+
+    async def kill_first(lease: Any, *arguments: Any) -> Any:
+        if lease.runner.is_open:
+            os.kill(lease.runner.zygote_pid, signal.SIGKILL)
+            await wait_until_async(lambda: not (lease.runner.is_open or lease.runner._cleanups))
+        return await write_first(lease, *arguments)
+
+    monkeypatch.setattr(opening, "_write_first", kill_first)
+    flow = write_flow(tmp_path, "flow.task(lambda: 1, name='task')")
+    assert Executor(run_id="r", flow=str(flow), state=tmp_path / "s.db").run() == "SUCCESS"
+    assert deaths(tmp_path) == ["signal 9"]
+
+
+# --- A zygote that is stopped -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("isolation", ISOLATIONS)
+def test_what_ended_beside_a_stopped_zygote_stands_and_the_next_task_starts(
+    tmp_path: Path, impatient: None, isolation: str
+) -> None:
+    source = f"""
+flow.task(freeze, name="first", isolation={isolation!r})
+flow.task(lambda: 2, name="second", after="first")
+"""
+    flow = write_flow(tmp_path, source)
+    assert Executor(run_id="r", flow=str(flow), state=tmp_path / "s.db").run() == "SUCCESS"
+    assert query(tmp_path, "SELECT outcome FROM attempt WHERE name = 'first'") == [("success",)]
+    (how,) = deaths(tmp_path)
+    assert how.startswith("killed, because it had not answered for 1 s; it was in state T")
+
+
+@pytest.mark.parametrize("isolation", ISOLATIONS)
+def test_a_timeout_holds_beside_a_stopped_zygote(tmp_path: Path, impatient: None, isolation: str) -> None:
+    source = f"""
+@flow.task(isolation={isolation!r}, timeout=1, grace_seconds=0.5)
+def hangs():
+    freeze()
+    time.sleep(600)
+"""
+    flow = write_flow(tmp_path, source)
+    assert Executor(run_id="r", flow=str(flow), state=tmp_path / "s.db").run() == "FAILED"
+    assert query(tmp_path, "SELECT outcome FROM attempt") == [("timed_out",)]
+    kinds = [kind for (kind,) in query(tmp_path, "SELECT kind FROM event WHERE kind LIKE 'attempt.%' ORDER BY seq")]
+    last = "leaked" if isolation == "thread" else "sigterm"
+    assert kinds == [f"attempt.{kind}" for kind in ("started", "deadline", "stack", last)]
+
+
+@pytest.mark.parametrize("isolation", ISOLATIONS)
+def test_an_attempt_that_is_lost_with_a_stopped_zygote_runs_again_without_blame(
+    tmp_path: Path, impatient: None, isolation: str
+) -> None:
+    source = f"""
+@flow.task(isolation={isolation!r})
+def runs_on():
+    if not os.path.exists({str(tmp_path / "mark")!r}):
+        open({str(tmp_path / "mark")!r}, "x")
+        freeze()
+        time.sleep(600)
+"""
+    flow = write_flow(tmp_path, source)
+    assert Executor(run_id="r", flow=str(flow), state=tmp_path / "s.db").run() == "SUCCESS"
+    assert query(tmp_path, "SELECT outcome FROM attempt ORDER BY attempt") == [("lost",), ("success",)]
+    assert query(tmp_path, "SELECT failures, losses FROM task") == [(0, 0)]
+    (how,) = deaths(tmp_path)
+    assert how.startswith("killed, because it had not answered for 3 s")
+
+
+def test_a_zygote_that_no_signal_ends_delays_the_run_for_seconds(
+    tmp_path: Path, impatient: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one that waits in the kernel for a disk or a server: it stays, and the run goes on beside it."""
+    unkillable: list[int] = []
+    signal_process = kill.signal_process
+
+    def spare(pidfd: int, number: int) -> bool:
+        text = Path(f"/proc/self/fdinfo/{pidfd}").read_text()
+        pid = next(int(line.split()[1]) for line in text.splitlines() if line.startswith("Pid:"))
+        if "zygote.zygote" in Path(f"/proc/{pid}/cmdline").read_text() and number == signal.SIGKILL:
+            unkillable.append(pid)
+            return True
+        return signal_process(pidfd, number)
+
+    monkeypatch.setattr(kill, "signal_process", spare)
+    monkeypatch.setattr(connection, "KILL_SECONDS", 0.5)
+    flow = write_flow(tmp_path, "flow.task(freeze, name='first')\nflow.task(lambda: 2, name='second', after='first')")
+    try:
+        assert Executor(run_id="r", flow=str(flow), state=tmp_path / "s.db").run() == "SUCCESS"
+    finally:
+        for pid in set(unkillable):
+            os.kill(pid, signal.SIGKILL)
+    (how,) = deaths(tmp_path)
+    assert how.endswith("and is still there")
+
+
+# --- SIGTERM ----------------------------------------------------------------------------------------------------------
+
+HANGS = """
+@flow.task(isolation={isolation!r}, grace_seconds=1)
+def hangs():
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    freeze()
+    open({mark!r}, "w").close()
+    time.sleep(600)
+"""
+
+WAITS = """
+@flow.task(retry=RetryPolicy(max_attempts=2, base=600, cap=600, jitter="none"))
+def fails():
+    raise ConnectionError("again")
+"""
+
+END_SECONDS = 20.0  # a grace of 1 s, 5 s until the zygote is given up, and a busy machine
+
+
+@pytest.mark.parametrize("isolation", ["process", "worker"])
+def test_sigterm_ends_an_executor_whose_zygote_is_stopped_beside_an_attempt(tmp_path: Path, isolation: str) -> None:
+    mark = tmp_path / "mark"
+    os.mkfifo(mark)
+    flow = write_flow(tmp_path, HANGS.format(isolation=isolation, mark=str(mark)))
+    with start_redrive("run", flow, "--state", tmp_path / "s.db", "--run-id", "r", "--plain") as executor:
+        mark.read_text()
+        executor.send_signal(signal.SIGTERM)
+        assert executor.wait(END_SECONDS) == 130
+    assert query(tmp_path, "SELECT outcome FROM attempt") == [("cancelled",)]
+
+
+def test_sigterm_ends_an_executor_whose_idle_zygote_is_stopped(tmp_path: Path) -> None:
+    flow = write_flow(tmp_path, WAITS)
+    with start_redrive("run", flow, "--state", tmp_path / "s.db", "--run-id", "r", "--plain") as executor:
+        assert executor.stdout is not None
+        for line in executor.stdout:
+            if "RETRYING" in line:
+                break
+        (zygote,) = wait_until(lambda: zygotes_of(executor.pid))
+        os.kill(zygote, signal.SIGSTOP)
+        executor.send_signal(signal.SIGTERM)
+        assert executor.wait(END_SECONDS) == 130
+
+
+def zygotes_of(executor: int) -> list[int]:
+    children = Path(f"/proc/{executor}/task/{executor}/children").read_text().split()
+    return [int(pid) for pid in children if "zygote.zygote" in Path(f"/proc/{pid}/cmdline").read_text()]
