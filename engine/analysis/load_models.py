@@ -193,7 +193,8 @@ def simulate_defended(
 ) -> HerdResult:
     """Let all tasks of a scenario call through the engine's breaker and retry budget (``core/downstreams.py``).
 
-    A task that is held makes no call. ``downstream``: None: the usual breaker. A failure that its downstream explains costs a task no attempt.
+    A task that is held makes no call. ``downstream``: None: the usual breaker. A failure that its downstream
+    explains costs a task no attempt.
     """
     return _DefendedHerd(scenario, policy, rng, downstream or DownstreamSpec(_SERVER), spend_attempts).run(seconds_max)
 

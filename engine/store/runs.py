@@ -37,7 +37,7 @@ from ..domain.event_codec import decode
 from ..domain.event_columns import AttemptColumns, RunColumns, TaskColumns
 from ..domain.event_payloads import RunChanged, TaskMoved
 from ..domain.events import KILL_STEPS, Event, kill_step_value
-from ..domain.states import MOVING, NEEDS_HUMAN, TIMED, RunState, TaskState
+from ..domain.states import DEADLINE_MODE, MOVING, NEEDS_HUMAN, TIMED, RunState, TaskState
 from ..errors import NotFoundError, RefusedError
 from ..statefile import queries
 from ..statefile.changes.propagation import UNSATISFIED_PARENT, reevaluate
@@ -362,9 +362,10 @@ def load_part(connection: sqlite3.Connection, run_id: str, names: Sequence[str] 
     return RunProjection(run, tasks, parents, children, seq)
 
 
-#: SQL: the tasks that need a human, and those below them.
+#: SQL: the tasks that need a human, also what the deadline has ended, and those below them.
 _OF_INBOX = (
-    f"WITH RECURSIVE found(name) AS (SELECT name FROM task WHERE run_id = :run AND state IN {in_list(NEEDS_HUMAN)}"
+    f"WITH RECURSIVE found(name) AS (SELECT name FROM task WHERE run_id = :run AND (state IN {in_list(NEEDS_HUMAN)}"
+    f" OR (state = '{TaskState.CANCELLED}' AND failure_mode = '{DEADLINE_MODE}'))"
     " UNION SELECT edge.child FROM found CROSS JOIN edge ON edge.run_id = :run AND edge.parent = found.name)"
     " SELECT name FROM found"
 )
