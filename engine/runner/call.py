@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from datetime import date
 from types import AsyncGeneratorType, CodeType, CoroutineType, FunctionType, GeneratorType
 
 import msgspec
@@ -20,6 +19,7 @@ from ..core.result_codec import UnknownClassError, UnstorableError, dump_result,
 from ..core.results import is_unstored_reason, too_large_sentence, unstored_result
 from ..errors import NotReady, PermanentError, SkipTask, TaskTerminated
 from ..flow.introspect import parameter_of
+from ..flow.param import load_param
 from . import protocol
 from .context import Context, Missing
 from .protocol import AttemptOrder
@@ -132,9 +132,8 @@ def context_for(
 ) -> Context:
     """Build the context of one attempt. Parameters of the task override those of the run."""
     params: dict[str, object] = {**order.params, **order.spec.params}
-    for name in order.dates:
-        value = params.get(name)
-        params[name] = date.fromisoformat(value) if isinstance(value, str) else value
+    for name, kind in order.typed.items():
+        params[name] = load_param(kind, params.get(name))
     try:
         inputs = load_result(order.inputs)
     except UnknownClassError as error:

@@ -40,7 +40,7 @@ class AttemptOrder:
     ``earlier_result``: with ``only_rows``, the JSON that the task returned before.
     ``checkpoint``: the JSON that an earlier attempt of this generation stored.
     ``folder``: where a command finds the results of its parents and leaves its own; set by the runner.
-    ``dates``: the parameters that a function gets as dates.
+    ``typed``: the parameters that are texts here and that a function gets in another type, each with its name.
     """
 
     run_id: str
@@ -58,7 +58,7 @@ class AttemptOrder:
     earlier_result: str | None = None
     missing: tuple[tuple[str, str], ...] = ()
     folder: str = ""
-    dates: tuple[str, ...] = ()
+    typed: Mapping[str, str] = field(default_factory=dict)
 
 
 class Frame(msgspec.Struct, frozen=True, tag=True, array_like=True):
