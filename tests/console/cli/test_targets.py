@@ -223,7 +223,7 @@ def test_a_flow_may_stand_before_the_tasks_whose_output_is_read(two_runs: Path, 
     assert run_redrive("logs", str(two_runs), "load").returncode == 0
     done = run_redrive("logs", "nightly", "nosuch")
     assert done.returncode and "run second has no task 'nosuch'" in done.stderr
-    assert "run night has no task 'nosuch'" in run_redrive("logs", "nosuch").stderr
+    assert "has no task 'nosuch'" in run_redrive("logs", "nosuch").stderr
     assert run_redrive("logs", "--state", "nightly", "load").returncode == 0
 
 
