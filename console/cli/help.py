@@ -78,6 +78,20 @@ _MODULE_OF = {name: section.module for section in SECTIONS.values() for name in 
 class CommandGroup(click.Group):
     """The command group with a help in sections; it imports the module of a command when the command is asked for."""
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command of a line. A word that is none is refused with those that are meant, as an option is."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            from difflib import get_close_matches  # here: most lines name a command
+
+            close = get_close_matches(args[0], self.list_commands(ctx), n=2)
+            if close:
+                error.message += f" (Did you mean {' or '.join(map(repr, close))}?)"
+            raise
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of all commands."""
         return sorted(_MODULE_OF)

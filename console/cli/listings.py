@@ -10,6 +10,7 @@ import time
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from datetime import datetime
+from itertools import repeat
 from typing import TYPE_CHECKING, cast
 
 import msgspec
@@ -140,11 +141,13 @@ def print_inbox(endpoint: Endpoint, run_id: str | None, as_json: bool, *, follow
     """Print what needs a human in a run; without ``run_id``, in the latest run and every other unfinished run."""
 
     async def read(session: Session) -> list[str]:
-        projection = await session.snapshot(run_id)
-        others = [] if run_id is not None else waiting_runs(await session.runs(), session.status, projection.run.run_id)
-        lines = await _inbox_of_run(session, projection, as_json=as_json, is_alone=run_id is None and not others)
+        projection, summaries = await session.part(run_id), await session.runs()
+        others = [] if run_id is not None else waiting_runs(summaries, session.status, projection.run.run_id)
+        moving = {one.run.run_id: sum(map(one.counts.get, MOVING, repeat(0))) for one in summaries}
+        is_alone = run_id is None and not others
+        lines = await _inbox_of_run(session, projection, moving, as_json=as_json, is_alone=is_alone)
         for other in others[:_INBOX_RUNS_MAX]:
-            lines += await _inbox_of_run(session, await session.snapshot(other.run.run_id), as_json=as_json)
+            lines += await _inbox_of_run(session, await session.part(other.run.run_id), moving, as_json=as_json)
         if len(others) > _INBOX_RUNS_MAX and not as_json:
             lines.append(f"{len(others) - _INBOX_RUNS_MAX} more runs need a human: redrive runs")
         return lines
@@ -153,9 +156,12 @@ def print_inbox(endpoint: Endpoint, run_id: str | None, as_json: bool, *, follow
 
 
 async def _inbox_of_run(
-    session: Session, projection: RunProjection, *, as_json: bool, is_alone: bool = False
+    session: Session, projection: RunProjection, moving: Mapping[str, int], *, as_json: bool, is_alone: bool = False
 ) -> list[str]:
-    """The lines of one run, the first with its name. ``is_alone``: no other run needs a human."""
+    """The lines of one run, the first with its name.
+
+    ``moving``: by run, how many of its tasks the executor still moves; ``is_alone``: no other run needs a human.
+    """
     from ..feed.cause_memory import load_memories
     from ..model.inbox import Inbox
 
@@ -167,9 +173,8 @@ async def _inbox_of_run(
         fields = {**place, "executor": executor_json(run, status, address, _now_us())}
         values = [_cause_value(group, known.get(group.key), fields) for group in groups]
         if is_lost(run, session.status):
-            values.append(
-                _cause_value(_cause_of_lost(projection, executor_advice(run, status, address, _now_us())), None, fields)
-            )
+            advice = executor_advice(run, status, address, _now_us())
+            values.append(_cause_value(_cause_of_lost(run, moving.get(run.run_id, 0), advice), None, fields))
         return values
     lines = [line for group in groups for line in cause_lines(group, projection, known.get(group.key))]
     if not lines and not is_lost(run, session.status):
@@ -187,14 +192,13 @@ async def load_board(session: Session, projection: RunProjection) -> Board:
     return board
 
 
-def _cause_of_lost(projection: RunProjection, advice: str) -> InboxCause:
+def _cause_of_lost(run: RunRow, open_count: int, advice: str) -> InboxCause:
     """An unfinished run without an executor, in the form of a cause."""
     from ..model.inbox import InboxCause
 
-    open_count = sum(row.state in MOVING for row in projection.tasks.values())
-    started_at = projection.run.started_at
-    title = f"run {projection.run.run_id} has no executor"
-    cause = cut_off_cause(projection.run.run_id)
+    started_at = run.started_at
+    title = f"run {run.run_id} has no executor"
+    cause = cut_off_cause(run.run_id)
     return InboxCause(cause, None, title, advice, (), 0, open_count, started_at, started_at, started_at)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections import deque
 from collections.abc import AsyncGenerator, Iterable, Sequence
@@ -20,13 +21,44 @@ from ..present.states import OUTCOME_STYLES
 from ..sessions.open import with_session
 from ..sessions.session import Session
 from ..sessions.ssh_options import Endpoint
+from ..sessions.target import is_remote, named_target
 from ..text.durations import format_bytes
 from ..text.printing import echo, echo_json
 from ..text.text import one_line, pad
 from .bulk_selection import names_like
+from .options import NamedFile
 from .output.json_schemas import with_schema
 
 _NAME_CELLS_MAX = 30
+
+
+def target_and_tasks(file: NamedFile, words: Sequence[str], run_id: str | None) -> tuple[Endpoint, Sequence[str]]:
+    """Return the state file and the tasks of ``logs FLOW TASK``: the first word names a file unless it names a task."""
+    named = _file_of(words[0]) if file.name is None and words else None
+    if named is None or _has_task(file, words[0], run_id):
+        return file.to_read(), words
+    return Endpoint(named, file.ssh), words[1:]
+
+
+def _file_of(word: str) -> str | None:
+    """Return the state file or the host that a word names; None if it names none."""
+    try:
+        named = named_target(word)
+    except RedriveError:
+        return None
+    return named if named is not None and (is_remote(named) or os.path.exists(named)) else None
+
+
+def _has_task(file: NamedFile, name: str, run_id: str | None) -> bool:
+    """Whether the state file that a command means without a word for it has a task of this name."""
+
+    async def read(session: Session) -> bool:
+        return name in (await session.part(run_id, [name])).tasks
+
+    try:
+        return with_session(file.to_read(), read)
+    except RedriveError:  # there is none, or several
+        return False
 
 
 def print_logs(
@@ -45,14 +77,16 @@ def print_logs(
     """
 
     async def use(session: Session) -> int:
-        projection = await session.snapshot(run_id)
+        projection = await session.part(run_id, patterns) if patterns and not follow else None
+        if projection is None or not projection.tasks.keys() >= set(patterns):
+            projection = await session.snapshot(run_id)
         names = names_like(projection, patterns) if patterns else list(projection.tasks)
         if not follow:
             names = [name for name in names if _has_attempt(projection.tasks[name], attempt)]
         if not names or (
             attempt is not None and not any(_has_attempt(projection.tasks[name], attempt) for name in names)
         ):
-            raise RedriveError(_nothing_sentence(projection, patterns, attempt))
+            raise RedriveError(_nothing_sentence(await session.snapshot(run_id), patterns, attempt))
         printer = OutputPrinter(names, as_json)
         tasks = [_TaskOutput(session, projection.run.run_id, name, attempt, printer) for name in names]
         for task in tasks:

@@ -109,12 +109,20 @@ class LocalSession:
 
     async def snapshot(self, run_id: str | None = None, patience_seconds: float | None = None) -> RunProjection:
         """Return a run (default: the latest) as of the event ``seq`` of the projection."""
+        return await self._load(run_id, runs.load_run)
 
+    async def part(self, run_id: str | None = None, names: Sequence[str] = ()) -> RunProjection:
+        """Return some tasks of a run; see ``Session``."""
+        return await self._load(run_id, lambda connection, found: runs.load_part(connection, found, names))
+
+    async def _load(
+        self, run_id: str | None, read: Callable[[sqlite3.Connection, str], RunProjection]
+    ) -> RunProjection:
         def load(connection: sqlite3.Connection) -> tuple[str, RunProjection]:
             found = run_id if run_id is not None else runs.latest_run_id(connection)
             if found is None:
                 raise NotFoundError(f"no run has been recorded in {self._path} yet")
-            return database.file_uuid(connection), runs.load_run(connection, found)
+            return database.file_uuid(connection), read(connection, found)
 
         self._uuid, projection = await self._read(load)
         return projection

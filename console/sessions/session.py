@@ -112,6 +112,12 @@ class Session(Protocol):
         ``events`` raises SnapshotNeeded when the times have arrived, and the next snapshot is the complete projection.
         """
 
+    async def part(self, run_id: str | None = None, names: Sequence[str] = ()) -> RunProjection:
+        """Return a run with the tasks ``names`` at least; without names, with what its inbox shows.
+
+        No events follow it. Over ssh it is the whole run.
+        """
+
     def events(self, since: int) -> AsyncIterator[Sequence[Event]]:
         """Yield batches of the events after ``since``, without end, in order, each event once.
 

@@ -13,7 +13,7 @@ import sqlite3
 import threading
 import types
 import typing
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 from ..core.result_codec import is_storable, name_of
@@ -29,12 +29,13 @@ Function = Callable[..., object]
 def check_functions(flow: FlowSpec, functions: Mapping[str, Function]) -> list[Finding]:
     """Check all functions: first their parameters, then task by task in the order of the flow."""
     findings = list(check_calls(flow, {name: plan_of(function) for name, function in functions.items()}))
+    map_tasks = frozenset(task.name for task in flow.tasks if task.map is not None)
     for task in flow.tasks:
         function = functions.get(task.name)
         if function is None:
             continue
         findings += _result(task, function, flow)
-        findings += _edges(task, function, functions)
+        findings += _edges(task, function, functions, map_tasks)
         findings += _captured(task, function)
     return findings
 
@@ -58,10 +59,16 @@ def _result(task: TaskSpec, function: Function, flow: FlowSpec) -> Iterator[Find
         yield Finding("note", "result", message, task.name)
 
 
-def _edges(task: TaskSpec, function: Function, functions: Mapping[str, Function]) -> Iterator[Finding]:
+def _edges(
+    task: TaskSpec, function: Function, functions: Mapping[str, Function], map_tasks: Collection[str]
+) -> Iterator[Finding]:
+    """Find parameters whose type is not that of the parent's result: of a map task, a list of those of its function."""
     hints = _hints(function)
+    if task.name in map_tasks:
+        hints.pop(plan_of(function).item_parameter or "", None)  # it gets an element, whatever its name
     for parent in task.parents:
         given = _hints(functions[parent]).get("return") if parent in functions else None
+        given = types.GenericAlias(list, (given,)) if parent in map_tasks and given is not None else given
         want = hints.get(parameter_of(parent))
         if given is None or want is None:
             continue
@@ -96,7 +103,7 @@ def _accepts(want: object, arrives: type) -> bool:
 
 
 def _type_name(want: object) -> str:
-    return want.__name__ if isinstance(want, type) else str(want)
+    return want.__name__ if isinstance(want, type) and not typing.get_args(want) else str(want)
 
 
 # --- Captured objects -----------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 
+RESULT_BYTES_MAX = 64 * 1024  # of JSON: results are in the memory of the executor and of each console
 _MARKER = "redrive:not-stored"
 _MARKER_START = f'{{"{_MARKER}"'
 _REASON_START = "its result was not stored: "
@@ -16,6 +17,12 @@ _REASON_START = "its result was not stored: "
 def unstored_result(why: str) -> str:
     """Return the marker, as JSON. ``why``: ``result[3] is a Frame``."""
     return json.dumps({_MARKER: why})
+
+
+def too_large_sentence(size: int) -> str:
+    """Say that a result is over the limit. ``size``: bytes of JSON."""
+    advice = "write the data to a file or a table, and return its name"
+    return f"it has {size} bytes of JSON, and at most {RESULT_BYTES_MAX} are handed on: {advice}"
 
 
 def reason_of_unstored(result: str | None) -> str | None:

@@ -177,6 +177,9 @@ class ParamSpec:
     choices: tuple[object, ...] = ()
 
 
+_JSON_TYPES = frozenset(["str", "int", "float", "bool", "list", "dict"])
+
+
 @dataclass(frozen=True, slots=True)
 class FlowSpec:
     """A whole flow, in the order in which its tasks were written."""
@@ -207,6 +210,6 @@ class FlowSpec:
     sources: Mapping[str, str] = field(default_factory=dict)  # digest of each source file, by path
 
     @property
-    def date_params(self) -> tuple[str, ...]:
-        """The parameters that are dates: text in ``params``, a date for a function."""
-        return tuple(name for name, declared in self.param_types.items() if declared.type == "date")
+    def typed_params(self) -> dict[str, str]:
+        """The parameters that are text in ``params`` and a value of another type for a function, each with the type."""
+        return {name: declared.type for name, declared in self.param_types.items() if declared.type not in _JSON_TYPES}

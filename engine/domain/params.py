@@ -2,14 +2,15 @@
 
 Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
 
-Values are JSON, as in the state file and in the environment of commands: a date is the text "2026-04-25". A declared
-type is a mapping: ``type`` (a key of ``_TYPES``), and ``choices`` where only some values are allowed.
+Values are JSON, as in the state file and in the environment of commands: a date is the text "2026-04-25"; a time, a
+Decimal and a Path are texts as well. A declared type is a mapping: ``type`` (a key of ``_TYPES``), and ``choices``
+where only some values are allowed.
 """
 
 import json
 import math
 import re
-from datetime import date
+from datetime import date, datetime, timezone
 from typing import Any, Callable, Mapping, Optional, Tuple
 
 NUMBER_MAX = 2**63 - 1  # the largest integer that a frame to a task process can hold
@@ -55,7 +56,7 @@ def _parsed(text: str, kind: str, default: Any) -> Any:
     parse, words, example = _TYPES[kind]
     try:
         return parse(text)
-    except (KeyError, ValueError, OverflowError, RecursionError):
+    except (KeyError, ValueError, ArithmeticError, RecursionError):
         shown = text if len(text) <= 60 else text[:57] + "..."
         like = example if default is None else default
         raise ValueError("wants {} like {!r}, not {!r}".format(words, like, shown)) from None
@@ -78,6 +79,37 @@ def _date(text: str) -> str:
         raise ValueError
     year, month, day = map(int, found.groups())
     return date(year, month, day).isoformat()
+
+
+_TIME = re.compile(
+    "([0-9]{4})-([0-9]{2})-([0-9]{2})[T ]([0-9]{2}):([0-9]{2})(?::([0-9]{2})(?:[.]([0-9]{6}))?)?"
+    "(Z|[+-]([0-9]{2}):[0-9]{2})?"
+)
+
+
+def _time(text: str) -> str:
+    """Return a time as ``datetime.isoformat`` writes it, which Python 3.6 does not read back."""
+    found = _TIME.fullmatch(text)
+    if found is None or int(found.group(9) or 0) > 23:
+        raise ValueError
+    numbers = [int(part or 0) for part in found.groups()[:7]]
+    zone = "+00:00" if found.group(8) == "Z" else found.group(8) or ""
+    return datetime(*numbers, tzinfo=timezone.utc).replace(tzinfo=None).isoformat() + zone
+
+
+def _decimal(text: str) -> str:
+    from decimal import Decimal  # here: few flows have one, and every agent on a far host imports this module
+
+    value = Decimal(text)
+    if not value.is_finite():
+        raise ValueError
+    return str(value)
+
+
+def _path(text: str) -> str:
+    if not text:
+        raise ValueError
+    return text
 
 
 def _number(value: Any) -> Any:
@@ -105,6 +137,9 @@ _TYPES: Mapping[str, Tuple[Callable[[str], Any], str, Any]] = {
     "int": (lambda text: _number(int(text)), "a whole number", 3),
     "float": (lambda text: _number(float(text)), "a finite number", 0.5),
     "date": (_date, "a date", "2026-04-25"),
+    "datetime": (_time, "a time", "2026-04-25T02:00:00+02:00"),
+    "Decimal": (_decimal, "a decimal number", "0.10"),
+    "Path": (_path, "a path", "/data/orders.csv"),
     "list": (lambda text: _json(text, list), "a list in JSON", ["a"]),
     "dict": (lambda text: _json(text, dict), "a mapping in JSON", {"a": 1}),
 }

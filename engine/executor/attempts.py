@@ -303,13 +303,13 @@ class AttemptManager:
         results: Mapping[str, str | None],
         *,
         missing: Mapping[str, str] | None = None,
-        dates: tuple[str, ...] = (),
+        typed: Mapping[str, str] | None = None,
         rules: tuple[Mapping[str, object], ...] = (),
     ) -> None:
         """Start the attempt of a committed claim.
 
-        ``results``: JSON by parent; ``missing``: the reason by parent without a result; ``dates``: the parameters that
-        are dates; ``rules``: classification rules of its downstream.
+        ``results``: JSON by parent; ``missing``: the reason by parent without a result; ``typed``: the parameters that
+        a function gets in a type which JSON does not have; ``rules``: classification rules of its downstream.
         """
         supervisor = AttemptSupervisor(self, claim, spec)
         self.running[claim.name] = supervisor
@@ -321,7 +321,7 @@ class AttemptManager:
             token=claim.token,
             spec=spec,
             params=params,
-            dates=dates,
+            typed=typed or {},
             inputs=_join_json(results),
             rules=rules,
             only_rows=claim.only_rows,

@@ -131,7 +131,7 @@ class Dispatcher:
             self._view.flow.params,
             {parent: projection.tasks[parent].result for parent in projection.parents.get(claim.name, ())},
             missing=missing_inputs(projection, claim.name),
-            dates=self._view.flow.date_params,
+            typed=self._view.flow.typed_params,
             rules=self._downstreams.classification_rules(spec.downstream),
         )
         if projection.tasks[claim.name].cancel_requested_at is not None:  # in the same commit as the claim

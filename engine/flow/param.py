@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date, timedelta
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
 from types import EllipsisType
 from typing import Any, Generic, TypeVar
 
@@ -13,9 +15,17 @@ from ..core.spec import ParamSpec
 from ..domain.params import convert_param, describe_type
 from ..errors import FlowError, OptionError
 
-T = TypeVar("T", str, int, float, bool, date)
+T = TypeVar("T", str, int, float, bool, date, datetime, Decimal, Path, list[Any])
 
-_TYPES = (str, int, float, bool, date)
+#: The types that JSON does not have: how a value becomes a text, and a text the value.
+_TEXTS: Mapping[type, tuple[Callable[[Any], str], Callable[[str], Any]]] = {
+    date: (date.isoformat, date.fromisoformat),
+    datetime: (datetime.isoformat, datetime.fromisoformat),
+    Decimal: (str, Decimal),
+    Path: (str, Path),
+}
+_LOADERS = {kind.__name__: load for kind, (_, load) in _TEXTS.items()}
+_TYPES = (str, int, float, bool, list, *_TEXTS)
 _OFFSET_DAYS_MAX = 36_500
 
 
@@ -27,7 +37,7 @@ class Param(Generic[T]):
     value in this type; a command gets a date as 2026-04-25.
 
     Parameters:
-        type: str, int, float, bool or ``datetime.date``.
+        type: str, int, float, bool, list (of JSON), ``datetime.date``, ``datetime.datetime``, ``Decimal`` or ``Path``.
         default: a value of this type, or None where a run may go without. Left out: a run has to name a value
             (``redrive run --param day=2026-04-25``).
         choices: the values that are allowed; none: all of the type.
@@ -106,7 +116,7 @@ class Param(Generic[T]):
         """Return a given or stored value in the type of the parameter. Raises ValueError with the end of a sentence."""
         default = None if self.is_required else _stored(self.default)
         stored = convert_param(_stored(value), default, _declared(self.spec))
-        return date.fromisoformat(stored) if self.type is date and stored is not None else stored
+        return load_param(self.type.__name__, stored)
 
 
 class Params(dict[str, Any]):
@@ -136,8 +146,26 @@ class Params(dict[str, Any]):
         return {name: _stored(value) for name, value in self.items()}
 
 
+def load_param(kind: str, stored: object) -> object:
+    """Return the value of a parameter that is stored as JSON. ``kind``: the name of its declared type."""
+    load = _LOADERS.get(kind)
+    return load(stored) if load is not None and isinstance(stored, str) else stored
+
+
+def declared_by_default(default: object) -> object:
+    """Return the ``Param`` that a default declares by its type, if JSON does not have that type; else the default."""
+    kind = _kind_of(default)
+    return default if kind is None else Param(kind, default)
+
+
+def _kind_of(value: object) -> Any:
+    """Return the type in ``_TEXTS`` of a value; None for others. A path is of a class of its system."""
+    return Path if isinstance(value, Path) else type(value) if type(value) in _TEXTS else None
+
+
 def _stored(value: object) -> object:
-    return value.isoformat() if type(value) is date else value
+    kind = _kind_of(value)
+    return value if kind is None else _TEXTS[kind][0](value)
 
 
 def _declared(spec: ParamSpec) -> Mapping[str, object]:

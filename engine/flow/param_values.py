@@ -13,7 +13,7 @@ from ..domain.overrides import masked_param
 from ..domain.params import convert_param
 from ..errors import OptionError
 from .options import check_params
-from .param import Param, Params
+from .param import Param, Params, declared_by_default
 from .time_zones import open_schedule
 
 #: For the flow that is being imported: the parameters that its run has stored, and those given now.
@@ -54,6 +54,7 @@ def _merge_params(
     flow of the same import may be the one to run.
     """
     params = Params(flow)
+    declared = {name: declared_by_default(value) for name, value in declared.items()}
     params.declared = {name: value for name, value in declared.items() if isinstance(value, Param)}
     defaults = {name: value.default_for(day) if isinstance(value, Param) else value for name, value in declared.items()}
     params.update({name: value for name, value in defaults.items() if value is not ...})

@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from datetime import date
 from types import AsyncGeneratorType, CodeType, CoroutineType, FunctionType, GeneratorType
 
 import msgspec
@@ -17,9 +16,10 @@ import msgspec
 from ..core.failures.messages import message_of, normalize_message, type_name
 from ..core.outcome import Failure, FailureClass, Fingerprint
 from ..core.result_codec import UnknownClassError, UnstorableError, dump_result, load_result
-from ..core.results import is_unstored_reason, unstored_result
+from ..core.results import is_unstored_reason, too_large_sentence, unstored_result
 from ..errors import NotReady, PermanentError, SkipTask, TaskTerminated
 from ..flow.introspect import parameter_of
+from ..flow.param import load_param
 from . import protocol
 from .context import Context, Missing
 from .protocol import AttemptOrder
@@ -132,9 +132,8 @@ def context_for(
 ) -> Context:
     """Build the context of one attempt. Parameters of the task override those of the run."""
     params: dict[str, object] = {**order.params, **order.spec.params}
-    for name in order.dates:
-        value = params.get(name)
-        params[name] = date.fromisoformat(value) if isinstance(value, str) else value
+    for name, kind in order.typed.items():
+        params[name] = load_param(kind, params.get(name))
     try:
         inputs = load_result(order.inputs)
     except UnknownClassError as error:
@@ -162,7 +161,7 @@ def ending_of_value(order: AttemptOrder, value: object) -> protocol.Ending:
     """Return the final frame for a return value. A false value of a sensor means "try again later"."""
     if order.spec.kind == "sensor" and not value:
         return protocol.Deferred(None)
-    return protocol.Succeeded(result_json(order.task, value, is_map=order.spec.map is not None))
+    return protocol.Succeeded(result_json(order.task, value))
 
 
 def ending_of_error(error: BaseException, describe: DescribeError) -> protocol.Ending:
@@ -178,27 +177,24 @@ def ending_of_error(error: BaseException, describe: DescribeError) -> protocol.E
     return protocol.Failed(describe(error))
 
 
-def result_json(task: str, value: object, *, is_map: bool = False) -> str | None:
-    """Return the JSON of a result, or a marker with the reason. Raises PermanentError if it is too large.
+def result_json(task: str, value: object) -> str | None:
+    """Return the JSON of a result, or a marker with the reason why it cannot be stored.
 
-    The results of many children may be too large together: the map task succeeds, and a task that needs them fails.
+    The work of the task is done, and may be an effect that must not happen again: only a child that needs the result
+    fails.
     """
     if value is None:
         return None
     try:
         text = dump_result(value)
+        size = len(text.encode())
+        if size <= protocol.RESULT_LIMIT:
+            return text
+        why = too_large_sentence(size)
     except UnstorableError as error:
-        print(f"redrive: the result of {task!r} was not stored: {error}", file=sys.stderr)
-        return unstored_result(str(error))
-    size = len(text.encode())
-    if size > protocol.RESULT_LIMIT and is_map:
-        return unstored_result(f"it has {size} bytes of JSON, and at most {protocol.RESULT_LIMIT} are handed on")
-    if size > protocol.RESULT_LIMIT:
-        raise PermanentError(
-            f"task {task!r} returned {size} bytes of JSON, and at most {protocol.RESULT_LIMIT} are handed on; "
-            "write the data to a file or a table and return its name"
-        )
-    return text
+        why = str(error)
+    print(f"redrive: the result of {task!r} was not stored: {why}", file=sys.stderr)
+    return unstored_result(why)
 
 
 def describe_safely(describe: DescribeError, error: BaseException) -> Failure:

@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import NoReturn
 
 from ..core.result_codec import UnstorableError, dump_result
+from ..core.results import unstored_result
 from ..core.spec import CommandOptions, TaskSpec
 from ..errors import PermanentError
 from .protocol import RESULT_LIMIT, AttemptOrder, clean_text, write_all
@@ -154,6 +155,8 @@ class ResultError(ValueError):
 def read_result(order: AttemptOrder, stdout_tail: bytes) -> str | None:
     """Return the result of a command that succeeded, encoded for the state file; None without one.
 
+    One that is too large is a marker with that reason, as of a function.
+
     ``stdout_tail``: the end of its output, for ``result="last-line"``. Raises ResultError.
     """
     if prints_result(order.spec):
@@ -179,8 +182,8 @@ def _read_file(path: str) -> str:
 def _parse(text: str, where: str) -> str | None:
     if not text:
         return None
-    if len(text.encode()) > RESULT_LIMIT:
-        raise ResultError(f"{where} is over {RESULT_LIMIT} bytes: write the data to a file and return its name")
+    if len(text.encode()) > RESULT_LIMIT:  # the program has done its work
+        return unstored_result(f"{where} is over {RESULT_LIMIT} bytes: write the data to a file and return its name")
     try:
         return dump_result(json.loads(text))
     except (ValueError, RecursionError) as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from datetime import date, datetime
 from types import TracebackType
@@ -28,6 +29,13 @@ RATIO_ROWS_MIN = 1000  # rows before the ratio is checked, if their total is unk
 _ATTEMPT_ERRORS = frozenset(
     [FailureClass.TRANSIENT, FailureClass.AUTH, FailureClass.TIMEOUT, FailureClass.OUT_OF_MEMORY]
 )
+
+#: SQLSTATEs that every row would have: of a transaction that an earlier error has ended; no such database, schema,
+#: table, column, type or function; no right to use it; a wrong statement.
+_TRANSACTION_STATE = "25"
+_STATEMENT_STATES = (_TRANSACTION_STATE, "3D", "3F", "42P01", "42703", "42704", "42883", "42501", "42601")
+_STATEMENT_ERRORS = frozenset(["sqlite3.OperationalError"])  # which has no SQLSTATE
+_KINDS_MAX = 20  # of errors whose first exception is kept
 
 
 class Missing:
@@ -120,7 +128,8 @@ class Context:
         self.only_rows: Mapping[str, Any] | None = _requeued_rows(order.only_rows)
         self._rows = 0
         self._bad_rows = 0
-        self._latest_error: str | None = None
+        self._row_errors: Counter[str] = Counter()  # by loose fingerprint, else by text
+        self._first_errors: dict[str, tuple[str, BaseException | None]] = {}  # the first error of each kind
         self._row_limit_error: TooManyBadRows | None = None
 
     @property
@@ -264,17 +273,22 @@ class Context:
         Raises:
             TooManyBadRows: as ``rows`` does.
         """
-        fingerprint = None
-        if isinstance(error, BaseException):
-            failure = self._describe(error)
+        fingerprint, raised = None, error if isinstance(error, BaseException) else None
+        if raised is not None:
+            failure = self._describe(raised)
             error = f"{failure.error_type}: {failure.message}"
             fingerprint = failure.fingerprint.loose
         text = _dump_payload(payload)
-        error = protocol.clean_text(error, ERROR_LIMIT)
+        error = protocol.clean_text(str(error), ERROR_LIMIT)
         self._send(protocol.Quarantined(_key_text(row_key), text, error, fingerprint))
         self._bad_rows += 1
-        self._latest_error = error
+        self._count_error(fingerprint or error, error, raised)
         self._check_count()
+
+    def _count_error(self, kind: str, text: str, raised: BaseException | None) -> None:
+        self._row_errors[kind] += 1
+        if len(self._first_errors) < _KINDS_MAX:
+            self._first_errors.setdefault(kind, (text, raised))
 
     def _check_count(self) -> None:
         named = self._spec.max_bad_rows
@@ -289,14 +303,23 @@ class Context:
             self._fail(f"{self._bad_rows} of {rows} rows are quarantined, max_bad_ratio is {limit:g}")
 
     def _fail(self, why: str) -> NoReturn:
-        self._row_limit_error = TooManyBadRows(why, diagnostic=self._latest_error)
-        raise self._row_limit_error
+        """Raise TooManyBadRows because of the most frequent error of a row, of several the first."""
+        kind = max(self._first_errors, key=self._row_errors.__getitem__, default=None)
+        text, raised = (None, None) if kind is None else self._first_errors[kind]
+        self._row_limit_error = TooManyBadRows(why, diagnostic=text)
+        raise self._row_limit_error from raised
 
     def is_row_error(self, error: BaseException) -> bool:
         """Return whether an error says something about the row at hand: another row would not have it."""
         if not isinstance(error, Exception) or isinstance(error, NotReady | SkipTask | TooManyBadRows):
             return False
-        return self._describe(error).failure_class not in _ATTEMPT_ERRORS
+        failure = self._describe(error)
+        state = str(failure.facts.get("sqlstate") or "")
+        if state.startswith(_TRANSACTION_STATE) and self._first_errors:
+            _, error.__cause__ = next(iter(self._first_errors.values()))  # the row that has ended the transaction
+        if state.startswith(_STATEMENT_STATES) or failure.error_type in _STATEMENT_ERRORS:
+            return False
+        return failure.failure_class not in _ATTEMPT_ERRORS
 
 
 class Row(Generic[RowValue]):

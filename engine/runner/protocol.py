@@ -14,11 +14,12 @@ from typing import Annotated, Any
 import msgspec
 
 from ..core.outcome import Failure
+from ..core.results import RESULT_BYTES_MAX
 from ..core.spec import TaskSpec
 
 CONTROL_LIMIT = 256 * 1024 * 1024  # bytes: a flow of 100,000 tasks is about 40 MB
 ATTEMPT_LIMIT = 1024 * 1024
-RESULT_LIMIT = 64 * 1024  # JSON bytes of a task's return value
+RESULT_LIMIT = RESULT_BYTES_MAX
 TEXT_LIMIT = 64 * 1024  # characters of a traceback or a message
 COUNT_MAX = 2**63 - 1  # the largest number that the state file can hold
 
@@ -39,7 +40,7 @@ class AttemptOrder:
     ``earlier_result``: with ``only_rows``, the JSON that the task returned before.
     ``checkpoint``: the JSON that an earlier attempt of this generation stored.
     ``folder``: where a command finds the results of its parents and leaves its own; set by the runner.
-    ``dates``: the parameters that a function gets as dates.
+    ``typed``: the parameters that are texts here and that a function gets in another type, each with its name.
     """
 
     run_id: str
@@ -57,7 +58,7 @@ class AttemptOrder:
     earlier_result: str | None = None
     missing: tuple[tuple[str, str], ...] = ()
     folder: str = ""
-    dates: tuple[str, ...] = ()
+    typed: Mapping[str, str] = field(default_factory=dict)
 
 
 class Frame(msgspec.Struct, frozen=True, tag=True, array_like=True):

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from ..core.breaker import SHUT
 from ..core.bulk_build import collector_paused
 from ..core.dag import distinct
 from ..core.mapping import positions_of
@@ -36,7 +37,7 @@ from ..domain.event_codec import decode
 from ..domain.event_columns import AttemptColumns, RunColumns, TaskColumns
 from ..domain.event_payloads import RunChanged, TaskMoved
 from ..domain.events import KILL_STEPS, Event, kill_step_value
-from ..domain.states import MOVING, TIMED, RunState, TaskState
+from ..domain.states import DEADLINE_MODE, MOVING, NEEDS_HUMAN, TIMED, RunState, TaskState
 from ..errors import NotFoundError, RefusedError
 from ..statefile import queries
 from ..statefile.changes.propagation import UNSATISFIED_PARENT, reevaluate
@@ -342,6 +343,47 @@ def load_run(connection: sqlite3.Connection, run_id: str, *, has_attempts: bool 
     return RunProjection(run, tasks, parents, children, seq, has_attempts)
 
 
+def load_part(connection: sqlite3.Connection, run_id: str, names: Sequence[str] = ()) -> RunProjection:
+    """Return what ``load_run`` returns with the tasks ``names`` alone, without the instants of their latest events.
+
+    Without ``names``, with what the inbox shows: the tasks that need a human, and those below them; or all tasks, if
+    one of them could start once a human ends its wait. The cost is that of the tasks, not of the run.
+    """
+    with read_snapshot(connection), collector_paused():
+        run = _read_run(connection, run_id)
+        if not names and _may_be_held(connection, run):
+            return load_run(connection, run_id)
+        (seq,) = connection.execute("SELECT coalesce(max(seq), 0) FROM event").fetchone()
+        wanted = list(names) or [name for (name,) in connection.execute(_OF_INBOX, {"run": run_id})]
+        tasks = _read_tasks(connection, run_id, wanted)
+        parents, children = _read_edges(connection, run_id, tasks, wanted)
+        _read_attempts(connection, run_id, tasks, wanted)
+        _read_kill_steps(connection, run_id, tasks)
+    return RunProjection(run, tasks, parents, children, seq)
+
+
+#: SQL: the tasks that need a human, also what the deadline has ended, and those below them.
+_OF_INBOX = (
+    f"WITH RECURSIVE found(name) AS (SELECT name FROM task WHERE run_id = :run AND (state IN {in_list(NEEDS_HUMAN)}"
+    f" OR (state = '{TaskState.CANCELLED}' AND failure_mode = '{DEADLINE_MODE}'))"
+    " UNION SELECT edge.child FROM found CROSS JOIN edge ON edge.run_id = :run AND edge.parent = found.name)"
+    " SELECT name FROM found"
+)
+
+
+def _may_be_held(connection: sqlite3.Connection, run: RunRow) -> bool:
+    """Whether tasks may wait for a human although none has failed: for the end of a pause, or for a breaker."""
+    if run.ended_at is not None:
+        return False
+    dead = connection.execute(
+        "SELECT 1 FROM task WHERE run_id = ? AND state = ? LIMIT 1", (run.run_id, TaskState.DEAD_LETTER)
+    ).fetchone()
+    shut = connection.execute(
+        f"SELECT 1 FROM breaker WHERE state IN {in_list(SHUT)} AND reopens_at IS NULL LIMIT 1"
+    ).fetchone()
+    return run.paused_since is not None or (run.blocked_since is not None and dead is None) or shut is not None
+
+
 def load_run_alone(connection: sqlite3.Connection, run_id: str) -> RunProjection:
     """Return what ``load_run`` returns, without the tasks: those of a new run are known."""
     (seq,) = connection.execute("SELECT coalesce(max(seq), 0) FROM event").fetchone()
@@ -361,14 +403,22 @@ def _run_row(values: Row) -> RunRow:
     return row
 
 
-def _read_tasks(connection: sqlite3.Connection, run_id: str) -> dict[str, TaskRow]:
+def _part_of(column: str, names: Sequence[str] | None) -> tuple[str, tuple[str, ...]]:
+    """Return the end of a condition that selects rows of some tasks, and its values; None: of all tasks."""
+    return ("", ()) if names is None else (f" AND {column} IN (SELECT value FROM json_each(?))", (json.dumps(names),))
+
+
+def _read_tasks(connection: sqlite3.Connection, run_id: str, names: Sequence[str] | None = None) -> dict[str, TaskRow]:
     """Read the tasks in the order of the flow; few columns of those that have not moved: most of a new run."""
     decode = msgspec.json.Decoder(TaskSpec).decode
+    part, values_of_part = _part_of("name", names)
     rows = [
         TaskRow(name, _STATES[state], max_attempts=max_attempts, position=position, spec=decode(spec))
-        for spec, name, state, max_attempts, position in connection.execute(_UNMOVED_TASKS, (run_id,))
+        for spec, name, state, max_attempts, position in connection.execute(
+            _UNMOVED_TASKS + part, (run_id, *values_of_part)
+        )
     ]
-    for spec, name, state, *values in connection.execute(_OTHER_TASKS, (run_id,)):
+    for spec, name, state, *values in connection.execute(_OTHER_TASKS + part, (run_id, *values_of_part)):
         row = TaskRow(name, _STATES[state], *values)
         row.spec = decode(spec) if spec != _NO_SPEC else TaskSpec(name)
         rows.append(row)
@@ -380,13 +430,23 @@ def _read_tasks(connection: sqlite3.Connection, run_id: str) -> dict[str, TaskRo
 Names = dict[str, tuple[str, ...]]
 
 #: In the order of the primary key: half the rows and none of the texts of a row for each edge.
-_PARENTS = "SELECT child, group_concat(parent, char(0)) FROM edge WHERE run_id = ? GROUP BY child"
+_PARENTS = "SELECT child, group_concat(parent, char(0)) FROM edge WHERE run_id = ?{} GROUP BY child"
 
 
-def _read_edges(connection: sqlite3.Connection, run_id: str, tasks: Mapping[str, TaskRow]) -> tuple[Names, Names]:
-    """Return the parents in the order of the task's declaration, and the children in the order of the flow."""
+def _read_edges(
+    connection: sqlite3.Connection, run_id: str, tasks: Mapping[str, TaskRow], names: Sequence[str] | None = None
+) -> tuple[Names, Names]:
+    """Return the parents in the order of the task's declaration, and the children in the order of the flow.
+
+    ``names``: of these tasks alone, without parents outside of them.
+    """
     parents: Names = dict.fromkeys(tasks, ())
-    for child, found in connection.execute(_PARENTS, (run_id,)):
+    part, values = _part_of("child", names)
+    for child, found in connection.execute(_PARENTS.format(part), (run_id, *values)):
+        if names is not None:
+            found = "\0".join(parent for parent in found.split("\0") if parent in tasks)
+            if not found:
+                continue
         spec = tasks[child].spec
         if spec is not None and "\0".join(sorted(spec.parents)) == found:
             parents[child] = spec.parents  # fast, and one object: most tasks of a large run
@@ -395,9 +455,13 @@ def _read_edges(connection: sqlite3.Connection, run_id: str, tasks: Mapping[str,
     return parents, children_of(tasks, parents)
 
 
-def _read_attempts(connection: sqlite3.Connection, run_id: str, tasks: Mapping[str, TaskRow]) -> None:
+def _read_attempts(
+    connection: sqlite3.Connection, run_id: str, tasks: Mapping[str, TaskRow], names: Sequence[str] | None = None
+) -> None:
+    part, values_of_part = _part_of("name", names)
     rows = connection.execute(
-        f"SELECT name, {_ATTEMPT_COLUMNS} FROM attempt WHERE run_id = ? ORDER BY name, attempt", (run_id,)
+        f"SELECT name, {_ATTEMPT_COLUMNS} FROM attempt WHERE run_id = ?{part} ORDER BY name, attempt",
+        (run_id, *values_of_part),
     )
     for name, *values in rows:
         tasks[name].attempts[values[0]] = AttemptRow(*values)

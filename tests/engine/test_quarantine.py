@@ -128,6 +128,61 @@ def test_errors_that_say_something_about_the_world_are_not_the_rows_fault(tmp_pa
     assert [] == rows(tmp_path)
 
 
+class UndefinedTable(Exception):
+    """As psycopg raises it."""
+
+    sqlstate = "42P01"
+
+
+class InFailedSqlTransaction(Exception):
+    sqlstate = "25P02"
+
+
+def failing_with(*errors: Exception, **options: Any) -> Flow:
+    """A task whose rows raise these errors, the last one again and again."""
+    flow, left = Flow("f"), list(errors)
+
+    @flow.task(retry=RetryPolicy(max_attempts=1), timeout=30, isolation="thread", **options)
+    def settle(ctx: Any) -> None:
+        for scope in ctx.rows(ORDERS, key="id"):
+            with scope:
+                raise left.pop(0) if len(left) > 1 else left[0]
+
+    return flow
+
+
+def explained(tmp_path: Path) -> tuple[str, str]:
+    ((explain, diagnostic),) = ask(tmp_path, "SELECT explain, diagnostic FROM attempt")
+    return explain, diagnostic
+
+
+def test_a_missing_table_is_no_bad_row(tmp_path):
+    assert "BLOCKED" == run(tmp_path, failing_with(UndefinedTable('relation "orders" does not exist')))
+    assert [] == rows(tmp_path)
+    assert explained(tmp_path)[0].startswith("UndefinedTable")
+
+
+def test_a_missing_table_of_sqlite_is_no_bad_row(tmp_path):
+    run(tmp_path, failing_with(sqlite3.OperationalError("no such table: orders")))
+    assert [] == rows(tmp_path)
+
+
+def test_a_transaction_that_a_row_has_ended_is_because_of_that_row(tmp_path):
+    """Each further row fails by the state of the transaction, which says nothing of the row."""
+    error = ValueError("amount is none")
+    run(tmp_path, failing_with(error, InFailedSqlTransaction("current transaction is aborted")))
+    assert [("o-0", "dropped")] == rows(tmp_path)
+    assert explained(tmp_path)[0].startswith("ValueError")
+    assert explained(tmp_path)[0].endswith("which led to InFailedSqlTransaction")
+
+
+def test_too_many_bad_rows_are_because_of_the_most_frequent_error_and_not_of_the_last(tmp_path):
+    errors = (ValueError("no amount"), ValueError("no amount"), ValueError("no amount"), KeyError("id"))
+    assert "BLOCKED" == run(tmp_path, failing_with(*errors, max_bad_rows=3))
+    explain, diagnostic = explained(tmp_path)
+    assert explain.startswith("ValueError") and diagnostic == "ValueError: no amount"
+
+
 def test_held_rows_make_the_run_partial_where_the_task_says_so(tmp_path):
     """SPEC 4.8."""
     assert "PARTIAL" == run(tmp_path, settling(tmp_path, is_bad, strict_rows=True))

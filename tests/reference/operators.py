@@ -130,7 +130,7 @@ class Model:
         elif does == "transient":
             task.failures += 1
             task.own = FAILED if task.failures >= script.max_attempts else None
-        if task.own == SUCCESS and self._element(name) not in (task.element, _GONE):
+        if task.own == SUCCESS and self._is_outdated(name):
             task.own, task.failures = None, 0  # the list has changed while it ran
         task.may_run_again = task.own == SUCCESS and task.element is not None and len(task.parents) > 1
         self._note_changed(name)
@@ -152,12 +152,18 @@ class Model:
             if child.element is not None and child.own == SUCCESS and name in child.parents[1:]:
                 child.may_run_again = True
 
+    def _is_outdated(self, name: str) -> bool:
+        """Whether the list has another element now for a child of a map task; False if it is about to change."""
+        return self._element(name) not in (self.tasks[name].element, _GONE) and self.states[self._over(name)] == SUCCESS
+
+    def _over(self, child: str) -> str:
+        return str(self.tasks[child.partition("[")[0]].script.over)
+
     def _element(self, name: str) -> int | None:
         if not name.endswith("]"):
             return None
-        task, index = name.removesuffix("]").split("[")
-        elements = self.lists[str(self.tasks[task].script.over)]
-        return elements[int(index)] if int(index) < len(elements) else _GONE
+        index, elements = int(name.partition("[")[2].removesuffix("]")), self.lists[self._over(name)]
+        return elements[index] if index < len(elements) else _GONE
 
     def expand(self, name: str) -> None:
         """Make the children of a map task those of the list as it is now."""

@@ -31,7 +31,7 @@ class RealNight(Night):
         self._executor = RealExecutor(sequence, path)
         super().__init__(sequence, self._executor)
 
-    def _work(self) -> None:
+    def work(self) -> None:
         self._executor.run(self.model)
         self._check()
 

@@ -234,6 +234,10 @@ class Engine:
             self._write(lambda transaction: claims.write_verdict(transaction, RUN, verdict, seq))
         return "BLOCKED" if self.projection.run.blocked_since is not None else str(self.projection.run.state)
 
+    def read_part(self) -> RunProjection:
+        """Read what the inbox shows."""
+        return runs.load_part(self._connection, RUN)
+
     def check_memory(self) -> None:
         """Check that the executor's memory is what the tables say."""
         stored: RunProjection = runs.load_run(self._connection, RUN)
@@ -336,7 +340,7 @@ class Night:
     def run(self) -> None:
         """Run to the end: all acts, then a fair operator who decides about each dead letter."""
         for _ in range(_ROUNDS_MAX):
-            self._work()
+            self.work()
             state = self.engine.rest()
             self.model.check_rest(state)
             self.engine.check_memory()
@@ -348,7 +352,7 @@ class Night:
                 return
         raise Difference(f"the run has not ended after {_ROUNDS_MAX} rounds of a fair operator: {self.model.states}")
 
-    def _work(self) -> None:
+    def work(self) -> None:
         """Let the engine work until nothing runs and nothing may start."""
         raise NotImplementedError
 
@@ -408,7 +412,7 @@ class SteppedNight(Night):
         self._dice = random.Random(f"{sequence.seed}:night")
         self._steps = 0
 
-    def _work(self) -> None:
+    def work(self) -> None:
         for _ in range(_STEPS_MAX):
             if self._acts and self._acts[0].after is not None and self._steps >= self._acts[0].after:
                 self._steps = 0

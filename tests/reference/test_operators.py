@@ -7,13 +7,15 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
+from redrive.console.model.board import Board
+from redrive.console.model.inbox import Inbox
 from redrive.engine.domain import trigger_rules
 from redrive.engine.statefile.changes import operator_actions
 from support.marks import parametrize_mostly_long, scaled
 
 from .operators import BY_BRANCH, BY_OPERATOR, Difference, Model, Scripted
 from .real_nights import RealNight
-from .sequences import PlannedAct, Sequence, draw_sequence, problem_of, shrink
+from .sequences import PlannedAct, Sequence, SteppedNight, draw_sequence, problem_of, shrink
 
 CHUNK = 100
 
@@ -39,6 +41,22 @@ _MENDED = {
 @pytest.mark.parametrize("seed", _MENDED)
 def test_a_sequence_that_failed_does_not_fail_again(seed: int) -> None:
     assert problem_of(draw_sequence(seed)) == ""
+
+
+# --- What is read of a run -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_the_inbox_of_a_part_of_a_run_is_that_of_the_run(seed: int) -> None:
+    """Only the tasks that need a human, and those below them, are read."""
+    night = SteppedNight(draw_sequence(seed))
+    night.work()
+    whole = night.engine.projection
+    whole.run.blocked_since = None
+    part = night.engine.read_part()
+    causes = Inbox(Board(part)).causes()
+    assert Inbox(Board(whole)).causes() == causes
+    assert bool(part.tasks) is bool(causes)
 
 
 # --- That a fault is found -----------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from ....engine.analysis.load_models import (
     ContentionResult,
     Scenario,
     simulate_contention,
+    simulate_defended,
     simulate_outage,
     with_jitter,
 )
@@ -33,11 +34,15 @@ CLIENTS = (10, 20, 50, 100, 150, 190)
 
 #: Base, cap and the fixed delay of each scenario, in seconds (SPEC 000 to 004).
 _POLICIES: dict[str, tuple[float, float, float]] = {
+    "herd-100": (4, 60, 4),
     "herd-500": (1, 60, 1),
     "herd-1000": (1, 60, 1),
     "herd-5000": (2, 600, 30),
     "herd-12000": (2, 600, 30),
 }
+
+#: What the engine does by default for a task that names its downstream: full jitter, behind the breaker and the budget.
+DEFENDED = "redrive"
 
 #: Further policies beside the five of the AWS post, with the index of their first wait (SPEC 002).
 _MORE_CONTENTION: dict[str, tuple[RetryPolicy, int]] = {
@@ -57,6 +62,7 @@ class PolicyResult:
     attempts_mean: float
     attempts_max: float
     lost: float  # share of tasks that fail with a limited number of attempts
+    others_refused: float  # calls of others, whom the herd pushes aside
     load: tuple[int, ...]
 
 
@@ -79,7 +85,7 @@ def print_herd(
         raise FlowError(f"there is no scenario {scenario!r}; there are {', '.join(sorted(SCENARIOS))}")
     model = SCENARIOS[scenario]
     wanted = select_policies(herd_policies(scenario, base, cap), policies)
-    outcomes = {name: try_policy(model, policy, attempts, runs, seed) for name, policy in wanted.items()}
+    outcomes = {name: try_policy(name, model, policy, attempts, runs, seed) for name, policy in wanted.items()}
     if as_json:
         for name, outcome in outcomes.items():
             facts = {field: getattr(outcome, field) for field in PolicyResult.__slots__ if field != "load"}
@@ -91,10 +97,13 @@ def print_herd(
 
 
 def herd_policies(scenario: str, base: float | None = None, cap: float | None = None) -> dict[str, RetryPolicy]:
-    """The fixed delay of the scenario, and every jitter; ``base`` and ``cap`` replace those of the scenario."""
+    """The fixed delay of the scenario, every jitter, and full jitter behind the breaker and the budget of the engine.
+
+    ``base`` and ``cap`` replace those of the scenario.
+    """
     default_base, default_cap, delay = _POLICIES.get(scenario, (2.0, 600.0, 30.0))
     policy = policy_of(base=default_base if base is None else base, cap=default_cap if cap is None else cap)
-    return {"fixed": fixed_policy(delay), **with_jitter(policy)}
+    return {"fixed": fixed_policy(delay), **with_jitter(policy), DEFENDED: policy}
 
 
 def select_policies(known: Mapping[str, RetryPolicy], names: Sequence[str]) -> dict[str, RetryPolicy]:
@@ -105,10 +114,11 @@ def select_policies(known: Mapping[str, RetryPolicy], names: Sequence[str]) -> d
     return {name: policy for name, policy in known.items() if not names or name in names}
 
 
-def try_policy(model: Scenario, policy: RetryPolicy, attempts: int, runs: int, seed: int) -> PolicyResult:
+def try_policy(name: str, model: Scenario, policy: RetryPolicy, attempts: int, runs: int, seed: int) -> PolicyResult:
     """Simulate ``runs`` times with unlimited attempts, and once with at most ``attempts``."""
-    herds = [simulate_outage(model, policy, random.Random(seed + run)) for run in range(runs)]
-    budgeted = simulate_outage(model, replace(policy, max_attempts=attempts), random.Random(seed), spend_attempts=True)
+    simulate = simulate_defended if name == DEFENDED else simulate_outage
+    herds = [simulate(model, policy, random.Random(seed + run)) for run in range(runs)]
+    budgeted = simulate(model, replace(policy, max_attempts=attempts), random.Random(seed), spend_attempts=True)
     return PolicyResult(
         calls=mean(herd.calls for herd in herds),
         last_done_seconds=mean(herd.last_done_seconds for herd in herds),
@@ -116,6 +126,7 @@ def try_policy(model: Scenario, policy: RetryPolicy, attempts: int, runs: int, s
         attempts_mean=mean(herd.attempts_mean for herd in herds),
         attempts_max=mean(herd.attempts_max for herd in herds),
         lost=budgeted.failed / model.clients,
+        others_refused=mean(herd.usual_refused for herd in herds),
         load=herds[0].calls_per_second,
     )
 
@@ -127,9 +138,12 @@ def _recovered_at(model: Scenario) -> int:
 
 def _print_herd(scenario: str, model: Scenario, outcomes: Mapping[str, PolicyResult], attempts: int) -> None:
     down = f", down for {model.outage_seconds:g} s" if model.outage_seconds else ""
-    echo(f"{scenario}: {number(model.clients)} tasks, a server of {model.per_second:g}/s{down}")
+    spread = f" within {model.arrival_seconds:g} s" if model.arrival_seconds else ""
+    others = f", {model.usual_per_second:g}/s of others" if model.usual_per_second else ""
+    echo(f"{scenario}: {number(model.clients)} tasks{spread}, a server of {model.per_second:g}/s{others}{down}")
     echo(f"at best all are done after {model.ideal_seconds:.0f} s")
-    rows: list[Sequence[str]] = [("policy", "calls", "done", "peak", "starts", "most", f"lost with {attempts}")]
+    lost = f"lost with {attempts}"
+    rows: list[Sequence[str]] = [("policy", "calls", "done", "peak", "starts", "most", lost, "others lost")]
     for name, outcome in outcomes.items():
         cells = (
             number(round(outcome.calls)),
@@ -138,9 +152,12 @@ def _print_herd(scenario: str, model: Scenario, outcomes: Mapping[str, PolicyRes
             f"{outcome.attempts_mean:.1f}",
             f"{outcome.attempts_max:.0f}",
             f"{outcome.lost:.0%}",
+            number(round(outcome.others_refused)) if model.usual_per_second else "-",
         )
         rows.append((name, *cells))
     echo_lines(table_lines(rows))
+    if DEFENDED in outcomes:
+        echo(f"{DEFENDED}: full jitter, held by the breaker and the retry budget of a declared downstream")
 
 
 def _plot(model: Scenario, outcomes: Mapping[str, PolicyResult]) -> None:

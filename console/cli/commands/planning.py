@@ -80,7 +80,9 @@ def simulate() -> None:
 
 
 @simulate.command()
-@click.option("--scenario", default="herd-5000", show_default=True, metavar="NAME", help="Or herd-500, -1000, -12000.")
+@click.option(
+    "--scenario", default="herd-5000", show_default=True, metavar="NAME", help="Or herd-100, -500, -1000, -12000."
+)
 @click.option("--attempts", default=3, show_default=True, type=click.IntRange(1, 1000), help="For the column 'lost'.")
 @click.option("--runs", default=5, show_default=True, type=click.IntRange(1, 1000), help="Simulations to average.")
 @click.option("--base", metavar="DURATION", help="Instead of the scenario's.")

@@ -118,7 +118,7 @@ def events(file: NamedFile, run_id: str | None, as_json: bool, follow: bool, sin
 
 
 @cli.command()
-@click.argument("names", nargs=-1, metavar="[TASK]...")
+@click.argument("names", nargs=-1, metavar="[TARGET] [TASK]...")
 @click.option("--attempt", type=click.IntRange(min=1), metavar="N", help="Default: the latest attempt of each task.")
 @click.option("--lines", type=click.IntRange(min=0), metavar="N", help="Only the last N lines of each task.")
 @click.option("-f", "--follow", is_flag=True, help="Continue with new output until the tasks have ended.")
@@ -134,11 +134,12 @@ def logs(
 ) -> int:
     """The output of tasks.
 
-    TASK may be a glob, as 'load_*'; left out: every task that has started.
+    TASK may be a glob, as 'load_*'; left out: every task that has started. A TARGET may stand before the tasks.
     """
-    from ..logs import print_logs
+    from ..logs import print_logs, target_and_tasks
 
-    return print_logs(file.to_read(), names, run_id, as_json, attempt=attempt, lines=lines, follow=follow)
+    endpoint, tasks = target_and_tasks(file, names, run_id)
+    return print_logs(endpoint, tasks, run_id, as_json, attempt=attempt, lines=lines, follow=follow)
 
 
 @cli.command()

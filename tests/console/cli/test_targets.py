@@ -213,3 +213,21 @@ def test_a_flow_named_by_the_environment_is_a_path_as_for_a_run(states, monkeypa
     run_flow("payments")
     monkeypatch.setenv("REDRIVE_STATE", "payments")
     assert existing_target(None) == "payments"
+
+
+def test_a_flow_may_stand_before_the_tasks_whose_output_is_read(two_runs: Path, states: Path) -> None:
+    """As it does in other commands; a task of that name in the usual state file comes first."""
+    run_flow("load")
+    run_flow("late")
+    assert run_redrive("logs", "nightly", "extract").returncode == 0
+    assert run_redrive("logs", str(two_runs), "load").returncode == 0
+    done = run_redrive("logs", "nightly", "nosuch")
+    assert done.returncode and "run second has no task 'nosuch'" in done.stderr
+    assert "has no task 'nosuch'" in run_redrive("logs", "nosuch").stderr
+    assert run_redrive("logs", "--state", "nightly", "load").returncode == 0
+
+
+def test_a_command_that_there_is_not_is_told_with_the_one_that_is_meant() -> None:
+    done = run_redrive("inbx")
+    assert done.returncode == 2 and "No such command 'inbx'. (Did you mean 'inbox'?)" in done.stderr
+    assert "Did you mean" not in run_redrive("zzz").stderr

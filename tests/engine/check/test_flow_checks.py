@@ -501,3 +501,24 @@ def test_a_factor_without_a_history_is_noted():
     )
     assert "slowness" not in found(flow, {"a": TaskDurations(5, 6, 7, 3)})
     assert "before it counts as slow" in found(flow, {"a": TaskDurations(50, 60, 70, 3)})["slowness"].message
+
+
+def test_a_child_of_a_map_task_gets_a_list_and_a_map_task_an_element() -> None:
+    def names() -> list[str]: ...
+
+    def size(names: str) -> int: ...
+
+    def total(size: list[int]) -> int: ...
+
+    def wrong(size: int) -> int: ...
+
+    def nested(sizes: int) -> int: ...
+
+    flow = quiet()
+    flow.task(names, timeout=1)
+    flow.map(over="names", timeout=1)(size)
+    flow.task(total, after="size", timeout=1)
+    flow.map(over="size", name="again", timeout=1)(nested)
+    assert "edge-types" not in found(flow)
+    flow.task(wrong, after="size", timeout=1)
+    assert found(flow)["edge-types"].message == "wants 'size' to be int, and it is list[int]"

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import re
 import sqlite3
-from datetime import date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta, timezone
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -86,7 +87,9 @@ def test_what_the_flow_no_longer_accepts_of_an_earlier_run_is_dropped() -> None:
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
-        ((list, []), "a Param has one of the types str, int, float, bool, date, not <class 'list'>"),
+        ((set, set()), "a Param has one of the types str, int, float, bool, list, date, datetime, Decimal, Path, not"),
+        ((list, "[]"), "a Param(list) wants a list in JSON like ['a'], not '[]'"),
+        ((Path, "x"), "a Param(Path) wants a path like '/data/orders.csv', not 'x'"),
         ((int, "5"), "a Param(int) wants a whole number like 3, not '5'"),
         ((date, "2026-04-25"), "a Param(date) wants a date like '2026-04-25', not '2026-04-25'"),
         ((str, "x", ["y"]), "a Param(str) is one of y, not 'x'"),
@@ -171,3 +174,85 @@ def test_a_run_gets_dates_and_a_requeue_is_held_to_the_same_types(tmp_path: Path
     assert redrive("resume", "s.db", "--plain").returncode == 0
     with sqlite3.connect(tmp_path / "s.db") as connection:
         assert any("05.04.2026 full" in text for (text,) in connection.execute("SELECT text FROM log"))
+
+
+# --- Defaults that JSON does not have ------------------------------------------------------------------------------
+
+RICH: dict[str, Any] = {
+    "day": date(2026, 1, 31),
+    "at": datetime(2026, 1, 31, 2, tzinfo=timezone(timedelta(hours=2))),
+    "price": Decimal("1.50"),
+    "file": Path("/data/orders.csv"),
+    "regions": ["eu", "us"],
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "value"),
+    [
+        ("day", "2026-02-01", date(2026, 2, 1)),
+        ("at", "2026-02-01 02:30+00:00", datetime(2026, 2, 1, 2, 30, tzinfo=UTC)),
+        ("at", "2026-02-01T02:30:05.250000Z", datetime(2026, 2, 1, 2, 30, 5, 250_000, UTC)),
+        ("price", "0.10", Decimal("0.10")),
+        ("file", "b.csv", Path("b.csv")),
+        ("regions", '["eu"]', ["eu"]),
+    ],
+)
+def test_the_default_decides_the_type_also_where_json_has_none(name: str, text: str, value: object) -> None:
+    with use_params({}, {}):
+        assert dict(Flow("rich", params=RICH).params) == RICH
+    with use_params({}, {name: text}):
+        flow = Flow("rich", params=RICH)
+    flow.command("a", "true")
+    assert flow.params[name] == value and type(flow.params[name]) is type(value)
+    with use_params(dict(flow.spec().params), {}):
+        assert Flow("rich", params=RICH).params == flow.params, "a resumed run has the same values"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "why"),
+    [
+        ("day", "yesterday", "wants a date like '2026-01-31', not 'yesterday'"),
+        ("at", "2026-02-30T01:00", "wants a time like '2026-01-31T02:00:00+02:00', not '2026-02-30T01:00'"),
+        ("at", "2026-02-01T01:00+25:00", "wants a time like"),
+        ("price", "NaN", "wants a decimal number like '1.50', not 'NaN'"),
+        ("price", "cheap", "wants a decimal number like '1.50', not 'cheap'"),
+        ("file", "", "wants a path like '/data/orders.csv', not ''"),
+    ],
+)
+def test_what_is_not_of_the_type_of_the_default_is_refused(name: str, text: str, why: str) -> None:
+    with use_params({}, {name: text}):
+        flow = Flow("rich", params=RICH)
+    flow.command("a", "true")
+    with pytest.raises(FlowError, match=re.escape(why)):
+        flow.spec()
+
+
+RICH_FLOW = """
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from redrive.engine import Flow
+
+flow = Flow("rich", params={
+    "day": date(2026, 1, 31), "at": datetime(2026, 1, 31, 2), "price": Decimal("1.50"), "file": Path("/data/x"),
+    "regions": ["eu"]})
+
+@flow.task
+def looks(day, at, price, file, regions, ctx):
+    return [str(day - timedelta(1)), at.year, str(price * 2), file.name, regions, type(ctx.params["price"]).__name__]
+
+flow.command("told", 'echo "$REDRIVE_PARAM_DAY $REDRIVE_PARAM_PRICE $REDRIVE_PARAM_FILE"')
+"""
+
+
+def test_a_task_gets_what_its_flow_declares(tmp_path: Path) -> None:
+    (tmp_path / "rich.py").write_text(RICH_FLOW)
+    words = ["run", "rich.py", "--plain", "--output", "--state", "s.db", "--param", "price=2.25"]
+    done = run_redrive(*words, cwd=tmp_path)
+    assert done.returncode == 0 and "2026-01-31 2.25 /data/x" in done.stdout, done.stdout
+    with sqlite3.connect(tmp_path / "s.db") as connection:
+        (result,) = connection.execute("SELECT result FROM task WHERE name = 'looks'").fetchone()
+    assert json.loads(result) == ["2026-01-30", 2026, "4.50", "x", ["eu"], "Decimal"]
+    done = run_redrive("requeue", "--state", "s.db", "looks", "--param", "day=soon", "--reason", "x", cwd=tmp_path)
+    assert done.returncode and "wants a date" in done.stdout + done.stderr

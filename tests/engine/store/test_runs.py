@@ -535,3 +535,23 @@ def test_a_failure_heals_when_the_same_generation_succeeds_after_it(state_file: 
     assert healed(state_file.connection, "a", "f1") == 1
     assert healed(state_file.connection, "a", "f2") == 0
     assert healed(state_file.connection, "b", "f1") == 0
+
+
+def test_a_part_of_a_run_is_read_alone(state_file: StateFile) -> None:
+    state_file.create({"a": "", "b": "a", "c": "b"})
+    state_file.move("a", "READY")
+    state_file.claim("a")
+    part = runs.load_part(state_file.connection, RUN, ["b", "a"])
+    assert list(part.tasks) == ["a", "b"]
+    assert list(part.tasks["a"].attempts) == [1]
+    assert (part.parents, part.children["a"]) == ({"a": (), "b": ("a",)}, ("b",))
+    assert list(runs.load_part(state_file.connection, RUN, ["c"]).parents["c"]) == []
+
+
+def test_what_a_breaker_or_a_pause_may_hold_is_looked_for_in_the_whole_run(state_file: StateFile) -> None:
+    state_file.create({"a": "", "b": "a"})
+    assert not runs.load_part(state_file.connection, RUN).tasks
+    state_file.connection.execute("UPDATE run SET paused_since = 1")
+    assert list(runs.load_part(state_file.connection, RUN).tasks) == ["a", "b"]
+    state_file.connection.execute("UPDATE run SET paused_since = NULL, blocked_since = 1")
+    assert list(runs.load_part(state_file.connection, RUN).tasks) == ["a", "b"]
