@@ -20,10 +20,10 @@ from ..domain.event_columns import AttemptColumns, TaskColumns
 from ..domain.event_payloads import AttemptRetry, AttemptStarted, Payload
 from ..domain.liveness import HEARTBEAT_SECONDS, effect_key
 from ..errors import StorageError
+from ..runner.attempt import Attempt
 from ..runner.listener import AttemptListener, BadRow, RunningAttempt
 from ..runner.outcome_of_exit import lost, not_started
 from ..runner.output_buffer import OutputBuffer, OutputChunk
-from ..runner.process_attempt import ForkedAttempt
 from ..runner.protocol import AttemptOrder
 from ..statefile.changes import logs
 from ..statefile.changes.transitions import Transaction
@@ -150,9 +150,9 @@ class AttemptSupervisor(AttemptListener):
         self._manager.emit(self.claim, payload)
 
     def mark_lost(self, why: str) -> None:
-        """End the attempt as lost: its process vanished without a result. The host reports the end of a thread."""
-        if isinstance(self.attempt, ForkedAttempt):
-            self.attempt.lost(why)
+        """End the attempt as lost: its process vanished without a result."""
+        if isinstance(self.attempt, Attempt):
+            self.attempt.lose(why)
 
     def ended(self, outcome: Outcome) -> None:
         """Flush the buffers and settle the outcome; no process of the attempt is left."""
@@ -163,9 +163,50 @@ class AttemptSupervisor(AttemptListener):
         self._flush_checkpoint()
         self._emit_retry(self._retry_sampler.flush())
         self._output.append(self._decoder.decode(b"", True))
-        self._manager.settle(self, outcome, self._output.drain())
+        self._write_settlement(outcome, self._output.drain())
 
     # --- Writes ----------------------------------------------------------------------------------------------------
+
+    def _write_settlement(self, outcome: Outcome, chunk: OutputChunk) -> None:
+        """Write the end of the attempt, with the rest of its output, and what is claimed with it.
+
+        The slot is freed first, because the events of the settlement may start the next attempt of the same task.
+        """
+        manager = self._manager
+        freed, follow_up = manager.release(self, outcome)
+
+        def item(transaction: Transaction) -> list[Claim]:
+            is_success = self._settle(transaction, outcome, chunk, freed)
+            return [] if follow_up is None else follow_up.claim(transaction, is_success)
+
+        on_written, durable = partial(manager.on_settled, follow_up), follow_up is not None and follow_up.durable
+        try:
+            manager.writer.write(item, on_written, manager.on_settling_failed, durable=durable)
+        except StorageError as error:  # the executor leaves: the next one settles the attempt as lost
+            manager.on_settling_failed(error)
+
+    def _settle(self, transaction: Transaction, outcome: Outcome, chunk: OutputChunk, freed: Mapping[str, int]) -> bool:
+        """Write the end of the attempt; return whether its task has succeeded."""
+        claim, manager = self.claim, self._manager
+        if chunk:
+            _append_output(transaction, claim, chunk, manager.log_limit_bytes)
+        if self.has_output:
+            logs.finish(transaction, claim.run_id, claim.name, claim.attempt)
+        settlement = settle(
+            transaction,
+            claim,
+            self.spec,
+            outcome,
+            manager.uniform,
+            path_seconds=manager.path_seconds(claim.name),
+            deadline_at=manager.deadline_at,
+            is_probe=self.is_probe,
+            interrupted=self.is_interrupted,
+            is_silent=not self.has_output,
+        )
+        if freed:
+            runs.promote(transaction, claim.run_id, freed)
+        return isinstance(settlement.decision, Succeed)
 
     def _emit_retry(self, payload: AttemptRetry | None) -> None:
         if payload is not None:
@@ -268,10 +309,10 @@ class AttemptManager:
         self.log_limit_bytes = opened.flow.log_limit_mb * 1024 * 1024
         self.running: dict[str, AttemptSupervisor] = {}
         self._runner = opened.runner
-        self._writer = opened.writer
-        self._clock = clock
+        self.writer = opened.writer
+        self.uniform = clock.uniform
         self._view = view
-        self._deadline_at = view.projection.run.deadline_at
+        self.deadline_at = view.projection.run.deadline_at
         self._freed_by = view.ready_queue.unblocked_by
         self._follow_up = follow_up
         self._on_ended = on_ended
@@ -372,51 +413,27 @@ class AttemptManager:
             if supervisor.attempt is not None:
                 supervisor.attempt.cancel("the executor stops")
 
-    def settle(self, supervisor: AttemptSupervisor, outcome: Outcome, chunk: OutputChunk) -> None:
-        """Write the end of an attempt, with the rest of its output.
+    def release(self, supervisor: AttemptSupervisor, outcome: Outcome) -> tuple[Mapping[str, int], FollowUp | None]:
+        """Free the slot of an attempt that has ended.
 
-        The slot is freed first, because the events of the settlement may start the next attempt of the same task.
+        Returns the children that become READY with its settlement, and what is claimed with it.
         """
-        claim, spec = supervisor.claim, supervisor.spec
+        claim = supervisor.claim
         self._unrecorded.pop(supervisor, None)
         if self.running.get(claim.name) is supervisor:
             del self.running[claim.name]
         self._on_ended(claim, outcome)
-        freed = self._freed_by(claim.name) if outcome.kind is OutcomeKind.SUCCESS else {}
-        follow_up = self._follow_up(freed)
-
-        def item(transaction: Transaction) -> list[Claim]:
-            if chunk:
-                _append_output(transaction, claim, chunk, self.log_limit_bytes)
-            if supervisor.has_output:
-                logs.finish(transaction, claim.run_id, claim.name, claim.attempt)
-            settlement = settle(
-                transaction,
-                claim,
-                spec,
-                outcome,
-                self._clock.uniform,
-                path_seconds=self._view.path_seconds.get(claim.name, 0.0),
-                deadline_at=self._deadline_at,
-                is_probe=supervisor.is_probe,
-                interrupted=supervisor.is_interrupted,
-                is_silent=not supervisor.has_output,
-            )
-            if freed:
-                runs.promote(transaction, claim.run_id, freed)
-            if follow_up is None:
-                return []
-            return follow_up.claim(transaction, isinstance(settlement.decision, Succeed))
-
         self._settling_count += 1
         self._idle.clear()
-        durable = follow_up is not None and follow_up.durable
-        try:
-            self._writer.write(item, partial(self._on_settled, follow_up), self._on_settling_failed, durable=durable)
-        except StorageError as error:  # the executor leaves: the next one settles the attempt as lost
-            self._on_settling_failed(error)
+        freed = self._freed_by(claim.name) if outcome.kind is OutcomeKind.SUCCESS else {}
+        return freed, self._follow_up(freed)
 
-    def _on_settled(self, follow_up: FollowUp | None, claimed: list[Claim]) -> None:
+    def path_seconds(self, task: str) -> float:
+        """Return the longest path from a task to the end of the run, by earlier durations."""
+        return self._view.path_seconds.get(task, 0.0)
+
+    def on_settled(self, follow_up: FollowUp | None, claimed: list[Claim]) -> None:
+        """A settlement is committed."""
         try:
             if follow_up is not None:
                 follow_up.on_committed(claimed)
@@ -424,7 +441,8 @@ class AttemptManager:
             self._on_error(error)
         self._end_settling()
 
-    def _on_settling_failed(self, error: BaseException) -> None:
+    def on_settling_failed(self, error: BaseException) -> None:
+        """A settlement cannot be written."""
         self._end_settling()
         self._on_error(error)
 
@@ -441,7 +459,7 @@ class AttemptManager:
         self, item: Callable[[Transaction], object], on_committed: Callable[[object], None] = ignore_result
     ) -> None:
         """Queue a write; errors go to ``on_error``."""
-        self._writer.write(item, on_committed, self._on_error)
+        self.writer.write(item, on_committed, self._on_error)
 
     async def drain(self) -> None:
         """Wait until every attempt is settled."""

@@ -265,7 +265,7 @@ class FromThread(Frame, frozen=True):
     """A frame of the attempt ``number``."""
 
     number: int
-    frame: AttemptFrame
+    frame: AttemptFrame | Exiting
 
 
 class ThreadOutput(Frame, frozen=True):
@@ -298,7 +298,7 @@ class WorkerChecked(Frame, frozen=True):
 
 
 Ending = Succeeded | Failed | Deferred | Skipped | Terminated
-AttemptFrame = TaskBegan | Exiting | Progressed | Heartbeat | Retried | Quarantined | Checkpointed | Ending
+AttemptFrame = TaskBegan | Progressed | Heartbeat | Retried | Quarantined | Checkpointed | Ending
 HostReport = FromThread | ThreadOutput | ThreadEnded
 WorkerFrame = AttemptFrame | WorkerChecked
 ExecutorFrame = Open | Start | StartHost | StartWorker | Ping

@@ -13,11 +13,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
 
-from .reexec import command
-
 if TYPE_CHECKING:  # a zygote that is spawned imports them itself, at the same time as the executor its own modules
     from .flow_import import LoadedFlow
 
+ZYGOTE_MODULE = "redrive.engine.runner.zygote.zygote"
 ZYGOTE_DIED = "the process that forks the attempts died"
 
 
@@ -48,7 +47,7 @@ def spawn_zygote(
     output, output_write = os.pipe()
     try:
         started = subprocess.Popen(
-            command(theirs.fileno(), python=python),
+            [python or sys.executable, "-P", "-m", ZYGOTE_MODULE, str(theirs.fileno())],
             stdin=subprocess.DEVNULL,
             stdout=output_write,
             stderr=output_write,
