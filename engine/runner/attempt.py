@@ -369,6 +369,8 @@ class Attempt(RunningAttempt):
         killed = was_killed(exited.exit_code, exited.signal, output)
         killed = killed and not self.is_forced and not self._is_late_exit
         usage = {
+            "exit_code": exited.exit_code,
+            "signal": exited.signal,
             "max_rss_kb": exited.max_rss_kb,
             "cpu_user_us": exited.cpu_user_us,
             "cpu_system_us": exited.cpu_system_us,
@@ -406,10 +408,18 @@ class Attempt(RunningAttempt):
         self._emit_output(self._masked_output.flush())
         self._stack = self._stack or crash_dump
         shown = self._stack + self._hang_report
+        exit_code, signal = (None, None) if exited is None else (exited.exit_code, exited.signal)
+        result, result_error = self._command_result(exit_code)
         evidence = Evidence(
             ending=self.ending,
             force=self._force if self.is_forced else Force.NONE,
+            exit_code=exit_code,
+            signal=signal,
+            out_of_memory=out_of_memory,
+            memory_bound=self._shared.oom.bound,
             command=(self.order.spec.command or "") if self.order.spec.kind == "command" else None,
+            result=result,
+            result_error=result_error,
             timeout=self._limit,
             stack=self._stack,
             hang=self._hang,
@@ -417,24 +427,18 @@ class Attempt(RunningAttempt):
             output_tail=self._tail.decode("utf-8", "replace"),
             project_root=self._shared.project_root,
             rules=self.order.rules,
-            memory_bound=self._shared.oom.bound,
             usage={**usage, **({"stack": shown} if shown else {})},
-            out_of_memory=out_of_memory,
         )
-        self.settle(outcome_of(self._with_exit(evidence, exited)))
+        self.settle(outcome_of(evidence))
 
-    def _with_exit(self, evidence: Evidence, exited: protocol.Exited | None) -> Evidence:
-        """Add how the process ended, and the result of a command."""
-        if exited is None:
-            return evidence
-        usage = {"exit_code": exited.exit_code, "signal": exited.signal, **evidence.usage}
-        evidence = replace(evidence, exit_code=exited.exit_code, signal=exited.signal, usage=usage)
-        if evidence.command is None or exited.exit_code != 0:
-            return evidence
+    def _command_result(self, exit_code: int | None) -> tuple[str | None, str]:
+        """Return the result of a command that succeeded, as JSON, and why it cannot be used."""
+        if self.order.spec.kind != "command" or exit_code != 0:
+            return None, ""
         try:
-            return replace(evidence, result=self._place.command_result())
+            return self._place.command_result(), ""
         except ResultError as error:
-            return replace(evidence, result_error=str(error))
+            return None, str(error)
 
     def settle(self, outcome: Outcome) -> None:
         """End the attempt with this outcome, once."""

@@ -21,11 +21,15 @@ READ_BYTES = 64 * 1024
 DRAIN_BYTES = 1024 * 1024  # the default largest pipe of Linux: bounds the last read of a dead attempt
 MAX_DESCRIPTORS = 64
 DRAIN_ROUNDS = 16  # more than the buffer of a socket holds: bounds the last read from a task that goes on writing
+_TRUNCATED = int(socket.MSG_CTRUNC)
 HIGH_WATER = 1024 * 1024  # bytes in the queue above which senders wait
 
 
 class Pipe:
-    """Calls ``on_data`` with the data that arrives, and ``on_end`` once when the last writer is gone."""
+    """Calls ``on_data`` with the data that arrives, and ``on_end`` once when the last writer is gone.
+
+    It reads from ``resume`` on, and whenever it is drained.
+    """
 
     def __init__(self, fd: int, on_data: Callable[[bytes], None], on_end: Callable[[], None] | None = None) -> None:
         os.set_blocking(fd, False)
@@ -33,8 +37,8 @@ class Pipe:
         self._on_data = on_data
         self._on_end = on_end
         self._loop = asyncio.get_running_loop()
+        self._is_reading = False
         self._ended = False
-        self._loop.add_reader(fd, self._read)
 
     def _read(self) -> bool:
         """Read once. Returns False if nothing is there, or at the end."""
@@ -47,8 +51,8 @@ class Pipe:
         if data:
             self._on_data(data)
             return True
+        self.pause()
         self._ended = True
-        self._loop.remove_reader(self._fd)
         if self._on_end is not None:
             self._on_end()
         return False
@@ -61,23 +65,23 @@ class Pipe:
 
     def pause(self) -> None:
         """Stop reading: the writer blocks once the pipe is full."""
-        if not self._ended:
+        if self._is_reading:
+            self._is_reading = False
             self._loop.remove_reader(self._fd)
 
     def resume(self) -> None:
-        """Start reading again."""
-        if not self._ended:
+        """Read whenever data arrives."""
+        if not self._ended and not self._is_reading:
+            self._is_reading = True
             self._loop.add_reader(self._fd, self._read)
 
     def close(self) -> None:
         """Close the descriptor. Safe to call twice."""
-        if self._fd < 0:
-            return
-        if not self._ended:
-            self._ended = True
-            self._loop.remove_reader(self._fd)
-        os.close(self._fd)
-        self._fd = -1
+        self.pause()
+        self._ended = True
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
 
 
 class StackPipe:
@@ -101,6 +105,7 @@ class StackPipe:
         """Call ``request``, which sends the signal, and return the dump; empty if none came in time."""
         async with self._lock:
             self._text.clear()
+            self.pipe.resume()
             if request():
                 await self._wait_until_quiet()
             return self.text()
@@ -164,7 +169,7 @@ class FrameSocket:
         except OSError:
             data, fds, flags = b"", [], 0
         self._received += fds
-        if not data or flags & socket.MSG_CTRUNC:  # truncated: out of descriptors, and the frames cannot be matched
+        if not data or flags & _TRUNCATED:  # truncated: out of descriptors, and the frames cannot be matched
             self.close()
             return False
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import signal
@@ -17,6 +18,8 @@ from .attempt import Attempt
 from .channels import FrameSocket, Pipe, StackPipe
 from .hang import stack
 from .hang.autopsy import Subject
+
+READ_DELAY_SECONDS = 0.02  # most attempts have ended by then, and what they wrote is read once
 
 
 class Forked(Protocol):
@@ -70,6 +73,11 @@ class ForkedProcess:
         self.stack = StackPipe(stack_fd)
         self._results = Pipe(results, self._handle_results) if open_results is None else open_results(results)
         self._reader = protocol.FrameReader(protocol.ATTEMPT_LIMIT)
+        self._read_timer: asyncio.TimerHandle | None = None
+        if open_results is None:
+            self._read_timer = asyncio.get_running_loop().call_later(READ_DELAY_SECONDS, self.resume)
+        else:
+            self.resume()
         self._stdout_tail = b""  # of a command whose result is its last line: the results are its stdout
 
     @property
@@ -102,16 +110,24 @@ class ForkedProcess:
 
     def pause(self) -> None:
         """Stop reading: the task blocks once a pipe is full."""
+        self._cancel_read_timer()
         self._results.pause()
         self.output.pause()
 
     def resume(self) -> None:
-        """Read again."""
+        """Read whenever something is written."""
         self._results.resume()
         self.output.resume()
+        self.stack.pipe.resume()
+
+    def _cancel_read_timer(self) -> None:
+        if self._read_timer is not None:
+            self._read_timer.cancel()
+            self._read_timer = None
 
     def close(self) -> None:
         """Close the channels."""
+        self._cancel_read_timer()
         self._results.close()
         self.output.close()
         self.stack.pipe.close()

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 import msgspec
@@ -29,8 +28,7 @@ class ProtocolError(Exception):
     """The received bytes are not a frame."""
 
 
-@dataclass(frozen=True, slots=True)
-class AttemptOrder:
+class AttemptOrder(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
     """The inputs of one attempt.
 
     ``inputs``: the results of the parents by name, as JSON text, which keeps integers of any size.
@@ -48,7 +46,7 @@ class AttemptOrder:
     generation: int
     token: str
     spec: TaskSpec
-    params: Mapping[str, Any] = field(default_factory=dict)
+    params: Mapping[str, Any] = {}
     inputs: str = "{}"
     idempotency_key: str = ""
     rules: tuple[Mapping[str, Any], ...] = ()

@@ -80,8 +80,8 @@ class HostThread:
             os.close(fd)
             return
         self._output = Pipe(fd, self._running.handle_output)
-        if self._is_paused:
-            self._output.pause()
+        if not self._is_paused:
+            self._output.resume()
 
     def thread_ended(self) -> None:
         """Free the slot. Without a final frame, either the host is dying and its exit decides, or sending failed."""
@@ -97,7 +97,12 @@ class HostThread:
         """End the attempt whose thread ended the host."""
         if not self._running.is_over:
             shown = self._part_of(dump)
-            usage = {**self._running.duration(), "max_rss_kb": exited.max_rss_kb}
+            usage = {
+                **self._running.duration(),
+                "exit_code": exited.exit_code,
+                "signal": exited.signal,
+                "max_rss_kb": exited.max_rss_kb,
+            }
             self._running.end(usage, exited, crash_dump=shown, out_of_memory=out_of_memory)
 
     # --- As the place of its attempt ----------------------------------------------------------------------------------

@@ -92,7 +92,7 @@ class _Worker:
         if self._state is not None:
             child.reseed("random", "numpy.random")
             _reset_peak_memory()
-        os.environb.update(variables)
+        child.set_variables(variables)
         for name in self._variables - variables.keys():
             os.environb.pop(name, None)
         self._variables = variables.keys()

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
+
+import msgspec
 
 from ...core.secret_mask import SecretMask, secret_values
 from ...core.spec import FlowSpec
@@ -249,7 +251,7 @@ class Runner:
             return
         if order.spec.kind == "command":
             folder = attempts_folder(self.executor_id, flow.connection.pid)
-            order = replace(order, folder=os.path.join(folder, str(number)))
+            order = msgspec.structs.replace(order, folder=os.path.join(folder, str(number)))
         flow.starting += 1
         launch = Launch(number, order, listener, flow, on_started, on_failed, self._on_launched)
         if not launch.begin_at_once():

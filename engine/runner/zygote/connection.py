@@ -98,6 +98,7 @@ class ZygoteConnection:
         self._closing = False
         self._ending: asyncio.Task[int | None] | None = None
         self._pipe = Pipe(zygote.output, self._handle_output)
+        self._pipe.resume()
         self.link = FrameSocket(zygote.control, self._on_payload, self._on_closed)
 
     # --- Requests -----------------------------------------------------------------------------------------------------
