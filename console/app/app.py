@@ -61,7 +61,7 @@ _TIMES_SECONDS = 1.5
 
 #: Actions that the app handles on every screen.
 _COMMANDS = (
-    *("quit", "redraw", "undo", "pause", "resume_here", "arm", "reload", "stop_run", "reset_breaker"),
+    *("quit", "redraw", "undo", "pause", "postpone", "resume_here", "arm", "reload", "stop_run", "reset_breaker"),
     *("help", "palette", "keys", "copy", "theme", "mouse", "bell", "times", "how_to_leave"),
 )
 

@@ -131,6 +131,7 @@ def spread_seconds(count: int, rate: float) -> int:
 
 
 def _consequences(preview: Preview) -> Iterator[str]:
+    yield from (f"{note[:1].upper()}{note[1:]}." for note in preview.notes)
     if preview.needed_by:
         name, child = preview.needed_by[0]
         more = f", and {len(preview.needed_by) - 1:,} more are needed" if len(preview.needed_by) > 1 else ""

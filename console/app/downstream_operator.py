@@ -147,7 +147,7 @@ class DownstreamActions:
             actions.show_warning(f"{chosen.task} is not a task of this run")
             return
         targets = targets_of(board, (chosen.task,))
-        preview = preview_requeue(board, (chosen.task,))
+        preview = preview_requeue(board, (chosen.task,), of_rows=True)
         key = actions.key_for("requeue_rows")
         question = confirmations.requeue_rows_question(chosen.task, chosen.count, chosen.lines, preview, key)
 

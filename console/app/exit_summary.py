@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ...engine.core.projection import RunRow
 from ...engine.domain.states import TaskState
 from ..model.board import Board
-from ..present.runs import run_style
+from ..present.runs import deadline_note, run_style
 from ..text.durations import format_duration
 from ..text.text import one_line
 
@@ -49,6 +49,7 @@ def exit_lines(board: Board | None, is_executor_alive: bool, target: str) -> lis
     lines = [f"{one_line(run.dag_name)} {one_line(run.run_id)}: {state}, {board.finished} of {board.total} done"]
     if run.ended_at is not None:
         lines[0] += f" in {elapsed}"
+    lines[0] += deadline_note(run)
     if board.dead_letters:
         letters = f"dead letter{'s' if board.dead_letters != 1 else ''}"
         lines.append(f"{board.dead_letters} {letters} to decide: {_dead_letter_names(board)}")

@@ -58,6 +58,13 @@ _EXTENSIONS = (
     ChoiceOption("10800", "3 hours"),
 )
 
+_DEADLINES = (
+    ChoiceOption("3600", "In an hour"),
+    ChoiceOption("1800", "In half an hour"),
+    ChoiceOption("10800", "In three hours"),
+    ChoiceOption("", "None"),
+)
+
 _SNOOZES = (
     ChoiceOption("3600", "In an hour"),
     ChoiceOption("900", "In a quarter of an hour"),
@@ -96,7 +103,8 @@ class OperatorActions:
         if self._is_refused(preview, preview.run_again or preview.unblocked):
             return
         targets = targets_of(board, names)
-        if len(names) == 1 and board.row(names[0]).state in ENDED_BADLY:  # no descendant runs or has run
+        is_plain = len(names) == 1 and board.row(names[0]).state in ENDED_BADLY  # no descendant runs or has run
+        if is_plain and not preview.notes:
             self.send("requeue", targets, DEFAULT_REASON, {"not_before": GRACE_SECONDS}, self._begin_grace)
             return
         is_spread = len(names) > SPREAD_ABOVE
@@ -205,6 +213,19 @@ class OperatorActions:
         board = self.actionable_board(None)
         if board is not None:
             self.send("unpause" if board.projection.run.paused_since is not None else "pause", (), DEFAULT_REASON)
+
+    def postpone(self) -> None:
+        """Give the run another deadline, or none."""
+        board = self.actionable_board(None)
+        if board is None:
+            return
+        if board.projection.run.deadline_at is None:
+            self.show_warning("the run has no deadline")
+            return
+        self.choose("The new deadline of the run", _DEADLINES, self._send_postponement)
+
+    def _send_postponement(self, seconds: str) -> None:
+        self.send("postpone", (), DEFAULT_REASON, {"seconds": int(seconds)} if seconds else {})
 
     def reload_code(self) -> None:
         """Have the executor load changed source files."""

@@ -12,6 +12,8 @@ from dataclasses import asdict, dataclass
 from typing import Literal
 
 from ...engine.agent import executor_request
+from ...engine.domain.counting import counted
+from ...engine.domain.states import MOVING
 from ...engine.errors import LinkError, RedriveError, StateFileError
 from ...engine.runner import process
 from ...engine.statefile import list_rows, lock_file, queries
@@ -202,8 +204,24 @@ def _file(path: str, connection: sqlite3.Connection) -> Iterator[DoctorFinding]:
         total = sum(listing.counts.values())
         text = f"{listing.run.run_id}: {listing.run.state}, {total} tasks"
         text += f", {len(stuck)} could start" if stuck else ""
+        if listing.run.ended_at is not None and not MOVING.isdisjoint(listing.counts):
+            yield _unfinished(connection, listing.run.run_id, text)
+            continue
         advice = executor_advice(listing.run, status, path, time.time_ns() // 1000)
         yield DoctorFinding("warning" if advice else "ok", "run", f"{text}; {advice}" if advice else text)
+
+
+def _unfinished(connection: sqlite3.Connection, run_id: str, text: str) -> DoctorFinding:
+    """The finding of a run that has ended although tasks of it have not."""
+    names = runs.unfinished_tasks(connection, run_id)
+    shown = ", ".join(names[:_NAMED_MAX]) + (", ..." if len(names) > _NAMED_MAX else "")
+    how = f"redrive requeue or skip the failed tasks above, or skip {names[0]}"
+    return DoctorFinding(
+        "error", "run", f"{text}; it has ended, and {counted(len(names), 'task')} never did ({shown}): {how}"
+    )
+
+
+_NAMED_MAX = 5
 
 
 def _status_of(path: str) -> SessionStatus:

@@ -23,7 +23,7 @@ from ..sessions.target import is_remote
 from ..text.printing import echo, echo_lines
 from ..text.text import one_line
 from .exit_codes import ExitCode, code_of_answers
-from .operate import ActPlace, place_of, print_answer
+from .operate import ActPlace, ActRequest, place_of, postpone_options_of, print_answer, send_action
 from .run import RunArguments, remote_resume_hint, start_executor
 
 if TYPE_CHECKING:
@@ -31,10 +31,22 @@ if TYPE_CHECKING:
     from ...engine.executor.run_options import RunOptions
 
 
-def resume_run(state: str, run_id: str | None, arguments: RunArguments) -> int:
-    """Resume an unfinished run, with the flow file that the state file names."""
+def resume_run(state: str, run_id: str | None, arguments: RunArguments, deadline: str | None = None) -> int:
+    """Resume an unfinished run, with the flow file that the state file names.
+
+    ``deadline``: the new one, as ``postpone`` takes it; None: the deadline stays.
+    """
     if is_remote(state):
         raise AddressError(remote_resume_hint(state))
+    if not arguments.run.wait:
+        from ...engine.store.lock import require_free
+
+        require_free(state)
+    if deadline is not None:
+        postponed = ActRequest("postpone", run_id=run_id, options=postpone_options_of(deadline))
+        code = send_action(Endpoint(state), postponed, as_json=False, hints=False)
+        if code != ExitCode.SUCCESS:
+            return code
     plan = _plan(state, run_id, arguments.run)
     _print([f"resumes {plan.run_id}", *plan.code_lines(), *plan.difference_lines()])
     if plan.doubts:

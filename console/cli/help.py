@@ -42,9 +42,22 @@ SECTIONS: dict[str, CommandSection] = {
     ),
     "Act": CommandSection(
         "acting",
-        ("requeue", "skip", "cancel", "extend", "pause", "unpause", "stop", "reload", "abandon", "note", "prune"),
+        (
+            "requeue",
+            "skip",
+            "cancel",
+            "extend",
+            "pause",
+            "unpause",
+            "postpone",
+            "stop",
+            "reload",
+            "abandon",
+            "note",
+            "prune",
+        ),
     ),
-    "Before a run": CommandSection("planning", ("new", "check", "classify", "backoff", "simulate")),
+    "Before a run": CommandSection("planning", ("new", "check", "rehearse", "classify", "backoff", "simulate")),
     "Learn": CommandSection("planning", ("help", "completion")),
 }
 

@@ -131,6 +131,8 @@ def _note(row: TaskRow, why: Callable[[str], str]) -> str:
         return f"because of {row.blocked_by}"
     if row.state is TaskState.SKIPPED:
         return describe_skip(row)
+    if row.state is TaskState.CANCELLED:
+        return row.error or ""
     return ""
 
 

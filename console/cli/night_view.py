@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...engine.core.projection import RunProjection
 from ...engine.domain.events import Event
-from ...engine.statefile.list_rows import BREAKERS, PAGES, BreakerRow, PageRow
+from ...engine.statefile.list_rows import BREAKERS, PAGES, PageRow
+from ...engine.statefile.queries import query
 from ..model.board import Board
 from ..model.inbox import Inbox, InboxCause
 from ..model.replay import ReplayIndex
@@ -46,9 +46,8 @@ class ConsoleView:
         self._events = events
         self._end_us = end_us
         self._end = Board(projection)
-        breakers = (BreakerRow(*row) for row in connection.execute(BREAKERS.sql, BREAKERS.defaults))
-        pages = (PageRow(*row) for row in connection.execute(PAGES.sql, PAGES.defaults))
-        self._end.update_lists([row._replace(detail=json.loads(str(row.detail) or "{}")) for row in breakers], pages)
+        pages: list[PageRow] = query(connection, PAGES, {})
+        self._end.update_lists(query(connection, BREAKERS, {}), pages)
         self._index: ReplayIndex | None = None
 
     def timeline(self) -> str:

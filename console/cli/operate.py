@@ -79,11 +79,18 @@ class _BuiltCommand(NamedTuple):
 
 
 def send_action(
-    endpoint: Endpoint, request: ActRequest, *, as_json: bool, dry_run: bool = False, yes: bool = False
+    endpoint: Endpoint,
+    request: ActRequest,
+    *,
+    as_json: bool,
+    dry_run: bool = False,
+    yes: bool = False,
+    hints: bool = True,
 ) -> int:
     """Send an act and print the result of each task. Exit code 1 if nothing was done.
 
-    ``dry_run``: print the changes without sending the act. ``yes``: a bulk act needs no consent.
+    ``dry_run``: print the changes without sending the act. ``yes``: a bulk act needs no consent. ``hints``: print how
+    to start an executor, if none runs.
     """
     if dry_run:
         return _preview_action(endpoint, request, as_json=as_json)
@@ -101,7 +108,8 @@ def send_action(
 
     answer, place = with_session(endpoint, use)
     print_answer(answer, as_json, place)
-    print_resume_hint(request.act, answer, place)
+    if hints:
+        print_resume_hint(request.act, answer, place)
     return code_of_answers(answer)
 
 
@@ -234,15 +242,18 @@ def _result_objects(results: Iterable[TargetResult]) -> list[dict[str, str]]:
 #: Parameters of the command ``requeue`` that ``requeue_options_of`` reads.
 REQUEUE_OPTIONS = (
     *("canary", "rate", "not_before", "at", "timeout"),
-    *("param", "single_shot", "keep_count", "new_key", "cascade"),
+    *("param", "single_shot", "keep_count", "new_key", "same_key", "cascade"),
 )
+
+
+_REQUEUE_FLAGS = ("canary", "cascade", "single_shot", "new_key", "same_key")
 
 
 def requeue_options_of(given: Mapping[str, Any]) -> dict[str, Any]:
     """The options of the act. Raises UsageError for invalid values."""
     if given["not_before"] and given["at"]:
         raise click.UsageError("either --not-before or --at")
-    found: dict[str, object] = {name: True for name in ("canary", "cascade", "single_shot", "new_key") if given[name]}
+    found: dict[str, object] = {name: True for name in _REQUEUE_FLAGS if given[name]}
     if given["rate"]:
         found["rate_per_second"] = _rate(given["rate"])
     if given["not_before"]:
@@ -256,6 +267,17 @@ def requeue_options_of(given: Mapping[str, Any]) -> dict[str, Any]:
     if given["keep_count"]:
         found["reset_count"] = False
     return found
+
+
+def postpone_options_of(when: str) -> dict[str, float]:
+    """The options of ``postpone``: a duration from now, a time, or "never". Raises UsageError."""
+    if when == "never":
+        return {}
+    instant = _next(when, now := datetime.now().astimezone()) or _instant(when)
+    seconds = seconds_of(when.removeprefix("+")) if instant is None else (instant - now).total_seconds()
+    if seconds <= 0:
+        raise click.UsageError(f"{when!r} has passed: write a duration, as 1h, a time to come, as 06:00, or never")
+    return {"seconds": seconds}
 
 
 def seconds_until(text: str, now: datetime) -> float:
@@ -333,6 +355,7 @@ def preview_lines(preview: ActPreview) -> Iterator[str]:
         names: Sequence[str] = getattr(preview, kind)
         if names:
             yield f"{words} ({len(names)}): {', '.join(names)}"
+    yield from preview.notes
     for task, outcome, sentence in preview.results:
         if outcome == RUNNING:
             yield f"{task}: is running, and its attempt would be ended"

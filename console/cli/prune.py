@@ -53,7 +53,8 @@ def prune_runs(endpoint: Endpoint, keep: str, *, dry_run: bool, as_json: bool) -
     else:
         echo(f"{counted(len(deleted), 'run')} deleted, {format_bytes(max(freed_bytes, 0))} freed")
     if before.with_rows:
-        echo(f"kept: {counted(len(before.with_rows), 'run')} with quarantined rows to decide (redrive quarantine)")
+        runs = counted(len(before.with_rows), "run")
+        echo(f"kept: {runs} with quarantined rows or dead letters to decide (redrive quarantine, redrive inbox)")
     if before.with_causes:
         echo(f"kept: {counted(len(before.with_causes), 'run')} with an earlier failure of a cause in the inbox")
     return ExitCode.SUCCESS

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from ...engine.core.projection import RunProjection
 from ...engine.domain.command import Answer, Command, Target
 from ...engine.domain.event_changes import RowsChange
 from ...engine.domain.states import NEEDS_HUMAN
 from ...engine.errors import RedriveError
+from ...engine.statefile.changes.dry_run import ActPreview
 from ...engine.statefile.list_rows import QUARANTINE, QuarantineRow
 from ..present.runs import place_line
 from ..sessions.identity import new_command
@@ -19,7 +20,7 @@ from ..sessions.ssh_options import Endpoint
 from ..text.printing import echo, print_table
 from ..text.text import one_line
 from .exit_codes import ExitCode, code_of_answers
-from .operate import ActPlace, place_of, print_answer, print_resume_hint, require_reason
+from .operate import ActPlace, place_of, print_answer, print_preview, print_resume_hint, require_reason
 from .output.json_schemas import echo_values
 
 EVERY_ROW = "all"
@@ -55,22 +56,28 @@ def decide_rows(
     keys: Sequence[str],
     *,
     task: str | None,
-    cascade: bool,
+    options: Mapping[str, bool],
     reason: str,
+    dry_run: bool = False,
 ) -> int:
-    """Requeue or discard the rows with the given keys. Exit code 1 if nothing was done."""
+    """Requeue or discard the rows with the given keys. Exit code 1 if nothing was done.
+
+    ``options``: of the act; ``dry_run``: print the changes without making them.
+    """
+    if dry_run:
+        return _preview(endpoint, run_id, as_json, act, keys, task=task, options=options)
     require_reason(act, reason)
 
     async def use(session: Session) -> tuple[Answer, ActPlace, list[str]]:
         projection = await session.snapshot(run_id)
         rows = select_rows(await _read(session, projection.run.run_id, task), keys)
-        answer = await session.send(_command(act, projection, rows, reason, cascade))
+        answer = await session.send(_command(act, projection, rows, reason, options))
         now = await session.snapshot(projection.run.run_id)
         return answer, place_of(session, projection.run), [row.name for row in now.tasks.values() if row.stale]
 
     answer, place, stale = with_session(endpoint, use)
     print_answer(answer, as_json, place)
-    if answer.ok and act == "requeue-rows" and not as_json and (stale or cascade):
+    if answer.ok and act == "requeue-rows" and not as_json and (stale or options.get("cascade")):
         echo(_RESULT_NOTE)
     if answer.ok and stale and not as_json:
         echo(_stale_sentence(stale, place))
@@ -119,11 +126,34 @@ def select_rows(rows: Iterable[QuarantineRow], keys: Sequence[str]) -> list[Quar
     return [row for row in held if EVERY_ROW in wanted or row.row_key in wanted]
 
 
-def _command(act: str, projection: RunProjection, rows: Sequence[QuarantineRow], reason: str, cascade: bool) -> Command:
+def _preview(
+    endpoint: Endpoint,
+    run_id: str | None,
+    as_json: bool,
+    act: str,
+    keys: Sequence[str],
+    *,
+    task: str | None,
+    options: Mapping[str, bool],
+) -> int:
+    async def use(session: Session) -> tuple[ActPreview, ActPlace]:
+        projection = await session.snapshot(run_id)
+        rows = select_rows(await _read(session, projection.run.run_id, task), keys)
+        command = _command(act, projection, rows, "", options)
+        return await session.preview(command), place_of(session, projection.run)
+
+    preview, place = with_session(endpoint, use)
+    print_preview(preview, as_json, place)
+    return ExitCode.SUCCESS if preview.ok else ExitCode.FAILED
+
+
+def _command(
+    act: str, projection: RunProjection, rows: Sequence[QuarantineRow], reason: str, given: Mapping[str, bool]
+) -> Command:
     names = dict.fromkeys(row.name for row in rows)
     seen = (projection.tasks[name] for name in names)
     targets = [Target(row.name, str(row.state), row.generation) for row in seen]
-    options = {"rows": [row.id for row in rows], **({"cascade": True} if cascade else {})}
+    options = {"rows": [row.id for row in rows], **given}
     return new_command(act, projection.run.run_id, targets, reason, options)
 
 

@@ -12,7 +12,7 @@ import sys
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 
-from ...engine.core.projection import RunProjection
+from ...engine.core.projection import RunProjection, RunRow
 from ...engine.domain.event_payloads import TaskMoved
 from ...engine.domain.events import Event
 from ...engine.domain.states import ENDED_BADLY, TIMED
@@ -24,6 +24,7 @@ from ..feed.cause_memory import load_memories
 from ..feed.output_stream import OutputStream
 from ..keys.shell_lines import shell_line
 from ..model.inbox import Inbox, InboxCause
+from ..present.runs import deadline_note
 from ..sessions.open import with_session
 from ..sessions.session import Session
 from ..sessions.ssh_options import Endpoint
@@ -98,7 +99,8 @@ async def _report(session: Session, state: str, result: RunResult) -> list[str]:
     known = await load_memories(session, result.run_id, causes[:CAUSES_MAX])
     lines = [
         "",
-        f"run {one_line(result.run_id)} of {one_line(projection.run.dag_name)}: {_state_text(result)}, in {state}",
+        f"run {one_line(result.run_id)} of {one_line(projection.run.dag_name)}: {_state_text(result, projection.run)},"
+        f" in {state}",
     ]
     for cause in causes[:CAUSES_MAX]:
         about = list(cause_lines(cause, projection, known.get(cause.key)))
@@ -111,8 +113,8 @@ async def _report(session: Session, state: str, result: RunResult) -> list[str]:
     return [*lines, "", _command("attach", state, result.run_id)]
 
 
-def _state_text(result: RunResult) -> str:
-    return "interrupted" if result.interrupted else result.state
+def _state_text(result: RunResult, run: RunRow) -> str:
+    return "interrupted" if result.interrupted else f"{result.state}{deadline_note(run)}"
 
 
 async def _output_end(session: Session, projection: RunProjection, name: str) -> list[str]:

@@ -159,6 +159,9 @@ def end_sentence(result: RunResult, state: str) -> str:
         return f"run {result.run_id} interrupted; go on with: {_command('resume', state, result.run_id)}"
     if result.blocked:
         return f"run {result.run_id} is BLOCKED and waits for a human: {_command('inbox', state, result.run_id)}"
+    if result.late:
+        go_on = shlex.join(("redrive", "resume", state, "--run", result.run_id, "--deadline", "1h"))
+        return f"run {result.run_id} was ended by its deadline: {result.state}; go on with: {go_on}"
     return f"run {result.run_id} has ended already: {result.state}; requeue a task to go on with it"
 
 

@@ -58,7 +58,7 @@ def _run_value(summary: RunSummary, executor: Mapping[str, object], address: str
 
 
 async def _schedule_lines(session: Session) -> list[str]:
-    """Lines about the next scheduled runs, whether a process serves them, and runs that missed a promise."""
+    """Lines about the next scheduled runs, whether a process serves them, and runs that started late."""
     unserved = "; no process serves it" if session.status.service_pid is None else ""
     coming = [f"{words}{unserved}" for words in describe_next_runs(await session.query(list_rows.SCHEDULES), _now_us())]
     return coming + describe_missed_starts(await session.query(list_rows.SLA, limit=_LATE_RUNS_MAX), _now_us())

@@ -21,7 +21,7 @@ class ScreenName(Enum):
     INBOX = "inbox"
     LOG = "log"
     JOURNAL = "journal"
-    DOWNSTREAMS = "systems"
+    DOWNSTREAMS = "systems"  # the word of its tab: eight tabs with "downstreams" do not fit into 80 columns
     HISTORY = "history"
     ROWS = "rows"
     DETAIL = "detail"
@@ -127,6 +127,15 @@ _CHANGING = (
         "hurry",
     ),
     Action("pause", ("p",), "pause", "Pause or unpause the run; running tasks continue.", _RUN, _CHANGE, "pause"),
+    Action(
+        "postpone",
+        (),
+        "deadline…",
+        "Give the run a later deadline, or none; what the old one has cancelled runs again.",
+        _RUN,
+        _CONFIRM,
+        "postpone",
+    ),
     Action("resume_here", ("R",), "resume…", "Start an executor here if the last one is gone.", EVERYWHERE, _CONFIRM),
     Action("arm", ("W",), "arm…", "Allow changes for ten minutes, when started read-only.", EVERYWHERE, _CONFIRM),
     Action(

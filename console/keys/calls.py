@@ -78,6 +78,7 @@ CALLS: Mapping[str, ActionCall] = {
     "snooze": _on_tasks("snooze"),
     "undo": ActionCall(Receiver.OPERATOR_ACTIONS, "undo"),
     "pause": ActionCall(Receiver.OPERATOR_ACTIONS, "pause"),
+    "postpone": ActionCall(Receiver.OPERATOR_ACTIONS, "postpone"),
     "resume_here": ActionCall(Receiver.RUN_CONTROL, "resume"),
     "arm": ActionCall(Receiver.RUN_CONTROL, "arm"),
     "reload": ActionCall(Receiver.OPERATOR_ACTIONS, "reload_code"),

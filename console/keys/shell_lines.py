@@ -33,7 +33,7 @@ def shell_line(
         act: ``Command.act``.
         target: state file or ssh address.
         tasks: names; of more than 50 the rest is a count in a comment, unless ``options`` has a ``fingerprint``.
-        options: ``fingerprint``, the options of a requeue, ``seconds`` of ``extend``.
+        options: ``fingerprint``, the options of a requeue, ``seconds`` of ``extend`` and ``postpone``.
     """
     if act not in _SHELL_COMMANDS:
         return None
@@ -48,14 +48,15 @@ def shell_line(
     words += ["--reason", reason] if reason else []
     if _SHELL_COMMANDS[act] and not fingerprint:
         words += ["--", *tasks[:_SHELL_NAMES_MAX]]
-    words += [f"{options['seconds']:g}s"] if act == "extend" else []
+    words += [f"{options['seconds']:g}s"] if act in ("extend", "postpone") and "seconds" in options else []
+    words += ["never"] if act == "postpone" and "seconds" not in options else []
     line = shlex.join(_printable_arguments(words))
     unnamed = 0 if fingerprint else len(tasks) - _SHELL_NAMES_MAX
     return f"{line}  # and {unnamed} more" if unnamed > 0 else line
 
 
 def _requeue_arguments(options: Mapping[str, Any]) -> Iterator[str]:
-    for flag in ("canary", "single_shot", "new_key", "cascade"):
+    for flag in ("canary", "single_shot", "new_key", "same_key", "cascade"):
         if options.get(flag):
             yield f"--{flag.replace('_', '-')}"
     if options.get("reset_count") is False:

@@ -14,9 +14,10 @@ from ...engine.errors import RedriveError
 
 #: The topics in the order in which a newcomer needs them.
 TOPICS = (
-    *("flow", "results", "params", "shell", "groups", "secrets"),
-    *("states", "retries", "poison", "inbox", "logs", "code"),
-    *("schedules", "cron", "systemd", "state-files", "ssh", "json", "exit-codes", "recipes"),
+    *("flow", "results", "params", "shell", "groups", "secrets", "repository", "testing"),
+    *("states", "retries", "poison", "timeouts", "inbox", "logs", "pagers", "code"),
+    *("schedules", "deadlines", "cron", "systemd", "deploying", "state-files", "upgrades", "ssh"),
+    *("commands", "keys", "words", "json", "exit-codes", "recipes", "changes"),
 )
 
 

@@ -20,7 +20,17 @@ from ...engine.core.ready_queue import spec_of
 from ...engine.core.waiting import ExplainContext, pool_sizes, wait_of
 from ...engine.core.waits import WaitReason, needs_human
 from ...engine.domain.events import Event, EventKind
-from ...engine.domain.states import ABOUT_TO_START, FINISHED, NEEDS_HUMAN, NOT_STARTED, UNDER_WAY, WAITING, TaskState
+from ...engine.domain.states import (
+    ABOUT_TO_START,
+    DEADLINE_MODE,
+    FINISHED,
+    MOVING,
+    NEEDS_HUMAN,
+    NOT_STARTED,
+    UNDER_WAY,
+    WAITING,
+    TaskState,
+)
 from ...engine.domain.usage import TaskUsage
 from ...engine.statefile.list_rows import BreakerRow, DurationStats, PageHead, PageRow
 from .run_snapshot import RunSnapshot
@@ -62,6 +72,7 @@ class Board:
         self.counts: Counter[TaskState] = Counter()
         self.active: set[str] = set()
         self._problems: set[int] = set()
+        self.noticed: set[str] = set()  # open tasks that are later or slower than expected
         self.usage: Mapping[str, TaskUsage] = {}  # by running task; empty while no screen shows it
         for row in self.projection.tasks.values():
             self._count(row)
@@ -97,6 +108,7 @@ class Board:
             was = before.projection.tasks[name]
             if was is not row and was != row:
                 delta.tasks.add(name)
+                self._update_noticed(row)
                 if was.state is not row.state:
                     self._apply_move(row, was.state, delta)
         return delta
@@ -111,6 +123,7 @@ class Board:
             delta.is_run_changed = True
         elif touched is not None and before is not None:
             delta.tasks.add(touched.name)
+            self._update_noticed(touched)
             if touched.state is not before:
                 self._apply_move(touched, before, delta)
         if event.kind in _KINDS_WITHOUT_TASK:
@@ -140,6 +153,14 @@ class Board:
             self.active.add(row.name)
         if row.state in NEEDS_HUMAN:
             self._problems.add(self.dag.number[row.name])
+        if row.notice is not None:
+            self._update_noticed(row)
+
+    def _update_noticed(self, row: TaskRow) -> None:
+        if row.notice is not None and row.state in MOVING:
+            self.noticed.add(row.name)
+        else:
+            self.noticed.discard(row.name)
 
     # --- Queries by the screen -------------------------------------------------------------------------------------
 
@@ -168,14 +189,17 @@ class Board:
         return list(self.dag.names_of(sorted(self._problems, key=self.dag.topological_index.__getitem__)))
 
     def held_tasks(self) -> dict[str, WaitReason]:
-        """Return the tasks that could start if a human ended their wait."""
+        """Return the tasks that could start if a human ended their wait, and those that nothing will start."""
         run, now_us = self.projection.run, _ANY_TIME_US
+        tasks = self.projection.tasks.items() if self.counts[TaskState.CANCELLED] else ()
+        late = {name: WaitReason.DEADLINE for name, row in tasks if is_late(row)}
         shut = any(view.state in SHUT and view.reopens_at is None for view in self.snapshot.breakers.values())
-        is_pause_forgotten = run.paused_since is not None and run.blocked_since is not None
-        if run.ended_at is not None or not (shut or is_pause_forgotten):
-            return {}
-        context = self._explain_context(ALIVE)
-        found = {}
+        is_blocked = run.blocked_since is not None
+        is_pause_forgotten = is_blocked and run.paused_since is not None
+        is_stranded = is_blocked and not self.dead_letters  # held by a breaker, by a pause, or by nothing
+        if run.ended_at is not None or not (shut or is_pause_forgotten or is_stranded):
+            return late
+        context, found = self._explain_context(ALIVE), late
         for name, row in self.projection.tasks.items():
             can_start = row.state in ABOUT_TO_START or row.state in WAITING
             reason = wait_of(self.projection, name, now_us, context) if can_start else None
@@ -259,6 +283,11 @@ class Board:
 
     def _explain_context(self, runner: RunnerStatus) -> ExplainContext:
         return ExplainContext(self.snapshot.breakers, runner, self.snapshot.page_notes, self.active)
+
+
+def is_late(row: TaskRow) -> bool:
+    """Whether the deadline of the run has cancelled the task."""
+    return row.state is TaskState.CANCELLED and row.failure_mode == DEADLINE_MODE
 
 
 def _dag_of(projection: RunProjection) -> Dag:

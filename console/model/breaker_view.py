@@ -12,19 +12,16 @@ from dataclasses import dataclass, field, replace
 import msgspec
 
 from ...engine.core import breaker as rules
-from ...engine.core.breaker import PASSING, SHUT, Breaker, BreakerDetail, BreakerState, WindowSlice
+from ...engine.core.breaker import PASSING, SHUT, Breaker, BreakerDetail, BreakerState, Streak, WindowSlice
 from ...engine.core.declared_flow import declared_downstreams
 from ...engine.core.projection import TaskRow
-from ...engine.core.ready_queue import spec_of
+from ...engine.core.ready_queue import is_retry, spec_of
 from ...engine.core.spec import DownstreamSpec
 from ...engine.core.waiting import unmet_parents
 from ...engine.domain.states import TIMED, TaskState
 from ...engine.json_types import Json
 from ...engine.statefile.list_rows import BreakerRow
 from .board import Board
-
-#: A release counts as ongoing for this long after its latest start: the file records no end.
-RELEASE_WINDOW_US = 3_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +34,7 @@ class BreakerStatus:
     spec: DownstreamSpec
     breaker: Breaker = field(default_factory=Breaker)
     tokens: float = 0.0
-    reserve_at: int = 0  # microseconds UTC: the next retry despite an exhausted budget
+    reserve_at: int = 0  # microseconds UTC: the next retry of an exhausted budget
     since: int | None = None
     held: tuple[str, ...] = ()
     running: int = 0
@@ -54,8 +51,10 @@ class BreakerStatus:
 
     @property
     def why(self) -> str:
-        """The reason of the state in one sentence; may be empty."""
-        return self.breaker.why
+        """The reason of the state, or of the hold of tasks by a closed breaker, in one sentence; may be empty."""
+        if self.breaker.why or not self.held or self.state is not BreakerState.CLOSED:
+            return self.breaker.why
+        return rules.describe_release(self.breaker) if self.breaker.release_at else "the retry budget is spent"
 
     @property
     def is_blocking(self) -> bool:
@@ -84,7 +83,8 @@ class BreakerStatus:
 
     def would_open(self, now_us: int) -> bool:
         """Whether a breaker that only counts would be open."""
-        return self.state is BreakerState.METRICS_ONLY and rules.should_open(self.breaker, self.spec, now_us)
+        is_counting = self.state is BreakerState.METRICS_ONLY
+        return is_counting and bool(rules.evidence_of_outage(self.breaker, self.spec, now_us))
 
     def is_degraded(self, now_us: int) -> bool:
         """Whether calls complete, but most of them only when retried."""
@@ -112,18 +112,21 @@ def callers_of(board: Board) -> dict[str, tuple[str, ...]]:
 def breaker_status(spec: DownstreamSpec, row: BreakerRow | None) -> BreakerStatus:
     """Return the status from a row of the list BREAKERS; None stands for a downstream without calls."""
     if row is None:
-        return BreakerStatus(spec, rules.new_breaker(spec), spec.bucket_capacity)
+        return BreakerStatus(spec, rules.new_breaker(spec), rules.new_bucket(spec).tokens)
     detail = _parse_detail(row.detail)
     breaker = Breaker(
         state=BreakerState(row.state),
         window=tuple(WindowSlice(*part) for part in row.window or ()),
+        streak=Streak(*detail.streak),
         reopens_at=row.reopens_at,
         episode=detail.episode,
         release_at=detail.release_at,
+        release_rate=detail.release_rate,
         why=detail.why,
         refused=detail.refused,
     )
-    tokens = spec.bucket_capacity if row.tokens is None else min(float(row.tokens), spec.bucket_capacity)
+    full = rules.new_bucket(spec).tokens
+    tokens = full if row.tokens is None else min(float(row.tokens), full)
     return BreakerStatus(spec, breaker, tokens, detail.reserve_at, row.changed_at)
 
 
@@ -142,7 +145,7 @@ def with_held_tasks(board: Board, status: BreakerStatus, callers: Iterable[str],
     held: tuple[str, ...] = ()
     if _holds_all(status, now_us) or _holds_retries(status, now_us):
         holds_all = _holds_all(status, now_us)
-        rows = (row for row in map(board.row, callers) if holds_all or row.failures)
+        rows = (row for row in map(board.row, callers) if holds_all or is_retry(row))
         held = tuple(row.name for row in rows if _could_start(board, row, now_us))
     return status if (held, running) == (status.held, status.running) else replace(status, held=held, running=running)
 
@@ -152,8 +155,7 @@ def _holds_all(status: BreakerStatus, now_us: int) -> bool:
     breaker = status.breaker
     if breaker.state not in PASSING:
         return status.spec.on_open == "hold" or not status.is_blocking
-    is_released = breaker.state is BreakerState.CLOSED and breaker.release_at is not None
-    return is_released and (breaker.release_at or 0) + RELEASE_WINDOW_US > now_us
+    return breaker.is_releasing(now_us)
 
 
 def _holds_retries(status: BreakerStatus, now_us: int) -> bool:

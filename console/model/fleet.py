@@ -70,7 +70,13 @@ def _entry(offer: Offer) -> FleetEntry:
     open_runs = [
         RunSummary(
             RunRow(
-                one.run_id, one.dag_name, one.started_at, blocked_since=one.blocked_since, paused_since=one.paused_since
+                one.run_id,
+                one.dag_name,
+                one.started_at,
+                one.ended_at,
+                RunState.RUNNING if one.ended_at is None else RunState.FAILED,
+                blocked_since=one.blocked_since,
+                paused_since=one.paused_since,
             ),
             {TaskState.DEAD_LETTER: one.dead_letters},
             one.dead_letters,

@@ -304,8 +304,13 @@ def entry_of(row: TaskRow) -> InboxEntry:
 def held_entry_of(board: Board, name: str, reason: WaitReason) -> InboxEntry:
     """Return the entry of a task that could start if a human ended its wait."""
     entry, wait = entry_of(board.row(name)), WAITS[reason]
-    view = None if reason is WaitReason.PAUSE else board.snapshot.breakers.get(entry.downstream or "")
-    why = f"paused by {board.projection.run.paused_by or 'an operator'}" if view is None else view.why
+    whys = {
+        WaitReason.PAUSE: f"paused by {board.projection.run.paused_by or 'an operator'}",
+        WaitReason.DEADLINE: entry.message,
+        WaitReason.NOTHING: "all tasks above it have ended, and it was not told",
+    }
+    view = None if reason in whys else board.snapshot.breakers.get(entry.downstream or "")
+    why = whys.get(reason, "") if view is None else view.why
     how = wait.how if view is None else f"{wait.how} {entry.downstream}"
     title, message = str(wait.inbox), f"{why}; it ends with: {how}"
     return replace(

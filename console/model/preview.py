@@ -11,10 +11,11 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from ...engine.core.dag import bits_of
+from ...engine.core.deadline import passed_reason
 from ...engine.core.ready_queue import spec_of
 from ...engine.domain import trigger_rules
 from ...engine.domain.acts import refusal_sentence
-from ...engine.domain.liveness import LOST_HALFWAY
+from ...engine.domain.liveness import LOST_HALFWAY, describe_repetition, effect_key
 from ...engine.domain.states import (
     ENDED_BADLY,
     NEEDS_NO_RESULT,
@@ -26,7 +27,7 @@ from ...engine.domain.states import (
     TaskState,
 )
 from ...engine.domain.trigger_rules import DerivedState, ParentStatus, RequeueGraph, TaskNode, rules_with
-from .board import Board
+from .board import Board, is_late
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,7 @@ class Preview:
     needed_by: tuple[tuple[str, str], ...] = ()  # (task, a child that needs its result)
     released: tuple[str, ...] = ()
     still_held: tuple[tuple[str, str], ...] = ()
+    notes: tuple[str, ...] = ()  # sentences to read before
 
 
 @dataclass(slots=True)
@@ -89,10 +91,13 @@ class _Overlay(RequeueGraph):
         self.put(task.name, DerivedState(TaskState.PENDING))
 
 
-def preview_requeue(board: Board, names: Iterable[str], *, is_abandoned: bool = False) -> Preview:
+def preview_requeue(
+    board: Board, names: Iterable[str], *, is_abandoned: bool = False, of_rows: bool = False
+) -> Preview:
     """Preview a new generation of each task. Raises KeyError for an unknown task.
 
-    ``is_abandoned``: no executor lives, so tasks in RUNNING were lost and may be requeued.
+    ``is_abandoned``: no executor lives, so tasks in RUNNING were lost and may be requeued. ``of_rows``: each task runs
+    over quarantined rows alone.
     """
     overlay = _Overlay(board)
     again, blocked = [], []
@@ -102,11 +107,15 @@ def preview_requeue(board: Board, names: Iterable[str], *, is_abandoned: bool = 
             blocked.append(name)
         elif state is TaskState.RUNNING and is_abandoned and not spec_of(board.row(name)).idempotent:
             overlay.refused[name] = f"{LOST_HALFWAY}, once the run is resumed"
+        elif state is TaskState.SUCCESS and spec_of(board.row(name)).effect and not of_rows:
+            key = effect_key(board.projection.run.run_id, name, board.row(name).key_generation)
+            overlay.refused[name] = describe_repetition(key)
         elif state in REQUEUE_FROM or (state is TaskState.RUNNING and is_abandoned):
             overlay.put(name, DerivedState(TaskState.PENDING))
             again.append(name)
         else:
             overlay.refused[name] = refusal_sentence("requeue", state)
+    _let_go_on(overlay, again)
     trigger_rules.unpropagate(overlay, again)
     trigger_rules.hold_children(overlay, again)
     stale = _stale_descendants(overlay, again)
@@ -135,6 +144,7 @@ def preview_skip(board: Board, names: Iterable[str], *, is_abandoned: bool = Fal
     needed_by = tuple(_children_needing_result(overlay, skipped))
     for name in skipped:
         trigger_rules.propagate(overlay, name)
+    _let_go_on(overlay, skipped)
     trigger_rules.unpropagate(overlay, skipped)
     return _summarize("skip", overlay, skipped, (), needed_by)
 
@@ -151,6 +161,21 @@ def _children_needing_result(overlay: _Overlay, skipped: Sequence[str]) -> Itera
             if needs_result and child not in skipped and name in spec.requires:
                 yield name, child
                 break
+
+
+def _let_go_on(overlay: _Overlay, names: Sequence[str]) -> None:
+    """Run the descendants again that the deadline of the run has cancelled (``statefile/changes/late_run.py``)."""
+    late = [name for name in overlay.board.dag.descendants(*names) if is_late(overlay.board.row(name))] if names else []
+    late = [name for name in late if name not in overlay.changed]
+    for name in late:
+        overlay.put(name, DerivedState(TaskState.PENDING))
+    for name in late:
+        trigger_rules.reevaluate(overlay, name)
+
+
+def _lifted_deadline(board: Board, is_acted: bool) -> tuple[str, ...]:
+    passed = passed_reason(board.projection.run)
+    return (f"{passed}: it goes on without one",) if passed is not None and is_acted else ()
 
 
 def _stale_descendants(overlay: _Overlay, names: Sequence[str]) -> list[str]:
@@ -193,7 +218,11 @@ def _summarize(
         needed_by=needed_by,
         released=released,
         still_held=still,
+        notes=_lifted_deadline(overlay.board, bool(targets)),
     )
+
+
+_BROUGHT_BACK = (TaskState.SKIPPED, TaskState.CANCELLED)  # by a task above
 
 
 def _changes(overlay: _Overlay, chosen: set[str]) -> Iterator[tuple[str, str]]:
@@ -205,7 +234,7 @@ def _changes(overlay: _Overlay, chosen: set[str]) -> Iterator[tuple[str, str]]:
             yield name, "stopped"
         elif derived.state is TaskState.SKIPPED:
             yield name, "skipped"
-        elif before.state is TaskState.UPSTREAM_FAILED or (before.state is TaskState.SKIPPED and name not in chosen):
+        elif before.state is TaskState.UPSTREAM_FAILED or (before.state in _BROUGHT_BACK and name not in chosen):
             yield name, "unblocked"
         else:
             yield name, "run_again" if name in chosen else "held_back"

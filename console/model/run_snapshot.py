@@ -14,6 +14,7 @@ from ...engine.core.waiting import BreakerView
 from ...engine.domain.event_changes import PageChange
 from ...engine.domain.event_payloads import BreakerChanged, PageChanged
 from ...engine.domain.events import Event
+from ...engine.json_types import Json
 from ...engine.statefile.list_rows import BreakerRow, PageHead, PageRow
 
 #: The notes of a page that is not acknowledged.
@@ -63,11 +64,20 @@ class RunSnapshot:
 
 def _breaker_view(row: BreakerRow) -> BreakerView:
     detail = row.detail if isinstance(row.detail, dict) else {}
-    reserve_at, why = detail.get("reserve_at"), detail.get("why")
-    is_spent = row.tokens is not None and row.tokens < 1 and isinstance(reserve_at, int)
+    is_spent = row.tokens is not None and row.tokens < 1
+    rate = detail.get("release_rate")
     return BreakerView(
-        row.state, row.reopens_at, reserve_at if is_spent and isinstance(reserve_at, int) else None, str(why or "")
+        row.state,
+        row.reopens_at,
+        _instant(detail.get("reserve_at")) if is_spent else None,
+        str(detail.get("why") or ""),
+        _instant(detail.get("release_at")),
+        float(rate) if isinstance(rate, int | float) else 0.0,
     )
+
+
+def _instant(value: Json) -> int | None:
+    return value if isinstance(value, int) else None
 
 
 def _page_note(state: str, actor: str | None, is_sent: bool) -> str:

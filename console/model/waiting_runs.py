@@ -1,4 +1,4 @@
-"""The unfinished runs of a state file that need a human."""
+"""The runs of a state file that need a human: unfinished ones, and late ones that have ended with dead letters."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..sessions.session import RunSummary, SessionStatus
 
 @dataclass(frozen=True, slots=True)
 class WaitingRun:
-    """An unfinished run that needs a human: it is blocked, has dead letters, or no executor runs it."""
+    """A run that needs a human: it is blocked, has dead letters, or is unfinished and no executor runs it."""
 
     run: RunRow
     dead: int
@@ -33,10 +33,10 @@ def is_lost(run: RunRow, status: SessionStatus) -> bool:
 def waiting_runs(
     summaries: Iterable[RunSummary], status: SessionStatus, except_run_id: str | None = None
 ) -> list[WaitingRun]:
-    """The unfinished runs that need a human, in the order given, without ``except_run_id``."""
+    """The runs that need a human, in the order given, without ``except_run_id``."""
     found = (
         WaitingRun(one.run, one.dead_letters, is_lost(one.run, status))
         for one in summaries
-        if one.run.ended_at is None and one.run.run_id != except_run_id
+        if (one.run.ended_at is None or one.dead_letters) and one.run.run_id != except_run_id
     )
     return [one for one in found if one.dead or one.is_lost or one.run.blocked_since is not None]

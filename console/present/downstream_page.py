@@ -71,14 +71,14 @@ def _breaker_lines(guard: BreakerStatus, scene: Scene) -> Iterator[Line]:
     share = f" ({failures * 100 // calls} %)" if failures else ""
     yield [
         Piece(f"{number(failures)} of {number(calls)} calls failed{share}"),
-        Piece(f" {dot} opens at {spec.failure_rate * 100:g} % of {spec.minimum_calls} or more", Role.DIM),
+        Piece(f" {dot} opens after {spec.minimum_calls} in a row, or above {spec.failure_rate * 100:g} %", Role.DIM),
         Piece(f" in {format_seconds(spec.window_seconds)}", Role.DIM),
     ]
     yield [
         Piece("retries ", Role.DIM),
         *_retries_left(guard, scene),
         Piece(f"of {spec.bucket_capacity:g} left"),
-        Piece(f" {dot} a success gives {spec.bucket_refund:g} back", Role.DIM),
+        Piece(f" {dot} a success adds {spec.bucket_refund:g}, a second {spec.bucket_per_second:g}", Role.DIM),
     ]
     yield [Piece(one_line("".join(_held_text(guard))))]
     yield [Piece(_closing_text(guard), Role.DIM)]
@@ -105,10 +105,11 @@ def _closing_text(guard: BreakerStatus) -> str:
     spec = guard.spec
     if guard.state is BreakerState.METRICS_ONLY:
         return "counts calls only; never holds a task"
-    pace = f"{spec.release_per_second:g} a second" if spec.release_per_second > 0 else "all at once"
+    is_paced = spec.release_per_second > 0
+    pace = f"{spec.release_per_second:g} a second, twice as many each further second" if is_paced else "all at once"
     what = {"fail": "end as failed", "dead_letter": "become dead letters"}.get(spec.on_open, "wait")
-    probes = counted(spec.probes, "good probe")
-    return f"while it is open tasks {what}; after {probes} they go on, {pace}"
+    probes = f"most of {spec.probes} probes succeed" if spec.probes > 1 else "a probe succeeds"
+    return f"while it is open tasks {what}; once {probes} they go on, {pace}"
 
 
 # --- A page --------------------------------------------------------------------------------------------------------

@@ -287,8 +287,8 @@ def _next_step(guard: BreakerStatus, scene: Scene) -> tuple[str, Role]:
         return "until closed", Role.WARNING
     if breaker.state is BreakerState.HALF_OPEN:
         return "probing", Role.WAITING
-    if guard.held and breaker.state is BreakerState.CLOSED and breaker.release_at is not None:
-        return f"at {guard.spec.release_per_second:g}/s", Role.WAITING
+    if guard.held and breaker.is_releasing(now):
+        return f"at {breaker.release_rate:.3g}/s", Role.WAITING
     if guard.held and guard.is_budget_exhausted:
         return _due("retry", guard.reserve_at, scene), Role.WAITING
     if guard.would_open(now):

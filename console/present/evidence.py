@@ -14,9 +14,11 @@ from ...engine.core.advice import PastDuration
 from ...engine.core.cause_history import CauseHistory
 from ...engine.core.explain import short_error
 from ...engine.core.failures import hang
+from ...engine.core.failures.determinism import POISON_RULE
 from ...engine.core.projection import AttemptRow, TaskRow
+from ...engine.core.ready_queue import spec_of
 from ...engine.domain.counting import counted
-from ...engine.domain.states import TaskState
+from ...engine.domain.states import DeadLetterKind, TaskState
 from ...engine.statefile.list_rows import PastAttemptRow, QuarantineRow
 from ..model.evidence import AttemptComparison, compare, failures_of, verdict
 from ..model.inbox import InboxCause
@@ -76,6 +78,7 @@ def evidence_page(row: TaskRow, scene: Scene, found: EvidenceData, columns: int)
         *_fields(found.texts, scene, columns),
         *_durations(row, found.history),
         *_quarantined(found.rows),
+        *_rule_of_poison(row, columns),
         *_texts(found.texts, columns),
         *_below((row.name,), scene),
     ]
@@ -94,6 +97,15 @@ def title_line(row: TaskRow, scene: Scene, columns: int) -> Line:
 
 def _sentence(text: str) -> str:
     return f"{text[:1].upper()}{text[1:]}."
+
+
+def _rule_of_poison(row: TaskRow, columns: int) -> list[Line]:
+    """Why the failure is poison: the rule, or the number that the policy of the task asks for."""
+    if row.dead_letter_kind != DeadLetterKind.POISON:
+        return []
+    asked = spec_of(row).retry.poison_after
+    rule = POISON_RULE if asked == "evidence" else f"poison_after={asked}"
+    return [[], *_indented(_sentence(rule), columns, Role.DIM)]
 
 
 def _history(row: TaskRow, scene: Scene, attempts: Sequence[PastAttemptRow]) -> Iterator[Line]:
@@ -227,7 +239,7 @@ _FACTS: Sequence[tuple[str, Callable[[AttemptRow, Scene], str]]] = (
     ("code", lambda attempt, scene: _hash(attempt.code_hash)),
     ("input", lambda attempt, scene: _hash(attempt.input_hash)),
     ("parameters", lambda attempt, scene: _hash(attempt.params_hash)),
-    ("image", lambda attempt, scene: _hash(attempt.image_hash)),
+    ("packages", lambda attempt, scene: _hash(attempt.image_hash)),
     ("host", lambda attempt, scene: _text_of(attempt.host)),
     ("peak memory", lambda attempt, scene: size_of(attempt.max_rss_kb * 1024) if attempt.max_rss_kb else ""),
     ("output", lambda attempt, scene: size_of(attempt.output_bytes) if attempt.output_bytes else ""),
@@ -331,6 +343,7 @@ def cause_page(cause: InboxCause, scene: Scene, found: EvidenceData, columns: in
         *_fields(found.texts, scene, columns),
         *_spark_line(cause, scene, columns),
         *_below(cause.tasks, scene),
+        *_rule_of_poison(scene.board.row(cause.tasks[0]), columns),
         *_texts(found.texts, columns),
     ]
 

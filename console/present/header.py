@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from ...engine.core.deadline import passed_reason
 from ...engine.core.outlook import ALIVE, RunnerStatus
 from ...engine.domain.counting import counted
 from ...engine.domain.states import TaskState
@@ -106,10 +107,16 @@ def _facts(board: Board, forecast: Forecast | None, now_us: int, glyphs: Glyphs,
     facts: list[Line] = [[Piece(progress, style.role), Piece(f" {board.finished}/{board.total}")]]
     if style is BLOCKED and run.paused_since is not None:
         facts[0].insert(1, Piece(f" {PAUSED.word}", PAUSED.role))  # after a decision, tasks still do not start
+    passed = passed_reason(run)
+    if passed is not None:
+        facts.append([Piece(passed, Role.WARNING)])
     if run.ended_at is not None:
         return [*facts, [Piece(format_duration(run.ended_at - run.started_at))], [Piece(wall(run.ended_at, None))]]
     if run.code_changed:
         facts.append([Piece(f"code changed since start: {one_line(run.code_changed)}", Role.WARNING)])
+    if board.noticed:
+        named = one_line(min(board.noticed)) if len(board.noticed) == 1 else number(len(board.noticed))
+        facts.append([Piece(f"late: {named}", Role.WARNING)])
     facts.append([Piece(clock(now_us - run.started_at).strip())])
     eta: list[Line] = []
     if forecast is not None and run.blocked_since is None:

@@ -296,6 +296,7 @@ def _describe_requeue(preview: Preview) -> Iterator[str]:
     go_on = len(set(preview.released) | set(preview.unblocked))
     if go_on:
         yield f"{number(go_on)} below may go on after success"
+    yield from preview.notes
     if preview.stale:
         yield f"{number(len(preview.stale))} ran before and {_plural(len(preview.stale), 'becomes', 'become')} stale"
     yield from _describe_still_held(preview)

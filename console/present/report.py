@@ -29,7 +29,7 @@ from ..text.text import cells, one_line
 from .evidence import EvidenceData, cause_page, evidence_page
 from .graph import Highlight, drawing_row, graph_row, label_width
 from .journal import event_row
-from .runs import run_style
+from .runs import deadline_note, run_style
 from .states import SEVERITY, STATE_STYLES
 from .task_names import TaskNames
 from .tasks import Scene, attempt_of, duration_of
@@ -111,7 +111,7 @@ class ReportRow:
 def headline(data: ReportData) -> str:
     """Flow, run and state."""
     run = data.board.projection.run
-    return f"{one_line(run.dag_name)} {UTF8.dot} {one_line(run.run_id)}: {run_style(run).word}"
+    return f"{one_line(run.dag_name)} {UTF8.dot} {one_line(run.run_id)}: {run_style(run).word}{deadline_note(run)}"
 
 
 def fact_lines(data: ReportData) -> list[str]:

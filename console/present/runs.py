@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
+from ...engine.core.deadline import passed_reason
 from ...engine.core.outlook import ALIVE, RunnerKind, RunnerStatus
 from ...engine.core.projection import RunRow
 from ...engine.domain.counting import counted
@@ -58,6 +59,12 @@ def run_style(run: RunRow, runner: RunnerStatus = ALIVE) -> StateStyle:
     if not runner.is_alive:
         return SERVED if runner.kind is RunnerKind.SERVED else NO_EXECUTOR
     return RUN_STYLES[run.state]
+
+
+def deadline_note(run: RunRow) -> str:
+    """That the deadline has ended a run, to follow its state; empty if it has not."""
+    passed = passed_reason(run)
+    return "" if passed is None else f" ({passed})"
 
 
 def absence_text(run: RunRow, runner: RunnerStatus) -> str:

@@ -6,7 +6,7 @@ from ..model.board import Board
 from ..model.inbox import Inbox
 from ..text.durations import format_duration, wall
 from ..text.text import one_line
-from .runs import run_style
+from .runs import deadline_note, run_style
 from .states import SEVERITY, STATE_STYLES
 
 _CAUSES_MAX = 10
@@ -20,7 +20,7 @@ def incident_summary(board: Board, address: str, now_us: int) -> str:
     counts = ", ".join(f"{board.counts[state]} {STATE_STYLES[state].word}" for state in SEVERITY if board.counts[state])
     name = f"**{one_line(run.dag_name)}** `{_code(run.run_id)}`"
     lines = [
-        f"{name} on `{_code(address)}`: {run_style(run).word} after {elapsed}",
+        f"{name} on `{_code(address)}`: {run_style(run).word} after {elapsed}{deadline_note(run)}",
         f"{board.finished} of {board.total} done ({counts}), as of {wall(now_us, None)}",
     ]
     inbox = Inbox(board)

@@ -17,9 +17,11 @@ def _run(event: Event, payload: RunChanged) -> str:
     if what == RunChange.CREATED:
         return f"run began: {'?' if payload.tasks is None else payload.tasks} tasks"
     if what == RunChange.ENDED:
-        return f"run ended: {str(event.new).lower()}"
+        return f"run ended: {str(event.new).lower()}{f' ({payload.why})' if payload.why else ''}"
     if what == RunChange.CUT_OFF:
         return f"cut off: {payload.why}"
+    if what in (RunChange.DEADLINE, RunChange.POSTPONED):
+        return payload.why or ""
     if what == RunChange.FLOW_CHANGED:
         return f"the flow changed: {'; '.join(describe(_flow_difference(payload)))}"
     if what in _CODE_SENTENCES:
@@ -49,7 +51,7 @@ _RUN_SENTENCES = {
     RunChange.CLOCK: "the start of its pause moved with the clock",
     RunChange.REOPENED: "open again",
     RunChange.OPENED: "opened by an executor",
-    RunChange.OPTIONS: "pools, downstreams, pages or the dead_letter_ttl of the flow changed",
+    RunChange.OPTIONS: "pools, downstreams, pages, deadline_action or dead_letter_ttl of the flow changed",
 }
 
 

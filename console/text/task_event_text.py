@@ -116,13 +116,15 @@ def _changed(event: Event, payload: payloads.TaskChanged) -> str:
     columns = payload.set
     if total := columns.get("progress_total"):
         return f"{columns.get('progress_done') or 0:,} of {total:,} done"
+    if notice := columns.get("notice"):
+        return notice
     if columns.get("stale"):
         return "stale: something above it runs again"
     if "canary" in columns:
         first = columns["canary"]
         return f"runs after {first} has succeeded" if first else "no longer waits for another task"
     if columns.get("cancel_requested_at"):
-        return "cancel requested"
+        return f"is ended: {payload.why}" if payload.why else "cancel requested"
     if due_at := columns.get("next_retry_at"):
         return f"next attempt at {wall(due_at, None)}"
     return f"changed: {', '.join(columns)}" if columns else ""

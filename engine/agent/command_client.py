@@ -37,7 +37,7 @@ def send_blocking(state_path: str, command: Command) -> Answer:
     deadline = time.monotonic() + PATIENCE_SECONDS
     while True:
         response = request(state_path, command.as_json())
-        answer = _apply_under_lock(state_path, command) if response is None else _parse(response)
+        answer = apply_under_lock(state_path, command) if response is None else _parse(response)
         if answer is not None:
             return answer
         if time.monotonic() > deadline:
@@ -65,8 +65,11 @@ def _busy(state_path: str) -> ExecutorBusyError:
     return ExecutorBusyError(sentence.format(state_path, who), pid=pid, host=host)
 
 
-def _apply_under_lock(state_path: str, command: Command) -> Optional[Answer]:
-    """None when another process holds the lock."""
+def apply_under_lock(state_path: str, command: Command, now_us: Optional[int] = None) -> Optional[Answer]:
+    """Apply a command to a file without an executor. None when another process holds the lock.
+
+    ``now_us``: microseconds UTC; None: the clock of this machine. Raises StorageError, StateFileError.
+    """
     if not os.path.exists(state_path):
         raise StateFileError("there is no state file {}".format(state_path))
     lock = try_acquire(state_path)
@@ -75,7 +78,8 @@ def _apply_under_lock(state_path: str, command: Command) -> Optional[Answer]:
     try:
         with closing(open_existing(state_path)) as connection, write_transaction(connection):
             upgrade(connection, state_path)
-            return apply(Transaction(connection, int(time.time() * 1000000)), command, is_abandoned=True)
+            at = int(time.time() * 1000000) if now_us is None else now_us
+            return apply(Transaction(connection, at), command, is_abandoned=True)
     except sqlite3.Error as error:
         raise StorageError("{} could not be changed: {}".format(state_path, error)) from error
     finally:

@@ -91,6 +91,10 @@ def _parse_or_off(parse: Callable[[str, str], object], name: str, value: str) ->
     return None if value in _OFF_WORDS else parse(name, value)
 
 
+def _parse_poison_after(name: str, value: str) -> object:
+    return value if value == "evidence" else _parse_or_off(partial(_parse_whole, least=0), name, value)
+
+
 def _parse_metrics_only(name: str, value: str) -> bool:
     if value not in ("on", "off"):
         raise ValueError(f"{name} is on or off, not {value!r}")
@@ -105,15 +109,18 @@ _PARSERS: dict[str, _Parser] = {
     "factor": (RetryPolicy, "factor", _parse_number),
     "jitter": (RetryPolicy, "jitter", lambda name, value: value),
     "max_elapsed": (RetryPolicy, "max_elapsed", partial(_parse_or_off, _parse_seconds)),
-    "poison_after": (RetryPolicy, "poison_after", partial(_parse_or_off, _parse_whole)),
+    "poison_after": (RetryPolicy, "poison_after", _parse_poison_after),
+    "poison_seconds": (RetryPolicy, "poison_seconds", _parse_seconds),
     "ambiguous_attempts": (RetryPolicy, "ambiguous_attempts", _parse_whole),
     "breaker": (DownstreamSpec, "metrics_only", _parse_metrics_only),
     "failure_rate": (DownstreamSpec, "failure_rate", partial(_parse_number, most=1.0)),
     "minimum_calls": (DownstreamSpec, "minimum_calls", _parse_whole),
     "window_seconds": (DownstreamSpec, "window_seconds", _parse_seconds),
     "open_seconds": (DownstreamSpec, "open_seconds", _parse_seconds),
+    "open_seconds_max": (DownstreamSpec, "open_seconds_max", _parse_seconds),
     "probes": (DownstreamSpec, "probes", _parse_whole),
     "release_per_second": (DownstreamSpec, "release_per_second", _parse_number),
     "bucket_capacity": (DownstreamSpec, "bucket_capacity", _parse_number),
     "bucket_refund": (DownstreamSpec, "bucket_refund", _parse_number),
+    "bucket_per_second": (DownstreamSpec, "bucket_per_second", _parse_number),
 }

@@ -20,6 +20,7 @@ from enum import StrEnum
 from operator import attrgetter
 from statistics import median
 
+from ..core.failures.determinism import nature_of
 from ..core.outcome import OUTAGE_CLASSES, Failure, FailureClass, Fingerprint, Outcome, OutcomeKind
 from ..core.policy import RetryPolicy, bounds
 from ..core.projection import AttemptRow, RunProjection, TaskRow
@@ -169,9 +170,11 @@ def _slot_seconds(attempt: AttemptRow) -> float:
 def _floor_seconds(attempt: AttemptRow, policy: RetryPolicy, failures: int) -> float | None:
     """The Retry-After of a failure: the excess of the recorded ceiling over the ceiling of the policy.
 
-    The row has no column for it. With decorrelated jitter it cannot be computed; the result is None.
+    The row has no column for it. With decorrelated jitter it cannot be computed; the result is None. An error that
+    repeats by its type has none: ``decide`` lets it wait longer for evidence.
     """
-    if attempt.ceiling_us is None or policy.jitter == "decorrelated":
+    failure = outcome_of(attempt).failure
+    if attempt.ceiling_us is None or policy.jitter == "decorrelated" or failure is None or nature_of(failure):
         return None
     floor = attempt.ceiling_us / 1e6 - bounds(policy, failures)[1]
     return floor if floor > _FLOOR_SECONDS_MIN else None

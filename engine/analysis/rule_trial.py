@@ -276,14 +276,16 @@ def _decide_again(
     history = TaskHistory(
         failures=len(seen),
         fingerprints=tuple(past.fingerprint or "" for past in alike),
+        failed_at=tuple(past.ended_at or past.started_at for past in alike),
         classes=tuple(known for _, known in seen),
         first_started_at=seen[0][0].started_at if seen else one.started_at,
         idempotent=task.spec.idempotent,
         is_command=task.spec.kind == "command",
-        timeout_seconds=task.spec.timeout,
+        names_downstream=task.spec.downstream is not None,
     )
     mark = Fingerprint(one.fingerprint or "", one.fingerprint_loose or "")
-    outcome = Outcome(OutcomeKind.ERROR, Failure(one.error_type or "", one.error or "", failure_class, mark))
+    failure = Failure(one.error_type or "", one.error or "", failure_class, mark, facts=one.facts)
+    outcome = Outcome(OutcomeKind.ERROR, failure)
     now = one.ended_at if one.ended_at is not None else one.started_at
     return decide(history, outcome, task.spec.retry, now, lambda low, high: low)
 

@@ -8,6 +8,7 @@ the unchanged policies, compared with the run itself, shows how much that matter
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping
 from copy import copy
 from dataclasses import dataclass, field, replace
@@ -16,18 +17,34 @@ from heapq import heappop, heappush
 
 from msgspec import structs
 
-from ..core.breaker import BreakerRecord
+from ..core.breaker import BreakerRecord, DownstreamHealth
 from ..core.dag import Dag
-from ..core.decide import DeadLetter, Decision, Defer, Fail, Retry, Skip, Succeed, TaskHistory, counter_of, decide
+from ..core.deadline import ending_deadline
+from ..core.decide import (
+    NO_SIBLINGS,
+    DeadLetter,
+    Decision,
+    Defer,
+    Fail,
+    Retry,
+    Siblings,
+    Skip,
+    Succeed,
+    TaskHistory,
+    counter_of,
+    decide,
+)
 from ..core.declared_flow import declared_flow
 from ..core.dispatch_rules import END_WHEN_OPEN, Capacity, LongOutages
 from ..core.downstreams import DownstreamStates
+from ..core.failures.determinism import nature_of
 from ..core.outcome import Failure, FailureClass, Outcome
-from ..core.paging import deadline_cause, page_cause
+from ..core.paging import page_cause
 from ..core.projection import RunProjection, TaskRow
 from ..core.ready_queue import ReadyQueue, spec_of
 from ..core.spec import DownstreamSpec, FlowSpec, TaskSpec, with_overrides
 from ..core.waiting import BreakerView
+from ..domain.deadline import deadline_cause
 from ..domain.states import NOT_STARTED, WITH_INSTANT, DeadLetterKind, RunState, SkipCause, TaskState
 from ..domain.trigger_rules import DerivedState, PropagationGraph, TaskNode, propagate
 from .counters import RunCounts
@@ -146,7 +163,38 @@ class _GenerationHistory:
     attempts: int = 0
     previous_delay: float | None = None
     fingerprints: list[str] = field(default_factory=list)
+    failed_at: list[int] = field(default_factory=list)  # microseconds UTC
     classes: list[FailureClass] = field(default_factory=list)
+
+
+class _FailuresAlike:
+    """Counts of the tasks of a run by the fingerprint of their latest failure, as ``store/siblings.py`` reads them."""
+
+    def __init__(self) -> None:
+        self._latest: dict[str, str] = {}
+        self._counts: dict[str, Counter[TaskState | None]] = defaultdict(Counter)
+
+    def add_failure(self, name: str, fingerprint: str) -> None:
+        """Count a failure, in place of the latest one of this task."""
+        if name in self._latest:
+            self._counts[self._latest[name]][None] -= 1
+        self._latest[name] = fingerprint
+        self._counts[fingerprint][None] += 1
+
+    def add_end(self, name: str, state: TaskState) -> None:
+        """Count the end of a task: SUCCESS, or DEAD_LETTER as poison."""
+        if name in self._latest:
+            self._counts[self._latest[name]][state] += 1
+
+    def siblings_of(self, name: str, fingerprint: str) -> Siblings:
+        """Return the counts without the task itself."""
+        counts = self._counts[fingerprint]
+        failed = counts[None] - (self._latest.get(name) == fingerprint)
+        return Siblings(failed, counts[TaskState.DEAD_LETTER], counts[TaskState.SUCCESS])
+
+    def names(self, fingerprint: str) -> list[str]:
+        """Return the tasks whose latest failure is this one."""
+        return [name for name, latest in self._latest.items() if latest == fingerprint]
 
 
 def _history_of(row: TaskRow) -> _GenerationHistory:
@@ -156,8 +204,20 @@ def _history_of(row: TaskRow) -> _GenerationHistory:
         past.previous_delay = None if attempt.delay_us is None else attempt.delay_us / _SECOND
         if (failure := outcome_of(attempt).failure) is not None:
             past.fingerprints.append(failure.fingerprint.strict)
+            past.failed_at.append(attempt.ended_at or attempt.started_at)
             past.classes.append(failure.failure_class)
     return past
+
+
+def _failures_alike(projection: RunProjection, histories: Mapping[str, _GenerationHistory]) -> _FailuresAlike:
+    found = _FailuresAlike()
+    for name, past in histories.items():
+        if past.fingerprints:
+            row = projection.tasks[name]
+            found.add_failure(name, past.fingerprints[-1])
+            if row.state is TaskState.SUCCESS or row.dead_letter_kind == DeadLetterKind.POISON:
+                found.add_end(name, row.state)
+    return found
 
 
 #: (instant, tie breaker, task, attempt): the attempt ends; without an attempt the task comes due; without a task a
@@ -179,6 +239,7 @@ class _Replay:
         self._projection = replace(start.run, tasks={name: copy(row) for name, row in start.run.tasks.items()})
         self._attempts = replay_input.record
         self._histories = {name: _history_of(row) for name, row in self._projection.tasks.items()}
+        self._alike = _failures_alike(self._projection, self._histories)
         self._ready_queue = ReadyQueue(self._projection, replay_input.remaining_seconds)
         self._flow = _changed_flow(self._projection, change)
         self._downstreams = DownstreamStates(self._flow, lambda: self._now, lambda _: None)
@@ -200,7 +261,12 @@ class _Replay:
             self._schedule_recorded(row)
         self._check_downstreams()
         self._dispatch()
+        deadline = ending_deadline(self._projection.run)
         while self._schedule and self._counters.calls <= self._calls_max:
+            if deadline is not None and self._schedule[0][0] >= deadline:
+                self._ended_at = deadline  # what runs is ended, and nothing starts any more
+                self._schedule.clear()
+                break
             self._now, _, name, attempt = heappop(self._schedule)
             if attempt is not None:
                 self._ended_at = self._now
@@ -215,7 +281,7 @@ class _Replay:
 
     def _figures(self) -> RunFigures:
         counters, deadline = self._counters, self._projection.run.deadline_at
-        if deadline is not None and self._ended_at > deadline:
+        if deadline is not None and self._ended_at >= deadline:
             counters.page(deadline_cause(self._projection.run.run_id))
         return RunFigures(
             calls=counters.calls,
@@ -277,13 +343,14 @@ class _Replay:
     # --- Ending ----------------------------------------------------------------------------------------------------
 
     def _end_attempt(self, row: TaskRow, attempt: RecordedAttempt) -> None:
-        is_probe = self._downstreams.is_probe(row.name)
-        self._downstreams.record(row.name, attempt.outcome, row.failures)
-        decision = self._decide(row, attempt.outcome, is_probe)
+        attempts_max = self._policy_of(self._spec(row).retry).max_attempts
+        health = self._downstreams.record(row.name, attempt.outcome, row.failures, attempts_max)
+        decision = self._decide(row, attempt.outcome, health)
         failure = attempt.outcome.failure
         self._record_outcome(row, failure, decision)
         match decision:
             case Succeed():
+                self._alike.add_end(row.name, TaskState.SUCCESS)
                 self._move(row, TaskState.SUCCESS)
             case Retry(delay=delay):
                 self._wait_until_due(row, TaskState.RETRYING, delay)
@@ -297,8 +364,23 @@ class _Replay:
                 self._fail(row, None, failure)
             case DeadLetter(kind=kind):
                 self._fail(row, kind, failure, is_dead_letter=True)
+                if kind is DeadLetterKind.POISON and failure is not None:
+                    self._alike.add_end(row.name, TaskState.DEAD_LETTER)
+                    self._end_siblings(failure)
 
-    def _decide(self, row: TaskRow, outcome: Outcome, is_probe: bool) -> Decision:
+    def _end_siblings(self, failure: Failure) -> None:
+        """Make dead letters of those that failed alike and wait for a retry, as ``store/siblings.py`` does."""
+        fingerprint = failure.fingerprint.strict
+        if nature_of(failure) is None or not self._alike.siblings_of("", fingerprint).are_proof:
+            return
+        for name in self._alike.names(fingerprint):
+            row = self._projection.tasks[name]
+            by_evidence = self._policy_of(self._spec(row).retry).poison_after == "evidence"
+            if row.state in (TaskState.RETRYING, TaskState.READY) and by_evidence:
+                self._alike.add_end(name, TaskState.DEAD_LETTER)
+                self._fail(row, DeadLetterKind.POISON, failure, is_dead_letter=True)
+
+    def _decide(self, row: TaskRow, outcome: Outcome, health: DownstreamHealth) -> Decision:
         past, spec = self._histories[row.name], self._spec(row)
         history = TaskHistory(
             failures=row.failures,
@@ -306,17 +388,23 @@ class _Replay:
             refusals=row.refusals,
             previous_delay=past.previous_delay,
             fingerprints=tuple(past.fingerprints),
+            failed_at=tuple(past.failed_at),
             classes=tuple(past.classes),
+            siblings=self._siblings_of(row, outcome),
             first_started_at=row.first_started_at,
-            timeout_seconds=spec.timeout,
             idempotent=spec.idempotent,
             is_command=spec.kind == "command",
-            is_probe=is_probe,
+            names_downstream=spec.downstream is not None,
+            health=health,
             recheck_seconds=spec.recheck_seconds,
             path_seconds=self._path_seconds.get(row.name, 0.0),
-            deadline_at=self._projection.run.deadline_at,
+            deadline_at=ending_deadline(self._projection.run),
         )
         return decide(history, outcome, self._policy_of(spec.retry), self._now, self._draw(row, outcome))
+
+    def _siblings_of(self, row: TaskRow, outcome: Outcome) -> Siblings:
+        strict = outcome.failure.fingerprint.strict if outcome.failure is not None else ""
+        return self._alike.siblings_of(row.name, strict) if strict else NO_SIBLINGS
 
     def _spec(self, row: TaskRow) -> TaskSpec:
         return with_overrides(spec_of(row), row.overrides)
@@ -333,7 +421,9 @@ class _Replay:
         if failure is not None:
             past = self._histories[row.name]
             past.fingerprints.append(failure.fingerprint.strict)
+            past.failed_at.append(self._now)
             past.classes.append(failure.failure_class)
+            self._alike.add_failure(row.name, failure.fingerprint.strict)
         if (counter := counter_of(decision)) is not None:
             setattr(row, counter, getattr(row, counter) + 1)
 

@@ -14,6 +14,7 @@ from itertools import islice, pairwise
 
 from ..core.advice import advise_timeout
 from ..core.dag import Dag
+from ..core.deadline import slow_after_seconds
 from ..core.flow_difference import NAMES_SHOWN, join_names
 from ..core.mapping import work_of
 from ..core.policy import (
@@ -23,15 +24,15 @@ from ..core.policy import (
     worst_case_elapsed_seconds,
     worst_case_wait_seconds,
 )
-from ..core.schedule import Schedule
+from ..core.schedule import Schedule, expected_at
 from ..core.spec import FlowSpec, TaskSpec
 from ..domain.counting import counted
 from ..domain.durations import format_duration
 from ..domain.trigger_rules import ALL_DONE
 from ..flow.finding import Finding
 from ..flow.flow import Flow
-from ..flow.time_zones import open_schedule
-from ..store.history import TaskDurations
+from ..flow.time_zones import open_schedule, open_zone
+from ..store.history import USUAL_MIN, TaskDurations
 from .commands import check_commands
 from .functions import check_functions
 from .source import check_source
@@ -269,6 +270,39 @@ def _thread_timeout(task: TaskSpec, context: FlowContext) -> Iterator[Finding]:
         yield Finding("warning", "thread-timeout", message, task.name)
 
 
+def _expected(task: TaskSpec, context: FlowContext) -> Iterator[Finding]:
+    """An expectation that the deadline of the run comes before."""
+    deadline, flow = context.flow.deadline_seconds, context.flow
+    if task.expect_by is None or deadline is None:
+        return
+    start = 0
+    if flow.schedule is not None:
+        start = next(open_schedule(flow.schedule, flow.name).recurrence.after(0))
+    elif task.expect_by.clock is not None:
+        return  # depends on when the run is started
+    seconds = (expected_at(task.expect_by, start, open_zone(flow.timezone, flow.name)) - start) / 1e6
+    if seconds >= deadline:
+        message = f"it is expected by {task.expect_by}, after the deadline of the run ({_lasting(deadline)})"
+        yield Finding("warning", "expected", message, task.name)
+
+
+def _slowness(task: TaskSpec, context: FlowContext) -> Iterator[Finding]:
+    """A warning about a slow task that comes too late, or never."""
+    limit, seen = task.warn_if_slower, context.observed.get(task.name)
+    if limit is None:
+        return
+    usual = seen.p50 if seen is not None and seen.count >= USUAL_MIN else None
+    after = slow_after_seconds(limit, usual)
+    if after is None:
+        count = 0 if seen is None else seen.count
+        message = f"warn_if_slower needs {USUAL_MIN} earlier successes to know what is usual, and there are {count}"
+        yield Finding("note", "slowness", message, task.name)
+    elif task.timeout is not None and after >= task.timeout:
+        killed = f"it is killed at its timeout of {_lasting(task.timeout)}"
+        message = f"{killed} before it counts as slow, after {_lasting(after)}"
+        yield Finding("warning", "slowness", message, task.name)
+
+
 def _join_path(names: tuple[str, ...]) -> str:
     if len(names) > 2 * NAMES_SHOWN:
         middle = f"... {len(names) - 2 * NAMES_SHOWN} more ..."
@@ -284,6 +318,8 @@ TASK_RULES: tuple[Callable[[TaskSpec, FlowContext], Iterator[Finding]], ...] = (
     _long_lock,
     _unsafe_retry,
     _thread_timeout,
+    _expected,
+    _slowness,
 )
 FLOW_RULES: tuple[Callable[[FlowContext], Iterator[Finding]], ...] = (
     _deadline,

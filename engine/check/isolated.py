@@ -6,6 +6,7 @@ an executor: ``check`` refuses the flows that ``run`` refuses, in the same words
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import os
 import select
@@ -23,7 +24,7 @@ from ..errors import FlowImportError
 from ..flow.finding import Finding
 from ..flow.interpreter import interpreter_of, task_interpreters
 from ..flow.loading import load_flow
-from ..runner import process, protocol
+from ..runner import kill, process, protocol
 from ..runner.attempt import IMPORT_SECONDS
 from ..runner.zygote import connection, flow_import
 from ..runner.zygote.import_side_effects import ImportSurvey, single_threaded_libraries
@@ -65,24 +66,28 @@ def check_in_subprocess(target: str, params: Mapping[str, str]) -> CheckedFlow:
             stream.flush()
     python = interpreter_of(target)
     reading, writing = os.pipe()
+    stack = os.memfd_create("stack")
     pid = os.fork()
     if pid == 0:
         os.close(reading)
         if python is None:
-            _run_child(writing, target, params)
-        _execute_child(python, writing, target, params)
+            _run_child(writing, stack, target, params)
+        _execute_child(python, writing, stack, target, params)
     os.close(writing)
-    pidfd = os.pidfd_open(pid)
+    pidfd, begun = os.pidfd_open(pid), time.monotonic()
     try:
-        payload = _receive(reading, pidfd, time.monotonic() + IMPORT_SECONDS)
+        payload = _receive(reading, pidfd, begun + connection.SLOW_SECONDS)
+        if payload is None and not process.has_ended(pidfd):
+            print(connection.slow_import_sentence(target, _read_stack(pidfd, stack)), file=sys.stderr)
+            payload = _receive(reading, pidfd, begun + IMPORT_SECONDS)
         timed_out = payload is None and not process.has_ended(pidfd)
     finally:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(pid, signal.SIGKILL)  # the child and all processes of the import
         os.kill(pid, signal.SIGKILL)  # the child may not have its own process group yet
         status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-        os.close(reading)
-        os.close(pidfd)
+        for descriptor in (reading, pidfd, stack):
+            os.close(descriptor)
     if payload is None:
         raise FlowImportError(_failure_message(target, timed_out, status))
     checked = _read(payload)
@@ -94,6 +99,13 @@ def _failure_message(target: str, timed_out: bool, status: int) -> str:
     if timed_out:
         return f"importing {target!r} did not end within {IMPORT_SECONDS:g} s"
     return f"the process that imported {target!r} ended ({connection.exit_status_text(status)})"
+
+
+def _read_stack(pidfd: int, stack: int) -> str:
+    """Return where the import stands."""
+    kill.signal_process(pidfd, process.STACK_SIGNAL)
+    time.sleep(connection.STACK_WAIT_SECONDS)
+    return os.pread(stack, connection.OUTPUT_BYTES_MAX, 0).decode(errors="replace")
 
 
 def _receive(reading: int, pidfd: int, until: float) -> bytes | None:
@@ -125,17 +137,21 @@ def _read(payload: bytes) -> CheckedFlow:
 # --- In the child ----------------------------------------------------------------------------------------------------
 
 
-def _execute_child(python: str, writing: int, target: str, params: Mapping[str, str]) -> NoReturn:
+def _execute_child(python: str, writing: int, stack: int, target: str, params: Mapping[str, str]) -> NoReturn:
     """Run ``_run_child`` in another interpreter, the one that the flow names."""
     try:
         os.set_inheritable(writing, True)
-        os.execv(python, [python, "-P", "-m", __name__, str(writing), target, json.dumps(dict(params))])
+        os.set_inheritable(stack, True)
+        words = [str(writing), str(stack), target, json.dumps(dict(params))]
+        os.execv(python, [python, "-P", "-m", __name__, *words])
     finally:
         os._exit(1)
 
 
-def _run_child(writing: int, target: str, params: Mapping[str, str]) -> NoReturn:
+def _run_child(writing: int, stack: int, target: str, params: Mapping[str, str]) -> NoReturn:
+    """Import the flow, and send what was found. ``stack``: where the parent reads at which line the import stands."""
     try:
+        faulthandler.register(process.STACK_SIGNAL, file=stack, chain=False)
         os.setsid()
         process.set_parent_death_signal(signal.SIGKILL)
         null = os.open(os.devnull, os.O_RDONLY)
@@ -167,4 +183,4 @@ def _import_and_check(target: str, params: Mapping[str, str]) -> _CheckReply | _
 
 
 if __name__ == "__main__":
-    _run_child(int(sys.argv[1]), sys.argv[2], json.loads(sys.argv[3]))
+    _run_child(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], json.loads(sys.argv[4]))

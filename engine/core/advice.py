@@ -1,13 +1,14 @@
-"""Suggest a timeout from the durations of earlier attempts, with the reason.
+"""Judge a timeout by the durations of earlier attempts and by progress; suggest another one, with the reason.
 
 A timeout that is shorter than the work kills it again and again; a task that exceeds a much longer one than ever needed
-hangs. Earlier attempts and the progress of the task distinguish the two. A suggestion changes no setting.
+hangs. ``judge_timeout`` has the table that distinguishes the two. A suggestion changes no setting.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 
 from ..domain.durations import format_duration
 
@@ -18,6 +19,7 @@ WEEKDAY_ATTEMPTS_MIN = 4
 WEEKDAY_DIFFERS = 1.3  # a weekday is compared alone if its median is this multiple of the others
 TIGHT_SHARE = 0.7  # of the timeout: below this, the longest success had enough time
 HEADROOM = 1.25  # times the longest duration
+SEASON_FACTOR = 4.0  # document 000: on Diwali night the work is four times the usual
 STALL_GAPS = 3.0  # mean gaps between two reports: a task without progress for longer is stalled
 STALL_SECONDS = 1.0
 
@@ -60,6 +62,8 @@ class Progress:
     elapsed: float
     moved_at: float
     reports: int
+    first_done: int = 0  # by its first report: more than one step if it resumed the work of an earlier attempt
+    first_at: float = 0.0
 
     @property
     def is_stalled(self) -> bool:
@@ -69,10 +73,12 @@ class Progress:
 
     @property
     def needed_seconds(self) -> float | None:
-        """The whole duration at the pace of the progress; None if it is unknown."""
+        """The whole duration at the pace of this attempt; None if it is unknown."""
         if self.is_stalled or not self.total or not 0 < self.done <= self.total:
             return None
-        return self.elapsed * self.total / self.done
+        if self.done <= self.first_done:
+            return self.elapsed * self.total / self.done
+        return (self.elapsed - self.first_at) * self.total / (self.done - self.first_done)
 
     def __str__(self) -> str:
         at = f"{self.done:,} of {self.total:,}" if self.total else f"{self.done:,}"
@@ -95,6 +101,26 @@ class TimeoutAdvice:
 
     def __str__(self) -> str:
         return self.reason
+
+
+class TimeoutVerdict(StrEnum):
+    """What a timeout that has killed an attempt is."""
+
+    SHORT = "short"  # the timeout is the bug, or the first suspect
+    AMPLE = "ample"  # far above the usual duration: the attempt hung
+    UNKNOWN = "unknown"  # nothing to compare with
+
+
+@dataclass(frozen=True, slots=True)
+class TimeoutJudgement:
+    """``reason``: evidence and the timeout to set, in one sentence; ``timeout``: that one in seconds, if known."""
+
+    verdict: TimeoutVerdict
+    reason: str = ""
+    timeout: float | None = None
+
+
+NOT_JUDGED = TimeoutJudgement(TimeoutVerdict.UNKNOWN)
 
 
 def duration_stats(past: Sequence[PastDuration]) -> DurationQuantiles | None:
@@ -137,6 +163,56 @@ def advise_timeout(
         return TimeoutAdvice(None, f"{took}: its timeout of {duration_literal(timeout)} has room for that")
     would = len(ended) + (needs is not None)
     return TimeoutAdvice(suggested, f"{took}: timeout={duration_literal(suggested)} {_success_text(would, len(group))}")
+
+
+def judge_timeout(
+    past: Sequence[PastDuration],
+    timeout: float,
+    weekday: int | None = None,
+    progress: Progress | None = None,
+    done_before: int | None = None,
+) -> TimeoutJudgement:
+    """Judge the timeout (seconds) that has killed an attempt, the last of ``past``. The first row that fits counts:
+
+        progress of the attempt                earlier successes                        timeout
+        -----------------------------------    -------------------------------------    -------
+        moved until the kill                   any                                      short
+        further than that of the one before    any                                      short
+        any other, or none                     none                                     unknown
+        any other, or none                     the longest is near the timeout          short
+        any other, or none                     four times their median is above it      short
+        any other, or none                     four times their median is not above     ample
+
+    ``done_before``: the progress of the attempt before, if it timed out as well.
+    """
+    group, days = _comparable_attempts(past, weekday)
+    ended = [one.seconds for one in group if one.succeeded]
+    longest, busy = max(ended, default=0.0), SEASON_FACTOR * _median(ended or [0.0])
+    if progress is not None and progress.needed_seconds is not None:
+        needs = progress.needed_seconds
+        return _too_short(f"it needs about {_rounded_up_text(needs)}", HEADROOM * max(needs, longest))
+    if progress is not None and (not progress.is_stalled or progress.done > (done_before or progress.done)):
+        return _too_short(f"its progress still moved, to {progress.done:,}", HEADROOM * max(busy, 2 * timeout))
+    if not ended:
+        return NOT_JUDGED
+    took = f"{len(ended)} of {len(group)} {days} took {_range(min(ended), longest)}"
+    if longest >= TIGHT_SHARE * timeout and HEADROOM * longest > timeout:
+        return _too_short(took, HEADROOM * longest)
+    if busy > timeout:
+        doubt = f"{took}, and a busy night may take four times that"
+        return _too_short(doubt, HEADROOM * busy, "timeout perhaps too short")
+    return TimeoutJudgement(TimeoutVerdict.AMPLE, f"{took}: more time would not help")
+
+
+def _median(values: Sequence[float]) -> float:
+    ordered, half = sorted(values), len(values) // 2
+    return ordered[half] if len(values) % 2 else (ordered[half - 1] + ordered[half]) / 2
+
+
+def _too_short(evidence: str, seconds: float, claim: str = "timeout too short") -> TimeoutJudgement:
+    suggested = round_up_duration(seconds)
+    reason = f"{claim}: {evidence}; set timeout={duration_literal(suggested)}"
+    return TimeoutJudgement(TimeoutVerdict.SHORT, reason, suggested)
 
 
 def _by_progress(needs: float | None, timeout: float) -> TimeoutAdvice | None:

@@ -1,14 +1,25 @@
 """A circuit breaker and a retry budget for one downstream: values in, new values out.
 
-The breaker decides whether a task may call the downstream, the bucket whether a retry may. First tries are never
-throttled. Two layers, because a breaker with few samples opens early, and a bucket throttles gradually.
+The breaker decides whether a task may call the downstream, the bucket whether a retry may. First tries never wait for
+the bucket. Two layers, because a breaker sees an outage, and a bucket limits what retries add to a partial one.
 
 ::
 
-    CLOSED --too many failures--> OPEN --reopens_at--> HALF_OPEN --all probes succeed--> CLOSED, released at a rate
-       \\--credential refused--> HALF_OPEN                \\--a probe fails--> OPEN
-                                                          \\--refused to a second task--> OPEN without an end
+    CLOSED --evidence of an outage--> OPEN --reopens_at--> HALF_OPEN --most probes succeed--> CLOSED, released at a rate
+       \\--credential refused--> HALF_OPEN                    \\--most probes fail--> OPEN, for twice as long
+                                                              \\--refused to a second task--> OPEN without an end
     by an operator: FORCED_OPEN (no call), DISABLED (every call, none counted), METRICS_ONLY (every call, all counted)
+
+Three findings are evidence of an outage (``evidence_of_outage``). A sudden outage shows in the latest calls, a
+sustained one in the rate of the window; both need so many calls that chance does not explain them: at an error rate of
+0.3 neither opens, at 0.9 the first does after about 14 calls. The third concerns a task that may be alone: its last
+attempt is not spent on a downstream that has answered no call, but starts as a probe.
+
+After the breaker has closed, calls start at ``release_per_second``, and each success raises the rate, so that it
+doubles each second (as the slow start of TCP, RFC 5681); a failure halves the rate.
+
+The bucket is Finagle's and Envoy's retry budget: a share of the calls that succeed, plus a floor per second, so that a
+run with nothing but retries left goes on.
 
 A refused credential may be the fault of one task, whose URL is forbidden, or of the credential of all. So the refusal
 of the first task holds the others while one of them probes: if it is refused as well, the breaker stays open until an
@@ -25,6 +36,7 @@ flight do not survive a restart, so a half-open breaker is restored as an open o
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
@@ -33,16 +45,28 @@ from typing import NamedTuple, TypedDict
 from .outcome import OUTAGE_CLASSES, FailureClass
 from .spec import DownstreamSpec
 
+_SECOND = 1_000_000
+
 #: A window has this many slices: exact to a tenth, and its size does not depend on the load.
 SLICES = 10
 
 #: With this share of successes that needed a retry, a downstream is degraded although all calls complete.
 DEGRADED_SHARE = 0.5
 
+#: A release counts as ongoing for this long after its latest start: the state file records no end.
+RELEASE_WINDOW_US = 3 * _SECOND
+
+#: Calls a second that a success adds to a release: a rate that grows by ln 2 of itself a second doubles each second.
+RELEASE_GROWTH = 0.7
+
+#: From this share of failed calls on, a downstream is failing for others as well: it is charged with a failure.
+FAILING_SHARE = 0.1
+
+#: A downstream that asks for a longer wait (Retry-After) is asked again after this.
+RETRY_AFTER_SECONDS_MAX = 3600.0
+
 #: So many different tasks whose credential was refused, without a success between, open the breaker for all.
 REFUSALS_TO_OPEN = 2
-
-_SECOND = 1_000_000
 
 
 class BreakerState(StrEnum):
@@ -54,6 +78,14 @@ class BreakerState(StrEnum):
     FORCED_OPEN = "FORCED_OPEN"
     DISABLED = "DISABLED"
     METRICS_ONLY = "METRICS_ONLY"
+
+
+class DownstreamHealth(StrEnum):
+    """How much of a failed call its downstream explains."""
+
+    UP = "up"  # nothing: the failure is charged to the task
+    FAILING = "failing"  # calls of others fail as well: the downstream is charged, up to a limit
+    DOWN = "down"  # the breaker is not closed, or still releases what it held: the downstream is charged
 
 
 #: States in which every call passes.
@@ -72,17 +104,48 @@ class WindowSlice(NamedTuple):
     recovered: int = 0  # successes that needed more than one try
 
 
+class Streak(NamedTuple):
+    """The latest calls, since the last instant at which successes outweighed the failures.
+
+    A failure is no part of it if a call that started later has succeeded meanwhile: where failures take longer than
+    successes, those of many tasks end one after another at any error rate.
+    """
+
+    calls: int = 0
+    failures: int = 0
+    answered: int = 0  # number of the latest start that has succeeded; not stored: each executor counts anew
+
+
+class Probes(NamedTuple):
+    """HALF_OPEN: how many probes there are, how many may still start, and how those that ended did."""
+
+    total: int = 0
+    free: int = 0
+    succeeded: int = 0
+    failed: int = 0
+
+    @property
+    def running(self) -> int:
+        """The probes whose answer is due."""
+        return self.total - self.free - self.succeeded - self.failed
+
+
+_NO_STREAK, _NO_PROBES = Streak(), Probes()
+
+
 @dataclass(frozen=True, slots=True)
 class Breaker:
     """The state of the breaker of one downstream."""
 
     state: BreakerState = BreakerState.CLOSED
     window: tuple[WindowSlice, ...] = ()
+    streak: Streak = _NO_STREAK
     reopens_at: int | None = None  # OPEN: when probes may start; None: not before an operator acts
+    openings: int = 0  # OPEN and HALF_OPEN: how often it has opened since it was closed
     episode: int = 0
-    probes_free: int = 0  # HALF_OPEN: probes that may still start
-    probes_needed: int = 0  # HALF_OPEN: probes that must still succeed
+    probes: Probes = _NO_PROBES  # HALF_OPEN
     release_at: int | None = None  # CLOSED, with paced calls: the next one not before this
+    release_rate: float = 0.0  # calls a second, with paced calls
     why: str = ""
     refused: tuple[str, ...] = ()  # tasks whose credential was refused since the last success
 
@@ -90,6 +153,10 @@ class Breaker:
     def needs_operator(self) -> bool:
         """Whether no call passes until an operator acts."""
         return self.state in SHUT and self.reopens_at is None
+
+    def is_releasing(self, now: int) -> bool:
+        """Whether calls start at a rate, because the breaker has closed a short time ago."""
+        return is_releasing(self.state, self.release_at, now)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +166,12 @@ class BreakerDetail:
     episode: int = 0
     release_at: int | None = None
     why: str = ""
-    reserve_at: int = 0
+    reserve_at: int = 0  # when an empty bucket admits the next retry
     refused: tuple[str, ...] = ()
+    refilled_at: int = 0  # when the column ``tokens`` was true
+    release_rate: float = 0.0
+    openings: int = 0
+    streak: tuple[int, int] = (0, 0)
 
 
 class BreakerColumns(TypedDict):
@@ -132,12 +203,18 @@ class WindowTotals(NamedTuple):
     failures: int
     recovered: int
 
+    @property
+    def successes(self) -> int:
+        """The calls that did not fail."""
+        return self.calls - self.failures
+
 
 class CallPermit(NamedTuple):
     """A permission to call. The caller returns it with the outcome."""
 
     episode: int
     probe: bool = False
+    number: int = 0  # of the call, in the order of the starts
 
 
 class Admission(NamedTuple):
@@ -163,40 +240,48 @@ def admit(breaker: Breaker, spec: DownstreamSpec, now: int) -> tuple[Breaker, Ad
         case BreakerState.HALF_OPEN:
             return _admit_probe(breaker)
         case BreakerState.CLOSED if breaker.release_at is not None:
-            return _admit_paced(breaker, spec, now)
+            return _admit_paced(breaker, now)
         case _:
             return breaker, Admission(CallPermit(breaker.episode))
 
 
-def record(
-    breaker: Breaker,
-    spec: DownstreamSpec,
-    call: CallPermit,
-    failure_class: FailureClass | None,
-    now: int,
-    failures_before: int = 0,
-    task: str = "",
-) -> Breaker:
-    """Record the end of a call of ``task``.
+@dataclass(frozen=True, slots=True)
+class CallEnd:
+    """The end of a call. ``failure_class`` None: it succeeded."""
 
-    ``failure_class`` None: it succeeded, after ``failures_before`` failed tries.
-    """
-    if failure_class is FailureClass.AUTH and _confirms_refusal(breaker, call):
-        return _refused(breaker, task)
+    task: str = ""
+    failure_class: FailureClass | None = None
+    failures_before: int = 0  # failed tries of the task before this one
+    is_last_left: bool = False  # after this failure the task has one attempt left
+    retry_after_seconds: float | None = None  # as the downstream asks
+
+    @property
+    def succeeded(self) -> bool:
+        return self.failure_class is None
+
+
+def record(breaker: Breaker, spec: DownstreamSpec, call: CallPermit, end: CallEnd, now: int) -> Breaker:
+    """Record the end of a call."""
+    if end.failure_class is FailureClass.AUTH and _confirms_refusal(breaker, call):
+        return _refused(breaker, end.task)
     if call.episode != breaker.episode or breaker.state is BreakerState.DISABLED:
         return breaker
     metrics_only = breaker.state is BreakerState.METRICS_ONLY
-    if failure_class is FailureClass.AUTH and not metrics_only:
-        return _refused(breaker, task)
-    if failure_class is not None and failure_class not in OUTAGE_CLASSES:
+    if end.failure_class is FailureClass.AUTH and not metrics_only:
+        return _refused(breaker, end.task)
+    if not end.succeeded and end.failure_class not in OUTAGE_CLASSES:
         return release_call(breaker, call)
     if breaker.state is BreakerState.HALF_OPEN:
-        return _record_probe(breaker, spec, failure_class is None, now)
-    breaker = replace(breaker, window=_counted(breaker, spec, failure_class is None, failures_before > 0, now))
-    if failure_class is not None and not metrics_only and should_open(breaker, spec, now):
-        calls, failures, _ = totals(breaker, spec, now)
-        why = f"{failures} of {calls} calls failed in {spec.window_seconds:g} s"
-        return _opened(breaker, now + _open_us(spec), why)
+        return _record_probe(breaker, spec, end, now)
+    breaker = _paced_by(_counted(breaker, spec, call, end, now), spec, end, now)
+    if end.succeeded or metrics_only:
+        return breaker
+    if why := evidence_of_outage(breaker, spec, now):
+        return _opened(breaker, spec, now, why, end.retry_after_seconds)
+    calls, failures, _ = totals(breaker, spec, now)
+    if end.is_last_left and failures == calls:
+        why = f"no call has succeeded, and {end.task} has one attempt left"
+        return replace(_changed(breaker, BreakerState.OPEN, why, breaker.window), reopens_at=now)
     return breaker
 
 
@@ -211,15 +296,15 @@ def _refused(breaker: Breaker, task: str) -> Breaker:
     refused = breaker.refused if task in breaker.refused else (*breaker.refused, task)
     if len(refused) >= REFUSALS_TO_OPEN:
         why = f"credential refused to {refused[0]} and {refused[-1]}: waits for an operator"
-        return replace(_opened(breaker, None, why), refused=refused)
+        return replace(_shut(breaker, why), refused=refused)
     why = f"credential refused to {task}: one other task asks whether it is refused as well"
-    return replace(_changed(breaker, BreakerState.HALF_OPEN, why), probes_free=1, probes_needed=1, refused=refused)
+    return replace(_half_open(breaker, 1, why), refused=refused)
 
 
 def release_call(breaker: Breaker, call: CallPermit) -> Breaker:
     """Return the permit of an uncounted call: cancelled, lost, deferred, or failed by the task itself."""
     if call.probe and call.episode == breaker.episode and breaker.state is BreakerState.HALF_OPEN:
-        return replace(breaker, probes_free=breaker.probes_free + 1)
+        return replace(breaker, probes=breaker.probes._replace(free=breaker.probes.free + 1))
     return breaker
 
 
@@ -238,7 +323,7 @@ def shift_breaker(breaker: Breaker, jump_us: int) -> Breaker:
 
 def force_open(breaker: Breaker, why: str = "held by an operator") -> Breaker:
     """Let no call pass until an operator acts."""
-    return replace(_opened(breaker, None, why), state=BreakerState.FORCED_OPEN)
+    return replace(_shut(breaker, why), state=BreakerState.FORCED_OPEN)
 
 
 def disable(breaker: Breaker, why: str = "") -> Breaker:
@@ -255,14 +340,20 @@ def reset(breaker: Breaker, spec: DownstreamSpec, now: int) -> Breaker:
 
 def probe_now(breaker: Breaker, spec: DownstreamSpec) -> Breaker:
     """Admit probes at once: the credential was renewed, or an operator knows that the downstream is back."""
-    probes = max(1, spec.probes)
-    return replace(_changed(breaker, BreakerState.HALF_OPEN, breaker.why), probes_free=probes, probes_needed=probes)
+    return _half_open(breaker, max(1, spec.probes), breaker.why)
+
+
+def open_until(breaker: Breaker, reopens_at: int, why: str) -> Breaker:
+    """Open the breaker on the word of another executor."""
+    if breaker.state is BreakerState.OPEN:
+        return replace(breaker, reopens_at=max(breaker.reopens_at or 0, reopens_at))
+    return replace(_shut(breaker, why), reopens_at=reopens_at)
 
 
 def probe_for_new_run(breaker: Breaker, spec: DownstreamSpec) -> Breaker:
     """Let a new run ask once whether a refused credential is accepted now. What an operator holds open stays so."""
     if breaker.state is BreakerState.OPEN and breaker.reopens_at is None:
-        return replace(probe_now(breaker, spec), probes_free=1, probes_needed=1)
+        return _half_open(breaker, 1, breaker.why)
     return breaker
 
 
@@ -277,10 +368,47 @@ def totals(breaker: Breaker, spec: DownstreamSpec, now: int) -> WindowTotals:
     return WindowTotals(failures + successes, failures, sum(part.recovered for part in window))
 
 
-def should_open(breaker: Breaker, spec: DownstreamSpec, now: int) -> bool:
-    """True if the failure rate of the window opens the breaker. Below ``minimum_calls`` it never does."""
+def evidence_of_outage(breaker: Breaker, spec: DownstreamSpec, now: int) -> str:
+    """Return why the calls so far open the breaker, in words; empty if they do not.
+
+    Both rules need ``minimum_calls`` failures where no call succeeds, and more the more calls do:
+
+    - The rate of the window is above ``failure_rate`` by more than chance explains: a one-sided score test (Wilson
+      1927) whose level is that of ``minimum_calls`` failures in a row.
+    - The failures of the latest calls outweigh the successes, of which each weighs ``1 / (1 - failure_rate)``: a
+      cumulative sum (Page, "Continuous inspection schemes", 1954). Old successes do not hide a sudden outage from it.
+    """
     calls, failures, _ = totals(breaker, spec, now)
-    return calls >= max(1, spec.minimum_calls) and failures > 0 and failures / calls >= spec.failure_rate
+    if _is_significant(calls, failures, spec):
+        return f"{failures} of {calls} calls failed in {spec.window_seconds:g} s"
+    if _excess(breaker.streak, spec) >= max(1, spec.minimum_calls):
+        return f"{breaker.streak.failures} of the last {breaker.streak.calls} calls failed"
+    return ""
+
+
+def _is_significant(calls: int, failures: int, spec: DownstreamSpec) -> bool:
+    """Whether so many failures are above ``failure_rate`` by more than chance explains."""
+    minimum, successes = max(1, spec.minimum_calls), calls - failures
+    if calls < minimum or failures == 0:
+        return False
+    if spec.failure_rate >= 1:
+        return successes == 0
+    beyond = calls - successes / (1 - spec.failure_rate)  # calls, less those that the allowed rate explains
+    return beyond > 0 and beyond * beyond >= minimum * calls
+
+
+def _excess(streak: Streak, spec: DownstreamSpec) -> float:
+    """Return the failures of the latest calls beyond what their successes outweigh."""
+    successes = streak.calls - streak.failures
+    if successes == 0:
+        return streak.failures
+    return 0.0 if spec.failure_rate >= 1 else streak.failures - successes / (1 - spec.failure_rate)
+
+
+def is_failing(breaker: Breaker, spec: DownstreamSpec, now: int) -> bool:
+    """True if enough calls of the window failed that one more failure says little about its task."""
+    calls, failures, _ = totals(breaker, spec, now)
+    return failures >= 2 and calls >= max(1, spec.minimum_calls) and failures / calls >= FAILING_SHARE
 
 
 def is_degraded(breaker: Breaker, spec: DownstreamSpec, now: int) -> bool:
@@ -312,53 +440,82 @@ def choose_probe(candidates: Iterable[ProbeCandidate]) -> ProbeCandidate | None:
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """The retry budget of a downstream. A retry costs one token, a success refills a fraction."""
+    """The retry budget of a downstream at the instant ``refilled_at``: a retry costs one token."""
 
     tokens: float
-    reserve_at: int = 0  # when an empty bucket admits the next retry
+    refilled_at: int = 0
 
 
 def new_bucket(spec: DownstreamSpec) -> Bucket:
     """Return a full bucket."""
-    return Bucket(spec.bucket_capacity)
+    return Bucket(bucket_size(spec))
 
 
-def acquire_token(bucket: Bucket, spec: DownstreamSpec, now: int) -> tuple[Bucket, Admission]:
-    """Request one retry. An empty bucket admits one every ``open_seconds``.
+def bucket_size(spec: DownstreamSpec, successes: int = 0) -> float:
+    """Return the tokens of a full bucket: at least one, and at least those that ``successes`` of the window brought.
 
-    Without that reserve, a run with only retries left would have no success that refills the bucket.
+    A bucket of a fixed size would lose what many calls a second bring, just before their retries are due.
     """
-    next_reserve = now + _open_us(spec)
+    return max(1.0, spec.bucket_capacity, spec.bucket_refund * successes)
+
+
+def refill(bucket: Bucket, spec: DownstreamSpec, now: int, successes: int) -> Bucket:
+    """Add the tokens of the time since ``refilled_at``. A clock that was set back adds none and loses none."""
+    gained = max(0, now - bucket.refilled_at) / _SECOND * spec.bucket_per_second
+    return Bucket(min(bucket_size(spec, successes), bucket.tokens + gained), now)
+
+
+def acquire_token(bucket: Bucket, spec: DownstreamSpec) -> tuple[Bucket, Admission]:
+    """Request one retry from a bucket that is refilled."""
     if bucket.tokens >= 1:
-        return Bucket(bucket.tokens - 1, next_reserve), Admission(CallPermit(0))
-    reserve_at = min(bucket.reserve_at, next_reserve)  # limits the wait after a clock that was ahead
-    if now >= reserve_at:
-        return Bucket(bucket.tokens, next_reserve), Admission(CallPermit(0), why="on the reserve")
-    return replace(bucket, reserve_at=reserve_at), Admission(None, reserve_at, "the retry budget is spent")
+        return spend_tokens(bucket, 1), Admission(CallPermit(0))
+    return bucket, Admission(None, next_retry_at(bucket, spec), "the retry budget is spent")
+
+
+def spend_tokens(bucket: Bucket, count: int) -> Bucket:
+    """Take ``count`` tokens, down to none."""
+    return replace(bucket, tokens=max(0.0, bucket.tokens - count))
+
+
+def refund(bucket: Bucket, spec: DownstreamSpec, successes: int) -> Bucket:
+    """Add the tokens of one success, which is one of the ``successes`` of the window."""
+    return replace(bucket, tokens=min(bucket_size(spec, successes), bucket.tokens + spec.bucket_refund))
+
+
+def next_retry_at(bucket: Bucket, spec: DownstreamSpec) -> int | None:
+    """Return when the next retry may start, in microseconds UTC; None: at once."""
+    if bucket.tokens >= 1:
+        return None
+    return bucket.refilled_at + math.ceil((1 - bucket.tokens) / spec.bucket_per_second * _SECOND)
 
 
 def shift_bucket(bucket: Bucket, jump_us: int) -> Bucket:
     """Move the instant of the bucket by ``jump_us`` after a jump of the wall clock."""
-    return replace(bucket, reserve_at=bucket.reserve_at + jump_us) if bucket.reserve_at else bucket
-
-
-def refund(bucket: Bucket, spec: DownstreamSpec) -> Bucket:
-    """Add the tokens of one success."""
-    return replace(bucket, tokens=min(spec.bucket_capacity, bucket.tokens + spec.bucket_refund))
+    return replace(bucket, refilled_at=bucket.refilled_at + jump_us) if bucket.refilled_at else bucket
 
 
 # --- as a row of the state file -----------------------------------------------------------------------------------
 
 
-def to_row(breaker: Breaker, bucket: Bucket) -> BreakerColumns:
+def to_row(breaker: Breaker, bucket: Bucket, spec: DownstreamSpec) -> BreakerColumns:
     """Return the columns of table ``breaker``."""
-    detail = asdict(BreakerDetail(breaker.episode, breaker.release_at, breaker.why, bucket.reserve_at, breaker.refused))
+    detail = BreakerDetail(
+        episode=breaker.episode,
+        release_at=breaker.release_at,
+        why=breaker.why,
+        reserve_at=next_retry_at(bucket, spec) or 0,
+        refused=breaker.refused,
+        refilled_at=bucket.refilled_at,
+        release_rate=breaker.release_rate,
+        openings=breaker.openings,
+        streak=breaker.streak[:2],
+    )
     return {
         "state": str(breaker.state),
         "reopens_at": breaker.reopens_at,
         "window": json.dumps(breaker.window, separators=(",", ":")),
         "tokens": bucket.tokens,
-        "detail": json.dumps(detail, separators=(",", ":")),
+        "detail": json.dumps(asdict(detail), separators=(",", ":")),
     }
 
 
@@ -372,73 +529,125 @@ def from_row(row: BreakerColumns, spec: DownstreamSpec) -> tuple[Breaker, Bucket
         state = BreakerState.METRICS_ONLY
     if not spec.metrics_only and state is BreakerState.METRICS_ONLY:
         state = BreakerState.CLOSED
+    release_at = detail.get("release_at") if spec.release_per_second > 0 else None
     breaker = Breaker(
         state=state,
         window=tuple(WindowSlice(*part) for part in json.loads(row["window"])),
+        streak=Streak(*detail.get("streak", ())),
         reopens_at=reopens_at if state is BreakerState.OPEN else None,
+        openings=detail.get("openings", 0) if state is BreakerState.OPEN else 0,
         episode=detail.get("episode", 0) + 1,
-        release_at=detail.get("release_at") if spec.release_per_second > 0 else None,
+        release_at=release_at,
+        release_rate=0.0 if release_at is None else detail.get("release_rate") or spec.release_per_second,
         why=detail.get("why", ""),
         refused=tuple(detail.get("refused", ())),
     )
-    tokens = spec.bucket_capacity if row["tokens"] is None else min(row["tokens"], spec.bucket_capacity)
-    return breaker, Bucket(tokens, detail.get("reserve_at", 0))
+    tokens = bucket_size(spec) if row["tokens"] is None else row["tokens"]
+    return breaker, Bucket(tokens, detail.get("refilled_at", 0))
 
 
 # --- transitions --------------------------------------------------------------------------------------------------
 
 
 def _changed(breaker: Breaker, state: BreakerState, why: str, window: tuple[WindowSlice, ...] = ()) -> Breaker:
-    return Breaker(state, window, episode=breaker.episode + 1, why=why, refused=breaker.refused)
+    return Breaker(
+        state, window, openings=breaker.openings, episode=breaker.episode + 1, why=why, refused=breaker.refused
+    )
 
 
-def _opened(breaker: Breaker, reopens_at: int | None, why: str) -> Breaker:
-    return replace(_changed(breaker, BreakerState.OPEN, why, breaker.window), reopens_at=reopens_at)
+def _shut(breaker: Breaker, why: str) -> Breaker:
+    """Open the breaker until an operator acts."""
+    return _changed(breaker, BreakerState.OPEN, why, breaker.window)
+
+
+def _opened(breaker: Breaker, spec: DownstreamSpec, now: int, why: str, retry_after_seconds: float | None) -> Breaker:
+    reopens_at = now + _open_us(spec, breaker.openings, retry_after_seconds)
+    return replace(_shut(breaker, why), reopens_at=reopens_at, openings=breaker.openings + 1)
+
+
+def _half_open(breaker: Breaker, probes: int, why: str) -> Breaker:
+    return replace(_changed(breaker, BreakerState.HALF_OPEN, why), probes=Probes(probes, probes))
 
 
 def _half_opened(breaker: Breaker, spec: DownstreamSpec, now: int) -> Breaker:
     """Half-open the breaker if it is due. A clock that was set back does not lengthen the wait."""
     if breaker.reopens_at is None:
         return breaker
-    reopens_at = min(breaker.reopens_at, now + _open_us(spec))
+    longest = max(_open_us(spec, breaker.openings), int(RETRY_AFTER_SECONDS_MAX * _SECOND))
+    reopens_at = min(breaker.reopens_at, now + longest)
     return probe_now(breaker, spec) if now >= reopens_at else replace(breaker, reopens_at=reopens_at)
 
 
 def _closed(breaker: Breaker, spec: DownstreamSpec, now: int) -> Breaker:
     paced = spec.release_per_second > 0
-    return replace(_changed(breaker, BreakerState.CLOSED, ""), release_at=now if paced else None, refused=())
+    return replace(
+        _changed(breaker, BreakerState.CLOSED, ""),
+        openings=0,
+        release_at=now if paced else None,
+        release_rate=spec.release_per_second if paced else 0.0,
+        refused=(),
+    )
 
 
 def _admit_probe(breaker: Breaker) -> tuple[Breaker, Admission]:
-    if breaker.probes_free < 1:
+    """Admit one probe at a time: an outage costs few calls, and a second one asks only if the first has failed."""
+    if breaker.probes.free < 1 or breaker.probes.running:
         return breaker, Admission(None, None, "a probe is on its way")
-    return replace(breaker, probes_free=breaker.probes_free - 1), Admission(CallPermit(breaker.episode, probe=True))
+    probes = breaker.probes._replace(free=breaker.probes.free - 1)
+    return replace(breaker, probes=probes), Admission(CallPermit(breaker.episode, probe=True))
 
 
-def _admit_paced(breaker: Breaker, spec: DownstreamSpec, now: int) -> tuple[Breaker, Admission]:
+def _admit_paced(breaker: Breaker, now: int) -> tuple[Breaker, Admission]:
     """Admit calls at a rate, so that they do not arrive all at once. Pacing ends once a permitted call is not used."""
     assert breaker.release_at is not None
-    interval = int(_SECOND / spec.release_per_second)
-    release_at = min(breaker.release_at, now + interval)  # limits the wait after a clock that was ahead
+    interval = int(_SECOND / breaker.release_rate)
+    longest = max(interval, int(RETRY_AFTER_SECONDS_MAX * _SECOND))
+    release_at = min(breaker.release_at, now + longest)  # limits the wait after a clock that was ahead
     if now < release_at:
-        return replace(breaker, release_at=release_at), Admission(
-            None, release_at, f"released at {spec.release_per_second:g}/s"
-        )
-    idle = now - release_at > max(interval, _SECOND)
-    return replace(breaker, release_at=None if idle else now + interval), Admission(CallPermit(breaker.episode))
+        return replace(breaker, release_at=release_at), Admission(None, release_at, describe_release(breaker))
+    if now - release_at > max(interval, _SECOND):
+        return replace(breaker, release_at=None, release_rate=0.0), Admission(CallPermit(breaker.episode))
+    return replace(breaker, release_at=now + interval), Admission(CallPermit(breaker.episode))
 
 
-def _record_probe(breaker: Breaker, spec: DownstreamSpec, succeeded: bool, now: int) -> Breaker:
-    if not succeeded:
-        return _opened(breaker, now + _open_us(spec), "the probe failed")
-    if breaker.probes_needed > 1:
-        return replace(breaker, probes_needed=breaker.probes_needed - 1)
-    return _closed(breaker, spec, now)
+def is_releasing(state: str, release_at: int | None, now: int) -> bool:
+    """Return whether a breaker in ``state`` lets calls start at a rate; ``release_at``: the next or the latest one."""
+    return state == BreakerState.CLOSED and release_at is not None and release_at + RELEASE_WINDOW_US > now
 
 
-def _counted(
-    breaker: Breaker, spec: DownstreamSpec, succeeded: bool, recovered: bool, now: int
-) -> tuple[WindowSlice, ...]:
+def describe_release(breaker: Breaker) -> str:
+    """Return the rate of paced calls in words."""
+    return f"released at {breaker.release_rate:.3g}/s"
+
+
+def _paced_by(breaker: Breaker, spec: DownstreamSpec, end: CallEnd, now: int) -> Breaker:
+    """Adapt the rate of paced calls: a success raises it, a failure halves it."""
+    if breaker.release_at is None:
+        return breaker
+    if end.succeeded:
+        return replace(breaker, release_rate=breaker.release_rate + RELEASE_GROWTH)
+    asked_us = int(min(end.retry_after_seconds or 0.0, RETRY_AFTER_SECONDS_MAX) * _SECOND)
+    rate = max(spec.release_per_second, breaker.release_rate / 2)
+    return replace(breaker, release_rate=rate, release_at=max(breaker.release_at, now + asked_us))
+
+
+def _record_probe(breaker: Breaker, spec: DownstreamSpec, end: CallEnd, now: int) -> Breaker:
+    """Close the breaker once most of the probes so far have succeeded; open it once most of all have failed."""
+    probes = breaker.probes
+    if end.succeeded:
+        probes = probes._replace(succeeded=probes.succeeded + 1)
+    else:
+        probes = probes._replace(failed=probes.failed + 1)
+    if probes.succeeded > probes.failed:
+        return _closed(breaker, spec, now)
+    if probes.failed * 2 >= probes.total:
+        why = "the probe failed" if probes.total == 1 else f"{probes.failed} of {probes.total} probes failed"
+        return _opened(breaker, spec, now, why, end.retry_after_seconds)
+    return replace(breaker, probes=probes)
+
+
+def _counted(breaker: Breaker, spec: DownstreamSpec, call: CallPermit, end: CallEnd, now: int) -> Breaker:
+    """Count a call in the window and in the streak."""
     width = _slice_us(spec)
     started_at = now - now % width
     window = _current(breaker.window, spec, now)
@@ -446,11 +655,20 @@ def _counted(
     earlier = tuple(part for part in window if part.started_at != started_at)
     added = WindowSlice(
         started_at,
-        last.successes + succeeded,
-        last.failures + (not succeeded),
-        last.recovered + (succeeded and recovered),
+        last.successes + end.succeeded,
+        last.failures + (not end.succeeded),
+        last.recovered + (end.succeeded and end.failures_before > 0),
     )
-    return (*earlier, added)
+    before = breaker.streak if window else Streak()  # a downstream that nobody called for a window starts anew
+    return replace(breaker, window=(*earlier, added), streak=_continued(before, spec, call, end))
+
+
+def _continued(streak: Streak, spec: DownstreamSpec, call: CallPermit, end: CallEnd) -> Streak:
+    if not end.succeeded and call.number < streak.answered:
+        return streak
+    answered = max(streak.answered, call.number) if end.succeeded else streak.answered
+    longer = Streak(streak.calls + 1, streak.failures + (not end.succeeded), answered)
+    return longer if _excess(longer, spec) > 0 else Streak(answered=answered)
 
 
 def _current(window: tuple[WindowSlice, ...], spec: DownstreamSpec, now: int) -> tuple[WindowSlice, ...]:
@@ -463,5 +681,9 @@ def _slice_us(spec: DownstreamSpec) -> int:
     return max(1, int(spec.window_seconds * _SECOND) // SLICES)
 
 
-def _open_us(spec: DownstreamSpec) -> int:
-    return int(spec.open_seconds * _SECOND)
+def _open_us(spec: DownstreamSpec, openings: int, retry_after_seconds: float | None = None) -> int:
+    """Return how long the breaker stays open: as long as the downstream asks, else twice as long at each opening."""
+    if retry_after_seconds is not None:
+        return int(min(retry_after_seconds, RETRY_AFTER_SECONDS_MAX) * _SECOND)
+    longest = max(spec.open_seconds, spec.open_seconds_max)
+    return int(min(longest, spec.open_seconds * 2.0 ** min(openings, 60)) * _SECOND)

@@ -1,4 +1,6 @@
-"""Compute the slack of a run: the time until its deadline minus the expected duration of its longest path.
+"""The deadline of a run: when it ends the run, and the slack before it; and when an attempt counts as slow.
+
+The slack is the time until the deadline minus the expected duration of the longest path that is left.
 
 A delay that is longer than the slack is shortened, if the policy allows a shorter one. Durations are expected from
 history, so that a missed deadline is known when it becomes certain, not when it happens.
@@ -9,28 +11,63 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from ..domain import deadline
+from ..domain.durations import format_duration
 from ..domain.states import OPEN, TIMED, TaskState
-from .projection import RunProjection, TaskRow
+from .projection import RunProjection, RunRow, TaskRow
+from .spec import SlowerThan
 
 
-def shorten_delay(
-    delay: float, ceiling: float, floor: float, first_ceiling: float, slack: float
-) -> tuple[float, float] | None:
-    """Return a shorter delay that leaves time for the work, and its ceiling; None if the policy has none so short.
+def is_due(run: RunRow, now: int) -> bool:
+    """Whether the deadline is to end the run now. ``now``: microseconds UTC."""
+    return run.ended_at is None and deadline.is_due(run.deadline_at, run.deadline_passed_at, run.options, now)
+
+
+def ending_deadline(run: RunRow) -> int | None:
+    """Return the instant at which the deadline ends the run, in microseconds UTC; None: it ends nothing."""
+    return run.deadline_at if run.deadline_at is not None and deadline.ends_run(run.options) else None
+
+
+def passed_reason(run: RunRow) -> str | None:
+    """Return why the run is over, if its deadline has ended it."""
+    passed = run.deadline_passed_at is not None and run.deadline_at is not None
+    return deadline.describe_passed(run.deadline_at or 0) if passed else None
+
+
+def shorten_delay(delay: float, ceiling: float, floor: float, slack: float) -> tuple[float, float] | None:
+    """Return a shorter delay that leaves time for the work, and its ceiling; None if none is so short.
 
     Parameters (seconds):
         delay: drawn up to ``ceiling``; ``floor`` (Retry-After) comes on top and stays.
-        first_ceiling: the ceiling of the first retry, and the lowest that the new ceiling may be.
         slack: the time left for waiting, ``floor`` included.
 
     The new ceiling is half of the time left, because work takes longer than expected half of the time. The delay is
     scaled with the ceiling: tasks that failed together stay spread out.
     """
     room = slack - floor
-    if room < first_ceiling or ceiling <= 0:
+    if room <= 0 or ceiling <= 0:
         return None
-    lower = min(ceiling, max(first_ceiling, room / 2))
+    lower = min(ceiling, room / 2)
     return floor + delay * lower / ceiling, floor + lower
+
+
+def slow_after_seconds(limit: SlowerThan, usual_seconds: float | None) -> float | None:
+    """Return how long an attempt may run before it counts as slow; None: without a usual duration nothing is slow."""
+    if limit.factor is None:
+        return limit.seconds
+    return None if usual_seconds is None else limit.factor * usual_seconds
+
+
+def describe_slow(elapsed_seconds: float, limit: SlowerThan, usual_seconds: float | None) -> str:
+    """Return how much slower an attempt is, as a sentence about its task."""
+    lasts = f"it has run for {_seconds(elapsed_seconds)}"
+    if limit.factor is None or not usual_seconds:
+        return f"{lasts}, longer than the {_seconds(limit.seconds or 0.0)} that warn_if_slower allows"
+    return f"{lasts}, {elapsed_seconds / usual_seconds:.1f} times as long as usual ({_seconds(usual_seconds)})"
+
+
+def _seconds(seconds: float) -> str:
+    return format_duration(round(seconds * 1e6))
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +84,8 @@ def compute_slack(projection: RunProjection, path_seconds: Mapping[str, float], 
 
     ``path_seconds``: by task, the duration of the longest path from it, by history. ``now``: microseconds UTC.
     """
-    deadline = projection.run.deadline_at
-    if deadline is None:
+    deadline_at = projection.run.deadline_at
+    if deadline_at is None:
         return None
     longest: tuple[float, str] | None = None
     for row in projection.tasks.values():
@@ -57,7 +94,7 @@ def compute_slack(projection: RunProjection, path_seconds: Mapping[str, float], 
             longest = needs, row.name
     if longest is None:
         return None
-    return Slack((deadline - now) / 1e6 - longest[0], longest[1], longest[0])
+    return Slack((deadline_at - now) / 1e6 - longest[0], longest[1], longest[0])
 
 
 def _needed_seconds(

@@ -2,7 +2,24 @@
 
 ``FAILURE_RULES`` lists the rules for a failure in their order; the first rule with a decision wins. The poison rule
 comes before the rule of spent attempts: a deterministic failure becomes a dead letter on its second occurrence although
-attempts are left.
+attempts are left (``failures/determinism.py`` has the rule in words).
+
+What an identical failure needs to be poison, by ``poison_after`` of the policy:
+
+    poison_after    failure                                         in a row    and
+    ------------    --------------------------------------------    --------    -----------------------------------
+    "evidence"      repeats by its type                             2           nothing changed between
+    "evidence"      about what was read, in a task that names a     2           first and last are poison_seconds
+                    downstream                                                  apart, or no attempt is left
+    "evidence"      repeats by its type, and SIBLINGS_MIN tasks     1           no sibling has healed
+                    of the run are poison by it
+    "evidence"      ambiguous, or of another type                   -           retried as the policy says
+    a number        any that is not transient                       number      nothing changed between
+    0               any at all                                      1
+    None            any                                             -           retried as the policy says
+
+A failure that healed before needs one more in a row for each time. Document 000 counts the failures before the one
+that is judged: its numbers 0, 1 and 2 are 0, 2 and 3 here.
 """
 
 from __future__ import annotations
@@ -12,11 +29,35 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from ..domain.durations import format_duration
 from ..domain.liveness import describe_lost
 from ..domain.states import DeadLetterKind
+from .advice import NOT_JUDGED, TimeoutJudgement, TimeoutVerdict
+from .breaker import DownstreamHealth
 from .deadline import shorten_delay
-from .outcome import NOT_STARTED, OUTAGE_CLASSES, Failure, FailureClass, FailureMode, Outcome, OutcomeKind
-from .policy import RetryPolicy, Uniform, add_retry_after, bounds, draw_delay
+from .failures.determinism import is_shape_error, nature_of
+from .outcome import NOT_STARTED, Failure, FailureClass, FailureMode, Outcome, OutcomeKind
+from .policy import RetryPolicy, Uniform, add_retry_after, draw_delay
+
+SIBLINGS_MIN = 3  # tasks that fail alike, from which one failure of the next is evidence enough
+SIBLINGS_REASON = f"{SIBLINGS_MIN} siblings are poison by the same failure"
+
+
+@dataclass(frozen=True, slots=True)
+class Siblings:
+    """Other tasks of the run that failed with the same strict fingerprint, each counted up to ``SIBLINGS_MIN``."""
+
+    failed: int = 0  # whatever became of them
+    poisoned: int = 0  # dead letters of kind poison
+    healed: int = 0  # successes since, without an operator
+
+    @property
+    def are_proof(self) -> bool:
+        """Whether they prove that this failure repeats."""
+        return self.poisoned >= SIBLINGS_MIN and not self.healed
+
+
+NO_SIBLINGS = Siblings()
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,20 +70,23 @@ class TaskHistory:
     refusals: int = 0
     previous_delay: float | None = None  # seconds, for decorrelated jitter
     fingerprints: tuple[str, ...] = ()  # strict, of this generation in the same environment, oldest first
+    failed_at: tuple[int, ...] = ()  # of the same failures: microseconds UTC
     classes: tuple[FailureClass, ...] = ()  # of all failed attempts of this generation
     healed: int = 0  # how often a success followed this fingerprint, in all history
     first_started_at: int | None = None  # microseconds UTC
-    p99_seconds: float | None = None  # of the successful attempts of the task, if any
-    timeout_seconds: float | None = None
+    siblings: Siblings = NO_SIBLINGS
+    timeout: TimeoutJudgement = NOT_JUDGED  # of an attempt that was killed at it
     idempotent: bool = True
     is_command: bool = False  # a shell line, whose exit code says little
+    names_downstream: bool = False
     effect_key: str | None = None  # of a task with an external effect, which runs at most once
-    is_probe: bool = False  # the attempt tests whether its downstream is back
+    health: DownstreamHealth = DownstreamHealth.UP  # how much of the failure its downstream explains
     max_losses: int = 3
     recheck_seconds: float = 30.0
     path_seconds: float = 0.0  # of this task and the longest path below it, by history
     deadline_at: int | None = None  # of the run, microseconds UTC
-    cancel_requested: bool = False  # an operator cancelled the attempt
+    cancel_requested: bool = False  # an operator cancelled the attempt, or the deadline of the run ends it
+    deadline_passed: str | None = None  # why the deadline of the run ends the attempt
     changed: tuple[str, ...] = ()  # parts of the environment that differ from the last such failure, in words
     verifies: str | None = None  # a canary: loose fingerprint of the failure that the fix must end
 
@@ -82,6 +126,7 @@ class DeadLetter:
     mode: FailureMode
     why: str
     fix_failed: bool = False  # a canary failed by the failure that the fix should have ended
+    timeout: float | None = None  # seconds, to requeue it with
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +143,9 @@ class Skip:
 
 @dataclass(frozen=True, slots=True)
 class Cancel:
-    """An operator cancelled the task."""
+    """An operator cancelled the task, or the deadline of the run, which ``why`` says, ended it."""
+
+    why: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,14 +186,45 @@ class _FailureCase:
         """The failures of this generation, this one included."""
         return self.history.failures + 1
 
+    @property
+    def is_spent(self) -> bool:
+        """Whether no attempt is left."""
+        return self.failures >= self.policy.max_attempts
+
+    @property
+    def failures_alike(self) -> int:
+        """The latest identical failures in a row, this one included; 0: it cannot be compared."""
+        strict = self.failure.fingerprint.strict
+        return _count_last(self.history.fingerprints, strict) + 1 if strict else 0
+
+    @property
+    def alike_seconds(self) -> float:
+        """The time from the first to the last of them."""
+        before = self.failures_alike - 1
+        return (self.now - self.history.failed_at[-before]) / 1e6 if 0 < before <= len(self.history.failed_at) else 0.0
+
+    @property
+    def may_be_of_downstream(self) -> bool:
+        """Whether the failure is about what the task has perhaps read from its downstream."""
+        is_judged = self.policy.poison_after == "evidence" and self.history.names_downstream
+        return is_judged and is_shape_error(self.failure)
+
 
 def decide(history: TaskHistory, outcome: Outcome, policy: RetryPolicy, now: int, uniform: Uniform) -> Decision:
     """Decide what follows an attempt. ``now``: microseconds UTC; ``uniform(low, high)`` returns a random number."""
     decision = _decide_outcome(history, outcome, policy, now, uniform)
-    runs_again = isinstance(decision, Retry | Defer | Interrupt)
-    if history.cancel_requested and (runs_again or outcome.kind is OutcomeKind.LOST):
-        return Cancel()  # the attempt ended before the cancellation reached it
+    is_undone = isinstance(decision, Retry | Defer | Interrupt | Cancel) or outcome.kind is OutcomeKind.LOST
+    if history.cancel_requested and is_undone:  # also if the attempt ended before the request reached it
+        return Cancel() if history.deadline_passed is None else _end_at_deadline(history, history.deadline_passed)
     return decision
+
+
+def _end_at_deadline(history: TaskHistory, why: str) -> Decision:
+    """Cancel a task whose attempt the deadline ended; a human decides about one that may have done half of its work."""
+    if history.idempotent:
+        return Cancel(why)
+    what = f"{why}; {describe_lost(history.effect_key)}"
+    return DeadLetter(DeadLetterKind.INDETERMINATE, FailureMode.LOST, what)
 
 
 def _decide_outcome(
@@ -249,7 +327,9 @@ def _too_many_bad_rows(case: _FailureCase) -> Decision | None:
 
 
 def _permanent(case: _FailureCase) -> Decision | None:
-    if case.failure.failure_class in (FailureClass.PERMANENT, FailureClass.VALIDATION):
+    failure = case.failure
+    by_type = failure.failure_class is FailureClass.VALIDATION and nature_of(failure) is not None  # poison, if again
+    if failure.failure_class in (FailureClass.PERMANENT, FailureClass.VALIDATION) and not by_type:
         return DeadLetter(DeadLetterKind.PERMANENT, FailureMode.OTHER, "another try will not work")
     return None
 
@@ -261,9 +341,30 @@ def _not_idempotent(case: _FailureCase) -> Decision | None:
     return None
 
 
-def _failed_probe(case: _FailureCase) -> Decision | None:
-    """Count the failure of a probe as a refusal: an outage must not spend the budget of the task that probes."""
-    if not case.history.is_probe or case.failure.failure_class not in OUTAGE_CLASSES:
+#: A machine that starts no process for so long is a failure of its tasks, which somebody must see.
+NOT_STARTED_SECONDS = 3600.0
+
+
+def _not_started(case: _FailureCase) -> Decision | None:
+    """Count a start that the machine refused as a refusal: the task has not run."""
+    if case.failure.fingerprint.loose != NOT_STARTED or _elapsed_seconds(case.history, case.now) > NOT_STARTED_SECONDS:
+        return None
+    delay, ceiling = draw_delay(case.policy, case.history.refusals, case.history.previous_delay, case.uniform)
+    return Retry(max(delay, 0.1), max(ceiling, 0.1), FailureMode.TRANSIENT, counts="refusals")
+
+
+def _charged_to_downstream(case: _FailureCase) -> Decision | None:
+    """Count the failure as a refusal: an outage must not spend the attempts of the tasks that meet it.
+
+    While the breaker is closed the evidence is weaker, and the task gets at most as many attempts again. An error about
+    what was read is charged until it has come for ``poison_seconds``, or siblings prove that it is no outage.
+    """
+    health, refusals = case.history.health, case.history.refusals
+    is_limited = health is DownstreamHealth.FAILING and refusals >= case.policy.max_attempts
+    if health is DownstreamHealth.UP or is_limited:
+        return None
+    lasts = case.alike_seconds >= case.policy.poison_seconds or case.history.siblings.are_proof
+    if is_shape_error(case.failure) and lasts:
         return None
     decision = _retry(case)
     return replace(decision, counts="refusals") if isinstance(decision, Retry) else decision
@@ -276,60 +377,97 @@ def _out_of_memory_again(case: _FailureCase) -> Decision | None:
     return None
 
 
+def _any_failure(case: _FailureCase) -> Decision | None:
+    if case.policy.poison_after != 0:
+        return None
+    why = "poison_after=0: any failure is a dead letter at once"
+    if case.failure.failure_class is FailureClass.TIMEOUT:  # never poison (SPEC 4.1)
+        return _too_early(case) or DeadLetter(DeadLetterKind.HANG, FailureMode.HANG, why)
+    return DeadLetter(DeadLetterKind.POISON, FailureMode.POISONED, why)
+
+
 #: TRANSIENT, RetryAfter, AUTH, cancellation and losses never count as poison (SPEC 4.1).
-_POISON_CLASSES = frozenset([FailureClass.AMBIGUOUS, FailureClass.UNCLASSIFIED])
+_POISON_CLASSES = frozenset([FailureClass.AMBIGUOUS, FailureClass.UNCLASSIFIED, FailureClass.VALIDATION])
 
 
 def _poisoned(case: _FailureCase) -> Decision | None:
-    threshold = case.policy.poison_after
-    if threshold is None or case.failure.failure_class not in _POISON_CLASSES:
+    needed, alike = _failures_needed(case), case.failures_alike
+    if needed is None or not alike or alike < needed + case.history.healed:  # what healed before may heal again
+        return None
+    if needed > 1 and case.may_be_of_downstream and not _has_come_for_long(case):
+        return None
+    return DeadLetter(DeadLetterKind.POISON, FailureMode.POISONED, _poison_reason(case, needed))
+
+
+def _failures_needed(case: _FailureCase) -> int | None:
+    """Return how many identical failures in a row are poison; None: they are not (the table in the module)."""
+    if case.failure.failure_class not in _POISON_CLASSES or case.failure.retry_after_seconds is not None:
         return None
     if case.history.is_command and case.failure.error_type.startswith("exit:"):
         return None  # the exit of a program says too little: an outage may look like a mistake
-    if case.failure.retry_after_seconds is not None:
+    if case.policy.poison_after != "evidence":
+        return case.policy.poison_after
+    is_ambiguous = case.failure.failure_class is FailureClass.AMBIGUOUS and not case.may_be_of_downstream
+    if is_ambiguous or nature_of(case.failure) is None:
         return None
-    threshold += case.history.healed  # a failure that healed before is not deterministic
-    strict = case.failure.fingerprint.strict
-    if not strict:  # without a strict fingerprint two failures cannot be compared
-        return None
-    seen = (*case.history.fingerprints, strict)
-    if _consecutive(seen) >= threshold or seen[-2 * threshold :].count(strict) >= threshold:
-        return DeadLetter(DeadLetterKind.POISON, FailureMode.POISONED, f"the same failure {seen.count(strict)} times")
-    return None
+    return 1 if case.history.siblings.are_proof else 2
 
 
-def _consecutive(seen: tuple[str, ...]) -> int:
-    count = 0
-    for fingerprint in reversed(seen):
-        if fingerprint != seen[-1]:
-            break
-        count += 1
-    return count
+def _has_come_for_long(case: _FailureCase) -> bool:
+    return case.is_spent or case.alike_seconds >= case.policy.poison_seconds
 
 
-def _hangs_at_the_same_place(case: _FailureCase) -> Decision | None:
-    """Applies only if the timeout is longer than the p99 of the task: a short timeout is not a hang."""
-    history = case.history
-    if case.failure.failure_class is not FailureClass.TIMEOUT or case.policy.poison_after is None:
+def _poison_reason(case: _FailureCase, needed: int) -> str:
+    if needed == 1 and case.policy.poison_after == "evidence":
+        return SIBLINGS_REASON
+    times = "once" if case.failures_alike == 1 else f"{case.failures_alike} times in a row"
+    return f"the same failure {times}"
+
+
+def _count_last(fingerprints: tuple[str, ...], last: str) -> int:
+    """Return how many of the last fingerprints are equal to ``last``."""
+    return next((count for count, one in enumerate(reversed(fingerprints)) if one != last), len(fingerprints))
+
+
+def _hung(case: _FailureCase) -> Decision | None:
+    """Applies only to a timeout far above the usual duration: a short one kills what does not hang."""
+    judged, threshold = case.history.timeout, case.policy.poison_after
+    if case.failure.failure_class is not FailureClass.TIMEOUT or judged.verdict is not TimeoutVerdict.AMPLE:
         return None
-    if not case.failure.fingerprint.strict:  # no Python frame was captured: two places cannot be compared
+    if threshold is None or case.failures_alike < (2 if threshold == "evidence" else threshold):
         return None
-    if history.p99_seconds is None or history.timeout_seconds is None or history.timeout_seconds <= history.p99_seconds:
+    return DeadLetter(DeadLetterKind.HANG, FailureMode.HANG, f"it hung at the same place again; {judged.reason}")
+
+
+def _timed_out_too_early(case: _FailureCase) -> Decision | None:
+    """Retry a task whose timeout is too short; in the end a human sets another one."""
+    dead_letter = _too_early(case)
+    if dead_letter is None or case.is_spent:
+        return dead_letter
+    decision = _retry(case)
+    if isinstance(decision, Fail):
+        return dead_letter
+    return replace(decision, mode=FailureMode.SLOW) if isinstance(decision, Retry) else decision
+
+
+def _too_early(case: _FailureCase) -> DeadLetter | None:
+    judged = case.history.timeout
+    if case.failure.failure_class is not FailureClass.TIMEOUT or judged.verdict is not TimeoutVerdict.SHORT:
         return None
-    if _consecutive((*history.fingerprints, case.failure.fingerprint.strict)) >= case.policy.poison_after:
-        return DeadLetter(DeadLetterKind.HANG, FailureMode.HANG, "it hung at the same place again")
-    return None
+    return DeadLetter(DeadLetterKind.TIMEOUT, FailureMode.SLOW, judged.reason, timeout=judged.timeout)
 
 
 def _ambiguous_budget(case: _FailureCase) -> Decision | None:
     seen = case.history.classes.count(FailureClass.AMBIGUOUS) + 1
-    if case.failure.failure_class is FailureClass.AMBIGUOUS and seen >= case.policy.ambiguous_attempts:
+    if case.failure.failure_class is not FailureClass.AMBIGUOUS or case.may_be_of_downstream:
+        return None
+    if seen >= case.policy.ambiguous_attempts:
         return DeadLetter(DeadLetterKind.PERMANENT, FailureMode.OTHER, f"ambiguous {seen} times: taken as permanent")
     return None
 
 
 def _attempts_spent(case: _FailureCase) -> Decision | None:
-    if case.failures >= case.policy.max_attempts:
+    if case.is_spent:
         return Fail(mode_of(case.failure), f"{case.failures} of {case.policy.max_attempts} attempts failed")
     return None
 
@@ -340,16 +478,14 @@ def _retry(case: _FailureCase) -> Decision:
     delay, ceiling = add_retry_after(floor, drawn, highest)  # never before Retry-After
     slack, shortened_from = _slack_seconds(case), None
     if delay > slack:
-        first = bounds(case.policy, 0)[1]
-        shorter = shorten_delay(drawn, highest, max(floor or 0.0, 0.0), first, slack)
+        shorter = shorten_delay(drawn, highest, max(floor or 0.0, 0.0), slack)
         if shorter is not None:
             shortened_from, (delay, ceiling) = delay, shorter
     elapsed = _elapsed_seconds(case.history, case.now)
     if case.policy.max_elapsed is not None and elapsed + delay > case.policy.max_elapsed:
         return Fail(mode_of(case.failure), f"the next try would come after max_elapsed, {case.policy.max_elapsed:g} s")
     if delay > slack:
-        why = "a retry could not finish before the deadline of the run"
-        return DeadLetter(DeadLetterKind.DEADLINE, mode_of(case.failure), why)
+        return DeadLetter(DeadLetterKind.DEADLINE, mode_of(case.failure), _too_late(case, slack))
     return Retry(delay, ceiling, mode_of(case.failure), shortened_from=shortened_from)
 
 
@@ -359,16 +495,56 @@ def _slack_seconds(case: _FailureCase) -> float:
     return math.inf if deadline is None else (deadline - case.now) / 1e6 - case.history.path_seconds
 
 
+def _retry_for_evidence(case: _FailureCase) -> Decision | None:
+    """Wait longer where time tells more than another attempt: for the downstream, or for the verdict on siblings."""
+    least = _evidence_seconds(case)
+    decision = _retry(case) if least > 0 else None
+    if not isinstance(decision, Retry) or decision.delay >= least:
+        return decision
+    delay = least + decision.delay  # the sum, so that those that failed together do not return together
+    limit = math.inf if case.policy.max_elapsed is None else case.policy.max_elapsed
+    if delay > min(_slack_seconds(case), limit - _elapsed_seconds(case.history, case.now)):
+        return decision
+    return replace(decision, delay=delay, ceiling=least + decision.ceiling)
+
+
+def _evidence_seconds(case: _FailureCase) -> float:
+    if case.policy.poison_after != "evidence" or nature_of(case.failure) is None:
+        return 0.0
+    if case.may_be_of_downstream:
+        is_last = case.failures + 1 >= case.policy.max_attempts
+        return case.policy.poison_seconds - case.alike_seconds if is_last else 0.0
+    siblings = case.history.siblings
+    return case.policy.base if siblings.failed >= SIBLINGS_MIN and not siblings.healed else 0.0
+
+
+def _too_late(case: _FailureCase, slack: float) -> str:
+    path, asked = case.history.path_seconds, case.failure.retry_after_seconds
+    why, left = "a retry could not finish before the deadline of the run", slack + path
+    if left <= 0:
+        return f"{why}, which has passed"
+    needs = "usually needs {} to the end" if asked is None else "is asked to wait {} first"
+    return f"{why}: {_seconds(left)} are left, and it {needs.format(_seconds(path if asked is None else asked))}"
+
+
+def _seconds(seconds: float) -> str:
+    return format_duration(round(seconds * 1e6))
+
+
 FAILURE_RULES: tuple[Callable[[_FailureCase], Decision | None], ...] = (
     _credential_refused,
     _too_many_bad_rows,
     _permanent,
     _not_idempotent,
-    _failed_probe,
+    _not_started,
+    _charged_to_downstream,
+    _any_failure,
     _out_of_memory_again,
     _poisoned,
-    _hangs_at_the_same_place,
+    _hung,
+    _timed_out_too_early,
     _ambiguous_budget,
     _attempts_spent,
+    _retry_for_evidence,
     _retry,
 )

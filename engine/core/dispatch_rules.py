@@ -14,7 +14,7 @@ from ..domain.states import TaskState
 from . import paging
 from .downstreams import DownstreamStates
 from .projection import TaskRow
-from .ready_queue import ReadyQueue, spec_of
+from .ready_queue import ReadyQueue, is_retry, spec_of
 
 #: ``on_open`` of a downstream -> the end of a task that calls it while its breaker is open; None: the task waits.
 END_WHEN_OPEN: Mapping[str, TaskState | None] = {
@@ -53,7 +53,7 @@ class Capacity:
         downstream = spec_of(row).downstream
         if downstream is None:
             return True
-        admission = self.downstreams.admit(row.name, downstream, is_retry=row.failures > 0)
+        admission = self.downstreams.admit(row.name, downstream, is_retry=is_retry(row))
         if admission.call is None and admission.retry_at is not None:
             self.schedule_recheck(downstream, admission.retry_at)
         return admission.call is not None

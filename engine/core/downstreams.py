@@ -7,12 +7,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from itertools import count
+from typing import NamedTuple
 
 from ..domain.event_payloads import BreakerChanged
 from ..errors import RefusedError
 from . import breaker as rules
-from .breaker import Admission, Breaker, BreakerRecord, BreakerState, CallPermit, StoredBreaker
-from .outcome import Outcome, OutcomeKind
+from .breaker import (
+    Admission,
+    Breaker,
+    BreakerRecord,
+    BreakerState,
+    Bucket,
+    CallEnd,
+    CallPermit,
+    DownstreamHealth,
+    StoredBreaker,
+)
+from .failures.determinism import is_shape_error
+from .outcome import OUTAGE_CLASSES, Failure, FailureClass, Outcome, OutcomeKind
+from .policy import POISON_SECONDS
 from .spec import DownstreamSpec, FlowSpec
 from .waiting import BreakerView
 
@@ -27,38 +41,58 @@ BREAKER_ACTIONS: dict[str, Callable[[Breaker, DownstreamSpec, int, str], Breaker
 _UNCOUNTED_OUTCOMES = frozenset([OutcomeKind.CANCELLED, OutcomeKind.LOST, OutcomeKind.DEFERRED, OutcomeKind.SKIPPED])
 
 
+class Finding(NamedTuple):
+    """What an executor has found out about a downstream, for others that call it. Instants: microseconds UTC."""
+
+    at: int
+    reopens_at: int | None  # it is down, and is asked again then; None: it has answered
+    why: str = ""
+
+
+#: From so many tasks on that fail alike by what they read, their downstream may have answered them wrongly.
+SIBLINGS_ALIKE = 3
+
+#: Another executor asks this much later than the one that found the outage, whose answer it can use.
+HINT_DELAY_SECONDS = 2.0
+
+
 class DownstreamStates:
     """Admit calls and record their ends. ``on_change(name)`` is called when a breaker begins a new episode."""
 
     def __init__(self, flow: FlowSpec, now_us: Callable[[], int], on_change: Callable[[str], None]) -> None:
         declared = {spec.name: spec for spec in flow.downstreams}
-        named = (task.downstream for task in flow.tasks if task.downstream is not None)
-        self.specs = {name: declared.get(name) or DownstreamSpec(name) for name in {**declared, **dict.fromkeys(named)}}
+        named = (task.map.child.downstream if task.map else task.downstream for task in flow.tasks)
+        names = dict.fromkeys([*declared, *(name for name in named if name is not None)])
+        self.specs = {name: declared.get(name) or DownstreamSpec(name) for name in names}
         self._now_us = now_us
         self._on_change = on_change
         self._breakers = {name: rules.new_breaker(spec) for name, spec in self.specs.items()}
         self._buckets = {name: rules.new_bucket(spec) for name, spec in self.specs.items()}
         self._calls: dict[str, tuple[str, CallPermit]] = {}  # task -> (downstream, permission)
+        self._numbers = count(1)
         self._changed_at = dict.fromkeys(self.specs, now_us())  # when the episode of each breaker began
+        self._alike: dict[str, dict[str, tuple[int, set[str]]]] = {name: {} for name in self.specs}
+        self._hinted: set[str] = set()  # downstreams whose breaker changes by the finding of another executor
         self._dirty: set[str] = set()
 
     # --- Calls -----------------------------------------------------------------------------------------------------
 
     def admit(self, task: str, downstream: str, is_retry: bool) -> Admission:
-        """Request one start of ``task``. A permit lasts until ``record`` or ``release_calls``."""
+        """Request one start of ``task``. A permit lasts until ``record`` or ``release_calls``.
+
+        A retry that the breaker refuses costs no token, nor does a probe; a retry that the bucket refuses uses up no
+        paced start, which is for a first try then.
+        """
         spec, now = self.specs[downstream], self._now_us()
         changed, admission = rules.admit(self._breakers[downstream], spec, now)
-        self._replace(downstream, changed)
-        if admission.call is None:
-            return admission
-        # A retry that the breaker refuses costs no token, nor does a probe.
-        if is_retry and not admission.call.probe:
-            bucket, afforded = rules.acquire_token(self._buckets[downstream], spec, now)
-            self._buckets[downstream] = bucket
+        if is_retry and admission.call is not None and not admission.call.probe:
+            self._buckets[downstream], afforded = rules.acquire_token(self._refilled(downstream), spec)
             self._dirty.add(downstream)
             if afforded.call is None:
                 return afforded
-        self._calls[task] = (downstream, admission.call)
+        self._replace(downstream, changed)
+        if admission.call is not None:
+            self._calls[task] = (downstream, admission.call._replace(number=next(self._numbers)))
         return admission
 
     def release_calls(self, tasks: Iterable[str]) -> None:
@@ -68,26 +102,78 @@ class DownstreamStates:
             if downstream is not None and call is not None:
                 self._replace(downstream, rules.release_call(self._breakers[downstream], call))
 
-    def record(self, task: str, outcome: Outcome, failures_before: int) -> None:
-        """Record the end of an attempt."""
+    def record(self, task: str, outcome: Outcome, failures_before: int, attempts_max: int) -> DownstreamHealth:
+        """Record the end of an attempt; return how much of a failure its downstream explains.
+
+        ``failures_before``: failures that the task was charged with before, of ``attempts_max`` that end it.
+        """
         downstream, call = self._calls.pop(task, (None, None))
         if downstream is None or call is None:
-            return
+            return DownstreamHealth.UP
         if outcome.kind in _UNCOUNTED_OUTCOMES:
             self._replace(downstream, rules.release_call(self._breakers[downstream], call))
-            return
-        spec = self.specs[downstream]
-        failure_class = outcome.failure.failure_class if outcome.failure is not None else None
-        breaker = self._breakers[downstream]
-        now = self._now_us()
-        self._replace(downstream, rules.record(breaker, spec, call, failure_class, now, failures_before, task))
-        if failure_class is None:
-            self._buckets[downstream] = rules.refund(self._buckets[downstream], spec)
+            return DownstreamHealth.UP
+        spec, failure, now = self.specs[downstream], outcome.failure, self._now_us()
+        end = CallEnd(
+            task,
+            self._class_of(downstream, task, failure),
+            failures_before,
+            is_last_left=failures_before + 2 == attempts_max,
+            retry_after_seconds=None if failure is None else failure.retry_after_seconds,
+        )
+        self._replace(downstream, rules.record(self._breakers[downstream], spec, call, end, now))
+        if end.succeeded:
+            self._alike[downstream].clear()
+            successes = rules.totals(self._breakers[downstream], spec, now).successes
+            self._buckets[downstream] = rules.refund(self._buckets[downstream], spec, successes)
         self._dirty.add(downstream)
+        if call.probe and failure is not None and is_shape_error(failure):
+            return DownstreamHealth.DOWN  # the maintenance page may still be there
+        return self._health(downstream, call, end, attempts_max)
 
-    def is_probe(self, task: str) -> bool:
-        """True if the running attempt of ``task`` is a probe of its downstream."""
-        return task in self._calls and self._calls[task][1].probe
+    def _class_of(self, downstream: str, task: str, failure: Failure | None) -> FailureClass | None:
+        """Return what a failure is for the breaker; None: it is none.
+
+        An error about what was read is an outage once siblings failed alike, until it has come for ``POISON_SECONDS``.
+        """
+        if failure is None or not is_shape_error(failure):
+            return None if failure is None else failure.failure_class
+        now = self._now_us()
+        since, tasks = self._alike[downstream].setdefault(failure.fingerprint.loose, (now, set()))
+        tasks.add(task)
+        is_outage = len(tasks) >= SIBLINGS_ALIKE and now - since < POISON_SECONDS * 1e6
+        return FailureClass.TRANSIENT if is_outage else failure.failure_class
+
+    def record_retry(self, task: str) -> None:
+        """Count a call that the running attempt of ``task`` has retried by itself: a failed call, and a retry."""
+        downstream, call = self._calls.get(task, (None, None))
+        if downstream is None or call is None:
+            return
+        self._buckets[downstream] = rules.spend_tokens(self._refilled(downstream), 1)
+        self._dirty.add(downstream)
+        if not call.probe:  # the attempt as a whole is the probe
+            call = call._replace(number=next(self._numbers))
+            end = CallEnd(task, FailureClass.TRANSIENT)
+            spec, now = self.specs[downstream], self._now_us()
+            self._replace(downstream, rules.record(self._breakers[downstream], spec, call, end, now))
+
+    def _refilled(self, downstream: str) -> Bucket:
+        spec, now = self.specs[downstream], self._now_us()
+        successes = rules.totals(self._breakers[downstream], spec, now).successes
+        return rules.refill(self._buckets[downstream], spec, now, successes)
+
+    def _health(self, downstream: str, call: CallPermit, end: CallEnd, attempts_max: int) -> DownstreamHealth:
+        """Return what a failure says of its downstream. Who asks for one attempt gets one, unless it is a probe."""
+        if end.failure_class not in OUTAGE_CLASSES:
+            return DownstreamHealth.UP
+        if call.probe:
+            return DownstreamHealth.DOWN
+        if attempts_max == 1 or self._breakers[downstream].state in (BreakerState.METRICS_ONLY, BreakerState.DISABLED):
+            return DownstreamHealth.UP
+        if self.is_down(downstream) or self._breakers[downstream].release_at is not None:
+            return DownstreamHealth.DOWN
+        is_failing = rules.is_failing(self._breakers[downstream], self.specs[downstream], self._now_us())
+        return DownstreamHealth.FAILING if is_failing else DownstreamHealth.UP
 
     @property
     def changed_names(self) -> tuple[str, ...]:
@@ -114,9 +200,15 @@ class DownstreamStates:
         """Return the breakers, as sentences about waiting tasks need them."""
         found = {}
         for name, breaker in self._breakers.items():
-            bucket = self._buckets[name]
-            reserve_at = bucket.reserve_at if bucket.tokens < 1 else None
-            found[name] = BreakerView(str(breaker.state), breaker.reopens_at, reserve_at, breaker.why)
+            reserve_at = rules.next_retry_at(self._buckets[name], self.specs[name])
+            found[name] = BreakerView(
+                str(breaker.state),
+                breaker.reopens_at,
+                reserve_at,
+                breaker.why,
+                breaker.release_at,
+                breaker.release_rate,
+            )
         return found
 
     def is_probe_due(self, downstream: str) -> bool:
@@ -124,7 +216,7 @@ class DownstreamStates:
         breaker = self._breakers[downstream]
         if breaker.state is BreakerState.OPEN:
             return breaker.reopens_at is not None and breaker.reopens_at <= self._now_us()
-        return breaker.state is BreakerState.HALF_OPEN and breaker.probes_free > 0
+        return breaker.state is BreakerState.HALF_OPEN and breaker.probes.free > 0 and not breaker.probes.running
 
     def is_down(self, downstream: str) -> bool:
         """True if failures opened the breaker, also while it probes. False if an operator opened it."""
@@ -147,6 +239,40 @@ class DownstreamStates:
         if changed.episode != before.episode:
             self._changed_at[downstream] = self._now_us()
             self._on_change(downstream)
+
+    # --- Other executors ---------------------------------------------------------------------------------------
+
+    def finding(self, downstream: str) -> Finding | None:
+        """Return what other executors should know of a breaker that has just changed; None: nothing.
+
+        A refused credential and an act of an operator concern one flow; what came from another executor is known.
+        """
+        breaker, now = self._breakers[downstream], self._now_us()
+        if downstream in self._hinted or not self.specs[downstream].shared:
+            return None
+        if breaker.state is BreakerState.OPEN and breaker.reopens_at is not None and breaker.reopens_at > now:
+            return Finding(now, breaker.reopens_at, breaker.why)
+        return Finding(now, None) if breaker.state is BreakerState.CLOSED else None
+
+    def consider(self, downstream: str, finding: Finding) -> None:
+        """Take the finding of another executor as a hint.
+
+        An outage holds the tasks of a downstream that has answered this executor no call in the window; after a
+        recovery, a breaker that is open by an outage sends its probes at once.
+        """
+        spec, breaker, now = self.specs[downstream], self._breakers[downstream], self._now_us()
+        if not spec.shared:
+            return
+        is_open = breaker.state is BreakerState.OPEN and breaker.reopens_at is not None
+        has_answered = rules.totals(breaker, spec, now).successes > 0
+        may_open = is_open or (breaker.state is BreakerState.CLOSED and not has_answered)
+        self._hinted.add(downstream)
+        if finding.reopens_at is None and is_open:
+            self._replace(downstream, rules.probe_now(breaker, spec))
+        elif finding.reopens_at is not None and finding.reopens_at > now and may_open:
+            reopens_at = finding.reopens_at + round(HINT_DELAY_SECONDS * 1e6)
+            self._replace(downstream, rules.open_until(breaker, reopens_at, finding.why))
+        self._hinted.discard(downstream)
 
     # --- Operator --------------------------------------------------------------------------------------------------
 
@@ -190,7 +316,8 @@ class DownstreamStates:
         return {name: self._row(name) for name in sorted(dirty)}
 
     def _row(self, name: str) -> StoredBreaker:
-        return {**rules.to_row(self._breakers[name], self._buckets[name]), "changed_at": self._changed_at[name]}
+        columns = rules.to_row(self._breakers[name], self._buckets[name], self.specs[name])
+        return {**columns, "changed_at": self._changed_at[name]}
 
     def change_event(self, name: str) -> BreakerChanged:
         """Return the payload of the event of a change."""

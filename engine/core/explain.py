@@ -10,7 +10,8 @@ from collections.abc import Callable
 from heapq import nsmallest
 
 from ..domain.durations import format_duration
-from ..domain.states import NEEDS_HUMAN, SkipCause, TaskState
+from ..domain.states import DEADLINE_MODE, MOVING, NEEDS_HUMAN, DeadLetterKind, SkipCause, TaskState
+from .outcome import FailureMode
 from .outlook import Actor, Outlook, outlook_of
 from .projection import AttemptRow, RunProjection, TaskRow
 from .waiting import (
@@ -23,6 +24,7 @@ from .waiting import (
     find_wait,
     pool_use,
     pool_waits,
+    release_against,
     reserve_at,
     root_blocker,
     running_rows,
@@ -37,12 +39,17 @@ def explain_task(projection: RunProjection, name: str, now_us: int, context: Exp
     ``now_us``: microseconds UTC by the clock of the state file's host. Raises KeyError for an unknown task.
     """
     case = TaskCase(projection, projection.tasks[name], now_us, context)
+    sentence = _explain(case)
+    return f"{sentence}; {case.row.notice}" if case.row.notice and case.row.state in MOVING else sentence
+
+
+def _explain(case: TaskCase) -> str:
     reason = find_wait(case)
     if reason is None:
         return _ENDED[case.row.state](case)
     if _outlook(case, reason).actor in (Actor.SERVICE, Actor.NOBODY):
         sentence = _UNATTENDED.get(reason, _queued)(case)
-        return sentence if _is_held_by_human(case, reason) else f"{sentence}; {context.runner.absence}"
+        return sentence if _is_held_by_human(case, reason) else f"{sentence}; {case.context.runner.absence}"
     return _SENTENCES[reason](case)
 
 
@@ -82,6 +89,14 @@ def _waits_for_parents(case: TaskCase) -> str:
     return f"{sentence}, {standing}" if unmet == (root,) else f"{sentence}; {quoted(root)} {standing}"
 
 
+def _waits_for_nothing(case: TaskCase) -> str:
+    """The sentence for a state that no rule of redrive makes: a parent has ended, and nobody told the task."""
+    root = root_blocker(case)
+    assert root is not None, "the reason has found an unmet parent"
+    standing = _state_text(case.for_task(root))
+    return f"waits for {quoted(root)}, {standing}, which will not end the wait: a fault of redrive; requeue or skip it"
+
+
 def _is_held_by_human(case: TaskCase, reason: WaitReason) -> bool:
     """Whether an executor alone would not change what the task waits for."""
     root = root_blocker(case) if reason is WaitReason.PARENTS else None
@@ -109,6 +124,8 @@ def _state_text(case: TaskCase) -> str:
             return _retrying(case) if case.context.runner.is_alive else _queued_for_retry(case)
         case TaskState.SKIPPED:
             return f"skipped by {row.skip_cause or 'an operator'}"
+        case TaskState.CANCELLED if row.failure_mode == DEADLINE_MODE:
+            return "ended by the deadline of the run"
         case TaskState.CANCELLED:
             return "stopped by an operator"
         case _:
@@ -158,6 +175,13 @@ def _budget_spent(case: TaskCase) -> str:
     return f"the retry budget of {case.spec.downstream} is spent; the next retry starts in {left}"
 
 
+def _released(case: TaskCase) -> str:
+    breaker = release_against(case)
+    assert breaker is not None
+    name = case.spec.downstream
+    return f"{name} is back; its tasks start at {breaker.release_rate:.3g} a second, more each second they succeed"
+
+
 def _pool_full(case: TaskCase) -> str:
     use = pool_use(case)
     assert use is not None
@@ -197,7 +221,8 @@ def _retrying(case: TaskCase) -> str:
     if row.delay_us is not None and row.ceiling_us:
         drew = f" (drew {format_duration(row.delay_us)} of ceiling {format_duration(row.ceiling_us)}{_shortened(case)})"
     after = f", after {error_name(row)}" if error_name(row) else ""
-    return f"retry {row.failures + 1}/{row.max_attempts} {when}{drew}{after}"
+    slow = "; its timeout is too short: redrive extend, while it runs" if row.failure_mode == FailureMode.SLOW else ""
+    return f"retry {row.failures + 1}/{row.max_attempts} {when}{drew}{after}{slow}"
 
 
 def _queued_for_retry(case: TaskCase) -> str:
@@ -292,6 +317,7 @@ _DEAD_LETTER = {
     "permanent": "its failure says that another try will not work",
     "auth": "its credential is refused; trying again could lock the account",
     "hang": "it hung at the same place again",
+    "timeout": "its timeout is too short (redrive requeue --timeout)",
     "oom": "it ran out of memory again",
     "crash-loop": "it was lost with its executor or host too often",
     "indeterminate": "it was lost, and running it twice may do harm",
@@ -303,13 +329,21 @@ _DEAD_LETTER = {
 
 def _dead_lettered(case: TaskCase) -> str:
     row = case.row
-    reason = _DEAD_LETTER.get(row.dead_letter_kind or "", "a human is needed")
+    reason = _poisoned_at_once(case) or _DEAD_LETTER.get(row.dead_letter_kind or "", "a human is needed")
     ends = (
         f", before it counts as failed in {format_duration(row.expires_at - case.now)}"
         if row.expires_at is not None and case.context.runner.is_alive
         else ""
     )
     return f"needs a decision for {case.since(row.ended_at)}: {reason}; requeue it after a fix, or skip it{ends}"
+
+
+def _poisoned_at_once(case: TaskCase) -> str | None:
+    """Why one failure was enough; None: it is no poison, or there were several."""
+    if case.row.dead_letter_kind != DeadLetterKind.POISON or case.row.failures != 1:
+        return None
+    asked = case.spec.retry.poison_after
+    return "siblings are poison by the same failure" if asked == "evidence" else f"poison_after={asked}"
 
 
 def _upstream_failed(case: TaskCase) -> str:
@@ -337,6 +371,10 @@ def _cancelled(case: TaskCase) -> str:
     return f"stopped by an operator {case.since(case.row.ended_at)} ago; requeue it to run it after all"
 
 
+def _ended_by_deadline(case: TaskCase) -> str:
+    return f"ended: {case.row.error}; redrive postpone gives the run another deadline, or requeue the task alone"
+
+
 _SENTENCES: dict[WaitReason, Callable[[TaskCase], str]] = {
     WaitReason.PARENTS: _waits_for_parents,
     WaitReason.NOT_BEFORE: _not_before,
@@ -348,6 +386,7 @@ _SENTENCES: dict[WaitReason, Callable[[TaskCase], str]] = {
     WaitReason.POOL: _pool_full,
     WaitReason.MACHINE_POOL: _machine_pool_full,
     WaitReason.RETRY_BUDGET: _budget_spent,
+    WaitReason.RELEASE: _released,
     WaitReason.OUTAGE: _down,
     WaitReason.PROBE: _probed,
     WaitReason.CREDENTIAL: _refused,
@@ -355,6 +394,8 @@ _SENTENCES: dict[WaitReason, Callable[[TaskCase], str]] = {
     WaitReason.PAUSE: _paused,
     WaitReason.DECISION: _dead_lettered,
     WaitReason.CANARY: _waits_for_canary,
+    WaitReason.DEADLINE: _ended_by_deadline,
+    WaitReason.NOTHING: _waits_for_nothing,
 }
 
 

@@ -123,6 +123,13 @@ def name_tuple(what: str, example: str) -> OptionType[tuple[str, ...]]:
     return OptionType(f"a tuple of {what} such as {example}", parse)
 
 
+def either(word: Word, option_type: OptionType[T]) -> OptionType[Word | T]:
+    """``word`` or ``option_type``."""
+    return OptionType(
+        f"{word!r} or {option_type.description}", lambda value: word if value == word else option_type.parse(value)
+    )
+
+
 def optional(option_type: OptionType[T], meaning: str = "") -> OptionType[T | None]:
     """``option_type`` or None."""
     description = f"{option_type.description}, or None{f' ({meaning})' if meaning else ''}"

@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from ..domain.states import DEADLINE_MODE
+from .advice import Progress
+
 
 class OutcomeKind(StrEnum):
     """How an attempt ended; the words in ``attempt.outcome``."""
@@ -43,18 +46,20 @@ ENVIRONMENT_FIELDS: Mapping[str, str] = {
     "code_hash": "code",
     "input_hash": "input",
     "params_hash": "parameters",
-    "image_hash": "image",
+    "image_hash": "packages",
     "host": "host",
 }
 
 
 class FailureMode(StrEnum):
-    """Transient, hang and poisoned need different actions of the on-call; the rest is lost or other."""
+    """Transient, hang, slow and poisoned need different actions of the on-call; the rest is lost, late or other."""
 
     TRANSIENT = "transient"
     HANG = "hang"
+    SLOW = "slow"  # its timeout is too short
     POISONED = "poisoned"
     LOST = "lost"
+    DEADLINE = DEADLINE_MODE  # the deadline of the run ended it
     OTHER = "other"
 
 
@@ -97,7 +102,6 @@ class Outcome:
     recheck_seconds: float | None = None  # DEFERRED
     defer_reason: str = ""  # DEFERRED: what the sensor said about its wait
     skip_reason: str = ""  # SKIPPED: the reason that the task gave
-    attempt_columns: Mapping[str, Any] = field(
-        default_factory=dict
-    )  # exit_code, signal, max_rss_kb, cpu_*, stack; needs_seconds: the duration extrapolated from its progress
+    attempt_columns: Mapping[str, Any] = field(default_factory=dict)  # exit_code, signal, max_rss_kb, cpu_*, stack
+    progress: Progress | None = None  # TIMED_OUT: what it had reported, if anything
     is_blameless: bool = False  # LOST, and the task did not cause it: no counter of the task changes

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TypedDict
 from urllib.parse import urlsplit
 
+from ..domain.deadline import deadline_cause
 from ..domain.digests import sha256_hex
 from ..domain.states import DeadLetterKind
 from .breaker import PASSING
@@ -21,6 +22,9 @@ from .outcome import OUTAGE_CLASSES, Failure, FailureClass
 STORM_PAGES = 10  # single messages within one window; further pages wait for the digest
 STORM_WINDOW_US = 600_000_000
 LONG_OUTAGE_SECONDS = 600.0  # an outage of this length is not transient any more
+#: How long an executor whose run has ended goes on trying: an outage that fails the tasks often hits the pager, too.
+#: Meanwhile it holds the state file and the command that started it, as one of cron; the next executor sends the rest.
+LAST_TRIES_SECONDS = 30.0
 EPISODE_SILENCE_US = 6 * 3600 * 1_000_000  # so that each nightly run pages again
 
 #: The most urgent first.
@@ -66,11 +70,6 @@ def page_cause(
     if failure is not None and failure.fingerprint.loose not in _NO_CAUSE:
         return failure.fingerprint.loose
     return f"run:{run_id}"
-
-
-def deadline_cause(run_id: str) -> str:
-    """Return the cause of all late tasks of a run."""
-    return f"deadline:{run_id}"
 
 
 def schedule_cause(flow: str) -> str:

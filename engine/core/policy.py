@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 from ..domain.spec_defaults import MAX_ATTEMPTS
 from .durations import Duration
-from .option_types import Table, choice, duration, name_tuple, number, optional, parse_option, whole_number
+from .option_types import Table, choice, duration, either, name_tuple, number, optional, parse_option, whole_number
 
 Jitter = Literal["none", "full", "equal", "decorrelated", "add50"]
 Uniform = Callable[[float, float], float]
@@ -34,12 +34,17 @@ JITTER_RANGES: dict[str, tuple[float, float]] = {
 REASONABLE_ATTEMPTS_MAX = 10
 
 
+PoisonAfter = int | Literal["evidence"] | None
+
+POISON_SECONDS = 60.0  # a restart of a service and a short maintenance are over by then
+
 _STARTS = "the first start counts too"
 
 _OPTION_TYPES: Table = {
     "max_attempts": whole_number(1, _STARTS),
     "ambiguous_attempts": whole_number(1, _STARTS),
-    "poison_after": optional(whole_number(1), "no failure counts as poison"),
+    "poison_seconds": duration(),
+    "poison_after": optional(either("evidence", whole_number(0)), "no failure counts as poison"),
     "base": duration(),
     "cap": duration(),
     "factor": number(1),
@@ -72,10 +77,18 @@ class RetryPolicy:
         retry_on: names of exceptions ("TimeoutError", "mylib.Busy"), bases included: these are tried again, and no
             others. Empty: each failure as it is classified.
         never_retry: names of exceptions that are never tried again.
-        poison_after: the number of identical failures (the same code at the same place), at least 1, after which the
-            task becomes a dead letter. None: never. It does not concern the exit code of a shell command, which
-            says too little: a command is tried until its attempts are spent, or until its output names a class.
-        ambiguous_attempts: the number of ambiguous failures, at least 1, that count as a permanent one.
+        poison_after: which repeated failures are poison, so that the task becomes a dead letter and its attempts are
+            kept. "evidence": An error that repeats by its type (KeyError, TypeError, ZeroDivisionError, ...) is poison
+            at the second identical failure in a row with nothing changed between; an error about what was read
+            (KeyError, JSONDecodeError, ...) in a task with a downstream is poison only if such failures span
+            ``poison_seconds``; once three siblings are poison by one failure, that failure is poison at once. A number:
+            identical failures in a row (the same code at the same place) of any type that is not transient: 1 is the
+            first, 2 the second, 3 suits flaky programs; 0: any failure at all, a transient one too. None: never. The
+            exit code of a shell command says too little to be poison, except with 0: the command is tried until its
+            attempts are spent, or until its output names a class.
+        ambiguous_attempts: the number of ambiguous failures, at least 1, alike or not, that count as a permanent one.
+        poison_seconds: the time from the first to the last failure that "evidence" asks for in a task with a
+            downstream, 0 or more. The last attempt waits for it.
 
     Raises:
         OptionError: (a ValueError) a field has a wrong value; the sentence names it.
@@ -98,8 +111,9 @@ class RetryPolicy:
     max_elapsed: float | None = None
     retry_on: tuple[str, ...] = ()  # qualified exception names; empty: as classified
     never_retry: tuple[str, ...] = ()
-    poison_after: int | None = 2
+    poison_after: PoisonAfter = "evidence"
     ambiguous_attempts: int = 3
+    poison_seconds: float = POISON_SECONDS
 
     if TYPE_CHECKING:  # arguments have wider types than fields
 
@@ -113,8 +127,9 @@ class RetryPolicy:
             max_elapsed: Duration | None = None,
             retry_on: tuple[str, ...] | list[str] = (),
             never_retry: tuple[str, ...] | list[str] = (),
-            poison_after: int | None = 2,
+            poison_after: PoisonAfter = "evidence",
             ambiguous_attempts: int = 3,
+            poison_seconds: Duration = 60.0,
         ) -> None: ...
 
     def __post_init__(self) -> None:

@@ -105,6 +105,7 @@ class TaskRow(Struct):
     progress_total: int | None = None
     last_heartbeat_at: int | None = None
     stale: int = 0
+    notice: str | None = None  # that it is later or slower than expected
     bad_rows: int = 0  # held in quarantine
     owner_note: str | None = None
     cancel_requested_at: int | None = None  # RUNNING: when an operator cancelled it
@@ -131,6 +132,7 @@ class RunRow(Struct):
     paused_since: int | None = None
     paused_by: str | None = None
     deadline_at: int | None = None
+    deadline_passed_at: int | None = None  # when the deadline has begun to end the run
     max_parallel: int = 4
     flow_path: str | None = None
     params: str = "{}"

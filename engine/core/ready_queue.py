@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from heapq import heappop, heappush
 
+from ..domain.events import EventKind
 from ..domain.states import TIMED, TaskState
 from ..domain.trigger_rules import satisfied_rules
 from .projection import RunProjection, TaskRow
@@ -70,6 +71,13 @@ class ReadyQueue:
         self.unmet_counts[row.name] = sum(1 for parent in parents if rule not in self._satisfied.get(parent, ()))
 
     # --- Updates by the executor -----------------------------------------------------------------------------------
+
+    def apply_event(self, kind: str, row: TaskRow, old: TaskState) -> None:
+        """Update the queue after an event of a task that the projection holds already. ``old``: its state before."""
+        if kind == EventKind.MAPPED:
+            self.apply_mapping(row)
+        elif kind == EventKind.TASK or row.state is not old or row.state is TaskState.SKIPPED:
+            self.apply_move(row, old)  # of a skipped task, who skipped it may have changed
 
     def apply_mapping(self, task: TaskRow) -> None:
         """Update the queue after a map task got other children, which the projection holds already."""
@@ -242,5 +250,10 @@ def spec_of(row: TaskRow) -> TaskSpec:
 def lane_of(row: TaskRow) -> Lane:
     """Return the capacity, besides a slot, that a task waits for."""
     spec = spec_of(row)
-    is_retry = spec.downstream is not None and row.failures > 0
-    return (spec.pool, spec.downstream, is_retry, spec.name if spec.max_active is not None else None)
+    waits_for_budget = spec.downstream is not None and is_retry(row)
+    return (spec.pool, spec.downstream, waits_for_budget, spec.name if spec.max_active is not None else None)
+
+
+def is_retry(row: TaskRow) -> bool:
+    """True if the next attempt repeats a failed one: the budget of its downstream pays for it."""
+    return row.failures + row.refusals > 0

@@ -20,7 +20,7 @@ from cronsim import CronSim, CronSimError
 
 from ..domain.digests import sha256_hex
 from .durations import parse_duration
-from .spec import Misfire, ScheduleSpec
+from .spec import ExpectedBy, Misfire, ScheduleSpec
 
 SHORTEST_SECONDS = 1.0
 LATE_SECONDS = 60.0  # misfire="skip": a run is skipped if it would start later than this and than start_within
@@ -129,6 +129,17 @@ class Schedule:
             if start == after or len(found) >= LISTED_MAX:
                 return found, start == after
             window *= 4
+
+
+def expected_at(expected: ExpectedBy, start: int, zone: tzinfo) -> int:
+    """Return when a task is expected to have succeeded, in a run that started at ``start``.
+
+    A time of day means the next one after the start, at a change of the clocks as a schedule of that time.
+    """
+    if expected.clock is None:
+        return start + round((expected.seconds or 0.0) * 1e6)
+    hour, minute = expected.clock.split(":")
+    return next(Cron(f"{int(minute)} {int(hour)} * * *", zone).after(start))
 
 
 def build_schedule(spec: ScheduleSpec, flow: str, zone: tzinfo) -> Schedule:

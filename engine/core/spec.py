@@ -11,6 +11,7 @@ from typing import Literal
 
 import msgspec
 
+from ..domain.durations import format_duration
 from ..domain.overrides import load_overrides
 from ..domain.spec_defaults import GRACE_SECONDS
 from .policy import RetryPolicy
@@ -19,6 +20,7 @@ Kind = Literal["python", "command", "sensor"]
 Isolation = Literal["process", "worker", "thread", "dask"]
 Durability = Literal["full", "normal"]
 Misfire = Literal["skip", "one", "all"]
+DeadlineAction = Literal["end", "page"]
 OnOpen = Literal["hold", "fail", "dead_letter"]
 Shell = Literal["sh", "bash"]
 ResultSource = Literal["file", "last-line"]
@@ -41,6 +43,25 @@ class CommandOptions:
     stdin: str | None = None  # the text itself
     stdin_path: str | None = None  # a file, relative to the folder of the flow
     result: ResultSource = "file"  # the file in REDRIVE_RESULT, or the last line of stdout
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectedBy:
+    """When a task should have succeeded: so long after the start of its run, or at the next such time of day."""
+
+    seconds: float | None = None
+    clock: str | None = None  # "03:00", in the time zone of the flow
+
+    def __str__(self) -> str:
+        return self.clock or f"{format_duration(round((self.seconds or 0) * 1e6))} after the start of its run"
+
+
+@dataclass(frozen=True, slots=True)
+class SlowerThan:
+    """How long an attempt may run before it counts as slow: so long, or so many times as long as usual."""
+
+    seconds: float | None = None
+    factor: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +110,8 @@ class TaskSpec(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     rule: TriggerRule = "all_success"  # the states of its parents in which the task may start
     owner: str | None = None
     requires: tuple[str, ...] = ()  # parents whose results the task requires
+    expect_by: ExpectedBy | None = None  # pages when it has not succeeded by then
+    warn_if_slower: SlowerThan | None = None  # pages when an attempt runs longer
     max_losses: int = 3
     max_bad_rows: int | None = None
     max_bad_ratio: float | None = None
@@ -120,15 +143,18 @@ class DownstreamSpec:
 
     name: str
     failure_rate: float = 0.5
-    minimum_calls: int = 5
+    minimum_calls: int = 10
     window_seconds: float = 60.0
-    open_seconds: float = 30.0
-    probes: int = 1
+    open_seconds: float = 5.0
+    open_seconds_max: float = 30.0
+    probes: int = 3
     on_open: OnOpen = "hold"
     release_per_second: float = 5.0
     bucket_capacity: float = 10.0
-    bucket_refund: float = 0.1
+    bucket_refund: float = 0.5
+    bucket_per_second: float = 5.0
     metrics_only: bool = False
+    shared: bool = True  # other flows of this machine that name it are told when it is down
     rules: tuple[Mapping[str, object], ...] = ()
 
 
@@ -158,6 +184,7 @@ class FlowSpec:
     name: str
     tasks: tuple[TaskSpec, ...]
     deadline_seconds: float | None = None
+    deadline_action: DeadlineAction = "end"  # at the deadline: end the run, or page alone
     dead_letter_ttl: float | None = None  # seconds until a dead letter becomes FAILED
     retention_runs: int | None = None  # ended runs to keep
     retention_seconds: float | None = None  # how long to keep an ended run
@@ -174,6 +201,7 @@ class FlowSpec:
     param_types: Mapping[str, ParamSpec] = field(default_factory=dict)  # of the parameters that declare one
     secrets: tuple[str, ...] = ()  # names of parameters, else of variables of the environment
     schedule: ScheduleSpec | None = None
+    timezone: str = "UTC"  # of times of day: of the schedule, and of ``expect_by`` of a task
     code_hash: str | None = None
     path: str | None = None
     sources: Mapping[str, str] = field(default_factory=dict)  # digest of each source file, by path

@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from ..domain.durations import format_duration
-from ..domain.states import NEEDS_HUMAN, TIMED, WITH_INSTANT, TaskState
+from ..domain.states import DEADLINE_MODE, NEEDS_HUMAN, OPEN, TIMED, WITH_INSTANT, TaskState
 from ..domain.trigger_rules import satisfied_rules
-from .breaker import PASSING
+from .breaker import PASSING, is_releasing
 from .outlook import ALIVE, RunnerStatus
 from .projection import RunProjection, TaskRow
-from .ready_queue import spec_of
+from .ready_queue import is_retry, spec_of
 from .spec import TaskSpec
 from .waits import WaitReason
 
@@ -27,6 +27,8 @@ class BreakerView:
     reopens_at: int | None = None  # microseconds UTC
     reserve_at: int | None = None  # microseconds UTC: the next retry of an exhausted budget; None: retries may start
     why: str = ""
+    release_at: int | None = None  # microseconds UTC: the next start of a release; None: nothing is released
+    release_rate: float = 0.0  # starts a second
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +76,12 @@ def find_wait(case: TaskCase) -> WaitReason | None:
     row = case.row
     if row.canary is not None and row.state in NEEDS_HUMAN:
         return WaitReason.CANARY
+    if row.state is TaskState.CANCELLED and row.failure_mode == DEADLINE_MODE:
+        return WaitReason.DEADLINE
     if row.state not in WITH_INSTANT | {TaskState.READY}:
         return _STATE_REASONS.get(row.state)
+    if _waits_for_nothing(case):
+        return WaitReason.NOTHING
     if row.state is TaskState.PENDING and _has_unmet_parent(case):
         return WaitReason.PARENTS
     if row.state in WITH_INSTANT and row.next_retry_at is not None and row.next_retry_at > case.now:
@@ -83,6 +89,17 @@ def find_wait(case: TaskCase) -> WaitReason | None:
     found = next((reason for reason, holds in _CAPACITY_REASONS if holds(case)), WaitReason.DISPATCH)
     is_retry_due = found is WaitReason.DISPATCH and row.state in TIMED
     return _INSTANT_REASONS[row.state] if is_retry_due else found
+
+
+def _waits_for_nothing(case: TaskCase) -> bool:
+    """Whether a parent has ended in a way that stops the task, which no rule leaves waiting.
+
+    Of a PENDING task, the parents are read only once the run has come to rest: a map task has thousands.
+    """
+    projection = case.projection
+    if case.row.state is TaskState.PENDING and projection.run.blocked_since is None and projection.run.ended_at is None:
+        return False
+    return any(projection.tasks[parent].state not in OPEN for parent in unmet_parents(projection, case.row.name))
 
 
 def unmet_parents(projection: RunProjection, name: str) -> tuple[str, ...]:
@@ -167,8 +184,14 @@ def _is_refused(case: TaskCase) -> bool:
 def reserve_at(case: TaskCase) -> int | None:
     """Return when an exhausted budget lets the next retry start; None: at once."""
     breaker = case.context.breakers.get(case.spec.downstream or "")
-    instant = breaker.reserve_at if breaker is not None and case.row.failures else None
+    instant = breaker.reserve_at if breaker is not None and is_retry(case.row) else None
     return instant if instant is not None and instant > case.now else None
+
+
+def release_against(case: TaskCase) -> BreakerView | None:
+    """Return the breaker that starts its tasks at a rate; None if there is none."""
+    breaker = case.context.breakers.get(case.spec.downstream or "")
+    return breaker if breaker is not None and is_releasing(breaker.state, breaker.release_at, case.now) else None
 
 
 def pool_use(case: TaskCase) -> tuple[int, int, list[TaskRow]] | None:
@@ -234,6 +257,7 @@ _CAPACITY_REASONS: tuple[tuple[WaitReason, Callable[[TaskCase], bool]], ...] = (
     (WaitReason.CREDENTIAL, _is_refused),
     (WaitReason.OUTAGE, lambda case: breaker_against(case) is not None),
     (WaitReason.RETRY_BUDGET, lambda case: reserve_at(case) is not None),
+    (WaitReason.RELEASE, lambda case: release_against(case) is not None),
     (WaitReason.POOL, lambda case: pool_use(case) is not None),
     (WaitReason.SLOT, _has_no_slot),
     (WaitReason.MACHINE_POOL, lambda case: case.spec.pool in pool_waits(case.projection)),

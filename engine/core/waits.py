@@ -25,6 +25,7 @@ class WaitReason(StrEnum):
     POOL = "pool"
     MACHINE_POOL = "machine pool"
     RETRY_BUDGET = "retry budget"
+    RELEASE = "release"
     OUTAGE = "outage"
     PROBE = "probe"
     CREDENTIAL = "credential"
@@ -32,6 +33,8 @@ class WaitReason(StrEnum):
     PAUSE = "pause"
     DECISION = "decision"
     CANARY = "canary"
+    DEADLINE = "deadline"
+    NOTHING = "nothing"
 
 
 class EndedBy(StrEnum):
@@ -74,9 +77,10 @@ WAITS: Mapping[WaitReason, Wait] = {
     WaitReason.MACHINE_POOL: Wait(
         EndedBy.EXECUTOR, "the end of an attempt of another flow that holds slots: redrive pools", page=_LATE
     ),
-    WaitReason.RETRY_BUDGET: Wait(EndedBy.TIME, "a success, or the reserve of one retry every open_seconds"),
-    WaitReason.OUTAGE: Wait(EndedBy.TIME, "the probe after open_seconds", page="is down"),  # after ten minutes
-    WaitReason.PROBE: Wait(EndedBy.EXECUTOR, "the answer to the probe"),
+    WaitReason.RETRY_BUDGET: Wait(EndedBy.TIME, "a success, or bucket_per_second"),
+    WaitReason.RELEASE: Wait(EndedBy.TIME, "its turn: a rate that doubles each second"),
+    WaitReason.OUTAGE: Wait(EndedBy.TIME, "the probes after open_seconds", page="is down"),  # after ten minutes
+    WaitReason.PROBE: Wait(EndedBy.EXECUTOR, "the answer to the probes"),
     WaitReason.CREDENTIAL: Wait(EndedBy.HUMAN, "redrive breakers --probe", _HELD, _BLOCKED, _EXIT_CODE, "is held open"),
     WaitReason.FORCED_OPEN: Wait(
         EndedBy.HUMAN, "redrive breakers --close", _HELD, _BLOCKED, _EXIT_CODE, "is held open"
@@ -85,7 +89,18 @@ WAITS: Mapping[WaitReason, Wait] = {
     WaitReason.DECISION: Wait(
         EndedBy.HUMAN, "redrive requeue or skip; dead_letter_ttl", "DEAD_LETTER", _BLOCKED, _EXIT_CODE, "the cause"
     ),
+    WaitReason.DEADLINE: Wait(
+        EndedBy.HUMAN, "redrive postpone, or requeue", "ended by the deadline", "FAILED", 1, "deadline missed"
+    ),
     WaitReason.CANARY: Wait(EndedBy.TASKS, "the canary, which has a wait of its own"),
+    WaitReason.NOTHING: Wait(
+        EndedBy.HUMAN,
+        "redrive requeue or skip of the tasks above it",
+        "waits for nothing: a fault of redrive",
+        _BLOCKED,
+        _EXIT_CODE,
+        "waits for nothing: a fault of redrive",
+    ),
 }
 
 #: A paused run in which nothing runs is BLOCKED after this time, so that a forgotten pause is paged.

@@ -67,6 +67,7 @@ OPTION_TYPES: Dict[str, OptionCheck] = {
     "rollout": _TEXT,
     "rows": _WHOLE_NUMBERS,
     "runs": OptionCheck(is_whole, "a whole number"),
+    "same_key": _FLAG,
     "seconds": _NUMBER,
     "single_shot": _FLAG,
     "text": _TEXT,

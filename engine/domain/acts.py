@@ -97,6 +97,7 @@ _TABLE = (
     ),
     Act("pause", "paused", Scope.RUN, is_undoable=True),
     Act("unpause", "unpaused", Scope.RUN, starts_work=True, is_undoable=True),
+    Act("postpone", "postponed", Scope.RUN, starts_work=True, is_undoable=True),
     Act("abandon", "abandoned", Scope.RUN, is_undoable=True),
     Act(
         "undo",

@@ -1,4 +1,6 @@
-"""The one format of durations, in sentences, columns and clocks. Runs on Python 3.6."""
+"""The one format of durations and of times of day, in sentences, columns and clocks. Runs on Python 3.6."""
+
+from datetime import datetime, timezone
 
 SECOND = 1000000
 
@@ -22,3 +24,9 @@ def format_duration(duration_us: int) -> str:
     if hours < 100:
         return "{}h{:02}".format(hours, seconds % 3600 // 60)
     return "{}d{:02}h".format(hours // 24, hours % 24) if hours < 240 else "{}d".format(hours // 24)
+
+
+def format_clock(at: int) -> str:
+    """Format an instant (microseconds UTC) as the time of day on this machine: ``02:00``, ``02:00:30``."""
+    clock = datetime.fromtimestamp(at // SECOND, timezone.utc).astimezone()
+    return clock.strftime("%H:%M:%S" if clock.second else "%H:%M")

@@ -16,6 +16,8 @@ class RunChange(object):
     UNBLOCKED = "unblocked"
     PAUSED = "paused"
     UNPAUSED = "unpaused"
+    DEADLINE = "deadline"  # it has passed and ends the run
+    POSTPONED = "postponed"  # the run has another deadline, or none
     CLOCK = "clock"
     PARAMS = "params"
     OPTIONS = "options"

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
         progress_total: Optional[int]
         last_heartbeat_at: Optional[int]
         stale: int
+        notice: Optional[str]
         bad_rows: int
         owner_note: Optional[str]
         cancel_requested_at: Optional[int]
@@ -101,6 +102,7 @@ if TYPE_CHECKING:
         paused_since: Optional[int]
         paused_by: Optional[str]
         deadline_at: Optional[int]
+        deadline_passed_at: Optional[int]
         max_parallel: int
         flow_path: Optional[str]
         params: str

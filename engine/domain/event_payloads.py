@@ -186,7 +186,7 @@ class RunChanged(NamedTuple):
     skipped: Names = ()  # FLOW_CHANGED: unfinished tasks that are gone
     outdated: Names = ()  # FLOW_CHANGED: finished tasks with another definition now
     files: Names = ()  # CODE_CHANGED, CODE_LOADED, CODE_REFUSED: paths below the folder of the flow
-    why: Text = None  # CUT_OFF: what became of its executor; CODE_REFUSED, FLOW_REFUSED; BLOCKED: who holds tasks
+    why: Text = None  # CUT_OFF, CODE_REFUSED, FLOW_REFUSED, DEADLINE, POSTPONED, ENDED; BLOCKED: who holds tasks
 
 
 class ExecutorChanged(NamedTuple):
@@ -300,6 +300,7 @@ class OperatorActed(NamedTuple):
     was: Before = NO_TASKS
     was_run: Rows = ()
     was_rows: Rows = ()
+    notes: Names = ()  # what the operator should know of its consequences
     what: Text = None
     present: Names = ()  # who is attached
     downstream: Text = None  # BREAKER

@@ -30,6 +30,14 @@ def describe_lost(key: Optional[str]) -> str:
     return LOST_HALFWAY if key is None else _LOST_EFFECT.format(key)
 
 
+HAPPENED = "an effect that has happened"
+
+
+def describe_repetition(key: str) -> str:
+    """Why an effect that has succeeded does not run again by the way. ``key``: its idempotency key."""
+    return "{}: --same-key repeats it with its key {}, --new-key with a new one".format(HAPPENED, key)
+
+
 def effect_key(run_id: str, name: str, key_generation: int) -> str:
     """The idempotency key of a task: the same for every attempt, until an operator requests a new one."""
     return "{}/{}/{}".format(run_id, name, key_generation)

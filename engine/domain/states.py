@@ -50,10 +50,11 @@ class RunState(str, Enum):
 class DeadLetterKind(str, Enum):
     """Why a human must decide."""
 
-    POISON = "poison"  # the same failure again, with nothing changed in between
+    POISON = "poison"  # a failure that repeats by its nature, again and with nothing changed in between
     PERMANENT = "permanent"  # the task reported that a retry will not work
     AUTH = "auth"  # a refused credential
-    HANG = "hang"  # timed out twice at the same place
+    HANG = "hang"  # timed out twice at the same place, far above its usual duration
+    TIMEOUT = "timeout"  # timed out until its attempts were spent, by a timeout that is too short
     OUT_OF_MEMORY = "oom"
     CRASH_LOOP = "crash-loop"  # lost with its executor or host too often
     INDETERMINATE = "indeterminate"  # not idempotent and lost: whether its effect happened is unknown
@@ -90,6 +91,9 @@ EXECUTOR_MOVES: Dict[TaskState, FrozenSet[TaskState]] = {
     _S.SKIPPED: frozenset(),
     _S.CANCELLED: frozenset(),
 }
+
+#: ``task.failure_mode`` of a task that the deadline of its run has ended or is ending.
+DEADLINE_MODE = "deadline"
 
 #: What only an operator may do: requeue, skip, cancel, bring forward; and their undo.
 OPERATOR_MOVES: Dict[TaskState, FrozenSet[TaskState]] = {

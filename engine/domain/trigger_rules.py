@@ -125,17 +125,21 @@ def is_satisfied(rule: str, parents: Iterable[TaskNode]) -> bool:
     return all(rule in satisfied_rules(parent.state, parent.skip_cause) for parent in parents)
 
 
-def derive_state(rule: str, parents: Sequence[TaskNode], blocked_by: Optional[str] = None) -> DerivedState:
+def derive_state(
+    rule: str, parents: Sequence[TaskNode], blocked_by: Optional[str] = None, state: Optional[str] = None
+) -> DerivedState:
     """The state that a task which has not started gets from its parents.
 
-    ``blocked_by``: the task that blocks it so far; it stays the one to name while it is still a cause.
+    ``blocked_by``: the task that blocks it so far; it stays the one to name while it is still a cause. ``state``: its
+    state so far; if one parent stops it and another skips it, SKIPPED stays, as it came first.
     """
     verdicts = [verdict(rule, parent.state, parent.skip_cause) for parent in parents]
     causes = [cause_of(parent) for parent, found in zip(parents, verdicts) if found is Verdict.STOP]
-    if causes:
-        return DerivedState(TaskState.UPSTREAM_FAILED, None, blocked_by if blocked_by in causes else causes[0])
     is_branch_skipped = bool(verdicts) and all(found is Verdict.ALLOW_UNLESS_ALL for found in verdicts)
-    if is_branch_skipped or Verdict.SKIP in verdicts:
+    is_skipped = is_branch_skipped or Verdict.SKIP in verdicts
+    if causes and not (is_skipped and state == TaskState.SKIPPED):
+        return DerivedState(TaskState.UPSTREAM_FAILED, None, blocked_by if blocked_by in causes else causes[0])
+    if is_skipped:
         return DerivedState(TaskState.SKIPPED, str(SkipCause.CASCADE))
     return DerivedState(TaskState.PENDING)
 
@@ -217,21 +221,27 @@ def _derive_below(graph: PropagationGraph, parent: TaskNode, child: TaskNode) ->
 
 
 def unpropagate(graph: RequeueGraph, names: Iterable[str]) -> List[str]:
-    """Make the descendants of ``names`` PENDING that no task stops any more; return the names of those descendants.
+    """Recompute the states that follow from ``names``, which have just left a state that stopped or skipped tasks.
 
-    ``names`` have just left a state that stopped or skipped their descendants. If the other side of a diamond
-    has failed, the lower task stays UPSTREAM_FAILED, and its ``blocked_by`` then names that side. Children of those
-    descendants that were about to start wait for them again.
+    Returns the descendants that are PENDING now. If the other side of a diamond has failed, the lower task stays
+    UPSTREAM_FAILED, and its ``blocked_by`` then names that side. A task that another parent stops now instead of a
+    branch that is not taken stops those that wait below it. Children that were about to start wait for their parents
+    again.
     """
     freed: List[str] = []
+    changed: List[str] = []
     for name in _parents_first(graph, *_derived_below(graph, names)):
         task = graph.task(name)
-        found = derive_state(task.rule, graph.parents(name), task.blocked_by)
+        found = derive_state(task.rule, graph.parents(name), task.blocked_by, task.state)
         _adopt(graph, task, found)
         if found.state == TaskState.PENDING:
             freed.append(name)
-    hold_children(graph, freed)
-    return freed
+        elif found.state != task.state:
+            propagate(graph, name)
+        if found.state != task.state:
+            changed.append(name)
+    hold_children(graph, changed)
+    return [name for name in freed if graph.task(name).state == TaskState.PENDING]
 
 
 def _derived_below(graph: PropagationGraph, names: Iterable[str]) -> Tuple[List[str], Dict[str, List[str]]]:
@@ -283,11 +293,18 @@ def hold_if_blocked(graph: RequeueGraph, name: str, parent: Optional[str] = None
     Without this, a task that ran and failed while its parent was requeued would wait in RETRYING for ever.
     """
     task = graph.task(name)
-    if task.state not in ABOUT_TO_START or not graph.is_held(task):
+    if task.state not in ABOUT_TO_START or not (graph.is_held(task) or _is_branch_skipped(graph, task)):
         return False
     graph.hold(task, parent)
     reevaluate(graph, name)
     return True
+
+
+def _is_branch_skipped(graph: PropagationGraph, task: TaskNode) -> bool:
+    """True if all parents allow the task only unless all of them do."""
+    if Verdict.ALLOW_UNLESS_ALL not in VERDICTS[task.rule].values():
+        return False
+    return derive_state(task.rule, graph.parents(task.name)).state == TaskState.SKIPPED
 
 
 def reevaluate(graph: RequeueGraph, name: str) -> str:

@@ -10,9 +10,12 @@ import asyncio
 import codecs
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 
 from ..clock import Clock
+from ..core.breaker import DownstreamHealth
+from ..core.deadline import ending_deadline
 from ..core.decide import Succeed
 from ..core.outcome import Outcome, OutcomeKind
 from ..core.spec import TaskSpec
@@ -47,13 +50,24 @@ OutputListener = Callable[[str, str], None]  # name of the task, text
 _Decoder = codecs.getincrementaldecoder("utf-8")
 
 
+@dataclass(frozen=True, slots=True)
+class Released:
+    """What the end of an attempt sets free.
+
+    ``freed``: the children that become READY with its success; ``follow_up``: what is claimed with its settlement.
+    """
+
+    health: DownstreamHealth
+    freed: Mapping[str, int]
+    follow_up: FollowUp | None
+
+
 class AttemptSupervisor(AttemptListener):
     """Supervises one attempt from its claim to its settlement, as the listener of its runner."""
 
-    def __init__(self, manager: AttemptManager, claim: Claim, spec: TaskSpec, is_probe: bool) -> None:
+    def __init__(self, manager: AttemptManager, claim: Claim, spec: TaskSpec) -> None:
         self.claim = claim
         self.spec = spec
-        self.is_probe = is_probe
         self.attempt: RunningAttempt | None = None
         self.timeout_seconds = spec.timeout  # including extensions by operators
         self.is_cancelled = False
@@ -128,7 +142,8 @@ class AttemptSupervisor(AttemptListener):
             self._progress_timer = self._manager.loop.call_later(PROGRESS_SECONDS, self._on_progress_timer)
 
     def retried(self, retry: AttemptRetry) -> None:
-        """Emit a retry inside the attempt, sampled."""
+        """Count a retry inside the attempt, and emit it, sampled."""
+        self._manager.on_retried(self.claim.name)
         self._emit_retry(self._retry_sampler.sample(retry, self._manager.loop.time()))
 
     def quarantined(self, row: BadRow) -> None:
@@ -173,10 +188,11 @@ class AttemptSupervisor(AttemptListener):
         The slot is freed first, because the events of the settlement may start the next attempt of the same task.
         """
         manager = self._manager
-        freed, follow_up = manager.release(self, outcome)
+        released = manager.release(self, outcome)
+        follow_up = released.follow_up
 
         def item(transaction: Transaction) -> list[Claim]:
-            is_success = self._settle(transaction, outcome, chunk, freed)
+            is_success = self._settle(transaction, outcome, chunk, released)
             return [] if follow_up is None else follow_up.claim(transaction, is_success)
 
         on_written, durable = partial(manager.on_settled, follow_up), follow_up is not None and follow_up.durable
@@ -185,7 +201,7 @@ class AttemptSupervisor(AttemptListener):
         except StorageError as error:  # the executor leaves: the next one settles the attempt as lost
             manager.on_settling_failed(error)
 
-    def _settle(self, transaction: Transaction, outcome: Outcome, chunk: OutputChunk, freed: Mapping[str, int]) -> bool:
+    def _settle(self, transaction: Transaction, outcome: Outcome, chunk: OutputChunk, released: Released) -> bool:
         """Write the end of the attempt; return whether its task has succeeded."""
         claim, manager = self.claim, self._manager
         if chunk:
@@ -198,14 +214,14 @@ class AttemptSupervisor(AttemptListener):
             self.spec,
             outcome,
             manager.uniform,
-            path_seconds=manager.path_seconds(claim.name),
-            deadline_at=manager.deadline_at,
-            is_probe=self.is_probe,
+            path_seconds=manager.view.path_seconds.get(claim.name, 0.0),
+            deadline_at=ending_deadline(manager.view.projection.run),
+            health=released.health,
             interrupted=self.is_interrupted,
             is_silent=not self.has_output,
         )
-        if freed:
-            runs.promote(transaction, claim.run_id, freed)
+        if released.freed:
+            runs.promote(transaction, claim.run_id, released.freed)
         return isinstance(settlement.decision, Succeed)
 
     def _emit_retry(self, payload: AttemptRetry | None) -> None:
@@ -301,8 +317,9 @@ class AttemptManager:
         clock: Clock,
         *,
         follow_up: Callable[[Mapping[str, int]], FollowUp | None],
-        on_ended: Callable[[Claim, Outcome], None],
+        on_ended: Callable[[Claim, Outcome], DownstreamHealth],
         on_error: Callable[[BaseException], None],
+        on_retried: Callable[[str], None],
         on_output: OutputListener | None,
     ) -> None:
         self.loop = asyncio.get_running_loop()
@@ -311,11 +328,11 @@ class AttemptManager:
         self._runner = opened.runner
         self.writer = opened.writer
         self.uniform = clock.uniform
-        self._view = view
-        self.deadline_at = view.projection.run.deadline_at
+        self.view = view
         self._freed_by = view.ready_queue.unblocked_by
         self._follow_up = follow_up
         self._on_ended = on_ended
+        self.on_retried = on_retried
         self._on_error = on_error
         self._on_output = on_output
         self._settling_count = 0  # settlements that are being written
@@ -342,15 +359,14 @@ class AttemptManager:
         *,
         missing: Mapping[str, str] | None = None,
         dates: tuple[str, ...] = (),
-        is_probe: bool = False,
         rules: tuple[Mapping[str, object], ...] = (),
     ) -> None:
         """Start the attempt of a committed claim.
 
         ``results``: JSON by parent; ``missing``: the reason by parent without a result; ``dates``: the parameters that
-        are dates; ``is_probe``: the attempt probes an open breaker; ``rules``: classification rules of its downstream.
+        are dates; ``rules``: classification rules of its downstream.
         """
-        supervisor = AttemptSupervisor(self, claim, spec, is_probe)
+        supervisor = AttemptSupervisor(self, claim, spec)
         self.running[claim.name] = supervisor
         order = AttemptOrder(
             run_id=claim.run_id,
@@ -413,24 +429,17 @@ class AttemptManager:
             if supervisor.attempt is not None:
                 supervisor.attempt.cancel("the executor stops")
 
-    def release(self, supervisor: AttemptSupervisor, outcome: Outcome) -> tuple[Mapping[str, int], FollowUp | None]:
-        """Free the slot of an attempt that has ended.
-
-        Returns the children that become READY with its settlement, and what is claimed with it.
-        """
+    def release(self, supervisor: AttemptSupervisor, outcome: Outcome) -> Released:
+        """Free the slot of an attempt that has ended."""
         claim = supervisor.claim
         self._unrecorded.pop(supervisor, None)
         if self.running.get(claim.name) is supervisor:
             del self.running[claim.name]
-        self._on_ended(claim, outcome)
+        health = self._on_ended(claim, outcome)
         self._settling_count += 1
         self._idle.clear()
         freed = self._freed_by(claim.name) if outcome.kind is OutcomeKind.SUCCESS else {}
-        return freed, self._follow_up(freed)
-
-    def path_seconds(self, task: str) -> float:
-        """Return the longest path from a task to the end of the run, by earlier durations."""
-        return self._view.path_seconds.get(task, 0.0)
+        return Released(health, freed, self._follow_up(freed))
 
     def on_settled(self, follow_up: FollowUp | None, claimed: list[Claim]) -> None:
         """A settlement is committed."""

@@ -29,7 +29,7 @@ class Dispatcher:
     def __init__(self, opened: OpenRun, view: RunView, downstreams: DownstreamStates, attempts: AttemptManager) -> None:
         self._runner = opened.runner
         self._opened = opened
-        self._median_seconds = opened.median_seconds
+        self._median_seconds = opened.durations.median
         self._view = view
         self._downstreams = downstreams
         self._attempts = attempts
@@ -132,7 +132,6 @@ class Dispatcher:
             {parent: projection.tasks[parent].result for parent in projection.parents.get(claim.name, ())},
             missing=missing_inputs(projection, claim.name),
             dates=self._view.flow.date_params,
-            is_probe=self._downstreams.is_probe(claim.name),
             rules=self._downstreams.classification_rules(spec.downstream),
         )
         if projection.tasks[claim.name].cancel_requested_at is not None:  # in the same commit as the claim

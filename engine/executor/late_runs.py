@@ -27,6 +27,7 @@ class LateRuns:
         self._is_of_service = opened.lease.request.options.served
         self._state_path = opened.state_path
         self._submit = opened.writer.submit
+        self._run_id = opened.projection.run.run_id
         self._clock = clock
         self._on_error = on_error
         self._next_late_at: int | None = 0  # microseconds UTC; 0: unknown; None: never, or a query is in flight
@@ -41,9 +42,8 @@ class LateRuns:
             self._next_late_at = self._clock.now_us() + round(SERVICE_POLL_SECONDS * 1e6)
             return
         self._next_late_at = None
-        self._submit(lambda transaction: schedules.record_late_runs(transaction, served)).add_done_callback(
-            self._on_recorded
-        )
+        recorded = self._submit(lambda transaction: schedules.record_late_runs(transaction, served, self._run_id))
+        recorded.add_done_callback(self._on_recorded)
 
     def _on_recorded(self, written: asyncio.Future[int | None]) -> None:
         if written.cancelled():

@@ -19,8 +19,10 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
+from ..core.breaker import DownstreamHealth
 from ..core.downstreams import DownstreamStates
 from ..core.outcome import Outcome, OutcomeKind
+from ..core.paging import LAST_TRIES_SECONDS
 from ..core.projection import RunProjection
 from ..domain.command import BY_EXECUTOR, Author
 from ..domain.counting import counted
@@ -30,7 +32,7 @@ from ..domain.event_payloads import ExecutorChanged, OperatorActed, TaskChanged,
 from ..domain.events import Event
 from ..errors import StorageError
 from ..notifications.background import BackgroundSends
-from ..notifications.notifier import CLOSE_SECONDS, LAST_TRIES_SECONDS, MessageOrigin, Notifier
+from ..notifications.notifier import CLOSE_SECONDS, MessageOrigin, Notifier
 from ..notifications.pings import Pinger, PingEvent
 from ..notifications.success import SuccessNotices
 from ..runner.listener import RunnerListener
@@ -39,6 +41,7 @@ from ..statefile.changes.transitions import Transaction
 from ..store import breaker_rows
 from ..store.breaker_rows import emit_change
 from ..store.claims import Claim
+from ..store.machine_breakers import MachineBreakers
 from ..store.writer import WriterListener
 from .attempts import AttemptManager, OutputListener
 from .commit import Commit, FollowUp
@@ -89,10 +92,12 @@ class RunLoop:
             follow_up=self._follow_up,
             on_ended=self._on_attempt_ended,
             on_error=self._fail,
+            on_retried=self._on_call_retried,
             on_output=on_output,
         )
         self.downstreams = DownstreamStates(opened.flow, clock.now_us, self._emit_breaker)
         self.downstreams.load(opened.breaker_rows, is_new_run=opened.is_new)
+        self._breakers_of_machine = _breakers_of(machine, opened, self.downstreams)
         self.shutdown = Shutdown(self.attempts, self.wake)
         self._storage = StorageHealth(clock, self.attempts.write, self._notify_listener)
         self._file_watch = StateFileWatch(
@@ -112,10 +117,10 @@ class RunLoop:
         self._success = SuccessNotices(opened.flow.success_pages, origin, self._sends, self._describe_run)
         watch = Watchdog(self._view, self.attempts, self.downstreams, clock)
         self._clock_watch = opened.clock_watch
-        promises = LateRuns(opened, clock, self._fail)
+        late_runs = LateRuns(opened, clock, self._fail)
         names = [self._file_watch.check, self._server.check_socket]
-        checks = [self._check_clock, watch.check, promises.check, self.zygote_restart.check]
-        duties = [*names, self._store_breakers, *checks, self.wake]
+        checks = [self._check_clock, watch.check, late_runs.check, self.zygote_restart.check]
+        duties = [*names, self._consider_findings, self._store_breakers, *checks, self.wake]
         self._heartbeat = HeartbeatTimer(opened, self.attempts, duties, machine.heartbeat_seconds)
 
     # --- The loop --------------------------------------------------------------------------------------------------
@@ -160,6 +165,8 @@ class RunLoop:
             return None
         if self._is_committing:
             return None
+        if self.storage_problem is None and self.shutdown.mode != "now" and (passed := self._run_end.pass_deadline()):
+            return passed
         if self._file_watch.is_missing and self.shutdown.mode is None and not self.attempts.running:
             if self._file_watch.is_deleted:
                 self._fail(self._file_watch.missing_error())
@@ -173,7 +180,7 @@ class RunLoop:
         """Return what to claim with the settlement of an attempt."""
         if self.shutdown.mode is not None or self._result.done():
             return None
-        if self._file_watch.is_missing or self.storage_problem is not None:
+        if self._file_watch.is_missing or self.storage_problem is not None or self._run_end.is_deadline_due:
             return None
         follow_up = self._dispatcher.follow_up(freed)
         return follow_up and FollowUp(follow_up.claim, partial(self._launch, follow_up), follow_up.durable)
@@ -222,7 +229,7 @@ class RunLoop:
     def _on_events_committed(self, events: Sequence[Event]) -> None:
         self._view.apply(events)
         acts = [event for event in events if event.actor is not None]
-        self._cancel_attempts(acts)
+        self._cancel_attempts(events)
         self._probe_repaired_downstreams(acts)
         self.wake()
 
@@ -234,13 +241,14 @@ class RunLoop:
         self._notify_listener(events)
 
     def _cancel_attempts(self, events: Sequence[Event]) -> None:
-        """Terminate running attempts whose cancel request has been committed."""
+        """Terminate running attempts whose end an operator or the deadline of the run has requested."""
         for event in events:
             payload = event.payload
             if event.task is None or not isinstance(payload, TaskChanged | TaskMoved):
                 continue
             if payload.set.get("cancel_requested_at") is not None:
-                self.attempts.cancel(event.task, f"cancelled by {event.actor}: {event.reason}")
+                by_operator = f"cancelled by {event.actor}: {event.reason}"
+                self.attempts.cancel(event.task, payload.why or by_operator)
 
     def _probe_repaired_downstreams(self, events: Sequence[Event]) -> None:
         """Probe the downstreams of requeued tasks: a requeue after AuthError implies new credentials.
@@ -251,12 +259,17 @@ class RunLoop:
             for downstream in event.payload.probes if isinstance(event.payload, OperatorActed) else ():
                 self.downstreams.request_probe(downstream)
 
-    def _on_attempt_ended(self, claim: Claim, outcome: Outcome) -> None:
+    def _on_attempt_ended(self, claim: Claim, outcome: Outcome) -> DownstreamHealth:
         """Update the breaker before the next dispatch. The slot is free before the outcome is committed."""
         self._check_clock()
         if outcome.kind is not OutcomeKind.SUCCESS:
             self.zygote_restart.check_before_retry()
-        self.downstreams.record(claim.name, outcome, self.projection.tasks[claim.name].failures)
+        failures, retry = self.projection.tasks[claim.name].failures, self._view.spec(claim.name).retry
+        return self.downstreams.record(claim.name, outcome, failures, retry.max_attempts)
+
+    def _on_call_retried(self, task: str) -> None:
+        self._check_clock()
+        self.downstreams.record_retry(task)
 
     # --- Start and close -------------------------------------------------------------------------------------------
 
@@ -384,6 +397,14 @@ class RunLoop:
         change, run_id = self.downstreams.change_event(downstream), self.projection.run.run_id
         rows = self.downstreams.drain_dirty_rows()
         self.attempts.write(lambda transaction: emit_change(transaction, run_id, change, rows))
+        finding = self.downstreams.finding(downstream)
+        if finding is not None and self._breakers_of_machine is not None:
+            self._breakers_of_machine.publish(downstream, finding)
+
+    def _consider_findings(self) -> None:
+        if self._breakers_of_machine is not None:
+            for downstream, finding in self._breakers_of_machine.read_new().items():
+                self.downstreams.consider(downstream, finding)
 
     def _replace_zygote(self) -> None:
         if self.shutdown.mode is None:
@@ -421,3 +442,10 @@ class RunLoop:
         """Emit an event about the executor's processes that belongs to no attempt."""
         run_id = self.projection.run.run_id
         self.attempts.write(lambda transaction: transaction.emit(payload, run_id))
+
+
+def _breakers_of(machine: Machine, opened: OpenRun, downstreams: DownstreamStates) -> MachineBreakers | None:
+    folder = machine.breakers_folder()
+    if folder is None or not downstreams.specs:
+        return None
+    return MachineBreakers(folder, downstreams.specs, opened.flow.name, opened.identity.executor_id)

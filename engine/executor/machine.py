@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
@@ -9,6 +10,7 @@ from dataclasses import dataclass, field
 from ..clock import Clock, SystemClock
 from ..core.spec import Durability, FlowSpec
 from ..runner.environment_hash import environment_hash
+from ..statefile.default_paths import default_folder
 from ..store import database
 from ..store.claims import random_hex
 from ..store.one_thread import WorkThread
@@ -29,6 +31,7 @@ class Machine:
         open_database: opens the locked state file for writing.
         writer_thread: runs the writes; None: threads of the writer.
         environment_hash: names the interpreter and its packages.
+        breakers_folder: returns where executors tell one another which downstreams are down; None: they do not.
         random_hex: names an executor (16 bytes) and an attempt (8 bytes) as no other.
         heartbeat_seconds: between two beats of an executor, and two looks of a service at the clock.
     """
@@ -40,4 +43,5 @@ class Machine:
     writer_thread: WorkThread | None = None
     environment_hash: Callable[[], str] = environment_hash
     heartbeat_seconds: float = HEARTBEAT_SECONDS
+    breakers_folder: Callable[[], str | None] = lambda: os.path.join(default_folder(), "breakers")
     random_hex: Callable[[int], str] = random_hex

@@ -25,6 +25,7 @@ from ..core.policy import Uniform
 from ..core.projection import RunProjection, RunRow, new_projection
 from ..core.secret_mask import require_secrets
 from ..core.spec import FlowSpec, TaskSpec
+from ..domain.deadline import END
 from ..domain.event_changes import ExecutorChange, RunChange
 from ..domain.event_columns import RunColumns
 from ..domain.event_payloads import ExecutorChanged, RunChanged
@@ -38,6 +39,7 @@ from ..statefile.changes.page_lifecycle import resolve_cause
 from ..statefile.changes.transitions import Transaction
 from ..store import breaker_rows, cut_off, database, executors, flow_changes, history, lock, recovery, runs, schedules
 from ..store.claims import ExecutorIdentity
+from ..store.history import PastDurations
 from ..store.row_audit import explained_by_rows
 from ..store.writer import Writer, WriterListener
 from .clock_watch import ClockWatch
@@ -61,7 +63,7 @@ class OpenRun:
     flow: FlowSpec
     stored_tasks: Sequence[TaskSpec]  # those of ``flow`` as the state file holds them
     projection: RunProjection
-    median_seconds: Mapping[str, float]
+    durations: PastDurations  # of earlier runs
     breaker_rows: Sequence[BreakerRecord]
     runner: Runner
     writer: Writer
@@ -113,7 +115,7 @@ async def _write_run(lease: StateFileLease, requested: _RequestedRun, flow: Flow
     first_write = _FirstWrite(requested, flow, stored, lease, identity, machine.clock.uniform)
     # A new run is built while the thread of the writer writes it.
     building = None if requested.exists else asyncio.create_task(_build_projection(requested.run_id, stored))
-    projection, medians, breakers = await _write_first(lease, writer, first_write.write, early)
+    projection, durations, breakers = await _write_first(lease, writer, first_write.write, early)
     if building is not None:
         projection = replace(await building, run=projection.run, seq=projection.seq)
     return OpenRun(
@@ -122,7 +124,7 @@ async def _write_run(lease: StateFileLease, requested: _RequestedRun, flow: Flow
         flow,
         stored.tasks,
         projection,
-        medians,
+        durations,
         breakers,
         lease.runner,
         writer,
@@ -287,7 +289,7 @@ class _FirstWrite:
     identity: ExecutorIdentity
     uniform: Uniform
 
-    def write(self, transaction: Transaction) -> tuple[RunProjection, dict[str, float], list[BreakerRecord]]:
+    def write(self, transaction: Transaction) -> tuple[RunProjection, PastDurations, list[BreakerRecord]]:
         """Write, and return the run (a new one without its tasks), durations by task, and the breakers."""
         run_id, connection = self.requested.run_id, transaction.connection
         _register_executor(transaction, self.identity, run_id, self.lease.runner)
@@ -302,7 +304,9 @@ class _FirstWrite:
 
     def _create_run(self, transaction: Transaction) -> None:
         flow, options, run_id = self.flow, self.lease.request.options, self.requested.run_id
-        _claim_slot(transaction, flow, run_id, options)
+        served = _claim_slot(transaction, flow, run_id, options)
+        deadline_at = _deadline_at(flow, options, transaction.at)
+        missed_at = _missed_deadline(flow, options, deadline_at, transaction.at)
         runs.create_run(
             transaction,
             run_id=run_id,
@@ -310,10 +314,12 @@ class _FirstWrite:
             max_parallel=options.max_parallel or flow.max_parallel or MAX_PARALLEL,
             params=self.stored.params,
             at=transaction.at,
-            deadline_at=_deadline_at(flow, options, transaction.at),
+            deadline_at=deadline_at if missed_at is None else None,
             logical_time=options.logical_time,
             python_path=os.pathsep.join(own_python_path()),
         )
+        if missed_at is not None and served is not None and options.logical_time is not None:
+            schedules.record_start_after_deadline(transaction, served, options.logical_time, run_id, missed_at)
 
 
 async def _write_first(
@@ -353,16 +359,22 @@ async def _write_first(
     return written
 
 
-def _claim_slot(transaction: Transaction, flow: FlowSpec, run_id: str, options: RunOptions) -> None:
-    """Claim the logical time for the run. Raises RefusedError if it has a run already, FlowError without a schedule."""
+def _claim_slot(
+    transaction: Transaction, flow: FlowSpec, run_id: str, options: RunOptions
+) -> schedules.ServedFlow | None:
+    """Claim the logical time for the run; None: it has none.
+
+    Raises RefusedError if the logical time has a run already, FlowError without a schedule.
+    """
     if options.logical_time is None:
-        return
+        return None
     served = schedules.served_flow(flow)
     if served is None:
         raise FlowError(f"flow {flow.name!r} has no schedule any more")
     schedules.claim_slot(
         transaction, served, options.logical_time, run_id, again=not options.served, replaced=options.replaced_run
     )
+    return served
 
 
 def _deadline_at(flow: FlowSpec, options: RunOptions, now: int) -> int | None:
@@ -371,6 +383,12 @@ def _deadline_at(flow: FlowSpec, options: RunOptions, now: int) -> int | None:
         return None
     start = options.logical_time if options.served and options.logical_time is not None else now
     return start + round(flow.deadline_seconds * 1e6)
+
+
+def _missed_deadline(flow: FlowSpec, options: RunOptions, deadline_at: int | None, now: int) -> int | None:
+    """Return the deadline of a scheduled run that starts after it: it would end the run before the first task."""
+    is_missed = deadline_at is not None and deadline_at <= now and flow.deadline_action == END
+    return deadline_at if is_missed and options.served else None
 
 
 def _resume_run(transaction: Transaction, run_id: str, flow: FlowSpec, options: RunOptions) -> RunProjection:

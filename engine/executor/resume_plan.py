@@ -6,10 +6,12 @@ import os
 import shlex
 import sqlite3
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from ..core import flow_difference
+from ..core.deadline import is_due
 from ..core.flow_difference import FlowDifference
 from ..errors import FlowError, NotFoundError, RedriveError, UntrustedFlowError
 from ..flow.flow_file_source import split_target
@@ -24,7 +26,8 @@ from .flow_file import read_flow
 class ResumePlan:
     """The code of a resume, who runs it, and how its flow differs from the run.
 
-    ``doubts``: who else may have written the code; ``difference``: None if the flow was not imported because of them.
+    ``doubts``: who else may have written the code; ``difference``: None if the flow was not imported because of them;
+    ``is_over``: the deadline of the run has passed, and ends it at once.
     """
 
     run_id: str
@@ -32,6 +35,7 @@ class ResumePlan:
     python_path: tuple[str, ...]
     doubts: tuple[str, ...]
     difference: FlowDifference | None
+    is_over: bool = False
 
     def code_lines(self) -> Iterator[str]:
         """Yield which code runs, and with what."""
@@ -42,7 +46,9 @@ class ResumePlan:
             yield f"with PYTHONPATH {os.pathsep.join(self.python_path)}"
 
     def difference_lines(self) -> Iterator[str]:
-        """Yield how the flow differs from the run."""
+        """Yield how the flow differs from the run, and that the run is over, if it is."""
+        if self.is_over:
+            yield "the deadline of the run has passed and ends it at once: --deadline 1h goes on with it instead"
         for line in flow_difference.describe(self.difference or FlowDifference()):
             yield f"the flow changed: {line}"
 
@@ -70,7 +76,8 @@ async def plan_resume(
     difference = None
     if trusted or not doubts:
         difference = flow_difference.compare(run, await read_flow(path, params, source))
-    return ResumePlan(run_id, path, source.python_path, () if trusted else doubts, difference)
+    is_over = is_due(run.run, time.time_ns() // 1000)
+    return ResumePlan(run_id, path, source.python_path, () if trusted else doubts, difference, is_over)
 
 
 def run_to_resume(connection: sqlite3.Connection, state_path: str) -> str | None:

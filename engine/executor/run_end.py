@@ -1,4 +1,4 @@
-"""The end of a run: when no task may start, ends the run or marks it as blocked."""
+"""The end of a run: at its deadline, or when no task may start. Ends the run or marks it as blocked."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..core.deadline import is_due, passed_reason
 from ..core.downstreams import DownstreamStates
 from ..core.projection import TaskRow, missing_result
 from ..core.run_outcome import HeldTasks, RunOutcome, evaluate_run, find_held_tasks
@@ -17,7 +18,7 @@ from ..domain.event_changes import RunChange
 from ..domain.event_payloads import RunChanged
 from ..domain.states import RunState
 from ..runner.context import Missing
-from ..store import claims
+from ..store import claims, expiry
 from .attempts import AttemptManager
 from .commit import Commit
 from .run_view import RunView
@@ -36,6 +37,7 @@ class RunResult:
             true.
         blocked: no task can start before an operator acts: a dead letter, a breaker or a pause waits for one.
         interrupted: the run was stopped.
+        late: the deadline of the run has ended it.
 
     Example:
         >>> from redrive.engine import Executor, Flow
@@ -53,6 +55,7 @@ class RunResult:
     run_state: RunState
     blocked: bool = False
     interrupted: bool = False
+    late: bool = False
     _tasks: Mapping[str, TaskRow] = field(default_factory=dict, compare=False)
 
     @property
@@ -92,6 +95,18 @@ class RunEndCheck:
         self._attempts = attempts
         self._stays = stays
 
+    @property
+    def is_deadline_due(self) -> bool:
+        """Whether the deadline is to end the run now: no task starts any more."""
+        return is_due(self._view.projection.run, self._view.now_us())
+
+    def pass_deadline(self) -> Commit | None:
+        """Return the commit that ends what the deadline of the run ends, if that is due."""
+        if not self.is_deadline_due:
+            return None
+        run_id = self._view.projection.run.run_id
+        return Commit(lambda transaction: expiry.pass_deadline(transaction, run_id), durable=True)
+
     def check(self) -> RunResult | Commit | None:
         """Return the result of the run, or the commit of its verdict, or None while the run can progress."""
         run = self._view.projection.run
@@ -101,7 +116,7 @@ class RunEndCheck:
         held = self._find_held_tasks() if active else ()
         if active and not held:
             return self._go_on()
-        verdict = evaluate_run(self._view.projection.tasks.values(), active, held)
+        verdict = evaluate_run(self._view.projection.tasks.values(), active, held, passed_reason(run))
         if verdict.is_blocked and run.blocked_since is not None:
             return None if self._stays else self._result(blocked=True)
         if not verdict.is_blocked and run.ended_at is not None:
@@ -119,7 +134,8 @@ class RunEndCheck:
 
     def _result(self, *, blocked: bool = False, interrupted: bool = False) -> RunResult:
         projection = self._view.projection
-        return RunResult(projection.run.run_id, projection.run.state, blocked, interrupted, projection.tasks)
+        run, late = projection.run, projection.run.deadline_passed_at is not None
+        return RunResult(run.run_id, run.state, blocked, interrupted, late, projection.tasks)
 
     def _find_held_tasks(self) -> tuple[HeldTasks, ...]:
         context = ExplainContext(self._downstreams.views())

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from ..clock import Clock
 from ..core.dag import Dag, remaining_path
+from ..core.deadline import ending_deadline
 from ..core.projection import RunProjection, TaskRow
 from ..core.ready_queue import ReadyQueue, spec_of
 from ..core.spec import TaskSpec, with_overrides
@@ -18,19 +19,22 @@ from ..domain.states import TIMED, WITH_INSTANT, TaskState
 from .opening import OpenRun
 from .timers import Timers
 
+_DEADLINE = "\0"  # key of the timer of the deadline: task names cannot contain this character (``flow.py``)
+
 
 class RunView:
     """Projection, ready queue and timers, updated together. ``on_due()`` is called when a timer fires.
 
     ``path_seconds``: by task, the longest path to the end of the run by earlier durations; empty without history.
+    ``usual_seconds``: by task, how long an attempt usually takes.
     """
 
     def __init__(self, opened: OpenRun, clock: Clock, on_due: Callable[[], None]) -> None:
         self.projection: RunProjection = opened.projection
         self.flow = opened.flow
-        self._median_seconds = opened.median_seconds
-        self._longest = _path_seconds(self.projection, opened.median_seconds)
-        self.path_seconds: Mapping[str, float] = self._longest if opened.median_seconds else {}
+        self._median_seconds, self.usual_seconds = opened.durations
+        self._longest = _path_seconds(self.projection, self._median_seconds)
+        self.path_seconds: Mapping[str, float] = self._longest if self._median_seconds else {}
         self.ready_queue = ReadyQueue(self.projection, self._longest)
         self._on_due = on_due
         self.now_us = clock.now_us
@@ -43,6 +47,15 @@ class RunView:
         for row in self.projection.tasks.values():
             if row.state is not TaskState.PENDING or row.next_retry_at is not None:  # else there is none: a new run
                 self._arm(row)
+        self._arm_deadline()
+
+    def _arm_deadline(self) -> None:
+        run = self.projection.run
+        deadline_at = ending_deadline(run) if run.deadline_passed_at is None else None
+        if deadline_at is None:
+            self._timers.disarm(_DEADLINE)
+        else:
+            self._timers.arm(_DEADLINE, deadline_at)
 
     def close(self) -> None:
         """Disarm all timers."""
@@ -65,18 +78,15 @@ class RunView:
             before = self.projection.tasks.get(event.task or "")
             old = None if before is None else before.state
             row = self.projection.apply(event)
+            if event.kind == EventKind.RUN:
+                self._arm_deadline()
             if row is None or old is None:
                 continue
-            if event.kind == EventKind.TASK:
-                self.ready_queue.apply_move(row, old)
-                self._arm(row)
-            elif event.kind == EventKind.TASK_CHANGED:
-                if row.state is not old:
-                    self.ready_queue.apply_move(row, old)
-                self._arm(row)
-            elif event.kind == EventKind.MAPPED:
+            if event.kind == EventKind.MAPPED:
                 self._longest.update(_path_seconds(self.projection, self._median_seconds))
-                self.ready_queue.apply_mapping(row)
+            self.ready_queue.apply_event(event.kind, row, old)
+            if event.kind in (EventKind.TASK, EventKind.TASK_CHANGED):
+                self._arm(row)
 
     def wake_at(self, downstream: str, instant: int) -> None:
         """Call ``on_due`` at ``instant`` (microseconds UTC), when tasks that call ``downstream`` may start again."""

@@ -11,7 +11,7 @@ from typing import Any, Unpack
 
 from ..core.dag import validate_graph
 from ..core.option_types import is_text, short_repr
-from ..core.spec import LOGICAL_TIME, DownstreamSpec, FlowSpec, ScheduleSpec
+from ..core.spec import LOGICAL_TIME, DeadlineAction, DownstreamSpec, FlowSpec, ScheduleSpec
 from ..errors import FlowError, OptionError
 from .options import (
     DEFAULTS,
@@ -34,7 +34,7 @@ from .source_location import caller_location
 from .task_declarations import TaskDeclarations
 from .task_def import TaskDef
 from .task_spec_builder import TaskSpecBuilder
-from .time_zones import open_schedule
+from .time_zones import open_schedule, open_zone
 
 __all__ = ["DownstreamOptions", "Flow", "PageOptions", "TaskDef", "TaskOptions"]
 
@@ -46,7 +46,11 @@ class Flow(TaskDeclarations):
 
     Parameters:
         name: text, not empty. The state file has this name unless another is given.
-        deadline: duration of 0 or more from the start of a run until it has to be over; then its tasks are ended.
+        deadline: duration of 0 or more from the start of a run (of a scheduled run: from its logical time) until it
+            has to be over. Until then tasks start as always. Then what has not started is CANCELLED, what runs is ended
+            by SIGTERM, its grace and SIGKILL, and the run is FAILED, with one page. Dead letters go on waiting for a
+            human; tasks that an operator runs after that have no deadline. ``redrive postpone`` moves it.
+        deadline_action: "end": as said. "page": the deadline pages once and changes nothing else.
         dead_letter_ttl: duration of 0 or more: a dead letter without a decision for so long, or until the
             deadline, becomes FAILED, so that tasks with the rule "all_done" run below it and the run ends. 0: at once.
             None: it waits for ever.
@@ -71,7 +75,8 @@ class Flow(TaskDeclarations):
             version of redrive; the console and the executor stay in their own interpreter. Only for flows in files.
         schedule: when ``redrive serve`` starts a run: the five fields of cron ("0 2 * * *"), or "every 15m". The
             parameter ``logical_time`` of the run is the instant that it stands for; the deadline counts from there.
-        timezone: in which the schedule is read: a name of the IANA time zone database, as "Asia/Kolkata".
+        timezone: in which the schedule, and ``expect_by`` of a task, are read: a name of the IANA time zone database,
+            as "Asia/Kolkata"; UTC unless given.
         misfire: which of the missed runs are started: "one" (the latest), "skip" (none that is
             late) or "all".
         splay: duration of 0 or more: runs start later by a share of it that is this flow's own.
@@ -104,12 +109,15 @@ class Flow(TaskDeclarations):
             name, {**own_pools, **machine_pools}, {option: options[option] for option in DEFAULTS if option in options}
         )
         self.deadline_seconds: float | None = options["deadline"]
+        self.deadline_action = _deadline_action(name, options)
         self.dead_letter_ttl: float | None = options["dead_letter_ttl"]
         self.retention: dict[str, Any] = options["retention"] or {}
         self.log_limit_mb: int = options["log_limit_mb"]
         self.max_parallel: int | None = options["max_parallel"]
         self.machine_pools = tuple(machine_pools)
         self.schedule = _schedule(name, options)
+        self.timezone: str = options["timezone"]
+        open_zone(self.timezone, name)  # refuse an unknown one at once
         declared = {LOGICAL_TIME: ""} if self.schedule else {}
         declared.update(options["params"] or {})
         self.python: str | None = options["python"]
@@ -132,20 +140,29 @@ class Flow(TaskDeclarations):
 
         While the system fails, its circuit breaker (Nygard, "Release It!") holds the tasks that would call it. Its
         retry budget is a token bucket (Brooker, "Fixing retries with token buckets and circuit breakers", 2022): when
-        it is empty, retries wait, and first tries do not. A task that waits spends no attempt.
+        it is empty, retries wait, and first tries do not. A task that waits spends no attempt. While calls of other
+        tasks fail as well, a failed attempt is charged to the system: it spends no attempt of its task, at most
+        ``max_attempts`` times; without this limit if the breaker is not closed.
 
         Parameters:
             name: text, not empty.
-            failure_rate, minimum_calls, window_seconds: the breaker opens when a share of at least ``failure_rate``
-                (above 0, at most 1; 0.5) of at least ``minimum_calls`` calls (5) failed in the last
-                ``window_seconds`` (duration above 0; 60).
-            open_seconds: duration of 0 or more until an open breaker sends its first probe; 30.
-            probes: so many probes, at least 1, must succeed to close it; 1.
+            failure_rate, minimum_calls, window_seconds: the breaker opens after ``minimum_calls`` failures (at least 1;
+                10) without a success between, or when the share of failed calls in the last ``window_seconds``
+                (duration above 0; 60) is above ``failure_rate`` (above 0, at most 1; 0.5) by more than chance explains.
+            open_seconds, open_seconds_max: durations of 0 or more. An open breaker sends its first probes after
+                ``open_seconds`` (5), and after twice as long each time that they fail, up to ``open_seconds_max`` (30);
+                if the system asks for a wait (Retry-After), after that wait instead.
+            probes: up to so many probes, at least 1, ask one after another whether the system is back; most of them
+                must succeed; 3.
             on_open: what becomes of tasks while it is open: "hold" (they wait), "fail" or "dead_letter"; "hold".
-            release_per_second: tasks that start per second after it has closed; 5. 0: all at once.
-            bucket_capacity, bucket_refund: the retry budget holds so many retries (0 or more; 10); a retry takes one,
-                a success puts ``bucket_refund`` (0 or more; 0.1) back.
+            release_per_second: tasks that start in the first second after it has closed; 5. While they succeed, twice
+                as many start in each further second. 0: all at once.
+            bucket_capacity, bucket_refund, bucket_per_second: the retry budget holds so many retries (0 or more; 10);
+                a retry takes one, a success puts ``bucket_refund`` (0 or more; 0.5) back, and each second
+                ``bucket_per_second`` (above 0; 5).
             metrics_only: True: count calls and failures, and never open.
+            shared: True: the flows of this machine that name the system tell one another when it is down, and when it
+                answers again. False: another system of the same name.
             rules: what failures of this system mean: a list of mappings with "class" ("transient", "permanent",
                 "ambiguous", "validation", "auth", "timeout", "oom" or "unclassified") and at least one condition:
                 "status", "error", "grpc", "sqlstate", "message", "exit_code" or "signal". The first that holds wins.
@@ -258,6 +275,7 @@ class Flow(TaskDeclarations):
             name=self.name,
             tasks=specs,
             deadline_seconds=self.deadline_seconds,
+            deadline_action=self.deadline_action,
             dead_letter_ttl=self.dead_letter_ttl,
             retention_runs=self.retention.get("runs"),
             retention_seconds=self.retention.get("seconds"),
@@ -274,6 +292,7 @@ class Flow(TaskDeclarations):
             python=self.python,
             secrets=self.secrets,
             schedule=self.schedule,
+            timezone=self.timezone,
             code_hash=self.code_hash,
             path=self.path,
             sources=self.sources,
@@ -288,7 +307,14 @@ def _pools(flow: str, options: Mapping[str, Any]) -> tuple[dict[str, int], dict[
     return own, shared
 
 
-_WITHOUT_SCHEDULE = {"timezone": "UTC", "misfire": "one", "splay": 0, "start_within": None}
+def _deadline_action(flow: str, options: Mapping[str, Any]) -> DeadlineAction:
+    action: DeadlineAction = options["deadline_action"]
+    if action != "end" and options["deadline"] is None:
+        raise OptionError(f"flow {flow!r}: deadline_action says nothing without a deadline")
+    return action
+
+
+_WITHOUT_SCHEDULE = {"misfire": "one", "splay": 0, "start_within": None}
 
 
 def _schedule(flow: str, options: Mapping[str, Any]) -> ScheduleSpec | None:

@@ -14,51 +14,59 @@ import sys
 import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from importlib.machinery import SOURCE_SUFFIXES, SourceFileLoader
+from importlib.machinery import SOURCE_SUFFIXES
 from pathlib import Path
 from types import ModuleType, TracebackType
-from typing import Any, NoReturn
+from typing import Any
 
 from ..core.option_types import is_text, short_repr
 from ..errors import FlowError, FlowImportError
 from .flow import Flow
 from .flow_file_source import read_source, split_target
 from .param_values import use_params
+from .recorded_sources import RecordedSources, UncachedLoader
 from .source_files import digest_of, hash_of_sources, source_files
 from .source_location import location_of_traceback
 
 
 def load_flow(
-    target: str, params: Mapping[str, Any] | None = None, remembered: Mapping[str, Any] | None = None
+    target: str,
+    params: Mapping[str, Any] | None = None,
+    remembered: Mapping[str, Any] | None = None,
+    recorded: Mapping[str, bytes] | None = None,
 ) -> Flow:
     """Import a flow file and return its Flow.
 
-    ``target``: as for ``split_target``; ``remembered``: the parameters that the run has had so far.
+    ``target``: as for ``split_target``; ``remembered``: the parameters that the run has had so far; ``recorded``:
+    source files that are imported as they were, by path.
     Raises FlowImportError if its code raises, FlowError if the file cannot be read or does not hold exactly one flow.
     """
     path, name = split_target(target)
-    code = read_source(path)
+    sources = RecordedSources(recorded or {})
+    content = sources.content(Path(path).resolve()) if recorded else None
+    code = read_source(path) if content is None else content
     source = Path(path).resolve()
     if not is_text(str(source)):
         raise FlowError(f"the path of the flow file {path!r} is not UTF-8, and could not be stored: rename it")
-    with use_params(remembered or {}, params or {}), _translated_errors(source):
-        flow = _pick_flow(_import_file(source), path, name)
+    with use_params(remembered or {}, params or {}), _translated_errors(source), sources.installed():
+        flow = _pick_flow(_import_file(source, sources), path, name)
     flow.path = str(source) + (f":{name}" if name else "")
     flow.sources = {**source_files(source, list(sys.modules.values())), str(source): digest_of(code)}
     flow.code_hash = hash_of_sources(str(source), flow.sources)
     return flow
 
 
-def _import_file(path: Path) -> ModuleType:
+def _import_file(path: Path, sources: RecordedSources) -> ModuleType:
     sys.path.insert(0, str(path.parent))
-    root, name = _place_in_package(path)
+    root, name = _place_in_package(path, sources)
     if name != path.stem:
         sys.path.insert(0, str(root))
         return importlib.import_module(name)
     module_name = name if name.isidentifier() and name not in sys.modules else "redrive_flow"
     if path.suffix not in SOURCE_SUFFIXES:
         raise FlowError(f"{str(path)!r} is not a Python file: its name must end with .py")
-    spec = importlib.util.spec_from_file_location(module_name, path, loader=_UncachedLoader(module_name, str(path)))
+    loader = UncachedLoader(module_name, str(path), sources.content(path))
+    spec = importlib.util.spec_from_file_location(module_name, path, loader=loader)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[module_name] = module
@@ -66,26 +74,14 @@ def _import_file(path: Path) -> ModuleType:
     return module
 
 
-class _UncachedLoader(SourceFileLoader):
-    """Compiles the source at each import.
-
-    Python's cache of bytecode is of the source if its size and the second of its last change agree: after an edit in
-    the second of the import before, it is the code of that import.
-    """
-
-    def path_stats(self, path: str) -> NoReturn:
-        """Raise OSError: the import system then neither reads nor writes a cache."""
-        raise OSError(f"the bytecode of {path} is not cached")
-
-
-def _place_in_package(path: Path) -> tuple[Path, str]:
+def _place_in_package(path: Path, sources: RecordedSources) -> tuple[Path, str]:
     """Return the folder that holds the outermost package of a file, and the name of the file as a module.
 
     A file outside of packages is a module by itself. So is one whose package could not be imported, because a package
     of that name is imported already.
     """
     folder, parts = path.parent, [] if path.name == "__init__.py" else [path.stem]
-    while (folder / "__init__.py").is_file() and folder.name.isidentifier():
+    while sources.has(folder / "__init__.py") and folder.name.isidentifier():
         parts.insert(0, folder.name)
         folder = folder.parent
     known = sys.modules.get(parts[0]) if len(parts) > 1 else None
@@ -119,7 +115,7 @@ def _translated_errors(path: Path) -> Iterator[None]:
 def _import_advice(error: BaseException, path: Path) -> str:
     if not isinstance(error, ImportError) or "attempted relative import" not in str(error):
         return ""
-    folder, _ = _place_in_package(path)
+    folder, _ = _place_in_package(path, RecordedSources({}))
     return f"; a relative import needs a package: put an empty __init__.py into {str(folder)!r}"
 
 

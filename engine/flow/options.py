@@ -17,7 +17,7 @@ from typing import Any, Literal, Required, TypedDict, TypeGuard, TypeVar, cast, 
 
 import msgspec
 
-from ..core.durations import Duration, parse_retention
+from ..core.durations import Duration, parse_duration, parse_retention
 from ..core.failures.classification_rules import parse_rules
 from ..core.option_types import (
     FLAG,
@@ -37,7 +37,19 @@ from ..core.option_types import (
 )
 from ..core.paging import check_sender
 from ..core.policy import RetryPolicy
-from ..core.spec import DownstreamSpec, Isolation, Kind, Misfire, OnOpen, ResultSource, Shell, TriggerRule
+from ..core.spec import (
+    DeadlineAction,
+    DownstreamSpec,
+    ExpectedBy,
+    Isolation,
+    Kind,
+    Misfire,
+    OnOpen,
+    ResultSource,
+    Shell,
+    SlowerThan,
+    TriggerRule,
+)
 from ..errors import OptionError
 from .param import Param
 
@@ -126,6 +138,33 @@ def _parse_stdin(value: object) -> str | os.PathLike[str]:
     return value
 
 
+def _parse_expected_by(value: object) -> ExpectedBy:
+    if isinstance(value, ExpectedBy):
+        return value
+    if isinstance(value, str) and (clock := _CLOCK.fullmatch(value.strip())):
+        return ExpectedBy(clock=f"{int(clock[1]):02}:{clock[2]}")
+    seconds = parse_duration(value.strip().removeprefix("+") if isinstance(value, str) else value)
+    if not seconds:
+        raise ValueError
+    return ExpectedBy(seconds)
+
+
+def _parse_slower_than(value: object) -> SlowerThan:
+    if isinstance(value, SlowerThan):
+        return value
+    if isinstance(value, str) and (times := _FACTOR.fullmatch(value.strip())):
+        if float(times[1]) <= 1:
+            raise ValueError
+        return SlowerThan(factor=float(times[1]))
+    seconds = parse_duration(value)
+    if not seconds:
+        raise ValueError
+    return SlowerThan(seconds)
+
+
+_CLOCK = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)")
+_FACTOR = re.compile(r"(\d+(?:\.\d+)?) ?x")
+
 #: The name of a variable that a flow may set. Those of redrive itself are left alone: stray processes are found by one.
 _VARIABLE = re.compile(r"(?!REDRIVE_)[^=\0]+")
 
@@ -143,6 +182,12 @@ POLICY = OptionType("a RetryPolicy, as retry=RetryPolicy(max_attempts=3)", _pars
 POOLS = OptionType("a mapping of names to whole numbers of at least 1, as {'database': 2}", _parse_pools)
 INTERPRETER = OptionType("the path of an interpreter, a text as '/opt/etl/bin/python'", TEXT.parse)
 ABOVE_ZERO = duration(above_zero=True)
+EXPECTED_BY = OptionType(
+    "a time of day as '03:00', or a duration above 0 after the start of the run, as '2h'", _parse_expected_by
+)
+SLOWER_THAN = OptionType(
+    "a factor above 1 of the usual duration, as '2x', or a duration above 0, as '10m'", _parse_slower_than
+)
 
 # --- A flow and its groups -----------------------------------------------------------------------------------------
 
@@ -160,6 +205,7 @@ class FlowOptions(DefaultOptions, total=False):
     """What ``Flow`` takes beside its name; its docstring describes them."""
 
     deadline: Duration | None
+    deadline_action: DeadlineAction
     dead_letter_ttl: Duration | None
     retention: str | int | None
     log_limit_mb: int
@@ -186,6 +232,7 @@ DEFAULTS: Table = {
 FLOW: Table = {
     **DEFAULTS,
     "deadline": optional(duration()),
+    "deadline_action": choice(*get_args(DeadlineAction)),
     "dead_letter_ttl": optional(duration(), "a dead letter waits for ever"),
     "retention": optional(
         OptionType("a number of runs, as 20, or a text as '30d'", parse_retention), "no run is deleted"
@@ -205,7 +252,7 @@ FLOW: Table = {
 }
 
 #: Options of a flow whose default is not None.
-_FLOW_DEFAULTS = {"log_limit_mb": 64, "timezone": "UTC", "misfire": "one", "splay": 0.0}
+_FLOW_DEFAULTS = {"deadline_action": "end", "log_limit_mb": 64, "timezone": "UTC", "misfire": "one", "splay": 0.0}
 
 # --- A task ---------------------------------------------------------------------------------------------------------
 
@@ -231,6 +278,8 @@ class TaskOptions(TypedDict, total=False):
     rule: TriggerRule  # which parents let it start; "all_success" unless given
     owner: str | None  # the person or team in charge, whom pages name
     requires: After | Iterable[After] | None  # the parents whose results it cannot do without
+    expect_by: Duration | None  # page unless it has succeeded by then: "03:00", or "2h" after the start of the run
+    warn_if_slower: Duration | None  # page when an attempt runs longer: "2x" the usual duration, or "10m"
     max_losses: int  # so many attempts lost with their executor or host within a day make a dead letter; 3 unless given
     max_bad_rows: int | None  # more quarantined rows than this fail the attempt; None: 10,000
     max_bad_ratio: float | None  # a larger share of bad rows fails the attempt, from 0 to 1
@@ -269,6 +318,8 @@ TASK: Table = {
     "rule": choice(*get_args(TriggerRule)),
     "owner": optional(TEXT),
     "requires": optional(AFTER),
+    "expect_by": optional(EXPECTED_BY),
+    "warn_if_slower": optional(SLOWER_THAN),
     "max_losses": whole_number(1),
     "max_bad_rows": optional(whole_number(0)),
     "max_bad_ratio": optional(number(0, 1)),
@@ -311,15 +362,18 @@ class DownstreamOptions(TypedDict, total=False):
     """What ``Flow.downstream`` takes beside the name."""
 
     failure_rate: float  # the breaker opens at this share of failed calls, above 0 and up to 1; 0.5 unless given
-    minimum_calls: int  # ... once so many calls lie in the window, at least 1; 5 unless given
-    window_seconds: Duration  # ... which is so long; 60 unless given
-    open_seconds: Duration  # an open breaker sends its first probe after this; 30 unless given
-    probes: int  # so many probes must succeed to close it, at least 1; 1 unless given
+    minimum_calls: int  # ... or after so many failures without a success, at least 1; 10 unless given
+    window_seconds: Duration  # the rate is that of so long; 60 unless given
+    open_seconds: Duration  # an open breaker sends its first probes after this; 5 unless given
+    open_seconds_max: Duration  # ... and after twice as long each time they fail, up to this; 30 unless given
+    probes: int  # most of so many probes must succeed to close it, at least 1; 3 unless given
     on_open: OnOpen  # what becomes of tasks while it is open: "hold" (the default: they wait), "fail", "dead_letter"
-    release_per_second: float  # tasks that start per second after it closed; 5 unless given, 0: all at once
+    release_per_second: float  # tasks that start in the first second after it closed; 5 unless given, 0: all at once
     bucket_capacity: float  # retries that the budget holds; 10 unless given
-    bucket_refund: float  # what a success adds to the budget; 0.1 unless given
+    bucket_refund: float  # what a success adds to the budget; 0.5 unless given
+    bucket_per_second: float  # what each second adds to the budget, above 0; 5 unless given
     metrics_only: bool  # True: count, and never open
+    shared: bool  # False: flows of this machine that name it do not tell one another that it is down; True unless given
     rules: Sequence[ClassificationRule]  # overrule what failures of this downstream are taken for
 
 
@@ -328,12 +382,15 @@ DOWNSTREAM: Table = {
     "minimum_calls": whole_number(1),
     "window_seconds": ABOVE_ZERO,
     "open_seconds": duration(),
+    "open_seconds_max": duration(),
     "probes": whole_number(1),
     "on_open": choice(*get_args(OnOpen)),
     "release_per_second": number(0),
     "bucket_capacity": number(0),
     "bucket_refund": number(0),
+    "bucket_per_second": number(0, above=True),
     "metrics_only": FLAG,
+    "shared": FLAG,
 }
 
 # --- A page ---------------------------------------------------------------------------------------------------------

@@ -10,16 +10,19 @@ from dataclasses import replace
 import msgspec
 from msgspec.structs import astuple
 
+from ..core.durations import Duration
 from ..core.option_types import parse_option, short_repr
 from ..core.policy import RetryPolicy
 from ..core.spec import (
     DEFAULT_RETRY,
     RECHECK_SECONDS,
     CommandOptions,
+    ExpectedBy,
     Isolation,
     Kind,
     ResultSource,
     Shell,
+    SlowerThan,
     TriggerRule,
 )
 from ..domain.spec_defaults import GRACE_SECONDS
@@ -44,7 +47,8 @@ class TaskDef(msgspec.Struct):
         map_over: the task whose result is a list: ``fn`` is called for each element of it, as ``Flow.map`` describes.
         max_size: with ``map_over``: a whole number of at least 1; a longer list makes a dead letter.
         shell, cwd, env, stdin, result: of kind "command": as ``Flow.command`` describes them.
-        isolation: "process" (a new process, killed at its timeout), "worker" (killed as well; a process that runs
+        isolation: "process" (a new process, killed at its timeout; if the import of the flow leaves threads running, as
+            "worker", because no process can be forked beside them), "worker" (killed as well; a process that runs
             other attempts of the flow before and after, so that modules, globals and caches are shared: it is replaced
             after anything but a success, and if an attempt changed or left something else in it, as a working
             directory, a variable of the environment, a descriptor, a thread or a child process), "thread" (no fork; it
@@ -66,6 +70,11 @@ class TaskDef(msgspec.Struct):
         owner: the person or team in charge, whom pages name.
         requires: the parents whose results it cannot do without: an operator can skip one of them only with a
             substitute result. None: those for which ``fn`` has a parameter without a default.
+        expect_by: a page, and a notice beside the task, unless it has succeeded by then: a time of day as "03:00" in
+            the ``timezone`` of the flow, the first one after the start of the run, or a duration after that start, as
+            "2h". The start of a scheduled run is its logical time.
+        warn_if_slower: the same when an attempt runs longer than this: "2x" as long as usual (the median of its earlier
+            successes, of which there must be three), or a duration, as "10m".
         max_losses: so many attempts, at least 1, lost together with their executor or host make a dead letter.
         max_bad_rows: a whole number of 0 or more: more rows in quarantine fail the attempt. None: 10,000.
         max_bad_ratio: the same as a share of all rows, from 0 to 1. None: no bound.
@@ -105,6 +114,8 @@ counts too), or None, not 0
     rule: TriggerRule = "all_success"
     owner: str | None = None
     requires: Sequence[After] | None = None
+    expect_by: ExpectedBy | Duration | None = None
+    warn_if_slower: SlowerThan | Duration | None = None
     max_losses: int = 3
     max_bad_rows: int | None = None
     max_bad_ratio: float | None = None

@@ -31,10 +31,6 @@ from .senders import Sender, make_senders, printable
 #: Backoff after a failed sending.
 RESEND_POLICY = RetryPolicy(base=5.0, cap=300.0, jitter="equal")
 CLOSE_SECONDS = 15.0  # longer than the timeout of a sender, so that the last page is still sent
-#: How long an executor whose run has ended goes on trying. An outage that fails the tasks often fails the pager as
-#: well, and a receiver that restarts is back within a minute or two. Meanwhile the executor holds the state file, so
-#: that the next run waits as long; what is left after that, the next executor sends.
-LAST_TRIES_SECONDS = 120.0
 ERROR_CHARACTERS = 500
 
 _WAKING_CHANGES = frozenset([PageChange.OPENED, PageChange.FOLDED, PageChange.SNOOZED, PageChange.WOKEN])

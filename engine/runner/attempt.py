@@ -98,7 +98,7 @@ class RunnerContext:
 
     project_root: str | None
     oom: OutOfMemoryWatch
-    imports_per_attempt: bool = False  # each attempt imports the flow first
+    imports_per_process: bool = False  # each process imports the flow first
     sampler: ProcSampler = field(default_factory=ProcSampler)
     mask: SecretMask = field(default_factory=SecretMask)
 
@@ -144,7 +144,7 @@ class Attempt(RunningAttempt):
         self._escalation: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._allowed = order.spec.timeout
-        self._is_importing = shared.imports_per_attempt and order.spec.kind != "command"
+        self._is_importing = shared.imports_per_process and order.spec.kind != "command"
         place.attempt = self
         self._arm()
         listener.started(place.pid, place.start_ticks)
@@ -178,8 +178,9 @@ class Attempt(RunningAttempt):
 
     def _handle_progress(self, done: int, total: int | None) -> None:
         if (done, total) != (self._progress.done, self._progress.total):
-            moved_at = self._loop.time() - self.started_at
-            self._progress = Progress(done, total, 0.0, moved_at, self._progress.reports + 1)
+            moved_at, before = self._loop.time() - self.started_at, self._progress
+            first = (before.first_done, before.first_at) if before.reports else (done, moved_at)
+            self._progress = Progress(done, total, 0.0, moved_at, before.reports + 1, *first)
         self._listener.progress(done, total)
 
     def _handle_checkpoint(self, value: str) -> None:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import inspect
+import os
 import sys
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import date
 from types import AsyncGeneratorType, CodeType, CoroutineType, FunctionType, GeneratorType
 
 import msgspec
 
+from ..core.failures.messages import message_of, normalize_message, type_name
 from ..core.outcome import Failure, FailureClass, Fingerprint
 from ..core.result_codec import UnknownClassError, UnstorableError, dump_result, load_result
 from ..core.results import is_unstored_reason, unstored_result
@@ -199,18 +202,64 @@ def result_json(task: str, value: object, *, is_map: bool = False) -> str | None
 
 
 def describe_safely(describe: DescribeError, error: BaseException) -> Failure:
-    """Never raises: an exception whose text or attributes raise in their turn is still reported, and bounded."""
+    """Never raises: an exception whose text or attributes raise in their turn is still reported, and bounded.
+
+    Some modules are imported, and lines of code read, for a failure alone, which takes a descriptor: if the task has
+    used them all up, there is the reserved one.
+    """
     try:
         failure = describe(error)
     except Exception as second:
-        failure = _failure_of_describing(error, second)
+        failure = _describe_again(describe, error, second)
     return _bounded(failure)
 
 
-def _failure_of_describing(error: BaseException, second: Exception) -> Failure:
-    kind = f"{type(error).__module__}.{type(error).__qualname__}"
-    message = f"cannot be described: reading it raised {type(second).__name__}"
-    return Failure(kind, message, FailureClass.UNCLASSIFIED, Fingerprint(kind, kind, explain=kind))
+def _describe_again(describe: DescribeError, error: BaseException, second: Exception) -> Failure:
+    with _reserve_released():
+        try:
+            return describe(error)
+        except Exception:
+            return _failure_by_field(error, second)
+
+
+def _failure_by_field(error: BaseException, second: Exception) -> Failure:
+    """Describe what can be read without importing or opening anything: the type, the message and the place."""
+    kind, message, frame = type_name(error), message_of(error), error.__traceback__
+    while frame is not None and frame.tb_next is not None:
+        frame = frame.tb_next
+    code = None if frame is None else frame.tb_frame.f_code
+    place = "" if frame is None or code is None else f" {os.path.basename(code.co_filename)}:{frame.tb_lineno}"
+    words = f"{kind}{place}" + (f" in {code.co_name}" if code is not None else "")
+    mark = f"{words}: {normalize_message(message)}"
+    why = f"not described further: reading it raised {type(second).__name__}"
+    return Failure(
+        kind, message, FailureClass.UNCLASSIFIED, Fingerprint(mark, mark, explain=words), words, diagnostic=why
+    )
+
+
+# --- The reserved descriptor ---------------------------------------------------------------------------------------
+
+
+def _open_reserve() -> int:
+    return os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+
+
+_reserve = _open_reserve()  # opened by the zygote: each attempt has it from its fork
+_RESERVE_DEVICE = os.fstat(_reserve).st_rdev
+
+
+@contextmanager
+def _reserve_released() -> Iterator[None]:
+    """Close the reserved descriptor, unless the task has closed it and uses its number; then reserve one again."""
+    global _reserve
+    with suppress(OSError):
+        if os.fstat(_reserve).st_rdev == _RESERVE_DEVICE:
+            os.close(_reserve)
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            _reserve = _open_reserve()
 
 
 def _bounded(failure: Failure) -> Failure:

@@ -59,8 +59,8 @@ def outcome_of(evidence: Evidence) -> Outcome:
     if evidence.ending is not None:
         return _outcome_of_ending(evidence.ending, evidence)
     if evidence.force is Force.DEADLINE:
-        needs = {} if evidence.progress is None else {"needs_seconds": evidence.progress.needed_seconds}
-        return Outcome(OutcomeKind.TIMED_OUT, _timeout(evidence), attempt_columns={**evidence.usage, **needs})
+        failure, progress = _timeout(evidence), evidence.progress
+        return Outcome(OutcomeKind.TIMED_OUT, failure, attempt_columns=evidence.usage, progress=progress)
     if evidence.force is Force.CANCEL:
         return Outcome(OutcomeKind.CANCELLED, attempt_columns=evidence.usage)
     if evidence.command is not None and evidence.exit_code == 0 and not evidence.result_error:
@@ -128,10 +128,13 @@ def _bounded(seconds: float | None) -> float | None:
 
 def _timeout(evidence: Evidence) -> Failure:
     failure = describe_timeout(
-        evidence.timeout or 0, evidence.stack, evidence.project_root, evidence.hang, evidence.command
+        evidence.timeout or 0,
+        evidence.stack,
+        evidence.project_root,
+        evidence.hang,
+        evidence.command,
+        evidence.progress,
     )
-    if evidence.progress is not None:
-        failure = replace(failure, diagnostic=str(evidence.progress))
     return replace(failure, error_type="TimeoutError")  # SPEC 000 names it so
 
 

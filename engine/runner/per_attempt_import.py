@@ -1,7 +1,9 @@
-"""Imports the flow inside each attempt: slower, for flows whose import leaves threads running.
+"""Imports the flow inside each process that runs attempts, for flows whose import leaves threads running.
 
 A process that is forked beside threads has copies of their locks, but not the threads that would release them. So the
-zygote of such a flow does not import it (``zygote/zygote.py``).
+zygote of such a flow does not import it (``zygote/zygote.py``), and a process takes one attempt after another, as with
+``isolation="worker"``: an import in each attempt would cost more than most attempts. All processes import the code that
+the zygote had imported (``flow/recorded_sources.py``).
 """
 
 from __future__ import annotations

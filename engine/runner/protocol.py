@@ -104,13 +104,13 @@ class Ping(Frame, frozen=True):
 class FlowOpened(Frame, frozen=True):
     """The flow is imported: its FlowSpec as JSON, and warnings.
 
-    ``imports_per_attempt``: each attempt imports the flow, because the import leaves threads running.
+    ``imports_per_process``: each attempt imports the flow, because the import leaves threads running.
     """
 
     spec: bytes
     project_root: str
     warnings: list[str]
-    imports_per_attempt: bool
+    imports_per_process: bool
 
 
 class OpenFailed(Frame, frozen=True):
@@ -160,10 +160,14 @@ class Pong(Frame, frozen=True):
 
 
 class RestartState(Frame, frozen=True):
-    """State that a zygote hands to itself when it re-executes without the flow: the request, and its response."""
+    """State that a zygote hands to itself when it re-executes without the flow: the request, and its response.
+
+    ``sources``: the source files of the flow by path, as it has imported them.
+    """
 
     request: Open
     opened: FlowOpened
+    sources: dict[str, bytes]
 
 
 # --- Executor to thread host ------------------------------------------------------------------------------------------

@@ -220,10 +220,11 @@ class ProcessState:
 
     def end_attempt(self) -> tuple[list[str], Status]:
         """Return what the attempt changed, and the status that was read for it."""
-        status = self._settled_status()
+        status: Status = {}
         try:
+            status = self._settled_status()
             return self._findings(status), status
-        except Exception as error:  # as of a function or an object of ``os`` that the attempt has replaced
+        except Exception as error:  # as of a replaced function of ``os``, or of used up descriptors
             return [f"left the process so that it cannot be checked ({type(error).__name__}: {error})"], status
 
     def _findings(self, status: Status) -> list[str]:

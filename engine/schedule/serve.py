@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import shlex
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..core.schedule import iso_time, local_time, logical_name
@@ -78,6 +78,7 @@ class ScheduleService:
         self._id = uuid.uuid4().hex
         self._executor: Executor | None = None
         self._interrupted = False
+        self._stopping = asyncio.Event()
         self._has_succeeded = False
         self._stopped_run_ids: set[str] = set()  # runs stopped by an operator, who decides about their resumption
         self._unusable_run_ids: set[str] = set()  # runs that the current flow cannot resume
@@ -88,10 +89,14 @@ class ScheduleService:
 
     def run(self) -> ServiceResult:
         """Serve. Raises ExecutorBusyError if the file is served already, FlowError, StateFileError."""
-        return asyncio.run(self.serve_here())
+        return asyncio.run(self._serve_until_signal())
+
+    async def _serve_until_signal(self) -> ServiceResult:
+        handle_signals(asyncio.get_running_loop(), self.stop)
+        return await self.serve_here()
 
     async def serve_here(self) -> ServiceResult:
-        """Do what ``run`` does in the caller's event loop."""
+        """Do what ``run`` does in the caller's event loop, until ``stop`` is called."""
         create_state_folder(self._state_path)
         held = self._acquire_service_lock()
         try:
@@ -113,8 +118,6 @@ class ScheduleService:
     # --- The loop --------------------------------------------------------------------------------------------------
 
     async def _serve(self) -> ServiceResult:
-        self._stopping = asyncio.Event()
-        handle_signals(asyncio.get_running_loop(), self._stop)
         self._served = await self._load_schedule()
         self._report_once(f"serves {self._served.name}; watch it with: redrive attach {shlex.quote(self._state_path)}")
         while not self._stopping.is_set():
@@ -123,7 +126,13 @@ class ScheduleService:
                 await self._wait()
         return ServiceResult(self._interrupted)
 
-    def _stop(self) -> None:
+    async def respond(self, line: bytes) -> Mapping[str, object]:
+        """Answer an act of an operator on the active run. Raises ConnectionError if there is none."""
+        if self._executor is None:
+            raise ConnectionResetError("no run is active")
+        return await self._executor.respond(line)
+
+    def stop(self) -> None:
         """Stop gracefully: terminate a running run, which stays resumable."""
         self._stopping.set()
         if self._executor is not None:

@@ -16,14 +16,14 @@ from ..domain.event_columns import AttemptColumns, TaskColumns
 from ..domain.event_payloads import AttemptEffect, AttemptExtended, Payload, RunChanged
 from ..domain.events import EventKind
 from ..domain.liveness import effect_key
-from ..domain.states import DeadLetterKind, RunState, TaskState
+from ..domain.states import DeadLetterKind, TaskState
 from ..statefile.changes import canary, mapping
 from ..statefile.changes.propagation import propagate
 from ..statefile.changes.transitions import Transaction
 from ..statefile.state_lists import in_list
 from . import quarantine, runs
 from .expiry import expires_at
-from .pages import PageRequest, trigger_held_page, trigger_page
+from .pages import PageRequest, is_paged, trigger_held_page, trigger_page
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +143,14 @@ def save_checkpoint(transaction: Transaction, claim: Claim, value: str) -> None:
     )
 
 
+def write_notice(transaction: Transaction, run_id: str, name: str, notice: str, request: PageRequest) -> None:
+    """Record that a task is later or slower than expected, and page once for its cause."""
+    if is_paged(transaction.connection, request.cause or ""):
+        return
+    transaction.change(run_id, name, {"notice": notice})
+    trigger_page(transaction, request)
+
+
 def extend_timeout(transaction: Transaction, claim: Claim, timeout: float, seconds: float) -> None:
     """Record that an operator extended a timeout by ``seconds`` to ``timeout`` seconds in total."""
     columns: AttemptColumns = {"timeout_us": round(timeout * 1e6)}
@@ -202,17 +210,15 @@ def write_verdict(transaction: Transaction, run_id: str, verdict: RunOutcome, se
         for held in verdict.held:
             trigger_held_page(transaction, _held_page(run_id, held))
         return
-    ended = RunChanged(
-        RunChange.ENDED, {"state": str(verdict.state), "ended_at": transaction.at, "blocked_since": None}
-    )
-    transaction.change_run(run_id, ended, old=str(RunState.RUNNING), new=str(verdict.state))
+    runs.end_run(transaction, run_id, verdict)
 
 
 def _held_page(run_id: str, held: HeldTasks) -> PageRequest:
     title, is_refused = WAITS[held.reason].page or "", held.reason is WaitReason.CREDENTIAL
     if held.downstream is None:
         cause = f"{held.reason}:{run_id}"
-        return PageRequest(run_id, held.names[0], title, held.why, cause=cause, act=("unpause",))
+        act = ("unpause",) if held.reason is WaitReason.PAUSE else ("skip", held.names[0])
+        return PageRequest(run_id, held.names[0], title, held.why, cause=cause, act=act)
     return PageRequest(
         run_id,
         held.names[0],

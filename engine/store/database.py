@@ -27,6 +27,7 @@ FULL_BYTES = 64 * 1024  # less free space than this is none: a -shm grows by 32 
 READ_SECONDS_MAX = 120.0  # for all queries of one connection; the longest takes a second for 10,000 tasks
 PROGRESS_STEPS = 100_000  # of SQLite's virtual machine, some milliseconds
 CHECKED_BYTES = 32 * 1024 * 1024  # files up to this size get a full check before writing
+CACHED_BYTES = 1024 * 1024  # files up to this size; SQLite's cache holds twice as much
 
 _SYNCHRONOUS = {"full": "FULL", "normal": "NORMAL"}
 
@@ -52,6 +53,7 @@ def open_for_writing(path: str | os.PathLike[str], durability: Durability = "nor
         try:
             _create_or_migrate(connection, path)
             _set_modes(connection, path, durability)
+            _fill_cache(connection, path)
             if (
                 has_log
             ):  # of an executor that died, perhaps on a failed sync: what it left in memory may pass for synced
@@ -78,6 +80,11 @@ def open_for_reading(path: str | os.PathLike[str]) -> sqlite3.Connection:
     """
     _require_sqlite_version()
     return open_readonly(os.fspath(path)).connection
+
+
+def open_beside_writer(path: str | os.PathLike[str]) -> sqlite3.Connection:
+    """Open the state file for reading in the process of its writer: nothing but SQLite opens the file itself."""
+    return sqlite3.connect(file_uri(os.fspath(path), "mode=ro"), uri=True)
 
 
 @contextmanager
@@ -283,6 +290,13 @@ def _set_modes(connection: sqlite3.Connection, path: str, durability: Durability
         raise StateFileError(f"{path} is on a file system without shared memory, where SQLite's WAL does not work")
     connection.execute(f"PRAGMA synchronous={_SYNCHRONOUS[durability]}")
     file_uuid(connection)  # the first read creates -wal and -shm, by which readers detect a writer
+
+
+def _fill_cache(connection: sqlite3.Connection, path: str) -> None:
+    """Read a small file into the cache of the connection, which saves it if the file is cut short (``copying.py``)."""
+    if os.path.getsize(path) <= CACHED_BYTES:
+        with closing(sqlite3.connect(":memory:")) as nowhere:
+            connection.backup(nowhere)
 
 
 def _create_or_migrate(connection: sqlite3.Connection, path: str) -> None:

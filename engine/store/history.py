@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from statistics import median
+from typing import NamedTuple
 
 from ..core.advice import PastDuration
 from ..domain.states import FAILED_OUTCOMES
@@ -14,11 +15,21 @@ from ..statefile import duration_stats
 from ..statefile.state_lists import in_list
 
 PAST_ATTEMPTS = 200
+USUAL_MIN = 3  # from so many successes on, a task has a usual duration
 
 
-def durations(connection: sqlite3.Connection, dag_name: str) -> dict[str, float]:
-    """Return the median seconds of the successful attempts of each task of a flow, over its latest runs."""
-    return {name: median(values) / 1e6 for name, values in duration_stats.durations_us(connection, dag_name).items()}
+class PastDurations(NamedTuple):
+    """The median seconds of the successful attempts by task; ``usual``: of tasks with USUAL_MIN of them or more."""
+
+    median: Mapping[str, float]
+    usual: Mapping[str, float]
+
+
+def durations(connection: sqlite3.Connection, dag_name: str) -> PastDurations:
+    """Return the durations of the tasks of a flow over its latest runs."""
+    known = duration_stats.durations_us(connection, dag_name)
+    medians = {name: median(values) / 1e6 for name, values in known.items()}
+    return PastDurations(medians, {name: medians[name] for name, values in known.items() if len(values) >= USUAL_MIN})
 
 
 @dataclass(frozen=True, slots=True)

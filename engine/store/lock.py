@@ -18,7 +18,7 @@ from ..errors import ExecutorBusyError, StorageError
 from ..runner import kill
 from ..statefile.changes.executor_token import has_token
 from ..statefile.changes.locking import is_current_file, open_lock, require_single_name, write_holder
-from ..statefile.lock_file import LockHolder, lock_path, read_holder, try_lock
+from ..statefile.lock_file import LockHolder, current_holder, lock_path, read_holder, try_lock
 from ..statefile.processes import ancestors, identity
 
 PATIENCE_SECONDS = 10.0  # for a client that applies one command, as long as that waits for an executor
@@ -120,6 +120,13 @@ def _sign_lock(descriptor: int, executor_id: str, run_id: str | None) -> LockHol
     holder = LockHolder(executor_id, os.getpid(), start_ticks, boot_id, socket.gethostname(), _now_us(), run_id)
     write_holder(descriptor, holder)
     return holder
+
+
+def require_free(state_path: str) -> None:
+    """Raise ExecutorBusyError if a living executor holds the lock: before work that only its absence makes worth it."""
+    holder = current_holder(state_path)
+    if holder is not None and holder.is_alive():
+        raise _busy(state_path, holder)
 
 
 # --- Acquire -------------------------------------------------------------------------------------------------------

@@ -45,6 +45,12 @@ class PageRequest:
     owner: str | None = None
     cause: str | None = None
     act: tuple[str, ...] = ()  # words of the command that ends the wait; empty: requeue the task
+    options: tuple[str, ...] = ()  # of that requeue
+
+
+def is_paged(connection: sqlite3.Connection, cause: str) -> bool:
+    """Whether there was a page about a cause that is for this failure alone."""
+    return connection.execute("SELECT 1 FROM page WHERE cause = ?", (cause,)).fetchone() is not None
 
 
 def trigger_held_page(transaction: Transaction, request: PageRequest) -> None:
@@ -300,7 +306,8 @@ def _command(connection: sqlite3.Connection, request: PageRequest) -> str:
     elif request.run_id is not None and request.task is not None and not _needs_human(connection, request):
         words = ["redrive", "attach", path, "--run", request.run_id]  # a late task that runs or waits
     elif request.run_id is not None and request.task is not None:
-        words = ["redrive", "requeue", "--state", path, "--run", request.run_id, "--reason", "...", "--", request.task]
+        words = ["redrive", "requeue", "--state", path, "--run", request.run_id, "--reason", "..."]
+        words += [*request.options, "--", request.task]
     elif request.run_id is not None:
         words = ["redrive", "resume", path, "--run", request.run_id]
     return _command_line(words)

@@ -28,13 +28,15 @@ from ..core.projection import (
     children_of,
     order_parents,
 )
+from ..core.run_outcome import RunOutcome
 from ..core.spec import FlowSpec, TaskSpec
+from ..domain.deadline import END
 from ..domain.event_changes import RunChange
 from ..domain.event_codec import decode
 from ..domain.event_columns import AttemptColumns, RunColumns, TaskColumns
 from ..domain.event_payloads import RunChanged, TaskMoved
 from ..domain.events import KILL_STEPS, Event, kill_step_value
-from ..domain.states import TIMED, RunState, TaskState
+from ..domain.states import MOVING, TIMED, RunState, TaskState
 from ..errors import NotFoundError, RefusedError
 from ..statefile import queries
 from ..statefile.changes.propagation import UNSATISFIED_PARENT, reevaluate
@@ -124,7 +126,7 @@ def _insert_many(connection: sqlite3.Connection, into: str, row: str, run_id: st
 
 
 def options_of(flow: FlowSpec) -> str:
-    """Return the options of a flow (pools, downstreams, pages, TTL, types of parameters) as JSON, as stored in the run.
+    """Return the options of a flow (pools, pages, TTL, deadline_action, ...) as JSON, as stored in the run.
 
     Of a sender of pages only its kind, its host and a hash: the executor takes its options from the flow file.
     """
@@ -132,6 +134,8 @@ def options_of(flow: FlowSpec) -> str:
     options: dict[str, object] = {"pools": flow.pools, "downstreams": flow.downstreams, "pages": senders}
     if flow.param_types:
         options["params"] = flow.param_types
+    if flow.deadline_action != END:
+        options["deadline_action"] = flow.deadline_action
     if flow.dead_letter_ttl is not None:
         options["dead_letter_ttl"] = flow.dead_letter_ttl
     return msgspec.json.encode(options).decode()
@@ -141,6 +145,13 @@ def _task_rows(tasks: Sequence[TaskSpec]) -> Iterator[tuple[object, ...]]:
     encode = msgspec.json.Encoder().encode
     for position, task in zip(positions_of(tasks), tasks, strict=True):
         yield task.name, task.retry.max_attempts, position, task.rule, encode(task).decode()
+
+
+def end_run(transaction: Transaction, run_id: str, outcome: RunOutcome) -> None:
+    """Write the end of a run, with one event."""
+    columns: RunColumns = {"state": str(outcome.state), "ended_at": transaction.at, "blocked_since": None}
+    ended = RunChanged(RunChange.ENDED, columns, why=outcome.why)
+    transaction.change_run(run_id, ended, old=str(RunState.RUNNING), new=str(outcome.state))
 
 
 # --- Promote and claim ---------------------------------------------------------------------------------------------
@@ -276,6 +287,12 @@ def ready_audit(connection: sqlite3.Connection, run_id: str, at: int = 0) -> lis
     ``at``: microseconds UTC, compared with ``not_before`` of the tasks.
     """
     return [name for (name,) in connection.execute(_AUDIT, (run_id, at))]
+
+
+def unfinished_tasks(connection: sqlite3.Connection, run_id: str) -> list[str]:
+    """Return the tasks of a run that have not ended, in the order of the flow."""
+    sql = f"SELECT name FROM task WHERE run_id = ? AND state IN {in_list(MOVING)} ORDER BY position, name"
+    return [name for (name,) in connection.execute(sql, (run_id,))]
 
 
 # --- Read ----------------------------------------------------------------------------------------------------------

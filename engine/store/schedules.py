@@ -9,12 +9,12 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
 
-from ..core.paging import deadline_cause, schedule_cause
+from ..core.paging import schedule_cause
 from ..core.schedule import LISTED_MAX, Schedule, ScheduleDecision, decide_schedule, iso_time, late_starts, local_time
 from ..core.spec import FlowSpec, ScheduleSpec
-from ..domain.durations import format_duration
+from ..domain.deadline import deadline_cause
+from ..domain.durations import format_clock, format_duration
 from ..domain.event_changes import ScheduleChange
 from ..domain.event_payloads import ScheduleChanged
 from ..domain.states import ENDED_BADLY, FINISHED, OPEN, DeadLetterKind, RunState
@@ -23,6 +23,7 @@ from ..flow.time_zones import open_schedule
 from ..statefile.changes.page_lifecycle import resolve_cause
 from ..statefile.changes.transitions import Transaction
 from ..statefile.state_lists import in_list
+from . import expiry
 from .pages import PageRequest, trigger_page
 
 
@@ -276,8 +277,11 @@ _NEXT_DEADLINE = (
 _LAST_LATE_START = "SELECT max(logical_time) FROM sla WHERE dag_name = ? AND promise = 'start'"
 
 
-def record_late_runs(transaction: Transaction, served: ServedFlow) -> int | None:
-    """Record late starts and ends as of now, page once for each, and return when the next run becomes late."""
+def record_late_runs(transaction: Transaction, served: ServedFlow, running: str | None = None) -> int | None:
+    """Record late starts and ends as of now, page once for each, and return when the next run becomes late.
+
+    A late run is ended unless its deadline pages alone. ``running``: the run whose executor calls this, and ends it.
+    """
     progress = _load_progress(transaction.connection, served.name)
     if progress is not None and _is_changed(progress, served.spec):
         progress = None  # the changed schedule has no deadlines yet
@@ -286,7 +290,10 @@ def record_late_runs(transaction: Transaction, served: ServedFlow) -> int | None
     for run_id, logical, due_at in transaction.connection.execute(_LATE, (served.name, transaction.at)).fetchall():
         _record_late(transaction, served, logical, "end", due_at, run_id)
         transaction.emit(ScheduleChanged(ScheduleChange.LATE_END, served.name, due_at=due_at), run_id)
-        _page_late_end(transaction, run_id, due_at)
+        if not expiry.pass_deadline(transaction, run_id):
+            _page_late_end(transaction, run_id, due_at)
+        elif run_id != running:
+            expiry.end_at_deadline(transaction, run_id)
     return _next_late_at(transaction.connection, served, progress)
 
 
@@ -339,6 +346,17 @@ def _late_start_page(transaction: Transaction, served: ServedFlow, late: list[in
     )
 
 
+def record_start_after_deadline(
+    transaction: Transaction, served: ServedFlow, logical: int, run_id: str, due_at: int
+) -> None:
+    """Record and page that a run starts after its deadline, as after two days without power: it runs without one."""
+    _record_late(transaction, served, logical, "end", due_at, run_id)
+    transaction.emit(ScheduleChanged(ScheduleChange.LATE_END, served.name, due_at=due_at), run_id)
+    due = local_time(due_at, served.schedule.zone)
+    why = f"it was due to end on {due:%d %b at %H:%M} and starts only now: it runs without a deadline"
+    trigger_page(transaction, PageRequest(run_id, None, "deadline missed", why, kind=DeadLetterKind.DEADLINE))
+
+
 def _page_late_end(transaction: Transaction, run_id: str, due_at: int) -> None:
     """Page for a missed deadline, unless a living executor paged before it (``executor/watchdog.py``)."""
     connection = transaction.connection
@@ -346,8 +364,7 @@ def _page_late_end(transaction: Transaction, run_id: str, due_at: int) -> None:
         return
     row = connection.execute(_FIRST_OPEN, (run_id,)).fetchone()
     if row is not None:
-        due = datetime.fromtimestamp(due_at / 1e6).astimezone()
-        why = f"the run was due at {due:%H:%M:%S} and has not ended"
+        why = f"the run was due at {format_clock(due_at)} and has not ended"
         trigger_page(transaction, PageRequest(run_id, row[0], "deadline missed", why, kind=DeadLetterKind.DEADLINE))
 
 

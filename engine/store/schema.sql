@@ -15,7 +15,8 @@ CREATE TABLE run (
     blocked_since INTEGER,                -- nothing can move and a dead letter waits
     paused_since  INTEGER,
     paused_by     TEXT,
-    deadline_at   INTEGER,
+    deadline_at   INTEGER,                -- NULL: none, or an operator has lifted it
+    deadline_passed_at INTEGER,           -- when the deadline has begun to end the run
     max_parallel  INTEGER NOT NULL DEFAULT 4,
     flow_path     TEXT,                   -- what `resume` starts again; NULL for a flow built in a program
     params        TEXT NOT NULL DEFAULT '{}',
@@ -61,6 +62,7 @@ CREATE TABLE task (
     progress_total INTEGER,
     last_heartbeat_at INTEGER,
     stale         INTEGER NOT NULL DEFAULT 0,   -- 1: ran before a parent was run again
+    notice        TEXT,                         -- that it is later or slower than expected, for people
     checkpoint    TEXT,                         -- JSON that an attempt left for the next one of its generation
     bad_rows      INTEGER NOT NULL DEFAULT 0,   -- held in quarantine
     owner_note    TEXT,
@@ -76,6 +78,8 @@ CREATE TABLE task (
 ) WITHOUT ROWID;
 
 CREATE INDEX idx_task_state ON task(run_id, state);
+CREATE INDEX idx_task_failure ON task(run_id, failure_fingerprint, state) -- siblings that failed alike
+    WHERE failure_fingerprint IS NOT NULL;
 
 CREATE TABLE pruned_run (                 -- runs that are deleted, while they have rows in other tables
     run_id TEXT PRIMARY KEY

@@ -6,13 +6,13 @@ The decision is made on the writer, between BEGIN and COMMIT, so that the row ca
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import cast
 
-from ..core.advice import PastDuration, advise_timeout
+from ..core.advice import TimeoutJudgement, duration_literal
+from ..core.breaker import DownstreamHealth
 from ..core.decide import (
     Cancel,
     DeadLetter,
@@ -44,8 +44,8 @@ from ..statefile.changes.transitions import Transaction
 from . import quarantine, rollout
 from .claims import Claim, emit
 from .expiry import expires_at
-from .history import past_attempts, weekday_of
 from .pages import PageRequest, trigger_page
+from .siblings import end_siblings
 from .task_history import IS_PLAIN_SUCCESS, StoredTask, read_history, read_stored
 
 ERROR_SUMMARY_CHARACTERS = 200  # task.error; the attempt has the full text
@@ -67,7 +67,7 @@ def settle(
     *,
     path_seconds: float = 0.0,
     deadline_at: int | None = None,
-    is_probe: bool = False,
+    health: DownstreamHealth = DownstreamHealth.UP,
     interrupted: bool = False,
     is_silent: bool = False,
 ) -> Settlement:
@@ -82,13 +82,14 @@ def settle(
         transaction.connection,
         claim,
         spec,
-        outcome.failure,
+        outcome,
         stored,
+        at=transaction.at,
         path_seconds=path_seconds,
         deadline_at=deadline_at,
-        is_probe=is_probe,
+        health=health,
     )
-    outcome = with_timeout_advice(transaction.connection, claim, spec, outcome, transaction.at)
+    outcome = _with_reason(outcome, history.timeout)
     if interrupted and not history.cancel_requested and outcome.kind is OutcomeKind.CANCELLED:
         # A half-done attempt that is not idempotent is as uncertain as after a crash.
         decision: Decision = Interrupt() if history.idempotent else decide_loss(history, spec.retry, uniform)
@@ -207,7 +208,8 @@ def _apply_consequences(
             trigger_page(transaction, _page_request(claim, spec, decision, outcome))
         case Cancel() | Skip():
             propagate(transaction, claim.run_id, claim.name)
-            resolve(transaction, claim.run_id, claim.name)
+            if not (isinstance(decision, Cancel) and decision.why):  # nobody has decided about it
+                resolve(transaction, claim.run_id, claim.name)
         case Succeed():
             if stored.has_pages:
                 resolve(transaction, claim.run_id, claim.name)
@@ -215,6 +217,8 @@ def _apply_consequences(
                 expand_below(transaction, claim.run_id, claim.name)
         case DeadLetter():
             trigger_page(transaction, _page_request(claim, spec, decision, outcome))
+            if decision.kind is DeadLetterKind.POISON and outcome.failure is not None:
+                end_siblings(transaction, claim.run_id, claim.name, outcome.failure)
         case Retry() | Defer() | Interrupt():
             hold_if_blocked(transaction, claim.run_id, claim.name)
     if stored.overrides:
@@ -223,6 +227,7 @@ def _apply_consequences(
 
 def _page_request(claim: Claim, spec: TaskSpec, decision: Fail | DeadLetter, outcome: Outcome) -> PageRequest:
     kind = decision.kind if isinstance(decision, DeadLetter) else None
+    timeout = decision.timeout if isinstance(decision, DeadLetter) else None
     return PageRequest(
         run_id=claim.run_id,
         task=claim.name,
@@ -233,6 +238,7 @@ def _page_request(claim: Claim, spec: TaskSpec, decision: Fail | DeadLetter, out
         failure=outcome.failure,
         downstream=spec.downstream,
         owner=spec.owner,
+        options=() if timeout is None else ("--timeout", duration_literal(timeout)),
     )
 
 
@@ -241,26 +247,18 @@ def _title(decision: Fail | DeadLetter) -> str:
         return "budget spent"
     if decision.fix_failed:
         return "not fixed"
-    return "poison-pill" if decision.kind is DeadLetterKind.POISON else str(decision.kind)
+    return _TITLES.get(decision.kind, str(decision.kind))
 
 
-# --- Advice --------------------------------------------------------------------------------------------------------
+_TITLES = {DeadLetterKind.POISON: "poison-pill", DeadLetterKind.TIMEOUT: "timeout too short"}
 
 
-def with_timeout_advice(
-    connection: sqlite3.Connection, claim: Claim, spec: TaskSpec, outcome: Outcome, at: int
-) -> Outcome:
-    """Return the outcome; add advice from earlier attempts and the task's progress to a timeout."""
-    failure, timeout = outcome.failure, spec.timeout
-    if outcome.kind is not OutcomeKind.TIMED_OUT or failure is None or timeout is None:
+def _with_reason(outcome: Outcome, judged: TimeoutJudgement) -> Outcome:
+    """Add the judgement of its timeout to the diagnostic of an attempt that was killed at it."""
+    if outcome.failure is None or not judged.reason:
         return outcome
-    weekday = weekday_of(at)
-    past = [*past_attempts(connection, claim.name), PastDuration(weekday, timeout, succeeded=False)]
-    advice = advise_timeout(past, timeout, weekday, outcome.attempt_columns.get("needs_seconds"))
-    if advice is None:
-        return outcome
-    diagnostic = "; ".join(filter(None, (failure.diagnostic, advice.reason)))
-    return replace(outcome, failure=replace(failure, diagnostic=diagnostic))
+    diagnostic = "; ".join(filter(None, (outcome.failure.diagnostic, judged.reason)))
+    return replace(outcome, failure=replace(outcome.failure, diagnostic=diagnostic))
 
 
 # --- Columns -------------------------------------------------------------------------------------------------------
@@ -343,7 +341,10 @@ def _move_of(
     columns: TaskColumns
     match decision:
         case Succeed():
-            return TaskState.SUCCESS, _success_columns(outcome), TaskMoved()
+            columns = _success_columns(outcome)
+            if history.deadline_passed is not None:  # it has ended in time
+                columns.update({"failure_mode": None, "error": None})
+            return TaskState.SUCCESS, columns, TaskMoved()
         case Retry(delay=delay, shortened_from=shortened_from):
             columns = {
                 **_failure_columns(outcome.failure, decision.mode),
@@ -360,7 +361,7 @@ def _move_of(
         case DeadLetter():
             columns = {**_failure_columns(outcome.failure, decision.mode), "next_retry_at": None}
             columns["dead_letter_kind"] = str(decision.kind)
-            if decision.mode is FailureMode.LOST:  # a lost attempt left no error of its own
+            if decision.mode in (FailureMode.LOST, FailureMode.SLOW):  # the error of the attempt says less
                 columns["error"] = decision.why[:ERROR_SUMMARY_CHARACTERS]
             return TaskState.DEAD_LETTER, columns, TaskMoved(why=decision.why, explain=explain)
         case Defer():
@@ -368,9 +369,12 @@ def _move_of(
         case Skip():
             message = outcome.skip_reason.strip()[:ERROR_SUMMARY_CHARACTERS] or None
             return TaskState.SKIPPED, {"skip_cause": str(SkipCause.CONDITION), "error": message}, TaskMoved()
-        case Cancel():
+        case Cancel(why=None):
             columns = {**_failure_columns(outcome.failure, FailureMode.OTHER), "next_retry_at": None}
             return TaskState.CANCELLED, columns, TaskMoved()
+        case Cancel(why=why):
+            columns = {"failure_mode": str(FailureMode.DEADLINE), "error": why, "next_retry_at": None}
+            return TaskState.CANCELLED, columns, TaskMoved(why=why)
         case Interrupt():
             return TaskState.RETRYING, {"next_retry_at": at}, TaskMoved(why=decision.why)
 

@@ -29,7 +29,7 @@ from ..errors import StorageError
 from ..statefile.changes.transitions import Transaction
 from ..statefile.open_readonly import file_uri
 from .database import path_of, primary_code, translate
-from .log_length import LogCutError, LogLength
+from .log_length import FileCutError, FileLengths
 from .log_sync import LogSync
 from .one_thread import OneThread, WorkThread, call_in_loop, run_in
 from .write_retry import CORRUPTION_CODES, FlushLimits, is_transient, run_with_retry
@@ -121,7 +121,7 @@ class Writer:
         self._listener = listener
         self._limits = limits or FlushLimits.from_environment()
         self._uniform = uniform
-        self._log_length = LogLength(connection, self._path)
+        self._lengths = FileLengths(connection, self._path)
         self._log = LogSync(connection, loop, thread, self._on_sync_failed)
         self._thread = thread or OneThread("redrive-writer")
         self._queue: deque[_QueuedItem] = deque()
@@ -195,9 +195,9 @@ class Writer:
             self._idle.clear()
             self._loop.call_soon(self._start_flush)  # at the end of this loop iteration, with all items that it queues
 
-    def check_log(self) -> None:
-        """Have the thread fail if the log was cut short while nothing was written."""
-        if self._log_length.is_cut() and not self._is_closing and self._failure is None:
+    def check_files(self) -> None:
+        """Have the thread fail if the file or its log was cut short while nothing was written."""
+        if self._lengths.is_cut() and not self._is_closing and self._failure is None:
             self.submit(lambda transaction: None).add_done_callback(
                 lambda written: written.cancelled() or written.exception()
             )
@@ -209,7 +209,7 @@ class Writer:
     async def close(self) -> None:
         """Flush the queue to the disk, then close the connection. From now on items fail if the storage refuses.
 
-        Raises StorageError if the last sync fails.
+        Raises StorageError if the last sync fails, and CorruptFileError if the file is not whole then.
         """
         if not self._is_closing:
             self._is_closing = True
@@ -227,6 +227,8 @@ class Writer:
         self._thread.close()
         if self._failure is not None and self._failure is not known:
             raise self._failure
+        if self._failure is None:
+            self._lengths.read_back()
 
     # --- In the loop -----------------------------------------------------------------------------------------------
 
@@ -259,7 +261,7 @@ class Writer:
             self._emit_events(self._listener.events_committed, committed.events)
             _resolve(batch, committed, durable=False)
             self._hold(batch, committed)
-        elif isinstance(error, LogCutError):
+        elif isinstance(error, FileCutError):
             self._stop_writing(error)
             self._give_up(error)
         elif _is_failed_sync(error):
@@ -360,9 +362,9 @@ class Writer:
     # --- In the thread ---------------------------------------------------------------------------------------------
 
     def _write(self, batch: Sequence[_QueuedItem]) -> _CommittedBatch:
-        self._log_length.require()
+        self._lengths.require()
         written = run_with_retry(lambda: self._write_batch(batch), self._limits.query, pause=self._closing_event.wait)
-        self._log_length.update()
+        self._lengths.update()
         return written
 
     def _write_batch(self, batch: Sequence[_QueuedItem]) -> _CommittedBatch:
@@ -417,9 +419,17 @@ class Writer:
         return written
 
     def _close_connection(self) -> None:
-        """Close. After a failed sync, or of a log cut short, without a checkpoint, which would copy the log without
-        checking its sums: a second connection, which may not write, is the last one then."""
+        """Close. After a failed sync, or of a file or log cut short, without a checkpoint, which would copy the log
+        without checking its sums: a second connection, which may not write, is the last one then.
+
+        Raises StorageError if the file was cut short since the last commit.
+        """
         second = None
+        if self._failure is None:
+            try:
+                self._lengths.require()
+            except FileCutError as error:
+                self._failure = error
         if self._failure is not None:
             with suppress(sqlite3.Error):
                 second = sqlite3.connect(file_uri(self._path, "mode=ro"), uri=True)

@@ -50,13 +50,14 @@ class BodyTime:
     started_us: int  # UTC
     timeout: float | None
     grace_seconds: float
+    pace: float = 1.0  # how many times as long each wait takes
     seconds: float = 0.0
     is_terminated: bool = False
     stack: str = ""  # where it was when it was ended
 
     def sleep(self, seconds: float) -> None:
         """Wait in virtual time."""
-        until = self.seconds + max(0.0, seconds)
+        until = self.seconds + self.pace * max(0.0, seconds)
         if self.timeout is None:
             self.seconds = until
         elif not self.is_terminated and until >= self.timeout:
@@ -85,11 +86,15 @@ class Body:
         plan: the function that is called.
         error: raised where the function begins, instead of calling it.
         seconds: what the attempt takes; None: as long as the body waits.
+        pace: without ``seconds``: how many times as long each wait takes.
+        delay_seconds: without ``seconds``: before the body begins.
     """
 
     plan: CallPlan
     error: BaseException | None = None
     seconds: float | None = None
+    pace: float = 1.0
+    delay_seconds: float = 0.0
 
 
 @dataclass(slots=True)
@@ -123,7 +128,8 @@ def play_body(body: Body, order: AttemptOrder, facts: FlowFacts, started_seconds
     """Call a body, and return the script of its attempt."""
     spec = order.spec
     has_given_time = body.seconds is not None
-    clock = BodyTime(started_seconds, started_us, None if has_given_time else spec.timeout, spec.grace_seconds)
+    timeout = None if has_given_time else spec.timeout
+    clock = BodyTime(started_seconds, started_us, timeout, spec.grace_seconds, body.pace, body.delay_seconds)
     recording = _Recording(clock, has_given_time)
     end: protocol.Ending | Exit = _call(body, order, facts, recording)
     if isinstance(end, protocol.Terminated):
@@ -214,6 +220,21 @@ def _surroundings(order: AttemptOrder, folder: str) -> Iterator[None]:
 # --- Coroutines ------------------------------------------------------------------------------------------------------
 
 
+class _PacedTime:
+    """The time of a loop whose waits take ``pace`` times as long in the night."""
+
+    def __init__(self, clock: BodyTime) -> None:
+        self._clock = clock
+
+    @property
+    def seconds(self) -> float:
+        return self._clock.seconds / self._clock.pace
+
+    @seconds.setter
+    def seconds(self, value: float) -> None:
+        self._clock.seconds = value * self._clock.pace
+
+
 def _run_coroutine(coroutine: Coroutine[object, object, object], clock: BodyTime) -> object:
     """Run a coroutine on a loop of its own, in a thread, because a loop runs in this one."""
 
@@ -221,7 +242,7 @@ def _run_coroutine(coroutine: Coroutine[object, object, object], clock: BodyTime
         task = asyncio.current_task()
         assert task is not None
         if clock.timeout is not None:
-            asyncio.get_running_loop().call_at(clock.timeout, terminate, task)
+            asyncio.get_running_loop().call_at(clock.timeout / clock.pace, terminate, task)
         return await coroutine
 
     def terminate(task: asyncio.Task[object]) -> None:
@@ -229,7 +250,7 @@ def _run_coroutine(coroutine: Coroutine[object, object, object], clock: BodyTime
         task.cancel()
 
     def run() -> object:
-        loop = VirtualLoop(clock, lambda context: None)
+        loop = VirtualLoop(_PacedTime(clock), lambda context: None)
         with asyncio.Runner(loop_factory=lambda: loop) as runner:
             return runner.run(main())
 

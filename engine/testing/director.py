@@ -9,7 +9,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from datetime import time as clock_time
 from typing import Any
 
@@ -116,6 +116,7 @@ class Director:
         self._met: Counter[tuple[int, str]] = Counter()  # attempts that a fault has met, by its place and the task
         self._calls: dict[int, deque[float]] = {}  # of a downstream with a limit, in the last second
         self._facts: FlowFacts | None = None
+        self._write_source()
 
     # --- The flow --------------------------------------------------------------------------------------------------
 
@@ -130,12 +131,12 @@ class Director:
         return os.fspath(self._flow) if isinstance(self._flow, str | os.PathLike) else f"{spec.name}.py"
 
     @property
-    def _source(self) -> str:
+    def source(self) -> str:
         """The file that stands for the code of the flow, so that the executor sees each change of it."""
         return os.path.join(self._folder, "flow.py")
 
     def _write_source(self) -> None:
-        with open(self._source, "w", encoding="utf-8") as file:
+        with open(self.source, "w", encoding="utf-8") as file:
             file.write(f"# version {self._version} of a played flow\n")
 
     @property
@@ -146,10 +147,10 @@ class Director:
 
     def load(self, params: Mapping[str, object], remembered: Mapping[str, object]) -> FlowSpec:
         """Return the flow with parameters, as it is played. Raises FlowError, StageError."""
-        if self._version == 1:
-            self._write_source()
         flow = self._load(params, remembered)
         spec = flow.spec()
+        if isinstance(self._flow, Flow):
+            spec = replace(spec, params=_merged(spec.params, remembered, params))
         plans = {name: plan_of(function) for name, function in flow.functions.items()}
         require_callable(spec, plans)
         self._require_known_names(spec)
@@ -163,8 +164,6 @@ class Director:
         if isinstance(flow, str | os.PathLike):
             return load_flow(os.fspath(flow), params, remembered)
         if isinstance(flow, Flow):
-            if any(flow.params.get(name) != value for name, value in params.items()):
-                raise StageError("params: give the path of a flow file, or a function that makes the flow")
             return flow
         with use_params(remembered, params):
             return flow()
@@ -182,7 +181,7 @@ class Director:
             python=None,
             path=self.path_of(spec),
             code_hash=code_hash,
-            sources={self._source: str(digest_of_file(self._source))},
+            sources={self.source: str(digest_of_file(self.source))},
         )
 
     def _require_known_names(self, spec: FlowSpec) -> None:
@@ -203,7 +202,7 @@ class Director:
         for task in spec.tasks:
             own = task if task.map is None else task.map.child
             is_given = any(_names(task.name, name) for name in (*self._results, *self._durations))
-            is_given |= any(isinstance(fault, TaskFault) and _names(task.name, fault.task) for fault in self._faults)
+            is_given |= any(isinstance(fault, TaskFault) and _meets(task.name, fault) for fault in self._faults)
             if own.kind == "command" and not is_given:
                 raise StageError(
                     f"task {task.name!r} is a command, which cannot run in virtual time: say what it returns,"
@@ -223,23 +222,22 @@ class Director:
         if spec.map is None:
             self._counts[order.task] += 1
             self.starts.append(Start(now, order.run_id, order.task, order.attempt, spec.downstream))
-        seconds = self._given_seconds(order)
+        factor, more = 1.0, 0.0
         for place, fault in enumerate(self._faults):
             if not self._meets(place, fault, order, now):
                 continue
             if isinstance(fault, TaskFault) and (fault.factor != 1.0 or fault.more_seconds):
-                more = parse_duration(fault.more_seconds)
-                seconds = fault.factor * (INSTANT_SECONDS if seconds is None else seconds) + more
+                factor, more = factor * fault.factor, more + parse_duration(fault.more_seconds)
             else:
                 return self._failing_script(fault, order)
-        return self._working_script(order, seconds)
+        return self._working_script(order, factor, more)
 
     def _meets(self, place: int, fault: TaskFault | DownstreamFault, order: AttemptOrder, now: float) -> bool:
         if order.spec.map is not None:
             return False
         when = fault.when
         if isinstance(fault, TaskFault):
-            is_named = fault.task == "*" or _names(order.task, fault.task)
+            is_named = _meets(order.task, fault)
         else:
             is_named = order.spec.downstream == fault.downstream
         if not is_named or not self._is_at(when, now) or not self._is_attempt(place, when, order):
@@ -295,17 +293,21 @@ class Director:
     def _raising_script(self, error: BaseException, order: AttemptOrder, seconds: float) -> Script:
         return self._body_script(Body(self._plan(order), error, seconds), order)
 
-    def _working_script(self, order: AttemptOrder, seconds: float | None) -> Script:
+    def _working_script(self, order: AttemptOrder, factor: float, more: float) -> Script:
+        """Return the script of an attempt that meets no fault, but takes ``factor`` times as long and ``more``."""
+        given = self._given_seconds(order)
+        seconds = None if given is None else factor * given + more
         is_given, result = self._given_result(order)
         if order.spec.kind == "command":
-            return Script(seconds or INSTANT_SECONDS, Exit(0, result=None if result is None else dump_result(result)))
+            takes = factor * INSTANT_SECONDS + more if seconds is None else seconds
+            return Script(takes, Exit(0, result=None if result is None else dump_result(result)))
         if not is_given or (callable(result) and not isinstance(result, type)):
             plan = plan_of(result) if is_given and callable(result) else self._plan(order)
-            return self._body_script(Body(plan, seconds=seconds), order)
+            return self._body_script(Body(plan, None, seconds, factor, more), order)
         if isinstance(result, BaseException) or (isinstance(result, type) and issubclass(result, BaseException)):
             error = result if isinstance(result, BaseException) else result()
             return self._raising_script(error.with_traceback(None), order, seconds or INSTANT_SECONDS)
-        return self._body_script(Body(CallPlan(lambda: result, (), False), seconds=seconds), order)
+        return self._body_script(Body(CallPlan(lambda: result, (), False), None, seconds, factor, more), order)
 
     def _plan(self, order: AttemptOrder) -> CallPlan:
         assert self._facts is not None
@@ -332,9 +334,28 @@ class Director:
         return value.at(self._counts[order.task]) if isinstance(value, in_turn) else value
 
 
+def _merged(
+    own: Mapping[str, object], remembered: Mapping[str, object], given: Mapping[str, object]
+) -> Mapping[str, object]:
+    """Return the parameters of a flow that was made before its values were given. Raises StageError."""
+    unknown = given.keys() - own.keys()
+    if unknown:
+        known = ", ".join(sorted(own)) or "none"
+        raise StageError(f"the flow has no parameter {min(unknown)!r}; it declares: {known}")
+    kept = {name: value for name, value in remembered.items() if name in own}
+    return {
+        name: value.isoformat() if isinstance(value, date) else value
+        for name, value in {**own, **kept, **given}.items()
+    }
+
+
 def _names(task: str, name: str) -> bool:
     """Whether a name in a table names a task: itself, or the map task of which it is a child."""
     return name == task or name == task.partition("[")[0]
+
+
+def _meets(task: str, fault: TaskFault) -> bool:
+    return fault.task == "*" or _names(task, fault.task)
 
 
 def _isolation(task: TaskSpec) -> Any:

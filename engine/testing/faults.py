@@ -20,6 +20,12 @@ MakeError = Callable[[AttemptOrder], BaseException]
 Error = BaseException | type[BaseException] | Callable[[], BaseException]
 
 
+class Fault:
+    """What goes wrong in a night; the functions below make its kinds."""
+
+    __slots__ = ()
+
+
 @dataclass(frozen=True, slots=True)
 class When:
     """Which attempts a fault meets. ``share``: so many of them, by the dice of the night."""
@@ -32,7 +38,7 @@ class When:
 
 
 @dataclass(frozen=True, slots=True)
-class TaskFault:
+class TaskFault(Fault):
     """What attempts do instead of their work. ``task``: also the children of that map task; "*": every task."""
 
     task: str
@@ -51,7 +57,7 @@ class TaskFault:
 
 
 @dataclass(frozen=True, slots=True)
-class DownstreamFault:
+class DownstreamFault(Fault):
     """What calls of a downstream get. ``per_second``: so many calls a second are well all the same."""
 
     downstream: str
@@ -63,7 +69,7 @@ class DownstreamFault:
 
 
 @dataclass(frozen=True, slots=True)
-class ProcessFault:
+class ProcessFault(Fault):
     """The executor, or the process that forks its attempts ("zygote"), is killed; a new executor starts later."""
 
     what: str
@@ -72,7 +78,7 @@ class ProcessFault:
 
 
 @dataclass(frozen=True, slots=True)
-class DiskFull:
+class DiskFull(Fault):
     """The disk of the state file takes no write."""
 
     at: Instant
@@ -80,14 +86,11 @@ class DiskFull:
 
 
 @dataclass(frozen=True, slots=True)
-class ClockStep:
+class ClockStep(Fault):
     """The wall clock is set."""
 
     at: Instant
     seconds: float
-
-
-Fault = TaskFault | DownstreamFault | ProcessFault | DiskFull | ClockStep
 
 
 def down(
@@ -170,6 +173,8 @@ def slow(
     share: float = 1.0,
 ) -> TaskFault:
     """Attempts of a task take ``factor`` times as long, and ``seconds`` more."""
+    if factor == 1.0 and not seconds:
+        raise ValueError(f"slow({task!r}) needs a factor, or seconds=")
     when = _when(attempt, times, at, lasts, share)
     return TaskFault(task, when, factor=factor, more_seconds=seconds)
 

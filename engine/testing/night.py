@@ -20,8 +20,9 @@ from ..core.durations import Duration, parse_duration
 from ..core.projection import AttemptRow, RunProjection
 from ..domain.events import Event
 from ..statefile.list_rows import PAGES, PageRow
+from ..statefile.queries import query
 from ..statefile.reader import events_query
-from ..store import runs
+from ..store import database, runs
 from .bodies import StageError
 from .director import Start, Times
 from .faults import DownstreamFault, Fault
@@ -105,7 +106,7 @@ class Night:
         shutil.copyfile(self._stored.path, path)
 
     def _connect(self) -> closing[sqlite3.Connection]:
-        return closing(sqlite3.connect(f"file:{self._stored.path}?mode=ro", uri=True))
+        return closing(database.open_beside_writer(self._stored.path))
 
     @cached_property
     def projection(self) -> RunProjection:
@@ -193,8 +194,7 @@ class Night:
     def pages(self) -> list[PageRow]:
         """The pages of the run, the first one first."""
         with self._connect() as connection:
-            rows = connection.execute(PAGES.sql, PAGES.defaults).fetchall()
-        pages = [PageRow(*row)._replace(body=json.loads(PageRow(*row).body)) for row in rows]  # type: ignore[arg-type]
+            pages = query(connection, PAGES, {})
         return sorted((page for page in pages if page.run_id == self.run_id), key=lambda page: page.id)
 
     # --- When it healed ----------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, TypeVar, cast
+from typing import Any, NoReturn, TypeVar, cast
 
 from ..core.spec import Durability, FlowSpec
 from ..executor.machine import HEARTBEAT_SECONDS, Machine
@@ -54,6 +54,7 @@ class Stage:
             writer_thread=writer,
             environment_hash=lambda: "played",
             heartbeat_seconds=heartbeat_seconds,
+            breakers_folder=lambda: None,
             random_hex=lambda size: dice.randbytes(size).hex(),
         )
 
@@ -81,7 +82,7 @@ class Stage:
             if self.failures:
                 raise self.failures[0]
 
-    def fail(self, error: BaseException) -> None:
+    def fail(self, error: BaseException) -> NoReturn:
         """End the night with an error that the engine must not catch."""
         self.failures.append(error)
         raise Crash(str(error))

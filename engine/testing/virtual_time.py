@@ -77,10 +77,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
             future.set_exception(error)
         return future
 
-    def add_signal_handler(self, sig: int, callback: Any, *args: Any) -> None:
-        """Leave the signals of this process alone."""
-
-    async def create_unix_server(self, *args: Any, **options: Any) -> asyncio.Server:  # type: ignore[override]
+    async def create_unix_server(self, *args: Any, **options: Any) -> asyncio.Server:
         server = await super().create_unix_server(*args, **options)
         self._unix_servers.append(server)
         return server

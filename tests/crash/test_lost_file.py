@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import sqlite3
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -214,3 +215,74 @@ def test_a_copy_that_cannot_be_made_is_reported_and_made_at_the_end(live_run: Ru
     live_run.proceed()
     live_run.end()
     assert rows(Path(f"{live_run.state}.rescued")) == [("long", "SUCCESS"), ("below", "READY")]
+
+
+# --- Cut short -----------------------------------------------------------------------------------------------------
+
+#: Bytes that are left of a state file of so many bytes.
+CUTS: dict[str, Callable[[int], int]] = {
+    "nothing": lambda size: 0,
+    "a page": lambda size: 4096,
+    "the header": lambda size: 100,
+    "half": lambda size: size // 2,
+    "all but a page": lambda size: size - 4096,
+    "all but a byte": lambda size: size - 1,
+}
+
+
+@parametrize_mostly_long("left", CUTS, quick=1)
+@parametrize_mostly_long("is_running", [True, False], quick=2)
+def test_a_file_that_is_cut_short_ends_the_executor_which_saves_it(
+    live_run: RunUnderWay, left: str, is_running: bool
+) -> None:
+    """While nothing is written, and at the next commit, which would end the run as a success."""
+    if not is_running:
+        os.kill(live_run.process.pid, signal.SIGSTOP)
+    os.truncate(live_run.state, CUTS[left](live_run.state.stat().st_size))
+    if not is_running:
+        live_run.proceed()
+        os.kill(live_run.process.pid, signal.SIGCONT)
+    output = live_run.end()
+    assert live_run.process.returncode == 2 and "Traceback" not in output, output
+    assert "run r SUCCESS" not in output
+    assert f"somebody has cut {live_run.state} short; all of it is kept in {live_run.state}.rescued: rm -f" in output
+    steps = output.rpartition(f"{live_run.state}.rescued: ")[2].partition(" && redrive resume")[0]
+    subprocess.run(steps, shell=True, check=True)
+    live_run.proceed()
+    assert live_run.resume() == 0
+    assert rows(live_run.state) == [("long", "SUCCESS"), ("below", "SUCCESS")]
+
+
+def test_a_folder_that_is_renamed_is_renamed_back_and_the_run_goes_on(live_run: RunUnderWay) -> None:
+    away = live_run.folder.with_name("renamed folder")
+    live_run.folder.rename(away)
+    back = f"mv '{away}' {live_run.folder}"
+    output = live_run.read_until("storage degraded")
+    assert f"the folder of {live_run.state} was moved: {back} and the run goes on; nothing is lost" in output
+    subprocess.run(back, shell=True, check=True)
+    output = live_run.read_until("storage recovered")
+    assert "lost when" not in output and "could not be made" not in output
+    live_run.proceed()
+    live_run.end()
+    assert live_run.process.returncode == 0 and not Path(f"{live_run.state}.rescued").exists()
+
+
+@pytest.mark.long
+def test_a_moved_file_that_is_then_removed_is_kept(live_run: RunUnderWay) -> None:
+    away = live_run.folder / "away.db"
+    live_run.state.rename(away)
+    assert "was moved" in live_run.read_until("storage degraded")
+    away.unlink()
+    assert f"a process has removed {live_run.state}; all of it is kept" in live_run.read_until("storage degraded")
+    live_run.proceed()
+    live_run.end()
+    assert live_run.process.returncode == 2
+    assert rows(Path(f"{live_run.state}.rescued")) == [("long", "SUCCESS"), ("below", "READY")]
+
+
+def test_resume_is_refused_before_it_imports_the_flow(live_run: RunUnderWay) -> None:
+    """Whatever the flow would say: another executor owns the file."""
+    (live_run.folder / "flow.py").write_text("raise RuntimeError('imported')")
+    resumed = start_redrive("resume", str(live_run.state), "--plain")
+    output, _ = resumed.communicate(timeout=120)
+    assert resumed.returncode == 75 and f"pid {live_run.process.pid}" in output and "imported" not in output

@@ -244,7 +244,10 @@ PAGED = "flow.page('command', argv=['sh', '-c', 'cat >> \"$0\"', str(HERE / 'pag
 
 @pytest.mark.long
 def test_a_run_that_takes_too_long_and_the_one_that_it_holds_up_are_reported_while_it_still_runs(tmp_path, serve):
-    service = serve(flow=HEAD + "flow = Flow('f', schedule='every 1s', start_within='1s', deadline='2s')\n" + HELD)
+    service = serve(
+        flow=HEAD + "flow = Flow('f', schedule='every 1s', start_within='1s', deadline='2s',"
+        " deadline_action='page')\n" + HELD
+    )
     service.until("not ended by")
     service.until("has not started as promised")
     assert [("RUNNING",)] == ask(tmp_path, "SELECT state FROM run")
@@ -254,6 +257,35 @@ def test_a_run_that_takes_too_long_and_the_one_that_it_holds_up_are_reported_whi
     causes = [cause.partition(":")[0] for (cause,) in ask(tmp_path, "SELECT cause FROM page ORDER BY cause")]
     assert "schedule" in causes and "deadline" in causes
     assert [(1,)] == ask(tmp_path, "SELECT count(*) FROM sla WHERE promise = 'end' GROUP BY logical_time LIMIT 1")
+
+
+@pytest.mark.long
+def test_a_run_that_takes_too_long_is_ended_and_the_schedule_goes_on(tmp_path, serve):
+    service = serve(flow=HEAD + "flow = Flow('f', schedule='every 1s', deadline='2s')\n" + HELD)
+    service.until("a CANCELLED: the deadline of the run")
+    service.until("FAILED: the deadline of the run")
+    (tmp_path / "go").touch()
+    service.until("a SUCCESS", 3)
+    service.stop()
+    assert [("FAILED",)] == ask(tmp_path, "SELECT state FROM run ORDER BY started_at LIMIT 1")
+
+
+@pytest.mark.long
+def test_a_run_that_starts_after_its_deadline_runs_without_one_and_pages(tmp_path, serve):
+    """The host was off: the latest missed run is started all the same."""
+    flow = HEAD + "flow = Flow('f', schedule='*/20 * * * *', deadline='0s')\n@flow.task\ndef a(): pass\n"
+    first = serve(flow=flow)
+    first.until("next ")
+    first.kill()
+    now = datetime.now(UTC)
+    since = (now - timedelta(hours=2)).replace(minute=now.minute // 20 * 20, second=0, microsecond=0)
+    change(tmp_path, "UPDATE schedule SET decided_until = ?", round(since.timestamp() * 1e6))
+    second = serve()
+    second.until("a SUCCESS")
+    second.stop()
+    assert [("SUCCESS", None)] == ask(tmp_path, "SELECT state, deadline_at FROM run")
+    ((title, body),) = ask(tmp_path, "SELECT title, body FROM page")
+    assert title == "deadline missed" and "starts only now: it runs without a deadline" in body
 
 
 @pytest.mark.long

@@ -428,7 +428,7 @@ def a(ctx):
 """
 
 
-def write_days(tmp_path: Path, params: str, error: str = "OSError") -> str:
+def write_days(tmp_path: Path, params: str, error: str = "ZeroDivisionError") -> str:
     (tmp_path / "flow.py").write_text(DAYS.format(params=params, error=error))
     return str(tmp_path / "flow.py")
 
@@ -460,7 +460,7 @@ def test_a_run_keeps_its_values_and_lives_with_a_flow_that_declares_others(tmp_p
 
 def test_the_same_failure_with_other_parameters_is_not_yet_poison(tmp_path):
     """Something changed between the attempts: it is counted from one again."""
-    flow = write_days(tmp_path, "{'day': 1, 'go': False}", error="ValueError")
+    flow = write_days(tmp_path, "{'day': 1, 'go': False}")
     stop = When("task", "RETRYING", "a", lambda: act(tmp_path, "stop", options={"how": "now"}))
     slow = Path(flow).read_text().replace("base=0.01", "base=5, cap=5, jitter='none'")
     Path(flow).write_text(slow)

@@ -9,10 +9,11 @@ import sqlite3
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.request import urlopen
 
 import pytest
@@ -231,8 +232,52 @@ def test_a_page_instead_of_json_is_tried_again(tmp_path: Path, url: str) -> None
         return json.loads('{"amount": seventeen}')
 
     ended = run(flow, tmp_path / "state.db")
-    assert (ended["page"].failure_class, ended["page"].attempts) == ("ambiguous", 2)
-    assert (ended["wrong"].failure_class, ended["wrong"].attempts) == ("validation", 1)
+    assert (ended["page"].failure_class, ended["page"].attempts) == ("ambiguous", 3)
+    assert (ended["wrong"].failure_class, ended["wrong"].kind, ended["wrong"].attempts) == ("validation", "poison", 2)
+
+
+def test_one_cause_has_one_verdict_in_python_and_in_a_shell(tmp_path: Path, url: str) -> None:
+    port, flow = closed_port(), Flow("one-cause")
+
+    def ask(name: str, address: str) -> None:
+        flow.task(lambda: urlopen(address, timeout=10), name=f"{name} in Python", timeout=60, retry=QUICK)
+        flow.command(f"{name} by curl", f"curl -fsS {address}", timeout=60, retry=QUICK)
+
+    addresses = {"unknown": "http://nosuch.invalid/", "refused": f"http://127.0.0.1:{port}/", "500": f"{url}/500"}
+    for name, address in addresses.items():
+        ask(name, address)
+    ended = run(flow, tmp_path / "state.db")
+    for name in addresses:
+        one, other = ended[f"{name} in Python"], ended[f"{name} by curl"]
+        assert (one.state, one.kind, one.attempts) == (other.state, other.kind, other.attempts), name
+    assert ended["unknown in Python"].state == "FAILED"
+
+
+def test_siblings_that_fail_alike_need_one_start_each(tmp_path: Path) -> None:
+    flow = Flow("siblings", max_parallel=2)
+    for number in range(60):
+        flow.task(lambda: {"rows": 3}["sum"], name=f"part {number}", timeout=30, max_attempts=5)
+    ended = run(flow, tmp_path / "state.db")
+    assert {(one.state, one.kind) for one in ended.values()} == {("DEAD_LETTER", "poison")}
+    assert sum(one.attempts for one in ended.values()) <= 60 + 6
+    (page,) = pages(tmp_path / "state.db")
+    assert page.title.startswith("poison-pill on part ") and page.tasks == 60
+
+
+def test_a_task_that_gets_further_each_time_is_slow(tmp_path: Path) -> None:
+    flow = Flow("slow")
+
+    @flow.task(timeout=1, retry=RetryPolicy(max_attempts=6, base=0.01))
+    def load(ctx: Any) -> None:
+        for step in range(ctx.checkpointed or 0, 40):
+            time.sleep(0.05)
+            ctx.checkpoint(step + 1)
+            ctx.progress(step + 1, 40)
+
+    assert run(flow, tmp_path / "state.db")["load"].state == "SUCCESS"
+    with sqlite3.connect(tmp_path / "state.db") as connection:
+        (mode, said) = connection.execute("SELECT failure_mode, diagnostic FROM attempt WHERE attempt = 1").fetchone()
+    assert mode == "slow" and "timeout too short: it needs about" in said
 
 
 def test_the_decorator_waits_as_long_as_the_server_asks(url: str) -> None:

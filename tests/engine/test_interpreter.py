@@ -34,7 +34,8 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("environments") / "etl"
     venv.create(folder, with_pip=False, symlinks=True)
     (packages,) = folder.glob("lib/python*/site-packages")
-    (packages / "here.pth").write_text("\n".join(path for path in sys.path if path))
+    checkout = Path(__file__).parents[2] / ".types"  # an editable install is on no path
+    (packages / "here.pth").write_text("\n".join([*(path for path in sys.path if path), str(checkout)]))
     (packages / "only_there.py").write_text("VALUE = 7\n")
     return folder
 

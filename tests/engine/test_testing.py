@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from itertools import pairwise
 
@@ -11,6 +12,7 @@ from redrive.engine import Flow, NotReady
 from redrive.engine.testing import (
     StageError,
     clock_step,
+    context,
     crash,
     disk_full,
     down,
@@ -20,14 +22,17 @@ from redrive.engine.testing import (
     in_turn,
     killed,
     play,
+    play_schedule,
     slow,
 )
 
+pytest_plugins = ["pytester"]
 
-def two_steps(**options: object) -> Flow:
+
+def two_steps() -> Flow:
     flow = Flow("revenue")
 
-    @flow.task(timeout=60, **options)
+    @flow.task(timeout=60)
     def extract():
         time.sleep(40)
         print("extracted")
@@ -74,7 +79,7 @@ def test_an_error_is_classified_by_the_product() -> None:
     night = play(two_steps(), faults=[error("load", KeyError("amount"))])
     assert night.state == "BLOCKED" and night.exit_code == 3
     (cause,) = night.inbox
-    assert cause.tasks == ("load",) and cause.title == "KeyError test_testing.py:36 in load"
+    assert cause.tasks == ("load",) and re.fullmatch(r"KeyError test_testing.py:\d+ in load", cause.title)
     assert [attempt.failure_class for attempt in night.attempts("load")] == ["unclassified"] * night.starts("load")
 
 
@@ -89,7 +94,7 @@ def test_a_hang_ends_by_the_kill_ladder() -> None:
     night = play(two_steps(), faults=[hang("extract", attempt=1, ignores_sigterm=True)])
     first, second = night.attempts("extract")
     assert first.outcome == "timed_out" and second.outcome == "success"
-    assert first.ended_at - first.started_at == pytest.approx(65e6, abs=1e6)  # the timeout and the grace
+    assert (first.ended_at or 0) - first.started_at == pytest.approx(65e6, abs=1e6)  # the timeout and the grace
     kinds = [event.kind for event in night.events if event.task == "extract"]
     assert ["attempt.deadline", "attempt.stack", "attempt.sigterm", "attempt.sigkill"] == [
         kind for kind in kinds if kind.startswith("attempt.") and kind != "attempt.started"
@@ -114,7 +119,7 @@ def test_a_body_that_is_too_slow_is_ended_where_it_waits_and_its_checkpoint_coun
     assert night.state == "SUCCESS" and ended == [1, 2]
     first, second = night.attempts("count")
     assert first.outcome == "timed_out" and first.diagnostic is not None and "65 % done" in first.diagnostic
-    assert (second.ended_at - second.started_at) / 1e6 == pytest.approx(2, abs=0.5)
+    assert ((second.ended_at or 0) - second.started_at) / 1e6 == pytest.approx(2, abs=0.5)
 
 
 def test_coroutines_sensors_and_output() -> None:
@@ -177,6 +182,9 @@ def test_commands_exit_as_they_are_told() -> None:
 def test_signals_and_slow_work() -> None:
     night = play(two_steps(), faults=[killed("extract", 6, attempt=1), slow("extract", seconds="5s")])
     assert [attempt.signal for attempt in night.attempts("extract")] == [6, None]
+    assert night.attempts("extract")[1].duration_us == 45_000_000
+    night = play(two_steps(), faults=[slow("extract", 2, attempt=1)])
+    assert [attempt.outcome for attempt in night.attempts("extract")] == ["timed_out", "success"]
     night = play(two_steps(), durations={"extract": in_turn("70s", "10s")})
     assert [attempt.outcome for attempt in night.attempts("extract")] == ["timed_out", "success"]
 
@@ -276,3 +284,84 @@ def test_retry_inside_a_body_waits_in_virtual_time() -> None:
     night = play(flow)
     assert night.state == "SUCCESS" and [later - one for one, later in pairwise(calls)] == [10, 20, 40]
     assert night.attempts("fetch")[0].outcome == "success"
+
+
+def test_a_schedule_is_served_through_the_night_in_which_the_clock_is_set_forward() -> None:
+    flow = Flow("hourly", schedule="0 * * * *", timezone="Europe/Berlin")
+
+    @flow.task
+    def load(ctx):
+        time.sleep(60)
+        return ctx.logical_time.isoformat()
+
+    faults = [error("load", ValueError("x"), at="02:00", lasts="30m")]
+    night = play_schedule(flow, at="2026-03-28T22:30+01:00", lasts="6h", faults=faults)
+    assert [run.state for run in night.runs] == ["SUCCESS"] * 3 + ["BLOCKED"] + ["SUCCESS"] * 2
+    assert [run.run_id[11:16] for run in night.runs] == ["23:00", "00:00", "01:00", "03:00", "04:00", "05:00"]
+
+
+def test_a_machine_is_off_for_two_days() -> None:
+    flow = Flow("hourly", schedule="0 * * * *", misfire="one")
+    flow.task(name="load")(lambda: 1)
+    night = play_schedule(flow, at="2026-01-05T22:30+00:00", lasts="2d4h", faults=[crash(at="2h", lasts="2d")])
+    assert len(night.runs) == 2 + 1 + 2  # of the 48 that were missed the latest is made up for
+
+
+def test_the_context_of_one_body() -> None:
+    def settle(ctx):
+        for row in ctx.rows([{"id": 1, "amount": 5}, {"id": 2}], key="id"):
+            with row as order:
+                ctx.progress(order["amount"])
+        ctx.checkpoint({"settled": 1})
+        return ctx.params["day"], ctx.attempt, ctx.earlier_result, ctx.checkpointed
+
+    ctx = context(attempt=2, params={"day": "monday"}, earlier_result=[3], checkpointed=(1, 2))
+    assert settle(ctx) == ("monday", 2, [3], (1, 2))
+    assert ctx.progress_reports == [(5, None)] and ctx.checkpoints == [{"settled": 1}]
+    assert ctx.bad_rows == [("2", "KeyError: 'amount'")]
+
+
+def test_the_fixture_keeps_the_state_file_and_shows_the_night_of_a_failed_test(play, tmp_path, pytester) -> None:
+    assert play(two_steps()).state == "SUCCESS" and (tmp_path / "night-1.db").exists()
+    pytester.makepyfile("""
+        from redrive.engine import Flow
+
+        def test_it_heals(play):
+            flow = Flow("f")
+            flow.task(name="load")(lambda: 1)
+            assert play(flow).state == "FAILED"
+    """)
+    result = pytester.runpytest_subprocess("-p", "no:cacheprovider")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*night: <run 'night': SUCCESS*", "*✓ load*"])
+
+
+async def test_a_night_is_not_played_in_a_coroutine() -> None:
+    with pytest.raises(StageError, match="plain function"):
+        play(two_steps())
+
+
+def test_a_body_that_waits_in_real_time_is_refused() -> None:
+    flow, wait = Flow("waits"), time.sleep
+    flow.task(name="a")(lambda: wait(1.2))
+    with pytest.raises(StageError, match="real time"):
+        play(flow)
+
+
+def test_a_name_that_the_flow_does_not_have_is_refused() -> None:
+    with pytest.raises(StageError, match="no task 'lod'; it has extract, load"):
+        play(two_steps(), durations={"lod": "1s"})
+    with pytest.raises(StageError, match="no task names the downstream 'bink'; the flow has: bank"):
+        play(two_steps(), faults=[down("bink")])
+
+
+def test_a_coroutine_is_slow_and_ended_at_its_timeout() -> None:
+    flow = Flow("loops")
+
+    @flow.task(timeout=30)
+    async def fetch():
+        await asyncio.sleep(20)
+
+    night = play(flow, faults=[slow("fetch", 2, attempt=1)])
+    first, second = night.attempts("fetch")
+    assert (first.outcome, second.outcome) == ("timed_out", "success") and second.duration_us == 20_000_000

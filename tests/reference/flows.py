@@ -24,6 +24,9 @@ _SCRIPTS: tuple[tuple[str, ...], ...] = (
     ("same",),
     ("same", "ok"),
     ("same", "other", "same", "ok"),
+    ("bug",),
+    ("bug", "ok"),
+    ("bug", "other", "bug", "ok"),
     ("other",),
     ("other", "transient", "ok"),
     ("ambiguous", "other", "ok"),
@@ -52,7 +55,7 @@ def draw_flow(seed: int) -> list[ScriptedTask]:
                 tuple(sorted(dice.sample(earlier, min(len(earlier), dice.choice((0, 1, 1, 2, 3)))))),
                 rule=dice.choice(("all_success", "all_success", "all_success_strict", "none_failed", "all_done")),
                 max_attempts=dice.choice((1, 2, 3, 4)),
-                poison_after=dice.choice((None, 2, 2, 3)),
+                poison_after=dice.choice(("evidence", "evidence", "evidence", None, 0, 1, 2, 3)),
                 ambiguous_attempts=dice.choice((2, 3)),
                 idempotent=dice.random() > 0.1,
                 optional=dice.random() < 0.25,
@@ -84,7 +87,7 @@ def real_flow(seed: int, tasks: list[ScriptedTask]) -> Flow:
                     max_attempts=task.max_attempts,
                     base=0.01,
                     cap=0.02,
-                    poison_after=task.poison_after,
+                    poison_after=task.poison_after,  # type: ignore[arg-type]
                     ambiguous_attempts=task.ambiguous_attempts,
                 ),
             )
@@ -97,6 +100,8 @@ def _body(task: ScriptedTask) -> Callable[..., Any]:
         does = task.script[min(ctx.attempt, len(task.script)) - 1]
         if does == "same":
             raise type("Trouble", (Exception,), {})("each time the same")
+        if does == "bug":
+            raise type(f"Bug{task.name}", (ZeroDivisionError,), {})("each time the same")  # no sibling has the same
         if does == "other":
             raise type(f"Trouble{ctx.attempt}", (Exception,), {})("each time another")
         if does == "wait":

@@ -20,7 +20,8 @@ class ScriptedTask:
     """One task. ``script``: what its attempts do, in order; the last word repeats.
 
     ok, skip, wait (a sensor: not yet), transient, permanent, auth, validation, ambiguous, hang, same (a failure of
-    which nothing is known, each time the same), other (each time another).
+    which nothing is known, each time the same), bug (each time the same error that repeats by its type), other (each
+    time another). ``poison_after``: 0 is any failure.
     """
 
     name: str
@@ -28,7 +29,7 @@ class ScriptedTask:
     parents: tuple[str, ...] = ()
     rule: str = "all_success"
     max_attempts: int = 3
-    poison_after: int | None = 2
+    poison_after: int | str | None = "evidence"
     ambiguous_attempts: int = 3
     idempotent: bool = True
     optional: bool = False
@@ -77,15 +78,18 @@ def _after_failure(task: ScriptedTask, does: str, failures: Sequence[str]) -> st
 
 
 def _is_poisoned(task: ScriptedTask, failures: Sequence[str]) -> bool:
-    """The same failure so often in a row, or in so many of the last twice as many failures.
+    """The same failure so often in a row; by evidence, a bug twice.
 
     What may heal by itself is never poison: transient failures and timeouts.
     """
     limit, latest = task.poison_after, failures[-1]
-    if limit is None or latest in ("transient", "hang"):
+    if limit == 0:
+        return True
+    if limit == "evidence":
+        limit = 2 if latest == "bug" else None
+    if not isinstance(limit, int) or latest in ("transient", "hang"):
         return False
-    in_a_row = failures[-limit:] == [latest] * limit
-    return in_a_row or failures[-2 * limit :].count(latest) >= limit
+    return failures[-limit:] == [latest] * limit
 
 
 # --- The graph -----------------------------------------------------------------------------------------------------

@@ -108,6 +108,11 @@ def with_old_run(state: Path) -> None:
     )
 
 
+def with_passed_deadline(state: Path) -> None:
+    """The run has FAILED at its deadline."""
+    ask(state, "UPDATE run SET deadline_at = 1, deadline_passed_at = 1")
+
+
 #: The targets and options of an act on the run; ``before``: the ids of the commands that were sent before it.
 FORMS: dict[str, Callable[[Path, list[str]], tuple[tuple[Target, ...], dict[str, Any]]]] = {
     "requeue": lambda state, before: ((current_target(state, "load"),), {"not_before": 9000}),
@@ -120,6 +125,7 @@ FORMS: dict[str, Callable[[Path, list[str]], tuple[tuple[Target, ...], dict[str,
     "pause": lambda state, before: ((), {}),
     "unpause": lambda state, before: ((), {}),
     "abandon": lambda state, before: ((), {}),
+    "postpone": lambda state, before: with_passed_deadline(state) or ((), {"seconds": 600}),
     "undo": lambda state, before: ((), {"command": before[-1]}),
     "ack": lambda state, before: ((), {"pages": [1]}),
     "snooze": lambda state, before: ((), {"pages": [1], "seconds": 600}),
@@ -237,6 +243,7 @@ WORDS: dict[str, Callable[[Path], list[str]]] = {
     "extend": lambda state: ["extend", "--state", str(state), "load", "10m"],
     "pause": lambda state: ["pause", str(state)],
     "unpause": lambda state: ["unpause", str(state)],
+    "postpone": lambda state: ["postpone", "--state", str(state), "10m"],
     "abandon": lambda state: ["abandon", "--state", str(state), "r"],
     "ack": lambda state: ["pages", str(state), "--ack", "1"],
     "snooze": lambda state: ["pages", str(state), "--snooze", "1", "10m"],

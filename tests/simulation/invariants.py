@@ -37,6 +37,9 @@ _OPERATED = _ENDED | {"PENDING", "READY", "RETRYING", "SENSING"}
 _FAILED = frozenset(["FAILED", "CANCELLED", "UPSTREAM_FAILED"])
 
 
+LATE_START_US = 1_000_000  # a claim before the deadline is on the disk by then
+
+
 class Violation(Exception):
     """An invariant does not hold."""
 
@@ -62,6 +65,8 @@ class Checker:
     max_parallel: int
     seq: int = 0
     is_blocked: bool = False
+    is_over: bool = False  # the deadline has passed, and no operator has lifted it since
+    deadline_at: int | None = None
     tasks: dict[str, _Task] = field(init=False)
     breakers: dict[str, str] = field(default_factory=dict)
     answers: dict[str, object] = field(default_factory=dict)
@@ -106,6 +111,8 @@ class Checker:
         elif isinstance(payload, RunChanged):
             self.max_parallel = payload.set.get("max_parallel", self.max_parallel)
             self.is_blocked = payload.set.get("blocked_since", self.is_blocked or None) is not None
+            self.is_over = payload.set.get("deadline_passed_at", self.is_over or None) is not None
+            self.deadline_at = payload.set.get("deadline_at", self.deadline_at)
 
     def _check_move(self, event: Event, moved: TaskMoved) -> None:
         task = self.tasks[str(event.task)]
@@ -144,6 +151,8 @@ class Checker:
 
     def _check_claim(self, event: Event, task: _Task, moved: TaskMoved) -> None:
         name = str(event.task)
+        is_late = self.deadline_at is not None and event.at > self.deadline_at + LATE_START_US
+        self._require(not (self.is_over or is_late), f"{name} starts after the deadline")
         self._require(moved.set["attempt"] == task.attempt + 1, f"{name}: attempt {task.attempt} and then {moved.set}")
         task.attempt += 1
         for parent in sorted(task.parents):
@@ -233,12 +242,9 @@ class Checker:
             return
         self._require(state != "RUNNING", "the run neither ended nor waits for a human")
         moving = {name: task.state for name, task in self.tasks.items() if task.state not in _ENDED}
-        left = {
-            name: moved for name, moved in moving.items() if moved != "PENDING" or state not in ("FAILED", "PARTIAL")
-        }
-        self._require(not left, f"the run is {state}, with {left}")
+        self._require(not moving, f"the run is {state}, with {moving}")
         if state != "ABANDONED":
-            self._require(not states["DEAD_LETTER"], f"the run is {state}, with dead letters")
+            self._require(self.is_over or not states["DEAD_LETTER"], f"the run is {state}, with dead letters")
             expected = self._expected_end()
             self._require(state in expected, f"the run is {state}, not {expected}: {dict(states)}")
 
@@ -264,7 +270,9 @@ class Checker:
 
     def _expected_end(self) -> tuple[str, ...]:
         bad = [task for task in self.tasks.values() if task.state in _FAILED or task.state == "PENDING"]
-        if any(not task.spec.optional for task in bad):
+        if any(not task.spec.optional for task in bad) or any(
+            task.state == "DEAD_LETTER" for task in self.tasks.values()
+        ):
             return ("FAILED",)
         skipped = any(task.state == "SKIPPED" and task.skip_cause == "operator" for task in self.tasks.values())
         return ("PARTIAL",) if bad or skipped else ("SUCCESS",)

@@ -23,7 +23,16 @@ TEMPERS: dict[str, dict[str, int]] = {
     # what attempts do -> weight
     "fine": {"success": 1},
     "flaky": {"success": 5, "transient": 3, "unclassified": 2, "lost": 1, "not started": 1, "killed": 1},
-    "broken": {"same failure": 6, "permanent": 1, "auth": 1, "validation": 1, "ambiguous": 2, "oom": 2, "transient": 3},
+    "broken": {
+        "same failure": 6,
+        "same as its siblings": 4,
+        "permanent": 1,
+        "auth": 1,
+        "validation": 1,
+        "ambiguous": 2,
+        "oom": 2,
+        "transient": 3,
+    },
     "slow": {"success": 2, "hang": 5, "slow success": 3, "transient": 1},
     "branch": {"success": 2, "skip": 3, "transient": 1},
     "sensor": {"defer": 6, "success": 2, "transient": 1, "hang": 1},
@@ -99,7 +108,15 @@ def draw_plan(seed: int, *, heartbeats: Sequence[float] = HEARTBEATS, other_acts
     plan, dice = _draw_whole_plan(seed), random.Random(f"{seed}:heartbeat")
     heartbeat_seconds = dice.choice(heartbeats)
     acts = tuple(replace(act, act=dice.choice(OTHER_ACTS)) if dice.random() < other_acts else act for act in plan.acts)
+    if plan.flow.deadline_seconds is not None:
+        acts = tuple(_postponed(seed, act) for act in acts)
     return replace(plan, heartbeat_seconds=heartbeat_seconds, acts=acts)
+
+
+def _postponed(seed: int, act: PlannedAct) -> PlannedAct:
+    """Return the act, or one that gives the run another deadline."""
+    dice = random.Random(f"{seed}:postpone:{act.number}")
+    return replace(act, act="postpone") if dice.random() < 0.15 else act
 
 
 def _draw_whole_plan(seed: int) -> Plan:
@@ -228,7 +245,8 @@ def _task(
             cap=30.0,
             jitter=dice.choice(("none", "full", "equal", "decorrelated", "add50")),
             max_elapsed=120.0 if is_sensor else dice.choice((None, None, 20.0)),
-            poison_after=dice.choice((None, 2, 2, 3)),
+            poison_after=dice.choice(("evidence", "evidence", None, 0, 2, 3)),
+            poison_seconds=dice.choice((0.0, 5.0, 60.0)),
         ),
     }
     if options["kind"] == "command":

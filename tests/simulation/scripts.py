@@ -17,6 +17,7 @@ _CLASSES = {
     "transient": FailureClass.TRANSIENT,
     "unclassified": FailureClass.UNCLASSIFIED,
     "same failure": FailureClass.UNCLASSIFIED,
+    "same as its siblings": FailureClass.UNCLASSIFIED,
     "permanent": FailureClass.PERMANENT,
     "auth": FailureClass.AUTH,
     "validation": FailureClass.VALIDATION,
@@ -77,11 +78,16 @@ def _outcome(behaviour: str, order: AttemptOrder, dice: random.Random, *, is_lis
     if behaviour not in _CLASSES:
         result = [dice.randint(0, 2) for _ in range(dice.randint(0, LIST_MAX))] if is_list else dice.randint(0, 9)
         return Outcome(OutcomeKind.SUCCESS, result=str(result), attempt_columns=usage)
-    place = order.task if behaviour == "same failure" else f"{order.task}:{dice.randint(0, 3)}"
+    places = {"same failure": order.task, "same as its siblings": "rows"}
+    place = places.get(behaviour) or f"{order.task}:{dice.randint(0, 3)}"
     strict = "" if dice.random() < 0.1 else place
     mark = Fingerprint(strict, f"{behaviour}:{place}", explain=behaviour)
     retry_after = dice.choice((None, None, 0.0, 12.0)) if behaviour == "transient" else None
     failure = Failure(
-        "night.Trouble", f"{behaviour} at {place}", _CLASSES[behaviour], mark, retry_after_seconds=retry_after
+        dice.choice(("night.Trouble", "KeyError", "ZeroDivisionError")),
+        f"{behaviour} at {place}",
+        _CLASSES[behaviour],
+        mark,
+        retry_after_seconds=retry_after,
     )
     return Outcome(OutcomeKind.ERROR, failure, attempt_columns=usage)

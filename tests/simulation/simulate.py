@@ -284,6 +284,8 @@ class _Simulation:
         if planned.act == "extend":
             targets = [name for name in names if self.checker.tasks[name].state == "RUNNING"] or names
             options["seconds"] = dice.choice((1.0, 30.0))
+        elif planned.act == "postpone":
+            options = dice.choice(({}, {"seconds": 5}, {"seconds": 100}, {"seconds": 3600}))
         elif planned.act == "undo":
             options["command"] = dice.choice(self.sent or ["none"])
         elif planned.act == "breaker":
@@ -303,6 +305,7 @@ class _Simulation:
                 "new_key": dice.random() < 0.2,
                 "not_before": dice.choice((0, 0, 20)),
                 "single_shot": dice.random() < 0.1,
+                "same_key": dice.random() < 0.2,
             }
         command_id = f"act{planned.number}"
         self.sent.append(command_id)

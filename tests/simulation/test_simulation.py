@@ -13,6 +13,9 @@ import pytest
 from msgspec import structs
 from redrive.console.model.inbox import Inbox
 from redrive.engine.core.dispatch_rules import Capacity
+from redrive.engine.core.policy import RetryPolicy
+from redrive.engine.core.spec import FlowSpec, TaskSpec
+from redrive.engine.executor.run_end import RunEndCheck
 from redrive.engine.statefile.changes import operator_actions
 from support.marks import parametrize_mostly_long, scaled
 
@@ -104,6 +107,27 @@ def test_a_shrunk_run_with_all_acts_does_not_fail_again(seed: int, only: str) ->
     assert simulate(reduce_plan(draw_plan(seed), Reduction.parse(only))).problem == ""
 
 
+_LATE_TASKS = (
+    TaskSpec("long", timeout=300.0, grace_seconds=5.0, retry=RetryPolicy(max_attempts=9, base=1.0)),
+    TaskSpec("pay", timeout=300.0, effect=True, idempotent=False),
+    TaskSpec("flaky", retry=RetryPolicy(max_attempts=50, base=5.0, cap=30.0)),
+    TaskSpec("file", kind="sensor", timeout=10.0, recheck_seconds=10.0),
+)
+
+
+@parametrize_mostly_long("number", range(1, 41), quick=4)
+def test_a_crash_at_any_commit_of_a_run_that_its_deadline_ends_is_safe(number: int) -> None:
+    """Before it, in the middle of it, while attempts are killed, and before the run ends."""
+    late = FlowSpec(
+        "night", (*_LATE_TASKS, TaskSpec("last", ("long", "flaky"))), deadline_seconds=60.0, path="night.py"
+    )
+    tempers = {"long": "slow", "pay": "slow", "flaky": "flaky", "file": "sensor", "last": "fine"}
+    crashes = [((number, is_committed), (number + 3, False)) for is_committed in (False, True)]
+    reports = [simulate(Plan(seed, late, tempers, crashes=kind)) for seed in range(8) for kind in crashes]
+    assert {report.problem for report in reports} == {""}
+    assert "FAILED" in {report.state for report in reports} <= {"FAILED", "BLOCKED"}  # some before the deadline
+
+
 def test_a_seed_is_one_run_also_in_another_process() -> None:
     """With other hashes: no order of a set reaches the file."""
     script = "import sys; sys.path.insert(0, 'tests'); "
@@ -132,12 +156,20 @@ def test_a_pool_without_a_bound_is_found() -> None:
 
 def test_a_breaker_that_holds_nobody_is_found() -> None:
     with mock.patch.object(Capacity, "may_call", lambda capacity, row: True):
-        assert first_problem(range(80)).problem
+        assert first_problem(range(300)).problem
 
 
 def test_an_act_that_is_applied_again_is_found() -> None:
     with mock.patch.object(operator_actions, "find_act", lambda connection, command_id: None):
         assert "applied twice" in first_problem(range(80)).problem
+
+
+def test_a_deadline_that_ends_nothing_is_found() -> None:
+    with (
+        mock.patch.object(RunEndCheck, "is_deadline_due", False),
+        mock.patch.object(RunEndCheck, "pass_deadline", lambda check: None),
+    ):
+        assert "starts after the deadline" in first_problem(range(80)).problem
 
 
 def test_an_inbox_that_leaves_out_what_a_breaker_holds_is_found() -> None:

@@ -36,7 +36,7 @@ LISTINGS: tuple[tuple[str, ...], ...] = (
 def write_rich_state(path: Path) -> None:
     """Run a flow whose tasks end in every way, with pages, rows in quarantine and an open breaker."""
     flow = Flow("night")
-    flow.downstream("api", minimum_calls=1, open_seconds=600)
+    flow.downstream("api", minimum_calls=1, open_seconds=600, shared=False)  # fixtures of a session share a home
 
     def broken() -> None:
         print("one line of output")

@@ -63,11 +63,14 @@ requeue_options = options(
     click.option("--rate", metavar="N/s", help="At most N starts per second."),
     click.option("--not-before", metavar="DURATION", help="Start after this time."),
     click.option("--at", metavar="TIME", help="Not before this time: 06:00, or 2026-04-25T06:00."),
-    click.option("--timeout", metavar="DURATION", help="Another timeout for this attempt."),
-    click.option("--param", "param", multiple=True, metavar="NAME=VALUE", help="Another parameter for this attempt."),
+    click.option("--timeout", metavar="DURATION", help="A timeout for this generation alone."),
+    click.option(
+        "--param", "param", multiple=True, metavar="NAME=VALUE", help="A parameter for this generation alone."
+    ),
     click.option("--single-shot", is_flag=True, help="One attempt only."),
     click.option("--keep-count", is_flag=True, help="Keep the failure count: no fresh budget."),
     click.option("--new-key", is_flag=True, help="A new idempotency key: repeat effects of earlier attempts."),
+    click.option("--same-key", is_flag=True, help="Repeat an effect that has happened, with its idempotency key."),
     click.option("--cascade", is_flag=True, help="Also run successful descendants again."),
 )
 
@@ -152,6 +155,20 @@ def abandon(
 
 
 @cli.command()
+@click.argument("when", metavar="DURATION|TIME|never")
+@reason_option
+@run_options
+def postpone(file: NamedFile, when: str, run_id: str | None, reason: str, as_json: bool) -> int:
+    """Give a run another deadline: in 1h, at 06:00, or never.
+
+    What the old one has cancelled runs again.
+    """
+    from ..operate import postpone_options_of
+
+    return _act_on_run("postpone", file, run_id, reason, as_json, postpone_options_of(when))
+
+
+@cli.command()
 @reading_options
 @reason_option
 def pause(file: NamedFile, run_id: str | None, reason: str, as_json: bool) -> int:
@@ -204,10 +221,18 @@ def _act(act: str, file: NamedFile, extra: Mapping[str, Json], options: dict[str
     return send_action(endpoint, request, **printed)
 
 
-def _act_on_run(act: str, file: NamedFile, run_id: str | None, reason: str, as_json: bool) -> int:
+def _act_on_run(
+    act: str,
+    file: NamedFile,
+    run_id: str | None,
+    reason: str,
+    as_json: bool,
+    options: Mapping[str, Json] | None = None,
+) -> int:
     from ..operate import ActRequest, send_action
 
-    return send_action(file.to_change(), ActRequest(act, run_id=run_id, reason=reason), as_json=as_json)
+    request = ActRequest(act, run_id=run_id, reason=reason, options=options or {})
+    return send_action(file.to_change(), request, as_json=as_json)
 
 
 @cli.command()
@@ -222,8 +247,8 @@ def _act_on_run(act: str, file: NamedFile, run_id: str | None, reason: str, as_j
 def prune(file: NamedFile, keep: str, dry_run: bool, as_json: bool) -> int:
     """Delete ended runs with their output, and give the space back.
 
-    Unfinished runs, the latest run of each flow, and runs with quarantined rows stay, and so do notes. A run stays
-    while the inbox tells how it handled a cause that waits for a human now.
+    Unfinished runs, the latest run of each flow, runs with quarantined rows or dead letters, and notes stay. A run
+    stays while the inbox tells how it handled a cause that waits for a human now.
     """
     from ..prune import prune_runs
 

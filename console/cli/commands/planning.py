@@ -120,6 +120,37 @@ def check(flow: str, param: tuple[str, ...], **options: Any) -> int:
 
 
 @cli.command()
+@click.argument("flow")
+@click.option(
+    "--down", multiple=True, metavar="NAME=10m@2m", help="A downstream fails; NAME=30%:10m: a share of calls."
+)
+@click.option("--fail", multiple=True, metavar="TASK=503x3", help="A status, an exception or exit:75, so many times.")
+@click.option("--hang", multiple=True, metavar="TASK[=ATTEMPT]", help="Attempts end at their timeout.")
+@click.option("--slow", multiple=True, metavar="TASK=4x", help="Or TASK=+30s.")
+@click.option("--crash", multiple=True, metavar="5m[/10s]", help="The executor is killed, and resumed later.")
+@click.option("--disk-full", "disk_full", multiple=True, metavar="10m@2m", help="The state file takes no write.")
+@click.option("--takes", multiple=True, metavar="TASK=40s", help="Instead of the median of earlier runs, or 1 s.")
+@click.option("--result", "results", multiple=True, metavar="TASK=JSON", help="What it returns; no task runs.")
+@click.option("--param", "param", multiple=True, metavar="NAME=VALUE", help="A parameter that the flow declares.")
+@click.option("--state", "state", metavar="PATH", help="Where earlier runs are.")
+@click.option("--at", metavar="TIME", help="When the night begins: 2026-03-28T22:00+01:00.")
+@click.option("--until", default="1d", show_default=True, metavar="DURATION", help="When a run is stopped.")
+@click.option("--nights", default=1, show_default=True, type=click.IntRange(1, 100_000), help="More print a table.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Of the dice; of the first of many nights.")
+@click.option("--show", "shows", is_flag=True, help="Open the night in the console.")
+@click.option("--keep", metavar="PATH", help="Where the state file of the night is kept.")
+@json_option
+def rehearse(flow: str, param: tuple[str, ...], **given: Any) -> int:
+    """Play FLOW in virtual time with faults: no task runs, hours take seconds."""
+    from ..analysis.rehearse import Rehearsal, rehearse
+
+    names = ("down", "fail", "hang", "slow", "crash", "disk_full")
+    faults = {name.replace("_", "-"): given.pop(name) for name in names}
+    options = {name: given.pop(name) for name in ("nights", "shows", "keep", "as_json")}
+    return rehearse(Rehearsal(flow, params_of(param), faults=faults, **given), **options)
+
+
+@cli.command()
 @fingerprint_option
 @click.option(
     "--as",

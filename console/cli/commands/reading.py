@@ -218,6 +218,9 @@ def costs(file: NamedFile, run_id: str | None, as_json: bool) -> int:
 @click.option("--requeue", multiple=True, metavar="ROW_KEY", help="Run its task again over this row, or 'all' rows.")
 @click.option("--discard", multiple=True, metavar="ROW_KEY", help="Discard this row, or 'all' rows.")
 @click.option("--cascade", is_flag=True, help="With --requeue: run the successful tasks below again, too.")
+@click.option("--same-key", is_flag=True, help="With --cascade: also effects that have happened, with their keys.")
+@click.option("--new-key", is_flag=True, help="With --cascade: also effects that have happened, with new keys.")
+@click.option("--dry-run", is_flag=True, help="Print the changes without making them.")
 @reason_option
 def quarantine(
     file: NamedFile,
@@ -227,20 +230,25 @@ def quarantine(
     everything: bool,
     requeue: Sequence[str],
     discard: Sequence[str],
-    cascade: bool,
     reason: str,
+    dry_run: bool,
+    **flags: bool,
 ) -> int:
     """Bad rows that were set aside while their task continued."""
     from ..quarantine import decide_rows, list_rows
 
     if requeue and discard:
         raise click.UsageError("either --requeue or --discard")
-    if cascade and not requeue:
+    options = {name: True for name, is_given in flags.items() if is_given}  # cascade, same_key, new_key
+    if flags["cascade"] and not requeue:
         raise click.UsageError("--cascade belongs to --requeue")
+    if options and not flags["cascade"]:
+        raise click.UsageError("--same-key and --new-key belong to --cascade")
     if not (requeue or discard):
         return list_rows(file.to_read(), run_id, as_json, task=task, everything=everything)
     act, keys = ("requeue-rows", requeue) if requeue else ("discard-rows", discard)
-    return decide_rows(file.to_change(), run_id, as_json, act, keys, task=task, cascade=cascade, reason=reason)
+    endpoint = file.to_change()
+    return decide_rows(endpoint, run_id, as_json, act, keys, task=task, options=options, reason=reason, dry_run=dry_run)
 
 
 @cli.command()

@@ -73,14 +73,15 @@ def run(flow: str, run_id: str | None, param: tuple[str, ...], **options: Any) -
     help="Go on although the flow changed: unfinished tasks that are gone are skipped, finished results stay.",
 )
 @click.option("--trust", is_flag=True, help="Run the flow file also if other users may have written it.")
+@click.option("--deadline", metavar="DURATION|TIME|never", help="Another deadline first, as redrive postpone gives it.")
 @running_options
-def resume(target: str | None, run_id: str | None, param: tuple[str, ...], **options: Any) -> int:
+def resume(target: str | None, run_id: str | None, param: tuple[str, ...], deadline: str | None, **options: Any) -> int:
     """Start an executor for an unfinished run."""
     from ..executor import resume_run
     from ..run import run_arguments
 
     state = file_to_change(named_once(target, options.pop("state")))
-    return resume_run(state, run_id, run_arguments(params_of(param), **options))
+    return resume_run(state, run_id, run_arguments(params_of(param), **options), deadline)
 
 
 @cli.command()

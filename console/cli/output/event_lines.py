@@ -17,6 +17,7 @@ import shlex
 from collections.abc import Callable, Iterable, Iterator
 from datetime import date, datetime
 
+from ....engine.core.paging import LAST_TRIES_SECONDS
 from ....engine.core.results import reason_of_unstored
 from ....engine.domain import event_payloads as payloads
 from ....engine.domain.event_changes import ExecutorChange, PageChange, RowsChange, RunChange
@@ -109,6 +110,11 @@ def _task(event: Event, payload: payloads.TaskMoved) -> Iterator[str]:
         yield from words(event, payload)
 
 
+def _noticed(event: Event, payload: payloads.TaskChanged) -> Iterator[str]:
+    if notice := payload.set.get("notice"):
+        yield f"{event.task} LATE: {notice}"
+
+
 def _running(event: Event, payload: payloads.TaskMoved) -> Iterator[str]:
     yield f"{event.task} RUNNING" + (f" attempt={event.attempt}" if (event.attempt or 0) > 1 else "")
 
@@ -116,7 +122,7 @@ def _running(event: Event, payload: payloads.TaskMoved) -> Iterator[str]:
 def _ended(event: Event, payload: payloads.TaskMoved) -> Iterator[str]:
     why = reason_of_unstored(payload.set.get("result"))
     lost = "" if why is None else f" (its result was not stored: {why})"
-    yield f"{event.task} {event.new}{_by(event)}{lost}"
+    yield f"{event.task} {event.new}{_by(event)}{lost}{f': {payload.why}' if payload.why else ''}"
 
 
 def _skipped(event: Event, payload: payloads.TaskMoved) -> Iterator[str]:
@@ -211,7 +217,7 @@ def _retried(event: Event, payload: payloads.AttemptRetry) -> Iterator[str]:
 
 def _run(event: Event, payload: payloads.RunChanged) -> Iterator[str]:
     if payload.what == RunChange.ENDED:
-        yield f"run {event.run_id} {event.new}{_by(event)}"
+        yield f"run {event.run_id} {event.new}{_by(event)}{f': {payload.why}' if payload.why else ''}"
     elif payload.what == RunChange.BLOCKED:
         yield f"run {event.run_id} BLOCKED: {payload.why or 'dead letters wait for a human'}"
     elif payload.what == RunChange.CUT_OFF:
@@ -236,6 +242,8 @@ def _advice(event: Event, target: str) -> str:
 
 _RUN_SENTENCES = frozenset(
     [
+        RunChange.DEADLINE,
+        RunChange.POSTPONED,
         RunChange.FLOW_CHANGED,
         RunChange.FLOW_REFUSED,
         RunChange.CODE_CHANGED,
@@ -260,7 +268,8 @@ def _page(event: Event, payload: payloads.PageChanged) -> Iterator[str]:
         task = f" on {event.task}" if event.task is not None else ""
         yield f"no page is sent about {payload.title}{task}: {payload.why}"
     elif payload.what == PageChange.SEND_FAILED and payload.tries == 1:
-        yield f"page {payload.id} not sent by {payload.sender}, tried again while this executor runs: {payload.error}"
+        until = f"until {LAST_TRIES_SECONDS:g} s after the end of the run"
+        yield f"page {payload.id} not sent by {payload.sender}, tried again {until}: {payload.error}"
     elif payload.what == PageChange.UNSENT:
         yield f"page {payload.id} NOT SENT: {describe_event(event)} (redrive pages)"
 
@@ -288,6 +297,7 @@ def _executor(event: Event, payload: payloads.ExecutorChanged) -> Iterator[str]:
 _LINES: PayloadTable[Iterable[str]] = dict(
     [
         payload_row(payloads.TaskMoved, _task),
+        payload_row(payloads.TaskChanged, _noticed),
         payload_row(payloads.TaskMapped, lambda event, payload: [f"{event.task} {describe_event(event)}"]),
         payload_row(payloads.RunChanged, _run),
         payload_row(payloads.AttemptEffect, _sentence),

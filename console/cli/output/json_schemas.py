@@ -36,6 +36,7 @@ VERSIONS = {
     "rule": 1,
     "backoff": 1,
     "jitters": 1,
+    "rehearsal": 1,
     "herd": 1,
     "contention": 1,
     "answer": 1,

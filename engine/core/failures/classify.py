@@ -17,7 +17,7 @@ from ..outcome import FailureClass
 from ..policy import RetryPolicy
 from .classification_rules import ClassificationRule
 from .command_output import classify_program
-from .command_tables import REFUSED_LOGIN
+from .command_tables import BAD_CERTIFICATE, REFUSED_LOGIN
 from .error_tables import (
     ERRNOS,
     EXCEPTIONS,
@@ -40,7 +40,6 @@ RETRY_AFTER_MAX_SECONDS = 7 * 86_400.0
 
 _CAUSES_MAX = 10
 CATCH_ALL_NAMES = frozenset(["builtins.Exception", "builtins.BaseException", "Exception", "BaseException"])
-_RESOLVER_TRY_AGAIN = -3  # EAI_AGAIN
 
 
 class DoubtfulError(errors.AmbiguousError, errors.TransientError):
@@ -278,9 +277,9 @@ def _by_exception(case: _Evidence) -> Classification | None:
 
 
 def _refine_class(case: _Evidence, failure_class: FailureClass) -> FailureClass:
-    """Refine three types by their content: a failed name lookup, a refused login, and an answer that is not JSON."""
-    if case.facts.has_type_name("socket.gaierror") and safe_attribute(case.error, "errno") == _RESOLVER_TRY_AGAIN:
-        return FailureClass.TRANSIENT
+    """Refine types by their content: a certificate, a refused login, and an answer that is not JSON."""
+    if re.search(BAD_CERTIFICATE, message_of(case.error), re.IGNORECASE):
+        return FailureClass.PERMANENT
     if case.facts.has_type_name("OperationalError") and re.search(REFUSED_LOGIN, message_of(case.error), re.IGNORECASE):
         return FailureClass.AUTH
     if case.facts.has_type_name("json.JSONDecodeError") and is_unfinished_answer(case.error):

@@ -80,7 +80,7 @@ def classify_program(end: ProgramEnd) -> tuple[FailureClass, str]:
     """Return the class of a program's failure and what decided, in words; UNCLASSIFIED if no table knows it."""
     if end.exit_code not in DECISIVE_EXITS:
         if end.status is not None:
-            return _http_class(end.status), f"HTTP {end.status} in its output"
+            return HTTP.get(end.status, FailureClass.AMBIGUOUS), f"HTTP {end.status} in its output"
         if end.sqlstate is not None and (found := sqlstate_class(end.sqlstate, end.line)) is not None:
             return found, f"SQLSTATE {end.sqlstate} in its output"
         for pattern, failure_class in LINE_CLASSES:
@@ -90,12 +90,6 @@ def classify_program(end: ProgramEnd) -> tuple[FailureClass, str]:
             if (found := PROGRAM_EXITS.get(program, {}).get(end.exit_code)) is not None:
                 return found, f"exit status {end.exit_code} of {program}"
     return FailureClass.UNCLASSIFIED, ""
-
-
-def _http_class(status: int) -> FailureClass:
-    """As for Python, but a 500 is transient: ``curl --retry`` tries it again, too."""
-    found = HTTP.get(status, FailureClass.AMBIGUOUS)
-    return FailureClass.TRANSIENT if found is FailureClass.AMBIGUOUS and status >= 500 else found
 
 
 def _programs_that_may_have_ended(end: ProgramEnd) -> list[str]:

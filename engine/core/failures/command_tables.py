@@ -29,6 +29,7 @@ PROGRAM_EXITS: dict[str, dict[int, FailureClass]] = {
         9: _AUTH,  # access denied by the server
         16: _TRANSIENT,  # HTTP/2 framing
         18: _TRANSIENT,  # partial file
+        23: _AMBIGUOUS,  # writing failed: the disk is full, or the reader of the pipe is gone
         28: _TRANSIENT,  # timeout
         35: _TRANSIENT,  # TLS handshake failed
         47: _PERMANENT,  # too many redirects
@@ -92,14 +93,21 @@ REFUSED_LOGIN = "|".join(
     )
 )
 
+#: What says that the certificate of a server is not trusted, or has expired.
+BAD_CERTIFICATE = (
+    r"certificate[ _]verif(?:y|ication)[ _]failed|certificate problem|certificate has expired|self-signed cert"
+)
+
 #: What the next attempt may not meet any more.
 _OUTAGES = "|".join(
     (
         r"connection (?:was )?(?:refused|reset|aborted|closed by|timed out|terminated)",
         r"(?:failed|could not|couldn't|can't|unable) (?:to )?connect",
         r"no route to host|network is unreachable|host is (?:down|unreachable)",
-        r"could not resolve|couldn't resolve|could not translate host name|unable to resolve",
-        r"temporary failure in name resolution|name or service not known",
+        r"could not resolve|couldn't resolve|could not translate host name|unable to resolve|getaddrinfo",
+        r"temporary failure in name resolution|name or service not known|nodename nor servname|no such host",
+        r"unknown (?:mysql server )?host|UnknownHostException",
+        r"connection to server (?:at|on) .* failed|broken pipe|too many open files",
         r"timed out|timeout expired|(?:i/o|handshake|read|connect|gateway) time-?out|deadline exceeded",
         r"empty reply from server|unexpected eof|early eof|hung up unexpectedly|unexpected disconnect",
         r"server closed the connection unexpectedly|connection to server was lost|connection unexpectedly closed",
@@ -114,11 +122,23 @@ _OUTAGES = "|".join(
     )
 )
 
-_MISTAKES = r"host key verification failed|(?:unrecognized|unknown|invalid|illegal) option"
+_MISTAKES = rf"host key verification failed|(?:unrecognized|unknown|invalid|illegal) option|{BAD_CERTIFICATE}"
+
+#: The same causes as those of PermissionError, FileNotFoundError, MemoryError and other errors of the system.
+_PERMANENT_SYSTEM = r"permission denied|read-only file system|is a directory|not a directory"
+_AMBIGUOUS_SYSTEM = r"no such file or directory|no space left on device|disk quota exceeded|address already in use"
+_MEMORY_SYSTEM = r"cannot allocate memory|\bMemoryError\b|OutOfMemoryError"
 
 #: Patterns of a significant line, without regard to case, and their class. The first that matches counts, so that a
 #: refused login comes before the connection that it was refused on.
-LINE_CLASSES = ((REFUSED_LOGIN, _AUTH), (_MISTAKES, _PERMANENT), (_OUTAGES, _TRANSIENT))
+LINE_CLASSES = (
+    (REFUSED_LOGIN, _AUTH),
+    (_MISTAKES, _PERMANENT),
+    (_OUTAGES, _TRANSIENT),
+    (_PERMANENT_SYSTEM, _PERMANENT),
+    (_AMBIGUOUS_SYSTEM, _AMBIGUOUS),
+    (_MEMORY_SYSTEM, FailureClass.OUT_OF_MEMORY),
+)
 
 #: Messages of PostgreSQL, which psql prints without their SQLSTATE, and their SQLSTATE (appendix A of its manual).
 POSTGRES_MESSAGES = (

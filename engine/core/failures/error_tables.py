@@ -118,7 +118,7 @@ EXIT_CODES: dict[int, FailureClass] = {
     65: _VALIDATION,  # EX_DATAERR
     66: _AMBIGUOUS,  # EX_NOINPUT: not there yet, or never
     67: _PERMANENT,  # EX_NOUSER
-    68: _AMBIGUOUS,  # EX_NOHOST
+    68: _TRANSIENT,  # EX_NOHOST: the name does not resolve
     69: _TRANSIENT,  # EX_UNAVAILABLE
     71: _TRANSIENT,  # EX_OSERR: cannot fork, and the like
     72: _PERMANENT,  # EX_OSFILE
@@ -190,7 +190,9 @@ EXCEPTIONS: dict[str, FailureClass] = {
     "builtins.NotImplementedError": _PERMANENT,
     "builtins.UnicodeError": _VALIDATION,
     "json.JSONDecodeError": _VALIDATION,  # 004: permanent for that row
-    "socket.gaierror": _AMBIGUOUS,
+    "xml.ParseError": _VALIDATION,  # a SyntaxError, but of what was read
+    "lxml.XMLSyntaxError": _VALIDATION,
+    "socket.gaierror": _TRANSIENT,  # 002: a DNS flap
     "ssl.SSLError": _AMBIGUOUS,
     "ssl.SSLCertVerificationError": _PERMANENT,
     "ssl.SSLEOFError": _TRANSIENT,
@@ -227,6 +229,8 @@ EXCEPTIONS: dict[str, FailureClass] = {
     "aiohttp.ClientSSLError": _AMBIGUOUS,
     "aiohttp.ClientConnectorCertificateError": _PERMANENT,
     "aiohttp.InvalidURL": _PERMANENT,
+    "botocore.ConnectionError": _TRANSIENT,
+    "botocore.HTTPClientError": _TRANSIENT,
     "sqlite3.DataError": _VALIDATION,
     "sqlite3.IntegrityError": _PERMANENT,
     "sqlite3.ProgrammingError": _PERMANENT,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
 
 from ..outcome import Failure, FailureClass, Fingerprint
 from ..policy import RetryPolicy
@@ -26,6 +27,9 @@ from .fingerprint import (
 )
 from .library_errors import ErrorFacts, clip, extract_facts
 from .messages import message_of, type_name
+
+if TYPE_CHECKING:
+    from ..advice import Progress
 
 MESSAGE_MAX = 2000  # characters
 TRACEBACK_MAX = 60_000
@@ -71,6 +75,8 @@ def describe_wait_timeout(task: str, why: str, message: str) -> Failure:
     """Describe a sensor that ran out of time. ``why``: what it waited for and how long; ``message``: by the sensor."""
     return Failure("NotReady", clip(why, MESSAGE_MAX), FailureClass.TRANSIENT, fingerprint_of_wait(task, message))
 
+
+PROGRESS_FACT = "progress_done"  # of an attempt that timed out
 
 #: The facts that a rule can ask for.
 _RULE_FACTS = ("status", "grpc", "sqlstate", "exit_code")
@@ -132,15 +138,17 @@ def describe_timeout(
     project_root: str | None = None,
     hang: str = "",
     command: str | None = None,
+    progress: Progress | None = None,
 ) -> Failure:
-    """Describe an attempt that was killed at its timeout; ``hang``: the autopsy."""
+    """Describe an attempt that was killed at its timeout; ``hang``: the autopsy; ``progress``: what it reported."""
     frame = innermost_of_stack(stack_text)
     return _without_exception(
         "timeout",
         f"task exceeded {timeout_seconds:g}s" + (f": {hang}" if hang else ""),
         Classification(FailureClass.TIMEOUT, "its deadline"),
         fingerprint_of_stack(stack_text, project_root, command, hang),
-        f"it hung at {frame}" if frame is not None and not hang else "",
+        str(progress or "") or (f"it was at {frame}" if frame is not None and not hang else ""),
+        {} if progress is None else {PROGRESS_FACT: progress.done},
     )
 
 

@@ -183,7 +183,7 @@ class Runner:
                 'the line flow = Flow("...", python="...") of a flow file'
             )
         mask = SecretMask(secret_values(spec, os.environ))
-        shared = RunnerContext(opened.project_root, OutOfMemoryWatch(), opened.imports_per_attempt, mask=mask)
+        shared = RunnerContext(opened.project_root, OutOfMemoryWatch(), opened.imports_per_process, mask=mask)
         hosts = ThreadHosts(
             shared,
             _Fork(connection, protocol.StartHost, self._new_number),

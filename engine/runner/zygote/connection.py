@@ -11,6 +11,7 @@ import asyncio
 import os
 import re
 import signal
+import sys
 from collections.abc import Callable
 from typing import Generic, Protocol
 
@@ -18,6 +19,7 @@ import msgspec
 
 from ... import errors
 from ...core.bulk_build import collector_paused
+from ...core.failures.fingerprint import innermost_of_stack
 from ...core.spec import FlowSpec
 from .. import kill, process, protocol
 from ..channels import FrameSocket, Pipe
@@ -26,6 +28,7 @@ from .launch import ZygoteProcess
 
 OUTPUT_BYTES_MAX = 64 * 1024
 STACK_WAIT_SECONDS = 0.1
+SLOW_SECONDS = 10.0  # of an import, after which redrive says where it stands
 END_SECONDS = 10  # for a zygote to kill its descendants and end
 KILL_SECONDS = 5.0  # for a killed zygote to be gone: one that waits in the kernel is left behind
 PING_SECONDS = 1.0
@@ -111,7 +114,7 @@ class ZygoteConnection:
         except (TypeError, ValueError, OverflowError) as error:  # bytes that are not text, an object
             raise errors.FlowError(f"the path of the flow or a parameter is not text: {error}") from None
         try:
-            opened = await asyncio.wait_for(asyncio.shield(self._opened), seconds)
+            opened = await self._opened_within(target, seconds)
         except ConnectionResetError:
             printed, status = self.printed(), await self.exit_text()
             raise errors.FlowImportError(f"the process that imported {target!r} ended ({status})", printed) from None
@@ -121,6 +124,18 @@ class ZygoteConnection:
             message = f"importing {target!r} did not end within {seconds:g} s"
             raise errors.FlowImportError(message, self.printed()) from None
         return flow_spec(opened.spec), opened
+
+    async def _opened_within(self, target: str, seconds: float) -> protocol.FlowOpened:
+        """Wait for the import. What takes long is said on stderr, with the line at which it stands."""
+        first = min(seconds, SLOW_SECONDS)
+        await asyncio.wait({self._opened}, timeout=first)
+        if seconds > first and not self._opened.done():
+            before = self.printed()
+            kill.signal_process(self._zygote.pidfd, process.STACK_SIGNAL)
+            await asyncio.wait({self._opened}, timeout=STACK_WAIT_SECONDS)
+            print(slow_import_sentence(target, self.printed()[len(before) :]), file=sys.stderr, flush=True)
+            self._printed = before.encode()
+        return await asyncio.wait_for(asyncio.shield(self._opened), seconds - first)
 
     def request(self, frame: StartFrame, request: Request) -> None:
         """Fork a process."""
@@ -305,3 +320,10 @@ def exit_status_text(exit_code: int | None) -> str:
     if exit_code is None:
         return "still there"
     return f"exit code {exit_code}" if exit_code >= 0 else f"signal {-exit_code}"
+
+
+def slow_import_sentence(target: str, stack: str) -> str:
+    """Say that an import takes long, and where it stands. ``stack``: a dump by faulthandler."""
+    frame = innermost_of_stack(stack)
+    place = "" if frame is None else f", at {frame}"
+    return f"redrive: importing {target!r} takes long: {SLOW_SECONDS:g} s so far{place}"

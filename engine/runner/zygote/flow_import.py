@@ -36,6 +36,7 @@ class LoadedFlow(Protocol):
 
 
 Loader = Callable[[str, Mapping[str, object], Mapping[str, object]], LoadedFlow]
+RecordedLoader = Callable[[str, Mapping[str, object], Mapping[str, object], Mapping[str, bytes]], LoadedFlow]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,16 +60,17 @@ def open_flow(request: protocol.Open, load: Loader) -> ImportedFlow | protocol.O
     return imported
 
 
-def facts_after_restart(state: protocol.RestartState, load: Loader) -> FlowFacts:
-    """Return the values for attempts that import the flow themselves."""
+def facts_after_restart(state: protocol.RestartState, load: RecordedLoader) -> FlowFacts:
+    """Return the values for processes that import the flow themselves: the code that the zygote had imported."""
+    spec = msgspec.json.decode(state.opened.spec, type=FlowSpec)
 
     def plans() -> Mapping[str, CallPlan]:
         use_python_path(state.request.python_path)
         with single_threaded_libraries():
-            return _plans(load(state.request.target, state.request.params, state.request.remembered))
+            target = spec.path or state.request.target
+            return _plans(load(target, state.request.params, state.request.remembered, state.sources))
 
-    code_hash = msgspec.json.decode(state.opened.spec, type=FlowSpec).code_hash
-    return _facts(FreshImport(plans), state.opened.project_root, code_hash)
+    return _facts(FreshImport(plans), state.opened.project_root, spec.code_hash)
 
 
 def _import(request: protocol.Open, load: Loader) -> ImportedFlow:
@@ -88,7 +90,7 @@ def _import(request: protocol.Open, load: Loader) -> ImportedFlow:
     flush()  # else each attempt would print it again
     root = _project_root(spec)
     warnings = side_effects.warnings(seconds)
-    response = protocol.FlowOpened(msgspec.json.encode(spec), root, warnings, imports_per_attempt=False)
+    response = protocol.FlowOpened(msgspec.json.encode(spec), root, warnings, imports_per_process=False)
     return ImportedFlow(_facts(plans, root, spec.code_hash), response, bool(side_effects.threads), uses_collector)
 
 

@@ -32,7 +32,8 @@ class ImportSideEffects:
         if self.threads:
             found.append(
                 f"importing the flow left {named_threads(self.threads)} running, beside which no process can be forked "
-                f"safely: each attempt imports the flow anew ({seconds:.1f} s); start threads inside tasks"
+                f"safely: each process imports the flow itself ({seconds:.1f} s) and is reused, as with "
+                'isolation="worker"; start threads inside tasks'
             )
         for fd, target in self.descriptors:
             found.append(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from ...core.spec import FlowSpec, TaskSpec
+from ...core.spec import FlowSpec, Isolation, TaskSpec
 from .. import protocol
 from ..attempt import Attempt, RunnerContext
 from ..forked_process import ForkedProcess
@@ -92,9 +92,12 @@ class Launch:
             self.failed(error)
 
     @property
-    def _isolation(self) -> str:
+    def _isolation(self) -> Isolation:
         spec = self.order.spec
-        return "process" if spec.kind == "command" and spec.isolation == "worker" else spec.isolation
+        if spec.isolation == "thread":
+            return "thread"
+        shares_process = spec.isolation == "worker" or self.flow.shared.imports_per_process
+        return "worker" if shares_process and spec.kind != "command" else "process"
 
     def _request(self) -> None:
         order = self.order

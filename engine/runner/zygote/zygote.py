@@ -7,7 +7,7 @@ The loop in ``fork_loop.py`` forks the attempts. When the executor's end of the 
 descendants and ends.
 
 If the import leaves threads running, forking is unsafe. Then the zygote re-executes itself, which ends the threads, and
-each attempt imports the flow itself (``per_attempt_import.py``).
+each process of attempts imports the flow itself (``per_attempt_import.py``).
 """
 
 from __future__ import annotations
@@ -27,11 +27,12 @@ from typing import NoReturn
 
 import msgspec
 
+from ...core.spec import FlowSpec
 from ...statefile.processes import EXECUTOR_VARIABLE
 from .. import process, protocol
 from ..child import FlowFacts, flush, reset_exit_functions
 from ..command import attempts_folder
-from .flow_import import Loader, facts_after_restart, open_flow
+from .flow_import import Loader, RecordedLoader, facts_after_restart, open_flow
 from .fork_loop import RECEIVE_BYTES, ExecutorGone, ForkLoop
 
 END_SECONDS = 5.0
@@ -103,8 +104,11 @@ def _open(
         return None
     response = msgspec.structs.replace(imported.response, warnings=[*warnings, *imported.response.warnings])
     if imported.left_threads and origin is not None:
-        response = msgspec.structs.replace(response, imports_per_attempt=True)
-        origin.reexecute(control, protocol.RestartState(request, response))
+        response = msgspec.structs.replace(response, imports_per_process=True)
+        from ...flow.recorded_sources import read_sources  # here, because each fork would copy what it imports
+
+        sources = read_sources(msgspec.json.decode(response.spec, type=FlowSpec).sources)
+        origin.reexecute(control, protocol.RestartState(request, response, sources))
     loop = _answer(control, reader, imported.facts, response)
     if imported.uses_collector:
         gc.enable()
@@ -120,8 +124,8 @@ def _answer(
     return loop
 
 
-def serve_restarted(control: socket.socket, load: Loader, state: protocol.RestartState) -> NoReturn:
-    """Serve after a re-execution: each attempt imports the flow, this process never does."""
+def serve_restarted(control: socket.socket, load: RecordedLoader, state: protocol.RestartState) -> NoReturn:
+    """Serve after a re-execution: each process of attempts imports the flow, this process never does."""
     reader = protocol.FrameReader(protocol.CONTROL_LIMIT)
 
     def work() -> None:

@@ -77,6 +77,7 @@ class TaskSnapshot(NamedTuple):
     failures: int
     cancel_requested_at: Optional[int]
     overrides: Optional[str]
+    key_generation: int = 0
 
 
 class CancelRequest(NamedTuple):
@@ -103,6 +104,7 @@ class ActionContext(object):
         self.targets = command.targets
         self.results: Dict[str, TargetResult] = {}
         self.consequences: List[str] = []  # "5 unblocked"
+        self.notes: List[str] = []  # sentences that an operator should read before the act
 
     def read_task(self, name: str) -> Optional[TaskSnapshot]:
         """The columns of a task of the run as they are now; None if there is no such task."""
@@ -122,8 +124,8 @@ class ActionContext(object):
 def read_task(connection: sqlite3.Connection, run_id: str, name: str) -> Optional[TaskSnapshot]:
     """Read the current columns of a task."""
     row = connection.execute(
-        "SELECT name, state, generation, attempt, next_retry_at, blocked_by, failures, cancel_requested_at, overrides"
-        " FROM task WHERE run_id = ? AND name = ?",
+        "SELECT name, state, generation, attempt, next_retry_at, blocked_by, failures, cancel_requested_at, overrides,"
+        " key_generation FROM task WHERE run_id = ? AND name = ?",
         (run_id, name),
     ).fetchone()
     return None if row is None else TaskSnapshot(*row)
@@ -200,8 +202,8 @@ def summarize(context: ActionContext) -> Answer:
     message = ", ".join(parts)
     if len(results) == 1 and refused:
         message = "{}: {}".format(results[0].task, results[0].sentence)
-    elif context.consequences:
-        message += "; " + ", ".join(context.consequences)
+    elif context.consequences or context.notes:
+        message = "; ".join([message] + [", ".join(context.consequences)] * bool(context.consequences) + context.notes)
     return Answer(done + running > 0, message, results)
 
 

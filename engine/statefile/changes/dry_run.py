@@ -8,7 +8,7 @@ import time
 from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from ...domain.command import DONE, TargetResult, parse_command
-from ...domain.event_payloads import TaskChanged
+from ...domain.event_payloads import OperatorActed, TaskChanged
 from ...domain.events import EventKind
 from ...domain.states import TaskState
 from .operator_actions import apply
@@ -38,6 +38,7 @@ class ActPreview(NamedTuple):
     cancelled: List[str]
     held_back: List[str]
     stale: List[str]
+    notes: Sequence[str] = ()  # what the operator should know of its consequences
 
 
 def preview(connection: sqlite3.Connection, command: Dict[str, Any], at: Optional[int] = None) -> ActPreview:
@@ -57,9 +58,10 @@ def preview(connection: sqlite3.Connection, command: Dict[str, Any], at: Optiona
         answer = apply(transaction, asked._replace(reason=asked.reason or "preview"))
         done = [result.task for result in answer.results if result.outcome == DONE]
         blocked = _blocked_below(copy, run_id, done)
-        return ActPreview(
-            answer.ok, answer.message, list(answer.results), stay_blocked=blocked, **_group(transaction, done)
-        )
+        acted = (event.payload for event in transaction.events if isinstance(event.payload, OperatorActed))
+        notes = [note for payload in acted for note in payload.notes]
+        groups = _group(transaction, done)
+        return ActPreview(answer.ok, answer.message, list(answer.results), stay_blocked=blocked, notes=notes, **groups)
     finally:
         copy.close()
 
@@ -120,13 +122,15 @@ def _group(transaction: Transaction, done: List[str]) -> Dict[str, List[str]]:
         is_target = name in done
         if state in _ENDS:
             kind = _ENDS[state]
-        elif begin[name] == TaskState.UPSTREAM_FAILED or (begin[name] == TaskState.SKIPPED and not is_target):
+        elif begin[name] == TaskState.UPSTREAM_FAILED or (begin[name] in _BROUGHT_BACK and not is_target):
             kind = "unblocked"
         else:
             kind = "run_again" if is_target else "held_back"
         sorted_names[kind].append(name)
     return dict(sorted_names, stale=stale)
 
+
+_BROUGHT_BACK = frozenset([TaskState.SKIPPED, TaskState.CANCELLED])  # by a task above
 
 _ENDS = {
     str(TaskState.UPSTREAM_FAILED): "stopped",

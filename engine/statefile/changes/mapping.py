@@ -32,8 +32,8 @@ from ...domain.trigger_rules import ALL_SUCCESS
 from ..state_lists import in_list
 from .canary import abandon_canary
 from .page_lifecycle import resolve
-from .propagation import hold_if_blocked, reevaluate
-from .requeue import COUNTERS, RESET
+from .propagation import hold_if_blocked, reevaluate, unpropagate
+from .requeue import run_again
 from .transitions import Transaction
 
 TUPLE_TAG = "redrive:tuple"  # of ``core/result_codec.py``
@@ -45,11 +45,13 @@ MAPS_BELOW = (
     " WHERE edge.run_id = {} AND edge.parent = {} AND instr(child.spec, '\"map\":{{') > 0 ORDER BY child.position"
 )
 _MAPS = MAPS_BELOW.format("?", "?")
-_CHILDREN = (
-    "SELECT name, state, generation, stale, overrides, (SELECT input_hash FROM attempt"
+_CHILD_COLUMNS = (
+    "SELECT name, state, generation, stale, overrides, skip_cause, (SELECT input_hash FROM attempt"
     " WHERE attempt.run_id = task.run_id AND attempt.name = task.name AND attempt.attempt = task.attempt)"
-    " FROM task WHERE run_id = ? AND name >= ? AND name < ?"
+    " FROM task WHERE run_id = ?"
 )
+_CHILD = _CHILD_COLUMNS + " AND name = ?"
+_CHILDREN = _CHILD_COLUMNS + " AND name >= ? AND name < ?"
 # CROSS JOIN: without statistics the planner may walk all tasks of the run for the parents of one.
 _INPUTS = (
     "SELECT edge.parent, parent.state, parent.result FROM edge CROSS JOIN task AS parent"
@@ -64,6 +66,7 @@ class _Child(NamedTuple):
     generation: int
     stale: int
     overrides: Optional[str]
+    skip_cause: Optional[str]
     input_hash: Optional[str]  # of its latest attempt
 
 
@@ -72,6 +75,17 @@ def expand_below(transaction: Transaction, run_id: str, name: str) -> None:
     for (task,) in transaction.connection.execute(_MAPS, (run_id, name)).fetchall():
         if not name.startswith(child_prefix(task)):  # a child of the map task changes no list
             expand(transaction, run_id, task)
+        else:
+            _check_element(transaction, run_id, task, name)
+
+
+def _check_element(transaction: Transaction, run_id: str, task: str, name: str) -> None:
+    """Run a child again that has just succeeded, if the list has got another element for it meanwhile."""
+    connection = transaction.connection
+    child = _Child(*connection.execute(_CHILD, (run_id, name)).fetchone())
+    if child.stale and _size(connection, run_id, json.loads(_spec(connection, run_id, task))["map"]) is not None:
+        _run_again(transaction, run_id, child, True)
+        hold_if_blocked(transaction, run_id, task)
 
 
 def expand(transaction: Transaction, run_id: str, task: str) -> None:
@@ -106,9 +120,11 @@ def expand(transaction: Transaction, run_id: str, task: str) -> None:
     for name in wanted:
         if name in known:
             _run_again(transaction, run_id, known[name], name in linked)
-        elif len(spec.get("parents", ())) > 1:
+        if len(spec.get("parents", ())) > 1:
             reevaluate(transaction, run_id, name)  # another parent may have failed
+    unpropagate(transaction, run_id, [task])  # the child that stopped it may be gone
     hold_if_blocked(transaction, run_id, task)
+    reevaluate(transaction, run_id, task)  # a child that is back may have failed
 
 
 def input_hash(connection: sqlite3.Connection, run_id: str, name: str, item: Optional[Dict[str, Any]]) -> Optional[str]:
@@ -148,6 +164,11 @@ def _size(connection: sqlite3.Connection, run_id: str, mapping: Dict[str, Any]) 
     return None if elements is None or len(elements) > mapping["max_size"] else len(elements)
 
 
+def _spec(connection: sqlite3.Connection, run_id: str, name: str) -> str:
+    (spec,) = connection.execute("SELECT spec FROM task WHERE run_id = ? AND name = ?", (run_id, name)).fetchone()
+    return str(spec)
+
+
 def _linked(connection: sqlite3.Connection, run_id: str, task: str) -> Set[str]:
     sql = "SELECT parent FROM edge WHERE run_id = ? AND child = ?"
     return {parent for (parent,) in connection.execute(sql, (run_id, task))}
@@ -174,6 +195,8 @@ def insert_edges(connection: sqlite3.Connection, run_id: str, child: str, parent
 
 def _skip_vanished(transaction: Transaction, run_id: str, child: _Child) -> None:
     """Skip a child whose element is gone; as a branch that is not taken, because it is not a failure."""
+    if child.state == TaskState.SKIPPED and child.skip_cause == SkipCause.CASCADE:
+        transaction.change(run_id, child.name, {"skip_cause": str(SkipCause.CONDITION)}, why=VANISHED)
     if child.state in RAN or child.state == TaskState.SKIPPED:
         return
     abandon_canary(transaction, run_id, child.name, child.overrides)
@@ -187,16 +210,11 @@ def _skip_vanished(transaction: Transaction, run_id: str, child: _Child) -> None
 def _run_again(transaction: Transaction, run_id: str, child: _Child, was_linked: bool) -> None:
     """Run a child again whose element is another one now."""
     if child.state == TaskState.SUCCESS and (child.stale or not was_linked):
-        sql = "SELECT spec FROM task WHERE run_id = ? AND name = ?"
-        (spec,) = transaction.connection.execute(sql, (run_id, child.name)).fetchone()
-        item = json.loads(spec)["item"]
+        item = json.loads(_spec(transaction.connection, run_id, child.name))["item"]
         if input_hash(transaction.connection, run_id, child.name, item) == child.input_hash:
             if child.stale:
                 transaction.change(run_id, child.name, {"stale": 0})
             return
     elif child.state != TaskState.SKIPPED or was_linked:
         return
-    columns: TaskColumns = RESET.copy()
-    columns.update({"generation": child.generation + 1, "next_retry_at": None})
-    columns.update(COUNTERS)
-    transaction.move(run_id, child.name, child.state, TaskState.PENDING, child.generation, set=columns)
+    run_again(transaction, run_id, child.name, child.state, child.generation)

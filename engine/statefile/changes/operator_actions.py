@@ -9,6 +9,7 @@ act: a command that arrives twice changes nothing the second time and gets the f
 What a requeue does to the tasks below: see ``_update_dependents``.
 """
 
+import json
 from typing import Callable, Dict, List, Optional, Sequence, Tuple
 
 from ...domain.act_options import option_type_refusal
@@ -17,6 +18,7 @@ from ...domain.command import DONE, REFUSED, RUNNING, Answer, Command, storage_r
 from ...domain.event_changes import PageChange, RunChange
 from ...domain.event_columns import PageColumns
 from ...domain.event_payloads import OperatorActed, PageChanged, RunChanged
+from ...domain.liveness import HAPPENED, describe_repetition, effect_key
 from ...domain.overrides import Overrides, describe
 from ...domain.states import RunState, TaskState
 from . import abandoned, breaker_actions, canary, quarantine_actions
@@ -30,6 +32,7 @@ from .action import (
     find_cancel_request,
     summarize,
 )
+from .late_run import let_go_on, postpone
 from .notes import add_note
 from .page_lifecycle import rearm, resolve, update_page
 from .propagation import descendants_of, hold_children, mark_stale, propagate, reevaluate, unpropagate
@@ -60,6 +63,8 @@ def apply(transaction: Transaction, command: Command, is_abandoned: bool = False
     context = ActionContext(recording, command, is_abandoned)
     answer = HANDLERS[context.act](context)
     acted = OperatorActed(context.act, context.options, answer.as_json())
+    if context.notes:
+        acted = acted._replace(notes=context.notes)
     if context.probes:
         acted = acted._replace(probes=context.probes)  # for the executor, which owns the breakers
     if recording.tasks or recording.runs:
@@ -76,20 +81,23 @@ def _requeue(context: ActionContext) -> Answer:
 
     Options: ``reset_count`` (default true); ``cascade``: successful descendants run again as well; ``not_before``:
     seconds to wait; ``rate_per_second``: starts per second after the first. For this generation only: ``timeout``
-    (seconds), ``params``, ``max_attempts`` or ``single_shot``. ``new_key``: a new idempotency key. ``canary``: run the
-    first target, and requeue the others after it has succeeded.
+    (seconds), ``params``, ``max_attempts`` or ``single_shot``. ``new_key``: a new idempotency key; ``same_key``: an
+    effect that has happened is repeated with its key. ``canary``: run the first target, and requeue the others after it
+    has succeeded.
     """
     try:
         overrides = overrides_from_options(context)
     except ValueError as error:
         return Answer(False, str(error))
+    if _has_two_keys(context):
+        return Answer(False, _TWO_KEYS)
     blocked: List[TaskSnapshot] = []
     for row in abandoned.resolve_targets(context):
         refused = act_refusal(context.act, row.state)
         if row.state == TaskState.UPSTREAM_FAILED:
             blocked.append(row)
-        elif refused:
-            context.set_result(row.name, REFUSED, refused)
+        elif refused or _repeat_refusal(context, row):
+            context.set_result(row.name, REFUSED, refused or _repeat_refusal(context, row) or "")
         elif context.options.get("canary"):
             _requeue_as_canary(context, row, overrides)
         else:
@@ -107,6 +115,8 @@ def _requeue(context: ActionContext) -> Answer:
 def _run_again(context: ActionContext, row: TaskSnapshot, overrides: Overrides) -> None:
     breaker_actions.check_breaker(context, row)
     start_generation(context, row, overrides, new_key=bool(context.options.get("new_key")))
+    if row.state == TaskState.SUCCESS and _is_effect(context, row):
+        _note_repetition(context, row)
     words = ["after attempt {}".format(row.attempt) if row.attempt else "", describe(overrides)]
     context.set_result(row.name, DONE, "runs again {}".format(", ".join(word for word in words if word)).strip())
 
@@ -132,9 +142,11 @@ def _requeue_as_canary(context: ActionContext, row: TaskSnapshot, overrides: Ove
 def _requeue_rows(context: ActionContext) -> Answer:
     """Start a new generation of each target over some of its quarantined rows.
 
-    Options: ``rows`` or ``groups``, as for ``quarantine_actions.select_rows``; ``cascade`` and ``not_before``, as for
-    ``requeue``.
+    Options: ``rows`` or ``groups``, as for ``quarantine_actions.select_rows``; ``cascade``, ``not_before``, ``new_key``
+    and ``same_key`` as for ``requeue``.
     """
+    if _has_two_keys(context):
+        return Answer(False, _TWO_KEYS)
     found = quarantine_actions.select_rows(context)
     for target in context.targets:
         row = check_target(context, target) if target[0] in found else None
@@ -159,10 +171,12 @@ def _update_dependents(context: ActionContext) -> None:
 
     - UPSTREAM_FAILED or skipped by cascade: PENDING again, unless another parent still stops them;
     - READY, RETRYING or SENSING: PENDING, they wait for the parent again;
-    - RUNNING or SUCCESS: unchanged, but flagged as stale, because they used the old result.
+    - RUNNING or SUCCESS: unchanged, but flagged as stale, because they used the old result;
+    - CANCELLED by the deadline of the run: they run again.
     """
     run_id, transaction, again = context.run_id, context.transaction, context.done_names()
     rearm(transaction, run_id, again)
+    let_go_on(context)
     context.add_consequence(unpropagate(transaction, run_id, again), "unblocked")
     context.add_consequence(hold_children(transaction, run_id, again), "waiting for it again")
     context.add_consequence(mark_stale(transaction, run_id, again), "ran before it, now stale")
@@ -172,15 +186,61 @@ def _update_dependents(context: ActionContext) -> None:
 
 
 def _requeue_successes_below(context: ActionContext) -> List[str]:
+    """Requeue the successful descendants. An effect that has happened stays, unless the act says with which key."""
     names: List[str] = []
+    new_key = bool(context.options.get("new_key"))
+    left: Dict[str, str] = {}
     for root in context.done_names():
         for name in descendants_of(context.connection, context.run_id, root):
             row = context.read_task(name)
-            if row is not None and row.state == TaskState.SUCCESS:
-                start_generation(context, row)
-                context.set_result(name, DONE, "runs again because {} does".format(root))
-                names.append(name)
+            if row is None or row.state != TaskState.SUCCESS:
+                continue
+            is_effect = _is_effect(context, row)
+            if is_effect and _repeat_refusal(context, row):
+                left[name] = "{}: {}; it stays as it is".format(name, HAPPENED)
+                continue
+            start_generation(context, row, new_key=new_key and is_effect)
+            context.set_result(name, DONE, "runs again because {} does".format(root))
+            if is_effect:
+                _note_repetition(context, row)
+            names.append(name)
+    context.notes += ["{} (--same-key or --new-key runs it again)".format(sentence) for sentence in left.values()]
     return names
+
+
+# --- Effects that have happened ------------------------------------------------------------------------------------
+
+_TWO_KEYS = "an effect is repeated with the same key or with a new one: give one of --same-key and --new-key"
+
+
+def _has_two_keys(context: ActionContext) -> bool:
+    return bool(context.options.get("new_key") and context.options.get("same_key"))
+
+
+def _is_effect(context: ActionContext, row: TaskSnapshot) -> bool:
+    sql = "SELECT spec FROM task WHERE run_id = ? AND name = ?"
+    (spec,) = context.connection.execute(sql, (context.run_id, row.name)).fetchone()
+    return bool(json.loads(spec).get("effect"))
+
+
+def _repeat_refusal(context: ActionContext, row: TaskSnapshot) -> Optional[str]:
+    """Why an effect that has happened is not repeated; None if it may be: a payment is not made twice by the way."""
+    if row.state != TaskState.SUCCESS or context.options.get("same_key") or context.options.get("new_key"):
+        return None
+    if not _is_effect(context, row):
+        return None
+    return describe_repetition(effect_key(context.run_id, row.name, row.key_generation))
+
+
+def _note_repetition(context: ActionContext, row: TaskSnapshot) -> None:
+    now = context.read_task(row.name)
+    assert now is not None
+    key = effect_key(context.run_id, row.name, now.key_generation)
+    if context.options.get("new_key"):
+        context.notes.append("{}: {} runs again with the new key {}".format(row.name, HAPPENED, key))
+    else:
+        how = "{}: {} runs again with its key {}; --new-key gives it a new one"
+        context.notes.append(how.format(row.name, HAPPENED, key))
 
 
 def _answer_for_blocked(context: ActionContext, row: TaskSnapshot) -> None:
@@ -206,9 +266,10 @@ def _cancel(context: ActionContext) -> Answer:
             context.set_result(row.name, REFUSED, refused)
         else:
             end_generation(context, row, TaskState.CANCELLED)
-            stopped += propagate(context.transaction, context.run_id, row.name)
-            resolve(context.transaction, context.run_id, row.name)
             context.set_result(row.name, DONE, "cancelled")
+    for name in context.done_names():  # after all targets: the end of one must not stop another before its turn
+        stopped += propagate(context.transaction, context.run_id, name)
+        resolve(context.transaction, context.run_id, name)
     context.add_consequence(stopped, "below stopped with it")
     return summarize(context)
 
@@ -272,6 +333,7 @@ def _hurry(context: ActionContext) -> Answer:
                 context.run_id, row.name, row.state, TaskState.READY, row.generation, set={"next_retry_at": None}
             )
             context.set_result(row.name, DONE, "starts as soon as there is a slot")
+    let_go_on(context)
     return summarize(context)
 
 
@@ -361,6 +423,7 @@ HANDLERS: Dict[str, Callable[[ActionContext], Answer]] = {
     "hurry": _hurry,
     "pause": _pause,
     "unpause": _unpause,
+    "postpone": postpone,
     "abandon": abandon_run,
     "undo": undo,
     "ack": _ack,

@@ -8,7 +8,7 @@ follow, at most ROWS_MAX in a step. After a kill the next prune goes on with the
 What stays:
 
 - unfinished runs, and the latest run of each flow;
-- runs with quarantined rows that wait for a decision;
+- runs with quarantined rows or dead letters that wait for a decision;
 - the latest ended run with a cause that waits for a human now: the inbox shows how the cause ended last time;
 - notes on causes, logical times with the end of their run, and the latest episode of each page.
 """
@@ -57,7 +57,7 @@ class PruneCandidates(NamedTuple):
     """The ended runs that a retention does not keep: those to delete, the oldest first, and those that stay."""
 
     runs: List[str]
-    with_rows: List[str]  # quarantined rows wait for a decision
+    with_rows: List[str]  # quarantined rows or dead letters wait for a decision
     with_causes: List[str]  # the inbox shows them
 
 
@@ -65,6 +65,11 @@ class PruneCandidates(NamedTuple):
 
 _RUNS = "SELECT run_id, dag_name, ended_at FROM run ORDER BY started_at DESC, rowid DESC"
 _HELD_ROWS = "SELECT DISTINCT run_id FROM quarantine WHERE state = 'held'"
+#: A run has dead letters at its end if its deadline has ended it. The first condition matches a partial index.
+_DEAD_LETTERS = (
+    "SELECT run_id FROM run WHERE (ended_at IS NULL OR ended_at > deadline_at) AND ended_at IS NOT NULL"
+    " AND EXISTS (SELECT 1 FROM task WHERE task.run_id = run.run_id AND task.state = 'DEAD_LETTER')"
+)
 _OPEN_CAUSES = (
     "SELECT DISTINCT run.dag_name, attempt.fingerprint_loose FROM run"
     " CROSS JOIN task ON task.run_id = run.run_id AND task.state IN "
@@ -85,7 +90,7 @@ def find_candidates(connection: sqlite3.Connection, keep: RetentionRule, at: int
     old = [run_id for run_id in _runs_beyond(connection, keep, at) if run_id != spare]
     if not old:
         return PruneCandidates([], [], [])
-    with_rows = {str(run_id) for (run_id,) in connection.execute(_HELD_ROWS)}
+    with_rows = {str(run_id) for sql in (_HELD_ROWS, _DEAD_LETTERS) for (run_id,) in connection.execute(sql)}
     with_causes = _last_incidents(connection) - with_rows
     return PruneCandidates(
         [run_id for run_id in old if run_id not in with_rows | with_causes],
@@ -253,7 +258,7 @@ class PrunePreview(NamedTuple):
     """What the act would delete, and what stays."""
 
     runs: List[str]  # the oldest first
-    with_rows: List[str]  # kept, because quarantined rows wait for a decision
+    with_rows: List[str]  # kept, because quarantined rows or dead letters wait for a decision
     with_causes: List[str]  # kept, because the inbox shows them
     is_work_left: bool  # runs to delete, or space to give back
     file_bytes: int  # now

@@ -13,6 +13,7 @@ from ...domain.spec_defaults import MAX_ATTEMPTS
 from ...domain.states import TaskState
 from .action import ActionContext, TaskSnapshot
 from .canary import abandon_canary
+from .transitions import Transaction
 
 #: Columns of the task that a new generation resets. The attempts stay, and their numbers continue.
 RESET: TaskColumns = {
@@ -34,6 +35,7 @@ RESET: TaskColumns = {
     "progress_done": None,
     "progress_total": None,
     "stale": 0,
+    "notice": None,
     "expires_at": None,
     "overrides": None,
     "canary": None,
@@ -52,6 +54,7 @@ _OPTIONS = frozenset(
         "rate_per_second",
         "reset_count",
         "rollout",
+        "same_key",
         "single_shot",
         "timeout",
         "verifies",
@@ -92,6 +95,14 @@ def start_generation(
     if new_key:
         columns["key_generation"] = row.generation + 1
     context.transaction.move(context.run_id, row.name, row.state, TaskState.PENDING, row.generation, set=columns)
+
+
+def run_again(transaction: Transaction, run_id: str, name: str, state: str, generation: int) -> None:
+    """Move a task that an operator did not name to PENDING in a new generation: another one runs again."""
+    columns = RESET.copy()
+    columns.update({"generation": generation + 1, "next_retry_at": None})
+    columns.update(COUNTERS)
+    transaction.move(run_id, name, state, TaskState.PENDING, generation, set=columns)
 
 
 def end_generation(

@@ -14,6 +14,7 @@ from ...domain.trigger_rules import ParentStatus, rules_with
 from ..state_lists import in_list
 from . import abandoned
 from .action import ActionContext, summarize
+from .late_run import let_go_on
 from .mapping import expand_below
 from .page_lifecycle import resolve
 from .propagation import propagate, unpropagate
@@ -60,6 +61,7 @@ def skip(context: ActionContext) -> Answer:
         stopped += propagate(context.transaction, context.run_id, name)
         expand_below(context.transaction, context.run_id, name)
     context.add_consequence(stopped, "stopped: they accept nothing but its success")
+    let_go_on(context)
     context.add_consequence(unpropagate(context.transaction, context.run_id, skipped), "unblocked")
     return summarize(context)
 

@@ -17,6 +17,7 @@ from ...domain.states import LEGAL_MOVES, MOVING, WAITING, RunState, TaskState
 from . import quarantine_actions
 from .action import ActionContext, ago, read_task, reopen_run, verb_of
 from .clock_steps import shift_recorded, steps_since
+from .late_run import lift_passed_deadline
 from .propagation import children_of, hold_children, hold_if_blocked, propagate, reevaluate, unpropagate
 from .transitions import Transaction
 
@@ -28,7 +29,12 @@ _REVERSED_CHANGES = {
     RunChange.UNBLOCKED: RunChange.BLOCKED,
     RunChange.PAUSED: RunChange.UNPAUSED,
     RunChange.UNPAUSED: RunChange.PAUSED,
+    RunChange.POSTPONED: RunChange.POSTPONED,
 }
+
+
+#: What an act changes of a run that has ended; the run goes on if other tasks have moved since.
+_OF_AN_END = frozenset([RunChange.REOPENED, RunChange.POSTPONED])
 
 
 class RecordedAct(NamedTuple):
@@ -94,14 +100,17 @@ def _restore(context: ActionContext, act: RecordedAct, restored: Before) -> None
     restore_tasks(context.transaction, context.run_id, restored)
     rows = [row for row in act.payload.was_rows if row[0] in restored]
     quarantine_actions.restore_rows(context.transaction, context.run_id, rows)
-    if any(before["state"] in MOVING for before in restored.values()) or (restored and _has_run_ended(context)):
+    is_moving = any(before["state"] in MOVING for before in restored.values())
+    if is_moving:
+        lift_passed_deadline(context)
+    if is_moving or (restored and _has_run_ended(context)):
         reopen_run(context.transaction, context.run_id)  # it ended, or was blocked, by other states of these tasks
 
 
 def _restore_run(context: ActionContext, act: RecordedAct, changes: Rows) -> None:
     """Revert what the act changed of the run, latest change first."""
     for what, before in reversed(changes):
-        if what == RunChange.REOPENED and _have_others_moved(context, act.seq, act.payload.was):
+        if what in _OF_AN_END and _have_others_moved(context, act.seq, act.payload.was):
             continue  # its end was that of other states
         if what == RunChange.UNBLOCKED and not _has_dead_letter(context):
             continue  # the page that called for a breaker or a pause is resolved: the executor blocks and pages again
@@ -179,7 +188,10 @@ def _state_now(context: ActionContext, name: str) -> str:
 
 
 def _with_relatives(context: ActionContext, tasks: Before, moved: Iterable[str]) -> Set[str]:
-    """The moved tasks, and those of the act above and below them: restoring these would contradict what has run."""
+    """The moved tasks, those of the act above them, and those below any of these: what stays as the act has made it.
+
+    Restoring them would contradict what has run, or what runs again.
+    """
     below: Dict[str, List[str]] = {}
     above: Dict[str, List[str]] = {}
     if moved:
@@ -189,8 +201,8 @@ def _with_relatives(context: ActionContext, tasks: Before, moved: Iterable[str])
                     below.setdefault(name, []).append(child.name)
                     above.setdefault(child.name, []).append(name)
     found: Set[str] = set(moved)
-    for edges in (below, above):
-        queue = list(moved)
+    for edges in (above, below):
+        queue = list(found)
         while queue:
             for name in edges.get(queue.pop(), ()):
                 if name not in found:

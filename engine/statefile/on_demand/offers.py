@@ -24,7 +24,7 @@ POLL_SECONDS = 1.0
 
 
 class UnfinishedRun(NamedTuple):
-    """An unfinished run of a state file. Instants in microseconds UTC."""
+    """A run that has not ended, or that its deadline has ended with dead letters. Instants in microseconds UTC."""
 
     run_id: str
     dag_name: str
@@ -32,6 +32,7 @@ class UnfinishedRun(NamedTuple):
     blocked_since: Optional[int]
     paused_since: Optional[int]
     dead_letters: int
+    ended_at: Optional[int] = None
 
 
 class Offer(NamedTuple):
@@ -125,8 +126,9 @@ _LATEST = "SELECT dag_name, run_id, state, started_at, ended_at FROM run ORDER B
 # The redundant first condition matches the partial index.
 _UNFINISHED = (
     "SELECT run_id, dag_name, started_at, blocked_since, paused_since, (SELECT count(*) FROM task"
-    " WHERE task.run_id = run.run_id AND task.state = 'DEAD_LETTER') FROM run"
-    " WHERE (ended_at IS NULL OR ended_at > deadline_at) AND ended_at IS NULL ORDER BY started_at DESC, rowid DESC"
+    " WHERE task.run_id = run.run_id AND task.state = 'DEAD_LETTER') AS dead, ended_at FROM run"
+    " WHERE (ended_at IS NULL OR ended_at > deadline_at) AND (ended_at IS NULL OR dead > 0)"
+    " ORDER BY started_at DESC, rowid DESC"
 )
 
 

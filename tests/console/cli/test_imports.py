@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 
 import pytest
@@ -34,10 +36,15 @@ _RUNNING = {
 }
 
 
+#: Where an interpreter finds everything without ``site``, whose ``.pth`` files import modules of their own.
+_PATHS = os.pathsep.join([str(Path(__file__).parents[3] / ".types"), sysconfig.get_path("purelib")])
+
+
 def modules_of(*words: object) -> set[str]:
-    """Every module that an interpreter has imported at the end of a command."""
-    command = [sys.executable, "-P", "-c", _PROGRAM, *map(str, words)]
-    done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    """Every module that an interpreter has imported at the end of a command, however redrive is installed."""
+    command = [sys.executable, "-S", "-P", "-c", _PROGRAM, *map(str, words)]
+    environment = {**os.environ, "PYTHONPATH": _PATHS}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, stdin=subprocess.DEVNULL)
     assert done.returncode == 0, done.stderr
     return set(json.loads(done.stderr.splitlines()[-1]))
 

@@ -145,7 +145,7 @@ def test_rows_in_quarantine_are_not_deleted(tmp_path: Path) -> None:
             "INSERT INTO quarantine (run_id, name, attempt, row_key, state, at) VALUES ('r0', 'a', 1, '7', 'held', 0)"
         )
     done = run_redrive("prune", state, "--keep", "0")
-    assert "kept: 1 run with quarantined rows to decide" in done.stdout
+    assert "kept: 1 run with quarantined rows or dead letters to decide" in done.stdout
     assert run_ids(state) == ["r0", "r2"]
 
 

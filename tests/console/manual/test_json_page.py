@@ -31,6 +31,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "rule": ("classify", "--state", "STATE", "--fingerprint", "CAUSE", "--as", "transient"),
     "backoff": ("backoff",),
     "jitters": ("backoff", "--jitter", "all"),
+    "rehearsal": ("rehearse", "FLOW", "--fail", "a=exit:75x1"),
     "herd": ("simulate", "herd", "--scenario", "herd-500", "--runs", "1"),
     "contention": ("simulate", "contention", "--runs", "1", "--clients", "10"),
     "fleet": ("fleet",),

@@ -47,9 +47,10 @@ class Shell:
         self.folder = home / "work"
         self.folder.mkdir()
         (home / "bin").mkdir()
-        redrive = home / "bin" / "redrive"
-        redrive.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m redrive "$@"\n')
-        redrive.chmod(0o755)
+        for program in ("redrive", "pytest"):
+            path = home / "bin" / program
+            path.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m {program} "$@"\n')
+            path.chmod(0o755)
         self._own = {
             "PATH": f"{home}/bin:{os.environ['PATH']}",
             "HOME": str(home),
@@ -99,6 +100,13 @@ def test_a_page_names_its_topic_and_fits_a_terminal(topic):
     page = manual.load_topic(topic)
     assert page.text.startswith(f"# {topic}: ") and page.summary
     assert not [text for line in page_lines(page.text) if len(text := plain(line).rstrip()) > COLUMNS_MAX]
+
+
+@pytest.mark.parametrize("topic", manual.TOPICS)
+def test_no_code_of_a_page_is_broken_over_lines(topic):
+    """A back-quote belongs to another one of its line: the code in a terminal would begin and end at wrong places."""
+    prose = FENCE.sub("", manual.load_topic(topic).text)
+    assert [line for line in prose.splitlines() if line.count("`") % 2] == []
 
 
 def test_every_page_is_a_topic():

@@ -188,7 +188,7 @@ def test_a_change_between_attempts_is_named_with_both_values():
 
 def test_what_was_not_recorded_is_not_claimed_to_be_the_same():
     comparison = compare(attempts({"input_hash": None}, {"input_hash": None}))
-    assert comparison.unknown == ("input", "parameters", "image")
+    assert comparison.unknown == ("input", "parameters", "packages")
     assert verdict(comparison) == "same failure twice; nothing changed between (code, host)"
 
 

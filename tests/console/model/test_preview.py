@@ -29,7 +29,12 @@ def stored_runs(draw):
     dag = draw(dags(most=10))
     connection = sqlite3.connect(":memory:", isolation_level=None)
     connection.executescript(SCHEMA)
-    connection.execute("INSERT INTO run (run_id, dag_name, started_at, state) VALUES ('r', 'flow', 0, 'RUNNING')")
+    due = draw(st.sampled_from([None, 1]))  # microseconds after the epoch; the engine is asked at 1
+    connection.execute(
+        "INSERT INTO run (run_id, dag_name, started_at, state, deadline_at, deadline_passed_at)"
+        " VALUES ('r', 'flow', 0, 'RUNNING', ?, ?)",
+        (due, due),
+    )
     for position, name in enumerate(dag.names):
         state = draw(st.sampled_from(list(TaskState)))
         rule = draw(st.sampled_from(RULES))
@@ -38,11 +43,13 @@ def stored_runs(draw):
         blocked = draw(st.sampled_from(above)) if state is TaskState.UPSTREAM_FAILED and above else None
         parents = dag.parents(name)
         requires = draw(st.lists(st.sampled_from(parents), unique=True)) if parents else []
-        spec = json.dumps({"name": name, "rule": rule, "requires": requires})
+        effect = draw(st.sampled_from([{}, {}, {"effect": True, "idempotent": False}]))
+        spec = json.dumps({"name": name, "rule": rule, "requires": requires, **effect})
+        mode = draw(st.sampled_from(["deadline", None])) if state is TaskState.CANCELLED else None
         connection.execute(
-            "INSERT INTO task (run_id, name, state, position, rule, skip_cause, blocked_by, spec)"
-            " VALUES ('r', ?, ?, ?, ?, ?, ?, ?)",
-            (name, str(state), position, rule, cause, blocked, spec),
+            "INSERT INTO task (run_id, name, state, position, rule, skip_cause, blocked_by, failure_mode, spec)"
+            " VALUES ('r', ?, ?, ?, ?, ?, ?, ?, ?)",
+            (name, str(state), position, rule, cause, blocked, mode, spec),
         )
     for name in dag.names:
         connection.executemany(
@@ -82,6 +89,7 @@ def as_lists(projection, answer, found):
     ours["stay_blocked"] = sorted(found.stay_blocked)
     theirs["refused"] = sorted((name, why) for name, result, why in answer.results if result == "refused")
     ours["refused"] = sorted(found.refused)
+    theirs["notes"], ours["notes"] = list(answer.notes), list(found.notes)
     return theirs, ours
 
 

@@ -144,7 +144,7 @@ async def test_order_and_columns_of_the_timeline_by_mouse(revenue: FakeSession, 
         assert "Columns of Timeline" in text_of(app)
 
 
-async def test_the_order_of_systems_by_key_and_by_mouse(clock: StillClock) -> None:
+async def test_the_order_of_downstreams_by_key_and_by_mouse(clock: StillClock) -> None:
     def breakers(app: Any) -> list[str]:
         return [row.key for row in app.screen.table.order if row.section == "breakers" and row.key and not row.task]
 

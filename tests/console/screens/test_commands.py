@@ -8,16 +8,17 @@ from pathlib import Path
 import pytest
 from redrive.console.app import theme
 from redrive.console.app.screenshot import save_screen
-from redrive.console.keys.actions import ScreenName, actions_of
+from redrive.console.keys.actions import VIEWS, ScreenName, actions_of
+from redrive.console.keys.keymap import key_label
 from redrive.console.screens.palette import CommandPalette, PaletteEntry, matching
 from redrive.console.sessions.session import RunSummary
 from redrive.console.terminal.capabilities import Colours, TerminalCapabilities
-from redrive.console.text.pieces import Role
+from redrive.console.text.pieces import Role, plain
 from redrive.engine.core.projection import RunRow
 from redrive.engine.domain.states import RunState
 from redrive.engine.errors import StateFileError
 
-from ..conftest import FakeSession, StillClock, emit_events, make_app, press, rows_of, shown, text_of
+from ..conftest import FakeSession, StillClock, emit_events, make_app, press, rows_of, settle, shown, text_of
 from ..model.runs import START, S
 
 # --- Help and palette -----------------------------------------------------------------------------------------------
@@ -32,6 +33,19 @@ async def test_help_lists_the_keys_of_this_screen_and_no_others(revenue: FakeSes
         assert "Fold long lines" not in text
         await press(app, pilot, "escape")
         assert "clean_refunds" in text_of(app)
+
+
+@pytest.mark.parametrize("screen", VIEWS)
+async def test_help_says_what_each_key_of_a_screen_does(screen: ScreenName, revenue: FakeSession, clock: StillClock):
+    async with shown(revenue, clock, (100, 40)) as (app, pilot):
+        app.open_view(screen)
+        await settle(app, pilot)
+        keymap, actions = app.keymap, app.commands._available()
+        await press(app, pilot, "question_mark")
+        text = " ".join(" ".join(map(plain, app.screen.view.lines)).split())
+    for action in actions:
+        keys = " ".join(key_label(key) for key in keymap.keys_of(action.name))
+        assert not keys or f"{keys} {action.name.replace('_', ' ')}: {action.help}" in text
 
 
 async def test_every_key_that_help_shows_works_here(revenue: FakeSession, clock: StillClock):

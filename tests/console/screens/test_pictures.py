@@ -7,10 +7,14 @@ from typing import Any
 import pytest
 from redrive.console.app.app import ConsoleApp
 from redrive.console.app.theme import load_theme
+from redrive.console.present.states import legend_lines
+from redrive.console.present.timeline.task_texts import bar_entries
 from redrive.console.screens.console import LaunchContext
+from redrive.console.screens.text_dialog import TextDialog, columns_within
 from redrive.console.sessions.session import Link, RunSummary
 from redrive.console.terminal.capabilities import TerminalCapabilities
 from redrive.console.terminal.tty import Tty
+from redrive.console.text.pieces import Line, Piece, Role
 from redrive.engine.core.projection import RunRow
 from redrive.engine.domain.states import RunState
 from redrive.engine.statefile.changes.log_rows import AttemptText, LogChunk
@@ -97,10 +101,28 @@ def test_picture_of_runs(size, session, clock, snap_compare):
     assert snap_compare(app, terminal_size=size, run_before=keys(app, "1"))
 
 
+#: Rows as those of help, under its legend: the keys themselves are asserted in ``test_commands``.
+HELP_ROWS: list[Line] = [
+    [],
+    [Piece("Change the run", Role.STRONG)],
+    [Piece("  r         ", Role.KEY), Piece("requeue: ", Role.DIM), Piece("Run again: one at once.")],
+    [Piece("  Ctrl+F    ", Role.KEY), Piece("filter: ", Role.DIM), Piece("Show only rows that match.")],
+    *([Piece(f"row {number}")] for number in range(40)),
+]
+
+
 @pytest.mark.parametrize("size", SIZES, ids=size_id)
-def test_picture_of_help(size, session, clock, snap_compare):
+def test_picture_of_a_text(size, session, clock, snap_compare):
     app = make_app(session, clock)
-    assert snap_compare(app, terminal_size=size, run_before=keys(app, "question_mark"))
+
+    async def prepare(pilot: Any) -> None:
+        await settle(app, pilot)
+        await wait_for_texts(app, pilot)  # of the details, which the dialog leaves uncovered
+        legend = legend_lines(app.glyphs, columns_within(size[0]), bar_entries(app.glyphs))
+        app.push_screen(TextDialog([Piece("Signs, and the keys", Role.TITLE)], [*legend, *HELP_ROWS]))
+        await settle(app, pilot)
+
+    assert snap_compare(app, terminal_size=size, run_before=prepare)
 
 
 @pytest.mark.parametrize("size", SIZES, ids=size_id)

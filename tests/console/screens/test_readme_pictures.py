@@ -1,4 +1,4 @@
-"""The pictures of the README: one night with a bit of everything, as graph and as timeline."""
+"""The pictures of the READMEs: one night with a bit of everything, as graph and as timeline."""
 
 from __future__ import annotations
 
@@ -161,8 +161,9 @@ def test_picture(view, session, clock, snap_compare):
     assert snap_compare(app, terminal_size=(120, 40), run_before=prepare)
 
 
-def test_every_picture_of_the_readme_is_there():
-    root = Path(__file__).resolve().parents[3]
-    pictures = re.findall(r"!\[[^]]*\]\(([^)]+)\)", (root / "README.md").read_text(encoding="utf-8"))
+@pytest.mark.parametrize("name", ["README.md", "console/README.md"])
+def test_every_picture_of_a_readme_is_there(name):
+    readme = Path(__file__).resolve().parents[3] / name
+    pictures = re.findall(r"!\[[^]]*\]\(([^)]+)\)", readme.read_text(encoding="utf-8"))
     assert pictures
-    assert [one for one in pictures if not (root / unquote(one)).is_file()] == []
+    assert [one for one in pictures if not (readme.parent / unquote(one)).is_file()] == []

@@ -28,7 +28,7 @@ async def test_the_inbox_opens_its_causes_if_all_tasks_fit(clock: StillClock, si
 
 
 @pytest.mark.parametrize("size", TALL, ids=size_id)
-async def test_systems_shows_what_is_resolved_if_it_fits(clock: StillClock, size: tuple[int, int]) -> None:
+async def test_downstreams_show_what_is_resolved_if_it_fits(clock: StillClock, size: tuple[int, int]) -> None:
     async with open_console(outage(clock), clock, "7", size=size) as driver:
         assert "resolved (" not in driver.text
         assert not any(row.hidden for row in driver.app.screen.table.order)

@@ -24,7 +24,7 @@ class Tried:
     seconds: float = 1.0
     failure: str | None = None  # its class; None: it did well
     wait: float | None = None
-    mark: str = "f"
+    mark: str = "f"  # its fingerprint; "bug...": an error that repeats by its type
     at: float | None = None  # seconds after the start of the run; None: as soon as the one before and the wait are over
     generation: int = 0
     outcome: str = ""
@@ -71,6 +71,7 @@ def attempts_of(tries: Sequence[Tried], start: float, retry: RetryPolicy) -> dic
         row.outcome = one.outcome or ("success" if one.failure is None else "error")
         if one.failure is not None:
             row.failure_class, row.fingerprint, row.fingerprint_loose = one.failure, one.mark, f"loose-{one.mark}"
+            row.error_type = "ZeroDivisionError" if one.mark.startswith("bug") else "Trouble"
         if one.wait is not None:
             row.delay_us = round((one.asked + one.wait) * SECOND)
             row.ceiling_us = round((one.asked + min(retry.cap, retry.base * retry.factor**failures)) * SECOND)
@@ -108,7 +109,7 @@ def generate_run(seed: int, tasks: int = 40) -> GeneratedRun:
         parents[name] = dice.sample(list(states), min(len(states), dice.randrange(3)))
         state = _state_after({states[parent] for parent in parents[name]})
         starts[name] = max((ends.get(parent, 0.0) for parent in parents[name]), default=0.0)
-        tries[name], states[name] = ([], state) if state is not TaskState.SUCCESS else _tries(dice)
+        tries[name], states[name] = ([], state) if state is not TaskState.SUCCESS else _tries(dice, name)
         ends[name] = starts[name] + sum(one.seconds + (one.wait or 0.0) for one in tries[name])
     found = list(states.values())
     return GeneratedRun(
@@ -129,7 +130,7 @@ def _state_after(parents: set[TaskState]) -> TaskState:
     return TaskState.SUCCESS
 
 
-def _tries(dice: random.Random) -> tuple[list[Tried], TaskState]:
+def _tries(dice: random.Random, name: str) -> tuple[list[Tried], TaskState]:
     def seconds() -> float:
         return round(dice.uniform(0.1, 30.0), 3)
 
@@ -141,8 +142,8 @@ def _tries(dice: random.Random) -> tuple[list[Tried], TaskState]:
         case 0:
             return [*blips, Tried(seconds(), "transient", mark="blip2")], TaskState.FAILED
         case 1:
-            bug = Tried(seconds(), "unclassified", round(dice.uniform(0.0, 2.0), 3), "bug")
-            return [bug, Tried(seconds(), "unclassified", mark="bug")], TaskState.DEAD_LETTER
+            bug = Tried(seconds(), "unclassified", round(dice.uniform(0.0, 2.0), 3), f"bug in {name}")
+            return [bug, Tried(seconds(), "unclassified", mark=bug.mark)], TaskState.DEAD_LETTER
         case 2:
             return [Tried(seconds(), "permanent", mark="wrong")], TaskState.DEAD_LETTER
         case 3 | 4:

@@ -160,7 +160,8 @@ def test_a_schedule_that_promises_no_start_is_reported():
     ("options", "why"),
     [
         ({"schedule": "0 25 * * *"}, "bad hour"),
-        ({"timezone": "Asia/Kolkata"}, "nothing without a schedule"),
+        ({"misfire": "all"}, "nothing without a schedule"),
+        ({"timezone": "Asia/Nowhere"}, "no time zone"),
         ({"schedule": "0 2 * * *", "timezone": "Europe"}, "no time zone"),
         ({"schedule": "0 2 * * *", "misfire": "never"}, "misfire is one of"),
         ({"schedule": "0 2 * * *", "start_within": "-1s"}, "start_within is a duration"),
@@ -463,3 +464,40 @@ def test_the_checklist_of_document_001_is_answered_task_by_task():
     assert "bounded: 3 starts, within 60 s" == good[0].text
     bad = checklist(TaskSpec("a", retry=RetryPolicy(retry_on=("builtins.Exception",), jitter="none")))
     assert [True, False, False, False, None, None] == [check.passes for check in bad]
+
+
+# --- Expectations ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "expect_by", "is_late"),
+    [
+        ({"deadline": "1h"}, "2h", True),
+        ({"deadline": "3h"}, "2h", False),
+        ({"deadline": "1h"}, "03:00", False),  # depends on the start
+        ({"deadline": "1h", "schedule": "0 1 * * *"}, "03:00", True),
+        ({"deadline": "3h", "schedule": "0 1 * * *", "timezone": "Asia/Kolkata"}, "03:00", False),
+    ],
+)
+def test_an_expectation_after_the_deadline_is_reported(options, expect_by, is_late):
+    flow = quiet(**options)
+    flow.task(lambda: None, name="a", timeout=1, expect_by=expect_by)
+    assert ("expected" in found(flow)) is is_late
+
+
+def test_a_warning_that_comes_after_the_timeout_is_reported():
+    flow = quiet()
+    flow.task(lambda: None, name="a", timeout=60, warn_if_slower="1m")
+    assert found(flow)["slowness"].message == (
+        "it is killed at its timeout of 1m00 before it counts as slow, after 1m00"
+    )
+
+
+def test_a_factor_without_a_history_is_noted():
+    flow = quiet()
+    flow.task(lambda: None, name="a", timeout=60, warn_if_slower="2x")
+    assert found(flow)["slowness"].message == (
+        "warn_if_slower needs 3 earlier successes to know what is usual, and there are 0"
+    )
+    assert "slowness" not in found(flow, {"a": TaskDurations(5, 6, 7, 3)})
+    assert "before it counts as slow" in found(flow, {"a": TaskDurations(50, 60, 70, 3)})["slowness"].message

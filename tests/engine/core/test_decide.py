@@ -1,13 +1,19 @@
 """Decisions about outcomes: each rule, the order of the rules, and the numbers of the documents."""
 
+from dataclasses import replace
+
 import pytest
+from redrive.engine.core.advice import TimeoutJudgement, TimeoutVerdict
+from redrive.engine.core.breaker import DownstreamHealth
 from redrive.engine.core.decide import (
+    SIBLINGS_REASON,
     Cancel,
     DeadLetter,
     Defer,
     Fail,
     Interrupt,
     Retry,
+    Siblings,
     Skip,
     Succeed,
     TaskHistory,
@@ -29,8 +35,8 @@ def bottom(low: float, high: float) -> float:
     return low
 
 
-def failed(failure_class=FailureClass.UNCLASSIFIED, fingerprint="aaa", **fields) -> Outcome:
-    failure = Failure("builtins.ValueError", "bad", failure_class, Fingerprint(fingerprint, "loose"), **fields)
+def failed(failure_class=FailureClass.UNCLASSIFIED, fingerprint="aaa", error="ValueError", **fields) -> Outcome:
+    failure = Failure(error, fields.pop("message", "bad"), failure_class, Fingerprint(fingerprint, "loose"), **fields)
     kind = OutcomeKind.TIMED_OUT if failure_class is FailureClass.TIMEOUT else OutcomeKind.ERROR
     return Outcome(kind, failure)
 
@@ -73,19 +79,39 @@ def test_the_poison_check_comes_before_the_attempts_check():
     assert FailureMode.POISONED == decision.mode
 
 
-def test_a_different_failure_in_between_does_not_hide_a_poison():
-    """SPEC 4.1: A, B, A, B is caught although no two neighbours are equal."""
+def test_a_different_failure_in_between_breaks_the_row():
+    """000: two consecutive attempts; A, B, A proves nothing."""
     policy = RetryPolicy(max_attempts=10)
     assert isinstance(judge(failed(fingerprint="b"), history_of("a"), policy), Retry)
-    assert DeadLetterKind.POISON == judge(failed(fingerprint="a"), history_of("a", "b"), policy).kind
+    assert isinstance(judge(failed(fingerprint="a"), history_of("a", "b"), policy), Retry)
+    assert DeadLetterKind.POISON == judge(failed(fingerprint="a"), history_of("a", "b", "a"), policy).kind
 
 
-@pytest.mark.parametrize(("poison_after", "failures_needed"), [(1, 1), (2, 2), (3, 3)])
-def test_poison_after_counts_identical_failures(poison_after, failures_needed):
-    """000.43 and SPEC 4.3."""
-    policy = RetryPolicy(max_attempts=10, poison_after=poison_after)
-    decisions = [judge(failed(), history_of(*["aaa"] * before), policy) for before in range(failures_needed)]
-    assert [isinstance(decision, DeadLetter) for decision in decisions] == [False] * (failures_needed - 1) + [True]
+@pytest.mark.parametrize("error", ["RuntimeError", "AssertionError", "builtins.Exception", "CalledProcessError"])
+def test_what_may_heal_is_retried_as_its_policy_says(error):
+    """003: a RuntimeError that wins at its third start. It ends FAILED, however alike its failures are."""
+    decisions = [judge(failed(error=error), history_of(*["aaa"] * before)) for before in range(3)]
+    assert [Retry, Retry, Fail] == [type(decision) for decision in decisions]
+
+
+@pytest.mark.parametrize(
+    ("poison_after", "failures_needed"),
+    [("evidence", None), (0, 1), (1, 1), (2, 2), (3, 3), (None, None)],
+)
+def test_a_number_counts_identical_failures_of_any_type(poison_after, failures_needed):
+    """000.43 and SPEC 4.3: the numbers 0, 1 and 2 of document 000 are 0, 2 and 3 here."""
+    policy = RetryPolicy(max_attempts=5, poison_after=poison_after)
+    decisions = [judge(failed(error="RuntimeError"), history_of(*["aaa"] * before), policy) for before in range(4)]
+    dead = [number for number, decision in enumerate(decisions, 1) if isinstance(decision, DeadLetter)]
+    assert failures_needed == next(iter(dead), None)
+
+
+def test_zero_means_any_failure_even_a_transient_one():
+    """000: "immediate dead-letter on any failure"."""
+    policy = RetryPolicy(max_attempts=5, poison_after=0)
+    assert DeadLetterKind.POISON == judge(failed(FailureClass.TRANSIENT), None, policy).kind
+    assert DeadLetterKind.HANG == judge(failed(FailureClass.TIMEOUT), None, policy).kind
+    assert isinstance(judge(failed(FailureClass.TRANSIENT), None, RetryPolicy(poison_after=1)), Retry)
 
 
 def test_poison_can_be_switched_off():
@@ -98,6 +124,103 @@ def test_a_fingerprint_that_was_seen_to_heal_raises_the_threshold():
     policy = RetryPolicy(max_attempts=10)
     assert isinstance(judge(failed(), history_of("aaa", healed=1), policy), Retry)
     assert isinstance(judge(failed(), history_of("aaa", "aaa", healed=1), policy), DeadLetter)
+
+
+def test_input_that_cannot_be_read_is_poison_at_its_second_failure():
+    """SPEC 4.1: UnicodeDecodeError and JSONDecodeError, whose class is VALIDATION."""
+    outcome = failed(FailureClass.VALIDATION, error="UnicodeDecodeError")
+    assert isinstance(judge(outcome), Retry)
+    assert DeadLetterKind.POISON == judge(outcome, history_of("aaa")).kind
+
+
+SECOND = 1_000_000
+CALLS = {"names_downstream": True}
+
+
+def shaped(*seconds_ago: float, error="KeyError", max_attempts=5, **fields):
+    """Judge a KeyError of a task with a downstream, after the same failures some seconds ago."""
+    failed_at = tuple(NOW - round(seconds * SECOND) for seconds in seconds_ago)
+    history = history_of(*["aaa"] * len(seconds_ago), failed_at=failed_at, **CALLS, **fields)
+    return judge(failed(error=error), history, RetryPolicy(max_attempts=max_attempts, jitter="none"))
+
+
+@pytest.mark.parametrize(
+    ("seconds_ago", "delay"),
+    [
+        ((), 2.0),  # as the policy says
+        ((2,), 4.0),  # a second failure so soon may be of the downstream
+        ((6, 4), 8.0),
+        ((14, 12, 8), 46.0 + 16.0),  # the last attempt comes 60 s after the first failure
+        ((50, 40, 8), 16.0),  # the drawn wait is long enough
+    ],
+)
+def test_an_error_about_what_was_read_gets_time_for_the_downstream(seconds_ago, delay):
+    """A maintenance page of 20 s: JSON without the key, with five tries."""
+    assert Retry(delay, delay, FailureMode.OTHER) == shaped(*seconds_ago)
+
+
+@pytest.mark.parametrize(
+    ("seconds_ago", "reason"),
+    [
+        ((60,), "the same failure 2 times in a row"),
+        ((80, 20), "the same failure 3 times in a row"),
+        ((9, 8, 7, 6), "the same failure 5 times in a row"),  # no attempt is left, and another would not help
+    ],
+)
+def test_an_error_about_what_was_read_that_stays_is_poison(seconds_ago, reason):
+    assert DeadLetter(DeadLetterKind.POISON, FailureMode.POISONED, reason) == shaped(*seconds_ago)
+
+
+def test_an_error_of_the_program_has_nothing_to_do_with_its_downstream():
+    assert DeadLetterKind.POISON == shaped(1, error="ZeroDivisionError").kind
+    assert DeadLetterKind.POISON == judge(failed(error="KeyError"), history_of("aaa")).kind  # no downstream
+
+
+def test_an_unfinished_answer_of_a_downstream_is_judged_by_time_not_by_number():
+    """HTML in place of JSON is AMBIGUOUS: with a downstream it is tried until its attempts are spent."""
+    failed_at = (NOW - 3 * SECOND, NOW - 2 * SECOND)
+    ambiguous = {"failure_class": FailureClass.AMBIGUOUS}
+    outcome = failed(error="json.decoder.JSONDecodeError", **ambiguous)
+    policy = RetryPolicy(max_attempts=5)
+    assert isinstance(
+        judge(outcome, history_of("aaa", "aaa", failed_at=failed_at, **ambiguous, **CALLS), policy), Retry
+    )
+    decision = judge(outcome, history_of("aaa", "aaa", failed_at=failed_at, **ambiguous), policy)
+    assert DeadLetterKind.PERMANENT == decision.kind  # without one it is ambiguous for the third time
+
+
+def test_no_wait_for_evidence_exceeds_the_deadline_or_max_elapsed():
+    history = history_of("aaa", failed_at=(NOW - SECOND,), first_started_at=NOW - SECOND, **CALLS)
+    for bounded in (
+        judge(failed(), history, RetryPolicy(max_attempts=3, max_elapsed=30)),
+        judge(failed(), replace(history, deadline_at=NOW + 30 * SECOND)),
+    ):
+        assert 4.0 == bounded.delay
+
+
+def test_a_probe_that_reads_nonsense_spends_nothing():
+    """An outage that answers with a page, not with an error: its probes are refusals."""
+    probed = {"health": DownstreamHealth.DOWN, "failed_at": (NOW - 30 * SECOND,), **CALLS}
+    assert "refusals" == judge(failed(), history_of("aaa", **probed)).counts
+    proven = Siblings(failed=3, poisoned=3)
+    assert DeadLetterKind.POISON == judge(failed(), history_of("aaa", siblings=proven, **probed)).kind
+
+
+@pytest.mark.parametrize(
+    ("siblings", "expected"),
+    [
+        (Siblings(2, 2, 0), Retry(0.5, 2.0, FailureMode.OTHER)),
+        (Siblings(3, 2, 0), Retry(2.5, 4.0, FailureMode.OTHER)),  # it waits for the verdict on the three
+        (Siblings(3, 3, 0), DeadLetter(DeadLetterKind.POISON, FailureMode.POISONED, SIBLINGS_REASON)),
+        (Siblings(3, 3, 1), Retry(0.5, 2.0, FailureMode.OTHER)),  # one healed: no proof
+        (Siblings(3, 2, 1), Retry(0.5, 2.0, FailureMode.OTHER)),
+    ],
+)
+def test_siblings_are_evidence(siblings, expected):
+    """000.29: of 1,247 siblings each would prove the same cause again."""
+    assert expected == judge(failed(), TaskHistory(siblings=siblings), dice=lambda low, high: 0.5)
+    assert isinstance(judge(failed(), TaskHistory(siblings=siblings), RetryPolicy(poison_after=2)), Retry)
+    assert isinstance(judge(failed(error="RuntimeError"), TaskHistory(siblings=siblings)), Retry)
 
 
 @pytest.mark.parametrize("failure_class", [FailureClass.TRANSIENT, FailureClass.TIMEOUT, FailureClass.OUT_OF_MEMORY])
@@ -123,14 +246,20 @@ def test_retry_after_is_a_floor_and_jitter_only_adds():
 )
 def test_what_will_not_work_is_dead_lettered_at_once(failure_class, kind):
     """004.11, 004.32: no attempt is spent to prove it."""
-    assert kind == judge(failed(failure_class)).kind
+    assert kind == judge(failed(failure_class, error="httpx.HTTPStatusError")).kind
 
 
-def test_ambiguous_failures_have_a_small_budget_of_their_own():
-    """004.02."""
-    policy = RetryPolicy(max_attempts=10, poison_after=None)
-    history = history_of("a", "b", failure_class=FailureClass.AMBIGUOUS)
-    assert DeadLetterKind.PERMANENT == judge(failed(FailureClass.AMBIGUOUS, "c"), history, policy).kind
+@pytest.mark.parametrize("places", [("a", "b", "c"), ("a", "a", "a")])
+def test_ambiguous_failures_have_a_small_budget_of_their_own(places):
+    """004.02: each is tried ``ambiguous_attempts`` times, at one place or at several."""
+    *before, last = places
+    outcome = failed(FailureClass.AMBIGUOUS, last, error="redrive.engine.errors.AmbiguousError")
+    ambiguous = {"failure_class": FailureClass.AMBIGUOUS}
+    decisions = [
+        judge(outcome, history_of(*before[:number], **ambiguous), RetryPolicy(max_attempts=6)) for number in range(3)
+    ]
+    assert [Retry, Retry, DeadLetter] == [type(decision) for decision in decisions]
+    assert DeadLetterKind.PERMANENT == decisions[-1].kind
 
 
 def test_out_of_memory_twice_needs_a_human():
@@ -139,14 +268,33 @@ def test_out_of_memory_twice_needs_a_human():
     assert DeadLetterKind.OUT_OF_MEMORY == judge(failed(FailureClass.OUT_OF_MEMORY, "m"), history, policy).kind
 
 
-def test_a_hang_at_one_place_is_judged_only_where_history_clears_the_timeout():
-    """000.42: a timeout tighter than the work must not look like poison."""
-    policy = RetryPolicy(max_attempts=10)
-    outcome = failed(FailureClass.TIMEOUT)
-    tight = history_of("aaa", failure_class=FailureClass.TIMEOUT, timeout_seconds=600.0, p99_seconds=720.0)
-    roomy = history_of("aaa", failure_class=FailureClass.TIMEOUT, timeout_seconds=600.0, p99_seconds=100.0)
-    assert isinstance(judge(outcome, tight, policy), Retry)
-    assert DeadLetterKind.HANG == judge(outcome, roomy, policy).kind
+AMPLE = TimeoutJudgement(TimeoutVerdict.AMPLE, "7 of 8 attempts took about 40s: more time would not help")
+SHORT = TimeoutJudgement(TimeoutVerdict.SHORT, "timeout too short: it needs about 7s; set timeout=10s", 10.0)
+UNKNOWN = TimeoutJudgement(TimeoutVerdict.UNKNOWN)
+
+
+@pytest.mark.parametrize(
+    ("judged", "places", "expected"),
+    [
+        (AMPLE, "a", "retry hang"),
+        (AMPLE, "aa", "hang hang"),  # the same place again, far above its usual duration
+        (AMPLE, "aba", "failed hang"),
+        (SHORT, "a", "retry slow"),
+        (SHORT, "aa", "retry slow"),  # the timeout is the bug, wherever it struck
+        (SHORT, "aaa", "timeout slow"),
+        (UNKNOWN, "aa", "retry hang"),
+        (UNKNOWN, "aaa", "failed hang"),
+    ],
+)
+def test_a_timeout_is_a_hang_or_too_short(judged, places, expected):
+    """000.42: a timeout tighter than the work must not look like poison, nor like a hang."""
+    *before, last = places
+    history = history_of(*before, failure_class=FailureClass.TIMEOUT, timeout=judged)
+    decision = judge(failed(FailureClass.TIMEOUT, last), history)
+    words = {Retry: "retry", Fail: "failed"}
+    assert expected == f"{words.get(type(decision)) or decision.kind} {decision.mode}"
+    if isinstance(decision, DeadLetter):
+        assert judged.reason in decision.why
 
 
 def test_a_loss_does_not_spend_the_budget_and_waits_at_least_base():
@@ -195,9 +343,21 @@ def test_max_elapsed_bounds_the_retries():
 
 def test_a_retry_that_cannot_finish_before_the_deadline_is_refused_early():
     """SPEC 4.14: not discovered at 02:00."""
-    history = TaskHistory(path_seconds=50.0, deadline_at=NOW + 51_000_000)
-    assert DeadLetterKind.DEADLINE == judge(failed(), history).kind
-    assert isinstance(judge(failed(), history, dice=bottom), Retry)
+    history = TaskHistory(path_seconds=50.0, deadline_at=NOW + 49_000_000)
+    refused = judge(failed(), history)
+    assert DeadLetterKind.DEADLINE == refused.kind
+    assert refused.why == (
+        "a retry could not finish before the deadline of the run: 49s are left, and it usually needs 50s to the end"
+    )
+    assert isinstance(judge(failed(), replace(history, path_seconds=48.0)), Retry)
+
+
+def test_a_retry_is_not_refused_while_a_shorter_wait_fits():
+    """A wait of 8 s, then of 16 s, in a run that is due after 10 s: the third start is at 9.1 s, not never."""
+    policy = RetryPolicy(max_attempts=3, base=8, jitter="none")
+    first = judge(failed(FailureClass.TRANSIENT), TaskHistory(deadline_at=NOW + 10_000_000), policy)
+    second = judge(failed(FailureClass.TRANSIENT), TaskHistory(failures=1, deadline_at=NOW + 1_900_000), policy)
+    assert (first.delay, second.delay, second.shortened_from) == (8.0, pytest.approx(0.95), 16.0)
 
 
 LONG = RetryPolicy(max_attempts=9, base=2, cap=600, jitter="none")
@@ -209,12 +369,11 @@ LONG = RetryPolicy(max_attempts=9, base=2, cap=600, jitter="none")
         # The drawn wait of the retry after so many failures is 2 s * 2 ** failures.
         (6, 1000.0, 100.0, None, (128.0, 128.0, None)),  # time enough: as it was drawn
         (6, 162.0, 100.0, None, (31.0, 31.0, 128.0)),  # 62 s left: half of it, the other for work that is slower
-        (6, 103.0, 100.0, None, (2.0, 2.0, 128.0)),  # 3 s left: no shorter than the first wait of the policy
-        (6, 101.9, 100.0, None, None),  # not even that
+        (6, 103.0, 100.0, None, (1.5, 1.5, 128.0)),  # also below the first wait of the policy
+        (0, 101.0, 100.0, None, (0.5, 0.5, 2.0)),  # also the first wait itself
         (6, 99.0, 100.0, None, None),  # the work alone takes too long
-        (0, 101.0, 100.0, None, None),  # the first wait is the shortest there is
         (6, 202.0, 100.0, 40.0, (71.0, 71.0, 168.0)),  # Retry-After stays whole: 40 s and half of the other 62 s
-        (6, 141.0, 100.0, 40.0, None),  # what is left after it is shorter than the first wait
+        (6, 141.0, 100.0, 40.0, (40.5, 40.5, 168.0)),
         (6, 141.0, 100.0, 60.0, None),  # it asks for more than is left
     ],
 )
@@ -249,14 +408,24 @@ def test_a_shortened_wait_may_fit_into_max_elapsed():
 
 def test_a_failed_probe_of_a_breaker_spends_nothing_of_its_task():
     """SPEC 4.2: refusals are free."""
-    history = TaskHistory(failures=2, is_probe=True)
+    history = TaskHistory(failures=2, health=DownstreamHealth.DOWN)
     decision = judge(failed(FailureClass.TRANSIENT), history, RetryPolicy(max_attempts=3))
     assert "refusals" == decision.counts
     assert isinstance(judge(failed(FailureClass.PERMANENT), history), DeadLetter)
 
 
+def test_a_failing_downstream_is_charged_with_as_many_attempts_as_the_task_has():
+    """003: at an error rate of 0.3, three attempts lose 2.7 % of the tasks, six 0.07 %."""
+    policy = RetryPolicy(max_attempts=3)
+    for refusals in range(3):
+        history = TaskHistory(failures=2, refusals=refusals, health=DownstreamHealth.FAILING)
+        assert "refusals" == judge(failed(FailureClass.TRANSIENT), history, policy).counts
+    history = TaskHistory(failures=2, refusals=3, health=DownstreamHealth.FAILING)
+    assert isinstance(judge(failed(FailureClass.TRANSIENT), history, policy), Fail)
+
+
 @pytest.mark.parametrize("failure_class", [FailureClass.TIMEOUT, FailureClass.UNCLASSIFIED])
 def test_failures_without_a_place_are_not_taken_for_the_same(failure_class):
     """A shell command that hangs has no Python frame: two such timeouts prove nothing."""
-    history = history_of("", failure_class=failure_class, timeout_seconds=600.0, p99_seconds=100.0)
+    history = history_of("", failure_class=failure_class, timeout=AMPLE)
     assert isinstance(judge(failed(failure_class, ""), history, RetryPolicy(max_attempts=10)), Retry)

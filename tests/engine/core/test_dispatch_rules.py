@@ -37,7 +37,7 @@ class Stage:
     def open(self) -> None:
         for name in ("t0", "t1"):
             self.downstreams.admit(name, "api", is_retry=False)
-            self.downstreams.record(name, REFUSED, 0)
+            self.downstreams.record(name, REFUSED, 0, 3)
         assert self.downstreams.is_down("api")
 
     def close(self) -> None:

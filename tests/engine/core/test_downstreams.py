@@ -10,6 +10,7 @@ from redrive.engine.clock import SystemClock
 from redrive.engine.core.downstreams import DownstreamStates
 from redrive.engine.core.outcome import Failure, FailureClass, Fingerprint, Outcome, OutcomeKind
 from redrive.engine.core.spec import DownstreamSpec, FlowSpec, TaskSpec
+from redrive.engine.executor.machine import Machine
 
 QUICK = RetryPolicy(max_attempts=3, base=0.05, cap=0.1)
 
@@ -79,9 +80,9 @@ def test_a_flow_may_want_its_tasks_to_fail_at_once_instead(tmp_path):
 def test_the_first_call_after_the_open_time_is_a_probe_even_if_tasks_do_not_wait(tmp_path):
     """Or an outage of a minute would fail every task of the night."""
     flow = Flow("f", max_parallel=3)
-    flow.downstream("api", minimum_calls=2, open_seconds=0.3, on_open="fail")
-    outage(tmp_path, flow, calls=2)
-    flow.command("a_while", "sleep 1", after=["t00", "t11"], rule="all_done")
+    flow.downstream("api", minimum_calls=2, open_seconds=2, on_open="fail")
+    outage(tmp_path, flow, calls=3)
+    flow.command("a_while", "sleep 3", after=["t00", "t11"], rule="all_done")
     flow.task(lambda: None, name="late", downstream="api", after="a_while")
     assert "FAILED" == run(tmp_path, flow).state
     assert [("SUCCESS", 1)] == ask(tmp_path, "SELECT state, attempt FROM task WHERE name = 'late'")
@@ -111,7 +112,7 @@ def test_the_cheapest_idempotent_task_finds_out_whether_a_downstream_is_back(tmp
 def test_the_retry_bucket_throttles_retries_and_never_first_tries(tmp_path):
     """SPEC 4.12: one token, so the second retry waits; the task that was never tried does not."""
     flow = Flow("f", max_parallel=1)
-    flow.downstream("api", minimum_calls=1000, bucket_capacity=1, bucket_refund=0, open_seconds=4)
+    flow.downstream("api", minimum_calls=1000, bucket_capacity=1, bucket_refund=0, bucket_per_second=0.25)
     outage(tmp_path, flow, calls=2)
     assert "SUCCESS" == run(tmp_path, flow).state
     first_tries = ask(tmp_path, "SELECT max(started_at) FROM attempt WHERE attempt = 1")
@@ -199,7 +200,9 @@ def test_a_clock_that_is_set_ahead_does_not_reopen_a_breaker_before_its_time(tmp
         if any(event.kind == "breaker" and event.payload.state == "OPEN" for event in events):
             clock.jump_us = 3_600_000_000
 
-    executor = Executor(run_id="r", flow=flow, state=tmp_path / "state.db", clock=clock, on_events=listen)
+    executor = Executor(
+        run_id="r", flow=flow, state=tmp_path / "state.db", machine=Machine(clock=clock), on_events=listen
+    )
     assert "SUCCESS" == executor.run()
     first, second = map(float, begun.read_text().split())
     assert second - first > 1.9
@@ -214,7 +217,7 @@ def test_whatever_a_downstream_waits_for_moves_with_the_clock():
     downstreams = DownstreamStates(flow, lambda: now[0], lambda name: None)
     assert downstreams.admit("t", "api", is_retry=True).call is not None
     failure = Failure("Boom", "boom", FailureClass.TRANSIENT, Fingerprint("strict", "loose"))
-    downstreams.record("t", Outcome(OutcomeKind.ERROR, failure), 0)
+    downstreams.record("t", Outcome(OutcomeKind.ERROR, failure), 0, 3)
     assert downstreams.is_open("api")
     before = downstreams.drain_dirty_rows()["api"]
     for jump in (3_600_000_000, -7_200_000_000):

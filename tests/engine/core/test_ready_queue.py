@@ -7,6 +7,7 @@ import pytest
 from redrive.engine.core.projection import RunProjection, RunRow, TaskRow
 from redrive.engine.core.ready_queue import ReadyQueue
 from redrive.engine.core.spec import TaskSpec
+from redrive.engine.domain.events import EventKind
 from redrive.engine.domain.states import TaskState
 from redrive.engine.domain.trigger_rules import RULES, satisfied_rules
 from redrive.engine.statefile.changes.propagation import UNSATISFIED_PARENT
@@ -70,6 +71,17 @@ def test_a_success_frees_the_children_that_wait_for_nothing_else():
     assert {} == queue.unblocked_by("left")
     move(queue, projection, "right", TaskState.SUCCESS)
     assert {"bottom": 0} == queue.unblocked_by("left")
+
+
+def test_a_skipped_task_that_an_operator_permits_frees_its_children():
+    """An undo makes a task that follows from its parents one that an operator has skipped, without a move."""
+    projection = projection_of(DIAMOND)
+    queue = ReadyQueue(projection, {})
+    move(queue, projection, "top", TaskState.SKIPPED, skip_cause="cascade")
+    assert set() == queue.promotable
+    projection.tasks["top"].skip_cause = "operator"
+    queue.apply_event(EventKind.TASK_CHANGED, projection.tasks["top"], TaskState.SKIPPED)
+    assert {"left", "right"} == queue.promotable
 
 
 def test_the_longest_remaining_path_starts_first():

@@ -18,13 +18,14 @@ from redrive.engine.core.schedule import (
     build_schedule,
     daylight_note,
     decide_schedule,
+    expected_at,
     iso_time,
     late_starts,
     logical_name,
     parse_recurrence,
     to_microseconds,
 )
-from redrive.engine.core.spec import ScheduleSpec
+from redrive.engine.core.spec import ExpectedBy, ScheduleSpec
 
 MINUTE, HOUR = 60 * 1_000_000, 3600 * 1_000_000
 BERLIN, NEW_YORK, KOLKATA = "Europe/Berlin", "America/New_York", "Asia/Kolkata"
@@ -273,3 +274,24 @@ def test_a_night_in_which_the_clocks_change_is_noted(expression, text, zone, not
 def test_on_an_ordinary_day_there_is_nothing_to_note():
     assert "" == daylight_note(schedule("0 9 * * *", BERLIN), at("2026-06-01T09:00+02:00"))
     assert "" == daylight_note(schedule("30 2 * * *", KOLKATA), at("2026-03-29T02:30+05:30"))
+
+
+# --- When a task is expected ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("start", "clock", "expected"),
+    [
+        ("2026-01-05T22:00+01:00", "03:00", "2026-01-06T03:00+01:00"),  # the next one, not that of the same day
+        ("2026-01-05T01:00+01:00", "03:00", "2026-01-05T03:00+01:00"),
+        ("2026-01-05T03:00+01:00", "03:00", "2026-01-06T03:00+01:00"),
+        ("2026-03-28T22:00+01:00", "02:30", "2026-03-29T03:00+02:00"),  # there is no half past two
+        ("2026-10-24T22:00+02:00", "02:30", "2026-10-25T02:30+02:00"),  # the first of two
+    ],
+)
+def test_a_task_is_expected_by_the_next_such_time_after_the_start(start, clock, expected):
+    assert expected_at(ExpectedBy(clock=clock), at(start), ZoneInfo(BERLIN)) == at(expected)
+
+
+def test_a_task_is_expected_so_long_after_the_start():
+    assert expected_at(ExpectedBy(7200), at("2026-03-28T22:00+01:00"), ZoneInfo(BERLIN)) == at("2026-03-29T00:00+01:00")

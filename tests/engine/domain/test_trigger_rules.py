@@ -17,6 +17,7 @@ from redrive.engine.domain.trigger_rules import (
     TaskNode,
     derive_state,
     hold_children,
+    hold_if_blocked,
     is_satisfied,
     parent_status,
     propagate,
@@ -217,3 +218,44 @@ def test_a_parent_that_runs_again_holds_who_was_about_to_start_or_stops_it_with_
 def test_a_task_that_runs_is_not_reconsidered() -> None:
     graph = Plain({"a": "", "b": "a"}, {"a": "FAILED", "b": "RUNNING"})
     assert reevaluate(graph, "b") == "RUNNING" and graph.written == []
+
+
+def test_a_task_that_an_act_stops_stops_those_that_wait_below_it() -> None:
+    """A child that was skipped with ``c`` is stopped by ``d`` once ``c`` runs again: those below it cannot start."""
+    graph = Plain(
+        {"c": "", "d": "", "child": "c d", "join": "child", "late": "child", "last": "join"},
+        {"c": "PENDING", "d": "FAILED", "late": "RETRYING"},
+        {"join": "none_failed", "late": "none_failed"},
+    )
+    graph.set_state("child", "SKIPPED", "cascade")
+    assert unpropagate(graph, ["c"]) == []
+    assert {name: graph.at(name) for name in ("child", "join", "late", "last")} == dict.fromkeys(
+        ("child", "join", "late", "last"), "UPSTREAM_FAILED"
+    )
+    assert {graph.tasks[name].blocked_by for name in ("child", "join", "late", "last")} == {"d"}
+
+
+def test_a_task_that_is_freed_and_stopped_in_one_act_is_not_reported_as_freed() -> None:
+    graph = Plain(
+        {"c": "", "d": "", "stopped": "c d", "waits": "stopped", "x": "", "low": "x waits"},
+        {"c": "PENDING", "d": "FAILED", "x": "PENDING", "low": "UPSTREAM_FAILED"},
+        {"waits": "none_failed"},
+    )
+    graph.set_state("stopped", "SKIPPED", "cascade")
+    assert unpropagate(graph, ["x", "c"]) == []
+    assert graph.at("low") == "UPSTREAM_FAILED"
+
+
+def test_a_task_that_was_skipped_first_stays_skipped_while_a_parent_skips_it() -> None:
+    graph = Plain({"c": "", "d": "", "x": "", "child": "c d x"}, {"d": "FAILED"})
+    graph.set_state("c", "SKIPPED", "condition")
+    graph.set_state("child", "SKIPPED", "cascade")
+    assert unpropagate(graph, ["x"]) == [] and graph.at("child") == "SKIPPED"
+    graph.set_state("c", "PENDING")
+    assert unpropagate(graph, ["c"]) == [] and graph.at("child") == "UPSTREAM_FAILED"
+
+
+def test_a_task_that_failed_while_its_only_branch_was_skipped_does_not_run_again() -> None:
+    graph = Plain({"a": "", "b": "a"}, {"b": "RETRYING"}, {"b": "none_failed"})
+    graph.set_state("a", "SKIPPED", "cascade")
+    assert hold_if_blocked(graph, "b") and graph.at("b") == "SKIPPED"

@@ -35,7 +35,8 @@ def test_the_table_has_a_row_for_each_reason_and_each_reason_its_sentence():
     assert set(WaitReason) == WAITS.keys() == explain._SENTENCES.keys()
     reasons = {*waiting._STATE_REASONS.values(), *waiting._INSTANT_REASONS.values()}
     reasons |= {reason for reason, _ in waiting._CAPACITY_REASONS}
-    assert set(WaitReason) == reasons | {WaitReason.PARENTS, WaitReason.DISPATCH, WaitReason.CANARY}
+    rest = {WaitReason.PARENTS, WaitReason.DISPATCH, WaitReason.CANARY, WaitReason.DEADLINE, WaitReason.NOTHING}
+    assert set(WaitReason) == reasons | rest
     states = {*waiting._STATE_REASONS, *waiting._INSTANT_REASONS, TaskState.READY}
     assert set(TaskState) == states | explain._ENDED.keys()
 
@@ -43,7 +44,9 @@ def test_the_table_has_a_row_for_each_reason_and_each_reason_its_sentence():
 def test_what_only_a_human_can_end_is_shown_in_four_places():
     for reason, wait in WAITS.items():
         shown = (wait.inbox, wait.exit_code, wait.page)
-        assert (None not in shown and wait.header == "BLOCKED") or wait.ended_by is not EndedBy.HUMAN, reason
+        assert (None not in shown and wait.header in ("BLOCKED", "FAILED")) or wait.ended_by is not EndedBy.HUMAN, (
+            reason
+        )
 
 
 # --- What ends by itself --------------------------------------------------------------------------------------------
@@ -112,13 +115,13 @@ def machine_pool(flow: Flow, folder: Path) -> None:
 
 
 def outage(flow: Flow, folder: Path) -> None:
-    flow.downstream("api", minimum_calls=1, failure_rate=0.1, open_seconds=1)
+    flow.downstream("api", minimum_calls=1, open_seconds=1, probes=1)
     calls(flow, folder, "first", 1)
     calls(flow, folder, "second", 1)
 
 
 def budget(flow: Flow, folder: Path) -> None:
-    flow.downstream("api", bucket_capacity=1, minimum_calls=100, open_seconds=1)
+    flow.downstream("api", bucket_capacity=1, minimum_calls=100, bucket_refund=0, bucket_per_second=1)
     calls(flow, folder, "flaky", 3)
 
 
@@ -175,7 +178,7 @@ flow.page("command", line="true")
 @flow.task(downstream="bank")
 def pull(): pass
 """
-POISONED = FINE.replace("pass", "raise ValueError('bad')")
+POISONED = FINE.replace("pass", "raise ZeroDivisionError('bad')")
 
 
 def run_flow(folder: Path, flow: str, run_id: str) -> tuple[int, str]:
@@ -268,3 +271,51 @@ def test_a_run_whose_pause_was_forgotten_is_blocked(tmp_path):
     assert ["paused on c"] == pages
     invoke_redrive("unpause", state, "--reason", "over")
     assert "SUCCESS" == Executor(run_id="r", flow=flow, state=state).run()
+
+
+FAILS = """
+from redrive.engine import Flow, RetryPolicy
+flow = Flow("f")
+flow.page("command", line="true")
+@flow.task(retry=RetryPolicy(1))
+def above(): raise OSError("once")
+@flow.task(after=above)
+def below(above): pass
+@flow.task(after=below)
+def last(below): pass
+"""
+
+
+def lose(folder: Path, run_state: str = "RUNNING") -> None:
+    """Put what was stopped back to PENDING, as no redrive does: the task above it has ended."""
+    with sqlite3.connect(folder / "s.db") as connection:
+        lost = "UPDATE task SET state = 'PENDING', ended_at = NULL, blocked_by = NULL WHERE name IN ('below', 'last')"
+        connection.execute(lost)
+        if run_state == "RUNNING":
+            connection.execute("UPDATE run SET state = 'RUNNING', ended_at = NULL")
+
+
+def test_a_run_never_ends_with_a_task_that_nothing_will_start(tmp_path):
+    code, _ = run_flow(tmp_path, FAILS, "r")
+    assert ExitCode.FAILED == code
+    lose(tmp_path)
+    done = run_redrive("resume", "s.db", "--plain", cwd=tmp_path, timeout=60)
+    wait = WAITS[WaitReason.NOTHING]
+    assert (wait.ended_by, wait.exit_code) == (EndedBy.HUMAN, done.returncode)
+    assert "2 tasks are unfinished with nothing left to wait for (below, last): a fault of redrive" in done.stdout
+    header, inbox, notes, pages = shown(tmp_path, "r")
+    assert wait.header == header and wait.inbox is not None and wait.inbox in inbox
+    assert f"{wait.page} on below" in pages
+    assert any("a fault of redrive; requeue or skip it" in note for note in notes if "below" in note)
+    invoke_redrive("requeue", "--state", tmp_path / "s.db", "above", "--reason", "as it says")
+    done = run_redrive("resume", "s.db", "--plain", cwd=tmp_path, timeout=60)
+    assert ExitCode.FAILED == done.returncode
+    assert {"FAILED", "UPSTREAM_FAILED"} == {str(row.state) for row in load(tmp_path / "s.db")[0].tasks.values()}
+
+
+def test_doctor_reports_a_run_that_has_ended_although_a_task_never_did(tmp_path):
+    run_flow(tmp_path, FAILS, "r")
+    assert "never did" not in invoke_redrive("doctor", tmp_path / "s.db").output
+    lose(tmp_path, "FAILED")
+    doctor = invoke_redrive("doctor", tmp_path / "s.db")
+    assert "r: FAILED, 3 tasks; it has ended, and 2 tasks never did (below, last): redrive requeue" in doctor.output

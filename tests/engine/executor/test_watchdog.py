@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from redrive.engine import Executor, Flow, RetryPolicy, RunOptions, TransientError
+from redrive.engine import Executor, Flow, RetryAfter, RetryPolicy, RunOptions, TransientError
 from redrive.engine.agent import command_client
 from redrive.engine.domain import liveness
 from redrive.engine.domain.command import parse_command
@@ -274,9 +274,9 @@ def test_a_retry_that_could_not_finish_in_time_is_refused_at_once_and_pages(tmp_
     """004.30, SPEC 4.14: dead-letter now rather than discover it at 02:00."""
     flow = Flow("f", deadline=5)
 
-    @flow.task(timeout=30, retry=RetryPolicy(max_attempts=5, base=60, cap=60, jitter="none"))
+    @flow.task(timeout=30, retry=RetryPolicy(max_attempts=5))
     def flaky() -> None:
-        raise TransientError("503")
+        raise RetryAfter(60, "503")
 
     run(tmp_path, flow)
     assert [("DEAD_LETTER", "deadline", 1)] == ask(tmp_path, "SELECT state, dead_letter_kind, attempt FROM task")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from redrive.engine import Flow, RetryPolicy, TaskDef
-from redrive.engine.core.spec import DownstreamSpec
+from redrive.engine.core.spec import DownstreamSpec, ExpectedBy, SlowerThan
 from redrive.engine.errors import FlowError, OptionError
 from redrive.engine.flow.options import DOWNSTREAM, TASK
 
@@ -74,6 +74,48 @@ def test_durations_may_be_texts_wherever_they_are_asked_for() -> None:
     assert spec.pages[0]["timeout"] == 10
 
 
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("03:00", ExpectedBy(clock="03:00")),
+        ("3:05", ExpectedBy(clock="03:05")),
+        ("2h", ExpectedBy(7200)),
+        ("+2h", ExpectedBy(7200)),
+        (90, ExpectedBy(90)),
+        (None, None),
+    ],
+)
+def test_a_task_is_expected_by_a_time_of_day_or_after_a_duration(value: Any, expected: ExpectedBy | None) -> None:
+    flow = Flow("f", timezone="Europe/Berlin")
+    flow.task(lambda: None, name="a", expect_by=value)
+    assert (flow.spec().tasks[0].expect_by, flow.spec().timezone) == (expected, "Europe/Berlin")
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [("2x", SlowerThan(factor=2)), ("1.5 x", SlowerThan(factor=1.5)), ("10m", SlowerThan(600)), (60, SlowerThan(60))],
+)
+def test_a_task_is_slow_by_a_factor_or_after_a_duration(value: Any, expected: SlowerThan) -> None:
+    flow = Flow("f")
+    flow.command("a", "true", warn_if_slower=value)
+    assert flow.spec().tasks[0].warn_if_slower == expected
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"expect_by": "25:00"}, "expect_by is a time of day as '03:00', or a duration above 0 after the start"),
+        ({"expect_by": 0}, "expect_by is a time of day"),
+        ({"warn_if_slower": "1x"}, "warn_if_slower is a factor above 1 of the usual duration, as '2x', or a duration"),
+        ({"warn_if_slower": "0s"}, "warn_if_slower is a factor above 1"),
+        ({"warn_if_slower": True}, "warn_if_slower is a factor above 1"),
+    ],
+)
+def test_expectations_are_held_to_their_types(options: dict[str, Any], why: str) -> None:
+    with pytest.raises(OptionError, match=f"task 'a': {why}"):
+        Flow("f").task(lambda: None, name="a", **options)
+
+
 def test_what_was_changed_after_its_declaration_is_examined_again() -> None:
     flow = Flow("f")
     task = flow.add(TaskDef("a", print))
@@ -100,6 +142,8 @@ def test_what_was_changed_after_its_declaration_is_examined_again() -> None:
         ({"max_parallel": 0}, "max_parallel is a whole number"),
         ({"max_parallel": 1.5}, "max_parallel is a whole number"),
         ({"max_parallel": True}, "max_parallel is a whole number"),
+        ({"deadline": "1h", "deadline_action": "kill"}, "deadline_action is one of end, page, not 'kill'"),
+        ({"deadline_action": "page"}, "deadline_action says nothing without a deadline"),
         ({"tags": ["x"]}, "there is no option 'tags'; there are retry, timeout, downstream, env, deadline, "),
         ({"retry": 3}, "retry is a RetryPolicy"),
         ({"timeout": 0}, "timeout is a duration above 0"),

@@ -16,7 +16,9 @@ from typing import Any, ClassVar
 
 import psutil
 import pytest
+from redrive.console.cli.output.event_lines import lines_of_event
 from redrive.engine import Executor, Flow, FlowError, PermanentError, RetryPolicy, RunOptions, TransientError
+from redrive.engine.core import paging
 from redrive.engine.core.policy import RetryPolicy as Policy
 from redrive.engine.domain.event_payloads import PageChanged
 from redrive.engine.domain.events import Event
@@ -349,6 +351,21 @@ def test_a_page_that_is_refused_at_first_is_sent_after_the_end_of_the_run(tmp_pa
         ask(tmp_path, "SELECT seq FROM event WHERE kind = 'page' AND data LIKE '%\"sent\"%'"),
     )
     assert ended < sent and [] == page_changes(tmp_path, "unsent")
+
+
+def test_a_page_that_cannot_be_sent_says_for_how_long_it_is_tried(tmp_path, monkeypatch):
+    """Less than a minute: the command of the run waits for it."""
+    assert paging.LAST_TRIES_SECONDS + notifier.CLOSE_SECONDS < 60
+    flow, lines = Flow("night"), []
+    doomed(flow)
+    flow.page("webhook", url="http://127.0.0.1:9/nobody")
+
+    def print_lines(events: Sequence[Event]) -> None:
+        lines.extend(line for event in events for line in lines_of_event(event))
+
+    Executor(run_id="r", flow=flow, state=tmp_path / "state.db", on_events=print_lines).run()
+    (line,) = [line for line in lines if "tried again" in line]
+    assert "page 1 not sent by webhook, tried again until 30 s after the end of the run: " in line
 
 
 def test_a_page_that_nobody_took_is_reported_last_and_sent_by_the_next_executor(tmp_path, hook):

@@ -137,8 +137,8 @@ async def test_each_attempt_is_a_session_leader_with_nothing_of_its_neighbours(b
     is_session, is_group, links = json.loads(outcome.result)
     assert is_session
     assert is_group
-    # null, output twice, stack, results: no socket of the zygote, no pipe of another attempt
-    assert links == ["/dev/null", "pipe", "pipe", "pipe", "pipe"]
+    # null, the reserved descriptor, output twice, stack, results: no socket of the zygote, no pipe of another attempt
+    assert links == ["/dev/null", "/dev/null", "pipe", "pipe", "pipe", "pipe"]
 
 
 async def test_dice_differ_between_attempts(bench: Any) -> None:

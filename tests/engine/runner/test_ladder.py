@@ -445,10 +445,10 @@ async def test_a_task_that_was_killed_says_how_far_it_came_by_its_own_progress(b
     outcome, _ = await bench.run_until(lambda outcome, _: "% done" in outcome.failure.diagnostic, "slow")
     words = r"[1-9] % done by its own progress \(\d+ of 1,000\), at that pace it needed .*"
     assert re.fullmatch(words, outcome.failure.diagnostic)
-    assert outcome.attempt_columns["needs_seconds"] > 15
+    assert outcome.progress.needed_seconds > 15
     outcome, _ = await bench.run_until(lambda outcome, _: "no progress" in outcome.failure.diagnostic, "stuck")
     assert re.fullmatch(r"no progress since [12]\.\ds, at [012] of 1,000", outcome.failure.diagnostic)
-    assert outcome.attempt_columns["needs_seconds"] is None
+    assert outcome.progress.needed_seconds is None
 
 
 async def test_many_deadlines_at_once_are_all_kept(bench: Any) -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from datetime import datetime
 
+from redrive.engine.core.advice import Progress
 from redrive.engine.core.failures.failure import describe_timeout
 from redrive.engine.core.outcome import Outcome, OutcomeKind
 from redrive.engine.core.policy import RetryPolicy
@@ -37,13 +37,13 @@ def before(state_file: StateFile, seconds: list[float], *, outcome: str = "succe
     state_file.write(item)
 
 
-def time_out(state_file: StateFile, diagnostic: str | None = None, needs_seconds: float | None = None) -> str | None:
+def time_out(state_file: StateFile, progress: Progress | None = None) -> str | None:
     """The only attempt of ``load`` is killed after ten minutes. Answers with what its row says about that."""
     state_file.create({"load": ""})
     state_file.move("load", "READY")
     number = state_file.claim("load")
-    failure = replace(describe_timeout(600, hang="asleep"), diagnostic=diagnostic)
-    outcome = Outcome(OutcomeKind.TIMED_OUT, failure, attempt_columns={"needs_seconds": needs_seconds})
+    failure = describe_timeout(600, hang="asleep", progress=progress)
+    outcome = Outcome(OutcomeKind.TIMED_OUT, failure, progress=progress)
     claim = Claim(RUN, "load", number, 0, "token")
     spec = TaskSpec("load", timeout=600.0, retry=RetryPolicy(max_attempts=1))
     state_file.write(lambda transaction: settle(transaction, claim, spec, outcome, lambda low, high: low))
@@ -54,18 +54,21 @@ def time_out(state_file: StateFile, diagnostic: str | None = None, needs_seconds
 
 def test_its_own_history_gives_the_number_and_the_reason(state_file: StateFile) -> None:
     before(state_file, [540, 550, 560, 570, 580, 590])
-    advice = "6 of 7 attempts took 9m00 to 10m00: timeout=15m would have let all but one end for certain"
+    advice = "timeout too short: 6 of 7 attempts took 9m00 to 10m00; set timeout=15m"
     assert time_out(state_file) == advice
-    assert state_file.column("load", "error") == "task exceeded 600s: asleep"
-    (body,) = state_file.connection.execute("SELECT body FROM page").fetchone()
-    assert json.loads(body)["diagnostic"] == advice
+    assert state_file.column("load", "error") == advice
+    assert state_file.column("load", "dead_letter_kind") == "timeout"
+    (title, body) = state_file.connection.execute("SELECT title, body FROM page").fetchone()
+    assert title == "timeout too short on load"
+    assert [json.loads(body)[key] for key in ("why", "diagnostic", "mode")] == [advice, advice, "slow"]
+    assert json.loads(body)["command"].endswith("--timeout 15m -- load")
 
 
 def test_the_progress_of_the_attempt_comes_first_and_counts(state_file: StateFile) -> None:
     before(state_file, [540, 550, 560, 570, 580, 590])
-    advice = time_out(state_file, "91 % done by its own progress", needs_seconds=660.0)
-    assert advice == (
-        "91 % done by its own progress; 6 of 7 attempts took 9m00 to 10m00: timeout=15m would have let all of them end"
+    assert time_out(state_file, Progress(91, 100, 600.0, 599.0, 91)) == (
+        "91 % done by its own progress (91 of 100), at that pace it needed 11m00;"
+        " timeout too short: it needs about 11m00; set timeout=15m"
     )
 
 
@@ -79,7 +82,7 @@ def test_the_day_of_the_week_is_examined(state_file: StateFile) -> None:
     before(state_file, [100.0 + number for number in range(6)], days=8)
     weekday = datetime.fromtimestamp(START / 1e6).astimezone().strftime("%As")
     advice = time_out(state_file)
-    assert advice is not None and advice.startswith(f"6 of 7 {weekday} took 9m00 to 10m00: timeout=15m")
+    assert advice == f"timeout too short: 6 of 7 {weekday} took 9m00 to 10m00; set timeout=15m"
 
 
 def test_a_task_without_a_past_gets_no_advice(state_file: StateFile) -> None:

@@ -21,7 +21,7 @@ from .conftest import RUN, SECOND, StateFile
 
 SPEC = TaskSpec("a", retry=RetryPolicy(max_attempts=9))
 HERE = ExecutorIdentity("executor-1", "ops-1", "code-1", image_hash="image-1")
-BOOM = Failure("Boom", "boom", FailureClass.UNCLASSIFIED, Fingerprint("strict", "loose"))
+BOOM = Failure("ZeroDivisionError", "boom", FailureClass.UNCLASSIFIED, Fingerprint("strict", "loose"))
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def test_twice_the_same_with_nothing_changed_is_a_dead_letter(one_task: StateFil
 
 @pytest.mark.parametrize(
     ("change", "word"),
-    [({"host": "ops-2"}, "host"), ({"image_hash": "image-2"}, "image"), ({"code_hash": "c2"}, "code")],
+    [({"host": "ops-2"}, "host"), ({"image_hash": "image-2"}, "packages"), ({"code_hash": "c2"}, "code")],
 )
 def test_where_something_changed_it_is_tried_once_more_and_reported(
     one_task: StateFile, change: dict[str, Any], word: str
@@ -68,7 +68,7 @@ def test_of_another_failure_nobody_says_that_something_changed(one_task: StateFi
     assert not one_task.emitted[-1].payload.changed
 
 
-def test_an_image_is_the_packages_by_name_and_version_wherever_they_lie(tmp_path: Path) -> None:
+def test_an_environment_is_the_packages_by_name_and_version_wherever_they_lie(tmp_path: Path) -> None:
     for folder, version in (("one", "2.31.0"), ("two", "2.31.0"), ("three", "2.32.0")):
         (tmp_path / folder / f"requests-{version}.dist-info").mkdir(parents=True)
     one, two, three = (

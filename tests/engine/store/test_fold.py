@@ -83,7 +83,12 @@ class RandomRun:
         if kind not in (OutcomeKind.ERROR, OutcomeKind.TIMED_OUT):
             return Outcome(kind, result="1" if kind is OutcomeKind.SUCCESS else None)
         mark = self.dice.choice(["f1", "f2", "f3"])
-        failure = Failure("ValueError", "boom", self.dice.choice(list(FailureClass)), Fingerprint(mark, mark))
+        failure = Failure(
+            self.dice.choice(("ZeroDivisionError", "Boom")),
+            "boom",
+            self.dice.choice(list(FailureClass)),
+            Fingerprint(mark, mark),
+        )
         return Outcome(kind, failure)
 
     def operate(self) -> None:
@@ -169,7 +174,7 @@ def test_the_events_of_any_run_give_the_tables_again(state_file: StateFile, seed
 def test_every_state_and_every_act_occurs_in_these_runs(make_state_file: Callable[[str], StateFile]) -> None:
     """The test above would prove little if its nights were quiet."""
     states, done, canaries = set(), set(), set()
-    for seed in range(12):
+    for seed in range(40):
         state_file = make_state_file(f"{seed}.db")
         random_run = RandomRun(state_file, seed)
         random_run.steps += [random_run.try_a_fix] * 2

@@ -12,7 +12,6 @@ from redrive.engine.core.policy import RetryPolicy
 from redrive.engine.core.projection import RunProjection
 from redrive.engine.core.ready_queue import ReadyQueue
 from redrive.engine.core.spec import FlowSpec, TaskSpec
-from redrive.engine.domain.events import EventKind
 from redrive.engine.store import claims, runs
 from redrive.engine.store.claims import Claim, ClaimOrder, ExecutorIdentity
 from redrive.engine.store.settle import settle
@@ -73,10 +72,8 @@ class Mapped:
         for event in self.file.emitted:
             old = self.events.tasks[event.task].state if event.task in self.events.tasks else None
             row = self.events.apply(event)
-            if row is not None and event.kind == EventKind.MAPPED:
-                self.queue.apply_mapping(row)
-            elif row is not None and old is not None and event.kind == EventKind.TASK:
-                self.queue.apply_move(row, old)
+            if row is not None and old is not None:
+                self.queue.apply_event(event.kind, row, old)
         now = self.file.projection()
         assert list(now.tasks) == list(self.events.tasks)
         assert now.tasks == self.events.tasks
@@ -196,3 +193,37 @@ def test_a_rollback_leaves_no_child(mapped: Mapped) -> None:
         mapped.file.write(item)
     mapped.see()
     assert mapped.states == {"load": "PENDING"}
+
+
+def test_a_map_task_goes_on_once_the_child_that_stopped_it_is_gone(mapped: Mapped) -> None:
+    mapped.run("list", ["a", "b"])
+    mapped.run("load[0]", 1)
+    mapped.act("cancel", "load[1]")
+    assert mapped.states["load"] == "UPSTREAM_FAILED"
+    mapped.act("requeue", "list")
+    mapped.run("list", ["a"])
+    assert mapped.states["load"] == "PENDING"
+    assert mapped.claim("load") is not None
+
+
+def test_a_child_that_comes_back_below_a_failed_task_does_not_wait_for_ever(mapped: Mapped) -> None:
+    mapped.run("list", ["a", "b"])
+    mapped.act("requeue", "list")
+    mapped.run("list", ["a"])
+    mapped.act("requeue", "other")
+    mapped.act("cancel", "other")
+    mapped.act("requeue", "list")
+    mapped.run("list", ["a", "b"])
+    assert mapped.states == dict.fromkeys(["load", "load[0]", "load[1]"], "UPSTREAM_FAILED")
+
+
+def test_a_child_that_ran_with_an_element_which_the_list_has_lost_runs_again(mapped: Mapped) -> None:
+    mapped.run("list", ["a", "b"])
+    claim, spec = mapped.claim("load[0]"), mapped.file.projection().tasks["load[0]"].spec or CHILD
+    assert claim is not None
+    mapped.act("requeue", "list")
+    mapped.run("list", ["A", "b"])
+    success = Outcome(OutcomeKind.SUCCESS, result="1")
+    mapped.file.write(lambda transaction: settle(transaction, claim, spec, success, lambda low, high: low))
+    mapped.see()
+    assert mapped.states["load[0]"] == "PENDING"

@@ -28,7 +28,7 @@ def blip(loose: str = "cause-1") -> Outcome:
 
 def failed(failure_class: FailureClass, loose: str = "cause-1", diagnostic: str | None = None) -> Outcome:
     mark = Fingerprint(f"strict-{loose}", loose, explain="Boom settle.py:87 in settle")
-    return Outcome(OutcomeKind.ERROR, Failure("Boom", "boom", failure_class, mark, diagnostic=diagnostic))
+    return Outcome(OutcomeKind.ERROR, Failure("ZeroDivisionError", "boom", failure_class, mark, diagnostic=diagnostic))
 
 
 SUCCESS = Outcome(OutcomeKind.SUCCESS)

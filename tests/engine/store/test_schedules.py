@@ -290,6 +290,31 @@ def test_a_run_that_nobody_moves_any_more_is_late_all_the_same(files):
         "SELECT logical_time, promise, promised_at, run_id FROM sla"
     )
     assert [(f"deadline:{SIX + HOUR}", 1, "open")] == pages(file)
+    assert [("FAILED", due)] == file.ask("SELECT state, ended_at FROM run")
+    assert [("CANCELLED",)] == file.ask("SELECT DISTINCT state FROM task")
+
+
+def test_a_late_run_that_shall_only_be_paged_goes_on(files):
+    file = files(deadline=1800)
+    file.settle()
+    file.now = SIX + HOUR
+    file.start(SIX + HOUR)
+    file.connection.execute('UPDATE run SET options = \'{"deadline_action": "page"}\'')
+    file.now = SIX + HOUR + 1800 * 1_000_000
+    file.settle()
+    assert [(f"deadline:{SIX + HOUR}", 1, "open")] == pages(file)
+    assert [("RUNNING",)] == file.ask("SELECT state FROM run")
+
+
+def test_the_run_of_a_living_executor_is_ended_by_that_executor(files):
+    file = files(deadline=1800)
+    file.settle()
+    file.now = SIX + HOUR
+    file.start(SIX + HOUR)
+    file.now = SIX + HOUR + 1800 * 1_000_000
+    file.write(lambda transaction: schedules.record_late_runs(transaction, file.served, str(SIX + HOUR)))
+    assert [("CANCELLED",)] == file.ask("SELECT DISTINCT state FROM task")
+    assert [("RUNNING",)] == file.ask("SELECT state FROM run")
 
 
 def test_who_was_called_already_is_not_called_again_when_it_comes_true(files):

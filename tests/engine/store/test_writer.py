@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from redrive.engine.core.spec import Durability
+from redrive.engine.core.spec import Durability, FlowSpec, TaskSpec
 from redrive.engine.domain.command import Author
 from redrive.engine.domain.event_payloads import StorageChanged
 from redrive.engine.domain.events import Event
 from redrive.engine.errors import CorruptFileError, RedriveError, StorageError
 from redrive.engine.statefile.changes.transitions import Transaction
-from redrive.engine.store import database
+from redrive.engine.store import database, runs
 from redrive.engine.store.log_sync import SHARED_SYNC_SECONDS
 from redrive.engine.store.one_thread import OnDone
 from redrive.engine.store.write_retry import FlushLimits, QueryLimits, run_with_retry
@@ -482,7 +482,7 @@ async def test_a_log_that_is_cut_short_ends_the_writer(tmp_path: Path, left: int
     for number in range(50):
         await it.writer.submit(emit(f"{number} " + "x" * 3000))
     os.truncate(f"{it.path}-wal", left)
-    it.writer.check_log()
+    it.writer.check_files()
     with pytest.raises(StorageError, match=f"somebody has cut {it.path}-wal short"):
         await it.writer.submit(emit("more"), durable=True)
     before = it.path.read_bytes()
@@ -497,13 +497,53 @@ async def test_a_log_that_is_cut_short_ends_the_writer(tmp_path: Path, left: int
         assert count == (50 if path == rescued else 0)
 
 
+def create_run(run_id: str) -> Callable[[Transaction], None]:
+    """An item that makes a run with output larger than the cache of a connection."""
+
+    def item(transaction: Transaction) -> None:
+        flow = FlowSpec("f", (TaskSpec("a"), TaskSpec("b", ("a",))))
+        runs.create_run(
+            transaction, run_id=run_id, flow=flow, max_parallel=1, params={}, at=transaction.at, deadline_at=None
+        )
+        for number in range(700):
+            transaction.emit(StorageChanged(f"{number}" + "x" * 4000), run_id)
+
+    return item
+
+
+async def test_of_a_file_that_is_cut_short_each_run_is_saved_that_can_be_read(tmp_path: Path) -> None:
+    async with desk(tmp_path) as it:
+        await it.writer.submit(create_run("lost"))
+    it = Desk(tmp_path / "state.db")
+    await it.writer.submit(create_run("whole"))
+    os.truncate(it.path, it.path.stat().st_size // 3)
+    it.writer.check_files()
+    rescued = it.path.with_name("state.db.rescued")
+    with pytest.raises(StorageError, match=f"cut {it.path} short; 1 of 2 runs are kept in {rescued}, the others are"):
+        await it.writer.submit(emit("more"), durable=True)
+    await it.writer.close()
+    with closing(sqlite3.connect(rescued)) as connection:
+        assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+        assert connection.execute("SELECT count(*) FROM event WHERE run_id = 'whole'").fetchone() == (701,)
+        assert list(runs.load_run(connection, "whole").tasks) == ["a", "b"]
+        assert connection.execute("SELECT count(*) FROM run").fetchone() == (1,)
+
+
+async def test_a_file_that_is_cut_short_after_the_last_commit_is_saved_at_its_closing(tmp_path: Path) -> None:
+    it = Desk(tmp_path / "state.db")
+    await it.writer.submit(emit("a"))
+    os.truncate(it.path, 4096)
+    with pytest.raises(StorageError, match=f"somebody has cut {it.path} short; all of it is kept"):
+        await it.writer.close()
+
+
 async def test_a_log_that_another_program_has_emptied_by_a_checkpoint_is_no_loss(tmp_path: Path) -> None:
     async with desk(tmp_path) as it:
         await it.writer.submit(emit("x" * 9000))
         with closing(sqlite3.connect(it.path)) as other:
             assert other.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone() == (0, 0, 0)
         assert os.path.getsize(f"{it.path}-wal") == 0
-        it.writer.check_log()
+        it.writer.check_files()
         await it.writer.submit(emit("more"), durable=True)
         os.truncate(f"{it.path}-wal", 0)
         with pytest.raises(StorageError, match="cut"):

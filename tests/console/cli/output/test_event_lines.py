@@ -43,7 +43,7 @@ def test_a_poisoned_task_reads_as_in_document_000(tmp_path):
         r"settle_M_000042 RETRYING attempt=1 next_retry_at=\d\d:\d\d:\d\d\.\d\d .*",
         r"settle_M_000042 RUNNING attempt=2",
         r"settle_M_000042 DEAD_LETTER ZeroDivisionError .*test_event_lines\.pyFP .* \(FP\): division by zero;"
-        r" the same failure 2 times",
+        r" the same failure 2 times in a row",
         r"PAGED on-call: poison-pill on settle_M_000042 FP",
         r"run r BLOCKED: .*",
     ]

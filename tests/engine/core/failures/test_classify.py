@@ -223,7 +223,7 @@ class TestPython:
             (OSError(errno.ENOMEM, "no memory"), FailureClass.OUT_OF_MEMORY),
             (OSError("without a number"), UNCLASSIFIED),
             (socket.gaierror(socket.EAI_AGAIN, "try again"), TRANSIENT),
-            (socket.gaierror(socket.EAI_NONAME, "unknown name"), AMBIGUOUS),
+            (socket.gaierror(socket.EAI_NONAME, "unknown name"), TRANSIENT),
             (ssl.SSLCertVerificationError(1, "expired"), PERMANENT),
             (FileNotFoundError(2, "gone"), AMBIGUOUS),
             (PermissionError(13, "denied"), PERMANENT),

@@ -109,7 +109,7 @@ ROWS = [
     ("curl -fs $URL", 55, "", TRANSIENT),
     ("curl -fs $URL", 56, "", TRANSIENT),
     ("curl -fsS $URL", 22, "curl: (22) The requested URL returned error: 503", TRANSIENT),
-    ("curl -fsS $URL", 22, "curl: (22) The requested URL returned error: 500", TRANSIENT),
+    ("curl -fsS $URL", 22, "curl: (22) The requested URL returned error: 500", AMBIGUOUS),
     ("curl -fsS $URL", 22, "curl: (22) The requested URL returned error: 429", TRANSIENT),
     ("curl -fsS $URL", 22, "curl: (22) The requested URL returned error: 404", PERMANENT),
     ("curl -fsS $URL", 22, "curl: (22) The requested URL returned error: 401", AUTH),

@@ -212,6 +212,6 @@ def test_a_timeout_speaks_document_000s_sentence():
     failure = describe_timeout(10.0, stack, "/srv")
     assert failure.message == "task exceeded 10s"
     assert failure.failure_class is FailureClass.TIMEOUT
-    assert failure.diagnostic == "it hung at flow.py:9 in wait_for_lock"
+    assert failure.diagnostic == "it was at flow.py:9 in wait_for_lock"
     assert failure.fingerprint.fields[1] == ("place", "flow.py:wait_for_lock")
     assert describe_timeout(0.5).diagnostic is None

@@ -320,7 +320,7 @@ async def test_an_inspection_that_never_ends_delays_no_kill(bench: Any, monkeypa
     for outcome in outcomes:
         assert outcome.kind is OutcomeKind.TIMED_OUT
         assert outcome.failure.message == "task exceeded 1s"
-        assert outcome.failure.diagnostic.startswith("it hung at flow_under_test.py")
+        assert outcome.failure.diagnostic.startswith("it was at flow_under_test.py")
 
 
 async def test_an_examiner_answers_by_the_time_that_was_set(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -209,3 +209,10 @@ def test_a_pause_names_who_paused_and_happens_once(state_file: StateFile) -> Non
     assert not again["ok"] and again["message"] == "already paused by ana@ops 3s ago"
     assert state_file.act("unpause")["ok"] and state_file.run_column("paused_since") is None
     assert not state_file.act("unpause")["ok"]
+
+
+@pytest.mark.parametrize("names", [("a", "b"), ("b", "a")])
+def test_a_cancel_of_several_tasks_is_the_same_in_any_order(state_file: StateFile, names: tuple[str, str]) -> None:
+    state_file.create(CHAIN)
+    assert results(state_file.act("cancel", *names)) == {"a": "done", "b": "done"}
+    assert [state_file.states()[name] for name in names] == ["CANCELLED", "CANCELLED"]

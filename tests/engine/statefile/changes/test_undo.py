@@ -317,3 +317,18 @@ def test_there_is_nothing_to_undo_in_a_refusal_or_in_nothing(state_file: StateFi
     state_file.send(refused)
     assert "nothing to undo" in state_file.act("undo", command=refused["id"])["message"]
     assert "no such act" in state_file.act("undo", command="ghost")["message"]
+
+
+def test_a_task_below_one_that_stays_requeued_stays_stale(state_file: StateFile) -> None:
+    """``ran`` has moved since, so ``top`` stays requeued: ``runs`` has its old result all the same."""
+    state_file.create({"top": "", "ran": "top", "runs": "top"})
+    state_file.set_state("top", "SUCCESS")
+    for name in ("ran", "runs"):
+        state_file.move(name, "READY")
+        state_file.claim(name)
+    act = state_file.command("requeue", "top")
+    state_file.send(act)
+    state_file.move("ran", "SUCCESS")
+    answer = state_file.act("undo", command=act["id"])
+    assert not answer["ok"]
+    assert (state_file.states()["top"], state_file.column("runs", "stale")) == ("PENDING", 1)

@@ -5,28 +5,31 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import sqlite3
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
+from ..agent.command_client import apply_under_lock
 from ..core.durations import Duration, parse_duration
 from ..core.spec import FlowSpec
 from ..domain.acts import BY_NAME, Scope
 from ..domain.command import Command, Target
 from ..domain.states import NEEDS_HUMAN
+from ..errors import StorageError
 from ..executor.executor import Executor
+from ..executor.machine import HEARTBEAT_SECONDS
 from ..executor.run_end import RunResult
 from ..executor.run_options import RunOptions
-from ..statefile.changes import operator_actions
-from ..statefile.changes.transitions import Transaction
-from ..store import database
+from ..schedule.serve import ScheduleService, ServiceResult
+from ..statefile.list_rows import QUARANTINE
+from ..statefile.queries import query
+from ..store import database, runs
 from .bodies import StageError
 from .director import Director, PlayedFlow, Times, modules_restored
-from .faults import ClockStep, DiskFull, DownstreamFault, Fault, ProcessFault, TaskFault
+from .faults import ClockStep, DiskFull, DownstreamFault, Fault, ProcessFault, TaskFault, When
 from .night import Night, Stored
 from .played_runner import PlayedRunner
 from .stage import Stage
@@ -34,10 +37,14 @@ from .virtual_time import Crash, PlayedWriter, VirtualClock
 
 START = "2026-01-05T22:00:00+00:00"
 EXECUTORS_MAX = 1000  # in one run
+SERVICE_HEARTBEAT_SECONDS = 10.0  # a schedule is played for days
 LIMIT = "1d"
+REOPEN_SECONDS = 10.0
 _FOLDER = "/dev/shm" if os.path.isdir("/dev/shm") else None  # a sync costs nothing there
 _ACTOR = "ana@night"
 
+P = ParamSpec("P")
+T = TypeVar("T")
 Act = Sequence[Any]  # (instant, act, names ..., options)
 
 
@@ -93,11 +100,54 @@ def play(
             acts=acts,
             seed=seed,
             options=RunOptions(max_parallel=max_parallel, params=dict(params or {})),
-            until_seconds=parse_duration(until),
         )
         for number in range(runs):
             night.advance_to(number * parse_duration(every))
-            night.play_run(f"night-{number + 1}" if runs > 1 else "night")
+            night.play_run(f"night-{number + 1}" if runs > 1 else "night", parse_duration(until))
+        night.end_acts()
+    return night.close(keep)
+
+
+def play_schedule(
+    flow: PlayedFlow,
+    *,
+    at: str | datetime = START,
+    lasts: Duration = LIMIT,
+    params: Mapping[str, object] | None = None,
+    faults: Sequence[Fault] = (),
+    durations: Mapping[str, object] | None = None,
+    results: Mapping[str, object] | None = None,
+    acts: Sequence[Act] = (),
+    seed: object = 0,
+    max_parallel: int | None = None,
+    keep: str | os.PathLike[str] | None = None,
+) -> Night:
+    """Play ``redrive serve`` of a flow with a schedule, from ``at`` on: each run starts when it is due.
+
+    ``runs`` of the night has the runs in the order of their starts. ``crash("executor", at=..., lasts="2d")`` switches
+    the machine off: the next service finds what was missed.
+
+    Parameters:
+        lasts: how long the service is watched; a run that is active then is stopped.
+        The others are those of ``play``.
+
+    Raises:
+        StageError: the flow, a fault or an act cannot be played, or no run was due.
+        FlowError: the flow cannot be run, or has no schedule.
+    """
+    with modules_restored():
+        night = _Play(
+            flow,
+            at=_instant(at),
+            faults=faults,
+            durations=durations or {},
+            results=results or {},
+            acts=acts,
+            seed=seed,
+            options=RunOptions(max_parallel=max_parallel, params=dict(params or {})),
+            heartbeat_seconds=SERVICE_HEARTBEAT_SECONDS,
+        )
+        night.play_service(parse_duration(lasts))
         night.end_acts()
     return night.close(keep)
 
@@ -110,9 +160,24 @@ def _instant(at: str | datetime) -> datetime:
 def _require_instants(fault: Fault, times: Times) -> None:
     """Raise StageError for an instant or a duration that cannot be read."""
     when = fault.when if isinstance(fault, TaskFault | DownstreamFault) else fault
+    if not isinstance(when, When | ProcessFault | DiskFull | ClockStep):
+        raise StageError(f"{fault!r} is no fault: use down, error, hang, crash, ... of redrive.engine.testing")
     times.seconds(when.at)
     if not isinstance(when, ClockStep) and when.lasts is not None:
         times.seconds(when.lasts)
+
+
+def _require_no_loop() -> None:
+    """Raise StageError in a coroutine: a night has an event loop of its own, and a thread runs one at a time."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return
+    raise StageError("a night is played in a plain function, not in a coroutine: write def test_...(), without async")
+
+
+def _line(command: Command) -> bytes:
+    return json.dumps(command.as_json()).encode()
 
 
 @dataclass(order=True, slots=True)
@@ -138,8 +203,9 @@ class _Play:
         acts: Sequence[Act],
         seed: object,
         options: RunOptions,
-        until_seconds: float,
+        heartbeat_seconds: float = HEARTBEAT_SECONDS,
     ) -> None:
+        _require_no_loop()
         self._folder = tempfile.TemporaryDirectory(prefix="redrive-night-", dir=_FOLDER)
         self._path = os.path.join(self._folder.name, "night.db")
         self._start_us = round(at.timestamp() * 1e6)
@@ -157,14 +223,14 @@ class _Play:
             results=results,
         )
         self._options = options
-        self._until_seconds = until_seconds
         for fault in faults:
             _require_instants(fault, self._times)
         self._acts = sorted(self._planned(number, act) for number, act in enumerate(acts))
         self._answers: list[tuple[str, bool, str]] = []
-        self._run_ids: list[str] = []
         writer = PlayedWriter()
-        self._stage = Stage(self._clock, writer, self._new_runner, self._read_flow, seed=seed)
+        self._stage = Stage(
+            self._clock, writer, self._new_runner, self._read_flow, seed=seed, heartbeat_seconds=heartbeat_seconds
+        )
         full = [
             (self._times.seconds(fault.at), parse_duration(fault.lasts))
             for fault in faults
@@ -175,16 +241,22 @@ class _Play:
 
     def _new_runner(self, executor_id: str) -> PlayedRunner:
         director = self._director
-        return PlayedRunner(executor_id, director.load, self._script_of, project_root=director.project_root)
-
-    def _script_of(self, order: Any) -> Any:
-        try:
-            return self._director.script_of(order)
-        except (StageError, KeyboardInterrupt) as error:
-            self._stage.fail(error)
+        load, script_of = self._ending_the_night(director.load), self._ending_the_night(director.script_of)
+        return PlayedRunner(executor_id, load, script_of, project_root=director.project_root)
 
     def _read_flow(self, params: Mapping[str, object]) -> FlowSpec:
-        return self._director.load(params, {})
+        return self._ending_the_night(self._director.load)(params, {})
+
+    def _ending_the_night(self, function: Callable[P, T]) -> Callable[P, T]:
+        """Return a function whose StageError ends the night, and not only the run."""
+
+        def call(*args: P.args, **options: P.kwargs) -> T:
+            try:
+                return function(*args, **options)
+            except (StageError, KeyboardInterrupt) as error:
+                self._stage.fail(error)
+
+        return call
 
     def advance_to(self, seconds: float) -> None:
         """Let time pass while no executor lives."""
@@ -192,17 +264,46 @@ class _Play:
 
     # --- Runs --------------------------------------------------------------------------------------------------------
 
-    def play_run(self, run_id: str) -> None:
-        """Play one run until it ends, or waits for an act that does not come."""
-        self._run_ids.append(run_id)
-        limit = self._clock.seconds + self._until_seconds
+    def play_run(self, run_id: str, seconds: float) -> None:
+        """Play one run until it ends, or waits for an act that does not come, at most for some seconds."""
+        limit = self._clock.seconds + seconds
         for _ in range(EXECUTORS_MAX):
-            result = self._stage.run(lambda: self._session(run_id, limit))
+            try:
+                result = self._stage.run(lambda: self._session(run_id, limit))
+            except StorageError:  # the disk is full, and the run cannot be opened: somebody tries again
+                self._clock.seconds += REOPEN_SECONDS
+                continue
             if result is None:
                 self._clock.seconds += self._rest_seconds()
             elif self._clock.seconds >= limit or not self._is_resumed(result, limit):
                 return
         raise StageError(f"run {run_id!r} has not ended after {EXECUTORS_MAX} executors")
+
+    def play_service(self, seconds: float) -> None:
+        """Play services one after another for some seconds."""
+        while self._clock.seconds < seconds:
+            if self._stage.run(lambda: self._serve(seconds)) is None:
+                self._clock.seconds += self._rest_seconds()
+
+    async def _serve(self, limit: float) -> ServiceResult:
+        service = ScheduleService(
+            self._director.source,
+            self._path,
+            self._options,
+            report=lambda sentence: None,
+            on_events=lambda events: None,
+            machine=self._stage.machine,
+        )
+        loop = asyncio.get_running_loop()
+        self._arm_faults(loop)
+        loop.call_at(limit, service.stop)
+        operator = loop.create_task(self._operate_service(service))
+        try:
+            return await service.serve_here()
+        finally:
+            operator.cancel()
+            with suppress(asyncio.CancelledError):
+                await operator
 
     def _rest_seconds(self) -> float:
         """Return how long no executor lives after the crash of this instant."""
@@ -265,15 +366,30 @@ class _Play:
         await opened.wait()
         while self._acts:
             await asyncio.sleep(max(0.0, self._acts[0].seconds - self._clock.seconds))
-            planned = self._acts[0]
-            command = self._command(planned, run_id)
+            command = self._command(self._acts[0], run_id)
             if command is not None:
                 try:
-                    answer = await executor.respond(json.dumps(command.as_json()).encode())
+                    self._keep_answer(command, await executor.respond(_line(command)))
                 except ConnectionError:
                     return  # the executor leaves: the act is applied to the file
-                self._answers.append((planned.act, bool(answer["ok"]), str(answer["message"])))
             self._acts.pop(0)
+
+    async def _operate_service(self, service: ScheduleService) -> None:
+        """Send each act at its instant to the active run; between two runs apply it to the file, for the latest run."""
+        while self._acts:
+            await asyncio.sleep(max(0.0, self._acts[0].seconds - self._clock.seconds))
+            planned, run_ids = self._acts.pop(0), self._run_ids()
+            if not run_ids:
+                self._stage.fail(StageError(f"{planned.act}: no run has started by then"))
+            command = self._command(planned, run_ids[-1])
+            if command is not None:
+                try:
+                    self._keep_answer(command, await service.respond(_line(command)))
+                except ConnectionError:
+                    self._apply(command)
+
+    def _keep_answer(self, command: Command, answer: Mapping[str, object]) -> None:
+        self._answers.append((command.act, bool(answer["ok"]), str(answer["message"])))
 
     def _is_resumed(self, result: RunResult, limit: float) -> bool:
         """Apply the acts that come while no executor lives; return whether one of them continues the run."""
@@ -290,7 +406,7 @@ class _Play:
 
     def end_acts(self) -> None:
         """Apply the acts that are left after the last run."""
-        if self._acts and self._run_ids:
+        if self._acts:
             left = ", ".join(f"{planned.act} at {planned.seconds:g} s" for planned in self._acts)
             raise StageError(f"the night is over before these acts: {left}")
 
@@ -308,15 +424,18 @@ class _Play:
         elif act.scope is Scope.BREAKER and names:
             options = {"downstream": names[0], "how": names[1], **options}
         elif act.scope is Scope.ROWS and "rows" not in options:
-            options["rows"] = [row for (row,) in self._rows("SELECT id FROM quarantine WHERE state = 'held'")]
+            with self._reading() as connection:
+                rows = query(connection, QUARANTINE, {"run_id": run_id})
+            options["rows"] = [row.id for row in rows if row.state == "held"]
         elif planned.act == "stop":
             options.setdefault("how", names[0] if names else "drain")
         reason = str(options.pop("reason", "as played"))
         return Command(f"act-{planned.number}", planned.act, run_id, targets, _ACTOR, reason, options)
 
     def _targets(self, run_id: str, names: Sequence[str]) -> tuple[Target, ...]:
-        rows = self._rows("SELECT name, state, generation FROM task WHERE run_id = ? ORDER BY position", run_id)
-        known = {name: Target(name, state, generation) for name, state, generation in rows}
+        with self._reading() as connection:
+            rows = runs.load_run(connection, run_id, has_attempts=False).tasks.values()
+        known = {row.name: Target(row.name, str(row.state), row.generation) for row in rows}
         if names == ("*",):
             return tuple(target for target in known.values() if target.state in NEEDS_HUMAN)
         missing = [name for name in names if name not in known]
@@ -324,18 +443,21 @@ class _Play:
             raise StageError(f"run {run_id!r} has no task {missing[0]!r}; it has {', '.join(known)}")
         return tuple(known[name] for name in names)
 
-    def _rows(self, sql: str, *values: object) -> list[Any]:
-        with closing(sqlite3.connect(f"file:{self._path}?mode=ro", uri=True)) as connection:
-            return connection.execute(sql, values).fetchall()
+    def _reading(self) -> closing[Any]:
+        return closing(database.open_beside_writer(self._path))
+
+    def _run_ids(self) -> tuple[str, ...]:
+        """The runs so far, the first one first."""
+        if not os.path.exists(self._path):
+            return ()
+        with self._reading() as connection:
+            return tuple(listing.run.run_id for listing in reversed(runs.list_runs(connection)))
 
     def _apply(self, command: Command) -> bool:
         """Apply an act as the shell does when no executor lives; return whether it changed something."""
-        with closing(database.open_for_writing(self._path)) as connection:
-            connection.execute("BEGIN IMMEDIATE")
-            transaction = Transaction(connection, self._clock.now_us())
-            answer = operator_actions.apply(transaction, command, is_abandoned=True)
-            connection.execute("COMMIT")
-        self._answers.append((command.act, answer.ok, answer.message))
+        answer = apply_under_lock(self._path, command, self._clock.now_us())
+        assert answer is not None  # no executor lives
+        self._keep_answer(command, answer.as_json())
         return answer.ok
 
     # --- The end -----------------------------------------------------------------------------------------------------
@@ -353,7 +475,10 @@ class _Play:
             tuple(self._faults),
             self._times,
         )
-        night = Night(stored, tuple(self._run_ids))
+        run_ids = self._run_ids()
+        if not run_ids:
+            raise StageError("no run was started: let the schedule be watched for longer, lasts=")
+        night = Night(stored, run_ids)
         if keep is not None:
             night.keep(keep)
         return night

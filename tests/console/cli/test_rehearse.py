@@ -1,0 +1,101 @@
+"""``redrive rehearse``: one night as the timeline shows it, many as a table; no task runs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from redrive.engine import Executor, Flow
+from support.commands import invoke_redrive
+
+FLOW = """
+from redrive.engine import Flow, RetryPolicy
+flow = Flow("revenue", params={"day": "monday"})
+
+@flow.task(timeout="5m", downstream="bank", retry=RetryPolicy(max_attempts=12))
+def extract(day):
+    raise AssertionError("no task runs")
+
+flow.command("load", "psql -f load.sql", after=extract, timeout="10m")
+
+@flow.map(over=extract, timeout="1m")
+def fetch(extract):
+    raise AssertionError("no task runs")
+"""
+
+
+@pytest.fixture
+def flow(tmp_path: Path) -> Path:
+    path = tmp_path / "revenue.py"
+    path.write_text(FLOW)
+    return path
+
+
+def rehearse(flow: Path, *words: str):
+    return invoke_redrive("rehearse", flow, *words)
+
+
+def test_one_night_is_a_sentence_and_the_timeline(flow):
+    done = rehearse(flow, "--down", "bank=10s@0s", "--seed", "7")
+    assert done.return_value == 0, done.output
+    first, *rest = done.output.splitlines()
+    assert first.startswith("SUCCESS after ") and "after bank was well again: 13 SUCCESS" in first
+    assert any("✓ extract" in line for line in rest) and any("▆ ran" in line for line in rest)
+
+
+def test_what_fails_is_shown_with_its_cause_and_its_page(flow):
+    done = rehearse(flow, "--fail", "load=exit:3")
+    assert done.return_value == 1
+    assert "exit status 3 from: psql -f load.sql: load" in done.output
+    assert "page: budget spent on load: 3 of 3 attempts failed" in done.output
+
+
+def test_many_nights_are_a_table_or_a_line_each(flow):
+    done = rehearse(flow, "--fail", "load=503x1", "--nights", "5", "--seed", "3")
+    assert done.return_value == 0, done.output
+    assert done.output.startswith("5 nights: 100.0% SUCCESS") and "the worst is --seed " in done.output
+    lines = [json.loads(line) for line in rehearse(flow, "--nights", "3", "--json").output.splitlines()]
+    assert [line["seed"] for line in lines] == [0, 1, 2] and lines[0]["tasks"] == {"SUCCESS": 13}
+
+
+def test_every_kind_of_fault_is_read(flow, tmp_path):
+    words = [
+        *("--down", "bank=30%:10m@1s", "--fail", "extract=TimeoutErrorx1", "--hang", "extract=2", "--slow", "load=4x"),
+        *("--slow", "fetch=+3s", "--crash", "5s/1m", "--disk-full", "2s@10s", "--takes", "load=20s"),
+        *("--result", "extract=[1,2]", "--param", "day=tuesday", "--at", "2026-03-28T22:00+01:00"),
+        *("--keep", str(tmp_path / "night.db")),
+    ]
+    done = rehearse(flow, *words)
+    assert done.return_value == 0, done.output
+    assert "5 SUCCESS" in done.output and (tmp_path / "night.db").exists()
+    assert "tuesday" in invoke_redrive("runs", tmp_path / "night.db", "--json").output
+
+
+def test_tasks_take_as_long_as_in_earlier_runs(flow, tmp_path, monkeypatch):
+    before = Flow("revenue")
+    before.command("extract", "true", timeout=10)
+    Executor(flow=before, state=tmp_path / "earlier.db").run()
+    usual, known = (
+        json.loads(rehearse(flow, "--json", *words).output)["seconds"]
+        for words in ((), ("--state", str(tmp_path / "earlier.db")))
+    )
+    assert known < usual - 0.5
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("--down", "bank"), "write NAME=10m@2m"),
+        (("--down", "bank=soon"), "--down: 'soon' is not a duration"),
+        (("--down", "bink=10m"), "no task names the downstream 'bink'; the flow has: bank"),
+        (("--fail", "load=KeyErr"), "Python has no exception 'KeyErr'"),
+        (("--fail", "lod=503"), "the flow has no task 'lod'"),
+        (("--result", "extract=[1"), "'[1' is not JSON"),
+        (("--takes", "load"), "write TASK=VALUE"),
+        (("--show",), "--show needs a terminal"),
+    ],
+)
+def test_what_cannot_be_read_is_refused_in_one_sentence(flow, words, sentence):
+    done = rehearse(flow, *words)
+    assert sentence in str(done.exception)

@@ -1,0 +1,62 @@
+"""An import that takes long says so, with the line at which it stands."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from redrive.engine.check.isolated import check_in_subprocess
+from redrive.engine.runner.zygote import connection
+from redrive.engine.runner.zygote.client import Runner
+from redrive.engine.statefile.processes import EXECUTOR_VARIABLE
+
+SLOW = """
+import pathlib, time
+from redrive.engine import Flow
+
+flow = Flow("f")
+
+def wait():
+    while not pathlib.Path(__file__).with_name("go-on").exists():
+        pass
+
+@flow.task
+def task(): ...
+
+wait()
+"""
+
+
+@pytest.fixture
+def slow_flow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A flow whose import ends once redrive has said that it takes long."""
+    sentence = connection.slow_import_sentence
+
+    def say(target: str, stack: str) -> str:
+        (tmp_path / "go-on").touch()
+        return sentence(target, stack)
+
+    monkeypatch.setattr(connection, "SLOW_SECONDS", 0.5)
+    monkeypatch.setattr(connection, "slow_import_sentence", say)
+    (tmp_path / "flow.py").write_text(SLOW)
+    return tmp_path / "flow.py"
+
+
+def test_check_says_where_a_slow_import_stands(slow_flow: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert check_in_subprocess(str(slow_flow), {}).spec.name == "f"
+    assert_is_said(slow_flow, capsys.readouterr().err)
+
+
+async def test_an_executor_says_where_a_slow_import_stands(slow_flow: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    runner = Runner.spawn(environment={EXECUTOR_VARIABLE: "slow-import"})
+    try:
+        assert (await runner.open(str(slow_flow))).name == "f"
+        assert runner.printed == ""
+    finally:
+        await runner.close()
+    assert_is_said(slow_flow, capsys.readouterr().err)
+
+
+def assert_is_said(flow: Path, printed: str) -> None:
+    assert printed.startswith(f"redrive: importing {str(flow)!r} takes long: 0.5 s so far, at flow.py:")
+    assert printed.endswith(" in wait\n")

@@ -1,0 +1,119 @@
+"""Executors of one machine tell one another which downstreams are down, and believe their own calls first."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from redrive.engine.core.downstreams import DownstreamStates, Finding
+from redrive.engine.core.outcome import Failure, FailureClass, Fingerprint, Outcome, OutcomeKind
+from redrive.engine.core.spec import DownstreamSpec, FlowSpec, TaskSpec
+from redrive.engine.store.machine_breakers import MachineBreakers
+
+SECOND = 1_000_000
+BLIP = Outcome(OutcomeKind.ERROR, Failure("E", "503", FailureClass.TRANSIENT, Fingerprint("s", "l")))
+SUCCESS = Outcome(OutcomeKind.SUCCESS)
+
+
+class Flow:
+    """One executor with a downstream; ``clock[0]`` is the time of all."""
+
+    def __init__(self, folder: Path, name: str, clock: list[int], shared: bool = True) -> None:
+        spec = FlowSpec(name, (TaskSpec("t", downstream="bank"),), downstreams=(DownstreamSpec("bank", shared=shared),))
+        self.states = DownstreamStates(spec, lambda: clock[0], self.changed)
+        self.breakers = MachineBreakers(str(folder / "breakers"), self.states.specs, name, f"executor of {name}")
+        self.published: list[Finding] = []
+
+    def changed(self, downstream: str) -> None:
+        finding = self.states.finding(downstream)
+        if finding is not None:
+            self.published.append(finding)
+            self.breakers.publish(downstream, finding)
+
+    def beat(self) -> None:
+        for downstream, finding in self.breakers.read_new().items():
+            self.states.consider(downstream, finding)
+
+    def call(self, outcome: Outcome, times: int = 1) -> None:
+        for _ in range(times):
+            assert self.states.admit("t", "bank", is_retry=False).call is not None
+            self.states.record("t", outcome, 0, 3)
+
+    @property
+    def state(self) -> str:
+        return self.states.views()["bank"].state
+
+
+@pytest.fixture
+def clock() -> list[int]:
+    return [1_700_000_000 * SECOND]
+
+
+def test_a_flow_that_starts_in_an_outage_of_another_waits_for_its_probes(tmp_path, clock):
+    first, second = Flow(tmp_path, "revenue", clock), Flow(tmp_path, "ledger", clock)
+    first.call(BLIP, times=10)
+    second.beat()
+    assert second.state == "OPEN" and second.states.views()["bank"].why.endswith("(flow revenue)")
+    assert not second.published, "what it was told is not told again"
+    clock[0] += 5 * SECOND
+    first.call(SUCCESS)
+    assert first.state == "CLOSED"
+    second.beat()
+    assert second.states.is_probe_due("bank"), "a recovery of another is asked for, not believed"
+    second.call(SUCCESS)
+    assert second.state == "CLOSED"
+
+
+def test_a_flow_whose_own_calls_succeed_does_not_believe_in_the_outage(tmp_path, clock):
+    """A shared breaker took out services that were healthy (DoorDash, May 2022)."""
+    first, second = Flow(tmp_path, "revenue", clock), Flow(tmp_path, "ledger", clock)
+    second.call(SUCCESS)
+    first.call(BLIP, times=10)
+    second.beat()
+    assert second.state == "CLOSED"
+
+
+def test_while_one_flow_probes_the_others_wait_and_one_goes_on_if_it_dies(tmp_path, clock):
+    first, second = Flow(tmp_path, "revenue", clock), Flow(tmp_path, "ledger", clock)
+    first.call(BLIP, times=10)
+    second.beat()
+    clock[0] += 5 * SECOND
+    first.call(BLIP, times=2)
+    second.beat()
+    reopens_at = second.states.views()["bank"].reopens_at
+    assert reopens_at == clock[0] + 12 * SECOND, "ten seconds after the failed probes, and two for the answer"
+    first.beat()
+    assert first.states.views()["bank"].reopens_at == clock[0] + 10 * SECOND
+    clock[0] = reopens_at
+    assert second.states.is_probe_due("bank")
+
+
+def test_a_downstream_that_only_has_the_name_of_another_is_declared_apart(tmp_path, clock):
+    first, second = Flow(tmp_path, "revenue", clock), Flow(tmp_path, "ledger", clock, shared=False)
+    first.call(BLIP, times=10)
+    second.beat()
+    assert second.state == "CLOSED"
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"at": "x"}', "\x00", '{"at": 1, "reopens_at": [], "flow": "f"}'])
+def test_a_file_that_holds_something_else_is_no_finding(tmp_path, clock, text):
+    flow = Flow(tmp_path, "revenue", clock)
+    (tmp_path / "breakers").mkdir()
+    (tmp_path / "breakers" / "bank").write_text(text)
+    flow.beat()
+    assert flow.state == "CLOSED"
+
+
+def test_a_link_is_not_followed_and_a_folder_that_cannot_be_written_only_misses_a_hint(tmp_path, clock):
+    first, second = Flow(tmp_path, "revenue", clock), Flow(tmp_path, "ledger", clock)
+    first.call(BLIP, times=10)
+    os.rename(tmp_path / "breakers" / "bank", tmp_path / "elsewhere")
+    (tmp_path / "breakers" / "bank").symlink_to(tmp_path / "elsewhere")
+    second.beat()
+    assert second.state == "CLOSED"
+    (tmp_path / "file").write_text("")
+    third = Flow(tmp_path / "file", "audit", clock)
+    third.call(BLIP, times=10)
+    third.beat()
+    assert third.state == "OPEN"

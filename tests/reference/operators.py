@@ -1,0 +1,319 @@
+"""What operators' acts make of a run, computed from the manual alone. Imports nothing of the engine.
+
+The model follows a run step by step: it is told what an operator did and which attempt started or ended, and says in
+which states each task may be now. *Safety*: no state outside of these, nothing starts before its parents allow it,
+nothing runs again without an act, no budget is exceeded. *Liveness* (``check_rest``): when nothing runs and nothing can
+start, every task has ended, or waits below a dead letter, which stands in the inbox.
+
+Two parents may decide differently about a child by which of them ends first; the model then allows both states.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+PENDING, READY, RUNNING, RETRYING, SENSING = "PENDING", "READY", "RUNNING", "RETRYING", "SENSING"
+SUCCESS, FAILED, DEAD_LETTER = "SUCCESS", "FAILED", "DEAD_LETTER"
+UPSTREAM_FAILED, CANCELLED = "UPSTREAM_FAILED", "CANCELLED"
+BY_OPERATOR, BY_BRANCH = "SKIPPED by an operator", "SKIPPED as a branch"
+
+MOVING = frozenset([PENDING, READY, RUNNING, RETRYING, SENSING])
+_ABOUT_TO_START = frozenset([READY, RETRYING, SENSING])
+_SKIPPED = frozenset([BY_OPERATOR, BY_BRANCH])
+_BAD = frozenset([FAILED, CANCELLED, UPSTREAM_FAILED])
+
+#: Rule -> states of a parent that let a child start (manual, page states).
+_ALLOWS = {
+    "all_success": frozenset([SUCCESS, BY_OPERATOR]),
+    "all_success_strict": frozenset([SUCCESS]),
+    "none_failed": frozenset([SUCCESS, BY_OPERATOR, BY_BRANCH]),
+    "all_done": frozenset([SUCCESS, BY_OPERATOR, BY_BRANCH, *_BAD]),
+}
+#: Act -> states from which it does something. ``requeue`` of an UPSTREAM_FAILED task takes effect with its cause only.
+ACTS = {
+    "requeue": _ABOUT_TO_START | {SUCCESS, FAILED, DEAD_LETTER, CANCELLED} | _SKIPPED,
+    "skip": _ABOUT_TO_START | {PENDING, FAILED, DEAD_LETTER, CANCELLED, UPSTREAM_FAILED},
+    "cancel": _ABOUT_TO_START | {PENDING, DEAD_LETTER},
+}
+
+
+class Difference(Exception):
+    """The engine does what the model forbids."""
+
+
+@dataclass(frozen=True)
+class Scripted:
+    """One task. ``script``: what its attempts do, in order; the last word repeats.
+
+    ok, skip, transient, permanent, wait (a sensor: not yet). ``lists``: what the attempts that are ok return, of a task
+    that is mapped over. ``over``: a map task has one child for each element of what this task returned.
+    """
+
+    name: str
+    script: tuple[str, ...]
+    parents: tuple[str, ...] = ()
+    rule: str = "all_success"
+    max_attempts: int = 3
+    optional: bool = False
+    lists: tuple[tuple[int, ...], ...] = ()
+    over: str | None = None
+
+    def does(self, attempt: int) -> str:
+        """Return what an attempt does, counted from 1."""
+        return self.script[min(attempt, len(self.script)) - 1]
+
+    def list_of(self, attempt: int) -> tuple[int, ...]:
+        """Return the list that an attempt returns."""
+        return self.lists[min(attempt, len(self.lists)) - 1]
+
+
+@dataclass
+class _Task:
+    """``own``: how it ended by itself or by an operator; None: its state follows from its parents, or it moves."""
+
+    script: Scripted
+    parents: tuple[str, ...]
+    own: str | None = None
+    attempts: int = 0
+    failures: int = 0  # of the generation
+    is_running: bool = False
+    is_cancel_requested: bool = False
+    element: int | None = None  # of a child of a map task: what its latest attempt got
+    may_run_again: bool = False  # the manual does not say whether its inputs count as equal
+
+
+@dataclass
+class Model:
+    """One run. ``states``: as the engine has shown them last."""
+
+    tasks: dict[str, _Task] = field(default_factory=dict)
+    states: dict[str, str] = field(default_factory=dict)
+    lists: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    acts: dict[str, dict[str, tuple[str | None, int]]] = field(default_factory=dict)  # by id: what was before it
+
+    @classmethod
+    def of(cls, tasks: Iterable[Scripted]) -> Model:
+        """Return the model of a run in which nothing has happened."""
+        model = cls()
+        for task in tasks:
+            parents = task.parents if task.over is None else tuple(dict.fromkeys((task.over, *task.parents)))
+            model.tasks[task.name] = _Task(task, parents)
+            model.states[task.name] = PENDING
+        return model
+
+    # --- Attempts --------------------------------------------------------------------------------------------------
+
+    def start(self, name: str, attempt: int) -> None:
+        """Check that a task may start now."""
+        task = self.tasks[name]
+        _require(task.own is None, f"{name} starts although it is {task.own}")
+        _require(not task.is_running, f"{name} starts twice")
+        _require(attempt == task.attempts + 1, f"{name}: attempt {attempt} follows {task.attempts}")
+        for parent in task.parents:
+            allows = self.states[parent] in _ALLOWS[task.script.rule]
+            _require(allows, f"{name} ({task.script.rule}) starts while {parent} is {self.states[parent]}")
+        task.attempts, task.is_running = attempt, True
+        if task.element is not None:
+            task.element = self._element(name)
+
+    def end(self, name: str) -> None:
+        """Let the running attempt of a task end as its script says."""
+        task, script = self.tasks[name], self.tasks[name].script
+        task.is_running = False
+        if task.is_cancel_requested:
+            task.own, task.is_cancel_requested = CANCELLED, False
+            return
+        does = self.does(name)
+        if does in _ENDS:
+            task.own = _ENDS[does]
+        elif does == "transient":
+            task.failures += 1
+            task.own = FAILED if task.failures >= script.max_attempts else None
+        if task.own == SUCCESS and self._element(name) not in (task.element, _GONE):
+            task.own, task.failures = None, 0  # the list has changed while it ran
+        task.may_run_again = task.own == SUCCESS and task.element is not None and len(task.parents) > 1
+        self._note_changed(name)
+        if does == "ok" and script.lists:
+            self.lists[name] = script.list_of(task.attempts)
+            for other in [other for other in self.tasks if self.tasks[other].script.over == name]:
+                self.expand(other)
+
+    def does(self, name: str) -> str:
+        """Return what the running attempt of a task does; a map task without a list cannot collect anything."""
+        task = self.tasks[name]
+        if task.script.over is not None:
+            return "ok" if self.states[task.script.over] == SUCCESS else "permanent"
+        return task.script.does(task.attempts)
+
+    def _note_changed(self, name: str) -> None:
+        """Note that children of map tasks have a further parent whose result or state is another one now."""
+        for child in self.tasks.values():
+            if child.element is not None and child.own == SUCCESS and name in child.parents[1:]:
+                child.may_run_again = True
+
+    def _element(self, name: str) -> int | None:
+        if not name.endswith("]"):
+            return None
+        task, index = name.removesuffix("]").split("[")
+        elements = self.lists[str(self.tasks[task].script.over)]
+        return elements[int(index)] if int(index) < len(elements) else _GONE
+
+    def expand(self, name: str) -> None:
+        """Make the children of a map task those of the list as it is now."""
+        task = self.tasks[name]
+        if task.own in (BY_OPERATOR, BY_BRANCH, CANCELLED) or self.states[name] in _SKIPPED:
+            return
+        size = len(self.lists[str(task.script.over)])
+        before = [parent for parent in task.parents if parent.startswith(f"{name}[")]
+        now = [f"{name}[{index}]" for index in range(size)]
+        for child in now:
+            self._add(child, task, child in before)
+        for child in set(before) - set(now):
+            gone = self.tasks[child]
+            if not gone.is_running and gone.own not in (SUCCESS, *_SKIPPED):
+                gone.own = BY_BRANCH
+        task.parents = (*(parent for parent in task.parents if parent not in before), *now)
+
+    def _add(self, name: str, task: _Task, was_there: bool) -> None:
+        child = self.tasks.get(name)
+        if child is None:
+            script = Scripted(name, task.script.script, rule="all_success", max_attempts=task.script.max_attempts)
+            self.tasks[name] = _Task(script, tuple(dict.fromkeys((str(task.script.over), *task.script.parents))))
+            self.tasks[name].element = self._element(name)
+            self.states[name] = PENDING
+        elif child.own == SUCCESS and child.element != self._element(name):
+            child.own, child.failures = None, 0
+        elif child.own == SUCCESS:
+            child.may_run_again = bool(task.script.parents)
+        elif child.own in _SKIPPED and not was_there:
+            child.own, child.failures = None, 0
+        elif self.states[name] == BY_BRANCH and not was_there:
+            child.failures = 0
+
+    # --- Acts ------------------------------------------------------------------------------------------------------
+
+    def act(self, command: str, act: str, outcomes: Mapping[str, str], *, cascade: bool = False) -> None:
+        """Let an operator act. ``outcomes``: by target, what the engine answered: done, running or refused."""
+        before = {name: (task.own, task.failures) for name, task in self.tasks.items()}
+        for name, outcome in outcomes.items():
+            self._check_answer(act, name, outcome)
+        done = [name for name, outcome in outcomes.items() if outcome == "done"]
+        for name in done:
+            self._apply(act, self.tasks[name], self.states[name])
+            self._note_changed(name)
+        for name in self._below(done) if cascade else ():
+            if self.states[name] == SUCCESS:
+                self.tasks[name].own, self.tasks[name].failures = None, 0
+        self.acts[command] = before
+
+    def _check_answer(self, act: str, name: str, outcome: str) -> None:
+        task, state = self.tasks[name], self.states[name]
+        if act == "cancel" and state == RUNNING:
+            task.is_cancel_requested = True
+            _require(outcome == "running", f"cancel of the running {name} is {outcome}")
+            return
+        if act == "requeue" and state == UPSTREAM_FAILED:
+            return  # it comes back with its cause, or not at all
+        refused = state not in ACTS[act]
+        if act == "skip" and outcome == "refused" and self._is_mapped_over(name):
+            return  # its list is required
+        _require((outcome == "refused") == refused, f"{act} of {name}, which is {state}, is {outcome}")
+
+    def _is_mapped_over(self, name: str) -> bool:
+        return any(task.script.over == name for task in self.tasks.values())
+
+    def _apply(self, act: str, task: _Task, state: str) -> None:
+        if act == "requeue" and state != UPSTREAM_FAILED:
+            task.own, task.failures = None, 0
+        elif act == "skip":
+            task.own = BY_OPERATOR
+        elif act == "cancel":
+            task.own = CANCELLED
+
+    def undo(self, command: str, undone: str, restored: Collection[str]) -> None:
+        """Let an operator take back the act ``undone``; ``restored``: the tasks of which the engine says so."""
+        now = {name: (task.own, task.failures) for name, task in self.tasks.items()}
+        before = self.acts[undone]
+        for name in restored:
+            self.tasks[name].own, self.tasks[name].failures = before.get(name, (None, 0))
+        self.acts[command] = now
+
+    def _below(self, names: Collection[str]) -> set[str]:
+        found, queue = set[str](), list(names)
+        while queue:
+            above = queue.pop()
+            new = [name for name, task in self.tasks.items() if above in task.parents and name not in found]
+            found.update(new)
+            queue += new
+        return found
+
+    # --- Checks ----------------------------------------------------------------------------------------------------
+
+    def check(self, states: Mapping[str, str]) -> None:
+        """Check the states of all tasks after a change."""
+        _require(states.keys() == self.tasks.keys(), f"the tasks are {sorted(states)}, not {sorted(self.tasks)}")
+        self.states = dict(states)
+        for name, task in self.tasks.items():
+            is_outdated = task.own == SUCCESS and task.element not in (None, self._element(name))
+            if (task.may_run_again or is_outdated) and states[name] != SUCCESS:
+                task.own, task.failures = None, 0
+            task.may_run_again = False
+            allowed = self._allowed(task)
+            above = {parent: states[parent] for parent in task.parents}
+            found = f"{name} ({task.script.rule}) is {states[name]}, not {' or '.join(sorted(allowed))}, below {above}"
+            _require(states[name] in allowed, found)
+
+    def _allowed(self, task: _Task) -> frozenset[str]:
+        if task.is_running:
+            return frozenset([RUNNING])
+        if task.own is not None:
+            return frozenset([task.own])
+        above = [self.states[parent] for parent in task.parents]
+        derived = _derived(task.script.rule, above)
+        if derived:
+            return derived
+        is_met = all(state in _ALLOWS[task.script.rule] for state in above)
+        return MOVING - {RUNNING} if is_met else frozenset([PENDING])
+
+    def check_rest(self, run_state: str) -> None:
+        """Check a run in which nothing runs and nothing can start. ``run_state``: BLOCKED, or how it ended."""
+        dead = [name for name, state in self.states.items() if state == DEAD_LETTER]
+        for name, state in self.states.items():
+            if state in MOVING:
+                above = self.tasks[name].parents
+                waits = any(self.states[parent] in MOVING or self.states[parent] == DEAD_LETTER for parent in above)
+                _require(
+                    waits, f"{name} is {state} for ever: {[f'{parent} {self.states[parent]}' for parent in above]}"
+                )
+                _require(bool(dead), f"{name} is {state}, and no human is told")
+        expected = "BLOCKED" if dead else self._end()
+        _require(run_state == expected, f"the run is {run_state}, not {expected}: {self.states}")
+
+    def _end(self) -> str:
+        bad = [task for name, task in self.tasks.items() if self.states[name] in _BAD]
+        if any(not task.script.optional for task in bad):
+            return "FAILED"
+        return "PARTIAL" if bad or BY_OPERATOR in self.states.values() else "SUCCESS"
+
+
+_GONE = -1
+_ENDS = {"ok": SUCCESS, "skip": BY_BRANCH, "permanent": DEAD_LETTER}
+
+
+def _derived(rule: str, parents: Sequence[str]) -> frozenset[str]:
+    """Return the states that the parents force on a task that has not ended; empty: it may start, or waits."""
+    if rule == "all_done":
+        return frozenset()
+    stops = _BAD | {BY_OPERATOR} if rule == "all_success_strict" else _BAD
+    is_stopped = any(state in stops for state in parents)
+    if rule == "none_failed":
+        is_skipped = bool(parents) and all(state == BY_BRANCH for state in parents)
+    else:
+        is_skipped = BY_BRANCH in parents
+    return frozenset([UPSTREAM_FAILED] * is_stopped + [BY_BRANCH] * is_skipped)
+
+
+def _require(holds: bool, what: str) -> None:
+    if not holds:
+        raise Difference(what)
