@@ -26,7 +26,6 @@ from ..errors import StorageError
 from ..runner.attempt import Attempt
 from ..runner.listener import AttemptListener, BadRow, RunningAttempt
 from ..runner.outcome_of_exit import lost, not_started
-from ..runner.output_buffer import OutputBuffer, OutputChunk
 from ..runner.protocol import AttemptOrder
 from ..statefile.changes import logs
 from ..statefile.changes.transitions import Transaction
@@ -35,8 +34,8 @@ from ..store.claims import Claim
 from ..store.settle import settle
 from .commit import FollowUp, ignore_result
 from .opening import OpenRun
+from .report_limits import OutputBuffer, OutputChunk, RetrySampler
 from .run_view import RunView
-from .sampling import RetrySampler
 
 STARTED_DELAY_SECONDS = 0.05  # an attempt that ends sooner needs no pid in the file
 OUTPUT_FLUSH_SECONDS = 0.1

@@ -30,8 +30,7 @@ from ..domain.events import EventKind
 from . import protocol
 from .command import ResultError
 from .hang import stack
-from .hang.autopsy import LINE_CHARACTERS, CpuSample, Subject, flat
-from .hang.proc_sampler import ProcSampler
+from .hang.autopsy import LINE_CHARACTERS, CpuSample, ProcSampler, Subject, flat
 from .listener import AttemptListener, BadRow, RunningAttempt
 from .oom import OutOfMemoryWatch
 from .outcome_of_exit import Evidence, Force, lost, outcome_of, was_killed

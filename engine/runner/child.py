@@ -29,13 +29,13 @@ from .call import (
     CallPlan,
     DescribeError,
     call,
+    collecting_plan,
     context_for,
     describe_safely,
     ending_of_error,
     ending_of_value,
 )
 from .context import Context
-from .mapping import collecting_plan
 from .per_attempt_import import FreshImport
 from .protocol import AttemptOrder
 
@@ -296,7 +296,7 @@ def run_coroutine(coroutine: Coroutine[object, object, object], termination: Ter
     """
     import asyncio  # here: attempts without an event loop do not pay for it
 
-    from .hang.coroutines import dump_coroutines_on_signal
+    from .hang.stack import dump_coroutines_on_signal
 
     dump_coroutines_on_signal(stack_fd)
 

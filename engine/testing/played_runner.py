@@ -21,8 +21,7 @@ from ..domain.event_changes import ExecutorChange
 from ..domain.event_payloads import AttemptSigkill, AttemptSigterm, ExecutorChanged
 from ..runner import protocol
 from ..runner.attempt import Attempt, RunnerContext
-from ..runner.hang.autopsy import CpuSample, Subject
-from ..runner.hang.proc_sampler import ProcSampler
+from ..runner.hang.autopsy import CpuSample, ProcSampler, Subject
 from ..runner.hang.stack import without_engine
 from ..runner.listener import AttemptListener, RunnerListener, RunningAttempt
 from ..runner.oom import OutOfMemoryWatch

@@ -140,13 +140,13 @@ def _wait(pid: int) -> int:
 
 
 def _fork_warnings() -> list[str]:
-    from . import import_side_effects
+    from . import flow_import
 
-    names = [name for thread, name in import_side_effects.threads().items() if thread != get_native_id()]
+    names = [name for thread, name in flow_import.threads().items() if thread != get_native_id()]
     if not names:
         return []
     return [
-        f"this program runs {import_side_effects.named_threads(names)} besides the one that starts the run: a lock "
+        f"this program runs {flow_import.named_threads(names)} besides the one that starts the run: a lock "
         "that one of them holds now stays locked in every attempt; start threads later, or put the flow in a file"
     ]
 
