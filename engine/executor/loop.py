@@ -302,7 +302,7 @@ class RunLoop:
     async def _close(self) -> None:
         self._view.close()
         self._heartbeat.stop()
-        self.zygote_restart.close()
+        await self.zygote_restart.close()
         self._dispatcher.close()
         failed = self._result.done() and self._result.exception() is not None
         if not failed:

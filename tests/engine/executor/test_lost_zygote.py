@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -70,6 +71,33 @@ def test_a_zygote_that_dies_while_the_run_is_written_is_replaced(
     flow = write_flow(tmp_path, "flow.task(lambda: 1, name='task')")
     assert Executor(run_id="r", flow=str(flow), state=tmp_path / "s.db").run() == "SUCCESS"
     assert deaths(tmp_path) == ["signal 9"]
+
+
+IMPORTS_ONCE = """
+if os.path.exists({mark!r}):
+    open({mark!r}, "w").write("imported again")
+    time.sleep(600)
+
+@flow.task
+def ends_its_zygote():
+    os.mkfifo({mark!r})
+    os.kill(os.getppid(), signal.SIGKILL)
+    time.sleep(600)
+"""
+
+
+async def test_a_stop_ends_a_zygote_that_is_opened_again(tmp_path: Path) -> None:
+    """Also where the caller's event loop goes on, as in a notebook."""
+    mark = tmp_path / "mark"
+    flow = write_flow(tmp_path, IMPORTS_ONCE.format(mark=str(mark)))
+    before = zygotes_of(os.getpid())
+    executor = Executor(run_id="r", flow=str(flow), state=tmp_path / "s.db")
+    running = asyncio.create_task(executor.run_here())
+    await wait_until_async(mark.exists)
+    assert await asyncio.to_thread(mark.read_text) == "imported again"
+    executor.stop()
+    assert (await asyncio.wait_for(running, END_SECONDS)).interrupted
+    assert zygotes_of(os.getpid()) == before
 
 
 # --- A zygote that is stopped -----------------------------------------------------------------------------------------
