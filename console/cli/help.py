@@ -88,9 +88,9 @@ class CommandGroup(click.Group):
             from difflib import get_close_matches  # here: most lines name a command
 
             close = get_close_matches(args[0], self.list_commands(ctx), n=2)
-            if close:
-                error.message += f" (Did you mean {' or '.join(map(repr, close))}?)"
-            raise
+            if not close:
+                raise
+            raise click.UsageError(f"{error.message} (Did you mean {' or '.join(map(repr, close))}?)", ctx) from None
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of all commands."""

@@ -20,8 +20,7 @@ from ..core.result_codec import is_storable, name_of
 from ..core.spec import FlowSpec, TaskSpec
 from ..flow.finding import Finding
 from ..flow.introspect import parameter_of
-from ..runner.call import plan_of
-from ..runner.callable_check import check_calls
+from ..runner.call import check_calls, plan_of
 
 Function = Callable[..., object]
 

@@ -27,7 +27,7 @@ from ..flow.loading import load_flow
 from ..runner import kill, process, protocol
 from ..runner.attempt import IMPORT_SECONDS
 from ..runner.zygote import connection, flow_import
-from ..runner.zygote.import_side_effects import ImportSurvey, single_threaded_libraries
+from ..runner.zygote.flow_import import ImportSurvey, single_threaded_libraries
 from .commands import check_commands
 from .functions import check_functions
 from .source import check_source

@@ -92,9 +92,10 @@ def _time(text: str) -> str:
     found = _TIME.fullmatch(text)
     if found is None or int(found.group(9) or 0) > 23:
         raise ValueError
-    numbers = [int(part or 0) for part in found.groups()[:7]]
+    year, month, day, hour, minute, second, micro = (int(part or 0) for part in found.groups()[:7])
     zone = "+00:00" if found.group(8) == "Z" else found.group(8) or ""
-    return datetime(*numbers, tzinfo=timezone.utc).replace(tzinfo=None).isoformat() + zone
+    instant = datetime(year, month, day, hour, minute, second, micro, tzinfo=timezone.utc)
+    return instant.replace(tzinfo=None).isoformat() + zone
 
 
 def _decimal(text: str) -> str:

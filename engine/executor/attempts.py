@@ -10,6 +10,7 @@ import asyncio
 import codecs
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 
 from ..clock import Clock
@@ -22,10 +23,9 @@ from ..domain.event_columns import AttemptColumns, TaskColumns
 from ..domain.event_payloads import AttemptRetry, AttemptStarted, Payload
 from ..domain.liveness import HEARTBEAT_SECONDS, effect_key
 from ..errors import StorageError
+from ..runner.attempt import Attempt
 from ..runner.listener import AttemptListener, BadRow, RunningAttempt
 from ..runner.outcome_of_exit import lost, not_started
-from ..runner.output_buffer import OutputBuffer, OutputChunk
-from ..runner.process_attempt import ForkedAttempt
 from ..runner.protocol import AttemptOrder
 from ..statefile.changes import logs
 from ..statefile.changes.transitions import Transaction
@@ -34,8 +34,8 @@ from ..store.claims import Claim
 from ..store.settle import settle
 from .commit import FollowUp, ignore_result
 from .opening import OpenRun
+from .report_limits import OutputBuffer, OutputChunk, RetrySampler
 from .run_view import RunView
-from .sampling import RetrySampler
 
 STARTED_DELAY_SECONDS = 0.05  # an attempt that ends sooner needs no pid in the file
 OUTPUT_FLUSH_SECONDS = 0.1
@@ -47,6 +47,18 @@ ROWS_FLUSH_COUNT = 200  # quarantined rows in one write
 OutputListener = Callable[[str, str], None]  # name of the task, text
 
 _Decoder = codecs.getincrementaldecoder("utf-8")
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """What the end of an attempt sets free.
+
+    ``freed``: the children that become READY with its success; ``follow_up``: what is claimed with its settlement.
+    """
+
+    health: DownstreamHealth
+    freed: Mapping[str, int]
+    follow_up: FollowUp | None
 
 
 class AttemptSupervisor(AttemptListener):
@@ -152,9 +164,9 @@ class AttemptSupervisor(AttemptListener):
         self._manager.emit(self.claim, payload)
 
     def mark_lost(self, why: str) -> None:
-        """End the attempt as lost: its process vanished without a result. The host reports the end of a thread."""
-        if isinstance(self.attempt, ForkedAttempt):
-            self.attempt.lost(why)
+        """End the attempt as lost: its process vanished without a result."""
+        if isinstance(self.attempt, Attempt):
+            self.attempt.lose(why)
 
     def ended(self, outcome: Outcome) -> None:
         """Flush the buffers and settle the outcome; no process of the attempt is left."""
@@ -165,9 +177,51 @@ class AttemptSupervisor(AttemptListener):
         self._flush_checkpoint()
         self._emit_retry(self._retry_sampler.flush())
         self._output.append(self._decoder.decode(b"", True))
-        self._manager.settle(self, outcome, self._output.drain())
+        self._write_settlement(outcome, self._output.drain())
 
     # --- Writes ----------------------------------------------------------------------------------------------------
+
+    def _write_settlement(self, outcome: Outcome, chunk: OutputChunk) -> None:
+        """Write the end of the attempt, with the rest of its output, and what is claimed with it.
+
+        The slot is freed first, because the events of the settlement may start the next attempt of the same task.
+        """
+        manager = self._manager
+        released = manager.release(self, outcome)
+        follow_up = released.follow_up
+
+        def item(transaction: Transaction) -> list[Claim]:
+            is_success = self._settle(transaction, outcome, chunk, released)
+            return [] if follow_up is None else follow_up.claim(transaction, is_success)
+
+        on_written, durable = partial(manager.on_settled, follow_up), follow_up is not None and follow_up.durable
+        try:
+            manager.writer.write(item, on_written, manager.on_settling_failed, durable=durable)
+        except StorageError as error:  # the executor leaves: the next one settles the attempt as lost
+            manager.on_settling_failed(error)
+
+    def _settle(self, transaction: Transaction, outcome: Outcome, chunk: OutputChunk, released: Released) -> bool:
+        """Write the end of the attempt; return whether its task has succeeded."""
+        claim, manager = self.claim, self._manager
+        if chunk:
+            _append_output(transaction, claim, chunk, manager.log_limit_bytes)
+        if self.has_output:
+            logs.finish(transaction, claim.run_id, claim.name, claim.attempt)
+        settlement = settle(
+            transaction,
+            claim,
+            self.spec,
+            outcome,
+            manager.uniform,
+            path_seconds=manager.view.path_seconds.get(claim.name, 0.0),
+            deadline_at=ending_deadline(manager.view.projection.run),
+            health=released.health,
+            interrupted=self.is_interrupted,
+            is_silent=not self.has_output,
+        )
+        if released.freed:
+            runs.promote(transaction, claim.run_id, released.freed)
+        return isinstance(settlement.decision, Succeed)
 
     def _emit_retry(self, payload: AttemptRetry | None) -> None:
         if payload is not None:
@@ -271,9 +325,9 @@ class AttemptManager:
         self.log_limit_bytes = opened.flow.log_limit_mb * 1024 * 1024
         self.running: dict[str, AttemptSupervisor] = {}
         self._runner = opened.runner
-        self._writer = opened.writer
-        self._clock = clock
-        self._view = view
+        self.writer = opened.writer
+        self.uniform = clock.uniform
+        self.view = view
         self._freed_by = view.ready_queue.unblocked_by
         self._follow_up = follow_up
         self._on_ended = on_ended
@@ -374,51 +428,20 @@ class AttemptManager:
             if supervisor.attempt is not None:
                 supervisor.attempt.cancel("the executor stops")
 
-    def settle(self, supervisor: AttemptSupervisor, outcome: Outcome, chunk: OutputChunk) -> None:
-        """Write the end of an attempt, with the rest of its output.
-
-        The slot is freed first, because the events of the settlement may start the next attempt of the same task.
-        """
-        claim, spec = supervisor.claim, supervisor.spec
+    def release(self, supervisor: AttemptSupervisor, outcome: Outcome) -> Released:
+        """Free the slot of an attempt that has ended."""
+        claim = supervisor.claim
         self._unrecorded.pop(supervisor, None)
         if self.running.get(claim.name) is supervisor:
             del self.running[claim.name]
         health = self._on_ended(claim, outcome)
-        freed = self._freed_by(claim.name) if outcome.kind is OutcomeKind.SUCCESS else {}
-        follow_up = self._follow_up(freed)
-
-        def item(transaction: Transaction) -> list[Claim]:
-            if chunk:
-                _append_output(transaction, claim, chunk, self.log_limit_bytes)
-            if supervisor.has_output:
-                logs.finish(transaction, claim.run_id, claim.name, claim.attempt)
-            settlement = settle(
-                transaction,
-                claim,
-                spec,
-                outcome,
-                self._clock.uniform,
-                path_seconds=self._view.path_seconds.get(claim.name, 0.0),
-                deadline_at=ending_deadline(self._view.projection.run),
-                health=health,
-                interrupted=supervisor.is_interrupted,
-                is_silent=not supervisor.has_output,
-            )
-            if freed:
-                runs.promote(transaction, claim.run_id, freed)
-            if follow_up is None:
-                return []
-            return follow_up.claim(transaction, isinstance(settlement.decision, Succeed))
-
         self._settling_count += 1
         self._idle.clear()
-        durable = follow_up is not None and follow_up.durable
-        try:
-            self._writer.write(item, partial(self._on_settled, follow_up), self._on_settling_failed, durable=durable)
-        except StorageError as error:  # the executor leaves: the next one settles the attempt as lost
-            self._on_settling_failed(error)
+        freed = self._freed_by(claim.name) if outcome.kind is OutcomeKind.SUCCESS else {}
+        return Released(health, freed, self._follow_up(freed))
 
-    def _on_settled(self, follow_up: FollowUp | None, claimed: list[Claim]) -> None:
+    def on_settled(self, follow_up: FollowUp | None, claimed: list[Claim]) -> None:
+        """A settlement is committed."""
         try:
             if follow_up is not None:
                 follow_up.on_committed(claimed)
@@ -426,7 +449,8 @@ class AttemptManager:
             self._on_error(error)
         self._end_settling()
 
-    def _on_settling_failed(self, error: BaseException) -> None:
+    def on_settling_failed(self, error: BaseException) -> None:
+        """A settlement cannot be written."""
         self._end_settling()
         self._on_error(error)
 
@@ -443,7 +467,7 @@ class AttemptManager:
         self, item: Callable[[Transaction], object], on_committed: Callable[[object], None] = ignore_result
     ) -> None:
         """Queue a write; errors go to ``on_error``."""
-        self._writer.write(item, on_committed, self._on_error)
+        self.writer.write(item, on_committed, self._on_error)
 
     async def drain(self) -> None:
         """Wait until every attempt is settled."""

@@ -67,7 +67,7 @@ EventListener = Callable[[Sequence[Event]], None]
 class RunLoop:
     """The event loop of a run. Each step submits the next commit; at most one commit is in flight.
 
-    The events of a commit update the run view and trigger the next step.
+    The events of a commit update the run view and trigger the next step. The constructor says who calls whom.
     """
 
     def __init__(
@@ -122,6 +122,17 @@ class RunLoop:
         checks = [self._check_clock, watch.check, late_runs.check, self.zygote_restart.check]
         duties = [*names, self._consider_findings, self._store_breakers, *checks, self.wake]
         self._heartbeat = HeartbeatTimer(opened, self.attempts, duties, machine.heartbeat_seconds)
+        opened.writer.listen(
+            WriterListener(
+                events_committed=self._on_events_committed,
+                events_durable=self._on_events_durable,
+                storage_changed=self._on_storage_change,
+                writing_failed=self._fail,
+            )
+        )
+        opened.runner.listen(
+            RunnerListener(zygote_lost=self._replace_zygote, slot_freed=self.wake, executor_changed=self._emit_news)
+        )
 
     # --- The loop --------------------------------------------------------------------------------------------------
 
@@ -274,10 +285,7 @@ class RunLoop:
     # --- Start and close -------------------------------------------------------------------------------------------
 
     async def _start(self) -> None:
-        events, durable = self._on_events_committed, self._on_events_durable
-        self._opened.writer.listen(WriterListener(events, durable, self._on_storage_change, self._fail))
         self._notify_listener(self._opened.early)
-        self._opened.runner.listen(RunnerListener(self._replace_zygote, self.wake, self._emit_news))
         await self._server.start()
         self._notifier.start()
         if self.projection.run.ended_at is None and self.projection.run.blocked_since is None:
@@ -294,7 +302,7 @@ class RunLoop:
     async def _close(self) -> None:
         self._view.close()
         self._heartbeat.stop()
-        self.zygote_restart.close()
+        await self.zygote_restart.close()
         self._dispatcher.close()
         failed = self._result.done() and self._result.exception() is not None
         if not failed:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from ..clock import Clock, SystemClock
 from ..core.spec import Durability, FlowSpec
-from ..runner.environment_hash import environment_hash
+from ..flow.interpreter import environment_hash
 from ..statefile.default_paths import default_folder
 from ..store import database
 from ..store.claims import random_hex

@@ -179,7 +179,7 @@ async def _connect_dask(runner: Runner, address: str | None, target: str, flow: 
         raise FlowError(f"task {dask_task!r} runs on Dask: say where with --dask tcp://HOST:8786 or REDRIVE_DASK")
     if not target:
         raise FlowError(f"task {dask_task!r} runs on Dask, where workers import the flow: give it in a file")
-    from ..runner.dask.client import connect
+    from ..runner.dask_client import connect
 
     runner.remote = await connect(address, runner.executor_id, target, flow.params, flow)
 

@@ -114,10 +114,13 @@ class ZygoteRestart:
         self._check_due_at = min(self._check_due_at, self._checked_at + RETRY_CHECK_SECONDS)
         self.check()
 
-    def close(self) -> None:
-        """End a running check."""
-        if self._check is not None:
-            self._check.cancel()
+    async def close(self) -> None:
+        """End a running check, and a zygote that is being opened."""
+        unfinished = [task for task in (self._task, self._check) if task is not None]
+        for task in unfinished:
+            task.cancel()
+        if unfinished:
+            await asyncio.wait(unfinished)
 
     def _on_checked(self, check: asyncio.Task[None]) -> None:
         self._check = None

@@ -1,4 +1,4 @@
-"""The interpreters that ``Flow(python=...)`` and ``task(python=...)`` name, examined before a run.
+"""The interpreters that ``Flow(python=...)`` and ``task(python=...)`` name, examined before a run; a hash of one.
 
 The process that imports the flow is the first, so it is read from the source and chosen before the import. Each needs
 redrive of the same version, because the executor talks to it.
@@ -6,10 +6,14 @@ redrive of the same version, because the executor talks to it.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+import platform
 import shutil
 import subprocess
+import sys
+from collections.abc import Iterable
 
 from ..core.mapping import work_of
 from ..core.spec import FlowSpec
@@ -19,6 +23,7 @@ from .flow_file_source import split_target
 from .flow_name import declared_python
 
 OLDEST = (3, 11)
+_INSTALLED = (".dist-info", ".egg-info")
 PROBE_SECONDS = 60.0
 
 _PROBE = """\
@@ -97,3 +102,22 @@ def _examine(python: str, path: str) -> None:
         )
     if redrive != VERSION:
         raise FlowError(f"{called} has redrive {redrive}, and this is {VERSION}: install the same version there")
+
+
+def environment_hash(folders: Iterable[str] | None = None) -> str:
+    """Return a hash of this interpreter and its installed packages, by name and version, not by content: 12 hex digits.
+
+    Two hosts with the same packages have the same hash; an upgrade between two attempts changes it. ``folders``: where
+    packages are installed; ``sys.path`` by default.
+    """
+    packages = {name for folder in (sys.path if folders is None else folders) for name in _packages(folder)}
+    facts = [sys.version, platform.machine(), *sorted(packages)]
+    return hashlib.sha256("\n".join(facts).encode(errors="surrogateescape")).hexdigest()[:12]
+
+
+def _packages(folder: str) -> list[str]:
+    """Return the metadata folders of installed packages: ``requests-2.31.0.dist-info``."""
+    try:
+        return [name for name in os.listdir(folder) if name.endswith(_INSTALLED)] if folder else []
+    except OSError:
+        return []  # an archive, or a folder that does not exist

@@ -1,39 +1,39 @@
-"""The executor's side of one attempt: handles its frames, and inspects and ends it at its deadline.
+"""One attempt, as the executor has it: its frames and output, its deadline, its end.
 
-The deadline is driven by the executor's monotonic clock, never by the task (SPEC 000).
+The deadline is driven by the executor's monotonic clock, never by the task (SPEC 000). At the deadline, and when it is
+cancelled, an attempt is ended in steps: stack, SIGTERM to its process group, grace, SIGKILL to the group and to every
+descendant. A result that arrived before the SIGTERM was sent stands, even in the same instant.
 
 The attempt is inspected in the last quarter of a second before the deadline, so that the SIGTERM comes on time: its CPU
 over the last ten seconds, its processes and what they wait for, then the stacks of its threads. The stacks come last,
 because the signal that requests them interrupts a sleep.
+
+Where the attempt runs is its ``Place``: a process of its own (``forked_process.py``), a warm worker, or a thread.
+All that an attempt reports leaves through ``_report`` and its neighbours, which mask the secrets of the flow.
 """
 
 from __future__ import annotations
 
 import asyncio
-from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-
-import msgspec
+from typing import Protocol
 
 from ..core.advice import Progress
 from ..core.failures.hang import Autopsy, describe_hang, hang_report
-from ..core.outcome import Outcome
+from ..core.outcome import Outcome, OutcomeKind
+from ..core.results import unstored_result
 from ..core.secret_mask import MaskedStream, SecretMask
 from ..domain.event_codec import decode
-from ..domain.event_payloads import AttemptDeadline, AttemptRetry, AttemptStack
+from ..domain.event_payloads import AttemptDeadline, AttemptRetry, AttemptStack, AttemptSwept, Payload
 from ..domain.events import EventKind
-from ..errors import StateFileError
 from . import protocol
-from .frame_socket import FrameSocket
+from .command import ResultError
 from .hang import stack
-from .hang.autopsy import LINE_CHARACTERS, CpuSample, Subject, flat
-from .hang.proc_sampler import ProcSampler
-from .listener import AttemptListener, RunningAttempt
-from .masked_listener import MaskedListener
+from .hang.autopsy import LINE_CHARACTERS, CpuSample, ProcSampler, Subject, flat
+from .listener import AttemptListener, BadRow, RunningAttempt
 from .oom import OutOfMemoryWatch
-from .outcome_of_exit import Evidence, Force
-from .pipes import DrainedPipe, Pipe
+from .outcome_of_exit import Evidence, Force, lost, outcome_of, was_killed
 from .protocol import AttemptOrder
 
 TAIL_BYTES = 4096
@@ -43,8 +43,52 @@ INSPECTION_SHARE = 0.2  # of a timeout that is short: the inspection starts late
 STACK_SHARE = 0.4  # of the inspection's time is reserved for the stacks
 IMPORT_SECONDS = 300.0  # limit for the import of a flow
 
-OnStarted = Callable[[protocol.Started, list[int]], None]
-Fork = Callable[[OnStarted], Awaitable[None]]  # asks the zygote for a process
+
+class Place(Protocol):
+    """Where an attempt runs. The attempt alone calls these methods."""
+
+    pid: int
+    start_ticks: int | None
+    attempt: Attempt | None
+
+    def subject(self, line: str | None) -> Subject:
+        """Return the processes to inspect. ``line``: shown instead of the command line; None: that itself."""
+
+    def kernel_view(self) -> str | None:
+        """Return what the kernel says that the process does."""
+
+    async def dump_stack(self) -> str:
+        """Return the stacks as text; empty if the process does not answer within 100 ms."""
+
+    def crash_dump(self) -> str:
+        """Return the stacks that the process has written by itself."""
+
+    def drain(self) -> None:
+        """Read all frames and output that were written."""
+
+    def pause(self) -> None:
+        """Stop reading frames and output."""
+
+    def resume(self) -> None:
+        """Read them again."""
+
+    def on_ending(self, is_in_time: bool) -> None:
+        """The final frame has come. ``is_in_time``: before the attempt was told to end."""
+
+    def terminate(self, reason: str) -> None:
+        """Ask the task to end, and report that step."""
+
+    def kill(self, reason: str) -> None:
+        """End the task, which has not ended within the grace, and report that step."""
+
+    def has_ended(self) -> bool:
+        """Whether the process has ended, although nobody has reported it yet."""
+
+    def command_result(self) -> str | None:
+        """Return the result of a command that succeeded, as JSON. Raises ResultError."""
+
+    def release(self) -> None:
+        """The attempt is over: close what belongs to it alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +97,7 @@ class RunnerContext:
 
     project_root: str | None
     oom: OutOfMemoryWatch
-    on_over: Callable[[int], None]  # receives the number of an attempt that has ended
-    imports_per_process: bool = False  # each attempt imports the flow first
+    imports_per_process: bool = False  # each process imports the flow first
     sampler: ProcSampler = field(default_factory=ProcSampler)
     mask: SecretMask = field(default_factory=SecretMask)
 
@@ -67,31 +110,32 @@ class Inspection:
     autopsy: Autopsy
 
 
-class Attempt(RunningAttempt, ABC):
-    """The common part of attempts in processes and in threads: frames, output, the deadline."""
+class Attempt(RunningAttempt):
+    """One attempt in its place, from its start to its outcome. ``started_at``: seconds on the monotonic clock."""
 
     def __init__(
-        self, number: int, order: AttemptOrder, listener: AttemptListener, shared: RunnerContext, started_at: float
+        self, order: AttemptOrder, listener: AttemptListener, shared: RunnerContext, place: Place, started_at: float
     ) -> None:
-        super().__init__(pid=0)
-        self.number = number
+        super().__init__(place.pid)
         self.order = order
-        self.exit_code: int | None = None  # announced by ``os._exit`` in a thread, which ends the host
-        self._listener: AttemptListener = MaskedListener(listener, shared.mask)
-        self._masked_output = MaskedStream(shared.mask)
+        self.started_at = started_at  # of the function, once the import in the attempt is over
+        self.is_forced = False  # it was told to end: a result that comes now is late
+        self.ending: protocol.Ending | None = None  # the final frame, if it came in time
+        self._place = place
+        self._listener = listener
         self._shared = shared
+        self._mask = shared.mask
+        self._masked_output = MaskedStream(shared.mask)
         self._loop = asyncio.get_running_loop()
-        self._started_at = started_at
-        self._ending: protocol.Ending | None = None
-        self._force_requested = Force.NONE  # the escalation has begun
-        self._force_applied = Force.NONE  # a signal was sent: a result that comes now is late
-        self._reader = protocol.FrameReader(protocol.ATTEMPT_LIMIT)
+        self._force = Force.NONE  # why the escalation has begun
+        self._is_late_exit = False
+        self._oom_mark = shared.oom.mark()
         self._progress = Progress(0, None, 0.0, 0.0, 0)
         self._tail = b""
         self._output_at = started_at
         self._stack = ""
         self._hang = ""
-        self._report = ""
+        self._hang_report = ""
         self._cpu_before = CpuSample(started_at)
         self._sampling: asyncio.Task[None] | None = None
         self._inspection: asyncio.Task[Inspection] | None = None
@@ -100,58 +144,59 @@ class Attempt(RunningAttempt, ABC):
         self._timer: asyncio.TimerHandle | None = None
         self._allowed = order.spec.timeout
         self._is_importing = shared.imports_per_process and order.spec.kind != "command"
-
-    def _open(self, results: int, output: int) -> None:
-        self._results: Pipe | DrainedPipe | FrameSocket = Pipe(results, self._handle_results, self._on_results_closed)
-        self._output: Pipe | DrainedPipe = Pipe(output, self.handle_output)
+        place.attempt = self
         self._arm()
+        listener.started(place.pid, place.start_ticks)
 
-    # --- Frames and output --------------------------------------------------------------------------------------------
+    @property
+    def is_over(self) -> bool:
+        return self._done.done()
 
-    def _handle_results(self, data: bytes) -> None:
-        try:
-            for payload in self._reader.feed(data):
-                self._handle_frame(protocol.decode_attempt_frame(payload))
-        except (protocol.ProtocolError, msgspec.DecodeError, StateFileError):
-            self._results.close()  # the task wrote into the pipe: no frame can be found any more
+    # --- Frames and output, masked ------------------------------------------------------------------------------------
 
-    def _handle_frame(self, frame: protocol.AttemptFrame) -> None:
+    def handle_frame(self, frame: protocol.AttemptFrame) -> None:
+        """Handle one frame. Raises StateFileError if no event can be made of it."""
         match frame:
-            case protocol.TaskBegan():
-                self._handle_task_began(frame)
-            case protocol.Exiting(code):
-                self.exit_code = code
-            case _ if self._done.done():
+            case protocol.TaskBegan(at):
+                self._handle_task_began(at)
+            case _ if self.is_over:
                 return  # frames of a leaked thread
             case protocol.Progressed(done, total):
                 self._handle_progress(done, total)
-                self._listener.progress(done, total)
             case protocol.Heartbeat():
                 self._listener.progress(self._progress.done, self._progress.total)
             case protocol.Retried(data):
-                self._listener.retried(_retry_of(data))
+                self._listener.retried(self._mask.value(_retry_of(data)))
             case protocol.Quarantined(row_key, payload, error, fingerprint):
-                self._listener.quarantined(
-                    {"row_key": row_key, "payload": payload, "error": error, "fingerprint": fingerprint}
-                )
+                row = BadRow(row_key=row_key, payload=payload, error=error, fingerprint=fingerprint)
+                self._listener.quarantined(self._mask.value(row))
             case protocol.Checkpointed(value):
-                self._listener.checkpointed(value)
+                self._handle_checkpoint(value)
             case _:
                 self._handle_ending(frame)
 
     def _handle_progress(self, done: int, total: int | None) -> None:
         if (done, total) != (self._progress.done, self._progress.total):
-            moved_at, before = self._loop.time() - self._started_at, self._progress
+            moved_at, before = self._loop.time() - self.started_at, self._progress
             first = (before.first_done, before.first_at) if before.reports else (done, moved_at)
             self._progress = Progress(done, total, 0.0, moved_at, before.reports + 1, *first)
+        self._listener.progress(done, total)
+
+    def _handle_checkpoint(self, value: str) -> None:
+        """Pass a checkpoint on. With a secret it is left out: masked it would be another value."""
+        secret = self._mask.find(value)
+        if secret is None:
+            self._listener.checkpointed(value)
+        else:
+            self._listener.output(f"redrive: the checkpoint was not stored: it holds {secret}\n".encode())
 
     def _handle_ending(self, ending: protocol.Ending) -> None:
-        in_time = self._force_applied is Force.NONE and self._ending is None
-        if in_time:
-            self._ending = ending
+        is_in_time = not self.is_forced and self.ending is None
+        if is_in_time:
+            self.ending = ending
             self._disarm()
             self._cancel_inspection()
-        self._on_ending(in_time)
+        self._place.on_ending(is_in_time)
 
     def handle_output(self, data: bytes) -> None:
         """Handle output on stdout or stderr."""
@@ -163,18 +208,16 @@ class Attempt(RunningAttempt, ABC):
             self._tail = (self._tail + masked)[-TAIL_BYTES:]
             self._listener.output(masked)
 
-    @abstractmethod
-    def _on_ending(self, in_time: bool) -> None: ...
+    def report(self, step: Payload) -> None:
+        """Report one step of the escalation."""
+        self._listener.step(self._mask.value(step))
 
-    @abstractmethod
-    def _on_results_closed(self) -> None: ...
-
-    def _handle_task_began(self, began: protocol.TaskBegan) -> None:
+    def _handle_task_began(self, at: float) -> None:
         """The import is over and the function is called: its own timeout starts."""
         if self._is_importing:
             self._is_importing = False
-            self._started_at = began.at
-            if self._force_requested is Force.NONE:
+            self.started_at = at
+            if self._force is Force.NONE:
                 self._arm()
 
     # --- Deadline and escalation --------------------------------------------------------------------------------------
@@ -189,7 +232,7 @@ class Attempt(RunningAttempt, ABC):
         self._cancel_inspection()
         if self._limit is None:
             return
-        deadline = self._started_at + self._limit
+        deadline = self.started_at + self._limit
         if deadline - CPU_SECONDS > self._loop.time():
             self._timer = self._loop.call_at(deadline - CPU_SECONDS, self._sample_cpu, deadline)
         else:
@@ -205,7 +248,7 @@ class Attempt(RunningAttempt, ABC):
         self._arm_inspection(deadline)
 
     async def _store_cpu_sample(self) -> None:
-        self._cpu_before = await self._shared.sampler.sample(self._subject)
+        self._cpu_before = await self._shared.sampler.sample(self._subject())
 
     def _arm_inspection(self, deadline: float) -> None:
         assert self._limit is not None
@@ -221,15 +264,14 @@ class Attempt(RunningAttempt, ABC):
             self._inspection.cancel()
             self._inspection = None
 
-    @property
     def _subject(self) -> Subject:
-        """The processes to inspect. A fork shows the command line of the zygote, so the task's name replaces it."""
-        return Subject(self.pid, line=None if self.order.spec.kind == "command" else f"task {self.order.task}")
+        """Return the processes to inspect. A fork has the command line of its zygote, so the task is named instead."""
+        return self._place.subject(None if self.order.spec.kind == "command" else f"task {self.order.task}")
 
     async def _inspect(self, until: float) -> Inspection:
         left = until - self._loop.time()
-        autopsy = await self._shared.sampler.examine(self._subject, self._cpu_before, until - left * STACK_SHARE)
-        return Inspection(await self.dump_stack(), autopsy)
+        autopsy = await self._shared.sampler.examine(self._subject(), self._cpu_before, until - left * STACK_SHARE)
+        return Inspection(await self._place.dump_stack(), autopsy)
 
     async def _inspected(self) -> Inspection:
         """Return the inspection from before the deadline; inspect now if there was none."""
@@ -237,13 +279,48 @@ class Attempt(RunningAttempt, ABC):
             self._inspection = self._loop.create_task(self._inspect(self._loop.time() + INSPECTION_SECONDS))
         return await self._inspection
 
-    @abstractmethod
-    async def dump_stack(self) -> str:
-        """Return the stacks as text; empty if the attempt does not answer within 100 ms."""
-
     def _deadline_passed(self) -> None:
-        self._results.drain()  # a result that is in the pipe by now is in time
+        self._place.drain()  # a result that is in the pipe by now is in time
         self._begin_escalation(Force.DEADLINE, "deadline")
+
+    def _begin_escalation(self, force: Force, reason: str) -> bool:
+        if self.ending is not None or self._force is not Force.NONE or self.is_over:
+            return False
+        self._disarm()
+        self._force = force
+        if force is Force.DEADLINE:
+            self.report(AttemptDeadline(self._limit))
+        self._escalation = self._loop.create_task(self._escalate(reason))
+        self._escalation.add_done_callback(raise_task_error)
+        return True
+
+    async def _escalate(self, reason: str) -> None:
+        """End the attempt in steps. It stops if the final frame came before the first signal was sent."""
+        seen = await self._inspected()
+        self._place.drain()
+        if self.ending is not None or self.is_over:
+            return
+        self._report_stack(seen)
+        self.is_forced = True
+        self._place.terminate(reason)
+        if not await self._ended_within(self.order.spec.grace_seconds) and not self._place.has_ended():
+            self._place.kill(reason)
+
+    def _report_stack(self, seen: Inspection) -> None:
+        frames = stack.frames(seen.dump, self._shared.project_root)
+        self._stack = seen.dump
+        self._hang = describe_hang(seen.autopsy, frames)
+        *_, last_line = ["", *self._tail.decode("utf-8", "replace").strip().splitlines()]
+        output, quiet = flat(last_line)[:LINE_CHARACTERS], self._loop.time() - self._output_at
+        self._hang_report = hang_report(replace(seen.autopsy, last_output=output, quiet_seconds=quiet))
+        where = frames.where or self._hang or None
+        self.report(AttemptStack(where, self._hang or None, self._place.kernel_view()))
+
+    async def _ended_within(self, seconds: float) -> bool:
+        await asyncio.wait([self._done], timeout=seconds)
+        return self.is_over
+
+    # --- Controls of the executor -------------------------------------------------------------------------------------
 
     def cancel(self, reason: str) -> bool:
         """Start the escalation. Returns False if the attempt is ending already."""
@@ -251,56 +328,98 @@ class Attempt(RunningAttempt, ABC):
 
     def extend(self, seconds: float) -> bool:
         """Move the deadline. Returns False if there is none, or it has passed."""
-        if (
-            self._allowed is None
-            or self._force_requested is not Force.NONE
-            or self._ending is not None
-            or self._done.done()
-        ):
+        if self._allowed is None or self._force is not Force.NONE or self.ending is not None or self.is_over:
             return False
         self._allowed += seconds
         self._arm()
         return True
 
-    def _begin_escalation(self, force: Force, reason: str) -> bool:
-        if self._ending is not None or self._force_requested is not Force.NONE or self._done.done():
-            return False
-        self._disarm()
-        self._force_requested = force
-        if force is Force.DEADLINE:
-            self._listener.step(AttemptDeadline(self._limit))
-        self._escalation = self._loop.create_task(self._escalate(reason))
-        self._escalation.add_done_callback(raise_task_error)
-        return True
+    async def dump_stack(self) -> str:
+        """Return the stacks of the attempt as text; empty if it does not answer within 100 ms."""
+        return await self._place.dump_stack()
 
-    @abstractmethod
-    async def _escalate(self, reason: str) -> None:
-        """Run the escalation. It stops if a final frame came before a signal was sent."""
+    def pause_output(self) -> None:
+        """Stop reading: the task blocks once a pipe is full. All is drained at the deadline and the end."""
+        self._place.pause()
 
-    def _emit_stack(self, seen: Inspection, kernel: str | None = None) -> None:
-        frames = stack.frames(seen.dump, self._shared.project_root)
-        self._stack = seen.dump
-        self._hang = describe_hang(seen.autopsy, frames)
-        *_, last_line = ["", *self._tail.decode("utf-8", "replace").strip().splitlines()]
-        output, quiet = flat(last_line)[:LINE_CHARACTERS], self._loop.time() - self._output_at
-        self._report = hang_report(replace(seen.autopsy, last_output=output, quiet_seconds=quiet))
-        where = frames.where or self._hang or None
-        self._listener.step(AttemptStack(where, self._hang or None, kernel))
-
-    async def _ended_within(self, seconds: float) -> bool:
-        await asyncio.wait([self._done], timeout=seconds)
-        return bool(self._done.done())
+    def resume_output(self) -> None:
+        """Read again."""
+        self._place.resume()
 
     # --- The end ------------------------------------------------------------------------------------------------------
 
-    def _evidence(
-        self, usage: Mapping[str, object], exited: protocol.Exited | None = None, *, out_of_memory: bool = False
-    ) -> Evidence:
+    def expect_exit(self) -> None:
+        """Kill a process that sent its result but does not exit: a non-daemon thread, or a hanging exit function."""
+        if not self.is_over:
+            self._timer = self._loop.call_later(self.order.spec.grace_seconds, self._exit_is_late)
+
+    def _exit_is_late(self) -> None:
+        if not self._place.has_ended():
+            self._is_late_exit = True
+            self._place.kill("late exit")
+
+    def exited(self, exited: protocol.Exited) -> None:
+        """End the attempt: the zygote has reaped the process in which it ran."""
+        self._place.drain()
+        if self.is_over:
+            return
+        if exited.swept:
+            self.report(AttemptSwept(exited.swept, exited.survivors))
+        output = self._tail.decode("utf-8", "replace") if self.order.spec.kind == "command" else ""
+        killed = was_killed(exited.exit_code, exited.signal, output)
+        killed = killed and not self.is_forced and not self._is_late_exit
+        usage = {
+            "exit_code": exited.exit_code,
+            "signal": exited.signal,
+            "max_rss_kb": exited.max_rss_kb,
+            "cpu_user_us": exited.cpu_user_us,
+            "cpu_system_us": exited.cpu_system_us,
+            "duration_us": round((exited.exited_at - self.started_at) * 1e6),
+            **({"late_exit": True} if self._is_late_exit else {}),
+        }
+        dump = "" if exited.signal is None else self._place.crash_dump()
+        is_out = killed and self._shared.oom.explains(self._oom_mark, exited.max_rss_kb)
+        self.end(usage, exited, crash_dump=dump, out_of_memory=is_out)
+
+    def lose(self, why: str, *, is_blameless: bool = False) -> None:
+        """End the attempt as LOST: its process is gone. A result that it had sent stands, as does an end by force."""
+        self._place.drain()
+        if self.is_over:
+            return
+        usage = self.duration()
+        if self.ending is None and not self.is_forced:
+            self.settle(lost(why, usage, is_blameless=is_blameless))
+        else:
+            self.end(usage)
+
+    def duration(self) -> dict[str, object]:
+        """Return how long it has run until now, as columns of the attempt."""
+        return {"duration_us": round((self._loop.time() - self.started_at) * 1e6)}
+
+    def end(
+        self,
+        usage: Mapping[str, object],
+        exited: protocol.Exited | None = None,
+        *,
+        crash_dump: str = "",
+        out_of_memory: bool = False,
+    ) -> None:
+        """End the attempt with the outcome that follows from all that is known. ``usage``: columns of the attempt."""
         self._emit_output(self._masked_output.flush())
-        return Evidence(
-            ending=self._ending,
-            force=self._force_applied,
+        self._stack = self._stack or crash_dump
+        shown = self._stack + self._hang_report
+        exit_code, signal = (None, None) if exited is None else (exited.exit_code, exited.signal)
+        result, result_error = self._command_result(exit_code)
+        evidence = Evidence(
+            ending=self.ending,
+            force=self._force if self.is_forced else Force.NONE,
+            exit_code=exit_code,
+            signal=signal,
+            out_of_memory=out_of_memory,
+            memory_bound=self._shared.oom.bound,
             command=(self.order.spec.command or "") if self.order.spec.kind == "command" else None,
+            result=result,
+            result_error=result_error,
             timeout=self._limit,
             stack=self._stack,
             hang=self._hang,
@@ -308,36 +427,37 @@ class Attempt(RunningAttempt, ABC):
             output_tail=self._tail.decode("utf-8", "replace"),
             project_root=self._shared.project_root,
             rules=self.order.rules,
-            memory_bound=self._shared.oom.bound,
-            usage={**usage, **({"stack": seen} if (seen := self._stack + self._report) else {})},
-            exit_code=None if exited is None else exited.exit_code,
-            signal=None if exited is None else exited.signal,
-            out_of_memory=out_of_memory,
+            usage={**usage, **({"stack": shown} if shown else {})},
         )
+        self.settle(outcome_of(evidence))
 
-    def _finish(self, outcome: Outcome) -> None:
+    def _command_result(self, exit_code: int | None) -> tuple[str | None, str]:
+        """Return the result of a command that succeeded, as JSON, and why it cannot be used."""
+        if self.order.spec.kind != "command" or exit_code != 0:
+            return None, ""
+        try:
+            return self._place.command_result(), ""
+        except ResultError as error:
+            return None, str(error)
+
+    def settle(self, outcome: Outcome) -> None:
+        """End the attempt with this outcome, once."""
         self._disarm()
         self._cancel_inspection()
         if self._sampling is not None:
             self._sampling.cancel()
         self._done.set_result(None)
-        self._release_output()
+        self._place.release()
         self._emit_output(self._masked_output.flush())
-        self._shared.on_over(self.number)
-        self._listener.ended(outcome)
+        self._listener.ended(self._masked(outcome))
 
-    def _release_output(self) -> None:
-        self._output.close()
-
-    def pause_output(self) -> None:
-        """Stop reading the pipes: the task blocks once one is full. Both are drained at the deadline and the end."""
-        self._output.pause()
-        self._results.pause()
-
-    def resume_output(self) -> None:
-        """Read the pipes again."""
-        self._output.resume()
-        self._results.resume()
+    def _masked(self, outcome: Outcome) -> Outcome:
+        """Mask an outcome. A result with a secret is not stored at all: masked it would be another value."""
+        secret = None if outcome.result is None else self._mask.find(outcome.result)
+        if secret is not None:
+            outcome = replace(outcome, result=unstored_result(f"result holds {secret}"))
+        is_clean = outcome.kind is OutcomeKind.SUCCESS and not outcome.attempt_columns.get("stack")  # numbers alone
+        return outcome if is_clean else self._mask.value(outcome)
 
 
 def _retry_of(data: Mapping[str, object]) -> AttemptRetry:

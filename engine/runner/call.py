@@ -1,4 +1,8 @@
-"""Calls the function of a task, in a process or a thread: arguments by name, one final frame."""
+"""Calls the function of a task, in a process or a thread: arguments by name, one final frame.
+
+Before a run it is checked that each function can be called with the arguments that its task will have: ``redrive
+check`` reports a finding, and a run refuses the flow with the same message, instead of ending with a dead letter.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +10,10 @@ import inspect
 import os
 import sys
 import time
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from types import AsyncGeneratorType, CodeType, CoroutineType, FunctionType, GeneratorType
 
 import msgspec
@@ -17,7 +22,10 @@ from ..core.failures.messages import message_of, normalize_message, type_name
 from ..core.outcome import Failure, FailureClass, Fingerprint
 from ..core.result_codec import UnknownClassError, UnstorableError, dump_result, load_result
 from ..core.results import is_unstored_reason, too_large_sentence, unstored_result
-from ..errors import NotReady, PermanentError, SkipTask, TaskTerminated
+from ..core.spec import FlowSpec, MapSpec, TaskSpec
+from ..domain.mapping import child_name
+from ..errors import FlowError, NotReady, PermanentError, SkipTask, TaskTerminated
+from ..flow.finding import Finding
 from ..flow.introspect import parameter_of
 from ..flow.param import load_param
 from . import protocol
@@ -272,3 +280,86 @@ def _bounded(failure: Failure) -> Failure:
         diagnostic=None if diagnostic is None else clean(diagnostic, limit),
         fingerprint=replace(mark, explain=clean(mark.explain, limit), parts=parts, fields=fields),
     )
+
+
+# --- Before a run -----------------------------------------------------------------------------------------------------
+
+
+def check_calls(flow: FlowSpec, plans: Mapping[str, CallPlan]) -> Iterator[Finding]:
+    """Yield the errors, task by task in the order of the flow."""
+    for task in flow.tasks:
+        plan = plans.get(task.name)
+        if plan is None:
+            continue
+        if plan.is_generator:
+            message = "is a generator: its body would never run; remove the yield"
+            yield Finding("error", "generator", message, task.name)
+        if plan.parameters or plan.positional_only is not None or task.map is not None:
+            yield from _parameters(task, plan, flow)
+
+
+def require_callable(flow: FlowSpec, plans: Mapping[str, CallPlan]) -> None:
+    """Raise FlowError with the first error."""
+    for finding in check_calls(flow, plans):
+        task = next(task for task in flow.tasks if task.name == finding.task)
+        raise FlowError(f"task {task.name!r} {finding.message}", task=task.name).at(task.source)
+
+
+def _parameters(task: TaskSpec, plan: CallPlan, flow: FlowSpec) -> Iterator[Finding]:
+    """Match parameters by name, as at run time."""
+    if plan.positional_only is not None:
+        message = f"takes its argument {plan.positional_only!r} by position only, and arguments are given by name"
+        yield Finding("error", "parameters", message, task.name)
+    if task.map is not None and plan.item_parameter is None:
+        message = "is called with each element of a list, and takes no argument for it: def f(item)"
+        yield Finding("error", "parameters", message, task.name)
+    needed = [name for name, may_be_left_out in plan.parameters if not may_be_left_out]
+    if not needed:
+        return
+    known = {CONTEXT_NAME, *flow.params, *task.params, *map(parameter_of, task.parents)}
+    if task.map is not None:
+        known.add(plan.item_parameter or CONTEXT_NAME)
+    for name in needed:
+        if name not in known:
+            message = f"asks for an argument {name!r}, which is neither {CONTEXT_NAME!r}, nor a task it comes after, "
+            message += f"nor a parameter of the flow{_suggestion(name, known)}"
+            yield Finding("error", "parameters", message, task.name)
+
+
+def _suggestion(wrong: str, names: set[str]) -> str:
+    plain = wrong.casefold().replace("_", "")
+    meant = sorted(name for name in names if name.casefold().replace("_", "") == plain)
+    return f"; did you mean {meant[0]!r}?" if meant else ""
+
+
+# --- Map tasks --------------------------------------------------------------------------------------------------------
+
+
+def collecting_plan(task: TaskSpec, mapping: MapSpec) -> CallPlan:
+    """Return how to collect the results of the children of a map task."""
+    return CallPlan(partial(_collect, task.name, mapping), ((CONTEXT_NAME, False),), False)
+
+
+def _collect(task: str, mapping: MapSpec, ctx: Context) -> object:
+    """Return the results of the children in the order of the list; None where there is none.
+
+    Raises PermanentError if there is no list, or one that is too long.
+    """
+    items = ctx.inputs[mapping.over]
+    if isinstance(items, Missing):
+        raise PermanentError(f"task {task!r} maps over the result of {mapping.over!r}, and there is none: {items.why}")
+    if not isinstance(items, list | tuple):
+        kind = type(items).__name__
+        raise PermanentError(f"task {task!r} maps over the result of {mapping.over!r}, which is not a list: {kind}")
+    if len(items) > mapping.max_size:
+        raise PermanentError(
+            f"{mapping.over!r} returned a list of {len(items)}, and {task!r} maps over at most {mapping.max_size}: "
+            "return fewer, or raise max_size, then requeue"
+        )
+    return [_result_of(ctx, child_name(task, index)) for index in range(len(items))]
+
+
+def _result_of(ctx: Context, child: str) -> object:
+    """Return the result of a child; a Missing, which cannot be stored either, if its result could not be stored."""
+    result = ctx.inputs[child]
+    return None if isinstance(result, Missing) and not is_unstored_reason(result.why) else result

@@ -29,13 +29,13 @@ from .call import (
     CallPlan,
     DescribeError,
     call,
+    collecting_plan,
     context_for,
     describe_safely,
     ending_of_error,
     ending_of_value,
 )
 from .context import Context
-from .mapping import collecting_plan
 from .per_attempt_import import FreshImport
 from .protocol import AttemptOrder
 
@@ -196,6 +196,13 @@ def forward_retries(observer: Callable[[Mapping[str, object]], None]) -> None:
         retry_module.set_observer(observer)
 
 
+def set_variables(variables: Mapping[bytes, bytes]) -> None:
+    """Set variables for the task and its programs."""
+    environment = os.environb
+    for name, value in variables.items():  # ``update`` costs a fresh process a third more
+        environment[name] = value
+
+
 def run_attempt(start: protocol.Start, facts: FlowFacts, channels: Channels, zygote_pid: int) -> NoReturn:
     """Run the forked process to its end; SIGTERM is blocked at first. Never returns."""
     run_to_end(lambda: _run(start, facts, channels), facts, channels, zygote_pid)
@@ -221,7 +228,7 @@ def _run(start: protocol.Start, facts: FlowFacts, channels: Channels) -> int:
     order = protocol.decode_order(start.order)
     pipe = ResultPipe(channels.results, facts.termination)
     pid = os.getpid()
-    ending = run_task(order, facts, pipe, lambda: os.environb.update(start.variables))
+    ending = run_task(order, facts, pipe, lambda: set_variables(start.variables))
     if os.getpid() != pid:  # a process that the task forked has returned from the function
         flush()
         os._exit(0)
@@ -247,7 +254,7 @@ def run_task(
 
     ``prepare`` sets the environment; ``before_call`` is called when all is ready for the function.
     """
-    termination, describe_error = facts.termination, facts.describer(order)
+    termination = facts.termination
     try:
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         prepare()
@@ -259,51 +266,39 @@ def run_task(
             pipe.send(protocol.TaskBegan(time.monotonic(), _thread.get_ident()))
         if before_call is not None:
             before_call()
-        ending = call_task(order, plan, pipe, termination, describe_error, facts.stack_fd)
+        ending = _call_task(order, plan, facts, pipe)
         termination.close()
         return ending
     except BaseException as error:
         termination.close()
-        return ending_of_exception(error, termination, describe_error)
+        if termination.requested and type(error).__name__ == "CancelledError":
+            return protocol.Terminated()
+        return ending_of_error(error, facts.describer(order))
 
 
-def ending_of_exception(
-    error: BaseException, termination: Termination, describe_error: DescribeError
-) -> protocol.Ending:
-    """Return the final frame for an exception that left the task."""
-    if termination.requested and type(error).__name__ == "CancelledError":
-        return protocol.Terminated()
-    return ending_of_error(error, describe_error)
-
-
-def call_task(
-    order: AttemptOrder,
-    plan: CallPlan,
-    pipe: ResultPipe,
-    termination: Termination,
-    describe_error: DescribeError,
-    stack_fd: int | None = None,
-) -> protocol.Ending:
-    """Call the function; its exceptions pass. ``stack_fd``: where the stacks of its coroutines are written."""
+def _call_task(order: AttemptOrder, plan: CallPlan, facts: FlowFacts, pipe: ResultPipe) -> protocol.Ending:
+    """Call the function; its exceptions pass."""
+    termination = facts.termination
 
     def new_context() -> Context:
-        return context_for(order, send=pipe.send, is_cancelled=lambda: termination.requested, describe=describe_error)
+        describe = facts.describer(order)
+        return context_for(order, send=pipe.send, is_cancelled=lambda: termination.requested, describe=describe)
 
     forward_retries(lambda data: pipe.send(protocol.Retried(dict(data))))
-    value = call(plan, order.task, new_context, lambda coroutine: run_coroutine(coroutine, termination, stack_fd))
+    value = call(plan, order.task, new_context, lambda work: run_coroutine(work, termination, facts.stack_fd))
     return ending_of_value(order, value)
 
 
-def run_coroutine(
-    coroutine: Coroutine[object, object, object], termination: Termination, stack_fd: int | None = None
-) -> object:
-    """Run a coroutine so that SIGTERM cancels it, and raises TaskTerminated only while user code blocks the loop."""
+def run_coroutine(coroutine: Coroutine[object, object, object], termination: Termination, stack_fd: int) -> object:
+    """Run a coroutine so that SIGTERM cancels it, and raises TaskTerminated only while user code blocks the loop.
+
+    ``stack_fd``: where the stacks of the coroutines are written.
+    """
     import asyncio  # here: attempts without an event loop do not pay for it
 
-    from .hang.coroutines import dump_coroutines_on_signal
+    from .hang.stack import dump_coroutines_on_signal
 
-    if stack_fd is not None:
-        dump_coroutines_on_signal(stack_fd)
+    dump_coroutines_on_signal(stack_fd)
 
     async def main() -> object:
         loop, task = asyncio.get_running_loop(), asyncio.current_task()

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 import msgspec
@@ -30,8 +29,7 @@ class ProtocolError(Exception):
     """The received bytes are not a frame."""
 
 
-@dataclass(frozen=True, slots=True)
-class AttemptOrder:
+class AttemptOrder(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
     """The inputs of one attempt.
 
     ``inputs``: the results of the parents by name, as JSON text, which keeps integers of any size.
@@ -49,7 +47,7 @@ class AttemptOrder:
     generation: int
     token: str
     spec: TaskSpec
-    params: Mapping[str, Any] = field(default_factory=dict)
+    params: Mapping[str, Any] = {}
     inputs: str = "{}"
     idempotency_key: str = ""
     rules: tuple[Mapping[str, Any], ...] = ()
@@ -58,7 +56,7 @@ class AttemptOrder:
     earlier_result: str | None = None
     missing: tuple[tuple[str, str], ...] = ()
     folder: str = ""
-    typed: Mapping[str, str] = field(default_factory=dict)
+    typed: Mapping[str, str] = {}
 
 
 class Frame(msgspec.Struct, frozen=True, tag=True, array_like=True):
@@ -270,7 +268,7 @@ class FromThread(Frame, frozen=True):
     """A frame of the attempt ``number``."""
 
     number: int
-    frame: AttemptFrame
+    frame: AttemptFrame | Exiting
 
 
 class ThreadOutput(Frame, frozen=True):
@@ -303,7 +301,7 @@ class WorkerChecked(Frame, frozen=True):
 
 
 Ending = Succeeded | Failed | Deferred | Skipped | Terminated
-AttemptFrame = TaskBegan | Exiting | Progressed | Heartbeat | Retried | Quarantined | Checkpointed | Ending
+AttemptFrame = TaskBegan | Progressed | Heartbeat | Retried | Quarantined | Checkpointed | Ending
 HostReport = FromThread | ThreadOutput | ThreadEnded
 WorkerFrame = AttemptFrame | WorkerChecked
 ExecutorFrame = Open | Start | StartHost | StartWorker | Ping

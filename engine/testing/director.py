@@ -23,8 +23,7 @@ from ..flow.flow import Flow
 from ..flow.loading import load_flow
 from ..flow.param_values import use_params
 from ..flow.source_files import digest_of_file
-from ..runner.call import CallPlan, plan_of
-from ..runner.callable_check import require_callable
+from ..runner.call import CallPlan, plan_of, require_callable
 from ..runner.child import FlowFacts, Termination
 from ..runner.protocol import AttemptOrder
 from .bodies import INSTANT_SECONDS, Body, StageError, play_body, stack_of

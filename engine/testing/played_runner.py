@@ -1,7 +1,7 @@
 """The runner of a night: each attempt follows a script in virtual time, and the engine's own code ends it.
 
-Frames, output, deadline and kill ladder go through the classes of a real attempt (``runner/process_attempt.py``); a
-script only says what the process would have done.
+Frames, output, deadline and escalation are those of a real attempt (``runner/attempt.py``); a script only says what the
+process would have done.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 from ..core.failures.hang import Autopsy
 from ..core.outcome import Outcome
@@ -20,15 +20,12 @@ from ..core.spec import FlowSpec
 from ..domain.event_changes import ExecutorChange
 from ..domain.event_payloads import AttemptSigkill, AttemptSigterm, ExecutorChanged
 from ..runner import protocol
-from ..runner.attempt import RunnerContext
-from ..runner.hang.autopsy import CpuSample, Subject
-from ..runner.hang.proc_sampler import ProcSampler
+from ..runner.attempt import Attempt, RunnerContext
+from ..runner.hang.autopsy import CpuSample, ProcSampler, Subject
 from ..runner.hang.stack import without_engine
 from ..runner.listener import AttemptListener, RunnerListener, RunningAttempt
 from ..runner.oom import OutOfMemoryWatch
-from ..runner.outcome_of_exit import Evidence, lost
-from ..runner.pipes import DrainedPipe, StackPipe
-from ..runner.process_attempt import ForkedAttempt
+from ..runner.outcome_of_exit import lost
 from ..runner.protocol import AttemptOrder
 
 _PIDS = 2**22  # from the largest pid of Linux on: no process has it
@@ -99,7 +96,7 @@ class PlayedRunner:
         self.mask = SecretMask()
         self.leaked_slots = 0
         self.is_open = False
-        self.running: dict[int, PlayedAttempt] = {}
+        self.running: dict[int, PlayedProcess] = {}
         self._load = load
         self._script_of = script_of
         self._on_start = on_start
@@ -143,9 +140,7 @@ class PlayedRunner:
 
     def _use(self) -> None:
         self.is_open = True
-        self._shared = RunnerContext(
-            self._project_root, _PlayedMemory(), self._forget, sampler=_PlayedSampler(), mask=self.mask
-        )
+        self._shared = RunnerContext(self._project_root, _PlayedMemory(), sampler=_PlayedSampler(), mask=self.mask)
 
     def replace(self, prepared: Any) -> None:
         """See ``Runner.replace``."""
@@ -186,9 +181,9 @@ class PlayedRunner:
             return
         self._on_start(order)
         self._last_number += 1
-        attempt = PlayedAttempt(self._last_number, order, listener, self._shared, script)
-        self.running[self._last_number] = attempt
-        attempt.begin()
+        process = self.running[self._last_number] = PlayedProcess(self._last_number, order, script, self._forget)
+        attempt = Attempt(order, listener, self._shared, process, asyncio.get_running_loop().time())
+        process.begin()
         on_started(attempt)
 
     def _forget(self, number: int) -> None:
@@ -211,28 +206,31 @@ class PlayedRunner:
         self._lose_attempts("the executor ended")
 
     def _lose_attempts(self, why: str) -> None:
-        for attempt in list(self.running.values()):
-            attempt.end(lost(why))
+        for process in list(self.running.values()):
+            process.end(lost(why))
 
 
-class PlayedAttempt(ForkedAttempt):
-    """One attempt that follows its script."""
+class PlayedProcess:
+    """The ``Place`` of an attempt that follows its script."""
 
-    def __init__(
-        self, number: int, order: AttemptOrder, listener: AttemptListener, shared: RunnerContext, script: Script
-    ) -> None:
-        now = asyncio.get_running_loop().time()
-        super().__init__(
-            number, order, listener, shared, now, _PIDS + number, -1, cast(StackPipe, _PlayedStack(script))
-        )
+    def __init__(self, number: int, order: AttemptOrder, script: Script, on_over: Callable[[int], None]) -> None:
+        self.number = number
+        self.order = order
+        self.pid = _PIDS + number
+        self.start_ticks: int | None = None
+        self.attempt: Attempt | None = None
         self._script = script
-        self._results = self._output = DrainedPipe()
+        self._on_over = on_over
         self._timers: list[asyncio.TimerHandle] = []
+        self._exit_of_script = Exit()
+
+    @property
+    def _running(self) -> Attempt:
+        assert self.attempt is not None
+        return self.attempt
 
     def begin(self) -> None:
-        """Start: arm the deadline, and play the script."""
-        self._listener.started(self.pid, None)
-        self._arm()
+        """Play the script."""
         for seconds, report in self._script.reports:
             self._play_later(seconds, self._play_report, report)
         if self._script.seconds is not None:
@@ -240,17 +238,17 @@ class PlayedAttempt(ForkedAttempt):
 
     def end(self, outcome: Outcome) -> None:
         """End with an outcome that the runner knows."""
-        if not self._done.done():
-            self._close(outcome)
+        if not self._running.is_over:
+            self._running.settle(outcome)
 
     def _play_later(self, seconds: float, callback: Callable[..., None], *args: Any) -> None:
-        self._timers.append(self._loop.call_later(seconds, callback, *args))
+        self._timers.append(asyncio.get_running_loop().call_later(seconds, callback, *args))
 
     def _play_report(self, report: protocol.AttemptFrame | bytes) -> None:
         if isinstance(report, bytes):
-            self.handle_output(report)
+            self._running.handle_output(report)
         else:
-            self._handle_frame(report)
+            self._running.handle_frame(report)
 
     def _end_by_itself(self) -> None:
         end = self._script.end
@@ -259,58 +257,58 @@ class PlayedAttempt(ForkedAttempt):
         elif isinstance(end, Exit):
             self._exit(end)
         else:
-            self._handle_ending(end)
+            self._running.handle_frame(end)
             self._exit(Exit(0 if isinstance(end, protocol.Succeeded) else 1))
 
     def _exit(self, exit: Exit) -> None:
-        if self._done.done():
+        if self._running.is_over:
             return
         self._exit_of_script = exit
         rss_kb = _PlayedMemory.OUT_KB if exit.is_out_of_memory else _RSS_KB
-        now = self._loop.time()
-        self.exited(protocol.Exited(self.number, exit.code, exit.signal, rss_kb, 0, 0, now, [], []))
+        now = asyncio.get_running_loop().time()
+        self._running.exited(protocol.Exited(self.number, exit.code, exit.signal, rss_kb, 0, 0, now, [], []))
 
-    # --- In place of the kernel --------------------------------------------------------------------------------------
+    # --- As the place of its attempt --------------------------------------------------------------------------------
 
-    def _on_ending(self, in_time: bool) -> None:
-        """The process exits at once."""
+    def subject(self, line: str | None) -> Subject:
+        return Subject(0)
 
-    def _completed(self, evidence: Evidence) -> Evidence:
-        if self.order.spec.kind != "command" or evidence.exit_code != 0:
-            return evidence
-        return replace(evidence, result=self._exit_of_script.result)
+    def kernel_view(self) -> str | None:
+        return None
 
     async def dump_stack(self) -> str:
         return without_engine(self._script.stack)
 
-    def _kernel_view(self) -> str | None:
-        return None
+    def crash_dump(self) -> str:
+        return without_engine(self._script.stack)
 
-    def _has_exited(self) -> bool:
-        return False
+    def drain(self) -> None:
+        """There are no pipes."""
 
-    def _terminate(self, reason: str) -> None:
-        self._force_applied = self._force_requested
-        self._listener.step(AttemptSigterm(reason, self.order.spec.grace_seconds))
+    pause = resume = drain
+
+    def on_ending(self, is_in_time: bool) -> None:
+        """The process exits at once."""
+
+    def terminate(self, reason: str) -> None:
+        self._running.report(AttemptSigterm(reason, self.order.spec.grace_seconds))
         if self._script.ends_after_sigterm is not None:
             self._play_later(self._script.ends_after_sigterm, self._exit, Exit(None, signal.SIGTERM))
 
-    def _kill(self, reason: str) -> None:
-        self._listener.step(AttemptSigkill(reason, [self.pid]))
+    def kill(self, reason: str) -> None:
+        self._running.report(AttemptSigkill(reason, [self.pid]))
         self._exit(Exit(None, signal.SIGKILL))
 
-    def _close(self, outcome: Outcome) -> None:
+    def has_ended(self) -> bool:
+        return False
+
+    def command_result(self) -> str | None:
+        return self._exit_of_script.result
+
+    def release(self) -> None:
         for timer in self._timers:
             timer.cancel()
-        self._finish(outcome)
-
-
-class _PlayedStack:
-    """The stack dump of a process that has crashed."""
-
-    def __init__(self, script: Script) -> None:
-        self.pipe = DrainedPipe()
-        self.text = lambda: script.stack
+        self._on_over(self.number)
 
 
 class _PlayedMemory(OutOfMemoryWatch):

@@ -117,6 +117,9 @@ class FakeSession:
             raise RefusedError("no run has been recorded yet")
         return self.projection
 
+    async def part(self, run_id: str | None = None, names: Sequence[str] = ()) -> RunProjection:
+        return await self.snapshot(run_id)
+
     async def events(self, since: int) -> AsyncIterator[Sequence[Event]]:
         given = since
         while True:

@@ -591,12 +591,12 @@ def test_a_program_that_ignores_the_end_of_its_children_can_run_a_flow(tmp_path)
 
 
 def test_a_bug_in_the_ladder_ends_the_executor_and_its_attempts_instead_of_waiting_for_ever(tmp_path, monkeypatch):
-    from redrive.engine.runner.process_attempt import ProcessAttempt
+    from redrive.engine.runner.forked_process import ForkedProcess
 
     flow = Flow("f")
     flow.task(lambda: time.sleep(600), name="hangs", timeout=0.1)
     with monkeypatch.context() as patch:
-        patch.setattr(ProcessAttempt, "_terminate", lambda *_: dict[str, int]()["no such key"])
+        patch.setattr(ForkedProcess, "terminate", lambda *_: dict[str, int]()["no such key"])
         with pytest.raises(KeyError):
             executor(tmp_path, flow).run_result()
 
@@ -608,7 +608,7 @@ def test_a_bug_in_a_callback_ends_the_executor_and_its_attempts_instead_of_waiti
     flow = Flow("f")
     flow.task(lambda: None, name="a")
     with monkeypatch.context() as patch:
-        patch.setattr(AttemptManager, "settle", lambda *_: dict[str, int]()["no such key"])
+        patch.setattr(AttemptManager, "release", lambda *_: dict[str, int]()["no such key"])
         with pytest.raises(KeyError):
             executor(tmp_path, flow).run_result()
     assert {"RUNNING"} == set(table(tmp_path, "state").values())

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
-from dataclasses import replace
-from functools import partial
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
+
+import msgspec
 
 from ...core.secret_mask import SecretMask, secret_values
 from ...core.spec import FlowSpec
@@ -17,22 +18,23 @@ from ...errors import FlowError, FlowImportError
 from ...flow.interpreter import interpreter_of, require_same_tasks, task_interpreters
 from ...statefile.processes import EXECUTOR_VARIABLE
 from .. import kill, process, protocol
-from ..attempt import IMPORT_SECONDS, OnStarted, RunnerContext, raise_task_error
+from ..attempt import IMPORT_SECONDS, RunnerContext, raise_task_error
 from ..command import attempts_folder
+from ..forked_process import Make, T
 from ..listener import AttemptListener, RunnerListener, RunningAttempt, ignore
 from ..oom import OutOfMemoryWatch
 from ..protocol import AttemptOrder
-from ..thread.pool import PATIENCE_SECONDS, ThreadHosts
-from ..worker.pool import WorkerPool
+from ..threads import PATIENCE_SECONDS, ThreadHosts
+from ..workers import WorkerPool
 from .connection import ZygoteConnection
 from .launch import ZYGOTE_DIED, ZygoteProcess, fork_at_once, spawn_zygote
-from .open_flow import OpenFlow
-from .start import AttemptStart, OnAttempt, OnStartFailed
+from .open_flow import Launch, OnStarted, OnStartFailed, OpenFlow
 
 if TYPE_CHECKING:
     from .flow_import import LoadedFlow
 
 SWEEP_SECONDS = 5.0
+ZYGOTE_KILLED = "the process that forks the attempts was killed"
 PRINTED_CHARACTERS = 4000
 DESCRIPTORS_PER_ATTEMPT = 4
 IDLE_SHARE = 8  # one in so many processes may be an idle worker
@@ -158,11 +160,7 @@ class Runner:
         zygote = self._launch(python)
         self._on_zygote(zygote.pid)
         process.set_descriptor_limits(zygote.pid, self._descriptors)
-        connection = ZygoteConnection(
-            zygote,
-            on_exited=self._on_exited,
-            on_gone=lambda: self._on_zygote_gone(connection),
-        )
+        connection = ZygoteConnection(zygote, on_exit=self._end_idle_flows, on_gone=self._on_zygote_gone)
         descriptors = process.raise_descriptor_limit()
         processes_max = (descriptors - DESCRIPTORS_RESERVED) // DESCRIPTORS_PER_ATTEMPT
         idle_max = processes_max // IDLE_SHARE
@@ -185,26 +183,22 @@ class Runner:
                 'the line flow = Flow("...", python="...") of a flow file'
             )
         mask = SecretMask(secret_values(spec, os.environ))
-        shared = RunnerContext(
-            opened.project_root, OutOfMemoryWatch(), self._forget, opened.imports_per_process, mask=mask
-        )
+        shared = RunnerContext(opened.project_root, OutOfMemoryWatch(), opened.imports_per_process, mask=mask)
         hosts = ThreadHosts(
             shared,
-            partial(self._fork, connection, protocol.StartHost),
+            _Fork(connection, protocol.StartHost, self._new_number),
             on_freed=self._on_slot_freed,
             on_killed=lambda payload: self._listener.executor_changed(payload),
             patience_seconds=self.patience_seconds,
         )
         workers = WorkerPool(
             shared,
-            partial(self._fork, connection, protocol.StartWorker),
+            _Fork(connection, protocol.StartWorker, self._new_number),
             on_retired=lambda payload: self._listener.executor_changed(payload),
             idle_max=idle_max,
         )
-        warnings = tuple(opened.warnings)
-        flow = OpenFlow(spec, connection, shared, hosts, workers, warnings, _printed(connection, mask))
-        connection.watch(flow.is_busy)
-        return flow
+        connection.watch()
+        return OpenFlow(spec, connection, shared, hosts, workers, tuple(opened.warnings), _printed(connection, mask))
 
     def replace(self, prepared: OpenFlow) -> None:
         """Start further attempts from ``prepared``; running attempts stay with the code that they began with."""
@@ -240,7 +234,7 @@ class Runner:
         return await asyncio.shield(attempt)
 
     def launch(
-        self, order: AttemptOrder, listener: AttemptListener, on_started: OnAttempt, on_failed: OnStartFailed
+        self, order: AttemptOrder, listener: AttemptListener, on_started: OnStarted, on_failed: OnStartFailed
     ) -> None:
         """Do what ``start`` does, and call one of two functions, perhaps before the return.
 
@@ -248,8 +242,7 @@ class Runner:
         """
         try:
             owner = self._require_flow()
-            flow = owner.for_task(order.spec)
-            self._last_number += 1
+            flow, number = owner.for_task(order.spec), self._new_number()
             if self.remote is not None and order.spec.isolation == "dask":
                 on_started(self.remote.start(order, listener))
                 return
@@ -258,13 +251,18 @@ class Runner:
             return
         if order.spec.kind == "command":
             folder = attempts_folder(self.executor_id, flow.connection.pid)
-            order = replace(order, folder=os.path.join(folder, str(self._last_number)))
+            order = msgspec.structs.replace(order, folder=os.path.join(folder, str(number)))
         flow.starting += 1
-        start = AttemptStart(self._last_number, order, listener, flow, on_started, on_failed, self._on_start_over)
-        if not start.begin_at_once():
-            self._spawn(start.begin(), self._starts)
+        launch = Launch(number, order, listener, flow, on_started, on_failed, self._on_launched)
+        if not launch.begin_at_once():
+            self._spawn(launch.begin(), self._starts)
 
-    def _on_start_over(self, flow: OpenFlow) -> None:
+    def _new_number(self) -> int:
+        """Return the number of the next process or thread: unique in this runner."""
+        self._last_number += 1
+        return self._last_number
+
+    def _on_launched(self, flow: OpenFlow) -> None:
         flow.starting -= 1
         if self._retired:
             for owner in self._retired:
@@ -294,36 +292,12 @@ class Runner:
         for flow in self._flows():
             flow.hosts.set_slot_demand(has_demand)
 
-    async def _fork(
-        self,
-        connection: ZygoteConnection,
-        request: type[protocol.StartHost | protocol.StartWorker],
-        on_started: OnStarted,
-    ) -> None:
-        self._last_number += 1
-        await connection.start(request(self._last_number), on_started)
-
     def _flows(self) -> list[OpenFlow]:
         """Return every flow with a zygote, each interpreter by itself."""
         if not self._retired and self._flow is not None and not self._flow.others:
             return [self._flow]
         owners = [*self._retired, *([] if self._flow is None else [self._flow])]
         return [flow for owner in owners for flow in (owner, *owner.others.values())]
-
-    def _forget(self, number: int) -> None:
-        for flow in self._flows():
-            flow.attempts.pop(number, None)
-        self._end_idle_flows()
-
-    def _on_exited(self, exited: protocol.Exited) -> None:
-        for flow in self._flows():
-            attempt = flow.attempts.get(exited.number)
-            if attempt is not None:
-                attempt.exited(exited)
-            elif flow.workers.exited(exited):
-                self._end_idle_flows()
-            else:
-                flow.hosts.exited(exited)
 
     def _on_slot_freed(self) -> None:
         self._end_idle_flows()
@@ -357,7 +331,7 @@ class Runner:
         flows, self._flow, self._retired = self._flows(), None, []
         for flow in flows:
             await flow.connection.end()
-            _lose_attempts(flow, "the executor ended")
+            flow.connection.lose_all("the executor ended")
         if any(flow.connection.was_killed for flow in flows):
             await self._kill_strays()
 
@@ -390,15 +364,12 @@ class Runner:
         ``earlier``: the cleanups that end first, because they would kill a zygote that is opened meanwhile.
         """
         connection = flow.connection
-        pidfds = [*(attempt.kill() for attempt in flow.attempts.values()), *flow.hosts.kill(), *flow.workers.kill()]
+        pidfds = connection.kill_forked()
         how = await connection.exit_text()
         await asyncio.to_thread(kill.wait_until_ended, pidfds, SWEEP_SECONDS)
         await self._kill_strays()
-        if connection.silence is None:
-            _lose_attempts(flow, ZYGOTE_DIED)
-        else:
-            why = f"the process that forks the attempts was killed, because {connection.silence}"
-            _lose_attempts(flow, why, is_blameless=True)
+        silence = connection.silence
+        connection.lose_all(ZYGOTE_DIED if silence is None else f"{ZYGOTE_KILLED}, because {silence}")
         printed = _printed(connection, flow.shared.mask)
         self._listener.executor_changed(
             ExecutorChanged(ExecutorChange.ZYGOTE_DIED, pid=connection.pid, how=how, printed=printed)
@@ -414,13 +385,16 @@ class Runner:
         await asyncio.to_thread(kill.kill_by_token, self.executor_id, SWEEP_SECONDS, living)
 
 
-def _lose_attempts(flow: OpenFlow, why: str, *, is_blameless: bool = False) -> None:
-    """Settle what ran as LOST. A start without an answer always counts: it may be what the zygote hangs in."""
-    flow.connection.lose_pending()
-    flow.hosts.mark_lost(why, is_blameless=is_blameless)
-    flow.workers.mark_lost(why, is_blameless=is_blameless)
-    for attempt in list(flow.attempts.values()):
-        attempt.lost(why, is_blameless=is_blameless)
+@dataclass(frozen=True, slots=True)
+class _Fork:
+    """Asks one zygote for hosts of threads, or for workers."""
+
+    connection: ZygoteConnection
+    frame: type[protocol.StartHost | protocol.StartWorker]
+    new_number: Callable[[], int]
+
+    async def __call__(self, make: Make[T]) -> T:
+        return await self.connection.fork(self.frame(self.new_number()), make)
 
 
 def _printed(connection: ZygoteConnection, mask: SecretMask) -> str:

@@ -13,7 +13,7 @@ import re
 import signal
 import sys
 from collections.abc import Callable
-from typing import Protocol
+from typing import Generic, Protocol
 
 import msgspec
 
@@ -22,9 +22,8 @@ from ...core.bulk_build import collector_paused
 from ...core.failures.fingerprint import innermost_of_stack
 from ...core.spec import FlowSpec
 from .. import kill, process, protocol
-from ..attempt import OnStarted
-from ..frame_socket import FrameSocket
-from ..pipes import Pipe
+from ..channels import FrameSocket, Pipe
+from ..forked_process import Forked, Make, T
 from .launch import ZygoteProcess
 
 OUTPUT_BYTES_MAX = 64 * 1024
@@ -33,63 +32,67 @@ SLOW_SECONDS = 10.0  # of an import, after which redrive says where it stands
 END_SECONDS = 10  # for a zygote to kill its descendants and end
 KILL_SECONDS = 5.0  # for a killed zygote to be gone: one that waits in the kernel is left behind
 PING_SECONDS = 1.0
-UNANSWERED_MAX = 30  # pings in a row: what runs would be lost with the zygote
-UNANSWERED_IDLE_MAX = 5  # the same, while nothing runs
+#: Pings in a row without an answer, after which a zygote is given up, by what is at stake.
+UNANSWERED_MAX = 30  # an attempt lives, which would be lost
+UNANSWERED_IDLE_MAX = 10  # none does
+UNREPORTED_MAX = 3  # none does, and the end of one is not reported
 
 StartFrame = protocol.Start | protocol.StartHost | protocol.StartWorker
 
 
-class RequestedProcess(Protocol):
+class Request(Protocol):
     """A process that the zygote was asked for: one of these is called, once."""
 
-    def started(self, started: protocol.Started, fds: list[int]) -> None:
-        """It runs. The next frame may report its exit."""
+    def started(self, started: protocol.Started, fds: list[int]) -> Forked | None:
+        """It runs. Returns who gets its exit, which the next frame may report; None: nobody."""
 
     def failed(self, error: OSError) -> None:
         """It was not forked, or its zygote is gone."""
 
 
-class _AwaitedProcess:
-    """A process other than an attempt."""
+class _AwaitedProcess(Generic[T]):
+    """A process other than an attempt, for which a coroutine waits."""
 
-    def __init__(self, on_started: OnStarted) -> None:
-        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._on_started = on_started
+    def __init__(self, make: Make[T]) -> None:
+        self.made: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._make = make
 
-    def started(self, started: protocol.Started, fds: list[int]) -> None:
-        if self.done.done():  # the caller was cancelled
+    def started(self, started: protocol.Started, fds: list[int]) -> Forked | None:
+        if self.made.done():  # the caller was cancelled
             kill.signal_process(fds[0], signal.SIGKILL)
             for fd in fds:
                 os.close(fd)
-            return
-        self._on_started(started, fds)
-        self.done.set_result(None)
+            return None
+        process = self._make(started, fds)
+        self.made.set_result(process)
+        return process
 
     def failed(self, error: OSError) -> None:
-        if not self.done.done():
-            self.done.set_exception(error)
+        if not self.made.done():
+            self.made.set_exception(error)
 
 
 class ZygoteConnection:
     """The connection to one zygote, from its start to its end.
 
-    ``on_exited`` is called for every process that the zygote reaps, ``on_gone`` once, when the connection is lost
-    before ``end`` was called.
+    ``on_exit`` is called after each exit that the zygote reports, ``on_gone`` once, when the connection is lost before
+    ``end`` was called.
     """
 
     def __init__(
         self,
         zygote: ZygoteProcess,
         *,
-        on_exited: Callable[[protocol.Exited], None],
-        on_gone: Callable[[], None],
+        on_exit: Callable[[], None],
+        on_gone: Callable[[ZygoteConnection], None],
     ) -> None:
         self.pid = zygote.pid
+        self.forked: dict[int, Forked] = {}  # by number
         self._printed = b""  # the latest output of the zygote and the import
         self._zygote = zygote
-        self._on_exited = on_exited
+        self._on_exit = on_exit
         self._on_gone = on_gone
-        self._pending: dict[int, RequestedProcess] = {}
+        self._pending: dict[int, Request] = {}
         self._unanswered = 0  # pings
         self._ping_timer: asyncio.TimerHandle | None = None
         self.silence: str | None = None  # why it was given up
@@ -98,6 +101,7 @@ class ZygoteConnection:
         self._closing = False
         self._ending: asyncio.Task[int | None] | None = None
         self._pipe = Pipe(zygote.output, self._handle_output)
+        self._pipe.resume()
         self.link = FrameSocket(zygote.control, self._on_payload, self._on_closed)
 
     # --- Requests -----------------------------------------------------------------------------------------------------
@@ -123,41 +127,52 @@ class ZygoteConnection:
 
     async def _opened_within(self, target: str, seconds: float) -> protocol.FlowOpened:
         """Wait for the import. What takes long is said on stderr, with the line at which it stands."""
-        if seconds > SLOW_SECONDS:
-            await asyncio.wait({self._opened}, timeout=SLOW_SECONDS)
-        if seconds > SLOW_SECONDS and not self._opened.done():
+        first = min(seconds, SLOW_SECONDS)
+        await asyncio.wait({self._opened}, timeout=first)
+        if seconds > first and not self._opened.done():
             before = self.printed()
             kill.signal_process(self._zygote.pidfd, process.STACK_SIGNAL)
             await asyncio.wait({self._opened}, timeout=STACK_WAIT_SECONDS)
             print(slow_import_sentence(target, self.printed()[len(before) :]), file=sys.stderr, flush=True)
             self._printed = before.encode()
-        return await asyncio.wait_for(asyncio.shield(self._opened), max(0.0, seconds - SLOW_SECONDS))
+        return await asyncio.wait_for(asyncio.shield(self._opened), seconds - first)
 
-    def request(self, frame: StartFrame, requested: RequestedProcess) -> None:
+    def request(self, frame: StartFrame, request: Request) -> None:
         """Fork a process."""
         if self.link.is_closed:
-            requested.failed(ProcessLookupError("the zygote is gone"))
+            request.failed(ProcessLookupError("the zygote is gone"))
             return
-        self._pending[frame.number] = requested
+        self._pending[frame.number] = request
         self.link.send_soon(frame)
 
-    async def start(self, frame: StartFrame, on_started: OnStarted) -> None:
-        """Fork a process other than an attempt. Raises OSError if that fails."""
+    @property
+    def has_pending(self) -> bool:
+        """Whether the zygote was asked for a process that it has not announced."""
+        return bool(self._pending)
+
+    async def fork(self, frame: StartFrame, make: Make[T]) -> T:
+        """Fork a process other than an attempt, and return what ``make`` makes of it. Raises OSError."""
         await self.link.wait_writable()
-        requested = _AwaitedProcess(on_started)
-        self.request(frame, requested)
-        await requested.done
+        awaited = _AwaitedProcess(make)
+        self.request(frame, awaited)
+        return await awaited.made
 
     # --- Silence ------------------------------------------------------------------------------------------------------
 
-    def watch(self, is_busy: Callable[[], bool]) -> None:
-        """Ping the zygote from now on. ``is_busy``: whether a process lives that would be lost with it."""
-        if self._unanswered >= UNANSWERED_IDLE_MAX and (self._unanswered >= UNANSWERED_MAX or not is_busy()):
+    def watch(self) -> None:
+        """Ping the zygote from now on."""
+        if self._unanswered >= UNREPORTED_MAX and self._unanswered >= self._unanswered_max():
             self._give_up()
             return
         self._unanswered += 1
         self.link.send(protocol.Ping())
-        self._ping_timer = asyncio.get_running_loop().call_later(PING_SECONDS, self.watch, is_busy)
+        self._ping_timer = asyncio.get_running_loop().call_later(PING_SECONDS, self.watch)
+
+    def _unanswered_max(self) -> int:
+        forked = self.forked.values()
+        if any(one.is_busy for one in forked):
+            return UNANSWERED_MAX
+        return UNREPORTED_MAX if any(one.has_ended() for one in forked) else UNANSWERED_IDLE_MAX
 
     def _give_up(self) -> None:
         seconds, state = self._unanswered * PING_SECONDS, process.kernel_view(self.pid) or "unknown"
@@ -170,10 +185,16 @@ class ZygoteConnection:
     def _on_payload(self, payload: bytes) -> None:
         self._unanswered = 0
         match protocol.decode_zygote_frame(payload):
-            case protocol.Started() as started:
-                self._pending.pop(started.number).started(started, self.link.pop_fds(4))
-            case protocol.Exited() as exited:
-                self._on_exited(exited)
+            case protocol.Started(number) as started:
+                forked = self._pending[number].started(started, self.link.pop_fds(4))
+                if forked is not None:
+                    self.forked[number] = forked
+                del self._pending[number]
+            case protocol.Exited(number) as exited:
+                forked = self.forked.pop(number, None)
+                if forked is not None:
+                    forked.exited(exited)
+                self._on_exit()
             case protocol.Refused(number, message):
                 self._pending.pop(number).failed(OSError(message))
             case protocol.FlowOpened() as opened:
@@ -189,11 +210,21 @@ class ZygoteConnection:
         self._pipe.drain()
         return self._printed.decode("utf-8", "replace")
 
-    def lose_pending(self) -> None:
-        """Fail the requests that the zygote did not answer. Call it when none of its processes is left."""
+    def kill_forked(self) -> list[int]:
+        """SIGKILL all that was forked, because the zygote is gone. Returns pidfds, to wait for."""
+        return [pidfd for forked in self.forked.values() for pidfd in forked.kill_at_once()]
+
+    def lose_all(self, why: str) -> None:
+        """End what ran as LOST, when no process is left.
+
+        A start without an answer always counts as a loss: it may be what the zygote hangs in.
+        """
         pending, self._pending = self._pending, {}
-        for requested in pending.values():
-            requested.failed(ProcessLookupError("the zygote is gone"))
+        for request in pending.values():
+            request.failed(ProcessLookupError("the zygote is gone"))
+        forked, self.forked = self.forked, {}
+        for one in forked.values():
+            one.lose(why, is_blameless=self.silence is not None)
 
     def _on_closed(self) -> None:
         if self._ping_timer is not None:
@@ -202,7 +233,7 @@ class ZygoteConnection:
             self._opened.set_exception(ConnectionResetError("the zygote is gone"))
             self._opened.exception()  # mark it as retrieved: ``open`` may be over
         elif not self._closing and self._opened.exception() is None:
-            self._on_gone()
+            self._on_gone(self)
         self._closing = True
 
     # --- The end ------------------------------------------------------------------------------------------------------

@@ -98,12 +98,12 @@ class ForkLoop:
                     self._send(protocol.Pong())
 
     def _become_host(self, channels: Channels) -> NoReturn:
-        from ..thread.host import run_host  # here, because it imports threading: see child.py
+        from ..thread_host import run_host  # here, because it imports threading: see child.py
 
         run_host(self._facts, channels, self._pid)
 
     def _become_worker(self, channels: Channels) -> NoReturn:
-        from ..worker.loop import run_worker
+        from ..worker_loop import run_worker
 
         run_worker(self._facts, channels, self._pid)
 

@@ -13,11 +13,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
 
-from .reexec import command
-
 if TYPE_CHECKING:  # a zygote that is spawned imports them itself, at the same time as the executor its own modules
     from .flow_import import LoadedFlow
 
+ZYGOTE_MODULE = "redrive.engine.runner.zygote.zygote"
 ZYGOTE_DIED = "the process that forks the attempts died"
 
 
@@ -48,7 +47,7 @@ def spawn_zygote(
     output, output_write = os.pipe()
     try:
         started = subprocess.Popen(
-            command(theirs.fileno(), python=python),
+            [python or sys.executable, "-P", "-m", ZYGOTE_MODULE, str(theirs.fileno())],
             stdin=subprocess.DEVNULL,
             stdout=output_write,
             stderr=output_write,
@@ -141,13 +140,13 @@ def _wait(pid: int) -> int:
 
 
 def _fork_warnings() -> list[str]:
-    from . import import_side_effects
+    from . import flow_import
 
-    names = [name for thread, name in import_side_effects.threads().items() if thread != get_native_id()]
+    names = [name for thread, name in flow_import.threads().items() if thread != get_native_id()]
     if not names:
         return []
     return [
-        f"this program runs {import_side_effects.named_threads(names)} besides the one that starts the run: a lock "
+        f"this program runs {flow_import.named_threads(names)} besides the one that starts the run: a lock "
         "that one of them holds now stays locked in every attempt; start threads later, or put the flow in a file"
     ]
 

@@ -21,7 +21,8 @@ import socket
 import sys
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import NoReturn
 
 import msgspec
@@ -33,7 +34,6 @@ from ..child import FlowFacts, flush, reset_exit_functions
 from ..command import attempts_folder
 from .flow_import import Loader, RecordedLoader, facts_after_restart, open_flow
 from .fork_loop import RECEIVE_BYTES, ExecutorGone, ForkLoop
-from .reexec import ProcessOrigin, read_restart_state
 
 END_SECONDS = 5.0
 
@@ -41,6 +41,32 @@ END_SECONDS = 5.0
 #: lives as long as the executor's socket. A fork does not copy pending signals. They are blocked before the import,
 #: because a thread that the import starts would otherwise receive them.
 _BLOCKED = (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessOrigin:
+    """The environment and folder of the zygote before the import."""
+
+    environment: Mapping[str, str]
+    folder: str | None  # None: it was removed
+
+    @classmethod
+    def current(cls) -> ProcessOrigin:
+        """Read the environment and the folder of this process."""
+        try:
+            return cls(dict(os.environ), os.getcwd())
+        except OSError:
+            return cls(dict(os.environ), None)
+
+    def reexecute(self, control: socket.socket, state: protocol.RestartState) -> NoReturn:
+        """Execute the zygote again. Pid, children and blocked signals stay. Raises OSError."""
+        memory = os.memfd_create("redrive", 0)  # inherited
+        protocol.write_all(memory, protocol.encode(state))
+        control.set_inheritable(True)
+        if self.folder is not None:
+            os.chdir(self.folder)
+        words = [*sys.orig_argv[:-1], str(control.fileno()), str(memory)]  # in place of the socket alone
+        os.execve(sys.executable, words, dict(self.environment))
 
 
 def serve(
@@ -106,6 +132,14 @@ def serve_restarted(control: socket.socket, load: RecordedLoader, state: protoco
         _fork_attempts(_answer(control, reader, facts_after_restart(state, load), state.opened))
 
     _run_to_end(work)
+
+
+def _read_restart_state(memory: int) -> protocol.RestartState:
+    """Read the state that ``reexecute`` wrote."""
+    with os.fdopen(memory, "rb") as file:
+        file.seek(0)
+        (payload,) = protocol.FrameReader(protocol.CONTROL_LIMIT).feed(file.read())
+    return protocol.decode_restart_state(payload)
 
 
 def _run_to_end(work: Callable[[], None]) -> NoReturn:
@@ -196,7 +230,7 @@ def main(arguments: list[str]) -> None:
     control = socket.socket(fileno=descriptor)
     control.set_inheritable(False)
     if memory:
-        serve_restarted(control, load_flow, read_restart_state(memory[0]))
+        serve_restarted(control, load_flow, _read_restart_state(memory[0]))
     serve(control, load_flow, origin=origin)
 
 

@@ -16,7 +16,7 @@ from redrive.engine import Executor, TaskDef
 from redrive.engine.executor import attempts
 from redrive.engine.executor.machine import Machine
 from redrive.engine.runner import protocol
-from redrive.engine.runner.frame_socket import FrameSocket
+from redrive.engine.runner.channels import FrameSocket
 from redrive.engine.store import database
 
 TASKS = 40

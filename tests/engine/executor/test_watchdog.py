@@ -15,7 +15,7 @@ from redrive.engine import Executor, Flow, RetryAfter, RetryPolicy, RunOptions, 
 from redrive.engine.agent import command_client
 from redrive.engine.domain import liveness
 from redrive.engine.domain.command import parse_command
-from redrive.engine.runner.zygote.client import Runner
+from redrive.engine.runner.forked_process import ForkedProcess
 
 QUICK = RetryPolicy(max_attempts=3, base=0.01, cap=0.02)
 
@@ -83,15 +83,15 @@ def test_a_task_that_says_it_is_alive_all_the_time_costs_one_write_in_ten_second
 def test_an_attempt_whose_process_has_vanished_is_taken_from_its_task_with_the_evidence(tmp_path, monkeypatch):
     """003.40: RUNNING and nobody there -> RETRYING, by a look at the process and not by the clock."""
     monkeypatch.setattr(liveness, "SWEEP_SECONDS", 0.0)
-    on_exited = Runner._on_exited
+    on_exited = ForkedProcess.exited
     lost: list[Any] = []
 
-    def swallow_the_first(self: Runner, exited: Any) -> None:
+    def swallow_the_first(self: ForkedProcess, exited: Any) -> None:
         if lost:
             on_exited(self, exited)
         lost.append(exited)
 
-    monkeypatch.setattr(Runner, "_on_exited", swallow_the_first)
+    monkeypatch.setattr(ForkedProcess, "exited", swallow_the_first)
     flow = Flow("f")
 
     @flow.task(timeout=60, retry=RetryPolicy(max_attempts=3, base=0.01, cap=0.01))
@@ -141,9 +141,9 @@ def test_a_silent_task_that_never_promised_anything_is_left_alone(tmp_path, monk
 
 def test_a_killed_task_is_not_started_again_before_its_process_is_gone(tmp_path, monkeypatch):
     """SPEC 4.9: SIGKILL is not instant, and a process in an uninterruptible call takes as long as that call."""
-    on_exited, reaped, is_gone = Runner._on_exited, queue.SimpleQueue(), threading.Event()
+    on_exited, reaped, is_gone = ForkedProcess.exited, queue.SimpleQueue(), threading.Event()
 
-    def withhold(self: Runner, exited: Any) -> None:
+    def withhold(self: ForkedProcess, exited: Any) -> None:
         if is_gone.is_set():
             on_exited(self, exited)
         else:
@@ -161,7 +161,7 @@ def test_a_killed_task_is_not_started_again_before_its_process_is_gone(tmp_path,
         if any(event.kind == "attempt.sigkill" for event in batch):
             threading.Thread(target=extend_then_stop, args=[asyncio.get_running_loop()]).start()
 
-    monkeypatch.setattr(Runner, "_on_exited", withhold)
+    monkeypatch.setattr(ForkedProcess, "exited", withhold)
     answers: list[Any] = []
     flow = Flow("f")
     body = 'case "$REDRIVE_ATTEMPT" in 1) trap "" TERM; while :; do sleep 0.05; done;; esac'

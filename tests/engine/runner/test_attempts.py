@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import signal
 from typing import Any
 
@@ -532,7 +533,7 @@ async def test_a_sigterm_from_elsewhere_runs_finally_blocks_and_is_an_error(benc
     """)
     recorder = await bench.start("stopped")
     await recorder.wait_for_output(b"ready")
-    signal.pidfd_send_signal(recorder.attempt.pidfd, signal.SIGTERM)
+    os.kill(recorder.pid, signal.SIGTERM)
     outcome = await recorder.outcome()
     assert outcome.failure.error_type == "signal:15:unknown"
     assert recorder.text == b"ready\ncleaned\n"

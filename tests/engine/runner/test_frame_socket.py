@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 from redrive.engine.runner import protocol
-from redrive.engine.runner.frame_socket import HIGH_WATER, FrameSocket
+from redrive.engine.runner.channels import HIGH_WATER, FrameSocket
 
 LARGE = protocol.OpenFailed("FlowError", "x" * 2 * HIGH_WATER, "", [])
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from redrive.engine.core.outcome import OutcomeKind
-from redrive.engine.runner.worker import pool, process_state
+from redrive.engine.runner import worker_loop, workers
 from support.processes import is_gone
 
 from .worker_helpers import PID_TASK, pid_of, retired
@@ -254,7 +254,7 @@ async def test_threads_and_exit_functions_of_a_retired_worker_end_as_those_of_an
 async def test_exit_functions_run_when_the_executor_ends(
     bench: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pool, "END_SECONDS", 600.0)  # it ends with its worker, not with its patience
+    monkeypatch.setattr(workers, "END_SECONDS", 600.0)  # it ends with its worker, not with its patience
     await bench.open("""
         import atexit
 
@@ -268,19 +268,19 @@ async def test_exit_functions_run_when_the_executor_ends(
 
 
 async def test_a_worker_is_bounded_in_attempts_and_in_idle_time(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pool, "IDLE_SECONDS", 0.2)
+    monkeypatch.setattr(workers, "IDLE_SECONDS", 0.2)
     reports = retired(bench)
     await bench.open(
         PID_TASK
         + """
-    from redrive.engine.runner.worker import process_state
-    process_state.ATTEMPTS_MAX = 3
+    from redrive.engine.runner import worker_loop
+    worker_loop.ATTEMPTS_MAX = 3
     """
     )
     pids = [await pid_of(bench) for _ in range(4)]
     assert pids[0] == pids[1] == pids[2] != pids[3]
     assert reports == ["task 'pid' was number 3 of its process"]
-    assert process_state.ATTEMPTS_MAX == 1000
+    assert worker_loop.ATTEMPTS_MAX == 1000
     gone = asyncio.get_running_loop().create_future()
     pidfd = os.pidfd_open(pids[3])
     asyncio.get_running_loop().add_reader(pidfd, lambda: gone.done() or gone.set_result(None))

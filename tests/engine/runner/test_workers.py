@@ -14,7 +14,7 @@ import pytest
 from redrive.engine import Executor, Flow
 from redrive.engine.core.outcome import OutcomeKind
 from redrive.engine.errors import FlowError
-from redrive.engine.runner.frame_socket import FrameSocket
+from redrive.engine.runner.channels import FrameSocket
 from redrive.engine.runner.zygote.client import Runner
 from support.processes import is_gone, wait_until_dead
 

@@ -12,7 +12,7 @@ from redrive.console.text.event_text import describe_event
 from redrive.engine.core.outcome import Failure, FailureClass, Fingerprint, Outcome, OutcomeKind
 from redrive.engine.core.policy import RetryPolicy
 from redrive.engine.core.spec import TaskSpec
-from redrive.engine.runner.environment_hash import environment_hash
+from redrive.engine.flow.interpreter import environment_hash
 from redrive.engine.store import claims
 from redrive.engine.store.claims import ClaimOrder, ExecutorIdentity
 from redrive.engine.store.settle import settle

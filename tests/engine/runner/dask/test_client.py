@@ -20,7 +20,7 @@ import pytest
 from redrive.engine.core.outcome import Outcome, OutcomeKind
 from redrive.engine.core.spec import FlowSpec, TaskSpec
 from redrive.engine.domain.liveness import LEASE_SECONDS
-from redrive.engine.runner.dask.client import DaskCluster
+from redrive.engine.runner.dask_client import DaskCluster
 from redrive.engine.runner.listener import AttemptListener
 from redrive.engine.runner.protocol import AttemptOrder
 from support.commands import run_redrive, start_redrive

@@ -22,9 +22,8 @@ from redrive.engine.core.failures.hang import Autopsy, describe_hang, hang_repor
 from redrive.engine.core.failures.syscalls import Activity
 from redrive.engine.core.outcome import OutcomeKind
 from redrive.engine.runner import attempt
-from redrive.engine.runner.hang import autopsy, proc_sampler
-from redrive.engine.runner.hang.autopsy import CpuSample, Subject, examine, sample_cpu
-from redrive.engine.runner.hang.proc_sampler import ProcSampler
+from redrive.engine.runner.hang import autopsy
+from redrive.engine.runner.hang.autopsy import CpuSample, ProcSampler, Subject, examine, sample_cpu
 from redrive.engine.runner.hang.sockets import Tables, address
 
 PARAMETERS = {"port": 0, "path": ""}
@@ -313,7 +312,7 @@ async def test_an_inspection_that_never_ends_delays_no_kill(bench: Any, monkeypa
         asyncio.run_coroutine_threadsafe(release.wait(), loop).result()
         return Autopsy()
 
-    monkeypatch.setattr(proc_sampler, "examine", stuck)
+    monkeypatch.setattr(autopsy, "examine", stuck)
     await bench.open(FLOW, declared=PARAMETERS)
     outcomes = [(await bench.run("rests"))[0] for _ in range(2)]
     release.set()
@@ -325,7 +324,7 @@ async def test_an_inspection_that_never_ends_delays_no_kill(bench: Any, monkeypa
 
 async def test_an_examiner_answers_by_the_time_that_was_set(monkeypatch: pytest.MonkeyPatch) -> None:
     first_has_answered = threading.Event()
-    monkeypatch.setattr(proc_sampler, "examine", lambda *_: Autopsy(cpu=1.0 if first_has_answered.wait(60) else None))
+    monkeypatch.setattr(autopsy, "examine", lambda *_: Autopsy(cpu=1.0 if first_has_answered.wait(60) else None))
     nobody, begun = CpuSample(0.0), time.monotonic()
     later = asyncio.create_task(ProcSampler().examine(Subject(os.getpid()), nobody, begun + 90))
     assert (await ProcSampler().examine(Subject(os.getpid()), nobody, begun + 0.05)).cpu is None

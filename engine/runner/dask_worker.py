@@ -21,16 +21,16 @@ from typing import Any
 
 import msgspec
 
-from ...core.outcome import Outcome
-from ...domain.event_codec import encode, kind_of
-from ...domain.event_payloads import AttemptRetry, Payload
-from ...domain.liveness import LEASE_SECONDS
-from ...errors import FlowError
-from ...statefile.processes import EXECUTOR_VARIABLE
-from ..listener import AttemptListener, BadRow, RunningAttempt
-from ..outcome_of_exit import not_started, refused
-from ..protocol import AttemptOrder
-from ..zygote.client import Runner
+from ..core.outcome import Outcome
+from ..domain.event_codec import encode, kind_of
+from ..domain.event_payloads import AttemptRetry, Payload
+from ..domain.liveness import LEASE_SECONDS
+from ..errors import FlowError
+from ..statefile.processes import EXECUTOR_VARIABLE
+from .listener import AttemptListener, BadRow, RunningAttempt
+from .outcome_of_exit import not_started, refused
+from .protocol import AttemptOrder
+from .zygote.client import Runner
 
 FLUSH_SECONDS = 0.1
 MESSAGE_BYTES = 64 * 1024  # of output in one message; the scheduler keeps the latest thousand messages
@@ -38,7 +38,7 @@ IDLE_SECONDS = 60.0  # an unused zygote ends after this
 LEASE_CHECK_SECONDS = 0.5
 
 
-class AttemptRequest(msgspec.Struct, frozen=True):
+class Request(msgspec.Struct, frozen=True):
     """An attempt to run. ``topic``: where its messages are published."""
 
     executor_id: str
@@ -49,14 +49,14 @@ class AttemptRequest(msgspec.Struct, frozen=True):
     order: AttemptOrder
 
 
-class AttemptReport(msgspec.Struct, frozen=True):
+class Report(msgspec.Struct, frozen=True):
     """The end of an attempt. ``message_count``: how many messages about it were published before."""
 
     outcome: Outcome
     message_count: int
 
 
-class AttemptMessage(msgspec.Struct, frozen=True, array_like=True):
+class Message(msgspec.Struct, frozen=True, array_like=True):
     """A message about the attempt ``token``: a method of AttemptListener (or "permission_requested"), its arguments."""
 
     token: str
@@ -72,9 +72,9 @@ def run_attempt(data: bytes) -> bytes:
     """Run an attempt to its end, in a thread of the worker. Empty: it was not permitted, and never started."""
     from distributed import get_worker
 
-    request = msgspec.msgpack.decode(data, type=AttemptRequest)
+    request = msgspec.msgpack.decode(data, type=Request)
     worker = get_worker()
-    attempt = DaskWorkerAttempt(request, lambda message: worker.log_event(request.topic, message))
+    attempt = LeasedRun(request, lambda message: worker.log_event(request.topic, message))
     with _lock:
         _attempts[request.order.token] = attempt
     try:
@@ -82,7 +82,7 @@ def run_attempt(data: bytes) -> bytes:
             return b""
         with _acquire_zygote(request) as zygote:
             attempt.zygote = zygote
-            return msgspec.msgpack.encode(AttemptReport(zygote.run(attempt), attempt.message_count))
+            return msgspec.msgpack.encode(Report(zygote.run(attempt), attempt.message_count))
     finally:
         with _lock:
             _attempts.pop(request.order.token, None)
@@ -114,10 +114,10 @@ async def call_attempt(token: str, method: str, *arguments: object) -> object:
 # --- One attempt ------------------------------------------------------------------------------------------------------
 
 
-class DaskWorkerAttempt(AttemptListener):
+class LeasedRun(AttemptListener):
     """One attempt on this worker. As its listener, it publishes what happens to the executor."""
 
-    def __init__(self, request: AttemptRequest, publish: Callable[[bytes], None]) -> None:
+    def __init__(self, request: Request, publish: Callable[[bytes], None]) -> None:
         self.request = request
         self.zygote: WorkerZygote | None = None
         self.running: RunningAttempt | None = None
@@ -156,7 +156,7 @@ class DaskWorkerAttempt(AttemptListener):
             self.outcome.set_exception(error)
 
     def _emit(self, method: str, *arguments: object) -> None:
-        message = AttemptMessage(self.request.order.token, self.message_count, method, arguments)
+        message = Message(self.request.order.token, self.message_count, method, arguments)
         self.message_count += 1
         self._publish(msgspec.msgpack.encode(message))
 
@@ -213,7 +213,7 @@ class DaskWorkerAttempt(AttemptListener):
 class WorkerZygote:
     """The zygote of one flow of one executor, and the event loop, in a thread of its own, that runs its attempts."""
 
-    def __init__(self, request: AttemptRequest) -> None:
+    def __init__(self, request: Request) -> None:
         self._request = request
         self._loop = asyncio.new_event_loop()
         self._runner = Runner.spawn(environment={EXECUTOR_VARIABLE: request.executor_id})
@@ -221,7 +221,7 @@ class WorkerZygote:
         self.users = 0  # guarded by the lock of the module
         threading.Thread(target=self._loop.run_forever, name="redrive", daemon=True).start()
 
-    def run(self, attempt: DaskWorkerAttempt) -> Outcome:
+    def run(self, attempt: LeasedRun) -> Outcome:
         """Run an attempt and return its outcome. Called in threads of the worker."""
         starting = asyncio.run_coroutine_threadsafe(self._start(attempt), self._loop)
         starting.add_done_callback(attempt.on_start_done)
@@ -230,7 +230,7 @@ class WorkerZygote:
                 self._loop.call_soon_threadsafe(attempt.running.cancel, "its executor is gone")
         return attempt.outcome.result()
 
-    async def _start(self, attempt: DaskWorkerAttempt) -> None:
+    async def _start(self, attempt: LeasedRun) -> None:
         try:
             await self._open()
             attempt.running = await self._runner.start(attempt.request.order, attempt)
@@ -273,16 +273,16 @@ class WorkerZygote:
 
 
 _lock = threading.Lock()
-_attempts: dict[str, DaskWorkerAttempt] = {}  # by token
+_attempts: dict[str, LeasedRun] = {}  # by token
 _zygotes: dict[tuple[str, str], WorkerZygote] = {}
 
 
-def _key(request: AttemptRequest) -> tuple[str, str]:
+def _key(request: Request) -> tuple[str, str]:
     return request.executor_id, request.target
 
 
 @contextmanager
-def _acquire_zygote(request: AttemptRequest) -> Iterator[WorkerZygote]:
+def _acquire_zygote(request: Request) -> Iterator[WorkerZygote]:
     """The zygote of this executor and flow; it stays open while the ``with`` block runs."""
     with _lock:
         zygote = _zygotes.get(_key(request))

@@ -1,6 +1,6 @@
 """The executor side of ``isolation="dask"``: attempts on the workers of a Dask cluster.
 
-Dask provides the queue and the workers. This module and ``worker.py`` add a deadline that ends the process on the
+Dask provides the queue and the workers. This module and ``dask_worker.py`` add a deadline that ends the process on the
 worker, one start per attempt, and a lease, after which a silent attempt is certainly dead. Workers need redrive, and
 the files of the flow at the same path.
 """
@@ -14,16 +14,16 @@ from typing import Any, Protocol
 
 import msgspec
 
-from ...core.outcome import Outcome, OutcomeKind
-from ...core.spec import FlowSpec
-from ...domain.event_codec import decode
-from ...domain.liveness import LEASE_RENEWAL_SECONDS, fence_seconds
-from ...errors import FlowError
-from ..listener import AttemptListener, RunningAttempt
-from ..outcome_of_exit import lost, refused
-from ..protocol import AttemptOrder
-from . import worker as worker_module
-from .worker import AttemptMessage, AttemptReport, AttemptRequest
+from ..core.outcome import Outcome, OutcomeKind
+from ..core.spec import FlowSpec
+from ..domain.event_codec import decode
+from ..domain.liveness import LEASE_RENEWAL_SECONDS, fence_seconds
+from ..errors import FlowError
+from . import dask_worker
+from .dask_worker import Message, Report, Request
+from .listener import AttemptListener, RunningAttempt
+from .outcome_of_exit import lost, refused
+from .protocol import AttemptOrder
 
 CONNECT_SECONDS = 10.0
 LATE_MESSAGES_SECONDS = 5.0  # how long the end of an attempt waits for messages that were sent before it
@@ -42,7 +42,7 @@ class DaskFuture(Protocol):
     def exception(self) -> Coroutine[object, object, BaseException]: ...
 
 
-class DaskAttempt(RunningAttempt):
+class Submission(RunningAttempt):
     """An attempt that is queued in the cluster, or runs on a worker."""
 
     def __init__(self, cluster: DaskCluster, order: AttemptOrder, listener: AttemptListener) -> None:
@@ -53,7 +53,7 @@ class DaskAttempt(RunningAttempt):
         self.is_withdrawn = False
         self._cluster = cluster
         self._listener = listener
-        self._messages: dict[int, AttemptMessage] = {}  # that arrived before an earlier one, by number
+        self._messages: dict[int, Message] = {}  # that arrived before an earlier one, by number
         self._next = 0
         self._has_all_messages = asyncio.Event()
         self._message_count: int | None = None
@@ -61,7 +61,7 @@ class DaskAttempt(RunningAttempt):
 
     # --- Messages of its worker ---------------------------------------------------------------------------------------
 
-    def on_message(self, message: AttemptMessage) -> None:
+    def on_message(self, message: Message) -> None:
         """Forward messages to the listener in the order of their numbers; they may arrive in another."""
         if message.method == "permission_requested":
             self._answer_permission(message.arguments[0])
@@ -79,9 +79,9 @@ class DaskAttempt(RunningAttempt):
         is_first = self.worker is None and not self.is_withdrawn and not self._is_over
         if is_first:
             self.worker = address
-        self._cluster.call(address, worker_module.set_permission, self.order.token, is_first)
+        self._cluster.call(address, dask_worker.set_permission, self.order.token, is_first)
 
-    def _forward(self, message: AttemptMessage) -> None:
+    def _forward(self, message: Message) -> None:
         match message.method:
             case "permission_requested":
                 pass
@@ -134,7 +134,7 @@ class DaskAttempt(RunningAttempt):
         try:
             async with asyncio.timeout(STACK_SECONDS):
                 dump = await self._cluster.request(
-                    self.worker, worker_module.call_attempt, self.order.token, "dump_stack"
+                    self.worker, dask_worker.call_attempt, self.order.token, "dump_stack"
                 )
         except TimeoutError:
             return ""
@@ -148,7 +148,7 @@ class DaskAttempt(RunningAttempt):
 
     def _call(self, method: str, *arguments: object) -> None:
         assert self.worker is not None
-        self._cluster.call(self.worker, worker_module.call_attempt, self.order.token, method, *arguments)
+        self._cluster.call(self.worker, dask_worker.call_attempt, self.order.token, method, *arguments)
 
 
 class DaskCluster:
@@ -161,17 +161,17 @@ class DaskCluster:
         self._params = dict(params)
         self._code_hash = flow.code_hash
         self._topic = f"redrive-{executor_id}"
-        self._attempts: dict[str, DaskAttempt] = {}
+        self._attempts: dict[str, Submission] = {}
         self._tasks: set[asyncio.Task[object]] = set()
         client.subscribe_topic(self._topic, self._on_event)
         self._spawn(self._renew_leases())
 
-    def start(self, order: AttemptOrder, listener: AttemptListener) -> DaskAttempt:
+    def start(self, order: AttemptOrder, listener: AttemptListener) -> Submission:
         """Queue an attempt for the next worker that has room."""
-        attempt = self._attempts[order.token] = DaskAttempt(self, order, listener)
-        request = AttemptRequest(self._executor_id, self._topic, self._target, self._params, self._code_hash, order)
+        attempt = self._attempts[order.token] = Submission(self, order, listener)
+        request = Request(self._executor_id, self._topic, self._target, self._params, self._code_hash, order)
         attempt.future = self._client.submit(
-            worker_module.run_attempt,
+            dask_worker.run_attempt,
             msgspec.msgpack.encode(request),
             key=f"redrive-{order.task}-{order.token}",
             pure=False,
@@ -180,7 +180,7 @@ class DaskCluster:
         self._spawn(self._wait_for_end(attempt))
         return attempt
 
-    async def _wait_for_end(self, attempt: DaskAttempt) -> None:
+    async def _wait_for_end(self, attempt: Submission) -> None:
         outcome = lost("the cluster could not say how it ended")
         try:
             outcome = await self._outcome(attempt)
@@ -188,11 +188,11 @@ class DaskCluster:
             del self._attempts[attempt.order.token]
             attempt.end(outcome)
 
-    async def _outcome(self, attempt: DaskAttempt) -> Outcome:
+    async def _outcome(self, attempt: Submission) -> Outcome:
         assert attempt.future is not None
         status, value = await _wait_for_future(attempt.future)
         if isinstance(value, bytes) and value:
-            report = msgspec.msgpack.decode(value, type=AttemptReport)
+            report = msgspec.msgpack.decode(value, type=Report)
             await attempt.wait_for_messages(report.message_count)
             return report.outcome
         if attempt.is_withdrawn:
@@ -204,7 +204,7 @@ class DaskCluster:
 
     # --- Calls to workers ---------------------------------------------------------------------------------------------
 
-    def remove(self, attempt: DaskAttempt) -> None:
+    def remove(self, attempt: Submission) -> None:
         """Remove an attempt from the queue."""
         self._spawn(self._client.cancel([attempt.future], force=True))
 
@@ -227,10 +227,10 @@ class DaskCluster:
         while True:
             await asyncio.sleep(LEASE_RENEWAL_SECONDS)
             for worker in {attempt.worker for attempt in self._attempts.values()} - {None}:
-                self.call(str(worker), worker_module.renew_lease, self._executor_id)
+                self.call(str(worker), dask_worker.renew_lease, self._executor_id)
 
     def _on_event(self, event: tuple[float, bytes]) -> None:
-        message = msgspec.msgpack.decode(event[1], type=AttemptMessage)
+        message = msgspec.msgpack.decode(event[1], type=Message)
         attempt = self._attempts.get(message.token)
         if attempt is not None:
             attempt.on_message(message)

@@ -1,4 +1,8 @@
-"""The executor's end of a socket to the zygote or a thread host: non-blocking frames and descriptors."""
+"""The executor's ends of the channels of other processes, without blocking: pipes to read, sockets for frames.
+
+A ``Pipe`` has the output of a process or the frames of an attempt, a ``StackPipe`` the stacks that a signal asks for.
+A ``FrameSocket`` carries frames and descriptors to and from a zygote, a host of threads or a worker.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +17,114 @@ import msgspec
 
 from . import protocol
 
-RECEIVE_BYTES = 64 * 1024
+READ_BYTES = 64 * 1024
+DRAIN_BYTES = 1024 * 1024  # the default largest pipe of Linux: bounds the last read of a dead attempt
 MAX_DESCRIPTORS = 64
 DRAIN_ROUNDS = 16  # more than the buffer of a socket holds: bounds the last read from a task that goes on writing
+_TRUNCATED = int(socket.MSG_CTRUNC)
 HIGH_WATER = 1024 * 1024  # bytes in the queue above which senders wait
+
+
+class Pipe:
+    """Calls ``on_data`` with the data that arrives, and ``on_end`` once when the last writer is gone.
+
+    It reads from ``resume`` on, and whenever it is drained.
+    """
+
+    def __init__(self, fd: int, on_data: Callable[[bytes], None], on_end: Callable[[], None] | None = None) -> None:
+        os.set_blocking(fd, False)
+        self._fd = fd
+        self._on_data = on_data
+        self._on_end = on_end
+        self._loop = asyncio.get_running_loop()
+        self._is_reading = False
+        self._ended = False
+
+    def _read(self) -> bool:
+        """Read once. Returns False if nothing is there, or at the end."""
+        if self._ended:
+            return False
+        try:
+            data = os.read(self._fd, READ_BYTES)
+        except BlockingIOError:
+            return False
+        if data:
+            self._on_data(data)
+            return True
+        self.pause()
+        self._ended = True
+        if self._on_end is not None:
+            self._on_end()
+        return False
+
+    def drain(self) -> None:
+        """Read all that is in the pipe. After the death of the writer nothing is missing."""
+        for _ in range(DRAIN_BYTES // READ_BYTES):
+            if not self._read():
+                return
+
+    def pause(self) -> None:
+        """Stop reading: the writer blocks once the pipe is full."""
+        if self._is_reading:
+            self._is_reading = False
+            self._loop.remove_reader(self._fd)
+
+    def resume(self) -> None:
+        """Read whenever data arrives."""
+        if not self._ended and not self._is_reading:
+            self._is_reading = True
+            self._loop.add_reader(self._fd, self._read)
+
+    def close(self) -> None:
+        """Close the descriptor. Safe to call twice."""
+        self.pause()
+        self._ended = True
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+class StackPipe:
+    """Collects stack dumps. A dump has no end mark: it is complete once the pipe is quiet for ``QUIET_SECONDS``."""
+
+    BYTES_MAX = 256 * 1024
+    WAIT_SECONDS = 0.1  # the longest that a kill waits for a stack
+    QUIET_SECONDS = 0.01
+
+    def __init__(self, fd: int) -> None:
+        self._text = bytearray()
+        self._changed = asyncio.Event()
+        self._lock = asyncio.Lock()
+        self.pipe = Pipe(fd, self._append, self._changed.set)
+
+    def _append(self, data: bytes) -> None:
+        self._text += data[: self.BYTES_MAX - len(self._text)]
+        self._changed.set()
+
+    async def collect(self, request: Callable[[], bool]) -> str:
+        """Call ``request``, which sends the signal, and return the dump; empty if none came in time."""
+        async with self._lock:
+            self._text.clear()
+            self.pipe.resume()
+            if request():
+                await self._wait_until_quiet()
+            return self.text()
+
+    async def _wait_until_quiet(self) -> None:
+        loop = asyncio.get_running_loop()
+        limit = loop.time() + self.WAIT_SECONDS
+        while (remaining := limit - loop.time()) > 0:
+            self._changed.clear()
+            try:
+                await asyncio.wait_for(
+                    self._changed.wait(), min(remaining, self.QUIET_SECONDS) if self._text else remaining
+                )
+            except TimeoutError:
+                return
+
+    def text(self) -> str:
+        """Return the dump that was collected last."""
+        return self._text.decode("utf-8", "replace")
 
 
 class FrameSocket:
@@ -55,13 +163,13 @@ class FrameSocket:
     def _receive(self) -> bool:
         """Receive once. Returns False if nothing is there, or at the end."""
         try:
-            data, fds, flags, _ = socket.recv_fds(self._socket, RECEIVE_BYTES, MAX_DESCRIPTORS, socket.MSG_CMSG_CLOEXEC)
+            data, fds, flags, _ = socket.recv_fds(self._socket, READ_BYTES, MAX_DESCRIPTORS, socket.MSG_CMSG_CLOEXEC)
         except BlockingIOError:
             return False
         except OSError:
             data, fds, flags = b"", [], 0
         self._received += fds
-        if not data or flags & socket.MSG_CTRUNC:  # truncated: out of descriptors, and the frames cannot be matched
+        if not data or flags & _TRUNCATED:  # truncated: out of descriptors, and the frames cannot be matched
             self.close()
             return False
         try:

@@ -17,12 +17,12 @@ import traceback
 from collections.abc import Callable, Coroutine, Mapping
 from typing import NoReturn, TextIO
 
-from ...errors import TaskTerminated, TransientError
-from .. import protocol
-from ..call import CallPlan, DescribeError, call, context_for, ending_of_error, ending_of_value
-from ..child import Channels, FlowFacts, detach, forward_retries, reseed
-from ..context import Context
-from ..per_attempt_import import FreshImport
+from ..errors import TaskTerminated, TransientError
+from . import protocol
+from .call import CallPlan, DescribeError, call, context_for, ending_of_error, ending_of_value
+from .child import Channels, FlowFacts, detach, forward_retries, reseed
+from .context import Context
+from .per_attempt_import import FreshImport
 
 RECEIVE_BYTES = 64 * 1024
 
@@ -59,7 +59,7 @@ class _ThreadOutput:
     encoding = "utf-8"
     errors = "backslashreplace"
 
-    def __init__(self, host: TextIO, threads: dict[int, _AttemptThread]) -> None:
+    def __init__(self, host: TextIO, threads: dict[int, _TaskThread]) -> None:
         self._host = host
         self._threads = threads
 
@@ -113,11 +113,11 @@ class _Reports:
                 self._control.sendall(data[sent:])
 
 
-class _AttemptThread:
+class _TaskThread:
     """One attempt in its thread."""
 
     def __init__(
-        self, start: protocol.StartThread, facts: FlowFacts, reports: _Reports, threads: dict[int, _AttemptThread]
+        self, start: protocol.StartThread, facts: FlowFacts, reports: _Reports, threads: dict[int, _TaskThread]
     ) -> None:
         self.token = _CancelToken()
         self._number = start.number
@@ -158,7 +158,7 @@ class _AttemptThread:
             os.close(self._output)
         self._reports.send(protocol.FromThread(self._number, ending), protocol.ThreadEnded(self._number))
 
-    def send(self, frame: protocol.AttemptFrame) -> None:
+    def send(self, frame: protocol.AttemptFrame | protocol.Exiting) -> None:
         """Send a frame to the executor. Raises OSError if it is gone."""
         self._reports.send(protocol.FromThread(self._number, frame))
 
@@ -217,8 +217,8 @@ class _Host:
         self._facts = facts
         self._reader = protocol.FrameReader(protocol.CONTROL_LIMIT)
         self._reports = _Reports(control)
-        self._attempts: dict[int, _AttemptThread] = {}
-        self._threads: dict[int, _AttemptThread] = {}  # by ident
+        self._attempts: dict[int, _TaskThread] = {}
+        self._threads: dict[int, _TaskThread] = {}  # by ident
         sys.stdout = _ThreadOutput(sys.stdout, self._threads)
         sys.stderr = _ThreadOutput(sys.stderr, self._threads)
         forward_retries(self._retried)
@@ -239,7 +239,7 @@ class _Host:
                         faulthandler.dump_traceback(self._facts.stack_fd, all_threads=True)
 
     def _start(self, start: protocol.StartThread) -> None:
-        attempt = _AttemptThread(start, self._facts, self._reports, self._threads)
+        attempt = _TaskThread(start, self._facts, self._reports, self._threads)
         self._attempts[start.number] = attempt
         attempt.start(on_done=lambda: self._attempts.pop(start.number, None))
 

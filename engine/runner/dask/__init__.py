@@ -1,1 +1,0 @@
-"""Attempts on the workers of a Dask cluster."""

@@ -1,0 +1,216 @@
+"""The executor's end of a process that a zygote forked, in which one attempt runs at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+from collections.abc import Awaitable, Callable
+from typing import Protocol, TypeVar
+
+import msgspec
+
+from ..domain.event_payloads import AttemptSigkill, AttemptSigterm
+from ..errors import StateFileError
+from . import command, kill, process, protocol
+from .attempt import Attempt
+from .channels import FrameSocket, Pipe, StackPipe
+from .hang import stack
+from .hang.autopsy import Subject
+
+READ_DELAY_SECONDS = 0.02  # most attempts have ended by then, and what they wrote is read once
+
+
+class Forked(Protocol):
+    """What a zygote has forked, as the executor's end of the zygote has it."""
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether an attempt lives in it."""
+
+    def has_ended(self) -> bool:
+        """Whether the process has ended, although the zygote may not have reported it yet."""
+
+    def exited(self, exited: protocol.Exited) -> None:
+        """The zygote has reaped it."""
+
+    def kill_at_once(self) -> list[int]:
+        """SIGKILL it without a report. Returns its pidfd, to wait for."""
+
+    def lose(self, why: str, *, is_blameless: bool) -> None:
+        """End its attempts as LOST: the zygote is gone, and the process with it."""
+
+
+T = TypeVar("T", bound=Forked)
+Make = Callable[[protocol.Started, list[int]], T]  # makes the executor's end of a process, when it has started
+
+
+class Fork(Protocol):
+    """Asks a zygote for a process, and returns what ``make`` has made of it. Raises OSError."""
+
+    def __call__(self, make: Make[T]) -> Awaitable[T]: ...
+
+
+class ForkedProcess:
+    """A process and its channels: the ``Place`` of one attempt with ``isolation="process"``.
+
+    ``open_results``: makes the channel of the frames from its descriptor, for a process that gets frames as well.
+    """
+
+    def __init__(
+        self,
+        started: protocol.Started,
+        fds: list[int],
+        open_results: Callable[[int], FrameSocket] | None = None,
+    ) -> None:
+        self.number = started.number
+        self.pid = started.pid
+        self.start_ticks: int | None = started.start_ticks
+        self.attempt: Attempt | None = None
+        self.pidfd, results, output, stack_fd = fds
+        self.output = Pipe(output, self._handle_output)
+        self.stack = StackPipe(stack_fd)
+        self._results = Pipe(results, self._handle_results) if open_results is None else open_results(results)
+        self._reader = protocol.FrameReader(protocol.ATTEMPT_LIMIT)
+        self._read_timer: asyncio.TimerHandle | None = None
+        if open_results is None:
+            self._read_timer = asyncio.get_running_loop().call_later(READ_DELAY_SECONDS, self.resume)
+        else:
+            self.resume()
+        self._stdout_tail = b""  # of a command whose result is its last line: the results are its stdout
+
+    @property
+    def _running(self) -> Attempt:
+        assert self.attempt is not None
+        return self.attempt
+
+    # --- Channels -----------------------------------------------------------------------------------------------------
+
+    def _handle_results(self, data: bytes) -> None:
+        if command.prints_result(self._running.order.spec):
+            self._stdout_tail = (self._stdout_tail + data)[-2 * protocol.RESULT_LIMIT :]
+            self._running.handle_output(data)
+            return
+        try:
+            for payload in self._reader.feed(data):
+                self._running.handle_frame(protocol.decode_attempt_frame(payload))
+        except (protocol.ProtocolError, msgspec.DecodeError, StateFileError):
+            self._results.close()  # the task wrote into the pipe: no frame can be found any more
+
+    def _handle_output(self, data: bytes) -> None:
+        if self.attempt is not None:
+            self.attempt.handle_output(data)
+
+    def drain(self) -> None:
+        """Read all that was written. After the death of the process nothing is missing."""
+        self._results.drain()
+        self.output.drain()
+        self.stack.pipe.drain()
+
+    def pause(self) -> None:
+        """Stop reading: the task blocks once a pipe is full."""
+        self._cancel_read_timer()
+        self._results.pause()
+        self.output.pause()
+
+    def resume(self) -> None:
+        """Read whenever something is written."""
+        self._results.resume()
+        self.output.resume()
+        self.stack.pipe.resume()
+
+    def _cancel_read_timer(self) -> None:
+        if self._read_timer is not None:
+            self._read_timer.cancel()
+            self._read_timer = None
+
+    def close(self) -> None:
+        """Close the channels."""
+        self._cancel_read_timer()
+        self._results.close()
+        self.output.close()
+        self.stack.pipe.close()
+        os.close(self.pidfd)
+        self.pidfd = -1
+
+    # --- Facts --------------------------------------------------------------------------------------------------------
+
+    def has_ended(self) -> bool:
+        """Whether the process has ended, although the zygote may not have reported it yet."""
+        return self.pidfd < 0 or process.has_ended(self.pidfd)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether an attempt lives in it."""
+        return self.attempt is not None and not self.has_ended()
+
+    def subject(self, line: str | None) -> Subject:
+        """Return the processes to inspect."""
+        return Subject(self.pid, line=line)
+
+    def kernel_view(self) -> str | None:
+        """Return what the kernel says that the process does."""
+        return process.kernel_view(self.pid)
+
+    async def dump_stack(self) -> str:
+        """Return the stacks of all threads; empty for a program without a handler: the signal would end it."""
+        if not process.catches(self.pid, process.STACK_SIGNAL):
+            return ""
+        return stack.without_engine(await self.stack.collect(self.request_stack))
+
+    def request_stack(self) -> bool:
+        """Send the signal at which the process writes its stacks. Returns False if it is out of reach."""
+        return kill.signal_process(self.pidfd, process.STACK_SIGNAL)
+
+    def crash_dump(self) -> str:
+        """Return the stacks that faulthandler wrote when the process crashed."""
+        return stack.without_engine(self.stack.text())
+
+    # --- The end of its attempt ---------------------------------------------------------------------------------------
+
+    def on_ending(self, is_in_time: bool) -> None:
+        """Wait for the exit, which proves the end."""
+        if is_in_time:
+            self._running.expect_exit()
+
+    def terminate(self, reason: str) -> None:
+        """Send SIGTERM to the process group."""
+        process.signal_group(self.pidfd, self.pid, signal.SIGTERM)
+        self._running.report(AttemptSigterm(reason, self._running.order.spec.grace_seconds))
+
+    def kill(self, reason: str) -> None:
+        """Send SIGKILL to the process group and to every descendant."""
+        victims = process.descendants(self.pid)
+        if not process.signal_group(self.pidfd, self.pid, signal.SIGKILL):
+            victims = []  # the pid was reused when they were read, or they are out of reach as well
+        process.kill_all(victims)
+        self._running.report(AttemptSigkill(reason, [self.pid, *victims]))
+
+    def command_result(self) -> str | None:
+        """Return the result of a command, as JSON. Raises ResultError."""
+        return command.read_result(self._running.order, self._stdout_tail)
+
+    def release(self) -> None:
+        """Close all: the process ran this attempt alone."""
+        order = self._running.order
+        self.close()
+        if order.spec.kind == "command":
+            shutil.rmtree(order.folder, ignore_errors=True)
+
+    # --- Reports of the zygote ----------------------------------------------------------------------------------------
+
+    def exited(self, exited: protocol.Exited) -> None:
+        """End the attempt: the process was reaped."""
+        self._running.exited(exited)
+
+    def kill_at_once(self) -> list[int]:
+        """SIGKILL the group without a report. Returns the pidfd, to wait for, unless it is closed."""
+        if self.pidfd < 0:
+            return []
+        process.signal_group(self.pidfd, self.pid, signal.SIGKILL)
+        return [self.pidfd]
+
+    def lose(self, why: str, *, is_blameless: bool) -> None:
+        """End the attempt as LOST: the zygote is gone, and the process with it."""
+        self._running.lose(why, is_blameless=is_blameless)

@@ -1,1 +1,0 @@
-"""Attempts in threads (``isolation="thread"``): for many tasks that mostly wait."""

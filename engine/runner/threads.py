@@ -1,0 +1,479 @@
+"""The executor's side of attempts in threads (``isolation="thread"``): for many tasks that mostly wait.
+
+A thread can be told to end, but killed only with its process, the host, in which other attempts run. At its deadline
+the cancel token of a thread is set. If it does not end within the grace, it is reported as leaked and its attempt ends;
+its slot stays taken until the thread ends or its host is killed. So, in this order:
+
+1. A host in which a thread has leaked takes no new attempts: the next one that wants a thread gets a new host.
+2. It is killed as soon as only leaked threads run in it.
+3. It is killed, with the healthy attempts in it, once other tasks have waited ``PATIENCE_SECONDS`` without a break for
+   a slot that a leaked thread holds. The healthy attempts are LOST without blame: it counts as no attempt and no loss.
+
+Without the third rule, one healthy attempt that never ends would hold the leaked slots forever.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+from collections.abc import Callable, Sequence
+
+from ..domain.event_changes import ExecutorChange
+from ..domain.event_payloads import AttemptLeaked, ExecutorChanged
+from ..errors import StateFileError
+from . import protocol
+from .attempt import Attempt, RunnerContext
+from .channels import FrameSocket, Pipe
+from .forked_process import Fork, ForkedProcess
+from .hang import stack
+from .hang.autopsy import Subject
+from .listener import AttemptListener
+from .protocol import AttemptOrder
+
+HOST_EXIT_SECONDS = 5.0  # how long a thread that ended without a result waits for the exit of the host
+PATIENCE_SECONDS = 60.0
+
+
+class HostThread:
+    """The ``Place`` of one attempt: a thread of a host."""
+
+    def __init__(self, number: int, host: ThreadHost) -> None:
+        self.number = number
+        self.pid, self.start_ticks = host.process.pid, host.process.start_ticks
+        self.attempt: Attempt | None = None
+        self.ident: int | None = None  # identifies the thread in a dump of all stacks
+        self.exit_code: int | None = None  # announced by ``os._exit``, which ends the host
+        self._native = 0
+        self._host = host
+        self._output: Pipe | None = None  # once something is written
+        self._is_paused = False
+        self._exit_timer: asyncio.TimerHandle | None = None
+
+    @property
+    def _running(self) -> Attempt:
+        assert self.attempt is not None
+        return self.attempt
+
+    @property
+    def task(self) -> str:
+        return self._running.order.task
+
+    # --- Reports of the host ------------------------------------------------------------------------------------------
+
+    def handle(self, frame: protocol.AttemptFrame | protocol.Exiting) -> None:
+        """Handle one frame. One that no event can be made of is ignored."""
+        match frame:
+            case protocol.Exiting(code):
+                self.exit_code = code
+                return
+            case protocol.TaskBegan(_, ident, native):
+                self.ident, self._native = ident, native
+        with contextlib.suppress(StateFileError):
+            self._running.handle_frame(frame)
+
+    def open_output(self, fd: int) -> None:
+        """Read the output of the thread from now on."""
+        if self._running.is_over:
+            os.close(fd)
+            return
+        self._output = Pipe(fd, self._running.handle_output)
+        if not self._is_paused:
+            self._output.resume()
+
+    def thread_ended(self) -> None:
+        """Free the slot. Without a final frame, either the host is dying and its exit decides, or sending failed."""
+        if self._running.is_over:
+            self._host.forget(self)
+        elif self._exit_timer is None:
+            loop = asyncio.get_running_loop()
+            self._exit_timer = loop.call_later(
+                HOST_EXIT_SECONDS, self._running.lose, "its thread ended without sending a result"
+            )
+
+    def host_ended(self, exited: protocol.Exited, dump: str, *, out_of_memory: bool) -> None:
+        """End the attempt whose thread ended the host."""
+        if not self._running.is_over:
+            shown = self._part_of(dump)
+            usage = {
+                **self._running.duration(),
+                "exit_code": exited.exit_code,
+                "signal": exited.signal,
+                "max_rss_kb": exited.max_rss_kb,
+            }
+            self._running.end(usage, exited, crash_dump=shown, out_of_memory=out_of_memory)
+
+    # --- As the place of its attempt ----------------------------------------------------------------------------------
+
+    def subject(self, line: str | None) -> Subject:
+        """Return the thread, once it is known; not its neighbours in the process."""
+        return Subject(self.pid, self._native, line) if self._native else Subject(0)
+
+    def kernel_view(self) -> str | None:
+        """Return nothing: the process is not that of the attempt alone."""
+        return None
+
+    async def dump_stack(self) -> str:
+        """Return the stack of the thread."""
+        return self._part_of(await self._host.dump_stacks())
+
+    def crash_dump(self) -> str:
+        """Return nothing: the host has the dump."""
+        return ""
+
+    def _part_of(self, dump: str) -> str:
+        if not dump:
+            return ""
+        return stack.without_engine(dump if self.ident is None else stack.of_thread(dump, self.ident))
+
+    def drain(self) -> None:
+        """Read the frames of all threads of the host, and the output of this one."""
+        self._host.link.drain()
+        if self._output is not None:
+            self._output.drain()
+
+    def pause(self) -> None:
+        """Stop reading the output of the thread, and the frames of all threads of the host."""
+        self._is_paused = True
+        self._host.link.pause()
+        if self._output is not None:
+            self._output.pause()
+
+    def resume(self) -> None:
+        """Read them again."""
+        self._is_paused = False
+        self._host.link.resume()
+        if self._output is not None:
+            self._output.resume()
+
+    def on_ending(self, is_in_time: bool) -> None:
+        """End the attempt: the thread has nothing more to say."""
+        if self._output is not None:
+            self._output.drain()
+        self._running.end(self._running.duration())
+
+    def terminate(self, reason: str) -> None:
+        """Set the cancel token."""
+        self._host.cancel(self.number)
+
+    def kill(self, reason: str) -> None:
+        """End the attempt while its thread runs on. The host reports the end of the thread (``thread_ended``)."""
+        self._host.leak(self)
+        self._running.report(AttemptLeaked(reason))
+        self._running.end(self._running.duration())
+        self._host.apply_rules()
+
+    def has_ended(self) -> bool:
+        """Whether the host has ended."""
+        return self._host.has_ended()
+
+    def command_result(self) -> str | None:
+        """Return nothing: no command runs in a thread."""
+        return None
+
+    def release(self) -> None:
+        """Free the slot, unless the thread runs on."""
+        if self._exit_timer is not None:
+            self._exit_timer.cancel()
+        if self._output is not None:
+            self._output.close()
+        if self.number not in self._host.leaked:
+            self._host.forget(self)
+
+
+class ThreadHost:
+    """One host process and the attempts in it.
+
+    ``on_change(host)``: a thread has leaked or ended. ``on_gone(host)``: the connection is closed. ``on_exited(host)``:
+    the process has ended, and all its attempts.
+    """
+
+    def __init__(
+        self,
+        started: protocol.Started,
+        fds: list[int],
+        shared: RunnerContext,
+        *,
+        on_change: Callable[[ThreadHost], None],
+        on_gone: Callable[[ThreadHost], None],
+        on_exited: Callable[[ThreadHost], None],
+    ) -> None:
+        self.is_retired = False  # takes no new attempts
+        self.is_killed_by_rule = False
+        self.threads: dict[int, HostThread] = {}  # by number, leaked ones included
+        self.leaked: dict[int, str] = {}  # number -> task, of threads that ignored their cancel token and still run
+        self._shared = shared
+        self._oom_mark = shared.oom.mark()
+        self._ignored = ""  # tasks whose leaked threads it was killed for
+        self._on_change = on_change
+        self._on_gone = on_gone
+        self._on_exited = on_exited
+        self._is_over = False
+        self.process = ForkedProcess(started, fds, self._open_link)
+
+    def _open_link(self, fd: int) -> FrameSocket:
+        self.link = FrameSocket(socket.socket(fileno=fd), self._on_payload, lambda: self._on_gone(self))
+        return self.link
+
+    # --- Attempts -----------------------------------------------------------------------------------------------------
+
+    def start(self, number: int, order: AttemptOrder, listener: AttemptListener) -> Attempt:
+        """Run an attempt in a new thread."""
+        self.link.send_soon(protocol.StartThread(number, order))
+        thread = self.threads[number] = HostThread(number, self)
+        return Attempt(order, listener, self._shared, thread, asyncio.get_running_loop().time())
+
+    def _on_payload(self, payload: bytes) -> None:
+        report = protocol.decode_host_report(payload)
+        thread = self.threads.get(report.number)
+        match report:
+            case protocol.ThreadOutput():
+                (fd,) = self.link.pop_fds(1)
+                if thread is not None:
+                    thread.open_output(fd)
+                else:
+                    os.close(fd)
+            case protocol.FromThread(_, frame) if thread is not None:
+                thread.handle(frame)
+            case protocol.ThreadEnded() if thread is not None:
+                thread.thread_ended()
+
+    def cancel(self, number: int) -> None:
+        """Set the cancel token of an attempt."""
+        self.link.send(protocol.CancelThread(number))
+
+    async def dump_stacks(self) -> str:
+        """Request the stacks of the host's main thread first: a signal that reads frames of running threads can crash.
+
+        The main thread does not respond while C code holds the GIL; then no thread runs, and the signal is safe.
+        """
+        dump = await self.process.stack.collect(self._request_stacks)
+        return dump or await self.process.stack.collect(self.process.request_stack)
+
+    def _request_stacks(self) -> bool:
+        self.link.send(protocol.DumpThreads())
+        return True
+
+    @property
+    def healthy_count(self) -> int:
+        """How many attempts in this host have not leaked."""
+        return len(self.threads) - len(self.leaked)
+
+    def leak(self, thread: HostThread) -> None:
+        """Count a thread as leaked, which ignores its cancel token."""
+        self.leaked[thread.number] = thread.task
+
+    def forget(self, thread: HostThread) -> None:
+        """Remove an attempt whose thread has ended; a leaked one frees its slot."""
+        self.threads.pop(thread.number, None)
+        self.leaked.pop(thread.number, None)
+        self.apply_rules()
+
+    def apply_rules(self) -> None:
+        """A thread has leaked or ended."""
+        if not self._is_over:
+            self._on_change(self)
+
+    # --- The end ------------------------------------------------------------------------------------------------------
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether an attempt lives in it that has not leaked."""
+        return self.healthy_count > 0 and not self.has_ended()
+
+    def has_ended(self) -> bool:
+        """Whether the process has ended, although the zygote may not have reported it yet."""
+        return self.process.has_ended()
+
+    def kill_by_rule(self) -> None:
+        """Kill the host by the rules above, with all its threads. ``exited`` follows."""
+        self.is_retired = self.is_killed_by_rule = True
+        self._ignored = ", ".join(map(repr, self.leaked.values()))
+        self.kill_at_once()
+
+    def kill_at_once(self) -> list[int]:
+        """SIGKILL the host; ``exited`` follows while the zygote lives. Returns the pidfd, to wait for."""
+        return self.process.kill_at_once()
+
+    def exited(self, exited: protocol.Exited) -> None:
+        """End all attempts of the dead host; the one that ended it is blamed."""
+        self._is_over = True
+        inside = list(self.threads.values())
+        self.process.drain()  # a result that was sent stands
+        dump = self.process.stack.text() if exited.signal is not None else ""
+        killed = exited.signal == signal.SIGKILL and not self.is_killed_by_rule
+        out_of_memory = killed and self._shared.oom.explains(self._oom_mark, exited.max_rss_kb)
+        was_killed = killed and not out_of_memory  # by a process outside redrive
+        culprit = None if self.is_killed_by_rule or was_killed else _culprit(inside, dump)
+        if culprit is not None:
+            culprit.drain()
+            culprit.host_ended(exited, dump, out_of_memory=out_of_memory)
+        is_known = self.is_killed_by_rule or culprit is not None
+        self._end(self._why(exited, culprit), is_blameless=is_known)
+
+    def _why(self, exited: protocol.Exited, culprit: HostThread | None) -> str:
+        if self.is_killed_by_rule:
+            return f"the process that it shared was ended, because {self._ignored} ignored its cancel token"
+        how = f"signal {exited.signal}" if exited.signal is not None else f"exit code {exited.exit_code}"
+        if culprit is not None:
+            return f"task {culprit.task!r} ended the process that they shared ({how})"
+        return f"the process in which the tasks with isolation='thread' run died ({how})"
+
+    def lose(self, why: str, *, is_blameless: bool) -> None:
+        """End all attempts as LOST: the zygote is gone, and the host with it."""
+        self._is_over = True
+        self._end(why, is_blameless=is_blameless)
+
+    def _end(self, why: str, *, is_blameless: bool) -> None:
+        for thread in list(self.threads.values()):
+            assert thread.attempt is not None
+            thread.attempt.lose(why, is_blameless=is_blameless)
+        self.threads.clear()
+        self.leaked.clear()
+        self.is_retired = True
+        self.process.close()
+        self._on_exited(self)
+
+
+def _culprit(inside: Sequence[HostThread], dump: str) -> HostThread | None:
+    """Return the thread that called ``os._exit``, crashed, or was alone in the host; None if unknown."""
+    crashed = stack.crashed_thread(dump)
+    for thread in inside:
+        if thread.exit_code is not None or (crashed is not None and thread.ident == crashed):
+            return thread
+    return inside[0] if len(inside) == 1 else None
+
+
+class ThreadHosts:
+    """The host that takes new attempts of a flow, and those that are retired.
+
+    ``on_freed()``: a slot that a leaked thread held may be free. ``on_killed(payload)``: a host was killed by the
+    rules: its pid, the tasks with leaked threads, and the healthy ones that are lost.
+    """
+
+    def __init__(
+        self,
+        shared: RunnerContext,
+        fork: Fork,
+        *,
+        on_freed: Callable[[], None],
+        on_killed: Callable[[ExecutorChanged], object],
+        patience_seconds: float,
+    ) -> None:
+        self._shared = shared
+        self._fork = fork
+        self._on_freed = on_freed
+        self._on_killed = on_killed
+        self._patience_seconds = patience_seconds
+        self._hosts: list[ThreadHost] = []  # all living hosts
+        self._current: asyncio.Future[ThreadHost] | None = None
+        self._leak_timer: asyncio.TimerHandle | None = None
+
+    # --- Attempts -----------------------------------------------------------------------------------------------------
+
+    def start_at_once(self, number: int, order: AttemptOrder, listener: AttemptListener) -> Attempt | None:
+        """Run an attempt in a thread of the current host; None: there is none, or it does not keep up."""
+        if self._current is None or not self._current.done() or self._is_over(self._current):
+            return None
+        host = self._current.result()
+        return host.start(number, order, listener) if host.link.is_writable else None
+
+    async def start(self, number: int, order: AttemptOrder, listener: AttemptListener) -> Attempt:
+        """Run an attempt in a thread. Raises OSError if no process can be started."""
+        while True:
+            host = await self._host()
+            await host.link.wait_writable()
+            if not host.is_retired:
+                return host.start(number, order, listener)
+
+    async def _host(self) -> ThreadHost:
+        """Return the current host; fork one for the first attempt, and when the last one was retired."""
+        if self._current is None or (self._current.done() and self._is_over(self._current)):
+            self._current = asyncio.ensure_future(self._fork(self._new_host))
+        return await asyncio.shield(self._current)
+
+    @staticmethod
+    def _is_over(host: asyncio.Future[ThreadHost]) -> bool:
+        return host.cancelled() or host.exception() is not None or host.result().is_retired
+
+    def _new_host(self, started: protocol.Started, fds: list[int]) -> ThreadHost:
+        host = ThreadHost(
+            started,
+            fds,
+            self._shared,
+            on_change=self._on_host_change,
+            on_gone=self._on_host_gone,
+            on_exited=self._on_host_exited,
+        )
+        self._hosts.append(host)
+        return host
+
+    # --- The rules ----------------------------------------------------------------------------------------------------
+
+    @property
+    def leaked_slots(self) -> int:
+        """Threads that ignored their cancel token and still run."""
+        return sum(len(host.leaked) for host in self._hosts)
+
+    @property
+    def count(self) -> int:
+        """Living hosts."""
+        return len(self._hosts)
+
+    def retire(self) -> None:
+        """Start no more attempts in the present hosts: each is killed once no healthy attempt runs in it."""
+        for host in list(self._hosts):
+            host.is_retired = True
+            self._on_host_change(host)
+
+    def set_slot_demand(self, has_demand: bool) -> None:
+        """Set whether tasks wait for slots that leaked threads hold."""
+        if not has_demand or not self.leaked_slots:
+            self._cancel_leak_timer()
+        elif self._leak_timer is None:
+            loop = asyncio.get_running_loop()
+            self._leak_timer = loop.call_later(self._patience_seconds, self._on_leak_timeout)
+
+    def _on_host_change(self, host: ThreadHost) -> None:
+        """Apply rules 1 and 2: a thread of the host has leaked or ended."""
+        if host.leaked:
+            host.is_retired = True
+        if host.is_retired and not host.healthy_count and not host.is_killed_by_rule:
+            self._kill_by_rule(host)
+        self._on_freed()
+
+    def _cancel_leak_timer(self) -> None:
+        if self._leak_timer is not None:
+            self._leak_timer.cancel()
+            self._leak_timer = None
+
+    def _on_leak_timeout(self) -> None:
+        """Apply rule 3."""
+        self._leak_timer = None
+        for host in list(self._hosts):
+            if host.leaked and not host.is_killed_by_rule:
+                self._kill_by_rule(host)
+
+    def _kill_by_rule(self, host: ThreadHost) -> None:
+        leaked = list(host.leaked.values())
+        lost = [thread.task for number, thread in host.threads.items() if number not in host.leaked]
+        host.kill_by_rule()
+        if leaked:
+            change = ExecutorChanged(ExecutorChange.THREADS_KILLED, pid=host.process.pid, leaked=leaked, lost=lost)
+            self._on_killed(change)
+
+    # --- The end ------------------------------------------------------------------------------------------------------
+
+    def _on_host_gone(self, host: ThreadHost) -> None:
+        """Retire and kill a host whose connection is closed."""
+        if not host.is_retired:
+            host.is_retired = True
+            host.kill_at_once()
+
+    def _on_host_exited(self, host: ThreadHost) -> None:
+        self._hosts.remove(host)
+        if not self._hosts:
+            self._cancel_leak_timer()
+        self._on_freed()

@@ -1,1 +1,0 @@
-"""Warm workers (``isolation="worker"``): processes that run attempts one after another."""

@@ -1,0 +1,258 @@
+"""The executor's side of warm workers: processes that run attempts one after another, and the pool of each flow.
+
+A free worker takes the next attempt, else the zygote forks a new one. An attempt in a worker is ended like one in a
+process of its own. A clean success is settled at the report of the worker (``WorkerChecked``), else its exit decides.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import socket
+from collections.abc import Callable
+
+import msgspec
+
+from ..domain.event_changes import ExecutorChange
+from ..domain.event_payloads import ExecutorChanged
+from ..errors import StateFileError
+from . import protocol
+from .attempt import Attempt, RunnerContext
+from .channels import FrameSocket
+from .forked_process import Fork, ForkedProcess
+from .listener import AttemptListener, ignore
+from .protocol import AttemptOrder
+from .task_environment import encoded_variables
+
+EXIT_SECONDS = 5.0  # for the exit functions of a worker that is no longer needed
+IDLE_SECONDS = 60.0  # a worker that had no attempt for so long ends: its memory is worth more than its fork
+END_SECONDS = 1.0  # for the exit functions of idle workers, when the flow is closed
+
+CpuTimes = tuple[int, int]  # user and system, in microseconds
+
+
+class Worker(ForkedProcess):
+    """One process, which runs at most one attempt at a time.
+
+    ``on_free(worker)``: its attempt was a clean success. ``on_findings(worker, task, findings)``: an attempt left
+    something behind, so that the worker ends. The zygote reports its exit (``exited``).
+    """
+
+    def __init__(
+        self,
+        started: protocol.Started,
+        fds: list[int],
+        shared: RunnerContext,
+        *,
+        on_free: Callable[[Worker], None],
+        on_findings: Callable[[Worker, str, list[str]], None],
+    ) -> None:
+        super().__init__(started, fds, self._open_link)
+        self.gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._shared = shared
+        self._on_free = on_free
+        self._on_findings = on_findings
+        self._cpu_us: CpuTimes = (0, 0)  # of the attempts that have ended
+        self._checked: CpuTimes | None = None  # so far: it takes the next attempt when the present one is over
+        self._is_reusable = True
+        self._timer: asyncio.TimerHandle | None = None
+
+    def _open_link(self, fd: int) -> FrameSocket:
+        self.link = FrameSocket(socket.socket(fileno=fd), self._on_payload, ignore, protocol.ATTEMPT_LIMIT)
+        return self.link
+
+    # --- Attempts -----------------------------------------------------------------------------------------------------
+
+    @property
+    def can_start(self) -> bool:
+        """Whether it lives and takes an attempt."""
+        return self.attempt is None and not self.link.is_closed and not self.has_ended()
+
+    def start(self, order: AttemptOrder, listener: AttemptListener) -> Attempt:
+        """Run an attempt."""
+        sent_at = asyncio.get_running_loop().time()  # before: it may end the attempt at once
+        self.link.send(protocol.Start(self.number, protocol.encode_order(order), encoded_variables(order)))
+        return Attempt(order, listener, self._shared, self, sent_at)
+
+    def _on_payload(self, payload: bytes) -> None:
+        frame, attempt = protocol.decode_worker_frame(payload), self.attempt
+        if attempt is None:
+            return
+        if isinstance(frame, protocol.WorkerChecked):
+            self._handle_checked(frame, attempt)
+            return
+        try:
+            attempt.handle_frame(frame)
+        except StateFileError:
+            self.link.close()  # the task wrote into the socket: no frame can be found any more
+
+    def _handle_checked(self, report: protocol.WorkerChecked, attempt: Attempt) -> None:
+        if report.findings:
+            self._on_findings(self, attempt.order.task, report.findings)
+        is_clean = isinstance(attempt.ending, protocol.Succeeded) and not attempt.is_forced and self._is_reusable
+        if report.findings or not is_clean:
+            self.link.close()  # ends the worker, if a finding does not
+            return
+        self.output.drain()
+        self._checked = report.cpu_user_us, report.cpu_system_us
+        user_us, system_us = self._cpu_us
+        attempt.end(
+            {
+                "max_rss_kb": report.max_rss_kb,
+                "cpu_user_us": report.cpu_user_us - user_us,
+                "cpu_system_us": report.cpu_system_us - system_us,
+                "duration_us": round((report.ended_at - attempt.started_at) * 1e6),
+            }
+        )
+
+    async def dump_stack(self) -> str:
+        """Return the stacks of all threads."""
+        self._is_reusable = False  # the signal may come late
+        return await super().dump_stack()
+
+    def pause(self) -> None:
+        """Stop reading: the task blocks once a pipe is full."""
+        self._is_reusable = False
+        super().pause()
+
+    def on_ending(self, is_in_time: bool) -> None:
+        """Wait for the report or the exit. The report mostly comes with the final frame: then no timer is needed."""
+        if is_in_time:
+            asyncio.get_running_loop().call_soon(self._running.expect_exit)
+
+    def release(self) -> None:
+        """Take the next attempt, or end."""
+        self.attempt, checked, self._checked = None, self._checked, None
+        if checked is None or self.gone.done():
+            self.retire()
+            return
+        self._cpu_us = checked
+        self._on_free(self)
+
+    # --- The end ------------------------------------------------------------------------------------------------------
+
+    def retire(self) -> None:
+        """End it in order: it runs its exit functions. ``exited`` follows."""
+        self.link.close()
+        if self._timer is None and not self.gone.done():
+            self._timer = asyncio.get_running_loop().call_later(EXIT_SECONDS, self.kill_at_once)
+
+    def exited(self, exited: protocol.Exited) -> None:
+        """End the attempt of the reaped worker."""
+        self.gone.set_result(None)
+        if self.attempt is not None:
+            user_us, system_us = exited.cpu_user_us - self._cpu_us[0], exited.cpu_system_us - self._cpu_us[1]
+            self.attempt.exited(msgspec.structs.replace(exited, cpu_user_us=user_us, cpu_system_us=system_us))
+        self._close()
+
+    def lose(self, why: str, *, is_blameless: bool) -> None:
+        """End its attempt as LOST: the zygote is gone, and the worker with it."""
+        self.gone.set_result(None)
+        if self.attempt is not None:
+            self.attempt.lose(why, is_blameless=is_blameless)
+        self._close()
+
+    def _close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self.close()
+
+
+class WorkerPool:
+    """The workers of one flow. ``idle_max``: more of them do not wait for attempts.
+
+    ``on_retired(payload)``: an attempt left something behind in a worker, which ends; reported once for each task and
+    finding.
+    """
+
+    def __init__(
+        self,
+        shared: RunnerContext,
+        fork: Fork,
+        *,
+        on_retired: Callable[[ExecutorChanged], object],
+        idle_max: int,
+    ) -> None:
+        self._shared = shared
+        self._fork = fork
+        self._on_retired = on_retired
+        self._idle_max = idle_max
+        self._idle: dict[Worker, float] = {}  # since when, the latest one last: it has the warmest caches
+        self._idle_timer: asyncio.TimerHandle | None = None
+        self._is_retired = False
+        self._reported: set[tuple[str, str]] = set()
+
+    # --- Attempts -----------------------------------------------------------------------------------------------------
+
+    def start_at_once(self, order: AttemptOrder, listener: AttemptListener) -> Attempt | None:
+        """Run an attempt in an idle worker; None: there is none."""
+        while self._idle:
+            worker, _ = self._idle.popitem()
+            if worker.can_start:
+                return worker.start(order, listener)
+        return None
+
+    async def start(self, order: AttemptOrder, listener: AttemptListener) -> Attempt:
+        """Run an attempt in a new worker. Raises OSError if no process can be started."""
+        attempts: list[Attempt] = []
+
+        def begin(started: protocol.Started, fds: list[int]) -> Worker:
+            worker = Worker(started, fds, self._shared, on_free=self._on_free, on_findings=self._on_findings)
+            attempts.append(worker.start(order, listener))  # at once: it may end before this coroutine goes on
+            return worker
+
+        await self._fork(begin)
+        return attempts[0]
+
+    @property
+    def idle_count(self) -> int:
+        """Workers that wait for an attempt."""
+        return len(self._idle)
+
+    def _on_free(self, worker: Worker) -> None:
+        if self._is_retired or len(self._idle) >= self._idle_max:
+            worker.retire()
+            return
+        loop = asyncio.get_running_loop()
+        self._idle[worker] = loop.time()
+        if self._idle_timer is None:
+            self._idle_timer = loop.call_later(IDLE_SECONDS, self._retire_idle)
+
+    def _on_findings(self, worker: Worker, task: str, findings: list[str]) -> None:
+        task = re.sub(r"\[\d+\]$", "", task)  # the children of a map task run the same function
+        new = [finding for finding in findings if (task, re.sub(r"\d+", "", finding)) not in self._reported]
+        self._reported.update((task, re.sub(r"\d+", "", finding)) for finding in new)
+        if new:
+            how = f"task {task!r} {', '.join(new)}"
+            self._on_retired(ExecutorChanged(ExecutorChange.WORKER_RETIRED, pid=worker.pid, how=how))
+
+    # --- The end ------------------------------------------------------------------------------------------------------
+
+    def _retire_idle(self) -> None:
+        now = asyncio.get_running_loop().time()
+        self._idle_timer = None
+        for worker, since in list(self._idle.items()):
+            if now - since >= IDLE_SECONDS:
+                self._retire(worker)
+        if self._idle:
+            oldest = next(iter(self._idle.values()))
+            self._idle_timer = asyncio.get_running_loop().call_at(oldest + IDLE_SECONDS, self._retire_idle)
+
+    def _retire(self, worker: Worker) -> None:
+        del self._idle[worker]
+        worker.retire()
+
+    def retire(self) -> None:
+        """Take no new attempts: workers end when their attempt has ended."""
+        self._is_retired = True
+        for worker in list(self._idle):
+            self._retire(worker)
+
+    async def close(self) -> None:
+        """End the idle workers in order, so that their exit functions run."""
+        leaving = [worker.gone for worker in self._idle]
+        self.retire()
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
+        if leaving:
+            await asyncio.wait(leaving, timeout=END_SECONDS)
