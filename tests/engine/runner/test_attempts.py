@@ -309,7 +309,7 @@ async def test_a_path_is_stored_with_its_type(bench: Any) -> None:
     assert json.loads((await bench.run("found"))[0].result) == {"files": [{"redrive:path": "/a/b.csv"}]}
 
 
-async def test_a_result_that_is_too_large_fails_with_a_way_out(bench: Any) -> None:
+async def test_a_result_that_is_too_large_is_a_success_without_a_result(bench: Any) -> None:
     await bench.open("""
         @flow.task
         def fits():
@@ -321,8 +321,8 @@ async def test_a_result_that_is_too_large_fails_with_a_way_out(bench: Any) -> No
     """)
     assert len((await bench.run("fits"))[0].result) == 64 * 1024
     outcome, _ = await bench.run("too_large")
-    assert outcome.failure.failure_class is FailureClass.PERMANENT
-    assert "65537 bytes" in outcome.failure.message
+    assert outcome.failure is None
+    assert "65537 bytes" in str(reason_of_unstored(outcome.result))
 
 
 async def test_progress_and_heartbeats_arrive_in_order(bench: Any) -> None:
