@@ -71,14 +71,13 @@ if TYPE_CHECKING:
     from .executor.run_end import RunResult
     from .executor.run_options import RunOptions
     from .flow.flow import Flow
-    from .flow.param import Param
+    from .flow.options import Param
     from .flow.task_def import TaskDef
     from .runner.context import Context, Missing
     from .toolkit.credentials import Credential
-    from .toolkit.retry import backoff_delay, full_jitter, retry, retry_transient
+    from .toolkit.retry import backoff_delay, from_tenacity, full_jitter, retry, retry_transient
     from .toolkit.run_with_timeout import run_with_timeout
     from .toolkit.send_buffer import SendBuffer
-    from .toolkit.tenacity import from_tenacity
 
 __all__ = [
     "AmbiguousError",
@@ -130,7 +129,7 @@ _LAZY_MODULES = {
     "FlowImportError": "errors",
     "Missing": "runner.context",
     "NotReady": "errors",
-    "Param": "flow.param",
+    "Param": "flow.options",
     "PermanentError": "errors",
     "RedriveError": "errors",
     "RetryAfter": "errors",
@@ -146,7 +145,7 @@ _LAZY_MODULES = {
     "TransientError": "errors",
     "backoff_delay": "toolkit.retry",
     "classify_http": "core.failures.classify",
-    "from_tenacity": "toolkit.tenacity",
+    "from_tenacity": "toolkit.retry",
     "full_jitter": "toolkit.retry",
     "retry": "toolkit.retry",
     "retry_transient": "toolkit.retry",

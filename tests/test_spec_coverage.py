@@ -30,7 +30,7 @@ KEPT_BY = {
     "000.20": THREADS + "test_a_task_that_checks_its_token_ends_in_time",
     "000.21": "engine/toolkit/test_run_with_timeout.py::test_a_task_that_hangs_is_a_timeout",
     "000.32": EXECUTOR + "test_the_same_failure_twice_is_dead_lettered_and_holds_its_children",
-    "000.39": "engine/statefile/changes/test_skip_and_cancel.py::test_a_skip_permits_the_failure_and_children_start",
+    "000.39": "engine/statefile/test_skip_and_cancel.py::test_a_skip_permits_the_failure_and_children_start",
     "000.46": EXECUTOR + "test_pools_and_max_parallel_bound_what_runs_at_a_time",
     "000.50": "crash/test_effects.py::test_a_killed_executor_leaves_a_dead_letter_that_says_what_is_known",
     "002.26": "engine/test_operating.py::test_a_command_that_arrives_twice_is_done_once",
@@ -44,8 +44,7 @@ KEPT_BY = {
     "003.19": "engine/store/test_runs.py::test_two_executors_that_claim_one_task_start_it_once",
     "003.20": "engine/store/test_runs.py::test_a_join_waits_for_all_of_its_parents",
     "003.21": "engine/core/test_ready_queue.py::test_a_retry_is_startable_only_when_it_is_due",
-    "003.22": "engine/statefile/changes/test_propagation.py"
-    "::test_everything_below_a_failure_is_stopped_and_knows_by_whom",
+    "003.22": "engine/statefile/test_propagation.py::test_everything_below_a_failure_is_stopped_and_knows_by_whom",
     "003.23": "engine/store/test_runs.py::test_attempts_are_counted_by_the_claim_and_only_there",
     "003.24": EXECUTOR + "test_a_transient_failure_heals_and_every_delay_is_stored_beside_its_ceiling",
     "003.25": EXECUTOR + "test_pools_and_max_parallel_bound_what_runs_at_a_time",

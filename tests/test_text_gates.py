@@ -25,16 +25,15 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 from hypothesis import given, settings
-from redrive.console.keys.shell_lines import shell_line
-from redrive.console.present.report_html import _escaped
-from redrive.console.terminal.clipboard import truncated_to_clipboard
-from redrive.console.text.printing import echo, json_line
-from redrive.console.text.text import cells, one_line, pad, sanitize, sanitize_lines
+from redrive.console.keys.actions import shell_line
+from redrive.console.present.report import _escaped
+from redrive.console.terminal.sequences import truncated_to_clipboard
+from redrive.console.text.text import cells, echo, json_line, one_line, pad, sanitize, sanitize_lines
 from redrive.engine.core.spec import FlowSpec, TaskSpec
-from redrive.engine.domain.command import Author, Command, Target
+from redrive.engine.domain.acts import Author, Command, Target
 from redrive.engine.notifications.senders import environment_of
-from redrive.engine.statefile.changes import logs, operator_actions
-from redrive.engine.statefile.changes.transitions import Transaction
+from redrive.engine.statefile import logs, operator_actions
+from redrive.engine.statefile.transitions import Transaction
 from redrive.engine.store import database, runs
 from redrive.engine.store.pages import _command_line
 from support.hostile_text import FORBIDDEN, texts

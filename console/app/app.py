@@ -1,60 +1,178 @@
 """The console app: connects a session, the board that follows it, the screens and the controllers.
 
-Views are Textual modes with the names of ``ScreenName``; each is created when first shown. ``screens/console.py``
+Views are Textual modes with the names of ``ScreenName``; each is created when first shown. ``screens/base.py``
 has the protocols by which screens and controllers use the app; ``actions.Receiver`` names the attributes that hold the
 controllers.
 """
 
 from __future__ import annotations
 
+import shlex
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, ClassVar
+from importlib import import_module
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 from textual.binding import BindingType
 from textual.screen import Screen
 
 from ...engine.clock import Clock, SystemClock
-from ...engine.core.outlook import ALIVE, RunnerStatus
-from ..feed.cause_memory import CauseMemory
-from ..feed.live_run import BoardUpdate, LiveRun
-from ..feed.other_runs import OtherRuns
-from ..keys.actions import Action, ScreenName, action_named
-from ..keys.calls import ActionCall, Receiver, ScreenArgument
+from ...engine.core.projection import RunRow
+from ...engine.core.waiting import ALIVE, RunnerStatus
+from ...engine.domain.states import TaskState
+from ...engine.domain.text import format_duration
+from ...engine.errors import RedriveError
+from ..feed.live_run import BoardUpdate, CauseMemory, LiveRun, OtherRuns
+from ..keys.actions import Action, ActionCall, Receiver, ScreenArgument, ScreenName, action_named
 from ..keys.keymap import DEFAULT_KEYS, KeyMap, Refusal
-from ..model.badge_counts import BadgeCounts
-from ..model.board import Board
-from ..model.columns import ColumnChoice
-from ..model.runner import SHELL_REMEDY, runner_of
-from ..model.waiting_runs import WaitingRun
+from ..model.board import SHELL_REMEDY, Board, runner_of
+from ..model.downstreams import BadgeCounts
+from ..model.lists import ColumnChoice
+from ..model.runs import WaitingRun
 from ..present.header import lock_reason
-from ..screens.base import ConsoleScreen, run_latest
-from ..screens.console import MESSAGE_SECONDS, LaunchContext
-from ..screens.loading import LoadingScreen
+from ..present.runs import deadline_note, run_style
+from ..screens.base import MESSAGE_SECONDS, ConsoleScreen, LaunchContext, LoadingScreen, run_latest
 from ..sessions.session import Session
-from ..terminal.bell import TerminalBell
 from ..terminal.capabilities import detect_capabilities
 from ..terminal.driver import ConsoleDriver
+from ..terminal.sequences import TerminalBell
 from ..terminal.tty import Tty
 from ..text.glyphs import ASCII, UTF8
 from ..text.pieces import Line, Piece, Role
 from ..text.text import one_line
-from ..widgets.bindings import bindings
-from .analysis import Analysis
-from .background_reads import read_other_runs, refresh_usage
-from .commands import CommandMenu
-from .copying import Copying
+from ..widgets.bars import bindings
+from .base_app import ThemedConsole
+from .commands import CommandMenu, Copying, save_screen
 from .downstream_operator import DownstreamActions
-from .navigation import NavigationHistory
-from .operator import OperatorActions
+from .operator import OperatorActions, RunControl
 from .preferences import Preferences
-from .run_control import RunControl
-from .screenshot import save_screen
 from .theme import DEFAULT, Theme, load_theme
-from .themed_app import ThemedConsole
-from .time_travel import TimeTravel
-from .views import SCREENS, screen_maker
+from .time_travel import Analysis, TimeTravel
+
+# --- The navigation history: the views that ``Esc`` and ``q`` return to, with their selected tasks -------------------
+#
+# A view that is opened by its key or tab is a top level and clears the history; a view that is opened from a task or a
+# run adds an entry.
+
+
+STOPS_MAX = 50
+
+
+class Stop(NamedTuple):
+    """A view, and the task that was selected in it."""
+
+    view: ScreenName
+    selected: str | None
+
+
+class NavigationHistory:
+    """A stack of views, at most ``STOPS_MAX``."""
+
+    def __init__(self) -> None:
+        self._stops: deque[Stop] = deque(maxlen=STOPS_MAX)
+
+    @property
+    def last(self) -> Stop | None:
+        """The view to which ``pop`` returns; None at the top level."""
+        return self._stops[-1] if self._stops else None
+
+    def push(self, view: ScreenName, selected: str | None) -> None:
+        """Record a view that the operator leaves."""
+        self._stops.append(Stop(view, selected))
+
+    def pop(self) -> Stop | None:
+        """Remove and return the latest view; None at the top level."""
+        return self._stops.pop() if self._stops else None
+
+    def clear(self) -> None:
+        """Make the current view a top level."""
+        self._stops.clear()
+
+
+# --- The views of the console, each imported when it is first shown --------------------------------------------------
+
+
+#: View -> module and class; imported when the view is first shown, so that the first frame comes early.
+SCREENS: dict[ScreenName, tuple[str, str]] = {
+    ScreenName.RUNS: ("..screens.runs", "RunsScreen"),
+    ScreenName.GRAPH: ("..screens.graph", "GraphScreen"),
+    ScreenName.TIMELINE: ("..screens.timeline", "TimelineScreen"),
+    ScreenName.INBOX: ("..screens.inbox", "InboxScreen"),
+    ScreenName.LOG: ("..screens.log", "LogScreen"),
+    ScreenName.JOURNAL: ("..screens.journal", "JournalScreen"),
+    ScreenName.DOWNSTREAMS: ("..screens.downstreams", "DownstreamsScreen"),
+    ScreenName.HISTORY: ("..screens.history", "HistoryScreen"),
+}
+
+
+def screen_maker(view: ScreenName) -> Callable[[], ConsoleScreen]:
+    """What makes the screen of a view."""
+
+    def make() -> ConsoleScreen:
+        module, name = SCREENS[view]
+        screen: ConsoleScreen = getattr(import_module(module, __package__), name)()
+        return screen
+
+    return make
+
+
+# --- Reads beside the run --------------------------------------------------------------------------------------------
+#
+# What the console reads beside the followed run: what running tasks use, and the other runs of the state file.
+
+
+_SHOWING_USAGE = frozenset({ScreenName.GRAPH, ScreenName.TIMELINE, ScreenName.DETAIL})
+
+
+class ReadingApp(Protocol):
+    """The app, as these reads use it."""
+
+    live: LiveRun
+    other_runs: OtherRuns
+
+    @property
+    def runner(self) -> RunnerStatus:
+        """Who runs the displayed run."""
+
+    @property
+    def console_screen(self) -> ConsoleScreen:
+        """The visible screen, or the screen below a dialog."""
+
+    def on_other_runs(self) -> None:
+        """Show the other runs that need a human."""
+
+
+def refresh_usage(app: ReadingApp) -> None:
+    """Ask the executor what running tasks use, while a screen shows them."""
+    board, screen = app.live.board, app.console_screen
+    if board is None or app.live.is_past or screen.PLACE not in _SHOWING_USAGE or app.live.status.is_stale:
+        return
+    if board.counts[TaskState.RUNNING] and app.runner.is_alive:
+        run_latest(screen, partial(_read_usage, app.live, board), "usage")
+    else:
+        board.usage = {}
+
+
+async def _read_usage(live: LiveRun, board: Board) -> None:
+    try:
+        board.usage = {one.task: one for one in await live.session.usage()}
+    except RedriveError:
+        board.usage = {}  # the frame shows what is wrong with the connection
+
+
+async def read_other_runs(app: ReadingApp) -> None:
+    """Read the other runs that need a human, and show them if they have changed."""
+    board = app.live.board
+    assert board is not None
+    if await app.other_runs.refresh(app.live.session, board.projection.run.run_id):
+        app.on_other_runs()
+
+
+# --- The app ---------------------------------------------------------------------------------------------------------
+#
+
 
 REFUSAL_SECONDS = 3.0
 _TIMES_SECONDS = 1.5
@@ -234,7 +352,7 @@ class ConsoleApp(ThemedConsole):
 
     def show_details(self) -> None:
         """Show the details of the selected task over the current view."""
-        from ..screens.detail import DetailScreen
+        from ..screens.panes import DetailScreen
 
         self.push_screen(
             DetailScreen(ScreenName(self.screen.view if isinstance(self.screen, ConsoleScreen) else ScreenName.GRAPH))
@@ -477,3 +595,60 @@ class ConsoleApp(ThemedConsole):
     def key_refused(self, refusal: Refusal) -> None:
         """Show why a key was ignored."""
         self.show_line([Piece(refusal.value, Role.WARNING)], REFUSAL_SECONDS)
+
+
+# --- The end ---------------------------------------------------------------------------------------------------------
+#
+# The end of a console: its result, and a few lines about the run for the terminal.
+
+
+class ConsoleEnd(NamedTuple):
+    """The result of a console.
+
+    Attributes:
+        return_code: 128 + the number of the signal that ended it, or ``launch.CRASHED``; 0: the operator left.
+        started_run: the run that this console started; None if it started no run.
+        stopping: whether the operator stopped the executor.
+        returns_to_fleet: whether the operator went back to the list of state files.
+    """
+
+    return_code: int = 0
+    started_run: RunRow | None = None
+    is_stopping: bool = False
+    returns_to_fleet: bool = False
+
+
+def console_end(app: ConsoleApp, return_code: int | None = None) -> ConsoleEnd:
+    """The result of a console that was left."""
+    board = app.live.board
+    started_run = board.projection.run if board is not None and app.launch.started_here else None
+    return ConsoleEnd(return_code or 0, started_run, app.is_stopping)
+
+
+def exit_lines(board: Board | None, is_executor_alive: bool, target: str) -> list[str]:
+    """The lines about the run that are printed after the console has closed. ``target``: the state file."""
+    if board is None:
+        return []
+    run = board.projection.run
+    elapsed = format_duration((run.ended_at or board.projection.run.started_at) - run.started_at)
+    state = run_style(run).word
+    lines = [f"{one_line(run.dag_name)} {one_line(run.run_id)}: {state}, {board.finished} of {board.total} done"]
+    if run.ended_at is not None:
+        lines[0] += f" in {elapsed}"
+    lines[0] += deadline_note(run)
+    if board.dead_letters:
+        letters = f"dead letter{'s' if board.dead_letters != 1 else ''}"
+        lines.append(f"{board.dead_letters} {letters} to decide: {_dead_letter_names(board)}")
+    if run.ended_at is None:
+        lines.append(
+            f"{'the run goes on' if is_executor_alive else 'no executor runs it now'}; come back with:"
+            f" {shlex.join(['redrive', 'attach', target])}"
+        )
+        if is_executor_alive:
+            lines.append(f"stop its executor with: {shlex.join(['redrive', 'stop', target])}")
+    return lines
+
+
+def _dead_letter_names(board: Board) -> str:
+    names = [name for name in board.problems if board.row(name).state is TaskState.DEAD_LETTER]
+    return ", ".join(one_line(name) for name in names[:3]) + (" ..." if len(names) > 3 else "")

@@ -1,4 +1,5 @@
-"""The base of the app: passes keys through the guard and the key map to Textual, and calls the actions of the table."""
+"""The base of the app: passes keys through the guard and the key map to Textual, and calls the actions of the
+table."""
 
 from __future__ import annotations
 
@@ -13,14 +14,15 @@ from textual.actions import SkipAction
 from textual.binding import BindingType
 from textual.screen import Screen
 
-from ..keys.actions import SUSPEND_KEY, Action, action_named
-from ..keys.calls import CALLS, ActionCall, Receiver
+from ..keys.actions import CALLS, SUSPEND_KEY, Action, ActionCall, Receiver, action_named
 from ..keys.keymap import DEFAULT_KEYS, KeyGuard, KeyMap, KeyPress, Refusal
+from ..terminal.capabilities import Colours, TerminalCapabilities
 from ..terminal.driver import ConsoleDriver, ConsoleTerminal
 from ..terminal.tty import Tty
-from ..widgets.bindings import bindings
-from ..widgets.role_styles import PLAIN, RoleStyles
+from ..widgets.bars import bindings
+from ..widgets.line_view import PLAIN, RoleStyles
 from ..widgets.text_input import TextField
+from .theme import DEFAULT, Theme, load_theme
 
 _REFUSAL_SECONDS = 1.0  # between two messages, so that one burst has one message
 _INPUT = (events.Key, events.MouseDown, events.MouseScrollDown, events.MouseScrollUp)
@@ -187,3 +189,46 @@ class ConsoleBase(ConsoleTerminal, inherit_bindings=False):
         if due is not None and isinstance(self._driver, ConsoleDriver):
             self._driver.read_pending(at_most=due)
         return next(self._guard.ready(monotonic()), None)
+
+
+# --- The colours of the app: its theme, greyed while the data is stale -----------------------------------------------
+
+
+class ThemedConsole(ConsoleBase):
+    """An app that paints with the colours of a theme."""
+
+    CSS = """
+    ConsoleScreen, LineView { background: $ground; color: $ink; }
+    Modal > Vertical { background: $ground; border: round $ink; }
+    CommandPalette > Vertical { border: none; border-top: solid $ink; }
+    """
+
+    def __init__(self, tty: Tty, keymap: KeyMap, theme: Theme) -> None:
+        self._console_theme = self._for_terminal(theme, tty.capabilities)
+        super().__init__(tty, keymap, self._console_theme.palette())
+        self._is_greyed = False
+
+    def use_theme(self, theme: Theme) -> None:
+        """Use another theme."""
+        self._console_theme = theme = self._for_terminal(theme, self.capabilities)
+        self.palette = theme.stale_palette() if self._is_greyed else theme.palette()
+        self.refresh_css(animate=False)
+        for stack in self._screen_stacks.values():
+            for screen in stack:
+                screen.refresh()
+
+    @staticmethod
+    def _for_terminal(theme: Theme, terminal: TerminalCapabilities) -> Theme:
+        """The theme itself, or the default theme without colours: other themes need a background colour."""
+        return theme if terminal.colours is not Colours.NONE else load_theme(DEFAULT).without_colours()
+
+    def get_css_variables(self) -> dict[str, str]:
+        """The colours of Textual's own backgrounds."""
+        ground = {"ground": self._console_theme.background, "ink": self._console_theme.foreground}
+        return {**super().get_css_variables(), **ground}
+
+    def show_greyed(self, is_greyed: bool) -> None:
+        """Grey the colours, or show them again."""
+        if is_greyed != self._is_greyed:
+            self._is_greyed = is_greyed
+            self.palette = self._console_theme.stale_palette() if is_greyed else self._console_theme.palette()

@@ -1,24 +1,32 @@
-"""The command palette, help, and the list of all keys."""
+"""The command palette, help and the list of all keys; copies to the clipboard, and pictures of the screen."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from pathlib import Path
+from typing import Protocol
 
+from ...engine.domain.events import Event
 from .. import manual
-from ..keys.actions import ACTIONS, BY_NAME, MOVE_ACTIONS, Action, ActionEffect, actions_of
+from ..keys.actions import ACTIONS, BY_NAME, MOVE_ACTIONS, Action, ActionEffect, actions_of, shell_line
 from ..keys.keymap import key_file, key_label
+from ..model.board import Board
+from ..model.replay import command_line
 from ..present.manual import page_lines
+from ..present.runs import incident_summary
 from ..present.states import legend_lines
-from ..present.timeline.task_texts import bar_entries
-from ..screens.choice_dialog import ChoiceDialog, ChoiceOption
-from ..screens.console import ConsoleHost, errors_shown
-from ..screens.palette import CommandPalette, PaletteEntry
-from ..screens.text_dialog import TextDialog, columns_within
-from ..text.pieces import Line, Piece, Role
-from ..text.text import one_line, pad
-from ..text.wrapping import wrap
+from ..present.timeline import bar_entries
+from ..screens.base import ConsoleHost, errors_shown
+from ..screens.dialogs import ChoiceDialog, ChoiceOption, CommandPalette, PaletteEntry, TextDialog, columns_within
+from ..terminal.sequences import truncated_to_clipboard
+from ..text.event_text import describe_event
+from ..text.pieces import Line, Piece, Role, wrap
+from ..text.text import one_line, pad, sanitize, sanitize_lines
 from . import theme
+from .operator import OperatorActions
 from .time_travel import SPEEDS
 
 _KEYS_CELLS = 9
@@ -176,3 +184,96 @@ def _argument_entry(text: str) -> PaletteEntry | None:
     if word not in _ARGUMENT_HELP:
         return None
     return PaletteEntry(f"{word}:{words.strip()}", one_line(text.strip()), _ARGUMENT_HELP[word])
+
+
+# --- Copies a name, an error, a command line or a summary to the clipboard of the operator's machine -----------------
+
+
+_OPTION_CELLS = 48
+
+
+class Copying:
+    """The controller of the clipboard; each console has one."""
+
+    def __init__(self, console: ConsoleHost, actions: OperatorActions) -> None:
+        self._console = console
+        self._actions = actions
+
+    def copy(self, subject: object, names: Sequence[str]) -> None:
+        """Copy ``subject`` if it is an event; else let the operator choose a text about the tasks."""
+        board = self._console.live.board
+        if isinstance(subject, Event):
+            self._copy_event(subject)
+        elif board is not None:
+            texts = dict(self._texts(board, names))
+            options = [ChoiceOption(word, word, one_line(text)[:_OPTION_CELLS]) for word, text in texts.items()]
+            self._actions.choose("Copy", options, lambda word: self._copy(word, texts[word]))
+
+    @property
+    def _target(self) -> str:
+        return self._console.launch.state_path or self._console.address
+
+    def _copy_event(self, event: Event) -> None:
+        """Copy the command line of an act, or the sentence of another event."""
+        command = command_line(event, self._target)
+        text = command or one_line(f"{event.task or ''} {describe_event(event)}")
+        self._console.copy_to_clipboard(text)
+        what = "command line" if command else "sentence"
+        self._console.show_message(f"{what} sent to the terminal's clipboard: {text}")
+
+    def _texts(self, board: Board, names: Sequence[str]) -> Iterator[tuple[str, str]]:
+        console = self._console
+        if names:
+            row = board.row(names[0])
+            yield "name", "\n".join(map(sanitize, names))
+            if row.error:
+                yield "error", row.error
+            if row.failure_fingerprint:
+                yield "fingerprint", row.failure_fingerprint
+            line = shell_line("requeue", self._target, board.projection.run.run_id, names, "after a fix")
+            if line is not None:
+                yield "command", line
+        yield "summary", incident_summary(board, console.address, console.live.now_us)
+
+    def _copy(self, word: str, text: str) -> None:
+        text = sanitize_lines(text)
+        self._console.copy_to_clipboard(text)
+        whole, part = len(text.encode("utf-8", "replace")), len(truncated_to_clipboard(text).encode())
+        if part < whole:
+            message = f"{word}: the first {part:,} of {whole:,} bytes, as much as terminals take"
+            self._console.show_message(message, Role.WARNING)
+        else:
+            self._console.show_message(f"{word} sent to the terminal's clipboard ({whole:,} bytes, by OSC 52)")
+
+
+# --- Saves the screen as a picture (SVG) and as text -----------------------------------------------------------------
+
+
+_WEB_FONT = re.compile(r"@font-face\s*\{[^}]*\}")
+
+
+class PicturedConsole(Protocol):
+    """The console, as far as a picture needs it."""
+
+    def export_screenshot(self, *, title: str | None = None) -> str:
+        """The screen as SVG."""
+
+    def screen_text(self) -> str:
+        """The screen as text."""
+
+    def show_message(self, text: str, role: Role = Role.TEXT) -> None:
+        """Show a sentence in the last row."""
+
+
+def save_screen(console: PicturedConsole, folder: Path | None = None) -> None:
+    """Save the screen in ``folder`` (default: the current one) and say where. Files are never overwritten."""
+    folder, stem = folder or Path.cwd(), f"redrive-{time.strftime('%Y%m%dT%H%M%S')}"
+    picture = _WEB_FONT.sub("", console.export_screenshot(title="redrive"))  # the reader's font: nothing is loaded
+    try:
+        for suffix, text in ((".svg", picture), (".txt", f"{console.screen_text()}\n")):
+            with (folder / f"{stem}{suffix}").open("x", encoding="utf-8") as file:
+                file.write(text)
+    except OSError as error:
+        console.show_message(one_line(f"the screen was not saved in {folder}: {error.strerror}"), Role.WARNING)
+        return
+    console.show_message(one_line(f"the screen is saved: {folder / stem}.svg and .txt"))

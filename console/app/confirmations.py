@@ -8,17 +8,16 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ...engine.core.projection import TaskRow
-from ...engine.domain.acts import BY_NAME
-from ...engine.domain.counting import counted
+from ...engine.domain.acts import BY_NAME, NOTE_CHARACTERS_MAX
 from ...engine.domain.states import NEEDS_HUMAN, OPEN, TaskState
-from ...engine.statefile.changes.notes import TEXT_CHARACTERS_MAX
+from ...engine.domain.text import counted
 from ..model.board import Board
-from ..model.breaker_view import BreakerStatus
+from ..model.downstreams import BreakerStatus
 from ..model.inbox import InboxCause
 from ..model.preview import Preview
 from ..present.states import STATE_STYLES, state_sign
 from ..sessions.session import RunSummary
-from ..text.durations import format_seconds
+from ..text.figures import format_seconds
 from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Piece, Role
 from ..text.text import one_line, pad
@@ -310,7 +309,7 @@ def note_question(cause: InboxCause, facts: Sequence[str], trigger: str | None) 
 
 
 def _note_problem(text: str) -> str | None:
-    too_many = len(text) - TEXT_CHARACTERS_MAX
+    too_many = len(text) - NOTE_CHARACTERS_MAX
     return f"Too long by {too_many:,} characters." if too_many > 0 else None
 
 

@@ -12,8 +12,7 @@ from pathlib import Path
 
 import platformdirs
 
-from ..text.printing import echo
-from ..text.text import sanitize
+from ..text.text import echo, sanitize
 
 REPORTS_MAX = 10
 _LINE_CHARACTERS_MAX = 2000

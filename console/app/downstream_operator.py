@@ -8,18 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from ...engine.core.cause_history import DEFAULT_REASON
-from ...engine.domain.command import Answer, Command
+from ...engine.core.causes import DEFAULT_REASON
+from ...engine.domain.acts import Answer, Command
 from ...engine.errors import RedriveError
-from ...engine.statefile import list_rows
-from ..model.breaker_view import BreakerStatus, refusal
-from ..model.downstreams import ChosenRows, Downstreams, Page, RowsAct
+from ...engine.statefile import lists
+from ..model.downstreams import BreakerStatus, ChosenRows, Downstreams, Page, RowsAct, refusal
 from ..model.inbox import targets_of
 from ..model.preview import preview_requeue
-from ..present.answers import answer_line
 from ..present.downstreams import breaker_style
-from ..screens.choice_dialog import ChoiceOption
-from ..screens.console import ConsoleHost
+from ..present.inbox import answer_line
+from ..screens.base import ConsoleHost
+from ..screens.dialogs import ChoiceOption
 from ..text.text import one_line
 from ..widgets.dialog import Reply
 from . import confirmations
@@ -86,7 +85,7 @@ class DownstreamActions:
         assert board is not None
         downstreams = Downstreams(board)
         try:
-            downstreams.load_breakers(await console.live.session.query(list_rows.BREAKERS), console.live.now_us)
+            downstreams.load_breakers(await console.live.session.query(lists.BREAKERS), console.live.now_us)
         except RedriveError as error:
             self._actions.show_warning(str(error))
             return

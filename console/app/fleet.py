@@ -10,23 +10,21 @@ from textual.binding import BindingType
 
 from ...engine.clock import Clock, SystemClock
 from ...engine.errors import RedriveError
-from ...engine.statefile.on_demand.offers import Offer
-from ..keys.actions import action_named
-from ..keys.calls import Receiver
+from ...engine.statefile.state_files import Offer
+from ..keys.actions import Receiver, action_named
 from ..keys.keymap import DEFAULT_KEYS, KeyMap
-from ..model.columns import COLUMNS, FLEET, ColumnChoice
-from ..model.fleet import FleetEntry, FleetOrder, fleet_entries
-from ..present.fleet import fleet_heading, fleet_row, name_cells
-from ..screens.column_dialog import ColumnDialog
+from ..model.lists import COLUMNS, FLEET, ColumnChoice
+from ..model.runs import FleetEntry, FleetOrder, fleet_entries
+from ..present.runs import fleet_heading, fleet_row, name_cells
+from ..screens.dialogs import ColumnDialog
 from ..terminal.tty import Tty
 from ..text.glyphs import ASCII, UTF8
 from ..text.pieces import Line, Piece, Role
 from ..text.text import one_line
-from ..widgets.bars import Bar, KeyBar, Rule
-from ..widgets.bindings import bindings
+from ..widgets.bars import Bar, KeyBar, Rule, bindings
 from ..widgets.table import VirtualTable
 from .base_app import ConsoleBase
-from .settings_files import save_columns
+from .preferences import save_columns
 from .theme import DEFAULT, Theme, load_theme
 
 MESSAGE_SECONDS = 5.0

@@ -16,17 +16,16 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ..sessions.target import is_remote
 from ..terminal.tty import Tty
-from ..text.printing import echo_lines
+from ..text.text import echo_lines
 
 if TYPE_CHECKING:
     from ...engine.executor.run_options import RunOptions
     from ..keys.keymap import KeyMap
-    from ..model.columns import ColumnChoice
-    from ..sessions.fleet import FleetTarget
+    from ..model.lists import ColumnChoice
+    from ..sessions.address import SshOptions
+    from ..sessions.open import FleetTarget
     from ..sessions.session import Session
-    from ..sessions.ssh_options import SshOptions
-    from .app import ConsoleApp
-    from .exit_summary import ConsoleEnd
+    from .app import ConsoleApp, ConsoleEnd
     from .theme import Theme
 
 CRASHED = 70  # EX_SOFTWARE: the console failed; the run may go on
@@ -45,7 +44,7 @@ class UserSettings(NamedTuple):
     def read(cls) -> UserSettings:
         """Read the files. Raises RedriveError with what is wrong in them."""
         from ..keys.keymap import load_keys
-        from .settings_files import load_columns
+        from .preferences import load_columns
         from .theme import initial_theme_name, load_theme
 
         return cls(load_keys(), load_theme(initial_theme_name()), load_columns())
@@ -74,8 +73,8 @@ class ConsoleLaunch:
 
 def attach(tty: Tty, launch: ConsoleLaunch, read_only: bool, ssh: SshOptions) -> ConsoleEnd:
     """Open the console on a run of another process."""
+    from ..sessions.address import Endpoint
     from ..sessions.open import open_session
-    from ..sessions.ssh_options import Endpoint
 
     def open_target(is_read_only: bool = read_only) -> Awaitable[Session]:
         return open_session(Endpoint(launch.target, ssh), read_only=is_read_only)
@@ -91,7 +90,7 @@ def attach(tty: Tty, launch: ConsoleLaunch, read_only: bool, ssh: SshOptions) ->
 def attach_fleet(tty: Tty, fleet: FleetTarget, read_only: bool, ssh: SshOptions) -> ConsoleEnd:
     """Open the list of state files, and the console on each that the operator chooses there."""
     from ...engine.errors import RedriveError
-    from .exit_summary import ConsoleEnd
+    from .app import ConsoleEnd
 
     ssh = fleet.options or ssh  # with what the operator answered at sign-in
     settings = UserSettings.read()
@@ -163,7 +162,7 @@ async def _run_app(tty: Tty, open_target: SessionOpener, launch: ConsoleLaunch, 
     if launch.state_path is None:
         session = await open_target()
         tty.splash(f"redrive - {launch.target}")
-    from ..screens.console import LaunchContext
+    from ..screens.base import LaunchContext
     from .app import ConsoleApp
 
     context = LaunchContext(
@@ -191,7 +190,7 @@ async def _run_app(tty: Tty, open_target: SessionOpener, launch: ConsoleLaunch, 
 
 
 def _print_end(app: ConsoleApp, code: int | None, target: str) -> ConsoleEnd:
-    from .exit_summary import ConsoleEnd, console_end, exit_lines
+    from .app import ConsoleEnd, console_end, exit_lines
 
     resume_command = f"redrive attach {shlex.quote(target)}"
     if app.failure is not None:

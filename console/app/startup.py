@@ -17,9 +17,9 @@ from ..terminal.tty import Tty
 
 if TYPE_CHECKING:
     from ...engine.executor.run_options import RunOptions
-    from ..sessions.fleet import FleetTarget
-    from ..sessions.ssh_options import Endpoint, SshOptions
-    from .exit_summary import ConsoleEnd
+    from ..sessions.address import Endpoint, SshOptions
+    from ..sessions.open import FleetTarget
+    from .app import ConsoleEnd
 
 
 @contextmanager

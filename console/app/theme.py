@@ -30,9 +30,8 @@ from rich.errors import StyleSyntaxError
 from rich.style import Style
 
 from ...engine.errors import RedriveError
-from ..text.pieces import Role
-from ..text.sgr import SGR_ROLE
-from ..widgets.role_styles import RoleStyles, mix
+from ..text.pieces import SGR_ROLE, Role
+from ..widgets.line_view import RoleStyles, mix
 
 DEFAULT = "terminal"
 THEME_VARIABLE = "REDRIVE_THEME"

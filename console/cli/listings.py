@@ -6,40 +6,58 @@ Every state is a word, so that grep finds it.
 from __future__ import annotations
 
 import shlex
+import shutil
+import sys
 import time
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from datetime import datetime
 from itertools import repeat
+from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
+import click
 import msgspec
 
-from ...engine.core.cause_history import CauseHistory, describe_history, describe_last_incident
+from ...engine.core.causes import CauseHistory, describe_history, describe_last_incident
 from ...engine.core.explain import explain_task
-from ...engine.core.projection import RunProjection, RunRow, TaskRow
+from ...engine.core.projection import RunProjection, RunRow, TaskRow, is_operator_act
 from ...engine.domain.event_codec import row_of
-from ...engine.domain.events import Event
-from ...engine.domain.liveness import cut_off_cause
-from ...engine.domain.states import MOVING, NEEDS_HUMAN, TaskState
+from ...engine.domain.event_payloads import RunChange, RunChanged, TaskMoved
+from ...engine.domain.events import Event, EventKind
+from ...engine.domain.states import MOVING, NEEDS_HUMAN, TaskState, cut_off_cause
+from ...engine.domain.text import format_duration
 from ...engine.errors import RedriveError
-from ...engine.statefile import list_rows
-from ..model.board import Board
+from ...engine.statefile import lists
+from ..app.theme import load_theme
+from ..feed.live_run import load_memories
+from ..feed.reads import READ_EVENTS, TEXTS_OF, HistoryReader, read_evidence
+from ..model.board import Board, runner_of
+from ..model.inbox import Inbox, failures_of
 from ..model.replay import NUMBER_MAX, parse_when
-from ..model.runner import runner_of
-from ..model.waiting_runs import is_lost, waiting_runs
-from ..present.executor_status import executor_advice, executor_json, run_status_text
-from ..present.runs import place_line
-from ..present.summary import incident_summary
+from ..model.runs import HistoryOrder, RunGrid, is_lost, waiting_runs
+from ..present.history import grid_lines, heading_line, history_value
+from ..present.report import CAUSES_MAX, CauseEvidence, Move, PageColours, ReportData, report_html, report_markdown
+from ..present.runs import (
+    describe_missed_starts,
+    describe_next_runs,
+    executor_advice,
+    executor_json,
+    incident_summary,
+    late_us,
+    place_line,
+    run_status_text,
+)
 from ..present.tasks import STALE, attempt_label, describe_skip
+from ..sessions.address import Endpoint
 from ..sessions.open import with_session
-from ..sessions.session import Session, SessionStatus
-from ..sessions.ssh_options import Endpoint
-from ..text.printing import echo, echo_json, echo_lines, json_line, table_lines
-from ..text.text import one_line, shorten
-from .output import event_lines
-from .output.follow import print_view
-from .output.json_schemas import with_schema
+from ..sessions.session import RunSummary, Session, SessionStatus
+from ..text.figures import format_bytes
+from ..text.glyphs import glyphs_for
+from ..text.pieces import plain
+from ..text.text import echo, echo_json, echo_lines, json_line, one_line, shorten, table_lines
+from . import event_lines
+from .output import echo_values, print_view, with_schema
 
 if TYPE_CHECKING:
     from ..model.inbox import InboxCause
@@ -54,8 +72,8 @@ def print_tasks(endpoint: Endpoint, run_id: str | None, as_json: bool, *, follow
     async def read(session: Session) -> list[str]:
         board = Board(await session.snapshot(run_id))
         breakers, pages = (
-            await session.query(list_rows.BREAKERS),
-            await session.query(list_rows.PAGES, limit=_PAGES_MAX),
+            await session.query(lists.BREAKERS),
+            await session.query(lists.PAGES, limit=_PAGES_MAX),
         )
         board.update_lists(breakers, pages)
         before = {} if as_json else await _last_times(session, board)
@@ -78,9 +96,6 @@ def _executor_advice_lines(run: RunRow, status: SessionStatus, address: str) -> 
 
 async def _last_times(session: Session, board: Board) -> dict[str, str]:
     """For each task that needs a human, how its cause ended last time."""
-    from ..feed.cause_memory import load_memories
-    from ..model.inbox import Inbox
-
     causes = Inbox(board).causes()
     known = await load_memories(session, board.projection.run.run_id, causes)
     incidents = {key: describe_last_incident(memory, _now_us()) for key, memory in known.items()}
@@ -162,9 +177,6 @@ async def _inbox_of_run(
 
     ``moving``: by run, how many of its tasks the executor still moves; ``is_alone``: no other run needs a human.
     """
-    from ..feed.cause_memory import load_memories
-    from ..model.inbox import Inbox
-
     run, groups = projection.run, Inbox(await load_board(session, projection)).causes()
     known = await load_memories(session, run.run_id, groups)
     status, address = session.status, session.address
@@ -188,7 +200,7 @@ async def _inbox_of_run(
 async def load_board(session: Session, projection: RunProjection) -> Board:
     """The board of a run with the breakers that may hold its tasks."""
     board = Board(projection)
-    board.update_lists(await session.query(list_rows.BREAKERS))
+    board.update_lists(await session.query(lists.BREAKERS))
     return board
 
 
@@ -276,7 +288,7 @@ def _print_event(event: Event, labeller: event_lines.EventLabeller | None) -> No
 def print_replay(endpoint: Endpoint, run_id: str | None, as_json: bool, at: str | None) -> int:
     """Print the tasks as they were ``at`` a time or after an event's number; None: now."""
 
-    from ..feed.event_reader import EventHistory
+    from ..feed.reads import EventHistory
 
     async def use(session: Session) -> tuple[RunProjection, int | None, str]:
         projection, address = await session.snapshot(run_id), session.address
@@ -313,3 +325,169 @@ def _plain(value: object) -> dict[str, object]:
 
 def _now_us() -> int:
     return time.time_ns() // 1000
+
+
+# --- ``redrive runs``: the runs of a state file and its next scheduled ones ------------------------------------------
+
+
+_LATE_RUNS_MAX = 100
+
+
+def print_runs(endpoint: Endpoint, as_json: bool, *, follow: bool = False) -> int:
+    """Print one line per run, the latest first."""
+
+    async def read(session: Session) -> list[str]:
+        schedule_lines, summaries = await _schedule_lines(session), await session.runs()
+        status, address, now_us = session.status, session.address, _now_us()
+        if as_json:
+            return [
+                json_line(_run_value(one, executor_json(one.run, status, address, now_us), address))
+                for one in summaries
+            ]
+        rows: list[Sequence[str]] = [("RUN", "FLOW", "STATE", "TASKS", "OK", "DEAD", "ELAPSED", "")]
+        rows += [(*_run_row(one), executor_advice(one.run, status, address, now_us)) for one in summaries]
+        waiting = len(waiting_runs(summaries, session.status))
+        needs = [f"{waiting} run{' needs' if waiting == 1 else 's need'} a human: {_inbox_command(address)}"]
+        return [place_line(None, address), *table_lines(rows), *(needs if waiting else []), *schedule_lines]
+
+    return print_view(endpoint, read, follow=follow, as_json=as_json)
+
+
+def _inbox_command(address: str) -> str:
+    return one_line(shlex.join(["redrive", "inbox", address]))
+
+
+def _run_value(summary: RunSummary, executor: Mapping[str, object], address: str) -> dict[str, object]:
+    counts = {"counts": summary.counts, "dead_letters": summary.dead_letters}
+    place = {"executor": executor, "state_file": address}
+    return with_schema(
+        "runs", {**msgspec.to_builtins(summary.run), "state": run_status_text(summary.run), **counts, **place}
+    )
+
+
+async def _schedule_lines(session: Session) -> list[str]:
+    """Lines about the next scheduled runs, whether a process serves them, and runs that started late."""
+    unserved = "; no process serves it" if session.status.service_pid is None else ""
+    coming = [f"{words}{unserved}" for words in describe_next_runs(await session.query(lists.SCHEDULES), _now_us())]
+    return coming + describe_missed_starts(await session.query(lists.SLA, limit=_LATE_RUNS_MAX), _now_us())
+
+
+def _run_row(summary: RunSummary) -> tuple[str, ...]:
+    run, counts = summary.run, summary.counts
+    elapsed_us = (run.ended_at or _now_us()) - run.started_at
+    total, done = sum(counts.values()), counts.get(TaskState.SUCCESS, 0)
+    late = late_us(run, _now_us())
+    elapsed = f"{format_duration(elapsed_us)}, late {format_duration(late)}" if late else format_duration(elapsed_us)
+    return (run.run_id, run.dag_name, run_status_text(run), str(total), str(done), str(summary.dead_letters), elapsed)
+
+
+# --- ``redrive history``: every task in the last runs of a flow ------------------------------------------------------
+
+
+_COLUMNS_OF_FILES = 160  # where the output is not a terminal
+
+
+def print_history(endpoint: Endpoint, as_json: bool, *, flow: str | None, sort: str) -> int:
+    """Print the grid of a flow; None: the flow of the latest run."""
+
+    async def read(session: Session) -> RunGrid:
+        runs = await session.runs()
+        names = {one.run.dag_name for one in runs}
+        if not runs:
+            raise RedriveError("no run has been recorded yet")
+        if flow is not None and flow not in names:
+            raise RedriveError(f"no run of a flow {flow!r} in this state file; it has {', '.join(sorted(names))}")
+        return await HistoryReader(session).read(flow or runs[0].run.dag_name)
+
+    grid = with_session(endpoint, read)
+    tasks, order = grid.in_order(HistoryOrder(sort)), HistoryOrder(sort)
+    if as_json:
+        name = grid.runs[-1].run.dag_name
+        echo_values("history", ({"flow": name, **history_value(task, grid)} for task in tasks))
+        return 0
+    glyphs = glyphs_for(sys.stdout.encoding)
+    columns = shutil.get_terminal_size((_COLUMNS_OF_FILES, 0)).columns
+    heading, _ = heading_line(grid, len(tasks), "", order, glyphs)
+    for line in [heading, *grid_lines(grid, tasks, columns, time.time_ns() // 1000, glyphs)]:
+        echo(plain(line).rstrip())
+    return 0
+
+
+# --- ``redrive report`` ----------------------------------------------------------------------------------------------
+#
+# ``redrive report``: a run as one HTML file or as Markdown.
+
+
+def write_report(endpoint: Endpoint, run_id: str | None, path: str | None, *, is_markdown: bool) -> int:
+    """Write the report of a run to ``path``; None: print it."""
+    if path is None and not is_markdown and sys.stdout.isatty():
+        raise click.UsageError("HTML is not for a terminal: name a file with -o night.html, or say --markdown")
+
+    async def read(session: Session) -> ReportData:
+        return await read_report(session, run_id, time.time_ns() // 1000)
+
+    data = with_session(endpoint, read)
+    text = report_markdown(data) if is_markdown else report_html(data, _colours("light"), _colours("dark"))
+    if path is None:
+        echo(text, nl=False)
+        return 0
+    try:
+        Path(path).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise RedriveError(f"{path} cannot be written: {error.strerror}") from error
+    echo(f"{path}: {format_bytes(len(text.encode()))}")
+    return 0
+
+
+def _colours(name: str) -> PageColours:
+    theme = load_theme(name)
+    return PageColours(theme.background, theme.foreground, theme.styles)
+
+
+# --- Reads a whole run through a session: everything that a report shows ---------------------------------------------
+
+
+async def read_report(session: Session, run_id: str | None, now_us: int) -> ReportData:
+    """Read a run; None: the latest. Raises RedriveError."""
+    board = Board(await session.snapshot(run_id))
+    run_id = board.projection.run.run_id
+    pages = await session.query(lists.PAGE_HEADS)
+    board.update_lists(await session.query(lists.BREAKERS), pages)
+    board.duration_stats = await session.duration_stats(run_id)
+    moves: list[Move] = []
+    acts: list[Event] = []
+    is_whole = False
+    async for event in _events(session, board.projection):
+        is_whole |= isinstance(event.payload, RunChanged) and event.payload.what == RunChange.CREATED
+        if isinstance(event.payload, TaskMoved) and event.task in board.projection.tasks and event.new is not None:
+            moves.append(Move(event.at, event.task, TaskState(event.new)))
+        if is_operator_act(event) or event.kind == EventKind.NOTE:
+            acts.append(event)
+    causes, total = await _causes(session, board)
+    return ReportData(board, session.address, now_us, moves if is_whole else (), causes, total, acts)
+
+
+async def _events(session: Session, projection: RunProjection) -> AsyncIterator[Event]:
+    """The events of a run up to its projection, in pages."""
+    after, is_last = 0, False
+    while not is_last:
+        page = await session.run_events(projection.run.run_id, after, READ_EVENTS)
+        is_last = len(page) < READ_EVENTS or page[-1].seq >= projection.seq
+        for event in page:
+            if event.seq <= projection.seq:
+                yield event
+        after = page[-1].seq if page else after
+
+
+async def _causes(session: Session, board: Board) -> tuple[Sequence[CauseEvidence], int]:
+    """The first causes with their evidence, and the number of all."""
+    run_id, causes = board.projection.run.run_id, Inbox(board).causes()
+    shown = causes[:CAUSES_MAX]
+    memories = await load_memories(session, run_id, shown)
+    found = []
+    for cause in shown:
+        name = cause.tasks[0]
+        attempts = [one.attempt for one in failures_of(board.row(name))[-TEXTS_OF:]]
+        evidence = await read_evidence(session, run_id, name, attempts, memories.get(cause.key))
+        found.append(CauseEvidence(cause, evidence))
+    return found, len(causes)

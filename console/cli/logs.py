@@ -13,21 +13,20 @@ from ...engine.core.projection import AttemptRow, RunProjection, TaskRow
 from ...engine.domain.events import Event
 from ...engine.domain.states import FAILED_OUTCOMES, RESTING, TaskState
 from ...engine.errors import RedriveError, SnapshotNeeded
-from ..feed.output_stream import OutputLine, OutputStream
+from ..feed.reads import OutputLine, OutputStream
 from ..model.board import Board
-from ..present.executor_status import executor_advice
 from ..present.log import failure_text
+from ..present.runs import executor_advice
 from ..present.states import OUTCOME_STYLES
+from ..sessions.address import Endpoint
 from ..sessions.open import with_session
 from ..sessions.session import Session
-from ..sessions.ssh_options import Endpoint
 from ..sessions.target import is_remote, named_target
-from ..text.durations import format_bytes
-from ..text.printing import echo, echo_json
-from ..text.text import one_line, pad
-from .bulk_selection import names_like
+from ..text.figures import format_bytes
+from ..text.text import echo, echo_json, one_line, pad
+from .operate import names_like
 from .options import NamedFile
-from .output.json_schemas import with_schema
+from .output import with_schema
 
 _NAME_CELLS_MAX = 30
 

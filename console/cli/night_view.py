@@ -8,18 +8,17 @@ from dataclasses import dataclass
 
 from ...engine.core.projection import RunProjection
 from ...engine.domain.events import Event
-from ...engine.statefile.list_rows import BREAKERS, PAGES, PageRow
-from ...engine.statefile.queries import query
+from ...engine.statefile.lists import BREAKERS, PAGES, PageRow, query
 from ..model.board import Board
 from ..model.inbox import Inbox, InboxCause
 from ..model.replay import ReplayIndex
 from ..present.header import run_line
 from ..present.report import ReportData, timeline_of
-from ..present.summary import incident_summary
+from ..present.runs import incident_summary
 from ..text.glyphs import UTF8
 from ..text.pieces import plain
-from .exit_codes import code_of_run
-from .output.event_lines import lines_of_event
+from .event_lines import lines_of_event
+from .main import code_of_run
 
 _HEADER_CELLS = 160
 _ADDRESS = "a played night"

@@ -1,37 +1,135 @@
-"""``redrive requeue``, ``skip``, ``cancel``, ``extend``, ``pause`` and ``unpause``: acts on tasks and on the run."""
+"""The acts of operators as commands: on tasks (``requeue``, ``skip``, ...), on the run, and on causes."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Set as AbstractSet
+from dataclasses import asdict, dataclass, field
 from datetime import datetime, timedelta
 from datetime import time as time_of_day
+from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
 import click
 
+from ...engine.core.outcome import FailureClass
 from ...engine.core.projection import RunProjection, RunRow, TaskRow
-from ...engine.domain.acts import NEEDS_REASON, STARTS_WORK
-from ...engine.domain.command import REFUSED, RUNNING, Answer, Command, Target, TargetResult
+from ...engine.domain.acts import (
+    BY_NAME,
+    NEEDS_REASON,
+    REFUSED,
+    RUNNING,
+    STARTS_WORK,
+    STOPPABLE,
+    Answer,
+    Command,
+    Target,
+    TargetResult,
+)
+from ...engine.domain.events import Json
 from ...engine.domain.states import NEEDS_HUMAN, TaskState
+from ...engine.domain.text import counted
 from ...engine.errors import RedriveError
-from ...engine.json_types import Json
-from ...engine.statefile.changes.dry_run import ActPreview
-from ..present.executor_status import describe_executor_loss, resume_command
-from ..present.runs import place_line
-from ..sessions.identity import new_command
-from ..sessions.open import with_session
-from ..sessions.session import Session, SessionStatus
-from ..sessions.ssh_options import Endpoint
-from ..text.printing import echo, echo_json, echo_lines
-from ..text.text import one_line, shorten
-from .bulk_selection import EVERY_TASK, BulkFilter, names_in_bulk, require_consent
-from .exit_codes import ExitCode, code_of_answers
+from ...engine.statefile.dry_run import ActPreview
+from ..feed.trials import RuleTrial, trial_rows, try_rule
+from ..present.runs import describe_executor_loss, place_line, resume_command
+from ..sessions.address import Endpoint
+from ..sessions.open import is_interactive, with_session
+from ..sessions.session import RunSummary, Session, SessionStatus, new_command
+from ..text.text import echo, echo_json, echo_lines, one_line, shorten
+from .main import ExitCode, code_of_answers
 from .options import params_of, seconds_of
-from .output.json_schemas import with_schema
+from .output import with_schema
+
+# --- Which tasks a bulk act means: globs over names, the class of the failure, and the state -------------------------
+#
+# A bulk act shows its preview first, and is sent with ``--yes`` or after a question at the terminal.
+
+
+#: The states that a bulk act means unless ``--only`` names others; a task that is named in full is meant in any state.
+BULK_STATES: Mapping[str, AbstractSet[TaskState]] = {
+    "requeue": NEEDS_HUMAN,
+    "skip": NEEDS_HUMAN,
+    "cancel": STOPPABLE,
+    "extend": frozenset([TaskState.RUNNING]),
+}
+_GLOB_CHARACTERS = frozenset("*?[")
+
+
+@dataclass(frozen=True, slots=True)
+class BulkFilter:
+    """The filters of a bulk act. ``failure_class``: of the latest failure; ``states``: instead of ``BULK_STATES``."""
+
+    failure_class: str | None = None
+    states: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return self.failure_class is not None or bool(self.states)
+
+
+EVERY_TASK = BulkFilter()
+
+
+def names_in_bulk(
+    projection: RunProjection, act: str, patterns: Sequence[str], filters: BulkFilter
+) -> list[str] | None:
+    """The tasks of a bulk act, in the order of the flow; None: only full names are given, so it is not a bulk act.
+
+    Raises RedriveError if no task is meant.
+    """
+    globs = [pattern for pattern in patterns if pattern not in projection.tasks and _GLOB_CHARACTERS & set(pattern)]
+    if not globs and not filters:
+        return None
+    states = {TaskState(state) for state in filters.states} or BULK_STATES[act]
+    exact = set(patterns) - set(globs)
+    missing = sorted(exact - projection.tasks.keys())
+    if missing:
+        raise RedriveError(f"run {projection.run.run_id} has no task {missing[0]!r}; see: redrive tasks")
+
+    def is_meant(row: TaskRow) -> bool:
+        if filters.failure_class not in (None, row.failure_class):
+            return False
+        if row.name in exact:
+            return not filters.states or row.state in states
+        is_matched = not patterns or any(fnmatchcase(row.name, glob) for glob in globs)
+        return is_matched and row.state in states
+
+    names = [row.name for row in sorted(projection.tasks.values(), key=lambda row: row.position) if is_meant(row)]
+    if not names:
+        words = [*map(repr, patterns), *([f"class {filters.failure_class}"] if filters.failure_class else [])]
+        which = f" that fits {' '.join(words)}" if words else ""
+        raise RedriveError(f"no task of run {projection.run.run_id}{which} is {' or '.join(sorted(states))}")
+    return names
+
+
+def names_like(projection: RunProjection, patterns: Sequence[str]) -> list[str]:
+    """The tasks of the given names and globs, in the order of the flow. Raises RedriveError if one fits no task."""
+    found: set[str] = set()
+    for pattern in patterns:
+        names = {pattern} & projection.tasks.keys() or {name for name in projection.tasks if fnmatchcase(name, pattern)}
+        if not names:
+            raise RedriveError(f"run {projection.run.run_id} has no task {pattern!r}; see: redrive tasks")
+        found |= names
+    return [row.name for row in sorted(projection.tasks.values(), key=lambda row: row.position) if row.name in found]
+
+
+def require_consent(act: str, count: int) -> None:
+    """Ask at the terminal whether to go on. Raises UsageError without a terminal, Abort if the answer is no."""
+    words = f"{BY_NAME[act].verb} {counted(count, 'task')}"
+    if not is_interactive():
+        raise click.UsageError(f"this would {words}: check it with --dry-run, and repeat it with --yes")
+    echo(f"{words[0].upper()}{words[1:]}? [y/N] ", err=True, nl=False)
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise click.Abort
+
+
+# --- Operate ---------------------------------------------------------------------------------------------------------
+#
+
 
 PREVIEW_CELLS = 200  # of a line above the question; --dry-run prints all names
 
@@ -365,3 +463,131 @@ def preview_lines(preview: ActPreview) -> Iterator[str]:
         yield f"{name}: would stay stopped because of {holder or 'a task above it'}"
     if not preview.results and preview.message:
         yield preview.message
+
+
+# --- ``redrive abandon``: ends unfinished runs that will not be resumed ----------------------------------------------
+
+
+def abandon_runs(
+    endpoint: Endpoint, run_ids: Sequence[str], older_than_seconds: float | None, *, reason: str, as_json: bool
+) -> int:
+    """Abandon each unfinished run that is so old and that no executor runs; with None, the runs ``run_ids``."""
+
+    async def use(session: Session) -> list[tuple[Answer, ActPlace]]:
+        summaries = await session.runs()
+        if older_than_seconds is None:
+            chosen = _named(summaries, run_ids)
+        else:
+            own = session.status.executor_run_id if session.status.executor_alive else None
+            chosen = _chosen(summaries, own, time.time_ns() // 1000 - round(older_than_seconds * 1e6))
+        return [
+            (await session.send(new_command("abandon", one.run.run_id, (), reason)), place_of(session, one.run))
+            for one in chosen
+        ]
+
+    answers = with_session(endpoint, use)
+    for answer, place in answers:
+        print_answer(answer, as_json, place)
+    if not answers and not as_json:
+        echo("no run is unfinished without an executor")
+    return code_of_answers(*(answer for answer, _ in answers))
+
+
+def _chosen(summaries: Iterable[RunSummary], own_run_id: str | None, started_before: int) -> list[RunSummary]:
+    return [
+        one
+        for one in summaries
+        if one.run.ended_at is None and one.run.run_id != own_run_id and one.run.started_at <= started_before
+    ]
+
+
+def _named(summaries: Iterable[RunSummary], run_ids: Iterable[str]) -> list[RunSummary]:
+    known = {one.run.run_id: one for one in summaries}
+    for run_id in run_ids:
+        if run_id not in known:
+            raise RedriveError(f"there is no run {run_id!r} in this state file; see: redrive runs")
+    return [known[run_id] for run_id in dict.fromkeys(run_ids)]
+
+
+# --- ``redrive note`` and ``classify`` -------------------------------------------------------------------------------
+#
+# ``redrive note`` and ``redrive classify``: notes on a cause, and a classification rule from its failures.
+
+
+_NAMED_MAX = 5
+_LABEL_CELLS = 9
+
+
+def send_note(
+    endpoint: Endpoint, text: str, *, run_id: str | None, fingerprint: str, downstream: str | None, as_json: bool
+) -> int:
+    """Send a note and print the answer of the engine. Exit code 1 if nothing was written."""
+
+    async def use(session: Session) -> tuple[Answer, ActPlace]:
+        projection = await session.snapshot(run_id)
+        options = {"fingerprint": cause_of(projection, fingerprint), "downstream": downstream, "text": text}
+        command = new_command("note", projection.run.run_id, options=options)
+        return await session.send(command), place_of(session, projection.run)
+
+    answer, place = with_session(endpoint, use)
+    print_answer(answer, as_json, place)
+    return code_of_answers(answer)
+
+
+def cause_of(projection: RunProjection, digits: str) -> str:
+    """The loose fingerprint of this run that starts with ``digits``; without a match ``digits`` itself, for other runs.
+
+    Raises RedriveError if several fingerprints match.
+    """
+    attempts = [attempt for row in projection.tasks.values() for attempt in row.attempts.values()]
+    marks = {(one.fingerprint_loose, one.fingerprint) for one in attempts if one.fingerprint_loose}
+    found = {loose for loose, strict in marks if loose.startswith(digits) or (strict or "").startswith(digits)}
+    if digits in found or not found:
+        return digits
+    if len(found) > 1:
+        named = ", ".join(sorted(found)[:_NAMED_MAX])
+        raise RedriveError(f"{digits} fits {len(found)} causes ({named}); give more digits")
+    return found.pop()
+
+
+def print_rule(
+    endpoint: Endpoint,
+    *,
+    run_id: str | None,
+    fingerprint: str,
+    failure_class: str,
+    downstream: str | None,
+    conditions: Sequence[str],
+    as_json: bool,
+) -> int:
+    """Print the rule and its effect on the past. Changes nothing."""
+    chosen = conditions_of(conditions)
+
+    async def use(session: Session) -> RuleTrial:
+        projection = await session.snapshot(run_id)
+        loose = cause_of(projection, fingerprint)
+        return await try_rule(session, projection, loose, FailureClass(failure_class), downstream, chosen)
+
+    found = with_session(endpoint, use)
+    if as_json:
+        effect = asdict(found.effect)
+        value = {"rule": found.rule, "downstream": found.downstream, "flow": found.text, "effect": effect}
+        echo_json(with_schema("rule", value))
+        return 0
+    for label, text in trial_rows(found):
+        echo(f"{label:{_LABEL_CELLS}}{text}")
+    return 0
+
+
+def conditions_of(words: Sequence[str]) -> dict[str, object]:
+    """The conditions of a rule, from words as ``status=409``. Raises UsageError for invalid words."""
+    found: dict[str, object] = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not equals:
+            raise click.UsageError(f"--when {word!r}: write NAME=VALUE, as status=409")
+        try:
+            found[name] = int(value) if name in ("status", "exit_code", "signal") else value
+        except ValueError:
+            raise click.UsageError(f"--when {word!r}: {name} is a number") from None
+    return found

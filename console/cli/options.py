@@ -1,4 +1,4 @@
-"""Options that several commands share."""
+"""Options that several commands share, and the completion of their values in a shell."""
 
 from __future__ import annotations
 
@@ -9,12 +9,92 @@ from functools import wraps
 from typing import TYPE_CHECKING
 
 import click
+from click.shell_completion import CompletionItem, get_completion_class
 
-from .complete import complete_causes, complete_runs
-from .exit_codes import ExitCode
+from ...engine.errors import RedriveError
+from .main import ExitCode
 
 if TYPE_CHECKING:
-    from ..sessions.ssh_options import Endpoint, SshOptions
+    from ...engine.store.runs import Name
+    from ..sessions.address import Endpoint, SshOptions
+
+# --- Completion ------------------------------------------------------------------------------------------------------
+#
+# Shell completion: its script, and the tasks, runs and causes of the state file that the command line names.
+#
+# A completion that fails offers nothing: an error message would end up in the line that the user types.
+
+
+_VARIABLE = "_REDRIVE_COMPLETE"
+
+
+def print_script(command: click.Command, shell: str) -> None:
+    """Print the script that a shell evaluates once, at its start."""
+    completion = get_completion_class(shell)
+    assert completion is not None  # click.Choice admits only shells that click knows
+    click.echo(completion(command, {}, "redrive", _VARIABLE).source())
+
+
+def complete_tasks(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Tasks of the run, without those that the command line has."""
+    from ...engine.store import runs
+
+    given = frozenset(context.params.get(parameter.name or "") or ())
+    names = _names(context, runs.TASK_NAMES)
+    return _items((name for name in names if name.name not in given), incomplete)
+
+
+def complete_runs(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Runs, the latest first."""
+    from ...engine.store import runs
+
+    return _items(_names(context, runs.RUN_NAMES), incomplete)
+
+
+def complete_causes(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Fingerprints of failed tasks."""
+    from ...engine.store import runs
+
+    return _items(_names(context, runs.CAUSE_NAMES), incomplete)
+
+
+def complete_topics(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Topics of the manual."""
+    from .. import manual
+
+    topics = manual.load_topics()
+    return [CompletionItem(topic.name, help=topic.summary) for topic in topics if topic.name.startswith(incomplete)]
+
+
+def _names(context: click.Context, sql: str) -> list[Name]:
+    import sqlite3
+
+    from ...engine.store.runs import read_names
+    from ..sessions.target import existing_target, is_remote
+
+    try:
+        path = existing_target(_target(context))
+        return [] if is_remote(path) else read_names(path, sql, context.params.get("run_id"))
+    except (RedriveError, sqlite3.Error, OSError):
+        return []
+
+
+def _target(context: click.Context) -> str | None:
+    """The state file on the command line. Click leaves it in ``args`` while an option lacks its value."""
+    takes_target = any(parameter.name == "target" for parameter in context.command.params)
+    positional = context.args[0] if takes_target and context.args else None
+    return context.params.get("target") or context.params.get("state") or positional
+
+
+def _items(names: Iterable[Name], incomplete: str) -> list[CompletionItem]:
+    from ..text.text import one_line
+
+    return [CompletionItem(one_line(n.name), help=one_line(n.help)) for n in names if n.name.startswith(incomplete)]
+
+
+# --- Options ---------------------------------------------------------------------------------------------------------
+#
+
 
 Command = Callable[..., object]
 
@@ -87,14 +167,14 @@ class NamedFile:
 
     def to_read(self) -> Endpoint:
         """The state file of a command that only reads. Raises RedriveError."""
-        from ..sessions.ssh_options import Endpoint
+        from ..sessions.address import Endpoint
         from ..sessions.target import existing_target
 
         return Endpoint(existing_target(self.name), self.ssh)
 
     def to_change(self) -> Endpoint:
         """The state file of a command that changes a run. Of several candidates it prints the command for each."""
-        from ..sessions.ssh_options import Endpoint
+        from ..sessions.address import Endpoint
         from ..sessions.target import is_remote
 
         target = file_to_change(self.name)
@@ -112,7 +192,7 @@ def file_to_change(name: str | None) -> str:
     try:
         return acting_target(name)
     except AmbiguousTargetError as error:
-        from ..text.printing import echo, echo_lines
+        from ..text.text import echo, echo_lines
 
         echo(f"redrive: {error}", err=True)
         echo_lines(error.commands(sys.argv[1:]), err=True)
@@ -138,7 +218,7 @@ def with_file(function: Command) -> Command:
         ssh_option: tuple[str, ...] = (),
         **given: object,
     ) -> object:
-        from ..sessions.ssh_options import SshOptions
+        from ..sessions.address import SshOptions
 
         file = NamedFile(named_once(target, state), SshOptions(python or "python3", ssh_option))
         return function(file, **given)
@@ -173,7 +253,7 @@ reading_options = options(target_argument, run_options)
 
 def seconds_of(text: str, option: str = "") -> float:
     """Seconds of a duration as ``10m``. Raises click.UsageError, which names the option."""
-    from ...engine.core.durations import parse_duration
+    from ...engine.core.option_types import parse_duration
 
     try:
         return parse_duration(text)

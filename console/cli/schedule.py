@@ -17,24 +17,22 @@ import click
 from ...engine.clock import SystemClock
 from ...engine.core.schedule import Cron, daylight_note, iso_time, local_time, logical_name, to_microseconds
 from ...engine.core.spec import LOGICAL_TIME
-from ...engine.domain.durations import format_duration
 from ...engine.domain.states import RunState
+from ...engine.domain.text import format_duration
 from ...engine.errors import FlowError, RedriveError, RefusedError
 from ...engine.executor.executor import Executor
-from ...engine.executor.flow_file import read_flow
+from ...engine.executor.resume_plan import read_flow
 from ...engine.executor.run_options import RunOptions
-from ...engine.schedule.backfill import BackfillSlot, backfill_slots, wait_for_schedule
-from ...engine.schedule.serve import ScheduleService
+from ...engine.schedule.serve import BackfillSlot, ScheduleService, backfill_slots, wait_for_schedule
 from ...engine.schedule.supervisor import SupervisedService, Supervisor
-from ...engine.statefile.default_paths import STATE_VARIABLE
+from ...engine.statefile.paths import STATE_VARIABLE
 from ...engine.store.flow_path import path_for_run
 from ...engine.store.schedules import ServedFlow, served_flow
 from ..sessions.target import state_for_flow
-from ..text.printing import echo, echo_json, print_table
-from ..text.text import cells, one_line, pad
-from .exit_codes import ExitCode
-from .output.event_printer import EventPrinter
-from .output.json_schemas import echo_values, with_schema
+from ..text.text import cells, echo, echo_json, one_line, pad, print_table
+from .event_lines import EventPrinter
+from .main import ExitCode
+from .output import echo_values, with_schema
 from .run import RunArguments, end_sentence
 
 _DATE_CHARACTERS = len("2026-11-21")

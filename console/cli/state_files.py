@@ -12,21 +12,18 @@ from collections.abc import Awaitable, Sequence
 
 import click
 
+from ...engine.domain.text import format_duration
 from ...engine.errors import AddressError
-from ...engine.statefile.default_paths import default_paths
-from ...engine.statefile.on_demand.offers import Offer, offers
-from ..model.fleet import fleet_entries
-from ..present.fleet import FLEET_COLUMNS, fleet_cells, fleet_value
-from ..sessions.address import parse
-from ..sessions.fleet import FleetTarget, list_state_files
-from ..sessions.sign_in import connect_with_sign_in, is_interactive
-from ..sessions.ssh_options import Endpoint, SshOptions
+from ...engine.statefile.paths import default_paths
+from ...engine.statefile.state_files import Offer, offers
+from ..model.runs import fleet_entries
+from ..present.runs import FLEET_COLUMNS, fleet_cells, fleet_value
+from ..sessions.address import Endpoint, SshOptions, parse
+from ..sessions.open import FleetTarget, connect_with_sign_in, is_interactive, list_state_files
 from ..sessions.target import is_remote, named_target, run_state
-from ..text.durations import format_duration
-from ..text.printing import echo, print_table
-from ..text.text import one_line
-from .exit_codes import ExitCode
-from .output.json_schemas import echo_values
+from ..text.text import echo, one_line, print_table
+from .main import ExitCode
+from .output import echo_values
 
 
 def choose_file(endpoint: Endpoint, *, to_act: bool = False) -> str:

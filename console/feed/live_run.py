@@ -12,19 +12,22 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from ...engine.clock import Clock
-from ...engine.domain.events import Event
+from ...engine.core.causes import CauseHistory
+from ...engine.domain.events import Event, EventKind
 from ...engine.errors import LinkError, RedriveError, RefusedError, SnapshotNeeded
-from ...engine.statefile import list_rows
-from ...engine.statefile.list_rows import DurationStats
-from ..model.board import Board, Delta
+from ...engine.statefile import lists
+from ...engine.statefile.causes import CAUSES_MAX
+from ...engine.statefile.lists import DurationStats
+from ..model.board import Board, Delta, RunSnapshot
 from ..model.eta import Forecast, Forecaster
-from ..model.run_snapshot import RunSnapshot
-from ..sessions.session import Session
+from ..model.inbox import InboxCause
+from ..model.runs import WaitingRun, waiting_runs
+from ..sessions.session import Session, SessionStatus
 
 SECOND_US = 1_000_000
 FLUSH_SECONDS = 0.1  # between two updates of the screen by events; keys do not wait
@@ -197,8 +200,8 @@ class LiveRun:
             self._set_error(error)
             await self._wait_for_run()
             return
-        breakers = await self.session.query(list_rows.BREAKERS)
-        pages = await self.session.query(list_rows.PAGES, limit=PAGES_MAX)
+        breakers = await self.session.query(lists.BREAKERS)
+        pages = await self.session.query(lists.PAGES, limit=PAGES_MAX)
         if self._present is not None and self.board is not None:
             self.board.seek(self._present)  # the lists that the next board takes over are those of the present
         board = Board(projection, self.board)
@@ -311,3 +314,97 @@ class LiveRun:
             step()
         except Exception as error:
             self._observer.on_error(error)
+
+
+# --- What became of causes before ------------------------------------------------------------------------------------
+#
+# Loads what became of the causes in the inbox before: one query for all, repeated when the result may have changed.
+
+
+AGAIN_SECONDS = 5.0  # between two queries while only tasks change; notes and acts of operators need no delay
+
+_BY_PEOPLE = frozenset([EventKind.NOTE, EventKind.OPERATOR])
+
+
+async def load_memories(session: Session, run_id: str, causes: Sequence[InboxCause]) -> dict[str, CauseHistory]:
+    """The memories of the first ``CAUSES_MAX`` causes, by the key of the cause. Raises RedriveError."""
+    asked = causes[:CAUSES_MAX]
+    if not asked:
+        return {}
+    known = await session.cause_histories(run_id, [(cause.fingerprint, cause.downstream) for cause in asked])
+    return {cause.key: memory for cause, memory in zip(asked, known, strict=False)}
+
+
+class CauseMemory:
+    """The latest memories of causes; each console has one."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, CauseHistory] = {}
+        self._query: tuple[str, frozenset[str]] | None = None  # run, keys of causes
+        self._queried_at = float("-inf")
+        self._tasks_changed = False
+        self._people_acted = False
+
+    def get(self, key: str) -> CauseHistory | None:
+        """The memory of a cause; None before it was loaded."""
+        return self._known.get(key)
+
+    def on_events(self, events: Iterable[Event], tasks_changed: bool) -> None:
+        """Note events that may change memories. ``tasks_changed``: whether tasks of the run changed."""
+        self._tasks_changed |= tasks_changed
+        self._people_acted |= any(event.kind in _BY_PEOPLE for event in events)
+
+    def is_due(self, run_id: str, causes: Sequence[InboxCause]) -> bool:
+        """Whether the memories may have changed."""
+        if self._people_acted or self._query != _query_of(run_id, causes):
+            return True
+        return self._tasks_changed and time.monotonic() - self._queried_at >= AGAIN_SECONDS
+
+    async def refresh(self, session: Session, run_id: str, causes: Sequence[InboxCause]) -> bool:
+        """Load the memories again. Return whether they changed. Raises RedriveError."""
+        self._query, self._queried_at = _query_of(run_id, causes), time.monotonic()
+        self._tasks_changed = self._people_acted = False
+        known = await load_memories(session, run_id, causes)
+        changed, self._known = known != self._known, known
+        return changed
+
+
+def _query_of(run_id: str, causes: Sequence[InboxCause]) -> tuple[str, frozenset[str]]:
+    return run_id, frozenset(cause.key for cause in causes[:CAUSES_MAX])
+
+
+# --- Reads which other runs of the state file need a human, after events that may have changed that ------------------
+
+
+_Executor = tuple[bool, str | None, int | None]
+
+
+class OtherRuns:
+    """The waiting runs besides the one that is followed. ``refresh`` reads; nothing is read without a reason."""
+
+    def __init__(self) -> None:
+        self.waiting: Sequence[WaitingRun] = ()
+        self._is_due = True
+        self._run_id: str | None = None
+        self._executor: _Executor | None = None
+
+    def on_events(self, events: Sequence[Event], run_id: str) -> None:
+        """Note events of runs, and of tasks of other runs than ``run_id``."""
+        self._is_due |= any(
+            event.kind == EventKind.RUN or (event.kind == EventKind.TASK and event.run_id not in (None, run_id))
+            for event in events
+        )
+
+    def is_due(self, run_id: str, status: SessionStatus) -> bool:
+        """Whether the list may have changed: by events, another followed run, or an executor that came or left."""
+        return self._is_due or (run_id, _executor_of(status)) != (self._run_id, self._executor)
+
+    async def refresh(self, session: Session, run_id: str) -> bool:
+        """Read the list; True if it changed. Raises RedriveError."""
+        self._is_due, self._run_id, self._executor = False, run_id, _executor_of(session.status)
+        before, self.waiting = self.waiting, waiting_runs(await session.runs(), session.status, run_id)
+        return before != self.waiting
+
+
+def _executor_of(status: SessionStatus) -> _Executor:
+    return status.executor_alive, status.executor_run_id, status.service_pid

@@ -11,15 +11,24 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from ...engine.core.breaker import SHUT
-from ...engine.core.bulk_build import collector_paused
 from ...engine.core.dag import Dag, bits_of
 from ...engine.core.explain import blocking_chain, explain_task
-from ...engine.core.outlook import ALIVE, RunnerStatus
-from ...engine.core.projection import RunProjection, TaskRow
+from ...engine.core.projection import RunProjection, RunRow, TaskRow
 from ...engine.core.ready_queue import spec_of
-from ...engine.core.waiting import ExplainContext, pool_sizes, wait_of
-from ...engine.core.waits import WaitReason, needs_human
-from ...engine.domain.events import Event, EventKind
+from ...engine.core.spec import collector_paused
+from ...engine.core.waiting import (
+    ALIVE,
+    BreakerView,
+    ExplainContext,
+    RunnerKind,
+    RunnerStatus,
+    WaitReason,
+    needs_human,
+    pool_sizes,
+    wait_of,
+)
+from ...engine.domain.event_payloads import BreakerChanged, PageChange, PageChanged
+from ...engine.domain.events import Event, EventKind, Json
 from ...engine.domain.states import (
     ABOUT_TO_START,
     DEADLINE_MODE,
@@ -30,10 +39,10 @@ from ...engine.domain.states import (
     UNDER_WAY,
     WAITING,
     TaskState,
+    TaskUsage,
 )
-from ...engine.domain.usage import TaskUsage
-from ...engine.statefile.list_rows import BreakerRow, DurationStats, PageHead, PageRow
-from .run_snapshot import RunSnapshot
+from ...engine.statefile.lists import BreakerRow, DurationStats, PageHead, PageRow
+from ..sessions.session import SessionStatus
 
 #: An instant at which every timer is due: a retry that is held by a breaker is held also before it is due.
 _ANY_TIME_US = 2**62
@@ -324,3 +333,100 @@ _KINDS_WITHOUT_TASK = frozenset(
         EventKind.OPERATOR,
     ]
 )
+
+
+# --- Who runs the tasks of a run, from the status of a session -------------------------------------------------------
+
+
+SHELL_REMEDY = "redrive resume starts an executor"
+
+
+def runner_of(run: RunRow, status: SessionStatus, remedy: str = SHELL_REMEDY) -> RunnerStatus:
+    """The runner of ``run``. ``remedy``: how to start an executor, as the end of a sentence."""
+    if status.executor_alive:
+        kind = RunnerKind.ALIVE if status.has_executor_of(run) else RunnerKind.BUSY
+        return RunnerStatus(kind, None, status.executor_pid, remedy)
+    gone_at = status.executor_gone_at
+    if status.service_pid is not None and (status.executor_stopped or status.executor_pid is None):
+        return RunnerStatus(RunnerKind.SERVED, gone_at, status.service_pid, remedy)
+    if status.executor_stopped:
+        return RunnerStatus(RunnerKind.STOPPED, gone_at, status.executor_pid, remedy)
+    kind = RunnerKind.UNKNOWN if status.executor_pid is None else RunnerKind.DEAD
+    return RunnerStatus(kind, gone_at, status.executor_pid, remedy)
+
+
+# --- A run as of one event, with its circuit breakers and the notes on its pages -------------------------------------
+#
+# The board shows one snapshot. Each event updates the present one; snapshots of the past come from ``replay.py``,
+# where they share unchanged rows, which are never modified.
+
+
+#: The notes of a page that is not acknowledged.
+PAGE_OPEN, PAGE_UNSENT = "page open", "page not sent"
+OPEN_NOTES = (PAGE_OPEN, PAGE_UNSENT)
+
+
+@dataclass(slots=True)
+class RunSnapshot:
+    """``breakers`` by downstream; ``page_notes`` by cause: the state of a page in a few words.
+
+    ``is_past``: logs, tracebacks and lists that are read for it are newer than the snapshot.
+    """
+
+    projection: RunProjection
+    breakers: dict[str, BreakerView] = field(default_factory=dict)
+    page_notes: dict[str, str] = field(default_factory=dict)
+    is_past: bool = False
+
+    def with_projection(self, projection: RunProjection) -> RunSnapshot:
+        """Return a snapshot of another projection with the same breakers and page notes."""
+        return RunSnapshot(projection, dict(self.breakers), dict(self.page_notes))
+
+    def apply(self, event: Event) -> TaskRow | None:
+        """Apply the next event; skip one that the projection contains. Returns the row of the task that it changed."""
+        if event.seq <= self.projection.seq:
+            return None
+        self._apply_notice(event)
+        return self.projection.apply(event)
+
+    def update_lists(self, breakers: Iterable[BreakerRow] = (), pages: Iterable[PageRow | PageHead] = ()) -> None:
+        """Update breakers and page notes from rows of their tables."""
+        for breaker in breakers:
+            self.breakers[breaker.downstream] = _breaker_view(breaker)
+        notes: dict[str, str] = {}
+        for page in pages:  # the latest first: earlier episodes of a cause no longer count
+            notes.setdefault(page.cause, _page_note(page.state, page.acked_by, page.sent_at is not None))
+        self.page_notes.update(notes)
+
+    def _apply_notice(self, event: Event) -> None:
+        payload = event.payload
+        if isinstance(payload, BreakerChanged) and payload.downstream and payload.state:
+            self.breakers[payload.downstream] = BreakerView(payload.state, payload.reopens_at, why=payload.why or "")
+        elif isinstance(payload, PageChanged) and payload.cause:
+            self.page_notes[payload.cause] = _page_note(payload.what, event.actor, not payload.why)
+
+
+def _breaker_view(row: BreakerRow) -> BreakerView:
+    detail = row.detail if isinstance(row.detail, dict) else {}
+    is_spent = row.tokens is not None and row.tokens < 1
+    rate = detail.get("release_rate")
+    return BreakerView(
+        row.state,
+        row.reopens_at,
+        _instant(detail.get("reserve_at")) if is_spent else None,
+        str(detail.get("why") or ""),
+        _instant(detail.get("release_at")),
+        float(rate) if isinstance(rate, int | float) else 0.0,
+    )
+
+
+def _instant(value: Json) -> int | None:
+    return value if isinstance(value, int) else None
+
+
+def _page_note(state: str, actor: str | None, is_sent: bool) -> str:
+    """``state``: of the table, or the ``what`` of an event."""
+    if state in ("open", PageChange.OPENED, PageChange.FOLDED):
+        return PAGE_OPEN if is_sent else PAGE_UNSENT
+    by = f" by {actor}" if actor else ""
+    return f"page {state}{by}" if state in (PageChange.ACKED, PageChange.SNOOZED) else ""

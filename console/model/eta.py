@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 from ...engine.core.projection import TaskRow
 from ...engine.domain.states import MOVING, TaskState
-from ...engine.statefile.list_rows import DurationStats
+from ...engine.statefile.lists import DurationStats
 from .board import Board
-from .graph.name_families import stem
+from .graph.groups import stem
 
 _SECOND = 1_000_000
 _TASKS_PER_SECOND = 2_000  # of a large graph that are visited each second

@@ -9,16 +9,14 @@ from ...engine.core.failures import hang
 from ...engine.core.projection import AttemptRow, TaskRow
 from ...engine.core.ready_queue import spec_of
 from ...engine.core.spec import with_overrides
-from ...engine.domain.counting import counted
-from ...engine.domain.overrides import describe, load_overrides
-from ...engine.domain.states import NEEDS_HUMAN, NOT_STARTED, TaskState
+from ...engine.domain.states import NEEDS_HUMAN, NOT_STARTED, TaskState, TaskUsage
+from ...engine.domain.task_options import describe_overrides, load_overrides
+from ...engine.domain.text import counted, format_duration
 from ...engine.domain.trigger_rules import ALL_SUCCESS
-from ...engine.domain.usage import TaskUsage
-from ..model.evidence import compare, failures_of, verdict
-from ..text.durations import clock, format_bytes, format_duration, format_seconds, offset, wall
-from ..text.pieces import Line, Piece, Role, fit, two_sided, width
+from ..model.inbox import compare, failures_of, verdict
+from ..text.figures import clock, format_bytes, format_seconds, offset, wall
+from ..text.pieces import Line, Piece, Role, fit, two_sided, width, wrap
 from ..text.text import one_line, sanitize, shorten_middle
-from ..text.wrapping import wrap
 from .states import OUTCOME_STYLES, STATE_STYLES, state_sign
 from .tasks import (
     Scene,
@@ -307,7 +305,7 @@ def _rules(row: TaskRow) -> Iterator[Line]:
     """The options of the task, and what an operator changed for this generation."""
     spec = with_overrides(spec_of(row), row.overrides)
     retry = spec.retry
-    changed = describe(load_overrides(row.overrides))
+    changed = describe_overrides(load_overrides(row.overrides))
     waits = f"{format_seconds(retry.base)} to {format_seconds(retry.cap)}"
     words = [
         f"requeued with {changed}, this time only" if changed else "",

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from ...engine.core.breaker import BreakerState
+from ...engine.core.causes import describe_incident, describe_note
+from ...engine.core.ready_queue import spec_of
+from ...engine.core.spec import ROWS_LIMIT
 from ...engine.domain.states import TaskState
-from ...engine.statefile.list_rows import QuarantineRow
-from ..model.board import Board
-from ..model.breaker_view import BreakerStatus
-from ..model.columns import ALL_COLUMNS
-from ..model.downstreams import DownstreamRow, Downstreams, Page, RowGroup, Section
-from ..model.run_snapshot import OPEN_NOTES
-from ..text.durations import SECOND, age, clock, number, wall
+from ...engine.domain.text import counted, format_duration
+from ...engine.statefile.lists import QuarantineRow
+from ..model.board import OPEN_NOTES, Board
+from ..model.downstreams import BreakerStatus, DownstreamRow, Downstreams, Page, PageBody, RowGroup, Section
+from ..model.lists import ALL_COLUMNS
+from ..text.figures import SECOND, age, clock, format_seconds, number, wall, wall_day
 from ..text.glyphs import Glyph, Glyphs
-from ..text.pieces import Line, Piece, Role, fit, join, width
-from ..text.text import one_line, pad, pad_left, shorten, shorten_middle
-from .counts import order_line
-from .states import STATE_STYLES, StateStyle, sign_of
+from ..text.pieces import Line, Piece, Role, fit, join, width, wrap
+from ..text.text import one_line, pad, pad_left, sanitize, shorten, shorten_middle
+from .inbox import task_count
+from .states import STATE_STYLES, StateStyle, order_line, sign_of
 from .tasks import Scene, attempts_text, bar
 
 BREAKER_STYLES: dict[BreakerState, StateStyle] = {
@@ -454,3 +456,217 @@ def rows_heading(group: RowGroup, place: int, marked: int, columns: int, glyphs:
     right: Line = [Piece(f" {number(marked)} marked ", Role.MARK)] if marked else []
     right.append(Piece(f" {number(place)} of {number(group.total)} ", Role.DIM))
     return fit(left, columns - width(right) - 1, glyphs.more), right
+
+
+# --- All data of one breaker, page or group of rows, the most important first ----------------------------------------
+#
+# The list shows the first lines of it, and Enter opens all of it.
+
+
+_INDENT = 3
+_TOKEN_BAR_CELLS = 10
+_NAMED_MAX = 5
+
+
+def subject_lines(
+    subject: BreakerStatus | Page | RowGroup, body: PageBody | None, scene: Scene, columns: int
+) -> list[Line]:
+    """The details of a subject, wrapped to ``columns``. ``body``: of a page; None while it is being read."""
+    if isinstance(subject, BreakerStatus):
+        head, rest = _breaker_head(subject, scene), list(_breaker_lines(subject, scene))
+    elif isinstance(subject, Page):
+        head, rest = _page_head(subject, scene), list(_page_lines(subject, body or PageBody(), scene))
+    else:
+        head, rest = _group_head(subject, scene), list(_group_lines(subject, scene))
+    lines = wrap(head, columns - 1, _INDENT)
+    for line in rest:
+        lines += wrap([Piece(" " * _INDENT), *line], columns - 1, _INDENT)
+    return lines
+
+
+def _head(title: str, style: StateStyle, word: str, parts: Iterable[str], scene: Scene) -> Line:
+    line: Line = [Piece(" "), Piece(one_line(title), Role.TITLE), Piece(" "), sign_of(style, scene.glyphs)]
+    line += [Piece(" "), Piece(word, style.role)]
+    for part in filter(None, parts):
+        line += [Piece(f" {scene.glyphs.dot} ", Role.DIM), Piece(part)]
+    return line
+
+
+def _age(at: int, scene: Scene) -> str:
+    return f"since {wall(at, None)}" if scene.shows_clock_times else f"for {format_duration(scene.now_us - at)}"
+
+
+# --- A breaker -----------------------------------------------------------------------------------------------------
+
+
+def _breaker_head(guard: BreakerStatus, scene: Scene) -> Line:
+    style = breaker_style(guard)
+    word = style.word if guard.since is None else f"{style.word} {_age(guard.since, scene)}"
+    episode = f"episode {number(guard.breaker.episode)}" if guard.breaker.episode else ""
+    return _head(guard.name, style, word, [one_line(guard.why), episode], scene)
+
+
+def _breaker_lines(guard: BreakerStatus, scene: Scene) -> Iterator[Line]:
+    spec, dot = guard.spec, scene.glyphs.dot
+    calls, failures = guard.totals(scene.now_us)
+    share = f" ({failures * 100 // calls} %)" if failures else ""
+    yield [
+        Piece(f"{number(failures)} of {number(calls)} calls failed{share}"),
+        Piece(f" {dot} opens after {spec.minimum_calls} in a row, or above {spec.failure_rate * 100:g} %", Role.DIM),
+        Piece(f" in {format_seconds(spec.window_seconds)}", Role.DIM),
+    ]
+    yield [
+        Piece("retries ", Role.DIM),
+        *_retries_left(guard, scene),
+        Piece(f"of {spec.bucket_capacity:g} left"),
+        Piece(f" {dot} a success adds {spec.bucket_refund:g}, a second {spec.bucket_per_second:g}", Role.DIM),
+    ]
+    yield [Piece(one_line("".join(_held_text(guard))))]
+    yield [Piece(_closing_text(guard), Role.DIM)]
+    if guard.is_degraded(scene.now_us):
+        yield [Piece("degraded: most successes needed a retry", Role.WARNING)]
+
+
+def _retries_left(guard: BreakerStatus, scene: Scene) -> Line:
+    if int(guard.tokens) >= int(guard.spec.bucket_capacity):
+        return [Piece(f"{guard.tokens:g} ")]
+    return tokens(guard, scene, _TOKEN_BAR_CELLS)
+
+
+def _held_text(guard: BreakerStatus) -> Iterator[str]:
+    yield f"holds {task_count(len(guard.held))}" if guard.held else "holds no task"
+    if guard.held:
+        names, more = guard.held[:_NAMED_MAX], len(guard.held) - _NAMED_MAX
+        yield f": {', '.join(names)}" + (f" and {number(more)} more" if more > 0 else "")
+    if guard.running:
+        yield f"; {counted(guard.running, 'call')} on the way"
+
+
+def _closing_text(guard: BreakerStatus) -> str:
+    spec = guard.spec
+    if guard.state is BreakerState.METRICS_ONLY:
+        return "counts calls only; never holds a task"
+    is_paced = spec.release_per_second > 0
+    pace = f"{spec.release_per_second:g} a second, twice as many each further second" if is_paced else "all at once"
+    what = {"fail": "end as failed", "dead_letter": "become dead letters"}.get(spec.on_open, "wait")
+    probes = f"most of {spec.probes} probes succeed" if spec.probes > 1 else "a probe succeeds"
+    return f"while it is open tasks {what}; once {probes} they go on, {pace}"
+
+
+# --- A page --------------------------------------------------------------------------------------------------------
+
+
+def _page_head(page: Page, scene: Scene) -> Line:
+    style, dot = page_style(page), scene.glyphs.dot
+    times = f"{number(page.counted)} times" if page.counted > 1 else ""
+    when = f"first {wall_day(page.created_at, None)}"
+    if page.counted > 1 and page.state == "open":
+        when += f", last {wall(page.updated_at, None)}"
+    words = {"acked": f"acknowledged by {one_line(page.acked_by or 'an operator')}"}.get(page.state, style.word)
+    if page.state == "snoozed" and page.snoozed_until is not None:
+        words = f"snoozed until {wall(page.snoozed_until, None)}"
+    line = _head(page.title, style, f"{words}, {one_line(page.severity)}", [times, when], scene)
+    if page.run_id is not None and page.run_id != scene.board.projection.run.run_id:
+        line.append(Piece(f" {dot} run {one_line(page.run_id)}", Role.WARNING))
+    return line
+
+
+def _page_lines(page: Page, body: PageBody, scene: Scene) -> Iterator[Line]:
+    yield _sent(page)
+    if body.why:
+        yield [Piece(_sentence(body.why))]
+    yield from _labelled(("diagnostic", body.diagnostic), ("error", body.error))
+    if body.changed is not None:
+        words = ", ".join(one_line(word) for word in body.changed) or "nothing"
+        yield [Piece("changed between the last two attempts ", Role.DIM), Piece(words)]
+    yield from _cause_history(body, scene)
+    if body.held:
+        yield [Piece("below it ", Role.DIM), Piece(f"{task_count(body.held)} held up")]
+    if body.deadline_at:
+        yield [Piece("the run is due at ", Role.DIM), Piece(wall(body.deadline_at, None))]
+    yield from _labelled(
+        ("owner", body.owner), ("downstream", body.downstream), ("cause", page.cause), ("to act", body.command)
+    )
+
+
+def _labelled(*facts: tuple[str, str | None]) -> Iterator[Line]:
+    for label, text in facts:
+        if text:
+            yield [Piece(f"{label} ", Role.DIM), Piece(one_line(text))]
+
+
+def _cause_history(body: PageBody, scene: Scene) -> Iterator[Line]:
+    """The history of the cause, as of when the page was written."""
+    if body.memory is not None:
+        for note in body.memory.notes:
+            yield [Piece(one_line(describe_note(note, scene.now_us)))]
+        if body.memory.episodes:
+            yield [
+                Piece("last time ", Role.DIM),
+                Piece(one_line(describe_incident(body.memory.episodes[0], scene.now_us))),
+            ]
+
+
+def _sent(page: Page) -> Line:
+    if page.send_error is not None:
+        again = "tried again, at growing intervals" if page.state == "open" else "not tried any more"
+        return [Piece(f"not sent: {one_line(page.send_error)}", Role.WARNING), Piece(f"; {again}", Role.DIM)]
+    if page.sent_at is not None:
+        return [Piece("sent at ", Role.DIM), Piece(wall(page.sent_at, None))]
+    return [Piece("not sent yet", Role.DIM if page.is_idle else Role.TEXT)]
+
+
+def _sentence(text: object) -> str:
+    sentence = one_line(str(text))
+    return f"{sentence[:1].upper()}{sentence[1:]}"
+
+
+# --- Quarantined rows ----------------------------------------------------------------------------------------------
+
+
+def _group_head(group: RowGroup, scene: Scene) -> Line:
+    counts = [f"{number(count)} {state}" for state in _STATES if (count := group.counts.get(state))]
+    word = counts[0] if counts else "none left"
+    when = f"first {wall_day(group.first_at, None)}, last {wall(group.last_at, None)}"
+    return _head(group.key.task, group_style(group), word, [", ".join(counts[1:]), when], scene)
+
+
+_STATES = ("held", "provisional", "requeued", "dropped", "discarded", "resolved")
+
+
+def _group_lines(group: RowGroup, scene: Scene) -> Iterator[Line]:
+    yield [Piece(one_line(group.error) or "no error was given")]
+    row = scene.board.projection.tasks.get(group.key.task)
+    if row is None:
+        return
+    spec = spec_of(row)
+    most = "" if spec.max_bad_rows is None else f"more than {number(spec.max_bad_rows)} bad rows"
+    share = "" if spec.max_bad_ratio is None else f"more than {spec.max_bad_ratio * 100:g} % of them bad"
+    limits = " or ".join(filter(None, (most or f"more than {number(ROWS_LIMIT)} bad rows", share)))
+    partial = "; held rows make the run PARTIAL" if spec.strict_rows else ""
+    yield [Piece(f"{limits} would stop the task{partial}", Role.DIM)]
+    if group.key.fingerprint:
+        yield [Piece("fingerprint ", Role.DIM), Piece(one_line(group.key.fingerprint))]
+
+
+# --- One row -------------------------------------------------------------------------------------------------------
+
+
+def row_lines(row: QuarantineRow, columns: int) -> list[Line]:
+    """All data of one quarantined row, with its payload line by line."""
+    facts = (
+        ("task", one_line(row.name)),
+        ("state", one_line(row.state)),
+        ("attempt", f"{row.attempt}, generation {row.generation}"),
+        ("set aside", wall_day(row.at, None)),
+        ("fingerprint", one_line(row.fingerprint or "none")),
+    )
+    lines: list[Line] = [[Piece(f"{label:<12} ", Role.DIM), Piece(text)] for label, text in facts]
+    lines += [[], [Piece("error", Role.STRONG)], *_texts(row.error, columns)]
+    return [*lines, [], [Piece("what it held", Role.STRONG)], *_texts(row.payload, columns)]
+
+
+def _texts(text: object, columns: int) -> Iterator[Line]:
+    shown = str(text) if text is not None else "its content was not stored"
+    for line in shown.splitlines() or [""]:
+        yield from wrap([Piece(sanitize(line, limit=len(line)))], columns)

@@ -10,28 +10,32 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from ...engine.core.advice import PastDuration
-from ...engine.core.cause_history import CauseHistory
+from ...engine.core.advice import (
+    WEEKDAY_DIFFERS,
+    WEEKDAYS,
+    DurationQuantiles,
+    PastDuration,
+    duration_stats,
+    stats_by_weekday,
+)
+from ...engine.core.causes import CauseHistory
 from ...engine.core.explain import short_error
 from ...engine.core.failures import hang
-from ...engine.core.failures.determinism import POISON_RULE
+from ...engine.core.failures.tables import POISON_RULE
 from ...engine.core.projection import AttemptRow, TaskRow
 from ...engine.core.ready_queue import spec_of
-from ...engine.domain.counting import counted
 from ...engine.domain.states import DeadLetterKind, TaskState
-from ...engine.statefile.list_rows import PastAttemptRow, QuarantineRow
-from ..model.evidence import AttemptComparison, compare, failures_of, verdict
-from ..model.inbox import InboxCause
-from ..text.cause_text import detail_text
-from ..text.durations import SECOND, age, format_duration, number, offset, wall, wall_day, weekday
-from ..text.durations import format_bytes as size_of
-from ..text.pieces import Line, Piece, Role, two_sided
+from ...engine.domain.text import counted, format_duration
+from ...engine.statefile.lists import PastAttemptRow, QuarantineRow
+from ..model.inbox import AttemptComparison, InboxCause, compare, failures_of, verdict
+from ..text.event_text import detail_text
+from ..text.figures import SECOND, age, format_seconds, number, offset, wall, wall_day, weekday
+from ..text.figures import format_bytes as size_of
+from ..text.pieces import Line, Piece, Role, two_sided, wrap, wrapped_rows
 from ..text.text import cells, one_line, pad, sanitize, shorten
-from ..text.wrapping import wrap, wrapped_rows
 from .detail import FINGERPRINT_DIGITS, AttemptTexts
 from .inbox import cause_history_lines, task_count, verdict_of
 from .states import OUTCOME_STYLES, STATE_STYLES, sign_and_word, state_sign
-from .task_durations import duration_lines
 from .tasks import Scene, duration_of, hang_of, named_task, section
 
 _LABEL_CELLS = 14
@@ -246,7 +250,7 @@ _FACTS: Sequence[tuple[str, Callable[[AttemptRow, Scene], str]]] = (
     ("then waited", _waited),
 )
 
-#: label -> the name of its change in ``model/evidence.py``, where the two differ.
+#: label -> the name of its change in ``model/inbox.py``, where the two differ.
 _CHANGE_NAMES = {"place": "place of the failure", "fingerprint": "place of the failure"}
 
 
@@ -384,3 +388,29 @@ def _spark_line(cause: InboxCause, scene: Scene, columns: int) -> Iterator[Line]
     most, spark = max(counts.values()), scene.glyphs.spark
     bars = "".join(spark[-(-counts[cell] * (len(spark) - 1) // most)] if counts[cell] else " " for cell in range(count))
     yield [Piece(f" {pad('they came', _LABEL_CELLS - 1)}", Role.DIM), Piece(bars)]
+
+
+# --- Past durations of a task, in all and by day of the week: one line each ------------------------------------------
+
+
+def duration_lines(past: Sequence[PastDuration], *, only_other_days: bool = False) -> list[str]:
+    """Quantiles of past durations; empty if no attempt ended. Days with too few attempts are left out.
+
+    ``only_other_days``: also leave out days that are like the others.
+    """
+    total = duration_stats(past)
+    if total is None:
+        return []
+    days = {day: one for day, one in stats_by_weekday(past).items() if not (only_other_days and _is_alike(one, total))}
+    words = ("took", *(WEEKDAYS[day] for day in days))
+    return [f"{word:9} {_quantiles(one)}" for word, one in zip(words, (total, *days.values()), strict=True)]
+
+
+def _is_alike(one: DurationQuantiles, other: DurationQuantiles) -> bool:
+    return one.p50 < WEEKDAY_DIFFERS * other.p50 and other.p50 < WEEKDAY_DIFFERS * one.p50
+
+
+def _quantiles(one: DurationQuantiles) -> str:
+    p50, p95, p99 = (format_seconds(seconds) for seconds in (one.p50, one.p95, one.p99))
+    killed = f", {one.killed} killed" if one.killed else ""
+    return f"p50 {p50}, p95 {p95}, p99 {p99} in {counted(one.count, 'attempt')}{killed}"

@@ -6,20 +6,16 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from itertools import groupby
 
-from ...engine.domain.states import TIMED, TaskState
-from ..model.graph.components import is_chain
-from ..model.graph.drawing import Drawing, EdgeHighlight, Segment
-from ..model.graph.groups import GraphGroup
+from ...engine.domain.states import NEEDS_HUMAN, TIMED, TaskState
+from ..model.graph.drawing import LABEL_SIZES, Drawing, EdgeHighlight, LabelSize, Segment, is_chain
+from ..model.graph.groups import GraphGroup, GraphOrder, Step
 from ..model.graph.rails import RailHighlight, RailRow
-from ..model.graph.task_drawings import LABEL_SIZES, LabelSize
-from ..model.graph.view import MATRIX_MARGIN, Graph
-from ..model.graph.zoom import GraphOrder, Step
-from ..text.durations import clock, number
-from ..text.glyphs import Glyphs
+from ..model.graph.view import GROUP_ROWS, MATRIX_MARGIN, Graph
+from ..text.figures import clock, number
+from ..text.glyphs import ACROSS, Glyphs
 from ..text.pieces import Line, Piece, Role, crop, fit, join, width
-from ..text.strokes import ACROSS
 from ..text.text import cells, one_line, pad, pad_left, shorten_middle
-from . import counts
+from . import states
 from .states import STATE_STYLES, state_sign
 from .tasks import ATTEMPT_CELLS, Scene, attempts_text, state_facts
 
@@ -34,7 +30,7 @@ _GROUP_BAR_CELLS = 12
 _BAND_BAR_CELLS = 40
 _CLOCK_CELLS = 6
 _LOUD_NAMES = {TaskState.FAILED: Role.FAILED, TaskState.DEAD_LETTER: Role.STRONG}
-_QUIET = counts.DONE | {TaskState.PENDING}
+_QUIET = states.DONE | {TaskState.PENDING}
 
 
 @dataclass(slots=True)
@@ -195,9 +191,9 @@ def _group_row(graph: Graph, y: int, size: int, scene: Scene, lit: Highlight) ->
         Piece(pad(title, room), cursor or Role.TEXT),
         Piece(f" {number(len(group.members)):>6} ", cursor or Role.DIM),
         Piece(" "),
-        *([*counts.bar(group.counts, glyphs, _GROUP_BAR_CELLS), Piece("  ")] if "bars" in scene.shown else ()),
+        *([*states.bar(group.counts, glyphs, _GROUP_BAR_CELLS), Piece("  ")] if "bars" in scene.shown else ()),
     ]
-    return [*line, *counts.counts_within(group.counts, glyphs, size - width(line), without=(TaskState.PENDING,))]
+    return [*line, *states.counts_within(group.counts, glyphs, size - width(line), without=(TaskState.PENDING,))]
 
 
 def group_title(group: GraphGroup, room: int, scene: Scene) -> str:
@@ -221,7 +217,7 @@ def _matrix_row(graph: Graph, y: int, size: int, scene: Scene, lit: Highlight) -
         role = Role.CURSOR if name == graph.selected else Role.MARK if name in lit.marked else STATE_STYLES[state].role
         line.append(Piece(state_sign(state, glyphs), role))
     line.append(Piece(" " * (matrix.width - len(row.tasks) + 1)))
-    return [*line, *counts.counts_signs(found, glyphs, MATRIX_MARGIN - LEVEL_CELLS - 1)]
+    return [*line, *states.counts_signs(found, glyphs, MATRIX_MARGIN - LEVEL_CELLS - 1)]
 
 
 def _band_row(graph: Graph, y: int, size: int, scene: Scene, lit: Highlight) -> Line:
@@ -233,10 +229,10 @@ def _band_row(graph: Graph, y: int, size: int, scene: Scene, lit: Highlight) -> 
     return [
         Piece(f" {levels:<9}", lit.cursor_role if y == graph.cursor_row else Role.DIM),
         Piece(" "),
-        *counts.bar(band.counts, glyphs, length),
+        *states.bar(band.counts, glyphs, length),
         Piece(" " * (most - length + 1)),
         Piece(f"{number(len(band.tasks)):>7}  "),
-        *counts.counts_signs(band.counts, glyphs, size - most - 22),
+        *states.counts_signs(band.counts, glyphs, size - most - 22),
     ]
 
 
@@ -343,3 +339,63 @@ def _time(name: str, scene: Scene) -> str:
     if row.state in TIMED and row.next_retry_at is not None:
         return clock(max(row.next_retry_at - scene.now_us + 999_999, 0))
     return ""
+
+
+# --- The drawing of the groups: each with its name, and below it a thin bar and counts -------------------------------
+
+
+_TITLE_CELLS_MAX = 24
+_BAR_CELLS_MIN = 3
+
+
+def group_drawing(graph: Graph, scene: Scene) -> Drawing | None:
+    """The layout of the groups; None if they cannot be drawn."""
+    dag = graph.groups.dag
+    return None if dag is None else Drawing(dag, [_label_cells(group, scene) for group in graph.groups.groups])
+
+
+def _label_cells(group: GraphGroup, scene: Scene) -> int:
+    title = 2 + cells(group_title(group, _TITLE_CELLS_MAX, scene))
+    most = 2 * len(number(len(group.members))) + 1
+    return title if group.is_single else max(title, _BAR_CELLS_MIN + 1 + most)
+
+
+def group_map_row(graph: Graph, drawing: Drawing, y: int, x0: int, x1: int, scene: Scene) -> Line:
+    """The cells from ``x0`` to before ``x1`` of text row ``y``."""
+    row, is_second = divmod(y, GROUP_ROWS)
+    segments = drawing.below(row, x0, x1) if is_second else drawing.segments(row, x0, x1)
+    show = _facts if is_second else _title
+
+    def label(run: Segment) -> Line:
+        return show(graph, graph.groups.groups[run.task], run, scene)
+
+    line = segments_line(segments, x0, x1, scene.glyphs, Role.RELATED, label)
+    return line if is_second else with_cut_marks(line, drawing, row, x0, x1, scene.glyphs)
+
+
+def _title(graph: Graph, group: GraphGroup, run: Segment, scene: Scene) -> Line:
+    state = states.leading_state(group.counts)
+    is_selected = graph.selected is not None and graph.groups.group_of[graph.dag.number[graph.selected]] == group.index
+    role = Role.CURSOR if is_selected else Role.STRONG if state in NEEDS_HUMAN else Role.TEXT
+    if not is_selected and not any(group.counts[other] for other in states.LIVELY):
+        role = Role.DIM
+    line = [
+        Piece(state_sign(state, scene.glyphs), STATE_STYLES[state].role),
+        Piece(" "),
+        Piece(group_title(group, _TITLE_CELLS_MAX, scene), role),
+    ]
+    rest = run.width - width(line)
+    if run.arms and rest > 1:
+        line += [Piece(" "), Piece(scene.glyphs.lines[ACROSS] * (rest - 1), Role.RULE)]
+    return fit(line, run.width, scene.glyphs.more)
+
+
+def _facts(graph: Graph, group: GraphGroup, run: Segment, scene: Scene) -> Line:
+    """Bar and counts: of the tasks that need a human, or of finished ones, and of all."""
+    if group.is_single:
+        return [Piece(" " * run.width)]
+    facts = states.progress(group.counts, scene.glyphs)
+    if width(facts) + 1 + _BAR_CELLS_MIN > run.width:
+        facts = [facts[0], facts[-1]]  # of several states the most severe
+    bar = states.bar(group.counts, scene.glyphs, max(run.width - 1 - width(facts), 1))
+    return fit([*bar, Piece(" "), *facts], run.width, scene.glyphs.more)

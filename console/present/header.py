@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
-from ...engine.core.deadline import passed_reason
-from ...engine.core.outlook import ALIVE, RunnerStatus
-from ...engine.domain.counting import counted
+from ...engine.core.decide import passed_reason
+from ...engine.core.waiting import ALIVE, RunnerStatus
+from ...engine.domain.events import Event
 from ...engine.domain.states import TaskState
+from ...engine.domain.text import counted, format_duration
 from ..model.board import Board
 from ..model.eta import Forecast
-from ..model.waiting_runs import WaitingRun
+from ..model.runs import WaitingRun
 from ..sessions.session import STALE_SECONDS, SessionStatus
-from ..text.durations import SECOND, clock, format_duration, number, offset, wall
+from ..text.event_text import describe_event, event_subject
+from ..text.figures import SECOND, clock, number, offset, wall, wall_day
 from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Piece, Role, fit, join, width
-from ..text.text import cells, one_line, shorten_middle
+from ..text.text import cells, one_line, shorten, shorten_middle
 from .runs import run_style
-from .states import BLOCKED, PAUSED
+from .states import BLOCKED, PAUSED, sign_and_word
 
 OLD_SECONDS = 3.0  # from this age on, the data is marked as old
 CLOCK_OFFSET_SECONDS = 2.0  # from this difference on, it is shown
@@ -330,3 +333,74 @@ def since(at_us: int, now_us: int) -> str:
 
 def _age(seconds: float) -> str:
     return clock(round(seconds * 1_000_000)).strip()
+
+
+# --- At a past instant -----------------------------------------------------------------------------------------------
+#
+# The screen at a past instant: a header that differs clearly from the present, and the last event before it.
+
+
+_PAST_NAME_CELLS_MIN = 12
+_SENTENCE_CELLS_MIN = 24
+_KEYS_CELLS = 43  # of the keys beside the sentence
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayPosition:
+    """A position in the past of a run.
+
+    Attributes:
+        at: the instant that is shown, microseconds UTC.
+        now: the present, microseconds UTC.
+        seq: the number of the last event before ``at``; ``head``: of the last event so far.
+        event: the event ``seq``, if it belongs to this run.
+        speed: recorded seconds per second; 0 if the replay is paused.
+    """
+
+    at: int
+    now: int
+    seq: int
+    head: int
+    event: Event | None = None
+    speed: int = 0
+
+
+def format_instant(position: ReplayPosition) -> str:
+    """``03:11:24``; with the date if it is not today."""
+    day = wall_day(position.at, None)
+    return wall(position.at, None) if day[:5] == wall_day(position.now, None)[:5] else day
+
+
+def replay_line(position: ReplayPosition, board: Board, address: str, key: str, size: int, glyphs: Glyphs) -> Line:
+    """The run line of a past instant: time, number of the event, the key back to the present, the run's state."""
+    sign = f"{glyphs.play if position.speed else glyphs.past} {format_instant(position)}"
+    speed = f" {glyphs.times}{position.speed}" if position.speed else ""
+    event = f"event {number(position.seq)} of {number(position.head)}"
+    banner = Piece(f" {sign}{speed} {glyphs.dot} {event} {glyphs.dot} {key}: now ", Role.CURSOR)
+    right = [*join(_past_facts(position, board, glyphs)), Piece(" ")]
+    room = size - width([banner]) - width(right) - 2
+    if room < 0:
+        return fit([banner], size, glyphs.more)
+    left = location_line(board, address, room, glyphs) if room >= _PAST_NAME_CELLS_MIN else []
+    return [banner, Piece(" "), *fit(left, room + 1, glyphs.more), *right]
+
+
+def _past_facts(position: ReplayPosition, board: Board, glyphs: Glyphs) -> list[Line]:
+    run, style = board.projection.run, run_style(board.projection.run)
+    return [
+        [sign_and_word(style, glyphs), Piece(f" {board.finished}/{board.total}")],
+        [Piece(clock(position.at - run.started_at).strip())],
+    ]
+
+
+def describe_last_event(event: Event | None, size: int) -> str:
+    """The last event before the instant, shortened to leave room for the keys."""
+    if event is None:
+        return ""
+    sentence = one_line(f"{event_subject(event)}: {describe_event(event)}")
+    return shorten(sentence, max(size - _KEYS_CELLS, _SENTENCE_CELLS_MIN))
+
+
+def describe_read_only(position: ReplayPosition, key: str) -> str:
+    """Why no act is possible at a past instant."""
+    return f"this is {format_instant(position)} and not now: {key} returns to the present"

@@ -7,18 +7,17 @@ from datetime import date
 from typing import NamedTuple
 
 from ...engine.core.projection import RunRow
-from ...engine.domain.counting import counted
 from ...engine.domain.states import TaskState
-from ...engine.statefile.duration_stats import quantile
-from ..model.columns import ALL_COLUMNS
-from ..model.history import HistoryCell, HistoryOrder, RunDay, RunGrid, TaskTrend, is_bad, weeks_until
-from ..text.durations import CLOCK_CELLS, column, format_duration, local_day, number, wall, wall_day
+from ...engine.domain.text import counted, format_duration
+from ...engine.statefile.lists import quantile
+from ..model.lists import ALL_COLUMNS
+from ..model.runs import HistoryCell, HistoryOrder, RunDay, RunGrid, TaskTrend, is_bad, weeks_until
+from ..text.figures import CLOCK_CELLS, column, local_day, number, wall, wall_day
 from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Piece, Role, fit, join
 from ..text.text import cells, one_line, pad, pad_left, shorten_middle
-from .counts import order_line
 from .runs import run_style
-from .states import STATE_STYLES, StateStyle, sign_and_word
+from .states import STATE_STYLES, StateStyle, order_line, sign_and_word
 
 _NAME_CELLS = (12, 40)
 _NARROW_CELLS = 3  # sign, mark, gap

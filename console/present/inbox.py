@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from ...engine.core.cause_history import (
+from ...engine.core.causes import (
     REASON_CHARACTERS,
     CauseHistory,
     describe_incident,
@@ -13,22 +13,21 @@ from ...engine.core.cause_history import (
     format_day,
 )
 from ...engine.core.projection import TaskRow
-from ...engine.domain.counting import counted
+from ...engine.core.waiting import RunnerStatus
+from ...engine.domain.acts import REFUSED, TargetResult
 from ...engine.domain.states import TaskState
+from ...engine.domain.text import counted, format_duration
 from ..model.board import Board
-from ..model.columns import ALL_COLUMNS
-from ..model.evidence import compare, failures_of, verdict
-from ..model.inbox import Inbox, InboxCause, InboxEntry
-from ..model.preview import Preview
-from ..model.waiting_runs import WaitingRun
-from ..text.durations import age, number, wall
+from ..model.inbox import Inbox, InboxCause, InboxEntry, compare, failures_of, verdict
+from ..model.lists import ALL_COLUMNS
+from ..model.preview import Preview, RedriveProgress
+from ..model.runs import WaitingRun
+from ..text.figures import SECOND, age, number, wall
 from ..text.glyphs import Glyphs
-from ..text.pieces import Line, Piece, Role, fit, join, width
+from ..text.pieces import Line, Piece, Role, fit, join, width, wrap
 from ..text.text import one_line, pad, pad_left, shorten, shorten_middle
-from ..text.wrapping import wrap
-from .counts import order_line
 from .runs import waiting_text
-from .states import STATE_STYLES, sign_and_word, state_sign
+from .states import STATE_STYLES, order_line, sign_and_word, state_sign
 from .tasks import Scene, attempts_text
 
 AGE_CELLS = 7
@@ -327,3 +326,71 @@ def _describe_still_held(preview: Preview) -> Iterator[str]:
 
 def _plural(count: int, one: str, many: str) -> str:
     return one if count == 1 else many
+
+
+# --- The response to an act: one line in all, and one line per task, refusals first ----------------------------------
+
+
+_NAME_CELLS = 30
+
+
+def answer_line(ok: bool, message: str, results: Sequence[TargetResult], glyphs: Glyphs) -> Line:
+    """The message, and the first refusal if there are several results."""
+    sign = Piece(f"{glyphs.done if ok else glyphs.failed} ", Role.DONE if ok else Role.WARNING)
+    line = [sign, Piece(one_line(message), Role.TEXT if ok else Role.WARNING)]
+    refused = refusals(results)
+    if refused and len(results) > 1:
+        task, _, sentence = refused[0]
+        line.append(Piece(f" {glyphs.dot} {one_line(task)} {one_line(sentence)}", Role.WARNING))
+    return line
+
+
+def refusals(results: Sequence[TargetResult]) -> list[TargetResult]:
+    """What was refused; a task that waits for a canary or for its executor is not."""
+    return [result for result in results if result.outcome == REFUSED]
+
+
+def result_lines(results: Sequence[TargetResult], glyphs: Glyphs) -> list[Line]:
+    """One line per task, refusals first."""
+    ordered = [*refusals(results), *(result for result in results if result.outcome != REFUSED)]
+    return [_result_line(result, glyphs) for result in ordered]
+
+
+def _result_line(result: TargetResult, glyphs: Glyphs) -> Line:
+    task, word, sentence = result
+    done = word != REFUSED
+    return [
+        Piece(f"{glyphs.done if done else glyphs.failed} ", Role.DONE if done else Role.WARNING),
+        Piece(pad(one_line(task), _NAME_CELLS), Role.TEXT),
+        Piece(f" {one_line(sentence.replace(f'{task} ', 'it ', 1)) or word}", Role.DIM if done else Role.TEXT),
+    ]
+
+
+# --- The progress of a redrive in one line ---------------------------------------------------------------------------
+
+
+_WIDE, _WIDEST = 110, 150  # columns for more than the count, and for all
+
+
+def redrive_parts(progress: RedriveProgress, now_us: int, runner: RunnerStatus, undo_key: str) -> list[str]:
+    """``redrive 182/1,080``, ``5/s``, ``3m left``, ``2 failed again``, ``z stops the rest``."""
+    parts = [f"redrive {number(progress.started)}/{number(progress.total)}"]
+    if not runner.is_alive and progress.unstarted:
+        parts.append("no executor runs it")
+    elif progress.unstarted:
+        left_us = (progress.last_at or now_us) - now_us
+        parts += [f"{progress.rate:g}/s"] if progress.rate else []
+        parts += [f"{format_duration(left_us // SECOND * SECOND)} left"] if left_us > 0 else []
+    parts += [f"{number(progress.failed_again)} failed again"] if progress.failed_again else []
+    parts += [f"{undo_key} stops the rest"] if progress.unstarted and undo_key else []
+    return parts
+
+
+def redrive_line(
+    progress: RedriveProgress, now_us: int, runner: RunnerStatus, undo_key: str, columns: int, glyphs: Glyphs
+) -> Line:
+    """The same in one line, with what has room beside the run in the header."""
+    parts = redrive_parts(progress, now_us, runner, undo_key)
+    shown = parts if columns >= _WIDEST else parts[:3] if columns >= _WIDE else parts[:1]
+    role = Role.WARNING if progress.failed_again else Role.RUNNING
+    return [Piece(f" {glyphs.dot} ".join(shown), role)]

@@ -6,15 +6,15 @@ import json
 from collections.abc import Collection, Iterator
 from datetime import datetime
 
-from ...engine.analysis.counters import is_operator_act
-from ...engine.domain.counting import counted
+from ...engine.core.projection import is_operator_act
 from ...engine.domain.event_codec import encode
 from ...engine.domain.events import Event, EventKind
 from ...engine.domain.states import WAITING, TaskState
-from ..model.columns import ALL_COLUMNS
-from ..model.journal import EventJournal
-from ..text.durations import number, offset, wall, wall_day
+from ...engine.domain.text import counted
+from ..model.lists import ALL_COLUMNS
+from ..model.replay import EventJournal
 from ..text.event_text import describe_event, event_subject, target_results
+from ..text.figures import number, offset, wall, wall_day
 from ..text.glyphs import Glyph, Glyphs
 from ..text.pieces import Line, Piece, Role, join, width
 from ..text.text import cells, one_line, pad, pad_left, sanitize, shorten_middle

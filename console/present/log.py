@@ -8,15 +8,13 @@ from typing import overload
 
 from ...engine.core.failures import hang
 from ...engine.core.projection import AttemptRow, TaskRow
-from ...engine.statefile.changes.log_rows import AttemptText
-from ..model.log import GAP, LogLine, LogSelection, is_error_line, is_gap, printable_parts
-from ..model.log_diff import DiffLine, Side
-from ..text.durations import clock, format_bytes, format_duration, number, wall
+from ...engine.domain.text import format_duration
+from ...engine.statefile.logs import AttemptText
+from ..model.log import GAP, DiffLine, LogLine, LogSelection, Side, is_error_line, is_gap, printable_parts
+from ..text.figures import clock, format_bytes, number, wall
 from ..text.glyphs import Glyphs
-from ..text.pieces import Line, Piece, Role, fit, width
-from ..text.sgr import coloured_pieces, coloured_spans
+from ..text.pieces import Line, Piece, Role, coloured_pieces, coloured_spans, fit, width, wrapped_rows
 from ..text.text import cells, one_line, sanitize, shorten_middle
-from ..text.wrapping import wrapped_rows
 from .states import OUTCOME_STYLES
 from .tasks import duration_of, hang_of, short_failure
 

@@ -1,24 +1,46 @@
-"""One run in one row of the list of runs."""
+"""Runs in one row each, with their executor and their schedule; a run in a few lines; a fleet."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import heapq
+import json
+import shlex
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 
-from ...engine.core.deadline import passed_reason
-from ...engine.core.outlook import ALIVE, RunnerKind, RunnerStatus
-from ...engine.core.projection import RunRow
-from ...engine.domain.counting import counted
+from ...engine.core.decide import passed_reason
+from ...engine.core.projection import RunRow, TaskRow
+from ...engine.core.waiting import ALIVE, RunnerKind, RunnerStatus
 from ...engine.domain.states import FINISHED, NEEDS_HUMAN, RunState, TaskState
-from ..model.columns import ALL_COLUMNS
-from ..model.waiting_runs import WaitingRun
-from ..text.durations import clock, column, format_duration, number, wall_day
+from ...engine.domain.text import counted, format_duration
+from ...engine.statefile.lists import ScheduleRow, SlaRow
+from ..model.board import Board
+from ..model.inbox import Inbox
+from ..model.lists import ALL_COLUMNS
+from ..model.runs import FleetEntry, FleetOrder, WaitingRun
+from ..sessions.address import parse
+from ..sessions.session import SessionStatus
+from ..text.figures import DAY, SECOND, clock, column, format_seconds, number, wall, wall_day
 from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Piece, Role, fit, width
-from ..text.text import one_line, pad, shorten_middle
-from . import counts
-from .schedules import late_us
-from .states import BLOCKED, IDLE, NO_EXECUTOR, PAUSED, RUN_STYLES, SERVED, StateStyle
+from ..text.text import cells, one_line, pad, shorten_middle
+from . import states
+from .states import (
+    BLOCKED,
+    IDLE,
+    NO_EXECUTOR,
+    PAUSED,
+    RUN_STYLES,
+    SERVED,
+    SEVERITY,
+    STATE_STYLES,
+    StateStyle,
+    order_line,
+    state_sign,
+    waiting_pieces,
+)
+from .tasks import Scene, attempt_of, attempts_text, duration_of, state_facts
 
 _WORD_CELLS = 8
 _BAR_CELLS, _WIDE_BAR_CELLS = 8, 24
@@ -38,7 +60,7 @@ class RunListEntry:
     """A run and its counts. ``warning``: why it makes no progress, in a few words."""
 
     run: RunRow
-    counts: counts.Counts
+    counts: states.Counts
     warning: str = ""
 
     @property
@@ -110,10 +132,10 @@ def heading_line(
     left = [Piece(" "), Piece(counted(known, "run"), Role.STRONG)]
     if filter_text:
         left += [dot, Piece(f"/{one_line(filter_text)}: {number(shown)}", Role.MATCH)]
-    left += counts.waiting_pieces(waiting, glyphs)
+    left += states.waiting_pieces(waiting, glyphs)
     if coming:
         left += [dot, Piece(coming)]
-    return left, counts.order_line(sort, glyphs)
+    return left, states.order_line(sort, glyphs)
 
 
 def run_row(
@@ -137,7 +159,7 @@ def run_row(
     bar = _bar_cells(name_cells, room, columns) if "bar" in shown else 0
     progress = f" {f'{done}/{total}':>{9 if columns >= _WORDS_FROM else 7}}" if "done" in shown else ""
     fixed: Line = [
-        *(counts.bar(view.counts, glyphs, bar) if bar else ()),
+        *(states.bar(view.counts, glyphs, bar) if bar else ()),
         Piece(f"{progress}{f'  {elapsed}' if 'took' in shown else ''}  "),
         *(_counted(view.counts, columns, glyphs) if "counts" in shown else ()),
         *(_notes(view, now_us, columns) if "notes" in shown else ()),
@@ -174,7 +196,7 @@ def _bar_cells(name_cells: int, room: int, columns: int) -> int:
 def _narrow_row(view: RunListEntry, progress: str, columns: int, glyphs: Glyphs, has_counts: bool) -> Line:
     """A row without bar, for narrow screens."""
     style = view.style
-    signs = counts.counts_signs(_problems(view.counts), glyphs, 10) if has_counts else []
+    signs = states.counts_signs(_problems(view.counts), glyphs, 10) if has_counts else []
     right: Line = [Piece(f" {progress} "), *signs]
     room = columns - _WORD_CELLS - 4 - width(right)
     return [
@@ -186,13 +208,352 @@ def _narrow_row(view: RunListEntry, progress: str, columns: int, glyphs: Glyphs,
     ]
 
 
-def _counted(found: counts.Counts, columns: int, glyphs: Glyphs) -> Line:
+def _counted(found: states.Counts, columns: int, glyphs: Glyphs) -> Line:
     """Counts of states that are neither done nor pending; as signs where words have no room."""
     if columns >= _WORDS_FROM:
-        return counts.counts_line(found, glyphs, without=_UNREMARKABLE)
+        return states.counts_line(found, glyphs, without=_UNREMARKABLE)
     noted = {state: count for state, count in found.items() if state not in _UNREMARKABLE}
-    return counts.counts_signs(noted, glyphs, _SIGNS_CELLS)
+    return states.counts_signs(noted, glyphs, _SIGNS_CELLS)
 
 
-def _problems(found: counts.Counts) -> counts.Counts:
+def _problems(found: states.Counts) -> states.Counts:
     return {state: count for state, count in found.items() if state in NEEDS_HUMAN}
+
+
+# --- The executor ----------------------------------------------------------------------------------------------------
+#
+# Whether an executor runs a run, in one sentence: empty if so, else since when not, and the command to resume.
+#
+# A run whose executor is dead is still in state RUNNING. So every list, and every JSON value about a run or one of its
+# tasks, has this sentence beside the state (SPEC 4.9).
+
+
+SILENT_SECONDS = 5.0  # without a heartbeat, due every second: the process is stopped or starved, or its disk hangs
+
+
+def executor_advice(run: RunRow, status: SessionStatus, target: str, now_us: int) -> str:
+    """Why an unfinished run makes no progress, and the command to resume it; empty if an executor runs it."""
+    if run.ended_at is not None:
+        return ""
+    if status.has_executor_of(run):
+        silent_seconds = status.heartbeat_age_seconds or 0.0
+        is_silent, lasts = silent_seconds >= SILENT_SECONDS, format_seconds(round(silent_seconds))
+        return f"executor {status.executor_pid} silent for {lasts}: redrive doctor" if is_silent else ""
+    if status.service_pid is not None and run.blocked_since is not None:
+        return f"redrive serve (pid {status.service_pid}) resumes it after a decision"
+    return f"{describe_executor_loss(run, status, now_us)}; {resume_command(run, status, target)}"
+
+
+def describe_executor_loss(run: RunRow, status: SessionStatus, now_us: int) -> str:
+    """Why no executor runs an unfinished run."""
+    if status.executor_alive:
+        return f"no executor runs it: executor {status.executor_pid} runs {status.executor_run_id}"
+    if status.executor_gone_at is None:
+        return "no executor runs it"
+    since = (wall if now_us - status.executor_gone_at < DAY else wall_day)(status.executor_gone_at, None)
+    if status.executor_run_id not in (None, run.run_id):
+        return f"no executor since {since}"
+    pid = "its process" if status.executor_pid is None else f"pid {status.executor_pid}"
+    return (
+        f"no executor since {since} ({pid} stopped)"
+        if status.executor_stopped
+        else f"executor dead since {since} ({pid} gone)"
+    )
+
+
+def resume_command(run: RunRow, status: SessionStatus, target: str) -> str:
+    """The command that resumes a run, on the host of its state file."""
+    host, path = "", target
+    if target.startswith("ssh://"):
+        authority, _, _ = target.removeprefix("ssh://").partition("/")
+        host, path = f"on {authority}: ", parse(target).path  # over there it is a path, without %20
+    wait = ["--wait"] if status.executor_alive else []
+    return host + shlex.join(["redrive", "resume", path, "--run", run.run_id, *wait])
+
+
+def executor_json(run: RunRow, status: SessionStatus, target: str, now_us: int) -> dict[str, object]:
+    """The same for JSON: ``alive`` is about this run; ``advice`` is None if there is nothing to do."""
+    return {
+        "alive": status.has_executor_of(run),
+        "pid": status.executor_pid,
+        "gone_at": status.executor_gone_at,
+        "stopped": status.executor_stopped,
+        "advice": executor_advice(run, status, target, now_us) or None,
+    }
+
+
+def run_status_text(run: RunRow) -> str:
+    """The state of a run; of an unfinished one, what holds it: BLOCKED, PAUSED, or both."""
+    holds = {"BLOCKED": run.blocked_since, "PAUSED": run.paused_since} if run.ended_at is None else {}
+    return " ".join(word for word, since in holds.items() if since is not None) or str(run.state)
+
+
+# --- Sentences about schedules in the list of runs: the next run, and runs that did not start in time ----------------
+
+
+_STARTS_US = 5 * SECOND  # the time that a due run takes to start
+_RECENT_US = DAY
+_NAMED_MAX = 3
+
+
+def describe_next_runs(rows: Sequence[ScheduleRow], now_us: int) -> list[str]:
+    """One sentence per schedule: ``revenue: next 02:00 Asia/Kolkata, in 3 h 12 min``."""
+    return [f"{one_line(row.dag_name)}: {_describe_next(row, now_us)}" for row in rows]
+
+
+def describe_next_run(rows: Iterable[ScheduleRow], now_us: int) -> str:
+    """The next run of all schedules; empty if there is none."""
+    coming = [(row.next_at, place, row) for place, row in enumerate(rows) if row.next_at is not None]
+    return _describe_next(min(coming)[2], now_us) if coming else ""
+
+
+def _describe_next(row: ScheduleRow, now_us: int) -> str:
+    if row.next_at is None or not row.next_local:
+        return "nothing comes any more"
+    wall, left_us = datetime.fromisoformat(row.next_local), row.next_at - now_us
+    if left_us < -_STARTS_US:
+        return f"due {format_duration(-left_us)} ago and not started"
+    today = datetime.fromtimestamp(now_us / SECOND, wall.tzinfo).date()
+    day = "" if wall.date() - today <= timedelta(days=1) and left_us < DAY else f"{wall:%d %b} "
+    return f"next {day}{_clock(wall)} {one_line(row.timezone)}, in {format_duration(max(left_us, 0))}"
+
+
+def _clock(wall: datetime) -> str:
+    return f"{wall:%H:%M:%S}" if wall.second else f"{wall:%H:%M}"
+
+
+def describe_missed_starts(rows: Iterable[SlaRow], now_us: int) -> list[str]:
+    """Runs of the last day that did not start in time, the latest first."""
+    late = [row for row in rows if row.promise == "start" and now_us - row.promised_at < _RECENT_US]
+    lines = [
+        f"{one_line(row.dag_name)}: the run of {_local_time(row.logical_time)} did not start as promised"
+        for row in late[:_NAMED_MAX]
+    ]
+    return lines if len(late) <= _NAMED_MAX else [*lines, f"and {len(late) - _NAMED_MAX} before it"]
+
+
+def _local_time(at: int) -> str:
+    return f"{datetime.fromtimestamp(at // SECOND).astimezone():%d %b %H:%M}"
+
+
+def late_us(run: RunRow, now_us: int) -> int:
+    """Microseconds since a run missed its deadline; 0 if it has not, or has none."""
+    if run.deadline_at is None:
+        return 0
+    return max(0, (run.ended_at if run.ended_at is not None else now_us) - run.deadline_at)
+
+
+# --- The selected run ------------------------------------------------------------------------------------------------
+#
+# The selected run of the list in a few rows: its parameters, then its tasks, what needs a human first.
+
+
+_NAME_CELLS_MAX = 48
+_VALUE_CHARACTERS = 40
+_ATTEMPTS_FROM = 64  # columns
+#: Consequences and what has not begun: the other tasks say why.
+_LEFT_OUT = frozenset([TaskState.UPSTREAM_FAILED, TaskState.PENDING, TaskState.SKIPPED])
+
+
+def preview_lines(scene: Scene, columns: int, rows: int) -> list[Line]:
+    """At most ``rows`` rows; of tasks in the same state the one with the longest latest attempt comes first."""
+    tasks = [row for row in scene.board.projection.tasks.values() if row.state not in _LEFT_OUT]
+    shown = heapq.nsmallest(rows - 1, tasks, key=lambda row: _rank(row, scene.now_us))
+    name_cells = min(max((cells(one_line(row.name)) for row in shown), default=0), _NAME_CELLS_MAX, columns * 2 // 5)
+    has_attempts = columns >= _ATTEMPTS_FROM
+    task_lines = (_task_line(row, name_cells, scene, has_attempts=has_attempts) for row in shown)
+    lines = [_heading(scene.board.projection.run, scene.glyphs), *task_lines]
+    return [fit(line, columns, scene.glyphs.more) for line in lines]
+
+
+def _rank(row: TaskRow, now_us: int) -> tuple[int, int, int]:
+    attempt = attempt_of(row)
+    ran_us = duration_of(attempt, now_us) if attempt is not None else 0
+    return SEVERITY.index(row.state), -ran_us, row.position
+
+
+def _heading(run: RunRow, glyphs: Glyphs) -> Line:
+    return [Piece(" "), Piece(run_name(run, glyphs), Role.TITLE), Piece(f"  {describe_params(run)}", Role.DIM)]
+
+
+def describe_params(run: RunRow) -> str:
+    """The parameters of a run: ``day=2026-04-25  limit=100``."""
+    try:
+        values = json.loads(run.params)
+    except ValueError:
+        return ""
+    named = values.items() if isinstance(values, dict) else ()
+    return "  ".join(f"{one_line(name)}={_value(value)}" for name, value in named)
+
+
+def _value(value: object) -> str:
+    text = one_line(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
+    return text if len(text) <= _VALUE_CHARACTERS else f"{text[:_VALUE_CHARACTERS]}..."
+
+
+def _task_line(row: TaskRow, name_cells: int, scene: Scene, *, has_attempts: bool) -> Line:
+    sign = Piece(state_sign(row.state, scene.glyphs), STATE_STYLES[row.state].role)
+    tried = f"{attempts_text(row):<5}  " if has_attempts else ""
+    return [Piece("   "), sign, Piece(f" {pad(one_line(row.name), name_cells)}  {tried}"), *state_facts(row, scene)]
+
+
+# --- A run as a few lines of Markdown, for an incident channel or the next shift -------------------------------------
+
+
+_CAUSES_MAX = 10
+_NAMES_MAX = 5
+
+
+def incident_summary(board: Board, address: str, now_us: int) -> str:
+    """State, counts, and each cause that needs a decision, with its tasks."""
+    run = board.projection.run
+    elapsed = format_duration((run.ended_at if run.ended_at is not None else now_us) - run.started_at)
+    counts = ", ".join(f"{board.counts[state]} {STATE_STYLES[state].word}" for state in SEVERITY if board.counts[state])
+    name = f"**{one_line(run.dag_name)}** `{_code(run.run_id)}`"
+    lines = [
+        f"{name} on `{_code(address)}`: {run_style(run).word} after {elapsed}{deadline_note(run)}",
+        f"{board.finished} of {board.total} done ({counts}), as of {wall(now_us, None)}",
+    ]
+    inbox = Inbox(board)
+    causes = inbox.causes()
+    for cause in causes[:_CAUSES_MAX]:
+        names = ", ".join(f"`{_code(name)}`" for name in cause.tasks[:_NAMES_MAX])
+        more = f" and {cause.count - _NAMES_MAX} more" if cause.count > _NAMES_MAX else ""
+        lines.append(
+            f"- {cause.count} x `{_code(cause.title)}`: {names}{more}; holds {cause.held} tasks,"
+            f" for {format_duration(now_us - cause.oldest)}; fingerprint `{_code(cause.fingerprint)}`"
+        )
+    if len(causes) > _CAUSES_MAX:
+        lines.append(f"- {len(causes) - _CAUSES_MAX} more causes")
+    return "\n".join(lines) + "\n"
+
+
+def _code(text: str) -> str:
+    """Make a text safe between backticks."""
+    return one_line(text).replace("`", "'")
+
+
+# --- State files of a fleet ------------------------------------------------------------------------------------------
+#
+# One state file of a fleet in one row: what needs a human, its latest run, its executor and its next start.
+
+
+FLEET_COLUMNS = ("NEEDS", "STATE", "FLOW", "RUN", "EXECUTOR", "NEXT", "FILE")
+
+_COUNT_CELLS, _STATE_CELLS, _EXECUTOR_CELLS = 6, 10, 11
+
+
+_FLEET_OTHER_COLUMNS_CELLS = 52
+_FLEET_WIDE, _FILE_CELLS = 150, 32
+_WITHOUT_EXECUTOR = "no executor"
+
+
+def executor_text(entry: FleetEntry) -> str:
+    """Whether a process runs the file, or starts its runs."""
+    if entry.executor.alive:
+        return "running"
+    if entry.offer.service_pid is not None:
+        return "served"
+    return _WITHOUT_EXECUTOR if entry.offer.unfinished else ""
+
+
+def fleet_cells(entry: FleetEntry, now_us: int) -> Sequence[str]:
+    """The columns of FLEET_COLUMNS as plain text."""
+    run, offer = entry.run, entry.offer
+    cells = [str(entry.attention_count or ""), _state(entry), *((run.dag_name, run.run_id) if run else ("", ""))]
+    return (*cells, executor_text(entry), describe_next_run(offer.schedules, now_us), offer.problem or offer.path)
+
+
+def fleet_value(entry: FleetEntry) -> Mapping[str, object]:
+    """One state file in JSON values; instants in microseconds UTC."""
+    offer, executor = entry.offer, entry.executor
+    return {
+        "state_file": offer.path,
+        "flow": offer.dag_name,
+        "run_id": offer.run_id,
+        "state": _state(entry) or None,
+        "started_at": offer.started_at or None,
+        "ended_at": offer.ended_at,
+        "needs_human": entry.attention_count,
+        "waiting_runs": [one.run.run_id for one in entry.waiting],
+        "executor_alive": executor.alive,
+        "executor_pid": executor.pid if executor.alive else None,
+        "service_pid": offer.service_pid,
+        "next_at": entry.next_at,
+        "problem": offer.problem,
+    }
+
+
+def _state(entry: FleetEntry) -> str:
+    run = entry.run
+    if run is None:
+        return ""
+    return "BLOCKED" if run.state is RunState.RUNNING and run.blocked_since is not None else str(run.state)
+
+
+def fleet_heading(
+    entries: Sequence[FleetEntry], place: str, problem: str, order: FleetOrder, glyphs: Glyphs
+) -> tuple[Line, Line]:
+    """Left and right side of the line above the list. ``problem``: why the list is not that of now."""
+    waiting = sum(bool(entry.waiting) for entry in entries)
+    left = [Piece(" "), Piece(counted(len(entries), "state file"), Role.STRONG)]
+    left += [Piece(f" on {one_line(place)}"), *waiting_pieces(waiting, glyphs)]
+    if problem:
+        return left, [Piece(f"{one_line(problem)} ", Role.WARNING)]
+    return left, order_line(order, glyphs)
+
+
+def fleet_row(
+    entry: FleetEntry,
+    now_us: int,
+    columns: int,
+    glyphs: Glyphs,
+    longest_name: int = 0,
+    shown: Collection[str] = ALL_COLUMNS,
+) -> Line:
+    """What needs a human, state, flow and run, executor, next start; where there is room, the name of the file.
+
+    ``shown``: columns.
+    """
+    count, offer = entry.attention_count, entry.offer
+    line: Line = [Piece(pad(f" {glyphs.dead}{number(count)}" if count else "", _COUNT_CELLS), Role.HUMAN)]
+    if offer.problem is not None:
+        return fit([*line, Piece(f"{file_name(entry)}  "), Piece(one_line(offer.problem), Role.WARNING)], columns)
+    low, high = _NAME_CELLS
+    name_cells = max(min(longest_name, high, columns - _FLEET_OTHER_COLUMNS_CELLS), low)
+    executor = executor_text(entry)
+    line += [
+        *_state_and_name(entry, name_cells, glyphs),
+        Piece(
+            f"  {executor:{_EXECUTOR_CELLS}}  " if "executor" in shown else "  ",
+            Role.WARNING if executor == _WITHOUT_EXECUTOR else Role.DIM,
+        ),
+        Piece(describe_next_run(offer.schedules, now_us) if "next" in shown else ""),
+    ]
+    if columns < _FLEET_WIDE or "file" not in shown:
+        return fit(line, columns, glyphs.more)
+    file = pad(shorten_middle(file_name(entry), _FILE_CELLS, glyphs.more), _FILE_CELLS)
+    return [*fit(line, columns - _FILE_CELLS - 1, glyphs.more), Piece(f" {file}", Role.DIM)]
+
+
+def _state_and_name(entry: FleetEntry, name_cells: int, glyphs: Glyphs) -> Line:
+    if entry.run is None:
+        return [
+            Piece(pad("no run", _STATE_CELLS), Role.DIM),
+            Piece(f" {pad(shorten_middle(file_name(entry), name_cells, glyphs.more), name_cells)}"),
+        ]
+    style = run_style(entry.run)
+    return [
+        Piece(pad(f"{glyphs.of(style.glyph)} {style.word}", _STATE_CELLS), style.role),
+        Piece(f" {pad(shorten_middle(run_name(entry.run, glyphs), name_cells, glyphs.more), name_cells)}"),
+    ]
+
+
+def file_name(entry: FleetEntry) -> str:
+    """The last part of the path."""
+    return one_line(entry.offer.path.rpartition("/")[2])
+
+
+def name_cells(entries: Sequence[FleetEntry], glyphs: Glyphs) -> int:
+    """The cells of the longest name of a run."""
+    return max((cells(run_name(entry.run, glyphs)) for entry in entries if entry.run), default=0)

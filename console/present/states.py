@@ -3,12 +3,14 @@ they can be told apart without colour."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
-from ...engine.domain.states import RunState, TaskState
+from ...engine.domain.states import FINISHED, NEEDS_HUMAN, UNDER_WAY, RunState, TaskState
+from ...engine.domain.trigger_rules import STATES_OF, ParentStatus
+from ..text.figures import number
 from ..text.glyphs import Glyph, Glyphs
-from ..text.pieces import Line, Piece, Role, width
+from ..text.pieces import Line, Piece, Role, join, width
 
 
 class StateStyle(NamedTuple):
@@ -124,3 +126,122 @@ def _flow(entries: Sequence[Line], columns: int, least: int) -> list[Line]:
         else:
             lines[-1] += [Piece(_GAP), *padded]
     return lines
+
+
+# --- Counts of tasks by state: as a bar, as words, and as signs ------------------------------------------------------
+
+
+Counts = Mapping[TaskState, int]
+
+DONE = FINISHED | {TaskState.CANCELLED}
+FAILED = STATES_OF[ParentStatus.FAILED] - DONE
+LIVELY = UNDER_WAY | FAILED | {TaskState.READY}  # states that a reader wants to find
+#: The parts of a bar in order; the rest are tasks that are not done yet.
+_PARTS: Sequence[tuple[Collection[TaskState], Glyph, Role]] = (
+    (DONE, Glyph.BAR_QUIET, Role.DONE),
+    (UNDER_WAY, Glyph.BAR_ACTIVE, Role.RUNNING),
+    (FAILED, Glyph.FAILED, Role.FAILED),
+    ((TaskState.DEAD_LETTER,), Glyph.DEAD, Role.HUMAN),
+)
+
+
+def bar(counts: Counts, glyphs: Glyphs, size: int) -> Line:
+    """``size`` cells. A part with any task has at least one cell, so that no problem disappears."""
+    total = sum(counts.values())
+    cells = _shares([_sum(counts, states) for states, _, _ in _PARTS], total, size)
+    line: Line = []
+    for (_, glyph, role), count in zip(_PARTS, cells, strict=True):
+        if count:
+            line.append(Piece(glyphs.of(glyph) * count, role))
+    rest = size - sum(cells)
+    return [*line, Piece(glyphs.bar_pending * rest, Role.RULE)]
+
+
+def waiting_pieces(waiting: int, glyphs: Glyphs) -> Line:
+    """How many runs or state files need a human, behind a dot; nothing if none does."""
+    words = f"{number(waiting)} need{'s' if waiting == 1 else ''} a human"
+    return [Piece(f" {glyphs.dot} ", Role.DIM), Piece(words)] if waiting else []
+
+
+def order_line(order: str, glyphs: Glyphs) -> Line:
+    """The order of a list, at the right end of its heading; a click on it changes the order."""
+    return [Piece("sort: ", Role.DIM), Piece(f"{order} {glyphs.open} ")]
+
+
+def _sum(counts: Counts, states: Collection[TaskState]) -> int:
+    return sum(counts.get(state, 0) for state in states)
+
+
+def _shares(parts: Sequence[int], total: int, size: int) -> list[int]:
+    """Cells of each part, assigned to small parts first; they fill the bar only if no task is left over."""
+    cells = [0] * len(parts)
+    left = size
+    for place in sorted(range(len(parts)), key=parts.__getitem__):
+        if parts[place]:
+            share = parts[place] * size // total
+            cells[place] = min(max(share, 1), left)
+            left -= cells[place]
+    return cells
+
+
+def leading_state(counts: Counts) -> TaskState:
+    """The state whose sign stands for all tasks: the worst; a finished one only if every task is finished."""
+    found = next(state for state in SEVERITY if counts.get(state))
+    return TaskState.PENDING if found in DONE and counts.get(TaskState.PENDING) else found
+
+
+def progress(counts: Counts, glyphs: Glyphs) -> Line:
+    """``◆3/900``: the tasks that need a human, of all; else the done ones, of all; else how many there are."""
+    total = sum(counts.values())
+    shown = _problem_counts(counts, glyphs)
+    if not shown:
+        done = _sum(counts, DONE)
+        shown = [Piece(number(done), Role.DIM)] if 0 < done < total else []
+    return [*shown, Piece(f"{'/' if shown else ''}{number(total)}", Role.DIM)]
+
+
+def _problem_counts(counts: Counts, glyphs: Glyphs) -> Line:
+    """How many need a human, by state, the most severe first."""
+    needed = [state for state in SEVERITY if state in NEEDS_HUMAN and counts.get(state)]
+    return join(
+        ([Piece(f"{state_sign(state, glyphs)}{number(counts[state])}", STATE_STYLES[state].role)] for state in needed),
+        " ",
+    )
+
+
+def counts_line(counts: Counts, glyphs: Glyphs, without: Sequence[TaskState] = ()) -> Line:
+    """``◆3  2 failed  41 running  1,204 ok``, the worst state first."""
+    found = []
+    for state in SEVERITY:
+        count = counts.get(state, 0)
+        if not count or state in without:
+            continue
+        style = STATE_STYLES[state]
+        text = (
+            f"{state_sign(state, glyphs)}{number(count)}"
+            if state is TaskState.DEAD_LETTER
+            else f"{number(count)} {style.word}"
+        )
+        found.append([Piece(text, style.role)])
+    return join(found)
+
+
+def counts_within(counts: Counts, glyphs: Glyphs, size: int, without: Sequence[TaskState] = ()) -> Line:
+    """The counts as words, or as signs if the words need more than ``size`` cells."""
+    words = counts_line(counts, glyphs, without)
+    if width(words) <= size:
+        return words
+    return counts_signs({state: count for state, count in counts.items() if state not in without}, glyphs, size)
+
+
+def counts_signs(counts: Counts, glyphs: Glyphs, size: int) -> Line:
+    """``◆3 ●41 ✓1204``, the worst state first, as many as fit in ``size`` cells."""
+    line: Line = []
+    left = size
+    for state in SEVERITY:
+        count = counts.get(state, 0)
+        text = f"{state_sign(state, glyphs)}{count}"
+        if count and left > len(text):
+            line += [Piece(text, STATE_STYLES[state].role), Piece(" ")]
+            left -= len(text) + 1
+    return line

@@ -3,16 +3,16 @@
 How to write a screen
 ---------------------
 Subclass ``ConsoleScreen``, set ``PLACE`` and ``BINDINGS = bindings_of(PLACE)``, and implement ``content()``. The app
-maps the keys 1 to 8 to screen classes. ``keys/actions.py`` maps each key to a method of the focused widget, else of the
-screen, or of a controller of the app.
+maps the keys 1 to 8 to screen classes. ``keys/actions.py`` maps each key to a method of the focused widget, else of
+the screen, or of a controller of the app.
 
 - **Board**: ``self.board`` is the followed run; ``self.console.live`` follows it (``live.now_us``, ``live.status``,
   ``live.session`` to read logs and lists, ``live.forecast``).
 - **Updates**: ``on_news(news)`` is called after each update of the board, also while the screen is hidden: update
   models there and refresh only the rows that changed. ``board_replaced(board)`` is called before it for a new board.
 - **Time**: ``tick(now_us)`` is called every second for the visible screen, to update countdowns.
-- **Visibility**: ``on_shown()`` is called whenever the screen comes to the front: apply ``console.selected`` there, and
-  set it when the cursor moves, because all screens share one selected task.
+- **Visibility**: ``on_shown()`` is called whenever the screen comes to the front: apply ``console.selected`` there,
+  and set it when the cursor moves, because all screens share one selected task.
 - **Actions**: ``target_tasks()`` returns the tasks for ``r s x b`` (marked ones, or the selected one), ``subject()``
   another item under the cursor. An action changes nothing on the screen; its event arrives in ``on_news``.
 - **Reads**: ``run_latest(self, self._read, "group")``; never block the loop.
@@ -26,42 +26,55 @@ from __future__ import annotations
 
 import asyncio
 from abc import abstractmethod
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from contextlib import suppress
-from typing import Any, ClassVar, cast
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Protocol, cast
 
 from textual import events
 from textual.app import ComposeResult
+from textual.binding import BindingType
 from textual.dom import DOMNode
+from textual.geometry import Size
 from textual.screen import Screen
+from textual.timer import Timer
 from textual.widget import Widget
 
+from ...engine.core.waiting import RunnerStatus
 from ...engine.domain.acts import act_refusal
 from ...engine.domain.states import TaskState
 from ...engine.errors import RedriveError
-from ..feed.live_run import BoardUpdate
-from ..keys.actions import SUSPEND_KEY, VIEWS, Action, ScreenName, footer_of
+from ..feed.live_run import BoardUpdate, CauseMemory, LiveRun
+from ..keys.actions import BY_NAME, SUSPEND_KEY, VIEWS, Action, ScreenName, footer_of
+from ..keys.keymap import KeyMap
 from ..model.board import Board
-from ..model.breaker_view import blocking_downstream
-from ..model.columns import COLUMNS
-from ..model.filters import describe_state_filter, next_state_filter
+from ..model.downstreams import ChosenRows, RowsAct, blocking_downstream
+from ..model.lists import COLUMNS, ColumnChoice, describe_state_filter, next_state_filter
+from ..model.runs import WaitingRun
+from ..present.downstreams import compact
 from ..present.header import (
+    ReplayPosition,
     Tab,
+    describe_last_event,
+    executor_gone_line,
+    replay_line,
+    run_line,
+    status_lines,
+    storage_line,
     tab_at,
     tabs_line,
+    waiting_fact,
 )
-from ..present.replay import ReplayPosition, describe_last_event
+from ..sessions.session import Session
 from ..terminal.capabilities import SMALLEST_SIZE
-from ..text.pieces import Line, Piece, Role
+from ..text.figures import number
+from ..text.glyphs import Glyphs
+from ..text.pieces import Line, Piece, Role, plain
 from ..text.text import one_line
-from ..widgets.bars import Bar, KeyBar, KeyHint, Rule
-from ..widgets.drag_selection import DragSelection
-from ..widgets.footer import Footer
-from ..widgets.line_view import LineView
+from ..widgets.bars import Bar, Footer, KeyBar, KeyHint, Rule, bindings
+from ..widgets.line_view import DragSelection, LineView
 from ..widgets.table import MarkRangeToggled, VirtualTable
 from ..widgets.text_input import TextField
-from . import frame
-from .console import Console, errors_shown
 
 JUMP_SECONDS = 0.7  # after a row left from under the cursor
 
@@ -233,15 +246,15 @@ class ConsoleScreen(Screen[None]):
     def show_frame(self) -> None:
         """Update header, tabs and key bar; cheap if nothing changed."""
         console, columns = self.console, self.app.size.width
-        self.header.show(frame.top_line(console, columns))
-        self.header.show(tabs_line(self._tabs(), frame.status_texts(console, columns), columns), row=1)
-        sign, role = frame.rule_style(console)
+        self.header.show(top_line(console, columns))
+        self.header.show(tabs_line(self._tabs(), status_texts(console, columns), columns), row=1)
+        sign, role = rule_style(console)
         for rule in (self.upper_rule, self.lower_rule):
             rule.show(sign, {**self.hidden_row_marks(rule), **self.rule_marks(upper=rule is self.upper_rule)}, role)
         self.show_key_bar()
 
     def _tabs(self) -> list[Tab]:
-        return frame.tabs_of(self.console, self.view)
+        return tabs_of(self.console, self.view)
 
     def on_drag_selection_copied(self, message: DragSelection.Copied) -> None:
         """Say that a text was copied by dragging over it."""
@@ -271,7 +284,7 @@ class ConsoleScreen(Screen[None]):
         """What a rule says about hidden rows of the views beside it."""
         views = [one for one in self.walk_children() if isinstance(one, LineView) and one.display]
         rules = [one for one in views if isinstance(one, Rule)]
-        return frame.hidden_row_marks(rule, rules, views, self.console.glyphs)
+        return hidden_row_marks(rule, rules, views, self.console.glyphs)
 
     def on_line_view_hidden_rows_changed(self) -> None:
         """A view was scrolled, or has more or fewer rows."""
@@ -285,9 +298,9 @@ class ConsoleScreen(Screen[None]):
         """Show the keys that act now, or why none does."""
         position = self.console.time_travel.position
         if position is None:
-            self.key_bar.show(self.hints(), frame.lock_sentence(self.console))
+            self.key_bar.show(self.hints(), lock_sentence(self.console))
         else:
-            self.key_bar.show(frame.past_hints(self.console, self.PLACE) or self.hints(), self.past_summary(position))
+            self.key_bar.show(past_hints(self.console, self.PLACE) or self.hints(), self.past_summary(position))
 
     def hints(self) -> list[KeyHint]:
         """The key hints of the footer, most important first."""
@@ -319,7 +332,7 @@ class ConsoleScreen(Screen[None]):
     def back_label(self) -> str:
         """The label of the target of Esc; empty if Esc leads nowhere."""
         bottom = self.app.screen_stack[:1]  # none while the console leaves
-        return frame.back_label(self.console, is_top_level=bottom == [self])
+        return back_label(self.console, is_top_level=bottom == [self])
 
     def past_summary(self, position: ReplayPosition) -> str:
         """Describe the last event at that time; screens without time travel say what they show instead."""
@@ -418,3 +431,429 @@ class ConsoleScreen(Screen[None]):
         """Show the log of the selected task."""
         if self.select_task():
             self.console.open_view(ScreenName.LOG)
+
+
+# --- Frame -----------------------------------------------------------------------------------------------------------
+#
+# What the frame of every screen shows: header, tabs, what locks the keys, where Esc leads, and hidden rows.
+
+
+#: Actions that go through the past, each with the one that goes the other way.
+_PAST_PAIRS = (
+    ("step_back", "step_forward", "step"),
+    ("problem_back", "problem_forward", "problem"),
+    ("slower", "faster", "play"),
+)
+_WORDS_MARGIN = 2  # cells of a rule right of the words on it
+
+
+def top_line(console: Console, columns: int) -> Line:
+    """The first row of the header: the run, or the position in the past."""
+    board, live, position = console.live.board, console.live, console.time_travel.position
+    if board is None:
+        return [Piece(" "), Piece(one_line(console.address), Role.TITLE), Piece(f"  {console.loading_message}")]
+    if position is not None:
+        key = console.keymap.label("back")
+        return replay_line(position, board, console.address, key, columns, console.glyphs)
+    waiting = console.redrive_line or waiting_fact(console.waiting_runs, columns, console.glyphs)
+    return run_line(
+        board, console.address, live.forecast, live.now_us, columns, console.glyphs, waiting, console.runner
+    )
+
+
+def status_texts(console: Console, columns: int) -> list[Line]:
+    """The texts on the right of the tabs, longest first; in the past none of the executor as it is now."""
+    live = console.live
+    if console.time_travel.position is not None and not live.status.is_stale:
+        return [[]]
+    return status_lines(live.board, live.status, console.armed_seconds, columns)
+
+
+def tabs_of(console: Console, active: ScreenName) -> list[Tab]:
+    """The tabs, with the number of what needs a human in each."""
+    board = console.live.board
+    dead, waiting = board.dead_letters if board is not None else 0, console.waiting_runs
+    counts = {
+        ScreenName.RUNS: len(waiting),
+        ScreenName.INBOX: dead + sum(one.weight for one in waiting),
+        ScreenName.DOWNSTREAMS: console.attention_count,
+    }
+    badges = {view: f"{console.glyphs.dead}{compact(count)}" for view, count in counts.items() if count}
+    failed = board.counts[TaskState.FAILED] if board is not None else 0
+    if failed:
+        found = (badges.get(ScreenName.INBOX), f"{console.glyphs.failed}{compact(failed)}")
+        badges[ScreenName.INBOX] = " ".join(filter(None, found))
+    label = console.keymap.label
+    return [
+        Tab(label(f"view_{view.value}"), view.value.capitalize(), view is active, badges.get(view, ""))
+        for view in VIEWS
+    ]
+
+
+def rule_style(console: Console) -> tuple[str, Role]:
+    """The sign and the role of the rules: they differ for stale data and for the past."""
+    glyphs = console.glyphs
+    if console.time_travel.position is not None:
+        return glyphs.rule_past, Role.NOW
+    return (glyphs.rule_stale, Role.WARNING) if console.live.status.is_stale else (glyphs.rule, Role.RULE)
+
+
+def lock_sentence(console: Console) -> str | None:
+    """Why keys that change the run do nothing now; None: they act."""
+    board, status = console.live.board, console.live.status
+    if console.lock_reason is not None or board is None:
+        return console.lock_reason
+    key = console.keymap.label("resume_here") if console.launch.state_path is not None else ""
+    return plain(storage_line(status, console.address) or executor_gone_line(board, status, key)) or None
+
+
+def back_label(console: Console, *, is_top_level: bool) -> str:
+    """The label of the target of Esc; empty if Esc leads nowhere."""
+    if not is_top_level:
+        return "back"
+    view = console.previous_view
+    if view is None:
+        return "all state files" if console.launch.is_of_fleet else ""
+    return f"back to {view.value}"
+
+
+def past_hints(console: Console, place: ScreenName) -> list[KeyHint]:
+    """The keys that go through the past on a screen."""
+    label = console.keymap.label
+    here = [pair for pair in _PAST_PAIRS if place in BY_NAME[pair[0]].screens]
+    return [(f"{label(one)} {label(other)}", word) for one, other, word in here if label(one) and label(other)]
+
+
+def hidden_row_marks(rule: Rule, rules: Sequence[Rule], views: Iterable[LineView], glyphs: Glyphs) -> dict[int, str]:
+    """The marks of ``rule``, column -> sign, for the views for which it is the nearest of ``rules``.
+
+    They say how many rows of a view are hidden above and below: ``▴ 3 more``, ``▾ 5 more``.
+    """
+    marks: dict[int, str] = {}
+    for view in views:
+        for words in _rule_texts(rule, rules, view, glyphs):
+            end = view.region.right - _WORDS_MARGIN
+            while any(column in marks for column in range(end - len(words), end)):
+                end = min(column for column in marks if column >= end - len(words))  # left of what stands there
+            if end - len(words) > view.region.x:
+                marks.update(enumerate(words, start=end - len(words)))
+    return marks
+
+
+def _rule_texts(rule: Rule, rules: Sequence[Rule], view: LineView, glyphs: Glyphs) -> Iterator[str]:
+    above, below = view.hidden_rows
+    if above and rule is max((one for one in rules if one.region.y < view.region.y), key=_row, default=None):
+        yield f" {glyphs.rows_above} {number(above)} more "
+    if below and rule is min((one for one in rules if one.region.y >= view.region.bottom), key=_row, default=None):
+        yield f" {glyphs.rows_below} {number(below)} more "
+
+
+def _row(rule: Rule) -> int:
+    return rule.region.y
+
+
+# --- The screen shown until the first board is loaded, with the connection error -------------------------------------
+
+
+class LoadingScreen(ConsoleScreen):
+    """See the module."""
+
+    PLACE = ScreenName.RUNS
+    BINDINGS: ClassVar[list[BindingType]] = bindings("back")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._error_bar = Bar(2)
+        self._error_bar.styles.height = "1fr"
+
+    def content(self) -> Iterable[Widget]:
+        """Yield the reason why nothing is shown yet."""
+        yield self._error_bar
+
+    def hints(self) -> list[KeyHint]:
+        """The only key hint here: to leave."""
+        label = self.console.keymap.label
+        back = [(label("back"), self.back_label)] if self.back_label else []
+        return [*back, (label("quit"), "quit")]
+
+    def show_frame(self) -> None:
+        """Update header and sentence."""
+        super().show_frame()
+        sentence = one_line(self.console.live.error_message or "")
+        self._error_bar.show([Piece(f" {sentence}", Role.WARNING)] if sentence else [], row=1)
+
+
+# --- Debounced, rate-limited refresh of lists after events -----------------------------------------------------------
+
+
+SOON_SECONDS = 0.2  # events within this time share one read
+_RESTING_SECONDS = 0.15  # the cursor may be moving on
+_REST_FACTOR = 4.0  # pause after a read, as a multiple of its duration
+
+
+class RestTimer:
+    """Calls ``on_rest`` once the cursor rests; a start while it waits changes nothing."""
+
+    def __init__(self, widget: Widget, on_rest: Callable[[], None]) -> None:
+        self._widget = widget
+        self._on_rest = on_rest
+        self.is_waiting = False
+
+    def start(self) -> None:
+        """Wait from now on, unless the timer waits already."""
+        if not self.is_waiting and self._widget.is_mounted:
+            self.is_waiting = True
+            self._widget.set_timer(_RESTING_SECONDS, self._on_time)
+
+    def _on_time(self) -> None:
+        self.is_waiting = False
+        self._on_rest()
+
+
+class Refresher:
+    """Calls ``read`` in the background; a request during a read starts one more read afterwards.
+
+    ``read`` must handle RedriveError; any other error ends the console.
+    """
+
+    def __init__(self, node: DOMNode, read: Callable[[], Awaitable[None]]) -> None:
+        self._node = node
+        self._read = read
+        self._timer: Timer | None = None
+        self._due_at = float("inf")
+        self._reading = False
+        self._not_before = float("-inf")
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no read is pending or running."""
+        return self._timer is None and not self._reading
+
+    def request(self, seconds: float = SOON_SECONDS) -> None:
+        """Read within ``seconds``, or after the pause that follows a slow read."""
+        now = asyncio.get_running_loop().time()
+        due_at = max(now + seconds, self._not_before)
+        if due_at >= self._due_at:
+            return
+        self._due_at = due_at
+        if self._timer is not None:
+            self._timer.stop()
+        self._timer = self._node.set_timer(max(due_at - now, 0.001), self._start_read)
+
+    def _start_read(self) -> None:
+        self._timer = None
+        self._due_at = float("inf")
+        if self._reading:
+            self.request()
+        else:
+            self._reading = True
+            self._node.run_worker(cast(Any, self._run))  # the stubs know only work that returns something
+
+    async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        try:
+            await self._read()
+        finally:
+            self._reading = False
+            self._not_before = loop.time() + _REST_FACTOR * (loop.time() - began)
+
+
+# --- The interface of the app for screens and controllers ------------------------------------------------------------
+#
+# ``ConsoleApp`` is both protocols; screens and controllers import this module, and the app imports them.
+
+
+MESSAGE_SECONDS = 5.0
+
+
+@contextmanager
+def errors_shown(console: Console) -> Iterator[None]:
+    """Show an error of the session as a message, and go on behind the block."""
+    try:
+        yield
+    except RedriveError as error:
+        console.show_message(str(error), Role.WARNING)
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchContext:
+    """How the console was started.
+
+    Attributes:
+        state_path: the state file, where an executor can be started from here.
+        started_here: whether this console started the run; leaving then asks whether to stop it.
+        run_options: for executors that are started later, fields of RunOptions.
+        open_for_changes: opens a session for changes once a read-only console is armed.
+        is_of_fleet: whether Esc at the top level returns to the list of state files.
+    """
+
+    state_path: str | None = None
+    started_here: bool = False
+    run_options: Mapping[str, object] = field(default_factory=dict)
+    open_for_changes: Callable[[], Awaitable[Session]] | None = None
+    is_of_fleet: bool = False
+
+
+class TimeControl(Protocol):
+    """The time travel controller, as screens use it."""
+
+    @property
+    def position(self) -> ReplayPosition | None:
+        """The position in the past; None in the present."""
+
+    def return_to_present(self) -> bool:
+        """Return to the present. False if the board shows it already."""
+
+
+class RowDecisions(Protocol):
+    """The controller of breakers, pages and rows, as screens use it."""
+
+    def decide_rows(self, chosen: ChosenRows, act: RowsAct) -> None:
+        """Requeue or discard quarantined rows, after a question."""
+
+
+class Console(Protocol):
+    """The app, as screens use it.
+
+    Attributes:
+        live: the run that is followed, with its board, its clock and the session to read through.
+        memory: the history of causes.
+        selected: the task that is selected, the same on every screen.
+        absolute_times: whether times are clock times; else ages.
+        columns: the columns of the lists.
+    """
+
+    live: LiveRun
+    memory: CauseMemory
+    launch: LaunchContext
+    glyphs: Glyphs
+    keymap: KeyMap
+    selected: str | None
+    absolute_times: bool
+    columns: ColumnChoice
+
+    @property
+    def size(self) -> Size:
+        """The size of the terminal, in cells."""
+
+    @property
+    def time_travel(self) -> TimeControl:
+        """The controller of the past."""
+
+    @property
+    def downstream_actions(self) -> RowDecisions:
+        """Acts on quarantined rows."""
+
+    @property
+    def address(self) -> str:
+        """The address of the state file, for the header."""
+
+    @property
+    def loading_message(self) -> str:
+        """The message shown until the first board is loaded."""
+
+    @property
+    def runner(self) -> RunnerStatus:
+        """Who runs the displayed run."""
+
+    @property
+    def redrive_line(self) -> Line:
+        """The progress of a redrive that is under way; empty if there is none."""
+
+    @property
+    def waiting_runs(self) -> Sequence[WaitingRun]:
+        """The other unfinished runs of the state file that need a human."""
+
+    @property
+    def attention_count(self) -> int:
+        """The number of breakers, pages and groups of rows that need a human."""
+
+    @property
+    def lock_reason(self) -> str | None:
+        """Why changes are refused now; None if they are allowed."""
+
+    @property
+    def armed_seconds(self) -> int:
+        """For how many more seconds a read-only console accepts changes; 0: it accepts none."""
+
+    @property
+    def previous_view(self) -> ScreenName | None:
+        """The view to which ``go_back`` returns; None at the top level."""
+
+    def show_line(self, line: Line, seconds: float | None = None, about: str | None = None) -> None:
+        """Show a line in place of the keys."""
+
+    def show_message(self, sentence: str, role: Role = Role.TEXT, seconds: float = MESSAGE_SECONDS) -> None:
+        """Show a sentence in place of the keys."""
+
+    def switch_view(self, view: ScreenName) -> None:
+        """Go to a view as to a top level."""
+
+    def open_view(self, view: ScreenName) -> None:
+        """Open a view; going back returns to the current screen."""
+
+    def go_back(self) -> bool:
+        """Close the top screen, else go to the previous view. False at the top level."""
+
+    def return_to_fleet(self) -> None:
+        """Go back to the list of state files, if the console was opened from it."""
+
+    def follow(self, run_id: str, view: ScreenName = ScreenName.GRAPH) -> None:
+        """Show a view of another run of the file."""
+
+    def show_details(self) -> None:
+        """Show everything about the selected task."""
+
+    def push_screen(self, screen: Screen[Any], callback: Callable[[Any], None] | None = None) -> object:
+        """Show a screen or a dialog over the visible one."""
+
+
+class ConsoleHost(Console, Protocol):
+    """The app, as controllers use it.
+
+    Attributes:
+        acting_session: the session for changes of a read-only console; None until it is armed.
+        stopping: whether the console ends as soon as the executor has gone.
+    """
+
+    acting_session: Session | None
+    is_stopping: bool
+
+    @property
+    def screen_name(self) -> ScreenName:
+        """The name of the visible screen, or of the screen below a dialog."""
+
+    @property
+    def selection_problem(self) -> str:
+        """Why an act on the selection of that screen has no target."""
+
+    def handler_of(self, action: Action) -> Callable[[], object] | None:
+        """The handler of an action on that screen; None if it has none."""
+
+    async def handle(self, action: Action, handler: Callable[[], object]) -> None:
+        """Call a handler."""
+
+    def run_worker(self, work: Any, *, group: str = "default", exclusive: bool = False) -> object:
+        """Run ``work`` in the background; exclusive work replaces other work of its group."""
+
+    def set_timer(self, delay: float, callback: Callable[[], None]) -> Timer:
+        """Call ``callback`` after ``delay`` seconds."""
+
+    def exit(self, result: object = None) -> None:
+        """End the console."""
+
+    def copy_to_clipboard(self, text: str) -> None:
+        """Have the terminal copy a text."""
+
+    def show_frames(self) -> None:
+        """Show header, tabs and keys as of now."""
+
+    def on_task_acted(self, name: str) -> None:
+        """Update the screens after an act on a task."""
+
+    def on_seek(self, seq: int, task: str | None) -> None:
+        """Show the board as of the past event ``seq`` and select ``task``."""
+
+    def freeze_gc(self) -> None:
+        """Exclude all current objects from garbage collection."""

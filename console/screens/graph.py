@@ -10,39 +10,23 @@ from textual import events
 from textual.binding import BindingType
 from textual.widget import Widget
 
-from ...engine.domain.counting import counted
+from ...engine.domain.text import counted
 from ..feed.live_run import BoardUpdate
 from ..keys.actions import ScreenName
 from ..model.board import Board
 from ..model.eta import critical_path
-from ..model.filters import parse_task_filter
 from ..model.graph.drawing import Drawing
-from ..model.graph.overview import (
-    DEPTH,
-    DEPTH_MAX,
-    GROUP_ROWS,
-    Overview,
-    around_rows,
-    choose_overview,
-    draw_around,
-)
-from ..model.graph.view import Graph
-from ..model.graph.zoom import GraphForm, GraphOrder, Zoom
-from ..present.graph import heading_line, label_width
-from ..present.group_map import group_drawing
-from ..present.task_names import TaskNames
-from ..present.tasks import Scene
-from ..present.timeline.task_texts import describe_path
+from ..model.graph.groups import GraphForm, GraphOrder, Zoom
+from ..model.graph.view import DEPTH, DEPTH_MAX, GROUP_ROWS, Graph, Overview, around_rows, choose_overview, draw_around
+from ..model.lists import parse_task_filter
+from ..present.graph import group_drawing, heading_line, label_width
+from ..present.tasks import Scene, TaskNames
+from ..present.timeline import describe_path
 from ..text.pieces import Piece, Role
-from ..widgets.bars import Bar, Rule
-from ..widgets.bindings import bindings_of
-from ..widgets.split import STRIP_ROWS, has_room_for_strip
-from .detail import DetailView, StripView
-from .graph_view import GraphView
-from .group_map import GroupMap
-from .page import read_page
-from .panes import PaneWidth, SplitScreen
-from .refresh import RestTimer
+from ..widgets.bars import STRIP_ROWS, Bar, Rule, bindings_of, has_room_for_strip
+from .base import RestTimer
+from .graph_view import GraphView, GroupMap
+from .panes import DetailView, PaneWidth, SplitScreen, StripView, read_page
 
 _FRAME_ROWS = 5  # header, tabs, two rules, keys
 

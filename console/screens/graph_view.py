@@ -3,22 +3,132 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import ClassVar
 
+from textual import events
 from textual.binding import BindingType
 from textual.message import Message
 
 from ...engine.domain.states import UNDER_WAY, TaskState
 from ..model.board import Board
-from ..model.graph.view import Graph
-from ..model.graph.zoom import Step
-from ..present.graph import LEVEL_CELLS, Highlight, drawing_row, graph_row
+from ..model.graph.drawing import Drawing
+from ..model.graph.groups import Step
+from ..model.graph.view import GROUP_ROWS, Graph
+from ..present.graph import LEVEL_CELLS, Highlight, drawing_row, graph_row, group_map_row
 from ..present.tasks import Scene
 from ..text.pieces import Line, Piece, Role
-from ..widgets.bindings import PAGING, bindings
-from ..widgets.canvas import Canvas
+from ..widgets.bars import PAGING, bindings
+from ..widgets.line_view import WheelView
 from ..widgets.table import MarkRangeToggled
+
+# --- A drawing of any size; only the cells of the viewport are rendered, row by row ----------------------------------
+
+
+class Canvas(WheelView, can_focus=True):
+    """A window on a drawing.
+
+    Args:
+        runs: ``(y, x0, x1)`` -> the pieces of row ``y`` from column ``x0`` to before ``x1``, that many cells at most.
+    """
+
+    @dataclass
+    class PointClicked(Message):
+        """A click on a cell of the drawing; ``chain`` counts quick clicks on it."""
+
+        x: int
+        y: int
+        chain: int
+
+    class Scrolled(Message):
+        """The viewport moved."""
+
+    def __init__(self, runs: Callable[[int, int, int], Iterable[Piece]], *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._runs = runs
+        self.extent = (0, 0)
+        self._x = 0
+        self._y = 0
+
+    @property
+    def hidden_rows(self) -> tuple[int, int]:
+        """How many rows are above the viewport, and how many below it."""
+        return self._y, max(self.extent[1] - self._y - self.rows, 0)
+
+    @property
+    def origin(self) -> tuple[int, int]:
+        """The cell of the drawing in the upper left corner of the viewport."""
+        return self._x, self._y
+
+    def set_extent(self, columns: int, rows: int) -> None:
+        """Set the size of the drawing and repaint."""
+        self.extent = (columns, rows)
+        self._clamp_origin(self._x, self._y)
+        self.refresh()
+
+    def refresh_drawing_cells(self, x: int, y: int, columns: int, rows: int = 1) -> None:
+        """Repaint the visible part of these cells of the drawing."""
+        self.refresh_cells(x - self._x, y - self._y, columns, rows)
+
+    def scroll_to_cell(self, x: int, y: int) -> None:
+        """Put this cell in the upper left corner, as far as the drawing reaches."""
+        if self._clamp_origin(x, y):
+            self.refresh()
+            self.post_message(self.Scrolled())
+
+    def scroll_by(self, columns: int, rows: int) -> None:
+        """Move the viewport."""
+        self.scroll_to_cell(self._x + columns, self._y + rows)
+
+    def scroll_into_view(self, x: int, y: int, columns: int = 1, margin: int = 2) -> None:
+        """Scroll as little as needed to show these cells of row ``y``, with some room around them.
+
+        Cells that are farther away than a page come to the middle of the viewport.
+        """
+        self.scroll_to_cell(
+            _nearest(self._x, self.columns, x - margin, x + columns + margin),
+            _nearest(self._y, self.rows, y - min(margin, 1), y + 1 + min(margin, 1)),
+        )
+
+    def line(self, y: int) -> Line:
+        """The cells of the drawing that stand in line ``y`` of the viewport."""
+        row = self._y + y
+        if row >= self.extent[1]:
+            return []
+        return list(self._runs(row, self._x, self._x + self.columns))
+
+    def _clamp_origin(self, x: int, y: int) -> bool:
+        columns, rows = self.extent
+        x = max(min(x, columns - self.columns), 0)
+        y = max(min(y, rows - self.rows), 0)
+        moved = (x, y) != (self._x, self._y)
+        self._x, self._y = x, y
+        return moved
+
+    def on_resize(self) -> None:
+        """Clamp the viewport to the drawing."""
+        self._clamp_origin(self._x, self._y)
+        self.refresh()
+
+    def on_click(self, event: events.Click) -> None:
+        """Post the clicked cell of the drawing."""
+        self.post_message(self.PointClicked(self._x + event.x, self._y + event.y, event.chain))
+
+    def move_by_wheel(self, rows: int, *, is_shifted: bool) -> None:
+        self.scroll_by(*((2 * rows, 0) if is_shifted else (0, rows)))
+
+
+def _nearest(origin: int, size: int, first: int, last: int) -> int:
+    """The origin closest to ``origin`` from which ``first`` to before ``last`` are in view; the first wins."""
+    if not origin - size <= first < origin + 2 * size:
+        return (first + last - size) // 2
+    return min(max(origin, last - size), first)
+
+
+# --- Graph view ------------------------------------------------------------------------------------------------------
+#
+
 
 _HIGHLIGHTED_TASKS_MAX = 600  # tasks: of larger graphs only the selected task is set off
 _MARGIN = 1  # cells left of a drawing, as of everything else
@@ -347,3 +457,43 @@ class GraphView(Canvas):
     def on_blur(self) -> None:
         """The cursor shows where keys do not go."""
         self.refresh()
+
+
+# --- The drawing of the groups above their list ----------------------------------------------------------------------
+
+
+class GroupMap(Canvas):
+    """All groups of a graph. A click posts the index of the group."""
+
+    def __init__(self, scene: Callable[[], Scene], clicked: Callable[[int], None]) -> None:
+        super().__init__(self._row_pieces, id="groups")
+        self.can_focus = False
+        self._scene = scene
+        self._on_group = clicked
+        self._graph: Graph | None = None
+        self._drawing: Drawing | None = None
+
+    def show(self, graph: Graph, drawing: Drawing) -> None:
+        """Show these groups."""
+        if graph is not self._graph or drawing is not self._drawing:
+            self._graph, self._drawing = graph, drawing
+            self.set_extent(_MARGIN + drawing.width, GROUP_ROWS * drawing.height)
+
+    def tasks_changed(self, names: Iterable[str]) -> None:
+        """Repaint the groups of these tasks."""
+        if self._graph is not None and self._drawing is not None:
+            groups, number = self._graph.groups, self._graph.dag.number
+            for index in {groups.group_of[number[name]] for name in names}:
+                self.refresh_rows(GROUP_ROWS * self._drawing.place(str(index))[1] - self.origin[1], GROUP_ROWS)
+
+    def _row_pieces(self, y: int, x0: int, x1: int) -> Line:
+        assert self._graph is not None
+        assert self._drawing is not None
+        return group_map_row(self._graph, self._drawing, y, x0 - _MARGIN, x1 - _MARGIN, self._scene())
+
+    def on_canvas_point_clicked(self, message: Canvas.PointClicked) -> None:
+        """Post the index of the group that was clicked."""
+        message.stop()
+        found = self._drawing.at(message.x - _MARGIN, message.y // GROUP_ROWS) if self._drawing is not None else None
+        if found is not None:
+            self._on_group(int(found))

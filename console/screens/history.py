@@ -11,18 +11,17 @@ from textual.widget import Widget
 
 from ...engine.domain.events import EventKind
 from ...engine.domain.states import TaskState
-from ..feed.history import HistoryReader
 from ..feed.live_run import BoardUpdate
+from ..feed.reads import HistoryReader
 from ..keys.actions import ScreenName
 from ..model.board import Board
-from ..model.filters import parse_task_filter
-from ..model.history import HistoryOrder, RunGrid, TaskTrend, is_bad
+from ..model.lists import parse_task_filter
+from ..model.runs import HistoryOrder, RunGrid, TaskTrend, is_bad
+from ..present.header import ReplayPosition
 from ..present.history import GridLayout, cell_lines, grid_layout, heading_line, runs_line, task_line, title_line
-from ..present.replay import ReplayPosition
 from ..text.pieces import Line, Piece, Role
 from ..text.text import one_line
-from ..widgets.bars import Bar
-from ..widgets.bindings import bindings_of
+from ..widgets.bars import Bar, bindings_of
 from ..widgets.table import VirtualTable
 from .base import ConsoleScreen, run_latest
 

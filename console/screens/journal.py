@@ -11,23 +11,21 @@ from textual.binding import BindingType
 from textual.widget import Widget
 
 from ...engine.domain.events import Event
-from ...engine.statefile.list_rows import JOURNAL
+from ...engine.statefile.lists import JOURNAL
 from ..feed.live_run import BoardUpdate
 from ..keys.actions import ScreenName
 from ..model.board import Board
-from ..model.filters import parse_filter
-from ..model.journal import EVENTS_MAX, IS_PROBLEM, EventJournal, command_line, event_of
+from ..model.lists import parse_filter
+from ..model.replay import EVENTS_MAX, IS_PROBLEM, EventJournal, command_line, event_of
 from ..present.journal import empty_line, event_lines, event_row, heading_line, name_cells
 from ..text.pieces import Line, Piece, Role
 from ..text.text import cells, one_line
-from ..widgets.bars import Bar
-from ..widgets.bindings import bindings, bindings_of
+from ..widgets.bars import Bar, bindings, bindings_of
 from ..widgets.table import VirtualTable
 from ..widgets.text_view import LinesView
-from .base import run_latest
+from .base import RestTimer, run_latest
+from .dialogs import TextDialog
 from .panes import PaneWidth, SplitScreen
-from .refresh import RestTimer
-from .text_dialog import TextDialog
 
 WINDOW_ROWS = 200  # what is read at a time
 SEARCHED_ROWS = 1000  # what is read at a time while a filter leaves little of it

@@ -1,18 +1,37 @@
-"""A list with a detail pane on wide terminals; on narrow ones the details are a separate screen."""
+"""Pages of text about one subject: beside a list on wide terminals, a screen on narrow ones."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable
-from typing import ClassVar, NamedTuple
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from textual import events
+from textual.binding import BindingType
 from textual.containers import Horizontal, Vertical
 from textual.widget import Widget
 
-from ..text.strokes import LEFT, RIGHT, UP
-from ..widgets.split import Divider, has_room_for_detail_pane
-from .base import ConsoleScreen
+from ...engine.core.causes import CauseHistory
+from ...engine.core.projection import TaskRow
+from ...engine.domain.states import NEEDS_HUMAN
+from ...engine.statefile.logs import LogChunk
+from ..feed.live_run import BoardUpdate
+from ..feed.reads import TEXTS_OF, read_evidence
+from ..keys.actions import ScreenName
+from ..model.board import Board
+from ..model.inbox import InboxCause, entry_of, failures_of
+from ..present.detail import AttemptTexts, detail_page, summary_lines
+from ..present.evidence import EvidenceData, cause_page, evidence_page
+from ..present.tasks import Scene
+from ..sessions.session import Session
+from ..text.figures import age
+from ..text.glyphs import LEFT, RIGHT, UP
+from ..text.pieces import Line
+from ..widgets.bars import STRIP_ROWS, Bar, Divider, bindings_of, has_room_for_detail_pane
+from ..widgets.text_view import LinesView
+from .base import ConsoleScreen, run_latest
 
 
 class PaneWidth(NamedTuple):
@@ -110,3 +129,342 @@ class SplitScreen(ConsoleScreen):
             self.main_pane.focus()
         else:
             super().back()
+
+
+# --- A text page about one subject, updated in place; its long texts are read when it is shown -----------------------
+#
+# A pane next to a list, or a screen on narrow terminals.
+
+
+TextKey = TypeVar("TextKey", bound=Hashable)
+Texts = TypeVar("Texts")
+
+
+class PageView(LinesView, Generic[TextKey, Texts]):
+    """A page of lines. Subclasses render the page and read its texts."""
+
+    def __init__(self, scene: Callable[[], Scene], *, id: str | None = None) -> None:
+        self._page_lines: list[Line] = []
+        super().__init__(self._page_lines, wrap=True, id=id)
+        self.scene = scene
+        self.texts: Texts | None = None
+        self._loaded_key: TextKey | None = None
+
+    # --- For subclasses -------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def render_page(self) -> list[Line]:
+        """The page as of now."""
+
+    @abstractmethod
+    def text_key(self) -> TextKey | None:
+        """The key of the texts that the page needs; None if it needs none."""
+
+    @abstractmethod
+    async def fetch(self, session: Session, run_id: str, wanted: TextKey) -> Texts:
+        """Read the texts. Raises RedriveError."""
+
+    def reset(self) -> None:
+        """Prepare for another subject: no texts, first line."""
+        self.texts = self._loaded_key = None
+        self._page_lines.clear()
+        self.move_to_edge(-1)
+
+    # --- Kept up to date ------------------------------------------------------------------------------------------
+
+    def update_page(self) -> None:
+        """Render the page and repaint changed rows."""
+        lines = self.render_page() if self.columns else []
+        if lines == self._page_lines:
+            return
+        before = [self.line(y) for y in range(self.rows)] if self._page_lines else []
+        self._page_lines[:] = lines
+        self._rows_in_view = None
+        self._top = max(min(self._top, self._last_page()), (0, 0))
+        for y, line in enumerate(before):
+            if self.line(y) != line:
+                self.refresh_rows(y)
+        if not before:
+            self.refresh()
+
+    def tick(self) -> None:
+        """Update ages, once a second."""
+        self.update_page()
+
+    def missing_text_key(self) -> TextKey | None:
+        """The key of the texts still to be read; None if they are loaded."""
+        needed = self.text_key()
+        return None if needed == self._loaded_key else needed
+
+    async def read(self, session: Session, run_id: str) -> None:
+        """Read the missing texts, and show them if the page still needs them then."""
+        wanted = self.missing_text_key()
+        if wanted is None:
+            return
+        texts = await self.fetch(session, run_id, wanted)
+        if self.missing_text_key() == wanted:
+            self.texts, self._loaded_key = texts, wanted
+            self.update_page()
+
+    def on_resize(self) -> None:
+        """Wrap sentences to the new width."""
+        self.update_page()
+
+
+class PageScreen(ConsoleScreen):
+    """A page over the screen that opened it. Subclasses create the page and set its subject."""
+
+    PLACE = ScreenName.DETAIL
+    BINDINGS: ClassVar[list[BindingType]] = bindings_of(ScreenName.DETAIL)
+    page: PageView[Any, Any]
+
+    def __init__(self, view: ScreenName) -> None:
+        super().__init__()
+        self._view = view
+
+    @property
+    def view(self) -> ScreenName:
+        """The tab of the screen below."""
+        return self._view
+
+    def scene(self) -> Scene:
+        """The context for rendering the page."""
+        console = self.console
+        return Scene(self.board, console.live.now_us, console.glyphs, console.absolute_times, runner=console.runner)
+
+    def content(self) -> Iterable[Widget]:
+        """Yield the page."""
+        yield self.page
+
+    def refresh_page(self) -> None:
+        """Update the page and read missing texts."""
+        self.page.update_page()
+        read_page(self, self.page)
+
+    def tick(self, now_us: int) -> None:
+        """Update ages."""
+        self.page.tick()
+
+    def filter_changed(self, text: str) -> None:
+        """Search in the page."""
+        self.page.search(text)
+        self.page.find_next()
+
+    def go_to_next(self, step: int) -> None:
+        """Go to the next match, or the previous one."""
+        if not self.filter_text:
+            self.console.show_message(f"{self.console.keymap.label('filter')} searches this page")
+        elif self.page.find_next(forward=step > 0) is None:
+            self.console.show_message("no line of this page matches")
+
+    def drill_in(self) -> None:
+        """Return to the previous screen."""
+        self.back()
+
+
+def read_page(screen: ConsoleScreen, page: PageView[Any, Any]) -> None:
+    """Read the missing texts of a page in the background."""
+    if page.missing_text_key() is not None:
+        session, run_id = screen.console.live.session, screen.board.projection.run.run_id
+        # the header shows an error; the next event reads again
+        run_latest(screen, partial(page.read, session, run_id), "texts", shows_errors=False)
+
+
+# --- Details of the selected task: a pane next to the graph, or a screen on narrow terminals -------------------------
+
+
+_LOG_CHUNKS = 20
+
+AttemptKey = tuple[
+    str, int, str, bool
+]  # task, attempt, its outcome, whether in the past: what the long texts belong to
+
+
+class DetailView(PageView[AttemptKey, AttemptTexts]):
+    """The page of one task."""
+
+    def __init__(self, scene: Callable[[], Scene], *, id: str | None = None) -> None:
+        super().__init__(scene, id=id)
+        self.task_name: str | None = None
+
+    def show_task(self, name: str | None) -> None:
+        """Show another task from its first line, or update the same task."""
+        if name != self.task_name:
+            self.task_name = name
+            self.reset()
+        self.update_page()
+
+    def _task_row(self) -> TaskRow | None:
+        return self.scene().board.projection.tasks.get(self.task_name) if self.task_name is not None else None
+
+    def render_page(self) -> list[Line]:
+        """Render the page of the task."""
+        row = self._task_row()
+        return detail_page(row, self.scene(), self.texts, self.columns, self.rows) if row is not None else []
+
+    def text_key(self) -> AttemptKey | None:
+        """The key of the texts: the latest attempt and its outcome."""
+        row = self._task_row()
+        attempt = row.attempts.get(row.attempt) if row is not None else None
+        if row is None or attempt is None:
+            return None
+        return row.name, attempt.attempt, attempt.outcome, self.scene().board.snapshot.is_past
+
+    async def fetch(self, session: Session, run_id: str, wanted: AttemptKey) -> AttemptTexts:
+        """Read the texts of the attempt and the end of its log; in the past nothing of an attempt that still runs."""
+        name, number, outcome, is_past = wanted
+        if is_past and outcome == "running":
+            return AttemptTexts(number)
+        texts = await session.attempt_text(run_id, name, number)
+        chunks = await session.log(run_id, name, number, after=-1, limit=_LOG_CHUNKS)
+        return AttemptTexts(number, texts.traceback, texts.stack, texts.diagnostic, _lines_of(chunks))
+
+
+def _lines_of(chunks: Sequence[LogChunk]) -> list[str]:
+    return "".join(chunk.text for chunk in chunks).splitlines()
+
+
+class DetailScreen(PageScreen):
+    """The page of the selected task, over the screen that opened it."""
+
+    page: DetailView
+
+    def __init__(self, view: ScreenName) -> None:
+        super().__init__(view)
+        self.page = DetailView(self.scene)
+
+    def on_shown(self) -> None:
+        """Show the selected task."""
+        self.page.focus()
+        self._show_selected()
+
+    def board_replaced(self, board: Board) -> None:
+        """Show the same task of a new board."""
+        self._show_selected()
+
+    def on_news(self, news: BoardUpdate) -> None:
+        """Refresh: the task, its relatives or its blockers may have changed."""
+        self.refresh_page()
+
+    def _show_selected(self) -> None:
+        self.page.show_task(self.console.selected)
+        self.refresh_page()
+
+
+class StripView(Bar):
+    """The strip below the graph of a narrow terminal: the selected task in a few rows."""
+
+    def __init__(self, scene: Callable[[], Scene]) -> None:
+        super().__init__(STRIP_ROWS)
+        self._scene_of = scene
+        self._name: str | None = None
+
+    def show_task(self, name: str | None) -> None:
+        """Update the rows and repaint changed ones."""
+        self._name, scene = name, self._scene_of()
+        row = scene.board.projection.tasks.get(name) if name is not None else None
+        self.show_lines(summary_lines(row, scene, self.columns, STRIP_ROWS) if row is not None and self.columns else [])
+
+    def on_resize(self) -> None:
+        """Render the rows for another width."""
+        self.show_task(self._name)
+
+
+# --- Evidence for a decision: a pane next to the inbox, or a screen on narrow terminals ------------------------------
+
+
+Subject = InboxCause | str  # a cause, or a task by its name
+AttemptsKey = tuple[str, tuple[int, ...]]  # a task, and the attempts whose texts are needed
+
+
+class EvidenceView(PageView[AttemptsKey, EvidenceData]):
+    """The page of one task or of one cause."""
+
+    def __init__(
+        self, scene: Callable[[], Scene], memory: Callable[[str], CauseHistory | None], *, id: str | None = None
+    ) -> None:
+        super().__init__(scene, id=id)
+        self._memory = memory
+        self.subject: Subject | None = None
+        self._painted_age = ""
+
+    def show_subject(self, subject: Subject | None) -> None:
+        """Show another task or cause from its first line, or update the same one."""
+        is_another = _name_of(subject) != _name_of(self.subject)
+        self.subject = subject
+        if is_another:
+            self.reset()
+        self.update_page()
+
+    def tick(self) -> None:
+        """Render the page again if a displayed age changed."""
+        row = self.scene().board.projection.tasks.get(self._task_name or "")
+        since = row.ended_at or row.changed_at if row is not None else 0
+        shown = age(self.scene().now_us - since)
+        if shown != self._painted_age:
+            self._painted_age = shown
+            self.update_page()
+
+    def render_page(self) -> list[Line]:
+        """Render the evidence for and against a retry."""
+        scene, subject, found = self.scene(), self.subject, self.texts or EvidenceData()
+        if isinstance(subject, InboxCause):
+            return cause_page(subject, scene, replace(found, memory=self._memory(subject.key)), self.columns)
+        row = scene.board.projection.tasks.get(subject) if subject is not None else None
+        if row is None:
+            return []
+        memory = self._memory(entry_of(row).cause) if row.state in NEEDS_HUMAN else None
+        return evidence_page(row, scene, replace(found, memory=memory), self.columns)
+
+    @property
+    def _task_name(self) -> str | None:
+        """The task whose texts are read: the first one of a cause."""
+        return self.subject.tasks[0] if isinstance(self.subject, InboxCause) else self.subject
+
+    def text_key(self) -> AttemptsKey | None:
+        """The key of the texts: the latest failed attempts of the task."""
+        row = self.scene().board.projection.tasks.get(self._task_name or "")
+        if row is None:
+            return None
+        return row.name, tuple(one.attempt for one in failures_of(row)[-TEXTS_OF:])
+
+    async def fetch(self, session: Session, run_id: str, wanted: AttemptsKey) -> EvidenceData:
+        """Read the texts of the attempts, the history of the task and its quarantined rows."""
+        return await read_evidence(session, run_id, *wanted)
+
+
+def _name_of(subject: Subject | None) -> str | None:
+    return f"cause {subject.fingerprint}" if isinstance(subject, InboxCause) else subject and f"task {subject}"
+
+
+class EvidenceScreen(PageScreen):
+    """The page of one task over the inbox."""
+
+    page: EvidenceView
+
+    def __init__(self, name: str) -> None:
+        super().__init__(ScreenName.INBOX)
+        self._task_name = name
+        self.page = EvidenceView(self.scene, self.console.memory.get)
+
+    def on_shown(self) -> None:
+        """Show the task that was opened."""
+        self.page.focus()
+        self.page.show_subject(self._task_name)
+        self.refresh_page()
+
+    def target_tasks(self) -> Sequence[str]:
+        """The task of the page, also if another task is selected now."""
+        return (self._task_name,)
+
+    def board_replaced(self, board: Board) -> None:
+        """Show the same task again; close if the new run lacks it."""
+        if self._task_name in board.projection.tasks:
+            self.refresh_page()
+        else:
+            self.dismiss()
+
+    def on_news(self, news: BoardUpdate) -> None:
+        """Refresh: the task or its descendants may have changed."""
+        if news.delta.tasks:
+            self.refresh_page()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import ClassVar
+from typing import ClassVar, cast
 
 from textual import events
 from textual.binding import BindingType
@@ -11,27 +11,23 @@ from textual.widget import Widget
 
 from ...engine.domain.events import EventKind
 from ...engine.domain.states import RunState, TaskState
-from ...engine.statefile.list_rows import SCHEDULES, ScheduleRow
+from ...engine.statefile.lists import SCHEDULES, ScheduleRow
 from ..feed.live_run import BoardUpdate
 from ..keys.actions import ScreenName
-from ..model.board import Board
-from ..model.filters import parse_filter
-from ..model.history import days_of
-from ..model.runner import runner_of
-from ..model.waiting_runs import waiting_runs
+from ..model.board import Board, runner_of
+from ..model.lists import parse_filter
+from ..model.runs import days_of, waiting_runs
+from ..present.header import ReplayPosition
 from ..present.history import calendar_lines
-from ..present.replay import ReplayPosition
-from ..present.runs import RunListEntry, absence_text, heading_line, run_name, run_row
-from ..present.schedules import describe_next_run
+from ..present.runs import RunListEntry, absence_text, describe_next_run, heading_line, preview_lines, run_name, run_row
+from ..present.tasks import Scene
 from ..sessions.session import RunSummary
-from ..text.durations import local_day
+from ..text.figures import local_day
 from ..text.pieces import Line
 from ..text.text import cells
-from ..widgets.bars import Bar
-from ..widgets.bindings import bindings_of
+from ..widgets.bars import Bar, bindings_of
 from ..widgets.table import VirtualTable
-from .base import ConsoleScreen, run_latest
-from .run_preview import RunPreview
+from .base import Console, ConsoleScreen, RestTimer, run_latest
 
 _REFRESH_SECONDS = 5  # how often runs that are not followed are counted again
 _CALENDAR_FROM, _MORE_WEEKS_FROM = 20, 36  # rows of the screen
@@ -219,3 +215,68 @@ class RunsScreen(ConsoleScreen):
     def on_virtual_table_row_opened(self, message: VirtualTable.RowOpened) -> None:
         """Follow the run."""
         self.console.follow(str(message.key))
+
+
+# --- The selected run in the rows that the list of runs leaves free --------------------------------------------------
+
+
+TASKS_MAX = 2_000  # of a run that is read for its preview
+
+
+class RunPreview(Bar):
+    """What a run was about: its parameters and the tasks that matter most. Other runs than the followed are read."""
+
+    def __init__(self) -> None:
+        super().__init__(0, id="preview")
+        self._run: RunSummary | None = None
+        self._rows = 0
+        self._has_gap = False
+        self._read_board: Board | None = None  # of another run than the followed
+        self._rest_timer = RestTimer(self, self._start_reading)
+
+    def show_run(self, run: RunSummary | None, rows: int, *, has_gap: bool) -> None:
+        """Show a run in at most ``rows`` rows; with ``has_gap`` the last one is empty."""
+        self._run, self._rows, self._has_gap = run, rows - has_gap, has_gap
+        if self._board() is None and self._is_small and rows > 0:
+            self._rest_timer.start()
+        self.update_lines()
+
+    def update_lines(self) -> None:
+        """Paint the run as of now; a run that has not been read leaves its rows empty."""
+        board, console = self._board(), cast(Console, self.app)
+        if self._run is None or self._rows < 1 or not self._is_small:
+            self.set_row_count(0)
+        elif board is not None:
+            runner = runner_of(board.projection.run, console.live.status)
+            scene = Scene(board, console.live.now_us, console.glyphs, console.absolute_times, runner=runner)
+            lines = preview_lines(scene, self.app.size.width, self._rows)
+            self.set_row_count(len(lines) + self._has_gap)
+            self.show_lines(lines)
+        else:
+            self.show_lines([])
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether no run is about to be read."""
+        return not self._rest_timer.is_waiting
+
+    @property
+    def _is_small(self) -> bool:
+        return self._run is not None and sum(self._run.counts.values()) <= TASKS_MAX
+
+    def _board(self) -> Board | None:
+        """The board of the run, if it is known."""
+        wanted = self._run.run.run_id if self._run is not None else None
+        known = (cast(Console, self.app).live.board, self._read_board)
+        return next((one for one in known if one is not None and one.projection.run.run_id == wanted), None)
+
+    def _start_reading(self) -> None:
+        # the header shows an error; the next move of the cursor reads again
+        run_latest(self, self._read, "preview", shows_errors=False)
+
+    async def _read(self) -> None:
+        wanted = self._run
+        if wanted is None or self._board() is not None:
+            return
+        self._read_board = Board(await cast(Console, self.app).live.session.snapshot(wanted.run.run_id))
+        self.update_lines()

@@ -22,11 +22,18 @@ _ENGINE = Path(str(engine.__file__)).parent
 _PACKAGE = "redrive.engine"
 
 #: What reading needs; sent first. Files and folders below ``engine/``, without their subfolders.
-READING = ("errors", "json_types", "domain/events", "agent/agent", "agent/executor_socket", "statefile")
+READING = (
+    *("errors", "domain/events", "agent/agent", "agent/executor_socket"),
+    *(f"statefile/{name}" for name in ("lists", "lock_file", "opening", "paths", "processes", "reader", "snapshot")),
+)
 #: What changes a run or reads long texts; sent before the first such request.
-CHANGING = ("domain", "statefile/changes", "agent/command_client", "agent/executor_request", "agent/task_usage")
+CHANGING = (
+    *("domain", "agent/command_client"),
+    *(f"statefile/{name}" for name in ("action", "dry_run", "logs", "map_tasks", "open_writing", "operator_actions")),
+    *(f"statefile/{name}" for name in ("ownership", "pruning", "quarantine", "requeue", "transitions", "undo")),
+)
 #: What an inbox and a list of state files need; sent before the first such request.
-ON_DEMAND = ("domain", "statefile/on_demand")
+ON_DEMAND = ("domain", "statefile/causes", "statefile/state_files")
 
 _STATEMENT_ENDS = (tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT)
 _BOOT = "import sys,zlib;r=sys.stdin.buffer;exec(zlib.decompress(r.read(int(r.readline()))))"

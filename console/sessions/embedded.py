@@ -9,8 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 
-from ...engine.domain.acts import STARTS_WORK
-from ...engine.domain.command import Answer, Command
+from ...engine.domain.acts import STARTS_WORK, Answer, Command
 from ...engine.errors import ExecutorBusyError, RedriveError
 from ...engine.executor import host
 from ...engine.executor.resume_plan import ResumePlan, plan_resume

@@ -3,34 +3,35 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+import json
 import os
 import sqlite3
+import sys
 import time
+from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 from ...engine.agent import executor_socket
 from ...engine.domain.events import Event
-from ...engine.errors import CorruptFileError, LinkError, NotFoundError, SnapshotNeeded, StateFileError
-from ...engine.statefile import duration_stats, list_rows, lock_file, queries
-from ...engine.statefile.changes.log_rows import AttemptText, FoundChunk, LogChunk, SelectedLines
-from ...engine.statefile.list_rows import DurationStats, Row
+from ...engine.errors import CorruptFileError, LinkError, NotFoundError, RedriveError, SnapshotNeeded, StateFileError
+from ...engine.statefile import lists, lock_file
+from ...engine.statefile.lists import DurationStats, Row
+from ...engine.statefile.logs import AttemptText, FoundChunk, LogChunk, SelectedLines
 from ...engine.statefile.reader import latest_seq
 from ...engine.store import database, runs
-from .identity import current_actor, other_actors
-from .session import Cause, Link, RunSummary, SessionStatus
-from .wire import rows_of
+from .decode import rows_of
+from .session import Cause, Link, RunSummary, SessionStatus, current_actor, other_actors
 
 if TYPE_CHECKING:
-    from ...engine.core.cause_history import CauseHistory
+    from ...engine.core.causes import CauseHistory
     from ...engine.core.projection import RunProjection
-    from ...engine.domain.command import Answer, Command
-    from ...engine.domain.usage import TaskUsage
-    from ...engine.statefile.changes.dry_run import ActPreview
-    from ...engine.statefile.changes.pruning import PrunePreview
-    from ...engine.statefile.on_demand.failure_rows import FailedTask
-    from .log_searcher import LogSearcher
+    from ...engine.domain.acts import Answer, Command
+    from ...engine.domain.states import FailedTask, TaskUsage
+    from ...engine.statefile.dry_run import ActPreview
+    from ...engine.statefile.pruning import PrunePreview
 
 HEARTBEAT_SECONDS = 1.0  # between two empty batches, which redraw the ages on the screen
 LOCK_POLL_SECONDS = 1.0  # between two probes of the lock; a probe holds the lock for an instant
@@ -176,19 +177,15 @@ class LocalSession:
 
     async def run_events(self, run_id: str, after: int, limit: int) -> Sequence[Event]:
         """Return a window of the events of a run; see ``Session``."""
-        from . import run_decoder
+        from . import decode
 
         return await self._read(
-            lambda connection: [
-                run_decoder.decode_event(row) for row in queries.read_events(connection, run_id, after, limit)
-            ]
+            lambda connection: [decode.decode_event(row) for row in lists.read_events(connection, run_id, after, limit)]
         )
 
     async def duration_stats(self, run_id: str) -> Mapping[str, DurationStats]:
         """Return the durations of its tasks in earlier runs; see ``Session``."""
-        return await self._read(
-            lambda connection: duration_stats.unpack(duration_stats.read_packed(connection, run_id))
-        )
+        return await self._read(lambda connection: lists.unpack_durations(lists.read_durations(connection, run_id)))
 
     async def send(self, command: Command) -> Answer:
         """Send a command to the executor; without one, apply it by the same rules under the lock of the state file."""
@@ -201,7 +198,7 @@ class LocalSession:
 
     async def attempt_text(self, run_id: str, task: str, attempt: int) -> AttemptText:
         """Return traceback, stack and diagnostic of one attempt."""
-        from ...engine.statefile.changes import logs
+        from ...engine.statefile import logs
 
         return await self._read(lambda connection: logs.attempt_text(connection, run_id, task, attempt))
 
@@ -209,7 +206,7 @@ class LocalSession:
         self, run_id: str, task: str, attempt: int, after: int = 0, limit: int = 500, before: int | None = None
     ) -> Sequence[LogChunk]:
         """Return a window of the output of an attempt; see ``Session``."""
-        from ...engine.statefile.changes import logs
+        from ...engine.statefile import logs
 
         return await self._read(lambda connection: logs.read(connection, run_id, task, attempt, after, limit, before))
 
@@ -229,47 +226,43 @@ class LocalSession:
         return SelectedLines([LogChunk(*piece) for piece in pieces], rest, last, is_end)
 
     async def _search(self, search: str, **options: object) -> Any:
-        from .log_searcher import LogSearcher
-
         self._searcher = self._searcher or LogSearcher(self._path)
         return await self._searcher.call(search, options)
 
     async def usage(self) -> Sequence[TaskUsage]:
         """Return what the running tasks use now; see ``Session``."""
-        from ...engine.agent import task_usage
-        from ...engine.domain.usage import TaskUsage
+        from ...engine.agent import command_client
+        from ...engine.domain.states import TaskUsage
 
-        return rows_of(TaskUsage, await asyncio.to_thread(task_usage.read_usage, self._path))
+        return rows_of(TaskUsage, await asyncio.to_thread(command_client.read_usage, self._path))
 
-    async def query(self, listing: list_rows.Listing[Row], **options: list_rows.Option) -> Sequence[Row]:
+    async def query(self, listing: lists.Listing[Row], **options: lists.Option) -> Sequence[Row]:
         """Return the rows of a list; see ``Session``."""
-        return await self._read(lambda connection: queries.query(connection, listing, options))
+        return await self._read(lambda connection: lists.query(connection, listing, options))
 
     async def cause_histories(self, run_id: str, causes: Sequence[Cause]) -> Sequence[CauseHistory]:
         """Return the past incidents of causes; see ``Session``."""
-        from ...engine.core.cause_history import parse_cause_history
-        from ...engine.statefile.on_demand import cause_history
+        from ...engine.core.causes import parse_cause_history
+        from ...engine.statefile import causes as cause_history
 
         found = await self._read(lambda connection: cause_history.read_cause_histories(connection, run_id, causes))
         return [parse_cause_history(row) for row in found]
 
     async def failures(self, run_id: str, downstream: str | None, names: Sequence[str] = ()) -> Sequence[FailedTask]:
         """Return the tasks that failed against a downstream; see ``Session``."""
-        from ...engine.statefile.on_demand import failure_queries
+        from ...engine.statefile import causes
 
-        return await self._read(
-            lambda connection: failure_queries.failures_against(connection, run_id, downstream, names)
-        )
+        return await self._read(lambda connection: causes.failures_against(connection, run_id, downstream, names))
 
     async def preview(self, command: Command) -> ActPreview:
         """Return what an act would change; see ``Session``."""
-        from ...engine.statefile.changes import dry_run
+        from ...engine.statefile import dry_run
 
         return await self._read(lambda connection: dry_run.preview(connection, command.as_json()))
 
     async def preview_prune(self, options: Mapping[str, int | float]) -> PrunePreview:
         """Return what ``prune`` would delete; see ``Session``."""
-        from ...engine.statefile.changes import pruning
+        from ...engine.statefile import pruning
 
         return await self._read(lambda connection: pruning.preview_prune(connection, options))
 
@@ -330,3 +323,62 @@ class LocalSession:
 
 async def _next(batches: AsyncIterator[list[Event]]) -> list[Event]:
     return await anext(batches)
+
+
+# --- Searches the output of attempts in a process of its own, which starts with the first search ---------------------
+
+
+ANSWER_SECONDS_MAX = 20.0  # a slice takes at most 2 s of processor time; a process without an answer is stopped
+_ANSWER_BYTES_MAX = 64 * 1024 * 1024
+
+
+class LogSearcher:
+    """The process for one state file."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._process: Process | None = None
+        self._numbers = itertools.count(1)
+        self._lock = asyncio.Lock()
+
+    async def call(self, name: str, options: Mapping[str, object]) -> Any:
+        """Call a function of ``log_search``. Raises RedriveError."""
+        async with self._lock:
+            try:
+                return await asyncio.wait_for(self._call(name, options), ANSWER_SECONDS_MAX)
+            except (TimeoutError, OSError, ValueError) as error:
+                await self._stop()
+                raise RedriveError(f"the search of the log has stopped: {error or 'no answer'}; try again") from None
+
+    async def close(self) -> None:
+        """Stop the process."""
+        async with self._lock:
+            await self._stop()
+
+    async def _call(self, name: str, options: Mapping[str, object]) -> Any:
+        process = self._process or await self._start()
+        assert process.stdin is not None and process.stdout is not None
+        number = next(self._numbers)
+        process.stdin.write(json.dumps([number, name, options]).encode() + b"\n")
+        await process.stdin.drain()
+        answered = 0
+        while answered != number:  # answers to searches that were cancelled come first
+            answered, value, *error = json.loads(await process.stdout.readline())
+        if error:
+            raise RedriveError(str(error[0]))
+        return value
+
+    async def _start(self) -> Process:
+        command = (sys.executable, "-P", "-m", f"{__package__}.search_process", self._path)
+        self._process = await asyncio.create_subprocess_exec(
+            *command, stdin=PIPE, stdout=PIPE, stderr=DEVNULL, limit=_ANSWER_BYTES_MAX, start_new_session=True
+        )
+        return self._process
+
+    async def _stop(self) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        if process.returncode is None:
+            process.kill()
+        await process.wait()

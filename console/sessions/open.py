@@ -1,13 +1,27 @@
-"""Opens the session for a target, and runs a coroutine with it for commands without an event loop."""
+"""Opens what a target names: one state file, or all of a host; ssh may ask for a password first."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import atexit
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
+from ...engine.domain.states import RunState
+from ...engine.errors import LinkError
+from ...engine.statefile.state_files import POLL_SECONDS, Offer, OfferReader
+from .address import Endpoint, SshAddress, SshOptions, parse
+from .bundle import boot_command
+from .connection import AgentProcess, Message
+from .decode import decoding, rows_of
 from .session import Session
-from .ssh_options import Endpoint, SshOptions
 from .target import is_remote
 
 Result = TypeVar("Result")
@@ -19,8 +33,6 @@ async def open_session(endpoint: Endpoint, *, read_only: bool = False) -> Sessio
     """Open a session for a state file. Raises RedriveError with one sentence."""
     target = endpoint.target
     if is_remote(target):
-        from .address import parse
-        from .sign_in import connect_with_sign_in
         from .ssh import SshSession
 
         def connect(options: SshOptions) -> Awaitable[SshSession]:
@@ -51,7 +63,131 @@ def require_known_values() -> None:
 
     Raises CorruptFileError that names a row which no redrive has written. If the file is sound, the fault is ours.
     """
-    from ...engine.store.row_audit import require_known_rows
+    from ...engine.store.database import require_known_rows
 
     for path in _read_files[-1:]:
         require_known_rows(path)
+
+
+# --- Passwords and unknown keys --------------------------------------------------------------------------------------
+#
+# Passwords, second factors and unknown keys: ssh itself asks for them on the terminal, before the console starts.
+#
+# Afterwards ssh keeps the connection open, for a minute or as long as it is used, and the session uses it without a
+# prompt. An operator whose keys suffice never gets here.
+
+
+PERSIST_SECONDS = 60
+
+
+async def connect_with_sign_in(
+    address: SshAddress, options: SshOptions, use: Callable[[SshOptions], Awaitable[Result]]
+) -> Result:
+    """Await ``use``; if ssh needs input and the terminal is interactive, let ssh prompt and await ``use`` again.
+
+    Raises what ``use`` raises, and LinkError when the sign-in failed.
+    """
+    try:
+        return await use(options)
+    except LinkError as error:
+        if not error.locked or not is_interactive():
+            raise
+    return await use(sign_in(address, options))
+
+
+def is_interactive() -> bool:
+    """Whether a person can answer prompts on the terminal."""
+    return sys.stdin.isatty() and sys.stderr.isatty()
+
+
+def sign_in(address: SshAddress, options: SshOptions) -> SshOptions:
+    """Let ssh prompt on the terminal of this process. Returns options that reuse the authenticated connection.
+
+    Raises LinkError when the sign-in failed.
+    """
+    # Mode 0700 keeps other users out. Short: the path of a socket may have 104 bytes, and ssh appends 17.
+    folder = tempfile.mkdtemp(prefix="redrive-", dir=os.environ.get("XDG_RUNTIME_DIR"))
+    shared = options.with_options(f"ControlPath={os.path.join(folder, 'ssh')}")
+    master = shared.with_options("ControlMaster=yes", f"ControlPersist={PERSIST_SECONDS}")
+    atexit.register(_sign_out, shared.argv(address), folder)
+    if subprocess.run(master.argv(address, "true", may_prompt=True)).returncode != 0:
+        raise LinkError(f"could not sign in to {address.destination}", final=True)
+    return shared
+
+
+def _sign_out(argv: Sequence[str], folder: str) -> None:
+    if os.path.exists(os.path.join(folder, "ssh")):
+        subprocess.run([argv[0], "-O", "exit", *argv[1:]], capture_output=True)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+# --- All state files of a host ---------------------------------------------------------------------------------------
+#
+# The state files in the default place of this machine or of a host: once, or again whenever they change.
+
+
+DEFAULT_OPTIONS = SshOptions()
+
+
+@dataclass(frozen=True, slots=True)
+class FleetTarget:
+    """A machine with several state files. ``options``: None for this machine."""
+
+    place: str
+    options: SshOptions | None = None
+
+    def watch(self) -> AsyncIterator[Sequence[Offer]]:
+        """Yield its state files, again whenever they change."""
+        return watch_state_files() if self.options is None else watch_remote_files(self.place, self.options)
+
+
+async def watch_state_files() -> AsyncIterator[Sequence[Offer]]:
+    """Yield the state files of this machine every POLL_SECONDS, in the order of ``OfferReader.read``."""
+    reader = OfferReader()
+    while True:
+        yield await asyncio.to_thread(reader.read)
+        await asyncio.sleep(POLL_SECONDS)
+
+
+async def watch_remote_files(
+    target: str, options: SshOptions = DEFAULT_OPTIONS
+) -> AsyncGenerator[Sequence[Offer], None]:
+    """Yield the state files of ``ssh://host`` at once and whenever they change. ``Offer.path`` is the whole address.
+
+    Raises AddressError, LinkError: also when the connection ends.
+    """
+    address = parse(target)
+    latest: asyncio.Queue[Message] = asyncio.Queue(1)
+
+    def receive(message: Message) -> None:
+        if latest.full():
+            latest.get_nowait()
+        latest.put_nowait(message)
+
+    agent = AgentProcess(address, options.python, receive)
+    message = await agent.open(options.argv(address, boot_command(options.python)), {"list": True})
+    try:
+        while True:
+            yield _offers_of(message, address)
+            waiting = asyncio.ensure_future(latest.get())
+            await asyncio.wait((waiting, agent.ended), return_when=asyncio.FIRST_COMPLETED)
+            if not waiting.done():
+                waiting.cancel()
+                raise agent.ended.result()
+            message = waiting.result()
+    finally:
+        await agent.close()
+
+
+async def list_state_files(target: str, options: SshOptions = DEFAULT_OPTIONS) -> Sequence[Offer]:
+    """Return the state files of ``ssh://host`` as of now. Raises AddressError, LinkError."""
+    async with aclosing(watch_remote_files(target, options)) as files:
+        return await anext(files)
+
+
+def _offers_of(message: Message, address: SshAddress) -> list[Offer]:
+    with decoding("a list of state files"):
+        found = rows_of(Offer, message["files"])
+        for offer in found:
+            RunState(offer.state or RunState.RUNNING)
+        return [offer._replace(path=str(replace(address, path=offer.path))) for offer in found]

@@ -12,10 +12,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ...engine.errors import RedriveError
-from ...engine.statefile.changes import log_search
+from ...engine.statefile import logs
 from ...engine.store import database
 
-_SEARCHES: Mapping[str, Callable[..., Any]] = {"find": log_search.find, "select": log_search.select}
+_SEARCHES: Mapping[str, Callable[..., Any]] = {"find": logs.find, "select": logs.select}
 
 
 def main(path: str) -> None:

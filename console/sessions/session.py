@@ -5,22 +5,28 @@ The console receives every change through ``events``; the screen changes only wh
 
 from __future__ import annotations
 
+import getpass
+import os
+import socket
+import uuid
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol
 
+from ...engine.domain.acts import Command, Target, clean_actor
+
 if TYPE_CHECKING:
-    from ...engine.core.cause_history import CauseHistory
+    from ...engine.core.causes import CauseHistory
     from ...engine.core.projection import RunProjection, RunRow
-    from ...engine.domain.command import Answer, Command
+    from ...engine.domain.acts import Answer
     from ...engine.domain.events import Event
-    from ...engine.domain.usage import TaskUsage
-    from ...engine.statefile.changes.dry_run import ActPreview
-    from ...engine.statefile.changes.log_rows import AttemptText, LogChunk, SelectedLines
-    from ...engine.statefile.changes.pruning import PrunePreview
-    from ...engine.statefile.list_rows import DurationStats, Listing, Option, Row
-    from ...engine.statefile.on_demand.failure_rows import FailedTask
+    from ...engine.domain.states import FailedTask, TaskUsage
+    from ...engine.statefile.dry_run import ActPreview
+    from ...engine.statefile.lists import DurationStats, Listing, Option, Row
+    from ...engine.statefile.logs import AttemptText, LogChunk, SelectedLines
+    from ...engine.statefile.pruning import PrunePreview
 
 STALE_SECONDS = 10.0  # from this age of the data on, acts are refused
 
@@ -161,7 +167,7 @@ class Session(Protocol):
         """Return what the running tasks use now. The executor reads it when it is asked, once a second at most."""
 
     async def query(self, listing: Listing[Row], **options: Option) -> Sequence[Row]:
-        """Return the rows of a list; ``statefile/queries.py`` defines the lists and the options of each."""
+        """Return the rows of a list; ``statefile/lists.py`` defines the lists and the options of each."""
 
     async def cause_histories(self, run_id: str, causes: Sequence[Cause]) -> Sequence[CauseHistory]:
         """Return the past incidents of each of ``causes``, in their order; of very many causes only the first."""
@@ -177,3 +183,34 @@ class Session(Protocol):
 
     async def close(self) -> None:
         """Disconnect. The run continues."""
+
+
+# --- The operator of this console, and the operators of other consoles -----------------------------------------------
+
+
+def current_actor() -> str:
+    """Return ``user@host``, the actor of commands from this process."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a user id without a name, as in many containers
+        user = str(os.getuid())
+    return clean_actor(f"{user}@{socket.gethostname()}")
+
+
+def other_actors(present: Sequence[str], actor: str) -> tuple[str, ...]:
+    """Return ``present`` without one entry of ``actor``, who may have a second console open."""
+    rest = list(present)
+    if actor in rest:
+        rest.remove(actor)
+    return tuple(rest)
+
+
+def new_command(
+    act: str,
+    run_id: str | None,
+    targets: Sequence[Target] = (),
+    reason: str = "",
+    options: Mapping[str, object] = MappingProxyType({}),
+) -> Command:
+    """Return a command of this operator with an id of its own. ``options``: of the act."""
+    return Command(uuid.uuid4().hex, act, run_id, tuple(targets), current_actor(), reason, dict(options))

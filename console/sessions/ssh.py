@@ -12,31 +12,25 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from ...engine.core.cause_history import CauseHistory
+from ...engine.core.causes import CauseHistory
 from ...engine.core.projection import RunProjection
-from ...engine.domain.command import Answer, Command, parse_answer
+from ...engine.domain.acts import Answer, Command, parse_answer
 from ...engine.domain.events import Event
-from ...engine.domain.usage import TaskUsage
+from ...engine.domain.states import FailedTask, TaskUsage
 from ...engine.errors import LinkError, SnapshotNeeded, StateFileError
-from ...engine.statefile import duration_stats
-from ...engine.statefile.changes.log_rows import AttemptText, FoundChunk, LogChunk, SelectedLines
-from ...engine.statefile.list_rows import DurationStats, ExecutorState, Listing, Option, Row, RunLine
-from ...engine.statefile.on_demand.failure_rows import FailedTask
-from . import run_decoder
-from .address import SshAddress, parse
-from .agent_process import Message
+from ...engine.statefile import lists
+from ...engine.statefile.lists import DurationStats, ExecutorState, Listing, Option, Row, RunLine
+from ...engine.statefile.logs import AttemptText, FoundChunk, LogChunk, SelectedLines
+from . import decode
+from .address import SshAddress, SshOptions, parse
 from .bundle import CHANGING, ON_DEMAND
-from .connection import Connection
-from .event_buffer import EventBuffer
-from .identity import current_actor, other_actors
-from .session import Cause, Link, RunSummary, SessionStatus
-from .ssh_errors import printable
-from .ssh_options import SshOptions
-from .wire import decoding, row_of, rows_of
+from .connection import Connection, EventBuffer, Message, printable
+from .decode import decoding, row_of, rows_of
+from .session import Cause, Link, RunSummary, SessionStatus, current_actor, other_actors
 
 if TYPE_CHECKING:
-    from ...engine.statefile.changes.dry_run import ActPreview
-    from ...engine.statefile.changes.pruning import PrunePreview
+    from ...engine.statefile.dry_run import ActPreview
+    from ...engine.statefile.pruning import PrunePreview
 
 DEFAULT_OPTIONS = SshOptions()
 WINDOW_TASKS = 500  # tasks of the first history window; doubled while windows arrive fast
@@ -122,9 +116,7 @@ class SshSession:
     async def runs(self) -> Sequence[RunSummary]:
         """Every run of the file, latest first."""
         found = rows_of(RunLine, await self._read("runs"))
-        return [
-            RunSummary(run_decoder.decode_run(one.run), one.counts, one.counts.get("DEAD_LETTER", 0)) for one in found
-        ]
+        return [RunSummary(decode.decode_run(one.run), one.counts, one.counts.get("DEAD_LETTER", 0)) for one in found]
 
     async def part(self, run_id: str | None = None, names: Sequence[str] = ()) -> RunProjection:
         """Return the whole run: the far side has no question for less."""
@@ -143,7 +135,7 @@ class SshSession:
         board = await self._read("board", run_id=run_id)
         self._reset = None
         with decoding("a run"):
-            projection = run_decoder.decode_projection(board)
+            projection = decode.decode_projection(board)
             is_partial = bool(board["done"] or board["parents"] is None)
         if is_partial:
             await self._load_rest_within(projection, board["parents"] is None, patience_seconds)
@@ -169,14 +161,14 @@ class SshSession:
         """Return a window of the events of a run; see ``Session``."""
         rows = await self._read("past", run_id=run_id, after=after, limit=limit)
         with decoding("events"):
-            return [run_decoder.decode_event(row) for row in rows]
+            return [decode.decode_event(row) for row in rows]
 
     async def duration_stats(self, run_id: str) -> Mapping[str, DurationStats]:
         """Return the durations of its tasks in earlier runs; see ``Session``."""
         table = await self._read("duration_stats", run_id=run_id)
         with decoding("durations"):
-            run_decoder.check_table(table)
-            return duration_stats.unpack(table)
+            decode.check_table(table)
+            return lists.unpack_durations(table)
 
     async def send(self, command: Command) -> Answer:
         """Send a command; resend it with the same id after a reconnection.
@@ -239,13 +231,13 @@ class SshSession:
 
     async def preview(self, command: Command) -> ActPreview:
         """Return what an act would change; see ``Session``."""
-        from ...engine.statefile.changes.dry_run import ActPreview
+        from ...engine.statefile.dry_run import ActPreview
 
         return row_of(ActPreview, await self._read("preview", modules=CHANGING, command=command.as_json()))
 
     async def preview_prune(self, options: Mapping[str, int | float]) -> PrunePreview:
         """Return what ``prune`` would delete; see ``Session``."""
-        from ...engine.statefile.changes.pruning import PrunePreview
+        from ...engine.statefile.pruning import PrunePreview
 
         return row_of(PrunePreview, await self._read("preview_prune", modules=CHANGING, options=options))
 
@@ -270,9 +262,9 @@ class SshSession:
 
     async def _load_rest(self, projection: RunProjection, has_links: bool) -> None:
         if has_links:
-            await self._read_windows("links", projection, run_decoder.EdgeDecoder(projection).merge)
+            await self._read_windows("links", projection, decode.EdgeDecoder(projection).merge)
             self._publish_completed(projection)
-        await self._read_windows("history", projection, lambda window: run_decoder.merge_history(projection, window))
+        await self._read_windows("history", projection, lambda window: decode.merge_history(projection, window))
         self._publish_completed(projection)
 
     async def _read_windows(self, what: str, projection: RunProjection, merge: Callable[[Message], bool]) -> None:
@@ -328,7 +320,7 @@ class SshSession:
         if self._buffer is None:
             return
         try:
-            events = [run_decoder.decode_event(row) for row in rows]
+            events = [decode.decode_event(row) for row in rows]
         except StateFileError as error:  # a reconnection would not help
             self._buffer.fail(error)
         else:

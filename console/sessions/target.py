@@ -8,11 +8,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ...engine.errors import RedriveError
-from ...engine.statefile.default_paths import STATE_VARIABLE, default_paths
+from ...engine.statefile.paths import STATE_VARIABLE, default_paths
 from ...engine.store.flow_path import REMOTE, check_state_name, follow_link, path_for_run, path_of_flow
 
 if TYPE_CHECKING:
-    from ...engine.statefile.on_demand.offers import Offer
+    from ...engine.statefile.state_files import Offer
 
 
 class AmbiguousTargetError(RedriveError):
@@ -55,12 +55,12 @@ def state_for_flow(flow: str, params: Mapping[str, object], state: str | None) -
 
 
 def _name_of(flow: str, params: Mapping[str, object]) -> str:
-    from ...engine.flow.flow_name import declared_name  # imported here, because both slow down the start
+    from ...engine.flow.source import declared_name  # imported here, because both slow down the start
 
     name = declared_name(flow)
     if name is not None:
         return name
-    from ...engine.executor.flow_file import flow_name_of
+    from ...engine.executor.resume_plan import flow_name_of
 
     return flow_name_of(flow, params)
 
@@ -79,7 +79,7 @@ def acting_target(target: str | None) -> str:
     named = named_target(target)
     if named is not None:
         return named
-    from ...engine.statefile.on_demand.offers import offers
+    from ...engine.statefile.state_files import offers
 
     usable = [offer for offer in offers() if offer.problem is None]
     candidates = [offer for offer in usable if offer.has_work] or usable
@@ -90,7 +90,7 @@ def acting_target(target: str | None) -> str:
 
 
 def _default_path() -> str:
-    from ...engine.statefile.on_demand.offers import default_path  # here: SQLite would delay the first frame
+    from ...engine.statefile.state_files import default_path  # here: SQLite would delay the first frame
 
     return default_path()
 

@@ -23,10 +23,9 @@ from textual.screen import Screen
 
 from .capabilities import TerminalCapabilities, detect_capabilities, size_of
 from .cell_encoder import CellEncoder
-from .clipboard import copy_sequence
 from .escape_parser import EscapeKey, EscapeParser, EscapeSequence, PastedText, Token
-from .flow_control import FlowControl
-from .output import REQUEST_POSITION, TerminalOutput
+from .output import REQUEST_POSITION, FlowControl, TerminalOutput
+from .sequences import copy_sequence
 from .textual_internals import (
     UPDATE_SECONDS,
     AppInternals,

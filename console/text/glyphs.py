@@ -43,7 +43,7 @@ def _sign(utf8: str | tuple[str, ...], ascii: str | tuple[str, ...]) -> Any:
 class Glyphs:
     """One set of signs, those for UTF-8 unless others are given.
 
-    ``lines`` and ``nodes`` are indexed by the arms of a cell (``text/strokes.py``).
+    ``lines`` and ``nodes`` are indexed by the arms of a cell (``text/glyphs.py``).
     """
 
     # states
@@ -132,3 +132,13 @@ ASCII = Glyphs(**{sign.name: sign.metadata["ascii"] for sign in fields(Glyphs)})
 def glyphs_for(encoding: str | None) -> Glyphs:
     """The signs for a terminal's encoding: UTF-8 signs for any UTF, else ASCII."""
     return UTF8 if encoding and encoding.lower().replace("_", "-").startswith("utf") else ASCII
+
+
+# --- The four arms of a box-drawing cell as bits: layouts use them without naming a character ------------------------
+
+
+UP = 1
+DOWN = 2
+LEFT = 4
+RIGHT = 8
+ACROSS = LEFT | RIGHT

@@ -6,9 +6,14 @@ compare them, and they can be cut to a viewport without a screen.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator
 from enum import StrEnum
+from functools import lru_cache
+from itertools import pairwise
 from typing import NamedTuple
+
+from rich.cells import get_character_cell_size
 
 from .text import cells, cut
 
@@ -43,7 +48,7 @@ class Role(StrEnum):
 
 
 class Piece(NamedTuple):
-    """Text without control characters, and its role: of ``Role``, or a style of its own (``sgr.py``)."""
+    """Text without control characters, and its role: of ``Role``, or a style of its own."""
 
     text: str
     role: str = Role.TEXT
@@ -103,3 +108,178 @@ def two_sided(left: Line, right: Line, size: int, more: str = "…") -> Line:
     if room < width(right):
         right = fit(right, room, more) if room >= 8 else []
     return [*fit(left, size - width(right), more), *right]
+
+
+# --- Wraps lines at words, for texts that must stay whole on a narrow screen -----------------------------------------
+
+
+_WORDS = re.compile(r"\s+|\S+")
+_HANGING_INDENT = 2  # cells by which continuation rows are indented further
+_WIDE_TAIL = "\0"
+_MARKED_BLANK = "\1"
+
+
+def wrap(line: Iterable[Piece], size: int, indent: int = 0) -> list[Line]:
+    """Wrap a line to rows of at most ``size`` cells, all but the first indented by ``indent``.
+
+    A word longer than a row stays whole; drawing cuts it.
+    """
+    rows: list[Line] = [[]]
+    room = size
+    for text, role in line:
+        for word in _WORDS.findall(text):
+            if cells(word) > room and not word.isspace() and rows[-1]:
+                rows.append([Piece(" " * indent)] if indent else [])
+                room = size - indent
+            elif word.isspace() and len(rows) > 1 and room == size - indent:
+                continue  # no blank at the start of a row
+            rows[-1].append(Piece(word, role))
+            room -= cells(word)
+    return rows
+
+
+def count_rows(line: Line, size: int) -> int:
+    """Number of rows of ``size`` cells that a line wraps to."""
+    return len(_row_spans(plain(line), size)[0])
+
+
+def wrapped_row(line: Line, size: int, row: int) -> Line:
+    """Row number ``row`` of a wrapped line. All but the first are indented a little further."""
+    spans, indent = _row_spans(plain(line), size)
+    start, end = spans[min(row, len(spans) - 1)]
+    return [Piece(" " * indent), *crop(line, start, end)] if row else crop(line, start, end)
+
+
+def wrapped_rows(line: Line, size: int) -> list[Line]:
+    """All rows of a wrapped line; a word longer than a row, such as a path, continues in the next row."""
+    return [wrapped_row(line, size, row) for row in range(count_rows(line, size))]
+
+
+@lru_cache(maxsize=512)
+def _row_spans(text: str, size: int) -> tuple[list[tuple[int, int]], int]:
+    """The first and past-the-end cell of each row, and the indentation of all rows but the first.
+
+    Rows end at blanks; a word longer than a row is cut at the end of the row.
+    """
+    text = text.rstrip() if text.isascii() else _one_character_per_cell(text.rstrip())
+    depth = len(text) - len(text.lstrip(" "))
+    indent = min(depth + _HANGING_INDENT, size // 2)
+    spans: list[tuple[int, int]] = []
+    start, room = 0, max(size, 1)
+    while len(text) - start > room:
+        end = _end_of_row(text, start or min(depth, room // 2), start + room, size - indent)
+        spans.append((start, end))
+        start = end + len(text[end:]) - len(text[end:].lstrip(" "))
+        room = max(size - indent, 1)
+    return [*spans, (start, len(text))], indent
+
+
+def _end_of_row(text: str, start: int, limit: int, longest: int) -> int:
+    blank = text.rfind(" ", start + 1, limit + 1)
+    if blank < 0 or len(text[blank + 1 : blank + 2 + longest].split(" ", 1)[0]) > longest:
+        blank = limit - (text[limit] == _WIDE_TAIL)
+    return max(blank, start + 1)
+
+
+def _one_character_per_cell(text: str) -> str:
+    """Pad wide characters so that the text has one character per cell. A blank with an accent is not a blank."""
+    found: list[str] = []
+    for character in text:
+        size = get_character_cell_size(character)
+        if size:
+            found.append(character + _WIDE_TAIL * (size - 1))
+        elif found and found[-1] == " ":
+            found[-1] = _MARKED_BLANK
+    return "".join(found)
+
+
+# --- The colours that a task gave its output, as roles: the gate through which they reach the screen -----------------
+#
+# Only SGR sequences (``ESC [ ... m``) are understood, and of these only colours and the styles of letters: nothing
+# moves the cursor, blinks or hides. The text itself comes through ``text.sanitize``.
+
+
+SGR_ROLE = "sgr "  # begins the role of a piece; a style of rich follows
+_SGR = re.compile(r"\x1b\[([0-9;:]*)m")
+_SEQUENCES_MAX = 200  # of one line; the rest has the style of the last
+_STYLES = {1: "bold", 2: "dim", 3: "italic", 4: "underline", 7: "reverse", 9: "strike"}
+_STYLES_OFF = {22: ("bold", "dim"), 23: ("italic",), 24: ("underline",), 27: ("reverse",), 29: ("strike",)}
+
+
+class SgrState:
+    """The style that the sequences so far have set."""
+
+    def __init__(self) -> None:
+        self._styles: dict[str, None] = {}
+        self._foreground = ""
+        self._background = ""
+
+    @property
+    def role(self) -> str:
+        """The role of what follows; ``Role.TEXT`` without a style of its own."""
+        words = list(self._styles)
+        if self._foreground != self._background:  # otherwise it would be unreadable
+            words += [self._foreground] if self._foreground else []
+            words += ["on", self._background] if self._background else []
+        return SGR_ROLE + " ".join(words) if words else Role.TEXT
+
+    def apply(self, parameters: str) -> None:
+        """Apply the parameters of one sequence; unknown ones change nothing."""
+        codes = iter([int(code[:3]) if code else 0 for code in re.split("[;:]", parameters)])
+        for code in codes:
+            if code in (38, 48):
+                self._set_colour(code == 38, _extended_colour(codes))
+            else:
+                self._apply_code(code)
+
+    def _apply_code(self, code: int) -> None:
+        if code == 0:
+            self._styles, self._foreground, self._background = {}, "", ""
+        elif code in _STYLES:
+            self._styles[_STYLES[code]] = None
+        elif code in _STYLES_OFF:
+            for style in _STYLES_OFF[code]:
+                self._styles.pop(style, None)
+        elif code in (39, 49):
+            self._set_colour(code == 39, "")
+        else:
+            for first, base in ((30, 0), (90, 8)):
+                if first <= code < first + 8 or first + 10 <= code < first + 18:
+                    self._set_colour(code < first + 10, f"color({(code - first) % 10 + base})")
+
+    def _set_colour(self, is_foreground: bool, colour: str | None) -> None:
+        if colour is None:
+            return
+        if is_foreground:
+            self._foreground = colour
+        else:
+            self._background = colour
+
+
+def _extended_colour(codes: Iterator[int]) -> str | None:
+    """A colour of 256, or of 16 million; None if it is cut short or out of range."""
+    kind = next(codes, None)
+    parts = [next(codes, 256) for _ in range({5: 1, 2: 3}.get(kind or 0, 0))]
+    if not parts or max(parts) > 255:
+        return None
+    return f"color({parts[0]})" if kind == 5 else "#{:02x}{:02x}{:02x}".format(*parts)
+
+
+def coloured_spans(raw: str) -> Iterator[tuple[int, str]]:
+    """Yield where in ``raw`` a style begins, and its role."""
+    state = SgrState()
+    for count, match in enumerate(_SGR.finditer(raw)):
+        if count == _SEQUENCES_MAX:
+            return
+        state.apply(match[1])
+        yield match.end(), state.role
+
+
+def coloured_pieces(text: str, spans: list[tuple[int, str]], role: Role) -> Line:
+    """``text`` in pieces: from each place of ``spans`` on in its role; ``role``: of what has no style of its own."""
+    pieces: Line = []
+    places = [(0, str(Role.TEXT)), *spans, (len(text), str(Role.TEXT))]
+    for (start, style), (end, _) in pairwise(places):
+        if start < end:
+            pieces.append(Piece(text[start:end], role if style == Role.TEXT else style))
+    return pieces

@@ -6,12 +6,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from textual import events
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
 from textual.message import Message
+from textual.widget import Widget
 
-from ..keys.keymap import key_of_label
-from ..text.pieces import Line, Piece, Role, fit, join, two_sided, width
-from ..text.wrapping import wrap
+from ..keys.actions import BY_NAME, ScreenName, action_named, actions_of
+from ..keys.keymap import key_name, key_of_label
+from ..text.pieces import Line, Piece, Role, fit, join, two_sided, width, wrap
 from .line_view import LineView
+from .text_input import TextField
 
 _MESSAGE_ROWS_MAX = 4
 
@@ -204,3 +208,198 @@ def _label_at(labels: str, x: int) -> str:
 def _hint(hint: KeyHint) -> Line:
     key, word = hint
     return [Piece(key, Role.KEY), Piece(f" {word}")]
+
+
+# --- Bindings of keys ------------------------------------------------------------------------------------------------
+#
+# Textual's bindings, made from the table of actions; ids are names of actions, so ``App.set_keymap`` can move them.
+
+
+#: Moves that every list understands.
+PAGING = ("down", "up", "top", "bottom", "page_down", "page_up", "half_page_down", "half_page_up")
+
+
+def bindings(*names: str) -> list[BindingType]:
+    """For ``BINDINGS``: the keys of an action make the call of its row (``ConsoleBase.action_handle``).
+
+    Actions without a key are left out; those on fixed keys have no id.
+    """
+    return [
+        Binding(
+            ",".join(map(key_name, action.keys)),
+            f"app.handle({action.name!r})",
+            action.label,
+            show=False,
+            id=action.name if action.name in BY_NAME else None,
+        )
+        for action in map(action_named, names)
+        if action.keys
+    ]
+
+
+def bindings_of(place: ScreenName) -> list[BindingType]:
+    """The bindings of everything that can be done in a place."""
+    return bindings(*(action.name for action in actions_of(place)))
+
+
+# --- Split layout: when a screen has room for a detail pane or for a strip, and the divider --------------------------
+
+
+DETAIL_PANE_MIN_COLUMNS = 118  # from this width on, the details of the selected row stand beside the list
+STRIP_ROWS = 4
+TALL_SCREEN_ROWS = 50  # from this height on, lists open by themselves what fits
+_STRIP_SCREEN_ROWS = 20
+
+
+def has_room_for_detail_pane(columns: int) -> bool:
+    """Whether a second pane stands beside the first."""
+    return columns >= DETAIL_PANE_MIN_COLUMNS
+
+
+def has_room_for_strip(rows: int) -> bool:
+    """Whether a screen so high has room for a strip."""
+    return rows >= _STRIP_SCREEN_ROWS
+
+
+class Divider(LineView):
+    """The line between two panes."""
+
+    DEFAULT_CSS = """
+    Divider { width: 1; }
+    """
+
+    def __init__(self, sign: str) -> None:
+        super().__init__()
+        self._sign = sign
+
+    def line(self, y: int) -> Line:
+        """Render one sign a row."""
+        return [Piece(self._sign, Role.RULE)]
+
+
+# --- The prompt for ``/`` and ``:`` in the footer, with history and completion ---------------------------------------
+
+
+HISTORY_MAX = 100
+_RECALL_STEPS = {"up": -1, "down": 1}
+
+
+class Prompt(TextField):
+    """A text field with history and completion."""
+
+    def __init__(self, sign: str) -> None:
+        super().__init__()
+        self.sign = ""
+        self._history: list[str] = []
+        self._place = 0
+        self._complete: Callable[[str], Sequence[str]] | None = None
+        self._completions: list[str] = []
+        self._last_completion: str | None = None
+        self.open(sign)
+
+    def open(
+        self,
+        sign: str,
+        text: str = "",
+        *,
+        hint: str = "",
+        history: Sequence[str] = (),
+        complete: Callable[[str], Sequence[str]] | None = None,
+    ) -> None:
+        """Reset the prompt.
+
+        Args:
+            sign: the prompt sign, ``/`` or ``:``.
+            text: the initial text.
+            history: earlier entries, latest last; Up and Down select them.
+            complete: text -> completions, best first; Tab cycles through them.
+        """
+        self.sign = sign
+        self._history = [*history[-HISTORY_MAX:], text]
+        self._place = len(self._history) - 1
+        self._complete = complete
+        self._completions = []
+        self._last_completion = None
+        self.reset(f" {sign}", text, hint)
+
+    def on_key(self, event: events.Key) -> None:
+        """Recall an earlier entry, complete, or type."""
+        if event.key in _RECALL_STEPS and self.can_recall:
+            self._recall(self._place + _RECALL_STEPS[event.key])
+        elif event.key == "tab" and self._complete is not None:
+            self._complete_next(self._complete)
+        else:
+            return
+        event.stop()
+        event.prevent_default()  # else the field would handle it as well
+
+    @property
+    def can_recall(self) -> bool:
+        """Whether Up and Down walk through the history: always, except in a prompt with a list."""
+        return True
+
+    def _recall(self, place: int) -> None:
+        if 0 <= place < len(self._history):
+            if self._place == len(self._history) - 1:
+                self._history[-1] = self.text
+            self._place = place
+            self.text = self._history[place]
+
+    def _complete_next(self, complete: Callable[[str], Sequence[str]]) -> None:
+        if self.text != self._last_completion or not self._completions:
+            self._completions = list(complete(self.text))
+        if self._completions:
+            self._last_completion = self._completions.pop(0)
+            self.text = self._last_completion
+
+
+# --- The footer of a screen: key bar or prompt -----------------------------------------------------------------------
+
+
+class Footer(Widget):
+    """A ``KeyBar``, replaced by a ``Prompt`` while that is open.
+
+    The prompt is mounted from the start, so that a key typed right after ``/`` reaches it. Its messages
+    (``TextField.Changed``, ``Submitted``, ``Cancelled``) reach the screen, which calls ``close_prompt``.
+    """
+
+    DEFAULT_CSS = """
+    Footer { height: auto; width: 1fr; }
+    """
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self.key_bar = KeyBar()
+        self.prompt = Prompt("/")
+        self.prompt.display = False
+        self._focus_before_prompt: Widget | None = None
+
+    def compose(self) -> ComposeResult:
+        """Yield key bar and prompt, one of them hidden."""
+        yield self.key_bar
+        yield self.prompt
+
+    @property
+    def prompt_sign(self) -> str:
+        """The sign of the open prompt; "" if none is open."""
+        return self.prompt.sign if self.prompt.display else ""
+
+    def open_prompt(self, sign: str, text: str = "", *, hint: str = "") -> None:
+        """Open the prompt and focus it. Does nothing if it is open already."""
+        if self.prompt_sign:
+            return
+        self._focus_before_prompt = self.screen.focused
+        self.prompt.open(sign, text, hint=hint)
+        self._show_prompt(asking=True)
+        self.screen.set_focus(self.prompt)  # at once: the next key may be here already
+
+    def close_prompt(self) -> None:
+        """Show the key bar again and restore the focus."""
+        if self.prompt_sign:
+            self._show_prompt(asking=False)
+            back = self._focus_before_prompt
+            self.screen.set_focus(back if back is not None and back.is_attached else None)
+
+    def _show_prompt(self, asking: bool) -> None:
+        self.key_bar.display = not asking
+        self.prompt.display = asking

@@ -12,7 +12,7 @@ from textual.binding import BindingType
 from textual.message import Message
 
 from ..text.pieces import Line, Piece, Role
-from .bindings import PAGING, bindings
+from .bars import PAGING, bindings
 from .line_view import WheelView
 
 Key = TypeVar("Key", bound=Hashable)

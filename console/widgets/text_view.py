@@ -12,9 +12,8 @@ from textual.binding import BindingType
 from textual.geometry import Size
 from textual.message import Message
 
-from ..text.pieces import Line, Piece, Role, crop, plain, width
-from ..text.wrapping import count_rows, wrapped_row
-from .bindings import PAGING, bindings
+from ..text.pieces import Line, Piece, Role, count_rows, crop, plain, width, wrapped_row
+from .bars import PAGING, bindings
 from .line_view import WheelView
 
 

@@ -20,14 +20,13 @@ from importlib import import_module
 from queue import Queue
 from typing import Any, Callable, Dict, List, Optional
 
+from ..domain.events import Json, JsonObject
 from ..errors import RedriveError, SnapshotNeeded, StateFileError
-from ..json_types import Json, JsonObject
-from ..statefile import queries
-from ..statefile.default_paths import named_path
-from ..statefile.list_rows import ExecutorState
+from ..statefile import lists
+from ..statefile.lists import ExecutorState
 from ..statefile.lock_file import heartbeat_at, service_pid
-from ..statefile.reader import Reader, Row
-from ..statefile.write_notices import IDLE_SECONDS, WriteNotices
+from ..statefile.paths import named_path
+from ..statefile.reader import IDLE_SECONDS, Reader, Row, WriteNotices
 from . import executor_socket
 
 POLL_SECONDS = 0.1  # without inotify
@@ -255,7 +254,7 @@ class Agent(object):
         if self._problem is not None:
             return None
         try:
-            return queries.executor(self._reader.connection, seen_at, self._is_attached(), _now_us())
+            return lists.executor(self._reader.connection, seen_at, self._is_attached(), _now_us())
         except (StateFileError, sqlite3.Error):
             return None  # the next poll reports the error
 
@@ -310,12 +309,12 @@ class Agent(object):
         return value
 
     def _usage(self, request: Request) -> Json:
-        from .task_usage import read_usage
+        from .command_client import read_usage
 
         return read_usage(self._path)
 
     def _send(self, request: Request) -> object:
-        from ..domain.command import parse_command  # loaded with the first command
+        from ..domain.acts import parse_command  # loaded with the first command
         from .command_client import send_blocking
 
         return send_blocking(self._path, parse_command(request["command"])).as_json()
@@ -346,18 +345,18 @@ _READS = {
     "board": ("snapshot", "board"),
     "links": ("snapshot", "links"),
     "history": ("snapshot", "history"),
-    "runs": ("queries", "runs"),
-    "query": ("queries", "query_by_name"),
-    "past": ("queries", "read_events"),
-    "duration_stats": ("duration_stats", "read_packed"),
-    "log": ("changes.logs", "read"),
-    "find": ("changes.log_search", "find"),
-    "select": ("changes.log_search", "select"),
-    "attempt_text": ("changes.logs", "attempt_text"),
-    "cause_history": ("on_demand.cause_history", "read_cause_histories"),
-    "failures": ("on_demand.failure_queries", "failures_against"),
-    "preview": ("changes.dry_run", "preview"),
-    "preview_prune": ("changes.pruning", "preview_prune"),
+    "runs": ("lists", "runs"),
+    "query": ("lists", "query_by_name"),
+    "past": ("lists", "read_events"),
+    "duration_stats": ("lists", "read_durations"),
+    "log": ("logs", "read"),
+    "find": ("logs", "find"),
+    "select": ("logs", "select"),
+    "attempt_text": ("logs", "attempt_text"),
+    "cause_history": ("causes", "read_cause_histories"),
+    "failures": ("causes", "failures_against"),
+    "preview": ("dry_run", "preview"),
+    "preview_prune": ("pruning", "preview_prune"),
 }
 
 
@@ -366,7 +365,7 @@ def _now_us() -> int:
 
 
 def _default_path() -> str:
-    from ..statefile.on_demand.offers import default_path  # sent only if the user names no file
+    from ..statefile.state_files import default_path  # sent only if the user names no file
 
     return default_path()
 
@@ -376,7 +375,7 @@ def main(settings: Dict[str, Any], sources: Dict[str, str]) -> None:
     output = Output(sys.stdout.fileno(), settings["marker"])
     try:
         if settings.get("list"):
-            from ..statefile.on_demand.offers import watch  # sent only with this setting
+            from ..statefile.state_files import watch  # sent only with this setting
 
             watch(output.send, sys.stdin.fileno())
             return

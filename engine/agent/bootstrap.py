@@ -36,7 +36,6 @@ class SourceImporter(object):
         """Use the default module type."""
 
     def exec_module(self, module: ModuleType) -> None:
-        """Execute the source of the module."""
         name = module.__name__
         exec(compile(self.sources.get(name, ""), "<carried>/" + name, "exec"), module.__dict__)
 

@@ -11,18 +11,16 @@ import os
 import sqlite3
 import time
 from contextlib import closing
-from typing import Optional
+from typing import Any, List, Optional
 
-from ..domain.command import Answer, Command, parse_answer
+from ..domain.acts import Answer, Command, parse_answer
 from ..errors import ExecutorBusyError, LinkError, StateFileError, StorageError
-from ..statefile.changes.locking import try_acquire
-from ..statefile.changes.migrations import upgrade
-from ..statefile.changes.open_writing import open_existing, write_transaction
-from ..statefile.changes.operator_actions import apply
-from ..statefile.changes.transitions import Transaction
 from ..statefile.lock_file import last_holder
-from .executor_request import request
-from .executor_socket import Message
+from ..statefile.open_writing import open_existing, upgrade, write_transaction
+from ..statefile.operator_actions import apply
+from ..statefile.ownership import try_acquire
+from ..statefile.transitions import Transaction
+from .executor_socket import Message, request
 
 PATIENCE_SECONDS = 10.0  # for an executor that starts or leaves: it holds the lock and does not listen
 RETRY_SECONDS = 0.05
@@ -84,3 +82,17 @@ def apply_under_lock(state_path: str, command: Command, now_us: Optional[int] = 
         raise StorageError("{} could not be changed: {}".format(state_path, error)) from error
     finally:
         os.close(lock)
+
+
+# --- What running tasks use now, as their executor reads it from /proc on request ------------------------------------
+
+
+USAGE_ACT = "usage"
+USAGE_RESPONSE_SECONDS = 2.0
+
+
+def read_usage(state_path: str) -> List[Any]:
+    """The rows of ``TaskUsage`` of all running tasks; none without an executor. Raises LinkError, StateFileError."""
+    response = request(state_path, {"act": USAGE_ACT}, USAGE_RESPONSE_SECONDS)
+    usage = (response or {}).get("usage")
+    return usage if isinstance(usage, list) else []

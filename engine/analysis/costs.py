@@ -6,14 +6,19 @@ of a policy (SPEC part 4, 7) compare the price of each retry with its successes,
 
 from __future__ import annotations
 
-from collections import Counter
+import heapq
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Protocol
 
-from ..core.outcome import FailureMode
-from ..core.policy import RetryPolicy
+from ..core.breaker import DownstreamHealth
+from ..core.downstreams import DownstreamStates
+from ..core.outcome import Failure, FailureClass, FailureMode, Fingerprint, Outcome, OutcomeKind
+from ..core.policy import RetryPolicy, draw_delay
 from ..core.projection import AttemptRow, RunProjection, TaskRow
 from ..core.ready_queue import spec_of
+from ..core.spec import DownstreamSpec, FlowSpec
 from ..domain.states import FAILED_OUTCOMES, MOVING
 
 SUCCESS = "success"
@@ -205,3 +210,308 @@ def total(costs: Iterable[Cost]) -> Cost:
         sum(cost.seconds for cost in found),
         sum(cost.wasted_seconds for cost in found),
     )
+
+
+# --- Two models of the load that a retry policy causes, with the random numbers as an argument -----------------------
+#
+# ``simulate_contention`` is the model behind the AWS post on backoff and jitter: n clients write one row under
+# optimistic concurrency, each until it has succeeded once. Waiting costs time there and saves calls. (000.04 retells
+# it as a server of fixed throughput.)
+#
+# ``simulate_outage`` is a server of fixed throughput that is down at first, and many tasks that call it. The server
+# has a queue of one second and refuses what does not fit. The model shows the herd, and how many attempts a task
+# needs. ``simulate_defended`` has the same tasks call it through the breaker and the retry budget of the engine.
+
+
+class RandomSource(Protocol):
+    """The methods of ``random.Random`` that the models use."""
+
+    def uniform(self, a: float, b: float, /) -> float:
+        """Return a number between ``a`` and ``b``."""
+
+    def normalvariate(self, mu: float, sigma: float, /) -> float:
+        """Return a number from the normal distribution around ``mu``."""
+
+
+# --- contention on one row ----------------------------------------------------------------------------------------
+
+NETWORK_MEAN_SECONDS = 0.010
+NETWORK_DEVIATION_SECONDS = 0.002
+
+#: The five policies of the post. Its retry counter starts at 1, so its first ceiling is twice the base.
+CONTENTION_POLICIES: dict[str, RetryPolicy] = {
+    "none": RetryPolicy(base=0.0, cap=0.0, jitter="none"),
+    "exponential": RetryPolicy(base=0.005, cap=2.0, jitter="none"),
+    "equal": RetryPolicy(base=0.005, cap=2.0, jitter="equal"),
+    "full": RetryPolicy(base=0.005, cap=2.0, jitter="full"),
+    "decorrelated": RetryPolicy(base=0.005, cap=2.0, jitter="decorrelated"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ContentionResult:
+    """Means over the runs: writes at the server, and seconds until the last client succeeded."""
+
+    calls: float
+    seconds: float
+
+
+def simulate_contention(
+    clients: int, policy: RetryPolicy, rng: RandomSource, runs: int = 1, first_index: int = 1
+) -> ContentionResult:
+    """Let ``clients`` write one row, each until it succeeds once.
+
+    ``first_index``: the index of the first retry, which sets its ceiling; this engine starts at 0.
+    """
+    results = [_contend_once(clients, policy, rng, first_index) for _ in range(runs)]
+    return ContentionResult(sum(calls for calls, _ in results) / runs, sum(seconds for _, seconds in results) / runs)
+
+
+def _contend_once(clients: int, policy: RetryPolicy, rng: RandomSource, first_index: int) -> tuple[int, float]:
+    """Simulate the events at the server: (seconds, client, version read, or None for a read)."""
+    version = calls = 0
+    done_at = 0.0
+    retries = [0] * clients
+    delays: list[float | None] = [None] * clients
+    events: list[tuple[float, int, int | None]] = [(_network_delay(rng), client, None) for client in range(clients)]
+    heapq.heapify(events)
+    while events:
+        now, client, seen = heapq.heappop(events)
+        if seen is None:  # a read: the response travels back, the write follows
+            heapq.heappush(events, (now + _network_delay(rng) + _network_delay(rng), client, version))
+            continue
+        calls += 1
+        if seen == version:
+            version += 1
+            done_at = max(done_at, now + _network_delay(rng))
+            continue
+        delay, _ = draw_delay(policy, retries[client] + first_index, delays[client], rng.uniform)
+        retries[client], delays[client] = retries[client] + 1, delay
+        heapq.heappush(events, (now + _network_delay(rng) + _network_delay(rng) + delay, client, None))
+    return calls, done_at
+
+
+def _network_delay(rng: RandomSource) -> float:
+    return abs(rng.normalvariate(NETWORK_MEAN_SECONDS, NETWORK_DEVIATION_SECONDS))
+
+
+# --- a herd of clients and a server that recovers -----------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """Tasks that all call the same server."""
+
+    clients: int
+    per_second: float  # throughput of the server
+    outage_seconds: float = 0.0  # from second 0 on the server refuses every call
+    queue_seconds: float = 1.0  # the server accepts calls that it can begin within this time
+    usual_per_second: float = 0.0  # calls of others, evenly, which are not tried again
+    arrival_seconds: float = 0.0  # the first calls are spread evenly over this time; 0: all of them come at second 0
+
+    @property
+    def ideal_seconds(self) -> float:
+        """The time to serve every client beside the usual calls if no call were refused."""
+        return self.outage_seconds + self.clients / (self.per_second - self.usual_per_second)
+
+    def arrival(self, client: int) -> float:
+        """Return the second of the first call of a client."""
+        return self.arrival_seconds * client / self.clients
+
+
+#: The incidents of the source documents; throughputs that those do not give are chosen to match the incidents.
+SCENARIOS: dict[str, Scenario] = {
+    # 004.21: without jitter all of them come back in one second, with jitter over four
+    "herd-100": Scenario(100, per_second=120, outage_seconds=0.5),
+    # 004.19: 500 workers that call once a minute; a spike of 200 ms, and 8 calls a second become 508
+    "herd-500": Scenario(500, per_second=13, outage_seconds=0.2, usual_per_second=8),
+    "herd-1000": Scenario(1000, per_second=50),
+    # 000.07: two minutes
+    "herd-5000": Scenario(5000, per_second=100, outage_seconds=120),
+    # 000.08: 12,000 tasks within 30 s beside 57/s are 8 times the usual load, for 18 minutes under a fixed wait
+    "herd-12000": Scenario(12_000, per_second=63.2, usual_per_second=57, arrival_seconds=30),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class HerdResult:
+    """The result of a scenario.
+
+    ``peak_per_second``: calls in the worst second since the recovery, without second 0, in which all clients call for
+    the first time under any policy.
+    """
+
+    calls: int
+    last_done_seconds: float
+    peak_per_second: int
+    attempts_max: int
+    attempts_mean: float
+    calls_per_second: tuple[int, ...]  # for a plot; those of others included
+    failed: int  # tasks without success
+    usual_refused: int = 0  # calls of others that the server refused
+
+
+def simulate_outage(
+    scenario: Scenario,
+    policy: RetryPolicy,
+    rng: RandomSource,
+    *,
+    spend_attempts: bool = False,
+    seconds_max: int = 86_400,
+) -> HerdResult:
+    """Let all tasks of a scenario retry until they succeed.
+
+    ``spend_attempts`` makes them give up after ``policy.max_attempts``.
+    """
+    server = _Server(scenario)
+    attempts = [0] * scenario.clients
+    delays: list[float | None] = [None] * scenario.clients
+    failed = 0
+    events = [(scenario.arrival(client), client) for client in range(scenario.clients)]
+    while events and events[0][0] < seconds_max:
+        now, client = heapq.heappop(events)
+        attempts[client] += 1
+        if server.accept(now):
+            continue
+        if spend_attempts and attempts[client] >= policy.max_attempts:
+            failed += 1
+            continue
+        delay, _ = draw_delay(policy, attempts[client] - 1, delays[client], rng.uniform)
+        delays[client] = delay
+        heapq.heappush(events, (now + delay, client))
+    return server.result(attempts, failed + len(events))
+
+
+def simulate_defended(
+    scenario: Scenario,
+    policy: RetryPolicy,
+    rng: RandomSource,
+    *,
+    downstream: DownstreamSpec | None = None,
+    spend_attempts: bool = False,
+    seconds_max: int = 86_400,
+) -> HerdResult:
+    """Let all tasks of a scenario call through the engine's breaker and retry budget (``core/downstreams.py``).
+
+    A task that is held makes no call. ``downstream``: None: the usual breaker. A failure that its downstream
+    explains costs a task no attempt.
+    """
+    return _DefendedHerd(scenario, policy, rng, downstream or DownstreamSpec(_SERVER), spend_attempts).run(seconds_max)
+
+
+_SERVER = "server"
+_REFUSED = Failure("Refused", "refused", FailureClass.TRANSIENT, Fingerprint("", "refused"))
+_WAKE = -1
+
+
+class _DefendedHerd:
+    """The tasks in front of the breaker: first calls and retries wait apart, as in the queue of the engine."""
+
+    def __init__(
+        self, scenario: Scenario, policy: RetryPolicy, rng: RandomSource, spec: DownstreamSpec, spend_attempts: bool
+    ) -> None:
+        self._server = _Server(scenario)
+        self._policy = policy
+        self._rng = rng
+        self._now = 0.0
+        flow = FlowSpec("herd", (), downstreams=(replace(spec, name=_SERVER),))
+        self._states = DownstreamStates(flow, lambda: round(self._now * 1e6), lambda name: None)
+        self._spend_attempts = spend_attempts
+        self._attempts = [0] * scenario.clients
+        self._failures = [0] * scenario.clients
+        self._delays: list[float | None] = [None] * scenario.clients
+        self._failed = 0
+        self._events = [(scenario.arrival(client), client) for client in range(scenario.clients)]
+        self._lanes: tuple[deque[int], deque[int]] = (deque(), deque())
+        self._wake_at: float | None = None
+
+    def run(self, seconds_max: int) -> HerdResult:
+        while self._events and self._events[0][0] < seconds_max:
+            self._now, client = heapq.heappop(self._events)
+            if client == _WAKE:
+                self._wake_at = None
+            else:
+                self._lanes[self._failures[client] > 0].append(client)
+            self._start_waiting()
+        left = sum(map(len, self._lanes)) + sum(client != _WAKE for _, client in self._events)
+        return self._server.result(self._attempts, self._failed + left)
+
+    def _start_waiting(self) -> None:
+        for lane in self._lanes:
+            while lane:
+                client = lane[0]
+                admission = self._states.admit(str(client), _SERVER, self._failures[client] > 0)
+                if admission.call is None:
+                    self._wake(admission.retry_at)
+                    break
+                self._call(lane.popleft())
+
+    def _wake(self, retry_at: int | None) -> None:
+        if retry_at is not None and (self._wake_at is None or retry_at / 1e6 < self._wake_at):
+            self._wake_at = max(retry_at / 1e6, self._now)
+            heapq.heappush(self._events, (self._wake_at, _WAKE))
+
+    def _call(self, client: int) -> None:
+        self._attempts[client] += 1
+        is_accepted = self._server.accept(self._now)
+        outcome = Outcome(OutcomeKind.SUCCESS) if is_accepted else Outcome(OutcomeKind.ERROR, _REFUSED)
+        health = self._states.record(str(client), outcome, self._failures[client], self._policy.max_attempts)
+        if is_accepted:
+            return
+        self._failures[client] += health is not DownstreamHealth.DOWN
+        if self._spend_attempts and self._failures[client] >= self._policy.max_attempts:
+            self._failed += 1
+            return
+        number = max(0, self._failures[client] - 1)
+        self._delays[client], _ = draw_delay(self._policy, number, self._delays[client], self._rng.uniform)
+        heapq.heappush(self._events, (self._now + (self._delays[client] or 0.0), client))
+
+
+class _Server:
+    """The server, with the number of calls per second."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        self.scenario = scenario
+        self.free_at = scenario.outage_seconds  # seconds: when its queue is empty
+        self.served_at = scenario.outage_seconds  # when the last call of a client ends
+        self.per_second: Counter[int] = Counter()
+        self._usual_calls = 0
+        self._usual_refused = 0
+
+    def accept(self, now: float) -> bool:
+        """Accept a call, or refuse it. Returns whether the server accepted it."""
+        while self.scenario.usual_per_second and self._usual_calls / self.scenario.usual_per_second <= now:
+            at = self._usual_calls / self.scenario.usual_per_second
+            self._usual_calls += 1
+            self._usual_refused += not self._accept(at)
+        is_accepted = self._accept(now)
+        self.served_at = self.free_at if is_accepted else self.served_at
+        return is_accepted
+
+    def _accept(self, now: float) -> bool:
+        self.per_second[int(now)] += 1
+        if now < self.scenario.outage_seconds:
+            return False
+        starts_at = max(now, self.free_at)
+        if starts_at - now >= self.scenario.queue_seconds:
+            return False
+        self.free_at = starts_at + 1 / self.scenario.per_second
+        return True
+
+    def result(self, attempts: list[int], failed: int) -> HerdResult:
+        calls = sum(attempts)
+        recovered_at = max(1, int(self.scenario.outage_seconds))
+        return HerdResult(
+            calls=calls,
+            last_done_seconds=self.served_at,
+            peak_per_second=max((load for at, load in self.per_second.items() if at >= recovered_at), default=0),
+            attempts_max=max(attempts, default=0),
+            attempts_mean=calls / len(attempts) if attempts else 0.0,
+            calls_per_second=tuple(self.per_second[second] for second in range(max(self.per_second, default=-1) + 1)),
+            failed=failed,
+            usual_refused=self._usual_refused,
+        )
+
+
+def with_jitter(policy: RetryPolicy) -> dict[str, RetryPolicy]:
+    return {jitter: replace(policy, jitter=jitter) for jitter in ("none", "equal", "full", "decorrelated", "add50")}

@@ -1,7 +1,7 @@
 """Check a flow before it runs: each rule reads the spec and yields findings (SPEC 003.37, 4.14).
 
-``Flow.spec`` has refused cycles, unknown parents, duplicate names and flows that cannot start. ``functions.py`` checks
-the functions of the tasks, ``source.py`` their source.
+``Flow.spec`` has refused cycles, unknown parents, duplicate names and flows that cannot start. ``tasks.py`` checks
+the functions of the tasks, ``tasks.py`` their source.
 """
 
 from __future__ import annotations
@@ -14,9 +14,8 @@ from itertools import islice, pairwise
 
 from ..core.advice import advise_timeout
 from ..core.dag import Dag
-from ..core.deadline import slow_after_seconds
+from ..core.decide import slow_after_seconds
 from ..core.flow_difference import NAMES_SHOWN, join_names
-from ..core.mapping import work_of
 from ..core.policy import (
     RetryPolicy,
     mean_wait_seconds,
@@ -25,17 +24,14 @@ from ..core.policy import (
     worst_case_wait_seconds,
 )
 from ..core.schedule import Schedule, expected_at
-from ..core.spec import FlowSpec, TaskSpec
-from ..domain.counting import counted
-from ..domain.durations import format_duration
+from ..core.spec import FlowSpec, TaskSpec, work_of
+from ..domain.text import counted, format_duration
 from ..domain.trigger_rules import ALL_DONE
-from ..flow.finding import Finding
 from ..flow.flow import Flow
+from ..flow.source import Finding
 from ..flow.time_zones import open_schedule, open_zone
-from ..store.history import USUAL_MIN, TaskDurations
-from .commands import check_commands
-from .functions import check_functions
-from .source import check_source
+from ..store.runs import USUAL_MIN, TaskDurations
+from .tasks import check_commands, check_functions, check_source
 
 LOCK_MAX_ACTIVE = 1
 TIMES_COMPARED = 100  # logical times of a schedule, for the shortest interval

@@ -21,16 +21,14 @@ import msgspec
 
 from ..core.spec import FlowSpec
 from ..errors import FlowImportError
-from ..flow.finding import Finding
-from ..flow.interpreter import interpreter_of, task_interpreters
 from ..flow.loading import load_flow
-from ..runner import kill, process, protocol
+from ..flow.source import Finding
+from ..runner import process, protocol, reaper
 from ..runner.attempt import IMPORT_SECONDS
 from ..runner.zygote import connection, flow_import
+from ..runner.zygote.client import interpreter_of, task_interpreters
 from ..runner.zygote.flow_import import ImportSurvey, single_threaded_libraries
-from .commands import check_commands
-from .functions import check_functions
-from .source import check_source
+from .tasks import check_commands, check_functions, check_source
 
 
 class _CheckReply(protocol.Frame, frozen=True):
@@ -103,7 +101,7 @@ def _failure_message(target: str, timed_out: bool, status: int) -> str:
 
 def _read_stack(pidfd: int, stack: int) -> str:
     """Return where the import stands."""
-    kill.signal_process(pidfd, process.STACK_SIGNAL)
+    reaper.signal_process(pidfd, process.STACK_SIGNAL)
     time.sleep(connection.STACK_WAIT_SECONDS)
     return os.pread(stack, connection.OUTPUT_BYTES_MAX, 0).decode(errors="replace")
 

@@ -261,7 +261,6 @@ class CallEnd:
 
 
 def record(breaker: Breaker, spec: DownstreamSpec, call: CallPermit, end: CallEnd, now: int) -> Breaker:
-    """Record the end of a call."""
     if end.failure_class is FailureClass.AUTH and _confirms_refusal(breaker, call):
         return _refused(breaker, end.task)
     if call.episode != breaker.episode or breaker.state is BreakerState.DISABLED:

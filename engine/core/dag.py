@@ -52,7 +52,6 @@ class Dag:
         return self.names_of(self.topological)
 
     def names_of(self, numbers: Iterable[int]) -> tuple[str, ...]:
-        """Return the names of task numbers."""
         return tuple(self.names[number] for number in numbers)
 
     def parents(self, name: str) -> tuple[str, ...]:

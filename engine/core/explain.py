@@ -9,19 +9,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from heapq import nsmallest
 
-from ..domain.durations import format_duration
 from ..domain.states import DEADLINE_MODE, MOVING, NEEDS_HUMAN, DeadLetterKind, SkipCause, TaskState
+from ..domain.text import format_duration
 from .outcome import FailureMode
-from .outlook import Actor, Outlook, outlook_of
 from .projection import AttemptRow, RunProjection, TaskRow
 from .waiting import (
     NO_CONTEXT,
+    Actor,
     ExplainContext,
+    Outlook,
     TaskCase,
+    WaitReason,
     blocker,
     breaker_against,
     by_start,
     find_wait,
+    outlook_of,
     pool_use,
     pool_waits,
     release_against,
@@ -30,7 +33,6 @@ from .waiting import (
     running_rows,
     unmet_parents,
 )
-from .waits import WaitReason
 
 
 def explain_task(projection: RunProjection, name: str, now_us: int, context: ExplainContext = NO_CONTEXT) -> str:

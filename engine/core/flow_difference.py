@@ -23,9 +23,8 @@ from dataclasses import dataclass, replace
 from msgspec import structs
 
 from ..domain.states import OPEN, TaskState
-from .mapping import child_spec, work_of
 from .projection import RunProjection, TaskRow
-from .spec import FlowSpec, TaskSpec
+from .spec import FlowSpec, TaskSpec, child_spec, work_of
 
 NAMES_SHOWN = 5
 
@@ -63,7 +62,6 @@ def with_children(flow: FlowSpec, run: RunProjection) -> FlowSpec:
 
 
 def compare(run: RunProjection, flow: FlowSpec) -> FlowDifference:
-    """Compare a run with its flow."""
     flow = with_children(flow, run)
     specs = {spec.name: spec for spec in flow.tasks}
     gone = [row for name, row in run.tasks.items() if name not in specs]

@@ -14,9 +14,19 @@ from functools import lru_cache
 from operator import attrgetter
 from typing import TYPE_CHECKING, Literal, get_args
 
-from ..domain.spec_defaults import MAX_ATTEMPTS
-from .durations import Duration
-from .option_types import Table, choice, duration, either, name_tuple, number, optional, parse_option, whole_number
+from ..domain.task_options import MAX_ATTEMPTS
+from .option_types import (
+    Duration,
+    Table,
+    choice,
+    duration,
+    either,
+    name_tuple,
+    number,
+    optional,
+    parse_option,
+    whole_number,
+)
 
 Jitter = Literal["none", "full", "equal", "decorrelated", "add50"]
 Uniform = Callable[[float, float], float]

@@ -7,15 +7,18 @@ behind short work.
 
 from __future__ import annotations
 
+import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import fields
 from heapq import heappop, heappush
+from typing import Any
 
 from ..domain.events import EventKind
 from ..domain.states import TIMED, TaskState
 from ..domain.trigger_rules import satisfied_rules
 from .projection import RunProjection, TaskRow
-from .spec import TaskSpec
+from .spec import DownstreamSpec, FlowSpec, TaskSpec
 
 #: (pool, downstream, is a retry of a task with a downstream, name if max_active is set). Tasks that wait for the same
 #: capacity share a lane.
@@ -160,7 +163,6 @@ class ReadyQueue:
         return best
 
     def startable_for(self, downstream: str) -> list[str]:
-        """Return the startable tasks that call a downstream."""
         lanes = (entries for lane, entries in self._lanes.items() if lane[1] == downstream)
         names = (name for entries in lanes for _, _, name in entries)
         return [name for name in names if self._is_startable(self._projection.tasks[name])]
@@ -257,3 +259,35 @@ def lane_of(row: TaskRow) -> Lane:
 def is_retry(row: TaskRow) -> bool:
     """True if the next attempt repeats a failed one: the budget of its downstream pays for it."""
     return row.failures + row.refusals > 0
+
+
+# --- Read the flow of a run from the state file: ``run.options`` and the spec of each task ---------------------------
+
+
+_DOWNSTREAM_FIELDS = frozenset(one.name for one in fields(DownstreamSpec)) - {"rules"}
+
+
+def declared_flow(projection: RunProjection) -> FlowSpec:
+    """Return the flow of a run, without pages, parameters and classification rules."""
+    run = projection.run
+    return FlowSpec(
+        run.dag_name,
+        tuple(spec_of(row) for row in projection.tasks.values()),
+        max_parallel=run.max_parallel,
+        pools=_read(run.options).get("pools") or {},
+        downstreams=tuple(declared_downstreams(run.options)),
+    )
+
+
+def declared_downstreams(options: str) -> Iterator[DownstreamSpec]:
+    """Yield the downstreams that a flow declares. ``options``: JSON; unreadable options declare none."""
+    for one in _read(options).get("downstreams") or ():
+        yield DownstreamSpec(**{name: value for name, value in one.items() if name in _DOWNSTREAM_FIELDS})
+
+
+def _read(options: str) -> dict[str, Any]:
+    try:
+        found = json.loads(options)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}

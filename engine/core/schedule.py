@@ -18,8 +18,8 @@ from itertools import count, takewhile
 
 from cronsim import CronSim, CronSimError
 
-from ..domain.digests import sha256_hex
-from .durations import parse_duration
+from ..domain.text import sha256_hex
+from .option_types import parse_duration
 from .spec import ExpectedBy, Misfire, ScheduleSpec
 
 SHORTEST_SECONDS = 1.0
@@ -243,7 +243,6 @@ def late_starts(schedule: Schedule, decided_until: int, already_run: Collection[
 
 
 def local_time(instant: int, zone: tzinfo) -> datetime:
-    """Return an instant as the local time of a zone."""
     return (_EPOCH + instant * _MICROSECOND).astimezone(zone)
 
 

@@ -16,7 +16,7 @@ from urllib.parse import quote, quote_plus
 import msgspec
 from msgspec import structs
 
-from ..domain.overrides import masked_param
+from ..domain.task_options import masked_param
 from ..errors import FlowError
 from .spec import FlowSpec
 
@@ -70,7 +70,6 @@ class SecretMask:
         self._pattern = re.compile("|".join([*map(re.escape, longest_first), _URL.pattern]))
 
     def text(self, text: str) -> str:
-        """Return the text with its secrets masked."""
         return self._pattern.sub(self._masked, text)
 
     def _masked(self, match: re.Match[str]) -> str:

@@ -1,22 +1,234 @@
-"""Find what a task waits for in the projection of its run: ``wait_of`` returns the reason, a row of ``waits.py``."""
+"""What a task or a run waits for, who ends the wait, and what happens next.
+
+``wait_of`` returns the reason of one task: a row of the table ``WAITS``.
+"""
 
 from __future__ import annotations
 
 import json
-from collections import deque
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import partial
 from itertools import islice
+from typing import NamedTuple
 
-from ..domain.durations import format_duration
-from ..domain.states import DEADLINE_MODE, NEEDS_HUMAN, OPEN, TIMED, WITH_INSTANT, TaskState
-from ..domain.trigger_rules import satisfied_rules
-from .breaker import PASSING, is_releasing
-from .outlook import ALIVE, RunnerStatus
+from ..domain.states import (
+    DEADLINE_MODE,
+    MOVING,
+    NEEDS_HUMAN,
+    OPEN,
+    TIMED,
+    WITH_INSTANT,
+    RunState,
+    SkipCause,
+    TaskState,
+)
+from ..domain.text import format_duration
+from ..domain.trigger_rules import STATES_OF, ParentStatus, satisfied_rules
+from .breaker import PASSING, SHUT, is_releasing
 from .projection import RunProjection, TaskRow
 from .ready_queue import is_retry, spec_of
 from .spec import TaskSpec
-from .waits import WaitReason
+
+# --- What a run can wait for, who ends each wait, and where it is shown ----------------------------------------------
+#
+# ``waiting.py`` finds the reason of each task, ``executor/run_end.py`` ends a run as BLOCKED when all that is left
+# waits for a human, ``console/model/inbox.py`` lists what only a human can end. All three read this table. A wait for
+# other tasks has no place of its own: the tasks at its root have.
+
+
+class WaitReason(StrEnum):
+    """Why a task that is not finished does not run, or runs."""
+
+    PARENTS = "parents"
+    NOT_BEFORE = "not before"
+    RETRY = "retry"
+    SENSOR = "sensor"
+    ATTEMPT = "attempt"
+    DISPATCH = "dispatch"
+    SLOT = "slot"
+    POOL = "pool"
+    MACHINE_POOL = "machine pool"
+    RETRY_BUDGET = "retry budget"
+    RELEASE = "release"
+    OUTAGE = "outage"
+    PROBE = "probe"
+    CREDENTIAL = "credential"
+    FORCED_OPEN = "forced open"
+    PAUSE = "pause"
+    DECISION = "decision"
+    CANARY = "canary"
+    DEADLINE = "deadline"
+    NOTHING = "nothing"
+
+
+class EndedBy(StrEnum):
+    """Who ends a wait."""
+
+    TASKS = "other tasks"
+    TIME = "time"
+    EXECUTOR = "the executor"
+    HUMAN = "a human"
+
+
+class Wait(NamedTuple):
+    """One row of the table. ``how``: what ends the wait.
+
+    ``inbox``, ``header``, ``exit_code``, ``page``: where it is shown: the words of the entry in the inbox, the state in
+    the header of the console, the exit code of ``redrive run``, and the title of the page.
+    """
+
+    ended_by: EndedBy
+    how: str
+    inbox: str | None = None
+    header: str = "running"
+    exit_code: int | None = None
+    page: str | None = None
+
+
+_BLOCKED, _EXIT_CODE = "BLOCKED", 3
+_HELD = "held by a breaker that only an operator can close"
+_LATE = "deadline at risk"  # if the run has a deadline
+
+WAITS: Mapping[WaitReason, Wait] = {
+    WaitReason.PARENTS: Wait(EndedBy.TASKS, "the tasks above, which have waits of their own"),
+    WaitReason.NOT_BEFORE: Wait(EndedBy.TIME, "its instant", page=_LATE),
+    WaitReason.RETRY: Wait(EndedBy.TIME, "the backoff, which is bounded by cap and max_elapsed", page=_LATE),
+    WaitReason.SENSOR: Wait(EndedBy.TIME, "the next check; max_elapsed bounds the checks", page=_LATE),
+    WaitReason.ATTEMPT: Wait(EndedBy.EXECUTOR, "the end of the attempt, or its timeout", page=_LATE),
+    WaitReason.DISPATCH: Wait(EndedBy.EXECUTOR, "the next step of the executor"),
+    WaitReason.SLOT: Wait(EndedBy.EXECUTOR, "the end of a running attempt"),
+    WaitReason.POOL: Wait(EndedBy.EXECUTOR, "the end of an attempt that holds slots; a flow with too few is refused"),
+    WaitReason.MACHINE_POOL: Wait(
+        EndedBy.EXECUTOR, "the end of an attempt of another flow that holds slots: redrive pools", page=_LATE
+    ),
+    WaitReason.RETRY_BUDGET: Wait(EndedBy.TIME, "a success, or bucket_per_second"),
+    WaitReason.RELEASE: Wait(EndedBy.TIME, "its turn: a rate that doubles each second"),
+    WaitReason.OUTAGE: Wait(EndedBy.TIME, "the probes after open_seconds", page="is down"),  # after ten minutes
+    WaitReason.PROBE: Wait(EndedBy.EXECUTOR, "the answer to the probes"),
+    WaitReason.CREDENTIAL: Wait(EndedBy.HUMAN, "redrive breakers --probe", _HELD, _BLOCKED, _EXIT_CODE, "is held open"),
+    WaitReason.FORCED_OPEN: Wait(
+        EndedBy.HUMAN, "redrive breakers --close", _HELD, _BLOCKED, _EXIT_CODE, "is held open"
+    ),
+    WaitReason.PAUSE: Wait(EndedBy.HUMAN, "redrive unpause", "held by a pause", _BLOCKED, _EXIT_CODE, "paused"),
+    WaitReason.DECISION: Wait(
+        EndedBy.HUMAN, "redrive requeue or skip; dead_letter_ttl", "DEAD_LETTER", _BLOCKED, _EXIT_CODE, "the cause"
+    ),
+    WaitReason.DEADLINE: Wait(
+        EndedBy.HUMAN, "redrive postpone, or requeue", "ended by the deadline", "FAILED", 1, "deadline missed"
+    ),
+    WaitReason.CANARY: Wait(EndedBy.TASKS, "the canary, which has a wait of its own"),
+    WaitReason.NOTHING: Wait(
+        EndedBy.HUMAN,
+        "redrive requeue or skip of the tasks above it",
+        "waits for nothing: a fault of redrive",
+        _BLOCKED,
+        _EXIT_CODE,
+        "waits for nothing: a fault of redrive",
+    ),
+}
+
+#: A paused run in which nothing runs is BLOCKED after this time, so that a forgotten pause is paged.
+PAUSE_SECONDS = 600.0
+
+
+def needs_human(reason: WaitReason | None) -> bool:
+    """Whether only a human can end a wait."""
+    return reason is not None and WAITS[reason].ended_by is EndedBy.HUMAN
+
+
+# --- What happens next -----------------------------------------------------------------------------------------------
+#
+# What happens next to a task or a run, who does it, and when: the rule behind every text about the future.
+#
+# A countdown, an ETA or "starts next" is a promise, and only a living executor can fulfil it. ``outlook_of`` decides
+# whether there is one; headers, rows, sentences, bars and answers read its result and promise nothing else.
+
+
+class RunnerKind(StrEnum):
+    """What became of the process that should run the tasks of a run."""
+
+    ALIVE = "alive"
+    SERVED = "served"  # no executor, but ``redrive serve`` starts one as soon as a task can run
+    STOPPED = "stopped"  # the executor ended in order
+    DEAD = "dead"  # the executor ended without cleaning up
+    BUSY = "busy"  # the executor of the state file runs another run
+    UNKNOWN = "unknown"  # no executor, and nothing is known of an earlier one
+
+
+@dataclass(frozen=True, slots=True)
+class RunnerStatus:
+    """Who runs the tasks of a run.
+
+    Attributes:
+        gone_at: when the last executor ended, microseconds UTC; None while one is alive, or if unknown.
+        pid: of the executor, alive or not; of ``redrive serve`` if SERVED.
+        remedy: how to start an executor, as the end of a sentence.
+    """
+
+    kind: RunnerKind = RunnerKind.ALIVE
+    gone_at: int | None = None
+    pid: int | None = None
+    remedy: str = "redrive resume starts an executor"
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether an executor lives and runs this run: only then may a text promise anything."""
+        return self.kind is RunnerKind.ALIVE
+
+    @property
+    def absence(self) -> str:
+        """Why nothing happens by itself, and what changes that; empty while an executor runs the run."""
+        match self.kind:
+            case RunnerKind.ALIVE:
+                return ""
+            case RunnerKind.SERVED:
+                return f"redrive serve (pid {self.pid}) starts an executor for it"
+            case RunnerKind.BUSY:
+                return f"no executor runs it: executor {self.pid} runs another run"
+            case _:
+                return f"no executor runs it: {self.remedy}"
+
+
+ALIVE = RunnerStatus()
+
+
+class Actor(StrEnum):
+    """Who takes the next step."""
+
+    EXECUTOR = "executor"
+    SERVICE = "redrive serve"
+    OPERATOR = "operator"
+    NOBODY = "nobody"
+
+
+class Outlook(NamedTuple):
+    """The next step of a task. ``due_at``: its instant (microseconds UTC), only if an executor lives to keep it."""
+
+    actor: Actor | None  # None: the task has ended, and no step follows
+    due_at: int | None = None
+
+    @property
+    def is_promised(self) -> bool:
+        """Whether a text may speak of the step as of something that will happen."""
+        return self.actor is Actor.EXECUTOR
+
+
+def outlook_of(reason: WaitReason | None, due_at: int | None, runner: RunnerStatus) -> Outlook:
+    """Who ends the wait of a task, and when. ``reason``: None for a task that has ended."""
+    if reason is None:
+        return Outlook(None)
+    if WAITS[reason].ended_by is EndedBy.HUMAN:
+        return Outlook(Actor.OPERATOR)
+    if runner.is_alive:
+        return Outlook(Actor.EXECUTOR, due_at)
+    return Outlook(Actor.SERVICE if runner.kind is RunnerKind.SERVED else Actor.NOBODY)
+
+
+# --- What a task waits for -------------------------------------------------------------------------------------------
+#
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +284,6 @@ def wait_of(
 
 
 def find_wait(case: TaskCase) -> WaitReason | None:
-    """``wait_of`` for a case."""
     row = case.row
     if row.canary is not None and row.state in NEEDS_HUMAN:
         return WaitReason.CANARY
@@ -229,7 +440,6 @@ def pool_sizes(projection: RunProjection) -> dict[str, int]:
 
 
 def running_rows(case: TaskCase) -> Iterator[TaskRow]:
-    """Yield the running tasks."""
     tasks, active = case.projection.tasks, case.context.active
     rows = tasks.values() if active is None else map(tasks.__getitem__, active)
     return (row for row in rows if row.state is TaskState.RUNNING)
@@ -262,3 +472,138 @@ _CAPACITY_REASONS: tuple[tuple[WaitReason, Callable[[TaskCase], bool]], ...] = (
     (WaitReason.SLOT, _has_no_slot),
     (WaitReason.MACHINE_POOL, lambda case: case.spec.pool in pool_waits(case.projection)),
 )
+
+
+# --- Decide the state of a run: running, blocked, or ended -----------------------------------------------------------
+#
+# A run is blocked if nothing runs and all that is left waits for a human, by the table ``WAITS``.
+
+
+class HeldTasks(NamedTuple):
+    """Tasks that could start if a human ended their common wait. ``why``: one sentence."""
+
+    reason: WaitReason
+    names: tuple[str, ...]
+    why: str
+    downstream: str | None = None
+
+
+def find_held_tasks(projection: RunProjection, now_us: int, context: ExplainContext) -> tuple[HeldTasks, ...]:
+    """Return the tasks that wait for a human although their parents let them start, if no task waits for anything else.
+
+    Empty: some task goes on by itself, or none is left that could start.
+    """
+    if projection.run.paused_since is None and not any(map(_needs_operator, context.breakers.values())):
+        return ()  # asked whenever nothing runs, of 10,000 tasks as well
+    found: dict[tuple[WaitReason, str | None], list[str]] = {}
+    for name, row in projection.tasks.items():
+        reason = wait_of(projection, name, now_us, context) if row.state in MOVING else None
+        if reason is None or reason is WaitReason.PARENTS:
+            continue
+        if not needs_human(reason) or (reason is WaitReason.PAUSE and not _is_pause_over(projection, now_us)):
+            return ()
+        downstream = spec_of(row).downstream if reason in _OF_BREAKERS else None
+        found.setdefault((reason, downstream), []).append(name)
+    holder = partial(_holder, projection, now_us, context)
+    return tuple(
+        _nothing(names)
+        if reason is WaitReason.NOTHING
+        else HeldTasks(reason, tuple(names), f"{_count(names)} held by {holder(downstream)}", downstream)
+        for (reason, downstream), names in found.items()
+    )
+
+
+def _needs_operator(breaker: BreakerView) -> bool:
+    """Whether only an operator can close a breaker: he has opened it, or a credential was refused."""
+    return breaker.state in SHUT and breaker.reopens_at is None
+
+
+#: The waits for a breaker, which name its downstream.
+_OF_BREAKERS = frozenset([WaitReason.CREDENTIAL, WaitReason.FORCED_OPEN])
+
+_NAMED_MAX = 5
+
+
+def _nothing(names: Sequence[str]) -> HeldTasks:
+    """Tasks that no event will ever start or end, which no rule of redrive allows."""
+    shown = ", ".join(names[:_NAMED_MAX]) + (", ..." if len(names) > _NAMED_MAX else "")
+    why = f"{_count(names)} unfinished with nothing left to wait for ({shown}): a fault of redrive, please report it"
+    return HeldTasks(WaitReason.NOTHING, tuple(names), why)
+
+
+def _count(names: Sequence[str]) -> str:
+    return "1 task is" if len(names) == 1 else f"{len(names)} tasks are"
+
+
+def _is_pause_over(projection: RunProjection, now_us: int) -> bool:
+    since = projection.run.paused_since
+    return since is not None and now_us - since >= PAUSE_SECONDS * 1e6
+
+
+def _holder(projection: RunProjection, now_us: int, context: ExplainContext, downstream: str | None) -> str:
+    """Describe the breaker of a downstream; without a downstream the pause."""
+    if downstream is None:
+        run = projection.run
+        lasts = format_duration(now_us - (run.paused_since or now_us))
+        return f"a pause of {run.paused_by or 'an operator'}, which has lasted {lasts}"
+    view = context.breakers.get(downstream)
+    reason = f" ({view.why})" if view is not None and view.why else ""
+    return f"the breaker of {downstream}, which only an operator can close{reason}"
+
+
+@dataclass(frozen=True, slots=True)
+class RunOutcome:
+    """``is_blocked``: what is left waits for a human, dead letters and ``held``; ``state`` is RUNNING then.
+
+    ``why``: what ended the run, if it was its deadline.
+    """
+
+    state: RunState
+    is_blocked: bool = False
+    held: tuple[HeldTasks, ...] = ()
+    why: str | None = None
+
+
+def evaluate_run(
+    tasks: Iterable[TaskRow], active: int, held: tuple[HeldTasks, ...] = (), over: str | None = None
+) -> RunOutcome:
+    """Return the outcome of a run. ``active``: ``ReadyQueue.active_count``; ``held``: ``find_held_tasks``.
+
+    ``over``: why no task starts any more, if the deadline has passed: then a dead letter does not keep the run open, so
+    that whoever waits for the run learns of its end. A run with an unresolved dead letter is never SUCCESS. A run never
+    ends with a task that still moves: if nothing will move it, the run is blocked and says so, because what has not run
+    must not pass for a failure.
+    """
+    if held:
+        return RunOutcome(RunState.RUNNING, is_blocked=True, held=held)
+    if active:
+        return RunOutcome(RunState.RUNNING)
+    rows = list(tasks)
+    counts = Counter(row.state for row in rows)
+    if counts[TaskState.DEAD_LETTER] and over is None:
+        return RunOutcome(RunState.RUNNING, is_blocked=True)
+    unfinished = [row.name for row in rows if row.state in MOVING]
+    if unfinished and over is None:
+        return RunOutcome(RunState.RUNNING, is_blocked=True, held=(_nothing(unfinished),))
+    if counts[TaskState.DEAD_LETTER] or any(_fails_the_run(row) for row in rows):
+        return RunOutcome(RunState.FAILED, why=over)
+    if any(_makes_run_partial(row) for row in rows):
+        return RunOutcome(RunState.PARTIAL, why=over)
+    return RunOutcome(RunState.SUCCESS)
+
+
+_FAILED = STATES_OF[ParentStatus.FAILED]
+
+
+def _is_optional(row: TaskRow) -> bool:
+    return row.spec is not None and row.spec.optional
+
+
+def _fails_the_run(row: TaskRow) -> bool:
+    return row.state in _FAILED and not _is_optional(row)
+
+
+def _makes_run_partial(row: TaskRow) -> bool:
+    by_operator = row.state is TaskState.SKIPPED and row.skip_cause == SkipCause.OPERATOR
+    bad_rows = row.bad_rows > 0 and row.spec is not None and row.spec.strict_rows
+    return by_operator or bad_rows or row.state in _FAILED

@@ -5,9 +5,12 @@ Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
 ``operator_actions.py`` and ``executor/server.py`` register the handlers of the acts by the names of this table.
 """
 
+import json
+import re
 from enum import Enum
-from typing import Dict, FrozenSet, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, FrozenSet, Mapping, NamedTuple, Optional, Tuple
 
+from .event_payloads import AnswerFields
 from .states import ABOUT_TO_START, OPEN, REQUEUE_FROM, SKIP_FROM, WITH_INSTANT, TaskState
 
 
@@ -160,3 +163,250 @@ def refusal_sentence(name: str, state: str) -> str:
     if state == TaskState.PENDING:
         return "it has not run yet: there is nothing to {}".format(act.verb)
     return "a task in {} cannot be {}".format(state, act.past)
+
+
+# --- The types of the options of acts: one table, checked before an act reads them -----------------------------------
+#
+# Options come from a socket, so every JSON value is possible; the handlers may rely on these types. What an act
+# refuses beyond them (a downstream that the flow lacks, a timeout of 0) is refused where the act is applied.
+
+
+WHOLE_MAX = 2**63 - 1  # what SQLite stores
+NUMBER_MAX = 1e9  # seconds: about 32 years, so that no instant leaves the range of dates
+
+
+class OptionCheck(NamedTuple):
+    """``allows``: whether a value has the type; ``name``: the type in words, with its article."""
+
+    allows: Callable[[object], bool]
+    name: str
+
+
+def is_whole(value: object) -> bool:
+    """True for a whole number that SQLite can store."""
+    return isinstance(value, int) and -WHOLE_MAX <= value <= WHOLE_MAX
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and 0 <= value <= NUMBER_MAX
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
+
+
+def _is_group(value: object) -> bool:
+    if not isinstance(value, (list, tuple)) or len(value) != 3:
+        return False
+    task, fingerprint, last = value
+    return _is_text(task) and (fingerprint is None or _is_text(fingerprint)) and is_whole(last)
+
+
+def _is_list(of: Callable[[object], bool]) -> Callable[[object], bool]:
+    return lambda value: isinstance(value, (list, tuple)) and all(of(item) for item in value)
+
+
+_TEXT = OptionCheck(_is_text, "a text")
+_FLAG = OptionCheck(lambda value: isinstance(value, bool), "true or false")
+_NUMBER = OptionCheck(_is_number, "a number from 0 to {:,.0f}".format(NUMBER_MAX))
+_WHOLE_NUMBERS = OptionCheck(_is_list(is_whole), "a list of whole numbers")
+
+OPTION_TYPES: Dict[str, OptionCheck] = {
+    "canary": _FLAG,
+    "cascade": _FLAG,
+    "cause": _TEXT,
+    "command": _TEXT,
+    "downstream": _TEXT,
+    "fingerprint": _TEXT,
+    "groups": OptionCheck(_is_list(_is_group), "a list of (task, fingerprint, last row)"),
+    "how": _TEXT,
+    "max_attempts": OptionCheck(is_whole, "a whole number"),
+    "new_key": _FLAG,
+    "not_before": _NUMBER,
+    "pages": _WHOLE_NUMBERS,
+    "params": OptionCheck(lambda value: isinstance(value, dict), "an object of named values"),
+    "rate_per_second": _NUMBER,
+    "reset_count": _FLAG,
+    "rollout": _TEXT,
+    "rows": _WHOLE_NUMBERS,
+    "runs": OptionCheck(is_whole, "a whole number"),
+    "same_key": _FLAG,
+    "seconds": _NUMBER,
+    "single_shot": _FLAG,
+    "text": _TEXT,
+    "verifies": _TEXT,
+}
+
+
+def option_type_refusal(options: Mapping[str, Any]) -> Optional[str]:
+    """One sentence about the first option whose value has another type; None if all have theirs. null is allowed."""
+    for name, value in options.items():
+        expected = OPTION_TYPES.get(name)
+        if expected is not None and value is not None and not expected.allows(value):
+            return "{} is {}, not {}".format(name, expected.name, _shown(value))
+    return None
+
+
+def _shown(value: object) -> str:
+    text = repr(value) if isinstance(value, (bool, int, float, str)) else "a {}".format(type(value).__name__)
+    return text if len(text) <= 60 else text[:59] + "…"
+
+
+# --- An operator's command and its answer, with their JSON form on the wire and in the event of the act --------------
+
+
+DONE = "done"
+REFUSED = "refused"
+RUNNING = "running"  # the task runs: its executor has to apply the act
+HELD = "held"  # the task is requeued after its canary has succeeded
+
+ACTOR_CHARACTERS_MAX = 200
+TEXT_CHARACTERS_MAX = 10000
+DEPTH_MAX = 20  # of lists and objects in the options
+
+_NO_NAME = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")  # control characters, and bytes that were not UTF-8
+
+
+class Target(NamedTuple):
+    """A task with the state and the generation that the operator saw."""
+
+    task: str
+    state: str
+    generation: int
+
+
+class Author(NamedTuple):
+    """Who makes a change, as its events say; without an actor, the executor itself."""
+
+    actor: Optional[str] = None
+    reason: Optional[str] = None
+    command_id: Optional[str] = None
+
+
+BY_EXECUTOR = Author()
+
+
+class Command(NamedTuple):
+    """One act of an operator.
+
+    Attributes:
+        id: chosen by the sender; a command that arrives twice is applied once.
+        act: the name of an act of ``acts.py``.
+        run_id: None if the act concerns no run.
+        actor: the sender, as user@host.
+        options: JSON values; the handlers in ``operator_actions.py`` name those that they read.
+    """
+
+    id: str
+    act: str
+    run_id: Optional[str]
+    targets: Tuple[Target, ...] = ()
+    actor: str = ""
+    reason: str = ""
+    options: Mapping[str, Any] = {}
+
+    @property
+    def author(self) -> Author:
+        """Who its events name."""
+        return Author(self.actor, self.reason or None, self.id or None)
+
+    def as_json(self) -> Dict[str, object]:
+        """What ``parse_command`` reads."""
+        return dict(self._asdict(), targets=[list(target) for target in self.targets], options=dict(self.options))
+
+
+class TargetResult(NamedTuple):
+    """The result for one target. ``outcome``: DONE, REFUSED, RUNNING or HELD; ``sentence`` may be empty."""
+
+    task: str
+    outcome: str
+    sentence: str = ""
+
+
+class Answer(NamedTuple):
+    """The answer to a command. ``ok``: at least one change was made; ``message``: one sentence."""
+
+    ok: bool
+    message: str
+    results: Tuple[TargetResult, ...] = ()
+
+    def as_json(self) -> AnswerFields:
+        """What ``parse_answer`` reads."""
+        return {"ok": self.ok, "message": self.message, "results": [list(result) for result in self.results]}
+
+
+def clean_actor(name: str) -> str:
+    """The name of an operator as it can be sent, stored and shown: a login name need not be UTF-8, and may be long."""
+    return _NO_NAME.sub("\ufffd", name[:ACTOR_CHARACTERS_MAX])
+
+
+def storage_refusal(command: Command) -> Optional[str]:
+    """Why a command cannot be an event; None if it can."""
+    try:
+        text = json.dumps(command.as_json(), ensure_ascii=False, allow_nan=False)
+        text.encode("utf-8")
+    except (TypeError, ValueError, RecursionError):
+        return "a command is text that can be stored: no lone surrogates, no objects, no NaN or infinity"
+    return None if _depth(command.options) <= DEPTH_MAX else "the options of a command are nested too deep"
+
+
+def _depth(value: object) -> int:
+    """How deep lists and objects are nested; deeper levels than DEPTH_MAX + 1 are not counted."""
+    depth, level = 0, [value]
+    while level and depth <= DEPTH_MAX:
+        level = [item for value in level for item in _items(value)]
+        depth += 1
+    return depth
+
+
+def _items(value: Any) -> Any:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, (list, tuple)) else ()
+
+
+def parse_command(value: object) -> Command:
+    """Parse the JSON form of a command. Raises ValueError with one sentence if it is not valid."""
+    if not isinstance(value, dict) or not isinstance(value.get("act"), str):
+        raise ValueError("a command is an object whose 'act' is a text")
+    options = value.get("options") or {}
+    if not isinstance(options, dict):
+        raise ValueError("the options of a command are an object of named values")
+    return Command(
+        id=_text_of(value, "id"),
+        act=value["act"],
+        run_id=None if value.get("run_id") is None else _text_of(value, "run_id"),
+        targets=tuple(_target_of(target) for target in _list_of(value.get("targets"))),
+        actor=clean_actor(_text_of(value, "actor")),
+        reason=_text_of(value, "reason"),
+        options=options,
+    )
+
+
+def parse_answer(value: Mapping[str, Any]) -> Answer:
+    """Parse the JSON form of an answer."""
+    results = [TargetResult(str(task), str(word), str(sentence)) for task, word, sentence in value.get("results") or ()]
+    return Answer(bool(value["ok"]), str(value["message"]), tuple(results))
+
+
+def _text_of(value: Mapping[str, Any], name: str) -> str:
+    text = value.get(name) or ""
+    if not isinstance(text, str) or len(text) > TEXT_CHARACTERS_MAX:
+        raise ValueError("the {} of a command is a text of at most {:,} characters".format(name, TEXT_CHARACTERS_MAX))
+    return text
+
+
+def _list_of(value: Any) -> Any:
+    if value is not None and not isinstance(value, (list, tuple)):
+        raise ValueError("the targets of a command are a list")
+    return value or ()
+
+
+def _target_of(value: Any) -> Target:
+    is_one = isinstance(value, (list, tuple)) and len(value) == 3
+    if not is_one or not (isinstance(value[0], str) and isinstance(value[1], str) and is_whole(value[2])):
+        raise ValueError("a target is (task, state seen, generation seen)")
+    return Target(*value)
+
+
+NOTE_CHARACTERS_MAX = 1000

@@ -12,8 +12,7 @@ from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Tuple, Type,
 
 from ..errors import CorruptFileError
 from . import event_payloads as payloads
-from .event_columns import AttemptColumns, TaskColumns
-from .event_payloads import Payload, UnknownPayload
+from .event_payloads import AttemptColumns, Payload, TaskColumns, UnknownPayload
 from .events import Event, EventKind
 
 #: Event kind -> type of its payload.

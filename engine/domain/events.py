@@ -1,4 +1,4 @@
-"""Events: frozen, numbered values that record what has happened.
+"""Events: frozen, numbered values that record what has happened, and the JSON that they are.
 
 Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
 
@@ -8,10 +8,26 @@ executor, the console and the tests know the state of a run in this way.
 """
 
 import json
-from typing import TYPE_CHECKING, NamedTuple, Optional, Union
+from typing import TYPE_CHECKING, Any, Mapping, NamedTuple, Optional, Sequence, Union
 
 if TYPE_CHECKING:
     from .event_payloads import Payload
+
+# --- JSON ------------------------------------------------------------------------------------------------------------
+#
+# Types for JSON values, as in a state file or on the wire.
+
+
+if TYPE_CHECKING:
+    Json = Union[None, bool, int, float, str, Sequence["Json"], Mapping[str, "Json"]]
+else:
+    Json = Any  # a recursive alias fails if annotations are evaluated at run time
+
+JsonObject = Mapping[str, Json]
+
+
+# --- Events ----------------------------------------------------------------------------------------------------------
+#
 
 
 class Event(NamedTuple):

@@ -1,4 +1,4 @@
-"""Task and run states, and the table of legal moves between them.
+"""Task and run states, the table of legal moves between them, and what is known of attempts.
 
 Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
 
@@ -7,8 +7,12 @@ must end. DEAD_LETTER: a human must decide; the task holds its children and does
 satisfies children. READY: all dependencies are met, and the task waits for a slot, a pool or a breaker.
 """
 
+import json
 from enum import Enum
-from typing import Dict, FrozenSet
+from typing import Dict, FrozenSet, List, NamedTuple, Optional
+
+from .events import JsonObject
+from .text import format_clock
 
 
 def _word(member: str) -> str:
@@ -114,7 +118,7 @@ OPERATOR_MOVES: Dict[TaskState, FrozenSet[TaskState]] = {
     _S.CANCELLED: frozenset([_S.PENDING, _S.SKIPPED]),
 }
 
-#: Every legal move. ``statefile/changes/transitions.py`` refuses all others.
+#: Every legal move. ``statefile/transitions.py`` refuses all others.
 LEGAL_MOVES: Dict[str, FrozenSet[str]] = {state: EXECUTOR_MOVES[state] | OPERATOR_MOVES[state] for state in TaskState}
 
 #: The executor still moves tasks in these states.
@@ -171,3 +175,159 @@ REQUEUE_FROM = frozenset(
 SKIP_FROM = frozenset(
     [_S.PENDING, _S.READY, _S.RETRYING, _S.SENSING, _S.FAILED, _S.DEAD_LETTER, _S.UPSTREAM_FAILED, _S.CANCELLED]
 )
+
+
+# --- The deadline of a run: the rule and its words -------------------------------------------------------------------
+#
+# At ``run.deadline_at`` the run is over, unless the flow says ``deadline_action="page"``: in one transaction each task
+# that has not started becomes CANCELLED, each running attempt gets SIGTERM, its grace and SIGKILL, and
+# ``run.deadline_passed_at`` is set. When no process is left, the run is FAILED. Dead letters wait for a human as
+# before; so does an effect that the deadline has interrupted, because nobody knows whether it has happened.
+#
+# An operator who lets tasks run after that wants them to run: the act lifts the deadline of the run, and tasks below
+# that the deadline had cancelled run, too. ``postpone`` gives the run a later deadline, before or after the old one.
+
+
+END, PAGE = "end", "page"
+
+
+def ends_run(options: str) -> bool:
+    action: str = json.loads(options).get("deadline_action", END)
+    return action == END
+
+
+def is_due(deadline_at: Optional[int], passed_at: Optional[int], options: str, now: int) -> bool:
+    """Whether the deadline of an unfinished run is to end it now. Instants in microseconds UTC."""
+    return deadline_at is not None and passed_at is None and now >= deadline_at and ends_run(options)
+
+
+def describe_passed(deadline_at: int) -> str:
+    """The reason of everything that a deadline ends."""
+    return "the deadline of the run, {}, has passed".format(format_clock(deadline_at))
+
+
+def deadline_cause(run_id: str) -> str:
+    """The cause of the page about the deadline of a run."""
+    return "deadline:{}".format(run_id)
+
+
+# --- Attempts --------------------------------------------------------------------------------------------------------
+#
+# Whether a RUNNING attempt is alive: its process decides, a late heartbeat only raises doubt (003.40, 003.41).
+#
+# A late heartbeat proves nothing: the cause may be a garbage collection, a suspended machine or a full disk. A missing
+# process is proof. So only a missing process takes an attempt from its task; a late heartbeat is reported.
+
+
+HEARTBEAT_SECONDS = 10.0  # between two heartbeats of a task that are written
+SWEEP_SECONDS = 60.0
+SILENT_SECONDS = 90.0
+
+#: On another host no process can be inspected: there an attempt ends itself when its lease is not renewed for so long.
+LEASE_SECONDS = 15.0
+LEASE_RENEWAL_SECONDS = 5.0
+_FENCE_MARGIN_SECONDS = 5.0
+
+LOST_HALFWAY = "it was lost while it ran and is not idempotent: find out whether it happened, then requeue or skip"
+_LOST_EFFECT = (
+    "its process died after the effect began: look for the key {} in the other system;"
+    " skip the task if it happened, else requeue it"
+)
+
+
+def describe_lost(key: Optional[str]) -> str:
+    """What to check before a lost task runs again. ``key``: the idempotency key of its effect, if it has one."""
+    return LOST_HALFWAY if key is None else _LOST_EFFECT.format(key)
+
+
+HAPPENED = "an effect that has happened"
+
+
+def describe_repetition(key: str) -> str:
+    """Why an effect that has succeeded does not run again by the way. ``key``: its idempotency key."""
+    return "{}: --same-key repeats it with its key {}, --new-key with a new one".format(HAPPENED, key)
+
+
+def effect_key(run_id: str, name: str, key_generation: int) -> str:
+    """The idempotency key of a task: the same for every attempt, until an operator requests a new one."""
+    return "{}/{}/{}".format(run_id, name, key_generation)
+
+
+def cut_off_cause(run_id: str) -> str:
+    """The cause of the page about an unfinished run whose executor has died."""
+    return "cut-off:{}".format(run_id)
+
+
+class Liveness(str, Enum):
+    """The result of checking one attempt."""
+
+    FINE = "fine"
+    SILENT = "silent"  # the process lives, but its heartbeats have stopped for SILENT_SECONDS
+    SUSPECT = "suspect"  # the process is gone; the message of its end may still arrive
+    LOST = "lost"  # the process is gone since the previous check, and no message has arrived
+
+
+def check_liveness(process_is_there: bool, was_suspect: bool, promised: bool, silent_seconds: float) -> Liveness:
+    """Classify one attempt. ``promised``: the attempt has sent a heartbeat or progress at least once."""
+    if not process_is_there:
+        return Liveness.LOST if was_suspect else Liveness.SUSPECT
+    return Liveness.SILENT if promised and silent_seconds > SILENT_SECONDS else Liveness.FINE
+
+
+def fence_seconds(grace_seconds: float) -> float:
+    """Seconds that an attempt on another host may live after the last renewal of its lease."""
+    return LEASE_SECONDS + grace_seconds + _FENCE_MARGIN_SECONDS
+
+
+# --- What a running task uses now ------------------------------------------------------------------------------------
+
+
+class TaskUsage(NamedTuple):
+    """What the processes of a running attempt use. ``cpu_percent``: of one CPU, since the reading before;
+    ``memory_bytes``: resident; both None if they cannot be told apart from those of other tasks."""
+
+    task: str
+    cpu_percent: Optional[int]
+    memory_bytes: Optional[int]
+    children: int
+    last_line: str
+
+
+# --- Failed tasks and their attempts, as ``statefile/causes.py`` reads them ------------------------------------------
+
+
+class FailedAttempt(NamedTuple):
+    """One attempt of a failed task. Instants in microseconds UTC; ``facts``: the fields of its error.
+
+    ``fields``: [name, value] of what makes its fingerprint.
+    """
+
+    attempt: int
+    generation: int
+    outcome: str
+    started_at: int
+    ended_at: Optional[int] = None
+    error_type: Optional[str] = None
+    error: Optional[str] = None
+    diagnostic: Optional[str] = None
+    failure_class: Optional[str] = None
+    fingerprint: Optional[str] = None
+    fingerprint_loose: Optional[str] = None
+    explain: Optional[str] = None
+    facts: JsonObject = {}
+    delay_us: Optional[int] = None
+    params_hash: Optional[str] = None
+    input_hash: Optional[str] = None
+    fields: List[List[str]] = []
+
+
+class FailedTask(NamedTuple):
+    """A task that failed at least once, with all of its attempts, the oldest first."""
+
+    run_id: str
+    name: str
+    state: str
+    generation: int
+    skip_cause: Optional[str]
+    spec: JsonObject
+    attempts: List[FailedAttempt]

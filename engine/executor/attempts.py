@@ -15,27 +15,24 @@ from functools import partial
 
 from ..clock import Clock
 from ..core.breaker import DownstreamHealth
-from ..core.deadline import ending_deadline
-from ..core.decide import Succeed
+from ..core.decide import Succeed, ending_deadline
 from ..core.outcome import Outcome, OutcomeKind
 from ..core.spec import TaskSpec
-from ..domain.event_columns import AttemptColumns, TaskColumns
-from ..domain.event_payloads import AttemptRetry, AttemptStarted, Payload
-from ..domain.liveness import HEARTBEAT_SECONDS, effect_key
+from ..domain.event_payloads import AttemptColumns, AttemptRetry, AttemptStarted, Payload, TaskColumns
+from ..domain.states import HEARTBEAT_SECONDS, effect_key
 from ..errors import StorageError
 from ..runner.attempt import Attempt
 from ..runner.listener import AttemptListener, BadRow, RunningAttempt
 from ..runner.outcome_of_exit import lost, not_started
 from ..runner.protocol import AttemptOrder
-from ..statefile.changes import logs
-from ..statefile.changes.transitions import Transaction
+from ..statefile import logs
+from ..statefile.transitions import Transaction
 from ..store import claims, quarantine, runs
 from ..store.claims import Claim
 from ..store.settle import settle
-from .commit import FollowUp, ignore_result
 from .opening import OpenRun
 from .report_limits import OutputBuffer, OutputChunk, RetrySampler
-from .run_view import RunView
+from .run_view import FollowUp, RunView, ignore_result
 
 STARTED_DELAY_SECONDS = 0.05  # an attempt that ends sooner needs no pid in the file
 OUTPUT_FLUSH_SECONDS = 0.1
@@ -94,7 +91,6 @@ class AttemptSupervisor(AttemptListener):
 
     @property
     def task(self) -> str:
-        """The name of the task."""
         return self.claim.name
 
     # --- Reports of the runner -------------------------------------------------------------------------------------

@@ -116,7 +116,7 @@ class Executor:
         """Do what ``run`` does, and return the states and results of the tasks as well."""
         lease = self._acquire()
         try:
-            from .running_loop import run_to_end
+            from .loop import run_to_end
 
             return run_to_end(self._serve(lease), self.stop)
         except KeyboardInterrupt:  # a signal before the loop handled signals

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from typing import Required, TypedDict
 
 from ..errors import ExecutorBusyError, FlowError, FlowImportError, RedriveError, StateFileError, StorageError
-from ..statefile.changes.sidecar_file import open_sidecar
+from ..statefile.ownership import open_sidecar
 from .executor import Executor
 from .run_options import RunOptions
 

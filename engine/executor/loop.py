@@ -7,57 +7,54 @@ and the next step of the loop reads that view:
     dispatch.py  claims ready tasks           ->  commit  ->  attempts.py launches them and settles their outcomes
     run_end.py   ends the run, or blocks it   ->  commit  ->  the events arrive and trigger the next step
 
-Once a second: ``heartbeat.py``, ``watchdog.py``, ``clock_watch.py``. For operators: ``server.py``. For pages:
-``../notifications/notifier.py``. For failures and the end: ``storage_health.py``, ``zygote_restart.py``,
+Once a second: ``HeartbeatTimer`` below, ``watchdog.py``, ``../clock.py``. For operators: ``server.py``. For pages:
+``../notifications/notifier.py``. For failures and the end: ``watchdog.py``, ``zygote_restart.py``,
 ``shutdown.py``.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
 from ..core.breaker import DownstreamHealth
+from ..core.causes import LAST_TRIES_SECONDS
 from ..core.downstreams import DownstreamStates
 from ..core.outcome import Outcome, OutcomeKind
-from ..core.paging import LAST_TRIES_SECONDS
 from ..core.projection import RunProjection
-from ..domain.command import BY_EXECUTOR, Author
-from ..domain.counting import counted
-from ..domain.durations import format_duration
-from ..domain.event_changes import ExecutorChange
-from ..domain.event_payloads import ExecutorChanged, OperatorActed, TaskChanged, TaskMoved
+from ..domain.acts import BY_EXECUTOR, Author
+from ..domain.event_payloads import ExecutorChange, ExecutorChanged, OperatorActed, TaskChanged, TaskMoved
 from ..domain.events import Event
+from ..domain.text import counted, format_duration
 from ..errors import StorageError
-from ..notifications.background import BackgroundSends
-from ..notifications.notifier import CLOSE_SECONDS, MessageOrigin, Notifier
-from ..notifications.pings import Pinger, PingEvent
-from ..notifications.success import SuccessNotices
+from ..notifications.notifier import (
+    CLOSE_SECONDS,
+    BackgroundSends,
+    MessageOrigin,
+    Notifier,
+    Pinger,
+    PingEvent,
+    SuccessNotices,
+)
 from ..runner.listener import RunnerListener
-from ..statefile.changes.clock_steps import shift_times
-from ..statefile.changes.transitions import Transaction
-from ..store import breaker_rows
-from ..store.breaker_rows import emit_change
-from ..store.claims import Claim
-from ..store.machine_breakers import MachineBreakers
+from ..statefile.transitions import Transaction, shift_times
+from ..store import claims
+from ..store.claims import Claim, emit_change
+from ..store.machine import MachineBreakers
 from ..store.writer import WriterListener
 from .attempts import AttemptManager, OutputListener
-from .commit import Commit, FollowUp
 from .dispatch import Dispatcher
-from .heartbeat import HeartbeatTimer
-from .late_runs import LateRuns
 from .machine import Machine
 from .opening import OpenRun
-from .retention import apply_retention
-from .run_end import RunEndCheck, RunResult
-from .run_view import RunView
+from .run_end import LateRuns, RunEndCheck, RunResult, apply_retention
+from .run_view import Commit, FollowUp, RunView
 from .server import CommandServer
 from .shutdown import Shutdown
-from .state_file_watch import StateFileWatch
-from .storage_health import StorageHealth
-from .watchdog import Watchdog
+from .watchdog import StateFileWatch, StorageHealth, Watchdog
 from .zygote_restart import ZygoteRestart
 
 T = TypeVar("T")
@@ -264,7 +261,7 @@ class RunLoop:
     def _probe_repaired_downstreams(self, events: Sequence[Event]) -> None:
         """Probe the downstreams of requeued tasks: a requeue after AuthError implies new credentials.
 
-        See ``statefile/changes/breaker_actions.py``.
+        See ``statefile/operator_actions.py``.
         """
         for event in events:
             for downstream in event.payload.probes if isinstance(event.payload, OperatorActed) else ():
@@ -420,7 +417,7 @@ class RunLoop:
 
     def _store_breakers(self) -> None:
         if rows := self.downstreams.drain_dirty_rows():
-            self.attempts.write(lambda transaction: breaker_rows.store(transaction, rows))
+            self.attempts.write(lambda transaction: claims.store_breakers(transaction, rows))
 
     def _check_clock(self) -> None:
         """Shift the times of the run if the wall clock was stepped."""
@@ -434,7 +431,7 @@ class RunLoop:
 
         def item(transaction: Transaction) -> None:
             shift_times(transaction, run_id, jump_us)
-            breaker_rows.store(transaction, rows)  # with the tasks: the next executor knows nothing of the step
+            claims.store_breakers(transaction, rows)  # with the tasks: the next executor knows nothing of the step
 
         self.attempts.write(item)
 
@@ -457,3 +454,72 @@ def _breakers_of(machine: Machine, opened: OpenRun, downstreams: DownstreamState
     if folder is None or not downstreams.specs:
         return None
     return MachineBreakers(folder, downstreams.specs, opened.flow.name, opened.identity.executor_id)
+
+
+# --- Runs a coroutine to its end, also for a caller whose thread runs an event loop (a notebook) ---------------------
+
+
+def run_to_end(coroutine: Coroutine[object, object, T], stop: Callable[[], None]) -> T:
+    """Do what ``asyncio.run`` does; if a loop runs here, in a thread with a loop of its own.
+
+    ``stop``: called in that thread on Ctrl-C; the coroutine then has to end.
+    """
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(coroutine)
+    loop = asyncio.new_event_loop()
+
+    def run() -> T:
+        with asyncio.Runner(loop_factory=lambda: loop) as runner:
+            return runner.run(coroutine)
+
+    with ThreadPoolExecutor(1, "redrive-executor") as pool:
+        ended = pool.submit(run)
+        try:
+            return ended.result()
+        except KeyboardInterrupt:
+            with suppress(RuntimeError):  # the loop ended first
+                loop.call_soon_threadsafe(stop)
+            raise
+
+
+# --- The heartbeat ---------------------------------------------------------------------------------------------------
+#
+# The heartbeat: once a second the executor shows that it is alive and runs its periodic checks.
+#
+# It touches the lock file, which costs no commit and is visible to other processes, and writes its row every ten
+# seconds. One of the checks wakes the loop, so that a missed wake-up delays the run by one second at most.
+
+
+HEARTBEATS_PER_ROW = 10  # 003.40
+
+
+class HeartbeatTimer:
+    """Beats from ``start`` to ``stop`` and runs ``checks`` at each beat, in this order."""
+
+    def __init__(
+        self, opened: OpenRun, attempts: AttemptManager, checks: Sequence[Callable[[], None]], period_seconds: float
+    ) -> None:
+        self._opened = opened
+        self._attempts = attempts
+        self._checks = checks
+        self._period_seconds = period_seconds
+        self._beats = 0
+        self._next: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        """Beat now and every ``period_seconds``."""
+        # Schedule the next beat first: the rest may raise if the disk fails.
+        self._next = asyncio.get_running_loop().call_later(self._period_seconds, self.start)
+        self._opened.lease.lock.touch()
+        self._beats += 1
+        if self._beats % HEARTBEATS_PER_ROW == 0:
+            executor_id = self._opened.identity.executor_id
+            self._attempts.write(lambda transaction: claims.write_heartbeat(transaction, executor_id))
+        for check in self._checks:
+            check()
+
+    def stop(self) -> None:
+        if self._next is not None:
+            self._next.cancel()

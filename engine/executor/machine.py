@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 
 from ..clock import Clock, SystemClock
 from ..core.spec import Durability, FlowSpec
-from ..flow.interpreter import environment_hash
-from ..statefile.default_paths import default_folder
+from ..runner.zygote.client import environment_hash
+from ..statefile.paths import default_folder
 from ..store import database
 from ..store.claims import random_hex
-from ..store.one_thread import WorkThread
-from .flow_file import read_flow
+from ..store.write_ahead_log import WorkThread
+from .resume_plan import read_flow
 from .run_options import RunRequest
 from .state_file_lease import StateFileLease, acquire_state_file
 

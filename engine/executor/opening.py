@@ -17,32 +17,25 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TypeVar
 
+from ..clock import ClockWatch
 from ..core import flow_difference
 from ..core.breaker import BreakerRecord
-from ..core.bulk_build import collector_paused
-from ..core.mapping import work_of
 from ..core.policy import Uniform
 from ..core.projection import RunProjection, RunRow, new_projection
 from ..core.secret_mask import require_secrets
-from ..core.spec import FlowSpec, TaskSpec
-from ..domain.deadline import END
-from ..domain.event_changes import ExecutorChange, RunChange
-from ..domain.event_columns import RunColumns
-from ..domain.event_payloads import ExecutorChanged, RunChanged
+from ..core.spec import FlowSpec, TaskSpec, collector_paused, work_of
+from ..domain.event_payloads import ExecutorChange, ExecutorChanged, RunChange, RunChanged, RunColumns
 from ..domain.events import Event
-from ..domain.liveness import cut_off_cause
-from ..domain.states import RunState
+from ..domain.states import END, RunState, cut_off_cause
 from ..errors import FlowChangesError, FlowError, NotFoundError, RedriveError, StartInterrupted, StorageError
 from ..runner.command import remove_folders
 from ..runner.zygote.client import Runner
-from ..statefile.changes.page_lifecycle import resolve_cause
-from ..statefile.changes.transitions import Transaction
-from ..store import breaker_rows, cut_off, database, executors, flow_changes, history, lock, recovery, runs, schedules
+from ..statefile.transitions import Transaction, resolve_cause
+from ..store import claims, database, flow_changes, lock, recovery, runs, schedules
 from ..store.claims import ExecutorIdentity
-from ..store.history import PastDurations
-from ..store.row_audit import explained_by_rows
+from ..store.database import explained_by_rows
+from ..store.runs import PastDurations
 from ..store.writer import Writer, WriterListener
-from .clock_watch import ClockWatch
 from .machine import Machine
 from .resume_plan import check_trust, flow_path_of, run_to_resume
 from .run_options import RunOptions, RunRequest
@@ -76,7 +69,7 @@ class OpenRun:
         """Close the runner, unregister the executor and flush all writes. ``keep_file``: called before the last."""
         await self.runner.close()
         executor_id = self.identity.executor_id
-        unregistered = self.writer.submit(lambda transaction: executors.mark_stopped(transaction, executor_id))
+        unregistered = self.writer.submit(lambda transaction: claims.mark_executor_stopped(transaction, executor_id))
         if keep_file is not None:
             await asyncio.wait({unregistered}, timeout=UNREGISTER_SECONDS)
             with contextlib.suppress(StorageError):  # an earlier copy exists
@@ -101,7 +94,6 @@ async def open_run(lease: StateFileLease, machine: Machine) -> OpenRun:
 
 
 async def _write_run(lease: StateFileLease, requested: _RequestedRun, flow: FlowSpec, machine: Machine) -> OpenRun:
-    """Open the state file, and write the run."""
     mask = lease.runner.mask
     early: list[Event] = []
     writer = _open_writer(lease, machine)
@@ -294,13 +286,13 @@ class _FirstWrite:
         run_id, connection = self.requested.run_id, transaction.connection
         _register_executor(transaction, self.identity, run_id, self.lease.runner)
         recovered = recovery.recover(transaction, self.identity.executor_id, self.uniform)
-        cut_off.report_cut_off(transaction, recovered.executors, run_id)
+        recovery.report_cut_off(transaction, recovered.executors, run_id)
         if self.requested.exists:
             projection = _resume_run(transaction, run_id, self.stored, self.lease.request.options)
         else:
             self._create_run(transaction)
             projection = runs.load_run_alone(connection, run_id)
-        return projection, history.durations(connection, self.flow.name), breaker_rows.read_rows(connection)
+        return projection, runs.durations(connection, self.flow.name), claims.read_breakers(connection)
 
     def _create_run(self, transaction: Transaction) -> None:
         flow, options, run_id = self.flow, self.lease.request.options, self.requested.run_id
@@ -425,7 +417,7 @@ def _change_run(transaction: Transaction, run: RunRow, flow: FlowSpec, options: 
 
 
 def _register_executor(transaction: Transaction, identity: ExecutorIdentity, run_id: str, runner: Runner) -> None:
-    executors.insert(transaction, identity, run_id)
+    claims.insert_executor(transaction, identity, run_id)
     started = ExecutorChanged(
         ExecutorChange.STARTED,
         identity.executor_id,

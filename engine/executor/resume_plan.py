@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
+import grp
 import os
+import pwd
 import shlex
 import sqlite3
+import stat
 import sys
 import time
-from collections.abc import Iterator, Mapping
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from ..core import flow_difference
-from ..core.deadline import is_due
+from ..core.decide import is_due
 from ..core.flow_difference import FlowDifference
+from ..core.spec import FlowSpec
 from ..errors import FlowError, NotFoundError, RedriveError, UntrustedFlowError
-from ..flow.flow_file_source import split_target
+from ..flow.source import declared_name, split_target
+from ..runner.zygote.client import Runner
+from ..statefile.processes import EXECUTOR_VARIABLE
 from ..store import database, runs
-from ..store.row_audit import explained_by_rows
+from ..store.database import explained_by_rows
 from ..store.runs import RunSource
-from . import trust
-from .flow_file import read_flow
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +46,8 @@ class ResumePlan:
     def code_lines(self) -> Iterator[str]:
         """Yield which code runs, and with what."""
         file = split_target(self.flow_path)[0]
-        yield f"the code: {self.flow_path}, which belongs to {trust.owner_of(file)}"
-        yield f"as {trust.user_name(os.geteuid())}, in {_folder()}, with {sys.executable}"
+        yield f"the code: {self.flow_path}, which belongs to {owner_of(file)}"
+        yield f"as {user_name(os.geteuid())}, in {_folder()}, with {sys.executable}"
         if self.python_path:
             yield f"with PYTHONPATH {os.pathsep.join(self.python_path)}"
 
@@ -103,7 +109,7 @@ def flow_path_of(source: RunSource, state_path: str, run_id: str) -> str:
 
 def doubts_about(source: RunSource, state_path: str) -> tuple[str, ...]:
     """Return who else may have written the code of a run, one sentence each."""
-    return tuple(trust.doubts([state_path, split_target(source.flow_path or "")[0], *source.python_path]))
+    return tuple(doubts([state_path, split_target(source.flow_path or "")[0], *source.python_path]))
 
 
 def check_trust(source: RunSource, state_path: str) -> None:
@@ -123,3 +129,88 @@ def _folder() -> str:
         return os.getcwd()
     except FileNotFoundError:
         return "a folder that was removed"
+
+
+# --- Reads a flow file before a run: its text where that is enough, else a clean interpreter imports it --------------
+
+
+async def read_flow(
+    target: str, params: Mapping[str, object] | None = None, source: RunSource | None = None
+) -> FlowSpec:
+    """Import a flow file in a clean interpreter and return its flow, as for the run of ``source``. Raises FlowError."""
+    runner = Runner.spawn(environment={EXECUTOR_VARIABLE: uuid.uuid4().hex})
+    try:
+        if source is None:
+            return await runner.open(target, params)
+        return await runner.open(target, params, remembered=source.params, python_path=source.python_path)
+    finally:
+        await runner.close()
+
+
+def flow_name_of(target: str, params: Mapping[str, object] | None = None) -> str:
+    """Return the name of the flow in a flow file, which is imported only if the name is not a literal in its text.
+
+    Raises FlowError; RedriveError if an import is needed while an event loop runs, which it would block.
+    """
+    name = declared_name(target)
+    if name is not None:
+        return name
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(read_flow(target, params)).name
+    raise RedriveError(f"the name of the flow in {target!r} is computed: name its state file, state=...")
+
+
+# --- Whether the code that a state file names may run without an operator's word -------------------------------------
+#
+# It may if only this user and root can have written it: the state file, which names the flow file, the flow file, and
+# the folders of its PYTHONPATH. A group with this user as its only member counts as this user.
+
+
+def doubts(paths: Iterable[str]) -> Iterator[str]:
+    """Yield one sentence for each path that another user may have written; none for a path that does not exist."""
+    own = os.geteuid()
+    for path in paths:
+        try:
+            status = os.stat(path)
+        except OSError:
+            continue
+        if status.st_uid not in (own, 0):
+            yield f"{path} belongs to {user_name(status.st_uid)}"
+        elif status.st_mode & stat.S_IWOTH and not status.st_mode & stat.S_ISVTX:
+            yield f"{path} can be written by every user"
+        elif status.st_mode & stat.S_IWGRP and not _is_private_group(status.st_gid, status.st_uid):
+            yield f"{path} can be written by the group {_group_name(status.st_gid)}"
+
+
+def owner_of(path: str) -> str:
+    """Return the name of the owner of a file; "nobody" if it is not there."""
+    try:
+        return user_name(os.stat(path).st_uid)
+    except OSError:
+        return "nobody"
+
+
+def user_name(uid: int) -> str:
+    """Return the name of a user; the number of an unknown one."""
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"user {uid}"
+
+
+def _group_name(gid: int) -> str:
+    try:
+        return grp.getgrgid(gid).gr_name
+    except KeyError:
+        return str(gid)
+
+
+def _is_private_group(gid: int, uid: int) -> bool:
+    """Whether a group holds only this user: it is named after the user, and lists nobody else."""
+    try:
+        user, group = pwd.getpwuid(uid), grp.getgrgid(gid)
+    except KeyError:
+        return False
+    return user.pw_gid == gid and group.gr_name == user.pw_name and set(group.gr_mem) <= {user.pw_name}

@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..core.deadline import is_due, passed_reason
+from ..clock import Clock
+from ..core.decide import is_due, passed_reason
 from ..core.downstreams import DownstreamStates
 from ..core.projection import TaskRow, missing_result
-from ..core.run_outcome import HeldTasks, RunOutcome, evaluate_run, find_held_tasks
-from ..core.waiting import ExplainContext
-from ..domain.counting import counted
-from ..domain.event_changes import RunChange
-from ..domain.event_payloads import RunChanged
+from ..core.spec import FlowSpec
+from ..core.waiting import ExplainContext, HeldTasks, RunOutcome, evaluate_run, find_held_tasks
+from ..domain.acts import Answer, Author
+from ..domain.event_payloads import OperatorActed, RunChange, RunChanged
 from ..domain.states import RunState
+from ..domain.text import counted
+from ..errors import StorageError
 from ..runner.context import Missing
-from ..store import claims, expiry
+from ..statefile import lock_file
+from ..statefile.pruning import PruneStep, RetentionRule, prune_step
+from ..statefile.transitions import Transaction
+from ..store import claims, schedules
+from ..store.writer import Writer
 from .attempts import AttemptManager
-from .commit import Commit
-from .run_view import RunView
+from .opening import OpenRun
+from .run_view import Commit, RunView
 
 BLOCKED = "BLOCKED"
 
@@ -65,7 +72,6 @@ class RunResult:
 
     @property
     def states(self) -> dict[str, str]:
-        """The state of each task, by its name."""
         return {name: str(row.state) for name, row in self._tasks.items()}
 
     def __getitem__(self, task: str) -> Any:
@@ -105,7 +111,7 @@ class RunEndCheck:
         if not self.is_deadline_due:
             return None
         run_id = self._view.projection.run.run_id
-        return Commit(lambda transaction: expiry.pass_deadline(transaction, run_id), durable=True)
+        return Commit(lambda transaction: claims.pass_deadline(transaction, run_id), durable=True)
 
     def check(self) -> RunResult | Commit | None:
         """Return the result of the run, or the commit of its verdict, or None while the run can progress."""
@@ -142,7 +148,6 @@ class RunEndCheck:
         return find_held_tasks(self._view.projection, self._view.now_us(), context)
 
     def _go_on(self) -> Commit | None:
-        """Return the commit that ends the block of a run that goes on."""
         return None if self._view.projection.run.blocked_since is None else self._unblock()
 
     def _unblock(self) -> Commit:
@@ -153,3 +158,87 @@ class RunEndCheck:
     def _commit_verdict(self, verdict: RunOutcome) -> Commit:
         run_id, seq = self._view.projection.run.run_id, self._view.projection.seq
         return Commit(lambda transaction: claims.write_verdict(transaction, run_id, verdict, seq), durable=True)
+
+
+# --- Old runs --------------------------------------------------------------------------------------------------------
+#
+# Deletes old runs after a run, while this executor still owns the state file (``Flow(retention=...)``).
+
+
+APPLY_SECONDS = 10.0  # after each run; the next run goes on with what is left
+RETENTION = Author("retention")
+
+
+async def apply_retention(writer: Writer, flow: FlowSpec, run_id: str, is_stopping: Callable[[], bool]) -> None:
+    """Delete what the flow's retention does not keep, in steps, until a stop is requested or APPLY_SECONDS are over."""
+    keep = RetentionRule(flow.retention_runs, flow.retention_seconds)
+    if keep == RetentionRule():
+        return
+    loop = asyncio.get_running_loop()
+    end = loop.time() + APPLY_SECONDS
+    while loop.time() < end and not is_stopping():
+        try:
+            step = await writer.submit(lambda transaction: _step(transaction, keep, run_id))
+        except StorageError:  # the run has ended; the next one goes on here
+            return
+        if step.is_last:
+            return
+
+
+def _step(transaction: Transaction, keep: RetentionRule, run_id: str) -> PruneStep:
+    """One step, with an event if it deletes runs."""
+    step = prune_step(transaction, keep, run_id)
+    if step.runs:
+        transaction.author = RETENTION
+        count = len(step.runs)
+        answer = Answer(True, f"{counted(count, 'run')} deleted")
+        transaction.emit(OperatorActed("prune", dict(keep._asdict()), answer.as_json()))
+    return step
+
+
+# --- Reports late runs of a served flow while a run is active: a start or an end after its deadline ------------------
+#
+# A state file has one run at a time, so a long run delays the next one, and only the executor of the long run can
+# report that, also if it was started by hand while a service waits for the file. While no executor lives,
+# ``schedule/serve.py`` reports late runs by the same function.
+
+
+SERVICE_POLL_SECONDS = 10.0  # between checks whether a service has started
+
+
+class LateRuns:
+    """Checked at every heartbeat; queries the state file only when a run may have become late."""
+
+    def __init__(self, opened: OpenRun, clock: Clock, on_error: Callable[[BaseException], None]) -> None:
+        self._served = schedules.served_flow(opened.flow)
+        self._is_of_service = opened.lease.request.options.served
+        self._state_path = opened.state_path
+        self._submit = opened.writer.submit
+        self._run_id = opened.projection.run.run_id
+        self._clock = clock
+        self._on_error = on_error
+        self._next_late_at: int | None = 0  # microseconds UTC; 0: unknown; None: never, or a query is in flight
+
+    def check(self) -> None:
+        """Record late runs if one may be late by now."""
+        served = self._served
+        if served is None or self._next_late_at is None or self._clock.now_us() < self._next_late_at:
+            return
+        if not self._is_of_service and lock_file.served_by(self._state_path) is None:
+            # Deadlines apply to a served flow only.
+            self._next_late_at = self._clock.now_us() + round(SERVICE_POLL_SECONDS * 1e6)
+            return
+        self._next_late_at = None
+        recorded = self._submit(lambda transaction: schedules.record_late_runs(transaction, served, self._run_id))
+        recorded.add_done_callback(self._on_recorded)
+
+    def _on_recorded(self, written: asyncio.Future[int | None]) -> None:
+        if written.cancelled():
+            return
+        error = written.exception()
+        if error is None:
+            self._next_late_at = written.result()
+        elif isinstance(error, StorageError):  # reported by StorageHealth
+            self._next_late_at = 0
+        else:
+            self._on_error(error)

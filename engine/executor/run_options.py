@@ -73,7 +73,7 @@ def state_path_of(flow: Flow | str | None, state: str | None, params: Mapping[st
             raise RedriveError("name the state file to resume")
         if not isinstance(flow, str):
             return flow.name
-        from .flow_file import flow_name_of  # here: see ``executor.py``
+        from .resume_plan import flow_name_of  # here: see ``executor.py``
 
         return flow_name_of(flow, params)
 

@@ -7,17 +7,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from ..clock import Clock
 from ..core.dag import Dag, remaining_path
-from ..core.deadline import ending_deadline
+from ..core.decide import ending_deadline
 from ..core.projection import RunProjection, TaskRow
 from ..core.ready_queue import ReadyQueue, spec_of
 from ..core.spec import TaskSpec, with_overrides
 from ..domain.events import Event, EventKind
 from ..domain.states import TIMED, WITH_INSTANT, TaskState
+from ..statefile.transitions import Transaction
+from ..store.claims import Claim
 from .opening import OpenRun
-from .timers import Timers
 
 _DEADLINE = "\0"  # key of the timer of the deadline: task names cannot contain this character (``flow.py``)
 
@@ -43,7 +46,6 @@ class RunView:
         self._timers = Timers(asyncio.get_running_loop(), clock.now_us, self._on_timer)
 
     def start(self) -> None:
-        """Arm the timers of all tasks."""
         for row in self.projection.tasks.values():
             if row.state is not TaskState.PENDING or row.next_retry_at is not None:  # else there is none: a new run
                 self._arm(row)
@@ -58,7 +60,6 @@ class RunView:
             self._timers.arm(_DEADLINE, deadline_at)
 
     def close(self) -> None:
-        """Disarm all timers."""
         self._timers.clear()
 
     def use_specs(self, specs: Sequence[TaskSpec], stored: Sequence[TaskSpec]) -> None:
@@ -145,3 +146,74 @@ def _path_seconds(projection: RunProjection, medians: Mapping[str, float]) -> di
     if found is None:
         found = Dag((name, projection.parents.get(name, ())) for name in projection.tasks).remaining_path(weights)
     return found
+
+
+# --- A step of the loop as a value: the write, and the callback after its commit -------------------------------------
+
+
+def ignore_result(result: object) -> None:
+    """Default callback for a write without a result: do nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """``item`` runs in the writer's transaction; ``on_committed(result of item)`` in the loop, after the COMMIT.
+
+    ``durable``: the callback waits until the commit is on the disk.
+    """
+
+    item: Callable[[Transaction], object]
+    on_committed: Callable[[Any], None] = ignore_result
+    durable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class FollowUp:
+    """The claims of the slot that an ending attempt frees: they share the transaction of its settlement.
+
+    A commit of their own costs a chain of short tasks a third of the executor's CPU.
+    """
+
+    claim: Callable[[Transaction, bool], list[Claim]]  # the second argument: the attempt was settled as a success
+    on_committed: Callable[[list[Claim]], None]
+    durable: bool = False
+
+
+# --- Timers ----------------------------------------------------------------------------------------------------------
+#
+# Timers by key, armed on the monotonic clock, so that a step of the wall clock neither delays nor fires a timer.
+
+
+class Timers:
+    """One timer per key; arming a key again replaces its timer. ``fire(key)`` is called in the event loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, now_us: Callable[[], int], fire: Callable[[str], None]) -> None:
+        self._loop = loop
+        self._now_us = now_us
+        self._fire = fire
+        self._handles: dict[str, tuple[int, asyncio.TimerHandle]] = {}
+
+    def arm(self, key: str, due_at: int) -> None:
+        """Fire ``key`` at ``due_at`` (microseconds UTC), at once if ``due_at`` is past."""
+        armed = self._handles.get(key)
+        if armed is not None:
+            if armed[0] == due_at:
+                return
+            armed[1].cancel()
+        wait_seconds = max(0.0, (due_at - self._now_us()) / 1e6)
+        self._handles[key] = (due_at, self._loop.call_at(self._loop.time() + wait_seconds, self._on_timer, key))
+
+    def disarm(self, key: str) -> bool:
+        """Cancel the timer of ``key``. False: it was not armed."""
+        armed = self._handles.pop(key, None)
+        if armed is not None:
+            armed[1].cancel()
+        return armed is not None
+
+    def clear(self) -> None:
+        for key in list(self._handles):
+            self.disarm(key)
+
+    def _on_timer(self, key: str) -> None:
+        self._handles.pop(key, None)
+        self._fire(key)

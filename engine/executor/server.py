@@ -1,6 +1,6 @@
 """The command server: a UNIX socket beside the state file that receives operators' commands, one JSON object a line.
 
-Each command is one transaction through ``statefile/changes/operator_actions.py``, which the
+Each command is one transaction through ``statefile/operator_actions.py``, which the
 client calls itself, under the lock, when no executor lives. This module adds what needs the living executor:
 terminating a running attempt, stopping, presence.
 """
@@ -15,10 +15,10 @@ import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from typing import Protocol, TypeVar
 
-from ..agent import task_usage
+from ..agent import command_client
 from ..agent.executor_socket import socket_path
 from ..core.projection import RunProjection
-from ..domain.command import (
+from ..domain.acts import (
     BY_EXECUTOR,
     DONE,
     REFUSED,
@@ -30,16 +30,14 @@ from ..domain.command import (
     clean_actor,
     parse_command,
 )
-from ..domain.counting import counted
-from ..domain.durations import format_duration
-from ..domain.event_changes import OperatorNotice
-from ..domain.event_payloads import OperatorActed
+from ..domain.event_payloads import OperatorActed, OperatorNotice
 from ..domain.states import TaskState
+from ..domain.text import counted, format_duration
 from ..errors import RedriveError, RefusedError, StorageError
-from ..runner.usage import UsageReader
-from ..statefile.changes import operator_actions
-from ..statefile.changes.transitions import Transaction
-from ..statefile.changes.undo import find_act
+from ..runner.process import UsageReader
+from ..statefile import operator_actions
+from ..statefile.transitions import Transaction
+from ..statefile.undo import find_act
 from ..store import claims
 from .attempts import AttemptManager
 from .shutdown import Shutdown
@@ -391,7 +389,7 @@ async def _send(writer: asyncio.StreamWriter, message: Message) -> None:
 #: Applied to a running task after the commit of the act: (done, sentence).
 FINISHERS = {"cancel": CommandServer._cancel, "extend": CommandServer._extend}
 
-#: Acts on the executor's memory; all others are transactions of ``statefile/changes/operator_actions.py``.
+#: Acts on the executor's memory; all others are transactions of ``statefile/operator_actions.py``.
 HANDLERS: dict[str, Callable[[CommandServer, Command], Awaitable[Answer]]] = {
     "stop": CommandServer._stop,
     "reload": CommandServer._reload,
@@ -399,6 +397,10 @@ HANDLERS: dict[str, Callable[[CommandServer, Command], Awaitable[Answer]]] = {
 }
 
 #: Requests of connected clients that are not acts.
-_CLIENT_REQUESTS = {"hello": CommandServer._hello, "ping": CommandServer._ping, task_usage.ACT: CommandServer._usage}
+_CLIENT_REQUESTS = {
+    "hello": CommandServer._hello,
+    "ping": CommandServer._ping,
+    command_client.USAGE_ACT: CommandServer._usage,
+}
 
 _WRITES_NOTHING = frozenset(["stop"])

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, get_args
 
-from ..agent import executor_request
+from ..agent import executor_socket
 from ..core.option_types import is_text
 from ..core.spec import Durability
 from ..errors import ExecutorBusyError, RedriveError
@@ -129,7 +129,7 @@ def acquire_state_file(request: RunRequest) -> StateFileLease:
 def check_sole_writer(state_path: str) -> None:
     """Raise ExecutorBusyError if another executor responds at its socket although its lock file was removed."""
     try:
-        response = executor_request.ping(state_path)
+        response = executor_socket.ping(state_path)
     except RedriveError:
         return  # no server, or an unreadable response
     if response is not None:

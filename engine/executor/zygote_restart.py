@@ -15,25 +15,24 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from pathlib import Path
 from typing import NamedTuple
 
 from ..core import flow_difference
 from ..core.flow_difference import FlowDifference
 from ..core.spec import FlowSpec
-from ..domain.event_changes import RunChange
-from ..domain.event_columns import RunColumns
-from ..domain.event_payloads import RunChanged
+from ..domain.event_payloads import RunChange, RunChanged, RunColumns
 from ..errors import FlowError, RedriveError
-from ..flow.flow_file_source import split_target
-from ..runner.zygote.open_flow import OpenFlow
-from ..statefile.changes.transitions import Transaction
+from ..flow.source import digest_of_file, source_root, split_target
+from ..runner.zygote.client import OpenFlow
+from ..statefile.reader import stamp_of
+from ..statefile.transitions import Transaction
 from ..store import flow_changes
 from .opening import OpenRun
 from .run_view import RunView
-from .source_watch import SourceWatch, latest_change_us
 
 LOADING_ACTS = frozenset(["requeue", "requeue-rows", "hurry", "reload"])
 CHECK_SECONDS = 10.0
@@ -224,3 +223,39 @@ def _consequences(difference: FlowDifference) -> tuple[tuple[str, Sequence[str]]
 
 def _clock(at: datetime) -> str:
     return at.strftime("%H:%M" if at.date() == datetime.now().astimezone().date() else "%Y-%m-%d %H:%M")
+
+
+# --- Detects that the source files of the flow differ from those that the executor has loaded ------------------------
+
+
+_Stamp = tuple[int, ...]  # device, inode, bytes, mtime in ns; empty: there is no file
+
+
+class SourceWatch:
+    """Compares files by ``stat``, and reads a file only if its stamp is new. Blocks: call it in a thread."""
+
+    def __init__(self, flow_path: str, sources: Mapping[str, str]) -> None:
+        self._root = str(source_root(Path(flow_path)))
+        self._loaded = dict(sources)
+        self._seen: dict[str, tuple[_Stamp, str | None]] = {}  # the digest of each file at its latest stamp
+
+    def changed_files(self) -> list[str]:
+        """Return the paths of the changed and removed files."""
+        return [path for path, digest in self._loaded.items() if self._digest(path) != digest]
+
+    def names_of(self, paths: Sequence[str]) -> list[str]:
+        """Return paths below the folder of the flow, for people."""
+        return [os.path.relpath(path, self._root) for path in paths]
+
+    def _digest(self, path: str) -> str | None:
+        stamp, (seen, digest) = stamp_of(path), self._seen.get(path, ((-1,), None))
+        if stamp != seen:
+            digest = digest_of_file(path)
+            self._seen[path] = (stamp, digest)
+        return digest
+
+
+def latest_change_us(paths: Sequence[str]) -> int | None:
+    """Return the time of the latest change of these files, in microseconds UTC; None if none exists any more."""
+    stamps = [stamp for path in paths if (stamp := stamp_of(path))]
+    return max((stamp[3] // 1000 for stamp in stamps), default=None)

@@ -22,11 +22,9 @@ from typing import Any
 from ..core.option_types import is_text, short_repr
 from ..errors import FlowError, FlowImportError
 from .flow import Flow
-from .flow_file_source import read_source, split_target
-from .param_values import use_params
+from .options import use_params
 from .recorded_sources import RecordedSources, UncachedLoader
-from .source_files import digest_of, hash_of_sources, source_files
-from .source_location import location_of_traceback
+from .source import digest_of, hash_of_sources, location_of_traceback, read_source, source_files, split_target
 
 
 def load_flow(

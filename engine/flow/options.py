@@ -11,18 +11,25 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
-from typing import Any, Literal, Required, TypedDict, TypeGuard, TypeVar, cast, get_args
+from types import EllipsisType
+from typing import Any, Generic, Literal, Required, TypedDict, TypeGuard, TypeVar, cast, get_args
 
 import msgspec
 
-from ..core.durations import Duration, parse_duration, parse_retention
-from ..core.failures.classification_rules import parse_rules
+from ..core.causes import check_sender
+from ..core.failures.classify import parse_rules
 from ..core.option_types import (
     FLAG,
     NAME,
     TEXT,
+    Duration,
     OptionType,
     Table,
     choice,
@@ -31,13 +38,15 @@ from ..core.option_types import (
     name_tuple,
     number,
     optional,
+    parse_duration,
     parse_option,
+    parse_retention,
     short_repr,
     whole_number,
 )
-from ..core.paging import check_sender
 from ..core.policy import RetryPolicy
 from ..core.spec import (
+    LOGICAL_TIME,
     DeadlineAction,
     DownstreamSpec,
     ExpectedBy,
@@ -45,15 +54,182 @@ from ..core.spec import (
     Kind,
     Misfire,
     OnOpen,
+    ParamSpec,
     ResultSource,
+    ScheduleSpec,
     Shell,
     SlowerThan,
     TriggerRule,
 )
-from ..errors import OptionError
-from .param import Param
+from ..domain.task_options import convert_param, describe_type, masked_param
+from ..errors import FlowError, OptionError
+from .time_zones import open_schedule
 
-T = TypeVar("T")
+# --- ``Param``: a parameter of a flow with its type, its default and its choices -------------------------------------
+
+
+T = TypeVar("T", str, int, float, bool, date, datetime, Decimal, Path, list[Any])
+
+#: The types that JSON does not have: how a value becomes a text, and a text the value.
+_TEXTS: Mapping[type, tuple[Callable[[Any], str], Callable[[str], Any]]] = {
+    date: (date.isoformat, date.fromisoformat),
+    datetime: (datetime.isoformat, datetime.fromisoformat),
+    Decimal: (str, Decimal),
+    Path: (str, Path),
+}
+_LOADERS = {kind.__name__: load for kind, (_, load) in _TEXTS.items()}
+_TYPES = (str, int, float, bool, list, *_TEXTS)
+_OFFSET_DAYS_MAX = 36_500
+
+
+@dataclass(frozen=True, slots=True)
+class Param(Generic[T]):
+    """A parameter of a flow: ``Flow(params={"day": Param(date), "mode": Param(str, "full", ["full", "delta"])})``.
+
+    A value of another type, or one that is not among the choices, is refused before the run starts. A task gets the
+    value in this type; a command gets a date as 2026-04-25.
+
+    Parameters:
+        type: str, int, float, bool, list (of JSON), ``datetime.date``, ``datetime.datetime``, ``Decimal`` or ``Path``.
+        default: a value of this type, or None where a run may go without. Left out: a run has to name a value
+            (``redrive run --param day=2026-04-25``).
+        choices: the values that are allowed; none: all of the type.
+        schedule_offset_days: of a date in a flow with a schedule, in place of a default: a whole number of days that is
+            added to the day of the logical time in the time zone of the flow, also in a run that catches up or
+            backfills; in a run that is started by hand, to the day of its start. -1 is the day before.
+
+    Raises:
+        OptionError: (a FlowError) there is no such type, or the default or a choice is not of it.
+
+    Example:
+        >>> from datetime import date
+        >>> from redrive.engine import Flow
+        >>> flow = Flow("revenue", params={"day": Param(date, date(2026, 4, 25)), "mode": Param(str, "full")})
+        >>> flow.params["day"].year
+        2026
+        >>> Param(int, "many")
+        Traceback (most recent call last):
+        ...
+        redrive.engine.errors.OptionError: a Param(int) wants a whole number like 3, not 'many'
+    """
+
+    type: type[T]
+    default: T | EllipsisType | None = ...
+    choices: Sequence[T] = ()
+    schedule_offset_days: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.type not in _TYPES:
+            known = ", ".join(kind.__name__ for kind in _TYPES)
+            raise OptionError(f"a Param has one of the types {known}, not {short_repr(self.type)}")
+        if isinstance(self.choices, str) or not isinstance(self.choices, Sequence):
+            raise OptionError(f"the choices of a Param are a list, not {short_repr(self.choices)}")
+        for value in (*self.choices, *([] if self.is_required or self.default is None else [self.default])):
+            self._check(value)
+        if self.schedule_offset_days is not None:
+            self._check_offset(self.schedule_offset_days)
+
+    def _check_offset(self, days: object) -> None:
+        if (
+            self.default is not ...
+            or self.type is not date
+            or not isinstance(days, int)
+            or isinstance(days, bool)
+            or abs(days) > _OFFSET_DAYS_MAX
+        ):
+            most = _OFFSET_DAYS_MAX
+            raise OptionError(
+                f"schedule_offset_days of a Param(date) is a whole number from -{most} to {most}, in place of a default"
+            )
+
+    def default_for(self, day: date) -> Any:
+        """Return the default of a run of a day; Ellipsis: there is none."""
+        return self.default if self.schedule_offset_days is None else day + timedelta(days=self.schedule_offset_days)
+
+    def _check(self, value: object) -> None:
+        stored = _stored(value)
+        is_text = isinstance(value, str) and self.type is not str  # a person may write one, a flow may not
+        try:
+            if is_text or convert_param(stored, None, _declared(self.spec)) != stored:
+                raise ValueError(f"wants {describe_type(self.type.__name__)}, not {value!r}")
+        except ValueError as error:
+            raise OptionError(f"a Param({self.type.__name__}) {error}") from None
+
+    @property
+    def is_required(self) -> bool:
+        """Whether a run has to name a value."""
+        return self.default is ...
+
+    @property
+    def spec(self) -> ParamSpec:
+        """The declared type as plain values."""
+        return ParamSpec(self.type.__name__, tuple(_stored(choice) for choice in self.choices))
+
+    def parse(self, value: object) -> Any:
+        """Return a given or stored value in the type of the parameter. Raises ValueError with the end of a sentence."""
+        default = None if self.is_required else _stored(self.default)
+        stored = convert_param(_stored(value), default, _declared(self.spec))
+        return load_param(self.type.__name__, stored)
+
+
+class Params(dict[str, Any]):
+    """The values of the parameters of a flow, by name."""
+
+    def __init__(self, flow: str) -> None:
+        super().__init__()
+        self.flow = flow
+        self.declared: dict[str, Param[Any]] = {}
+
+    def __missing__(self, name: str) -> Any:
+        """Raise FlowError for a parameter that has no value."""
+        if name not in self.declared:
+            raise KeyError(name)
+        example = describe_type(self.declared[name].type.__name__)
+        raise FlowError(
+            f"flow {self.flow!r} needs a value for its parameter {name!r}: {example}, by --param {name}=..."
+        )
+
+    def check_complete(self) -> None:
+        """Raise FlowError for a required parameter without a value."""
+        for name in self.declared.keys() - self.keys():
+            self[name]
+
+    def stored(self) -> dict[str, Any]:
+        """Return the values as JSON."""
+        return {name: _stored(value) for name, value in self.items()}
+
+
+def load_param(kind: str, stored: object) -> object:
+    """Return the value of a parameter that is stored as JSON. ``kind``: the name of its declared type."""
+    load = _LOADERS.get(kind)
+    return load(stored) if load is not None and isinstance(stored, str) else stored
+
+
+def declared_by_default(default: object) -> object:
+    """Return the ``Param`` that a default declares by its type, if JSON does not have that type; else the default."""
+    kind = _kind_of(default)
+    return default if kind is None else Param(kind, default)
+
+
+def _kind_of(value: object) -> Any:
+    """Return the type in ``_TEXTS`` of a value; None for others. A path is of a class of its system."""
+    return Path if isinstance(value, Path) else type(value) if type(value) in _TEXTS else None
+
+
+def _stored(value: object) -> object:
+    kind = _kind_of(value)
+    return value if kind is None else _TEXTS[kind][0](value)
+
+
+def _declared(spec: ParamSpec) -> Mapping[str, object]:
+    return {"type": spec.type, "choices": spec.choices}
+
+
+# --- The tables of options -------------------------------------------------------------------------------------------
+#
+
+
+Parsed = TypeVar("Parsed")
 
 #: A parent of a task: the task function, or the name of the task, which may be defined later.
 After = str | Callable[..., object]
@@ -338,7 +514,7 @@ TASK_OPTIONS = ("timeout", *(name for name in TASK if name not in _SET_BY_PARAME
 # --- A downstream ---------------------------------------------------------------------------------------------------
 
 #: One classification rule: ``class`` and at least one condition, all of which must hold. They are evaluated by
-#: ``core/failures/classification_rules.py``.
+#: ``core/failures/classify.py``.
 ClassificationRule = TypedDict(
     "ClassificationRule",
     {
@@ -400,7 +576,7 @@ PageOccasion = Literal["failure", "success"]
 
 
 class PageOptions(TypedDict, total=False):
-    """The options of ``Flow.page``; ``core/paging.py`` says which sender accepts which option."""
+    """The options of ``Flow.page``; ``core/causes.py`` says which sender accepts which option."""
 
     line: str  # "command": a line of the shell, which gets the page on its standard input
     argv: Sequence[str]  # "command": a program and its arguments instead of a line
@@ -412,7 +588,7 @@ class PageOptions(TypedDict, total=False):
 # --- Parsing ---------------------------------------------------------------------------------------------------------
 
 
-def parse_named_option(owner: str, name: str, option_type: OptionType[T], value: object) -> T:
+def parse_named_option(owner: str, name: str, option_type: OptionType[Parsed], value: object) -> Parsed:
     """Convert one value to the engine's form. Raises OptionError that begins with ``owner``."""
     try:
         return parse_option(name, option_type, value)
@@ -519,3 +695,83 @@ def _check_param(flow: str, name: str, value: object) -> None:
         raise OptionError(
             f"flow {short_repr(flow)}: parameter {name!r} holds a NUL character or half of one: {short_repr(value)}"
         )
+
+
+# --- The values of the parameters of a flow: given now, stored by its run, or declared as defaults -------------------
+
+
+#: For the flow that is being imported: the parameters that its run has stored, and those given now.
+_params: ContextVar[tuple[Mapping[str, Any], Mapping[str, Any]]] = ContextVar("_params", default=({}, {}))
+
+
+@contextmanager
+def use_params(stored: Mapping[str, Any], given: Mapping[str, Any]) -> Iterator[None]:
+    """Set the parameters of flows that are created in the ``with`` block."""
+    token = _params.set((dict(stored), dict(given)))
+    try:
+        yield
+    finally:
+        _params.reset(token)
+
+
+def read_params(flow: str, declared: Mapping[str, Any], schedule: ScheduleSpec | None) -> tuple[Params, str | None]:
+    """Return the parameters of a flow, and why a given one is refused; None: all given ones fit.
+
+    Raises OptionError for a parameter that needs a schedule in a flow without one.
+    """
+    stored, given = _params.get()
+    stored = {key: value for key, value in stored.items() if value != masked_param(key)}
+    params, refused = _merge_params(flow, declared, _day_of(schedule, stored, given), stored, given)
+    if schedule is None:
+        _refuse_offsets(flow, params.declared)
+    check_params(flow, params.stored())
+    return params, refused
+
+
+def _merge_params(
+    flow: str, declared: Mapping[str, Any], day: date, stored: Mapping[str, Any], given: Mapping[str, Any]
+) -> tuple[Params, str | None]:
+    """Merge given values over stored ones over declared defaults, in the types that are declared.
+
+    A stored value is dropped if the flow no longer declares the parameter, or declares it with another type: users
+    repair flows between runs. A given value that does not fit is returned as a sentence and not raised, because another
+    flow of the same import may be the one to run.
+    """
+    params = Params(flow)
+    declared = {name: declared_by_default(value) for name, value in declared.items()}
+    params.declared = {name: value for name, value in declared.items() if isinstance(value, Param)}
+    defaults = {name: value.default_for(day) if isinstance(value, Param) else value for name, value in declared.items()}
+    params.update({name: value for name, value in defaults.items() if value is not ...})
+    for name in declared.keys() & stored.keys() - given.keys():
+        with suppress(ValueError):
+            params[name] = _convert(declared[name], stored[name])
+    known = ", ".join(sorted(declared)) or "none"
+    refused = None
+    for name, value in given.items():
+        if name not in declared:
+            refused = refused or f"flow {flow!r} has no parameter {name!r}; it declares: {known}"
+            continue
+        try:
+            params[name] = _convert(declared[name], value)
+        except ValueError as error:
+            refused = refused or f"flow {flow!r}: parameter {name!r} {error}"
+    return params, refused
+
+
+def _day_of(schedule: ScheduleSpec | None, stored: Mapping[str, Any], given: Mapping[str, Any]) -> date:
+    """Return the day of the logical time of the run, else of now, in the time zone of the schedule."""
+    logical_time = given.get(LOGICAL_TIME) or stored.get(LOGICAL_TIME)
+    with suppress(ValueError, TypeError):  # a logical time that a person wrote
+        if logical_time:
+            return datetime.fromisoformat(logical_time).date()
+    return datetime.now(UTC if schedule is None else open_schedule(schedule, "").zone).date()
+
+
+def _refuse_offsets(flow: str, declared: Mapping[str, Param[Any]]) -> None:
+    for name, param in declared.items():
+        if param.schedule_offset_days is not None:
+            raise OptionError(f"flow {flow!r}: parameter {name!r} has schedule_offset_days, and the flow no schedule")
+
+
+def _convert(declared: Any, value: Any) -> Any:
+    return declared.parse(value) if isinstance(declared, Param) else convert_param(value, declared)

@@ -1,6 +1,6 @@
 """Imports the source files of a flow as they were when its executor loaded them, whatever became of them on the disk.
 
-For processes that import the flow again while a run goes on (``runner/per_attempt_import.py``): a retry runs the code
+For processes that import the flow again while a run goes on (``runner/child.py``): a retry runs the code
 of the first attempt, also after an edit, until an operator has the executor load the new code.
 """
 
@@ -16,7 +16,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import NoReturn
 
-from .source_files import digest_of
+from .source import digest_of
 
 
 class UncachedLoader(SourceFileLoader):

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import os
+import re
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+import sys
+from collections import deque
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from types import CodeType, MethodType
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec.structs import astuple
 
-from ..core.durations import Duration
-from ..core.option_types import parse_option, short_repr
+from ..core.dag import distinct
+from ..core.option_types import Duration, is_text, parse_option, short_repr
 from ..core.policy import RetryPolicy
 from ..core.spec import (
     DEFAULT_RETRY,
@@ -23,9 +30,12 @@ from ..core.spec import (
     ResultSource,
     Shell,
     SlowerThan,
+    TaskSpec,
     TriggerRule,
+    map_task,
 )
-from ..domain.spec_defaults import GRACE_SECONDS
+from ..domain.task_options import GRACE_SECONDS, child_prefix
+from ..domain.text import sha256_hex
 from ..errors import FlowError, OptionError
 from .options import TASK, After
 
@@ -252,3 +262,193 @@ def _pool_problem(task: TaskDef, pools: Mapping[str, int]) -> str | None:
     if pool not in pools:
         return f"its pool {pool!r} is not declared; add it to Flow(pools={{{pool!r}: 2}})"
     return None if slots <= pools[pool] else f"it wants {slots} slots of pool {pool!r}, which has {pools[pool]}"
+
+
+# --- Reads a task function: where it is defined, and which results it requires ---------------------------------------
+
+
+WRAPPERS_MAX = 50  # of one function, in case that they form a ring
+
+
+def required_parents(function: Callable[..., object] | None, parents: Sequence[str]) -> tuple[str, ...]:
+    """Return parents for which ``function`` has a parameter without a default, by the rule of ``runner/call.py``."""
+    code = getattr(function, "__code__", None)
+    has_no_parameters = isinstance(code, CodeType) and not code.co_argcount + code.co_kwonlyargcount
+    if function is None or not parents or (has_no_parameters and not hasattr(function, "__wrapped__")):
+        return ()  # reading a signature is slow, and most of a large flow stops here
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return ()
+    required = {parameter.name for parameter in parameters if parameter.default is parameter.empty}
+    return tuple(parent for parent in parents if parameter_of(parent) in required)
+
+
+def parameter_of(parent: str) -> str:
+    """Return the name of the parameter that receives the result of a parent."""
+    return parent if parent.isidentifier() else re.sub(r"\W", "_", parent)
+
+
+def definition_site(function: Callable[..., object] | None) -> str | None:
+    """Return "file:line" for people; None for a callable that is not written in Python."""
+    code = getattr(function, "__code__", None)
+    return None if code is None else f"{code.co_filename}:{code.co_firstlineno}"
+
+
+def code_digest(function: Callable[..., object] | None) -> str | None:
+    """Return a digest of the function's own code, without its place in the file; None if there is no Python code.
+
+    It begins with the version of Python, because another version compiles the same text to other code.
+    """
+    code = getattr(_innermost(function), "__code__", None)
+    return _digest(code) if isinstance(code, CodeType) else None
+
+
+def _innermost(function: object) -> object:
+    """Return the function that wrappers, partial objects and callable objects call in the end."""
+    for _ in range(WRAPPERS_MAX):
+        inner = getattr(function, "__wrapped__", None) or getattr(function, "func", None)
+        if not callable(inner):
+            break
+        function = inner
+    return function if hasattr(function, "__code__") else inspect.getattr_static(type(function), "__call__", None)
+
+
+@functools.cache  # a loop makes many functions of one code object
+def _digest(code: CodeType) -> str:
+    return f"{sys.version_info[0]}.{sys.version_info[1]}:{sha256_hex(_text_of(code).encode())[:12]}"
+
+
+def _text_of(value: object) -> str:
+    """Return a text that is equal for equal code, wherever it is defined."""
+    if isinstance(value, CodeType):
+        constants = [_text_of(constant) for constant in value.co_consts]
+        names = (value.co_names, value.co_varnames, value.co_freevars, value.co_argcount, value.co_kwonlyargcount)
+        return repr((value.co_code, constants, names))
+    if isinstance(value, frozenset):
+        return repr(sorted(map(repr, value)))
+    return repr(value)
+
+
+# --- Builds the ``TaskSpec`` of each ``TaskDef`` of a flow -----------------------------------------------------------
+#
+# Most tasks of a large flow are written in a loop and differ in name, function and parents alone: what follows from
+# their other options is computed once.
+
+
+OPTION_SETS_MAX = 8  # the latest sets of options that are kept
+
+_OWN_FIELDS = 3  # the first fields of a TaskDef: its name, function and parents
+_CONVERTED = ("name", "parents", "retry", "command", "idempotent", "requires")
+_COPIED = tuple(name for name in TaskSpec.__struct_fields__ if name in TASK and name not in _CONVERTED)
+_SPEC_DEFAULTS = dict(zip(TaskSpec.__struct_fields__[1:], TaskSpec.__struct_defaults__, strict=True))
+
+
+class _CheckedOptions(NamedTuple):
+    """Options of a TaskDef that were found right, and the arguments of its TaskSpec that follow from them."""
+
+    has_function: bool
+    options: tuple[object, ...]
+    arguments: Mapping[str, Any]
+
+
+class TaskSpecBuilder:
+    """Builds the specs of one flow.
+
+    ``names``: the tasks by the identity of their functions; ``declared``: the names of all tasks; ``group_of``: the
+    group of a task.
+    """
+
+    def __init__(
+        self,
+        pools: Mapping[str, int],
+        names: Mapping[tuple[int, int], str],
+        declared: Collection[str],
+        group_of: Mapping[str, str],
+    ) -> None:
+        self._pools = pools
+        self._names = names
+        self._declared = declared
+        self._group_of = group_of
+        self._known: deque[_CheckedOptions] = deque(maxlen=OPTION_SETS_MAX)
+
+    def build(self, task: TaskDef) -> TaskSpec:
+        """Return the spec of a task, whose fields user code may have changed. Raises FlowError."""
+        arguments = self._arguments(task)
+        parents = self._parents(task)
+        spec = TaskSpec(
+            task.name,
+            parents,
+            requires=self._requires(task, parents),
+            group=self._group_of.get(task.name),
+            source=definition_site(task.fn),
+            code=code_digest(task.fn),
+            **arguments,
+        )
+        if task.map_over is None:
+            return spec
+        self._check_names_of_children(task.name)
+        return map_task(spec, parents[0], task.max_size)
+
+    def _arguments(self, task: TaskDef) -> Mapping[str, Any]:
+        """Check a task and return the arguments of its spec, except those that follow from its name and parents."""
+        has_function, options = callable(task.fn), astuple(task)[_OWN_FIELDS:]
+        if is_text(task.name) and type(task.parents) is list:
+            for known in self._known:
+                if known.has_function is has_function and known.options == options:
+                    return known.arguments
+        normalize_fields(task)
+        check_consistency(task, self._pools)
+        self._known.appendleft(_CheckedOptions(has_function, astuple(task)[_OWN_FIELDS:], _arguments_of(task)))
+        return self._known[0].arguments
+
+    def _parents(self, task: TaskDef) -> tuple[str, ...]:
+        written = task.parents if task.map_over is None else (task.map_over, *task.parents)
+        return distinct(tuple([one if type(one) is str else self._name_of(task, one) for one in written]))
+
+    def _requires(self, task: TaskDef, parents: tuple[str, ...]) -> tuple[str, ...]:
+        if task.requires is None:
+            return required_parents(task.fn, parents)
+        names = tuple(dict.fromkeys(self._name_of(task, parent) for parent in task.requires))
+        unrelated = [name for name in names if name not in parents]
+        if unrelated:
+            why = f"requires the result of {unrelated[0]!r}, which it does not come after"
+            raise FlowError(f"task {task.name!r} {why}", task=task.name)
+        return names
+
+    def _name_of(self, task: TaskDef, parent: After) -> str:
+        if isinstance(parent, str):
+            return parent
+        name = self._names.get(identity_of(parent))
+        if name is None:
+            called = getattr(parent, "__name__", repr(parent))
+            why = f"which is not a task of this flow; say flow.task({called}) first"
+            if called in self._declared:
+                why = f"a function that is not the one of task {called!r}; name that task: after={called!r}"
+            raise FlowError(f"task {task.name!r} comes after {called!r}, {why}", task=task.name)
+        return name
+
+    def _check_names_of_children(self, task: str) -> None:
+        taken = next((name for name in self._declared if name.startswith(child_prefix(task))), None)
+        if taken is not None:
+            raise FlowError(f"task {taken!r} has the name of a child of the map task {task!r}: rename it", task=taken)
+
+
+def _arguments_of(task: TaskDef) -> Mapping[str, Any]:
+    """Return the arguments of a TaskSpec that follow from the options of a task, without those of the default."""
+    found = {name: getattr(task, name) for name in _COPIED}
+    found |= {
+        "command": task.command_line(),
+        "command_options": task.command_options(),
+        "retry": task.policy(),
+        "timeout": task.timeout_seconds,
+        "idempotent": task.idempotent and not task.effect,
+    }
+    return {name: value for name, value in found.items() if value is not _SPEC_DEFAULTS[name]}
+
+
+def identity_of(function: Callable[..., object]) -> tuple[int, int]:
+    """Return the identity of a function. A method is a new object each time that it is read from its object."""
+    if isinstance(function, MethodType):
+        return id(function.__self__), id(function.__func__)
+    return 0, id(function)

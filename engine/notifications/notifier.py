@@ -9,24 +9,35 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import shlex
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from enum import StrEnum
+from functools import partial
+from urllib.parse import urlsplit, urlunsplit
 
 from ..clock import Clock
-from ..core.cause_history import describe_last_incident, describe_note, parse_cause_history
+from ..core.causes import (
+    SEVERITIES,
+    STORM_WINDOW_US,
+    SendPlan,
+    describe_last_incident,
+    describe_note,
+    parse_cause_history,
+    plan_sending,
+)
 from ..core.outcome import FailureClass
-from ..core.paging import SEVERITIES, STORM_WINDOW_US, SendPlan, plan_sending
 from ..core.policy import RetryPolicy, draw_delay
-from ..domain.counting import counted
-from ..domain.event_changes import PageChange
-from ..domain.event_payloads import PageChanged
+from ..domain.event_payloads import PageChange, PageChanged, RunChange, RunChanged
 from ..domain.events import Event
+from ..domain.states import RunState
+from ..domain.text import counted
 from ..errors import StorageError
 from ..store import pages
 from ..store.pages import PageMessage
 from ..store.writer import Writer
-from .senders import Sender, make_senders, printable
+from .senders import Message, Sender, SendError, get, make_senders, printable
 
 #: Backoff after a failed sending.
 RESEND_POLICY = RetryPolicy(base=5.0, cap=300.0, jitter="equal")
@@ -299,3 +310,156 @@ def _cause_history_lines(page: PageMessage) -> list[str]:
     memory, now_us = parse_cause_history(found), page["created_at"]
     before = describe_last_incident(memory, now_us)
     return [*([before] if before else []), *(describe_note(note, now_us) for note in memory.notes)]
+
+
+# --- Sending in the background ---------------------------------------------------------------------------------------
+#
+# Sends in the background what may be lost after a few tries: pings, and notices of success.
+
+
+TRIES = 3
+RETRY_POLICY = RetryPolicy(base=1.0, cap=4.0, jitter="equal")
+
+
+class BackgroundSends:
+    """Sends with ``TRIES`` tries each. ``on_failed(sentence)`` reports one that was given up."""
+
+    def __init__(self, uniform: Callable[[float, float], float], on_failed: Callable[[str], None]) -> None:
+        self._uniform = uniform
+        self._on_failed = on_failed
+        self._latest: dict[str, asyncio.Task[None]] = {}  # by receiver
+
+    def start(self, receiver: str, what: str, send: Callable[[], Awaitable[None]]) -> None:
+        """Send to a receiver after what was sent to it before. ``what``: words for the report, without secrets."""
+        work = self._send(what, send, self._latest.get(receiver))
+        self._latest[receiver] = asyncio.get_running_loop().create_task(work)
+
+    async def close(self, timeout_seconds: float) -> None:
+        """Wait for the sends, at most for ``timeout_seconds``."""
+        if self._latest:
+            _, pending = await asyncio.wait(self._latest.values(), timeout=timeout_seconds)
+            for task in pending:
+                task.cancel()
+
+    async def _send(self, what: str, send: Callable[[], Awaitable[None]], earlier: asyncio.Task[None] | None) -> None:
+        if earlier is not None:
+            await asyncio.wait([earlier])
+        why = ""
+        for number in range(TRIES):
+            if number:
+                await asyncio.sleep(draw_delay(RETRY_POLICY, number - 1, None, self._uniform)[0])
+            try:
+                await send()
+                return
+            except SendError as error:
+                why = str(error)
+            except Exception as error:  # its text may hold the URL
+                why = type(error).__name__
+        self._on_failed(f"{what} not accepted after {TRIES} tries: {why}")
+
+
+# --- Pings: requests of a URL at the start and the end of each run, for a dead man's switch --------------------------
+#
+# They follow healthchecks.io (https://healthchecks.io/docs/http_api/): ``/start`` and ``/fail`` after the path, and
+# the URL itself for success. Errors are emitted without the URL, which is a secret.
+
+
+_PLACEHOLDER = "{event}"
+
+
+class PingEvent(StrEnum):
+    """What a ping reports; the word in place of ``{event}``."""
+
+    START = "start"
+    SUCCESS = "success"
+    FAIL = "fail"
+
+
+def url_for(url: str, event: PingEvent) -> str:
+    """Return the URL to request for an event."""
+    if _PLACEHOLDER in url:
+        return url.replace(_PLACEHOLDER, event)
+    if event is PingEvent.SUCCESS:
+        return url
+    parts = urlsplit(url)
+    return urlunsplit(parts._replace(path=f"{parts.path.rstrip('/')}/{event}"))
+
+
+def ping_event_of(event: Event, run_id: str) -> PingEvent | None:
+    """Return what an event means for the switch: the end of the run, or that it waits for a human."""
+    payload = event.payload
+    if event.run_id != run_id or not isinstance(payload, RunChanged):
+        return None
+    if payload.what == RunChange.ENDED:
+        return PingEvent.SUCCESS if event.new == RunState.SUCCESS else PingEvent.FAIL
+    return PingEvent.FAIL if payload.what == RunChange.BLOCKED else None
+
+
+class Pinger:
+    """Sends pings in the background, to each URL in order."""
+
+    def __init__(self, urls: Sequence[str], sends: BackgroundSends) -> None:
+        self._urls = urls
+        self._sends = sends
+
+    def handle_events(self, events: Iterable[Event], run_id: str) -> None:
+        """Send the pings that the events of the run call for."""
+        for event in events if self._urls else ():
+            ping = ping_event_of(event, run_id)
+            if ping is not None:
+                self.send(ping)
+
+    def send(self, event: PingEvent) -> None:
+        """Request each URL; a start that is not accepted yet delays the end, so that they arrive in order."""
+        for url in self._urls:
+            self._sends.start(url, f"ping {event!s} to {urlsplit(url).hostname}", partial(get, url_for(url, event)))
+
+
+# --- Notices of success: what ``flow.page(..., on="success")`` sends when a run has ended well -----------------------
+#
+# Unlike a page, a notice asks for nothing: it is not kept in an outbox, and it is lost after a few tries.
+
+
+class SuccessNotices:
+    """Tells the senders of ``on="success"`` that the run has succeeded. ``describe()``: tasks and duration in words."""
+
+    def __init__(
+        self,
+        declared: Sequence[Mapping[str, object]],
+        origin: MessageOrigin,
+        sends: BackgroundSends,
+        describe: Callable[[], str],
+    ) -> None:
+        self._senders = make_senders(declared, _ring)
+        self._origin = origin
+        self._sends = sends
+        self._describe = describe
+
+    def handle_events(self, events: Iterable[Event]) -> None:
+        """Send a notice at the end of the run, if it is SUCCESS."""
+        run_id = self._origin.run_id
+        if self._senders and any(ping_event_of(event, run_id) is PingEvent.SUCCESS for event in events):
+            message = success_message(self._origin, self._describe())
+            for number, sender in enumerate(self._senders):
+                what = f"notice of success by {sender.name}"
+                self._sends.start(f"sender {number}", what, partial(sender.send, message))
+
+
+def success_message(origin: MessageOrigin, described: str) -> Message:
+    """Return the notice as senders get it: with the fields of a page that make sense for it."""
+    title = f"{origin.flow}: run {origin.run_id} succeeded"
+    command = shlex.join(["redrive", "summary", origin.state, "--run", origin.run_id])
+    return {
+        "kind": "success",
+        "key": f"success/{origin.run_id}",
+        "severity": "info",
+        "title": title,
+        "flow": origin.flow,
+        "run_id": origin.run_id,
+        "state": origin.state,
+        "text": printable(f"{title}\n{described}\n{command}"),
+    }
+
+
+async def _ring(ids: Sequence[int]) -> None:
+    """Ring no bell: ``Flow.page`` refuses it for successes."""

@@ -16,7 +16,7 @@ import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import IO, TYPE_CHECKING, Any, Protocol, cast
 
-from ..core.paging import check_sender
+from ..core.causes import check_sender
 
 if TYPE_CHECKING:  # its import takes as long as a short task; most runs send nothing
     import urllib.error

@@ -2,10 +2,10 @@
 
 - Start: the executor calls ``Runner.launch`` (``zygote/client.py``). It asks the zygote, a process that imported the
   flow once.
-- Fork: ``zygote/fork_loop.py``. The child runs ``child.py``, the warm worker ``worker_loop.py``, or the host of threads
+- Fork: ``zygote/zygote.py``. The child runs ``child.py``, the warm worker ``worker_loop.py``, or the host of threads
   ``thread_host.py``.
 - Frames, output, deadline and end: ``attempt.py``. Its place: ``forked_process.py``, ``workers.py``, ``threads.py``.
-- Kill of strays, found by the executor's token in their environment: ``kill.py``.
+- Kill of strays, found by the executor's token in their environment: ``reaper.py``.
 - Outcome: ``outcome_of_exit.py``.
 
 Nothing is imported here: the zygote must stay small.

@@ -4,9 +4,9 @@ The deadline is driven by the executor's monotonic clock, never by the task (SPE
 cancelled, an attempt is ended in steps: stack, SIGTERM to its process group, grace, SIGKILL to the group and to every
 descendant. A result that arrived before the SIGTERM was sent stands, even in the same instant.
 
-The attempt is inspected in the last quarter of a second before the deadline, so that the SIGTERM comes on time: its CPU
-over the last ten seconds, its processes and what they wait for, then the stacks of its threads. The stacks come last,
-because the signal that requests them interrupts a sleep.
+The attempt is inspected in the last quarter of a second before the deadline, so that the SIGTERM comes on time: its
+CPU over the last ten seconds, its processes and what they wait for, then the stacks of its threads. The stacks come
+last, because the signal that requests them interrupts a sleep.
 
 Where the attempt runs is its ``Place``: a process of its own (``forked_process.py``), a warm worker, or a thread.
 All that an attempt reports leaves through ``_report`` and its neighbours, which mask the secrets of the flow.
@@ -21,19 +21,16 @@ from typing import Protocol
 
 from ..core.advice import Progress
 from ..core.failures.hang import Autopsy, describe_hang, hang_report
-from ..core.outcome import Outcome, OutcomeKind
-from ..core.results import unstored_result
+from ..core.outcome import Outcome, OutcomeKind, unstored_result
 from ..core.secret_mask import MaskedStream, SecretMask
 from ..domain.event_codec import decode
 from ..domain.event_payloads import AttemptDeadline, AttemptRetry, AttemptStack, AttemptSwept, Payload
 from ..domain.events import EventKind
-from . import protocol
+from . import protocol, stack
+from .autopsy import LINE_CHARACTERS, CpuSample, ProcSampler, Subject, flat
 from .command import ResultError
-from .hang import stack
-from .hang.autopsy import LINE_CHARACTERS, CpuSample, ProcSampler, Subject, flat
 from .listener import AttemptListener, BadRow, RunningAttempt
-from .oom import OutOfMemoryWatch
-from .outcome_of_exit import Evidence, Force, lost, outcome_of, was_killed
+from .outcome_of_exit import Evidence, Force, OutOfMemoryWatch, lost, outcome_of, was_killed
 from .protocol import AttemptOrder
 
 TAIL_BYTES = 4096

@@ -18,16 +18,15 @@ from types import AsyncGeneratorType, CodeType, CoroutineType, FunctionType, Gen
 
 import msgspec
 
-from ..core.failures.messages import message_of, normalize_message, type_name
-from ..core.outcome import Failure, FailureClass, Fingerprint
+from ..core.failures.facts import message_of, normalize_message, type_name
+from ..core.outcome import Failure, FailureClass, Fingerprint, is_unstored_reason, too_large_sentence, unstored_result
 from ..core.result_codec import UnknownClassError, UnstorableError, dump_result, load_result
-from ..core.results import is_unstored_reason, too_large_sentence, unstored_result
 from ..core.spec import FlowSpec, MapSpec, TaskSpec
-from ..domain.mapping import child_name
+from ..domain.task_options import child_name
 from ..errors import FlowError, NotReady, PermanentError, SkipTask, TaskTerminated
-from ..flow.finding import Finding
-from ..flow.introspect import parameter_of
-from ..flow.param import load_param
+from ..flow.options import load_param
+from ..flow.source import Finding
+from ..flow.task_def import parameter_of
 from . import protocol
 from .context import Context, Missing
 from .protocol import AttemptOrder

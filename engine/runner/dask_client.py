@@ -17,7 +17,7 @@ import msgspec
 from ..core.outcome import Outcome, OutcomeKind
 from ..core.spec import FlowSpec
 from ..domain.event_codec import decode
-from ..domain.liveness import LEASE_RENEWAL_SECONDS, fence_seconds
+from ..domain.states import LEASE_RENEWAL_SECONDS, fence_seconds
 from ..errors import FlowError
 from . import dask_worker
 from .dask_worker import Message, Report, Request

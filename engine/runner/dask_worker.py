@@ -6,7 +6,7 @@ whose worker died. Two rules make that safe:
 
 - *Permission*: the process starts only after the executor has permitted this worker; it permits one worker per attempt.
 - *Lease*: the executor renews it (``renew_lease``); after ``LEASE_SECONDS`` without a renewal the attempt is ended. So
-  an attempt without messages for ``domain.liveness.fence_seconds`` is certainly dead, and the next one may start.
+  an attempt without messages for ``fence_seconds`` is certainly dead, and the next one may start.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import msgspec
 from ..core.outcome import Outcome
 from ..domain.event_codec import encode, kind_of
 from ..domain.event_payloads import AttemptRetry, Payload
-from ..domain.liveness import LEASE_SECONDS
+from ..domain.states import LEASE_SECONDS
 from ..errors import FlowError
 from ..statefile.processes import EXECUTOR_VARIABLE
 from .listener import AttemptListener, BadRow, RunningAttempt
@@ -96,7 +96,6 @@ def set_permission(token: str, is_permitted: bool) -> None:
 
 
 def renew_lease(executor_id: str) -> None:
-    """Renew the lease of all attempts of an executor."""
     with _lock:
         attempts = [attempt for attempt in _attempts.values() if attempt.request.executor_id == executor_id]
     for attempt in attempts:

@@ -13,11 +13,10 @@ import msgspec
 
 from ..domain.event_payloads import AttemptSigkill, AttemptSigterm
 from ..errors import StateFileError
-from . import command, kill, process, protocol
+from . import command, process, protocol, reaper, stack
 from .attempt import Attempt
+from .autopsy import Subject
 from .channels import FrameSocket, Pipe, StackPipe
-from .hang import stack
-from .hang.autopsy import Subject
 
 READ_DELAY_SECONDS = 0.02  # most attempts have ended by then, and what they wrote is read once
 
@@ -161,7 +160,7 @@ class ForkedProcess:
 
     def request_stack(self) -> bool:
         """Send the signal at which the process writes its stacks. Returns False if it is out of reach."""
-        return kill.signal_process(self.pidfd, process.STACK_SIGNAL)
+        return reaper.signal_process(self.pidfd, process.STACK_SIGNAL)
 
     def crash_dump(self) -> str:
         """Return the stacks that faulthandler wrote when the process crashed."""

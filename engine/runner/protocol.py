@@ -12,8 +12,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from ..core.outcome import Failure
-from ..core.results import RESULT_BYTES_MAX
+from ..core.outcome import RESULT_BYTES_MAX, Failure
 from ..core.spec import TaskSpec
 
 CONTROL_LIMIT = 256 * 1024 * 1024  # bytes: a flow of 100,000 tasks is about 40 MB

@@ -20,9 +20,8 @@ from typing import NoReturn, TextIO
 from ..errors import TaskTerminated, TransientError
 from . import protocol
 from .call import CallPlan, DescribeError, call, context_for, ending_of_error, ending_of_value
-from .child import Channels, FlowFacts, detach, forward_retries, reseed
+from .child import Channels, FlowFacts, FreshImport, detach, forward_retries, reseed
 from .context import Context
-from .per_attempt_import import FreshImport
 
 RECEIVE_BYTES = 64 * 1024
 
@@ -163,7 +162,6 @@ class _TaskThread:
         self._reports.send(protocol.FromThread(self._number, frame))
 
     def write(self, data: bytes) -> None:
-        """Write output."""
         protocol.write_all(self.open_output(), data)
 
     def open_output(self) -> int:

@@ -21,15 +21,13 @@ import signal
 import socket
 from collections.abc import Callable, Sequence
 
-from ..domain.event_changes import ExecutorChange
-from ..domain.event_payloads import AttemptLeaked, ExecutorChanged
+from ..domain.event_payloads import AttemptLeaked, ExecutorChange, ExecutorChanged
 from ..errors import StateFileError
-from . import protocol
+from . import protocol, stack
 from .attempt import Attempt, RunnerContext
+from .autopsy import Subject
 from .channels import FrameSocket, Pipe
 from .forked_process import Fork, ForkedProcess
-from .hang import stack
-from .hang.autopsy import Subject
 from .listener import AttemptListener
 from .protocol import AttemptOrder
 
@@ -166,7 +164,6 @@ class HostThread:
         self._host.apply_rules()
 
     def has_ended(self) -> bool:
-        """Whether the host has ended."""
         return self._host.has_ended()
 
     def command_result(self) -> str | None:
@@ -419,7 +416,6 @@ class ThreadHosts:
 
     @property
     def count(self) -> int:
-        """Living hosts."""
         return len(self._hosts)
 
     def retire(self) -> None:

@@ -25,7 +25,7 @@ from typing import NamedTuple, NoReturn
 
 from ..statefile.processes import read_file
 from . import child, process, protocol
-from .per_attempt_import import FreshImport
+from .child import FreshImport
 
 RECEIVE_BYTES = 64 * 1024
 

@@ -13,16 +13,15 @@ from collections.abc import Callable
 
 import msgspec
 
-from ..domain.event_changes import ExecutorChange
-from ..domain.event_payloads import ExecutorChanged
+from ..domain.event_payloads import ExecutorChange, ExecutorChanged
 from ..errors import StateFileError
 from . import protocol
 from .attempt import Attempt, RunnerContext
 from .channels import FrameSocket
+from .command import encoded_variables
 from .forked_process import Fork, ForkedProcess
 from .listener import AttemptListener, ignore
 from .protocol import AttemptOrder
-from .task_environment import encoded_variables
 
 EXIT_SECONDS = 5.0  # for the exit functions of a worker that is no longer needed
 IDLE_SECONDS = 60.0  # a worker that had no attempt for so long ends: its memory is worth more than its fork
@@ -69,7 +68,6 @@ class Worker(ForkedProcess):
         return self.attempt is None and not self.link.is_closed and not self.has_ended()
 
     def start(self, order: AttemptOrder, listener: AttemptListener) -> Attempt:
-        """Run an attempt."""
         sent_at = asyncio.get_running_loop().time()  # before: it may end the attempt at once
         self.link.send(protocol.Start(self.number, protocol.encode_order(order), encoded_variables(order)))
         return Attempt(order, listener, self._shared, self, sent_at)

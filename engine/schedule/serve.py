@@ -1,9 +1,9 @@
 """Serves the schedule of a flow: starts each run when it is due, one at a time, and resumes runs that can continue.
 
-Between two runs no process owns the state file: operators' clients apply their acts themselves, and the service detects
-the changed file. Missed logical times and late runs are written in a short transaction under the lock; a started
-logical time is written with its run. So a kill at any time loses and repeats no run: the next service reads the
-progress of this one.
+Between two runs no process owns the state file: operators' clients apply their acts themselves, and the service
+detects the changed file. Missed logical times and late runs are written in a short transaction under the lock; a
+started logical time is written with its run. So a kill at any time loses and repeats no run: the next service reads
+the progress of this one.
 
 ``core/schedule.py`` decides, ``store/schedules.py`` writes, ``executor/executor.py`` runs.
 """
@@ -12,28 +12,31 @@ from __future__ import annotations
 
 import asyncio
 import shlex
+import sqlite3
+import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice, takewhile
 
+from ..clock import Clock, ClockWatch
 from ..core.schedule import iso_time, local_time, logical_name
 from ..core.spec import LOGICAL_TIME
-from ..domain.durations import format_duration
 from ..domain.events import Event
 from ..domain.states import RunState
+from ..domain.text import format_duration
 from ..errors import ExecutorBusyError, FlowError, RedriveError, RefusedError
-from ..executor.clock_watch import ClockWatch
 from ..executor.executor import Executor
 from ..executor.machine import Machine
 from ..executor.run_options import RunOptions
 from ..executor.shutdown import handle_signals
 from ..executor.state_file_lease import check_sole_writer, create_state_folder
-from ..flow.flow_file_source import split_target
+from ..flow.source import split_target
 from ..notifications.notifier import MessageOrigin, Notifier
 from ..statefile import lock_file
-from ..statefile.file_changes import stamps_of
-from ..statefile.header import has_content
-from ..store import database, lock, schedules
+from ..statefile.opening import has_content
+from ..statefile.reader import stamps_of
+from ..store import database, lock, runs, schedules
 from ..store.schedules import ScheduleStatus, ServedFlow
 from ..store.writer import Writer, WriterListener
 
@@ -335,3 +338,80 @@ class ScheduleService:
         """Reset the waits after a clock step; logical times are times of day and stay."""
         self._paused_until = self._resend_at = self._next_step_at = 0
         self._report_once(f"the clock of this machine moved by {jump_us / 1e6:+.0f} s")
+
+
+# --- Backfill: the logical times of a schedule without a run, and waiting for runs of the live schedule --------------
+
+
+RUNS_MAX = 10_000  # in one backfill
+RUN_POLL_SECONDS = 0.5  # between polls: a service that starts its run sends no event
+
+
+@dataclass(frozen=True, slots=True)
+class BackfillSlot:
+    """A logical time. ``run_id`` None: it has no run yet."""
+
+    logical: int
+    run_id: str | None = None
+    state: RunState | None = None
+    is_blocked: bool = False
+    is_deleted: bool = False  # its run is
+
+    @property
+    def is_resumable(self) -> bool:
+        """Whether it has a run that can continue: interrupted, or decided about after it was blocked."""
+        return self.state is RunState.RUNNING and not self.is_blocked
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether it has no run, or one that can continue."""
+        return self.run_id is None or self.is_resumable
+
+    @property
+    def has_ended(self) -> bool:
+        return self.state not in (None, RunState.RUNNING)
+
+
+def backfill_slots(state_path: str, served: ServedFlow, since: int, until: int) -> list[BackfillSlot]:
+    """Return the logical times from ``since`` to ``until`` inclusive, each with its run.
+
+    Raises RefusedError for more than RUNS_MAX, StateFileError if the file cannot be read.
+    """
+    times = list(islice(takewhile(lambda at: at <= until, served.schedule.recurrence.after(since - 1)), RUNS_MAX + 1))
+    if len(times) > RUNS_MAX:
+        raise RefusedError(f"that is more than {RUNS_MAX:,} runs: backfill a shorter range at a time")
+    if not times or not has_content(state_path):
+        return [BackfillSlot(at) for at in times]
+    with database.reading(state_path) as connection:
+        slots = _slots_with_runs(connection, served, times)
+    return [slots.get(at, BackfillSlot(at)) for at in times]
+
+
+def _slots_with_runs(connection: sqlite3.Connection, served: ServedFlow, times: list[int]) -> dict[int, BackfillSlot]:
+    started = schedules.runs_of(connection, served.name, times[0], times[-1])
+    return {at: _slot(connection, at, run_id, end) for at, (run_id, end) in started.items()}
+
+
+def _slot(connection: sqlite3.Connection, logical: int, run_id: str, end: RunState | None) -> BackfillSlot:
+    if end is not None:
+        return BackfillSlot(logical, run_id, end, is_deleted=True)
+    state, is_blocked = runs.run_state(connection, run_id)
+    return BackfillSlot(logical, run_id, state, is_blocked)
+
+
+def wait_for_schedule(state_path: str, served: ServedFlow, clock: Clock, report: Callable[[str], None]) -> None:
+    """Wait while a service of the same file has a due run to start, which takes precedence over the backfill."""
+    is_reported = False
+    while lock_file.served_by(state_path) is not None and _is_due(state_path, served, clock.now_us()):
+        if not is_reported:
+            report("waiting for the run that is due by the schedule")
+            is_reported = True
+        time.sleep(RUN_POLL_SECONDS)  # the service does not announce that it has started the run
+
+
+def _is_due(state_path: str, served: ServedFlow, now: int) -> bool:
+    if not has_content(state_path):
+        return False
+    with database.reading(state_path) as connection:
+        next_at = schedules.next_at(connection, served.name)
+    return next_at is not None and next_at <= now

@@ -2,7 +2,7 @@
 
 Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
 
-``changes/locking.py`` acquires it.
+``ownership.py`` acquires it.
 """
 
 import fcntl

@@ -50,7 +50,6 @@ def identity(pid: int) -> Tuple[Optional[int], Optional[str]]:
 
 
 def boot_id() -> Optional[str]:
-    """The id of the current boot."""
     try:
         return read_file("/proc/sys/kernel/random/boot_id").decode("ascii").strip()
     except OSError:

@@ -8,13 +8,14 @@ own connection: ``Reader`` here, ``store/follow.py`` in an event loop. Commits a
 of a run (measured). No transaction outlives a query, so that the writer's log can always be reset.
 """
 
+import os
 import sqlite3
+import time
 from functools import partial
-from typing import Any, Generator, List, Optional, Tuple, TypeVar
+from typing import Any, Generator, List, NamedTuple, Optional, Tuple, TypeVar
 
 from ..errors import SnapshotNeeded
-from .file_changes import FileWatch
-from .open_readonly import open_readonly
+from .opening import open_readonly
 
 EVENT_COLUMNS = "seq, at, kind, run_id, task, old, new, attempt, generation, actor, reason, command_id, data"
 
@@ -147,7 +148,6 @@ class Reader(object):
         return latest_seq(self.connection)
 
     def events(self, since: int, limit: int) -> List[Row]:
-        """See ``Follower.events``."""
         return self._run(self._follower.events(since, limit))
 
     def _run(self, steps: "Steps[Result]") -> Result:
@@ -158,3 +158,117 @@ class Reader(object):
         except StopIteration as end:
             result: Result = end.value
             return result
+
+
+# --- Detects by ``stat`` that a state file must be reopened to show its current content ------------------------------
+#
+# Opening the file directly would drop the locks of this process's connection to it
+# (https://sqlite.org/howtocorrupt.html, section 2.2).
+
+
+REOPEN_SECONDS = 2.0  # shortest time between two openings of a live file
+
+Stamp = Tuple[int, ...]  # device, inode, bytes, time of the last change in ns; empty if there is no file
+
+
+class FileStamps(NamedTuple):
+    """The stamps of a state file and of the files that SQLite keeps beside it."""
+
+    file: Stamp
+    log: Stamp  # -wal
+    shared: Stamp  # -shm: a process has the file open, or has crashed
+
+
+def stamps_of(path: str) -> FileStamps:
+    return FileStamps(stamp_of(path), stamp_of(path + "-wal"), stamp_of(path + "-shm"))
+
+
+def stamp_of(path: str) -> Stamp:
+    """Read what changes with each write of a file; empty if there is no file."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return ()
+    return (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+
+
+def inode_of(path: str) -> Stamp:
+    """Read what stays while a file is written: its device and inode; empty if there is no file."""
+    return stamp_of(path)[:2]
+
+
+class FileWatch(object):
+    """Compares a file with its stamps at the time it was opened. Create it before opening the file."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._stamps = stamps_of(path)
+        self._opened_at = time.monotonic()
+
+    def is_reopen_due(self, is_static: bool) -> bool:
+        """True if the connection may show another file, or outdated content.
+
+        ``is_static``: the connection shows the content at its opening only (``ReadonlyDatabase.is_static``).
+        """
+        old, now = self._stamps, stamps_of(self._path)
+        if now.file[:2] != old.file[:2]:
+            return True
+        if is_static and not old.shared:
+            return now != old  # the file was not in use: every writer changes a stamp
+        if is_static or now.file != old.file:
+            # A live file that this user may not open; or a checkpoint, unless the file was overwritten in place.
+            return time.monotonic() - self._opened_at > REOPEN_SECONDS
+        return False
+
+
+# --- Notices of writes to a state file or its log by inotify, which save readers from polling the file ---------------
+#
+# A notice may come before the commit is visible: SQLite writes the log first, waits for the disk, then writes the
+# index of the log, which is mapped memory and sends none. So a notice only says when to look; ``PRAGMA data_version``
+# says whether there is something new, and a reader checks it several times after each notice, and every IDLE_SECONDS.
+
+
+IDLE_SECONDS = 1.0  # between two looks without a notice
+
+_MODIFY, _MOVED_TO, _CREATE = 0x002, 0x080, 0x100
+
+
+class WriteNotices(object):
+    """``descriptor`` is readable after a write; None: no Linux, no free instance of inotify."""
+
+    def __init__(self, path: str) -> None:
+        self._masks = {
+            os.path.dirname(os.path.realpath(path)): _CREATE | _MOVED_TO,  # a new log, another file in the place
+            path: _MODIFY,
+            path + "-wal": _MODIFY,
+        }
+        self.descriptor: Optional[int] = None
+        try:
+            import ctypes
+
+            self._libc = ctypes.CDLL(None)
+            descriptor = int(self._libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC))
+        except (ImportError, AttributeError):
+            return
+        if descriptor >= 0:
+            self.descriptor = descriptor
+
+    def watch(self) -> bool:
+        """Watch what is at the paths now; what is watched already stays so. False: not even the folder can be."""
+        if self.descriptor is None:
+            return False
+        watches = [
+            self._libc.inotify_add_watch(self.descriptor, os.fsencode(path), mask) for path, mask in self._masks.items()
+        ]
+        return bool(watches[0] >= 0)
+
+    def clear(self) -> None:
+        """Read the notices. Call when the descriptor is readable."""
+        if self.descriptor is not None:
+            os.read(self.descriptor, 65536)
+            self.watch()  # a log that has just been created
+
+    def close(self) -> None:
+        if self.descriptor is not None:
+            os.close(self.descriptor)
+            self.descriptor = None

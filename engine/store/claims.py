@@ -2,27 +2,52 @@
 
 from __future__ import annotations
 
+import json
 import os
+import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
+from typing import NamedTuple, cast
 
-from ..core.dispatch_rules import END_WHEN_OPEN
-from ..core.run_outcome import HeldTasks, RunOutcome
+from ..core.breaker import PASSING, BreakerRecord, StoredBreaker
+from ..core.decide import passed_reason
+from ..core.downstreams import END_WHEN_OPEN
 from ..core.spec import TaskSpec
-from ..core.waits import WAITS, WaitReason
-from ..domain.event_changes import RunChange
-from ..domain.event_columns import AttemptColumns, TaskColumns
-from ..domain.event_payloads import AttemptEffect, AttemptExtended, Payload, RunChanged
+from ..core.waiting import WAITS, HeldTasks, RunOutcome, WaitReason, evaluate_run
+from ..domain.event_payloads import (
+    AttemptColumns,
+    AttemptEffect,
+    AttemptExtended,
+    BreakerChanged,
+    ExecutorChange,
+    ExecutorChanged,
+    Payload,
+    RunChange,
+    RunChanged,
+    TaskColumns,
+    TaskMoved,
+)
 from ..domain.events import EventKind
-from ..domain.liveness import effect_key
-from ..domain.states import DeadLetterKind, TaskState
-from ..statefile.changes import canary, mapping
-from ..statefile.changes.propagation import propagate
-from ..statefile.changes.transitions import Transaction
-from ..statefile.state_lists import in_list
+from ..domain.states import (
+    DEADLINE_MODE,
+    MOVING,
+    DeadLetterKind,
+    TaskState,
+    deadline_cause,
+    describe_passed,
+    effect_key,
+    is_due,
+)
+from ..domain.text import counted, format_duration
+from ..statefile import map_tasks, processes, requeue
+from ..statefile.action import reopen_run
+from ..statefile.lists import in_list
+from ..statefile.operator_actions import release_runs
+from ..statefile.requeue import abandon_canary
+from ..statefile.transitions import Transaction, propagate
+from ..version import VERSION
 from . import quarantine, runs
-from .expiry import expires_at
 from .pages import PageRequest, is_paged, trigger_held_page, trigger_page
 
 
@@ -42,7 +67,6 @@ class Claim:
 
 
 def emit(transaction: Transaction, claim: Claim, payload: Payload) -> None:
-    """Emit an event of an attempt."""
     transaction.emit(payload, claim.run_id, claim.name, attempt=claim.attempt, generation=claim.generation)
 
 
@@ -76,7 +100,7 @@ class ExecutorIdentity:
     @cached_property
     def params_hash(self) -> str:
         """The hash of the parameters of an attempt whose task has none of its own."""
-        return mapping.hash_of(self.params, {})
+        return map_tasks.hash_of(self.params, {})
 
 
 def dispatch(
@@ -102,7 +126,7 @@ def _claim(transaction: Transaction, run_id: str, order: ClaimOrder, identity: E
     token = identity.random_hex(8)
     spec = order.spec
     if spec.map is not None:  # a resume or a requeue may have changed it since its parent succeeded
-        mapping.expand(transaction, run_id, order.name)
+        map_tasks.expand(transaction, run_id, order.name)
     item = None if spec.item is None else asdict(spec.item)
     has_parents = bool(spec.parents) or spec.map is not None
     columns: AttemptColumns = {
@@ -110,8 +134,8 @@ def _claim(transaction: Transaction, run_id: str, order: ClaimOrder, identity: E
         "host": identity.host,
         "code_hash": identity.code_hash,
         "image_hash": identity.image_hash,
-        "params_hash": mapping.hash_of(identity.params, spec.params) if spec.params else identity.params_hash,
-        "input_hash": mapping.input_hash(transaction.connection, run_id, order.name, item) if has_parents else None,
+        "params_hash": map_tasks.hash_of(identity.params, spec.params) if spec.params else identity.params_hash,
+        "input_hash": map_tasks.input_hash(transaction.connection, run_id, order.name, item) if has_parents else None,
         "timeout_us": None if spec.timeout is None else round(spec.timeout * 1e6),
         "grace_us": round(spec.grace_seconds * 1e6),
     }
@@ -175,7 +199,7 @@ def reject(transaction: Transaction, run_id: str, order: ClaimOrder, how: str) -
         columns["expires_at"] = expires_at(transaction.connection, run_id, transaction.at)
     if not transaction.move(run_id, order.name, TaskState.READY, state, order.generation, set=columns):
         return
-    canary.abandon_canary(transaction, run_id, order.name, overrides)
+    requeue.abandon_canary(transaction, run_id, order.name, overrides)
     if state is TaskState.FAILED:
         propagate(transaction, run_id, order.name)
     trigger_page(transaction, _rejected(run_id, order))
@@ -228,3 +252,233 @@ def _held_page(run_id: str, held: HeldTasks) -> PageRequest:
         downstream=held.downstream,
         act=("breakers", "--probe" if is_refused else "--close", held.downstream),
     )
+
+
+# --- Table ``executor``: the executors of the state file, with start, heartbeat and end ------------------------------
+
+
+def insert_executor(transaction: Transaction, identity: ExecutorIdentity, run_id: str) -> None:
+    """Insert this process as the executor; emits no event."""
+    start_ticks, boot_id = processes.identity(os.getpid())
+    row = {
+        "executor_id": identity.executor_id,
+        "pid": os.getpid(),
+        "start_ticks": start_ticks,
+        "boot_id": boot_id,
+        "host": identity.host,
+        "version": VERSION,
+        "started_at": transaction.at,
+        "heartbeat_at": transaction.at,
+        "run_id": run_id,
+    }
+    transaction.insert("executor", row)
+
+
+def write_heartbeat(transaction: Transaction, executor_id: str) -> None:
+    """Update the heartbeat; emits no event."""
+    transaction.connection.execute(
+        "UPDATE executor SET heartbeat_at = ? WHERE executor_id = ?", (transaction.at, executor_id)
+    )
+
+
+def mark_executor_stopped(transaction: Transaction, executor_id: str) -> None:
+    """Record the regular end of an executor, with its event."""
+    transaction.connection.execute(
+        "UPDATE executor SET stopped_at = ?, heartbeat_at = ? WHERE executor_id = ?",
+        (transaction.at, transaction.at, executor_id),
+    )
+    transaction.emit(ExecutorChanged(ExecutorChange.STOPPED, executor_id))
+
+
+# --- Table ``breaker``: breakers and retry budgets, kept across restarts ---------------------------------------------
+
+
+def read_breakers(connection: sqlite3.Connection) -> list[BreakerRecord]:
+    cursor = connection.execute("SELECT downstream, state, reopens_at, window, tokens, detail, changed_at FROM breaker")
+    names = [column[0] for column in cursor.description]
+    return [cast("BreakerRecord", dict(zip(names, values, strict=True))) for values in cursor.fetchall()]
+
+
+def store_breakers(transaction: Transaction, rows: Mapping[str, StoredBreaker]) -> None:
+    """Write breaker rows; emits no event."""
+    for name, columns in rows.items():
+        transaction.connection.execute(
+            f"INSERT OR REPLACE INTO breaker (downstream, {', '.join(columns)}) VALUES (?{',?' * len(columns)})",
+            (name, *columns.values()),
+        )
+
+
+def emit_change(
+    transaction: Transaction, run_id: str, change: BreakerChanged, rows: Mapping[str, StoredBreaker]
+) -> None:
+    """Write breaker rows with the event of a change of state."""
+    store_breakers(transaction, rows)
+    transaction.emit(change, run_id)
+    if change.state in PASSING:
+        release_runs(transaction, change.downstream)
+
+
+# --- Expiry of dead letters ------------------------------------------------------------------------------------------
+#
+# What time ends in a run: undecided dead letters after ``dead_letter_ttl``, and the run at its deadline (SPEC 4.7).
+#
+# ``domain/states.py`` states the rule of the deadline.
+
+
+def expires_at(connection: sqlite3.Connection, run_id: str, at: int) -> int | None:
+    """Return when a dead letter created at ``at`` expires; None: never. Times in microseconds UTC.
+
+    It expires after the flow's ``dead_letter_ttl``, or at the deadline of the run if that is in the future and sooner.
+    """
+    ttl = _ttl_seconds(connection, run_id)
+    if ttl is None:
+        return None
+    by_ttl = at + round(ttl * 1e6)
+    row = connection.execute("SELECT deadline_at FROM run WHERE run_id = ?", (run_id,)).fetchone()
+    deadline_at: int | None = row[0]
+    return min(by_ttl, deadline_at) if deadline_at is not None and deadline_at > at else by_ttl
+
+
+def _ttl_seconds(connection: sqlite3.Connection, run_id: str) -> float | None:
+    row = connection.execute("SELECT options FROM run WHERE run_id = ?", (run_id,)).fetchone()
+    ttl: float | None = json.loads(row[0]).get("dead_letter_ttl") if row is not None else None
+    return ttl
+
+
+def expire(transaction: Transaction, run_id: str, seen: Mapping[str, int]) -> None:
+    """Fail the tasks that are still dead letters and wait for no canary. The caller has checked ``expires_at``.
+
+    ``seen``: by name, the generation that the caller saw.
+    """
+    for name, generation in seen.items():
+        row = transaction.connection.execute(
+            "SELECT ended_at, dead_letter_kind FROM task WHERE run_id = ? AND name = ? AND state = 'DEAD_LETTER'"
+            " AND expires_at IS NOT NULL AND canary IS NULL",
+            (run_id, name),
+        ).fetchone()
+        if row is not None:
+            _expire(transaction, run_id, name, generation, *row)
+    reopen_run(transaction, run_id)  # its children may start, or it ends: also if this executor dies now
+
+
+def _expire(
+    transaction: Transaction,
+    run_id: str,
+    name: str,
+    generation: int,
+    ended_at: int | None,
+    kind: str | None,
+    *,
+    is_paged: bool = True,
+) -> None:
+    waited_us = None if ended_at is None else transaction.at - ended_at
+    counts_at_once = _ttl_seconds(transaction.connection, run_id) == 0
+    waited = "" if waited_us is None else f" for {format_duration(waited_us)}"
+    why = (
+        "a dead letter counts as failed: dead_letter_ttl=0"
+        if counts_at_once
+        else (f"no operator has decided about it{waited}: dead_letter_ttl")
+    )
+    columns: TaskColumns = {"expires_at": None}
+    payload = TaskMoved(why=why)
+    if not transaction.move(
+        run_id, name, TaskState.DEAD_LETTER, TaskState.FAILED, generation, set=columns, payload=payload
+    ):
+        return
+    propagate(transaction, run_id, name)
+    if counts_at_once or not is_paged:
+        return  # another page is about the same
+    known = None if kind is None else DeadLetterKind(kind)
+    trigger_page(transaction, PageRequest(run_id=run_id, task=name, title="dead letter expired", why=why, kind=known))
+
+
+# --- The deadline --------------------------------------------------------------------------------------------------
+
+_RUN = "SELECT deadline_at, deadline_passed_at, options FROM run WHERE run_id = ? AND ended_at IS NULL"
+_MOVING = (
+    "SELECT name, state, generation, attempt, overrides, cancel_requested_at FROM task"
+    f" WHERE run_id = ? AND state IN {in_list(MOVING)} ORDER BY position, name"
+)
+_EXPIRED = (
+    "SELECT name, generation, ended_at, dead_letter_kind FROM task WHERE run_id = ? AND state = 'DEAD_LETTER'"
+    " AND expires_at <= ? AND canary IS NULL ORDER BY position, name"
+)
+_PAGED = "SELECT 1 FROM page WHERE cause = ? AND state <> 'resolved' AND rearmed = 0"  # as a risk, before it came true
+_DEAD_LETTERS = "SELECT count(*) FROM task WHERE run_id = ? AND state = 'DEAD_LETTER'"
+
+
+class _MovingTask(NamedTuple):
+    name: str
+    state: str
+    generation: int
+    attempt: int
+    overrides: str | None
+    cancel_requested_at: int | None
+
+
+def pass_deadline(transaction: Transaction, run_id: str) -> bool:
+    """End what the deadline of a run ends; False: it has no deadline that ends it now.
+
+    The run itself ends when no task runs any more: ``end_at_deadline``, or ``executor/run_end.py``.
+    """
+    row = transaction.connection.execute(_RUN, (run_id,)).fetchone()
+    if row is None:
+        return False
+    deadline_at, passed_at, options = row
+    if not is_due(deadline_at, passed_at, options, transaction.at):
+        return False
+    why = describe_passed(deadline_at)
+    for expired in transaction.connection.execute(_EXPIRED, (run_id, transaction.at)).fetchall():
+        _expire(transaction, run_id, *expired, is_paged=False)
+    moving = [_MovingTask(*values) for values in transaction.connection.execute(_MOVING, (run_id,)).fetchall()]
+    for task in moving:
+        _end_task(transaction, run_id, task, why)
+    (dead,) = transaction.connection.execute(_DEAD_LETTERS, (run_id,)).fetchone()
+    sentence = f"{why}: {_describe_ended(moving, dead)}"
+    passed = RunChanged(RunChange.DEADLINE, {"deadline_passed_at": transaction.at}, why=sentence)
+    transaction.change_run(run_id, passed)
+    if transaction.connection.execute(_PAGED, (deadline_cause(run_id),)).fetchone() is None:
+        act = ("postpone", "1h")
+        request = PageRequest(run_id, None, "deadline missed", sentence, kind=DeadLetterKind.DEADLINE, act=act)
+        trigger_page(transaction, request)
+    return True
+
+
+def _end_task(transaction: Transaction, run_id: str, task: _MovingTask, why: str) -> None:
+    """Cancel a task that does not run; request the end of one that runs, unless an operator has done so."""
+    if task.state == TaskState.RUNNING:
+        if task.cancel_requested_at is None:
+            requested: TaskColumns = {
+                "cancel_requested_at": transaction.at,
+                "failure_mode": DEADLINE_MODE,
+                "error": why,
+            }
+            transaction.change(run_id, task.name, requested, attempt=task.attempt, why=why)
+        return
+    abandon_canary(transaction, run_id, task.name, task.overrides)
+    ended: TaskColumns = {
+        "ended_at": transaction.at,
+        "next_retry_at": None,
+        "failure_mode": DEADLINE_MODE,
+        "error": why,
+    }
+    payload = TaskMoved(why=why)
+    transaction.move(run_id, task.name, task.state, TaskState.CANCELLED, task.generation, set=ended, payload=payload)
+
+
+def _describe_ended(moving: list[_MovingTask], dead: int) -> str:
+    running = [task.name for task in moving if task.state == TaskState.RUNNING]
+    others = len(moving) - len(running)
+    parts = [f"{running[0]} is ended"] if len(running) == 1 else [f"{counted(len(running), 'task')} are ended"]
+    parts = parts if running else []
+    parts += [f"{counted(others, 'task')} {'is' if others == 1 else 'are'} cancelled"] if others else []
+    parts += [f"{counted(dead, 'dead letter')} {'waits' if dead == 1 else 'wait'} for a human"] if dead else []
+    return ", ".join(parts)
+
+
+def end_at_deadline(transaction: Transaction, run_id: str) -> None:
+    """End a run that its deadline has ended and that no executor runs, unless a task still runs."""
+    run = runs.load_run(transaction.connection, run_id, has_attempts=False)
+    if run.run.ended_at is not None or any(row.state in MOVING for row in run.tasks.values()):
+        return
+    runs.end_run(transaction, run_id, evaluate_run(run.tasks.values(), 0, over=passed_reason(run.run)))

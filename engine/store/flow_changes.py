@@ -11,21 +11,16 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 import msgspec
 
 from ..core.flow_difference import FlowDifference, is_outdated, stays_input, with_children
-from ..core.mapping import positions_of
 from ..core.projection import RunProjection
-from ..core.spec import FlowSpec, TaskSpec
-from ..domain.event_changes import RunChange
-from ..domain.event_columns import TaskColumns
-from ..domain.event_payloads import NO_PAIRS, NO_VALUES, Pairs, RunChanged, TaskMoved
-from ..domain.mapping import child_position, child_prefix
+from ..core.spec import FlowSpec, TaskSpec, positions_of
+from ..domain.event_payloads import NO_PAIRS, NO_VALUES, Pairs, RunChange, RunChanged, TaskColumns, TaskMoved
 from ..domain.states import MOVING, SkipCause, TaskState
-from ..statefile.changes.action import reopen_run
-from ..statefile.changes.canary import abandon_canary
-from ..statefile.changes.mapping import insert_edges
-from ..statefile.changes.page_lifecycle import resolve
-from ..statefile.changes.propagation import hold_if_blocked, propagate, reevaluate, unpropagate
-from ..statefile.changes.transitions import Transaction
-from ..statefile.state_lists import in_list
+from ..domain.task_options import child_position, child_prefix
+from ..statefile.action import reopen_run
+from ..statefile.lists import in_list
+from ..statefile.map_tasks import insert_edges
+from ..statefile.requeue import abandon_canary
+from ..statefile.transitions import Transaction, hold_if_blocked, propagate, reevaluate, resolve, unpropagate
 from . import runs
 
 REMOVED = "the flow no longer defines it"  # the reason with which a task is skipped

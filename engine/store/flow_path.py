@@ -8,9 +8,9 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
-from ..domain.digests import sha256_hex
+from ..domain.text import sha256_hex
 from ..errors import StateFileError
-from ..statefile.default_paths import STATE_VARIABLE, SUFFIX, default_folder
+from ..statefile.paths import STATE_VARIABLE, SUFFIX, default_folder
 
 REMOTE = "ssh://"
 STEM_BYTES_MAX = 120  # with all suffixes, a name fits into the 143 bytes that encrypted folders allow
@@ -64,7 +64,7 @@ def _check_owner(path: str, name: str, flow: str) -> None:
 
     A flow file that was moved keeps its state file. A file that cannot be read is reported by those who open it.
     """
-    from ..flow.flow_file_source import split_target  # imported here, because it slows down the start
+    from ..flow.source import split_target  # imported here, because it slows down the start
 
     ours = os.path.realpath(split_target(flow)[0])
     owners = [split_target(owner)[0] for owner in _owners(path)] if os.path.exists(ours) else []
@@ -81,7 +81,7 @@ def _owners(path: str) -> list[str]:
     import sqlite3  # here: a program that runs a flow of its own may fork it after this module is imported
     from contextlib import closing
 
-    from ..statefile.open_readonly import open_readonly
+    from ..statefile.opening import open_readonly
 
     sql = "SELECT flow_path FROM run WHERE flow_path IS NOT NULL GROUP BY flow_path ORDER BY max(started_at) DESC"
     try:

@@ -14,9 +14,8 @@ from collections.abc import AsyncIterator
 import aiosqlite
 
 from ..domain.events import Event
-from ..statefile import open_readonly
-from ..statefile.reader import Follower, Result, Steps, lenient_text
-from ..statefile.write_notices import IDLE_SECONDS, WriteNotices
+from ..statefile import opening
+from ..statefile.reader import IDLE_SECONDS, Follower, Result, Steps, WriteNotices, lenient_text
 from .database import translate
 from .runs import event_from_row
 
@@ -84,7 +83,7 @@ class _AsyncReader:
         await self.close()
         self._follower.prepare_open()
         # Not by aiosqlite, whose thread would outlive an error.
-        connection, still = await asyncio.to_thread(open_readonly.open_readonly, self._path)
+        connection, still = await asyncio.to_thread(opening.open_readonly, self._path)
         connection.text_factory = lenient_text
         database = aiosqlite.Connection(lambda: connection, iter_chunk_size=BATCH_EVENTS)
         await database
@@ -105,7 +104,7 @@ async def _run_queries(database: aiosqlite.Connection, steps: Steps[Result]) -> 
 
 
 class AsyncWriteNotices:
-    """Notices of writes to a state file (``statefile/write_notices.py``), for the running event loop. Close it."""
+    """Notices of writes to a state file (``statefile/reader.py``), for the running event loop. Close it."""
 
     def __init__(self, path: str) -> None:
         self._notices = WriteNotices(path)
@@ -114,7 +113,6 @@ class AsyncWriteNotices:
             asyncio.get_running_loop().add_reader(self._notices.descriptor, self._on_readable)
 
     def close(self) -> None:
-        """Close the descriptor."""
         if self._notices.descriptor is not None:
             asyncio.get_running_loop().remove_reader(self._notices.descriptor)
             self._notices.close()

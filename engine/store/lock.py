@@ -13,12 +13,11 @@ import socket
 import time
 from collections.abc import Collection
 
-from ..domain.durations import format_duration
+from ..domain.text import format_duration
 from ..errors import ExecutorBusyError, StorageError
-from ..runner import kill
-from ..statefile.changes.executor_token import has_token
-from ..statefile.changes.locking import is_current_file, open_lock, require_single_name, write_holder
+from ..runner import reaper
 from ..statefile.lock_file import LockHolder, current_holder, lock_path, read_holder, try_lock
+from ..statefile.ownership import has_token, is_current_file, open_lock, require_single_name, write_holder
 from ..statefile.processes import ancestors, identity
 
 PATIENCE_SECONDS = 10.0  # for a client that applies one command, as long as that waits for an executor
@@ -166,7 +165,7 @@ def sweep_orphans(executor_ids: Collection[str], state_path: str) -> list[int]:
     spared. Raises ExecutorBusyError if a process cannot be killed.
     """
     matcher = _OrphanMatcher(set(executor_ids), state_path)
-    killed, alive = kill.sweep(matcher.matches, ancestors(), KILL_SECONDS)
+    killed, alive = reaper.sweep(matcher.matches, ancestors(), KILL_SECONDS)
     if alive:
         raise ExecutorBusyError(f"process {alive[0]} of a dead executor does not die; look at it before trying again")
     return sorted(killed)

@@ -14,16 +14,14 @@ from dataclasses import dataclass
 from typing import TypedDict, cast
 
 from ..core.breaker import PASSING
-from ..core.cause_history import parse_cause_history
+from ..core.causes import EPISODE_SILENCE_US, STORM_WINDOW_US, PageState, page_cause, parse_cause_history, severity_of
 from ..core.outcome import ENVIRONMENT_FIELDS, Failure, FailureMode
-from ..core.paging import EPISODE_SILENCE_US, STORM_WINDOW_US, PageState, page_cause, severity_of
-from ..domain.event_changes import PageChange
-from ..domain.event_payloads import PageChanged
+from ..domain.event_payloads import PageChange, PageChanged
+from ..domain.events import JsonObject
 from ..domain.states import FAILED_OUTCOMES, NEEDS_HUMAN, NOT_STARTED, DeadLetterKind
-from ..json_types import JsonObject
-from ..statefile.changes.transitions import Transaction
-from ..statefile.on_demand import cause_history
-from ..statefile.state_lists import in_list
+from ..statefile import causes
+from ..statefile.lists import in_list
+from ..statefile.transitions import Transaction
 from .database import path_of
 
 
@@ -256,7 +254,7 @@ def _cause_history(connection: sqlite3.Connection, request: PageRequest) -> Json
     if request.failure is None or request.run_id is None:
         return None
     cause = (request.failure.fingerprint.loose, request.downstream)
-    (found,) = cause_history.read_cause_histories(connection, request.run_id, [cause])
+    (found,) = causes.read_cause_histories(connection, request.run_id, [cause])
     if parse_cause_history(found).is_new:
         return None
     return {**found, "episodes": found["episodes"][:1], "notes": found["notes"][:_NOTES_SHOWN]}

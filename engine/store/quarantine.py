@@ -10,13 +10,12 @@ import json
 import sqlite3
 from collections.abc import Sequence
 
-from ..domain.event_changes import RowsChange
 from ..domain.event_codec import decode
-from ..domain.event_payloads import RowsChanged, TaskMoved
+from ..domain.event_payloads import RowsChange, RowsChanged, TaskMoved
 from ..domain.events import EventKind
 from ..runner.listener import BadRow
-from ..statefile.changes.quarantine_actions import drop_provisional, emit_and_count, hold_requeued_rows
-from ..statefile.changes.transitions import Transaction
+from ..statefile.quarantine import drop_provisional, emit_and_count, hold_requeued_rows
+from ..statefile.transitions import Transaction
 
 #: A requeued row: its key, and its payload when it was quarantined.
 KeyAndPayload = tuple[str, str | None]

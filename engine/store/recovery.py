@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 import sqlite3
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import msgspec
@@ -18,17 +18,15 @@ from ..clock import CLOCK_JUMP_SECONDS
 from ..core.outcome import Outcome, OutcomeKind
 from ..core.policy import Uniform
 from ..core.spec import TaskSpec, with_overrides
-from ..domain.event_changes import ExecutorChange
-from ..domain.event_payloads import ExecutorChanged
+from ..domain.event_payloads import ExecutorChange, ExecutorChanged, RunChange, RunChanged
 from ..domain.events import EventKind
-from ..domain.liveness import fence_seconds
-from ..domain.states import TIMED, TaskState
-from ..statefile.changes.abandoned import emit_reclaimed
-from ..statefile.changes.clock_steps import shift_times
-from ..statefile.changes.transitions import Transaction
+from ..domain.states import TIMED, TaskState, cut_off_cause, fence_seconds
+from ..statefile.lists import in_list
 from ..statefile.processes import is_alive
-from ..statefile.state_lists import in_list
+from ..statefile.requeue import emit_reclaimed
+from ..statefile.transitions import Transaction, shift_times
 from .claims import Claim
+from .pages import PageRequest, trigger_page
 from .settle import settle
 
 LOSSES_WINDOW_SECONDS = 24 * 3600  # older losses do not count towards a crash loop
@@ -177,3 +175,27 @@ def _longest_wait_us(spec: TaskSpec, state: str, wait_us: int | None) -> int:
     """Return the longest plausible wait. ``wait_us``: the drawn or requested wait, which may be longer."""
     seconds = spec.retry.cap if state == TaskState.RETRYING else 2 * spec.recheck_seconds
     return max(round(seconds * 1e6), wait_us or 0)
+
+
+# --- Runs that were cut off ------------------------------------------------------------------------------------------
+#
+# Reports unfinished runs whose executor has died, when the next executor opens the state file for another run.
+
+
+_UNFINISHED = (
+    "SELECT run.run_id, executor.pid, executor.host FROM executor JOIN run ON run.run_id = executor.run_id"
+    " WHERE executor_id = ? AND run.run_id <> ? AND run.ended_at IS NULL AND run.blocked_since IS NULL"
+)
+
+
+def report_cut_off(transaction: Transaction, dead_executors: Iterable[str], run_id: str) -> None:
+    """Emit an event and a page for each unfinished run of ``dead_executors``, except ``run_id``.
+
+    An executor is reported dead once. A blocked run was paged for its dead letters and loses nothing.
+    """
+    for dead in dead_executors:
+        for unfinished, pid, host in transaction.connection.execute(_UNFINISHED, (dead, run_id)).fetchall():
+            why = f"its executor (pid {pid} on {host}) died, and no executor has resumed it"
+            transaction.emit(RunChanged(RunChange.CUT_OFF, why=why), unfinished)
+            title = f"run {unfinished} was cut off"
+            trigger_page(transaction, PageRequest(unfinished, None, title, why=why, cause=cut_off_cause(unfinished)))

@@ -8,43 +8,34 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from operator import attrgetter
+from statistics import median
 from typing import NamedTuple
 
 import msgspec
 
+from ..core.advice import PastDuration
 from ..core.breaker import SHUT
-from ..core.bulk_build import collector_paused
+from ..core.causes import declared_sender
 from ..core.dag import distinct
-from ..core.mapping import positions_of
-from ..core.paging import declared_sender
-from ..core.projection import (
-    AttemptRow,
-    RunProjection,
-    RunRow,
-    TaskRow,
-    children_of,
-    order_parents,
-)
-from ..core.run_outcome import RunOutcome
-from ..core.spec import FlowSpec, TaskSpec
-from ..domain.deadline import END
-from ..domain.event_changes import RunChange
+from ..core.projection import AttemptRow, RunProjection, RunRow, TaskRow, children_of, order_parents
+from ..core.spec import FlowSpec, TaskSpec, collector_paused, positions_of
+from ..core.waiting import RunOutcome
 from ..domain.event_codec import decode
-from ..domain.event_columns import AttemptColumns, RunColumns, TaskColumns
-from ..domain.event_payloads import RunChanged, TaskMoved
+from ..domain.event_payloads import AttemptColumns, RunChange, RunChanged, RunColumns, TaskColumns, TaskMoved
 from ..domain.events import KILL_STEPS, Event, kill_step_value
-from ..domain.states import DEADLINE_MODE, MOVING, NEEDS_HUMAN, TIMED, RunState, TaskState
+from ..domain.states import DEADLINE_MODE, END, FAILED_OUTCOMES, MOVING, NEEDS_HUMAN, TIMED, RunState, TaskState
 from ..errors import NotFoundError, RefusedError
-from ..statefile import queries
-from ..statefile.changes.propagation import UNSATISFIED_PARENT, reevaluate
-from ..statefile.changes.pruning import finish_pruning
-from ..statefile.changes.transitions import Transaction
+from ..statefile import lists
+from ..statefile.lists import chunks, in_list, marks
+from ..statefile.opening import open_readonly
+from ..statefile.pruning import finish_pruning
 from ..statefile.reader import Row
-from ..statefile.state_lists import chunks, in_list, marks
+from ..statefile.transitions import UNSATISFIED_PARENT, Transaction, reevaluate
 
 _VALUES_PER_INSERT = 30_000
 
@@ -495,7 +486,7 @@ def _read_changed(connection: sqlite3.Connection, run_id: str, tasks: Mapping[st
 def list_runs(connection: sqlite3.Connection) -> list[RunListing]:
     """Return every run of the file, latest first."""
     names = RunRow.__struct_fields__
-    lines = queries.runs(connection)
+    lines = lists.runs(connection)
     return [RunListing(_run_row(tuple(line.run[name] for name in names)), line.counts) for line in lines]
 
 
@@ -526,7 +517,6 @@ def exists(connection: sqlite3.Connection, run_id: str) -> bool:
 
 
 def run_state(connection: sqlite3.Connection, run_id: str) -> tuple[RunState, bool]:
-    """Return the state of a run that exists, and whether it is blocked or paused."""
     sql = "SELECT state, blocked_since IS NOT NULL OR paused_since IS NOT NULL FROM run WHERE run_id = ?"
     state, is_held = connection.execute(sql, (run_id,)).fetchone()
     return RunState(state), bool(is_held)
@@ -547,3 +537,114 @@ def unfinished_run_ids(connection: sqlite3.Connection) -> list[str]:
 def event_from_row(row: Row) -> Event:
     """Decode a row of table ``event``."""
     return Event._make((*row[:-1], decode(row[2], json.loads(row[-1]))))
+
+
+# --- Statistics of earlier runs --------------------------------------------------------------------------------------
+#
+# Statistics of earlier runs in the same file: durations of tasks, and failures that healed without help.
+
+
+PAST_ATTEMPTS = 200
+USUAL_MIN = 3  # from so many successes on, a task has a usual duration
+
+
+class PastDurations(NamedTuple):
+    """The median seconds of the successful attempts by task; ``usual``: of tasks with USUAL_MIN of them or more."""
+
+    median: Mapping[str, float]
+    usual: Mapping[str, float]
+
+
+def durations(connection: sqlite3.Connection, dag_name: str) -> PastDurations:
+    """Return the durations of the tasks of a flow over its latest runs."""
+    known = lists.durations_us(connection, dag_name)
+    medians = {name: median(values) / 1e6 for name, values in known.items()}
+    return PastDurations(medians, {name: medians[name] for name, values in known.items() if len(values) >= USUAL_MIN})
+
+
+@dataclass(frozen=True, slots=True)
+class TaskDurations:
+    """Durations of the successful attempts of one task in seconds; ``past``: with attempts killed at their timeout."""
+
+    p50: float
+    p95: float
+    p99: float
+    count: int
+    past: tuple[PastDuration, ...] = ()
+
+
+def duration_stats_by_task(connection: sqlite3.Connection, dag_name: str) -> dict[str, TaskDurations]:
+    """Return the durations in the latest runs of a flow, by task that succeeded at least once."""
+    return {
+        name: _observed(values, past_attempts(connection, name, dag_name))
+        for name, values in lists.durations_us(connection, dag_name).items()
+    }
+
+
+def _observed(durations_us: list[int], past: Iterable[PastDuration]) -> TaskDurations:
+    p50, p95, p99 = (lists.quantile(durations_us, share) / 1e6 for share in (0.5, 0.95, 0.99))
+    return TaskDurations(p50, p95, p99, len(durations_us), tuple(past))
+
+
+_PAST = (
+    "SELECT started_at, duration_us, outcome FROM attempt WHERE name = :name AND outcome IN ('success', 'timed_out')"
+    " AND duration_us IS NOT NULL"
+    " AND (:dag_name IS NULL OR run_id IN (SELECT run_id FROM run WHERE dag_name = :dag_name))"
+    " ORDER BY started_at DESC LIMIT :limit"
+)
+
+
+def past_attempts(connection: sqlite3.Connection, name: str, dag_name: str | None = None) -> list[PastDuration]:
+    """Return the latest attempts of a task that succeeded or timed out, the oldest first."""
+    rows = connection.execute(_PAST, {"name": name, "dag_name": dag_name, "limit": PAST_ATTEMPTS}).fetchall()
+    return [
+        PastDuration(weekday_of(at), duration_us / 1e6, outcome == "success") for at, duration_us, outcome in rows[::-1]
+    ]
+
+
+def weekday_of(at: int) -> int:
+    """Return the local day of the week of a time in microseconds UTC; 0 is Monday."""
+    return datetime.fromtimestamp(at / 1e6).astimezone().weekday()
+
+
+def healed_count(connection: sqlite3.Connection, name: str, strict_fp: str) -> int:
+    """Count the generations in which this failure of the task was followed by a success without an operator."""
+    (count,) = connection.execute(
+        "SELECT count(*) FROM (SELECT DISTINCT run_id, generation FROM attempt AS failed"
+        f" WHERE name = ? AND fingerprint = ? AND outcome IN {in_list(FAILED_OUTCOMES)} AND EXISTS ("
+        "SELECT 1 FROM attempt AS good WHERE good.run_id = failed.run_id AND good.name = failed.name"
+        " AND good.generation = failed.generation AND good.attempt > failed.attempt AND good.outcome = 'success'))",
+        (name, strict_fp),
+    ).fetchone()
+    return int(count)
+
+
+# --- Names of runs, tasks and causes in a state file, the latest first: for shell completion -------------------------
+
+
+NAMES_MAX = 1000
+
+RUN_NAMES = "SELECT run_id, dag_name FROM run ORDER BY started_at DESC, rowid DESC LIMIT :limit"
+TASK_NAMES = (
+    "SELECT name, state FROM task WHERE run_id = coalesce(:run_id,"
+    " (SELECT run_id FROM run ORDER BY started_at DESC, rowid DESC LIMIT 1))"
+    " ORDER BY name LIMIT :limit"
+)
+CAUSE_NAMES = (
+    "SELECT failure_fingerprint, min(error) FROM task WHERE failure_fingerprint IS NOT NULL"
+    " GROUP BY failure_fingerprint ORDER BY max(ended_at) DESC LIMIT :limit"
+)
+
+
+class Name(NamedTuple):
+    """A name and a word about it."""
+
+    name: str
+    help: str
+
+
+def read_names(path: str, sql: str, run_id: str | None = None) -> list[Name]:
+    """Read names with one of the queries of this module. Raises StateFileError."""
+    options = {"run_id": run_id, "limit": NAMES_MAX}
+    with closing(open_readonly(path).connection) as connection:
+        return [Name(str(name), str(about or "")) for name, about in connection.execute(sql, options)]

@@ -10,20 +10,17 @@ import sqlite3
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from ..core.paging import schedule_cause
+from ..core.causes import schedule_cause
 from ..core.schedule import LISTED_MAX, Schedule, ScheduleDecision, decide_schedule, iso_time, late_starts, local_time
 from ..core.spec import FlowSpec, ScheduleSpec
-from ..domain.deadline import deadline_cause
-from ..domain.durations import format_clock, format_duration
-from ..domain.event_changes import ScheduleChange
-from ..domain.event_payloads import ScheduleChanged
-from ..domain.states import ENDED_BADLY, FINISHED, OPEN, DeadLetterKind, RunState
+from ..domain.event_payloads import ScheduleChange, ScheduleChanged
+from ..domain.states import ENDED_BADLY, FINISHED, OPEN, DeadLetterKind, RunState, deadline_cause
+from ..domain.text import format_clock, format_duration
 from ..errors import RefusedError
 from ..flow.time_zones import open_schedule
-from ..statefile.changes.page_lifecycle import resolve_cause
-from ..statefile.changes.transitions import Transaction
-from ..statefile.state_lists import in_list
-from . import expiry
+from ..statefile.lists import in_list
+from ..statefile.transitions import Transaction, resolve_cause
+from . import claims
 from .pages import PageRequest, trigger_page
 
 
@@ -37,7 +34,6 @@ class ServedFlow:
 
     @property
     def name(self) -> str:
-        """The name of the flow."""
         return self.flow.name
 
 
@@ -290,10 +286,10 @@ def record_late_runs(transaction: Transaction, served: ServedFlow, running: str 
     for run_id, logical, due_at in transaction.connection.execute(_LATE, (served.name, transaction.at)).fetchall():
         _record_late(transaction, served, logical, "end", due_at, run_id)
         transaction.emit(ScheduleChanged(ScheduleChange.LATE_END, served.name, due_at=due_at), run_id)
-        if not expiry.pass_deadline(transaction, run_id):
+        if not claims.pass_deadline(transaction, run_id):
             _page_late_end(transaction, run_id, due_at)
         elif run_id != running:
-            expiry.end_at_deadline(transaction, run_id)
+            claims.end_at_deadline(transaction, run_id)
     return _next_late_at(transaction.connection, served, progress)
 
 

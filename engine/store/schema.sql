@@ -78,7 +78,7 @@ CREATE TABLE task (
 ) WITHOUT ROWID;
 
 CREATE INDEX idx_task_state ON task(run_id, state);
-CREATE INDEX idx_task_failure ON task(run_id, failure_fingerprint, state, dead_letter_kind) -- siblings.py
+CREATE INDEX idx_task_failure ON task(run_id, failure_fingerprint, state, dead_letter_kind) -- settle.py
     WHERE failure_fingerprint IS NOT NULL;
 
 CREATE TABLE pruned_run (                 -- runs that are deleted, while they have rows in other tables

@@ -6,14 +6,20 @@ The decision is made on the writer, between BEGIN and COMMIT, so that the row ca
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import sqlite3
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from typing import cast
+from typing import NamedTuple, cast
 
-from ..core.advice import TimeoutJudgement, duration_literal
+import msgspec
+
+from ..core.advice import NOT_JUDGED, PastDuration, TimeoutJudgement, duration_literal, judge_timeout
 from ..core.breaker import DownstreamHealth
 from ..core.decide import (
+    NO_SIBLINGS,
+    SIBLINGS_MIN,
+    SIBLINGS_REASON,
     Cancel,
     DeadLetter,
     Decision,
@@ -21,6 +27,7 @@ from ..core.decide import (
     Fail,
     Interrupt,
     Retry,
+    Siblings,
     Skip,
     Succeed,
     TaskHistory,
@@ -28,25 +35,35 @@ from ..core.decide import (
     decide,
     decide_loss,
 )
-from ..core.failures.failure import describe_wait_timeout
-from ..core.outcome import Failure, FailureMode, Outcome, OutcomeKind
+from ..core.failures.failure import PROGRESS_FACT, describe_wait_timeout
+from ..core.failures.tables import nature_of
+from ..core.outcome import ENVIRONMENT_FIELDS, Failure, FailureClass, FailureMode, Outcome, OutcomeKind
 from ..core.policy import Uniform
 from ..core.spec import TaskSpec
-from ..domain.event_columns import AttemptColumns, TaskColumns
-from ..domain.event_payloads import AttemptLate, TaskMoved
-from ..domain.overrides import load_overrides
-from ..domain.states import DeadLetterKind, SkipCause, TaskState
-from ..statefile.changes.action import find_cancel_request
-from ..statefile.changes.mapping import expand_below
-from ..statefile.changes.page_lifecycle import resolve
-from ..statefile.changes.propagation import hold_if_blocked, propagate
-from ..statefile.changes.transitions import Transaction
-from . import quarantine, rollout
-from .claims import Claim, emit
-from .expiry import expires_at
+from ..domain.acts import DONE, Command, Target, release_id
+from ..domain.event_payloads import AttemptColumns, AttemptLate, CanaryEnd, CanaryEnded, TaskColumns, TaskMoved
+from ..domain.states import (
+    DEADLINE_MODE,
+    FAILED_OUTCOMES,
+    NEEDS_HUMAN,
+    WAITING,
+    DeadLetterKind,
+    SkipCause,
+    TaskState,
+    effect_key,
+)
+from ..domain.task_options import Overrides, load_overrides
+from ..statefile import operator_actions, requeue
+from ..statefile.action import find_cancel_request
+from ..statefile.lists import in_list
+from ..statefile.map_tasks import MAPS_BELOW, expand_below
+from ..statefile.reader import Row
+from ..statefile.transitions import Transaction, hold_if_blocked, propagate, resolve
+from ..statefile.undo import find_act, restore_tasks
+from . import quarantine
+from .claims import Claim, emit, expires_at
 from .pages import PageRequest, trigger_page
-from .siblings import end_siblings
-from .task_history import IS_PLAIN_SUCCESS, StoredTask, read_history, read_stored
+from .runs import healed_count, past_attempts, weekday_of
 
 ERROR_SUMMARY_CHARACTERS = 200  # task.error; the attempt has the full text
 
@@ -222,7 +239,7 @@ def _apply_consequences(
         case Retry() | Defer() | Interrupt():
             hold_if_blocked(transaction, claim.run_id, claim.name)
     if stored.overrides:
-        rollout.finish_canary(transaction, claim.run_id, claim.name, decision, load_overrides(stored.overrides))
+        finish_canary(transaction, claim.run_id, claim.name, decision, load_overrides(stored.overrides))
 
 
 def _page_request(claim: Claim, spec: TaskSpec, decision: Fail | DeadLetter, outcome: Outcome) -> PageRequest:
@@ -386,3 +403,317 @@ def _write_late(transaction: Transaction, claim: Claim, outcome: Outcome) -> Non
     transaction.change_attempt(claim.run_id, claim.name, claim.attempt, columns)
     quarantine.discard(transaction, claim.run_id, claim.name, claim.attempt, final=False)
     emit(transaction, claim, AttemptLate(_without_long_texts(columns)))
+
+
+# --- What a decision reads -------------------------------------------------------------------------------------------
+#
+# Loads what ``settle`` decides by: the counters of a task, its earlier failures, and what it has left in the file.
+
+
+#: Earlier failures of the generation, and for each environment field whether it is the same as now. A failure in
+#: another environment does not count as a repetition (SPEC part 4, proof of determinism).
+_PAST = (
+    f"SELECT past.fingerprint, past.ended_at, past.failure_class, past.fingerprint_loose,"
+    f" {', '.join(f'past.{column} IS now.{column}' for column in ENVIRONMENT_FIELDS)}"
+    " FROM attempt AS now CROSS JOIN attempt AS past ON past.run_id = now.run_id AND past.name = now.name"
+    " WHERE now.run_id = ? AND now.name = ? AND now.attempt = ? AND past.generation = ? AND past.attempt < now.attempt"
+    f" AND past.fingerprint IS NOT NULL AND past.outcome IN {in_list(FAILED_OUTCOMES)} ORDER BY past.attempt"
+)
+
+
+class StoredTask(NamedTuple):
+    """What the state file holds when an attempt ends: of its task, and of its output. One statement reads it."""
+
+    failures: int = 0
+    losses: int = 0
+    deferrals: int = 0
+    refusals: int = 0
+    delay_us: int | None = None
+    first_started_at: int | None = None
+    cancel_requested_at: int | None = None
+    overrides: str | None = None
+    key_generation: int = 0
+    failure_mode: str | None = None
+    error: str | None = None
+    has_bad_rows: int = 0
+    output_bytes: int | None = None
+    output_dropped_bytes: int | None = None
+    has_pages: int = 1  # open ones, for failures of the task
+    has_maps_below: int = 1  # asked after a success alone
+
+
+_BAD_ROWS = "EXISTS (SELECT 1 FROM quarantine WHERE quarantine.run_id = task.run_id AND quarantine.name = task.name)"
+_OPEN_PAGES = (
+    "EXISTS (SELECT 1 FROM page_task AS page"
+    " WHERE page.run_id = task.run_id AND page.task = task.name AND page.done = 0)"
+)
+_MAPS_BELOW = f"EXISTS ({MAPS_BELOW.format('task.run_id', 'task.name')})"
+_READ = (
+    f"SELECT {', '.join(f'task.{column}' for column in StoredTask._fields[:11])}, {_BAD_ROWS},"
+    f" attempt.output_bytes, attempt.output_dropped_bytes, {_OPEN_PAGES}, ? AND {_MAPS_BELOW} FROM task"
+    " LEFT JOIN attempt"
+    " ON attempt.run_id = task.run_id AND attempt.name = task.name AND attempt.attempt = ?"
+    " WHERE task.run_id = ? AND task.name = ?"
+)
+
+#: SQL: the attempt with this token is the current one, and its success without output changes no other row.
+IS_PLAIN_SUCCESS = (
+    f" AND claim_token = ? AND cancel_requested_at IS NULL AND overrides IS NULL"
+    f" AND NOT {_BAD_ROWS} AND NOT {_OPEN_PAGES} AND NOT {_MAPS_BELOW}"
+)
+
+
+def read_stored(connection: sqlite3.Connection, claim: Claim, *, is_success: bool) -> StoredTask:
+    """Read the row of the task of an attempt; the defaults if there is none."""
+    row = connection.execute(_READ, (is_success, claim.attempt, claim.run_id, claim.name)).fetchone()
+    return StoredTask() if row is None else StoredTask(*row)
+
+
+def read_history(
+    connection: sqlite3.Connection,
+    claim: Claim,
+    spec: TaskSpec,
+    outcome: Outcome,
+    stored: StoredTask,
+    *,
+    at: int,
+    path_seconds: float,
+    deadline_at: int | None,
+    health: DownstreamHealth,
+) -> TaskHistory:
+    """Load the history of a task for ``decide``: counters of the generation, fingerprints in order, healed failures.
+
+    ``at``: the end of the attempt, microseconds UTC.
+    """
+    failure = outcome.failure
+    place = (claim.run_id, claim.name, claim.attempt, claim.generation)
+    past = [] if failure is None else connection.execute(_PAST, place).fetchall()  # read by failures alone
+    alike = [row for row in past if all(row[4:])]
+    return TaskHistory(
+        failures=stored.failures,
+        losses=stored.losses,
+        deferrals=stored.deferrals,
+        refusals=stored.refusals,
+        previous_delay=None if stored.delay_us is None else stored.delay_us / 1e6,
+        fingerprints=tuple(row[0] for row in alike),
+        failed_at=tuple(row[1] for row in alike),
+        classes=tuple(FailureClass(row[2]) for row in past if row[2]),
+        healed=0 if failure is None else healed_count(connection, claim.name, failure.fingerprint.strict),
+        siblings=_siblings(connection, claim, failure),
+        timeout=_judge_timeout(connection, claim, spec, outcome, at),
+        first_started_at=stored.first_started_at,
+        idempotent=spec.idempotent,
+        is_command=spec.kind == "command",
+        names_downstream=spec.downstream is not None,
+        effect_key=effect_key(claim.run_id, claim.name, stored.key_generation) if spec.effect else None,
+        health=health,
+        max_losses=spec.max_losses,
+        recheck_seconds=spec.recheck_seconds,
+        path_seconds=path_seconds,
+        deadline_at=deadline_at,
+        cancel_requested=stored.cancel_requested_at is not None,
+        deadline_passed=_deadline_passed(stored),
+        changed=() if failure is None else _changed(past, failure.fingerprint.loose),
+        verifies=load_overrides(stored.overrides).get("verifies"),
+    )
+
+
+def _deadline_passed(stored: StoredTask) -> str | None:
+    """Return why the deadline of the run ends the attempt (``claims.py``); None: it does not."""
+    is_ended = stored.cancel_requested_at is not None and stored.failure_mode == DEADLINE_MODE
+    return stored.error if is_ended else None
+
+
+def _changed(past: Sequence[Row], loose: str) -> tuple[str, ...]:
+    """Return the environment fields that changed since the last failure of this kind; empty: no such failure."""
+    same = next((row[4:] for row in reversed(past) if row[3] == loose), ())
+    return tuple(word for word, alike in zip(ENVIRONMENT_FIELDS.values(), same, strict=False) if not alike)
+
+
+def _siblings(connection: sqlite3.Connection, claim: Claim, failure: Failure | None) -> Siblings:
+    if failure is None or nature_of(failure) is None or not failure.fingerprint.strict:
+        return NO_SIBLINGS
+    return read_siblings(connection, claim.run_id, claim.name, failure.fingerprint.strict)
+
+
+# --- Timeouts ------------------------------------------------------------------------------------------------------
+
+_TIMED_OUT_BEFORE = (
+    "SELECT fingerprint_detail FROM attempt WHERE run_id = ? AND name = ? AND attempt < ? AND generation = ?"
+    " AND outcome = 'timed_out' ORDER BY attempt DESC LIMIT 1"
+)
+
+
+def _judge_timeout(
+    connection: sqlite3.Connection, claim: Claim, spec: TaskSpec, outcome: Outcome, at: int
+) -> TimeoutJudgement:
+    if outcome.kind is not OutcomeKind.TIMED_OUT or spec.timeout is None:
+        return NOT_JUDGED
+    weekday = weekday_of(at)
+    past = [*past_attempts(connection, claim.name), PastDuration(weekday, spec.timeout, succeeded=False)]
+    return judge_timeout(past, spec.timeout, weekday, outcome.progress, _done_before(connection, claim))
+
+
+def _done_before(connection: sqlite3.Connection, claim: Claim) -> int | None:
+    """Return the progress of the attempt that timed out before this one, if it had any."""
+    place = (claim.run_id, claim.name, claim.attempt, claim.generation)
+    row = connection.execute(_TIMED_OUT_BEFORE, place).fetchone()
+    done = json.loads(row[0] or "{}").get("facts", {}).get(PROGRESS_FACT) if row is not None else None
+    return done if isinstance(done, int) else None
+
+
+# --- The end of a canary ---------------------------------------------------------------------------------------------
+#
+# The end of a canary: its success releases the other tasks at a limited rate, its failure holds them (``requeue.py``).
+#
+# Written in the transaction of that end. The release is an act of the operator who sent the canary, recorded like any
+# other act, so that it is visible and can be undone.
+
+
+RELEASE_PER_SECOND = 5.0
+
+#: Options of the first act that concern the canary alone.
+_CANARY_OPTIONS = frozenset(["canary", "not_before"])
+
+
+def finish_canary(transaction: Transaction, run_id: str, name: str, decision: Decision, overrides: Overrides) -> None:
+    """Apply the end of an attempt whose task was a canary, or was released by one. ``overrides``: of its generation."""
+    if "rollout" not in overrides or isinstance(decision, Retry | Defer | Interrupt):
+        return
+    held = requeue.release_followers(
+        transaction, run_id, name
+    )  # before restore, so that restored tasks wait for no canary
+    if isinstance(decision, Succeed):
+        if held:
+            _release(transaction, run_id, name, overrides, held)
+        return
+    not_fixed = isinstance(decision, DeadLetter) and decision.fix_failed
+    if not_fixed:
+        held += _hold_released(transaction, run_id, name, overrides["rollout"])
+    if held:
+        _emit(transaction, run_id, name, CanaryEnd.NOT_FIXED if not_fixed else CanaryEnd.FAILED, held)
+
+
+def _emit(transaction: Transaction, run_id: str, name: str, what: str, others: list[str]) -> None:
+    transaction.emit(CanaryEnded(what, others), run_id, name)
+
+
+def _release(transaction: Transaction, run_id: str, name: str, overrides: Overrides, waiting: list[str]) -> None:
+    act = find_act(transaction.connection, overrides["rollout"])
+    assert act is not None, "a rollout begins with its act, in one transaction"
+    _emit(transaction, run_id, name, CanaryEnd.RELEASED, waiting)
+    options = {key: value for key, value in act.payload.options.items() if key not in _CANARY_OPTIONS}
+    options.setdefault("rate_per_second", RELEASE_PER_SECOND)
+    options.update(rollout=overrides["rollout"], verifies=overrides.get("verifies"))
+    command = Command(
+        id=release_id(overrides["rollout"]),
+        act="requeue",
+        run_id=run_id,
+        targets=_current_targets(transaction, run_id, waiting),
+        actor=act.actor or "",
+        reason=act.reason or "",
+        options=options,
+    )
+    operator_actions.apply(transaction, command)
+
+
+def _current_targets(transaction: Transaction, run_id: str, names: list[str]) -> tuple[Target, ...]:
+    sql = "SELECT name, state, generation FROM task WHERE run_id = ? AND name = ?"
+    rows = [transaction.connection.execute(sql, (run_id, name)).fetchone() for name in names]
+    return tuple(Target(*row) for row in rows if row[1] in NEEDS_HUMAN)
+
+
+def _hold_released(transaction: Transaction, run_id: str, name: str, rollout: str) -> list[str]:
+    """Hold the released tasks that have not started yet again, and return their names."""
+    act = find_act(transaction.connection, release_id(rollout))
+    if act is None:
+        return []
+    targets = {result.task for result in act.answer.results if result.outcome == DONE}
+    was = {task: before for task, before in act.payload.was.items() if task in targets}
+    unstarted = {task: before for task, before in was.items() if _is_unstarted(transaction, run_id, task, before)}
+    restore_tasks(transaction, run_id, unstarted, f"the fix did not help: {name} failed as before")
+    return list(unstarted)
+
+
+def _is_unstarted(transaction: Transaction, run_id: str, name: str, before: TaskColumns) -> bool:
+    state, generation, has_started = transaction.connection.execute(
+        "SELECT state, generation, EXISTS (SELECT 1 FROM attempt WHERE attempt.run_id = task.run_id"
+        " AND attempt.name = task.name AND attempt.generation = task.generation) FROM task"
+        " WHERE run_id = ? AND name = ?",
+        (run_id, name),
+    ).fetchone()
+    return state in WAITING and generation == before["generation"] + 1 and not has_started
+
+
+# --- Siblings --------------------------------------------------------------------------------------------------------
+#
+# The tasks of a run that failed alike: counted as evidence, and ended together once the failure is proven to repeat.
+#
+# 1,247 tasks that read one corrupt file fail alike. Three of them prove it with two failures each; every other needs
+# one start: it becomes a dead letter at its first failure, or at once if it waits for its retry.
+
+
+#: SQL: other tasks of the run whose latest failure is the same. A requeue forgets the failure of its task.
+_SAME = "FROM task WHERE run_id = :run AND failure_fingerprint = :fingerprint AND name <> :name"
+_CONDITIONS = ("", " AND state = 'DEAD_LETTER' AND dead_letter_kind = 'poison'", " AND state = 'SUCCESS'")
+_COUNTS = ", ".join(f"(SELECT count(*) FROM (SELECT 1 {_SAME}{condition} LIMIT :most))" for condition in _CONDITIONS)
+
+#: Those that wait for their next attempt. What an operator changed for a generation (a canary, too) stays his. The
+#: inner query reads the index alone: without statistics SQLite would walk all tasks of the run instead.
+_WAITING = (
+    "SELECT name, state, generation, spec FROM task WHERE run_id = :run AND overrides IS NULL AND canary IS NULL"
+    f" AND name IN (SELECT name {_SAME} AND state IN ('RETRYING', 'READY')) ORDER BY position"
+)
+
+
+def read_siblings(connection: sqlite3.Connection, run_id: str, name: str, fingerprint: str) -> Siblings:
+    """Count the other tasks of the run that failed with this strict fingerprint; an index bounds the work."""
+    place = {"run": run_id, "name": name, "fingerprint": fingerprint, "most": SIBLINGS_MIN}
+    return Siblings(*connection.execute(f"SELECT {_COUNTS}", place).fetchone())
+
+
+def end_siblings(transaction: Transaction, run_id: str, name: str, failure: Failure) -> None:
+    """Make dead letters of those that failed like ``name`` and wait for a retry, once all of them are proof."""
+    fingerprint = failure.fingerprint.strict
+    every = read_siblings(transaction.connection, run_id, "", fingerprint)  # ``name`` included
+    if nature_of(failure) is None or not every.are_proof:
+        return
+    columns: TaskColumns = {
+        "ended_at": transaction.at,
+        "next_retry_at": None,
+        "failure_mode": str(FailureMode.POISONED),
+        "dead_letter_kind": str(DeadLetterKind.POISON),
+    }
+    if expires := expires_at(transaction.connection, run_id, transaction.at):
+        columns["expires_at"] = expires
+    payload = TaskMoved(why=SIBLINGS_REASON, explain=failure.fingerprint.explain)
+    for state, generation, spec in _waiting(transaction.connection, run_id, name, fingerprint):
+        moved = transaction.move(
+            run_id, spec.name, state, TaskState.DEAD_LETTER, generation, set=columns, payload=payload
+        )
+        if moved:
+            trigger_page(transaction, _shared_page_request(run_id, spec, failure))
+
+
+def _waiting(
+    connection: sqlite3.Connection, run_id: str, name: str, fingerprint: str
+) -> Iterator[tuple[TaskState, int, TaskSpec]]:
+    place = {"run": run_id, "name": name, "fingerprint": fingerprint}
+    for sibling, state, generation, text in connection.execute(_WAITING, place).fetchall():
+        spec = msgspec.json.decode(text, type=TaskSpec)
+        if spec.retry.poison_after == "evidence" and not healed_count(connection, sibling, fingerprint):
+            yield TaskState(state), int(generation), msgspec.structs.replace(spec, name=sibling)
+
+
+def _shared_page_request(run_id: str, spec: TaskSpec, failure: Failure) -> PageRequest:
+    return PageRequest(
+        run_id=run_id,
+        task=spec.name,
+        title="poison-pill",
+        why=SIBLINGS_REASON,
+        kind=DeadLetterKind.POISON,
+        mode=FailureMode.POISONED,
+        failure=failure,
+        downstream=spec.downstream,
+        owner=spec.owner,
+    )

@@ -33,12 +33,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .bodies import StageError
+    from .bodies import StageError, context
     from .director import in_turn
     from .faults import clock_step, crash, disk_full, down, error, exits, hang, killed, limited, not_started, slow
     from .night import Night
     from .playing import play, play_schedule
-    from .unit import context
 
 __all__ = [
     "Night",

@@ -15,21 +15,20 @@ from typing import Any
 
 from msgspec import structs
 
-from ..core.durations import parse_duration
+from ..core.option_types import parse_duration
 from ..core.result_codec import dump_result
 from ..core.spec import FlowSpec, TaskSpec
-from ..domain.digests import sha256_hex
+from ..domain.text import sha256_hex
 from ..flow.flow import Flow
 from ..flow.loading import load_flow
-from ..flow.param_values import use_params
-from ..flow.source_files import digest_of_file
+from ..flow.options import use_params
+from ..flow.source import digest_of_file
 from ..runner.call import CallPlan, plan_of, require_callable
 from ..runner.child import FlowFacts, Termination
 from ..runner.protocol import AttemptOrder
 from .bodies import INSTANT_SECONDS, Body, StageError, play_body, stack_of
 from .faults import DownstreamFault, Fault, TaskFault, When
-from .played_runner import Exit, Script
-from .virtual_time import VirtualClock
+from .played_machine import Exit, Script, VirtualClock
 
 PlayedFlow = Flow | str | os.PathLike[str] | Callable[[], Flow]
 _BELL: Mapping[str, object] = {"sender": "bell"}

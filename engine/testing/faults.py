@@ -12,7 +12,7 @@ from email.message import Message
 from http.client import responses
 from urllib.error import HTTPError
 
-from ..core.durations import Duration
+from ..core.option_types import Duration
 from ..runner.protocol import AttemptOrder
 
 Instant = Duration  # or a time of day: "03:00"

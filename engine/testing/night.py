@@ -16,11 +16,10 @@ from importlib.metadata import entry_points
 from itertools import pairwise
 from typing import Any, Protocol
 
-from ..core.durations import Duration, parse_duration
+from ..core.option_types import Duration, parse_duration
 from ..core.projection import AttemptRow, RunProjection
 from ..domain.events import Event
-from ..statefile.list_rows import PAGES, PageRow
-from ..statefile.queries import query
+from ..statefile.lists import PAGES, PageRow, query
 from ..statefile.reader import events_query
 from ..store import database, runs
 from .bodies import StageError

@@ -28,7 +28,7 @@ from typing import Generic, TypeVar
 from platformdirs import user_state_path
 
 from ..core.failures.classify import classify
-from ..core.failures.library_errors import extract_facts
+from ..core.failures.facts import extract_facts
 from ..core.outcome import FailureClass
 from .retry import report_retry
 

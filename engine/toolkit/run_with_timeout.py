@@ -11,9 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..core.outcome import Outcome, OutcomeKind
+from ..core.outcome import Outcome, OutcomeKind, reason_of_unstored
 from ..core.result_codec import load_result
-from ..core.results import reason_of_unstored
 from ..core.spec import FlowSpec, TaskSpec
 from ..runner import protocol
 from ..runner.listener import AttemptListener

@@ -11,7 +11,7 @@ from contextlib import redirect_stdout
 from pathlib import Path
 
 import pytest
-from redrive.console.cli.output import event_lines
+from redrive.console.cli import event_lines
 from redrive.console.model.board import Board
 from redrive.console.model.inbox import Inbox
 from redrive.console.present import detail, evidence
@@ -22,7 +22,7 @@ from redrive.console.text.pieces import Line
 from redrive.engine import Executor, Flow, RetryPolicy
 from redrive.engine.domain.events import EventKind
 from redrive.engine.notifications.notifier import MessageOrigin, page_message
-from redrive.engine.statefile.changes import logs
+from redrive.engine.statefile import logs
 from redrive.engine.statefile.reader import events_query
 from redrive.engine.store import pages, runs
 

@@ -21,11 +21,10 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from redrive.console.model.graph.zoom import GRAPH_MAX
+from redrive.console.model.graph.groups import GRAPH_MAX
 from redrive.engine.core.spec import FlowSpec, TaskSpec
-from redrive.engine.domain.event_columns import TaskColumns
-from redrive.engine.domain.event_payloads import RunChanged
-from redrive.engine.statefile.changes.transitions import Transaction
+from redrive.engine.domain.event_payloads import RunChanged, TaskColumns
+from redrive.engine.statefile.transitions import Transaction
 from redrive.engine.store import database, runs
 from redrive.engine.store.lock import acquire
 from support.pty_terminal import PtyTerminal

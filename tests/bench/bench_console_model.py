@@ -18,16 +18,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from redrive.console.model.board import Board
-from redrive.console.model.filters import parse_filter
 from redrive.console.model.graph.drawing import Drawing
+from redrive.console.model.graph.groups import GraphForm, Zoom
 from redrive.console.model.graph.rails import Rails
 from redrive.console.model.graph.view import Graph
-from redrive.console.model.graph.zoom import GraphForm, Zoom
 from redrive.console.model.inbox import Inbox, InboxOrder
+from redrive.console.model.lists import parse_filter
 from redrive.console.model.preview import preview_requeue
 from redrive.console.present.graph import Highlight, drawing_row, graph_row, label_width
-from redrive.console.present.task_names import TaskNames
-from redrive.console.present.tasks import Scene
+from redrive.console.present.tasks import Scene, TaskNames
 from redrive.console.text.glyphs import UTF8
 from redrive.engine.core.dag import Dag
 from redrive.engine.core.projection import AttemptRow, RunProjection, RunRow, TaskRow

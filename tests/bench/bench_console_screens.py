@@ -27,10 +27,10 @@ from bench_console_model import layered, projection_of
 from bench_console_output import terminal_that_reads
 from console.conftest import FakeSession, StillClock
 from redrive.console.app.app import ConsoleApp
+from redrive.console.screens.timeline_bars import TimelineView
 from redrive.console.terminal.capabilities import Colours, TerminalCapabilities
 from redrive.console.terminal.driver import ConsoleDriver
 from redrive.console.terminal.tty import Tty
-from redrive.console.widgets.timeline import TimelineView
 from redrive.engine.core.projection import AttemptRow, RunProjection
 from redrive.engine.domain.event_payloads import TaskChanged
 from redrive.engine.domain.events import Event, EventKind

@@ -25,8 +25,8 @@ from redrive.console.model.board import Board
 from redrive.console.model.inbox import Inbox
 from redrive.console.sessions.local import LocalSession
 from redrive.engine.domain.event_payloads import AttemptProgress
-from redrive.engine.statefile import list_rows
-from redrive.engine.statefile.changes.transitions import Transaction
+from redrive.engine.statefile import lists
+from redrive.engine.statefile.transitions import Transaction
 from redrive.engine.store import database
 from support.state_file import StateFileBuilder
 
@@ -81,7 +81,7 @@ async def doors(path: Path) -> dict[str, float]:
     async def inbox() -> None:
         projection = await session.snapshot()
         board = Board(projection)
-        board.update_lists(await session.query(list_rows.BREAKERS))
+        board.update_lists(await session.query(lists.BREAKERS))
         causes = Inbox(board).causes()
         await session.cause_histories(
             projection.run.run_id, [(cause.fingerprint, cause.downstream) for cause in causes]
@@ -93,7 +93,7 @@ async def doors(path: Path) -> dict[str, float]:
             break
 
     async def acts() -> None:
-        await session.query(list_rows.JOURNAL, run_id="night-1", acts=1, limit=100)
+        await session.query(lists.JOURNAL, run_id="night-1", acts=1, limit=100)
 
     requests: dict[str, Callable[[], object]] = {
         "attach: the latest run and the first look for events": attach,

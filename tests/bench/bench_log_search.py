@@ -22,8 +22,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from redrive.console.sessions.local import LocalSession
 from redrive.engine.core.spec import FlowSpec, TaskSpec
 from redrive.engine.errors import RedriveError
-from redrive.engine.statefile.changes import logs
-from redrive.engine.statefile.changes.transitions import Transaction
+from redrive.engine.statefile import logs
+from redrive.engine.statefile.transitions import Transaction
 from redrive.engine.store import database, runs
 
 MEGABYTE = 1_000_000

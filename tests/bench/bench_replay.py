@@ -25,10 +25,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from redrive.console.model.board import Board
 from redrive.console.model.replay import ReplayIndex
 from redrive.engine.core.spec import FlowSpec, TaskSpec
-from redrive.engine.domain.event_columns import AttemptColumns, TaskColumns
-from redrive.engine.domain.event_payloads import AttemptStarted, RunChanged, TaskMoved
-from redrive.engine.statefile import duration_stats, queries
-from redrive.engine.statefile.changes.transitions import Transaction
+from redrive.engine.domain.event_payloads import AttemptColumns, AttemptStarted, RunChanged, TaskColumns, TaskMoved
+from redrive.engine.statefile import lists
+from redrive.engine.statefile.transitions import Transaction
 from redrive.engine.store import database, runs
 from support.pty_terminal import PtyTerminal
 
@@ -145,7 +144,7 @@ def model(folder: Path, options: argparse.Namespace) -> Iterator[str]:
 
 
 def _events(connection: sqlite3.Connection, after: int = 0, limit: int = -1) -> list[Any]:
-    return [runs.event_from_row(row) for row in queries.read_events(connection, RUN, after, limit)]
+    return [runs.event_from_row(row) for row in lists.read_events(connection, RUN, after, limit)]
 
 
 def _steps(connection: sqlite3.Connection, reel: ReplayIndex, board: Board) -> Iterator[str]:
@@ -214,10 +213,8 @@ def durations(folder: Path, options: argparse.Namespace) -> Iterator[str]:
     make_year(path, options.tasks, options.runs)
     connection = database.open_for_reading(str(path))
     run_id = f"run-{options.runs - 1:03}"
-    found = [_seconds(lambda: duration_stats.read_packed(connection, run_id)) for _ in range(5)]
-    one = _seconds(
-        lambda: connection.execute(duration_stats._ATTEMPTS, ("run-000", duration_stats.ATTEMPTS_MAX)).fetchall()
-    )
+    found = [_seconds(lambda: lists.read_durations(connection, run_id)) for _ in range(5)]
+    one = _seconds(lambda: connection.execute(lists._ATTEMPTS, ("run-000", lists.ATTEMPTS_MAX)).fetchall())
     size = path.stat().st_size / 1e6
     yield f"{options.runs} runs of {options.tasks} tasks ({size:.0f} MB): {_spread(found)}; one statement {one:.3f} s"
 

@@ -26,13 +26,12 @@ import psutil
 
 sys.path.append(str(Path(__file__).parent.parent))
 
+from redrive.console.sessions.address import SshOptions
 from redrive.console.sessions.session import Link
 from redrive.console.sessions.ssh import SshSession
-from redrive.console.sessions.ssh_options import SshOptions
-from redrive.engine.domain.event_columns import AttemptColumns, TaskColumns
-from redrive.engine.domain.event_payloads import TaskMoved
+from redrive.engine.domain.event_payloads import AttemptColumns, TaskColumns, TaskMoved
 from redrive.engine.errors import SnapshotNeeded
-from redrive.engine.statefile.changes.transitions import Transaction
+from redrive.engine.statefile.transitions import Transaction
 from redrive.engine.store import runs
 from support.ssh_host import SshHost, free_port, listens
 from support.state_file import StateFileBuilder

@@ -19,7 +19,7 @@ from typing import Any
 
 from redrive.engine.core.spec import Durability, FlowSpec, TaskSpec
 from redrive.engine.domain.states import TaskState
-from redrive.engine.statefile.changes.transitions import Transaction
+from redrive.engine.statefile.transitions import Transaction
 from redrive.engine.store import database, runs
 from redrive.engine.store.writer import Writer
 

@@ -14,21 +14,20 @@ from typing import Any
 import pytest
 from redrive.console.app.app import ConsoleApp
 from redrive.console.model.log import LogText
-from redrive.console.screens.console import LaunchContext
+from redrive.console.screens.base import LaunchContext
 from redrive.console.sessions.session import Cause, Link, RunSummary, SessionStatus
 from redrive.console.terminal.capabilities import TerminalCapabilities
 from redrive.console.terminal.tty import Tty
-from redrive.engine.core.cause_history import CauseHistory, parse_cause_history
+from redrive.engine.core.causes import CauseHistory, parse_cause_history
 from redrive.engine.core.projection import RunProjection
-from redrive.engine.domain.command import Answer, Command, TargetResult
+from redrive.engine.domain.acts import Answer, Command, TargetResult
 from redrive.engine.domain.events import Event, EventKind
-from redrive.engine.domain.usage import TaskUsage
+from redrive.engine.domain.states import FailedAttempt, FailedTask, TaskUsage
 from redrive.engine.errors import RedriveError, RefusedError
-from redrive.engine.statefile.changes.dry_run import ActPreview
-from redrive.engine.statefile.changes.log_rows import AttemptText, LogChunk, SelectedLines
-from redrive.engine.statefile.changes.pruning import PrunePreview
-from redrive.engine.statefile.list_rows import DurationStats, Listing, Row
-from redrive.engine.statefile.on_demand.failure_rows import FailedAttempt, FailedTask
+from redrive.engine.statefile.dry_run import ActPreview
+from redrive.engine.statefile.lists import DurationStats, Listing, Row
+from redrive.engine.statefile.logs import AttemptText, LogChunk, SelectedLines
+from redrive.engine.statefile.pruning import PrunePreview
 from support.idle import wait_for_idle_loop, wait_for_screen_by_the_loop
 from support.stylesheets import share_parsed_stylesheets
 from support.waiting import LIMIT_SECONDS
@@ -327,7 +326,7 @@ def one_time_zone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def one_person(monkeypatch: pytest.MonkeyPatch) -> None:
     """Acts are signed by the same person everywhere."""
-    monkeypatch.setattr("redrive.console.sessions.identity.current_actor", lambda: "ana@ops-1")
+    monkeypatch.setattr("redrive.console.sessions.session.current_actor", lambda: "ana@ops-1")
 
 
 @pytest.fixture

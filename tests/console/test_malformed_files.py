@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from redrive.console.app.app import ConsoleApp
 from redrive.console.app.launch import _print_end
+from redrive.console.sessions.address import Endpoint
 from redrive.console.sessions.open import open_session, require_known_values
-from redrive.console.sessions.ssh_options import Endpoint
 from redrive.console.terminal.capabilities import TerminalCapabilities
 from redrive.console.terminal.tty import Tty
 from redrive.engine.errors import CorruptFileError, RedriveError

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from redrive.engine import Flow, FlowError, TaskDef
 from redrive.engine.agent import command_client
-from redrive.engine.domain.command import parse_command
+from redrive.engine.domain.acts import parse_command
 from redrive.engine.executor import host
 from redrive.engine.store import database
 from support.waiting import wait_until

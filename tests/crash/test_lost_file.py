@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from redrive.engine.agent import command_client, executor_request, executor_socket
-from redrive.engine.domain.command import parse_command
+from redrive.engine.agent import command_client, executor_socket
+from redrive.engine.domain.acts import parse_command
 from redrive.engine.statefile import lock_file
 from redrive.engine.store import database
 from support.commands import start_redrive
@@ -116,7 +116,7 @@ def test_a_moved_file_is_moved_back_and_the_run_goes_on(live_run: RunUnderWay) -
     away = live_run.folder / "away.db"
     live_run.state.rename(away)
     assert f"mv {away} {live_run.state} and the run goes on" in live_run.read_until("storage degraded")
-    answer = executor_request.ping(str(live_run.state))
+    answer = executor_socket.ping(str(live_run.state))
     assert answer is not None and "was moved" in answer["storage_problem"]
     live_run.proceed()
     live_run.read_until("long SUCCESS")
@@ -198,7 +198,7 @@ def test_a_removed_socket_is_made_again(live_run: RunUnderWay) -> None:
     path = executor_socket.socket_path(str(live_run.state))
     os.unlink(path)
     wait_until(lambda: os.path.exists(path))
-    assert (executor_request.ping(str(live_run.state)) or {})["pid"] == live_run.process.pid
+    assert (executor_socket.ping(str(live_run.state)) or {})["pid"] == live_run.process.pid
     live_run.proceed()
     live_run.end()
     assert live_run.process.returncode == 0 and not os.path.exists(path)

@@ -14,14 +14,14 @@ from pathlib import Path
 
 import pytest
 from redrive.engine import Executor, Flow, PermanentError, RedriveError, RetryPolicy, RunOptions
-from redrive.engine.agent import command_client, executor_request, executor_socket
-from redrive.engine.domain.command import parse_command
+from redrive.engine.agent import command_client, executor_socket
+from redrive.engine.domain.acts import parse_command
 from redrive.engine.domain.event_payloads import OperatorActed
 from redrive.engine.domain.events import EventKind
 from redrive.engine.errors import FlowError, StorageError
 from redrive.engine.flow.loading import load_flow
 from redrive.engine.runner.zygote.client import Runner
-from redrive.engine.statefile.changes import operator_actions
+from redrive.engine.statefile import operator_actions
 from redrive.engine.store import claims
 from support.commands import run_redrive
 
@@ -548,7 +548,7 @@ def test_a_state_file_may_have_a_longer_name_than_a_socket(tmp_path, name):
             time.sleep(0.01)
 
     def ask():
-        pings.append(executor_request.ping(str(state)))
+        pings.append(executor_socket.ping(str(state)))
         refusals.append(executor_socket.read_only_reason(str(state)))
         go_on.touch()
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from redrive.engine.agent import command_client
-from redrive.engine.domain.command import Answer, Command, Target
+from redrive.engine.domain.acts import Answer, Command, Target
 from redrive.engine.executor import host
 
 from ..support.waiting import wait_until

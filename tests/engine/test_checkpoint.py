@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from redrive.engine import Executor, Flow, RetryPolicy, TransientError
 from redrive.engine.agent.command_client import send_blocking
-from redrive.engine.domain.command import parse_command
+from redrive.engine.domain.acts import parse_command
 
 QUICK = RetryPolicy(max_attempts=4, base=0.01, cap=0.02)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from redrive.console.sessions.run_decoder import decode_projection
+from redrive.console.sessions.decode import decode_projection
 from redrive.engine import Executor, Flow, FlowError, TaskDef
 from redrive.engine.check.flow_checks import check_flow
 from redrive.engine.core.projection import RunProjection, RunRow, TaskRow

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from redrive.engine import Context, Executor, Flow, FlowError, Missing, PermanentError, RunOptions, SkipTask
 from redrive.engine.agent import command_client
-from redrive.engine.domain.command import parse_command
+from redrive.engine.domain.acts import parse_command
 
 
 def required(flow: Flow, name: str) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from redrive.engine import ExecutorBusyError, FlowError, RedriveError
 from redrive.engine.agent import command_client
-from redrive.engine.domain.command import parse_command
+from redrive.engine.domain.acts import parse_command
 from redrive.engine.executor import host
 from redrive.engine.statefile import lock_file
 from support.waiting import LIMIT_SECONDS, wait_until

@@ -19,12 +19,13 @@ import click
 import pytest
 import redrive.engine
 from redrive.engine import Flow, RetryPolicy, TaskDef
-from redrive.engine.analysis.load_models import SCENARIOS
-from redrive.engine.core.failures import classification_rules
+from redrive.engine.analysis.costs import SCENARIOS
+from redrive.engine.core.causes import SENDER_OPTIONS
+from redrive.engine.core.failures import classify
 from redrive.engine.core.outcome import FailureClass
-from redrive.engine.core.paging import SENDER_OPTIONS
 from redrive.engine.errors import OptionError
 from redrive.engine.flow import options as options_module
+from redrive.engine.flow.flow import DEFAULT_TIMEOUTS, KEYWORDS
 from redrive.engine.flow.options import (
     DOWNSTREAM,
     TASK,
@@ -36,7 +37,6 @@ from redrive.engine.flow.options import (
     TaskOptions,
     WorkKind,
 )
-from redrive.engine.flow.task_declarations import DEFAULT_TIMEOUTS, KEYWORDS
 from support.commands import all_commands
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -50,17 +50,17 @@ MODULES = (
     "redrive.engine.runner.context",
     "redrive.engine.core.failures.classify",
     "redrive.engine.core.policy",
-    "redrive.engine.toolkit.tenacity",
+    "redrive.engine.toolkit.retry",
     "redrive.engine.toolkit.credentials",
     "redrive.engine.errors",
     "redrive.engine.executor.run_end",
     "redrive.engine.executor.executor",
     "redrive.engine.executor.run_options",
     "redrive.engine.flow.flow",
-    "redrive.engine.flow.task_declarations",
-    "redrive.engine.flow.param",
+    "redrive.engine.flow.flow",
+    "redrive.engine.flow.options",
     "redrive.engine.flow.task_def",
-    "redrive.engine.toolkit.retry_layers",
+    "redrive.engine.toolkit.send_buffer",
     "redrive.engine.toolkit.retry",
     "redrive.engine.toolkit.run_with_timeout",
 )
@@ -202,7 +202,7 @@ def test_the_typed_options_are_those_that_are_checked() -> None:
 
 def test_the_typed_rules_are_those_that_are_read() -> None:
     assert set(ClassificationRule.__annotations__) == {
-        *classification_rules.ClassificationRule.__dataclass_fields__,
+        *classify.ClassificationRule.__dataclass_fields__,
         "class",
     } - {"failure_class"}
     for name in FailureClass:

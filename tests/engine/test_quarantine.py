@@ -13,12 +13,11 @@ import pytest
 from redrive.engine import Executor, Flow, PermanentError, RetryPolicy, TransientError
 from redrive.engine.agent.command_client import send_blocking
 from redrive.engine.core.decide import TOO_MANY_BAD_ROWS
-from redrive.engine.core.failures.messages import type_name
-from redrive.engine.domain.command import parse_command
-from redrive.engine.domain.event_columns import AnswerFields
+from redrive.engine.core.failures.facts import type_name
+from redrive.engine.domain.acts import parse_command
+from redrive.engine.domain.event_payloads import AnswerFields
 from redrive.engine.errors import TooManyBadRows
-from redrive.engine.statefile.list_rows import QUARANTINE, QuarantineRow
-from redrive.engine.statefile.queries import query
+from redrive.engine.statefile.lists import QUARANTINE, QuarantineRow, query
 
 QUICK = RetryPolicy(max_attempts=3, base=0.01, cap=0.02)
 ORDERS = [{"id": f"o-{number}", "amount": number} for number in range(10)]

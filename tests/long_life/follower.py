@@ -11,7 +11,7 @@ import select
 import sys
 
 from redrive.console.sessions.local import LocalSession
-from redrive.engine.domain.command import Command, Target
+from redrive.engine.domain.acts import Command, Target
 from redrive.engine.errors import RedriveError
 
 ACTS = ("pause", "unpause", "requeue", "skip", "hurry", "extend", "cancel", "undo", "pause", "unpause")

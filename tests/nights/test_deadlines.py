@@ -6,7 +6,7 @@ import time
 
 import pytest
 from redrive.engine import Flow, PermanentError, RetryPolicy
-from redrive.engine.domain.durations import format_clock
+from redrive.engine.domain.text import format_clock
 from redrive.engine.testing import crash, down, error, hang, play, play_schedule
 
 from .flows import siblings

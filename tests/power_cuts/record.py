@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from redrive.engine.agent import command_client
-from redrive.engine.domain.command import parse_command
+from redrive.engine.domain.acts import parse_command
 
 from .evidence import SUFFIXES, AcknowledgedByRun, AcknowledgedNumbers
 from .recording import Call, read_calls, recorded

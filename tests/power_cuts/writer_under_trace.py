@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable
 
 from redrive.engine.domain.event_payloads import StorageChanged
-from redrive.engine.statefile.changes.transitions import Transaction
+from redrive.engine.statefile.transitions import Transaction
 from redrive.engine.store import database
 from redrive.engine.store.writer import Writer
 

@@ -11,13 +11,13 @@ from typing import Any
 
 from redrive.engine import Executor, Flow, NotReady, PermanentError, RetryPolicy, RunOptions, SkipTask, TaskDef
 from redrive.engine.core.projection import RunProjection
-from redrive.engine.domain.command import Author, Command, Target
+from redrive.engine.domain.acts import Author, Command, Target
 from redrive.engine.domain.event_payloads import TaskChanged, TaskMapped, TaskMoved
 from redrive.engine.domain.events import Event
 from redrive.engine.errors import TransientError
-from redrive.engine.statefile.changes import operator_actions
-from redrive.engine.statefile.changes.transitions import Transaction
+from redrive.engine.statefile import operator_actions
 from redrive.engine.statefile.reader import events_query
+from redrive.engine.statefile.transitions import Transaction
 from redrive.engine.store import database, runs
 
 from .operators import Model, Scripted

@@ -16,18 +16,17 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Protocol, TypeVar
 
-from redrive.engine.core.mapping import map_task
 from redrive.engine.core.outcome import Failure, FailureClass, Fingerprint, Outcome, OutcomeKind
 from redrive.engine.core.policy import RetryPolicy
 from redrive.engine.core.projection import RunProjection
 from redrive.engine.core.ready_queue import ReadyQueue, spec_of
-from redrive.engine.core.run_outcome import evaluate_run
-from redrive.engine.core.spec import FlowSpec, TaskSpec
-from redrive.engine.domain.command import Author, Command, Target
+from redrive.engine.core.spec import FlowSpec, TaskSpec, map_task
+from redrive.engine.core.waiting import evaluate_run
+from redrive.engine.domain.acts import Author, Command, Target
 from redrive.engine.domain.event_payloads import TaskMapped
 from redrive.engine.domain.states import TIMED, SkipCause
-from redrive.engine.statefile.changes import operator_actions
-from redrive.engine.statefile.changes.transitions import Transaction
+from redrive.engine.statefile import operator_actions
+from redrive.engine.statefile.transitions import Transaction
 from redrive.engine.store import claims, database, runs
 from redrive.engine.store.settle import settle
 

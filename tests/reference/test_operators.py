@@ -10,7 +10,7 @@ import pytest
 from redrive.console.model.board import Board
 from redrive.console.model.inbox import Inbox
 from redrive.engine.domain import trigger_rules
-from redrive.engine.statefile.changes import operator_actions
+from redrive.engine.statefile import operator_actions
 from support.marks import parametrize_mostly_long, scaled
 
 from .operators import BY_BRANCH, BY_OPERATOR, Difference, Model, Scripted

@@ -8,7 +8,7 @@ import zlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from redrive.console.sessions.agent_process import AgentProcess
+from redrive.console.sessions.connection import AgentProcess
 
 Send = Callable[[bytes], bytes]  # plain frames -> bytes of the stream
 Answer = Callable[[Mapping[str, Any]], bytes]  # a request -> plain frames

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
-from redrive.engine.domain.command import Command, Target
+from redrive.engine.domain.acts import Command, Target
 from redrive.engine.domain.events import Event
 from support.waiting import wait_until_async
 

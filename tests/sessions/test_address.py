@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from redrive.console.sessions.address import SshAddress, is_ssh, parse
-from redrive.console.sessions.ssh_options import SshOptions
+from redrive.console.sessions.address import SshAddress, SshOptions, is_ssh, parse
 from redrive.engine.errors import AddressError
 
 

@@ -19,10 +19,9 @@ from redrive.console.sessions.embedded import EmbeddedSession
 from redrive.console.sessions.local import LocalSession
 from redrive.engine import Executor
 from redrive.engine.core import downstreams
-from redrive.engine.domain.acts import ACTS, BY_NAME, Act
-from redrive.engine.domain.command import Answer, Command, Target
+from redrive.engine.domain.acts import ACTS, BY_NAME, Act, Answer, Command, Target
 from redrive.engine.executor import server
-from redrive.engine.statefile.changes import breaker_actions, operator_actions
+from redrive.engine.statefile import operator_actions
 from support.commands import all_commands
 
 FLOW = """
@@ -168,7 +167,7 @@ def test_the_table_and_the_handlers_are_the_same_set() -> None:
 
 
 def test_a_breaker_command_has_the_same_words_everywhere() -> None:
-    assert set(breaker_actions.SETTINGS) == set(downstreams.BREAKER_ACTIONS) == set(BREAKER_ACTS)
+    assert set(operator_actions.SETTINGS) == set(downstreams.BREAKER_ACTIONS) == set(BREAKER_ACTS)
 
 
 @every_act

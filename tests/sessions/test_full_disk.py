@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from redrive.engine.domain.command import Command
+from redrive.engine.domain.acts import Command
 from redrive.engine.domain.states import RunState
 from redrive.engine.executor import host
 from support.commands import invoke_redrive

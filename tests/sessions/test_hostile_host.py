@@ -16,13 +16,13 @@ from typing import Any
 from unittest import mock
 
 import pytest
-from redrive.console.sessions import agent_process, bundle, connection
+from redrive.console.sessions import bundle, connection
 from redrive.console.sessions.address import SshAddress
-from redrive.console.sessions.agent_process import AgentProcess
+from redrive.console.sessions.connection import AgentProcess
 from redrive.console.sessions.ssh import SshSession
-from redrive.engine.domain.command import Command, Target
+from redrive.engine.domain.acts import Command, Target
 from redrive.engine.errors import RedriveError, SnapshotNeeded
-from redrive.engine.statefile import list_rows
+from redrive.engine.statefile import lists
 from support.hostile_values import VALUES, altered
 from support.marks import parametrize_mostly_long, scaled
 from support.rich_state import RUN, write_rich_state
@@ -33,7 +33,7 @@ from .hostile_host import HostileHost, kill
 FRAMES = 1000  # of one test
 GROWTH_BYTES_MAX = 300 * 1024 * 1024
 ANSWER_SECONDS = 0.05  # for an answer that never comes; a host in this process has answered by then
-LISTINGS = [value for value in vars(list_rows).values() if isinstance(value, list_rows.Listing)]
+LISTINGS = [value for value in vars(lists).values() if isinstance(value, lists.Listing)]
 COMMAND = Command("c1", "requeue", RUN, (Target("broken", "DEAD_LETTER", 0),), "ana@desk", "because", {})
 
 Request = Callable[[SshSession], Awaitable[object]]
@@ -177,7 +177,7 @@ async def visit(host: HostileHost, number: int) -> None:
     with (
         mock.patch("asyncio.create_subprocess_exec", host),
         mock.patch.object(AgentProcess, "kill", kill),
-        mock.patch.object(agent_process, "module_sources", lambda modules: {}),  # this host runs no agent
+        mock.patch.object(connection, "module_sources", lambda modules: {}),  # this host runs no agent
         mock.patch.object(bundle, "module_sources", lambda modules: {}),
     ):
         try:

@@ -14,20 +14,18 @@ from typing import Any
 import pytest
 from redrive.console.sessions.session import Session
 from redrive.engine.core.spec import FlowSpec, TaskSpec
-from redrive.engine.domain.command import Command, Target
+from redrive.engine.domain.acts import Command, Target
 from redrive.engine.domain.event_payloads import ExecutorChanged, OperatorActed, TaskMoved
-from redrive.engine.domain.states import TaskState
-from redrive.engine.domain.usage import TaskUsage
+from redrive.engine.domain.states import TaskState, TaskUsage
 from redrive.engine.errors import (
     RedriveError,
     RefusedError,
 )
 from redrive.engine.executor import host
 from redrive.engine.runner.listener import BadRow
-from redrive.engine.statefile import list_rows
-from redrive.engine.statefile.changes import logs
-from redrive.engine.statefile.changes.log_rows import LogChunk
-from redrive.engine.statefile.list_rows import DurationStats
+from redrive.engine.statefile import lists, logs
+from redrive.engine.statefile.lists import DurationStats
+from redrive.engine.statefile.logs import LogChunk
 from redrive.engine.store import quarantine, runs
 from support.marks import parametrize_mostly_long
 from support.state_file import StateFileBuilder
@@ -60,13 +58,13 @@ async def test_long_texts_are_read_on_demand(open_session: OpenSession, run_file
 async def test_lists_beside_a_run_are_values(open_session: OpenSession, run_file: StateFileBuilder) -> None:
     session = await open_session(run_file.path)
     run_file.write(lambda transaction: transaction.emit(OperatorActed(what="ack"), "night-1"), actor="ana@desk")
-    (act,) = await session.query(list_rows.JOURNAL, run_id="night-1", acts=1)
+    (act,) = await session.query(lists.JOURNAL, run_id="night-1", acts=1)
     assert (act.actor, act.data) == ("ana@desk", {"what": "ack"})
-    assert [row.attempt for row in await session.query(list_rows.HISTORY, task="task_00002")] == [1]
-    assert [] == await session.query(list_rows.BREAKERS) == await session.query(list_rows.SCHEDULES)
-    assert [] == await session.query(list_rows.SLA)
+    assert [row.attempt for row in await session.query(lists.HISTORY, task="task_00002")] == [1]
+    assert [] == await session.query(lists.BREAKERS) == await session.query(lists.SCHEDULES)
+    assert [] == await session.query(lists.SLA)
     with pytest.raises(RedriveError, match="colour"):
-        await session.query(list_rows.PAGES, colour="red")
+        await session.query(lists.PAGES, colour="red")
 
 
 async def test_quarantined_rows_are_listed_by_the_group_and_by_the_window(
@@ -75,14 +73,14 @@ async def test_quarantined_rows_are_listed_by_the_group_and_by_the_window(
     rows = [BadRow(row_key=f"c-{number}", payload="p" * 900, error="KeyError", fingerprint="f") for number in range(9)]
     run_file.write(lambda transaction: quarantine.add(transaction, "night-1", "task_00002", 1, 0, rows))
     session = await open_session(run_file.path)
-    (group,) = await session.query(list_rows.QUARANTINE_GROUPS, run_id="night-1")
+    (group,) = await session.query(lists.QUARANTINE_GROUPS, run_id="night-1")
     assert ("task_00002", "f", "provisional", 9) == (group.name, group.fingerprint, group.state, group.rows)
     found = await session.query(
-        list_rows.QUARANTINE_ROWS, run_id="night-1", task="task_00002", fingerprint="f", skip=7, limit=100
+        lists.QUARANTINE_ROWS, run_id="night-1", task="task_00002", fingerprint="f", skip=7, limit=100
     )
     assert ["c-7", "c-8"] == [row.row_key for row in found]
     assert all(len(row.payload or "") < 900 for row in found)
-    assert [] == await session.query(list_rows.PAGE_HEADS) == await session.query(list_rows.PAGES, id=1)
+    assert [] == await session.query(lists.PAGE_HEADS) == await session.query(lists.PAGES, id=1)
 
 
 async def test_the_past_of_a_run_is_read_a_window_at_a_time(
@@ -182,7 +180,7 @@ async def test_a_log_says_where_output_was_dropped_and_how_much(
         run_file.write(partial(append, attempt=attempt, text=text))
     session = await open_session(run_file.path)
     chunks = await all_chunks(session)
-    (counted,) = await session.query(list_rows.OUTPUT, run_id="night-1", task="task_00000", attempt=1)
+    (counted,) = await session.query(lists.OUTPUT, run_id="night-1", task="task_00000", attempt=1)
     (gap,) = [chunk.dropped for chunk in chunks if chunk.dropped]
     assert gap == counted.output_dropped_bytes == counted.output_bytes - sum(len(chunk.text) for chunk in chunks) > 0
     assert not chunks[0].dropped and not chunks[-1].dropped

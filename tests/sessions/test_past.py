@@ -7,13 +7,12 @@ from typing import Any
 
 import pytest
 from redrive.console.cli import listings
-from redrive.console.feed import event_reader
-from redrive.console.feed.event_reader import EventHistory
+from redrive.console.feed import reads
+from redrive.console.feed.reads import EventHistory
 from redrive.console.model.replay import initial_projection
-from redrive.console.sessions.ssh_options import Endpoint
+from redrive.console.sessions.address import Endpoint
 from redrive.engine.core.projection import RunProjection
-from redrive.engine.domain.event_columns import AttemptColumns, TaskColumns
-from redrive.engine.domain.event_payloads import TaskMoved
+from redrive.engine.domain.event_payloads import AttemptColumns, TaskColumns, TaskMoved
 from redrive.engine.domain.events import Event
 from redrive.engine.errors import RedriveError
 from support.state_file import StateFileBuilder
@@ -98,7 +97,7 @@ async def test_what_comes_later_is_read_on(open_session: OpenSession, run_file: 
 async def test_the_run_is_read_in_windows_and_reports_how_far_it_is(
     open_session: OpenSession, run_file: StateFileBuilder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(event_reader, "READ_EVENTS", 10)
+    monkeypatch.setattr(reads, "READ_EVENTS", 10)
     run_file.emit_progress(45)
     session = await open_session(run_file.path)
     projection = await session.snapshot()
@@ -110,7 +109,7 @@ async def test_the_run_is_read_in_windows_and_reports_how_far_it_is(
 async def test_no_more_stretches_are_kept_than_there_is_room_for(
     open_session: OpenSession, run_file: StateFileBuilder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(event_reader, "CACHED_EVENTS_MAX", 25)
+    monkeypatch.setattr(reads, "CACHED_EVENTS_MAX", 25)
     run_file.emit_progress(100)
     session = await open_session(run_file.path)
     projection = await session.snapshot()

@@ -21,7 +21,7 @@ from redrive.engine.domain.event_payloads import BreakerChanged, OperatorActed, 
 from redrive.engine.domain.events import Event
 from redrive.engine.runner.protocol import AttemptOrder
 from redrive.engine.statefile.reader import events_query
-from redrive.engine.store import breaker_rows, runs
+from redrive.engine.store import claims, runs
 
 _MOVES = {
     # of the executor alone
@@ -251,7 +251,7 @@ class Checker:
     def _check_inbox(self, connection: sqlite3.Connection) -> None:
         """Check that each task that waits has a task above it, or itself, in the inbox of the console."""
         board = Board(runs.load_run(connection, self.run_id))
-        for row in breaker_rows.read_rows(connection):
+        for row in claims.read_breakers(connection):
             board.snapshot.breakers[row["downstream"]] = BreakerView(row["state"], row["reopens_at"])
         listed = {name for cause in Inbox(board).causes() for name in cause.tasks}
         waiting = [name for name, task in self.tasks.items() if task.state not in _ENDED or task.state == "DEAD_LETTER"]

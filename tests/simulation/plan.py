@@ -12,9 +12,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from msgspec import structs
-from redrive.engine.core.mapping import map_task
 from redrive.engine.core.policy import RetryPolicy
-from redrive.engine.core.spec import DownstreamSpec, FlowSpec, ScheduleSpec, TaskSpec
+from redrive.engine.core.spec import DownstreamSpec, FlowSpec, ScheduleSpec, TaskSpec, map_task
 
 START_US = 1_790_000_000_000_000  # 2026-09-21 in microseconds UTC
 LATER_STARTS_US = (2_147_483_617_000_000, 4_102_444_770_000_000)  # half a minute before 2**31 seconds, and before 2100

@@ -9,7 +9,7 @@ from redrive.engine.core.outcome import Failure, FailureClass, Fingerprint, Outc
 from redrive.engine.runner import protocol
 from redrive.engine.runner.outcome_of_exit import lost
 from redrive.engine.runner.protocol import AttemptFrame, AttemptOrder
-from redrive.engine.testing.played_runner import Script
+from redrive.engine.testing.played_machine import Script
 
 from .plan import LIST_MAX, Plan
 

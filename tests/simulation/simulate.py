@@ -20,21 +20,19 @@ from functools import partial
 from typing import Any
 
 from redrive.engine.core.spec import FlowSpec
-from redrive.engine.domain.acts import BY_NAME, Scope
-from redrive.engine.domain.command import Command, Target, parse_command
+from redrive.engine.domain.acts import BY_NAME, Command, Scope, Target, parse_command
 from redrive.engine.domain.events import Event
 from redrive.engine.errors import StorageError
 from redrive.engine.executor.executor import Executor
 from redrive.engine.executor.run_end import RunResult
 from redrive.engine.executor.run_options import RunOptions
 from redrive.engine.runner.protocol import AttemptOrder
-from redrive.engine.statefile.changes import operator_actions
-from redrive.engine.statefile.changes.transitions import Transaction
+from redrive.engine.statefile import operator_actions
 from redrive.engine.statefile.reader import events_query
+from redrive.engine.statefile.transitions import Transaction
 from redrive.engine.store import database, runs
-from redrive.engine.testing.played_runner import PlayedRunner
-from redrive.engine.testing.stage import Stage
-from redrive.engine.testing.virtual_time import Crash, PlayedWriter, Stuck, VirtualClock
+from redrive.engine.testing.played_machine import Crash, PlayedRunner, PlayedWriter, Stuck, VirtualClock
+from redrive.engine.testing.playing import Stage
 
 from .invariants import Checker, Violation
 from .plan import BREAKER_HOWS, Plan, PlannedAct

@@ -12,11 +12,11 @@ from unittest import mock
 import pytest
 from msgspec import structs
 from redrive.console.model.inbox import Inbox
-from redrive.engine.core.dispatch_rules import Capacity
+from redrive.engine.core.downstreams import Capacity
 from redrive.engine.core.policy import RetryPolicy
 from redrive.engine.core.spec import FlowSpec, TaskSpec
 from redrive.engine.executor.run_end import RunEndCheck
-from redrive.engine.statefile.changes import operator_actions
+from redrive.engine.statefile import operator_actions
 from support.marks import parametrize_mostly_long, scaled
 
 from .plan import Plan, draw_plan

@@ -16,12 +16,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from redrive.console.sessions.address import parse
-from redrive.console.sessions.fleet import list_state_files
+from redrive.console.sessions.address import SshOptions, parse
+from redrive.console.sessions.connection import last_line, link_error
+from redrive.console.sessions.open import list_state_files
 from redrive.console.sessions.session import Link
 from redrive.console.sessions.ssh import SshSession
-from redrive.console.sessions.ssh_errors import last_line, link_error
-from redrive.console.sessions.ssh_options import SshOptions
 from redrive.engine.errors import LinkError, StateFileError
 from support.state_file import StateFileBuilder
 from support.waiting import wait_until_async
@@ -206,7 +205,7 @@ def test_ssh_asks_on_the_terminal_before_the_screen_starts(
     program.write_text(
         "import asyncio, sys\n"
         "from redrive.console.sessions.open import open_session\n"
-        "from redrive.console.sessions.ssh_options import Endpoint, SshOptions\n"
+        "from redrive.console.sessions.address import Endpoint, SshOptions\n"
         "async def look():\n"
         "    session = await open_session(Endpoint(sys.argv[1], SshOptions(options=(sys.argv[2],))))\n"
         "    print('SEEN', (await session.snapshot()).run.run_id)\n"

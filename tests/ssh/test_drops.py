@@ -16,11 +16,11 @@ from typing import Any
 
 import pytest
 from redrive.console.sessions import connection
+from redrive.console.sessions.address import SshOptions
 from redrive.console.sessions.session import Link
 from redrive.console.sessions.ssh import SshSession
-from redrive.console.sessions.ssh_options import SshOptions
 from redrive.engine.agent.agent import BEAT_SECONDS
-from redrive.engine.domain.command import Command, Target
+from redrive.engine.domain.acts import Command, Target
 from redrive.engine.errors import LinkError, SnapshotNeeded
 from support.fake_executor import FakeExecutor
 from support.state_file import StateFileBuilder

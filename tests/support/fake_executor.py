@@ -11,16 +11,16 @@ import time
 from typing import Any
 
 from redrive.engine.agent import executor_socket
-from redrive.engine.domain.command import parse_command
-from redrive.engine.statefile.changes import operator_actions
-from redrive.engine.statefile.changes.transitions import Transaction
+from redrive.engine.domain.acts import parse_command
+from redrive.engine.statefile import operator_actions
+from redrive.engine.statefile.transitions import Transaction
 from redrive.engine.store import lock
 
 from support.state_file import StateFileBuilder
 
 
 class FakeExecutor(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
-    """Holds the lock of a state file and takes commands on its socket, as ``engine/server.py`` does."""
+    """Holds the lock of a state file and takes commands on its socket, as ``engine/executor/server.py`` does."""
 
     daemon_threads = True
     block_on_close = False

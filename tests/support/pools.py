@@ -7,7 +7,7 @@ import sys
 
 _HOLD = """
 import sys, time
-from redrive.engine.store.machine_pools import MachinePools
+from redrive.engine.store.machine import MachinePools
 pool, flow = sys.argv[1:]
 pools = MachinePools({pool: 1}, flow, "r", flow + ".db")
 assert pools.acquire("load", pool, 1)

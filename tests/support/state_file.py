@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import Any, cast
 
 from redrive.engine.core.spec import FlowSpec, TaskSpec
-from redrive.engine.domain.command import Author
-from redrive.engine.domain.event_columns import AttemptColumns, TaskColumns
-from redrive.engine.domain.event_payloads import AttemptProgress, TaskMoved
-from redrive.engine.statefile.changes import logs
-from redrive.engine.statefile.changes.transitions import Transaction
+from redrive.engine.domain.acts import Author
+from redrive.engine.domain.event_payloads import AttemptColumns, AttemptProgress, TaskColumns, TaskMoved
+from redrive.engine.statefile import logs
+from redrive.engine.statefile.transitions import Transaction
 from redrive.engine.store import database, runs
 
 

@@ -8,17 +8,21 @@ these by itself, so that the operator sees them without 1,246 healthy neighbours
 
 from __future__ import annotations
 
+import re
+import string
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import IntEnum, StrEnum
 from functools import cached_property
+from itertools import takewhile
 from typing import NamedTuple
 
 from ....engine.core.dag import Dag
 from ....engine.domain.states import TaskState
 from ....engine.errors import CycleError
 from ..board import Board
-from .name_families import families, shared_prefix
+from .drawing import is_chain
 
 #: The number of problem tasks that a collapsed group shows.
 PROBLEMS_SHOWN = 5
@@ -218,3 +222,115 @@ def _make_groups(dag: Dag, declared: Mapping[str, str]) -> list[GraphGroup]:
         elif sizes[group.title] > 1:
             group.title += f" L{group.level}"
     return groups
+
+
+# --- The zoom levels of the graph screen, what each shows, and the order of tasks ------------------------------------
+
+
+GRAPH_MAX = 60  # tasks that are shown individually at first
+GROUPS_MAX = 120  # groups that are shown at first
+MATRIX_MAX = 2_000
+
+
+class Zoom(IntEnum):
+    """The zoom levels, from far to near."""
+
+    BANDS = 0
+    GROUPS = 1
+    MATRIX = 2
+    GRAPH = 3
+
+
+class GraphForm(IntEnum):
+    """The form of the nearest zoom level."""
+
+    RAILS = 0
+    DRAWING = 1
+
+
+class Step(StrEnum):
+    """What the screen shows: a zoom level, the nearest one in either form, or the tasks that a filter found."""
+
+    BANDS = "bands"
+    GROUPS = "groups"
+    SIGNS = "signs"
+    ROWS = "rows"
+    DRAWING = "drawing"
+    FOUND = "found"
+
+
+FAR_STEPS = {Zoom.BANDS: Step.BANDS, Zoom.GROUPS: Step.GROUPS, Zoom.MATRIX: Step.SIGNS}
+
+
+class GraphOrder(StrEnum):
+    """The order of tasks, as far as the edges allow."""
+
+    FLOW = "as the flow goes"
+    PROBLEMS = "problems first"  # fixed when chosen, so that rows do not move under the cursor
+
+
+def first_zoom(dag: Dag, group_rows: int) -> Zoom:
+    """Return the initial zoom: the graph if small or a chain, groups if few, the matrix or bands otherwise."""
+    if len(dag) <= GRAPH_MAX or is_chain(dag):
+        return Zoom.GRAPH
+    if group_rows <= GROUPS_MAX:
+        return Zoom.GROUPS
+    return Zoom.MATRIX if len(dag) <= MATRIX_MAX else Zoom.BANDS
+
+
+# --- Families of names -----------------------------------------------------------------------------------------------
+#
+# Families of task names: names that differ only in their numbers, as ``load_part_0001`` and ``load_part_0002``.
+
+
+_BRACKETS = re.compile(r"\s*[(\[{].*[)\]}]\s*$", re.DOTALL)
+_NUMBERS = re.compile(r"(?:[-_.:/#@ ]*(?:ID|id)?\d+)+$")
+_BRACKET_ENDS = frozenset(")]}" + string.whitespace)
+_WORD = re.compile(r"[-_.:/ ]")
+_SINGLES_MAX = 6  # families of one task that are listed before they are merged
+
+
+_SEPARATORS = ".:/"
+_PREFIX_MIN = 6  # characters; a shorter prefix is part of the names
+_PREFIXED_MIN = 3  # names
+
+
+def common_start(names: Sequence[str]) -> str:
+    """Return the characters that all names begin with."""
+    pairs = zip(min(names), max(names), strict=False)
+    return "".join(one for one, _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+
+
+def shared_prefix(names: Sequence[str]) -> str:
+    """Return what all names begin with, up to a separator; "" if it is very short or a whole name."""
+    if len(names) < _PREFIXED_MIN:
+        return ""
+    shared = common_start(names)
+    end = max(shared.rfind(separator) for separator in _SEPARATORS) + 1
+    return shared[:end] if end >= _PREFIX_MIN and min(map(len, names)) > end else ""
+
+
+def stem(name: str) -> str:
+    """Return the name without trailing numbers and brackets, or the name itself if nothing else remains."""
+    has_brackets = name[-1:] in _BRACKET_ENDS
+    return _NUMBERS.sub("", _BRACKETS.sub("", name) if has_brackets else name) or name
+
+
+def families(names: Sequence[str]) -> list[str]:
+    """Return the family of each name. Many families of one are merged by their first word, or as ``others``."""
+    stems = [stem(name) for name in names]
+    sizes = Counter(stems)
+    singles = [one for one in stems if sizes[one] == 1]
+    if len(singles) <= _SINGLES_MAX:
+        return stems
+    heads = Counter(_head(one) for one in singles)
+    return [_family_of_single(one, heads) if sizes[one] == 1 else one for one in stems]
+
+
+def _head(name: str) -> str:
+    return _WORD.split(name, maxsplit=1)[0]
+
+
+def _family_of_single(name: str, heads: Counter[str]) -> str:
+    head = _head(name)
+    return f"{head}…" if head and heads[head] > 1 else "others"

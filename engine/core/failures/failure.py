@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 
 from ..outcome import Failure, FailureClass, Fingerprint
 from ..policy import RetryPolicy
-from .classification_rules import parse_rules
-from .classify import Classification, classify, classify_exit, classify_signal
-from .command_output import classify_program, read_program_end
+from .classify import Classification, classify, classify_exit, classify_signal, parse_rules
+from .facts import ErrorFacts, classify_program, clip, extract_facts, message_of, read_program_end, type_name
 from .fingerprint import (
     fingerprint,
     fingerprint_of_program,
@@ -25,8 +24,6 @@ from .fingerprint import (
     is_engine_path,
     is_machinery,
 )
-from .library_errors import ErrorFacts, clip, extract_facts
-from .messages import message_of, type_name
 
 if TYPE_CHECKING:
     from ..advice import Progress
@@ -51,7 +48,7 @@ def describe_error(
 ) -> Failure:
     """Describe an exception. Call it in the process of the attempt, where the exception was caught.
 
-    ``project_root`` is the folder of the flow; ``rules`` are those of the downstream (``classification_rules.py``);
+    ``project_root`` is the folder of the flow; ``rules`` are those of the downstream (``classify.py``);
     ``code_hash`` is that of the loaded code of the task; ``policy`` adds ``retry_on`` and ``never_retry``. Raises
     ValueError for an invalid rule.
     """

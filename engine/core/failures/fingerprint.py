@@ -30,11 +30,9 @@ from pathlib import PurePath
 from types import CodeType, TracebackType
 from typing import NamedTuple
 
-from ...domain.digests import sha1_hex, sha256_hex
+from ...domain.text import sha1_hex, sha256_hex
 from ..outcome import FailureClass, Fingerprint
-from .command_output import ProgramEnd
-from .library_errors import extract_facts
-from .messages import message_of, normalize_command, normalize_message, type_name
+from .facts import ProgramEnd, extract_facts, message_of, normalize_command, normalize_message, type_name
 
 CHAIN_LENGTH_MAX = 10
 GROUP_WIDTH_MAX = 8
@@ -215,7 +213,7 @@ def innermost_of_stack(stack_text: str) -> StackFrame | None:
 def threads_of_stack(stack_text: str) -> list[list[StackFrame]]:
     """Return the frames of each thread in a dump, innermost first.
 
-    First the thread that handled the signal, then the coroutines of its loop (``runner/hang/coroutines.py``).
+    First the thread that handled the signal, then the coroutines of its loop (``runner/stack.py``).
     """
     return [frames for _, frames in sorted(_threads(stack_text), key=lambda thread: _THREAD_ORDER.index(thread[0]))]
 

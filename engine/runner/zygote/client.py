@@ -3,32 +3,37 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import json
 import os
-from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
-from dataclasses import dataclass
+import platform
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
 from ...core.secret_mask import SecretMask, secret_values
-from ...core.spec import FlowSpec
-from ...domain.event_changes import ExecutorChange
-from ...domain.event_payloads import ExecutorChanged
+from ...core.spec import FlowSpec, Isolation, TaskSpec, work_of
+from ...domain.event_payloads import ExecutorChange, ExecutorChanged
 from ...errors import FlowError, FlowImportError
-from ...flow.interpreter import interpreter_of, require_same_tasks, task_interpreters
+from ...flow.source import declared_python, split_target
 from ...statefile.processes import EXECUTOR_VARIABLE
-from .. import kill, process, protocol
-from ..attempt import IMPORT_SECONDS, RunnerContext, raise_task_error
-from ..command import attempts_folder
-from ..forked_process import Make, T
+from ...version import VERSION
+from .. import process, protocol, reaper
+from ..attempt import IMPORT_SECONDS, Attempt, RunnerContext, raise_task_error
+from ..command import attempts_folder, encoded_variables
+from ..forked_process import ForkedProcess, Make, T
 from ..listener import AttemptListener, RunnerListener, RunningAttempt, ignore
-from ..oom import OutOfMemoryWatch
+from ..outcome_of_exit import OutOfMemoryWatch
 from ..protocol import AttemptOrder
 from ..threads import PATIENCE_SECONDS, ThreadHosts
 from ..workers import WorkerPool
 from .connection import ZygoteConnection
 from .launch import ZYGOTE_DIED, ZygoteProcess, fork_at_once, spawn_zygote
-from .open_flow import Launch, OnStarted, OnStartFailed, OpenFlow
 
 if TYPE_CHECKING:
     from .flow_import import LoadedFlow
@@ -42,7 +47,7 @@ DESCRIPTORS_RESERVED = 64  # reserved for the state file, the command socket and
 
 
 class RemoteRunner(Protocol):
-    """Runs attempts on other machines (``dask/client.py``)."""
+    """Runs attempts on other machines (``dask_client.py``)."""
 
     def start(self, order: AttemptOrder, listener: AttemptListener) -> RunningAttempt:
         """Queue an attempt."""
@@ -57,7 +62,7 @@ class Runner:
     ``on_zygote``: gets the pid of each zygote that is started.
     """
 
-    patience_seconds = PATIENCE_SECONDS  # how long tasks wait for slots of leaked threads (pool.py)
+    patience_seconds = PATIENCE_SECONDS  # how long tasks wait for slots of leaked threads
 
     def __init__(
         self,
@@ -288,7 +293,7 @@ class Runner:
         return 0  # asked twice an attempt
 
     def set_slot_demand(self, has_demand: bool) -> None:
-        """Set whether tasks wait for slots that leaked threads hold (rule 3 of ``thread/pool.py``)."""
+        """Set whether tasks wait for slots that leaked threads hold (rule 3 of ``threads.py``)."""
         for flow in self._flows():
             flow.hosts.set_slot_demand(has_demand)
 
@@ -366,7 +371,7 @@ class Runner:
         connection = flow.connection
         pidfds = connection.kill_forked()
         how = await connection.exit_text()
-        await asyncio.to_thread(kill.wait_until_ended, pidfds, SWEEP_SECONDS)
+        await asyncio.to_thread(reaper.wait_until_ended, pidfds, SWEEP_SECONDS)
         await self._kill_strays()
         silence = connection.silence
         connection.lose_all(ZYGOTE_DIED if silence is None else f"{ZYGOTE_KILLED}, because {silence}")
@@ -382,7 +387,7 @@ class Runner:
     async def _kill_strays(self) -> None:
         """Kill all processes of this executor that do not descend from a living zygote."""
         living = frozenset(flow.connection.pid for flow in self._flows())
-        await asyncio.to_thread(kill.kill_by_token, self.executor_id, SWEEP_SECONDS, living)
+        await asyncio.to_thread(reaper.kill_by_token, self.executor_id, SWEEP_SECONDS, living)
 
 
 @dataclass(frozen=True, slots=True)
@@ -422,3 +427,220 @@ class _EarlyReports:
             listener.executor_changed(change)
         if self._is_zygote_lost:
             listener.zygote_lost()
+
+
+# --- A flow that a zygote has imported, all that runs of it, and the start of its attempts ---------------------------
+
+
+OnStarted = Callable[[RunningAttempt], None]
+OnStartFailed = Callable[[OSError], None]
+
+
+@dataclass(slots=True, eq=False)
+class OpenFlow:
+    """A flow that a zygote has imported, with the processes that were forked from it."""
+
+    spec: FlowSpec
+    connection: ZygoteConnection
+    shared: RunnerContext
+    hosts: ThreadHosts
+    workers: WorkerPool
+    warnings: tuple[str, ...]  # about forking after the import
+    printed: str  # the end of the import's output
+    starting: int = 0  # attempts that have no process yet
+    others: dict[str, OpenFlow] = field(default_factory=dict)  # the same in other interpreters: ``TaskSpec.python``
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no attempt of the flow runs."""
+        connection = self.connection
+        is_busy = self.starting or connection.has_pending or len(connection.forked) > self.workers.idle_count
+        return not is_busy and all(other.is_idle for other in self.others.values())
+
+    def for_task(self, spec: TaskSpec) -> OpenFlow:
+        """Return the flow in the interpreter of a task. Raises ProcessLookupError if that has died."""
+        if spec.python is None:
+            return self
+        if spec.python not in self.others:
+            raise ProcessLookupError(f"the zygote of python={spec.python!r} has died")
+        return self.others[spec.python]
+
+
+@dataclass(slots=True)
+class Launch:
+    """The start of an attempt. ``on_started`` or ``on_failed`` is called once, after ``on_over(flow)``."""
+
+    number: int
+    order: AttemptOrder
+    listener: AttemptListener
+    flow: OpenFlow
+    on_started: OnStarted
+    on_failed: OnStartFailed
+    on_over: Callable[[OpenFlow], None]
+
+    def begin_at_once(self) -> bool:
+        """Begin, unless something has to be waited for; return whether it has begun."""
+        attempt: Attempt | None = None
+        match self._isolation:
+            case "thread":
+                attempt = self.flow.hosts.start_at_once(self.number, self.order, self.listener)
+            case "worker":
+                attempt = self.flow.workers.start_at_once(self.order, self.listener)
+            case _ if self.flow.connection.link.is_writable:
+                self._request()
+                return True
+        if attempt is not None:
+            self._attach(attempt)
+        return attempt is not None
+
+    async def begin(self) -> None:
+        """Begin once the zygote keeps up with its requests, or has forked the process that takes the attempt."""
+        try:
+            match self._isolation:
+                case "thread":
+                    self._attach(await self.flow.hosts.start(self.number, self.order, self.listener))
+                case "worker":
+                    self._attach(await self.flow.workers.start(self.order, self.listener))
+                case _:
+                    await self.flow.connection.link.wait_writable()
+                    self._request()
+        except OSError as error:
+            self.failed(error)
+
+    @property
+    def _isolation(self) -> Isolation:
+        spec = self.order.spec
+        if spec.isolation == "thread":
+            return "thread"
+        shares_process = spec.isolation == "worker" or self.flow.shared.imports_per_process
+        return "worker" if shares_process and spec.kind != "command" else "process"
+
+    def _request(self) -> None:
+        order = self.order
+        frame = protocol.Start(self.number, protocol.encode_order(order), encoded_variables(order))
+        self.flow.connection.request(frame, self)
+
+    def _attach(self, attempt: Attempt) -> None:
+        self.on_over(self.flow)
+        self.on_started(attempt)
+
+    # --- Responses of the zygote --------------------------------------------------------------------------------------
+
+    def started(self, started: protocol.Started, fds: list[int]) -> ForkedProcess:
+        process = ForkedProcess(started, fds)
+        self._attach(Attempt(self.order, self.listener, self.flow.shared, process, started.forked_at))
+        return process
+
+    def failed(self, error: OSError) -> None:
+        """Report that there is no process."""
+        self.on_over(self.flow)
+        self.on_failed(error)
+
+
+# --- The interpreters of a flow --------------------------------------------------------------------------------------
+#
+# The interpreters that ``Flow(python=...)`` and ``task(python=...)`` name, examined before a run; a hash of one.
+#
+# The process that imports the flow is the first, so it is read from the source and chosen before the import. Each
+# needs redrive of the same version, because the executor talks to it.
+
+
+OLDEST = (3, 11)
+_INSTALLED = (".dist-info", ".egg-info")
+PROBE_SECONDS = 60.0
+
+_PROBE = """\
+import json, sys
+try:
+    import redrive, redrive.engine.runner.zygote.zygote
+    version, error = redrive.__version__, ""
+except Exception as problem:
+    version, error = None, "{}: {}".format(type(problem).__name__, problem)
+print(json.dumps([list(sys.version_info[:2]), version, error]))
+"""
+
+
+def interpreter_of(target: str) -> str | None:
+    """Return the path of the interpreter for a flow file; None: the one of the executor. Raises FlowError."""
+    python = declared_python(target)
+    if python is None:
+        return None
+    path = _find(python, os.path.dirname(os.path.abspath(split_target(target)[0])))
+    _examine(python, path)
+    return path
+
+
+def task_interpreters(target: str, flow: FlowSpec) -> list[tuple[str, str]]:
+    """Return each interpreter that tasks name, and its path. Raises FlowError for one that cannot be used."""
+    names = sorted({python for task in flow.tasks if (python := work_of(task).python) is not None})
+    if names and not target:
+        raise FlowError(f"python={names[0]!r}: another interpreter imports the flow: give it in a file")
+    folder = os.path.dirname(os.path.abspath(split_target(target)[0]))
+    found = [(name, _find(name, folder)) for name in names]
+    for name, path in found:
+        _examine(name, path)
+    return found
+
+
+def require_same_tasks(python: str, flow: FlowSpec, other: FlowSpec) -> None:
+    """Raise FlowError if the flow has other tasks in another interpreter."""
+    if [task.name for task in flow.tasks] != [task.name for task in other.tasks]:
+        raise FlowError(
+            f"the flow has other tasks when python={python!r} imports it: {flow.name!r} must not depend on it"
+        )
+
+
+def _find(python: str, folder: str) -> str:
+    """Find a program by its name in PATH, or by a path, which is relative to the folder of the flow file."""
+    if os.sep in python:
+        return os.path.join(folder, os.path.expanduser(python))
+    found = shutil.which(python)
+    if found is None:
+        raise FlowError(f"python={python!r}: there is no such program in PATH")
+    return found
+
+
+def _examine(python: str, path: str) -> None:
+    called = f"python={python!r}"
+    try:
+        probe = subprocess.run(
+            [path, "-c", _PROBE],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=PROBE_SECONDS,
+            check=True,
+            cwd=os.sep,  # nothing beside the caller may shadow redrive
+        )
+        version, redrive, error = json.loads(probe.stdout.splitlines()[-1])
+    except OSError as problem:
+        raise FlowError(f"{called}: {path} cannot be started: {problem.strerror}") from None
+    except (subprocess.SubprocessError, ValueError, IndexError):
+        raise FlowError(f"{called}: {path} is no Python interpreter that works") from None
+    if tuple(version) < OLDEST:
+        raise FlowError(f"{called} is Python {version[0]}.{version[1]}; redrive needs 3.11 or later there")
+    if redrive is None:
+        raise FlowError(
+            f"{called} cannot import redrive ({error}): install it there, {path} -m pip install redrive=={VERSION}"
+        )
+    if redrive != VERSION:
+        raise FlowError(f"{called} has redrive {redrive}, and this is {VERSION}: install the same version there")
+
+
+def environment_hash(folders: Iterable[str] | None = None) -> str:
+    """Return a hash of this interpreter and its installed packages, by name and version, not by content: 12 hex digits.
+
+    Two hosts with the same packages have the same hash; an upgrade between two attempts changes it. ``folders``: where
+    packages are installed; ``sys.path`` by default.
+    """
+    packages = {name for folder in (sys.path if folders is None else folders) for name in _packages(folder)}
+    facts = [sys.version, platform.machine(), *sorted(packages)]
+    return hashlib.sha256("\n".join(facts).encode(errors="surrogateescape")).hexdigest()[:12]
+
+
+def _packages(folder: str) -> list[str]:
+    """Return the metadata folders of installed packages: ``requests-2.31.0.dist-info``."""
+    try:
+        return [name for name in os.listdir(folder) if name.endswith(_INSTALLED)] if folder else []
+    except OSError:
+        return []  # an archive, or a folder that does not exist

@@ -18,10 +18,9 @@ from typing import Generic, Protocol
 import msgspec
 
 from ... import errors
-from ...core.bulk_build import collector_paused
 from ...core.failures.fingerprint import innermost_of_stack
-from ...core.spec import FlowSpec
-from .. import kill, process, protocol
+from ...core.spec import FlowSpec, collector_paused
+from .. import process, protocol, reaper
 from ..channels import FrameSocket, Pipe
 from ..forked_process import Forked, Make, T
 from .launch import ZygoteProcess
@@ -59,7 +58,7 @@ class _AwaitedProcess(Generic[T]):
 
     def started(self, started: protocol.Started, fds: list[int]) -> Forked | None:
         if self.made.done():  # the caller was cancelled
-            kill.signal_process(fds[0], signal.SIGKILL)
+            reaper.signal_process(fds[0], signal.SIGKILL)
             for fd in fds:
                 os.close(fd)
             return None
@@ -119,7 +118,7 @@ class ZygoteConnection:
             printed, status = self.printed(), await self.exit_text()
             raise errors.FlowImportError(f"the process that imported {target!r} ended ({status})", printed) from None
         except TimeoutError:
-            kill.signal_process(self._zygote.pidfd, process.STACK_SIGNAL)
+            reaper.signal_process(self._zygote.pidfd, process.STACK_SIGNAL)
             await asyncio.sleep(STACK_WAIT_SECONDS)
             message = f"importing {target!r} did not end within {seconds:g} s"
             raise errors.FlowImportError(message, self.printed()) from None
@@ -131,7 +130,7 @@ class ZygoteConnection:
         await asyncio.wait({self._opened}, timeout=first)
         if seconds > first and not self._opened.done():
             before = self.printed()
-            kill.signal_process(self._zygote.pidfd, process.STACK_SIGNAL)
+            reaper.signal_process(self._zygote.pidfd, process.STACK_SIGNAL)
             await asyncio.wait({self._opened}, timeout=STACK_WAIT_SECONDS)
             print(slow_import_sentence(target, self.printed()[len(before) :]), file=sys.stderr, flush=True)
             self._printed = before.encode()
@@ -239,9 +238,8 @@ class ZygoteConnection:
     # --- The end ------------------------------------------------------------------------------------------------------
 
     def kill(self) -> None:
-        """SIGKILL the zygote."""
         self.was_killed = True
-        kill.signal_process(self._zygote.pidfd, signal.SIGKILL)
+        reaper.signal_process(self._zygote.pidfd, signal.SIGKILL)
 
     async def end(self) -> int | None:
         """End the zygote with all its processes. Returns its exit code, negative for a signal."""

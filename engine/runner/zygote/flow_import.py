@@ -19,15 +19,13 @@ from typing import Protocol
 
 import msgspec
 
-from ...core.bulk_build import collector_slowed
-from ...core.spec import FlowSpec
-from ...domain.counting import counted
+from ...core.spec import FlowSpec, collector_slowed
+from ...domain.text import counted
 from ...errors import CycleError, FlowError, FlowImportError
 from ...statefile.processes import open_files
 from .. import process, protocol
 from ..call import CallPlan, plan_of, require_callable
-from ..child import FlowFacts, Termination, flush
-from ..per_attempt_import import FreshImport
+from ..child import FlowFacts, FreshImport, Termination, flush
 
 NAMES_SHOWN = 5
 ENDING_SECONDS = 0.2
@@ -118,7 +116,7 @@ def _plans(flow: LoadedFlow) -> Mapping[str, CallPlan]:
     by_identity = {id(function): function for function in functions.values()}  # many tasks may have one function
     plans = {identity: plan_of(function) for identity, function in by_identity.items()}
     if any(plan.is_async for plan in plans.values()):
-        importlib.import_module("..hang.stack", __package__)  # with asyncio: here once, not in each attempt
+        importlib.import_module("..stack", __package__)  # with asyncio: here once, not in each attempt
     return {name: plans[id(function)] for name, function in functions.items()}
 
 

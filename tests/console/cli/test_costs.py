@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from redrive.console.cli.analysis.costs import policy_lines
+from redrive.console.cli.lab import policy_lines
 from redrive.engine import Executor, Flow, RetryPolicy, TransientError
 from redrive.engine.analysis.costs import PolicyCosts, RetryStats
 from support.commands import invoke_redrive

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from redrive.engine import Executor, Flow, PermanentError
 from redrive.engine.executor import host
-from redrive.engine.statefile.on_demand.offers import OfferReader
+from redrive.engine.statefile.state_files import OfferReader
 from support.commands import REDRIVE, run_redrive, start_redrive
 from support.pty_terminal import PtyTerminal
 from support.waiting import wait_until
@@ -107,7 +107,7 @@ def test_a_reader_opens_a_file_again_only_after_a_change(monkeypatch: pytest.Mon
     reader = OfferReader()
     before = reader.read()
     opened: list[str] = []
-    module = "redrive.engine.statefile.on_demand.offers"
+    module = "redrive.engine.statefile.state_files"
     really_open = __import__(module, fromlist=["open_readonly"]).open_readonly
     monkeypatch.setattr(f"{module}.open_readonly", lambda path: (opened.append(path), really_open(path))[1])
     assert reader.read() == before and opened == []

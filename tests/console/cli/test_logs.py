@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from redrive.engine.statefile.changes import logs
+from redrive.engine.statefile import logs
 from support.commands import run_redrive, start_redrive
 from support.state_file import StateFileBuilder
 

@@ -3,8 +3,8 @@
 import json
 
 import pytest
+from redrive.console.text.figures import bar, column_chart, downsample, table_lines
 from redrive.console.text.glyphs import ASCII, UTF8
-from redrive.console.text.plots import bar, column_chart, downsample, table_lines
 from support.commands import invoke_redrive
 from support.marks import parametrize_mostly_long
 

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 from redrive.engine import Executor, Flow, FlowError, PermanentError
-from redrive.engine.statefile.changes import pruning
-from redrive.engine.statefile.changes.pruning import RetentionRule, prune_step
-from redrive.engine.statefile.changes.transitions import Transaction
+from redrive.engine.statefile import pruning
+from redrive.engine.statefile.pruning import RetentionRule, prune_step
+from redrive.engine.statefile.transitions import Transaction
 from redrive.engine.store import database
 from support.commands import run_redrive, start_redrive
 
@@ -174,10 +174,10 @@ def test_a_living_executor_deletes_old_runs_and_goes_on(state: Path) -> None:
 
 KILLED = """
 import os, sys
-from redrive.engine.statefile.changes import pruning
+from redrive.engine.statefile import pruning
 from redrive.engine.store import database
-from redrive.engine.statefile.changes.open_writing import write_transaction
-from redrive.engine.statefile.changes.transitions import Transaction
+from redrive.engine.statefile.open_writing import write_transaction
+from redrive.engine.statefile.transitions import Transaction
 pruning.ROWS_MAX = 3
 connection = database.open_for_writing(sys.argv[1])
 for _ in range(100):

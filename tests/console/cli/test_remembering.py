@@ -32,7 +32,7 @@ def two_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run(tmp_path, "first")
     path = tmp_path / "state.db"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("redrive.console.sessions.identity.current_actor", lambda: "ana@ops-1")
+        patch.setattr("redrive.console.sessions.session.current_actor", lambda: "ana@ops-1")
         for act, task, reason in (("requeue", "orders", "schema reloaded"), ("skip", "refunds", "bank shut")):
             done = invoke_redrive(act, "--state", path, "--run", "first", task, "--reason", reason)
             assert done.return_value == 0, done.output

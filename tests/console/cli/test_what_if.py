@@ -8,12 +8,10 @@ from typing import Any
 
 import click
 import pytest
-from redrive.console.present.what_if import ReplayContext, describe_comparison, table
+from redrive.console.feed.trials import ReplayContext, describe_comparison, table
 from redrive.engine import Executor, Flow, RetryPolicy, TransientError
-from redrive.engine.analysis.compare import PolicyComparison, range_of
-from redrive.engine.analysis.policy_change import parse_change
-from redrive.engine.analysis.recorded_run import FailureAttribution
-from redrive.engine.analysis.what_if import RunFigures
+from redrive.engine.analysis.trials import parse_change
+from redrive.engine.analysis.what_if import FailureAttribution, PolicyComparison, RunFigures, range_of
 from support.commands import invoke_redrive
 
 QUICK = RetryPolicy(max_attempts=3, base=0.01, cap=0.05, jitter="full")

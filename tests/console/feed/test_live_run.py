@@ -8,15 +8,14 @@ from collections.abc import Callable, Mapping
 import pytest
 from redrive.console.feed import live_run
 from redrive.console.feed.live_run import PENDING_EVENTS_MAX, BoardUpdate, LiveRun
-from redrive.console.model.board import Board
+from redrive.console.model.board import Board, RunSnapshot
 from redrive.console.model.replay import initial_projection
-from redrive.console.model.run_snapshot import RunSnapshot
-from redrive.engine.core.mapping import map_task
 from redrive.engine.core.ready_queue import spec_of
+from redrive.engine.core.spec import map_task
 from redrive.engine.domain.event_payloads import TaskMapped
 from redrive.engine.domain.states import TaskState
 from redrive.engine.errors import LinkError, SnapshotNeeded, StateFileError
-from redrive.engine.statefile.list_rows import DurationStats
+from redrive.engine.statefile.lists import DurationStats
 
 from ..conftest import FakeSession, StillClock
 from ..model.runs import START, S, projection_of

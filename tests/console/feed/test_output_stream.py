@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from redrive.console.feed.output_stream import OutputLine, OutputStream
-from redrive.engine.statefile.changes.log_rows import LogChunk
+from redrive.console.feed.reads import OutputLine, OutputStream
+from redrive.engine.statefile.logs import LogChunk
 
 from ..conftest import FakeSession
 

@@ -13,28 +13,28 @@ from typing import Any
 
 import pytest
 from redrive.console import screens, widgets
-from redrive.console.app.analysis import Analysis
 from redrive.console.app.app import ConsoleApp
-from redrive.console.app.commands import CommandMenu
-from redrive.console.app.copying import Copying
+from redrive.console.app.commands import CommandMenu, Copying
 from redrive.console.app.downstream_operator import DownstreamActions
-from redrive.console.app.operator import OperatorActions
+from redrive.console.app.operator import OperatorActions, RunControl
 from redrive.console.app.preferences import Preferences
-from redrive.console.app.run_control import RunControl
-from redrive.console.app.time_travel import TimeTravel
+from redrive.console.app.time_travel import Analysis, TimeTravel
 from redrive.console.cli.operate import requeue_options_of
 from redrive.console.keys.actions import (
     ACTIONS,
     BY_NAME,
+    CALLS,
     FIXED,
     Action,
+    ActionCall,
     ActionEffect,
+    Receiver,
+    ScreenArgument,
     ScreenName,
     actions_of,
     footer_of,
+    shell_line,
 )
-from redrive.console.keys.calls import CALLS, ActionCall, Receiver, ScreenArgument
-from redrive.console.keys.shell_lines import shell_line
 from support.commands import all_commands
 from textual.app import App
 from textual.dom import DOMNode
@@ -209,4 +209,4 @@ def test_what_does_nothing_to_a_row_that_has_just_come_is_what_acts_at_once_in_a
 def test_keys_are_bound_in_the_table_alone() -> None:
     console = Path(inspect.getfile(ConsoleApp)).parents[1]
     bound = [path.name for path in console.rglob("*.py") if " Binding(" in path.read_text("utf-8")]
-    assert bound == ["bindings.py"]
+    assert bound == ["bars.py"]

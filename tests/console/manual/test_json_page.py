@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 from redrive.console import cli, manual
-from redrive.console.cli.output.json_schemas import VERSIONS, with_schema
+from redrive.console.cli.output import VERSIONS, with_schema
 from redrive.engine import Executor, Flow
-from redrive.engine.statefile.default_paths import default_folder
-from redrive.engine.store.machine_pools import MachinePools
+from redrive.engine.statefile.paths import default_folder
+from redrive.engine.store.machine import MachinePools
 from support.commands import invoke_redrive
 
 SCHEDULED = "from redrive.engine import Flow\nflow = Flow('f', schedule='0 2 * * *')\nflow.command('a', 'true')\n"

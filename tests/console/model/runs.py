@@ -8,8 +8,7 @@ from typing import Any, cast
 from redrive.engine.core.projection import AttemptRow, RunProjection, RunRow, TaskRow
 from redrive.engine.core.spec import TaskSpec
 from redrive.engine.domain.event_codec import decode
-from redrive.engine.domain.event_columns import AttemptColumns, TaskColumns
-from redrive.engine.domain.event_payloads import TaskMoved
+from redrive.engine.domain.event_payloads import AttemptColumns, TaskColumns, TaskMoved
 from redrive.engine.domain.events import Event, EventKind
 from redrive.engine.domain.states import TaskState
 

@@ -4,17 +4,14 @@ import time
 
 from hypothesis import given
 from hypothesis import strategies as st
-from redrive.console.model.board import Board
+from redrive.console.model.board import Board, RunSnapshot
 from redrive.console.model.graph.view import Graph
 from redrive.console.model.replay import ReplayIndex, initial_projection
-from redrive.console.model.run_snapshot import RunSnapshot
-from redrive.engine.core.mapping import map_task
-from redrive.engine.core.spec import TaskSpec
-from redrive.engine.domain.event_changes import RunChange
-from redrive.engine.domain.event_payloads import RunChanged, TaskMapped
+from redrive.engine.core.spec import TaskSpec, map_task
+from redrive.engine.domain.event_payloads import RunChange, RunChanged, TaskMapped
 from redrive.engine.domain.events import EventKind
 from redrive.engine.domain.states import LEGAL_MOVES, NEEDS_HUMAN, NOT_STARTED, TaskState
-from redrive.engine.statefile.list_rows import PageHead
+from redrive.engine.statefile.lists import PageHead
 
 from ..conftest import build_row
 from ..screens.outages import breaker_row

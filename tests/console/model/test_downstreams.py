@@ -6,22 +6,24 @@ import json
 from typing import Any
 
 import pytest
-from redrive.console.model.badge_counts import BadgeCounts
 from redrive.console.model.board import Board
-from redrive.console.model.breaker_view import BreakerStatus, blocking_downstream, refusal
 from redrive.console.model.downstreams import (
+    BadgeCounts,
+    BreakerStatus,
     DownstreamOrder,
     DownstreamRow,
     Downstreams,
     GroupKey,
     Section,
+    blocking_downstream,
+    refusal,
     sender_names,
 )
-from redrive.console.model.filters import parse_filter
+from redrive.console.model.lists import parse_filter
 from redrive.engine.core.breaker import BreakerState
 from redrive.engine.domain.events import EventKind
 from redrive.engine.domain.states import TaskState
-from redrive.engine.statefile.list_rows import (
+from redrive.engine.statefile.lists import (
     BREAKERS,
     PAGE_HEADS,
     QUARANTINE_GROUPS,

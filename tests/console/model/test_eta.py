@@ -3,14 +3,14 @@
 import pytest
 from redrive.console.model.board import Board
 from redrive.console.model.eta import Forecaster, estimate, is_overdue, stalled_for_us
-from redrive.console.model.graph.name_families import families, stem
+from redrive.console.model.graph.groups import families, stem
 from redrive.console.present.header import run_line
 from redrive.console.text.glyphs import UTF8
 from redrive.console.text.pieces import plain
 from redrive.engine.core.waiting import BreakerView
 from redrive.engine.domain.events import EventKind
 from redrive.engine.domain.states import TaskState
-from redrive.engine.statefile.list_rows import DurationStats
+from redrive.engine.statefile.lists import DurationStats
 
 from .graphs import layered
 from .runs import MINUTE, START, EventBuilder, S, projection_of

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from redrive.console.model.filters import STATE_WORDS, next_state_filter, parse_filter, parse_task_filter
+from redrive.console.model.lists import STATE_WORDS, next_state_filter, parse_filter, parse_task_filter
 from redrive.engine.domain.states import TaskState
 
 

@@ -6,7 +6,7 @@ from datetime import UTC, date, datetime
 from typing import Any
 
 import pytest
-from redrive.console.model.history import (
+from redrive.console.model.runs import (
     RUNS_MAX,
     HistoryCell,
     HistoryOrder,
@@ -19,7 +19,7 @@ from redrive.console.model.history import (
 from redrive.console.sessions.session import RunSummary
 from redrive.engine.core.projection import RunRow
 from redrive.engine.domain.states import RunState, TaskState
-from redrive.engine.statefile.list_rows import RunTaskRow
+from redrive.engine.statefile.lists import RunTaskRow
 
 from .runs import S
 

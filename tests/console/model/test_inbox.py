@@ -6,9 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from redrive.console.model.board import Board
-from redrive.console.model.evidence import compare, failures_of, verdict
-from redrive.console.model.filters import Filter, parse_filter
-from redrive.console.model.inbox import SHOWN_AT_FIRST, Inbox, InboxOrder, InboxRow, targets_of
+from redrive.console.model.inbox import (
+    SHOWN_AT_FIRST,
+    Inbox,
+    InboxOrder,
+    InboxRow,
+    compare,
+    failures_of,
+    targets_of,
+    verdict,
+)
+from redrive.console.model.lists import Filter, parse_filter
 from redrive.engine.core.projection import AttemptRow
 
 from .runs import MINUTE, START, EventBuilder, S, failed_task, projection_of

@@ -6,17 +6,16 @@ import shlex
 from typing import cast
 
 import pytest
-from redrive.console.model import journal as module
-from redrive.console.model.filters import parse_filter
-from redrive.console.model.journal import EventJournal, command_line, event_of
-from redrive.console.text.durations import wall
+from redrive.console.model import replay as module
+from redrive.console.model.lists import parse_filter
+from redrive.console.model.replay import EventJournal, command_line, event_of
 from redrive.console.text.event_text import describe_event, event_subject
+from redrive.console.text.figures import wall
 from redrive.engine.domain.event_codec import encode
 from redrive.engine.domain.event_payloads import TaskMoved
-from redrive.engine.domain.events import Event, EventKind
+from redrive.engine.domain.events import Event, EventKind, JsonObject
 from redrive.engine.domain.states import TaskState
-from redrive.engine.json_types import JsonObject
-from redrive.engine.statefile.list_rows import EventRow
+from redrive.engine.statefile.lists import EventRow
 
 from .runs import EventBuilder, S, projection_of
 

@@ -7,9 +7,9 @@ import time
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from redrive.console.model.filters import parse_filter
+from redrive.console.model.lists import parse_filter
 from redrive.console.model.log import LINE_CHARACTERS_MAX, LogLine, LogSelection, LogText, gap_line, is_error_line
-from redrive.engine.statefile.changes.log_rows import LogChunk
+from redrive.engine.statefile.logs import LogChunk
 
 
 def chunks(*texts: str, start: int = 1, dropped: int = 0) -> list[LogChunk]:

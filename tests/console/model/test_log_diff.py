@@ -6,7 +6,7 @@ import time
 
 from hypothesis import given
 from hypothesis import strategies as st
-from redrive.console.model.log_diff import LINES_MAX, DiffLine, Side, compare_output
+from redrive.console.model.log import LINES_MAX, DiffLine, Side, compare_output
 
 
 def shown(lines: list[DiffLine]) -> list[str]:

@@ -13,7 +13,7 @@ from redrive.console.model.board import Board
 from redrive.console.model.preview import preview_requeue, preview_skip
 from redrive.engine.core.ready_queue import spec_of
 from redrive.engine.domain.states import SkipCause, TaskState
-from redrive.engine.statefile.changes.dry_run import preview
+from redrive.engine.statefile.dry_run import preview
 from redrive.engine.store.runs import load_run
 
 from .graphs import dags

@@ -1,13 +1,12 @@
 """How far a requeue of many tasks has come, from its event and the rows of its tasks."""
 
 from redrive.console.model.board import Board
-from redrive.console.model.redrive import latest_redrive, progress_of
-from redrive.console.present.redrive import redrive_parts
-from redrive.engine.core.outlook import ALIVE, RunnerKind, RunnerStatus
+from redrive.console.model.preview import latest_redrive, progress_of
+from redrive.console.present.inbox import redrive_parts
 from redrive.engine.core.projection import AttemptRow
-from redrive.engine.domain.command import Answer, TargetResult
-from redrive.engine.domain.event_columns import TaskColumns
-from redrive.engine.domain.event_payloads import OperatorActed
+from redrive.engine.core.waiting import ALIVE, RunnerKind, RunnerStatus
+from redrive.engine.domain.acts import Answer, TargetResult
+from redrive.engine.domain.event_payloads import OperatorActed, TaskColumns
 from redrive.engine.domain.events import EventKind
 from redrive.engine.domain.states import TaskState
 

@@ -6,9 +6,8 @@ import random
 from datetime import datetime
 
 import pytest
-from redrive.console.model.board import Board
+from redrive.console.model.board import Board, RunSnapshot
 from redrive.console.model.replay import NUMBER_MAX, ReplayIndex, initial_projection, is_step, parse_when, problem_of
-from redrive.console.model.run_snapshot import RunSnapshot
 from redrive.engine.core.projection import RunProjection, RunRow
 from redrive.engine.core.waiting import BreakerView
 from redrive.engine.domain.events import Event, EventKind

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from redrive.console.model.row_window import PAGE_ROWS, PAGES_MAX, RowWindow
-from redrive.engine.statefile.list_rows import QuarantineRow
+from redrive.console.model.downstreams import PAGE_ROWS, PAGES_MAX, RowWindow
+from redrive.engine.statefile.lists import QuarantineRow
 
 TOTAL = 100_000
 

@@ -6,8 +6,7 @@ The reader knows the signs and the rules of ``model/graph/drawing.py``, but not 
 from __future__ import annotations
 
 from redrive.console.model.graph.drawing import Drawing
-from redrive.console.text.glyphs import UTF8
-from redrive.console.text.strokes import DOWN, LEFT, RIGHT, UP
+from redrive.console.text.glyphs import DOWN, LEFT, RIGHT, UP, UTF8
 
 ARMS = {sign: arms for arms, sign in enumerate(UTF8.lines) if sign != " "}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from redrive.console.present.executor_status import resume_command
+from redrive.console.present.runs import resume_command
 from redrive.console.sessions.session import Link, SessionStatus
 from redrive.engine.core.projection import RunRow
 from redrive.engine.domain.states import RunState

@@ -5,7 +5,7 @@ from redrive.console.model.log import LogSelection, LogText
 from redrive.console.present import log
 from redrive.console.text.glyphs import UTF8
 from redrive.console.text.pieces import plain
-from redrive.engine.statefile.changes.log_rows import LogChunk
+from redrive.engine.statefile.logs import LogChunk
 
 
 def test_the_search_reads_what_is_shown_and_judges_no_line(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,23 +8,20 @@ from hypothesis import strategies as st
 from redrive.console.model.board import Board
 from redrive.console.model.eta import estimate
 from redrive.console.model.graph.groups import groups_of
-from redrive.console.model.group_activity import GroupActivity
-from redrive.console.model.time_span import Span
+from redrive.console.model.time_axis import Span
+from redrive.console.model.timeline import GroupActivity
 from redrive.console.present import detail
 from redrive.console.present.header import executor_gone_line, run_line, status_lines
 from redrive.console.present.tasks import Scene, state_facts
-from redrive.console.present.timeline.bars import bar_line
-from redrive.console.present.timeline.group_bars import group_bar_line
-from redrive.console.present.timeline.task_texts import group_lines, task_lines
+from redrive.console.present.timeline import bar_line, group_bar_line, group_lines, task_lines
 from redrive.console.sessions.session import Link, SessionStatus
 from redrive.console.text.glyphs import UTF8
 from redrive.console.text.pieces import plain
 from redrive.engine.core.explain import explain_task, outlook
-from redrive.engine.core.outlook import ALIVE, Actor, RunnerKind, RunnerStatus
 from redrive.engine.core.projection import AttemptRow
-from redrive.engine.core.waiting import BreakerView, ExplainContext
+from redrive.engine.core.waiting import ALIVE, Actor, BreakerView, ExplainContext, RunnerKind, RunnerStatus
 from redrive.engine.domain.states import MOVING, TaskState
-from redrive.engine.statefile.list_rows import DurationStats
+from redrive.engine.statefile.lists import DurationStats
 
 from ..model.graphs import dags, edges
 from ..model.runs import START, S, projection_of

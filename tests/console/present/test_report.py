@@ -9,19 +9,25 @@ from html.parser import HTMLParser
 import pytest
 from redrive.console.app.theme import load_theme
 from redrive.console.model.board import Board
-from redrive.console.model.evidence import failures_of
-from redrive.console.model.inbox import Inbox
-from redrive.console.model.time_span import fitting_span
+from redrive.console.model.inbox import Inbox, failures_of
+from redrive.console.model.time_axis import fitting_span
 from redrive.console.present.detail import AttemptTexts
 from redrive.console.present.evidence import EvidenceData
-from redrive.console.present.report import CauseEvidence, Move, ReportData, report_markdown, timeline_of
-from redrive.console.present.report_html import PageColours, report_html
+from redrive.console.present.report import (
+    CauseEvidence,
+    Move,
+    PageColours,
+    ReportData,
+    report_html,
+    report_markdown,
+    timeline_of,
+)
 from redrive.console.present.states import state_sign
 from redrive.console.text.glyphs import UTF8
 from redrive.console.text.pieces import Role, plain
 from redrive.engine.domain.events import EventKind
 from redrive.engine.domain.states import TaskState
-from redrive.engine.statefile.list_rows import DurationStats
+from redrive.engine.statefile.lists import DurationStats
 
 from ..model.runs import START, EventBuilder, S, projection_of
 from .test_rows import EVIL, NOW, board_of_all_states

@@ -6,25 +6,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from redrive.console.model.board import Board
-from redrive.console.model.evidence import failures_of
+from redrive.console.model.graph.groups import GraphForm, Zoom
 from redrive.console.model.graph.view import Graph
-from redrive.console.model.graph.zoom import GraphForm, Zoom
-from redrive.console.model.inbox import Inbox
-from redrive.console.model.time_span import Span
-from redrive.console.present import counts, detail, evidence, inbox
+from redrive.console.model.inbox import Inbox, failures_of
+from redrive.console.model.time_axis import Span
+from redrive.console.present import detail, evidence, inbox, timeline
+from redrive.console.present import states as counts
 from redrive.console.present.graph import Highlight, drawing_row, graph_row, label_width
 from redrive.console.present.header import run_line
-from redrive.console.present.summary import incident_summary
-from redrive.console.present.task_names import TaskNames
-from redrive.console.present.tasks import Scene, attempts_text, named_task, state_facts
-from redrive.console.present.timeline import bars, task_texts
-from redrive.console.text import durations
+from redrive.console.present.runs import incident_summary
+from redrive.console.present.tasks import Scene, TaskNames, attempts_text, named_task, state_facts
+from redrive.console.text import figures
 from redrive.console.text.glyphs import ASCII, UTF8
 from redrive.console.text.pieces import Role, plain, width
 from redrive.engine.core.projection import AttemptRow
 from redrive.engine.core.spec import TaskSpec
 from redrive.engine.domain.states import NEEDS_HUMAN, TaskState
-from redrive.engine.statefile.list_rows import DurationStats
+from redrive.engine.statefile.lists import DurationStats
 
 from ..model.runs import START, S, failed_task, projection_of
 
@@ -88,9 +86,9 @@ def every_line(board, columns, glyphs):
         for line in evidence.cause_page(cause, scene, evidence.EvidenceData(), columns):
             yield "cause page", line
     for row in board.projection.tasks.values():
-        yield "bar", bars.bar_line(row, span, NOW, glyphs)
-        yield "label", bars.label_line(row, columns, glyphs)
-        for line in task_texts.task_lines(row, scene, columns, 6):
+        yield "bar", timeline.bar_line(row, span, NOW, glyphs)
+        yield "label", timeline.label_line(row, columns, glyphs)
+        for line in timeline.task_lines(row, scene, columns, 6):
             yield "words", line
         for line in detail.summary_lines(row, scene, columns, 4):
             yield "strip", line
@@ -192,7 +190,7 @@ def test_a_bar_is_full_only_when_all_is_done(states, size):
 
 
 def bar(row, now=NOW, start=NOW - 20 * S, cells=40):
-    return plain(bars.bar_line(row, Span(start, S, cells), now, UTF8))
+    return plain(timeline.bar_line(row, Span(start, S, cells), now, UTF8))
 
 
 def test_a_retry_shows_its_failures_its_backoff_and_counts_down_behind_now():
@@ -233,8 +231,8 @@ def test_a_kill_shows_deadline_sigterm_grace_and_sigkill_in_this_order():
 def test_a_bar_has_exactly_the_cells_of_its_axis(start, seconds, cells):
     for row in board_of_all_states().projection.tasks.values():
         span = Span(START + start * S, seconds * S, cells)
-        assert width(bars.bar_line(row, span, NOW, UTF8)) == cells
-        assert width(bars.bar_line(row, span, None, UTF8)) == cells
+        assert width(timeline.bar_line(row, span, NOW, UTF8)) == cells
+        assert width(timeline.bar_line(row, span, None, UTF8)) == cells
 
 
 def test_what_failed_is_counted_as_failed_wherever_it_is_shown():
@@ -275,7 +273,7 @@ def test_a_running_task_is_held_against_what_is_usual(usual, elapsed, shown):
 
 def test_clock_times_leave_what_is_usual_out_until_it_is_passed():
     usual = DurationStats(130 * S, 160 * S, 9)
-    assert running_row(usual, shows_clock_times=True) == f"since {durations.wall(NOW - 41 * S, None)}"
+    assert running_row(usual, shows_clock_times=True) == f"since {figures.wall(NOW - 41 * S, None)}"
     assert running_row(usual, elapsed=250, shows_clock_times=True).endswith(", usually 2m10")
 
 
@@ -368,7 +366,7 @@ def test_checks_of_a_sensor_that_found_nothing_are_one_row():
     for lines in (
         detail.detail_page(row, scene, None, 100),
         detail.summary_lines(row, scene, 100, 8),
-        task_texts.task_lines(row, scene, 100, 8),
+        timeline.task_lines(row, scene, 100, 8),
     ):
         listed = [plain(line) for line in lines if plain(line).startswith("   #")]
         assert [line.split()[0] for line in listed] == ["#119", "#2", "#1"]

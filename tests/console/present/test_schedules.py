@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import datetime
 
 import pytest
-from redrive.console.present.schedules import describe_missed_starts, describe_next_run, describe_next_runs, late_us
+from redrive.console.present.runs import describe_missed_starts, describe_next_run, describe_next_runs, late_us
 from redrive.engine.core.projection import RunRow
-from redrive.engine.statefile.list_rows import ScheduleRow, SlaRow
+from redrive.engine.statefile.lists import ScheduleRow, SlaRow
 
 MINUTE = 60_000_000
 NOW = round(datetime.fromisoformat("2026-11-21T22:48:00+05:30").timestamp() * 1e6)

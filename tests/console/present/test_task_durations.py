@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from redrive.console.present.task_durations import duration_lines
+from redrive.console.present.evidence import duration_lines
 from redrive.engine.core.advice import PastDuration
 
 

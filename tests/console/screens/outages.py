@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from redrive.engine.domain.events import Event, EventKind
-from redrive.engine.statefile.list_rows import BreakerRow, Listing, Row
+from redrive.engine.statefile.lists import BreakerRow, Listing, Row
 
 from ..conftest import FakeSession, StillClock, build_row
 from ..model.runs import START, EventBuilder, S, projection_of

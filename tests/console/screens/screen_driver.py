@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from redrive.engine.domain.events import Event
-from redrive.engine.statefile.changes.log_rows import AttemptText
+from redrive.engine.statefile.logs import AttemptText
 from textual.pilot import Pilot
 from textual.widget import Widget
 

@@ -6,7 +6,7 @@ import pytest
 from redrive.console.sessions.session import Link
 from redrive.console.text.pieces import plain
 from redrive.console.widgets.dialog import Dialog
-from redrive.engine.domain.command import Answer, TargetResult
+from redrive.engine.domain.acts import Answer, TargetResult
 from redrive.engine.errors import LinkError
 
 from ..conftest import FakeSession, StillClock, emit_events, press, rows_of, settle, shown, text_of

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 from redrive.console.app.launch import UserSettings
-from redrive.console.app.settings_files import SettingsFileError, load_columns
+from redrive.console.app.preferences import SettingsFileError, load_columns
 from redrive.console.keys.actions import ScreenName, actions_of
-from redrive.console.model.columns import COLUMNS, FLEET, ColumnChoice
+from redrive.console.model.lists import COLUMNS, FLEET, ColumnChoice
 from redrive.engine.domain.events import EventKind
 from textual.pilot import Pilot
 

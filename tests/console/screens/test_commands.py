@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 from redrive.console.app import theme
-from redrive.console.app.screenshot import save_screen
+from redrive.console.app.commands import save_screen
 from redrive.console.keys.actions import VIEWS, ScreenName, actions_of
 from redrive.console.keys.keymap import key_label
-from redrive.console.screens.palette import CommandPalette, PaletteEntry, matching
+from redrive.console.screens.dialogs import CommandPalette, PaletteEntry, matching
 from redrive.console.sessions.session import RunSummary
 from redrive.console.terminal.capabilities import Colours, TerminalCapabilities
 from redrive.console.text.pieces import Role, plain

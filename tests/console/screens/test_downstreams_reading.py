@@ -9,7 +9,7 @@ import pytest
 from redrive.console.screens import downstreams as screen
 from redrive.console.sessions.session import Link
 from redrive.console.text.pieces import Line
-from redrive.engine.domain.command import Answer, Command, TargetResult
+from redrive.engine.domain.acts import Answer, Command, TargetResult
 from redrive.engine.domain.events import EventKind
 from redrive.engine.errors import LinkError
 from support.marks import parametrize_mostly_long

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from redrive.console.app.settings_files import load_filters, save_filter
+from redrive.console.app.preferences import load_filters, save_filter
 from redrive.console.present.states import STATE_STYLES
 
 from ..conftest import FakeSession, StillClock, press, rows_of, shown, text_of

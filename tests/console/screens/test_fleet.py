@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 from redrive.console.app.fleet import FleetApp
-from redrive.console.app.settings_files import load_columns
-from redrive.console.model.columns import FLEET
+from redrive.console.app.preferences import load_columns
+from redrive.console.model.lists import FLEET
 from redrive.console.terminal.capabilities import TerminalCapabilities
 from redrive.console.terminal.tty import Tty
 from redrive.engine.errors import LinkError, RedriveError
-from redrive.engine.statefile.list_rows import ExecutorState, ScheduleRow
-from redrive.engine.statefile.on_demand.offers import Offer, UnfinishedRun
+from redrive.engine.statefile.lists import ExecutorState, ScheduleRow
+from redrive.engine.statefile.state_files import Offer, UnfinishedRun
 
 from ..conftest import StillClock, press, rows_of, settle, shown
 from ..model.runs import START, S

@@ -6,8 +6,8 @@ from itertools import pairwise
 
 import pytest
 from redrive.console.model.board import Board
-from redrive.console.model.graph.overview import Overview, around_rows
-from redrive.console.present import counts
+from redrive.console.model.graph.view import Overview, around_rows
+from redrive.console.present import states
 from redrive.console.text.glyphs import UTF8
 from redrive.console.text.pieces import Role, plain
 from redrive.engine.domain.states import TaskState
@@ -104,11 +104,11 @@ async def test_the_heading_names_the_step_alone_where_it_has_more_to_say(clock):
 def test_counts_are_words_or_signs_but_never_cut():
     found = {TaskState.DEAD_LETTER: 1, TaskState.RUNNING: 2, TaskState.SUCCESS: 15, TaskState.PENDING: 9}
     without = (TaskState.PENDING,)
-    assert plain(counts.counts_within(found, UTF8, 30, without)) == "◆1  2 running  15 ok"
-    assert plain(counts.counts_within(found, UTF8, 12, without)).rstrip() == "◆1 ●2 ✓15"
+    assert plain(states.counts_within(found, UTF8, 30, without)) == "◆1  2 running  15 ok"
+    assert plain(states.counts_within(found, UTF8, 12, without)).rstrip() == "◆1 ●2 ✓15"
 
 
 def test_a_group_has_the_sign_of_a_finished_one_only_if_all_its_tasks_are():
-    assert counts.leading_state({TaskState.SUCCESS: 3, TaskState.PENDING: 1}) is TaskState.PENDING
-    assert counts.leading_state({TaskState.SUCCESS: 3, TaskState.SKIPPED: 1}) is TaskState.SKIPPED
-    assert counts.leading_state({TaskState.SUCCESS: 3, TaskState.RUNNING: 1}) is TaskState.RUNNING
+    assert states.leading_state({TaskState.SUCCESS: 3, TaskState.PENDING: 1}) is TaskState.PENDING
+    assert states.leading_state({TaskState.SUCCESS: 3, TaskState.SKIPPED: 1}) is TaskState.SKIPPED
+    assert states.leading_state({TaskState.SUCCESS: 3, TaskState.RUNNING: 1}) is TaskState.RUNNING

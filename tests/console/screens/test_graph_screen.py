@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from redrive.console.model.graph.zoom import GraphForm, Zoom
-from redrive.console.screens.detail import DetailScreen
+from redrive.console.model.graph.groups import GraphForm, Zoom
+from redrive.console.screens.panes import DetailScreen
 from redrive.console.text.pieces import Role
-from redrive.engine.statefile.changes.log_rows import AttemptText, LogChunk
+from redrive.engine.statefile.logs import AttemptText, LogChunk
 
 from ..conftest import FakeSession, StillClock, emit_events, press, rows_of, settle, shown, text_of
 from ..model.runs import EventBuilder, S, failed_task, projection_of

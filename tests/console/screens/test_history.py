@@ -9,7 +9,7 @@ import pytest
 from redrive.console.sessions.session import RunSummary
 from redrive.engine.core.projection import RunRow
 from redrive.engine.domain.states import RunState
-from redrive.engine.statefile.list_rows import RUN_TASKS, Listing, Row
+from redrive.engine.statefile.lists import RUN_TASKS, Listing, Row
 
 from ..conftest import FakeSession, StillClock, make_app
 from ..model.runs import START, S, projection_of

@@ -6,7 +6,7 @@ import time
 
 import pytest
 from redrive.console.model.inbox import InboxRow
-from redrive.engine.domain.command import Answer, TargetResult
+from redrive.engine.domain.acts import Answer, TargetResult
 from textual.geometry import Region
 
 from ..conftest import make_app

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 from redrive.console.app.app import ConsoleApp
-from redrive.console.model.journal import event_of
+from redrive.console.model.replay import event_of
 from redrive.engine.domain.event_codec import row_of
 from redrive.engine.domain.events import EventKind
 from redrive.engine.errors import LinkError
-from redrive.engine.statefile.list_rows import EventRow
+from redrive.engine.statefile.lists import EventRow
 
 from ..conftest import REVENUE, FakeSession, build_row, make_app, revenue_events
 from ..model.runs import START, EventBuilder, S, projection_of
@@ -135,7 +135,7 @@ async def test_earlier_events_are_read_when_they_are_scrolled_to(session, clock)
 
 
 async def test_too_many_are_let_go_at_the_end_and_come_back_there(session, clock, monkeypatch):
-    monkeypatch.setattr("redrive.console.model.journal.EVENTS_MAX", 500)
+    monkeypatch.setattr("redrive.console.model.replay.EVENTS_MAX", 500)
     session.rows += many(session.builder, 1_000)
     async with open_console(session, clock, "6", "g", "g", "g") as driver:
         assert "500+ events" in driver.lines[3] and "300 newer ↓" in driver.lines[3]

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from redrive.console.app.app import ConsoleApp
-from redrive.console.app.exit_summary import console_end, exit_lines
-from redrive.console.cli.attach import code_of_console
-from redrive.console.screens.choice_dialog import ChoiceDialog
+from redrive.console.app.app import ConsoleApp, console_end, exit_lines
+from redrive.console.cli.run import code_of_console
+from redrive.console.screens.dialogs import ChoiceDialog
 from redrive.engine.core.flow_difference import FlowDifference
 from redrive.engine.domain.states import RunState
 from redrive.engine.errors import RedriveError

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from redrive.engine.errors import LinkError
-from redrive.engine.statefile.changes.log_rows import AttemptText, LogChunk
+from redrive.engine.statefile.logs import AttemptText, LogChunk
 
 from ..conftest import FakeSession, make_app
 from ..model.runs import S
@@ -406,7 +406,7 @@ async def test_o_and_again_o_opens_all_of_it_in_the_pager(session, clock, monkey
     session.logs[DEAD, 2] = long_log(10_000)
     paged = []
     monkeypatch.setattr(
-        "redrive.console.screens.log.paging.show_in_pager", lambda lines, name: paged.append((list(lines), name))
+        "redrive.console.screens.log.show_in_pager", lambda lines, name: paged.append((list(lines), name))
     )
     async with open_console(session, clock) as driver:
         driver.app.selected = DEAD

@@ -6,7 +6,7 @@ import asyncio
 import re
 
 import pytest
-from redrive.console.screens.log.line_search import SLICE_CHARACTERS, first_match, places_after
+from redrive.console.screens.log_reader import SLICE_CHARACTERS, first_match, places_after
 from redrive.engine.errors import RedriveError
 
 

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 from redrive.console.app import time_travel
-from redrive.console.screens.text_dialog import TextDialog
+from redrive.console.screens.dialogs import TextDialog
 from redrive.engine.domain.event_payloads import TaskMoved
 from redrive.engine.domain.events import Event, EventKind
 from redrive.engine.domain.states import TaskState
 from redrive.engine.errors import LinkError, SnapshotNeeded
-from redrive.engine.statefile.changes.log_rows import AttemptText, LogChunk
-from redrive.engine.statefile.list_rows import Listing, Row
+from redrive.engine.statefile.lists import Listing, Row
+from redrive.engine.statefile.logs import AttemptText, LogChunk
 
 from ..conftest import (
     REVENUE,

@@ -8,16 +8,16 @@ import pytest
 from redrive.console.app.app import ConsoleApp
 from redrive.console.app.theme import load_theme
 from redrive.console.present.states import legend_lines
-from redrive.console.present.timeline.task_texts import bar_entries
-from redrive.console.screens.console import LaunchContext
-from redrive.console.screens.text_dialog import TextDialog, columns_within
+from redrive.console.present.timeline import bar_entries
+from redrive.console.screens.base import LaunchContext
+from redrive.console.screens.dialogs import TextDialog, columns_within
 from redrive.console.sessions.session import Link, RunSummary
 from redrive.console.terminal.capabilities import TerminalCapabilities
 from redrive.console.terminal.tty import Tty
 from redrive.console.text.pieces import Line, Piece, Role
 from redrive.engine.core.projection import RunRow
 from redrive.engine.domain.states import RunState
-from redrive.engine.statefile.changes.log_rows import AttemptText, LogChunk
+from redrive.engine.statefile.logs import AttemptText, LogChunk
 
 from ..conftest import FakeSession, make_app, press, settle
 from ..model.runs import START, S, failed_task, projection_of

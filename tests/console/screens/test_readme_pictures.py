@@ -8,8 +8,8 @@ from urllib.parse import unquote
 
 import pytest
 from redrive.engine.domain.events import EventKind
-from redrive.engine.statefile.changes.log_rows import AttemptText
-from redrive.engine.statefile.list_rows import DurationStats
+from redrive.engine.statefile.lists import DurationStats
+from redrive.engine.statefile.logs import AttemptText
 
 from ..conftest import FakeSession, make_app, press, rest
 from ..model.runs import START, EventBuilder, S, projection_of

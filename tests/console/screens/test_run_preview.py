@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 
 import pytest
-from redrive.console.screens.run_preview import TASKS_MAX
+from redrive.console.screens.runs import TASKS_MAX
 from redrive.console.sessions.session import RunSummary
 from redrive.engine.core.projection import RunProjection, RunRow
 from redrive.engine.domain.states import RunState

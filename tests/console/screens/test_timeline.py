@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import pytest
 from redrive.console.model.eta import critical_path
-from redrive.console.model.time_span import Span
-from redrive.console.present.timeline.axis import axis_line
-from redrive.console.present.timeline.bars import bar_line, fit_label_columns
-from redrive.console.present.timeline.task_texts import describe_attempt
+from redrive.console.model.time_axis import Span
+from redrive.console.present.timeline import axis_line, bar_line, describe_attempt, fit_label_columns
 from redrive.console.text.glyphs import ASCII, UTF8
 from redrive.console.text.pieces import plain
 from redrive.engine.core.projection import AttemptRow

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from redrive.console.model.time_span import Span
-from redrive.console.present.timeline.load import load_lines
-from redrive.console.present.timeline.task_texts import legend_line
+from redrive.console.model.time_axis import Span
+from redrive.console.present.timeline import legend_line, load_lines
 from redrive.console.text.glyphs import ASCII, UTF8
 from redrive.console.text.pieces import plain, width
 

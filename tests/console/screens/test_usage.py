@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from redrive.engine.domain.usage import TaskUsage
+from redrive.engine.domain.states import TaskUsage
 from redrive.engine.errors import LinkError
 
 from ..model.runs import S

@@ -13,8 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from redrive.console.terminal.capabilities import Colours
 from redrive.console.terminal.cell_encoder import CellEncoder
-from redrive.console.terminal.flow_control import FlowControl
-from redrive.console.terminal.output import ScreenBuffer, TerminalOutput
+from redrive.console.terminal.output import FlowControl, ScreenBuffer, TerminalOutput
 from rich.segment import Segment
 from rich.style import Style
 

@@ -8,7 +8,7 @@ import stat
 from pathlib import Path
 
 import pytest
-from redrive.console.terminal.pager import show_in_pager
+from redrive.console.screens.log import show_in_pager
 from redrive.engine.errors import RedriveError
 
 

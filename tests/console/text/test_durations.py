@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from redrive.console.text.durations import (
+from redrive.console.text.figures import (
     DAY,
     HOUR,
     MINUTE,
@@ -13,12 +13,12 @@ from redrive.console.text.durations import (
     column,
     countdown,
     format_bytes,
-    format_duration,
     number,
     offset,
     wall,
     wall_day,
 )
+from redrive.engine.domain.text import format_duration
 
 
 @given(st.integers(-10 * DAY, 9_000 * DAY))

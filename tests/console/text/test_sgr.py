@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from redrive.console.text.pieces import Role, plain
-from redrive.console.text.sgr import SGR_ROLE, coloured_pieces, coloured_spans
+from redrive.console.text.pieces import SGR_ROLE, Role, coloured_pieces, coloured_spans, plain
 from rich.style import Style
 
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
-from redrive.console.text.pieces import Piece, Role, plain, width
+from redrive.console.text.pieces import Piece, Role, plain, width, wrap, wrapped_rows
 from redrive.console.text.text import sanitize
-from redrive.console.text.wrapping import wrap, wrapped_rows
 
 WORDS = st.lists(st.text(alphabet="abcdefgh", min_size=1, max_size=9), min_size=1, max_size=30)
 

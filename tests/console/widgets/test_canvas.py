@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from redrive.console.screens.graph_view import Canvas
 from redrive.console.text.pieces import Piece
-from redrive.console.widgets.canvas import Canvas
 from textual.geometry import Region
 
 

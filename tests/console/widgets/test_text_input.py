@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 from redrive.console.text.pieces import Piece
-from redrive.console.widgets.footer import Footer
-from redrive.console.widgets.prompt import HISTORY_MAX, Prompt
+from redrive.console.widgets.bars import HISTORY_MAX, Footer, Prompt
 from redrive.console.widgets.table import VirtualTable
 from redrive.console.widgets.text_input import TEXT_MAX, TextField
 from textual import events

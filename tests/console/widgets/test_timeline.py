@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
-from redrive.console.model.time_span import PAUSE_CELLS, SECOND, STEPS, Span
+from redrive.console.model.time_axis import PAUSE_CELLS, SECOND, STEPS, Span
+from redrive.console.screens.timeline_bars import TimelineView
 from redrive.console.text.pieces import Line, Piece
-from redrive.console.widgets.timeline import TimelineView
 from textual.geometry import Region
 
 HOUR = 3600 * SECOND

@@ -21,7 +21,6 @@ from typing import Any
 import pytest
 from redrive import engine
 from redrive.console.sessions.address import SshAddress
-from redrive.console.sessions.agent_process import AgentProcess
 from redrive.console.sessions.bundle import (
     CHANGING,
     ON_DEMAND,
@@ -31,12 +30,13 @@ from redrive.console.sessions.bundle import (
     module_sources,
     modules_in,
 )
-from redrive.console.sessions.run_decoder import decode_projection, merge_history
+from redrive.console.sessions.connection import AgentProcess
+from redrive.console.sessions.decode import decode_projection, merge_history
 from redrive.engine.agent.agent import BATCH_EVENTS, UNACKNOWLEDGED_EVENTS
 from redrive.engine.core.spec import FlowSpec, TaskSpec
 from redrive.engine.domain.event_payloads import StorageChanged
 from redrive.engine.errors import LinkError, RefusedError, StateFileError
-from redrive.engine.statefile import duration_stats
+from redrive.engine.statefile import lists
 from redrive.engine.store import runs
 
 
@@ -122,7 +122,7 @@ async def test_an_old_python_reads_and_acts(connect: Connect, run_file: Any, pyt
             deadline_at=None,
         )
     )
-    assert duration_stats.unpack(await read(pipe, "duration_stats", run_id="night-2"))["task_00000"].attempts == 1
+    assert lists.unpack_durations(await read(pipe, "duration_stats", run_id="night-2"))["task_00000"].attempts == 1
     pipe.notify("follow", since=projection.seq + 1)
     pipe.send_modules(CHANGING)
     command = {"id": "c1", "act": "requeue", "run_id": "night-1", "targets": [["task_00002", "DEAD_LETTER", 0]]}
@@ -169,7 +169,7 @@ def test_what_goes_over_is_the_same_program(name: str) -> None:
 
 
 async def test_it_leaves_when_its_input_ends(connect: Connect, run_file: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("redrive.console.sessions.agent_process.CLOSE_TIMEOUT_SECONDS", 60)
+    monkeypatch.setattr("redrive.console.sessions.connection.CLOSE_TIMEOUT_SECONDS", 60)
     pipe, _, _ = await connect(run_file.path)
     start = time.monotonic()
     await pipe.close()

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from redrive.engine.agent.agent import BUSY_POLL_SECONDS, POLL_SECONDS, Agent, Input, Output
-from redrive.engine.statefile.write_notices import IDLE_SECONDS
+from redrive.engine.statefile.reader import IDLE_SECONDS
 
 
 @pytest.fixture

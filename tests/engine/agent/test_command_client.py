@@ -14,10 +14,9 @@ from typing import Any
 
 import pytest
 from redrive.engine.agent import command_client, executor_socket
-from redrive.engine.domain.command import Command
+from redrive.engine.domain.acts import Command
 from redrive.engine.errors import ExecutorBusyError, NewerFileError, StateFileError
-from redrive.engine.statefile import lock_file
-from redrive.engine.statefile.changes import open_writing
+from redrive.engine.statefile import lock_file, open_writing
 from redrive.engine.store import lock
 
 

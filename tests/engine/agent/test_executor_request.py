@@ -9,8 +9,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from redrive.engine.agent import command_client, executor_request
-from redrive.engine.domain.command import Command
+from redrive.engine.agent import command_client, executor_socket
+from redrive.engine.domain.acts import Command
 from redrive.engine.errors import LinkError
 from support.commands import run_redrive
 
@@ -62,15 +62,15 @@ def test_an_answer_byte_by_byte_ends_at_its_deadline(run_file: Any, planted: Any
     planted(b"x", 0.05)
     started = time.monotonic()
     with pytest.raises(LinkError, match="has not answered"):
-        executor_request.request(str(run_file.path), {"act": "ping"}, 0.3)
+        executor_socket.request(str(run_file.path), {"act": "ping"}, 0.3)
     assert time.monotonic() - started < 30  # of the 50 that the answer takes
 
 
 def test_an_answer_without_an_end_is_cut(run_file: Any, planted: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(executor_request, "RESPONSE_BYTES_MAX", 100_000)
+    monkeypatch.setattr(executor_socket, "RESPONSE_BYTES_MAX", 100_000)
     planted(b"x" * 65536, 0.001)
     with pytest.raises(LinkError, match="too long"):
-        executor_request.ping(str(run_file.path))
+        executor_socket.ping(str(run_file.path))
 
 
 def test_a_socket_of_another_user_gets_no_command(run_file: Any, planted: Any, monkeypatch: pytest.MonkeyPatch) -> None:

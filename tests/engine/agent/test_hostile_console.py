@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from redrive.console.sessions.agent_process import MessageDecoder
 from redrive.console.sessions.bundle import CHANGING, ON_DEMAND, boot_command, first_bundle, module_sources, modules_in
+from redrive.console.sessions.connection import MessageDecoder
 from redrive.engine.agent.agent import COMMANDS_MAX, LINE_BYTES_MAX
-from redrive.engine.statefile.list_rows import LISTINGS
+from redrive.engine.statefile.lists import LISTINGS
 from support.hostile_values import altered
 from support.marks import parametrize_mostly_long, scaled
 from support.rich_state import RUN, write_rich_state

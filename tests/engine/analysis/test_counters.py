@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from redrive.engine.analysis.counters import EventCounter, RunCounts
+from redrive.engine.core.projection import EventCounter, RunCounts
 from redrive.engine.domain.event_codec import decode
 from redrive.engine.domain.events import Event, EventKind
 

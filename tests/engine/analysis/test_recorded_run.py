@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from redrive.engine.analysis.recorded_run import FailureAttribution, RecordedAttempt, RecordedRun
+from redrive.engine.analysis.what_if import FailureAttribution, RecordedAttempt, RecordedRun
 from redrive.engine.core.outcome import FailureClass, OutcomeKind
 from redrive.engine.domain.states import TaskState
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from redrive.engine.analysis.rule_trial import (
+from redrive.engine.analysis.trials import (
     DecisionChange,
     PastTask,
     RuleEffect,
@@ -16,14 +16,13 @@ from redrive.engine.analysis.rule_trial import (
     flow_text,
     propose_rule,
 )
-from redrive.engine.core.failures.classification_rules import parse_rules
-from redrive.engine.core.failures.classify import classify
+from redrive.engine.core.failures.classify import classify, parse_rules
 from redrive.engine.core.failures.failure import describe_error, describe_exit
 from redrive.engine.core.outcome import FailureClass
 from redrive.engine.core.policy import RetryPolicy
 from redrive.engine.core.spec import TaskSpec
+from redrive.engine.domain.states import FailedAttempt
 from redrive.engine.errors import PermanentError
-from redrive.engine.statefile.on_demand.failure_rows import FailedAttempt
 
 TRANSIENT = FailureClass.TRANSIENT
 S = 1_000_000

@@ -7,13 +7,21 @@ from dataclasses import replace
 
 import pytest
 from msgspec import structs
-from redrive.engine.analysis.compare import compare, differences, range_of
-from redrive.engine.analysis.counters import RunCounts
-from redrive.engine.analysis.policy_change import NO_CHANGE, PolicyChange, parse_change
-from redrive.engine.analysis.recorded_run import FailureAttribution
-from redrive.engine.analysis.what_if import ReplayInput, ReplayStart, RunFigures, recorded_figures, replay, start_of_run
+from redrive.engine.analysis.trials import NO_CHANGE, PolicyChange, parse_change
+from redrive.engine.analysis.what_if import (
+    FailureAttribution,
+    ReplayInput,
+    ReplayStart,
+    RunFigures,
+    compare,
+    differences,
+    range_of,
+    recorded_figures,
+    replay,
+    start_of_run,
+)
 from redrive.engine.core.policy import RetryPolicy
-from redrive.engine.core.projection import RunProjection
+from redrive.engine.core.projection import RunCounts, RunProjection
 from redrive.engine.core.waiting import BreakerView
 from redrive.engine.domain.states import TaskState
 

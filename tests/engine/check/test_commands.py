@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 from redrive.engine import Flow, FlowError, Param
-from redrive.engine.check.commands import check_commands
 from redrive.engine.check.flow_checks import check_spec
+from redrive.engine.check.tasks import check_commands
 
 
 def found(folder: Path, line: Any, **options: Any) -> dict[str, str]:

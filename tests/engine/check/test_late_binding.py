@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from redrive.engine import Executor
 from redrive.engine.check.flow_checks import check_flow
-from redrive.engine.check.late_binding import late_binding
+from redrive.engine.check.tasks import late_binding
 from redrive.engine.flow.loading import load_flow
 
 HEAD = "from redrive.engine import Flow, TaskDef\nflow = Flow('f')\npaths = ['a', 'b']\n"

@@ -12,7 +12,7 @@ from redrive.engine.core.advice import (
     round_up_duration,
     stats_by_weekday,
 )
-from redrive.engine.core.durations import parse_duration
+from redrive.engine.core.option_types import parse_duration
 
 MINUTE = 60.0
 MONDAY_MINUTES = (9, 9.5, 10, 10, 10.2, 10.5, 10.7, 11, 9.1, 9.9, 10.1, 10.9)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 
 import pytest
-from redrive.engine.core.bulk_build import collector_paused
+from redrive.engine.core.spec import collector_paused
 
 
 def collections() -> list[int]:

@@ -1,7 +1,7 @@
 """The slack of a run before its deadline (SPEC part 4, 2)."""
 
 import pytest
-from redrive.engine.core.deadline import Slack, compute_slack, describe_slow, slow_after_seconds
+from redrive.engine.core.decide import Slack, compute_slack, describe_slow, slow_after_seconds
 from redrive.engine.core.projection import RunProjection, RunRow, TaskRow
 from redrive.engine.core.spec import SlowerThan
 from redrive.engine.domain.states import TaskState

@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from redrive.engine.core.dispatch_rules import END_WHEN_OPEN, Capacity, LongOutages
-from redrive.engine.core.downstreams import DownstreamStates
+from redrive.engine.core.causes import LONG_OUTAGE_SECONDS
+from redrive.engine.core.downstreams import END_WHEN_OPEN, Capacity, DownstreamStates, LongOutages
 from redrive.engine.core.outcome import Failure, FailureClass, Fingerprint, Outcome, OutcomeKind
-from redrive.engine.core.paging import LONG_OUTAGE_SECONDS
 from redrive.engine.core.projection import RunProjection, RunRow, TaskRow
 from redrive.engine.core.ready_queue import ReadyQueue
 from redrive.engine.core.spec import DownstreamSpec, FlowSpec, TaskSpec

@@ -5,10 +5,9 @@ from typing import Any
 
 import pytest
 from redrive.engine.core.explain import blocking_chain, explain_task
-from redrive.engine.core.outlook import RunnerKind, RunnerStatus
 from redrive.engine.core.projection import AttemptRow, RunProjection, RunRow, TaskRow
 from redrive.engine.core.spec import TaskSpec
-from redrive.engine.core.waiting import BreakerView, ExplainContext, unmet_parents
+from redrive.engine.core.waiting import BreakerView, ExplainContext, RunnerKind, RunnerStatus, unmet_parents
 from redrive.engine.domain.states import TaskState
 
 S = 1_000_000

@@ -6,9 +6,8 @@ import pytest
 from msgspec import structs
 from redrive.engine import Flow
 from redrive.engine.core.flow_difference import FlowDifference, compare, describe, load_refusal
-from redrive.engine.core.mapping import child_spec
 from redrive.engine.core.projection import RunProjection, RunRow, TaskRow
-from redrive.engine.core.spec import FlowSpec, TaskSpec
+from redrive.engine.core.spec import FlowSpec, TaskSpec, child_spec
 from redrive.engine.domain.states import OPEN, TaskState
 
 SPEC = TaskSpec("load", source="flow.py:7", code="3.11:aaaa")

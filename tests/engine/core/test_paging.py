@@ -1,8 +1,7 @@
 """Causes and severities of pages, and which pages are sent now (SPEC 4.13)."""
 
 import pytest
-from redrive.engine.core.outcome import Failure, FailureClass, Fingerprint
-from redrive.engine.core.paging import (
+from redrive.engine.core.causes import (
     STORM_PAGES,
     STORM_WINDOW_US,
     PageState,
@@ -12,6 +11,7 @@ from redrive.engine.core.paging import (
     plan_sending,
     severity_of,
 )
+from redrive.engine.core.outcome import Failure, FailureClass, Fingerprint
 from redrive.engine.domain.states import DeadLetterKind
 
 NOW = 1_700_000_000_000_000

@@ -10,7 +10,7 @@ from redrive.engine.core.spec import TaskSpec
 from redrive.engine.domain.events import EventKind
 from redrive.engine.domain.states import TaskState
 from redrive.engine.domain.trigger_rules import RULES, satisfied_rules
-from redrive.engine.statefile.changes.propagation import UNSATISFIED_PARENT
+from redrive.engine.statefile.transitions import UNSATISFIED_PARENT
 
 
 def projection_of(edges: dict[str, list[str]], **specs) -> RunProjection:

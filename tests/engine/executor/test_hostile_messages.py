@@ -16,9 +16,7 @@ from typing import Any
 
 import pytest
 from redrive.engine.agent import executor_socket
-from redrive.engine.domain.act_options import OPTION_TYPES
-from redrive.engine.domain.acts import ACTS
-from redrive.engine.domain.command import ACTOR_CHARACTERS_MAX
+from redrive.engine.domain.acts import ACTOR_CHARACTERS_MAX, ACTS, OPTION_TYPES
 from redrive.engine.executor import host, server
 from support.commands import run_redrive, start_redrive
 from support.hostile_values import altered

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from redrive.engine.agent import executor_request
+from redrive.engine.agent import executor_socket
 from redrive.engine.executor.server import CommandServer
 
 
@@ -19,7 +19,7 @@ async def test_an_act_that_comes_too_late_gets_no_answer(tmp_path: Path, act: st
     await server.start()
     try:
         command = {"id": "c1", "act": act, "run_id": "r", "targets": [], "actor": "ana@desk", "options": {}}
-        response = await asyncio.to_thread(executor_request.request, str(tmp_path / "night.db"), command, 10.0)
+        response = await asyncio.to_thread(executor_socket.request, str(tmp_path / "night.db"), command, 10.0)
     finally:
         await server.close()
     assert response is None

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from redrive.engine import Executor
 from redrive.engine.executor import opening
-from redrive.engine.runner import kill
+from redrive.engine.runner import reaper
 from redrive.engine.runner.zygote import connection
 from support.commands import start_redrive
 from support.waiting import wait_until, wait_until_async
@@ -159,7 +159,7 @@ def test_a_zygote_that_no_signal_ends_delays_the_run_for_seconds(
 ) -> None:
     """As one that waits in the kernel for a disk or a server: it stays, and the run goes on beside it."""
     unkillable: list[int] = []
-    signal_process = kill.signal_process
+    signal_process = reaper.signal_process
 
     def spare(pidfd: int, number: int) -> bool:
         text = Path(f"/proc/self/fdinfo/{pidfd}").read_text()
@@ -169,7 +169,7 @@ def test_a_zygote_that_no_signal_ends_delays_the_run_for_seconds(
             return True
         return signal_process(pidfd, number)
 
-    monkeypatch.setattr(kill, "signal_process", spare)
+    monkeypatch.setattr(reaper, "signal_process", spare)
     monkeypatch.setattr(connection, "KILL_SECONDS", 0.5)
     flow = write_flow(tmp_path, "flow.task(freeze, name='first')\nflow.task(lambda: 2, name='second', after='first')")
     try:

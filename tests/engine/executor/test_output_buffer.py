@@ -6,8 +6,8 @@ import sqlite3
 import pytest
 from redrive.engine import Executor, Flow
 from redrive.engine.executor.report_limits import HEAD_CHARACTERS, TAIL_CHARACTERS, OutputBuffer
-from redrive.engine.statefile.changes import logs
-from redrive.engine.statefile.changes.log_rows import LogChunk
+from redrive.engine.statefile import logs
+from redrive.engine.statefile.logs import LogChunk
 
 
 def test_what_is_little_is_taken_as_it_came_and_once():

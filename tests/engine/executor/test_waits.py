@@ -10,20 +10,18 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
-from redrive.console.cli.exit_codes import ExitCode
+from redrive.console.cli.main import ExitCode
 from redrive.console.present.runs import run_style
 from redrive.engine import Executor, Flow, NotReady, RetryPolicy, RunOptions, TransientError
 from redrive.engine.core import explain, waiting
 from redrive.engine.core.breaker import BreakerRecord
 from redrive.engine.core.projection import RunProjection
-from redrive.engine.core.waiting import BreakerView, ExplainContext, wait_of
-from redrive.engine.core.waits import WAITS, EndedBy, WaitReason
-from redrive.engine.domain.event_changes import RunChange
-from redrive.engine.domain.event_payloads import RunChanged
+from redrive.engine.core.waiting import WAITS, BreakerView, EndedBy, ExplainContext, WaitReason, wait_of
+from redrive.engine.domain.event_payloads import RunChange, RunChanged
 from redrive.engine.domain.events import Event
 from redrive.engine.domain.states import TaskState
-from redrive.engine.executor.pool_gate import REPORT_SECONDS
-from redrive.engine.store import breaker_rows, runs
+from redrive.engine.executor.dispatch import REPORT_SECONDS
+from redrive.engine.store import claims, runs
 from support.commands import invoke_redrive, run_redrive
 from support.pools import hold_slot
 
@@ -54,7 +52,7 @@ def test_what_only_a_human_can_end_is_shown_in_four_places():
 
 def load(state: Path) -> tuple[RunProjection, ExplainContext]:
     with sqlite3.connect(state) as connection:
-        views = {row["downstream"]: _view(row) for row in breaker_rows.read_rows(connection)}
+        views = {row["downstream"]: _view(row) for row in claims.read_breakers(connection)}
         return runs.load_run(connection, "r"), ExplainContext(views)
 
 

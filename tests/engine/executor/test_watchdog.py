@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from redrive.engine import Executor, Flow, RetryAfter, RetryPolicy, RunOptions, TransientError
 from redrive.engine.agent import command_client
-from redrive.engine.domain import liveness
-from redrive.engine.domain.command import parse_command
+from redrive.engine.domain import states
+from redrive.engine.domain.acts import parse_command
 from redrive.engine.runner.forked_process import ForkedProcess
 
 QUICK = RetryPolicy(max_attempts=3, base=0.01, cap=0.02)
@@ -82,7 +82,7 @@ def test_a_task_that_says_it_is_alive_all_the_time_costs_one_write_in_ten_second
 
 def test_an_attempt_whose_process_has_vanished_is_taken_from_its_task_with_the_evidence(tmp_path, monkeypatch):
     """003.40: RUNNING and nobody there -> RETRYING, by a look at the process and not by the clock."""
-    monkeypatch.setattr(liveness, "SWEEP_SECONDS", 0.0)
+    monkeypatch.setattr(states, "SWEEP_SECONDS", 0.0)
     on_exited = ForkedProcess.exited
     lost: list[Any] = []
 
@@ -111,8 +111,8 @@ def test_an_attempt_whose_process_has_vanished_is_taken_from_its_task_with_the_e
 
 def test_a_task_that_has_gone_silent_is_reported_once_and_goes_on(tmp_path, monkeypatch):
     """003.41: five seconds of garbage collection must not kill it."""
-    monkeypatch.setattr(liveness, "SWEEP_SECONDS", 0.0)
-    monkeypatch.setattr(liveness, "SILENT_SECONDS", 0.5)
+    monkeypatch.setattr(states, "SWEEP_SECONDS", 0.0)
+    monkeypatch.setattr(states, "SILENT_SECONDS", 0.5)
     flow = Flow("f")
 
     @flow.task(timeout=60)
@@ -131,8 +131,8 @@ def test_a_task_that_has_gone_silent_is_reported_once_and_goes_on(tmp_path, monk
 
 
 def test_a_silent_task_that_never_promised_anything_is_left_alone(tmp_path, monkeypatch):
-    monkeypatch.setattr(liveness, "SWEEP_SECONDS", 0.0)
-    monkeypatch.setattr(liveness, "SILENT_SECONDS", 0.1)
+    monkeypatch.setattr(states, "SWEEP_SECONDS", 0.0)
+    monkeypatch.setattr(states, "SILENT_SECONDS", 0.1)
     flow = Flow("f")
     flow.command("quiet", "sleep 2.5", timeout=60)
     assert "SUCCESS" == run(tmp_path, flow)
@@ -198,9 +198,9 @@ def outage(tmp_path: Path, seconds: float) -> Flow:
 @pytest.mark.long
 def test_a_long_outage_pages_once_although_no_task_has_failed(tmp_path, monkeypatch):
     """004.26: by the time the wait is that long, the pipeline should be telling someone."""
-    from redrive.engine.core import paging
+    from redrive.engine.core import causes
 
-    monkeypatch.setattr(paging, "LONG_OUTAGE_SECONDS", 1.5)
+    monkeypatch.setattr(causes, "LONG_OUTAGE_SECONDS", 1.5)
     assert "SUCCESS" == run(tmp_path, outage(tmp_path, 5))
     ((title, cause, count, state, body),) = ask(tmp_path, "SELECT title, cause, count, state, body FROM page")
     assert title.startswith("api is down on t") and ("downstream:api", 1, "resolved") == (cause, count, state)

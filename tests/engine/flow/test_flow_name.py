@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from redrive.engine.flow.flow_name import declared_name
+from redrive.engine.flow.source import declared_name
 
 IMPORT = "from redrive.engine import Flow\n"
 

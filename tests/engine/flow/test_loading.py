@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 from redrive.engine.errors import CycleError, FlowError, FlowImportError
-from redrive.engine.flow.flow_name import declared_name
 from redrive.engine.flow.loading import load_flow
+from redrive.engine.flow.source import declared_name
 
 HEAD = "from redrive.engine import Flow, RetryPolicy, TaskDef\nflow = Flow('f')\n"
 

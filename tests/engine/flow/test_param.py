@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfo
 import pytest
 from redrive.engine import Flow, Param
 from redrive.engine.errors import FlowError, OptionError
-from redrive.engine.flow.param_values import use_params
+from redrive.engine.flow.options import use_params
 from support.commands import run_redrive
 
 PARAMS: dict[str, Any] = {

@@ -16,9 +16,9 @@ from typing import Any, ClassVar
 
 import psutil
 import pytest
-from redrive.console.cli.output.event_lines import lines_of_event
+from redrive.console.cli.event_lines import lines_of_event
 from redrive.engine import Executor, Flow, FlowError, PermanentError, RetryPolicy, RunOptions, TransientError
-from redrive.engine.core import paging
+from redrive.engine.core import causes
 from redrive.engine.core.policy import RetryPolicy as Policy
 from redrive.engine.domain.event_payloads import PageChanged
 from redrive.engine.domain.events import Event
@@ -355,7 +355,7 @@ def test_a_page_that_is_refused_at_first_is_sent_after_the_end_of_the_run(tmp_pa
 
 def test_a_page_that_cannot_be_sent_says_for_how_long_it_is_tried(tmp_path, monkeypatch):
     """Less than a minute: the command of the run waits for it."""
-    assert paging.LAST_TRIES_SECONDS + notifier.CLOSE_SECONDS < 60
+    assert causes.LAST_TRIES_SECONDS + notifier.CLOSE_SECONDS < 60
     flow, lines = Flow("night"), []
     doomed(flow)
     flow.page("webhook", url="http://127.0.0.1:9/nobody")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from redrive.engine import Executor, Flow, FlowError, PermanentError
-from redrive.engine.notifications.pings import PingEvent, url_for
+from redrive.engine.notifications.notifier import PingEvent, url_for
 
 
 class Switch(ThreadingHTTPServer):

@@ -21,7 +21,7 @@ from redrive.engine.domain.event_payloads import AttemptRetry, ExecutorChanged, 
 from redrive.engine.runner.listener import RunnerListener, RunningAttempt
 from redrive.engine.runner.protocol import AttemptOrder
 from redrive.engine.runner.zygote.client import Runner
-from redrive.engine.statefile.changes.executor_token import has_token
+from redrive.engine.statefile.ownership import has_token
 from redrive.engine.statefile.processes import pids
 from support.processes import wait_until_dead
 

@@ -10,11 +10,10 @@ from typing import Any
 
 import pytest
 from msgspec import structs
-from redrive.engine.core.outcome import FailureClass, OutcomeKind
+from redrive.engine.core.outcome import FailureClass, OutcomeKind, reason_of_unstored
 from redrive.engine.core.policy import RetryPolicy
-from redrive.engine.core.results import reason_of_unstored
 from redrive.engine.errors import FlowError
-from redrive.engine.runner.oom import OutOfMemoryWatch
+from redrive.engine.runner.outcome_of_exit import OutOfMemoryWatch
 
 
 async def test_a_result_is_handed_on_as_json(bench: Any) -> None:

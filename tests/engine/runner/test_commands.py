@@ -10,13 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from redrive.engine.core.outcome import FailureClass, OutcomeKind
+from redrive.engine.core.outcome import FailureClass, OutcomeKind, reason_of_unstored
 from redrive.engine.core.result_codec import load_result
-from redrive.engine.core.results import reason_of_unstored
 from redrive.engine.core.spec import TaskSpec
 from redrive.engine.runner import command
+from redrive.engine.runner.command import VARIABLES, result_variables, variables_of
 from redrive.engine.runner.protocol import AttemptOrder
-from redrive.engine.runner.task_environment import VARIABLES, result_variables, variables_of
 
 
 def flow(*commands: str) -> str:

@@ -14,10 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from redrive.engine.runner import call, kill, process
-from redrive.engine.runner.hang import stack
+from redrive.engine.runner import call, process, reaper, stack
 from redrive.engine.statefile import processes
-from redrive.engine.statefile.changes.executor_token import has_token
+from redrive.engine.statefile.ownership import has_token
 
 from .conftest import bearers_of
 
@@ -76,7 +75,7 @@ def test_a_token_is_found_in_the_environment_and_its_bearers_killed() -> None:
         running("sleep", "600", env={"REDRIVE_EXECUTOR": token + "x"}) as other,
     ):
         assert bearers_of(token) == [bearer.pid]
-        assert kill.kill_by_token(token) == [bearer.pid]
+        assert reaper.kill_by_token(token) == [bearer.pid]
         assert bearer.wait(10) == -signal.SIGKILL
         assert other.poll() is None
         assert bearers_of(token) == []
@@ -144,10 +143,10 @@ def test_a_process_that_has_become_another_users_is_out_of_reach(monkeypatch: py
     token = uuid.uuid4().hex
     with running("sleep", "600", env={"REDRIVE_EXECUTOR": token}, start_new_session=True) as other:
         pidfd = os.pidfd_open(other.pid)
-        assert not kill.signal_process(pidfd, signal.SIGTERM)
+        assert not reaper.signal_process(pidfd, signal.SIGTERM)
         assert not process.signal_group(pidfd, other.pid, signal.SIGTERM)
         process.kill_all([other.pid])
-        assert kill.kill_by_token(token) == []
+        assert reaper.kill_by_token(token) == []
         assert other.poll() is None
         os.close(pidfd)
         monkeypatch.undo()

@@ -12,8 +12,7 @@ from typing import Any
 
 import pytest
 from redrive.engine import Executor, Flow
-from redrive.engine.core.outcome import OutcomeKind
-from redrive.engine.core.results import reason_of_unstored
+from redrive.engine.core.outcome import OutcomeKind, reason_of_unstored
 from redrive.engine.errors import FlowError
 from redrive.engine.runner.channels import FrameSocket
 from redrive.engine.runner.zygote.client import Runner

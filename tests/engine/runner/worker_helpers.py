@@ -6,8 +6,7 @@ import json
 from typing import Any
 
 from redrive.engine.core.outcome import OutcomeKind
-from redrive.engine.domain.event_changes import ExecutorChange
-from redrive.engine.domain.event_payloads import ExecutorChanged
+from redrive.engine.domain.event_payloads import ExecutorChange, ExecutorChanged
 from redrive.engine.runner.listener import RunnerListener
 
 PID_TASK = """

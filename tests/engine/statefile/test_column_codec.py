@@ -7,7 +7,7 @@ import zlib
 
 from hypothesis import given
 from hypothesis import strategies as st
-from redrive.engine.statefile.column_codec import pack, pack_table, unpack, unpack_table
+from redrive.engine.statefile.snapshot import pack, pack_table, unpack, unpack_table
 
 instants = st.one_of(st.none(), st.integers(0, 2**53))
 words = st.one_of(st.none(), st.text(), st.sampled_from(["SUCCESS", "PENDING", "task_1", "task_12", "task_2"]))

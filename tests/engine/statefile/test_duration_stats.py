@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 from redrive.engine.errors import RefusedError
-from redrive.engine.statefile import duration_stats
-from redrive.engine.statefile.list_rows import DurationStats
+from redrive.engine.statefile import lists
+from redrive.engine.statefile.lists import DurationStats
 
 from ..store.conftest import RUN, START, StateFile
 
@@ -32,7 +32,7 @@ def earlier_run(state_file: StateFile, number: int, durations: dict[str, float],
 
 
 def read_stats(state_file: StateFile) -> dict[str, DurationStats]:
-    return duration_stats.unpack(duration_stats.read_packed(state_file.connection, RUN))
+    return lists.unpack_durations(lists.read_durations(state_file.connection, RUN))
 
 
 def test_median_and_p95_are_those_of_the_runs_before(state_file: StateFile) -> None:
@@ -75,11 +75,11 @@ def test_no_more_runs_are_read_than_fill_the_bound(state_file: StateFile, monkey
     state_file.create({"a": "", "b": ""})
     for number in range(1, 9):
         earlier_run(state_file, number, {"a": number, "b": number})
-    monkeypatch.setattr(duration_stats, "ATTEMPTS_MAX", 5)
+    monkeypatch.setattr(lists, "ATTEMPTS_MAX", 5)
     assert [one.attempts for one in read_stats(state_file).values()] == [3, 2]
     assert read_stats(state_file)["b"].p95_us == 2 * SECOND  # the latest runs, not the earliest
 
 
 def test_a_run_that_is_not_there_is_named(state_file: StateFile) -> None:
     with pytest.raises(RefusedError, match="no run 'nowhere'"):
-        duration_stats.read_packed(state_file.connection, "nowhere")
+        lists.read_durations(state_file.connection, "nowhere")

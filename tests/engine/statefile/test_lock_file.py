@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 from redrive.engine.errors import StorageError
-from redrive.engine.statefile import lock_file
-from redrive.engine.statefile.changes import locking
+from redrive.engine.statefile import lock_file, ownership
 from redrive.engine.store import lock
 
 
@@ -27,14 +26,14 @@ def owned(state: str) -> Iterator[lock.StateLock]:
 
 
 def test_a_free_lock_is_taken_and_an_owned_one_is_not(state: str) -> None:
-    taken = locking.try_acquire(state)
-    assert taken is not None and locking.try_acquire(state) is None
+    taken = ownership.try_acquire(state)
+    assert taken is not None and ownership.try_acquire(state) is None
     os.close(taken)
     lock.acquire(state, "executor-1").release()
 
 
 def test_an_owner_is_not_disturbed(state: str, owned: lock.StateLock) -> None:
-    assert locking.try_acquire(state) is None
+    assert ownership.try_acquire(state) is None
     assert lock_file.last_holder(state) == owned.holder
 
 
@@ -46,8 +45,8 @@ def test_a_lock_file_that_loses_its_name_meanwhile_is_not_taken(state: str, monk
         Path(lock_file.lock_path(state)).unlink()
         return try_lock(descriptor, kind)
 
-    monkeypatch.setattr(locking, "try_lock", lose_the_name)
-    assert locking.try_acquire(state) is None
+    monkeypatch.setattr(ownership, "try_lock", lose_the_name)
+    assert ownership.try_acquire(state) is None
 
 
 def test_a_holder_of_a_later_version_is_read(state: str, owned: lock.StateLock) -> None:
@@ -58,4 +57,4 @@ def test_a_holder_of_a_later_version_is_read(state: str, owned: lock.StateLock) 
 
 def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match=r"nowhere/night\.db\.lock"):
-        locking.try_acquire(str(tmp_path / "nowhere" / "night.db"))
+        ownership.try_acquire(str(tmp_path / "nowhere" / "night.db"))

@@ -10,7 +10,7 @@ import pytest
 from redrive.engine.domain.event_codec import encode
 from redrive.engine.domain.events import EventKind
 from redrive.engine.errors import RedriveError
-from redrive.engine.statefile.list_rows import (
+from redrive.engine.statefile.lists import (
     BREAKERS,
     JOURNAL,
     PAGE_HEADS,
@@ -18,8 +18,9 @@ from redrive.engine.statefile.list_rows import (
     QUARANTINE_GROUPS,
     QUARANTINE_ROWS,
     TEXT_CHARACTERS,
+    query,
+    query_by_name,
 )
-from redrive.engine.statefile.queries import query, query_by_name
 
 from ..store.conftest import RUN, StateFile
 

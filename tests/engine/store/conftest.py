@@ -10,11 +10,11 @@ from typing import Any, TypeVar
 import pytest
 from redrive.engine.core.projection import RunProjection
 from redrive.engine.core.spec import FlowSpec, TaskSpec
-from redrive.engine.domain.command import Answer, Author, parse_command
-from redrive.engine.domain.event_columns import AnswerFields
+from redrive.engine.domain.acts import Answer, Author, parse_command
+from redrive.engine.domain.event_payloads import AnswerFields
 from redrive.engine.domain.events import Event
-from redrive.engine.statefile.changes import operator_actions
-from redrive.engine.statefile.changes.transitions import Transaction
+from redrive.engine.statefile import operator_actions
+from redrive.engine.statefile.transitions import Transaction
 from redrive.engine.store import database, runs
 
 T = TypeVar("T")

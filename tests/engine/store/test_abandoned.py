@@ -8,7 +8,7 @@ import sys
 from typing import Any
 
 import pytest
-from redrive.engine.domain.event_columns import AnswerFields
+from redrive.engine.domain.event_payloads import AnswerFields
 from redrive.engine.domain.events import EventKind
 from redrive.engine.statefile.processes import identity
 

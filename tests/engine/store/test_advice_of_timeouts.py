@@ -11,7 +11,7 @@ from redrive.engine.core.outcome import Outcome, OutcomeKind
 from redrive.engine.core.policy import RetryPolicy
 from redrive.engine.core.spec import TaskSpec
 from redrive.engine.store.claims import Claim
-from redrive.engine.store.history import past_attempts, weekday_of
+from redrive.engine.store.runs import past_attempts, weekday_of
 from redrive.engine.store.settle import settle
 
 from .conftest import RUN, START, StateFile

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from redrive.console.cli.output import event_lines
+from redrive.console.cli import event_lines
 from redrive.console.text.event_text import describe_event
 from redrive.engine.core.outcome import Failure, FailureClass, Fingerprint, Outcome, OutcomeKind
 from redrive.engine.core.policy import RetryPolicy
 from redrive.engine.core.spec import TaskSpec
-from redrive.engine.flow.interpreter import environment_hash
+from redrive.engine.runner.zygote.client import environment_hash
 from redrive.engine.store import claims
 from redrive.engine.store.claims import ClaimOrder, ExecutorIdentity
 from redrive.engine.store.settle import settle

@@ -18,8 +18,7 @@ from typing import Any
 import pytest
 from redrive.engine.core.spec import Durability
 from redrive.engine.errors import CorruptFileError, ForeignFileError, NewerFileError, StateFileError, StorageError
-from redrive.engine.statefile import file_systems, header
-from redrive.engine.statefile.changes import open_writing
+from redrive.engine.statefile import open_writing, opening, paths
 from redrive.engine.store import database
 
 NOBODY = 65534
@@ -54,7 +53,7 @@ def test_a_new_file_names_itself_and_knows_when_it_was_made(tmp_path: Path) -> N
     connection = database.open_for_writing(tmp_path / "state.db")
     facts = dict(connection.execute("SELECT key, value FROM meta").fetchall())
     assert len(facts["uuid"]) == 32 and facts["uuid"] == database.file_uuid(connection)
-    assert int(facts["created_at"]) > 1_600_000_000_000_000 and facts["schema_version"] == str(header.SCHEMA_VERSION)
+    assert int(facts["created_at"]) > 1_600_000_000_000_000 and facts["schema_version"] == str(opening.SCHEMA_VERSION)
     connection.close()
 
 
@@ -152,7 +151,7 @@ def middle_overwritten(path: Path) -> None:
 
 def without_tables(path: Path) -> None:
     connection = sqlite3.connect(path)
-    connection.execute(f"PRAGMA application_id = {header.APPLICATION_ID}")
+    connection.execute(f"PRAGMA application_id = {opening.APPLICATION_ID}")
     connection.execute("PRAGMA user_version = 1")
     connection.execute("CREATE TABLE other(x)")
     connection.commit()
@@ -484,12 +483,12 @@ def mounts_path(tmp_path: Path) -> str:
     ],
 )
 def test_a_network_file_system_is_refused_with_the_way_out(mounts_path: str, path: str, words: str) -> None:
-    assert words in str(file_systems.network_problem(path, mounts_path))
+    assert words in str(paths.network_problem(path, mounts_path))
 
 
 @pytest.mark.parametrize("path", ["/var/night.db", "/home/local/night.db", "/mnt/etlx/night.db"])
 def test_a_local_file_system_is_fine(mounts_path: str, path: str) -> None:
-    assert file_systems.network_problem(path, mounts_path) is None
+    assert paths.network_problem(path, mounts_path) is None
 
 
 def test_opening_on_a_network_file_system_makes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

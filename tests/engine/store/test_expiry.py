@@ -13,11 +13,9 @@ from redrive.engine import Executor, Flow, FlowError, PermanentError, RunOptions
 from redrive.engine.core.explain import explain_task
 from redrive.engine.core.outcome import Failure, FailureClass, Fingerprint, Outcome, OutcomeKind
 from redrive.engine.core.spec import TaskSpec
-from redrive.engine.domain.event_changes import RunChange
-from redrive.engine.domain.event_payloads import RunChanged
+from redrive.engine.domain.event_payloads import RunChange, RunChanged
 from redrive.engine.store import claims, runs
-from redrive.engine.store.claims import Claim, ClaimOrder
-from redrive.engine.store.expiry import expire
+from redrive.engine.store.claims import Claim, ClaimOrder, expire
 from redrive.engine.store.settle import settle
 
 from .conftest import RUN, SECOND, START, StateFile

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from redrive.engine.errors import StateFileError
-from redrive.engine.statefile import default_paths
+from redrive.engine.statefile import paths
 from redrive.engine.store import flow_path
 
 ODD = st.text(st.sampled_from("a_. -%2F0/\\\0é日e\u0301" + string.ascii_uppercase), min_size=1, max_size=6)
@@ -19,7 +19,7 @@ NAMES = ODD | st.text(min_size=1, max_size=300)
 
 
 def stem_of(name: str) -> str:
-    return Path(flow_path.path_of_flow(name)).name.removesuffix(default_paths.SUFFIX)
+    return Path(flow_path.path_of_flow(name)).name.removesuffix(paths.SUFFIX)
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_two_names_never_share_a_file(one: str, other: str) -> None:
 @given(NAMES)
 def test_a_name_is_one_file_in_the_default_folder_that_every_file_system_takes(name: str) -> None:
     path = flow_path.path_of_flow(name)
-    assert os.path.dirname(path) == default_paths.default_folder()
+    assert os.path.dirname(path) == paths.default_folder()
     assert len(os.fsencode(os.path.basename(path) + ".serve.lock")) <= 143
     assert not os.path.basename(path).startswith((".", "-wal")) and path.isprintable()
 
@@ -70,7 +70,7 @@ def test_the_default_folder_is_where_platformdirs_has_it(monkeypatch: pytest.Mon
     monkeypatch.delenv("XDG_STATE_HOME", raising=False)
     if home is not None:
         monkeypatch.setenv("XDG_STATE_HOME", home)
-    assert Path(default_paths.default_folder()) == platformdirs.user_state_path("redrive")
+    assert Path(paths.default_folder()) == platformdirs.user_state_path("redrive")
 
 
 def test_a_path_that_was_given_comes_first_then_the_variable_then_the_flow(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,11 +81,11 @@ def test_a_path_that_was_given_comes_first_then_the_variable_then_the_flow(monke
         return "revenue"
 
     monkeypatch.setenv("HOME", "/home/ana")
-    monkeypatch.setenv(default_paths.STATE_VARIABLE, "/srv/night.db")
+    monkeypatch.setenv(paths.STATE_VARIABLE, "/srv/night.db")
     assert flow_path.path_for_run("~/given.db", name) == "/home/ana/given.db"
     assert flow_path.path_for_run(None, name) == "/srv/night.db"
     assert asked == []  # the name may cost an import
-    monkeypatch.delenv(default_paths.STATE_VARIABLE)
+    monkeypatch.delenv(paths.STATE_VARIABLE)
     assert flow_path.path_for_run(None, name) == flow_path.path_of_flow("revenue")
 
 

@@ -11,10 +11,10 @@ from redrive.engine.core.outcome import Failure, FailureClass, Fingerprint, Outc
 from redrive.engine.core.policy import RetryPolicy
 from redrive.engine.core.projection import RunProjection, TaskRow
 from redrive.engine.core.spec import TaskSpec
-from redrive.engine.domain.command import Answer
-from redrive.engine.domain.overrides import load_overrides
+from redrive.engine.domain.acts import Answer
 from redrive.engine.domain.states import MOVING, NEEDS_HUMAN, TaskState
-from redrive.engine.statefile.changes.dry_run import preview
+from redrive.engine.domain.task_options import load_overrides
+from redrive.engine.statefile.dry_run import preview
 from redrive.engine.store import runs
 from redrive.engine.store.claims import Claim
 from redrive.engine.store.settle import settle

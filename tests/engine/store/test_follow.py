@@ -23,7 +23,7 @@ WRITER = """
     import sys
     from redrive.engine.domain.event_payloads import ClockMoved
     from redrive.engine.store import database
-    from redrive.engine.statefile.changes.transitions import Transaction
+    from redrive.engine.statefile.transitions import Transaction
 
     connection = database.open_for_writing(sys.argv[1])
     number = 0

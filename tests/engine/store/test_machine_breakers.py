@@ -9,7 +9,7 @@ import pytest
 from redrive.engine.core.downstreams import DownstreamStates, Finding
 from redrive.engine.core.outcome import Failure, FailureClass, Fingerprint, Outcome, OutcomeKind
 from redrive.engine.core.spec import DownstreamSpec, FlowSpec, TaskSpec
-from redrive.engine.store.machine_breakers import MachineBreakers
+from redrive.engine.store.machine import MachineBreakers
 
 SECOND = 1_000_000
 BLIP = Outcome(OutcomeKind.ERROR, Failure("E", "503", FailureClass.TRANSIENT, Fingerprint("s", "l")))

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from redrive.console.cli.exit_codes import ExitCode
+from redrive.console.cli.main import ExitCode
 from redrive.engine import Executor, Flow
 from redrive.engine.errors import OptionError
-from redrive.engine.executor.pool_gate import describe_holders
-from redrive.engine.store import machine_pools
-from redrive.engine.store.machine_pools import MachinePools, read_pools
+from redrive.engine.executor.dispatch import describe_holders
+from redrive.engine.store import machine
+from redrive.engine.store.machine import MachinePools, read_pools
 from support.commands import invoke_redrive, start_redrive
 from support.pools import hold_slot
 from support.waiting import wait_until
@@ -69,7 +69,7 @@ def test_who_waits_longest_is_next_also_if_it_wants_more(make: Make) -> None:
 def test_who_stopped_asking_is_passed_over(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     alpha, beta = make("alpha", db=2), make("beta", db=2)
     assert alpha.acquire("a", "db", 1) and not beta.acquire("b", "db", 2)
-    monkeypatch.setattr(machine_pools, "STALE_SECONDS", -1.0)
+    monkeypatch.setattr(machine, "STALE_SECONDS", -1.0)
     assert alpha.acquire("again", "db", 1)
 
 

@@ -6,12 +6,11 @@ import json
 from typing import Any
 
 import pytest
-from redrive.engine.core.mapping import child_spec, map_task
 from redrive.engine.core.outcome import Failure, FailureClass, Fingerprint, Outcome, OutcomeKind
 from redrive.engine.core.policy import RetryPolicy
 from redrive.engine.core.projection import RunProjection
 from redrive.engine.core.ready_queue import ReadyQueue
-from redrive.engine.core.spec import FlowSpec, TaskSpec
+from redrive.engine.core.spec import FlowSpec, TaskSpec, child_spec, map_task
 from redrive.engine.store import claims, runs
 from redrive.engine.store.claims import Claim, ClaimOrder, ExecutorIdentity
 from redrive.engine.store.settle import settle

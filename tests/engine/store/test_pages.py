@@ -5,8 +5,8 @@ import shlex
 from typing import Any
 
 import pytest
+from redrive.engine.core.causes import EPISODE_SILENCE_US
 from redrive.engine.core.outcome import Failure, FailureClass, Fingerprint, Outcome, OutcomeKind
-from redrive.engine.core.paging import EPISODE_SILENCE_US
 from redrive.engine.core.policy import RetryPolicy
 from redrive.engine.core.projection import RunProjection
 from redrive.engine.core.spec import TaskSpec

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from redrive.engine.errors import StateFileError, StorageError
 from redrive.engine.executor import host
-from redrive.engine.statefile.changes import locking
-from redrive.engine.statefile.changes.sidecar_file import open_sidecar
+from redrive.engine.statefile import ownership
 from redrive.engine.statefile.lock_file import lock_path
-from redrive.engine.store import copying, database, lock
+from redrive.engine.statefile.ownership import open_sidecar
+from redrive.engine.store import database, lock, write_ahead_log
 from support.commands import run_redrive
 
 FLOW = "from redrive.engine import Flow\nflow = Flow('f')\nflow.task(lambda: 1, name='a')\n"
@@ -53,17 +53,17 @@ def test_a_file_of_another_user_is_refused_and_one_of_the_owner_of_the_state_is_
     else:
         monkeypatch.setattr(os, "geteuid", lambda: 4711)
     with pytest.raises(StorageError, match="belongs to another user"):
-        locking.open_lock(path)
+        ownership.open_lock(path)
     state.touch()
     os.chown(state, os.stat(path).st_uid, -1)
-    os.close(locking.open_lock(path)[0])
+    os.close(ownership.open_lock(path)[0])
 
 
 def test_a_copy_is_never_written_through_what_is_there(state: Path) -> None:
     connection = database.open_for_writing(state)
     target = f"{state}.rescued"
     Path(f"{target}.part").symlink_to(state.parent / "victim")
-    copying.copy(connection, target)
+    write_ahead_log.copy(connection, target)
     connection.close()
     assert (state.parent / "victim").read_text() == "precious"
     assert os.stat(target).st_mode & 0o777 == 0o600

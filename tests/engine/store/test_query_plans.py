@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from redrive.console.sessions.local import LocalSession
-from redrive.engine.statefile import list_rows
+from redrive.engine.statefile import lists
 from support.commands import invoke_redrive
 from support.rich_state import LISTINGS, RUN, write_rich_state
 
@@ -87,7 +87,7 @@ async def test_no_request_of_the_console_scans_a_growing_table(recorder: Recorde
         break
     await session.run_events(RUN, 0, 100)
     await session.duration_stats(RUN)
-    for listing in list_rows.LISTINGS.values():
+    for listing in lists.LISTINGS.values():
         await session.query(listing)
     failed = projection.tasks["broken"]
     await session.cause_histories(RUN, [(str(failed.failure_fingerprint), None), ("other", "api")])

@@ -10,7 +10,7 @@ import pytest
 from redrive.engine.core.policy import RetryPolicy
 from redrive.engine.domain.event_payloads import ExecutorChanged, StorageChanged
 from redrive.engine.domain.events import EventKind
-from redrive.engine.statefile.changes.transitions import Transaction
+from redrive.engine.statefile.transitions import Transaction
 from redrive.engine.store import recovery
 from redrive.engine.store.recovery import RecoveryReport
 

@@ -10,7 +10,7 @@ from redrive.engine.core.outcome import Failure, FailureClass, Fingerprint, Outc
 from redrive.engine.core.policy import RetryPolicy
 from redrive.engine.core.spec import DownstreamSpec, TaskSpec
 from redrive.engine.domain.event_payloads import CanaryEnded
-from redrive.engine.statefile.changes.dry_run import preview
+from redrive.engine.statefile.dry_run import preview
 from redrive.engine.store import claims, recovery, runs
 from redrive.engine.store.claims import Claim, ClaimOrder
 from redrive.engine.store.settle import settle

@@ -10,12 +10,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from redrive.engine.core.mapping import map_task
 from redrive.engine.core.policy import RetryPolicy
 from redrive.engine.core.projection import new_projection
-from redrive.engine.core.run_outcome import RunOutcome
-from redrive.engine.core.spec import DownstreamSpec, FlowSpec, TaskSpec
-from redrive.engine.domain.command import parse_command
+from redrive.engine.core.spec import DownstreamSpec, FlowSpec, TaskSpec, map_task
+from redrive.engine.core.waiting import RunOutcome
+from redrive.engine.domain.acts import parse_command
 from redrive.engine.domain.event_payloads import (
     AttemptDeadline,
     AttemptSigkill,
@@ -27,12 +26,11 @@ from redrive.engine.domain.event_payloads import (
 from redrive.engine.domain.events import Event, EventKind
 from redrive.engine.domain.states import WAITING, RunState, TaskState
 from redrive.engine.errors import RefusedError
-from redrive.engine.statefile.changes import mapping, operator_actions, propagation, skip
-from redrive.engine.statefile.changes.clock_steps import shift_times
-from redrive.engine.statefile.changes.transitions import Transaction
+from redrive.engine.statefile import map_tasks, operator_actions, transitions
+from redrive.engine.statefile.lists import in_list
 from redrive.engine.statefile.reader import events_query
-from redrive.engine.statefile.state_lists import in_list
-from redrive.engine.store import claims, database, history, runs, task_history
+from redrive.engine.statefile.transitions import Transaction, shift_times
+from redrive.engine.store import claims, database, runs, settle
 from redrive.engine.store.claims import Claim, ClaimOrder, ExecutorIdentity
 
 from .conftest import RUN, SECOND, START, StateFile
@@ -192,7 +190,7 @@ def test_ten_thousand_tasks_are_read_in_time(state_file: StateFile) -> None:
     assert elapsed < 15  # a second where the planner reads the edges by index
     state_file.set_state("t0", "FAILED")
     started = time.perf_counter()
-    assert len(state_file.write(lambda transaction: propagation.propagate(transaction, RUN, "t0"))) == 9_999
+    assert len(state_file.write(lambda transaction: transitions.propagate(transaction, RUN, "t0"))) == 9_999
     assert time.perf_counter() - started < 60  # 227 s where the planner chooses the order of the loops
 
 
@@ -206,11 +204,11 @@ def plan(connection: sqlite3.Connection, sql: str, *values: Any) -> str:
 @pytest.mark.parametrize(
     ("sql", "values"),
     [
-        (mapping._INPUTS, ("r", "x")),
-        (mapping._MAPS, ("r", "x")),
-        (task_history._PAST, ("r", "x", 1, 0)),
-        (task_history._READ, (1, 1, "r", "x")),
-        (skip.CHILDREN_NEEDING_RESULT, ("r", "x")),
+        (map_tasks._INPUTS, ("r", "x")),
+        (map_tasks._MAPS, ("r", "x")),
+        (settle._PAST, ("r", "x", 1, 0)),
+        (settle._READ, (1, 1, "r", "x")),
+        (operator_actions.CHILDREN_NEEDING_RESULT, ("r", "x")),
     ],
 )
 def test_what_is_asked_for_each_attempt_or_target_walks_no_table(
@@ -228,12 +226,12 @@ def test_readiness_is_searched_by_child_in_the_primary_key(state_file: StateFile
 
 
 def test_propagation_walks_edges_by_their_parent(state_file: StateFile) -> None:
-    waiting = f"{propagation._CHILDREN} AND task.state IN {in_list(WAITING)}"
+    waiting = f"{transitions._CHILDREN} AND task.state IN {in_list(WAITING)}"
     assert plan(state_file.connection, waiting, "r", "x").count("idx_edge_parent (run_id=? AND parent=?)") == 1
     found = "; ".join(
         row[3]
         for row in state_file.connection.execute(
-            "EXPLAIN QUERY PLAN " + propagation._DESCENDANTS, {"run": "r", "name": "x"}
+            "EXPLAIN QUERY PLAN " + transitions._DESCENDANTS, {"run": "r", "name": "x"}
         )
     )
     assert found.count("idx_edge_parent (run_id=? AND parent=?)") == 2
@@ -518,8 +516,8 @@ def test_durations_are_medians_of_what_succeeded(state_file: StateFile) -> None:
     for number, (outcome, seconds) in enumerate([("success", 1), ("success", 9), ("success", 2), ("error", 500)]):
         attempt(state_file, "a", number, outcome, duration_us=seconds * SECOND)
     attempt(state_file, "b", 1, "success")
-    assert history.durations(state_file.connection, "settlement") == ({"a": 2.0}, {"a": 2.0})
-    assert history.durations(state_file.connection, "another") == ({}, {})
+    assert runs.durations(state_file.connection, "settlement") == ({"a": 2.0}, {"a": 2.0})
+    assert runs.durations(state_file.connection, "another") == ({}, {})
 
 
 def test_a_failure_heals_when_the_same_generation_succeeds_after_it(state_file: StateFile) -> None:
@@ -531,7 +529,7 @@ def test_a_failure_heals_when_the_same_generation_succeeds_after_it(state_file: 
     attempt(state_file, "a", 5, "success", generation=2)  # an operator's requeue is help
     attempt(state_file, "a", 6, "lost", fingerprint="f2", generation=3)
     attempt(state_file, "a", 7, "success", generation=3)
-    healed = history.healed_count
+    healed = runs.healed_count
     assert healed(state_file.connection, "a", "f1") == 1
     assert healed(state_file.connection, "a", "f2") == 0
     assert healed(state_file.connection, "b", "f1") == 0

@@ -18,8 +18,8 @@ from redrive.engine.core.spec import FlowSpec, ScheduleSpec, TaskSpec
 from redrive.engine.domain.event_codec import encode
 from redrive.engine.domain.event_payloads import RunChanged
 from redrive.engine.errors import RefusedError
-from redrive.engine.statefile import list_rows, queries
-from redrive.engine.statefile.changes.transitions import Transaction
+from redrive.engine.statefile import lists
+from redrive.engine.statefile.transitions import Transaction
 from redrive.engine.store import database, runs, schedules
 
 HOUR = 3600 * 1_000_000
@@ -361,7 +361,7 @@ def test_another_expression_has_promised_nothing_before_it_begins(files):
 def test_the_list_of_schedules_says_what_comes_next_by_the_clocks_of_its_zone(files):
     file = files(expression="0 2 * * *", timezone="Asia/Kolkata", splay_seconds=60)
     file.settle()
-    (row,) = queries.query(file.connection, list_rows.SCHEDULES, {})
+    (row,) = lists.query(file.connection, lists.SCHEDULES, {})
     assert row.next_local.endswith("T02:00:00+05:30") and "Asia/Kolkata" == row.timezone
     first = next(schedules.served_flow(file.served.flow).schedule.recurrence.after(SIX))
     assert row.next_at is not None and 0 <= row.next_at - first < 60_000_000

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 from redrive.engine.errors import CorruptFileError, StorageError
-from redrive.engine.statefile.changes.open_writing import open_existing
-from redrive.engine.statefile.open_readonly import TABLES, VALUE_BYTES_MAX, open_readonly
+from redrive.engine.statefile.open_writing import open_existing
+from redrive.engine.statefile.opening import TABLES, VALUE_BYTES_MAX, open_readonly
 from redrive.engine.store import database
 from support.commands import run_redrive
 from support.state_file import StateFileBuilder

@@ -8,7 +8,7 @@ import pytest
 from redrive.engine.core.decide import Siblings
 from redrive.engine.core.outcome import Failure, FailureClass, Fingerprint
 from redrive.engine.core.policy import RetryPolicy
-from redrive.engine.store.siblings import end_siblings, read_siblings
+from redrive.engine.store.settle import end_siblings, read_siblings
 
 from .conftest import RUN, StateFile
 

@@ -17,16 +17,14 @@ from typing import Any
 
 import pytest
 from redrive.engine.core.spec import Durability, FlowSpec, TaskSpec
-from redrive.engine.domain.command import Author
+from redrive.engine.domain.acts import Author
 from redrive.engine.domain.event_payloads import StorageChanged
 from redrive.engine.domain.events import Event
 from redrive.engine.errors import CorruptFileError, RedriveError, StorageError
-from redrive.engine.statefile.changes.transitions import Transaction
+from redrive.engine.statefile.transitions import Transaction
 from redrive.engine.store import database, runs
-from redrive.engine.store.log_sync import SHARED_SYNC_SECONDS
-from redrive.engine.store.one_thread import OnDone
-from redrive.engine.store.write_retry import FlushLimits, QueryLimits, run_with_retry
-from redrive.engine.store.writer import Writer, WriterListener
+from redrive.engine.store.write_ahead_log import SHARED_SYNC_SECONDS, OnDone
+from redrive.engine.store.writer import FlushLimits, QueryLimits, Writer, WriterListener, run_with_retry
 
 FAST = FlushLimits(retries=3, backoff_seconds=0.001, cap_seconds=0.002, query=QueryLimits(delays_seconds=()))
 

@@ -12,21 +12,25 @@ from typing import Any
 
 import pytest
 from redrive.engine.toolkit.retry import set_observer
-from redrive.engine.toolkit.retry_layers import (
+from redrive.engine.toolkit.send_buffer import (
     BATCH_CODES,
     CHANNEL_CODES,
     QUERY_CODES,
     Budget,
+    BufferFull,
     ClientConfig,
     Layer,
+    SendBuffer,
+    SendRejected,
+    SendSettings,
     batch_layer,
     budgeted,
     call_through,
     channel_layer,
     exec_query,
+    is_transient,
     query_layer,
 )
-from redrive.engine.toolkit.send_buffer import BufferFull, SendBuffer, SendRejected, SendSettings, is_transient
 
 
 class _Idle(selectors.DefaultSelector):

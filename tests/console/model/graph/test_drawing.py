@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from redrive.console.model.graph.drawing import Drawing, least_size
-from redrive.console.text.strokes import DOWN
+from redrive.console.text.glyphs import DOWN
 from redrive.engine.core.dag import Dag
 
 from ..graphs import dags, edges, layered

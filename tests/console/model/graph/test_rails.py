@@ -5,10 +5,9 @@ import time
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from redrive.console.model.graph.components import leading_to
+from redrive.console.model.graph.drawing import leading_to
 from redrive.console.model.graph.rails import Rails
-from redrive.console.text.glyphs import UTF8
-from redrive.console.text.strokes import DOWN, LEFT, RIGHT, UP
+from redrive.console.text.glyphs import DOWN, LEFT, RIGHT, UP, UTF8
 from redrive.engine.core.dag import Dag
 
 from ..graphs import dags, edges, layered

@@ -7,11 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from redrive.console.model.board import Board, Delta
 from redrive.console.model.graph import groups
-from redrive.console.model.graph.components import PART_MAX, WHOLE_EDGES_MAX, WHOLE_TASKS_MAX, around
-from redrive.console.model.graph.groups import PROBLEMS_SHOWN, GroupRow
-from redrive.console.model.graph.matrix import Matrix
+from redrive.console.model.graph.drawing import PART_MAX, WHOLE_EDGES_MAX, WHOLE_TASKS_MAX, around
+from redrive.console.model.graph.groups import PROBLEMS_SHOWN, GraphForm, GraphOrder, GroupRow, Zoom
+from redrive.console.model.graph.rails import Matrix
 from redrive.console.model.graph.view import Graph
-from redrive.console.model.graph.zoom import GraphForm, GraphOrder, Zoom
 from redrive.engine import Flow
 from redrive.engine.core.dag import Dag
 from redrive.engine.domain.states import TaskState

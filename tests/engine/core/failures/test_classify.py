@@ -16,7 +16,6 @@ from http.client import IncompleteRead, RemoteDisconnected
 from types import SimpleNamespace
 
 import pytest
-from redrive.engine.core.failures.classification_rules import parse_rules
 from redrive.engine.core.failures.classify import (
     RETRY_AFTER_MAX_SECONDS,
     Classification,
@@ -27,8 +26,9 @@ from redrive.engine.core.failures.classify import (
     classify_http,
     classify_signal,
     parse_retry_after,
+    parse_rules,
 )
-from redrive.engine.core.failures.error_tables import HARDEST_FIRST
+from redrive.engine.core.failures.tables import HARDEST_FIRST
 from redrive.engine.core.outcome import FailureClass
 from redrive.engine.core.policy import RetryPolicy
 from redrive.engine.errors import AmbiguousError, AuthError, PermanentError, RetryAfter, TransientError

@@ -3,12 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from redrive.engine.core.failures.command_output import (
-    classify_program,
-    error_line,
-    programs_of,
-    read_program_end,
-)
+from redrive.engine.core.failures.facts import classify_program, error_line, programs_of, read_program_end
 from redrive.engine.core.failures.failure import describe_exit, describe_signal, describe_timeout
 from redrive.engine.core.outcome import Failure, FailureClass, Fingerprint
 

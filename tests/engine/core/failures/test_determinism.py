@@ -20,8 +20,8 @@ from xml.etree import ElementTree
 
 import msgspec
 import pytest
-from redrive.engine.core.failures.determinism import POISON_RULE, Nature, is_shape_error, nature_of
 from redrive.engine.core.failures.failure import describe_error, describe_exit, describe_signal, describe_timeout
+from redrive.engine.core.failures.tables import POISON_RULE, Nature, is_shape_error, nature_of
 from redrive.engine.core.outcome import Failure, FailureClass, Fingerprint
 from redrive.engine.core.policy import RetryPolicy
 from redrive.engine.errors import AmbiguousError, TransientError

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import pytest
-from redrive.engine.core.failures.command_output import ProgramEnd
+from redrive.engine.core.failures.facts import ProgramEnd, message_of, normalize_message
 from redrive.engine.core.failures.fingerprint import (
     CHAIN_LENGTH_MAX,
     VERSION,
@@ -28,7 +28,6 @@ from redrive.engine.core.failures.fingerprint import (
     fingerprint_v1,
     innermost_of_stack,
 )
-from redrive.engine.core.failures.messages import message_of, normalize_message
 from redrive.engine.core.outcome import FailureClass, Fingerprint
 
 ROOT = str(Path(__file__).parent)

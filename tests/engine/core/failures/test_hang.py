@@ -7,16 +7,18 @@ from typing import Any
 
 import pytest
 from redrive.engine.core.failures.hang import (
+    SYSTEM_CALLS,
+    Activity,
     Autopsy,
     Descriptor,
     FileLock,
     Process,
     StackSummary,
+    activity_of_channel,
     describe_hang,
     hang_report,
     split_stack_and_report,
 )
-from redrive.engine.core.failures.syscalls import SYSTEM_CALLS, Activity, activity_of_channel
 
 HERE = StackSummary(where="load.py:12 in fetch")
 DATABASE = Descriptor(10, 3, "tcp", "10.0.0.5:5432", "ESTABLISHED", unread=0, unsent=0)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from redrive.engine.runner.zygote.launch import SpawnedZygote, ZygoteProcess
-from redrive.engine.statefile.changes.executor_token import has_token
+from redrive.engine.statefile.ownership import has_token
 from redrive.engine.statefile.processes import pids
 from support.waiting import wait_until
 

@@ -1,1 +1,0 @@
-"""Commands that compute with policies and recorded runs: they change nothing."""

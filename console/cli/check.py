@@ -1,0 +1,418 @@
+"""``redrive check``, ``new`` and ``rehearse``: what can be known and tried of a flow before its first run."""
+
+from __future__ import annotations
+
+import builtins
+import json
+import math
+import os
+import re
+import tempfile
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from importlib import resources
+from pathlib import Path
+from statistics import quantiles
+
+import click
+
+from ...engine.check import flow_checks
+from ...engine.check.isolated import CheckedFlow, check_in_subprocess
+from ...engine.core.advice import WEEKDAYS, duration_stats, stats_by_weekday
+from ...engine.core.spec import FlowSpec
+from ...engine.domain.text import counted, format_duration
+from ...engine.errors import FlowError, StateFileError
+from ...engine.flow.flow import Flow
+from ...engine.flow.loading import load_flow
+from ...engine.flow.source import Finding
+from ...engine.store import database, runs
+from ...engine.store.flow_path import path_for_run
+from ...engine.store.runs import TaskDurations, duration_stats_by_task
+from ...engine.testing import Night, crash, disk_full, down, error, exits, hang, play, slow
+from ...engine.testing.faults import DownstreamFault, Fault, http_error
+from ...engine.testing.playing import START
+from ..present.evidence import duration_lines
+from ..sessions.target import is_remote
+from ..text.figures import number
+from ..text.text import echo, echo_json, echo_lines, one_line, table_lines
+from .main import ExitCode
+from .options import seconds_of
+from .output import with_schema
+
+NAMES_SHOWN = 5
+_SIGNS = {True: "[x]", False: "[ ]", None: "[?]"}
+
+
+def check_flow(flow: str, params: Mapping[str, str], *, state: str | None, verbose: bool, as_json: bool) -> int:
+    """Load the flow and print its findings. Exit code 2 if it cannot run."""
+    checked = check_in_subprocess(flow, params)
+    spec, found = checked.spec, checked.findings
+    seen = _observed(state, spec.name)
+    left = [finding for finding in found if finding.rule == "import"]
+    findings = [*left, *flow_checks.check_spec(spec, seen), *(finding for finding in found if finding not in left)]
+    if as_json:
+        _echo_json(checked, findings, seen, verbose)
+    else:
+        printed = _print_findings(findings)
+        if verbose:
+            _print_checklists(checked, seen)
+        _print_summary(spec, printed)
+    return ExitCode.BAD_USAGE if any(finding.level == "error" for finding in findings) else ExitCode.SUCCESS
+
+
+def _observed(state: str | None, flow_name: str) -> Mapping[str, TaskDurations]:
+    if state is None:
+        return {}
+    if is_remote(state):
+        raise StateFileError("check reads a state file of this machine; copy it here, or leave --state out")
+    with database.reading(state) as connection:
+        return duration_stats_by_task(connection, flow_name)
+
+
+def _print_findings(findings: Sequence[Finding]) -> int:
+    """Print the findings; the same finding for several tasks is one line. Returns the number of lines."""
+    alike: dict[tuple[str, str, int | None], list[str]] = {}
+    for finding in findings:
+        alike.setdefault((finding.level, finding.message, finding.line), []).append(finding.task or "")
+    for (level, message, line), names in alike.items():
+        place = f"line {line}: " if line else f"{_named(names)}: " if names[0] else ""
+        echo(one_line(f"{level}: {place}{message}"))
+    return len(alike)
+
+
+def _named(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:NAMES_SHOWN])
+    return shown if len(names) <= NAMES_SHOWN else f"{shown} and {len(names) - NAMES_SHOWN} more tasks"
+
+
+def _echo_json(
+    checked: CheckedFlow, findings: Sequence[Finding], seen: Mapping[str, TaskDurations], verbose: bool
+) -> None:
+    for finding in findings:
+        echo_json(with_schema("check", asdict(finding)))
+    for task in checked.spec.tasks if verbose else ():
+        worst = flow_checks.worst_case_seconds(task, seen.get(task.name))
+        held = [asdict(check) for check in flow_checks.checklist(task)]
+        value: dict[str, object] = {"task": task.name, "worst_case_seconds": worst, "checklist": held}
+        value.update({"group": task.group, "inherited": checked.inherited.get(task.name, {})})
+        past = seen[task.name].past if task.name in seen else ()
+        if (took := duration_stats(past)) is not None:
+            days = {WEEKDAYS[day]: asdict(one) for day, one in stats_by_weekday(past).items()}
+            value["took_seconds"] = {**asdict(took), "stats_by_weekday": days}
+        echo_json(value)
+
+
+def _print_checklists(checked: CheckedFlow, seen: Mapping[str, TaskDurations]) -> None:
+    for task in checked.spec.tasks:
+        echo(one_line(f"{task.name}: at the worst {flow_checks.worst_case_sum(task, seen.get(task.name))}"))
+        for line in duration_lines(seen[task.name].past if task.name in seen else ()):
+            echo(f"  {line}")
+        for check in flow_checks.checklist(task):
+            echo(f"  {_SIGNS[check.passes]} {one_line(check.text)}")
+        for option, origin in checked.inherited.get(task.name, {}).items():
+            echo(f"  {one_line(option)} comes from {one_line(origin)}")
+
+
+def _print_summary(spec: FlowSpec, findings: int) -> None:
+    found = counted(findings, "finding") if findings else "no findings"
+    edges = counted(sum(len(task.parents) for task in spec.tasks), "edge")
+    echo(f"{one_line(spec.name)}: {counted(len(spec.tasks), 'task')}, {edges}, {found}")
+
+
+# --- ``redrive new``: write a first flow that runs -------------------------------------------------------------------
+
+
+_TEMPLATE_NAME = "first_flow"  # the name of the flow in the template
+
+
+def write_new_flow(file: str) -> None:
+    """Write the template to ``file``, which must not exist, and print the next commands. Raises FlowError."""
+    path = Path(file if file.endswith(".py") else f"{file}.py")
+    template = resources.files("redrive.engine.examples").joinpath(f"{_TEMPLATE_NAME}.py").read_text("utf-8")
+    text = template.replace(_TEMPLATE_NAME, path.stem)
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+    except FileExistsError:
+        raise FlowError(f"{path} exists already; give another name") from None
+    except OSError as error:
+        raise FlowError(f"{path} cannot be written: {error.strerror}") from None
+    with open(descriptor, "w", encoding="utf-8") as stream:
+        stream.write(text)
+    for line in (
+        f"{path} is written; next:",
+        f"  redrive check {path}",
+        f"  redrive run {path}",
+        "  redrive help flow",
+    ):
+        echo(line)
+
+
+# --- ``redrive rehearse`` --------------------------------------------------------------------------------------------
+#
+# ``redrive rehearse``: plays a flow in virtual time with faults, one night as its timeline or many as a table.
+#
+# No task runs: each returns what its children need and takes as long as it usually does. So a rehearsal calls nobody.
+
+
+USUAL_SECONDS = 1.0  # of a task without earlier runs
+LIST_LENGTH = 10  # of a task that is mapped over
+_WINDOW = r"(?P<lasts>[^@:]+)(?:@(?P<at>.+))?"
+
+
+@dataclass(frozen=True, slots=True)
+class Rehearsal:
+    """What is played. ``faults`` and ``takes``: words of the command line, by their option."""
+
+    target: str
+    params: Mapping[str, str]
+    at: str | None
+    state: str | None
+    seed: int
+    until: str
+    faults: Mapping[str, Sequence[str]]
+    takes: Sequence[str]
+    results: Sequence[str]
+
+
+def rehearse(rehearsal: Rehearsal, *, nights: int, shows: bool, keep: str | None, as_json: bool) -> int:
+    """Play and print. Raises RedriveError, UsageError."""
+    flow = load_flow(rehearsal.target, rehearsal.params)
+    spec = flow.spec()
+    faults = faults_of(rehearsal.faults, spec)
+    if nights > 1:
+        return _print_many(rehearsal, flow, faults, nights, as_json)
+    night = _play(rehearsal, flow, faults, rehearsal.seed)
+    if keep is not None:
+        night.keep(keep)
+    if shows:
+        return _show(night)
+    if as_json:
+        echo_json(with_schema("rehearsal", _facts(night, rehearsal.seed, faults)))
+    else:
+        echo_lines(_night_lines(night, faults))
+    return night.exit_code
+
+
+def _play(rehearsal: Rehearsal, flow: Flow, faults: Sequence[Fault], seed: int) -> Night:
+    spec = flow.spec()
+    return play(
+        flow,
+        faults=faults,
+        durations=_usual_seconds(spec, rehearsal) | _pairs("--takes", rehearsal.takes),
+        results=_stand_ins(spec) | {name: _json(text) for name, text in _pairs("--result", rehearsal.results).items()},
+        seed=seed,
+        until=rehearsal.until,
+        at=rehearsal.at or START,
+    )
+
+
+def _stand_ins(spec: FlowSpec) -> dict[str, object]:
+    """Return what each task returns: a list where it is mapped over, true from a sensor, else nothing."""
+    mapped = {task.map.over for task in spec.tasks if task.map is not None}
+    return {
+        task.name: list(range(LIST_LENGTH)) if task.name in mapped else True if task.kind == "sensor" else None
+        for task in spec.tasks
+    }
+
+
+def _usual_seconds(spec: FlowSpec, rehearsal: Rehearsal) -> dict[str, object]:
+    """Return how long each task takes: the median of its earlier runs."""
+    path = path_for_run(rehearsal.state, lambda: spec.name, rehearsal.target)
+    known: Mapping[str, float] = {}
+    if rehearsal.state is not None or os.path.exists(path):
+        with database.reading(path) as connection:
+            known = runs.durations(connection, spec.name).median
+    return {task.name: known.get(task.name, USUAL_SECONDS) for task in spec.tasks}
+
+
+def _pairs(option: str, words: Sequence[str]) -> dict[str, str]:
+    pairs = [word.partition("=") for word in words]
+    for (name, equals, value), word in zip(pairs, words, strict=True):
+        if not (name and equals and value):
+            raise click.UsageError(f"{option} {word!r}: write TASK=VALUE")
+    return {name: value for name, _, value in pairs}
+
+
+def _json(text: str) -> object:
+    try:
+        return json.loads(text)
+    except ValueError:
+        raise click.UsageError(f"--result: {text!r} is not JSON") from None
+
+
+# --- Faults ----------------------------------------------------------------------------------------------------------
+
+
+def faults_of(words: Mapping[str, Sequence[str]], spec: FlowSpec) -> list[Fault]:
+    """Read the options that name faults. Raises UsageError."""
+    readers = {
+        "fail": lambda word: _fail(word, spec),
+        "hang": _hang,
+        "slow": _slow,
+        "down": _down,
+        "crash": _crash,
+        "disk-full": _disk_full,
+    }
+    return [read(word) for option, read in readers.items() for word in words.get(option, ())]
+
+
+def _match(option: str, pattern: str, word: str, form: str) -> re.Match[str]:
+    found = re.fullmatch(pattern, word)
+    if found is None:
+        raise click.UsageError(f"--{option} {word!r}: write {form}")
+    return found
+
+
+def _down(word: str) -> Fault:
+    found = _match("down", rf"(?P<name>[^=]+)=(?:(?P<share>\d+)%:)?{_WINDOW}", word, "NAME=10m@2m, or NAME=30%:10m@2m")
+    share = int(found["share"] or 100) / 100
+    return down(found["name"], found["at"] or 0, _duration("down", found["lasts"]), share=share)
+
+
+def _fail(word: str, spec: FlowSpec) -> Fault:
+    form = "TASK=503x3: a status, an exception as TimeoutError, or exit:75, and how often"
+    found = _match("fail", r"(?P<task>[^=]+)=(?P<what>\d{3}|exit:\d+|[A-Za-z_]\w*?)(?:x(?P<times>\d+))?", word, form)
+    task, what, times = found["task"], found["what"], int(found["times"]) if found["times"] else None
+    own = next((one for one in spec.tasks if one.name == task.partition("[")[0]), None)
+    if what.startswith("exit:"):
+        return exits(task, int(what[5:]), times=times)
+    if what.isdigit() and own is not None and own.kind == "command":
+        return exits(task, 22, stderr=f"curl: (22) The requested URL returned error: {what}\n", times=times)
+    if what.isdigit():
+        return error(task, lambda: http_error(task, int(what)), times=times)
+    kind = getattr(builtins, what, None)
+    if not (isinstance(kind, type) and issubclass(kind, Exception)):
+        raise click.UsageError(f"--fail {word!r}: Python has no exception {what!r}; write {form}")
+    return error(task, kind, times=times)
+
+
+def _hang(word: str) -> Fault:
+    found = _match("hang", r"(?P<task>[^=]+)(?:=(?P<attempt>\d+))?", word, "TASK, or TASK=1 for its first attempt")
+    return hang(found["task"], attempt=int(found["attempt"]) if found["attempt"] else None)
+
+
+def _slow(word: str) -> Fault:
+    found = _match("slow", r"(?P<task>[^=]+)=(?:(?P<factor>[\d.]+)x|\+(?P<more>.+))", word, "TASK=4x or TASK=+30s")
+    if found["factor"]:
+        return slow(found["task"], float(found["factor"]))
+    return slow(found["task"], seconds=_duration("slow", found["more"]))
+
+
+def _crash(word: str) -> Fault:
+    found = _match("crash", r"(?P<at>[^/]+)(?:/(?P<lasts>.+))?", word, "5m, or 5m/1h if nobody resumes it for an hour")
+    return crash("executor", found["at"], _duration("crash", found["lasts"] or "10s"))
+
+
+def _disk_full(word: str) -> Fault:
+    found = _match("disk-full", _WINDOW, word, "10m@2m")
+    return disk_full(found["at"] or 0, _duration("disk-full", found["lasts"]))
+
+
+def _duration(option: str, text: str) -> float:
+    return seconds_of(text, f"--{option}")
+
+
+# --- One night -------------------------------------------------------------------------------------------------------
+
+
+def _night_lines(night: Night, faults: Sequence[Fault]) -> list[str]:
+    lines = [_sentence(night, faults), "", *night.timeline.splitlines()]
+    for cause in night.inbox:
+        tasks = ", ".join(cause.tasks[:5]) + (f" and {len(cause.tasks) - 5} more" if len(cause.tasks) > 5 else "")
+        lines += ["", f"{cause.title}: {tasks}", f"  {cause.evidence}"]
+    pages = [f"page: {page.title}: {page.body['why']}" for page in night.pages]
+    return [*lines, *([""] if pages else []), *pages]
+
+
+def _sentence(night: Night, faults: Sequence[Fault]) -> str:
+    took = format_duration(round(night.seconds * 1e6))
+    counts = Counter(night.states.values())
+    states = ", ".join(f"{number(count)} {state}" for state, count in counts.most_common())
+    healed = [
+        f", {format_duration(round(night.healed_after(name) * 1e6))} after {name} was well again"
+        for name in _ending_outages(faults)
+        if night.state == "SUCCESS"
+    ]
+    return f"{night.state} after {took}{''.join(healed)}: {states}; {number(night.starts())} starts"
+
+
+def _ending_outages(faults: Sequence[Fault]) -> list[str]:
+    found = (fault for fault in faults if isinstance(fault, DownstreamFault) and fault.when.lasts is not None)
+    return sorted({fault.downstream for fault in found})
+
+
+def _show(night: Night) -> int:
+    """Open the console on a copy of the state file, which is removed afterwards."""
+    from ..app.startup import show_target
+    from ..sessions.address import Endpoint, SshOptions
+    from ..terminal.capabilities import detect_capabilities
+    from .run import code_of_console
+
+    terminal = detect_capabilities()
+    if terminal.unsupported_reason is not None:
+        raise click.UsageError(f"--show needs a terminal: {terminal.unsupported_reason}")
+    with tempfile.TemporaryDirectory(prefix="redrive-rehearsal-") as folder:
+        path = os.path.join(folder, "night.db")
+        night.keep(path)
+        endpoint = Endpoint(path, SshOptions("python3", ()))
+        return code_of_console(show_target(terminal, endpoint, night.run_id, read_only=True))
+
+
+# --- Many nights -----------------------------------------------------------------------------------------------------
+
+
+def _print_many(rehearsal: Rehearsal, flow: Flow, faults: Sequence[Fault], nights: int, as_json: bool) -> int:
+    seeds = range(rehearsal.seed, rehearsal.seed + nights)
+    found = [_facts(_play(rehearsal, flow, faults, seed), seed, faults) for seed in seeds]
+    if as_json:
+        for facts in found:
+            echo_json(with_schema("rehearsal", facts))
+    else:
+        echo_lines(_table(found))
+    return ExitCode.SUCCESS if all(facts["state"] == "SUCCESS" for facts in found) else ExitCode.FAILED
+
+
+def _facts(night: Night, seed: int, faults: Sequence[Fault]) -> dict[str, object]:
+    """Return one night as a line of JSON."""
+    has_healed = bool(_ending_outages(faults)) and night.state == "SUCCESS"
+    return {
+        "flow": night.projection.run.dag_name,
+        "seed": seed,
+        "state": night.state,
+        "exit_code": night.exit_code,
+        "seconds": round(night.seconds, 3),
+        "healed_seconds": round(night.healed_after(), 3) if has_healed else None,
+        "starts": night.starts(),
+        "pages": len(night.pages),
+        "tasks": dict(Counter(night.states.values())),
+    }
+
+
+_COLUMNS = {"seconds": "lasts", "healed_seconds": "healed after", "starts": "starts", "pages": "pages"}
+
+
+def _table(nights: Sequence[dict[str, object]]) -> list[str]:
+    states = Counter(str(facts["state"]) for facts in nights)
+    healed = states["SUCCESS"] / len(nights)
+    lines = [f"{number(len(nights))} nights: {healed:.1%} SUCCESS" + "".join(_others(states)), ""]
+    rows: list[tuple[str, ...]] = [("", "p50", "p95", "most")]
+    for name, label in _COLUMNS.items():
+        values = [float(str(facts[name])) for facts in nights if facts[name] is not None]
+        if values:
+            rows.append((label, *(_cell(name, value) for value in _spread(values))))
+    worst = max(nights, key=lambda facts: (facts["state"] != "SUCCESS", float(str(facts["seconds"]))))
+    return [*lines, *table_lines(rows), "", f"the worst is --seed {worst['seed']}"]
+
+
+def _others(states: Counter[str]) -> list[str]:
+    return [f", {number(count)} {state}" for state, count in states.most_common() if state != "SUCCESS"]
+
+
+def _spread(values: Sequence[float]) -> tuple[float, float, float]:
+    cuts = quantiles(values, n=20, method="inclusive") if len(values) > 1 else [values[0]] * 19
+    return cuts[9], cuts[18], max(values)
+
+
+def _cell(name: str, value: float) -> str:
+    return number(math.ceil(value)) if name in ("starts", "pages") else format_duration(round(value * 1e6))

@@ -1,0 +1,330 @@
+"""``redrive breakers``, ``pages`` and ``quarantine``: what stands around downstreams, and acts on it."""
+
+from __future__ import annotations
+
+import shlex
+import time
+from collections.abc import Iterable, Mapping, Sequence
+
+from ...engine.core.projection import RunProjection
+from ...engine.domain.acts import Answer, Command, Target
+from ...engine.domain.event_payloads import RowsChange
+from ...engine.domain.states import NEEDS_HUMAN
+from ...engine.domain.text import format_duration
+from ...engine.errors import RedriveError
+from ...engine.statefile.dry_run import ActPreview
+from ...engine.statefile.lists import BREAKERS, PAGES, QUARANTINE, BreakerRow, PageRow, QuarantineRow
+from ..model.board import Board
+from ..model.downstreams import BreakerStatus, breaker_status, callers_of, downstream_specs, with_held_tasks
+from ..present.runs import place_line
+from ..sessions.address import Endpoint
+from ..sessions.open import with_session
+from ..sessions.session import Session, new_command
+from ..text.event_text import UNSENT_UNTIL
+from ..text.text import echo, one_line, print_table
+from .main import ExitCode, code_of_answers
+from .operate import ActPlace, place_of, print_answer, print_preview, print_resume_hint, require_reason
+from .output import echo_values
+
+# --- ``redrive breakers``: lists circuit breakers, and sets them by hand ---------------------------------------------
+
+
+def list_or_set_breakers(
+    endpoint: Endpoint, run_id: str | None, as_json: bool, *, acts: Sequence[tuple[str, str]], reason: str
+) -> int:
+    """List the breakers of a run, or set some by ``acts``: (act, downstream). Exit code 1 if one was refused."""
+
+    async def use(session: Session) -> tuple[list[Answer], Board, Sequence[BreakerRow], ActPlace]:
+        board = Board(await session.snapshot(run_id))
+        run = board.projection.run.run_id
+        commands = [new_command("breaker", run, (), reason, {"downstream": name, "how": how}) for how, name in acts]
+        answers = [await session.send(command) for command in commands]
+        return answers, board, await session.query(BREAKERS), place_of(session, board.projection.run)
+
+    answers, board, rows, place = with_session(endpoint, use)
+    for answer in answers:
+        print_answer(answer, as_json, place)
+    if not acts and not as_json:
+        echo(place_line(place.run, place.address))
+    if not acts:
+        _print_breakers(_guards(board, rows), as_json)
+    return code_of_answers(*answers)
+
+
+def _guards(board: Board, rows: Sequence[BreakerRow]) -> list[BreakerStatus]:
+    known, callers = {row.downstream: row for row in rows}, callers_of(board)
+    now_us = time.time_ns() // 1000
+    specs = downstream_specs(board).items()
+    return [
+        with_held_tasks(board, breaker_status(spec, known.get(name)), callers.get(name, ()), now_us)
+        for name, spec in specs
+    ]
+
+
+def _print_breakers(guards: Sequence[BreakerStatus], as_json: bool) -> None:
+    now_us = time.time_ns() // 1000
+    if as_json:
+        echo_values("breakers", (_breaker_value(guard, now_us) for guard in guards))
+        return
+    if not guards:
+        echo("no task of this run names a downstream")
+        return
+    lines: list[Sequence[str]] = [("DOWNSTREAM", "STATE", "FAILED", "REOPENS", "HELD", "RETRIES LEFT", "WHY")]
+    print_table(lines + [_breaker_row(guard, now_us) for guard in guards])
+
+
+def _breaker_row(guard: BreakerStatus, now_us: int) -> tuple[str, ...]:
+    calls, failures = guard.totals(now_us)
+    at = guard.breaker.reopens_at
+    reopens = "" if at is None or not guard.is_blocking else "in " + format_duration(max(at - now_us, 0))
+    left = f"{guard.tokens:g} of {guard.spec.bucket_capacity:g}"
+    return guard.name, str(guard.state), f"{failures} of {calls}", reopens, str(len(guard.held)), left, guard.why
+
+
+def _breaker_value(guard: BreakerStatus, now_us: int) -> dict[str, object]:
+    calls, failures = guard.totals(now_us)
+    return {
+        "downstream": guard.name,
+        "state": str(guard.state),
+        "calls": calls,
+        "failures": failures,
+        "window_seconds": guard.spec.window_seconds,
+        "reopens_at": guard.breaker.reopens_at,
+        "changed_at": guard.since,
+        "held": list(guard.held),
+        "running": guard.running,
+        "tokens": guard.tokens,
+        "bucket_capacity": guard.spec.bucket_capacity,
+        "why": guard.why,
+    }
+
+
+# --- ``redrive pages``: lists, acknowledges and snoozes pages --------------------------------------------------------
+
+
+def list_or_update_pages(
+    endpoint: Endpoint,
+    run_id: str | None,
+    as_json: bool,
+    *,
+    everything: bool,
+    ack: Sequence[int],
+    snooze: Sequence[tuple[int, float]],
+) -> int:
+    """List pages, or acknowledge or snooze some first. Exit code 1 if an act changed nothing."""
+    acts: list[tuple[str, int, dict[str, object]]] = [("ack", page, {}) for page in ack]
+    acts += [("snooze", page, {"seconds": seconds}) for page, seconds in snooze]
+
+    async def use(session: Session) -> tuple[list[Answer], Sequence[PageRow], str, bool]:
+        run = None if run_id is None else (await session.snapshot(run_id)).run  # raises for an unknown run
+        place = place_line(run, session.address)
+        answers = [
+            await session.send(new_command(act, None, options={"pages": [page], **more})) for act, page, more in acts
+        ]
+        return answers, await session.query(PAGES), place, session.status.executor_alive
+
+    answers, rows, place, has_executor = with_session(endpoint, use)
+    shown = [row for row in rows if _is_shown(row, run_id, everything)]
+    if as_json:
+        echo_values("pages", map(_page_value, shown))
+    else:
+        echo(place)
+    if not as_json and not acts:
+        _print_pages(shown, has_executor)
+    for (act, page, _), answer in zip(acts, answers, strict=True):
+        echo(f"{act} {page}: {answer.message}", err=as_json)
+    return code_of_answers(*answers)
+
+
+def _is_shown(row: PageRow, run_id: str | None, everything: bool) -> bool:
+    return (run_id is None or row.run_id == run_id) and (everything or row.state != "resolved")
+
+
+def _page_value(row: PageRow) -> dict[str, object]:
+    """The columns of the row, by name."""
+    return {"count" if name == "counted" else name: value for name, value in row._asdict().items()}
+
+
+def _print_pages(rows: Sequence[PageRow], has_executor: bool) -> None:
+    if not rows:
+        echo("no pages are open")
+        return
+    now = time.time_ns() // 1000
+    lines: list[Sequence[str]] = [("ID", "SEVERITY", "STATE", "COUNT", "AGE", "SENT", "TITLE")]
+    lines += [_page_row(row, now) for row in rows]
+    print_table(lines)
+    if any(_is_unsent(row) for row in rows):
+        sentence = "the executor goes on trying" if has_executor else UNSENT_UNTIL
+        echo(f"unsent: {sentence}")
+
+
+def _is_unsent(row: PageRow) -> bool:
+    return row.state == "open" and row.sent_at is None and row.send_error is not None
+
+
+def _page_row(row: PageRow, now: int) -> tuple[str, ...]:
+    age = format_duration(now - row.created_at)
+    return (str(row.id), row.severity, _state(row, now), str(row.counted), age, _sent(row), row.title)
+
+
+def _state(row: PageRow, now: int) -> str:
+    if row.state == "acked":
+        return f"acked by {row.acked_by}"
+    if row.state == "snoozed" and row.snoozed_until is not None:
+        return f"snoozed for {format_duration(row.snoozed_until - now)}"
+    return str(row.state)
+
+
+def _sent(row: PageRow) -> str:
+    if row.send_error:
+        return f"failed: {row.send_error}"
+    return "yes" if row.sent_at is not None else "no"
+
+
+# --- ``redrive quarantine``: lists, requeues and discards quarantined rows -------------------------------------------
+
+
+EVERY_ROW = "all"
+_ROWS_AT_ONCE = 1000
+
+
+_RESULT_NOTE = (
+    "the tasks below get what a task returns for these rows alone, unless it adds ctx.earlier_result"
+    " (redrive help recipes)"
+)
+
+
+def list_rows(endpoint: Endpoint, run_id: str | None, as_json: bool, *, task: str | None, everything: bool) -> int:
+    """List the rows of a run that wait for a decision; with ``everything``, all."""
+
+    async def use(session: Session) -> tuple[list[QuarantineRow], str]:
+        projection = await session.snapshot(run_id)
+        rows = await _read(session, projection.run.run_id, task)
+        return _shown(rows, projection, everything), place_line(projection.run, session.address)
+
+    rows, place = with_session(endpoint, use)
+    if not as_json:
+        echo(place)
+    _print_rows(rows, as_json)
+    return ExitCode.SUCCESS
+
+
+def decide_rows(
+    endpoint: Endpoint,
+    run_id: str | None,
+    as_json: bool,
+    act: str,
+    keys: Sequence[str],
+    *,
+    task: str | None,
+    options: Mapping[str, bool],
+    reason: str,
+    dry_run: bool = False,
+) -> int:
+    """Requeue or discard the rows with the given keys. Exit code 1 if nothing was done.
+
+    ``options``: of the act; ``dry_run``: print the changes without making them.
+    """
+    if dry_run:
+        return _preview(endpoint, run_id, as_json, act, keys, task=task, options=options)
+    require_reason(act, reason)
+
+    async def use(session: Session) -> tuple[Answer, ActPlace, list[str]]:
+        projection = await session.snapshot(run_id)
+        rows = select_rows(await _read(session, projection.run.run_id, task), keys)
+        answer = await session.send(_command(act, projection, rows, reason, options))
+        now = await session.snapshot(projection.run.run_id)
+        return answer, place_of(session, projection.run), [row.name for row in now.tasks.values() if row.stale]
+
+    answer, place, stale = with_session(endpoint, use)
+    print_answer(answer, as_json, place)
+    if answer.ok and act == "requeue-rows" and not as_json and (stale or options.get("cascade")):
+        echo(_RESULT_NOTE)
+    if answer.ok and stale and not as_json:
+        echo(_stale_sentence(stale, place))
+    print_resume_hint(act, answer, place)
+    return code_of_answers(answer)
+
+
+def _shown(rows: Iterable[QuarantineRow], projection: RunProjection, everything: bool) -> list[QuarantineRow]:
+    """The rows that wait for a decision, and those for which their task failed: by default without what is past."""
+    failed = {(task.name, task.attempt) for task in projection.tasks.values() if task.state in NEEDS_HUMAN}
+    return [
+        row
+        for row in rows
+        if everything
+        or row.state in (RowsChange.HELD, RowsChange.REQUEUED)
+        or (row.state == RowsChange.DROPPED and (row.name, row.attempt) in failed)
+    ]
+
+
+def _stale_sentence(names: Sequence[str], place: ActPlace) -> str:
+    """What to do about tasks that ran with the result from before these rows."""
+    run = [] if place.run is None else ["--run", place.run.run_id]
+    command = shlex.join(["redrive", "requeue", "--state", place.address, *run, *names])
+    return one_line(f"stale, for they ran without these rows: {command} runs them again")
+
+
+async def _read(session: Session, run_id: str, task: str | None) -> list[QuarantineRow]:
+    rows: list[QuarantineRow] = []
+    while True:
+        after = rows[-1].id if rows else 0
+        found = await session.query(QUARANTINE, run_id=run_id, task=task, after=after, limit=_ROWS_AT_ONCE)
+        rows += found
+        if len(found) < _ROWS_AT_ONCE:
+            return rows
+
+
+def select_rows(rows: Iterable[QuarantineRow], keys: Sequence[str]) -> list[QuarantineRow]:
+    """The held rows with these keys; later rows are not included. Raises RedriveError."""
+    held = [row for row in rows if row.state == "held"]
+    wanted = set(keys)
+    unknown = wanted - {row.row_key for row in held} - {EVERY_ROW}
+    if unknown:
+        raise RedriveError(f"no row with the key {sorted(unknown)[0]!r} is held; see: redrive quarantine")
+    if not held:
+        raise RedriveError("no row is held in quarantine")
+    return [row for row in held if EVERY_ROW in wanted or row.row_key in wanted]
+
+
+def _preview(
+    endpoint: Endpoint,
+    run_id: str | None,
+    as_json: bool,
+    act: str,
+    keys: Sequence[str],
+    *,
+    task: str | None,
+    options: Mapping[str, bool],
+) -> int:
+    async def use(session: Session) -> tuple[ActPreview, ActPlace]:
+        projection = await session.snapshot(run_id)
+        rows = select_rows(await _read(session, projection.run.run_id, task), keys)
+        command = _command(act, projection, rows, "", options)
+        return await session.preview(command), place_of(session, projection.run)
+
+    preview, place = with_session(endpoint, use)
+    print_preview(preview, as_json, place)
+    return ExitCode.SUCCESS if preview.ok else ExitCode.FAILED
+
+
+def _command(
+    act: str, projection: RunProjection, rows: Sequence[QuarantineRow], reason: str, given: Mapping[str, bool]
+) -> Command:
+    names = dict.fromkeys(row.name for row in rows)
+    seen = (projection.tasks[name] for name in names)
+    targets = [Target(row.name, str(row.state), row.generation) for row in seen]
+    options = {"rows": [row.id for row in rows], **given}
+    return new_command(act, projection.run.run_id, targets, reason, options)
+
+
+def _print_rows(rows: Sequence[QuarantineRow], as_json: bool) -> None:
+    if as_json:
+        echo_values("quarantine", (row._asdict() for row in rows))
+        return
+    if not rows:
+        echo("no row is in quarantine")
+        return
+    lines: list[Sequence[str]] = [("TASK", "ROW", "STATE", "ATTEMPT", "ERROR")]
+    lines += [(row.name, row.row_key, row.state, str(row.attempt), row.error or "") for row in rows]
+    print_table(lines)

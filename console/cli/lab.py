@@ -1,0 +1,547 @@
+"""``redrive backoff``, ``simulate``, ``costs`` and ``replay --what-if``: retry policies, tried and measured."""
+
+from __future__ import annotations
+
+import math
+import random
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from statistics import mean
+from typing import Any, get_args
+
+import click
+
+from ...engine.analysis.costs import (
+    CONTENTION_POLICIES,
+    SCENARIOS,
+    SUCCESS,
+    ContentionResult,
+    Cost,
+    PolicyCosts,
+    RetryTail,
+    RetryYield,
+    Scenario,
+    costs_by_outcome,
+    policy_costs,
+    retry_yields,
+    simulate_contention,
+    simulate_defended,
+    simulate_outage,
+    total,
+    with_jitter,
+)
+from ...engine.analysis.trials import PolicyChange, parse_change
+from ...engine.core.outcome import FailureMode
+from ...engine.core.policy import (
+    Jitter,
+    PlannedWait,
+    RetryPolicy,
+    draw_delay,
+    fixed_policy,
+    mean_wait_seconds,
+    planned_waits,
+    policy_warnings,
+    worst_case_elapsed_seconds,
+    worst_case_wait_seconds,
+)
+from ...engine.domain.text import counted
+from ...engine.errors import FlowError
+from ..feed.reads import EventHistory
+from ..feed.trials import WhatIfResult, replay_under_policy, table, title
+from ..model.replay import NUMBER_MAX, parse_when
+from ..present.runs import place_line
+from ..sessions.address import Endpoint
+from ..sessions.open import with_session
+from ..sessions.session import Session
+from ..text.figures import bar, column_chart, downsample, number, table_lines
+from ..text.glyphs import glyphs_for
+from ..text.text import echo, echo_json, echo_lines, one_line
+from .output import echo_values, with_schema
+
+# --- ``redrive backoff`` ---------------------------------------------------------------------------------------------
+#
+# ``redrive backoff``: the waits of a retry policy, their worst case and their spread (SPEC 000 and 004).
+
+
+ALL_JITTERS = "all"
+BUCKETS_MAX = 20
+BAR_CELLS = 40
+DRAWS = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class BackoffExperiment:
+    """The settings beside the policy; durations in seconds."""
+
+    seed: int | None = None
+    clients: int = 0  # that failed together; plot when they retry
+    timeout: float | None = None
+    grace_seconds: float = 0.0
+    deadline: float | None = None
+    as_json: bool = False
+
+
+def print_backoff(policy: RetryPolicy, jitter: str, experiment: BackoffExperiment) -> int:
+    """Print every wait with its bounds, the sums, the worst case, and the spread of clients."""
+    dice = random.Random(experiment.seed)
+    if jitter == ALL_JITTERS:
+        _compare(policy, dice, experiment)
+        return 0
+    policy = policy_of(policy, jitter=jitter)
+    if experiment.as_json:
+        echo_json(with_schema("backoff", _facts(policy, experiment)))
+        return 0
+    _print_waits(policy, dice)
+    echo_lines(_sentences(policy, experiment))
+    if experiment.clients:
+        _print_spread(policy, experiment.clients, dice)
+    return 0
+
+
+def policy_of(policy: RetryPolicy | None = None, **fields: Any) -> RetryPolicy:
+    """A policy from the command line. Raises FlowError for invalid values."""
+    try:
+        return replace(policy or RetryPolicy(), **fields)
+    except ValueError as error:
+        raise FlowError(str(error)) from None
+
+
+# --- One policy -----------------------------------------------------------------------------------------------------
+
+
+def _print_waits(policy: RetryPolicy, dice: random.Random) -> None:
+    rows: list[Sequence[str]] = [("retry", "ceiling", "shortest", "longest", "sample", "longest so far", "")]
+    previous: float | None = None
+    for wait in planned_waits(policy):
+        previous, _ = draw_delay(policy, wait.retry_index, previous, dice.uniform)
+        rows.append(_wait_row(policy, wait, previous))
+    echo_lines(table_lines(rows))
+
+
+def _wait_row(policy: RetryPolicy, wait: PlannedWait, sample: float) -> tuple[str, ...]:
+    capped = "capped" if wait.ceiling >= policy.cap else ""
+    spans = (wait.ceiling, wait.shortest, wait.longest, sample, wait.longest_total)
+    return (str(wait.retry_index), *(f"{span:.2f} s" for span in spans), capped)
+
+
+def _sentences(policy: RetryPolicy, experiment: BackoffExperiment) -> Iterator[str]:
+    longest, mean = worst_case_wait_seconds(policy), mean_wait_seconds(policy)
+    yield f"{policy.max_attempts} starts wait {longest:g} s at the most, {mean:g} s on average"
+    if experiment.timeout is not None:
+        worst = worst_case_elapsed_seconds(policy, experiment.timeout, experiment.grace_seconds)
+        kill = f"{experiment.timeout:g} s" + (f" + {experiment.grace_seconds:g} s" if experiment.grace_seconds else "")
+        yield f"at the worst {policy.max_attempts} x ({kill}) + {longest:g} s of waiting = {worst:g} s"
+        if experiment.deadline is not None:
+            left = experiment.deadline - worst
+            verdict = f"{left:g} s to spare" if left >= 0 else f"{-left:g} s too long"
+            yield f"the deadline is {experiment.deadline:g} s: {verdict}"
+    yield from (f"warning: {concern}" for concern in policy_warnings(policy))
+
+
+def _facts(policy: RetryPolicy, experiment: BackoffExperiment) -> dict[str, object]:
+    worst = worst_case_elapsed_seconds(policy, experiment.timeout, experiment.grace_seconds)
+    return {
+        "waits": [asdict(wait) for wait in planned_waits(policy)],
+        "longest_seconds": worst_case_wait_seconds(policy),
+        "mean_seconds": mean_wait_seconds(policy),
+        "worst_case_seconds": worst if math.isfinite(worst) else None,
+        "warnings": list(policy_warnings(policy)),
+    }
+
+
+# --- The spread -----------------------------------------------------------------------------------------------------
+
+
+def spread(policy: RetryPolicy, clients: int, dice: random.Random) -> tuple[int, list[int]]:
+    """Simulate the last wait of ``clients`` that failed together: seconds of a slice, and retries in each slice.
+
+    A slice is at least one second, and long enough for at most ``BUCKETS_MAX`` slices.
+    """
+    delays = [_last_delay(policy, dice) for _ in range(clients)]
+    slice_seconds = max(1, math.ceil(max(delays) / BUCKETS_MAX))
+    counts = [0] * (int(max(delays) / slice_seconds) + 1)
+    for delay in delays:
+        counts[int(delay / slice_seconds)] += 1
+    return slice_seconds, counts
+
+
+def _last_delay(policy: RetryPolicy, dice: random.Random) -> float:
+    previous: float | None = None
+    for index in range(max(1, policy.max_attempts - 1)):
+        previous, _ = draw_delay(policy, index, previous, dice.uniform)
+    assert previous is not None
+    return previous
+
+
+def _print_spread(policy: RetryPolicy, clients: int, dice: random.Random) -> None:
+    glyphs = glyphs_for(sys.stdout.encoding)
+    slice_seconds, counts = spread(policy, clients, dice)
+    echo(f"\n{clients} clients that failed together come back for retry {max(0, policy.max_attempts - 2)} after:")
+    for place, count in enumerate(counts):
+        echo(f"{place * slice_seconds:6} s {count:6} {bar(count, max(counts), BAR_CELLS, glyphs)}".rstrip())
+
+
+# --- Every jitter ---------------------------------------------------------------------------------------------------
+
+
+def _compare(policy: RetryPolicy, dice: random.Random, experiment: BackoffExperiment) -> None:
+    found = {jitter: _totals(policy_of(policy, jitter=jitter), dice) for jitter in get_args(Jitter)}
+    if experiment.as_json:
+        echo_values("jitters", ({"jitter": name, **totals} for name, totals in found.items()))
+        return
+    rows: list[Sequence[str]] = [("jitter", "least", "5 %", "median", "95 %", "most")]
+    rows += [(jitter, *(f"{value:.1f} s" for value in totals.values())) for jitter, totals in found.items()]
+    echo(f"what {policy.max_attempts} starts wait in all, of {DRAWS} draws:")
+    echo_lines(table_lines(rows))
+
+
+def _totals(policy: RetryPolicy, dice: random.Random) -> dict[str, float]:
+    totals = sorted(_total(policy, dice) for _ in range(DRAWS))
+    places = {"least": 0, "p5": DRAWS // 20, "median": DRAWS // 2, "p95": DRAWS - 1 - DRAWS // 20, "most": DRAWS - 1}
+    return {name: totals[place] for name, place in places.items()}
+
+
+def _total(policy: RetryPolicy, dice: random.Random) -> float:
+    total, previous = 0.0, None
+    for index in range(policy.max_attempts - 1):
+        previous, _ = draw_delay(policy, index, previous, dice.uniform)
+        total += previous
+    return total
+
+
+# --- ``redrive simulate`` --------------------------------------------------------------------------------------------
+#
+# ``redrive simulate``: the load of retry policies in herds and under contention, as a table and a plot.
+
+
+PLOT_CELLS = 72
+PLOT_ROWS = 8
+CHART_SPAN = 4  # times the ideal duration; later load is in the table only
+CLIENTS = (10, 20, 50, 100, 150, 190)
+
+#: Base, cap and the fixed delay of each scenario, in seconds (SPEC 000 to 004).
+_POLICIES: dict[str, tuple[float, float, float]] = {
+    "herd-100": (4, 60, 4),
+    "herd-500": (1, 60, 1),
+    "herd-1000": (1, 60, 1),
+    "herd-5000": (2, 600, 30),
+    "herd-12000": (2, 600, 30),
+}
+
+#: What the engine does by default for a task that names its downstream: full jitter, behind the breaker and the budget.
+DEFENDED = "redrive"
+
+#: Further policies beside the five of the AWS post, with the index of their first wait (SPEC 002).
+_MORE_CONTENTION: dict[str, tuple[RetryPolicy, int]] = {
+    "full-from-0": (CONTENTION_POLICIES["full"], 0),
+    "add50": (RetryPolicy(base=0.005, cap=2.0, jitter="add50"), 0),
+    "fixed": (fixed_policy(0.03), 1),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyResult:
+    """Means over the simulations of one policy, and the load of the first simulation."""
+
+    calls: float
+    last_done_seconds: float
+    peak_per_second: float  # after the server is back
+    attempts_mean: float
+    attempts_max: float
+    lost: float  # share of tasks that fail with a limited number of attempts
+    others_refused: float  # calls of others, whom the herd pushes aside
+    load: tuple[int, ...]
+
+
+# --- A herd ---------------------------------------------------------------------------------------------------------
+
+
+def print_herd(
+    base: float | None,
+    cap: float | None,
+    *,
+    scenario: str,
+    attempts: int,
+    runs: int,
+    policies: Sequence[str],
+    seed: int,
+    as_json: bool,
+) -> int:
+    """Compare policies in one scenario. Raises FlowError for unknown names."""
+    if scenario not in SCENARIOS:
+        raise FlowError(f"there is no scenario {scenario!r}; there are {', '.join(sorted(SCENARIOS))}")
+    model = SCENARIOS[scenario]
+    wanted = select_policies(herd_policies(scenario, base, cap), policies)
+    outcomes = {name: try_policy(name, model, policy, attempts, runs, seed) for name, policy in wanted.items()}
+    if as_json:
+        for name, outcome in outcomes.items():
+            facts = {field: getattr(outcome, field) for field in PolicyResult.__slots__ if field != "load"}
+            echo_json(with_schema("herd", {"policy": name, "scenario": scenario, **facts}))
+        return 0
+    _print_herd(scenario, model, outcomes, attempts)
+    _plot(model, outcomes)
+    return 0
+
+
+def herd_policies(scenario: str, base: float | None = None, cap: float | None = None) -> dict[str, RetryPolicy]:
+    """The fixed delay of the scenario, every jitter, and full jitter behind the breaker and the budget of the engine.
+
+    ``base`` and ``cap`` replace those of the scenario.
+    """
+    default_base, default_cap, delay = _POLICIES.get(scenario, (2.0, 600.0, 30.0))
+    policy = policy_of(base=default_base if base is None else base, cap=default_cap if cap is None else cap)
+    return {"fixed": fixed_policy(delay), **with_jitter(policy), DEFENDED: policy}
+
+
+def select_policies(known: Mapping[str, RetryPolicy], names: Sequence[str]) -> dict[str, RetryPolicy]:
+    """The policies with these names, or all. Raises FlowError for unknown names."""
+    for name in names:
+        if name not in known:
+            raise FlowError(f"there is no policy {name!r} here; there are {', '.join(known)}")
+    return {name: policy for name, policy in known.items() if not names or name in names}
+
+
+def try_policy(name: str, model: Scenario, policy: RetryPolicy, attempts: int, runs: int, seed: int) -> PolicyResult:
+    """Simulate ``runs`` times with unlimited attempts, and once with at most ``attempts``."""
+    simulate = simulate_defended if name == DEFENDED else simulate_outage
+    herds = [simulate(model, policy, random.Random(seed + run)) for run in range(runs)]
+    budgeted = simulate(model, replace(policy, max_attempts=attempts), random.Random(seed), spend_attempts=True)
+    return PolicyResult(
+        calls=mean(herd.calls for herd in herds),
+        last_done_seconds=mean(herd.last_done_seconds for herd in herds),
+        peak_per_second=mean(herd.peak_per_second for herd in herds),
+        attempts_mean=mean(herd.attempts_mean for herd in herds),
+        attempts_max=mean(herd.attempts_max for herd in herds),
+        lost=budgeted.failed / model.clients,
+        others_refused=mean(herd.usual_refused for herd in herds),
+        load=herds[0].calls_per_second,
+    )
+
+
+def _recovered_at(model: Scenario) -> int:
+    """The first second after the outage; at least 1, because second 0 has the first attempts, before any wait."""
+    return max(1, int(model.outage_seconds))
+
+
+def _print_herd(scenario: str, model: Scenario, outcomes: Mapping[str, PolicyResult], attempts: int) -> None:
+    down = f", down for {model.outage_seconds:g} s" if model.outage_seconds else ""
+    spread = f" within {model.arrival_seconds:g} s" if model.arrival_seconds else ""
+    others = f", {model.usual_per_second:g}/s of others" if model.usual_per_second else ""
+    echo(f"{scenario}: {number(model.clients)} tasks{spread}, a server of {model.per_second:g}/s{others}{down}")
+    echo(f"at best all are done after {model.ideal_seconds:.0f} s")
+    lost = f"lost with {attempts}"
+    rows: list[Sequence[str]] = [("policy", "calls", "done", "peak", "starts", "most", lost, "others lost")]
+    for name, outcome in outcomes.items():
+        cells = (
+            number(round(outcome.calls)),
+            f"{outcome.last_done_seconds:,.0f} s",
+            f"{outcome.peak_per_second:,.0f}/s",
+            f"{outcome.attempts_mean:.1f}",
+            f"{outcome.attempts_max:.0f}",
+            f"{outcome.lost:.0%}",
+            number(round(outcome.others_refused)) if model.usual_per_second else "-",
+        )
+        rows.append((name, *cells))
+    echo_lines(table_lines(rows))
+    if DEFENDED in outcomes:
+        echo(f"{DEFENDED}: full jitter, held by the breaker and the retry budget of a declared downstream")
+
+
+def _plot(model: Scenario, outcomes: Mapping[str, PolicyResult]) -> None:
+    """Plot the load after the outage: one line for each policy, or a larger plot of a single policy."""
+    glyphs = glyphs_for(sys.stdout.encoding)
+    start, end = _recovered_at(model), int(model.ideal_seconds * CHART_SPAN)
+    rows = PLOT_ROWS if len(outcomes) == 1 else 1
+    echo(f"\ncalls a second from {start} s to {end} s, each policy against its own peak:")
+    for name, outcome in outcomes.items():
+        load = [*outcome.load[start:end], *[0] * (end - max(start, len(outcome.load)))]
+        drawn = downsample(load, PLOT_CELLS)
+        label = f"{name:12} {number(int(max(load, default=0))):>7}/s "
+        for place, line in enumerate(column_chart(drawn, max(drawn, default=0), rows, glyphs)):
+            echo(f"{label if place == 0 else ' ' * len(label)}{line}".rstrip())
+
+
+# --- Contention -----------------------------------------------------------------------------------------------------
+
+
+def print_contention(*, clients: Sequence[int], runs: int, policies: Sequence[str], seed: int, as_json: bool) -> int:
+    """Print calls at the server and milliseconds until the last client is done, by policy and number of clients."""
+    counts = clients or CLIENTS
+    known = {**{name: (policy, 1) for name, policy in CONTENTION_POLICIES.items()}, **_MORE_CONTENTION}
+    names = list(
+        select_policies({name: policy for name, (policy, _) in known.items()}, policies or tuple(CONTENTION_POLICIES))
+    )
+    found = {name: [_contend(known[name], count, runs, seed) for count in counts] for name in names}
+    if as_json:
+        for name, results in found.items():
+            for count, result in zip(counts, results, strict=True):
+                value = {"policy": name, "clients": count, "calls": result.calls, "seconds": result.seconds}
+                echo_json(with_schema("contention", value))
+        return 0
+    _print_contention("calls", counts, {name: [one.calls for one in results] for name, results in found.items()})
+    _print_contention("ms", counts, {name: [one.seconds * 1000 for one in results] for name, results in found.items()})
+    return 0
+
+
+def _contend(policy: tuple[RetryPolicy, int], clients: int, runs: int, seed: int) -> ContentionResult:
+    return simulate_contention(clients, policy[0], random.Random(seed), runs, first_index=policy[1])
+
+
+def _print_contention(title: str, counts: Sequence[int], values: Mapping[str, Sequence[float]]) -> None:
+    rows: list[Sequence[str]] = [(title, *values)]
+    for place, count in enumerate(counts):
+        rows.append((number(count), *(f"{column[place]:,.0f}" for column in values.values())))
+    echo_lines(table_lines(rows))
+
+
+# --- ``redrive costs``: slot seconds by the end of attempts, and the costs and successes of each retry ---------------
+
+
+_ORDER = (SUCCESS, *map(str, FailureMode))
+
+
+def print_costs(endpoint: Endpoint, run_id: str | None, as_json: bool) -> int:
+    """One line for each way to end, then one for each downstream, then the starts of each policy that retried."""
+
+    async def use(session: Session) -> tuple[str, dict[str, Cost], list[RetryYield], list[PolicyCosts]]:
+        projection = await session.snapshot(run_id)
+        return (
+            place_line(projection.run, session.address),
+            costs_by_outcome(projection),
+            retry_yields(projection),
+            policy_costs(projection),
+        )
+
+    place, costs, yields, policies = with_session(endpoint, use)
+    if as_json:
+        by_mode = {how: asdict(cost) for how, cost in costs.items()}
+        value = {"costs": by_mode, "yields": _yields_value(yields), "policies": [*map(_entry, policies)]}
+        echo_json(with_schema("costs", value))
+        return 0
+    echo(place)
+    _print_costs(costs)
+    for healed in yields:
+        echo(one_line(_sentence(healed)))
+    for one in policies:
+        if len(one.tries) > 1:
+            echo_lines(policy_lines(one))
+    return 0
+
+
+def _yields_value(yields: Sequence[RetryYield]) -> list[dict[str, object]]:
+    return [{**asdict(one), "recovered_share": one.recovered_share, "degraded": one.is_degraded} for one in yields]
+
+
+def _print_costs(costs: Mapping[str, Cost]) -> None:
+    rows: list[Sequence[str]] = [("ended in", "attempts", "slot seconds", "wasted")]
+    for how in (how for how in _ORDER if how in costs):
+        rows.append(_row(how, costs[how]))
+    rows.append(_row("all", total(costs.values())))
+    echo_lines(table_lines(rows))
+
+
+def _row(how: str, cost: Cost) -> tuple[str, ...]:
+    return (how, str(cost.attempts), f"{cost.seconds:.1f}", f"{cost.wasted_seconds:.1f}")
+
+
+def _sentence(healed: RetryYield) -> str:
+    name = healed.downstream or "tasks without a downstream"
+    later = ((failures, count) for failures, count in healed.by_failures.items() if failures)
+    parts = [f"{count} after {counted(failures, 'failure')}" for failures, count in later]
+    first = f"{healed.by_failures.get(0, 0)} succeeded at the first try"
+    degraded = " · DEGRADED: most needed a retry" if healed.is_degraded else ""
+    return f"{name}: {', '.join([first, *parts])}{degraded}"
+
+
+# --- The retry policy ----------------------------------------------------------------------------------------------
+
+
+def policy_lines(costs: PolicyCosts) -> Iterator[str]:
+    """The table of one policy: starts, successes and costs of each retry, and a suggestion for ``max_attempts``."""
+    yield ""
+    yield one_line(f"{costs.downstream or 'tasks without a downstream'} · {_policy(costs.policy)}")
+    everything = sum(one.seconds for one in costs.tries) or 1.0
+    rows: list[Sequence[str]] = [("", "starts", "healed", "slot seconds", "of all")]
+    for retry, one in enumerate(costs.tries):
+        name = f"retry {retry}" if retry else "first try"
+        rows.append((name, str(one.starts), str(one.healed), f"{one.seconds:.1f}", _percent(one.seconds / everything)))
+    yield from table_lines(rows)
+    cut = costs.removable_retries()
+    yield _verdict(costs, cut or costs.retries_from(1))
+    if cut is not None:
+        yield _suggestion(cut)
+
+
+def _policy(policy: RetryPolicy) -> str:
+    return f"max_attempts {policy.max_attempts}, base {policy.base:g} s, cap {policy.cap:g} s, jitter {policy.jitter}"
+
+
+def _verdict(costs: PolicyCosts, tail: RetryTail) -> str:
+    numbers = f"retry {tail.first}" if tail.first == tail.last else f"retries {tail.first}-{tail.last}"
+    healed = f"{tail.healed} of {counted(costs.tasks, 'task')} ({_percent(tail.healed_share)})"
+    still = f"; {counted(costs.undecided, 'task')} not decided yet" if costs.undecided else ""
+    return f"{numbers} healed {healed} and cost {_percent(tail.cost_share)} of the slot seconds{still}"
+
+
+def _suggestion(cut: RetryTail) -> str:
+    price = f"gives up {counted(cut.healed, 'task')} healed that late" if cut.healed else "gives up nothing"
+    return f"max_attempts={cut.first} would have saved {cut.seconds:.1f} slot seconds and {cut.starts} calls; {price}"
+
+
+def _percent(share: float) -> str:
+    """A percentage, with one decimal near 0 and 100."""
+    return f"{100 * share:.{0 if 0.1 <= share <= 0.99 or share in (0.0, 1.0) else 1}f} %"
+
+
+def _entry(costs: PolicyCosts) -> dict[str, object]:
+    cut = costs.removable_retries()
+    return {**asdict(costs), "suggested_max_attempts": None if cut is None else cut.first}
+
+
+# --- ``redrive replay --what-if``: compares a run with its replay under another policy -------------------------------
+
+
+def print_what_if(
+    endpoint: Endpoint, run_id: str | None, as_json: bool, *, at: str | None, what_if: str, replays: int
+) -> int:
+    """Print the comparison. ``at``: start of the replay, a time or an event's number; None: the start of the run."""
+    change = _change_of(what_if)
+
+    async def use(session: Session) -> WhatIfResult:
+        projection = await session.snapshot(run_id)
+        history = EventHistory(session, projection)
+        seq = None
+        if at is not None:
+            when = parse_when(at, projection.run)
+            await history.load(projection.seq)
+            seq = min(when if when < NUMBER_MAX else history.index.seq_at(when), history.index.seq)
+        return await replay_under_policy(session, projection, history, change, seq, replays)
+
+    answer = with_session(endpoint, use)
+    if as_json:
+        echo_json(with_schema("what-if", _what_if_value(answer)))
+    else:
+        echo_lines((title(answer.comparison), *table(answer.comparison), "", *answer.sentences()))
+    return 0
+
+
+def _change_of(text: str) -> PolicyChange:
+    try:
+        return parse_change(text)
+    except ValueError as error:
+        raise click.UsageError(f"--what-if: {error}") from None
+
+
+def _what_if_value(answer: WhatIfResult) -> dict[str, object]:
+    comparison = answer.comparison
+    return {
+        "run_id": answer.run_id,
+        "change": {**comparison.change.policy_fields, **comparison.change.downstream_fields},
+        "seq": answer.seq,
+        **asdict(answer.context),
+        "replays": comparison.replays,
+        "as_it_was": asdict(comparison.recorded),
+        "same_again": {reading: asdict(figures) for reading, figures in comparison.control.items()},
+        "changed": {reading: asdict(spread) for reading, spread in comparison.changed.items()},
+    }

@@ -1,0 +1,320 @@
+"""``redrive doctor``, ``prune`` and ``pools``: the care of a machine and its state files."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sqlite3
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from typing import Literal
+
+import click
+
+from ...engine.agent import executor_socket
+from ...engine.core.option_types import parse_retention
+from ...engine.domain.states import MOVING
+from ...engine.domain.text import counted, format_duration
+from ...engine.errors import LinkError, RedriveError, StateFileError
+from ...engine.runner import process
+from ...engine.statefile import lists, lock_file
+from ...engine.statefile.pruning import PrunePreview
+from ...engine.store import database, runs
+from ...engine.store.lock import describe_holder
+from ...engine.store.machine import PoolEntry, read_pools
+from ...engine.version import VERSION
+from ..present.runs import describe_next_runs, executor_advice
+from ..sessions.address import Endpoint
+from ..sessions.open import with_session
+from ..sessions.session import Link, Session, SessionStatus, new_command
+from ..sessions.target import existing_target, is_remote
+from ..text.figures import format_bytes, wall_day
+from ..text.text import echo, echo_json, one_line, print_table
+from .main import ExitCode
+from .output import echo_values, with_schema
+
+# --- Doctor ----------------------------------------------------------------------------------------------------------
+#
+# ``redrive doctor``: checks versions, the owner and the integrity of a state file, and this machine's isolation.
+
+
+WAL_RESET_BUG_FIXED = (3, 51, 3)
+_CHECK_SECONDS_MAX = 3600.0
+WAL_LARGE_BYTES = 64 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class DoctorFinding:
+    """One line of the output."""
+
+    level: Literal["ok", "note", "warning", "error"]
+    what: str
+    text: str
+
+
+def run_checks(target: str | None, as_json: bool) -> int:
+    """Print the findings. Exit code 1 if one is an error."""
+    findings = [*_program(), *_machine(), *_state(target)]
+    for finding in findings:
+        if as_json:
+            echo_json(with_schema("doctor", asdict(finding)))
+        else:
+            echo(f"{finding.level:7} {finding.what:11} {one_line(finding.text)}")
+    return 1 if any(finding.level == "error" for finding in findings) else 0
+
+
+def _program() -> Iterator[DoctorFinding]:
+    yield DoctorFinding("ok", "redrive", f"{VERSION} under Python {platform.python_version()} ({sys.executable})")
+    version = sqlite3.sqlite_version_info
+    if version < WAL_RESET_BUG_FIXED:
+        text = f"{sqlite3.sqlite_version}: two writers could corrupt a WAL file; redrive has exactly one, by design"
+        yield DoctorFinding("note", "sqlite", text)
+    else:
+        yield DoctorFinding("ok", "sqlite", sqlite3.sqlite_version)
+
+
+def _machine() -> Iterator[DoctorFinding]:
+    for what, works, missing in _ISOLATION:
+        yield DoctorFinding("ok", "isolation", what) if works() else DoctorFinding("warning", "isolation", missing)
+
+
+def _has_pidfd() -> bool:
+    try:
+        os.close(os.pidfd_open(os.getpid()))
+    except (OSError, AttributeError):
+        return False
+    return True
+
+
+def _can_be_subreaper() -> bool:
+    try:
+        process.become_subreaper()
+    except OSError:
+        return False
+    return True
+
+
+def _has_children_file() -> bool:
+    return os.path.exists(f"/proc/self/task/{os.getpid()}/children")
+
+
+_ISOLATION: tuple[tuple[str, Callable[[], bool], str], ...] = (
+    (
+        "pidfd: a kill cannot hit another process with the same pid",
+        _has_pidfd,
+        "no pidfd: this kernel is older than 5.3, attempts cannot be run",
+    ),
+    (
+        "subreaper: processes that leave an attempt's group are found and killed",
+        _can_be_subreaper,
+        "no subreaper: processes that leave an attempt's group may survive it",
+    ),
+    (
+        "children in /proc: descendants are found at once",
+        _has_children_file,
+        "no list of children in /proc: descendants are found by a slower search",
+    ),
+)
+
+
+def _state(target: str | None) -> Iterator[DoctorFinding]:
+    try:
+        path = existing_target(target)
+    except RedriveError as error:
+        if target is None:
+            yield DoctorFinding("note", "state", str(error))
+            return
+        raise
+    if is_remote(path):
+        raise RedriveError("doctor checks files of this machine; run it on the machine of the file")
+    yield from _executor(path)
+    try:
+        with database.reading(path, _CHECK_SECONDS_MAX) as connection:
+            yield from _file(path, connection)
+    except RedriveError as error:
+        yield DoctorFinding("error", "state", str(error))
+
+
+def _executor(path: str) -> Iterator[DoctorFinding]:
+    holder = lock_file.current_holder(path)
+    if holder is None and (found := _without_lock(path)):
+        yield from found
+        return
+    if holder is None or not holder.is_alive():
+        yield _no_executor(path, holder)
+        return
+    try:
+        response = executor_socket.ping(path)
+    except LinkError as error:
+        yield DoctorFinding("error", "executor", f"{describe_holder(holder)}: {error}")
+        return
+    except StateFileError as error:
+        yield DoctorFinding("note", "executor", f"{describe_holder(holder)}: {error}")
+        return
+    if response is None:
+        yield DoctorFinding("warning", "executor", f"{describe_holder(holder)}: holds the lock and does not listen")
+        return
+    yield DoctorFinding("ok", "executor", describe_holder(holder))
+    if problem := response.get("storage_problem"):
+        yield DoctorFinding("error", "storage", f"nothing is started: {problem}")
+
+
+def _schedules(path: str, connection: sqlite3.Connection) -> Iterator[DoctorFinding]:
+    rows = lists.query(connection, lists.SCHEDULES, {})
+    status = lock_file.served_by(path)
+    for row, words in zip(rows, describe_next_runs(rows, time.time_ns() // 1000), strict=True):
+        if status is None:
+            yield DoctorFinding(
+                "warning", "schedule", f"{words}; no process serves it: redrive serve {row.flow_path or 'FLOW'}"
+            )
+        else:
+            yield DoctorFinding("ok", "schedule", f"{words}; served by {describe_holder(status)}")
+
+
+def _without_lock(path: str) -> list[DoctorFinding]:
+    """Findings for an executor whose lock file was deleted; it creates the file again within a second."""
+    try:
+        response = executor_socket.ping(path)
+    except RedriveError:
+        return []
+    if response is None:
+        return []
+    text = f"pid {response.get('pid')} is alive, but its lock file was deleted"
+    problem = response.get("storage_problem")
+    more = [DoctorFinding("error", "storage", f"nothing is started: {problem}")] if problem else []
+    return [DoctorFinding("warning", "executor", text), *more]
+
+
+def _no_executor(path: str, heir: lock_file.LockHolder | None) -> DoctorFinding:
+    """The finding without an executor. ``heir``: a dead executor whose lock is still held by one of its processes."""
+    last = lock_file.last_holder(path)
+    if last is None or last.released_at is not None:
+        return DoctorFinding("ok", "executor", "none: operators' acts are applied under the lock, resume starts one")
+    seen_at = lock_file.heartbeat_at(path)
+    since = f" since {wall_day(seen_at, None)}" if seen_at is not None else ""
+    left = "; its processes are still alive, resume ends them" if heir is not None else ""
+    return DoctorFinding("warning", "executor", f"dead{since}: pid {last.pid} is gone and did not stop in order{left}")
+
+
+def _file(path: str, connection: sqlite3.Connection) -> Iterator[DoctorFinding]:
+    problems = database.integrity_check(connection)
+    if problems:
+        yield DoctorFinding("error", "integrity", "; ".join(problems))
+    else:
+        yield DoctorFinding("ok", "integrity", f"{path}, {format_bytes(os.path.getsize(path))}")
+    wal_bytes = os.path.getsize(path + "-wal") if os.path.exists(path + "-wal") else 0
+    level: Literal["ok", "warning"] = "warning" if wal_bytes > WAL_LARGE_BYTES else "ok"
+    hint = ": a reader holds it back" if level == "warning" else ""
+    yield DoctorFinding(level, "wal", f"{format_bytes(wal_bytes)}{hint}")
+    yield from _schedules(path, connection)
+    status = _status_of(path)
+    for listing in runs.list_runs(connection):
+        stuck = runs.ready_audit(connection, listing.run.run_id) if lock_file.current_holder(path) is None else []
+        total = sum(listing.counts.values())
+        text = f"{listing.run.run_id}: {listing.run.state}, {total} tasks"
+        text += f", {len(stuck)} could start" if stuck else ""
+        if listing.run.ended_at is not None and not MOVING.isdisjoint(listing.counts):
+            yield _unfinished(connection, listing.run.run_id, text)
+            continue
+        advice = executor_advice(listing.run, status, path, time.time_ns() // 1000)
+        yield DoctorFinding("warning" if advice else "ok", "run", f"{text}; {advice}" if advice else text)
+
+
+def _unfinished(connection: sqlite3.Connection, run_id: str, text: str) -> DoctorFinding:
+    """The finding of a run that has ended although tasks of it have not."""
+    names = runs.unfinished_tasks(connection, run_id)
+    shown = ", ".join(names[:_NAMED_MAX]) + (", ..." if len(names) > _NAMED_MAX else "")
+    how = f"redrive requeue or skip the failed tasks above, or skip {names[0]}"
+    return DoctorFinding(
+        "error", "run", f"{text}; it has ended, and {counted(len(names), 'task')} never did ({shown}): {how}"
+    )
+
+
+_NAMED_MAX = 5
+
+
+def _status_of(path: str) -> SessionStatus:
+    last, held = lock_file.last_holder(path), lock_file.current_holder(path)
+    if last is None:
+        return SessionStatus(Link.LIVE, executor_alive=held is not None)
+    alive = held is not None and held.is_alive()
+    gone_at = None if alive else lock_file.heartbeat_at(path)
+    return SessionStatus(
+        Link.LIVE,
+        executor_alive=alive,
+        executor_pid=last.pid,
+        executor_run_id=last.run_id,
+        executor_gone_at=gone_at,
+        executor_stopped=last.released_at is not None,
+        service_pid=lock_file.service_pid(path),
+    )
+
+
+# --- ``redrive prune``: deletes old runs step by step, and says what that freed --------------------------------------
+
+
+def prune_runs(endpoint: Endpoint, keep: str, *, dry_run: bool, as_json: bool) -> int:
+    """Delete the runs that ``keep`` does not keep. Each step is an act, so that a running executor goes on between."""
+    try:
+        options = parse_retention(keep)
+    except ValueError as error:
+        raise click.UsageError(f"--keep: {error}") from None
+
+    async def use(session: Session) -> tuple[PrunePreview, list[str], int]:
+        before = await session.preview_prune(options)
+        now, deleted = before, list[str]()
+        while now.is_work_left and not dry_run:
+            answer = await session.send(new_command("prune", None, options=options))
+            deleted += [result.task for result in answer.results]
+            if not answer.ok and not deleted:
+                raise RedriveError(answer.message)
+            if not answer.ok:
+                break
+            now = await session.preview_prune(options)
+        return before, deleted, before.file_bytes - now.file_bytes
+
+    before, deleted, freed_bytes = with_session(endpoint, use)
+    if as_json:
+        names = {"would_delete": before.runs} if dry_run else {"deleted": deleted, "freed_bytes": freed_bytes}
+        kept = {"with_rows": before.with_rows, "with_causes": before.with_causes}
+        echo_json(with_schema("prune", {"dry_run": dry_run, **names, **kept}))
+        return ExitCode.SUCCESS
+    if dry_run:
+        for run_id in before.runs:
+            echo(one_line(f"would delete {run_id}"))
+        found = counted(len(before.runs), "run")
+        echo(f"dry run: {found} to delete, the file has {format_bytes(before.file_bytes)}")
+    else:
+        echo(f"{counted(len(deleted), 'run')} deleted, {format_bytes(max(freed_bytes, 0))} freed")
+    if before.with_rows:
+        runs = counted(len(before.with_rows), "run")
+        echo(f"kept: {runs} with quarantined rows or dead letters to decide (redrive quarantine, redrive inbox)")
+    if before.with_causes:
+        echo(f"kept: {counted(len(before.with_causes), 'run')} with an earlier failure of a cause in the inbox")
+    return ExitCode.SUCCESS
+
+
+# --- ``redrive pools``: who holds slots in the pools of this machine, and who waits for them -------------------------
+
+
+def print_pools(as_json: bool) -> int:
+    """Print a line for each slot that is held, and for each executor that waits."""
+    entries, now_us = read_pools(), time.time_ns() // 1000
+    if as_json:
+        echo_values("pools", ({"pool": entry.pool, "slot": entry.slot, **entry.holder} for entry in entries))
+    elif entries:
+        print_table(
+            [("POOL", "SLOT", "TASK", "FLOW", "RUN", "PID", "FOR"), *(_row(entry, now_us) for entry in entries)]
+        )
+    else:
+        echo("no pool of this machine is in use: flows declare them by Flow(machine_pools={...})")
+    return ExitCode.SUCCESS
+
+
+def _row(entry: PoolEntry, now_us: int) -> tuple[str, ...]:
+    slot = "waits" if entry.slot is None else str(entry.slot + 1)
+    holder = entry.holder
+    age = format_duration(max(0, now_us - holder["since"]))
+    return entry.pool, slot, holder["task"], holder["flow"], holder["run_id"], str(holder["pid"]), age

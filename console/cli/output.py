@@ -1,0 +1,159 @@
+"""What lists print: the version of each JSON line, and lists that follow a run."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import sys
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import aclosing
+from typing import NoReturn, cast
+
+from ...engine.domain.events import Event
+from ..sessions.address import Endpoint
+from ..sessions.open import with_session
+from ..sessions.session import Session
+from ..text.text import echo, echo_json, echo_lines, sanitize_lines, shorten
+
+# --- The name and version of each line that ``--json`` prints --------------------------------------------------------
+#
+# The first key of a line is ``"schema": "redrive.tasks/1"``. Within a version fields are only added; a field that
+# changes its meaning or goes away makes the next version. The page ``json`` of the manual explains every field.
+
+
+#: Listing or answer -> the version of its lines.
+VERSIONS = {
+    "runs": 1,
+    "tasks": 1,
+    "history": 1,
+    "inbox": 1,
+    "events": 1,
+    "logs": 1,
+    "pages": 1,
+    "breakers": 1,
+    "pools": 1,
+    "quarantine": 1,
+    "summary": 1,
+    "doctor": 1,
+    "check": 1,
+    "schedule": 1,
+    "backfill": 1,
+    "prune": 1,
+    "fleet": 1,
+    "costs": 1,
+    "what-if": 1,
+    "rule": 1,
+    "backoff": 1,
+    "jitters": 1,
+    "rehearsal": 1,
+    "herd": 1,
+    "contention": 1,
+    "answer": 1,
+    "preview": 1,
+}
+
+
+#: Listing -> its columns that are JSON text in the state file. A line has their values, so that ``.params.day`` is one.
+JSON_COLUMNS = {"runs": ("params", "options", "pool_waits"), "tasks": ("result", "overrides")}
+
+
+def with_schema(name: str, value: Mapping[str, object]) -> dict[str, object]:
+    """Return a line with its schema as the first key."""
+    decoded = {column: _decoded(value[column]) for column in JSON_COLUMNS.get(name, ())}
+    return {"schema": f"redrive.{name}/{VERSIONS[name]}", **value, **decoded}
+
+
+def echo_values(name: str, values: Iterable[Mapping[str, object]]) -> None:
+    """Print values as JSON, each in a line of this name."""
+    for value in values:
+        echo_json(with_schema(name, value))
+
+
+def _decoded(column: object) -> object:
+    """Return the value of JSON text; the text itself if it is none, as in a malformed state file."""
+    if not isinstance(column, str):
+        return column
+    try:
+        value: object = json.loads(column, parse_constant=_reject)
+        json.dumps(value)  # what is nested as deep as the parser allows cannot be printed
+    except (ValueError, RecursionError):
+        return column
+    return value
+
+
+def _reject(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is not JSON")
+
+
+# --- ``--follow`` for lists: prints them again after new events, until it is interrupted -----------------------------
+#
+# On a terminal the list is drawn over the one before, line by line and without clearing, so that it does not flicker.
+# In a pipe, and as JSON, only new lines are written, so that a reader gets each change once.
+
+
+Read = Callable[[Session], Awaitable[list[str]]]
+
+GATHER_SECONDS = 0.2  # wait for more events before reading again
+
+_HOME, _TO_LINE_END, _TO_SCREEN_END = "\x1b[H", "\x1b[K", "\x1b[J"
+
+
+def print_view(endpoint: Endpoint, read: Read, *, follow: bool, as_json: bool) -> int:
+    """Print the lines that ``read`` returns; with ``follow``, again whenever they change."""
+    if not follow:
+        echo_lines(with_session(endpoint, read))
+        return 0
+    view = RedrawnView() if sys.stdout.isatty() and not as_json else AppendedView()
+
+    async def use(session: Session) -> int:
+        batches = cast("AsyncGenerator[Sequence[Event]]", session.events(await _head(session)))
+        view.print(await read(session))
+        async with aclosing(batches):
+            async for batch in batches:
+                if batch:
+                    await asyncio.sleep(GATHER_SECONDS)
+                    view.print(await read(session))
+        return 0
+
+    return with_session(endpoint, use)
+
+
+async def _head(session: Session) -> int:
+    """The number of the latest event in the state file."""
+    return (await session.snapshot(None)).seq
+
+
+class AppendedView:
+    """Prints only lines that were not in the list before."""
+
+    def __init__(self) -> None:
+        self._shown: frozenset[str] = frozenset()
+
+    def print(self, lines: Sequence[str]) -> None:
+        for line in lines:
+            if line not in self._shown:
+                echo(line)
+        self._shown = frozenset(lines)
+        sys.stdout.flush()
+
+
+class RedrawnView:
+    """Draws the whole list over the one before; lines below the terminal become a count."""
+
+    def __init__(self) -> None:
+        self._shown: list[str] | None = None
+
+    def print(self, lines: Sequence[str]) -> None:
+        columns, rows = shutil.get_terminal_size()
+        if len(lines) >= rows:
+            lines = [*lines[: rows - 2], f"... {len(lines) - rows + 2} more lines"]
+        fitting = [shorten(sanitize_lines(line), columns) for line in lines]
+        if fitting == self._shown:
+            return
+        # First scroll the screen away, so that its text stays in the terminal's history.
+        room = "\n" * rows if self._shown is None else ""
+        body = "".join(f"{line}{_TO_LINE_END}\n" for line in fitting)
+        sys.stdout.write(f"{room}{_HOME}{body}{_TO_SCREEN_END}")
+        sys.stdout.flush()
+        self._shown = fitting

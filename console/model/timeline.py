@@ -1,0 +1,375 @@
+"""The rows of the timeline: tasks in an order; of a large run one row per group, which opens to its tasks."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from enum import StrEnum
+from itertools import pairwise
+from typing import NamedTuple
+
+from ...engine.core.projection import TaskRow
+from ...engine.domain.states import FAILED_OUTCOMES, NEEDS_HUMAN, TIMED, TaskState
+from .board import Board, Delta
+from .graph.groups import GRAPH_MAX, GraphGroup, groups_of
+from .lists import parse_task_filter
+
+# --- Rows ------------------------------------------------------------------------------------------------------------
+#
+# The rows of the timeline: tasks in an order; of a large run one row per group, which opens to its tasks.
+#
+# A group stands where its first task would stand, so every order of tasks is an order of groups.
+
+
+RowKey = str | int  # a task by its name, or a group by its index
+
+
+class TaskOrder(StrEnum):
+    """The order of rows; tasks that have not begun come last, in the order of the flow."""
+
+    START = "start"  # as they began
+    DURATION = "longest"
+    PATH = "path"  # parents before children
+    PROBLEMS = "problem"  # what needs a human first, then failures, retries and what runs
+
+
+#: The state of a task -> its rank by problem; all others come after these, as they began.
+_PROBLEM_RANKS = {
+    state: place
+    for place, state in enumerate(
+        (
+            *(TaskState.DEAD_LETTER, TaskState.FAILED, TaskState.UPSTREAM_FAILED, TaskState.RETRYING),
+            *(TaskState.RUNNING, TaskState.SENSING, TaskState.READY),
+        )
+    )
+}
+
+
+class TimelineRows:
+    """The rows of one board, their order, and which groups are open."""
+
+    def __init__(self, board: Board) -> None:
+        self._board = board
+        self.order = TaskOrder.START
+        self._groups = groups_of(board) if board.total > GRAPH_MAX else None
+        self._index = {name: group.index for group in self.groups for name in board.dag.names_of(group.members)}
+        self._started: list[str] = []
+        self._waiting: list[str] = []
+        self._begun: set[int | None] = set()  # groups of tasks that have begun
+        self._open: set[int] = set()
+        self._shown_task: str | None = None  # shown below its group although that is closed
+        self.lists_problems = False  # below their groups, also if these are closed
+        self._activities: dict[int, GroupActivity] = {}
+        self._whole_activity: GroupActivity | None = None
+        self.sort(self.order)
+
+    # --- Groups ----------------------------------------------------------------------------------------------------
+
+    @property
+    def groups(self) -> Sequence[GraphGroup]:
+        """The groups that have a row: those of more than one task."""
+        return [group for group in self._groups.groups if not group.is_single] if self._groups is not None else []
+
+    def group(self, index: int) -> GraphGroup:
+        """The group of a row."""
+        assert self._groups is not None
+        return self._groups.groups[index]
+
+    def group_of(self, name: str) -> int | None:
+        """The index of the group that a task is listed in; None if the task stands alone."""
+        return self._index.get(name)
+
+    def members(self, index: int) -> Sequence[str]:
+        """The tasks of a group, in the order of the flow."""
+        return self._board.dag.names_of(self.group(index).members)
+
+    def problems(self, index: int) -> Sequence[str]:
+        """The tasks of a group that need a human."""
+        return [name for name in self.members(index) if self._board.row(name).state in NEEDS_HUMAN]
+
+    def worst_tasks(self, index: int, count: int) -> list[str]:
+        """The first tasks of a group by problem."""
+        found: dict[int, list[str]] = {}
+        for name in self.members(index):
+            place = _PROBLEM_RANKS.get(self._board.row(name).state, len(_PROBLEM_RANKS))
+            names = found.setdefault(place, [])
+            if len(names) < count:
+                names.append(name)
+        return [name for place in sorted(found) for name in found[place]][:count]
+
+    def activity(self, index: int) -> GroupActivity:
+        """When the tasks of a group ran; computed at first use, then updated."""
+        if index not in self._activities:
+            self._activities[index] = GroupActivity(self._board.row(name) for name in self.members(index))
+        return self._activities[index]
+
+    @property
+    def whole_activity(self) -> GroupActivity:
+        """When the tasks of the run ran; computed at first use, then updated."""
+        if self._whole_activity is None:
+            self._whole_activity = GroupActivity(self._board.projection.tasks.values())
+        return self._whole_activity
+
+    # --- Updates ---------------------------------------------------------------------------------------------------
+
+    def apply(self, delta: Delta) -> bool:
+        """Apply a change of the board. True if rows may have moved."""
+        if not delta.is_graph_changed:  # else these rows were made after the change
+            self._update_groups(delta)
+        has_moved = self._move_started([name for name in delta.tasks if self._board.row(name).attempts])
+        return has_moved or (self.lists_problems and delta.are_problems_changed)
+
+    def _update_groups(self, delta: Delta) -> None:
+        if self._groups is not None:
+            for name, before, after in delta.moves:
+                self._groups.apply_move(name, before, after)
+        for name in delta.tasks:
+            index, row = self.group_of(name), self._board.row(name)
+            if index in self._activities:
+                self._activities[index].update(row)
+            if self._whole_activity is not None:
+                self._whole_activity.update(row)
+
+    def _move_started(self, names: Sequence[str]) -> bool:
+        """Tasks that run for the first time follow those that ran before. False if no row moves."""
+        first = set(names).intersection(self._waiting) if names else set()
+        rows = sorted((self._board.row(name) for name in first), key=_start_key)
+        self._started += [row.name for row in rows]
+        if first:
+            self._waiting = [name for name in self._waiting if name not in first]
+        groups = {self.group_of(name) for name in first}
+        is_seen = not groups <= self._begun or any(index is None or self.is_open(index) for index in groups)
+        self._begun |= groups
+        return is_seen
+
+    def sort(self, order: TaskOrder) -> None:
+        """Sort by an order."""
+        self.order, tasks = order, self._board.projection.tasks
+        first = sorted((row for row in tasks.values() if row.attempts), key=_SORT_KEYS[order])
+        self._started = [row.name for row in first]
+        self._waiting = [name for name in self._board.dag.order if not tasks[name].attempts]
+        self._begun = {self.group_of(name) for name in self._started}
+
+    # --- Opening ---------------------------------------------------------------------------------------------------
+
+    def is_open(self, index: int) -> bool:
+        """Whether all tasks of a group are listed."""
+        return index in self._open
+
+    def shows_tasks(self, index: int) -> bool:
+        """Whether any task of a group is listed."""
+        return self.is_open(index) or (self._shown_task is not None and self.group_of(self._shown_task) == index)
+
+    def _is_listed_problem(self, name: str) -> bool:
+        return self.lists_problems and self._board.row(name).state in NEEDS_HUMAN
+
+    def open(self, index: int) -> None:
+        """List all tasks of a group."""
+        self._open.add(index)
+
+    def close(self, index: int) -> None:
+        """List no task of a group."""
+        self._open.discard(index)
+        if self._shown_task is not None and self.group_of(self._shown_task) == index:
+            self._shown_task = None
+
+    def show_task(self, name: str) -> bool:
+        """List a task also if its group is closed. True if rows change."""
+        index = self.group_of(name)
+        if index is None or self.is_open(index) or name == self._shown_task:
+            return False
+        self._shown_task = name
+        return True
+
+    def rows_of(self, names: Iterable[str]) -> set[RowKey]:
+        """The rows of tasks, and those of their groups."""
+        names = set(names)
+        return {*names, *(self._index[name] for name in names if name in self._index)}
+
+    # --- Rows ------------------------------------------------------------------------------------------------------
+
+    def rows(self, filter_text: str = "") -> list[RowKey]:
+        """The rows from top to bottom; a filter lists the tasks that match, without groups."""
+        order = self._board.dag.order if self.order is TaskOrder.PATH else [*self._started, *self._waiting]
+        wanted = parse_task_filter(filter_text)
+        if wanted:
+            rows = (self._board.row(name) for name in order)
+            return [row.name for row in rows if wanted.matches_task(f"{row.name} {row.state}".casefold(), row.state)]
+        return list(order) if self._groups is None else list(self._grouped(order))
+
+    def _grouped(self, order: Iterable[str]) -> Iterator[RowKey]:
+        rows: list[RowKey] = []
+        listed: dict[int, list[str]] = {}
+        for name in order:
+            index = self.group_of(name)
+            if index is None:
+                rows.append(name)
+                continue
+            if index not in listed:
+                listed[index] = []
+                rows.append(index)
+            if index in self._open or name == self._shown_task or self._is_listed_problem(name):
+                listed[index].append(name)
+        for key in rows:
+            yield key
+            if isinstance(key, int):
+                yield from listed[key]
+
+
+def _start_key(row: TaskRow) -> tuple[int, int]:
+    """Sort key: start of the first attempt, position."""
+    return next(iter(row.attempts.values())).started_at, row.position
+
+
+def _duration_key(row: TaskRow) -> tuple[int, int]:
+    """Sort key: time of all attempts, the longest first; a running attempt counts as the longest."""
+    ended = ((attempt, attempt.ended_at) for attempt in row.attempts.values() if attempt.ended_at is not None)
+    times = (end - attempt.started_at if attempt.duration_us is None else attempt.duration_us for attempt, end in ended)
+    return row.state is not TaskState.RUNNING, -sum(times)
+
+
+def _problem_key(row: TaskRow) -> tuple[int, int]:
+    """Sort key: problem, start of the first attempt."""
+    return _PROBLEM_RANKS.get(row.state, len(_PROBLEM_RANKS)), _start_key(row)[0]
+
+
+_SORT_KEYS: dict[TaskOrder, Callable[[TaskRow], tuple[int, int]]] = {
+    TaskOrder.START: _start_key,
+    TaskOrder.DURATION: _duration_key,
+    TaskOrder.PATH: _start_key,
+    TaskOrder.PROBLEMS: _problem_key,
+}
+
+
+# --- Activity of groups ----------------------------------------------------------------------------------------------
+#
+# When the tasks of a group ran, waited and failed, as sorted instants: a cell of a time axis costs a few bisections,
+# however many tasks there are, and a change of one task a few insertions.
+
+
+class CellActivity(NamedTuple):
+    """What falls into one cell: attempts that run, waits between attempts, failures after which a task was tried again,
+    failures that ended a task, and dead letters."""
+
+    running: int
+    waiting: int
+    retried: int
+    failures: int
+    dead_letters: int
+
+
+class _Instants(NamedTuple):
+    """The instants of one task, microseconds UTC."""
+
+    starts: Sequence[int]
+    ends: Sequence[int]
+    unended: Sequence[int]  # starts of attempts that run
+    wait_starts: Sequence[int]
+    wait_ends: Sequence[int]
+    retried: Sequence[int]
+    failures: Sequence[int]
+    dead_letters: Sequence[int]
+    due: Sequence[int]  # when the next attempt begins
+
+
+class GroupActivity:
+    """The instants of all tasks of a group."""
+
+    def __init__(self, rows: Iterable[TaskRow]) -> None:
+        self._of_task = {row.name: _instants_of(row) for row in rows}
+        found = self._of_task.values()
+        self._sorted = [sorted(at for task in found for at in task[place]) for place in range(len(_Instants._fields))]
+
+    def update(self, row: TaskRow) -> None:
+        """Replace the instants of a task that changed."""
+        before, after = self._of_task.get(row.name, _NOTHING), _instants_of(row)
+        self._of_task[row.name] = after
+        for instants, old, new in zip(self._sorted, before, after, strict=True):
+            if old != new:
+                for at in old:
+                    del instants[bisect_left(instants, at)]
+                for at in new:
+                    insort(instants, at)
+
+    def cells(self, borders: Sequence[int]) -> list[CellActivity]:
+        """The activity of the cells between these instants. What goes on reaches through all later cells."""
+        nothing = [0] * len(borders)
+        starts, ends, _, wait_starts, wait_ends, retried, failures, dead_letters, _ = (
+            [bisect_left(instants, at) for at in borders] if instants else nothing for instants in self._sorted
+        )
+        return [
+            CellActivity(
+                starts[cell + 1] - ends[cell],
+                wait_starts[cell + 1] - wait_ends[cell],
+                retried[cell + 1] - retried[cell],
+                failures[cell + 1] - failures[cell],
+                dead_letters[cell + 1] - dead_letters[cell],
+            )
+            for cell in range(len(borders) - 1)
+        ]
+
+    def running_at(self, instants: Sequence[int]) -> list[int]:
+        """How many attempts run at each of these instants."""
+        starts, ends = self._sorted[:2]
+        return [bisect_right(starts, at) - bisect_right(ends, at) for at in instants]
+
+    @property
+    def first_start(self) -> int | None:
+        """When the first attempt began."""
+        return self._at(0)
+
+    @property
+    def last_end(self) -> int | None:
+        """When the latest of the ended attempts ended."""
+        return self._at(1, -1)
+
+    @property
+    def oldest_running(self) -> int | None:
+        """When the oldest attempt that still runs began; None if none runs."""
+        return self._at(2)
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether a task runs, or waits for its next attempt."""
+        return self.oldest_running is not None or self.next_due is not None
+
+    @property
+    def next_due(self) -> int | None:
+        """When the next waiting task continues."""
+        return self._at(8)
+
+    @property
+    def work_us(self) -> int:
+        """The time of all ended attempts together."""
+        starts, ends, unended = self._sorted[:3]
+        return sum(ends) - sum(starts) + sum(unended)
+
+    def _at(self, place: int, index: int = 0) -> int | None:
+        instants = self._sorted[place]
+        return instants[index] if instants else None
+
+
+_NOTHING = _Instants(*[()] * len(_Instants._fields))
+
+
+def _instants_of(row: TaskRow) -> _Instants:
+    if not row.attempts:
+        return _NOTHING
+    attempts = list(row.attempts.values())
+    last = attempts[-1]
+    pairs = [(one.ended_at, two.started_at) for one, two in pairwise(attempts) if one.generation == two.generation]
+    waits = [(end, start) for end, start in pairs if end is not None]
+    is_timed = row.state in TIMED and last.generation == row.generation and last.ended_at is not None
+    final = last.ended_at if row.state in NEEDS_HUMAN else None
+    retried = attempts if final is None else attempts[:-1]
+    return _Instants(
+        [one.started_at for one in attempts],
+        [one.ended_at for one in attempts if one.ended_at is not None],
+        [one.started_at for one in attempts if one.ended_at is None],
+        [end for end, _ in waits] + ([last.ended_at] if is_timed and last.ended_at is not None else []),
+        [start for _, start in waits],
+        [one.ended_at for one in retried if one.ended_at is not None and one.outcome in FAILED_OUTCOMES],
+        [final] if final is not None and row.state is TaskState.FAILED else [],
+        [final] if final is not None and row.state is TaskState.DEAD_LETTER else [],
+        [row.next_retry_at] if row.state in TIMED and row.next_retry_at is not None else [],
+    )

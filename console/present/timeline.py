@@ -1,0 +1,638 @@
+"""The timeline in cells: the axis, the bars of tasks and groups, and the load of the run."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from enum import IntEnum
+from itertools import groupby
+
+from ...engine.core.projection import AttemptRow, TaskRow
+from ...engine.core.waiting import ALIVE, RunnerStatus
+from ...engine.domain.states import FAILED_OUTCOMES, TIMED, TaskState
+from ...engine.domain.text import format_duration
+from ..model.board import Board
+from ..model.graph.groups import GraphGroup
+from ..model.lists import ALL_COLUMNS
+from ..model.time_axis import Span
+from ..model.timeline import CellActivity, GroupActivity
+from ..text.figures import CLOCK_CELLS, MINUTE, SECOND, clock, column, number, wall, wall_day
+from ..text.glyphs import Glyph, Glyphs
+from ..text.pieces import Line, Piece, Role, fit, width, wrap
+from ..text.text import cells, one_line, pad, pad_left, shorten_middle
+from . import states
+from .states import STATE_STYLES, state_sign
+from .tasks import (
+    Scene,
+    TaskNames,
+    attempts_text,
+    describe_checks_before,
+    duration_of,
+    hang_of,
+    latest_first,
+    state_facts,
+)
+
+# --- Cells -----------------------------------------------------------------------------------------------------------
+#
+# The cells of one bar.
+#
+# Several things may fall into one cell: the higher ``CellRank`` wins, so that the bar of the next attempt never covers
+# a failure, at any zoom.
+
+
+class CellRank(IntEnum):
+    """Which content wins a cell: the highest rank."""
+
+    NOTHING = 0
+    NOW = 1
+    GAP = 2
+    BAR = 3
+    AHEAD = 4  # a future deadline
+    MARK = 5
+    DECISION = 6  # the mark of the task's state: it covers marks of its attempts
+    HEAD = 7
+    WORDS = 8
+
+
+def end_of_past(axis: Span, now_us: int | None, runner: RunnerStatus) -> int:
+    """Until when anything ran: now, the end of the axis if the run is over, or when the executor ended."""
+    until = now_us if now_us is not None else axis.end
+    return until if runner.gone_at is None else min(until, runner.gone_at)
+
+
+class BarCells:
+    """One row of cells, with the line of the present. ``now_us``: None if the run is over."""
+
+    def __init__(self, axis: Span, now_us: int | None, glyphs: Glyphs) -> None:
+        self.axis = axis
+        self._cells: list[tuple[CellRank, str, Role]] = [(CellRank.NOTHING, " ", Role.TEXT)] * axis.cells
+        if now_us is not None:
+            self.put(axis.cell(now_us), glyphs.now, Role.NOW, CellRank.NOW)
+
+    def put(self, cell: int, character: str, role: Role, rank: CellRank) -> None:
+        """Set one cell if it is visible and has no content of a higher rank."""
+        if 0 <= cell < len(self._cells) and self._cells[cell][0] <= rank:
+            self._cells[cell] = (rank, character, role)
+
+    def fill(self, first: int, last: int, character: str, role: Role, rank: CellRank) -> None:
+        """Set the cells from ``first`` to ``last``, both included."""
+        for cell in range(max(first, 0), min(last + 1, len(self._cells))):
+            self.put(cell, character, role, rank)
+
+    def write(self, cell: int, text: str, role: Role) -> None:
+        """Write a text from ``cell`` on."""
+        for place, character in enumerate(text):
+            self.put(cell + place, character, role, CellRank.WORDS)
+
+    def line(self) -> Line:
+        """The cells, grouped into pieces."""
+        return [
+            Piece("".join(character for _, character, _ in group), role)
+            for role, group in groupby(self._cells, key=lambda cell: cell[2])
+        ]
+
+
+# --- The time axis: clock times at round instants, shortened pauses, and now -----------------------------------------
+
+
+#: Round distances between labels of the axis.
+_SECONDS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30)
+_MINUTES = (1, 2, 5, 10, 15, 30, 60, 120, 180, 360, 720, 1440, 2880, 10080)
+_TICKS = (*(round(seconds * SECOND) for seconds in _SECONDS), *(minutes * MINUTE for minutes in _MINUTES))
+_LABEL_GAP = 5
+
+
+def axis_line(axis: Span, now_us: int | None, glyphs: Glyphs) -> Line:
+    """Clock times at round instants, each starting at its cell, and a mark for now."""
+    step = next((tick for tick in _TICKS if tick // axis.per_cell >= _label_cells(tick) + _LABEL_GAP), _TICKS[-1])
+    now_cell = axis.cell(now_us) if now_us is not None else -1
+    text = [" "] * axis.cells
+    for start, end in _linear_parts(axis):
+        for at in range(start + (-(start + _offset_us(start))) % step, end, step):
+            label, cell = _label(at, step), axis.cell(at)
+            clear = not cell - _LABEL_GAP < now_cell < cell + len(label) + 1
+            if cell + len(label) <= min(axis.cell(end), axis.cells) and clear:
+                text[cell : cell + len(label)] = label
+    for start, end in axis.shortened:
+        _write_pause(text, axis.cell(start), axis.cell(end), format_duration(end - start), glyphs.elided)
+    line = [Piece("".join(text), Role.DIM)]
+    if not 0 <= now_cell < axis.cells:
+        return line
+    word = "now" if now_cell + 3 <= axis.cells else glyphs.down
+    return [
+        Piece("".join(text[:now_cell]), Role.DIM),
+        Piece(word, Role.NOW),
+        Piece("".join(text[now_cell + len(word) :]), Role.DIM),
+    ]
+
+
+def _linear_parts(axis: Span) -> Iterator[tuple[int, int]]:
+    """The visible parts between shortened pauses."""
+    start = axis.start
+    for pause_start, pause_end in axis.shortened:
+        if start < pause_start < axis.end:
+            yield start, pause_start
+        start = max(start, pause_end)
+    if start < axis.end:
+        yield start, axis.end
+
+
+def _write_pause(text: list[str], first: int, last: int, words: str, sign: str) -> None:
+    """Write the length of a pause into its cells, as in ``┄┄ 38m ┄┄``."""
+    for cell, character in enumerate(f" {words} ".center(last - first, sign), start=first):
+        if 0 <= cell < len(text):
+            text[cell] = character
+
+
+def _offset_us(at: int) -> int:
+    """UTC offset of the local time zone, so that labels are at round local times."""
+    local = datetime.fromtimestamp(at / SECOND, UTC).astimezone()
+    offset = local.utcoffset()
+    return round(offset.total_seconds()) * SECOND if offset is not None else 0
+
+
+def _label_cells(tick: int) -> int:
+    return len(_label(0, tick))
+
+
+def _label(at: int, tick: int) -> str:
+    text = wall(at, None)
+    if tick < SECOND:
+        return f"{text}.{at % SECOND * 10 // SECOND}"
+    if tick < MINUTE:
+        return text
+    return wall_day(at, None)[:5] if text == "00:00:00" else text[:5]
+
+
+# --- Bars of tasks ---------------------------------------------------------------------------------------------------
+#
+# A task's attempts as bars on a time axis, and the label left of them.
+
+
+FOLD_CELLS = 3  # the sign that opens a group, with its margins
+FOLD_INDENT = 2  # members of a group stand to the right of its sign
+_LABEL_COLUMNS_MAX = 40
+TOOK_CELLS = CLOCK_CELLS + 1  # how long the attempts ran, with a gap
+_MARKS_ROOM = 2  # cells that deadline, SIGTERM and SIGKILL need beside each other
+
+
+# --- Bars ----------------------------------------------------------------------------------------------------------
+
+
+def bar_line(row: TaskRow, axis: Span, now_us: int | None, glyphs: Glyphs, runner: RunnerStatus = ALIVE) -> Line:
+    """The past of a task as bars, and its future if an executor lives. ``now_us``: None if the run is over."""
+    canvas, until = BarCells(axis, now_us, glyphs), end_of_past(axis, now_us, runner)
+    resumes, generation = until if row.state in TIMED else None, row.generation
+    for attempt in _attempts_in(row, axis):
+        end = attempt.ended_at if attempt.ended_at is not None else until
+        if resumes is not None and attempt.ended_at is not None and attempt.generation == generation:
+            canvas.fill(axis.cell(end), axis.cell(resumes), glyphs.backoff, Role.WAITING, CellRank.GAP)
+        _paint_attempt(canvas, row, attempt, end, now_us if runner.is_alive else None, glyphs)
+        resumes, generation = attempt.started_at, attempt.generation
+    _paint_decision(canvas, row, glyphs)
+    if now_us is not None and runner.is_alive:
+        _paint_ahead(canvas, row, now_us, glyphs)
+    return canvas.line()
+
+
+def _attempts_in(row: TaskRow, axis: Span) -> Iterator[AttemptRow]:
+    """The visible attempts and the one before them, the latest first."""
+    for attempt in reversed(row.attempts.values()):
+        yield attempt
+        if attempt.ended_at is not None and attempt.ended_at < axis.start:
+            return
+
+
+#: outcome -> role of the bar; the others are dim
+_BAR_ROLES = {"running": Role.RUNNING, "success": Role.DONE}
+
+#: outcome -> (glyph, role) of the mark at its end; the others have none
+_ENDS = {
+    "error": (Glyph.RUN_FAIL, Role.FAILED),
+    "timed_out": (Glyph.RUN_FAIL, Role.FAILED),
+    "lost": (Glyph.LOST, Role.WAITING),
+    "cancelled": (Glyph.CANCELLED, Role.SKIPPED),
+    "skipped": (Glyph.SKIPPED, Role.SKIPPED),
+    "deferred": (Glyph.SENSING, Role.WAITING),
+}
+
+
+def _paint_attempt(
+    canvas: BarCells, row: TaskRow, attempt: AttemptRow, end: int, now_us: int | None, glyphs: Glyphs
+) -> None:
+    axis, first, last = canvas.axis, canvas.axis.cell(attempt.started_at), canvas.axis.cell(end)
+    role = _BAR_ROLES.get(attempt.outcome, Role.DIM)
+    canvas.fill(first, last, glyphs.run, role, CellRank.BAR)
+    if attempt.sigterm_at is not None or attempt.sigkill_at is not None:
+        _paint_kill_steps(canvas, attempt, last, glyphs)
+    elif attempt.ended_at is not None and attempt.outcome in _ENDS:
+        (glyph, end_role), rank = _ENDS[attempt.outcome], CellRank.MARK
+        if attempt.attempt == row.attempt and row.state is TaskState.DEAD_LETTER:
+            glyph, end_role, rank = Glyph.DEAD, Role.HUMAN, CellRank.DECISION
+        canvas.put(last, glyphs.of(glyph), end_role, rank)
+    if attempt.ended_at is None and now_us is not None:
+        canvas.put(axis.cell(now_us), glyphs.running, Role.RUNNING, CellRank.HEAD)
+        canvas.write(axis.cell(now_us) + 2, _progress(row), Role.DIM)
+
+
+def _paint_kill_steps(canvas: BarCells, attempt: AttemptRow, last: int, glyphs: Glyphs) -> None:
+    """Deadline, SIGTERM, grace, SIGKILL: side by side if there is room, else only the last of them."""
+    axis = canvas.axis
+    instants = (
+        (attempt.deadline_at, glyphs.deadline, Role.WARNING),
+        (attempt.sigterm_at, glyphs.sigterm, Role.WARNING),
+        (attempt.sigkill_at, glyphs.sigkill, Role.FAILED),
+    )
+    marks = [(axis.cell(at), character, role) for at, character, role in instants if at is not None]
+    if last - marks[0][0] < _MARKS_ROOM and attempt.ended_at is not None:
+        marks = [(last, *marks[-1][1:])]
+    before: int | None = None
+    for cell, character, role in marks:
+        cell = cell if before is None else max(cell, before + 1)
+        if before is not None and character == glyphs.sigkill:
+            canvas.fill(before + 1, cell - 1, glyphs.grace, Role.DIM, CellRank.MARK)
+        canvas.put(cell, character, role, CellRank.MARK)
+        before = cell
+    if attempt.sigkill_at is None and before is not None:
+        canvas.fill(before + 1, last, glyphs.grace, Role.DIM, CellRank.BAR)
+
+
+def _paint_decision(canvas: BarCells, row: TaskRow, glyphs: Glyphs) -> None:
+    """The end of a task by an operator's skip or cancel."""
+    if row.state in (TaskState.SKIPPED, TaskState.CANCELLED) and row.ended_at is not None:
+        canvas.put(
+            canvas.axis.cell(row.ended_at),
+            state_sign(row.state, glyphs),
+            STATE_STYLES[row.state].role,
+            CellRank.DECISION,
+        )
+
+
+def _progress(row: TaskRow) -> str:
+    """The progress that a running task reports, as ``63%``; empty if it reports none."""
+    done, total = row.progress_done, row.progress_total
+    return f"{100 * done // total}%" if done is not None and total else ""
+
+
+def _paint_ahead(canvas: BarCells, row: TaskRow, now_us: int, glyphs: Glyphs) -> None:
+    """To the right of now: when the task continues, or its deadline."""
+    axis, attempt = canvas.axis, row.attempts.get(row.attempt)
+    now_cell = axis.cell(now_us)
+    if row.state is TaskState.RUNNING and attempt is not None and attempt.timeout_us:
+        deadline = axis.cell(attempt.started_at + attempt.timeout_us)
+        if deadline > now_cell:
+            canvas.put(deadline, glyphs.deadline, Role.DIM, CellRank.AHEAD)
+        return
+    place = due_cell(row, axis, now_us, glyphs)
+    if place is not None:
+        canvas.fill(now_cell + 1, place - 1, glyphs.backoff, Role.WAITING, CellRank.GAP)
+        assert row.next_retry_at is not None
+        canvas.write(place, due_text(row.next_retry_at, now_us, glyphs), Role.WAITING)
+
+
+def due_cell(row: TaskRow, axis: Span, now_us: int, glyphs: Glyphs) -> int | None:
+    """The cell of the countdown of a waiting task; None if there is none in view."""
+    waits = row.state in TIMED or (row.state is TaskState.PENDING and row.next_retry_at is not None)
+    now_cell = axis.cell(now_us)
+    if not waits or row.next_retry_at is None or not 0 <= now_cell < axis.cells:
+        return None
+    room = axis.cells - len(due_text(row.next_retry_at, now_us, glyphs))
+    return max(min(axis.cell(row.next_retry_at), room), now_cell + 1)
+
+
+def due_text(due_at: int, now_us: int, glyphs: Glyphs) -> str:
+    """The countdown, at most as wide as the space to the right of now."""
+    left = due_at - now_us
+    when = clock(left + SECOND - 1).strip() if left > 0 else f"due {format_duration(-left // SECOND * SECOND)}"
+    return f"{glyphs.due} {when}"
+
+
+# --- Labels --------------------------------------------------------------------------------------------------------
+
+
+def label_line(
+    row: TaskRow,
+    columns: int,
+    glyphs: Glyphs,
+    role: Role = Role.TEXT,
+    names: TaskNames | None = None,
+    indent: int = 0,
+    took: str = "",
+) -> Line:
+    """The sign of a task's state and its name, padded, and ``took``; together ``columns`` wide."""
+    style, room = STATE_STYLES[row.state], columns - indent - 3 - len(took)
+    name = names.short(row.name, room, glyphs.more) if names else shorten_middle(one_line(row.name), room, glyphs.more)
+    lead = [Piece(" " * (indent + 1)), Piece(glyphs.of(style.glyph), style.role), Piece(f" {pad(name, room)}", role)]
+    return [*lead, Piece(took, Role.DIM)] if took else lead
+
+
+def duration_text(row: TaskRow, now_us: int) -> str:
+    """How long the attempts of a task ran together, until now if one still runs; blank before the first."""
+    if not row.attempts:
+        return " " * TOOK_CELLS
+    spent = sum(duration_of(attempt, now_us) for attempt in row.attempts.values())
+    return f" {clock(spent) if row.state is TaskState.RUNNING else column(spent)}"
+
+
+def fit_label_columns(name_cells: int, columns: int) -> int:
+    """Width of the labels left of the bars: enough for names of so many cells, at most a third of the screen."""
+    return max(min(name_cells + 4, columns // 3, _LABEL_COLUMNS_MAX), 12)
+
+
+# --- Bars of groups --------------------------------------------------------------------------------------------------
+#
+# A group of tasks as one bar: the taller, the more of them ran at once; failures and dead letters stand in front.
+
+
+_FACTS_CELLS = 6  # beside two counts: signs and gaps
+_TOOK_FROM = 110  # columns
+_LEVELS = 6  # heights of a bar; the tallest is that of a task's bar
+
+
+def group_bar_line(
+    group: GraphGroup,
+    activity: GroupActivity,
+    axis: Span,
+    borders: Sequence[int],
+    now_us: int | None,
+    glyphs: Glyphs,
+    runner: RunnerStatus = ALIVE,
+) -> Line:
+    """The past of a group as one bar, and what runs now. ``borders``: the instants between the cells of ``axis``."""
+    canvas, until = BarCells(axis, now_us, glyphs), end_of_past(axis, now_us, runner)
+    past = min(max(axis.cell(until) + 1, 0), axis.cells)
+    found = activity.cells(borders[: past + 1]) if past else []
+    running_from = axis.cell(activity.oldest_running) if activity.oldest_running is not None else axis.cells
+    peak = max((cell.running for cell in found), default=0)
+    for place, cell in enumerate(found):
+        _paint_cell(canvas, place, cell, peak, Role.RUNNING if place >= running_from else Role.DONE, glyphs)
+    if now_us is not None and runner.is_alive:
+        _paint_now(canvas, group, activity, now_us, glyphs)
+    return canvas.line()
+
+
+def _paint_cell(canvas: BarCells, place: int, cell: CellActivity, peak: int, role: Role, glyphs: Glyphs) -> None:
+    """The worst of what falls into a cell."""
+    if cell.dead_letters:
+        canvas.put(place, glyphs.dead, Role.HUMAN, CellRank.DECISION)
+    elif cell.failures:
+        canvas.put(place, glyphs.run_fail, Role.FAILED, CellRank.MARK)
+    elif cell.retried:
+        canvas.put(place, glyphs.retrying, Role.WAITING, CellRank.MARK)
+    elif cell.running:
+        level = -(-cell.running * _LEVELS // peak)
+        canvas.put(place, glyphs.spark[level - 1], role, CellRank.BAR)
+    elif cell.waiting:
+        canvas.put(place, glyphs.backoff, Role.WAITING, CellRank.GAP)
+
+
+def _paint_now(canvas: BarCells, group: GraphGroup, activity: GroupActivity, now_us: int, glyphs: Glyphs) -> None:
+    """At now and right of it: how many run, or when the next of the waiting ones continues."""
+    now_cell, running = canvas.axis.cell(now_us), group.counts[TaskState.RUNNING]
+    if running:
+        canvas.put(now_cell, glyphs.running, Role.RUNNING, CellRank.HEAD)
+        canvas.write(now_cell + 2, number(running), Role.RUNNING)
+    elif activity.next_due is not None:
+        canvas.write(now_cell + 1, due_text(activity.next_due, now_us, glyphs), Role.WAITING)
+
+
+def group_label_line(
+    group: GraphGroup,
+    columns: int,
+    glyphs: Glyphs,
+    titles: TaskNames,
+    *,
+    is_open: bool,
+    role: Role = Role.TEXT,
+    shown: Collection[str] = ALL_COLUMNS,
+    took: str = "",
+) -> Line:
+    """Whether the group is open, the sign of its worst state, its title, and the columns ``shown``."""
+    state = states.leading_state(group.counts)
+    facts = states.progress(group.counts, glyphs) if "done" in shown else []
+    facts = [*facts, Piece(took, Role.DIM)] if took else facts
+    lead = [
+        Piece(f" {glyphs.open if is_open else glyphs.closed} ", Role.DIM),
+        Piece(state_sign(state, glyphs), STATE_STYLES[state].role),
+        Piece(" "),
+    ]
+    room = columns - width(lead) - width(facts) - 1
+    title = pad(titles.short(group.title, room, glyphs.more), room)
+    return fit([*lead, Piece(f"{title} ", role), *facts], columns, glyphs.more)
+
+
+def group_duration_text(activity: GroupActivity) -> str:
+    """How long all ended attempts of a group ran together; blank before the first has ended."""
+    return f" {column(activity.work_us)}" if activity.last_end is not None else " " * TOOK_CELLS
+
+
+def group_label_columns(
+    groups: Sequence[GraphGroup],
+    names: TaskNames,
+    titles: TaskNames,
+    columns: int,
+    shown: Collection[str] = ALL_COLUMNS,
+) -> int:
+    """Width of the labels of groups and tasks, with the columns ``shown``."""
+    took = TOOK_CELLS if has_duration_column(columns, shown) else 0
+    if not groups:
+        return fit_label_columns(names.longest, columns) + took
+    most = max(len(number(len(group.members))) for group in groups)
+    facts = 2 * most + _FACTS_CELLS if "done" in shown else 0
+    name_cells = max(names.longest + 2 * FOLD_INDENT, titles.longest + FOLD_INDENT + facts)
+    return fit_label_columns(name_cells, columns) + took
+
+
+def has_duration_column(columns: int, shown: Collection[str]) -> bool:
+    """Whether rows of ``columns`` cells show how long the attempts ran."""
+    return "took" in shown and columns >= _TOOK_FROM
+
+
+# --- How many tasks of the whole run ran at once, as a chart on the time axis ----------------------------------------
+
+
+def load_lines(
+    running: Sequence[int], axis: Span, now_us: int | None, label_columns: int, rows: int, glyphs: Glyphs
+) -> list[Line]:
+    """``rows`` lines, as tall as the most tasks that ran at once. ``running``: of each cell up to now."""
+    peak = max(running, default=0)
+    now_cell = axis.cell(now_us) if now_us is not None else -1
+    labels = [f" running {pad_left(number(peak), label_columns - 10)} ", *[""] * (rows - 1)]
+    lines: list[Line] = []
+    for row, label in enumerate(labels):
+        signs = [_sign(count, peak, rows, rows - 1 - row, glyphs) for count in running]
+        signs += [" "] * (axis.cells - len(signs))
+        before, after = "".join(signs[: max(now_cell, 0)]), "".join(signs[max(now_cell + 1, 0) :])
+        now = Piece(glyphs.now if 0 <= now_cell < axis.cells else "", Role.NOW)
+        lines.append(
+            [Piece(pad(label, label_columns), Role.DIM), Piece(before, Role.DONE), now, Piece(after, Role.DONE)]
+        )
+    return lines
+
+
+def _sign(count: int, peak: int, rows: int, height: int, glyphs: Glyphs) -> str:
+    """The sign of a count in the row ``height`` rows above the lowest: below its top it is shaded, to be quiet."""
+    steps = len(glyphs.spark)
+    filled = -(-count * rows * steps // peak) - height * steps if peak else 0
+    if filled > steps:
+        return glyphs.bar_rest
+    return glyphs.spark[filled - 1] if filled > 0 else " "
+
+
+# --- The tasks of the timeline in sentences, its legend, and the critical path ---------------------------------------
+
+
+def task_lines(row: TaskRow, scene: Scene, columns: int, rows: int) -> list[Line]:
+    """The selected task in sentences: its state, then its attempts, the latest first."""
+    head = [Piece(" "), Piece(one_line(row.name), Role.TITLE), Piece("  ")]
+    head.append(Piece(f"{state_sign(row.state, scene.glyphs)} ", STATE_STYLES[row.state].role))
+    tried = attempts_text(row)
+    head += [*state_facts(row, scene), Piece(f"   {tried}" if tried else "", Role.DIM)]
+    lines = [fit(head, columns, scene.glyphs.more)]
+    for attempt, checks in latest_first(row)[: rows - 1]:
+        label = f"   #{attempt.attempt:<2} "
+        text = describe_attempt(attempt, scene.now_us, scene.runner) + describe_checks_before(checks)
+        lines += wrap([Piece(label, Role.DIM), Piece(one_line(text))], columns - 1, len(label))
+    return [fit(line, columns, scene.glyphs.more) for line in lines[:rows]]
+
+
+def group_lines(
+    group: GraphGroup, activity: GroupActivity, worst: Sequence[str], scene: Scene, columns: int, rows: int
+) -> list[Line]:
+    """The selected group in sentences: its counts and its times, then its tasks, the worst first."""
+    start, end = activity.first_start, activity.last_end
+    facts = [f"{number(len(group.members))} tasks"]
+    if start is not None and (activity.goes_on or end is None):
+        facts.append(f"since {wall(start, None)}")
+    elif start is not None and end is not None:
+        facts.append(f"{wall(start, None)} to {wall(end, None)}")
+    if end is not None:
+        facts.append(f"{format_duration(activity.work_us)} of work")
+    head = [Piece(" "), Piece(one_line(group.title), Role.TITLE), Piece("  ")]
+    head += states.counts_line(group.counts, scene.glyphs)
+    for place, fact in enumerate(facts):
+        text = ("   " if place == 0 else f" {scene.glyphs.dot} ") + fact
+        if width(head) + cells(text) <= columns:
+            head.append(Piece(text, Role.DIM))
+    lines = [head]
+    room = max((cells(one_line(name)) for name in worst), default=0)
+    for name in worst:
+        row = scene.board.row(name)
+        sign = Piece(state_sign(row.state, scene.glyphs), STATE_STYLES[row.state].role)
+        title = Piece(f" {pad(one_line(name), min(room, columns // 3))}  ")
+        lines.append([Piece("   "), sign, title, *state_facts(row, scene)])
+    return [fit(line, columns, scene.glyphs.more) for line in lines[:rows]]
+
+
+def describe_attempt(attempt: AttemptRow, now_us: int, runner: RunnerStatus = ALIVE) -> str:
+    """One attempt as a sentence."""
+    duration = format_duration(duration_of(attempt, now_us))
+    start = f"{wall(attempt.started_at, None)}, "
+    if attempt.deadline_at is not None or attempt.sigterm_at is not None:
+        return start + "; ".join(_describe_kill(attempt))
+    if attempt.ended_at is None and not runner.is_alive:
+        return f"{start}cut off with its executor"
+    if attempt.ended_at is None:
+        limit = f" of {format_duration(attempt.timeout_us)}" if attempt.timeout_us else ""
+        return f"{start}runs for {duration}{limit}"
+    why = attempt.explain or attempt.error or ""
+    said = _OUTCOME_WORDS.get(attempt.outcome, attempt.outcome)
+    text = f"{start}{said} after {duration}" + (f": {why}" if why else "")
+    if attempt.delay_us is not None:
+        ceiling = f" of up to {format_duration(attempt.ceiling_us)}" if attempt.ceiling_us else ""
+        shortened = (
+            f", shortened from {format_duration(attempt.shortened_us)} for the deadline" if attempt.shortened_us else ""
+        )
+        text += f"; then waited {format_duration(attempt.delay_us)}{ceiling}{shortened}"
+    return text
+
+
+_OUTCOME_WORDS: Mapping[str, str] = {
+    "success": "succeeded",
+    "error": "failed",
+    "timed_out": "timed out",
+    "lost": "lost with its executor",
+    "cancelled": "stopped",
+    "deferred": "checked, not ready,",
+    "skipped": "skipped itself",
+}
+
+
+def legend_line(glyphs: Glyphs, columns: int, *, has_groups: bool = False) -> Line:
+    """What the signs of the bars mean: as many entries as fit, the least important left out first."""
+    entries = _legend_entries(glyphs, has_groups)
+    shown: list[int] = []
+    for place in sorted(range(len(entries)), key=lambda place: entries[place][0]):
+        if width(_flow(entries, [*shown, place])) <= columns:
+            shown.append(place)
+    return _flow(entries, sorted(shown))
+
+
+def bar_entries(glyphs: Glyphs) -> list[Line]:
+    """What each sign of the bars means, also of the bars of groups."""
+    entries = _legend_entries(glyphs, has_groups=True)
+    return [_flow(entries, [place])[1:] for place in range(len(entries))]
+
+
+def _group_entries(glyphs: Glyphs) -> Sequence[_LegendEntry]:
+    return (1, "".join(glyphs.spark[:6:2]), Role.DONE, "few to many ran"), (4, glyphs.retrying, Role.WAITING, "retried")
+
+
+_LegendEntry = tuple[int, str, Role, str]  # rank (1: the most important), sign, role, word
+
+
+def _legend_entries(glyphs: Glyphs, has_groups: bool) -> Sequence[_LegendEntry]:
+    return (
+        *(_group_entries(glyphs) if has_groups else [(1, glyphs.run, Role.DONE, "ran")]),
+        (4, glyphs.backoff, Role.WAITING, "waits"),
+        (3, glyphs.run_fail, Role.FAILED, "failed"),
+        (2, glyphs.dead, Role.HUMAN, "dead letter"),
+        (5, glyphs.deadline, Role.WARNING, "timeout"),
+        (7, glyphs.sigterm, Role.WARNING, "SIGTERM"),
+        (6, glyphs.sigkill, Role.FAILED, "SIGKILL"),
+        (8, glyphs.lost, Role.WAITING, "lost"),
+    )
+
+
+def _flow(entries: Sequence[_LegendEntry], places: Iterable[int]) -> Line:
+    """The entries at these places."""
+    line: Line = []
+    for _, sign, role, word in (entries[place] for place in places):
+        line += [Piece("  " if line else " "), Piece(sign, role), Piece(f" {word}", Role.DIM)]
+    return line
+
+
+def describe_path(board: Board, path: Sequence[str], now_us: int) -> str:
+    """One sentence about the critical path: its time, its longest task, and what its failures cost."""
+    rows = [board.row(name) for name in path]
+    if not rows:
+        return "no task has run yet"
+    times = {row.name: sum(duration_of(attempt, now_us) for attempt in row.attempts.values()) for row in rows}
+    longest = max(times, key=lambda name: times[name])
+    decide = "1 task decides" if len(rows) == 1 else f"{len(rows)} tasks decide"
+    words = f"{decide} the end: {format_duration(sum(times.values()))} of work"
+    if times[longest]:
+        words += f", the longest {one_line(longest)} {format_duration(times[longest])}"
+    lost = sum(duration_of(a, now_us) for row in rows for a in row.attempts.values() if a.outcome in FAILED_OUTCOMES)
+    return f"{words}; failed attempts cost {format_duration(lost)}" if lost else words
+
+
+def _describe_kill(attempt: AttemptRow) -> Iterator[str]:
+    """``deadline 3s passed at 02:29:27; SIGTERM; ignored for 2s; SIGKILL at 02:29:29; it was in demo.py:41``."""
+    if attempt.deadline_at is not None:
+        timeout = f"{format_duration(attempt.timeout_us)} " if attempt.timeout_us else ""
+        yield f"deadline {timeout}passed at {wall(attempt.deadline_at, None)}"
+    if attempt.sigterm_at is not None:
+        yield "SIGTERM" if attempt.deadline_at is not None else f"SIGTERM at {wall(attempt.sigterm_at, None)}"
+    if attempt.sigkill_at is not None:
+        if attempt.sigterm_at is not None:
+            yield f"ignored for {format_duration(attempt.sigkill_at - attempt.sigterm_at)}"
+        yield f"SIGKILL at {wall(attempt.sigkill_at, None)}"
+    elif attempt.sigterm_at is not None and attempt.ended_at is not None:
+        after = attempt.ended_at - attempt.sigterm_at
+        yield f"gone after {format_duration(after)}" if after >= SECOND // 20 else "gone at once"
+    if hang := hang_of(attempt):
+        yield hang
+    elif attempt.where:
+        yield f"it was in {attempt.where}"

@@ -1,0 +1,341 @@
+"""The dialogs that choose: an option, columns, a command; and the one with lines to read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from textual import events
+from textual.binding import BindingType
+from textual.widget import Widget
+
+from ..model.lists import Column, parse_filter
+from ..text.glyphs import Glyphs
+from ..text.pieces import Line, Piece, Role, fit, plain
+from ..text.text import one_line, pad
+from ..widgets.bars import Bar, Prompt, bindings
+from ..widgets.dialog import Modal, bar_of
+from ..widgets.table import VirtualTable
+from ..widgets.text_input import TextField
+from ..widgets.text_view import LinesView
+
+# --- A dialog with a list of options: Enter takes the selected one, Esc takes none -----------------------------------
+
+
+_ROWS_MAX = 16
+
+
+@dataclass(frozen=True, slots=True)
+class ChoiceOption:
+    """``label``: its name; ``help``: its effect; ``value``: the answer."""
+
+    value: str
+    label: str
+    help: str = ""
+
+
+class ChoiceDialog(Modal[str | None]):
+    """Returns the value of the chosen option, or None."""
+
+    guarded_keys = frozenset({"enter"})
+
+    def __init__(self, title: Line, options: Sequence[ChoiceOption]) -> None:
+        super().__init__(title)
+        self._options = list(options)
+        self._word_cells = max((len(option.label) for option in options), default=0)
+        self.table: VirtualTable[int] = VirtualTable(self._row)
+
+    def body(self) -> Iterable[Widget]:
+        """Yield the options, the first under the cursor."""
+        self.table.styles.height = min(len(self._options), _ROWS_MAX)
+        self.table.set_order(range(len(self._options)))
+        yield Bar()
+        yield self.table
+        yield Bar()
+        yield bar_of([Piece("Enter", Role.KEY), Piece(" takes it  "), Piece("Esc", Role.KEY), Piece(" goes back")])
+
+    def first_focus(self) -> Widget:
+        """The options."""
+        return self.table
+
+    def _row(self, place: int, columns: int) -> Line:
+        option = self._options[place]
+        return [Piece(f" {pad(option.label, self._word_cells)}  "), Piece(option.help, Role.DIM)]
+
+    def on_virtual_table_row_opened(self, message: VirtualTable.RowOpened) -> None:
+        """Choose the option under the cursor."""
+        if self.was_readable(message.time):
+            self.dismiss(self._options[self.table.cursor].value)
+
+
+# --- Columns ---------------------------------------------------------------------------------------------------------
+#
+# The columns of a list: Space or a click shows or hides one, Enter takes the choice, Esc leaves it as it was.
+
+
+class _ColumnTable(VirtualTable[str]):
+    def on_click(self, event: events.Click) -> None:
+        """Show or hide the column."""
+        if event.y < len(self.order):
+            self.move_to(event.y)
+            self.mark()
+
+
+class ColumnDialog(Modal[frozenset[str] | None]):
+    """Returns the names of the chosen columns, or None."""
+
+    def __init__(self, title: str, columns: Sequence[Column], shown: Collection[str], glyphs: Glyphs) -> None:
+        super().__init__([Piece(title, Role.TITLE)])
+        self._help = {column.name: column.help for column in columns}
+        self._shown = shown
+        self._glyphs = glyphs
+        self._name_cells = max(len(column.name) for column in columns)
+        self.table = _ColumnTable(self._row, mark_sign=" ")
+        self._take_bar = bar_of([Piece("Enter", Role.KEY), Piece(" takes them")])
+
+    def body(self) -> Iterable[Widget]:
+        """The columns, those marked that are shown."""
+        self.table.styles.height = len(self._help)
+        self.table.set_order([*self._help])
+        self.table.set_marks(self._shown)
+        yield Bar()
+        yield self.table
+        yield Bar()
+        yield bar_of([Piece("Space", Role.KEY), Piece(" shows or hides a column")])
+        yield self._take_bar
+        yield bar_of([Piece("Esc", Role.KEY), Piece(" leaves them as they were")])
+
+    def first_focus(self) -> Widget:
+        """The columns."""
+        return self.table
+
+    def _row(self, name: str, columns: int) -> Line:
+        sign = self._glyphs.done if name in self.table.marks else " "
+        return [Piece(f"{sign} {pad(name, self._name_cells)}  "), Piece(self._help[name], Role.DIM)]
+
+    def on_virtual_table_row_opened(self, message: VirtualTable.RowOpened) -> None:
+        """Enter."""
+        message.stop()  # the table below has rows of another kind
+        if self.was_readable(message.time):
+            self.dismiss(frozenset(self.table.marks))
+
+    def on_bar_cell_clicked(self, message: Bar.CellClicked) -> None:
+        """A click on the hint of Enter is Enter."""
+        if message.bar is self._take_bar:
+            self.dismiss(frozenset(self.table.marks))
+
+
+# --- A dialog with scrollable, searchable lines ----------------------------------------------------------------------
+
+
+_FRAME_ROWS = 5
+_COLUMNS_MAX = 92
+_FRAME_COLUMNS = 5
+_FOOT: Line = [Piece("/", Role.KEY), Piece(" search  "), Piece("Esc", Role.KEY), Piece(" back")]
+
+
+def columns_within(columns: int) -> int:
+    """Cells of a line in the dialog, on a screen of ``columns``."""
+    return min(columns, _COLUMNS_MAX) - _FRAME_COLUMNS
+
+
+class TextDialog(Modal[None]):
+    """A title and lines; ``/`` shows only those that match."""
+
+    DEFAULT_CSS = f"""
+    TextDialog > Vertical {{ max-width: {_COLUMNS_MAX}; }}
+    """
+
+    ASKS: ClassVar[bool] = False
+    BINDINGS: ClassVar[list[BindingType]] = bindings("close_reading", "search")
+
+    def __init__(self, title: Line, lines: Sequence[Line], *, wrap: bool = False) -> None:
+        super().__init__(title)
+        self._all_lines = list(lines)
+        self.view = LinesView(self._all_lines, wrap=wrap)
+        self.field = TextField(" /", hint="words to search for")
+        self.field.display = False
+        self.foot = bar_of(_FOOT, id="foot")
+
+    def body(self) -> Iterable[Widget]:
+        """Yield the lines and the search field."""
+        self.view.styles.height = max(min(len(self._all_lines), self.app.size.height - _FRAME_ROWS), 1)
+        yield self.view
+        yield self.field
+        yield self.foot
+
+    def first_focus(self) -> Widget:
+        """The lines, so that keys scroll."""
+        return self.view
+
+    def on_lines_view_position_changed(self) -> None:
+        """Say how many lines are below the last visible one."""
+        below = len(self.view.lines) - self.view.span[1]
+        self.foot.show(_FOOT, [Piece(f"{below} more below ", Role.DIM)] if below > 0 else [])
+
+    def open_search_input(self) -> None:
+        """Open the search field."""
+        self.field.display = True
+        self.field.focus()
+
+    def on_text_field_changed(self, message: TextField.Changed) -> None:
+        """Show only lines that match."""
+        wanted = parse_filter(message.text)
+        self.view.set_lines([line for line in self._all_lines if wanted.matches(plain(line).casefold())])
+
+    def on_text_field_submitted(self) -> None:
+        """Focus the lines that match."""
+        self.field.display = False
+        self.view.focus()
+
+    def on_text_field_cancelled(self) -> None:
+        """Show all lines again."""
+        self.field.text = ""
+        self.on_text_field_submitted()
+
+
+# --- The command palette: type part of a name, Enter runs the selected match -----------------------------------------
+
+
+_MATCHES_MAX = 12
+_WORD_CELLS = 22
+
+
+@dataclass(frozen=True, slots=True)
+class PaletteEntry:
+    """One command. ``value``: the answer; ``key``: the key with the same effect."""
+
+    value: str
+    label: str
+    help: str
+    key: str = ""
+
+
+class PalettePrompt(Prompt):
+    """Up in an empty prompt recalls earlier commands; all other arrows move in the list above."""
+
+    @property
+    def can_recall(self) -> bool:
+        """Whether the prompt is empty, or shows a recalled command."""
+        return len(self._history) > 1 and self.text == self._history[self._place]
+
+
+class CommandPalette(Modal[str | None]):
+    """Returns the value of the chosen entry, or None."""
+
+    ASKS: ClassVar[bool] = False
+
+    DEFAULT_CSS = """
+    CommandPalette { align: center bottom; }
+    CommandPalette > Vertical {
+        max-width: 100%;
+        border: none;
+        border-top: solid ansi_default;
+        padding: 0;
+    }
+    """
+
+    def __init__(
+        self,
+        entries: Sequence[PaletteEntry],
+        history: Sequence[str] = (),
+        text: str = "",
+        reader: Callable[[str], PaletteEntry | None] = lambda text: None,
+    ) -> None:
+        """``text``: the initial text. ``reader`` parses commands with free arguments."""
+        super().__init__()
+        self._entries = {entry.value: entry for entry in entries}
+        self._parsed_entry: dict[str, PaletteEntry] = {}  # what the text means by itself
+        self.table: VirtualTable[str] = VirtualTable(self._row, always_lit=True)
+        self.prompt = PalettePrompt(":")
+        self._history = history
+        self._text = text
+        self._reader = reader
+
+    def body(self) -> Iterable[Widget]:
+        """Yield the list and the prompt below it; an empty prompt matches every entry."""
+        self.table.can_focus = False
+        self.table.styles.height = max(min(len(self._entries), _MATCHES_MAX, self.app.size.height - 6), 1)
+        self._match(self._text)
+        self.prompt.open(
+            ":",
+            self._text,
+            hint="a command; arrows choose, Tab completes",
+            history=self._history,
+            complete=self._completions,
+        )
+        yield self.table
+        yield self.prompt
+
+    def first_focus(self) -> Widget:
+        """The prompt."""
+        return self.prompt
+
+    def _row(self, value: str, columns: int) -> Line:
+        entry = self._parsed_entry[value] if value in self._parsed_entry else self._entries[value]
+        word_cells = min(_WORD_CELLS, columns // 2)
+        left: Line = [Piece(f" {pad(entry.label, word_cells)} "), Piece(entry.help, Role.DIM)]
+        return [*fit(left, columns - 7), Piece(f"{entry.key:>6} ", Role.KEY)]
+
+    def _match(self, text: str) -> None:
+        own = self._reader(text)
+        self._parsed_entry = {} if own is None else {own.value: own}
+        entries = matching(list(self._entries.values()), text) if own is None else [own]
+        self.table.set_order([entry.value for entry in entries])
+        self.table.move_to(0)
+
+    def _completions(self, text: str) -> list[str]:
+        return [entry.label for entry in matching(list(self._entries.values()), text)]
+
+    def on_text_field_changed(self, message: TextField.Changed) -> None:
+        """Update the list."""
+        self._match(message.text)
+
+    def on_text_field_submitted(self) -> None:
+        """Run the entry under the cursor."""
+        if self.table.cursor_key is not None:
+            self.dismiss(self.table.cursor_key)
+        else:
+            self.prompt.open(":", "", hint=_no_match(self.prompt.text), history=self._history)
+            self._match("")
+
+    def on_text_field_cancelled(self) -> None:
+        """Close the palette; nothing runs."""
+        self.dismiss(None)
+
+    def on_key(self, event: events.Key) -> None:
+        """Move the cursor in the list by arrow keys."""
+        moves = {"down": 1, "up": -1, "pagedown": 1, "pageup": -1, "ctrl+n": 1, "ctrl+p": -1}
+        if event.key in moves:
+            event.stop()
+            self.table.move_to(self.table.cursor + moves[event.key])
+
+    def on_virtual_table_row_opened(self, message: VirtualTable.RowOpened) -> None:
+        """Run the entry that was clicked a second time."""
+        self.dismiss(self.table.cursor_key)
+
+
+def _no_match(text: str) -> str:
+    """Say why a text is not a command."""
+    if " -" in text:
+        return "options are for the shell: redrive " + one_line(text.split(" -")[0].strip()) + " --help"
+    return "no command has this name; type another word"
+
+
+def matching(entries: Sequence[PaletteEntry], text: str) -> list[PaletteEntry]:
+    """The entries that contain all words of ``text``, then those whose name has its letters in this order.
+
+    Names that start with the text come first.
+    """
+    words = text.casefold().replace("_", " ").split()
+    whole = " ".join(words)
+    found = [entry for entry in entries if all(word in f"{entry.label} {entry.help}".casefold() for word in words)]
+    found.sort(key=lambda entry: (entry.label != whole, not entry.label.startswith(whole)))
+    return found + [entry for entry in entries if entry not in found and _has_letters(entry.label, whole)]
+
+
+def _has_letters(label: str, text: str) -> bool:
+    """Whether ``label`` has the letters of ``text`` in their order, as ``requeue`` has those of ``rque``."""
+    letters = iter(label)
+    return all(letter in letters for letter in text if letter != " ")

@@ -1,0 +1,673 @@
+"""The log of one attempt of the selected task: follow, search, filter, pager.
+
+A hidden screen reads nothing; output before the end is read when it is scrolled to.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import ClassVar
+
+from textual import events
+from textual.app import App, ComposeResult, SuspendNotSupported
+from textual.binding import BindingType
+from textual.containers import Horizontal, Vertical
+from textual.timer import Timer
+from textual.widget import Widget
+
+from ...engine.core.projection import AttemptRow, TaskRow
+from ...engine.domain.states import FAILED_OUTCOMES, TaskState
+from ...engine.errors import RedriveError
+from ...engine.statefile.logs import AttemptText
+from ..feed.live_run import BoardUpdate
+from ..keys.actions import ScreenName
+from ..model.board import Board
+from ..model.lists import Filter, line_regex, parse_line_filter, search_pattern
+from ..model.log import ERROR, LogSelection, LogText, compare_output, is_error_line
+from ..present.log import (
+    LogHeading,
+    LogLines,
+    diff_rows,
+    empty_line,
+    failure_lines,
+    heading_line,
+    line_text,
+    unsearched_output_text,
+)
+from ..text.glyphs import Glyphs
+from ..text.pieces import Line, Piece, Role
+from ..text.text import one_line
+from ..widgets.bars import Bar, KeyHint, bindings_of, has_room_for_strip
+from ..widgets.dialog import Modal
+from ..widgets.text_view import LinesView
+from .base import ConsoleScreen, run_latest
+from .dialogs import TextDialog
+from .log_reader import AttemptLog, LogFinder, LogReader, LogTarget, LogView, Read
+
+POLL_SECONDS = 0.5  # between two polls of a growing log
+
+
+class LogScreen(ConsoleScreen):
+    """See the module."""
+
+    PLACE = ScreenName.LOG
+    BINDINGS: ClassVar[list[BindingType]] = bindings_of(ScreenName.LOG)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.heading = Bar(id="heading")
+        self.failure = FailureBar(self, self.show_heading)
+        self.text = LogView(
+            self._empty_line,
+            to_the_top=lambda: self._reader.call_when_complete(self.text.go_to_top),
+            to_the_end=lambda: self._reader.request(Read.END),
+            toggle_follow=self._toggle_follow,
+        )
+        self.attempt_log: AttemptLog | None = None
+        self._task_name: str | None = None
+        self._pinned_attempt: int | None = None  # the attempt that was asked for; None: the latest
+        self.selection: LogSelection | None = None
+        self._lines: LogLines | None = None
+        self._line_filter = ""
+        self.finder = LogFinder(self)
+        self._reader = LogReader(self, lambda work: run_latest(self, work, "log"))
+        self._poll_timer: Timer | None = None
+
+    def content(self) -> Iterable[Widget]:
+        """Yield the heading and the log."""
+        yield self.heading
+        yield self.text
+
+    def widgets_below(self) -> Iterable[Widget]:
+        """Yield the failure of the attempt."""
+        yield self.failure
+
+    # --- Which attempt --------------------------------------------------------------------------------------------
+
+    def on_mount(self) -> None:
+        """Poll a growing log while the screen is visible."""
+        self._poll_timer = self.set_interval(POLL_SECONDS, self._poll, pause=True)
+
+    def on_shown(self) -> None:
+        """Show the output of the selected task."""
+        self.text.focus()
+        if self._poll_timer is not None:
+            self._poll_timer.resume()
+        self._select_attempt()
+        self._reader.request(Read.NEWS)
+
+    def on_screen_suspend(self) -> None:
+        """Stop polling."""
+        if self._poll_timer is not None:
+            self._poll_timer.pause()
+
+    def board_replaced(self, board: Board) -> None:
+        """Show the same attempt of the new board, or another run."""
+        if self.attempt_log is not None and self.attempt_log.run_id != board.projection.run.run_id:
+            self.attempt_log = self._task_name = self._pinned_attempt = None
+        elif self.attempt_log is not None:
+            self.attempt_log.is_finished = False
+        self._refresh_log()
+
+    def on_news(self, news: BoardUpdate) -> None:
+        """Refresh if the task changed or the shown time moved."""
+        log = self.attempt_log
+        if self._task_name is None or self._task_name in news.delta.tasks or (log and log.until_us != self._until_us()):
+            self._refresh_log()
+
+    def on_seek(self, seq: int) -> None:
+        """Show only output written by then."""
+        self._refresh_log()
+
+    def _until_us(self) -> int | None:
+        live = self.console.live
+        return live.now_us if live.is_past else None
+
+    def _refresh_log(self) -> None:
+        if self.is_current:
+            self._select_attempt()
+            self._reader.request(Read.NEWS)
+
+    def tick(self, now_us: int) -> None:
+        """Update the age of the attempt, and show or hide the times of lines."""
+        self.show_heading()
+        if self._lines is not None and self._lines.has_times != self.console.absolute_times:
+            self._lines.has_times = self.console.absolute_times
+            self.text.lines_changed()
+        if not len(self.text.lines):
+            self.text.refresh_rows(0)
+
+    def _poll(self) -> None:
+        attempt = self.attempt
+        if attempt is not None and attempt.outcome == "running" and self.is_current:
+            self._reader.request(Read.NEWS)
+
+    def _row(self) -> TaskRow | None:
+        return self.board.projection.tasks.get(self._task_name) if self._task_name is not None else None
+
+    @property
+    def attempt(self) -> AttemptRow | None:
+        """The attempt that is shown; None before the first."""
+        row = self._row()
+        return row.attempts.get(self.attempt_log.attempt) if row is not None and self.attempt_log is not None else None
+
+    def _select_attempt(self) -> None:
+        """Show the selected task: its pinned attempt, else the latest."""
+        board = self.board
+        name = self.console.selected
+        if name is None:
+            name = (
+                self._task_name
+                or board.next_problem(None)
+                or board.current_task()
+                or next(iter(board.projection.tasks), None)
+            )
+            self.console.selected = name
+        if name != self._task_name:
+            self._task_name, self._pinned_attempt = name, None
+        row = self._row()
+        if row is not None:
+            self._show_attempt(row)
+        self.show_heading()
+
+    def _show_attempt(self, row: TaskRow) -> None:
+        """Show the pinned or latest attempt; a log that is not followed stays."""
+        shown = self.attempt_log
+        same = shown is not None and shown.task == row.name and shown.attempt in row.attempts
+        if self._pinned_attempt is not None and self._pinned_attempt in row.attempts:
+            number = self._pinned_attempt
+        elif same and shown is not None and not self.text.is_following:
+            number = shown.attempt
+        else:
+            number = max(row.attempts, default=0)
+        if not number:
+            self.attempt_log = None
+            self._show_lines()
+        elif not same or shown is None or shown.attempt != number or not shown.can_advance_to(self._until_us()):
+            run_id = self.board.projection.run.run_id
+            self.attempt_log = AttemptLog(self.console.live.session, run_id, row.name, number, self._until_us())
+            self._show_lines()
+
+    def _show_lines(self) -> None:
+        """Show another log, from its end."""
+        self._reader.reset()
+        self.text.is_following = True
+        if self.attempt_log is None:
+            self.selection = self._lines = None
+            self.text.set_lines(())
+        else:
+            self.show_window(self.attempt_log)
+
+    def show_window(self, log: AttemptLog) -> None:
+        """Show another window of the log."""
+        self.selection = LogSelection(log.text)
+        if not log.only:
+            self.selection.set_filter(parse_line_filter(self._line_filter))
+        self._lines = LogLines(self.selection, self.console.glyphs)
+        self._lines.has_times = self.console.absolute_times
+        self.text.set_lines(self._lines)
+
+    def go_to_attempt(self, step: int) -> None:
+        """Show the next attempt, or the previous one."""
+        row = self._row()
+        if row is None or self.attempt_log is None:
+            self._notify_if_empty()
+            return
+        numbers = sorted(row.attempts)
+        place = numbers.index(self.attempt_log.attempt) + step
+        if not 0 <= place < len(numbers):
+            self.console.show_message(f"this is the {'first' if step < 0 else 'latest'} attempt")
+            return
+        self.key_bar.clear_message()  # it may say that there is no other attempt
+        self._pinned_attempt = numbers[place] if place < len(numbers) - 1 else None
+        self.text.is_following = True
+        self._select_attempt()
+        self._reader.request(Read.NEWS)
+
+    def compare_attempts(self) -> None:
+        """Show the differences from the output of the previous attempt."""
+        row, log = self._row(), self.attempt_log
+        numbers = sorted(row.attempts) if row is not None else []
+        if log is None or row is None or log.attempt == numbers[0]:
+            self.console.show_message("there is no attempt before this one to compare with")
+            return
+        before = numbers[numbers.index(log.attempt) - 1]
+        earlier = AttemptLog(self.console.live.session, log.run_id, log.task, before, log.until_us)
+        latest = AttemptLog(self.console.live.session, log.run_id, log.task, log.attempt, log.until_us)
+        run_latest(self, partial(self._show_comparison, earlier, latest), "comparison")
+
+    async def _show_comparison(self, earlier: AttemptLog, latest: AttemptLog) -> None:
+        self.app.push_screen(await compared(earlier, latest, self.console.glyphs))
+
+    def show_tails(self) -> None:
+        """Follow the output of this task and of others that run, side by side."""
+        board, live = self.board, self.console.live
+        names = tasks_to_tail(board, self._task_name, self.app.size.width)
+        rows = [board.row(name) for name in names]
+        logs = [
+            AttemptLog(live.session, board.projection.run.run_id, row.name, max(row.attempts), self._until_us())
+            for row in rows
+        ]
+        if logs:
+            self.app.push_screen(TailsDialog(logs, self.console.glyphs))
+        else:
+            self.console.show_message("no task has written anything yet")
+
+    # --- Reading --------------------------------------------------------------------------------------------------
+
+    def on_lines_view_position_changed(self, message: LinesView.PositionChanged) -> None:
+        """Read more output near the start or the end of the loaded lines."""
+        log = self.attempt_log
+        first, last = self.text.span
+        if log is not None and log.is_started and last:
+            if not log.is_complete and first < self.text.rows:
+                self._reader.request(Read.EARLIER)
+            if not log.is_at_end and last > len(self.text.lines) - self.text.rows:
+                self._reader.request(Read.LATER)
+        self.show_heading()
+
+    # --- Words ----------------------------------------------------------------------------------------------------
+
+    def show_heading(self) -> None:
+        row, log = self._row(), self.attempt_log
+        if row is None or not self.is_mounted:
+            return
+        last = self.text.span[1]
+        heading = LogHeading(
+            count=len(row.attempts),
+            written=self._output_bytes(),
+            lines=len(self.text.lines),
+            last=last,
+            last_at=self._lines.line_at(last - 1).at if self._lines is not None and last else 0,
+            is_following=self.text.is_following,
+            is_complete=log is None or log.is_whole,
+            is_searching=self.finder.is_searching,
+            is_given_up=self.finder.is_given_up,
+            searched=self.filter_text,
+            only=self._line_filter,
+            has_match=self.finder.has_match,
+            dropped_bytes=log.dropped_bytes if log is not None else None,
+        )
+        now, size = self.console.live.now_us, self.app.size.width
+        self.heading.show(*heading_line(row, self.attempt, heading, now, size, self.console.glyphs))
+        attempt = self.attempt if log is not None and log.is_started else None
+        self.failure.show_attempt(self.board.projection.run.run_id, row.name, attempt, len(self.text.lines))
+
+    def _output_bytes(self) -> int | None:
+        attempt, log = self.attempt, self.attempt_log
+        if log is not None and log.output_bytes is not None:
+            return log.output_bytes
+        return attempt.output_bytes if attempt is not None and attempt.output_bytes else None
+
+    def _empty_line(self) -> Line:
+        if self._task_name is None:
+            return []
+        log = self.attempt_log
+        why = self.board.explain(self._task_name, self.console.live.now_us) if log is None else ""
+        is_read = log is None or (log.is_started and log.is_whole)
+        dropped = log.dropped_bytes if log is not None else None
+        return empty_line(self.attempt, why, self._line_filter, is_read, self.console.glyphs, dropped)
+
+    def hints(self) -> list[KeyHint]:
+        """Rename some keys for this screen."""
+        row = self._row()
+        one = row is None or len(row.attempts) < 2
+        label = self.console.keymap.label
+        words = {label("filter"): "search", label("output"): "pager"}
+        silent = set() if self.attempt is None or self.attempt.outcome == "running" else {label("follow")}
+        alone = {label("older_attempt"), label("compare_attempts")} if one else set()
+        pair = f"{label('older_attempt')} {label('newer_attempt')}"
+        named = [(key, words.get(key, word)) for key, word in super().hints() if key not in alone | silent]
+        return [(pair, word) if key == label("older_attempt") else (key, word) for key, word in named]
+
+    # --- Finding --------------------------------------------------------------------------------------------------
+
+    def open_filter_input(self) -> None:
+        """Look for words; the first line that has them comes into view at every key."""
+        self.footer_widget.open_prompt("/", self.filter_text, hint="words to search for, or ~regex")
+
+    def open_match_input(self) -> None:
+        """Show only lines that match."""
+        self.footer_widget.open_prompt(
+            "&", self._line_filter, hint="words that must match, !word that must not, or ~regex"
+        )
+
+    def _apply_filter(self, text: str) -> None:
+        if self.footer_widget.prompt.sign == "&":
+            self._show_only(text)
+        else:
+            super()._apply_filter(text)
+
+    def _show_only(self, text: str) -> None:
+        if text == self._line_filter:
+            return
+        self._line_filter = text
+        log = self.attempt_log
+        if log is None or self.selection is None or self._lines is None:
+            return
+        if log.is_whole and not log.only and isinstance(parse_line_filter(text), Filter):
+            self.selection.set_filter(parse_line_filter(text))
+            self.text.set_lines(self._lines)
+        else:
+            self._reader.request(Read.ONLY)
+        self.show_heading()
+
+    def store_filter(self) -> str:
+        """The filter as a regular expression for the store; empty without a filter."""
+        wanted = parse_line_filter(self._line_filter)
+        return line_regex(wanted) if self._line_filter and wanted != Filter() else ""
+
+    def filter_changed(self, text: str) -> None:
+        """Search for the text."""
+        self.text.search(text)
+        self.finder.reset()
+        if text:
+            self._find(1)
+        else:
+            self.workers.cancel_group(self, "log search")
+        self.show_heading()
+
+    def _find(self, step: int) -> None:
+        """Go to the next match."""
+        wanted = search_pattern(self.filter_text)
+        target = LogTarget(wanted.pattern, lambda line: wanted.search(line) is not None)
+        self._search(target, step, self.text.search_start(step))
+
+    def _search(self, target: LogTarget, step: int, after: int | None) -> None:
+        """Search after a line in memory, or in the store from its start."""
+        self.finder.reset()
+        run_latest(self, partial(self.finder.find, target, step, after), "log search")
+
+    def go_to_next(self, step: int) -> None:
+        """Go to the next or previous match; without a search, to a line that shows an error."""
+        if self.filter_text:
+            self._find(step)
+        else:
+            self._go_to_error(max(self.text.search_start(1), -1 if step > 0 else 0), step)
+
+    def go_to_first_error(self) -> None:
+        """Go to the first line that shows an error."""
+        self._go_to_error(-1)
+
+    def _go_to_error(self, after: int, step: int = 1) -> None:
+        if self.attempt_log is None:
+            self._notify_if_empty()
+        else:
+            target = LogTarget(ERROR.pattern, is_error_line, self._no_error_text())
+            self._search(target, step, after if self.finder.is_all_loaded or after >= 0 else None)
+
+    def _no_error_text(self) -> str:
+        log = self.attempt_log
+        return f"no line shows an error{unsearched_output_text(log.dropped_bytes if log is not None else None)}"
+
+    def back(self) -> None:
+        """Show all lines; end the search."""
+        if self._line_filter:
+            self._show_only("")
+        elif self.filter_text:
+            super()._apply_filter("")
+        else:
+            super().back()
+
+    # --- Following, folding -----------------------------------------------------------------------------------------
+
+    def _toggle_follow(self) -> None:
+        """Follow the end of the log; of an attempt that has ended only show it."""
+        attempt = self.attempt
+        if attempt is None:
+            self._notify_if_empty()
+        elif attempt.outcome == "running":
+            self.text.toggle_follow_of_end()
+            self.console.show_message("follows the output" if self.text.is_following else "stands still")
+        else:
+            self.text.move_to_edge(1)
+            self.console.show_message("the attempt has ended: this is the end of its output")
+
+    def on_lines_view_wrap_toggled(self, message: LinesView.WrapToggled) -> None:
+        """Say what happens to long lines: there may be none in view."""
+        self.console.show_message("long lines are folded" if self.text.is_wrapping else "long lines are cut")
+
+    def _notify_if_empty(self) -> None:
+        self.console.show_message("no attempt of this task has begun: there is no output")
+
+    # --- Elsewhere ------------------------------------------------------------------------------------------------
+
+    def show_output(self) -> None:
+        """Show the whole log in the operator's pager."""
+        log = self.attempt_log
+        if log is None:
+            self._notify_if_empty()
+        else:
+            run_latest(self, partial(self._open_pager, log), "pager")
+
+    async def _open_pager(self, log: AttemptLog) -> None:
+        try:
+            await page_log(self.app, log, self.console.glyphs)
+        except SuspendNotSupported:
+            self.console.show_message("there is no terminal for a pager", Role.WARNING)
+
+    def on_resize(self, event: events.Resize) -> None:
+        """Render the heading for the new width."""
+        if self.console.live.board is not None:
+            self.show_heading()
+
+
+# --- The ends of several logs side by side, each followed: the selected task and others that run ---------------------
+
+
+TAIL_COLUMNS_MIN = 38
+_TAILS_MAX = 4
+_FRAME_COLUMNS = 4
+
+
+def tasks_to_tail(board: Board, selected: str | None, columns: int) -> list[str]:
+    """Return the selected task, then running tasks, then the latest others, as many as fit side by side."""
+    rows = [row for row in board.projection.tasks.values() if row.attempts]
+    rows.sort(key=lambda row: (row.name != selected, row.state is not TaskState.RUNNING, -(row.started_at or 0)))
+    room = max((columns - _FRAME_COLUMNS) // TAIL_COLUMNS_MIN, 1)
+    return [row.name for row in rows[: min(room, _TAILS_MAX)]]
+
+
+class Tail(Vertical):
+    """The end of the log of one attempt, and its name above."""
+
+    DEFAULT_CSS = """
+    Tail { width: 1fr; padding: 0 1 0 0; }
+    """
+
+    def __init__(self, log: AttemptLog, glyphs: Glyphs) -> None:
+        super().__init__()
+        self.log_read = log
+        self._glyphs = glyphs
+        self.heading = Bar()
+        self.lines = LinesView(follow=True)
+
+    def compose(self) -> ComposeResult:
+        """Yield the name and the lines."""
+        yield self.heading
+        yield self.lines
+
+    async def update_lines(self) -> None:
+        """Read new output. Raises RedriveError."""
+        log = self.log_read
+        shown = log.text
+        before = len(shown.lines)
+        first = await log.read_new()
+        if log.text is not shown or not before:
+            self.lines.set_lines(LogLines(LogSelection(log.text), self._glyphs))
+        elif first < before or len(log.text.lines) != before:
+            self.lines.lines_changed()
+        self.heading.show([Piece(" "), Piece(one_line(log.task), Role.TITLE), Piece(f" #{log.attempt}", Role.DIM)])
+
+
+class TailsDialog(Modal[None]):
+    """The ends of several logs side by side. Keys scroll the focused one, Tab focuses the next."""
+
+    DEFAULT_CSS = """
+    TailsDialog > Vertical { max-width: 100%; height: 100%; }
+    TailsDialog Horizontal { height: 1fr; }
+    """
+
+    def __init__(self, logs: Sequence[AttemptLog], glyphs: Glyphs) -> None:
+        title: Line = [Piece("The ends of logs ", Role.TITLE), Piece(" Tab next  Esc back", Role.DIM)]
+        super().__init__(title)
+        self.tails = [Tail(log, glyphs) for log in logs]
+        self._problem = Bar()
+
+    def body(self) -> Iterable[Widget]:
+        """Yield the tails, and a line for errors of the connection."""
+        yield Horizontal(*self.tails)
+        yield self._problem
+
+    def first_focus(self) -> Widget:
+        """The first tail."""
+        return self.tails[0].lines
+
+    def on_mount(self) -> None:
+        """Read at once, then periodically."""
+        self._poll()
+        self.set_interval(POLL_SECONDS, self._poll)
+
+    def _poll(self) -> None:
+        if not any(worker.group == "tails" and worker.is_running for worker in self.workers):
+            run_latest(self, self._read, "tails")
+
+    async def _read(self) -> None:
+        try:
+            for tail in self.tails:
+                await tail.update_lines()
+        except RedriveError as error:
+            self._problem.show([Piece(one_line(str(error)), Role.WARNING)])
+        else:
+            self._problem.show([])
+
+
+# --- The failure of the attempt whose output is shown, below the output ----------------------------------------------
+
+
+_FRAME_ROWS = 6  # header, tabs, two rules, heading, keys
+_Key = tuple[str, str, int]  # run, task, attempt
+
+
+class FailureBar(Bar):
+    """The error of a failed attempt with the end of its traceback; no row for any other attempt."""
+
+    def __init__(self, screen: ConsoleScreen, on_read: Callable[[], None]) -> None:
+        super().__init__(0, id="failure")
+        self._log_screen = screen
+        self._on_read = on_read
+        self._key: _Key | None = None
+        self._texts: AttemptText | None = None  # None until they have been read
+
+    def show_attempt(self, run_id: str, task: str, attempt: AttemptRow | None, log_lines: int) -> None:
+        """Show the failure in the rows that ``log_lines`` leave free, at least in a third of the screen."""
+        if attempt is None or attempt.outcome not in FAILED_OUTCOMES:
+            self._key = None
+            self.set_row_count(0)
+            return
+        key = run_id, task, attempt.attempt
+        if key != self._key:
+            self._key, self._texts = key, None
+            run_latest(self._log_screen, self._read, "failure", shows_errors=False)
+        size = self.app.size
+        free = max(size.height // 3, size.height - _FRAME_ROWS - max(log_lines, 1))
+        free = free if has_room_for_strip(size.height) else 1
+        lines = failure_lines(attempt, self._texts, size.width, free, self._log_screen.console.glyphs)
+        self.set_row_count(len(lines))
+        self.show_lines(lines)
+
+    async def _read(self) -> None:
+        key = self._key
+        if key is None:
+            return
+        texts = await self._log_screen.console.live.session.attempt_text(*key)
+        if key == self._key:
+            self._texts = texts
+            self._on_read()
+
+
+# --- The differences between the output of an attempt and that of the attempt before it ------------------------------
+
+
+async def compared(earlier: AttemptLog, latest: AttemptLog, glyphs: Glyphs) -> TextDialog:
+    """A dialog with the differences of two logs, of long ones those of their ends. Raises RedriveError."""
+    for log in (earlier, latest):
+        await log.read_end()
+    before, after = ([line_text(line, glyphs) for line in log.text.lines] for log in (earlier, latest))
+    found = await asyncio.to_thread(compare_output, before, after)
+    part = "" if earlier.is_complete and latest.is_complete else ", the end of each"
+    title = f"{one_line(latest.task)}: #{earlier.attempt} - , #{latest.attempt} +{part}"
+    return TextDialog([Piece(title, Role.TITLE)], diff_rows(found, glyphs))
+
+
+# --- Show text in the operator's pager while the console is suspended ------------------------------------------------
+
+
+_FALLBACKS = ("less", "more")
+
+
+def show_in_pager(lines: Iterable[str], name: str) -> None:
+    """Show lines in ``$PAGER`` and wait until it exits. Call it while the terminal is released.
+
+    ``lines`` are visible characters only: a pager that passes sequences on has none to pass. ``name`` is seen in the
+    prompts of pagers. Raises RedriveError where no pager can be started.
+    """
+    command = _command()
+    with tempfile.TemporaryDirectory(prefix="redrive-") as folder:
+        path = os.path.join(folder, _file_name(name))
+        with open(path, "w", encoding="utf-8", errors="replace") as file:
+            file.writelines(f"{line}\n" for line in lines)
+        _wait_for([*command, path])
+
+
+def _command() -> list[str]:
+    try:
+        chosen = shlex.split(os.environ.get("PAGER", ""))
+    except ValueError as error:
+        raise RedriveError(f"$PAGER cannot be understood: {error}") from None
+    if chosen:
+        return chosen
+    for name in _FALLBACKS:
+        if shutil.which(name):
+            return [name]
+    raise RedriveError("there is no pager: set $PAGER")
+
+
+def _file_name(name: str) -> str:
+    kept = "".join(character if character.isalnum() or character in "-_." else "_" for character in name[:80])
+    return f"{kept.lstrip('.-') or 'log'}.txt"
+
+
+def _wait_for(command: list[str]) -> None:
+    """Run the pager; Ctrl-C goes to the pager alone. A Python handler, unlike SIG_IGN, is not inherited."""
+    before = signal.signal(signal.SIGINT, lambda *_: None)
+    try:
+        subprocess.run(command, check=False)
+    except OSError as error:
+        raise RedriveError(f"{command[0]} cannot be started: {error.strerror}") from None
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+# --- The whole log of an attempt in the operator's pager -------------------------------------------------------------
+
+
+async def page_log(app: App[object], log: AttemptLog, glyphs: Glyphs) -> None:
+    """Suspend the console while the pager shows the log. Raises RedriveError, SuspendNotSupported."""
+    with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as file:
+        text = LogText()
+        async for chunks in log.pages():
+            text.append(chunks)
+            file.writelines(f"{line_text(line, glyphs)}\n" for line in text.pop_closed_lines())
+        file.writelines(f"{line_text(line, glyphs)}\n" for line in text.lines)
+        file.seek(0)
+        with app.suspend():
+            show_in_pager((line.rstrip("\n") for line in file), f"{log.task}-{log.attempt}")

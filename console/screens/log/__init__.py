@@ -1,1 +1,0 @@
-"""The log of an attempt: its screen, what is read of it, and what searches it."""

@@ -1,0 +1,579 @@
+"""The log of one attempt: a window of it in memory, at first its end; the whole of it is searched in the store."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
+from enum import IntEnum
+from typing import NamedTuple, Protocol
+
+from ...engine.core.projection import AttemptRow
+from ...engine.errors import RedriveError
+from ...engine.statefile.lists import OUTPUT
+from ...engine.statefile.logs import READ_CHARACTERS_MAX, LogChunk, SlowPatternError, time_limit
+from ..model.lists import search_pattern
+from ..model.log import LogLine, LogSelection, LogText
+from ..present.log import LogLines
+from ..sessions.session import Session
+from ..text.pieces import Line, Role
+from ..widgets.text_view import LinesView
+from .base import Console
+
+WINDOW_CHUNKS = 64  # the end of a log, to begin with
+PAGE_CHUNKS = 500
+WINDOW_CHARACTERS_MAX = 2 * READ_CHARACTERS_MAX  # a larger window gives way to one around the place in view
+SELECTED_CHARACTERS_MAX = 2 * 1024 * 1024  # of the lines that match a filter; what follows is not shown
+_PAGES_MAX = 20  # per poll; the next poll reads further pages
+
+
+class AttemptLog:
+    """The log of one attempt. All reads may raise RedriveError.
+
+    Attributes:
+        text: the lines of the window.
+        is_started: whether anything has been read.
+        is_complete: whether the window begins with the first output that is kept.
+        is_at_end: whether the window ended, when it was read last, with the latest output.
+        is_finished: whether its end was read after the attempt had ended: there will be no more of it.
+        output_bytes, dropped_bytes: as the engine counts them; None as long as it was not asked.
+        until_us: what was written later (microseconds UTC) is left out; None: nothing is.
+        only: a regular expression; lines that do not match it are left out. Empty: none is.
+    """
+
+    def __init__(self, session: Session, run_id: str, task: str, attempt: int, until: int | None = None) -> None:
+        self.task = task
+        self.attempt = attempt
+        self.text = LogText()
+        self.is_started = False
+        self.is_complete = False
+        self.is_at_end = True
+        self.is_finished = False
+        self.output_bytes: int | None = None
+        self.dropped_bytes: int | None = None
+        self.until_us = until
+        self.only = ""
+        self._rest = ""
+        self._searched_id = 0  # the last chunk that was searched for ``only``
+        self._session = session
+        self.run_id = run_id
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the window is all of the log."""
+        return self.is_complete and self.is_at_end
+
+    def can_advance_to(self, until: int | None) -> bool:
+        """Move the limit to a later time. False if it is earlier or the present: the log must be read again."""
+        if (until is None) != (self.until_us is None) or (until or 0) < (self.until_us or 0):
+            return False
+        if until != self.until_us:
+            self.until_us, self.is_finished = until, False
+        return True
+
+    async def read_new(self) -> int:
+        """Read new output, or the end of the log at first. Returns the first changed line."""
+        if not self.is_started:
+            await self.read_end()
+            return 0
+        text = self.text
+        first = len(text.lines)
+        for _ in range(_PAGES_MAX if self.is_at_end else 0):
+            chunks, is_last = await self._read(PAGE_CHUNKS, after=text.last_id)
+            if text is not self.text:
+                return 0
+            if chunks and text.characters > WINDOW_CHARACTERS_MAX and not self.only:
+                await self.read_end()
+                return 0
+            first = min(first, text.append(chunks))
+            if is_last:
+                break
+        await self._read_sizes()
+        return first
+
+    async def read_end(self) -> None:
+        """Make the end of the log the window."""
+        if self.until_us is None:
+            chunks, is_first = await self._read(WINDOW_CHUNKS, after=-1)
+        else:
+            chunks, is_first = await self._read(WINDOW_CHUNKS, before=await self._first_id_after_limit(self.until_us))
+        await self._replace(chunks, is_complete=is_first, is_at_end=True)
+
+    async def read_start(self) -> None:
+        """Make the start of the log the window."""
+        chunks, is_last = await self._read(PAGE_CHUNKS)
+        await self._replace(chunks, is_complete=True, is_at_end=is_last)
+
+    async def read_around(self, chunk_id: int) -> None:
+        """Make the output before and after a chunk the window."""
+        earlier, is_first = await self._read(PAGE_CHUNKS, before=chunk_id)
+        later, is_last = await self._read(PAGE_CHUNKS, after=chunk_id - 1)
+        await self._replace([*earlier, *later], is_complete=is_first, is_at_end=is_last)
+
+    async def read_earlier(self) -> int:
+        """Extend the window to the front, or move it there. Returns how many lines were added at the start; -1 if the
+        window was moved."""
+        read = await self._read_adjacent(before=self.text.first_id)
+        if read is None:
+            return -1
+        chunks, self.is_complete = read
+        return self.text.prepend(chunks)
+
+    async def read_later(self) -> int:
+        """Extend the window to the end, or move it there. Returns the first changed line; -1 if it was moved."""
+        read = await self._read_adjacent(after=self.text.last_id)
+        if read is None:
+            return -1
+        chunks, self.is_at_end = read
+        return self.text.append(chunks)
+
+    async def read_whole(self) -> int:
+        """Extend the window to the start of the log; of a long log, move it there. Returns as ``read_earlier``."""
+        added = 0
+        while not self.is_complete and self.text.characters <= WINDOW_CHARACTERS_MAX:
+            more = await self.read_earlier()
+            if more < 0:
+                return more
+            added += more
+        if self.is_complete:
+            return added
+        await self.read_start()
+        return -1
+
+    async def read_only(self, pattern: str) -> None:
+        """Make the lines that match a regular expression the window; an empty one matches the end of the log."""
+        self.only, self._rest, self._searched_id = pattern, "", 0
+        await (self.read_start() if pattern else self.read_end())
+
+    async def find(self, pattern: str, step: int, start: int) -> int | None:
+        """The chunk with the first match after the chunk ``start``, with a ``step`` of -1 the last one before it."""
+        place: int | None = start
+        while place is not None:
+            after, before = (place, None) if step > 0 else (0, place)
+            found, place = await self._session.find_in_log(
+                self.run_id, self.task, self.attempt, pattern, after=after, before=before
+            )
+            if found is not None:
+                return found
+        return None
+
+    async def pages(self) -> AsyncIterator[Sequence[LogChunk]]:
+        """Yield the whole log, page by page."""
+        after, is_last = 0, False
+        while not is_last:
+            chunks, is_last = await self._read(PAGE_CHUNKS, after=after)
+            if not chunks:
+                return
+            yield chunks
+            after = chunks[-1].id
+
+    async def _replace(self, chunks: Sequence[LogChunk], *, is_complete: bool, is_at_end: bool) -> None:
+        await self._read_sizes()
+        self.text = LogText()
+        self.text.append(chunks)
+        self.is_started, self.is_complete, self.is_at_end = True, is_complete, is_at_end
+
+    async def _read_adjacent(self, *, after: int = 0, before: int | None = None) -> tuple[list[LogChunk], bool] | None:
+        """Return as ``_read``; None if the window is another one now, as one that was too large to be extended."""
+        text = self.text
+        if text.characters > WINDOW_CHARACTERS_MAX and not self.only:
+            await self.read_around(after if before is None else before)
+            return None
+        read = await self._read(PAGE_CHUNKS, after=after, before=before)
+        return read if text is self.text else None
+
+    async def _first_id_after_limit(self, until_us: int) -> int:
+        """The id of the first chunk that was written after an instant, by bisection; one more than the last without."""
+        chunks = await self._session.log(self.run_id, self.task, self.attempt, after=-1, limit=1)
+        low, high = 0, chunks[-1].id + 1 if chunks else 1
+        while low < high - 1:
+            middle = (low + high) // 2
+            (chunk,) = await self._session.log(self.run_id, self.task, self.attempt, after=middle - 1, limit=1)
+            if chunk.at <= until_us:
+                low = chunk.id
+            else:
+                high = middle
+        return high
+
+    async def _read(self, limit: int, *, after: int = 0, before: int | None = None) -> tuple[list[LogChunk], bool]:
+        """Return chunks, and whether there are no more in this direction."""
+        if self.only:
+            return await self._select()
+        chunks = await self._session.log(self.run_id, self.task, self.attempt, after=after, limit=limit, before=before)
+        size = sum(len(chunk.text) for chunk in chunks)
+        kept = [chunk for chunk in chunks if self.until_us is None or chunk.at <= self.until_us]
+        is_last = len(chunks) < limit and size < READ_CHARACTERS_MAX
+        return kept, is_last or len(kept) < len(chunks)
+
+    async def _select(self) -> tuple[list[LogChunk], bool]:
+        """Return the next lines that match ``only``, and whether these are all."""
+        found: list[LogChunk] = []
+        is_end = self.text.characters > SELECTED_CHARACTERS_MAX and self._searched_id > 0
+        while not (found or is_end):
+            step = await self._session.select_in_log(
+                self.run_id, self.task, self.attempt, self.only, after=self._searched_id, rest=self._rest
+            )
+            self._rest, self._searched_id = step.rest, max(step.last_id, self._searched_id)
+            found += [chunk for chunk in step.chunks if self.until_us is None or chunk.at <= self.until_us]
+            is_end = step.is_end
+        return found, is_end
+
+    async def _read_sizes(self) -> None:
+        rows = await self._session.query(OUTPUT, run_id=self.run_id, task=self.task, attempt=self.attempt)
+        if rows:
+            self.output_bytes = rows[0].output_bytes if self.until_us is None else None
+            self.dropped_bytes = rows[0].output_dropped_bytes
+
+
+# --- Searching in memory ---------------------------------------------------------------------------------------------
+#
+# Searches the lines of a log in memory, a slice at a time: the console handles keys between two slices.
+
+
+SLICE_CHARACTERS = 32 * 1024
+SLICE_SECONDS = 0.04  # of processor time; a pattern that takes longer has no bound
+
+
+class LogTarget(NamedTuple):
+    """What to search a log for: a regular expression for the store, which may find too much, and a test of lines.
+
+    ``nothing``: the message if no line matches.
+    """
+
+    pattern: str
+    matches: Callable[[str], bool]
+    nothing: str = ""
+
+
+def places_after(count: int, after: int, step: int, wraps: bool) -> Iterator[int]:
+    """The places of a list after ``after``, with a ``step`` of -1 backwards. ``wraps``: go on at the other end."""
+    for distance in range(1, count + 1):
+        place = after + step * distance
+        if not wraps and not 0 <= place < count:
+            return
+        yield place % count
+
+
+async def first_match(
+    places: Iterable[int], text_at: Callable[[int], str], matches: Callable[[str], bool]
+) -> int | None:
+    """The first place whose line matches. Raises SlowPatternError."""
+    for part in _slices(places, text_at):
+        with time_limit(SLICE_SECONDS):
+            found = next((place for place, text in part if matches(text)), None)
+        if found is not None:
+            return found
+        await asyncio.sleep(0)
+    return None
+
+
+def _slices(places: Iterable[int], text_at: Callable[[int], str]) -> Iterator[list[tuple[int, str]]]:
+    part: list[tuple[int, str]] = []
+    size = 0
+    for place in places:
+        part.append((place, text_at(place)))
+        size += len(part[-1][1])
+        if size >= SLICE_CHARACTERS:
+            yield part
+            part, size = [], 0
+    yield part
+
+
+# --- The lines of a log in view, with what was found in them ---------------------------------------------------------
+
+
+class LogView(LinesView):
+    """The lines of a log, or a message if there are none; it loads the start on demand."""
+
+    def __init__(
+        self,
+        nothing: Callable[[], Line],
+        to_the_top: Callable[[], None],
+        to_the_end: Callable[[], None],
+        toggle_follow: Callable[[], None],
+    ) -> None:
+        super().__init__(follow=True, id="log")
+        self._empty_line = nothing
+        self._on_top_requested = to_the_top
+        self._on_end_requested = to_the_end
+        self._on_follow_requested = toggle_follow
+
+    def searched_text(self, line: int) -> str:
+        """The text of a line, for the search."""
+        return self.lines.text(line) if isinstance(self.lines, LogLines) else super().searched_text(line)
+
+    def move_to_edge(self, direction: int) -> None:
+        """Go to the start, which may have to be read first; or to the end, and follow it."""
+        if direction < 0:
+            self._on_top_requested()
+        else:
+            self.is_following = True
+            super().move_to_edge(direction)
+            self._on_end_requested()
+
+    def toggle_follow(self) -> None:
+        """Follow the end or not, as far as the attempt writes any more."""
+        self._on_follow_requested()
+
+    def toggle_follow_of_end(self) -> None:
+        """Follow the end, or stand still."""
+        super().toggle_follow()
+
+    def search(self, words: str) -> None:
+        """Highlight ``words``, or a regular expression after ``~``; "" ends the search."""
+        super().search(words)
+        self._search_pattern = search_pattern(words) if words else None
+
+    def line(self, y: int) -> Line:
+        """Render a line, or why there is none. Matches of a pattern that takes too long are not highlighted."""
+        if not len(self.lines):
+            return self._empty_line() if y == 0 else []
+        try:
+            with time_limit(SLICE_SECONDS / 4):
+                return super().line(y)
+        except SlowPatternError:
+            self._search_pattern = None
+            return super().line(y)
+
+    def first_in_view(self) -> tuple[int, str] | None:
+        """The chunk and the text of the first visible line, by which it is found again among other lines."""
+        line = self.lines.line_at(self.span[0]) if isinstance(self.lines, LogLines) and len(self.lines) else None
+        return (line.id, str(line)) if line is not None else None
+
+    def go_to_top(self) -> None:
+        """Go to the first loaded line."""
+        super().move_to_edge(-1)
+
+
+# --- Searching everywhere --------------------------------------------------------------------------------------------
+#
+# Finds the next match in a log: among the loaded lines, then in the store, whose window is loaded around the match.
+
+
+_AFTER_EVERY_CHUNK = 2**62
+
+
+class SearchedScreen(Protocol):
+    """The screen of the log, as the search uses it. ``attempt_log``: the log that is shown."""
+
+    attempt_log: AttemptLog | None
+    text: LogView
+
+    @property
+    def console(self) -> Console:
+        """The app."""
+
+    def show_window(self, log: AttemptLog) -> None:
+        """Show another window of the log."""
+
+    def show_heading(self) -> None:
+        """Show the progress of the search."""
+
+
+class LogFinder:
+    """The search of one screen, and how it stands.
+
+    Attributes:
+        has_match: whether the latest search has found a line, or still may.
+        is_searching: whether the store is being searched.
+        is_given_up: whether the latest search ended with an error.
+    """
+
+    def __init__(self, screen: SearchedScreen) -> None:
+        self._screen = screen
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget how the latest search ended."""
+        self.has_match, self.is_searching, self.is_given_up = True, False, False
+
+    @property
+    def is_all_loaded(self) -> bool:
+        """Whether all lines that can match are in memory."""
+        log = self._screen.attempt_log
+        return log is None or log.is_whole or bool(log.only)
+
+    async def find(self, target: LogTarget, step: int, after: int | None) -> None:
+        """Show the next match after a line in memory, or in the store from its start; without a match say so."""
+        screen, log, found = self._screen, self._screen.attempt_log, None
+        try:
+            if after is not None:
+                found = await self._find_in_memory(target, step, after)
+            if found is None and log is not None and not self.is_all_loaded:
+                self.is_searching = True
+                screen.show_heading()
+                found = await self._find_in_store(log, target, step, after is None)
+        except RedriveError as error:
+            screen.text.search("")
+            self.is_given_up, self.has_match = True, True
+            screen.console.show_message(str(error), Role.WARNING)
+            target = target._replace(nothing="")
+        else:
+            self.has_match = found is not None
+        if log is screen.attempt_log:
+            self.is_searching = False
+            self._show(found, target)
+
+    def _show(self, found: int | None, target: LogTarget) -> None:
+        if found is not None:
+            self._screen.text.show_match(found)
+        elif target.nothing:
+            self._screen.console.show_message(target.nothing)
+        self._screen.show_heading()
+
+    async def _find_in_memory(self, target: LogTarget, step: int, after: int) -> int | None:
+        text = self._screen.text
+        places = places_after(len(text.lines), after, step, self.is_all_loaded)
+        return await first_match(places, text.searched_text, target.matches)
+
+    async def _find_in_store(self, log: AttemptLog, target: LogTarget, step: int, from_start: bool) -> int | None:
+        """Show the window with the next match, at last from the other end of the log; return its line."""
+        start = 0 if from_start else log.text.last_id if step > 0 else log.text.first_id
+        edge = 0 if step > 0 else _AFTER_EVERY_CHUNK
+        for first in (start, edge) if start != edge else (edge,):
+            place: int | None = first
+            while place is not None and log is self._screen.attempt_log:
+                place = await log.find(target.pattern, step, place)
+                if place is None:
+                    break
+                await log.read_around(place)
+                if log is not self._screen.attempt_log:
+                    return None
+                self._screen.text.is_following = False
+                self._screen.show_window(log)
+                line = await _find_in_chunk(log.text.lines, target, place, step)
+                if line is not None:
+                    return line
+        return None
+
+
+async def _find_in_chunk(lines: Sequence[LogLine], target: LogTarget, chunk: int, step: int) -> int | None:
+    """Return the first match from a chunk on, or with a ``step`` of -1 the last one up to it."""
+    places = places_after(len(lines), -1 if step > 0 else len(lines), step, wraps=False)
+    near = (place for place in places if (lines[place].id - chunk) * step >= 0)
+    return await first_match(near, lines.__getitem__, target.matches)
+
+
+# --- Reads the log that the screen shows: what is new, and what is scrolled to ---------------------------------------
+#
+# One read runs at a time.
+
+
+class Read(IntEnum):
+    """The kinds of reads, in order of priority."""
+
+    NEWS = 0
+    END = 1
+    EARLIER = 2
+    LATER = 3
+    WHOLE = 4
+    ONLY = 5  # the lines that match the filter
+
+
+class ReadScreen(SearchedScreen, Protocol):
+    """The screen of the log, as the reader uses it. ``selection``: the lines of the window that the filter leaves."""
+
+    selection: LogSelection | None
+
+    @property
+    def attempt(self) -> AttemptRow | None:
+        """The attempt that is shown."""
+
+    def store_filter(self) -> str:
+        """The filter as a regular expression for the store."""
+
+
+class LogReader:
+    """The reads of one screen. ``start``: runs work in the background, in place of what it ran before."""
+
+    def __init__(self, screen: ReadScreen, start: Callable[[Callable[[], Awaitable[None]]], None]) -> None:
+        self._screen = screen
+        self._start = start
+        self._log_being_read: AttemptLog | None = None
+        self._requests: set[Read] = set()
+        self._when_complete: Callable[[], None] | None = None  # as soon as everything has been read
+
+    def reset(self) -> None:
+        """Forget what was to be read: another log is shown."""
+        self._requests.clear()
+        self._when_complete = None
+
+    def request(self, kind: Read) -> None:
+        """Read as soon as what is being read has come."""
+        log = self._screen.attempt_log
+        if log is None:
+            return
+        if kind is Read.NEWS and (log.is_finished or (log is self._log_being_read and not log.is_started)):
+            return
+        if kind is Read.END and (log.is_at_end or not log.is_started):
+            return
+        self._requests.add(kind)
+        if self._log_being_read is not log:
+            self._log_being_read = log
+            self._start(self._read_requests)
+
+    def call_when_complete(self, step: Callable[[], None]) -> None:
+        """Call ``step`` once the window begins with the start of the log."""
+        log = self._screen.attempt_log
+        if log is None or log.is_complete:
+            step()
+        else:
+            self._when_complete = step
+            self.request(Read.WHOLE)
+
+    async def _read_requests(self) -> None:
+        log = self._screen.attempt_log
+        try:
+            while log is not None and log is self._screen.attempt_log and self._requests:
+                kind = min(self._requests)
+                self._requests.discard(kind)
+                await self._read(log, kind)
+        except RedriveError as error:
+            self._requests.clear()
+            self._screen.console.show_message(str(error), Role.WARNING)
+        finally:
+            if self._log_being_read is log:
+                self._log_being_read = None
+
+    async def _read(self, log: AttemptLog, kind: Read) -> None:
+        screen = self._screen
+        over = screen.attempt is not None and screen.attempt.outcome != "running"
+        shown, place = log.text, screen.text.first_in_view()
+        first, added = await self._read_window(log, kind if log.is_started else Read.NEWS)
+        log.is_finished = over and log.is_at_end and (log.is_finished or kind in (Read.NEWS, Read.END))
+        if log is not screen.attempt_log or screen.selection is None:
+            return
+        if log.text is not shown or screen.selection.text is not log.text:
+            screen.show_window(log)
+            if kind in (Read.EARLIER, Read.LATER) and place is not None:
+                self._scroll_back(log, place)
+        elif added:
+            screen.text.lines_changed(dropped=-screen.selection.apply_prepended(added))
+        else:
+            screen.selection.update_from(first)
+            screen.text.lines_changed()
+        if kind in (Read.WHOLE, Read.ONLY) and self._when_complete is not None:
+            step, self._when_complete = self._when_complete, None
+            step()
+        screen.show_heading()
+
+    async def _read_window(self, log: AttemptLog, kind: Read) -> tuple[int, int]:
+        """Read one window. Return the first line that changed, and how many lines were added at the start."""
+        if kind is Read.NEWS:
+            return await log.read_new(), 0
+        if kind is Read.LATER:
+            return max(await log.read_later(), 0), 0
+        if kind is Read.END:
+            await log.read_end()
+        elif kind is Read.ONLY:
+            await log.read_only(self._screen.store_filter())
+        else:
+            return 0, max(await (log.read_earlier() if kind is Read.EARLIER else log.read_whole()), 0)
+        return 0, 0
+
+    def _scroll_back(self, log: AttemptLog, place: tuple[int, str]) -> None:
+        """Scroll so that the previous first line is the first again."""
+        self._screen.text.is_following = False
+        for number, line in enumerate(log.text.lines):
+            if (line.id, line) == place:
+                self._screen.text.set_first_line(number)
+                return

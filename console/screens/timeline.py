@@ -1,0 +1,520 @@
+"""The timeline: one row per task or group, attempts as bars, kills and backoffs as marks, countdowns after now."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from typing import ClassVar
+
+from textual import events
+from textual.binding import BindingType
+from textual.widget import Widget
+
+from ...engine.domain.states import TIMED
+from ..feed.live_run import BoardUpdate
+from ..keys.actions import ScreenName
+from ..model.board import Board
+from ..model.eta import critical_path
+from ..model.time_axis import Pause, RunActivity, Span, activity_of
+from ..model.timeline import GroupActivity, RowKey, TaskOrder, TimelineRows
+from ..present.tasks import Scene
+from ..present.timeline import (
+    TOOK_CELLS,
+    axis_line,
+    bar_line,
+    describe_path,
+    due_cell,
+    group_bar_line,
+    group_lines,
+    legend_line,
+    load_lines,
+    task_lines,
+)
+from ..text.glyphs import Glyphs
+from ..text.pieces import Line, Piece, Role
+from ..text.text import one_line
+from ..widgets.bars import STRIP_ROWS, TALL_SCREEN_ROWS, Bar, bindings_of, has_room_for_strip
+from ..widgets.table import VirtualTable
+from .base import ConsoleScreen
+from .timeline_bars import TaskTimeline, TimelineLabels, TimelineView
+
+_WORDS_BEFORE_LOAD = 8  # rows of words before the chart has any
+_FRAME_ROWS = 8  # header, tabs, rules, axis and key bar
+
+
+class TimelineScreen(ConsoleScreen):
+    """See the module."""
+
+    PLACE = ScreenName.TIMELINE
+    BINDINGS: ClassVar[list[BindingType]] = bindings_of(ScreenName.TIMELINE)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.axis = Bar(id="axis")
+        self.timeline = TaskTimeline(self)
+        self.load_chart = LoadChart()
+        self.words_bar = Bar(STRIP_ROWS, id="words")
+        self._rows: TimelineRows | None = None
+        self._labels: TimelineLabels | None = None
+        self._borders: tuple[Span, Sequence[int]] | None = None  # the instants between the cells of a span
+        self._activity = RunActivity((), 0, True)
+        self._now_us = 0
+
+    # --- The frame ------------------------------------------------------------------------------------------------
+
+    def content(self) -> Iterable[Widget]:
+        """Yield the axis, the bars, and the chart of how many tasks ran at once."""
+        yield self.axis
+        yield self.timeline
+        yield self.load_chart
+
+    def widgets_below(self) -> Iterable[Widget]:
+        """Yield the words for the selected row."""
+        yield self.words_bar
+
+    def on_resize(self, event: events.Resize) -> None:
+        """Fit labels and words to the new size."""
+        self.words_bar.display = has_room_for_strip(event.size.height)
+        self._fit_text()
+        self._fit_labels()
+
+    def _fit_labels(self) -> None:
+        self.timeline.set_label_columns(self.labels.columns)
+
+    def columns_changed(self) -> None:
+        """Show the chosen columns of the labels."""
+        self._fit_labels()
+        self.timeline.refresh()
+        self._show_axis()
+        self._show_load()
+
+    # --- The run --------------------------------------------------------------------------------------------------
+
+    def _scene(self) -> Scene:
+        console = self.console
+        return Scene(
+            self.board, self._now_us, console.glyphs, console.absolute_times, 24, self.board.pools(), console.runner
+        )
+
+    @property
+    def now(self) -> int | None:
+        """The current time; None if the run has ended."""
+        return self._now_us if self.board.projection.run.ended_at is None else None
+
+    def board_replaced(self, board: Board) -> None:
+        """Show the whole run of the new board."""
+        self._now_us = self.console.live.now_us
+        rows = TimelineRows(board)
+        if self._rows is not None:
+            rows.sort(self._rows.order)
+        self._rows = rows
+        self._labels = TimelineLabels(self.console, board, rows)
+        self._find_activity()
+        self._fit_labels()
+        self._show_whole_run()
+        self._show_order()
+
+    @property
+    def rows(self) -> TimelineRows:
+        """The rows of the board."""
+        assert self._rows is not None
+        return self._rows
+
+    @property
+    def labels(self) -> TimelineLabels:
+        """The labels of the rows."""
+        assert self._labels is not None
+        return self._labels
+
+    def on_shown(self) -> None:
+        """Update to the current time and to the selection of the other screens."""
+        self.timeline.focus()
+        self._now_us = self.console.live.now_us
+        self._find_activity()
+        self._update_span()
+        self._select(self.console.selected)
+        self.timeline.refresh()
+        self._show_axis()
+        self._show_text()
+
+    def on_news(self, news: BoardUpdate) -> None:
+        """Update the bars of changed tasks."""
+        if self.rows.apply(news.delta) or (news.delta.moves and self.filter_text):
+            self._show_order()
+        if self not in self.app.screen_stack:
+            return
+        live = self.console.live
+        self._set_now(live.now_us if live.is_past else max(self._now_us, live.now_us))
+        if live.is_past or self._activity.is_active != self._is_active():
+            self._find_activity()
+        self.timeline.rows_changed(self.rows.rows_of(news.delta.tasks))
+        if news.delta.is_run_changed:
+            self._update_span()
+            self.timeline.refresh()
+            self._show_axis()
+        self._show_load()
+        self._show_text()
+
+    def tick(self, now_us: int) -> None:
+        """Advance the line of now and the countdowns."""
+        if self._rows is None:
+            return  # not mounted yet
+        if self.now is None:
+            self._now_us = now_us
+            return
+        self._set_now(now_us)
+        self._update_span()
+        self._tick_countdowns(self.timeline.span)
+        self._show_load()
+        self._show_text()
+
+    def _set_now(self, now_us: int) -> None:
+        """Move the line of now and repaint the columns in between; in the past it also moves back."""
+        span = self.timeline.span
+        first, last = sorted((span.cell(self._now_us), span.cell(now_us)))
+        self._now_us = now_us
+        if first != last:
+            first, last = max(first, 0), min(last, span.cells)
+            width = last - first + 1
+            self.timeline.refresh_cells(self.timeline.label_columns + first, 0, width, self.timeline.rows)
+            self._show_axis()
+
+    def _tick_countdowns(self, span: Span) -> None:
+        """Repaint the countdowns of visible rows."""
+        for y, key in enumerate(self.timeline.in_view()):
+            if self.labels.ticks(key):
+                self.timeline.refresh_cells(self.timeline.label_columns - TOOK_CELLS, y, TOOK_CELLS)
+            if isinstance(key, int):
+                due = self.rows.activity(key).next_due
+                place = span.cell(self._now_us) + 1 if due is not None else None
+            else:
+                place = due_cell(self.board.row(key), span, self._now_us, self.console.glyphs)
+            if place is not None:
+                self.timeline.refresh_cells(self.timeline.label_columns + place - 1, y, span.cells - place + 1)
+
+    def _update_span(self) -> None:
+        run = self.board.projection.run
+        self._shorten_pauses()
+        if run.ended_at is None:
+            self.timeline.extend_to(run.started_at, self._now_us)
+        elif self.timeline.shows_whole_run:
+            self.timeline.show_whole_run(run.started_at, run.ended_at, live=False)
+
+    def _is_active(self) -> bool:
+        """Whether a task runs, or has a time to go on."""
+        return bool(self.board.active)
+
+    def _find_activity(self) -> None:
+        """Find the idle pauses of the run; the last one goes on until now."""
+        run = self.board.projection.run
+        self._activity = activity_of(self.board.projection.tasks.values(), run.started_at)
+        self._shorten_pauses()
+
+    def _shorten_pauses(self) -> None:
+        activity, now_us = self._activity, self.now
+        waits = now_us is not None and not activity.is_active and now_us > activity.end
+        last = [Pause(activity.end, now_us)] if waits and now_us is not None else []
+        self.timeline.set_pauses([*activity.pauses, *last])
+
+    def cursor_instant(self) -> int:
+        """The instant that zooming keeps in its place: now if the row goes on, else the middle of its attempt."""
+        key = self.timeline.cursor_key
+        period = self._latest_period(key) if key is not None else None
+        if period is None:
+            return self.now if self.now is not None else self.board.projection.run.started_at
+        return sum(period) // 2
+
+    def _latest_period(self, key: RowKey) -> tuple[int, int] | None:
+        """The latest attempt of a task, or all of a group; None if it goes on or has not begun."""
+        if isinstance(key, int):
+            activity = self.rows.activity(key)
+            start, end = activity.first_start, activity.last_end
+            return (start, end) if start is not None and end is not None and not activity.goes_on else None
+        row = self.board.row(key)
+        latest = row.attempts.get(row.attempt)
+        if latest is None or latest.ended_at is None or row.state in TIMED:
+            return None
+        return latest.started_at, latest.ended_at
+
+    def _show_whole_run(self) -> None:
+        run = self.board.projection.run
+        end = run.ended_at if run.ended_at is not None else self._now_us
+        self.timeline.show_whole_run(run.started_at, end, live=run.ended_at is None)
+
+    # --- Rows -----------------------------------------------------------------------------------------------------
+
+    def _show_order(self) -> None:
+        is_tall = self.app.size.height >= TALL_SCREEN_ROWS
+        room = self.app.size.height // 2 - len(self.rows.groups)
+        self.rows.lists_problems = is_tall and 0 < len(self.board.problems) <= room
+        self.timeline.set_order(self.rows.rows(self.filter_text))
+        if not self.filter_text:  # else the words would move while a filter is typed
+            self._fit_text()
+
+    def label(self, key: RowKey, columns: int) -> Line:
+        """Render the left part of a row."""
+        is_cursor = key == self.timeline.cursor_key
+        return self.labels.line(key, columns, is_cursor=is_cursor, is_filtered=bool(self.filter_text))
+
+    def bar(self, key: RowKey, span: Span) -> Line:
+        """Render the right part of a row."""
+        glyphs, runner = self.console.glyphs, self.console.runner
+        if not isinstance(key, int):
+            return bar_line(self.board.row(key), span, self.now, glyphs, runner)
+        group, activity = self.rows.group(key), self.rows.activity(key)
+        return group_bar_line(group, activity, span, self._borders_of(span), self.now, glyphs, runner)
+
+    def _show_axis(self) -> None:
+        columns = self.timeline.label_columns
+        title = self._order_title + (f" /{one_line(self.filter_text)}" if self.filter_text else "")
+        name = self.labels.heading(title, columns, Role.MATCH if self.filter_text else Role.DIM)
+        self.axis.show([*name, *axis_line(self.timeline.span, self.now, self.console.glyphs)])
+
+    @property
+    def _order_title(self) -> str:
+        return f" by {self.rows.order} {self.console.glyphs.open}"
+
+    def _show_text(self) -> None:
+        rows, columns = self.words_bar.row_count, self.app.size.width
+        lines = self._text_lines(self.timeline.cursor_key, columns, rows)
+        if len(lines) + 1 < rows:
+            legend = legend_line(self.console.glyphs, columns, has_groups=bool(self.rows.groups))
+            lines += [[]] * (rows - 1 - len(lines)) + [legend]
+        self.words_bar.show_lines(lines)
+
+    def _text_lines(self, key: RowKey | None, columns: int, rows: int) -> list[Line]:
+        if key is None:
+            return []
+        if not isinstance(key, int):
+            return task_lines(self.board.row(key), self._scene(), columns, rows)
+        worst = self.rows.worst_tasks(key, rows - 1)
+        return group_lines(self.rows.group(key), self.rows.activity(key), worst, self._scene(), columns, rows)
+
+    def _fit_text(self) -> None:
+        """Give the chart and the words the rows that the tasks do not need."""
+        free = self.app.size.height - _FRAME_ROWS - len(self.timeline.order)
+        free -= self.load_chart.fit_rows(free - _WORDS_BEFORE_LOAD)
+        self.words_bar.set_row_count(max(free, STRIP_ROWS))
+        self._show_load()
+
+    def _show_load(self) -> None:
+        """Chart how many tasks ran at once, where the rows leave room."""
+        if self.load_chart.display:
+            span, columns = self.timeline.span, self.timeline.label_columns
+            borders, glyphs = self._borders_of(span), self.console.glyphs
+            self.load_chart.show_activity(self.rows.whole_activity, span, borders, self.now, columns, glyphs)
+
+    def _borders_of(self, span: Span) -> Sequence[int]:
+        """The instants between the cells of a span."""
+        if self._borders is None or self._borders[0] != span:
+            self._borders = span, [span.instant(cell) for cell in range(span.cells + 1)]
+        return self._borders[1]
+
+    # --- Keys and mouse ---------------------------------------------------------------------------------------------
+
+    async def on_bar_cell_clicked(self, message: Bar.CellClicked) -> None:
+        """Change the order on a click on it; a click beside it opens the choice of columns."""
+        message.prevent_default()  # Textual calls the handler of each class
+        if message.bar is not self.axis or message.x >= self.timeline.label_columns:
+            await super().on_bar_cell_clicked(message)
+        elif message.x <= len(self._order_title):
+            self.change_order()
+        else:
+            await self.app.run_action("app.handle('columns')")
+
+    def on_timeline_view_span_changed(self, message: TimelineView.SpanChanged) -> None:
+        """Update what depends on the visible span."""
+        self._show_axis()
+        self._show_load()
+
+    def on_virtual_table_cursor_moved(self, message: VirtualTable.CursorMoved) -> None:
+        """Select the task of the row, or the worst task of its group, on all screens."""
+        key = self.timeline.cursor_key
+        self.console.selected = self.rows.worst_tasks(key, 1)[0] if isinstance(key, int) else key
+        self._show_text()
+
+    def on_virtual_table_row_opened(self, message: VirtualTable.RowOpened) -> None:
+        """Open or close the group, or show the time of the task; again: everything about the task."""
+        if not self.toggle_group() and not self._fit_task():
+            self.show_details()
+
+    def _fit_task(self) -> bool:
+        """Show the attempts of the selected task over the whole width. False if nothing changes."""
+        name = self.timeline.cursor_key
+        attempts = list(self.board.row(name).attempts.values()) if isinstance(name, str) else []
+        if not attempts:
+            return False
+        last = attempts[-1].ended_at
+        return self.timeline.fit_period(attempts[0].started_at, self._now_us if last is None else last)
+
+    # --- Groups ---------------------------------------------------------------------------------------------------
+
+    def target_tasks(self) -> Sequence[str]:
+        """The task under the cursor; of a group those that need a human."""
+        key = self.timeline.cursor_key
+        return self.rows.problems(key) if isinstance(key, int) else super().target_tasks()
+
+    @property
+    def acts_on_one(self) -> bool:
+        """Whether the row is no group."""
+        return not isinstance(self.timeline.cursor_key, int)
+
+    @property
+    def selection_problem(self) -> str:
+        """Why an act has no target."""
+        if isinstance(self.timeline.cursor_key, int):
+            return "nothing in this group needs a human: open it and select a task"
+        return super().selection_problem
+
+    def toggle_group(self) -> bool:
+        """Open the group under the cursor, or close it. False if the cursor is on a task."""
+        key = self.timeline.cursor_key
+        return isinstance(key, int) and self.fold_group(not self.rows.is_open(key))
+
+    def fold_group(self, opens: bool) -> bool:
+        """Open the group under the cursor, or close that of the row under the cursor. False if that changes nothing."""
+        key = self.timeline.cursor_key
+        index = self._group_to_fold(key, opens) if key is not None else None
+        if index is None:
+            return False
+        (self.rows.open if opens else self.rows.close)(index)
+        self.timeline.move_to_key(index)
+        self._show_order()
+        return True
+
+    def _group_to_fold(self, key: RowKey, opens: bool) -> int | None:
+        if isinstance(key, int):
+            can_fold = not self.rows.is_open(key) if opens else self.rows.shows_tasks(key)
+            return key if can_fold else None
+        is_member = not opens and not self.filter_text and self.timeline.shows_whole_run
+        return self.rows.group_of(key) if is_member else None  # zoomed in, left is earlier
+
+    def _select(self, name: str | None) -> bool:
+        """Put the cursor on a task, below its group if that is closed. False if it is not listed."""
+        if name is None or (self._is_selected_by_group(name)):
+            return name is not None
+        if self.rows.show_task(name):
+            self._show_order()
+        return self.timeline.move_to_key(name)
+
+    def _is_selected_by_group(self, name: str) -> bool:
+        """Whether the row under the cursor is a group that stands for a task."""
+        key = self.timeline.cursor_key
+        return isinstance(key, int) and key == self.rows.group_of(name) and self.rows.worst_tasks(key, 1) == [name]
+
+    # --- The span -------------------------------------------------------------------------------------------------
+
+    def show_all(self) -> None:
+        """Show the whole run, from its start to its latest activity."""
+        before = self.timeline.span
+        self._show_whole_run()
+        if self.timeline.span == before:
+            self.console.show_message("the whole run is shown")
+
+    def on_zoom_end(self, step: int) -> None:
+        """The span is the shortest (1) or the longest that can be shown."""
+        self.console.show_message(f"there is no {'shorter' if step > 0 else 'longer'} span")
+
+    def change_order(self) -> None:
+        """Change to the next order."""
+        orders = list(TaskOrder)
+        self.rows.sort(orders[(orders.index(self.rows.order) + 1) % len(orders)])
+        self._show_order()
+        self._show_axis()
+
+    def toggle_follow(self) -> None:
+        """Switch following the current time on or off."""
+        if self.now is None:
+            self._show_whole_run()
+            self.console.show_message("the run has ended: all of it is shown")
+            return
+        self.timeline.is_following = not self.timeline.is_following
+        if self.timeline.is_following:
+            self._update_span()
+        words = "follows the present" if self.timeline.is_following else "stands still"
+        self.console.show_line([Piece(words, Role.DIM)], 2)
+
+    def toggle_critical_path(self) -> None:
+        """Show or hide the critical path."""
+        is_shown = bool(self.labels.critical)
+        path = () if is_shown else critical_path(self.board, self.console.live.forecast)
+        if not is_shown:
+            self.console.show_line([Piece(describe_path(self.board, path, self._now_us), Role.DIM)], 6)
+        self.labels.critical = frozenset(path)
+        self.timeline.refresh()
+
+    def back(self) -> None:
+        """Show the whole run again; if it is shown, clear the filter."""
+        if self.timeline.shows_whole_run:
+            super().back()
+        else:
+            self._show_whole_run()
+
+    def filter_changed(self, text: str) -> None:
+        """Show only tasks whose name or state match."""
+        self._show_order()
+        self._show_axis()
+
+    def go_to_next(self, step: int) -> None:
+        """Go to the next or previous problem or match."""
+        if self.filter_text:
+            self.timeline.move_to(self.timeline.cursor + step)
+            return
+        before = self.timeline.cursor_key
+        if not self._select_problem(step):
+            self.console.show_line([Piece("nothing needs a human", Role.DIM)], 3)
+        elif self.timeline.cursor_key == before:
+            self.console.show_line([Piece("no other task needs a human", Role.DIM)], 3)
+
+    def _select_problem(self, step: int) -> bool:
+        """Select the next problem; from the row of a group its own first one. False if there is none."""
+        key, selected = self.timeline.cursor_key, self.console.selected
+        if isinstance(key, int) and step > 0 and selected in self.rows.problems(key):
+            name = selected
+        else:
+            name = self.board.next_problem(selected, step)
+        if name is None:
+            return False
+        if self.rows.show_task(name):
+            self._show_order()
+        return self.timeline.move_to_key(name)
+
+
+# --- How many tasks ran at once, as a chart below the bars of the timeline -------------------------------------------
+
+
+_ROWS_MIN, _ROWS_MAX = 3, 6
+_PART = 3  # of many free rows the chart takes this part
+
+
+class LoadChart(Bar):
+    """The chart; hidden where it has no room."""
+
+    def __init__(self) -> None:
+        super().__init__(id="load")
+        self.display = False
+
+    def fit_rows(self, rows: int) -> int:
+        """Use as many of the free rows as the chart needs; none if they are too few. Returns how many it uses."""
+        rows = min(rows, max(_ROWS_MAX, rows // _PART))
+        self.display = rows >= _ROWS_MIN
+        if not self.display:
+            return 0
+        self.set_row_count(rows)
+        return rows
+
+    def show_activity(
+        self,
+        activity: GroupActivity,
+        span: Span,
+        borders: Sequence[int],
+        now_us: int | None,
+        label_columns: int,
+        glyphs: Glyphs,
+    ) -> None:
+        """Show the tasks that ran in each cell of ``span``. ``borders``: the instants between its cells."""
+        past = min(max(span.cell(now_us if now_us is not None else span.end) + 1, 0), span.cells)
+        middles = [(start + end) // 2 for start, end in pairwise(borders[: past + 1])]
+        if now_us is not None and middles:
+            middles[-1] = min(middles[-1], now_us)
+        self.show_lines(load_lines(activity.running_at(middles), span, now_us, label_columns, self.row_count, glyphs))

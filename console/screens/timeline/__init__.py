@@ -1,1 +1,0 @@
-"""The timeline: its screen, its bars, the labels left of them, and the chart below them."""

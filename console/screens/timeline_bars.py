@@ -1,0 +1,354 @@
+"""A list whose rows share a time axis: zoom, pan, follow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar, Protocol
+
+from textual import events
+from textual.binding import BindingType
+from textual.message import Message
+
+from ...engine.domain.states import TaskState
+from ..keys.actions import ScreenName
+from ..model.board import Board
+from ..model.time_axis import SECOND, STEPS, Span, fitting_span
+from ..model.timeline import RowKey, TimelineRows
+from ..present.tasks import TaskNames
+from ..present.timeline import (
+    FOLD_CELLS,
+    FOLD_INDENT,
+    TOOK_CELLS,
+    duration_text,
+    group_duration_text,
+    group_label_columns,
+    group_label_line,
+    has_duration_column,
+    label_line,
+)
+from ..text.pieces import Line, Piece, Role, fit
+from ..widgets.bars import bindings
+from ..widgets.table import Key, VirtualTable
+from .base import Console
+
+_NOW_AT = 0.75  # where now stands after a step, as a part of the width; it walks to the edge before the next step
+
+
+class TimelineView(VirtualTable[Key]):
+    """Rows of a label and a bar.
+
+    Args:
+        label: ``(key, columns)`` -> the fixed part on the left.
+        bar: ``(key, span)`` -> what happened in the span, one cell per ``span.per_cell``.
+        label_columns: how wide the label is, with the gap behind it.
+    """
+
+    BINDINGS: ClassVar[list[BindingType]] = bindings("left", "right", "fold", "unfold", "follow")
+
+    @dataclass
+    class SpanChanged(Message):
+        """The visible span changed."""
+
+        span: Span
+
+    def __init__(
+        self,
+        label: Callable[[Key, int], Line],
+        bar: Callable[[Key, Span], Line],
+        *,
+        label_columns: int = 22,
+        id: str | None = None,
+    ) -> None:
+        super().__init__(self._labelled_row, id=id)
+        self._label = label
+        self._bar = bar
+        self.label_columns = label_columns
+        self._extent = (0, SECOND, 0)
+        self._now: int | None = None
+        self.span = Span(0, SECOND, 1)
+        self.is_following = True
+
+    def set_extent(self, start: int, end: int, ahead: int = 0) -> None:
+        """Set what there is to see, microseconds UTC, with ``ahead`` free cells after it; ``fit`` shows it."""
+        self._extent = (start, max(end, start + 1), ahead)
+
+    def set_pauses(self, pauses: Sequence[tuple[int, int]]) -> None:
+        """Shorten these pauses, in order, microseconds UTC."""
+        before, span = self.span, replace(self.span, pauses=tuple(pauses))
+        last_grows = len(span.shortened) == len(before.shortened) > 0 and span.pauses[:-1] == before.pauses[:-1]
+        if last_grows and span.pauses[-1][0] == before.pauses[-1][0]:
+            self.span = span  # bars stay in their cells
+            self.post_message(self.SpanChanged(span))
+        else:
+            self._show(span)
+
+    def fit(self) -> None:
+        """Show the whole extent."""
+        self.show_period(*self._extent)
+
+    def show_period(self, start: int, end: int, ahead: int = 0) -> None:
+        """Show a period by the finest step that can, with ``ahead`` free cells after it."""
+        self._show(self._fitting(start, end, ahead))
+
+    def _fitting(self, start: int, end: int, ahead: int = 0) -> Span:
+        return fitting_span(start, end, self._bar_cells(), ahead, self.span.pauses)
+
+    def set_now(self, now: int) -> None:
+        """Set the current time. Scrolls only if it leaves a followed view; the caller refreshes changed rows."""
+        self._now = now
+        start, end, ahead = self._extent
+        self._extent = (start, max(end, now), ahead)
+        if self.is_following and not self.span.start <= now < self.span.end:
+            self._scroll_to_now()
+
+    def move_columns(self, direction: int) -> None:
+        """A quarter of the span earlier, or with 1 later."""
+        self._pan(direction * (self.span.cells // 4))
+
+    def toggle_follow(self) -> None:
+        """Switch following the current time on or off."""
+        self.is_following = not self.is_following
+        if self.is_following:
+            self._scroll_to_now()
+        else:
+            self.post_message(self.SpanChanged(self.span))
+
+    def on_resize(self) -> None:
+        """Show as many cells as there is room for, from the same instant."""
+        self._show(replace(self.span, cells=self._bar_cells()))
+
+    def _bar_cells(self) -> int:
+        return max(self.columns - self.label_columns, 1)
+
+    def _pan(self, cells: int) -> None:
+        self.is_following = False
+        self._show(replace(self.span, start=self.span.instant(cells)))
+
+    def zoom(self, step: int) -> None:
+        """Show a shorter (1) or longer (-1) span: at most one step beyond the whole extent."""
+        coarsest = _coarser(self._fitting(*self._extent).per_cell)
+        per_cell = _finer(self.span.per_cell) if step > 0 else _coarser(self.span.per_cell)
+        per_cell = min(per_cell, max(coarsest, self.span.per_cell))
+        anchor = self.zoom_anchor()
+        cell = self.span.cell(anchor)
+        place = cell if 0 <= cell < self.span.cells else self.span.cells // 2
+        zoomed = replace(self.span, start=anchor, per_cell=per_cell)
+        self._show(replace(zoomed, start=zoomed.instant(-place)))
+
+    def zoom_anchor(self) -> int:
+        """The instant that stays in its cell: now if it is followed, else the middle."""
+        if self.is_following and self._now is not None:
+            return self._now
+        return self.span.instant(self.span.cells // 2)
+
+    def _scroll_to_now(self) -> None:
+        if self._now is not None:
+            before = replace(self.span, start=self._now).instant(-round(self.span.cells * _NOW_AT))
+            self._show(replace(self.span, start=max(before, min(self._extent[0], self._now))))
+
+    def _show(self, span: Span) -> None:
+        span = replace(span, start=span.start - span.start % span.per_cell)
+        if span != self.span:
+            self.span = span
+            self.refresh()
+            self.post_message(self.SpanChanged(span))
+
+    def _labelled_row(self, key: Key, columns: int) -> Line:
+        label = fit(self._label(key, self.label_columns - 1), self.label_columns - 1)
+        return [*label, Piece(" "), *self._bar(key, self.span)]
+
+
+def _finer(per_cell: int) -> int:
+    return max((step for step in STEPS if step < per_cell), default=STEPS[0])
+
+
+def _coarser(per_cell: int) -> int:
+    return min((step for step in STEPS if step > per_cell), default=STEPS[-1])
+
+
+# --- Bars ------------------------------------------------------------------------------------------------------------
+#
+# The bars of the timeline: they show the whole run until the operator zooms or pans, and follow its end.
+
+
+AHEAD_CELLS = 9  # room for a countdown right of now
+_MARGIN = 20  # a fitted task has this part of its span free on both sides
+
+
+class TimelineRowsHost(Protocol):
+    """The screen of the rows, as the bars use it."""
+
+    def label(self, key: RowKey, columns: int) -> Line:
+        """Render the left part of a row."""
+
+    def bar(self, key: RowKey, span: Span) -> Line:
+        """Render the right part of a row."""
+
+    def cursor_instant(self) -> int:
+        """The instant that zooming keeps in its place."""
+
+    def toggle_follow(self) -> None:
+        """Switch following the current time on or off."""
+
+    def on_zoom_end(self, step: int) -> None:
+        """The span is the shortest (1) or the longest that can be shown."""
+
+    def toggle_group(self) -> bool:
+        """Open or close the group under the cursor. False if the cursor is on a task."""
+
+    def fold_group(self, opens: bool) -> bool:
+        """Open or close the group of the row under the cursor. False if that changes nothing."""
+
+
+class TaskTimeline(TimelineView[RowKey]):
+    """Bars of tasks and groups; shows the whole run until the user zooms or pans."""
+
+    def __init__(self, screen: TimelineRowsHost) -> None:
+        super().__init__(screen.label, screen.bar, id="timeline")
+        self._timeline_screen = screen
+        self.shows_whole_run = True
+        self._run_span = (0, SECOND, 0)  # start, end, and free cells after the end
+
+    def set_label_columns(self, columns: int) -> None:
+        """Set the width of the names."""
+        if columns != self.label_columns:
+            self.label_columns = columns
+            self._fit_run()
+            self.refresh()
+
+    def extend_to(self, start: int, now: int) -> None:
+        """Extend the run to ``now`` and scroll to it if it is followed."""
+        self._run_span = (start, now, AHEAD_CELLS)
+        ahead = now + AHEAD_CELLS * self.span.per_cell
+        if self.is_following and not self.shows_whole_run:
+            self.set_now(ahead)
+        elif self.is_following and not self.span.start <= start < ahead < self.span.end:
+            self._fit_run()
+
+    def show_whole_run(self, start: int, end: int, *, live: bool) -> None:
+        """Show a whole run; ``live``: it has not ended."""
+        self.shows_whole_run = True
+        self.is_following = live
+        self._run_span = (start, end, AHEAD_CELLS if live else 0)
+        self._fit_run()
+
+    def _fit_run(self) -> None:
+        self.set_extent(*self._run_span)
+        if self.columns:
+            self.fit()
+
+    def fit_period(self, start: int, end: int) -> bool:
+        """Show a period with a margin. False if it is shown already."""
+        before, margin = self.span, max((end - start) // _MARGIN, 1)
+        self.shows_whole_run = self.is_following = False
+        self.show_period(start - margin, end + margin)
+        return self.span != before
+
+    def zoom_anchor(self) -> int:
+        """The instant that stays in place: the end of the latest attempt, or now if the task is unfinished."""
+        return self._timeline_screen.cursor_instant()
+
+    def row_role(self, y: int) -> str | None:
+        """None, because the cursor is drawn on the name only, and bars keep their colours."""
+        return None
+
+    def on_resize(self) -> None:
+        """Fit the whole run again, if it was shown."""
+        if self.shows_whole_run:
+            self._fit_run()
+
+    def toggle_follow(self) -> None:
+        """Switch following on the screen, which knows the current time."""
+        self._timeline_screen.toggle_follow()
+
+    def move_columns(self, direction: int) -> None:
+        """Open or close the group under the cursor, else scroll in time."""
+        if not self._timeline_screen.fold_group(direction > 0):
+            super().move_columns(direction)
+
+    def on_click(self, event: events.Click) -> None:
+        """Open or close the group whose sign was clicked."""
+        event.prevent_default()  # Textual calls the handler of each class
+        super().on_click(event)
+        if event.chain == 1 and event.x < FOLD_CELLS and self.first_visible + event.y == self.cursor:
+            self._timeline_screen.toggle_group()
+
+    def zoom(self, step: int) -> None:
+        """Show a longer or shorter span instead of the whole run. Stop following if now is outside it."""
+        before, self.shows_whole_run = self.span, False
+        self._now = now = self._run_span[1]  # stays where it is on the screen
+        super().zoom(step)
+        if self.span == before:
+            self._timeline_screen.on_zoom_end(step)
+        self.is_following = self.is_following and self.span.start <= now < self.span.end
+
+    def _pan(self, cells: int) -> None:
+        self.shows_whole_run = False
+        super()._pan(cells)
+
+
+# --- Labels ----------------------------------------------------------------------------------------------------------
+#
+# The labels left of the bars of the timeline: a state, a name, and the columns that the operator has chosen.
+
+
+class TimelineLabels:
+    """The labels of the rows of one board. ``critical``: the tasks of the critical path, if it is shown."""
+
+    def __init__(self, console: Console, board: Board, rows: TimelineRows) -> None:
+        self.critical: Collection[str] = ()
+        self._console = console
+        self._board = board
+        self._rows = rows
+        self._names = TaskNames(board.projection.tasks)
+        self._titles = TaskNames((group.title for group in rows.groups), prefix="")
+
+    @property
+    def columns(self) -> int:
+        """The width of the labels in cells."""
+        return group_label_columns(self._rows.groups, self._names, self._titles, self._console.size.width, self._shown)
+
+    @property
+    def _shown(self) -> Collection[str]:
+        return self._console.columns.shown_in(ScreenName.TIMELINE.value)
+
+    @property
+    def _has_duration_column(self) -> bool:
+        return has_duration_column(self._console.size.width, self._shown)
+
+    def ticks(self, key: RowKey) -> bool:
+        """Whether the label shows a running time, which has to be redrawn each second."""
+        return isinstance(key, str) and self._has_duration_column and self._board.row(key).state is TaskState.RUNNING
+
+    def heading(self, title: str, columns: int, role: Role) -> Line:
+        """A title above the names, and that of the column beside them."""
+        took = "took ".rjust(TOOK_CELLS + 1) if self._has_duration_column else ""
+        room = columns - len(took)
+        return [Piece(title[: room - 1].ljust(room), role), Piece(took, Role.DIM)]
+
+    def line(self, key: RowKey, columns: int, *, is_cursor: bool, is_filtered: bool) -> Line:
+        """The label of a row. ``is_filtered``: matches are listed without groups."""
+        glyphs, role = self._console.glyphs, Role.CURSOR if is_cursor else Role.TEXT
+        if isinstance(key, str):
+            row, is_critical = self._board.row(key), key in self.critical and not is_cursor
+            took = duration_text(row, self._until_us) if self._has_duration_column else ""
+            indent = 0 if is_filtered else self._indent(key)
+            return label_line(row, columns, glyphs, Role.CRITICAL if is_critical else role, self._names, indent, took)
+        group, is_open = self._rows.group(key), self._rows.shows_tasks(key)
+        took = group_duration_text(self._rows.activity(key)) if self._has_duration_column else ""
+        return group_label_line(
+            group, columns, glyphs, self._titles, is_open=is_open, role=role, shown=self._shown, took=took
+        )
+
+    @property
+    def _until_us(self) -> int:
+        """Until when an attempt without an end can have run."""
+        now_us, gone_at = self._console.live.now_us, self._console.runner.gone_at
+        return now_us if gone_at is None else min(now_us, gone_at)
+
+    def _indent(self, name: str) -> int:
+        """How far a task stands to the right: below its group, or beside groups."""
+        if not self._rows.groups:
+            return 0
+        return FOLD_INDENT if self._rows.group_of(name) is None else 2 * FOLD_INDENT

@@ -1,0 +1,147 @@
+"""Figures: durations, instants and sizes in text; bars, columns and tables of numbers as text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, date, datetime, tzinfo
+from itertools import pairwise
+
+from ...engine.domain.text import format_duration  # one format for pages, engine and console
+from .glyphs import Glyphs
+
+# --- Durations, instants and sizes -----------------------------------------------------------------------------------
+#
+# Formats durations, instants and sizes. Clocks keep their width while they tick, and never go below zero.
+#
+# All durations are microseconds, as in the state file.
+
+
+SECOND = 1_000_000
+MINUTE = 60 * SECOND
+HOUR = 60 * MINUTE
+DAY = 24 * HOUR
+
+CLOCK_CELLS = 5
+
+
+def format_seconds(seconds: float) -> str:
+    """``format_duration`` of seconds."""
+    return format_duration(round(seconds * SECOND))
+
+
+def clock(duration_us: int) -> str:
+    """``format_duration`` in whole seconds and five cells, for what ticks: ``  41s``, `` 1m43``, `` 2h00``."""
+    return f"{format_duration(duration_us // SECOND * SECOND):>{CLOCK_CELLS}}"
+
+
+def column(duration_us: int) -> str:
+    """``format_duration`` in five cells, for what has ended."""
+    return f"{format_duration(duration_us):>{CLOCK_CELLS}}"
+
+
+def age(duration_us: int) -> str:
+    """An age in at most five cells, which changes once a minute: ``41s``, ``14m``, ``3h05``, ``12d``."""
+    if MINUTE <= duration_us < HOUR:
+        return f"{duration_us // MINUTE}m"
+    return f"{duration_us // DAY}d" if duration_us >= 2 * DAY else clock(duration_us).strip()
+
+
+def countdown(due_at: int, now: int) -> str:
+    """``in  7s`` before the instant ``due_at``, which keeps its width for a minute; ``due 4s ago`` after it."""
+    left = due_at - now
+    return f"in {clock(left + SECOND - 1).strip():>3}" if left > 0 else f"due {format_duration(-left)} ago"
+
+
+def offset(duration_us: int) -> str:
+    """A duration with its sign, as in ``+0.3s``."""
+    return ("-" if duration_us < 0 else "+") + format_duration(abs(duration_us))
+
+
+def wall(at: int, zone: tzinfo | None = UTC) -> str:
+    """An instant as ``03:11:20``; ``zone`` None is that of this machine."""
+    return _instant(at, zone).strftime("%H:%M:%S")
+
+
+def wall_day(at: int, zone: tzinfo | None = UTC) -> str:
+    """An instant with its day: ``04-25 03:11:20``."""
+    return _instant(at, zone).strftime("%m-%d %H:%M:%S")
+
+
+def local_day(at: int) -> date:
+    """The day of an instant on this machine."""
+    return _instant(at, None).date()
+
+
+def weekday(at: int, zone: tzinfo | None = UTC) -> int:
+    """The day of the week of an instant; 0 is Monday."""
+    return _instant(at, zone).weekday()
+
+
+def _instant(at: int, zone: tzinfo | None) -> datetime:
+    return datetime.fromtimestamp(at / SECOND, UTC).astimezone(zone)
+
+
+def format_bytes(count: int) -> str:
+    """Bytes in at most six cells: ``0 B``, ``999 B``, ``1.5 kB``, ``12 MB``."""
+    amount = float(max(count, 0))
+    for unit in ("B", "kB", "MB", "GB", "TB"):
+        if amount < 999.5 or unit == "TB":
+            small = unit != "B" and amount < 9.95
+            return f"{amount:.1f} {unit}" if small else f"{amount:.0f} {unit}"
+        amount /= 1000
+    raise AssertionError("unreachable")
+
+
+def number(count: int) -> str:
+    """A count with thousands separators: ``1,247``."""
+    return f"{count:,}"
+
+
+# --- Charts ----------------------------------------------------------------------------------------------------------
+#
+# Bars, column charts and tables of numbers as plain text.
+
+
+_BLANK = " "
+
+
+def bar(value: float, most: float, size: int, glyphs: Glyphs) -> str:
+    """A bar of up to ``size`` cells; any value above zero is visible."""
+    steps = len(glyphs.bar) - 1
+    eighths = round(value / most * size * steps) if most > 0 else 0
+    if value > 0:
+        eighths = max(1, eighths)
+    whole, rest = divmod(eighths, steps)
+    text = glyphs.bar_done * whole + (glyphs.bar[rest] if rest else "")
+    return text if text.strip() or value <= 0 else glyphs.dot
+
+
+def downsample(values: Sequence[float], size: int) -> list[float]:
+    """At most ``size`` values: the maximum of each group of neighbours, so that peaks stay."""
+    if len(values) <= size:
+        return list(values)
+    edges = [round(place * len(values) / size) for place in range(size + 1)]
+    return [max(values[start:end]) for start, end in pairwise(edges)]
+
+
+def table_lines(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Lines of a table: the first column aligned left, all others right."""
+    widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = (cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))
+        yield "  ".join([row[0].ljust(widths[0]), *cells]).rstrip()
+
+
+def column_chart(values: Sequence[float], most: float, rows: int, glyphs: Glyphs) -> Iterator[str]:
+    """Lines of a chart, the top one first; each value is a column of up to ``rows`` cells."""
+    steps = len(glyphs.spark)
+    heights = [_height(value, most, rows * steps) for value in values]
+    for row in reversed(range(rows)):
+        above = [min(max(height - row * steps, 0), steps) for height in heights]
+        yield "".join(glyphs.spark[step - 1] if step else _BLANK for step in above).rstrip()
+
+
+def _height(value: float, most: float, levels: int) -> int:
+    if value <= 0 or most <= 0:
+        return 0
+    return max(1, min(levels, round(value / most * levels)))

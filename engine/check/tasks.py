@@ -1,0 +1,521 @@
+"""Check each task: its function, the source of the function, its command.
+
+Functions are inspected and never called: a check may run on a machine where the tasks must not run.
+"""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import inspect
+import io
+import os
+import re
+import shlex
+import shutil
+import socket
+import sqlite3
+import subprocess
+import threading
+import types
+import typing
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from functools import cache
+from typing import Any
+
+from ..core.result_codec import is_storable, name_of
+from ..core.spec import FlowSpec, TaskSpec
+from ..flow.source import Finding, split_target
+from ..flow.task_def import parameter_of
+from ..runner.call import check_calls, plan_of
+from ..runner.command import SHELLS, argv_of, options_of, variable_name, working_folder
+
+# --- Functions -------------------------------------------------------------------------------------------------------
+#
+# Check the functions of a flow: their parameters, the types of their results, and captured objects.
+#
+# Functions are inspected and never called: a check may run on a machine where the tasks must not run.
+
+
+Function = Callable[..., object]
+
+
+def check_functions(flow: FlowSpec, functions: Mapping[str, Function]) -> list[Finding]:
+    """Check all functions: first their parameters, then task by task in the order of the flow."""
+    findings = list(check_calls(flow, {name: plan_of(function) for name, function in functions.items()}))
+    map_tasks = frozenset(task.name for task in flow.tasks if task.map is not None)
+    for task in flow.tasks:
+        function = functions.get(task.name)
+        if function is None:
+            continue
+        findings += _result(task, function, flow)
+        findings += _edges(task, function, functions, map_tasks)
+        findings += _captured(task, function)
+    return findings
+
+
+# --- Results along the edges ----------------------------------------------------------------------------------------
+
+
+def _result(task: TaskSpec, function: Function, flow: FlowSpec) -> Iterator[Finding]:
+    """Find results that cannot be stored: a warning if a child requires the result, otherwise a note."""
+    given = _hints(function).get("return")
+    given = typing.get_origin(given) or given
+    if not isinstance(given, type) or given is object or inspect.isabstract(given) or given.__module__ == "typing":
+        return
+    if is_storable(given):
+        return
+    asking = [child.name for child in flow.tasks if task.name in child.requires]
+    message = f"returns {name_of(given)}, which cannot be stored as a result"
+    if asking:
+        yield Finding("warning", "result", f"{message}, and {asking[0]!r} asks for it", task.name)
+    else:
+        yield Finding("note", "result", message, task.name)
+
+
+def _edges(
+    task: TaskSpec, function: Function, functions: Mapping[str, Function], map_tasks: Collection[str]
+) -> Iterator[Finding]:
+    """Find parameters whose type is not that of the parent's result: of a map task, a list of those of its function."""
+    hints = _hints(function)
+    if task.name in map_tasks:
+        hints.pop(plan_of(function).item_parameter or "", None)  # it gets an element, whatever its name
+    for parent in task.parents:
+        given = _hints(functions[parent]).get("return") if parent in functions else None
+        given = types.GenericAlias(list, (given,)) if parent in map_tasks and given is not None else given
+        want = hints.get(parameter_of(parent))
+        if given is None or want is None:
+            continue
+        kind = typing.get_origin(given) or given
+        if (
+            isinstance(kind, type)
+            and kind not in (object, Any)
+            and kind.__module__ != "numpy"
+            and not _accepts(want, kind)
+        ):
+            message = f"wants {parent!r} to be {_type_name(want)}, and it is {_type_name(given)}"
+            yield Finding("warning", "edge-types", message, task.name)
+
+
+def _hints(function: Function) -> dict[str, object]:
+    try:
+        return typing.get_type_hints(function)
+    except Exception:  # names that exist only for type checkers, or an error in an annotation
+        return {}
+
+
+def _accepts(want: object, arrives: type) -> bool:
+    if want is Any or want is object:
+        return True
+    origin = typing.get_origin(want)
+    if origin is typing.Union or origin is types.UnionType:
+        return any(_accepts(part, arrives) for part in typing.get_args(want))
+    want = origin or want
+    if not isinstance(want, type):
+        return True  # a type variable or a literal: unknown
+    return issubclass(arrives, want) or (want is float and arrives is int)
+
+
+def _type_name(want: object) -> str:
+    return want.__name__ if isinstance(want, type) and not typing.get_args(want) else str(want)
+
+
+# --- Captured objects -----------------------------------------------------------------------------------------------
+
+#: Objects of one process. An attempt is a fork: it would share the connection with every other attempt.
+_UNSHAREABLE: tuple[type, ...] = (
+    sqlite3.Connection,
+    sqlite3.Cursor,
+    socket.socket,
+    io.IOBase,
+    threading.Thread,
+    type(threading.Lock()),
+    type(threading.RLock()),
+    threading.Condition,
+    asyncio.AbstractEventLoop,
+    asyncio.Future,
+    types.GeneratorType,
+)
+_UNSHAREABLE_MODULES = (
+    "psycopg",
+    "psycopg2",
+    "asyncpg",
+    "pymysql",
+    "MySQLdb",
+    "oracledb",
+    "snowflake",
+    "redis",
+    "kafka",
+)
+
+
+def _captured(task: TaskSpec, function: Function) -> Iterator[Finding]:
+    for where, value in _captured_values(function):
+        kind = type(value)
+        if isinstance(value, _UNSHAREABLE) or kind.__module__.partition(".")[0] in _UNSHAREABLE_MODULES:
+            message = (
+                f"captures {where}, a {kind.__module__}.{kind.__qualname__}: attempts would share it after the fork"
+            )
+            yield Finding("warning", "captured", f"{message}; open it inside the task", task.name)
+
+
+def _captured_values(function: Function) -> Iterator[tuple[str, object]]:
+    """Yield the values bound to a function: closure cells, defaults, arguments of a partial, globals that it uses."""
+    bare = inspect.unwrap(getattr(function, "func", function))
+    for place, value in enumerate(getattr(function, "args", ()) if hasattr(function, "func") else ()):
+        yield f"argument {place}", value
+    yield from (getattr(function, "keywords", None) or {}).items()
+    code = getattr(bare, "__code__", None)
+    if not isinstance(code, types.CodeType):
+        return
+    for name, cell in zip(code.co_freevars, bare.__closure__ or (), strict=False):
+        try:
+            yield repr(name), cell.cell_contents
+        except ValueError:  # not filled yet
+            continue
+    yield from (("a default", value) for value in bare.__defaults__ or ())
+    yield from ((repr(name), bare.__globals__[name]) for name in code.co_names if name in bare.__globals__)
+
+
+# --- Finds tasks made in a loop whose function reads a variable of the loop only when it runs ------------------------
+#
+# Python looks such a variable up at the call, when the loop is over: every task would work on the last value.
+
+
+_Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+_LOOPS = (ast.For, ast.AsyncFor, ast.While, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+_REGISTERING = frozenset(["task", "sensor", "map", "TaskDef"])
+
+
+def late_binding(node: ast.AST) -> Iterator[Finding]:
+    """Yield a finding for each task function in this loop that reads variables of the loop."""
+    if not isinstance(node, _LOOPS):
+        return
+    of_loop = set(_stored(_own_nodes(node)))
+    for function in _task_functions(node):
+        late = sorted(of_loop & _free_names(function))
+        if late:
+            bound = ", ".join(f"{name}={name}" for name in late)
+            how = f"lambda {bound}: ..." if isinstance(function, ast.Lambda) else f"def {function.name}({bound})"
+            message = (
+                f"reads {' and '.join(map(repr, late))} when it runs, after the loop: every task of the loop gets the "
+                f"last value; keep the value of each by a default: {how}"
+            )
+            yield Finding("warning", "late-binding", message, line=function.lineno)
+
+
+def _own_nodes(loop: ast.AST) -> Iterator[ast.AST]:
+    """Yield the nodes of a loop that are neither in a function nor in a loop inside of it."""
+    for child in ast.iter_child_nodes(loop):
+        if not isinstance(child, (*_FUNCTIONS, *_LOOPS, ast.ClassDef)):
+            yield child
+            yield from _own_nodes(child)
+
+
+def _stored(nodes: Iterable[ast.AST]) -> Iterator[str]:
+    return (node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store))
+
+
+def _task_functions(loop: ast.AST) -> Iterator[_Function]:
+    """Yield the functions in a loop that become tasks: by a decorator, or as an argument of a call."""
+    given = [argument for node in ast.walk(loop) for argument in _registered(node)]
+    names = {argument.id for argument in given if isinstance(argument, ast.Name)}
+    for node in ast.walk(loop):
+        if isinstance(node, ast.Lambda):
+            if node in given:
+                yield node
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and (
+            node.name in names or any(map(_registers, node.decorator_list))
+        ):
+            yield node
+
+
+def _registered(node: ast.AST) -> list[ast.expr]:
+    """Return the arguments of ``flow.task(function)``, ``flow.task(...)(function)`` and ``TaskDef(name, function)``."""
+    if not isinstance(node, ast.Call) or not _registers(node):
+        return []
+    return [*node.args, *(keyword.value for keyword in node.keywords if keyword.arg == "fn")]
+
+
+def _registers(node: ast.expr) -> bool:
+    while isinstance(node, ast.Call):
+        node = node.func
+    name = node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+    return name in _REGISTERING
+
+
+def _free_names(function: _Function) -> set[str]:
+    """Return the names that the body reads and that neither it nor a function inside of it binds."""
+    body = function.body if isinstance(function.body, list) else [function.body]
+    nodes = [node for statement in body for node in ast.walk(statement)]
+    arguments = [node for node in (function.args, *nodes) if isinstance(node, ast.arguments)]
+    bound = {argument.arg for found in arguments for argument in _all_arguments(found)} | set(_stored(nodes))
+    return {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)} - bound
+
+
+def _all_arguments(arguments: ast.arguments) -> list[ast.arg]:
+    rest = [one for one in (arguments.vararg, arguments.kwarg) if one is not None]
+    return [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, *rest]
+
+
+# --- Their source ----------------------------------------------------------------------------------------------------
+#
+# Check the source of a flow for endless retries, swallowed errors, blocking waits and late binding.
+#
+# These are the pitfalls of documents 001 and 004. Only the flow file itself is read; no code in it runs.
+
+
+_BROAD = frozenset(["Exception", "BaseException"])
+_RETRY_NAMES = frozenset(["retry", "retrying", "aretrying"])
+_WAITS = frozenset(["sleep", "wait"])
+
+
+def check_source(flow: FlowSpec) -> list[Finding]:
+    """Return findings with lines of the flow file; none if the file cannot be read."""
+    if flow.path is None:
+        return []
+    try:
+        with open(split_target(flow.path)[0], encoding="utf-8") as file:
+            tree = ast.parse(file.read())
+    except (OSError, SyntaxError, ValueError):
+        return []
+    findings = [finding for node in ast.walk(tree) for rule in SOURCE_RULES for finding in rule(node)]
+    return sorted(findings, key=lambda finding: finding.line or 0)
+
+
+def _endless_retry(node: ast.AST) -> Iterator[Finding]:
+    """A loop that catches every error, without a bound and without a wait (004.14)."""
+    if not isinstance(node, ast.While) or not _is_true(node.test):
+        return
+    for statement in ast.walk(node):
+        if isinstance(statement, ast.ExceptHandler) and _is_broad(statement) and not _leaves(statement):
+            pause = "" if _calls(node, _WAITS) else " and does not wait"
+            message = f"this loop tries again after every error, without a bound{pause}: use retry(...) instead"
+            yield Finding("warning", "endless-retry", message, line=node.lineno)
+            return
+
+
+def _swallowed_errors(node: ast.AST) -> Iterator[Finding]:
+    if isinstance(node, ast.ExceptHandler) and _is_broad(node) and all(isinstance(one, ast.Pass) for one in node.body):
+        message = "this hides every error, and the task succeeds: name the errors that it may ignore"
+        yield Finding("warning", "swallowed", message, line=node.lineno)
+
+
+def _sleep_in_a_coroutine(node: ast.AST) -> Iterator[Finding]:
+    if isinstance(node, ast.AsyncFunctionDef) and (call := _time_sleep(node)) is not None:
+        message = "time.sleep stops the whole event loop: await asyncio.sleep"
+        yield Finding("warning", "sleep-in-async", message, line=call.lineno)
+
+
+def _loose_decorator(node: ast.AST) -> Iterator[Finding]:
+    """A retry decorator without named errors, deadline or jitter (001.13, 004.15)."""
+    if not isinstance(node, ast.Call) or _name_of(node.func) not in _RETRY_NAMES or node.args:
+        return
+    given = {keyword.arg for keyword in node.keywords}
+    if None in given:  # **options
+        return
+    missing = []
+    exceptions = next((keyword.value for keyword in node.keywords if keyword.arg == "exceptions"), None)
+    if exceptions is None or any(_name_of(one) in _BROAD for one in ast.walk(exceptions)):
+        missing.append("exceptions=(...) that can heal")
+    missing += ["jitter="] if "jitter" not in given else []
+    missing += ["deadline="] if "deadline" not in given else []
+    if missing:
+        yield Finding("note", "loose-retry", f"this retry names no {', no '.join(missing)}", line=node.lineno)
+
+
+def _key_twice(node: ast.AST) -> Iterator[Finding]:
+    """A pool or a parameter that is written twice: Python silently uses the last."""
+    if not isinstance(node, ast.Call) or _name_of(node.func) != "Flow":
+        return
+    for keyword in node.keywords:
+        keys = keyword.value.keys if isinstance(keyword.value, ast.Dict) else []
+        names = [key.value for key in keys if isinstance(key, ast.Constant)]
+        for name in dict.fromkeys(name for name in names if names.count(name) > 1):
+            message = f"{keyword.arg} names {name!r} {names.count(name)} times, and only the last counts"
+            yield Finding("warning", "key-twice", message, line=keyword.value.lineno)
+
+
+SOURCE_RULES: tuple[Callable[[ast.AST], Iterator[Finding]], ...] = (
+    _endless_retry,
+    _swallowed_errors,
+    _sleep_in_a_coroutine,
+    _loose_decorator,
+    _key_twice,
+    late_binding,
+)
+
+
+# --- Syntax nodes ---------------------------------------------------------------------------------------------------
+
+
+def _is_true(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and bool(node.value)
+
+
+def _is_broad(handler: ast.ExceptHandler) -> bool:
+    kinds = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
+    return any(kind is None or _name_of(kind) in _BROAD for kind in kinds)
+
+
+def _leaves(handler: ast.ExceptHandler) -> bool:
+    """True if the handler leaves the loop: a raise, a break or a return in it."""
+    return any(isinstance(node, ast.Raise | ast.Break | ast.Return) for node in ast.walk(handler))
+
+
+def _calls(node: ast.AST, names: frozenset[str]) -> bool:
+    return any(isinstance(one, ast.Call) and _name_of(one.func) in names for one in ast.walk(node))
+
+
+def _time_sleep(node: ast.AST) -> ast.Call | None:
+    calls = (one for one in ast.walk(node) if isinstance(one, ast.Call) and isinstance(one.func, ast.Attribute))
+    return next((call for call in calls if ast.unparse(call.func) == "time.sleep"), None)
+
+
+def _name_of(node: ast.AST | None) -> str:
+    if isinstance(node, ast.Name):
+        return node.id
+    return node.attr if isinstance(node, ast.Attribute) else ""
+
+
+# --- Commands --------------------------------------------------------------------------------------------------------
+#
+# Check commands before a run: what is missing on this machine, and what makes a failure look like a success.
+#
+# Commands are read and never executed: a check may run on a machine where the tasks must not run.
+
+
+_NAME = re.compile(r"[A-Za-z0-9_./+-]+")
+_SECRET = re.compile(
+    r"""(?ix) (?: pass(?:word|wd)? | secret | token | api[_-]?key ) ["']? \s* = \s* ["']? (?![\s"'$`]) .
+    | ://[^\s/@:$]*:(?!\$)[^\s/@]+@ """
+)
+_SECRET_NAME = re.compile(r"(?i)(pass(word|wd)?|secret|token|api_?key)$")
+_SQL_SCRIPT = re.compile(r"-[a-zA-Z]*f|--file(=.*)?|<")
+_SQL_COMMAND = re.compile(r"-[a-zA-Z]*c|--command(=.*)?")
+
+
+def check_commands(flow: FlowSpec) -> list[Finding]:
+    """Return the findings of all commands, task by task."""
+    root = os.path.dirname(split_target(flow.path)[0]) if flow.path else os.curdir
+    return [
+        Finding("warning", name, message, task.name)
+        for task in flow.tasks
+        if task.kind == "command"
+        for name, rule in COMMAND_RULES
+        for message in rule(task, root)
+    ]
+
+
+# --- What is missing ------------------------------------------------------------------------------------------------
+
+
+def _program(task: TaskSpec, root: str) -> Iterator[str]:
+    """Check the shell, and the first word if it is clearly the name of a program."""
+    options, first = options_of(task), argv_of(task)[0]
+    path = options.env.get("PATH") or os.environ.get("PATH")
+    if shutil.which(first, path=path) is None:
+        yield f"the {'program' if options.argv else 'shell'} {first!r} is not on this machine"
+        return
+    word = None if options.argv else _first_word(task.command or "")
+    if word is not None and not _is_known_to_shell(SHELLS[options.shell], word, path):
+        yield f"the program {word!r} is not on this machine"
+
+
+def _first_word(line: str) -> str | None:
+    try:
+        first = shlex.split(line, comments=True)[0]
+    except (ValueError, IndexError):
+        return None
+    return first if _NAME.fullmatch(first) else None
+
+
+@cache
+def _is_known_to_shell(shell: tuple[str, ...], word: str, path: str | None) -> bool:
+    """True for programs, keywords and built-in commands of the shell."""
+    environment = os.environ if path is None else {**os.environ, "PATH": path}
+    line = [*shell, 'command -v -- "$1" >/dev/null', shell[0], word]
+    return subprocess.run(line, check=False, env=environment).returncode == 0
+
+
+def _cwd(task: TaskSpec, root: str) -> Iterator[str]:
+    options = options_of(task)
+    if options.cwd is not None and not os.path.isdir(working_folder(options, root)):
+        yield f"its folder {options.cwd!r} is not on this machine; cwd is relative to the folder of the flow file"
+
+
+def _stdin(task: TaskSpec, root: str) -> Iterator[str]:
+    path = options_of(task).stdin_path
+    if path is not None and not os.path.exists(os.path.join(root, path)) and not task.parents:
+        yield f"its input {path!r} is not on this machine; stdin is relative to the folder of the flow file"
+
+
+# --- What hides a failure -------------------------------------------------------------------------------------------
+
+
+def _argv(task: TaskSpec) -> list[str]:
+    """Return the words of a command, with operators of the shell as words of their own."""
+    options = options_of(task)
+    if options.argv:
+        return list(options.argv)
+    lexer = shlex.shlex(task.command or "", posix=True, punctuation_chars=True)
+    lexer.whitespace_split = True
+    try:
+        return list(lexer)
+    except ValueError:  # a quote that is not closed, as in a here-document
+        return []
+
+
+def _psql(task: TaskSpec, root: str) -> Iterator[str]:
+    words = _argv(task)
+    calls = [position for position, word in enumerate(words) if os.path.basename(word) == "psql"]
+    if not calls or "ON_ERROR_STOP" in " ".join(words):
+        return
+    options = options_of(task)
+    given = words[calls[0] + 1 :]
+    commands = sum(1 for word in given if _SQL_COMMAND.fullmatch(word))  # a single one fails by itself
+    has_input = (options.stdin is not None or options.stdin_path is not None) and not commands
+    if has_input or commands > 1 or any(_SQL_SCRIPT.fullmatch(word) for word in given):
+        yield "psql goes on after an error in SQL, and can end with exit code 0: add -v ON_ERROR_STOP=1"
+
+
+def _pipe(task: TaskSpec, root: str) -> Iterator[str]:
+    options = options_of(task)
+    if not options.argv and options.shell == "sh" and "|" in _argv(task) and "pipefail" not in (task.command or ""):
+        yield 'only the last program of its pipe counts: shell="bash" fails when one of them fails'
+
+
+# --- What gives a secret away ---------------------------------------------------------------------------------------
+
+
+def _secret(task: TaskSpec, root: str) -> Iterator[str]:
+    if any(_SECRET.search(word) for word in (task.command or "", *options_of(task).argv)):
+        yield (
+            "a secret is written in its command line, which ps and the state file show: read it from a variable of "
+            'the environment, and declare the variable: Flow(secrets=["PGPASSWORD"])'
+        )
+    for name, value in options_of(task).env.items():
+        if value and _SECRET_NAME.search(name):
+            yield (
+                f"the value of {name} is written in the flow: set the variable where redrive is started, and declare "
+                f"it: Flow(secrets=[{name!r}])"
+            )
+
+
+def _same_variable(task: TaskSpec, root: str) -> Iterator[str]:
+    names = Counter(variable_name("REDRIVE_RESULT_", parent) for parent in task.parents)
+    for name in (name for name, count in names.items() if count > 1):
+        yield f"several of its parents share the variable {name}: read $REDRIVE_INPUTS"
+
+
+COMMAND_RULES: tuple[tuple[str, Callable[[TaskSpec, str], Iterator[str]]], ...] = (
+    ("program", _program),
+    ("cwd", _cwd),
+    ("stdin", _stdin),
+    ("psql", _psql),
+    ("pipe", _pipe),
+    ("secret", _secret),
+    ("variable", _same_variable),
+)

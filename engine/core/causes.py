@@ -1,0 +1,359 @@
+"""Causes of failures: which of them are paged now, and what became of them before."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, tzinfo
+from typing import Any, TypedDict
+from urllib.parse import urlsplit
+
+from ..domain.states import DeadLetterKind, deadline_cause
+from ..domain.text import counted, format_duration, sha256_hex
+from .breaker import PASSING
+from .outcome import OUTAGE_CLASSES, Failure, FailureClass
+
+# --- Decide about pages: their cause, their severity, and which of them are sent now ---------------------------------
+#
+# A page is about a cause, not about a task: a thousand tasks that fail for one reason are one page with a counter. A
+# page that was not acknowledged is not sent again. A cause pages again if it fails after a repair, or after a long
+# silence (SPEC 4.13).
+
+
+STORM_PAGES = 10  # single messages within one window; further pages wait for the digest
+STORM_WINDOW_US = 600_000_000
+LONG_OUTAGE_SECONDS = 600.0  # an outage of this length is not transient any more
+#: How long an executor whose run has ended goes on trying: an outage that fails the tasks often hits the pager, too.
+#: Meanwhile it holds the state file and the command that started it, as one of cron; the next executor sends the rest.
+LAST_TRIES_SECONDS = 30.0
+EPISODE_SILENCE_US = 6 * 3600 * 1_000_000  # so that each nightly run pages again
+
+#: The most urgent first.
+SEVERITIES = ("critical", "high", "normal")
+
+#: These do not heal without a human, and waiting makes them worse.
+_BY_KIND = {DeadLetterKind.AUTH: "critical", DeadLetterKind.DEADLINE: "critical"}
+_BY_CLASS = {
+    FailureClass.AUTH: "critical",
+    FailureClass.PERMANENT: "high",
+    FailureClass.VALIDATION: "high",
+    FailureClass.OUT_OF_MEMORY: "high",
+}
+
+_NO_CAUSE = frozenset(["", "lost"])  # loose fingerprints of attempts without a failure
+
+
+def severity_of(kind: DeadLetterKind | None, failure: Failure | None) -> str:
+    """Return the severity of a failed task. ``kind`` None: its budget is spent; a dead letter is at least high."""
+    by_class = _BY_CLASS.get(failure.failure_class, "normal") if failure is not None else "normal"
+    by_kind = "normal" if kind is None else _BY_KIND.get(kind, "high")
+    return min(by_class, by_kind, key=SEVERITIES.index)
+
+
+def page_cause(
+    run_id: str,
+    kind: DeadLetterKind | None,
+    failure: Failure | None,
+    downstream: str | None = None,
+    breaker_state: str | None = None,
+    task: str = "",
+) -> str:
+    """Return the cause that a page is about: the deadline, a task with an unknown end, the credential or the outage of
+    the downstream, the loose fingerprint, or else the run."""
+    if kind is DeadLetterKind.DEADLINE:
+        return deadline_cause(run_id)
+    if kind is DeadLetterKind.INDETERMINATE:  # an operator must examine each such task by itself
+        return f"unknown:{run_id}/{task}"
+    if downstream is not None and kind is DeadLetterKind.AUTH:  # not one page with an outage, which is less severe
+        return f"credential:{downstream}"
+    if downstream is not None and _is_of_the_downstream(kind, failure, breaker_state):
+        return f"downstream:{downstream}"
+    if failure is not None and failure.fingerprint.loose not in _NO_CAUSE:
+        return failure.fingerprint.loose
+    return f"run:{run_id}"
+
+
+def schedule_cause(flow: str) -> str:
+    """Return the cause of scheduled runs that did not start."""
+    return f"schedule:{flow}"
+
+
+def _is_of_the_downstream(kind: DeadLetterKind | None, failure: Failure | None, breaker_state: str | None) -> bool:
+    if kind is DeadLetterKind.BREAKER or failure is None:
+        return True
+    is_open = breaker_state is not None and breaker_state not in PASSING
+    return is_open and failure.failure_class in OUTAGE_CLASSES
+
+
+# --- What is sent now ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class PageState:
+    """A page before it is sent. Instants are microseconds UTC."""
+
+    id: int
+    severity: str
+    count: int
+    state: str  # open acked snoozed resolved
+    sent_at: int | None = None
+    sent_count: int = 0  # the count in the latest message
+    snoozed_until: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SendPlan:
+    """Ids of the pages that are sent now: as single messages, and in one digest."""
+
+    single: tuple[int, ...] = ()
+    digest: tuple[int, ...] = ()
+    next_check_at: int | None = None  # microseconds UTC; None: not before the next change of a page
+
+
+def plan_sending(
+    pages: Iterable[PageState], sent: Sequence[int], last_digest_at: int | None, now: int, *, is_last: bool = False
+) -> SendPlan:
+    """Decide which pages are sent at ``now``. ``sent``: when single messages were sent, oldest first.
+
+    Acknowledged pages are not sent. Pages beyond the storm cap, and pages whose count grew since their last message,
+    share one digest a window. ``is_last``: no executor sends later, so unsent pages beyond the cap are due at once.
+    """
+    pages = tuple(pages)
+    recent = [at for at in sent if at > now - STORM_WINDOW_US]
+    fresh = sorted(
+        (page for page in pages if page.state == "open" and page.sent_at is None),
+        key=lambda page: (SEVERITIES.index(page.severity), page.id),
+    )
+    room = max(0, STORM_PAGES - len(recent))
+    digest = [page.id for page in fresh[room:]] + ([] if is_last else [page.id for page in pages if _has_grown(page)])
+    waits = [page.snoozed_until for page in pages if page.state == "snoozed" and page.snoozed_until is not None]
+    digest_at = _next_digest_at(recent, last_digest_at)
+    if digest and not is_last and digest_at > now:
+        waits.append(digest_at)
+        digest = []
+    return SendPlan(tuple(page.id for page in fresh[:room]), tuple(digest), min(waits, default=None))
+
+
+def _has_grown(page: PageState) -> bool:
+    return page.state == "open" and page.sent_at is not None and page.count > page.sent_count
+
+
+def _next_digest_at(recent: Sequence[int], last_digest_at: int | None) -> int:
+    """When the next digest may be sent: a window after the first recent message and after the last digest."""
+    earlier = [*recent[:1], *([] if last_digest_at is None else [last_digest_at])]
+    return max(earlier) + STORM_WINDOW_US if earlier else 0
+
+
+# --- Senders -------------------------------------------------------------------------------------------------------
+
+#: By sender: options of which exactly one is required, and optional ones.
+SENDER_OPTIONS: dict[str, tuple[frozenset[str], frozenset[str]]] = {
+    "command": (frozenset(["line", "argv"]), frozenset(["timeout"])),
+    "webhook": (frozenset(["url"]), frozenset(["headers", "timeout"])),
+    "apprise": (frozenset(["url"]), frozenset(["timeout"])),
+    "bell": (frozenset(), frozenset()),
+}
+
+
+def check_sender(sender: str, options: Mapping[str, object]) -> None:
+    """Validate a sender and its options. Raises ValueError with one sentence that holds no secrets."""
+    if sender not in SENDER_OPTIONS:
+        raise ValueError(f"there is no sender of pages {sender!r}; there are {', '.join(SENDER_OPTIONS)}")
+    needed, optional = SENDER_OPTIONS[sender]
+    unknown = sorted(set(options) - needed - optional)
+    if unknown:
+        known = ", ".join(sorted(needed | optional)) or "nothing"
+        raise ValueError(f"the sender {sender!r} has no option {unknown[0]!r}; it has: {known}")
+    if needed and len(needed & set(options)) != 1:
+        raise ValueError(f"the sender {sender!r} needs {' or '.join(sorted(needed))}")
+    for name in needed & set(options):
+        _check_required_option(sender, name, options[name])
+
+
+class DeclaredSender(TypedDict):
+    """A sender of pages as the state file stores it: ``host`` of a webhook; ``hash`` changes with any option."""
+
+    sender: str
+    host: str | None
+    hash: str
+
+
+def declared_sender(options: Mapping[str, object]) -> DeclaredSender:
+    """Return a sender without its options: URLs, headers and command lines hold secrets."""
+    sender, url = str(options["sender"]), options.get("url")
+    host = urlsplit(url).hostname if sender == "webhook" and isinstance(url, str) else None
+    text = json.dumps(options, sort_keys=True, default=str)
+    return {"sender": sender, "host": host, "hash": sha256_hex(text.encode())[:12]}
+
+
+def _check_required_option(sender: str, name: str, value: object) -> None:
+    if name == "argv":
+        if not isinstance(value, (list, tuple)) or not value or not all(isinstance(word, str) for word in value):
+            raise ValueError(f"the sender {sender!r} needs argv as a list of texts, the program first")
+    elif not isinstance(value, str) or not value.strip():
+        raise ValueError(f"the sender {sender!r} needs {name} as a text that is not empty")
+    elif sender == "webhook" and not value.startswith(("https://", "http://")):
+        raise ValueError("the sender 'webhook' needs a url that begins with https:// or http://")
+
+
+# --- Cause history ---------------------------------------------------------------------------------------------------
+#
+# The past incidents of a cause, in words: the same sentence in the inbox, on the command line and in a page.
+#
+# ``statefile/causes.py`` reads them from the state file.
+
+
+#: The stored reason of a key that does not ask for one. Sentences leave it out.
+DEFAULT_REASON = "by key, without a note"
+
+_MONTHS = (
+    *("January", "February", "March", "April", "May", "June", "July"),
+    *("August", "September", "October", "November", "December"),
+)
+REASON_CHARACTERS = 60
+
+
+@dataclass(frozen=True, slots=True)
+class PastIncident:
+    """Tasks of one run that failed alike, and the one decision about them. Instants are microseconds UTC.
+
+    ``decision``: requeue, skip, cancel, expired, undecided; ``decided``: its past tense, as "requeued". Counts of the
+    requeued tasks: ``healed``, failed ``again`` in the same way, ended ``otherwise``, not ended (``open``).
+    """
+
+    run_id: str
+    at: int | None  # when the first task failed
+    tasks: int
+    decision: str
+    decided: str = ""
+    decided_at: int | None = None
+    actor: str | None = None
+    reason: str | None = None
+    healed: int = 0
+    again: int = 0
+    otherwise: int = 0
+    open: int = 0
+    healed_at: int | None = None  # when the last task succeeded
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """A note by an operator on a cause."""
+
+    at: int
+    actor: str | None
+    run_id: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class CauseHistory:
+    """One cause in all runs of its flow. ``runs``: other runs with this cause, the first at ``first_at``."""
+
+    fingerprint: str
+    downstream: str | None = None
+    runs: int = 0
+    first_at: int | None = None
+    episodes: tuple[PastIncident, ...] = ()
+    notes: tuple[Note, ...] = ()
+
+    @property
+    def is_new(self) -> bool:
+        """True if no other run, incident or note is known."""
+        return not (self.runs or self.episodes or self.notes)
+
+
+def parse_cause_history(row: Mapping[str, Any]) -> CauseHistory:
+    """Build the history from a row of ``statefile/causes.py``."""
+    return CauseHistory(
+        fingerprint=row["fingerprint"],
+        downstream=row["downstream"],
+        runs=row["runs"],
+        first_at=row["first_at"],
+        episodes=tuple(PastIncident(**incident) for incident in row["episodes"]),
+        notes=tuple(Note(**note) for note in row["notes"]),
+    )
+
+
+def describe_last_incident(
+    history: CauseHistory, now_us: int, zone: tzinfo | None = None, reason_characters: int = REASON_CHARACTERS
+) -> str | None:
+    """``last time 12 March: 41 tasks, requeued by ana 'schema reloaded', healed after 6 min``; None without one.
+
+    ``zone`` None: that of this machine. The reason is cut to ``reason_characters``.
+    """
+    return (
+        f"last time {describe_incident(history.episodes[0], now_us, zone, reason_characters)}"
+        if history.episodes
+        else None
+    )
+
+
+def describe_incident(
+    incident: PastIncident, now_us: int, zone: tzinfo | None = None, reason_characters: int = REASON_CHARACTERS
+) -> str:
+    """``12 March: 41 tasks, requeued by ana 'schema reloaded', healed after 6 min``."""
+    at = incident.at if incident.at is not None else incident.decided_at
+    when = f"{format_day(at, now_us, zone)}: " if at is not None else ""
+    count = counted(incident.tasks, "task")
+    return f"{when}{', '.join([count, *_result_texts(incident, reason_characters)])}"
+
+
+def describe_note(note: Note, now_us: int, zone: tzinfo | None = None) -> str:
+    """``note by ana, 12 March: schema v7 was not loaded``."""
+    return f"note by {actor_name(note.actor)}, {format_day(note.at, now_us, zone)}: {note.text}"
+
+
+def describe_history(history: CauseHistory, now_us: int) -> Sequence[str]:
+    """Return the notes, which address the reader, then the incidents, the latest first."""
+    notes = [describe_note(note, now_us) for note in history.notes]
+    return [*notes, *(describe_incident(incident, now_us) for incident in history.episodes)]
+
+
+def _result_texts(incident: PastIncident, reason_characters: int) -> Iterator[str]:
+    if incident.decision == "undecided":
+        yield "undecided"
+        return
+    if incident.decision == "expired":
+        yield "undecided until they expired" if incident.tasks > 1 else "undecided until it expired"
+        return
+    yield f"{incident.decided} by {actor_name(incident.actor)}{_quoted_reason(incident.reason, reason_characters)}"
+    if incident.decision == "requeue":
+        yield from _requeue_results(incident)
+
+
+def _requeue_results(incident: PastIncident) -> Iterator[str]:
+    """Yield each result, with a count unless all tasks have the same result."""
+    after = ""
+    if incident.healed_at is not None and incident.decided_at is not None:
+        after = f" after {format_duration(incident.healed_at - incident.decided_at)}"
+    for count, words in (
+        (incident.healed, f"healed{after}"),
+        (incident.again, "failed again"),
+        (incident.otherwise, "ended otherwise"),
+        (incident.open, "not done yet"),
+    ):
+        if count:
+            yield words if count == incident.tasks else f"{count:,} {words}"
+
+
+def _quoted_reason(reason: str | None, characters: int) -> str:
+    words = " ".join((reason or "").split())
+    if not words or words == DEFAULT_REASON or not characters:
+        return ""
+    return f" '{words if len(words) <= characters else words[: characters - 1].rstrip() + '…'}'"
+
+
+def actor_name(actor: str | None) -> str:
+    """Return ``ana`` for ``ana@ops-7``; the details show the host."""
+    return (actor or "").partition("@")[0] or "somebody"
+
+
+def format_day(at: int, now_us: int, zone: tzinfo | None = None) -> str:
+    """``at 03:14`` on the same day, ``12 March`` in the same year or less than half a year ago, ``12 March 2025``."""
+    then, now = (datetime.fromtimestamp(instant / 1e6, UTC).astimezone(zone) for instant in (at, now_us))
+    if then.date() == now.date():
+        return f"at {then:%H:%M}"
+    date = f"{then.day} {_MONTHS[then.month - 1]}"
+    return date if then.year == now.year or (now - then).days < 180 else f"{date} {then.year}"

@@ -1,0 +1,573 @@
+"""Tables from codes, exception types and texts of programs to failure classes: one table for each kind.
+
+Read by ``classify.py``. The rows of documents 002 and 004 are marked; the others follow RFC 9110, sysexits.h, the
+SQLSTATE classes of PostgreSQL and the result codes of SQLite. A row can be overruled for one downstream by a rule
+(``classify.py``), because these meanings are honoured unevenly.
+"""
+
+from __future__ import annotations
+
+import builtins
+import errno
+import re
+from collections.abc import Mapping
+from enum import Enum
+from typing import TypeVar
+
+from ..outcome import Failure, FailureClass
+
+# --- Codes and exception types ---------------------------------------------------------------------------------------
+#
+# Tables from error codes and exception types to failure classes: one table for each kind of code.
+#
+# Read by ``classify.py``. The rows of documents 002 and 004 are marked; the others follow RFC 9110, sysexits.h, the
+# SQLSTATE classes of PostgreSQL and the result codes of SQLite. A row can be overruled for one downstream by a rule
+# (``classify.py``), because these meanings are honoured unevenly.
+
+
+_TRANSIENT = FailureClass.TRANSIENT
+_PERMANENT = FailureClass.PERMANENT
+_AMBIGUOUS = FailureClass.AMBIGUOUS
+_VALIDATION = FailureClass.VALIDATION
+_AUTH = FailureClass.AUTH
+_MEMORY = FailureClass.OUT_OF_MEMORY
+_TIMEOUT = FailureClass.TIMEOUT
+_UNCLASSIFIED = FailureClass.UNCLASSIFIED
+
+Code = TypeVar("Code", int, str)
+
+
+def _by_code(table: Mapping[FailureClass, tuple[Code, ...]]) -> dict[Code, FailureClass]:
+    return {code: failure_class for failure_class, codes in table.items() for code in codes}
+
+
+#: HTTP status codes. Missing: unknown, treated as transient with a small budget.
+HTTP = _by_code(
+    {
+        # 429, 503: 004. 52x: a proxy says that the server behind it is down, unreachable or slow.
+        _TRANSIENT: (408, 421, 425, 429, 502, 503, 504, 521, 522, 523, 524, 529),
+        _PERMANENT: (402, 404, 405, 406, 410, 411, 412, 414, 416, 417, 426, 428, 431, 451, 501, 505, 508),
+        _VALIDATION: (400, 413, 415, 422),  # 422: 004
+        _AUTH: (401, 403, 407, 511),  # 401, 403: 004
+        # 409: a conflict with another write, or with a permanent rule. 500 (004): overloaded, or broken for good.
+        _AMBIGUOUS: (409, 423, 424, 500, 507),
+    }
+)
+
+#: These are a wait and no refusal when they come with Retry-After: rate limits in disguise.
+WAITS_WITH_RETRY_AFTER = frozenset([403, 413])
+
+#: gRPC status codes by name.
+GRPC = _by_code(
+    {
+        _TRANSIENT: ("DEADLINE_EXCEEDED", "UNAVAILABLE", "INTERNAL", "RESOURCE_EXHAUSTED", "ABORTED"),
+        _VALIDATION: ("INVALID_ARGUMENT", "OUT_OF_RANGE"),  # a bad request will not fix itself
+        _AUTH: ("PERMISSION_DENIED", "UNAUTHENTICATED"),
+        _PERMANENT: ("NOT_FOUND", "ALREADY_EXISTS", "FAILED_PRECONDITION", "UNIMPLEMENTED", "DATA_LOSS"),
+        _AMBIGUOUS: ("CANCELLED", "UNKNOWN"),
+    }
+)
+
+#: SQLSTATE by its longest prefix that is listed: five characters, or the two of its class.
+SQLSTATE: dict[str, FailureClass] = {
+    "08": _TRANSIENT,  # connection exception
+    "0A": _PERMANENT,  # feature not supported
+    "22": _VALIDATION,  # data exception
+    "23": _PERMANENT,  # 004: integrity constraint, a foreign key among them
+    "25006": _AMBIGUOUS,  # read-only transaction: misdirected to a standby, or meant so
+    "28": _AUTH,  # invalid authorization
+    "3D": _PERMANENT,  # invalid catalog name
+    "3F": _PERMANENT,  # invalid schema name
+    "40": _TRANSIENT,  # rollback: serialization failure, deadlock
+    "42": _PERMANENT,  # syntax error or access rule violation
+    "42501": _AUTH,  # insufficient privilege
+    "53": _TRANSIENT,  # insufficient resources
+    "53100": _AMBIGUOUS,  # disk full
+    "54": _PERMANENT,  # program limit exceeded
+    "55006": _TRANSIENT,  # object in use
+    "55P03": _TRANSIENT,  # lock not available
+    "57": _TRANSIENT,  # operator intervention: shutdown, crash, cannot connect now
+    "57014": _AMBIGUOUS,  # query cancelled
+    "58": _AMBIGUOUS,  # system error
+    "XX": _AMBIGUOUS,  # internal error
+}
+
+#: What the message adds to an SQLSTATE with several reasons: its text, and the class.
+_SQL_MESSAGES: dict[str, tuple[str, FailureClass]] = {"57014": ("statement timeout", _TRANSIENT)}
+
+
+def sqlstate_class(sqlstate: str, message: str = "") -> FailureClass | None:
+    """Return the class of an SQLSTATE, or None if no row is for it."""
+    text, failure_class = _SQL_MESSAGES.get(sqlstate, ("", None))
+    if failure_class is not None and text in message:
+        return failure_class
+    return longest_prefix(SQLSTATE, sqlstate)
+
+
+def longest_prefix(table: Mapping[str, FailureClass], value: str) -> FailureClass | None:
+    """Return the class of the longest prefix of ``value`` that a table lists."""
+    row = max((row for row in table if value.startswith(row)), key=len, default=None)
+    return None if row is None else table[row]
+
+
+#: SQLite's result code by its longest prefix that is listed (extended codes continue with an underscore).
+SQLITE = _by_code(
+    {
+        _TRANSIENT: ("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_PROTOCOL", "SQLITE_INTERRUPT"),
+        _AMBIGUOUS: ("SQLITE_FULL", "SQLITE_IOERR", "SQLITE_CANTOPEN"),
+        _MEMORY: ("SQLITE_NOMEM",),
+        _VALIDATION: ("SQLITE_MISMATCH", "SQLITE_TOOBIG"),
+        _PERMANENT: (
+            *("SQLITE_CONSTRAINT", "SQLITE_ERROR", "SQLITE_MISUSE"),  # 004: a foreign key; no such table, syntax error
+            *("SQLITE_AUTH", "SQLITE_PERM", "SQLITE_READONLY", "SQLITE_CORRUPT", "SQLITE_NOTADB"),
+        ),
+    }
+)
+
+#: Exit codes: sysexits.h, timeout(1) and the shell's own.
+EXIT_CODES: dict[int, FailureClass] = {
+    64: _PERMANENT,  # EX_USAGE
+    65: _VALIDATION,  # EX_DATAERR
+    66: _AMBIGUOUS,  # EX_NOINPUT: not there yet, or never
+    67: _PERMANENT,  # EX_NOUSER
+    68: _TRANSIENT,  # EX_NOHOST: the name does not resolve
+    69: _TRANSIENT,  # EX_UNAVAILABLE
+    71: _TRANSIENT,  # EX_OSERR: cannot fork, and the like
+    72: _PERMANENT,  # EX_OSFILE
+    73: _PERMANENT,  # EX_CANTCREAT
+    74: _AMBIGUOUS,  # EX_IOERR
+    75: _TRANSIENT,  # EX_TEMPFAIL
+    76: _AMBIGUOUS,  # EX_PROTOCOL
+    77: _PERMANENT,  # EX_NOPERM
+    78: _PERMANENT,  # EX_CONFIG
+    124: _TRANSIENT,  # timeout(1)
+    126: _PERMANENT,  # found, but cannot be executed
+    127: _PERMANENT,  # not found
+}
+
+#: Signals from an unknown sender. For the executor and the kernel see ``SENDERS``.
+SIGNALS: dict[int, FailureClass] = {
+    1: _TRANSIENT,  # SIGHUP: a terminal went away
+    2: _TRANSIENT,  # SIGINT
+    9: _TRANSIENT,  # SIGKILL, as exit code 137: from outside; no code of the task ends itself so
+    13: _TRANSIENT,  # SIGPIPE
+    15: _TRANSIENT,  # SIGTERM: a request to stop
+    24: _PERMANENT,  # SIGXCPU
+    25: _PERMANENT,  # SIGXFSZ
+    **dict.fromkeys((3, 4, 5, 6, 7, 8, 11, 31), _UNCLASSIFIED),  # crashes: the fingerprint decides whether they repeat
+}
+
+#: By sender of the signal, if it is known.
+SENDERS: dict[str, FailureClass] = {"oom": _MEMORY, "executor": _TIMEOUT}
+
+#: Plain OSErrors by number; Python gives many of them a class of their own (EXCEPTIONS).
+ERRNOS: dict[int, FailureClass] = {
+    **dict.fromkeys(
+        (
+            errno.EAGAIN,
+            errno.EBUSY,
+            errno.EINTR,
+            errno.EMFILE,
+            errno.ENFILE,
+            errno.ENOBUFS,
+            errno.ESTALE,
+            errno.EHOSTDOWN,
+            errno.EHOSTUNREACH,
+            errno.ENETDOWN,
+            errno.ENETRESET,
+            errno.ENETUNREACH,
+            errno.ETXTBSY,
+        ),
+        _TRANSIENT,
+    ),
+    **dict.fromkeys((errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EADDRINUSE), _AMBIGUOUS),
+    **dict.fromkeys((errno.EROFS, errno.ENAMETOOLONG, errno.ENOEXEC, errno.ELOOP, errno.EXDEV), _PERMANENT),
+    errno.ENOMEM: _MEMORY,
+}
+
+#: Exceptions as "package.Class"; the most specific class of an exception that is listed counts. No library is imported.
+#: What is missing stays unclassified on purpose: KeyError, ValueError, ZeroDivisionError are the fingerprint's work.
+EXCEPTIONS: dict[str, FailureClass] = {
+    "builtins.ConnectionError": _TRANSIENT,  # 004: reset, refused, aborted, broken pipe
+    "builtins.TimeoutError": _TRANSIENT,
+    "builtins.BlockingIOError": _TRANSIENT,
+    "builtins.InterruptedError": _TRANSIENT,
+    "builtins.FileNotFoundError": _AMBIGUOUS,  # not there yet, or never
+    "builtins.IsADirectoryError": _PERMANENT,
+    "builtins.NotADirectoryError": _PERMANENT,
+    "builtins.PermissionError": _PERMANENT,
+    "builtins.MemoryError": _MEMORY,
+    "builtins.ImportError": _PERMANENT,
+    "builtins.SyntaxError": _PERMANENT,
+    "builtins.NotImplementedError": _PERMANENT,
+    "builtins.UnicodeError": _VALIDATION,
+    "json.JSONDecodeError": _VALIDATION,  # 004: permanent for that row
+    "xml.ParseError": _VALIDATION,  # a SyntaxError, but of what was read
+    "lxml.XMLSyntaxError": _VALIDATION,
+    "socket.gaierror": _TRANSIENT,  # 002: a DNS flap
+    "ssl.SSLError": _AMBIGUOUS,
+    "ssl.SSLCertVerificationError": _PERMANENT,
+    "ssl.SSLEOFError": _TRANSIENT,
+    "ssl.SSLZeroReturnError": _TRANSIENT,
+    "asyncio.IncompleteReadError": _TRANSIENT,
+    "http.IncompleteRead": _TRANSIENT,
+    "http.BadStatusLine": _TRANSIENT,
+    "concurrent.BrokenProcessPool": _AMBIGUOUS,
+    "subprocess.TimeoutExpired": _TRANSIENT,
+    "requests.ConnectionError": _TRANSIENT,
+    "requests.Timeout": _TRANSIENT,
+    "requests.ChunkedEncodingError": _TRANSIENT,
+    "requests.ContentDecodingError": _AMBIGUOUS,
+    "requests.JSONDecodeError": _AMBIGUOUS,  # often a proxy's page instead of the answer
+    "requests.SSLError": _AMBIGUOUS,
+    "requests.TooManyRedirects": _PERMANENT,
+    "requests.InvalidURL": _PERMANENT,
+    "requests.MissingSchema": _PERMANENT,
+    "requests.InvalidSchema": _PERMANENT,
+    "urllib3.HTTPError": _TRANSIENT,
+    "urllib3.SSLError": _AMBIGUOUS,
+    "urllib3.LocationValueError": _PERMANENT,
+    "httpx.TimeoutException": _TRANSIENT,
+    "httpx.NetworkError": _TRANSIENT,
+    "httpx.RemoteProtocolError": _TRANSIENT,
+    "httpx.ProxyError": _TRANSIENT,
+    "httpx.DecodingError": _AMBIGUOUS,
+    "httpx.LocalProtocolError": _PERMANENT,
+    "httpx.UnsupportedProtocol": _PERMANENT,
+    "httpx.TooManyRedirects": _PERMANENT,
+    "httpx.InvalidURL": _PERMANENT,
+    "aiohttp.ClientConnectionError": _TRANSIENT,
+    "aiohttp.ClientPayloadError": _TRANSIENT,
+    "aiohttp.ClientSSLError": _AMBIGUOUS,
+    "aiohttp.ClientConnectorCertificateError": _PERMANENT,
+    "aiohttp.InvalidURL": _PERMANENT,
+    "botocore.ConnectionError": _TRANSIENT,
+    "botocore.HTTPClientError": _TRANSIENT,
+    "sqlite3.DataError": _VALIDATION,
+    "sqlite3.IntegrityError": _PERMANENT,
+    "sqlite3.ProgrammingError": _PERMANENT,
+    "sqlite3.OperationalError": _AMBIGUOUS,
+    **{
+        f"{driver}.{name}": failure_class
+        for driver in ("psycopg", "psycopg2")
+        for name, failure_class in {
+            "OperationalError": _TRANSIENT,  # without an SQLSTATE: the connection was lost or never made
+            "InterfaceError": _TRANSIENT,
+            "DataError": _VALIDATION,
+            "IntegrityError": _PERMANENT,
+            "ProgrammingError": _PERMANENT,
+            "NotSupportedError": _PERMANENT,
+        }.items()
+    },
+}
+
+#: Classes by severity, the most severe first: a group of failures counts as the most severe of its classes.
+HARDEST_FIRST = (_AUTH, _PERMANENT, _VALIDATION, _MEMORY, _UNCLASSIFIED, _TIMEOUT, _AMBIGUOUS, _TRANSIENT)
+
+
+# --- Tables for programs: which exit codes and which texts of their output mean what ---------------------------------
+#
+# Read by ``facts.py``, which picks the significant line of an output. The exit codes are those of the manual pages
+# (EXIT STATUS of curl, wget, ssh, rsync, psql, aws); the texts are what these programs, glibc, libpq and the stores of
+# objects print. An exit code is only trusted for the program that it belongs to; codes with one meaning for all
+# programs are in the tables above. Patterns are compiled where they are used, as most runs need none of them.
+
+
+#: Exit codes that no text overrules: EX_TEMPFAIL asks for another try, the shell could not start the program.
+DECISIVE_EXITS = frozenset([75, 126, 127])
+
+#: Exit codes by program. Ambiguous codes are left out, as 22 of curl and 8 of wget: there the HTTP status decides.
+PROGRAM_EXITS: dict[str, dict[int, FailureClass]] = {
+    "curl": {
+        1: _PERMANENT,  # unsupported protocol
+        3: _PERMANENT,  # malformed URL
+        5: _TRANSIENT,  # could not resolve the proxy
+        6: _TRANSIENT,  # could not resolve the host
+        7: _TRANSIENT,  # could not connect
+        9: _AUTH,  # access denied by the server
+        16: _TRANSIENT,  # HTTP/2 framing
+        18: _TRANSIENT,  # partial file
+        23: _AMBIGUOUS,  # writing failed: the disk is full, or the reader of the pipe is gone
+        28: _TRANSIENT,  # timeout
+        35: _TRANSIENT,  # TLS handshake failed
+        47: _PERMANENT,  # too many redirects
+        52: _TRANSIENT,  # empty reply
+        55: _TRANSIENT,  # sending failed
+        56: _TRANSIENT,  # receiving failed
+        60: _PERMANENT,  # the certificate of the server is not trusted
+        67: _AUTH,  # login denied
+        77: _PERMANENT,  # the file with the certificates cannot be read
+        78: _PERMANENT,  # the remote file does not exist
+        92: _TRANSIENT,  # HTTP/2 stream
+        95: _TRANSIENT,  # HTTP/3
+    },
+    "wget": {
+        2: _PERMANENT,  # wrong options
+        3: _AMBIGUOUS,  # file I/O
+        4: _TRANSIENT,  # network failure
+        5: _PERMANENT,  # the certificate of the server is not trusted
+        6: _AUTH,  # user name or password refused
+        7: _AMBIGUOUS,  # protocol error
+    },
+    "rsync": {
+        1: _PERMANENT,  # usage
+        2: _PERMANENT,  # protocol incompatibility
+        4: _PERMANENT,  # unsupported action
+        5: _AMBIGUOUS,  # starting the protocol: the daemon refused, or is full
+        10: _TRANSIENT,  # socket I/O
+        11: _AMBIGUOUS,  # file I/O
+        12: _TRANSIENT,  # protocol data stream: the connection was lost
+        20: _TRANSIENT,  # interrupted
+        23: _AMBIGUOUS,  # partial transfer: a file was unreadable or missing
+        24: _TRANSIENT,  # source files vanished meanwhile
+        30: _TRANSIENT,  # timeout while sending or receiving
+        35: _TRANSIENT,  # timeout while waiting for the daemon
+        255: _TRANSIENT,  # of the ssh below it
+    },
+    "ssh": {255: _TRANSIENT},  # of ssh itself; otherwise the code is that of the remote program
+    "scp": {255: _TRANSIENT},
+    "sftp": {255: _TRANSIENT},
+    "psql": {2: _TRANSIENT},  # the connection was lost or never made
+    "pg_isready": {1: _TRANSIENT, 2: _TRANSIENT, 3: _PERMANENT},  # starting up, no answer, wrong options
+    "aws": {252: _PERMANENT, 253: _PERMANENT},  # wrong syntax, wrong configuration
+}
+
+#: What says that a login was refused.
+REFUSED_LOGIN = "|".join(
+    (
+        r"password authentication failed",
+        r"no pg_hba\.conf entry",
+        r"no password supplied",
+        r"Permission denied \((?:publickey|password|keyboard-interactive|gssapi|hostbased)",
+        r"authentication fail(?:ed|ure)",
+        r"auth failed on module",  # rsync daemon
+        r"could not read (?:Username|Password) for",  # git without a terminal
+        r"invalid (?:username or password|credentials)",
+        r"login (?:incorrect|denied|failed for user)",
+        r"Access denied for user",  # MySQL
+        r"\b(?:AccessDenied|AuthFailure|ExpiredToken|InvalidAccessKeyId|InvalidClientTokenId|SignatureDoesNotMatch"
+        r"|UnrecognizedClient|UnauthorizedOperation)(?:Exception)?\b",  # AWS
+        r"Unable to locate credentials",
+    )
+)
+
+#: What says that the certificate of a server is not trusted, or has expired.
+BAD_CERTIFICATE = (
+    r"certificate[ _]verif(?:y|ication)[ _]failed|certificate problem|certificate has expired|self-signed cert"
+)
+
+#: What the next attempt may not meet any more.
+_OUTAGES = "|".join(
+    (
+        r"connection (?:was )?(?:refused|reset|aborted|closed by|timed out|terminated)",
+        r"(?:failed|could not|couldn't|can't|unable) (?:to )?connect",
+        r"no route to host|network is unreachable|host is (?:down|unreachable)",
+        r"could not resolve|couldn't resolve|could not translate host name|unable to resolve|getaddrinfo",
+        r"temporary failure in name resolution|name or service not known|nodename nor servname|no such host",
+        r"unknown (?:mysql server )?host|UnknownHostException",
+        r"connection to server (?:at|on) .* failed|broken pipe|too many open files",
+        r"timed out|timeout expired|(?:i/o|handshake|read|connect|gateway) time-?out|deadline exceeded",
+        r"empty reply from server|unexpected eof|early eof|hung up unexpectedly|unexpected disconnect",
+        r"server closed the connection unexpectedly|connection to server was lost|connection unexpectedly closed",
+        r"SSL_ERROR_SYSCALL|(?:recv|send|SSL connect) (?:failure|error)|RPC failed|non-properly terminated",
+        r"\b(?:SlowDown|Throttling|ThrottlingException|ThrottledException|RequestLimitExceeded|TooManyRequests"
+        r"|TooManyRequestsException|ProvisionedThroughputExceededException|RequestTimeout|ServiceUnavailable"
+        r"|InternalError|InternalFailure|BandwidthLimitExceeded)\b",  # AWS and the stores that speak like it
+        r"rate (?:limit )?exceeded|rate limit|too many requests|max connections \(\d+\) reached",
+        r"service unavailable|temporarily unavailable|bad gateway|backend error|try again later",
+        r"server has gone away|lost connection to MySQL|lock wait timeout|deadlock found|database is locked",
+        r"the database system is (?:starting up|shutting down|in recovery)|too many connections|too many clients",
+    )
+)
+
+_MISTAKES = rf"host key verification failed|(?:unrecognized|unknown|invalid|illegal) option|{BAD_CERTIFICATE}"
+
+#: The same causes as those of PermissionError, FileNotFoundError, MemoryError and other errors of the system.
+_PERMANENT_SYSTEM = r"permission denied|read-only file system|is a directory|not a directory"
+_AMBIGUOUS_SYSTEM = r"no such file or directory|no space left on device|disk quota exceeded|address already in use"
+_MEMORY_SYSTEM = r"cannot allocate memory|\bMemoryError\b|OutOfMemoryError"
+
+#: Patterns of a significant line, without regard to case, and their class. The first that matches counts, so that a
+#: refused login comes before the connection that it was refused on.
+LINE_CLASSES = (
+    (REFUSED_LOGIN, _AUTH),
+    (_MISTAKES, _PERMANENT),
+    (_OUTAGES, _TRANSIENT),
+    (_PERMANENT_SYSTEM, _PERMANENT),
+    (_AMBIGUOUS_SYSTEM, _AMBIGUOUS),
+    (_MEMORY_SYSTEM, FailureClass.OUT_OF_MEMORY),
+)
+
+#: Messages of PostgreSQL, which psql prints without their SQLSTATE, and their SQLSTATE (appendix A of its manual).
+POSTGRES_MESSAGES = (
+    (r"syntax error at (?:or near|end of input)", "42601"),
+    (r"relation \".*\" does not exist|table \".*\" does not exist", "42P01"),
+    (r"column .* does not exist", "42703"),
+    (r"(?:function|procedure|operator) .* does not exist|operator does not exist", "42883"),
+    (r"type \".*\" does not exist", "42704"),
+    (r"permission denied for |must be owner of ", "42501"),
+    (r"relation \".*\" already exists", "42P07"),
+    (r"column .* is of type .* but expression is of type", "42804"),
+    (r"schema \".*\" does not exist", "3F000"),
+    (r"database \".*\" does not exist", "3D000"),
+    (r"role \".*\" does not exist", "28000"),
+    (r"password authentication failed for user", "28P01"),
+    (r"no pg_hba\.conf entry", "28000"),
+    (r"duplicate key value violates unique constraint", "23505"),
+    (r"violates foreign key constraint", "23503"),
+    (r"violates not-null constraint", "23502"),
+    (r"violates check constraint", "23514"),
+    (r"invalid input syntax for", "22P02"),
+    (r"value too long for type", "22001"),
+    (r"out of range for type|(?:integer|numeric field) (?:out of range|overflow)", "22003"),
+    (r"ERROR: +division by zero", "22012"),
+    (r"missing data for column|extra data after last expected column", "22P04"),
+    (r"deadlock detected", "40P01"),
+    (r"could not serialize access", "40001"),
+    (r"canceling statement due to (?:statement timeout|user request)", "57014"),
+    (r"canceling statement due to lock timeout|could not obtain lock on", "55P03"),
+    (r"terminating connection due to administrator command", "57P01"),
+    (r"the database system is (?:starting up|shutting down|in recovery mode)", "57P03"),
+    (r"too many clients already|remaining connection slots are reserved", "53300"),
+    (r"could not extend file .*No space left|could not write to file .*No space left", "53100"),
+    (r"cannot execute .* in a read-only transaction", "25006"),
+    (r"current transaction is aborted", "25P02"),
+)
+
+#: An SQLSTATE as programs print it: psql with VERBOSITY verbose, the client of MySQL, JDBC and PDO.
+SQLSTATES = r"\b(?:ERROR|FATAL|PANIC): +([0-9A-Z]{5}): |\bERROR \d+ \(([0-9A-Z]{5})\)|\bSQLSTATE[\[ :=]+([0-9A-Z]{5})\b"
+
+#: An HTTP status of a failure, as curl, wget, aws, gsutil and libraries print it; without regard to case.
+HTTP_STATUSES = (
+    r"returned error: ([45]\d\d)\b"
+    r"|\bERROR ([45]\d\d): "
+    r"|\bHTTP(?:/[\d.]+)?(?:[ _](?:error|status|code|response))*[ :=]+([45]\d\d)\b"
+    r"|\bstatus(?:[ _]?code)?\"?[ :=]+([45]\d\d)\b"
+    r"|\(([45]\d\d)\) when calling"
+    r"|(?:Exception|Error): ([45]\d\d) "
+    r"|\b(4\d\d) (?:Bad Request|Unauthorized|Forbidden|Not Found|Conflict|Gone|Too Many Requests)"
+    r"|\b(5\d\d) (?:Internal Server Error|Bad Gateway|Service (?:Temporarily )?Unavailable|Gateway Time-?out"
+    r"|Slow Down)"
+)
+
+#: Lines that explain, repeat or follow an error: they count only if the output has no other line.
+CONSEQUENCES = (
+    r"^(?:psql:\S*?:\d+: )?(?:DETAIL|HINT|CONTEXT|LOCATION|STATEMENT|QUERY|NOTICE|WARNING): "
+    r"|^LINE \d+: "
+    r"|^[\s~^-]*$"
+    r"|Is the server running (?:on|locally)"
+    r"|This probably means the server terminated|before or while processing the request"
+    r"|connection to server was lost$"
+    r"|^fatal: (?:Could not read from remote repository|index-pack failed|fetch-pack: )"
+    r"|^Please make sure you have the correct access|^and the repository exists"
+    r"|^rsync error: |^rsync: .*connection unexpectedly closed"
+    r"|^make(?:\[\d+\])?: \*\*\*"
+    r"|CalledProcessError: .* (?:returned non-zero exit status|died with)"
+    r"|^\[(?:SQL|parameters): |^\(Background on this error at"
+    r"|^(?:During handling of|The above exception was)"
+    r"|^(?:curl: \(22\) )?More details here: |^wget: .*help"
+)
+
+#: What marks a line as an error, without regard to case.
+ERROR_MARKS = (
+    r"error|fatal|panic|fail(?:ed|ure)|exception|denied|refused|cannot|can't|could not|couldn't|unable to|not found"
+    r"|no such|invalid|abort|^curl: \(\d+\)|^(?:ssh|rsync|wget|psql|pg_dump|aws|gsutil)(?:\[\d+\])?: |^\w[\w.]*Exit: "
+)
+NO_ERRORS = r"\b(?:0|no|without) (?:error|fail|exception)"
+
+
+# --- Determinism -----------------------------------------------------------------------------------------------------
+#
+# Which errors repeat by their nature: tables of exception types, and the rule of poison in one sentence.
+#
+# An error of the program (a wrong name, a division by zero) comes again as long as the code and its input stay. An
+# error of shape says that the data that was read is not as expected: a missing key, a page instead of JSON. It comes
+# again as well, unless the other side answers otherwise the next time, as after its maintenance. All other types may
+# heal.
+
+
+#: The rule of ``decide.py``, for people. The README, the manual and ``RetryPolicy`` use the same words (a test).
+POISON_RULE = (
+    "An error that repeats by its type (KeyError, TypeError, ZeroDivisionError, ...) is poison at the second"
+    " identical failure in a row with nothing changed between; an error about what was read (KeyError,"
+    " JSONDecodeError, ...) in a task with a downstream is poison only if such failures span `poison_seconds`;"
+    " once three siblings are poison by one failure, that failure is poison at once"
+)
+
+
+class Nature(Enum):
+    """Why a failure comes again."""
+
+    PROGRAM = "program"
+    SHAPE = "shape"  # of what was read
+
+
+#: Errors of the program, with their subclasses: as "package.Class", as in ``EXCEPTIONS``.
+PROGRAM_ERRORS = frozenset(
+    [
+        "builtins.ArithmeticError",
+        "builtins.AttributeError",
+        "builtins.ImportError",
+        "builtins.NameError",
+        "builtins.NotImplementedError",
+        "builtins.RecursionError",
+        "builtins.SyntaxError",
+        "builtins.TypeError",
+    ]
+)
+
+#: Errors about the shape of what was read, with their subclasses: UnicodeDecodeError and pydantic's are ValueErrors,
+#: KeyError and IndexError are LookupErrors.
+SHAPE_ERRORS = frozenset(
+    [
+        *("builtins.LookupError", "builtins.StopIteration", "builtins.ValueError", "decimal.InvalidOperation"),
+        *("json.JSONDecodeError", "_csv.Error", "configparser.Error", "yaml.YAMLError", "struct.error"),
+        *("xml.ParseError", "xml.ExpatError", "xml.SAXException", "lxml.XMLSyntaxError", "_pickle.UnpicklingError"),
+        *("_lzma.LZMAError", "gzip.BadGzipFile", "tarfile.TarError", "zipfile.BadZipFile", "zlib.error"),
+        *("google.DecodeError", "jsonschema.ValidationError", "marshmallow.ValidationError", "msgspec.MsgspecError"),
+        "polars.PolarsError",
+    ]
+)
+
+#: Errors of the program that are about the shape if their message fits: None, or a text in place of a mapping.
+SHAPE_MESSAGES: Mapping[str, str] = {
+    "builtins.TypeError": r"NoneType|indices must be|object is not (?:subscriptable|iterable)",
+    "builtins.AttributeError": r"^'(?:NoneType|bool|bytes|dict|float|int|list|str)' object has no attribute",
+}
+
+#: The classes of which a type is evidence. A rule of the flow may name another class for it.
+_JUDGED_BY_TYPE = frozenset([FailureClass.UNCLASSIFIED, FailureClass.VALIDATION, FailureClass.AMBIGUOUS])
+
+
+def nature_of(failure: Failure) -> Nature | None:
+    """Return why a failure comes again by its type; None: it may heal."""
+    if failure.failure_class not in _JUDGED_BY_TYPE:
+        return None
+    if failure.error_type.startswith("signal:"):  # a crash, as by SIGSEGV and SIGABRT
+        return Nature.PROGRAM if failure.failure_class is FailureClass.UNCLASSIFIED else None
+    names = _type_names(failure)
+    patterns = [SHAPE_MESSAGES[name] for name in names if name in SHAPE_MESSAGES]
+    if not SHAPE_ERRORS.isdisjoint(names) or any(re.search(pattern, failure.message) for pattern in patterns):
+        return Nature.SHAPE
+    return None if PROGRAM_ERRORS.isdisjoint(names) else Nature.PROGRAM
+
+
+def is_shape_error(failure: Failure) -> bool:
+    """Return whether a failure is about the shape of what was read: perhaps the downstream answers otherwise soon."""
+    return nature_of(failure) is Nature.SHAPE
+
+
+def _type_names(failure: Failure) -> list[str]:
+    """Return the classes of the exception as "package.Class", its own first."""
+    types = failure.facts.get("types")
+    if isinstance(types, list | tuple):
+        return [_short_name(str(name)) for name in types]
+    name = _short_name(failure.error_type)  # a record without facts
+    builtin = getattr(builtins, name.removeprefix("builtins."), None)
+    return [f"builtins.{kind.__name__}" for kind in builtin.__mro__] if isinstance(builtin, type) else [name]
+
+
+def _short_name(name: str) -> str:
+    """Return "json.JSONDecodeError" for "json.decoder.JSONDecodeError"; builtins may come without their module."""
+    package, dot, _ = name.partition(".")
+    return f"{package}.{name.rpartition('.')[2]}" if dot else f"builtins.{name}"

@@ -1,0 +1,83 @@
+"""Pieces of sentences, counted and timed, and digests of texts.
+
+Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
+"""
+
+from datetime import datetime, timezone
+from functools import lru_cache
+from importlib import import_module
+from typing import Any, Callable
+
+# --- Counted nouns in sentences --------------------------------------------------------------------------------------
+
+
+def counted(count: int, noun: str) -> str:
+    """Return a number and a regular noun: ``1 task``, ``1,248 tasks``."""
+    return "{:,} {}{}".format(count, noun, "" if count == 1 else "s")
+
+
+# --- The one format of durations and of times of day, in sentences, columns and clocks -------------------------------
+#
+# Runs on Python 3.6.
+
+
+SECOND = 1000000
+
+
+def format_duration(duration_us: int) -> str:
+    """Format microseconds: ``40ms``, ``0.4s``, ``12s``, ``1m43``, ``2h00``, ``4d03h``, ``123d``; ``0s`` below zero.
+
+    At most five cells below 10,000 days; cut, never rounded up.
+    """
+    duration_us = max(duration_us, 0)
+    seconds = duration_us // SECOND
+    if seconds < 10 and duration_us % SECOND // 100000:
+        return "{}.{}s".format(seconds, duration_us % SECOND // 100000)
+    if 0 < duration_us // 1000 < 100:
+        return "{}ms".format(duration_us // 1000)
+    if seconds < 60:
+        return "{}s".format(seconds)
+    if seconds < 3600:
+        return "{}m{:02}".format(seconds // 60, seconds % 60)
+    hours = seconds // 3600
+    if hours < 100:
+        return "{}h{:02}".format(hours, seconds % 3600 // 60)
+    return "{}d{:02}h".format(hours // 24, hours % 24) if hours < 240 else "{}d".format(hours // 24)
+
+
+def format_clock(at: int) -> str:
+    """Format an instant (microseconds UTC) as the time of day on this machine: ``02:00``, ``02:00:30``."""
+    clock = datetime.fromtimestamp(at // SECOND, timezone.utc).astimezone()
+    return clock.strftime("%H:%M:%S" if clock.second else "%H:%M")
+
+
+# --- Digests without OpenSSL -----------------------------------------------------------------------------------------
+#
+# SHA-1 and SHA-256 without OpenSSL, which ``hashlib`` loads: the fork of each attempt would copy its mappings.
+#
+# Runs on Python 3.6.
+
+
+_MODULES = {"sha1": ("_sha1", "hashlib"), "sha256": ("_sha2", "_sha256", "hashlib")}  # _sha2: since Python 3.12
+
+
+def sha1_hex(data: bytes) -> str:
+    """Return the SHA-1 as hexadecimal digits."""
+    return str(_constructor("sha1")(data).hexdigest())
+
+
+def sha256_hex(data: bytes) -> str:
+    """Return the SHA-256 as hexadecimal digits."""
+    return str(_constructor("sha256")(data).hexdigest())
+
+
+@lru_cache(maxsize=None)
+def _constructor(name: str) -> Callable[[bytes], Any]:
+    """Return the first that this Python was built with."""
+    for module in _MODULES[name]:
+        try:
+            found: Callable[[bytes], Any] = getattr(import_module(module), name)
+        except ImportError:
+            continue
+        return found
+    raise ImportError(name)

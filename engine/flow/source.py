@@ -1,0 +1,338 @@
+"""A flow file and what belongs to it as source: found, read and parsed without importing it."""
+
+from __future__ import annotations
+
+import ast
+import io
+import os
+import stat
+import sys
+import tokenize
+import warnings
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import Literal
+
+from ..domain.text import sha256_hex
+from ..errors import FlowError
+
+# --- The file --------------------------------------------------------------------------------------------------------
+#
+# Finds and reads a flow file, without what imports it: the executor does no more than that.
+
+
+#: File types that are refused: reading them would block or return nonsense.
+_REFUSED_TYPES = (
+    (stat.S_ISDIR, "a folder; name the Python file in it"),
+    (stat.S_ISFIFO, "a pipe; a flow is a Python file, which attempts may have to read again"),
+    (stat.S_ISCHR, "a device; a flow is a Python file"),
+    (stat.S_ISBLK, "a device; a flow is a Python file"),
+)
+
+
+def split_target(target: str) -> tuple[str, str | None]:
+    """Split ``local.py:name`` or ``package.module:name`` into the path of the file and the name; None: no name.
+
+    A module is looked for in the working directory, then in ``sys.path``; its packages are not imported.
+    """
+    path, colon, name = target.rpartition(":")
+    if colon and path.endswith(".py"):
+        return path, name
+    module, _, name = target.partition(":")
+    found = None if os.path.lexists(target) else _find_module(module) if _is_module_name(target) else None
+    return (found, name or None) if found else (target, None)
+
+
+def _is_module_name(target: str) -> bool:
+    """True for ``package.module`` and ``module:name``; a bare word is the name of a file."""
+    parts = target.replace(":", ".", 1).split(".")
+    return len(parts) > 1 and parts[-1] != "py" and all(part.isidentifier() for part in parts)
+
+
+def _find_module(name: str) -> str | None:
+    inner = os.path.join(*name.split("."))
+    for folder in (os.curdir, *sys.path):
+        for path in (os.path.join(folder, f"{inner}.py"), os.path.join(folder, inner, "__init__.py")):
+            if os.path.isfile(path):
+                return os.path.normpath(path)
+    return None
+
+
+def read_source(path: str) -> bytes:
+    """Return the bytes of a flow file. Raises FlowError for a folder, pipe, device or binary file."""
+    try:
+        descriptor = os.open(
+            path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
+        )  # without O_NONBLOCK, a pipe blocks until it has a writer
+        try:
+            mode = os.fstat(descriptor).st_mode
+            for is_kind, what in _REFUSED_TYPES:
+                if is_kind(mode):
+                    raise FlowError(f"{path!r} is {what}")
+            with open(descriptor, "rb", closefd=False) as file:
+                code = file.read()
+        finally:
+            os.close(descriptor)
+    except FileNotFoundError:
+        where = "; a module is looked for in the working directory and in PYTHONPATH" if _is_module_name(path) else ""
+        raise FlowError(f"there is no flow file {path!r}{where}") from None
+    except (OSError, ValueError) as error:
+        raise FlowError(f"the flow file {path!r} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    _check_text(path, code)
+    return code
+
+
+def _check_text(path: str, code: bytes) -> None:
+    """Raise FlowError if the source cannot be decoded as UTF-8 or in the encoding that its first lines declare."""
+    if b"\0" in code:
+        line = code[: code.index(b"\0")].count(b"\n") + 1
+        raise FlowError(f"{path!r} is not Python source: it holds a NUL byte in line {line}; is it the right file?")
+    try:
+        encoding, _ = tokenize.detect_encoding(io.BytesIO(code).readline)
+        code.decode(encoding)
+    except UnicodeDecodeError as error:
+        line = code[: error.start].count(b"\n") + 1
+        why = f"byte 0x{code[error.start]:02x} in line {line} is not {error.encoding}"
+        raise FlowError(f"{path!r} cannot be read as text: {why}; save it as UTF-8") from None
+    except SyntaxError as error:  # unknown encoding, or undecodable first lines
+        raise FlowError(f"{path!r} cannot be read as text: {error.msg}; save it as UTF-8") from None
+
+
+# --- The name of the flow --------------------------------------------------------------------------------------------
+#
+# Reads the name and the interpreter of a flow from the source of its file, without importing it.
+#
+# The state file is named after the flow, and is locked before the process that imports the flow exists.
+
+
+_PACKAGE = __package__.rpartition(".")[0]
+_MODULES = (_PACKAGE, f"{__package__}.flow")
+
+
+def declared_name(target: str) -> str | None:
+    """Return the name if the source has one ``flow = Flow("name")`` at the top level and nothing that changes it.
+
+    ``target`` is a path, optionally ``local.py:name``. None: only an import can find the name, or the file cannot be
+    read.
+    """
+    tree = _parse(target)
+    call = None if tree is None or _assigns_a_name(tree) else _declaration(tree, split_target(target)[1])
+    return None if call is None else _literal_name(call)
+
+
+def declared_python(target: str) -> str | None:
+    """Return the interpreter if the flow is declared as for ``declared_name``, with ``python="..."``."""
+    tree = _parse(target)
+    call = None if tree is None else _declaration(tree, split_target(target)[1])
+    return (
+        None if call is None else _literal(next((word.value for word in call.keywords if word.arg == "python"), None))
+    )
+
+
+def _parse(target: str) -> ast.Module | None:
+    try:
+        with warnings.catch_warnings(action="ignore"):  # the import shows them
+            return ast.parse(read_source(split_target(target)[0]))
+    except (FlowError, ValueError, SyntaxError, RecursionError):
+        return None
+
+
+def _declaration(tree: ast.Module, variable: str | None) -> ast.Call | None:
+    bound = Counter(_bindings(tree))
+    classes = {name for name in _flow_class_names(tree) if bound[name.partition(".")[0]] == 1}
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and ast.unparse(node.func) in classes]
+    flows = {name: call for name, call in _assignments(tree) if call in calls and bound[name] == 1}
+    if variable is None and (len(calls) != 1 or len(flows) != 1):
+        return None
+    return flows.get(variable) if variable is not None else next(iter(flows.values()))
+
+
+def _flow_class_names(tree: ast.Module) -> Iterator[str]:
+    """Yield the names of the class in this file: ``Flow``, ``F``, ``engine.Flow``, ``redrive.engine.Flow``."""
+    parent, _, package = _PACKAGE.rpartition(".")
+    for node in tree.body:
+        if isinstance(node, ast.ImportFrom) and node.module in _MODULES:
+            yield from (alias.asname or alias.name for alias in node.names if alias.name == "Flow")
+        elif isinstance(node, ast.ImportFrom) and node.module == parent:
+            yield from (f"{alias.asname or alias.name}.Flow" for alias in node.names if alias.name == package)
+        elif isinstance(node, ast.Import):
+            yield from (f"{alias.asname or alias.name}.Flow" for alias in node.names if alias.name in _MODULES)
+
+
+def _bindings(tree: ast.Module) -> Iterator[str]:
+    """Yield each name once for every binding of it, in any scope."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
+            yield node.id
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield node.name
+        elif isinstance(node, ast.alias):
+            yield (node.asname or node.name).partition(".")[0]
+        elif isinstance(node, ast.arg):
+            yield node.arg
+
+
+def _assignments(tree: ast.Module) -> Iterator[tuple[str, ast.expr]]:
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
+            yield node.targets[0].id, node.value
+        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.value is not None:
+            yield node.target.id, node.value
+
+
+def _assigns_a_name(tree: ast.Module) -> bool:
+    return any(
+        isinstance(node, ast.Attribute) and node.attr == "name" and not isinstance(node.ctx, ast.Load)
+        for node in ast.walk(tree)
+    )
+
+
+def _literal_name(call: ast.Call) -> str | None:
+    return _literal(
+        call.args[0] if call.args else next((word.value for word in call.keywords if word.arg == "name"), None)
+    )
+
+
+def _literal(node: ast.expr | None) -> str | None:
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else None
+
+
+# --- The line of an error --------------------------------------------------------------------------------------------
+#
+# The line of user code that an error belongs to, as ``revenue.py:12``; frames of this package are skipped.
+
+
+_ENGINE_FOLDER = str(Path(__file__).parents[1]) + os.sep
+_EXAMPLES = os.path.join(_ENGINE_FOLDER, "examples") + os.sep  # treated as user code
+
+
+def caller_location() -> str | None:
+    """Return the innermost line of user code on the stack; None if there is only engine code."""
+    place = caller_place()
+    return None if place is None else location_of(place)
+
+
+Place = tuple[str, int]  # path and line
+
+
+def caller_place() -> Place | None:
+    """Return what ``location_of`` makes the location of: each task of a large flow has a place, and few are shown."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and not _is_user_code(frame.f_code.co_filename):
+        frame = frame.f_back
+    return None if frame is None else (frame.f_code.co_filename, frame.f_lineno)
+
+
+def location_of_traceback(trace: TracebackType | None) -> str | None:
+    """Return the innermost line of user code in a traceback; None if there is none."""
+    found = None
+    while trace is not None:
+        if _is_user_code(trace.tb_frame.f_code.co_filename):
+            found = location_of((trace.tb_frame.f_code.co_filename, trace.tb_lineno))
+        trace = trace.tb_next
+    return found
+
+
+@lru_cache(maxsize=64)
+def _is_user_code(path: str) -> bool:
+    return not path.startswith("<") and (not path.startswith(_ENGINE_FOLDER) or path.startswith(_EXAMPLES))
+
+
+def location_of(place: Place) -> str:
+    """Return the path relative to the working directory if the file is below it, else as it is."""
+    path, line = place
+    try:
+        relative = os.path.relpath(path)
+    except (OSError, ValueError):  # the working directory is gone
+        relative = path
+    return f"{path if relative.startswith(os.pardir) else relative}:{line}"
+
+
+# --- A finding of ``redrive check`` ----------------------------------------------------------------------------------
+
+
+Level = Literal["error", "warning", "note"]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One result of a check. "error": the flow cannot run. ``task``: None for the whole flow; ``line``: in its file."""
+
+    level: Level
+    rule: str
+    message: str
+    task: str | None = None
+    line: int | None = None
+
+
+# --- The files of a flow ---------------------------------------------------------------------------------------------
+#
+# The source files of a flow: its own file, and the modules that it imported from beside it.
+#
+# "Beside it" is the folder of the flow file (for a file in a package: the folder that holds the outermost package) and
+# the folders below. Installed packages do not count. A module that a task imports while it runs does not count either:
+# each attempt reads it from the disk.
+
+
+FILES_MAX = 500
+DIGEST_CHARACTERS = 16
+
+_INSTALLED = frozenset({"site-packages", "dist-packages"})
+_INTERPRETER = tuple({Path(sys.prefix), Path(sys.base_prefix)})
+_ENGINE_PATH = Path(__file__).parents[1]
+
+
+def digest_of(content: bytes) -> str:
+    """Return the digest by which two versions of a file are compared."""
+    return sha256_hex(content)[:DIGEST_CHARACTERS]
+
+
+def source_files(flow_file: Path, modules: Iterable[object]) -> dict[str, str]:
+    """Return the digest of each source file by its path; ``modules``: the imported ones, as of ``sys.modules``."""
+    root = source_root(flow_file)
+    paths = dict.fromkeys([flow_file, *sorted(_files_below(root, modules))[: FILES_MAX - 1]])
+    return {str(path): digest for path in paths if (digest := digest_of_file(path)) is not None}
+
+
+def digest_of_file(path: str | Path) -> str | None:
+    """Return the digest of a file; None if it cannot be read."""
+    try:
+        return digest_of(Path(path).read_bytes())
+    except OSError:
+        return None
+
+
+def source_root(flow_file: Path) -> Path:
+    """Return the folder from which the flow imports its own modules."""
+    root = flow_file.parent
+    while (root / "__init__.py").exists() and root.parent != root:
+        root = root.parent
+    return root
+
+
+def hash_of_sources(flow_file: str, sources: Mapping[str, str]) -> str:
+    """Return one hash of all source files; it does not depend on the folder in which they lie."""
+    root = source_root(Path(flow_file))
+    lines = sorted(f"{Path(path).relative_to(root)} {digest}" for path, digest in sources.items())
+    return digest_of("\n".join(lines).encode("utf-8", "surrogateescape"))
+
+
+def _files_below(root: Path, modules: Iterable[object]) -> Iterator[Path]:
+    for module in modules:
+        name = getattr(module, "__file__", None)
+        if not isinstance(name, str) or not name.endswith(".py"):
+            continue
+        path = Path(name).resolve()
+        if path.is_relative_to(root) and not _is_installed(path, root):
+            yield path
+
+
+def _is_installed(path: Path, root: Path) -> bool:
+    """Whether the file belongs to a package, the interpreter or this program, although it lies below the folder."""
+    if not _INSTALLED.isdisjoint(path.parts):
+        return True
+    return any(path.is_relative_to(folder) and folder.is_relative_to(root) for folder in (*_INTERPRETER, _ENGINE_PATH))

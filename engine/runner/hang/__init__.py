@@ -1,1 +1,0 @@
-"""Hang autopsy: stacks, sockets, children and coroutines of an attempt, read just before it is ended."""

@@ -1,0 +1,227 @@
+"""The context of one operator act: the tasks before it, the result of each target, and the answer.
+
+Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
+"""
+
+import json
+import sqlite3
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple, cast
+
+from ..domain.acts import BY_NAME, DONE, HELD, REFUSED, RUNNING, Answer, Author, Command, Target, TargetResult, past_of
+from ..domain.event_codec import decode
+from ..domain.event_payloads import RunChange, RunChanged, RunColumns, TaskChanged, TaskColumns, TaskMoved
+from ..domain.events import EventKind
+from ..domain.states import RunState
+from ..domain.text import format_duration
+from .transitions import Transaction
+
+_EXPLAINED_REFUSALS = 50  # each explanation costs a query
+
+
+class RecordingTransaction(Transaction):
+    """A transaction that records the values before its changes, so that the act can be undone.
+
+    Adds its events to those of the given transaction, and marks every move with ``act``.
+
+    ``tasks``: name -> state, generation and changed columns before the act. ``runs``: [what, columns before the act].
+    ``rows``: quarantined rows before the act: [task, state, generation, [[first id, last id], ...]].
+    """
+
+    def __init__(self, transaction: Transaction, command: Command) -> None:
+        Transaction.__init__(self, transaction.connection, transaction.at, command.author)
+        self.events = transaction.events
+        self.act = command.act
+        self.tasks: Dict[str, TaskColumns] = {}
+        self.runs: List[List[Any]] = []
+        self.rows: List[List[Any]] = []
+        self._is_recording = True
+
+    def change_unrecorded(self, run_id: str, name: str, set: TaskColumns, attempt: Optional[int] = None) -> None:
+        """Change columns on which the executor acts at once, so that an undo cannot restore them."""
+        self._is_recording = False
+        self.change(run_id, name, set, attempt)
+        self._is_recording = True
+
+    def _before_run_change(self, run_id: str, change: RunChanged) -> None:
+        sql = "SELECT {} FROM run WHERE run_id = ?".format(", ".join(change.set))
+        before = dict(zip(change.set, self.connection.execute(sql, (run_id,)).fetchone()))
+        self.runs.append([change.what, before])
+
+    def _before_change(self, run_id: str, name: str, columns: Mapping[str, object]) -> None:
+        """Record the first value of each column whose value changes."""
+        if not self._is_recording:
+            return
+        names = ["state", "generation"] + list(columns)
+        sql = "SELECT {} FROM task WHERE run_id = ? AND name = ?".format(", ".join(names))
+        row = self.connection.execute(sql, (run_id, name)).fetchone()
+        if row is None:
+            return
+        before = cast(Dict[str, object], self.tasks.setdefault(name, {"state": row[0], "generation": row[1]}))
+        for column, value in zip(names[2:], row[2:]):
+            if value != columns[column]:
+                before.setdefault(column, value)
+
+
+class TaskSnapshot(NamedTuple):
+    """The current columns of a task that acts read."""
+
+    name: str
+    state: str
+    generation: int
+    attempt: int
+    next_retry_at: Optional[int]
+    blocked_by: Optional[str]
+    failures: int
+    cancel_requested_at: Optional[int]
+    overrides: Optional[str]
+    key_generation: int = 0
+
+
+class CancelRequest(NamedTuple):
+    """The operator's request to cancel a running task."""
+
+    at: int
+    author: Author
+
+
+class ActionContext(object):
+    """The state of one act while it is applied. ``is_abandoned``: no executor lives, so no task of the file runs."""
+
+    def __init__(self, transaction: RecordingTransaction, command: Command, is_abandoned: bool = False) -> None:
+        self.transaction = transaction
+        self.connection = transaction.connection
+        self.is_abandoned = is_abandoned
+        self.orphan_pids: Dict[str, Optional[int]] = {}  # dead executor id -> a process of it that still lives
+        self.breaker_obstacles: Dict[str, Optional[str]] = {}  # downstream -> why its breaker is shut
+        self.probes: List[str] = []  # downstreams to probe with one call
+        self.held_by_breaker: Dict[str, Tuple[List[str], str]] = {}  # downstream -> tasks that it still holds, and why
+        self.act = command.act
+        self.run_id = command.run_id or ""
+        self.options: Dict[str, Any] = dict(command.options)
+        self.targets = command.targets
+        self.results: Dict[str, TargetResult] = {}
+        self.consequences: List[str] = []  # "5 unblocked"
+        self.notes: List[str] = []  # sentences that an operator should read before the act
+
+    def read_task(self, name: str) -> Optional[TaskSnapshot]:
+        """The columns of a task of the run as they are now; None if there is no such task."""
+        return read_task(self.connection, self.run_id, name)
+
+    def set_result(self, name: str, result: str, sentence: str = "") -> None:
+        self.results[name] = TargetResult(name, result, sentence)
+
+    def done_names(self) -> List[str]:
+        return [result.task for result in self.results.values() if result.outcome == DONE]
+
+    def add_consequence(self, names: List[str], words: str) -> None:
+        if names:
+            self.consequences.append("{} {}".format(len(names), words))
+
+
+def read_task(connection: sqlite3.Connection, run_id: str, name: str) -> Optional[TaskSnapshot]:
+    row = connection.execute(
+        "SELECT name, state, generation, attempt, next_retry_at, blocked_by, failures, cancel_requested_at, overrides,"
+        " key_generation FROM task WHERE run_id = ? AND name = ?",
+        (run_id, name),
+    ).fetchone()
+    return None if row is None else TaskSnapshot(*row)
+
+
+def check_target(context: ActionContext, target: Target) -> Optional[TaskSnapshot]:
+    """Return the target if its state and generation are those that the operator saw; else record a refusal."""
+    name, state, generation = target
+    row = context.read_task(name)
+    if row is None:
+        context.set_result(name, REFUSED, "there is no such task in this run")
+    elif (row.state, row.generation) != (state, generation):
+        context.set_result(name, REFUSED, _change_reason(context, row, state, generation))
+    else:
+        return row
+    return None
+
+
+def find_cancel_request(connection: sqlite3.Connection, run_id: str, name: str) -> Optional[CancelRequest]:
+    """The request to cancel a running task; None without one."""
+    row = connection.execute(
+        "SELECT event.at, event.actor, event.reason, event.command_id FROM task"
+        " CROSS JOIN event INDEXED BY idx_event_command ON event.command_id IS NOT NULL"
+        " AND event.run_id = task.run_id AND event.task = task.name AND event.at = task.cancel_requested_at"
+        " WHERE task.run_id = ? AND task.name = ? ORDER BY event.seq DESC LIMIT 1",
+        (run_id, name),
+    ).fetchone()
+    return None if row is None else CancelRequest(row[0], Author(*row[1:]))
+
+
+def _change_reason(context: ActionContext, row: TaskSnapshot, state: str, generation: int) -> str:
+    now = "now {}".format(row.state) + (" attempt {}".format(row.attempt) if row.attempt else "")
+    if len(context.results) < _EXPLAINED_REFUSALS:
+        # This index holds operators' events only; that of the run holds every event.
+        last = context.connection.execute(
+            "SELECT at, actor, old, data FROM event INDEXED BY idx_event_command"
+            " WHERE command_id IS NOT NULL AND run_id = ? AND task = ? AND kind = ? ORDER BY seq DESC LIMIT 1",
+            (context.run_id, row.name, EventKind.TASK),
+        ).fetchone()
+        if last is not None and (row.generation != generation or last[2] == state):
+            verb = verb_of(EventKind.TASK, last[3])
+            return "already {} by {} {}, {}".format(verb, last[1], ago(context.transaction.at - last[0]), now)
+    return "no longer {}: {}".format(state, now)
+
+
+def verb_of(kind: str, data: str) -> str:
+    """The participle of the act that an event of a task belongs to. ``data``: the payload as JSON."""
+    payload = decode(kind, json.loads(data))
+    act = payload.act if isinstance(payload, (TaskMoved, TaskChanged)) else None
+    return past_of(act or "")
+
+
+def ago(microseconds: int) -> str:
+    """An age in words."""
+    return "{} ago".format(format_duration(microseconds))
+
+
+def summarize(context: ActionContext) -> Answer:
+    """Reopen the run if a target was changed, and make the answer from the results."""
+    act = BY_NAME[context.act]
+    results = tuple(context.results.values())
+    done = len(context.done_names())
+    if done:
+        reopen_run(context.transaction, context.run_id)
+        _warn_if_paused(context)
+    held = [result for result in results if result.outcome == HELD]
+    if held:
+        context.add_consequence([result.task for result in held], held[0].sentence)
+    refused = sum(1 for result in results if result.outcome == REFUSED)
+    running = sum(1 for result in results if result.outcome == RUNNING)
+    parts = ["{} {}".format(done, act.past)] if done or not running else []
+    parts += ["{} {}".format(running, act.awaited)] if running else []
+    parts += ["{} refused".format(refused)] if refused else []
+    message = ", ".join(parts)
+    if len(results) == 1 and refused:
+        message = "{}: {}".format(results[0].task, results[0].sentence)
+    elif context.consequences or context.notes:
+        message = "; ".join([message] + [", ".join(context.consequences)] * bool(context.consequences) + context.notes)
+    return Answer(done + running > 0, message, results)
+
+
+def _warn_if_paused(context: ActionContext) -> None:
+    if not BY_NAME[context.act].starts_work:
+        return
+    sql = "SELECT paused_by FROM run WHERE run_id = ? AND paused_since IS NOT NULL"
+    paused = context.connection.execute(sql, (context.run_id,)).fetchone()
+    if paused is not None:
+        by = paused[0] or "an operator"
+        context.consequences.append("the run is paused by {}: nothing starts before redrive unpause".format(by))
+
+
+def reopen_run(transaction: Transaction, run_id: str) -> None:
+    """Make a run RUNNING and not blocked, because one of its tasks may move again."""
+    row = transaction.connection.execute("SELECT state, blocked_since FROM run WHERE run_id = ?", (run_id,)).fetchone()
+    if row is None:
+        return
+    state, blocked_since = row
+    if state != RunState.RUNNING:
+        columns: RunColumns = {"state": str(RunState.RUNNING), "ended_at": None, "blocked_since": None}
+        reopened = RunChanged(RunChange.REOPENED, columns)
+        transaction.change_run(run_id, reopened, old=state, new=str(RunState.RUNNING))
+    elif blocked_since is not None:
+        transaction.change_run(run_id, RunChanged(RunChange.UNBLOCKED, {"blocked_since": None}))

@@ -1,0 +1,149 @@
+"""Previews an operator's act: applies it to an in-memory copy of the tasks that it can reach.
+
+Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
+"""
+
+import sqlite3
+import time
+from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Sequence, Set, Tuple
+
+from ..domain.acts import DONE, TargetResult, parse_command
+from ..domain.event_payloads import OperatorActed, TaskChanged
+from ..domain.events import EventKind
+from ..domain.states import TaskState
+from .operator_actions import apply
+from .transitions import Transaction, descendants_of, parents_of
+from .undo import find_act
+
+_TABLES = ("run", "task", "attempt", "edge", "event", "page", "page_task", "quarantine", "breaker")
+_LATEST_ATTEMPT = (
+    "SELECT attempt.* FROM task CROSS JOIN attempt ON attempt.run_id = task.run_id AND attempt.name = task.name"
+    " AND attempt.attempt = task.attempt WHERE task.run_id = ? AND task.name = ?"
+)
+_INDEXES = ("idx_edge_parent", "idx_event_command")
+
+
+class ActPreview(NamedTuple):
+    """The answer that an act would get, and the tasks that it would change, by what becomes of them."""
+
+    ok: bool
+    message: str
+    results: List[TargetResult]
+    run_again: List[str]
+    unblocked: List[str]
+    stay_blocked: List[Tuple[str, Optional[str]]]  # with the task that still stops it
+    stopped: List[str]
+    skipped: List[str]
+    cancelled: List[str]
+    held_back: List[str]
+    stale: List[str]
+    notes: Sequence[str] = ()  # what the operator should know of its consequences
+
+
+def preview(connection: sqlite3.Connection, command: Dict[str, Any], at: Optional[int] = None) -> ActPreview:
+    """Apply a command (in its JSON form) to a copy. The file is only read. ``at``: microseconds UTC; None: now."""
+    at = int(time.time() * 1000000) if at is None else at
+    asked = parse_command(command)
+    run_id = asked.run_id or ""
+    act = find_act(connection, str(asked.options.get("command") or ""))
+    if act is not None:
+        run_id = act.run_id or run_id
+    roots = [target.task for target in asked.targets]
+    roots += list(act.payload.was) if act is not None else []
+    copy = sqlite3.connect(":memory:", isolation_level=None)
+    try:
+        _copy(connection, copy, run_id, roots, act.seq if act is not None else None)
+        transaction = Transaction(copy, at)
+        answer = apply(transaction, asked._replace(reason=asked.reason or "preview"))
+        done = [result.task for result in answer.results if result.outcome == DONE]
+        blocked = _blocked_below(copy, run_id, done)
+        acted = (event.payload for event in transaction.events if isinstance(event.payload, OperatorActed))
+        notes = [note for payload in acted for note in payload.notes]
+        groups = _group(transaction, done)
+        return ActPreview(answer.ok, answer.message, list(answer.results), stay_blocked=blocked, notes=notes, **groups)
+    finally:
+        copy.close()
+
+
+def _copy(
+    source: sqlite3.Connection, copy: sqlite3.Connection, run_id: str, roots: List[str], since: Optional[int]
+) -> None:
+    below: Set[str] = set()
+    for root in roots:
+        if root not in below:
+            below.update(descendants_of(source, run_id, root))
+    names = below.union(roots)
+    parents = {parent.name for name in names for parent in parents_of(source, run_id, name)}
+    wanted = names | parents
+    for (sql,) in source.execute(
+        "SELECT sql FROM sqlite_master WHERE name IN ({})".format(",".join("?" * len(_TABLES + _INDEXES))),
+        _TABLES + _INDEXES,
+    ):
+        copy.execute(sql)
+    _insert(copy, "run", source.execute("SELECT * FROM run WHERE run_id = ?", (run_id,)))
+    _insert(copy, "page", source.execute("SELECT * FROM page"))
+    _insert(copy, "breaker", source.execute("SELECT * FROM breaker"))
+    _insert(copy, "page_task", source.execute("SELECT * FROM page_task WHERE run_id = ?", (run_id,)))
+    _insert(copy, "event", source.execute("SELECT * FROM event WHERE command_id IS NOT NULL AND run_id = ?", (run_id,)))
+    if since is not None:
+        later = "SELECT * FROM event WHERE run_id = ? AND seq > ? AND command_id IS NULL"
+        _insert(copy, "event", source.execute(later, (run_id, since)))
+    for name in set(roots):
+        _insert(copy, "attempt", source.execute(_LATEST_ATTEMPT, (run_id, name)))
+    for name in wanted:
+        _insert(copy, "task", source.execute("SELECT * FROM task WHERE run_id = ? AND name = ?", (run_id, name)))
+    for name in names:
+        _insert(
+            copy, "quarantine", source.execute("SELECT * FROM quarantine WHERE run_id = ? AND name = ?", (run_id, name))
+        )
+        _insert(copy, "edge", source.execute("SELECT * FROM edge WHERE run_id = ? AND child = ?", (run_id, name)))
+
+
+def _insert(copy: sqlite3.Connection, table: str, rows: Iterable[Sequence[object]]) -> None:
+    for row in rows:
+        copy.execute("INSERT INTO {} VALUES ({})".format(table, ",".join("?" * len(row))), row)
+
+
+def _group(transaction: Transaction, done: List[str]) -> Dict[str, List[str]]:
+    """Group the changed tasks by their first and last state, and by whether they were targets that were done."""
+    begin: Dict[str, str] = {}
+    end: Dict[str, str] = {}
+    stale: List[str] = []
+    for event in transaction.events:
+        if event.kind == EventKind.TASK and event.task is not None:
+            begin.setdefault(event.task, str(event.old))
+            end[event.task] = str(event.new)
+        elif isinstance(event.payload, TaskChanged) and event.payload.set.get("stale"):
+            stale.append(str(event.task))
+    sorted_names: Dict[str, List[str]] = {kind: [] for kind in _ENDS.values()}
+    sorted_names.update(run_again=[], unblocked=[], held_back=[])
+    for name, state in end.items():
+        is_target = name in done
+        if state in _ENDS:
+            kind = _ENDS[state]
+        elif begin[name] == TaskState.UPSTREAM_FAILED or (begin[name] in _BROUGHT_BACK and not is_target):
+            kind = "unblocked"
+        else:
+            kind = "run_again" if is_target else "held_back"
+        sorted_names[kind].append(name)
+    return dict(sorted_names, stale=stale)
+
+
+_BROUGHT_BACK = frozenset([TaskState.SKIPPED, TaskState.CANCELLED])  # by a task above
+
+_ENDS = {
+    str(TaskState.UPSTREAM_FAILED): "stopped",
+    str(TaskState.SKIPPED): "skipped",
+    str(TaskState.CANCELLED): "cancelled",
+}
+
+
+def _blocked_below(copy: sqlite3.Connection, run_id: str, names: List[str]) -> List[Tuple[str, Optional[str]]]:
+    blocked: Dict[str, Optional[str]] = {}
+    sql = "SELECT blocked_by FROM task WHERE run_id = ? AND name = ? AND state = ?"
+    for name in names:
+        for below in descendants_of(copy, run_id, name):
+            row = copy.execute(sql, (run_id, below, str(TaskState.UPSTREAM_FAILED))).fetchone()
+            if row is not None:
+                blocked[below] = row[0]
+    return list(blocked.items())

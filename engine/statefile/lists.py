@@ -1,0 +1,563 @@
+"""The lists that can be read from a state file: the row of each list, its SQL, its options, its reading.
+
+Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
+"""
+
+import json
+import socket
+import sqlite3
+from typing import (
+    Any,
+    Dict,
+    Generic,
+    Iterable,
+    Iterator,
+    List,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Sized,
+    Tuple,
+    Type,
+    TypeVar,
+    Union,
+)
+
+from ..domain.events import Json, JsonObject
+from ..errors import NotFoundError, RedriveError
+from .processes import is_gone
+from .reader import EVENT_COLUMNS
+from .snapshot import Table, pack_table, unpack_table
+
+# --- Parts of SQL statements: sets of states and rules as lists, marks for values, values in chunks ------------------
+
+
+VALUES_MAX = 500  # in one statement: SQLite on old servers accepts 999
+
+Value = TypeVar("Value")
+
+
+def in_list(words: Iterable[str]) -> str:
+    """The operand of IN: ``('FAILED', 'READY')``. Sorted, so that a statement has the same text in every process."""
+    return "({})".format(", ".join("'{}'".format(word) for word in sorted(map(str, words))))
+
+
+def marks(values: Sized) -> str:
+    """One question mark for each value."""
+    return ",".join("?" * len(values))
+
+
+def chunks(values: Iterable[Value]) -> Iterator[List[Value]]:
+    """The values in lists of at most VALUES_MAX."""
+    rest = list(values)
+    return (rest[start : start + VALUES_MAX] for start in range(0, len(rest), VALUES_MAX))
+
+
+# --- Rows and options of lists ---------------------------------------------------------------------------------------
+#
+# The lists that can be read from a state file: the row of each list, its SQL and its options.
+
+
+ROWS_MAX = 1000
+TEXT_CHARACTERS = 300  # of a payload or an error, in lists of many
+
+Option = Union[None, int, str]
+Row = TypeVar("Row", bound=NamedTuple)
+
+
+# --- The rows ------------------------------------------------------------------------------------------------------
+# Columns as ``schema.sql`` explains them, in their order; instants in microseconds UTC.
+
+
+class RunLine(NamedTuple):
+    """A run with all columns of its row; ``counts``: state -> tasks in it."""
+
+    run: JsonObject
+    counts: Dict[str, int]
+
+
+class ExecutorState(NamedTuple):
+    """The state of the executor of a file. ``age_us``: since its last heartbeat; ``gone_at``: when it was last alive.
+
+    ``run_id``: its current or last run; ``stopped``: it ended regularly.
+    """
+
+    alive: bool
+    age_us: Optional[int] = None
+    gone_at: Optional[int] = None
+    pid: Optional[int] = None
+    run_id: Optional[str] = None
+    stopped: bool = False
+
+
+class ExecutorRow(NamedTuple):
+    """One row of table ``executor``."""
+
+    executor_id: str
+    pid: int
+    start_ticks: Optional[int]
+    boot_id: Optional[str]
+    host: str
+    version: str
+    started_at: int
+    heartbeat_at: int
+    stopped_at: Optional[int]
+    run_id: Optional[str]
+
+
+class BreakerRow(NamedTuple):
+    """One row of table ``breaker``, with parsed JSON."""
+
+    downstream: str
+    state: str
+    reopens_at: Optional[int]
+    window: Sequence[Sequence[int]]
+    tokens: Optional[float]
+    detail: JsonObject
+    changed_at: int
+
+
+class PageRow(NamedTuple):
+    """One row of table ``page``, with parsed JSON; ``counted`` is the column ``count``."""
+
+    id: int
+    cause: str
+    episode: int
+    run_id: Optional[str]
+    task: Optional[str]
+    severity: str
+    title: str
+    body: JsonObject
+    counted: int
+    sent_count: int
+    state: str
+    rearmed: int
+    created_at: int
+    updated_at: int
+    sent_at: Optional[int]
+    send_error: Optional[str]
+    snoozed_until: Optional[int]
+    acked_by: Optional[str]
+
+
+class PageHead(NamedTuple):
+    """One row of table ``page`` without its body."""
+
+    id: int
+    cause: str
+    episode: int
+    run_id: Optional[str]
+    task: Optional[str]
+    severity: str
+    title: str
+    counted: int
+    sent_count: int
+    state: str
+    created_at: int
+    updated_at: int
+    sent_at: Optional[int]
+    send_error: Optional[str]
+    snoozed_until: Optional[int]
+    acked_by: Optional[str]
+
+
+class QuarantineRow(NamedTuple):
+    """One row of table ``quarantine``; long lists have only the start of its texts."""
+
+    id: int
+    run_id: str
+    name: str
+    attempt: int
+    generation: int
+    row_key: str
+    payload: Optional[str]
+    error: Optional[str]
+    fingerprint: Optional[str]
+    state: str
+    at: int
+
+
+class QuarantineGroup(NamedTuple):
+    """The number of ``rows`` of one task, fingerprint and state; ``last_id`` is the latest."""
+
+    name: str
+    fingerprint: Optional[str]
+    state: str
+    rows: int
+    first_at: int
+    last_at: int
+    last_id: int
+    error: Optional[str]
+
+
+class EventRow(NamedTuple):
+    """One row of table ``event``, with parsed JSON."""
+
+    seq: int
+    at: int
+    kind: str
+    run_id: Optional[str]
+    task: Optional[str]
+    old: Optional[str]
+    new: Optional[str]
+    attempt: Optional[int]
+    generation: Optional[int]
+    actor: Optional[str]
+    reason: Optional[str]
+    command_id: Optional[str]
+    data: JsonObject
+
+
+class ScheduleRow(NamedTuple):
+    """One row of table ``schedule``."""
+
+    dag_name: str
+    expression: str
+    timezone: str
+    misfire: str
+    flow_path: Optional[str]
+    since: int
+    decided_until: int
+    next_at: Optional[int]
+    next_local: Optional[str]
+
+
+class SlotRow(NamedTuple):
+    """One row of table ``slot``."""
+
+    dag_name: str
+    logical_time: int
+    state: str
+    run_id: Optional[str]
+    decided_at: int
+
+
+class SlaRow(NamedTuple):
+    """One row of table ``sla``."""
+
+    dag_name: str
+    logical_time: int
+    promise: str
+    promised_at: int
+    run_id: Optional[str]
+    at: int
+
+
+class PastAttemptRow(NamedTuple):
+    """One attempt of a task in any run of the file."""
+
+    run_id: str
+    attempt: int
+    generation: int
+    started_at: int
+    ended_at: Optional[int]
+    duration_us: Optional[int]
+    outcome: str
+    error_type: Optional[str]
+    error: Optional[str]
+    fingerprint: Optional[str]
+    fingerprint_loose: Optional[str]
+
+
+class RunTaskRow(NamedTuple):
+    """How a task of a run stands, and how long its latest attempt took; ``attempt``: how many were started."""
+
+    name: str
+    state: str
+    attempt: int
+    duration_us: Optional[int]
+
+
+class DurationStats(NamedTuple):
+    """How long successful attempts of a task took in earlier runs: microseconds, rounded to two digits.
+
+    Half of them took at most ``p50_us``, 95 of 100 at most ``p95_us``.
+    """
+
+    p50_us: int
+    p95_us: int
+    attempts: int
+
+
+class OutputSize(NamedTuple):
+    """How much an attempt has printed, and how much of the output was dropped."""
+
+    output_bytes: int
+    output_dropped_bytes: int
+
+
+# --- The lists -----------------------------------------------------------------------------------------------------
+
+
+class Listing(Generic[Row]):
+    """A list that can be queried by name. ``defaults``: the options of ``sql`` and their default values."""
+
+    def __init__(self, name: str, row: Type[Row], sql: str, defaults: Optional[Mapping[str, Option]] = None) -> None:
+        self.name = name
+        self.row = row
+        self.sql = sql.replace("{columns}", ", ".join(_SOURCES.get(field, field) for field in row._fields))
+        self.defaults = dict(defaults or {})
+
+
+#: Field -> its column, where the names differ: a tuple has a method ``count``.
+_SOURCES = {"counted": "count AS counted"}
+
+EXECUTORS = Listing(
+    "executors",
+    ExecutorRow,
+    "SELECT {columns} FROM executor ORDER BY started_at DESC, rowid DESC LIMIT :limit",
+    {"limit": ROWS_MAX},
+)
+BREAKERS = Listing("breakers", BreakerRow, "SELECT {columns} FROM breaker ORDER BY downstream")
+PAGES = Listing(
+    "pages",
+    PageRow,
+    "SELECT {columns} FROM page WHERE (:id IS NULL OR id = :id) ORDER BY updated_at DESC LIMIT :limit",
+    {"id": None, "limit": ROWS_MAX},
+)
+#: Unresolved pages first.
+PAGE_HEADS = Listing(
+    "page_heads",
+    PageHead,
+    "SELECT {columns} FROM page ORDER BY state = 'resolved', updated_at DESC LIMIT :limit",
+    {"limit": ROWS_MAX},
+)
+QUARANTINE = Listing(
+    "quarantine",
+    QuarantineRow,
+    "SELECT {columns} FROM quarantine WHERE (:run_id IS NULL OR run_id = :run_id) AND (:task IS NULL OR name = :task)"
+    " AND id > :after ORDER BY id LIMIT :limit",
+    {"run_id": None, "task": None, "after": 0, "limit": ROWS_MAX},
+)
+QUARANTINE_GROUPS = Listing(
+    "quarantine_groups",
+    QuarantineGroup,
+    "SELECT name, fingerprint, state, count(*), min(at), max(at), max(id), substr(max(error), 1, :characters)"
+    " FROM quarantine WHERE run_id = :run_id GROUP BY name, fingerprint, state ORDER BY min(id) LIMIT :limit",
+    {"run_id": None, "characters": TEXT_CHARACTERS, "limit": ROWS_MAX},
+)
+#: A window of the rows of one group. NOT INDEXED, because rows found by an index would have to be sorted.
+QUARANTINE_ROWS = Listing(
+    "quarantine_rows",
+    QuarantineRow,
+    "SELECT id, run_id, name, attempt, generation, row_key, substr(payload, 1, :characters),"
+    " substr(error, 1, :characters), fingerprint, state, at FROM quarantine NOT INDEXED"
+    " WHERE run_id = :run_id AND name = :task AND fingerprint IS :fingerprint"
+    " ORDER BY id LIMIT :limit OFFSET :skip",
+    {"run_id": None, "task": None, "fingerprint": None, "characters": TEXT_CHARACTERS, "skip": 0, "limit": 100},
+)
+_LATEST = (
+    "SELECT * FROM (SELECT * FROM event WHERE run_id %s AND (:task IS NULL OR task = :task)"
+    " AND (:acts = 0 OR actor IS NOT NULL) AND (:before IS NULL OR seq < :before) ORDER BY seq DESC LIMIT :limit)"
+)
+#: The latest events of a run and of the file itself. Two ranges of an index: an OR would read the events of all runs.
+JOURNAL = Listing(
+    "journal",
+    EventRow,
+    "SELECT {columns} FROM ("
+    + " UNION ALL ".join(_LATEST % run for run in ("= :run_id", "IS NULL"))
+    + " ORDER BY seq DESC LIMIT :limit) ORDER BY seq",
+    {"run_id": None, "task": None, "acts": 0, "before": None, "limit": ROWS_MAX},
+)
+SCHEDULES = Listing("schedules", ScheduleRow, "SELECT {columns} FROM schedule ORDER BY next_at")
+SLOTS = Listing(
+    "slots",
+    SlotRow,
+    "SELECT {columns} FROM slot WHERE (:flow IS NULL OR dag_name = :flow) AND logical_time > :after"
+    " ORDER BY logical_time DESC LIMIT :limit",
+    {"flow": None, "after": 0, "limit": ROWS_MAX},
+)
+SLA = Listing(
+    "sla",
+    SlaRow,
+    "SELECT {columns} FROM sla WHERE (:flow IS NULL OR dag_name = :flow) ORDER BY promised_at DESC LIMIT :limit",
+    {"flow": None, "limit": ROWS_MAX},
+)
+HISTORY = Listing(
+    "history",
+    PastAttemptRow,
+    "SELECT {columns} FROM attempt WHERE name = :task ORDER BY started_at DESC LIMIT :limit",
+    {"task": None, "limit": ROWS_MAX},
+)
+RUN_TASKS = Listing(
+    "run_tasks",
+    RunTaskRow,
+    "SELECT {columns} FROM task LEFT JOIN attempt USING (run_id, name, attempt) WHERE run_id = :run_id"
+    " ORDER BY position, name LIMIT :limit",
+    {"run_id": None, "limit": ROWS_MAX},
+)
+OUTPUT = Listing(
+    "output",
+    OutputSize,
+    "SELECT {columns} FROM attempt WHERE run_id = :run_id AND name = :task AND attempt = :attempt",
+    {"run_id": None, "task": None, "attempt": None},
+)
+
+LISTINGS: Dict[str, "Listing[Any]"] = {
+    listing.name: listing
+    for listing in (
+        *(EXECUTORS, BREAKERS, PAGES, PAGE_HEADS, QUARANTINE, QUARANTINE_GROUPS, QUARANTINE_ROWS),
+        *(JOURNAL, SCHEDULES, SLOTS, SLA, HISTORY, RUN_TASKS, OUTPUT),
+    )
+}
+#: Fields that are JSON texts in the file -> the value of a damaged text.
+JSON_FIELDS: Dict[str, Json] = {"data": {}, "body": {}, "window": [], "detail": {}}
+
+
+# --- Reads lists from a state file, the same for local and remote sessions -------------------------------------------
+
+
+HOST = socket.gethostname()
+
+ALIVE_US = 5000000  # an executor touches its lock every second; after so long without it counts as dead
+
+# --- Reading -------------------------------------------------------------------------------------------------------
+
+
+def query(connection: sqlite3.Connection, listing: Listing[Row], options: Mapping[str, Option]) -> List[Row]:
+    """Read the rows of a list. Raises RedriveError for an unknown option."""
+    unknown = set(options) - set(listing.defaults)
+    if unknown:
+        raise RedriveError("the list {!r} takes no {}".format(listing.name, ", ".join(sorted(unknown))))
+    fields = listing.row._fields
+    rows = connection.execute(listing.sql, dict(listing.defaults, **options))
+    return [
+        listing.row._make(
+            _read(value, JSON_FIELDS[field]) if field in JSON_FIELDS else value for field, value in zip(fields, values)
+        )
+        for values in rows
+    ]
+
+
+def query_by_name(connection: sqlite3.Connection, what: str, options: Mapping[str, Option]) -> Sequence[Sequence[Json]]:
+    """Read the rows of a list by its name. Raises RedriveError for an unknown name or option."""
+    if what not in LISTINGS:
+        raise RedriveError("there is no list {!r}; there are {}".format(what, ", ".join(sorted(LISTINGS))))
+    return query(connection, LISTINGS[what], options)
+
+
+def _read(text: str, otherwise: Json) -> Json:
+    """Parse a JSON text; ``otherwise`` if it is damaged or of another type."""
+    try:
+        value: Json = json.loads(text)
+    except (TypeError, ValueError):
+        return otherwise
+    return value if isinstance(value, type(otherwise)) else otherwise
+
+
+def runs(connection: sqlite3.Connection) -> List[RunLine]:
+    """All runs, latest first."""
+    counts: Dict[str, Dict[str, int]] = {}
+    connection.execute("BEGIN")
+    try:
+        for run_id, state, count in connection.execute(
+            "SELECT run_id, state, count(*) FROM task GROUP BY run_id, state"
+        ):
+            counts.setdefault(run_id, {})[state] = count
+        cursor = connection.execute("SELECT * FROM run ORDER BY started_at DESC, rowid DESC")
+        names = [column[0] for column in cursor.description]
+        found = [dict(zip(names, values)) for values in cursor]
+    finally:
+        connection.execute("COMMIT")
+    return [RunLine(run, counts.get(run["run_id"], {})) for run in found]
+
+
+def dag_name_of(connection: sqlite3.Connection, run_id: str) -> str:
+    """The flow of a run. Raises NotFoundError for a run that the file does not have."""
+    row = connection.execute("SELECT dag_name FROM run WHERE run_id = ?", (run_id,)).fetchone()
+    if row is None:
+        raise NotFoundError("there is no run {!r} in this state file; `redrive runs` lists them".format(run_id))
+    return str(row[0])
+
+
+def executor(connection: sqlite3.Connection, seen_at: Optional[int], is_attached: bool, now_us: int) -> ExecutorState:
+    """The state of the executor of a file, by the clock of its host.
+
+    ``seen_at``: its last heartbeat (``executor_socket.heartbeat_at``); ``is_attached``: its socket is open.
+    """
+    latest = query(connection, EXECUTORS, {"limit": 1})
+    if not latest or seen_at is None:
+        return ExecutorState(is_attached)
+    last = latest[0]
+    stopped = last.stopped_at is not None
+    ended = stopped or (last.host == HOST and is_gone(last.pid, last.start_ticks, last.boot_id))
+    alive = is_attached or (not ended and now_us - seen_at < ALIVE_US)
+    gone_at = None if alive else last.stopped_at or max(seen_at, last.heartbeat_at)
+    return ExecutorState(alive, max(0, now_us - seen_at), gone_at, last.pid, last.run_id, stopped)
+
+
+_PAST = "SELECT " + EVENT_COLUMNS + " FROM event WHERE run_id = ? AND seq > ? ORDER BY seq LIMIT ?"
+
+
+def read_events(connection: sqlite3.Connection, run_id: str, after: int, limit: int) -> List[Tuple[object, ...]]:
+    """The first ``limit`` events of a run after ``after``, in order; ``data`` as JSON text."""
+    return connection.execute(_PAST, (run_id, after, limit)).fetchall()
+
+
+# --- How long tasks usually take, from their successful attempts in the latest runs of a flow ------------------------
+#
+# Each run is read in a statement of its own, so that no checkpoint waits longer than for one run. At most ATTEMPTS_MAX
+# attempts are read, however large the file is.
+
+
+RUNS_MAX = 30
+ATTEMPTS_MAX = 100000
+_DIGITS = 2  # significant digits: the durations are estimates, and 10,000 tasks cross slow lines
+
+_RUNS = "SELECT run_id FROM run WHERE dag_name = :dag{} ORDER BY started_at DESC, rowid DESC LIMIT :most"
+_BEFORE = " AND run_id <> :run AND started_at <= (SELECT started_at FROM run WHERE run_id = :run)"
+_ATTEMPTS = (
+    "SELECT name, duration_us FROM attempt WHERE run_id = ? AND outcome = 'success' AND duration_us IS NOT NULL LIMIT ?"
+)
+
+
+def durations_us(connection: sqlite3.Connection, dag_name: str, before: Optional[str] = None) -> Dict[str, List[int]]:
+    """The durations of each task in ascending order, of the runs before the run ``before``."""
+    found: Dict[str, List[int]] = {}
+    room = ATTEMPTS_MAX
+    sql = _RUNS.format("" if before is None else _BEFORE)
+    for (run_id,) in connection.execute(sql, {"dag": dag_name, "run": before, "most": RUNS_MAX}).fetchall():
+        rows = connection.execute(_ATTEMPTS, (run_id, room)).fetchall()
+        for name, duration_us in rows:
+            found.setdefault(name, []).append(duration_us)
+        room -= len(rows)
+        if room <= 0:
+            break
+    for values in found.values():
+        values.sort()
+    return found
+
+
+def quantile(values: Sequence[int], share: float) -> int:
+    """The quantile ``share`` (0 to 1) of sorted values."""
+    return values[int(round(share * (len(values) - 1)))]
+
+
+def read_durations(connection: sqlite3.Connection, run_id: str) -> Table:
+    """Duration statistics of the tasks of a run, packed for ``unpack``.
+
+    Raises NotFoundError for a run that the file does not have.
+    """
+    known = durations_us(connection, dag_name_of(connection, run_id), before=run_id)
+    names = connection.execute("SELECT name FROM task WHERE run_id = ? ORDER BY name", (run_id,)).fetchall()
+    rows = [
+        (name, _rounded(quantile(known[name], 0.5)), _rounded(quantile(known[name], 0.95)), len(known[name]))
+        for (name,) in names
+        if name in known
+    ]
+    return pack_table(("name", "p50_ms", "p95_ms", "attempts"), rows)
+
+
+def unpack_durations(table: Table) -> Dict[str, DurationStats]:
+    """Task name -> its statistics, from ``read_packed``."""
+    columns = unpack_table(table)
+    rows = zip(columns["name"], columns["p50_ms"], columns["p95_ms"], columns["attempts"])
+    return {name: DurationStats(p50_ms * 1000, p95_ms * 1000, attempts) for name, p50_ms, p95_ms, attempts in rows}
+
+
+def _rounded(duration_us: int) -> int:
+    """Milliseconds, at least 1, rounded to ``_DIGITS`` significant digits."""
+    milliseconds = max(round(duration_us / 1000), 1)
+    unit = int("1" + "0" * max(len(str(milliseconds)) - _DIGITS, 0))
+    return int(round(milliseconds / unit)) * unit

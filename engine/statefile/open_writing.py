@@ -1,0 +1,107 @@
+"""Opens a state file for writing, and upgrades it.
+
+Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
+
+The caller holds the lock of the file (``lock_file.py``). The executor uses ``database.open_for_writing``, which also
+creates the file; the command client uses ``open_existing``.
+"""
+
+import sqlite3
+from contextlib import contextmanager
+from typing import Callable, Dict, Iterator
+
+from ..errors import ForeignFileError
+from .opening import APPLICATION_ID, SCHEMA_VERSION, check_tables, check_version, file_uri
+
+BUSY_SECONDS = 5.0  # layer A of three: the wait inside SQLite itself (002)
+CACHED_STATEMENTS = 512
+
+
+def open_existing(path: str) -> sqlite3.Connection:
+    """Open a state file for one command, without checkpoints. Readers in this process keep their locks.
+
+    Raises ForeignFileError, NewerFileError or sqlite3.Error; the file is unchanged then.
+    """
+    connection = connect(path)
+    try:
+        check_ours(connection, path)  # through SQLite: reading the header directly would drop the locks of a reader
+        check_tables(connection, path)
+        connection.execute("PRAGMA synchronous=FULL")
+        connection.execute("PRAGMA wal_autocheckpoint=0")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def connect(path: str) -> sqlite3.Connection:
+    """Open an existing file to read and write it. Raises sqlite3.Error."""
+    return sqlite3.connect(
+        file_uri(path, "mode=rw"),
+        uri=True,
+        timeout=BUSY_SECONDS,
+        isolation_level=None,  # ``write_transaction`` sends BEGIN and COMMIT
+        check_same_thread=False,  # opened in one thread, used by the writer thread only
+        cached_statements=CACHED_STATEMENTS,
+    )
+
+
+def check_ours(connection: sqlite3.Connection, path: str) -> None:
+    """Raises ForeignFileError for the database of another program, NewerFileError for a later format."""
+    (application_id,) = connection.execute("PRAGMA application_id").fetchone()
+    if application_id != APPLICATION_ID:
+        raise ForeignFileError(f"{path} is an SQLite database of another program, not a redrive state file")
+    check_known_version(connection, path)
+
+
+def check_known_version(connection: sqlite3.Connection, path: str) -> int:
+    """The format of the file, 0 for an empty one. Raises NewerFileError."""
+    version = int(connection.execute("PRAGMA user_version").fetchone()[0])
+    check_version(path, version)
+    return version
+
+
+@contextmanager
+def write_transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    """Commit at the end; roll back if an exception is raised."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
+# --- Upgrades a state file of an earlier format, step by step --------------------------------------------------------
+#
+# ``schema.sql`` creates a new file in the latest format. A change of the format after the first release increments
+# ``SCHEMA_VERSION``, changes ``schema.sql``, and adds the step that upgrades a file of the previous format. A file
+# that is only read is not upgraded: readers must handle the earlier formats as well.
+
+
+Step = Callable[[sqlite3.Connection], None]
+
+#: Format -> the step that upgrades the previous format to it. Format 1 is the first, so it has no step.
+STEPS: Dict[int, Step] = {}
+
+
+def upgrade(connection: sqlite3.Connection, path: str) -> None:
+    """Run the missing steps in the transaction of the caller, who holds the lock of the file.
+
+    Raises NewerFileError for a file of a later format.
+    """
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    check_version(path, version)
+    if version == SCHEMA_VERSION:
+        return
+    for number in range(version + 1, SCHEMA_VERSION + 1):
+        STEPS[number](connection)
+    set_version(connection)
+
+
+def set_version(connection: sqlite3.Connection) -> None:
+    """Mark the file as being in the latest format."""
+    connection.execute("PRAGMA user_version = {}".format(SCHEMA_VERSION))
+    connection.execute("UPDATE meta SET value = ? WHERE key = 'schema_version'", (str(SCHEMA_VERSION),))

@@ -1,0 +1,222 @@
+"""Opens a state file read-only, after a look at its first bytes.
+
+Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
+"""
+
+import os
+import shutil
+import sqlite3
+import stat
+import struct
+import tempfile
+from typing import NamedTuple, Optional, Tuple
+from urllib.parse import quote
+
+from ..errors import CorruptFileError, ForeignFileError, NewerFileError, StateFileError, StorageError
+from .paths import network_problem
+
+# --- The first bytes of a file ---------------------------------------------------------------------------------------
+#
+# Inspects the header of a file before SQLite opens it: a state file, another database, cut short, or no database.
+#
+# SQLite repairs, locks and creates files beside the one that it opens. A file that is not a state file must not
+# change, so its first hundred bytes are checked here (https://sqlite.org/fileformat2.html, section 1.3).
+
+
+MAGIC = b"SQLite format 3\x00"
+HEADER_BYTES = 100
+APPLICATION_ID = 0x52445256  # "RDRV"
+SCHEMA_VERSION = 1
+
+
+class Header(NamedTuple):
+    """The fields of SQLite's header that decide."""
+
+    page_bytes: int
+    pages: int  # 0 if the writer was too old to fill it in
+    version: int  # PRAGMA user_version: the format of the state file
+    application_id: int
+
+
+def inspect(path: str) -> Optional[Header]:
+    """Return the header of a state file, None for an empty file. Opens nothing for writing.
+
+    Raises FileNotFoundError, or the StateFileError that says why this file cannot be used.
+    """
+    data, size = _read_start(path)
+    if size == 0:
+        if has_content(path + "-wal"):
+            raise CorruptFileError(f"{path} is empty but its -wal is not: the file was cut short; restore a copy")
+        return None
+    if not data.startswith(MAGIC):
+        if MAGIC.startswith(data):
+            raise CorruptFileError(f"{path} is cut short: {size} bytes are left; restore a copy")
+        raise ForeignFileError(f"{path} is not a redrive state file (and no SQLite database); name another one")
+    if len(data) < HEADER_BYTES:
+        raise CorruptFileError(f"{path} is cut short: {size} bytes are left; restore a copy")
+    header = _parse(data)
+    _validate(path, header, size)
+    return header
+
+
+def _read_start(path: str) -> Tuple[bytes, int]:
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise StorageError(f"cannot read the state file {path}: {error.strerror}") from error
+    try:
+        status = os.fstat(descriptor)
+        if stat.S_ISDIR(status.st_mode):
+            raise StateFileError(f"{path} is a directory; name a file in it, such as {os.path.join(path, 'state.db')}")
+        if not stat.S_ISREG(status.st_mode):
+            raise StateFileError(f"{path} is not a regular file; name another one")
+        return os.read(descriptor, HEADER_BYTES), status.st_size
+    except OSError as error:
+        raise StorageError(f"cannot read the state file {path}: {error.strerror}") from error
+    finally:
+        os.close(descriptor)
+
+
+def _parse(data: bytes) -> Header:
+    (page_bytes,) = struct.unpack_from(">H", data, 16)
+    changes, pages = struct.unpack_from(">II", data, 24)
+    version, application_id, valid_for = struct.unpack_from(">8xI4xI20xI", data, 52)
+    return Header(
+        65536 if page_bytes == 1 else page_bytes, pages if changes == valid_for else 0, version, application_id
+    )
+
+
+def _validate(path: str, header: Header, size: int) -> None:
+    if header.application_id != APPLICATION_ID:
+        raise ForeignFileError(f"{path} is an SQLite database of another program, not a redrive state file")
+    check_version(path, header.version)
+    if header.page_bytes < 512 or header.page_bytes & (header.page_bytes - 1):
+        raise CorruptFileError(
+            f"{path} is damaged: its header gives a page size of {header.page_bytes}; restore a copy"
+        )
+    # A checkpoint that was interrupted leaves a short file on purpose: the rest is still in the -wal.
+    unfinished = has_content(path + "-wal") or has_content(path + "-journal")
+    expected = header.pages * header.page_bytes
+    if size < expected and not unfinished:
+        raise CorruptFileError(f"{path} is cut short: {size} of {expected} bytes are left; restore a copy")
+
+
+def check_version(path: str, version: int) -> None:
+    """Raises NewerFileError for a format later than SCHEMA_VERSION."""
+    if version > SCHEMA_VERSION:
+        raise NewerFileError(
+            f"{path} was written by a later version of redrive (format {version}, this one knows {SCHEMA_VERSION}); "
+            f"upgrade redrive"
+        )
+
+
+def has_content(path: str) -> bool:
+    """True for a file that exists and is not empty."""
+    try:
+        return os.path.getsize(path) > 0
+    except OSError:
+        return False
+
+
+# --- Opening without side effects ------------------------------------------------------------------------------------
+#
+# Opens a state file read-only: never writes, never checkpoints, creates nothing in its folder.
+
+
+BUSY_SECONDS = 5.0
+VALUE_BYTES_MAX = 64 * 1024 * 1024  # of a row; a longer one is not ours
+TABLES = {"attempt", "breaker", "edge", "event", "executor", "log", "log_size", "meta", "page", "page_task"}
+TABLES |= {"pruned_run", "quarantine", "run", "schedule", "sla", "slot", "task"}
+
+
+class ReadonlyDatabase(NamedTuple):
+    """A read-only connection. ``is_static``: it shows the content at its opening; reopen when the file changes."""
+
+    connection: sqlite3.Connection
+    is_static: bool
+
+
+def open_readonly(path: str) -> ReadonlyDatabase:
+    """Open the state file in the best way that its state allows.
+
+    Never call this while this process has another connection to the file: reading the header would drop the locks of
+    that connection (https://sqlite.org/howtocorrupt.html, section 2.2). Raises StateFileError or one of its kinds.
+    """
+    problem = network_problem(path)
+    if problem:
+        raise StateFileError(problem)
+    try:
+        if inspect(path) is None:
+            raise StateFileError("{} is empty: no run has been recorded in it".format(path))
+    except FileNotFoundError:
+        raise StateFileError("there is no state file {}".format(path)) from None
+    try:
+        return _open(path)
+    except sqlite3.OperationalError as error:
+        raise StorageError("{} cannot be read: {}".format(path, error)) from error
+    except (sqlite3.Error, ValueError) as error:  # SQLite quotes a damaged schema
+        raise CorruptFileError("{} is damaged ({}); restore a copy".format(path, error)) from error
+
+
+def file_uri(path: str, options: str) -> str:
+    """A file URI. Unquoted, ``a?b.db`` would open another file, and create it."""
+    return "file:{}?{}".format(quote(os.fsencode(os.path.abspath(path))), options)
+
+
+def _open(path: str) -> ReadonlyDatabase:
+    """Open a file in use live, a crashed one without its -shm as a copy, and any other as immutable.
+
+    ``immutable`` ignores the log, so it is correct only if there is none. ``mode=ro`` creates a missing -shm, which
+    an executor of another user could not open.
+    """
+    if os.path.exists(path + "-shm"):
+        try:
+            return ReadonlyDatabase(_connect(path, "mode=ro"), is_static=False)
+        except sqlite3.OperationalError:
+            pass  # this user may not open it, or it has just been removed
+    if has_content(path + "-wal"):
+        return ReadonlyDatabase(_open_copy(path), is_static=True)
+    return ReadonlyDatabase(_connect(path, "immutable=1"), is_static=True)
+
+
+def _connect(path: str, options: str) -> sqlite3.Connection:
+    connection = sqlite3.connect(
+        file_uri(path, options), uri=True, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
+    )
+    try:
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+        check_version(path, version)
+        check_tables(connection, path)
+        if hasattr(connection, "setlimit"):  # since Python 3.11
+            connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, VALUE_BYTES_MAX)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def check_tables(connection: sqlite3.Connection, path: str) -> None:
+    """Raises CorruptFileError if reading or writing a table would run SQL of the file, or if one is missing."""
+    connection.execute("PRAGMA trusted_schema=OFF")
+    tables = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND sql LIKE 'CREATE TABLE %'")
+    if not TABLES.issubset(name for (name,) in tables):
+        raise CorruptFileError("{} is damaged: its tables are missing; restore a copy".format(path))
+    if connection.execute("SELECT 1 FROM sqlite_master WHERE type = 'trigger'").fetchone():
+        raise CorruptFileError("{} has triggers, which no state file has; restore a copy".format(path))
+
+
+def _open_copy(path: str) -> sqlite3.Connection:
+    """Copy a file whose log lacks its index: no process writes, so the copy is complete."""
+    with tempfile.TemporaryDirectory(prefix="redrive-") as folder:
+        copy = os.path.join(folder, "state.db")
+        try:
+            shutil.copyfile(path, copy)
+            shutil.copyfile(path + "-wal", copy + "-wal")
+        except OSError as error:
+            raise StorageError("cannot copy {} to read it: {}".format(path, error.strerror)) from error
+        merging = sqlite3.connect(copy, isolation_level=None)
+        merging.execute("PRAGMA journal_mode=DELETE")
+        merging.close()
+        return ReadonlyDatabase(_connect(copy, "immutable=1"), is_static=True).connection

@@ -1,0 +1,751 @@
+"""The operator acts on a run: each is one transaction that is either applied or changes nothing.
+
+Carried over ssh to old interpreters: Python 3.6 syntax, standard library only. The same functions serve the live
+executor, a command client that holds the lock of a dead executor, and the agent on another host.
+
+``acts.py`` describes each act, ``command.py`` has the types of a command and its answer. The answer is stored with the
+act: a command that arrives twice changes nothing the second time and gets the first answer (SPEC 4.4 to 4.6, 4.9).
+
+What a requeue does to the tasks below: see ``_update_dependents``.
+"""
+
+import json
+from typing import Callable, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
+
+from ..domain.acts import (
+    BY_NAME,
+    DONE,
+    NOTE_CHARACTERS_MAX,
+    REFUSED,
+    RUNNING,
+    Answer,
+    Command,
+    Target,
+    act_refusal,
+    option_type_refusal,
+    storage_refusal,
+)
+from ..domain.event_payloads import (
+    BreakerChanged,
+    NoteWritten,
+    OperatorActed,
+    PageChange,
+    PageChanged,
+    PageColumns,
+    RunChange,
+    RunChanged,
+    TaskColumns,
+)
+from ..domain.states import (
+    ABOUT_TO_START,
+    HAPPENED,
+    NEEDS_NO_RESULT,
+    OPEN,
+    DeadLetterKind,
+    RunState,
+    SkipCause,
+    TaskState,
+    cut_off_cause,
+    describe_repetition,
+    effect_key,
+)
+from ..domain.task_options import Overrides, describe_overrides
+from ..domain.trigger_rules import ParentStatus, rules_with
+from . import quarantine, requeue
+from .action import (
+    ActionContext,
+    RecordingTransaction,
+    TaskSnapshot,
+    ago,
+    check_target,
+    find_cancel_request,
+    read_task,
+    summarize,
+)
+from .lists import dag_name_of, in_list
+from .map_tasks import expand_below
+from .pruning import prune
+from .requeue import end_generation, let_go_on, overrides_from_options, postpone, resolve_target, start_generation
+from .transitions import (
+    Transaction,
+    descendants_of,
+    hold_children,
+    mark_stale,
+    propagate,
+    rearm,
+    reevaluate,
+    resolve,
+    resolve_cause,
+    unpropagate,
+    update_page,
+)
+from .undo import find_act, undo
+
+# --- The act ``skip``: an operator permits that a task is missing, and its children start without it -----------------
+
+
+SUBSTITUTE_CHARACTERS_MAX = 64 * 1024  # the same limit as for the result of a task
+
+
+#: SQL: children that would start without the result of a parent.
+CHILDREN_NEEDING_RESULT = (
+    "SELECT task.name, task.spec FROM edge CROSS JOIN task ON task.run_id = edge.run_id AND task.name = edge.child"
+    " WHERE edge.run_id = ? AND edge.parent = ? AND task.rule IN " + in_list(rules_with(ParentStatus.PERMITTED)) + ""
+    " AND task.state NOT IN " + in_list(NEEDS_NO_RESULT) + " ORDER BY task.position, task.name"
+)
+
+
+def skip(context: ActionContext) -> Answer:
+    """Skip the targets. ``substitute``: a JSON value that the children receive instead of the result.
+
+    Without a substitute, a task whose result a child requires is not skipped (SPEC 4.6).
+    """
+    columns: TaskColumns = {"skip_cause": str(SkipCause.OPERATOR), "blocked_by": None}
+    if "substitute" in context.options:
+        substitute = json.dumps(context.options["substitute"], ensure_ascii=False)
+        columns["result"] = substitute
+        if len(substitute) > SUBSTITUTE_CHARACTERS_MAX:
+            return Answer(False, "a substitute has at most {} characters of JSON".format(SUBSTITUTE_CHARACTERS_MAX))
+    together = {target[0] for target in context.targets}
+    for row in requeue.resolve_targets(context):
+        refused = act_refusal(context.act, row.state)
+        needed_by = None if "result" in columns else _needed_by(context, row.name, together)
+        if refused:
+            context.set_result(row.name, REFUSED, refused)
+        elif needed_by is not None:
+            sentence = "{} needs its result: give a substitute, or skip both".format(needed_by)
+            context.set_result(row.name, REFUSED, sentence)
+        else:
+            end_generation(context, row, TaskState.SKIPPED, columns)
+            context.set_result(row.name, DONE, "skipped")
+    skipped = context.done_names()
+    stopped: List[str] = []
+    for name in skipped:
+        resolve(context.transaction, context.run_id, name)
+        stopped += propagate(context.transaction, context.run_id, name)
+        expand_below(context.transaction, context.run_id, name)
+    context.add_consequence(stopped, "stopped: they accept nothing but its success")
+    let_go_on(context)
+    context.add_consequence(unpropagate(context.transaction, context.run_id, skipped), "unblocked")
+    return summarize(context)
+
+
+def _needed_by(context: ActionContext, name: str, together: Set[str]) -> Optional[str]:
+    """A child that would start without the result of ``name`` but requires it; None if there is none."""
+    for child, spec in context.connection.execute(CHILDREN_NEEDING_RESULT, (context.run_id, name)):
+        if child not in together and name in (json.loads(spec).get("requires") or ()):
+            return str(child)
+    return None
+
+
+# --- The act ``abandon``: ends an unfinished run that nobody will resume ---------------------------------------------
+
+
+_OPEN_TASKS = "SELECT name, state, generation FROM task WHERE run_id = ? AND state IN " + in_list(OPEN)
+
+
+def abandon_run(context: ActionContext) -> Answer:
+    """Cancel every task that has not ended, and end the run. Refused, without a change, while a task runs."""
+    connection, run_id = context.connection, context.run_id
+    run = connection.execute("SELECT state FROM run WHERE run_id = ?", (run_id,)).fetchone()
+    if run is None:
+        return Answer(False, "there is no such run")
+    if run[0] != RunState.RUNNING:
+        return Answer(False, "the run has ended: {}".format(run[0]))
+    targets = [Target(*row) for row in connection.execute(_OPEN_TASKS + " ORDER BY position", (run_id,)).fetchall()]
+    for target in targets:
+        row = resolve_target(context, target)
+        if row is not None and row.state == TaskState.RUNNING:
+            context.set_result(row.name, REFUSED, "it runs: stop the executor of the run, or cancel the task")
+    if context.results:
+        names = ", ".join(sorted(context.results))
+        return Answer(False, "the run goes on: {}".format(names), tuple(context.results.values()))
+    for target in targets:
+        row = read_task(connection, run_id, target.task)
+        if row is not None and row.state in OPEN:
+            end_generation(context, row, TaskState.CANCELLED)
+            resolve(context.transaction, run_id, row.name)
+    ended = RunChanged(
+        RunChange.ENDED, {"state": str(RunState.ABANDONED), "ended_at": context.transaction.at, "blocked_since": None}
+    )
+    context.transaction.change_run(run_id, ended, old=str(RunState.RUNNING), new=str(RunState.ABANDONED))
+    resolve_cause(context.transaction, cut_off_cause(run_id))
+    count = len(targets)
+    return Answer(True, "run {} is abandoned: {} task{} cancelled".format(run_id, count, "" if count == 1 else "s"))
+
+
+# --- The act ``breaker``, and the probe that a requeue arms after a refused credential -------------------------------
+#
+# A refused credential opens the breaker of its downstream for ever (SPEC 4.12). An operator who requeues a task that
+# failed with it thereby states that the credential was renewed, so the requeue arms one probe call: if that is
+# refused, the breaker opens again; if it is accepted, the held tasks are released at the rate. A requeue of another
+# failure, or a breaker that an operator holds open, arms no probe: the answer names the breaker and the command that
+# probes it.
+
+
+_REFUSED = "open until an operator closes it"
+_HELD_OPEN = "which an operator holds open"
+
+
+def check_breaker(context: ActionContext, row: TaskSnapshot) -> None:
+    """Before a task is requeued, record a probe of its downstream, or the breaker that will hold the task."""
+    kind, spec = context.connection.execute(
+        "SELECT dead_letter_kind, spec FROM task WHERE run_id = ? AND name = ?", (context.run_id, row.name)
+    ).fetchone()
+    downstream = json.loads(spec).get("downstream")
+    why = None if downstream is None else _release_refusal(context, str(downstream))
+    if why == _REFUSED and kind == DeadLetterKind.AUTH and downstream not in context.probes:
+        context.probes.append(str(downstream))
+    elif why is not None:
+        context.held_by_breaker.setdefault(str(downstream), ([], why))[0].append(row.name)
+
+
+def arm_probes(context: ActionContext) -> None:
+    """Arm the recorded probes, and report held tasks. A living executor arms its own, by the event of the act."""
+    for downstream in context.probes:
+        if context.is_abandoned:
+            _set(context.transaction, context.run_id, downstream, "probe", "")
+        context.consequences.append("{} is asked with one call whether it takes the credential now".format(downstream))
+    for downstream, (names, why) in context.held_by_breaker.items():
+        if downstream not in context.probes:
+            words = "still held by the breaker of {0}, {1}: redrive breakers --probe {0}"
+            context.add_consequence(names, words.format(downstream, why))
+
+
+def set_breaker(context: ActionContext) -> Answer:
+    """Set the breaker of the option ``downstream`` to ``how``, for the next executor; used if no executor lives."""
+    downstream, how = str(context.options.get("downstream")), str(context.options.get("how"))
+    if how not in SETTINGS:
+        return Answer(False, "a breaker can be told {}, not {!r}".format(", ".join(SETTINGS), how))
+    known = sorted(_downstreams(context))
+    if downstream not in known:
+        return Answer(
+            False, "this run has no downstream {!r}; it has: {}".format(downstream, ", ".join(known) or "none")
+        )
+    _set(context.transaction, context.run_id, downstream, how, str(context.transaction.author.actor))
+    if how != "open":
+        release_runs(context.transaction, downstream)
+    return Answer(True, "{} is {} when the run is resumed".format(downstream, SETTINGS[how].past))
+
+
+def _release_refusal(context: ActionContext, downstream: str) -> Optional[str]:
+    """Why a breaker stays shut until an operator acts; None if it is not shut, or reopens by itself."""
+    if downstream not in context.breaker_obstacles:
+        found = context.connection.execute(
+            "SELECT state, reopens_at FROM breaker WHERE downstream = ?", (downstream,)
+        ).fetchone()
+        state, reopens_at = found or ("CLOSED", None)
+        refused = state == "OPEN" and reopens_at is None
+        context.breaker_obstacles[downstream] = _HELD_OPEN if state == "FORCED_OPEN" else _REFUSED if refused else None
+    return context.breaker_obstacles[downstream]
+
+
+class BreakerSetting(NamedTuple):
+    """A setting of a breaker: the resulting state, as in ``core/breaker.py``, and the participle."""
+
+    state: str
+    past: str
+
+
+#: By the names of ``core/downstreams.py: ACTS``. A probe is an open breaker whose time has come.
+SETTINGS: Dict[str, BreakerSetting] = {
+    "open": BreakerSetting("FORCED_OPEN", "held open"),
+    "close": BreakerSetting("CLOSED", "closed"),
+    "probe": BreakerSetting("OPEN", "probed"),
+    "disable": BreakerSetting("DISABLED", "disabled"),
+}
+
+
+def _set(transaction: Transaction, run_id: str, downstream: str, how: str, by: str) -> None:
+    connection = transaction.connection
+    connection.execute(
+        "INSERT OR IGNORE INTO breaker (downstream, state, changed_at) VALUES (?, 'CLOSED', ?)",
+        (downstream, transaction.at),
+    )
+    (text,) = connection.execute("SELECT detail FROM breaker WHERE downstream = ?", (downstream,)).fetchone()
+    why = {"open": "held by {}".format(by), "disable": "disabled by {}".format(by)}.get(how, "")
+    detail = dict(json.loads(text), why=why, release_at=transaction.at if how == "close" else None)
+    if how in ("close", "disable"):
+        detail["refused"] = []
+    reopens_at = transaction.at if how == "probe" else None
+    state = SETTINGS[how].state
+    columns = {"state": state, "changed_at": transaction.at, "detail": json.dumps(detail), "reopens_at": reopens_at}
+    if how == "close":
+        columns["window"] = "[]"
+    sql = "UPDATE breaker SET {} WHERE downstream = ?".format(", ".join("{} = ?".format(name) for name in columns))
+    connection.execute(sql, list(columns.values()) + [downstream])
+    transaction.emit(BreakerChanged(downstream, state, transaction.at, reopens_at, why), run_id)
+
+
+def release_runs(transaction: Transaction, downstream: str) -> None:
+    """Mark the blocked runs with tasks that this breaker held as not blocked, so that their next executor runs them."""
+    sql = (
+        "SELECT task.run_id, task.spec FROM run JOIN task USING (run_id)"
+        " WHERE run.blocked_since IS NOT NULL AND run.state = 'RUNNING' AND task.state IN " + in_list(ABOUT_TO_START)
+    )
+    rows = transaction.connection.execute(sql).fetchall()
+    for run_id in sorted({run_id for run_id, spec in rows if json.loads(spec).get("downstream") == downstream}):
+        transaction.change_run(run_id, RunChanged(RunChange.UNBLOCKED, {"blocked_since": None}))
+
+
+def _downstreams(context: ActionContext) -> Set[str]:
+    connection = context.connection
+    known = {name for (name,) in connection.execute("SELECT downstream FROM breaker")}
+    for (spec,) in connection.execute("SELECT spec FROM task WHERE run_id = ?", (context.run_id,)):
+        known.add(json.loads(spec).get("downstream"))
+    known.discard(None)
+    return known
+
+
+# --- Notes of operators on a cause, for the next operator who handles it, in this run or a later one -----------------
+#
+# A note is an event only and is never changed; the latest is shown first. ``causes.py`` reads the notes.
+
+
+DOWNSTREAM_CHARACTERS_MAX = 200
+
+
+def add_note(context: ActionContext) -> Answer:
+    """Write the option ``text`` on the cause with the loose ``fingerprint``; for ``downstream`` only, if given."""
+    fingerprint, downstream = context.options.get("fingerprint"), context.options.get("downstream")
+    text = _one_line(context.options.get("text"))
+    # The event of the note has the text, so the event of the act leaves it out.
+    context.options = {name: value for name, value in context.options.items() if name != "text"}
+    refused = _note_refusal(context, fingerprint, downstream, text)
+    if refused:
+        return Answer(False, refused)
+    flow = dag_name_of(context.connection, context.run_id)
+    context.transaction.emit(NoteWritten(str(fingerprint), downstream, text, flow), context.run_id)
+    return Answer(True, "noted")
+
+
+def _one_line(text: object) -> str:
+    """The printable characters of a text, without control and direction marks; line breaks become spaces."""
+    if not isinstance(text, str):
+        return ""
+    return " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
+
+
+def _note_refusal(context: ActionContext, fingerprint: object, downstream: object, text: str) -> Optional[str]:
+    connection = context.connection
+    if not text:
+        return "say what to remember: the note is empty"
+    if len(text) > NOTE_CHARACTERS_MAX:
+        return "a note has at most {} characters, this one has {}".format(NOTE_CHARACTERS_MAX, len(text))
+    if downstream is not None and not (
+        isinstance(downstream, str) and 0 < len(downstream) <= DOWNSTREAM_CHARACTERS_MAX
+    ):
+        return "a downstream is a name of 1 to {} characters".format(DOWNSTREAM_CHARACTERS_MAX)
+    if connection.execute("SELECT 1 FROM run WHERE run_id = ?", (context.run_id,)).fetchone() is None:
+        return "there is no such run"
+    sql = "SELECT 1 FROM attempt WHERE fingerprint_loose = ? LIMIT 1"
+    if not isinstance(fingerprint, str) or connection.execute(sql, (fingerprint,)).fetchone() is None:
+        return "nothing in this state file failed with that fingerprint"
+    return None
+
+
+# --- The acts --------------------------------------------------------------------------------------------------------
+#
+
+
+EXTENSION_SECONDS_MAX = 7 * 24 * 3600.0
+SNOOZE_SECONDS = 3600.0
+
+
+def apply(transaction: Transaction, command: Command, is_abandoned: bool = False) -> Answer:
+    """Apply one act, or refuse it with the reason. The same ``id`` again changes nothing and gets the stored answer.
+
+    ``is_abandoned``: the caller holds the lock because no executor lives, so that RUNNING tasks are lost.
+    """
+    refused = unread_refusal(command)
+    if refused is None and command.act not in HANDLERS:
+        refused = "only a living executor can {}, and none is alive".format(BY_NAME[command.act].verb)
+    if refused:
+        return Answer(False, refused)
+    earlier = find_act(transaction.connection, command.id)
+    if earlier is not None:
+        return earlier.answer
+    recording = RecordingTransaction(transaction, command)
+    context = ActionContext(recording, command, is_abandoned)
+    answer = HANDLERS[context.act](context)
+    acted = OperatorActed(context.act, context.options, answer.as_json())
+    if context.notes:
+        acted = acted._replace(notes=context.notes)
+    if context.probes:
+        acted = acted._replace(probes=context.probes)  # for the executor, which owns the breakers
+    if recording.tasks or recording.runs:
+        acted = acted._replace(was=recording.tasks, was_run=recording.runs, was_rows=recording.rows)
+    recording.emit(acted, context.run_id or None)
+    return answer
+
+
+# --- Acts on tasks -------------------------------------------------------------------------------------------------
+
+
+def _requeue(context: ActionContext) -> Answer:
+    """Start a new generation of each target.
+
+    Options: ``reset_count`` (default true); ``cascade``: successful descendants run again as well; ``not_before``:
+    seconds to wait; ``rate_per_second``: starts per second after the first. For this generation only: ``timeout``
+    (seconds), ``params``, ``max_attempts`` or ``single_shot``. ``new_key``: a new idempotency key; ``same_key``: an
+    effect that has happened is repeated with its key. ``canary``: run the first target, and requeue the others after it
+    has succeeded.
+    """
+    try:
+        overrides = overrides_from_options(context)
+    except ValueError as error:
+        return Answer(False, str(error))
+    if _has_two_keys(context):
+        return Answer(False, _TWO_KEYS)
+    blocked: List[TaskSnapshot] = []
+    for row in requeue.resolve_targets(context):
+        refused = act_refusal(context.act, row.state)
+        if row.state == TaskState.UPSTREAM_FAILED:
+            blocked.append(row)
+        elif refused or _repeat_refusal(context, row):
+            context.set_result(row.name, REFUSED, refused or _repeat_refusal(context, row) or "")
+        elif context.options.get("canary"):
+            _requeue_as_canary(context, row, overrides)
+        else:
+            _run_again(context, row, overrides)
+    if context.options.get("cascade"):
+        context.add_consequence(_requeue_successes_below(context), "successful below, to run again")
+    quarantine.release_requeued(context.transaction, context.run_id, context.done_names())
+    _update_dependents(context)
+    arm_probes(context)
+    for row in blocked:
+        _answer_for_blocked(context, row)
+    return summarize(context)
+
+
+def _run_again(context: ActionContext, row: TaskSnapshot, overrides: Overrides) -> None:
+    check_breaker(context, row)
+    start_generation(context, row, overrides, new_key=bool(context.options.get("new_key")))
+    if row.state == TaskState.SUCCESS and _is_effect(context, row):
+        _note_repetition(context, row)
+    words = ["after attempt {}".format(row.attempt) if row.attempt else "", describe_overrides(overrides)]
+    context.set_result(row.name, DONE, "runs again {}".format(", ".join(word for word in words if word)).strip())
+
+
+def _requeue_as_canary(context: ActionContext, row: TaskSnapshot, overrides: Overrides) -> None:
+    """Requeue the first target as a canary, which becomes a dead letter if it fails as before; hold the others."""
+    first = next(iter(context.done_names()), None)
+    if first is not None:
+        requeue.hold_for_canary(context, row, first)
+        return
+    refused = requeue.canary_refusal(row)
+    if refused:
+        context.set_result(row.name, REFUSED, refused)
+        return
+    canary_overrides = overrides.copy()
+    canary_overrides["rollout"] = context.transaction.author.command_id or ""
+    cause = requeue.loose_fingerprint(context, row)
+    if cause is not None:
+        canary_overrides["verifies"] = cause
+    _run_again(context, row, canary_overrides)
+
+
+def _requeue_rows(context: ActionContext) -> Answer:
+    """Start a new generation of each target over some of its quarantined rows.
+
+    Options: ``rows`` or ``groups``, as for ``quarantine.select_rows``; ``cascade``, ``not_before``, ``new_key``
+    and ``same_key`` as for ``requeue``.
+    """
+    if _has_two_keys(context):
+        return Answer(False, _TWO_KEYS)
+    found = quarantine.select_rows(context)
+    for target in context.targets:
+        row = check_target(context, target) if target[0] in found else None
+        if row is None:
+            continue
+        refused = act_refusal(context.act, row.state)
+        if refused:
+            context.set_result(row.name, REFUSED, refused)
+            continue
+        start_generation(context, row, new_key=True)  # the system that knows the old key has seen all rows
+        quarantine.requeue_rows(context, row.name, found[row.name], row.generation + 1)
+        context.set_result(row.name, DONE, "runs again over {} of its rows".format(len(found[row.name])))
+    quarantine.refuse_unheld(context, found)
+    if context.options.get("cascade"):
+        context.add_consequence(_requeue_successes_below(context), "successful below, to run again")
+    _update_dependents(context)
+    return summarize(context)
+
+
+def _update_dependents(context: ActionContext) -> None:
+    """What new generations of tasks mean for the tasks below them:
+
+    - UPSTREAM_FAILED or skipped by cascade: PENDING again, unless another parent still stops them;
+    - READY, RETRYING or SENSING: PENDING, they wait for the parent again;
+    - RUNNING or SUCCESS: unchanged, but flagged as stale, because they used the old result;
+    - CANCELLED by the deadline of the run: they run again.
+    """
+    run_id, transaction, again = context.run_id, context.transaction, context.done_names()
+    rearm(transaction, run_id, again)
+    let_go_on(context)
+    context.add_consequence(unpropagate(transaction, run_id, again), "unblocked")
+    context.add_consequence(hold_children(transaction, run_id, again), "waiting for it again")
+    context.add_consequence(mark_stale(transaction, run_id, again), "ran before it, now stale")
+    for name in again:
+        if reevaluate(transaction, run_id, name) == TaskState.UPSTREAM_FAILED:
+            context.set_result(name, DONE, "but a task above it has failed: requeue that as well")
+
+
+def _requeue_successes_below(context: ActionContext) -> List[str]:
+    """Requeue the successful descendants. An effect that has happened stays, unless the act says with which key."""
+    names: List[str] = []
+    new_key = bool(context.options.get("new_key"))
+    left: Dict[str, str] = {}
+    for root in context.done_names():
+        for name in descendants_of(context.connection, context.run_id, root):
+            row = context.read_task(name)
+            if row is None or row.state != TaskState.SUCCESS:
+                continue
+            is_effect = _is_effect(context, row)
+            if is_effect and _repeat_refusal(context, row):
+                left[name] = "{}: {}; it stays as it is".format(name, HAPPENED)
+                continue
+            start_generation(context, row, new_key=new_key and is_effect)
+            context.set_result(name, DONE, "runs again because {} does".format(root))
+            if is_effect:
+                _note_repetition(context, row)
+            names.append(name)
+    context.notes += ["{} (--same-key or --new-key runs it again)".format(sentence) for sentence in left.values()]
+    return names
+
+
+# --- Effects that have happened ------------------------------------------------------------------------------------
+
+_TWO_KEYS = "an effect is repeated with the same key or with a new one: give one of --same-key and --new-key"
+
+
+def _has_two_keys(context: ActionContext) -> bool:
+    return bool(context.options.get("new_key") and context.options.get("same_key"))
+
+
+def _is_effect(context: ActionContext, row: TaskSnapshot) -> bool:
+    sql = "SELECT spec FROM task WHERE run_id = ? AND name = ?"
+    (spec,) = context.connection.execute(sql, (context.run_id, row.name)).fetchone()
+    return bool(json.loads(spec).get("effect"))
+
+
+def _repeat_refusal(context: ActionContext, row: TaskSnapshot) -> Optional[str]:
+    """Why an effect that has happened is not repeated; None if it may be: a payment is not made twice by the way."""
+    if row.state != TaskState.SUCCESS or context.options.get("same_key") or context.options.get("new_key"):
+        return None
+    if not _is_effect(context, row):
+        return None
+    return describe_repetition(effect_key(context.run_id, row.name, row.key_generation))
+
+
+def _note_repetition(context: ActionContext, row: TaskSnapshot) -> None:
+    now = context.read_task(row.name)
+    assert now is not None
+    key = effect_key(context.run_id, row.name, now.key_generation)
+    if context.options.get("new_key"):
+        context.notes.append("{}: {} runs again with the new key {}".format(row.name, HAPPENED, key))
+    else:
+        how = "{}: {} runs again with its key {}; --new-key gives it a new one"
+        context.notes.append(how.format(row.name, HAPPENED, key))
+
+
+def _answer_for_blocked(context: ActionContext, row: TaskSnapshot) -> None:
+    """Answer for an UPSTREAM_FAILED target: it returns together with its cause only."""
+    now = context.read_task(row.name)
+    assert now is not None
+    if now.state == TaskState.UPSTREAM_FAILED:
+        context.set_result(
+            row.name, REFUSED, "blocked by {}: requeue or skip that".format(now.blocked_by or "a task above it")
+        )
+    else:
+        context.set_result(row.name, DONE, "unblocked")
+
+
+def _cancel(context: ActionContext) -> Answer:
+    """Cancel targets that do not run. For a running one record the request; its executor ends the attempt."""
+    stopped: List[str] = []
+    for row in requeue.resolve_targets(context):
+        refused = act_refusal(context.act, row.state)
+        if row.state == TaskState.RUNNING:
+            _request_cancel(context, row)
+        elif refused:
+            context.set_result(row.name, REFUSED, refused)
+        else:
+            end_generation(context, row, TaskState.CANCELLED)
+            context.set_result(row.name, DONE, "cancelled")
+    for name in context.done_names():  # after all targets: the end of one must not stop another before its turn
+        stopped += propagate(context.transaction, context.run_id, name)
+        resolve(context.transaction, context.run_id, name)
+    context.add_consequence(stopped, "below stopped with it")
+    return summarize(context)
+
+
+def _request_cancel(context: ActionContext, row: TaskSnapshot) -> None:
+    asked = find_cancel_request(context.connection, context.run_id, row.name)
+    if asked is None:
+        context.transaction.change_unrecorded(
+            context.run_id, row.name, {"cancel_requested_at": context.transaction.at}, row.attempt
+        )
+        context.set_result(row.name, RUNNING, "ending it: SIGTERM, grace, SIGKILL")
+    else:
+        since = ago(context.transaction.at - asked.at)
+        context.set_result(row.name, RUNNING, "it is being ended: {} asked for it {}".format(asked.author.actor, since))
+
+
+def _extend(context: ActionContext) -> Answer:
+    """Give running attempts ``seconds`` more before their timeout. Their executor moves the deadline and emits it."""
+    seconds = context.options.get("seconds")
+    if not isinstance(seconds, (int, float)) or not 0 < seconds <= EXTENSION_SECONDS_MAX:
+        return Answer(False, "say how many seconds more: above 0, and no more than a week")
+    for target in context.targets:
+        row = check_target(context, target)
+        if row is None:
+            continue
+        obstacle = _extension_refusal(context, row)
+        if obstacle:
+            context.set_result(row.name, REFUSED, obstacle)
+        else:
+            context.set_result(row.name, RUNNING, "it runs: its executor moves its deadline")
+    return summarize(context)
+
+
+def _extension_refusal(context: ActionContext, row: TaskSnapshot) -> Optional[str]:
+    if row.state != TaskState.RUNNING:
+        return "it does not run"
+    if context.is_abandoned:
+        return "its executor is dead: nothing of it runs any more"
+    if row.cancel_requested_at is not None:
+        return "an operator has asked for its end"
+    key = (context.run_id, row.name, row.attempt)
+    sql = "SELECT timeout_us FROM attempt WHERE run_id = ? AND name = ? AND attempt = ?"
+    found = context.connection.execute(sql, key).fetchone()
+    return "it has no timeout" if found is None or found[0] is None else None
+
+
+def _hurry(context: ActionContext) -> Answer:
+    """Do not wait for the next retry, the next check of a sensor, or a not-before."""
+    for target in context.targets:
+        row = check_target(context, target)
+        if row is None:
+            continue
+        is_pending = row.state == TaskState.PENDING
+        if act_refusal(context.act, row.state) or (is_pending and row.next_retry_at is None):
+            context.set_result(row.name, REFUSED, "it waits for no instant")
+        elif is_pending:
+            context.transaction.change(context.run_id, row.name, {"next_retry_at": None})
+            context.set_result(row.name, DONE, "starts as soon as its parents allow it")
+        else:
+            context.transaction.move(
+                context.run_id, row.name, row.state, TaskState.READY, row.generation, set={"next_retry_at": None}
+            )
+            context.set_result(row.name, DONE, "starts as soon as there is a slot")
+    let_go_on(context)
+    return summarize(context)
+
+
+# --- Acts on the run and its pages ---------------------------------------------------------------------------------
+
+
+def _pause(context: ActionContext) -> Answer:
+    """Start no task until ``unpause``; running tasks continue."""
+    run = _run_pause(context)
+    if run is None:
+        return Answer(False, "there is no such run")
+    state, since, by = run
+    if state != RunState.RUNNING:
+        return Answer(False, "the run has ended: {}".format(state))
+    if since is not None:
+        return Answer(False, "already paused by {} {}".format(by or "an operator", ago(context.transaction.at - since)))
+    paused = RunChanged(
+        RunChange.PAUSED, {"paused_since": context.transaction.at, "paused_by": context.transaction.author.actor}
+    )
+    context.transaction.change_run(context.run_id, paused)
+    return Answer(True, "paused: running tasks continue, nothing new starts")
+
+
+def _unpause(context: ActionContext) -> Answer:
+    """Undo ``pause``."""
+    run = _run_pause(context)
+    if run is None or run[1] is None:
+        return Answer(False, "the run is not paused")
+    unpaused = RunChanged(RunChange.UNPAUSED, {"paused_since": None, "paused_by": None, "blocked_since": None})
+    context.transaction.change_run(context.run_id, unpaused)
+    return Answer(True, "unpaused")
+
+
+def _run_pause(context: ActionContext) -> Optional[Tuple[str, Optional[int], Optional[str]]]:
+    row: Optional[Tuple[str, Optional[int], Optional[str]]] = context.connection.execute(
+        "SELECT state, paused_since, paused_by FROM run WHERE run_id = ?", (context.run_id,)
+    ).fetchone()
+    return row
+
+
+def _ack(context: ActionContext) -> Answer:
+    columns: PageColumns = {
+        "state": PageChange.ACKED,
+        "acked_by": context.transaction.author.actor,
+        "snoozed_until": None,
+    }
+    return _change_pages(context, columns, "acknowledged", ("open", "snoozed"))
+
+
+def _snooze(context: ActionContext) -> Answer:
+    """Silence pages for ``seconds`` (default SNOOZE_SECONDS)."""
+    seconds = context.options.get("seconds")
+    until = context.transaction.at + int((SNOOZE_SECONDS if seconds is None else seconds) * 1000000)
+    columns: PageColumns = {"state": PageChange.SNOOZED, "snoozed_until": until}
+    return _change_pages(context, columns, "snoozed", ("open", "acked", "snoozed"))
+
+
+def _change_pages(context: ActionContext, columns: PageColumns, verb: str, states: Sequence[str]) -> Answer:
+    """Change the pages in the options ``pages`` (ids) or ``cause``, or the pages of the targets."""
+    connection = context.connection
+    wanted = set(context.options.get("pages") or ())
+    tasks = {target[0] for target in context.targets}
+    changed = []
+    for page, cause, run_id, task, state in connection.execute(
+        "SELECT id, cause, run_id, task, state FROM page WHERE state <> 'resolved' ORDER BY id"
+    ).fetchall():
+        named = page in wanted or cause == context.options.get("cause") or (run_id == context.run_id and task in tasks)
+        if named and state in states:
+            update_page(context.transaction, page, columns)
+            context.transaction.emit(PageChanged(columns["state"], page, cause, page=columns), run_id, task)
+            changed.append(page)
+    return Answer(bool(changed), "{} {}".format(len(changed), verb) if changed else "there is no such open page")
+
+
+# --- Dispatch ------------------------------------------------------------------------------------------------------
+
+
+#: The acts that a transaction on the state file can apply, by the names of ``acts.py``.
+HANDLERS: Dict[str, Callable[[ActionContext], Answer]] = {
+    "requeue": _requeue,
+    "requeue-rows": _requeue_rows,
+    "discard-rows": quarantine.discard_rows,
+    "skip": skip,
+    "cancel": _cancel,
+    "extend": _extend,
+    "hurry": _hurry,
+    "pause": _pause,
+    "unpause": _unpause,
+    "postpone": postpone,
+    "abandon": abandon_run,
+    "undo": undo,
+    "ack": _ack,
+    "snooze": _snooze,
+    "note": add_note,
+    "prune": prune,
+    "breaker": set_breaker,
+}
+
+
+def unread_refusal(command: Command) -> Optional[str]:
+    """Why a command is refused without reading the state file; None if it is complete."""
+    act = BY_NAME.get(command.act)
+    if act is None:
+        return "there is no act {!r}".format(command.act[:60])
+    if not command.id or not command.actor:
+        return "a command carries an id and who sends it"
+    if act.needs_reason and not command.reason.strip():
+        return "say why: the reason is kept with the act"
+    return storage_refusal(command) or option_type_refusal(command.options)

@@ -1,0 +1,150 @@
+"""Ownership of a state file: acquires its lock, and finds the processes of its executor.
+
+Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
+"""
+
+import fcntl
+import json
+import os
+import stat
+import time
+from typing import Collection, Dict, Optional, Set, Tuple
+
+from ..errors import StorageError
+from .lock_file import LockHolder, lock_path, try_lock
+from .processes import EXECUTOR_VARIABLE, read_file, stat_fields
+
+# --- Files beside a state file ---------------------------------------------------------------------------------------
+#
+# Opens a file beside a state file that this process will write, unless another user created it.
+#
+# In a folder that others may write to, a planted link, pipe or file would be followed, waited for or believed.
+
+
+def open_sidecar(path: str, flags: int, state_path: str) -> int:
+    """Open or create (mode 0600) a file beside ``state_path``, as ``os.open``. Raises OSError, StorageError.
+
+    The file must be a regular one of this user, of root, or of the owner of the state file.
+    """
+    try:
+        descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
+    except OSError:
+        if os.path.islink(path):
+            raise StorageError("{} is a link: remove it".format(path)) from None
+        if os.path.lexists(path) and not os.path.isfile(path):
+            raise StorageError("{} is not a regular file: remove it".format(path)) from None
+        raise
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode):
+        os.close(descriptor)
+        raise StorageError("{} is not a regular file: remove it".format(path))
+    if status.st_uid not in trusted_users(state_path):
+        os.close(descriptor)
+        raise StorageError("{} belongs to another user (uid {}): remove it".format(path, status.st_uid))
+    return descriptor
+
+
+def trusted_users(state_path: str) -> Set[int]:
+    """Who may own what lies beside a state file: this user, root, and the owner of the state file."""
+    found = {0, os.geteuid()}
+    try:
+        found.add(os.stat(state_path).st_uid)
+    except OSError:  # not created yet
+        pass
+    return found
+
+
+# --- The lock --------------------------------------------------------------------------------------------------------
+#
+# Acquires the lock of a state file (``lock_file.py``).
+#
+# An executor holds the lock while it runs (``lock.py``); a command client acquires it for one command if no executor
+# runs (``command_client.py``). After acquiring it, both check that the path still names the locked file, because an
+# executor that was refused removes the lock file that it created.
+
+
+def try_acquire(state_path: str) -> Optional[int]:
+    """Acquire the lock without waiting and without writing a holder; None if it is held. Closing releases it.
+
+    Raises StorageError.
+    """
+    require_single_name(state_path)
+    path = lock_path(state_path)
+    descriptor, _ = open_lock(path)
+    is_taken = False
+    try:
+        is_taken = try_lock(descriptor, fcntl.LOCK_EX) and is_current_file(descriptor, path)
+    except OSError as error:
+        raise StorageError(f"cannot lock {path}: {error.strerror}") from error
+    finally:
+        if not is_taken:
+            os.close(descriptor)
+    return descriptor if is_taken else None
+
+
+def require_single_name(state_path: str) -> None:
+    """Raise StorageError if a hard link gives the file another name, under which it would have another lock."""
+    try:
+        names = os.stat(state_path).st_nlink
+    except (OSError, ValueError):
+        return  # there is no file yet
+    if names > 1:
+        sentence = "{} has {} names, and each would have an executor: remove the other hard links, or copy the file"
+        raise StorageError(sentence.format(state_path, names))
+
+
+def open_lock(path: str) -> Tuple[int, bool]:
+    """Open the lock file. Returns the descriptor, and True if the file was created. Raises StorageError."""
+    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+    state_path = path[: -len(lock_path(""))]
+    try:
+        try:
+            return os.open(path, flags | os.O_EXCL, 0o600), True
+        except FileExistsError:
+            return open_sidecar(path, flags, state_path), False
+    except (OSError, ValueError) as error:
+        raise StorageError(f"cannot open {path}: {getattr(error, 'strerror', None) or error}") from error
+
+
+def is_current_file(descriptor: int, path: str) -> bool:
+    """True if the path still names the locked file. Raises OSError."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), os.stat(path))
+    except FileNotFoundError:
+        return False
+
+
+def write_holder(descriptor: int, holder: LockHolder) -> None:
+    """Write who holds the lock. Raises OSError."""
+    fields: Dict[str, object] = dict(holder._asdict())
+    data = json.dumps(fields).encode()
+    os.pwrite(descriptor, data, 0)
+    os.ftruncate(descriptor, len(data))
+
+
+# --- Finds the processes of an executor by the token in their environment --------------------------------------------
+
+
+EXEC_SECONDS_MAX = 1.0  # a call of exec takes less than a millisecond, unless the machine is busy
+
+
+def has_token(pid: int, executor_ids: Collection[str]) -> bool:
+    """True if the environment of a process names one of these executors."""
+    tokens = {"{}={}".format(EXECUTOR_VARIABLE, executor_id).encode() for executor_id in executor_ids}
+    try:
+        return not tokens.isdisjoint(_environment(pid).split(b"\0"))
+    except OSError:
+        return False
+
+
+def _environment(pid: int) -> bytes:
+    """The environment of a process. Waits while a call of exec replaces it, when there is nothing to read."""
+    path = "/proc/{}/environ".format(pid)
+    found, limit = read_file(path), time.monotonic() + EXEC_SECONDS_MAX
+    while not found and time.monotonic() < limit:
+        os.readlink("/proc/{}/exe".format(pid))  # OSError: a kernel thread, or a process that has ended
+        if stat_fields(pid)[48] != b"0":  # env_end
+            return read_file(path)
+        time.sleep(0.001)  # no event reports the end of an exec to a process that is not the parent
+        found = read_file(path)
+    return found

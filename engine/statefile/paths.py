@@ -1,0 +1,128 @@
+"""Paths of state files: the default ones, the one that the user names, and the file system of a path.
+
+Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
+"""
+
+import os
+import sys
+from typing import List, NamedTuple, Optional
+
+# --- Default paths ---------------------------------------------------------------------------------------------------
+#
+# Default paths of state files, and the path that the user names.
+
+
+STATE_VARIABLE = "REDRIVE_STATE"
+SUFFIX = ".db"
+
+
+def default_folder() -> str:
+    """The folder for state files of this user on this host: ``platformdirs.user_state_path("redrive")``."""
+    if sys.platform == "darwin":
+        return os.path.expanduser("~/Library/Application Support/redrive")
+    home = os.environ.get("XDG_STATE_HOME", "").strip()
+    base = home if os.path.isabs(home) else os.path.expanduser("~/.local/state")
+    return os.path.join(base, "redrive")
+
+
+def default_paths() -> List[str]:
+    """State files in the default folder, sorted by name."""
+    folder = default_folder()
+    try:
+        names = os.listdir(folder)
+    except OSError:
+        return []
+    return sorted(os.path.join(folder, name) for name in names if name.endswith(SUFFIX))
+
+
+def named_path(path: str) -> Optional[str]:
+    """Expand ``~``. For "", return the file that REDRIVE_STATE names, else None."""
+    path = path or os.environ.get(STATE_VARIABLE, "")
+    if not path:
+        return None
+    return os.path.realpath(os.path.expanduser(os.fsdecode(path.encode("utf-8", "surrogateescape"))))
+
+
+# --- The file system of a path: SQLite's write-ahead log does not work on network file systems -----------------------
+
+
+#: Over a network, the shared-memory index and the locks are not common to all processes that open the file.
+NETWORK_TYPES = frozenset(
+    [
+        "nfs",
+        "nfs4",
+        "cifs",
+        "smb3",
+        "smbfs",
+        "afs",
+        "ceph",
+        "glusterfs",
+        "lustre",
+        "9p",
+        "davfs",
+        "fuse.davfs2",
+        "fuse.sshfs",
+        "fuse.s3fs",
+        "fuse.glusterfs",
+        "fuse.rclone",
+        "fuse.gcsfuse",
+    ]
+)
+
+
+class Mount(NamedTuple):
+    """One mounted file system."""
+
+    point: str
+    type: str
+    source: str
+
+
+def mount_of(path: str, mounts_path: str = "/proc/self/mounts") -> Optional[Mount]:
+    """Return the file system that holds ``path`` (which need not exist yet); None if it is unknown."""
+    try:
+        with open(mounts_path, encoding="utf-8", errors="surrogateescape") as lines:
+            mounts = [_parse_mount(line) for line in lines]
+    except OSError:
+        return None
+    real = os.path.realpath(path)
+    # Later lines cover earlier ones at the same point; the longest point wins.
+    best: Optional[Mount] = None
+    for mount in mounts:
+        if mount is not None and _covers(mount.point, real) and (best is None or len(mount.point) >= len(best.point)):
+            best = mount
+    return best
+
+
+def _parse_mount(line: str) -> Optional[Mount]:
+    fields = line.split(" ")
+    if len(fields) < 3:
+        return None
+    return Mount(point=_unescape(fields[1]), type=fields[2], source=_unescape(fields[0]))
+
+
+def _unescape(text: str) -> str:
+    for code, character in (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")):
+        text = text.replace(code, character)
+    return text
+
+
+def _covers(point: str, path: str) -> bool:
+    return point == "/" or path == point or path.startswith(point.rstrip("/") + "/")
+
+
+def network_problem(path: str, mounts_path: str = "/proc/self/mounts") -> Optional[str]:
+    """Return one sentence that says why a state file cannot be here, and what to do; None if it can."""
+    mount = mount_of(path, mounts_path)
+    if mount is None or mount.type not in NETWORK_TYPES:
+        return None
+    if mount.type == "fuse.sshfs":
+        host, _, folder = mount.source.partition(":")
+        remote = os.path.join(folder or "/", os.path.relpath(os.path.realpath(path), mount.point))
+        return (
+            f"{path} is on sshfs, where SQLite shows old data for ever; open ssh://{host}/{remote.lstrip('/')} instead"
+        )
+    return (
+        f"{path} is on a network file system ({mount.type} at {mount.point}), where SQLite's write-ahead log does not "
+        f"work; put the state file on a local disk with --state"
+    )

@@ -1,0 +1,423 @@
+"""What a state change writes: one guarded UPDATE of the task and one event, in the caller's transaction.
+
+Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
+
+``Transaction.move`` is the only place where a task changes its state. Its UPDATE is guarded by the expected state and
+generation: if another writer was first, it changes no row, emits no event and returns False. The caller owns BEGIN and
+COMMIT.
+"""
+
+import json
+import sqlite3
+from typing import Any, Collection, Dict, Iterable, List, Mapping, NamedTuple, Optional, Set, Tuple, cast
+
+from ..domain import trigger_rules
+from ..domain.acts import BY_EXECUTOR, Author
+from ..domain.event_codec import decode, encode, kind_of
+from ..domain.event_payloads import (
+    NO_TASK_COLUMNS,
+    AttemptColumns,
+    ClockMoved,
+    PageChange,
+    PageChanged,
+    PageColumns,
+    Payload,
+    RunChange,
+    RunChanged,
+    TaskChanged,
+    TaskColumns,
+    TaskMoved,
+)
+from ..domain.events import Event, EventKind
+from ..domain.states import LEGAL_MOVES, MOVING, RAN, WITH_INSTANT, TaskState
+from ..domain.trigger_rules import DERIVED, STATES_OF, DerivedState, ParentStatus, RequeueGraph, TaskNode, rules_with
+from .lists import in_list
+
+_INSERT_EVENT = (
+    "INSERT INTO event (at, kind, run_id, task, old, new, attempt, generation, actor, reason, command_id, data)"
+    " VALUES (?,?,?,?,?,?,?,?,?,?,?,?)"
+)
+
+_update_cache: Dict[Tuple[str, ...], str] = {}
+
+
+def _update_task(columns: Tuple[str, ...], guard: str) -> str:
+    key = (guard,) + columns
+    sql = _update_cache.get(key)
+    if sql is None:
+        assignments = "".join(", {} = ?".format(column) for column in columns)
+        sql = "UPDATE task SET state = ?{} WHERE run_id = ? AND name = ? AND state = ? AND generation = ?{}".format(
+            assignments, guard
+        )
+        _update_cache[key] = sql
+    return sql
+
+
+def _assign(columns: Iterable[str]) -> str:
+    return ", ".join(map("{} = ?".format, columns))
+
+
+class Transaction(object):
+    """Writes changes with their events inside the caller's transaction.
+
+    ``at`` is the instant of all changes, in microseconds UTC. ``events`` collects the emitted events, which the caller
+    applies to its projection after the COMMIT. ``act``: of an operator, named in the events of tasks.
+    """
+
+    act: Optional[str] = None
+    dump = staticmethod(json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode)
+
+    def __init__(self, connection: sqlite3.Connection, at: int, author: Author = BY_EXECUTOR) -> None:
+        self.connection = connection
+        self.at = at
+        self.author = author
+        self.events: List[Event] = []
+
+    def move(
+        self,
+        run_id: str,
+        name: str,
+        old: str,
+        new: str,
+        generation: int,
+        set: Optional[TaskColumns] = None,
+        attempt: Optional[int] = None,
+        payload: Optional[TaskMoved] = None,
+        guard: str = "",
+        guarded: Iterable[object] = (),
+    ) -> bool:
+        """Move one task from ``old`` (in ``generation``) to ``new`` and emit it. False: the task has moved since.
+
+        ``set``: further columns of the task. ``payload``: further fields of the event. ``guard``: SQL from AND on that
+        must hold of the task as well, with the values ``guarded``. Raises ValueError for a move outside LEGAL_MOVES.
+        """
+        old, new = str(old), str(new)
+        if new not in LEGAL_MOVES[old]:
+            raise ValueError("illegal move of {!r}: {} -> {}".format(name, old, new))
+        columns = set or NO_TASK_COLUMNS
+        self._before_change(run_id, name, columns)
+        values = [new] + list(columns.values()) + [run_id, name, old, generation] + list(guarded)
+        cursor = self.connection.execute(_update_task(tuple(columns), guard), values)
+        if cursor.rowcount != 1:
+            return False
+        self.emit(
+            payload._replace(set=columns, act=self.act or payload.act) if payload else TaskMoved(columns, act=self.act),
+            run_id,
+            name,
+            old=old,
+            new=new,
+            attempt=attempt,
+            generation=columns.get("generation", generation),
+        )
+        return True
+
+    def change(
+        self,
+        run_id: str,
+        name: str,
+        set: TaskColumns,
+        attempt: Optional[int] = None,
+        why: Optional[str] = None,
+        act: Optional[str] = None,
+    ) -> None:
+        """Change columns of a task that keeps its state, and emit it. ``why`` and ``act`` go into the event only."""
+        self._before_change(run_id, name, set)
+        self.connection.execute(
+            "UPDATE task SET {} WHERE run_id = ? AND name = ?".format(_assign(set)), list(set.values()) + [run_id, name]
+        )
+        self.emit(TaskChanged(set, why=why, act=act or self.act), run_id, name, attempt=attempt)
+
+    def change_run(self, run_id: str, change: RunChanged, old: Optional[str] = None, new: Optional[str] = None) -> None:
+        """Write the columns ``change.set`` of a run, and emit the change."""
+        columns = change.set
+        self._before_run_change(run_id, change)
+        if columns:
+            self.connection.execute(
+                "UPDATE run SET {} WHERE run_id = ?".format(_assign(columns)), list(columns.values()) + [run_id]
+            )
+        self.emit(change, run_id, old=old, new=new)
+
+    def _before_change(self, run_id: str, name: str, columns: Mapping[str, object]) -> None:
+        """Called before columns of a task change, beside its state and generation."""
+
+    def _before_run_change(self, run_id: str, change: RunChanged) -> None:
+        """Called before columns of a run change."""
+
+    def insert(self, table: str, row: Mapping[str, object]) -> int:
+        """Insert a row, and return its number; the caller emits the event, which carries the columns that are shown."""
+        sql = "INSERT INTO {} ({}) VALUES ({})".format(table, ", ".join(row), ",".join("?" * len(row)))
+        return self.connection.execute(sql, list(row.values())).lastrowid or 0
+
+    def change_attempt(self, run_id: str, name: str, attempt: int, set: AttemptColumns) -> None:
+        """Change columns of an attempt; the caller emits an event with those that the console shows."""
+        self.connection.execute(
+            "UPDATE attempt SET {} WHERE run_id = ? AND name = ? AND attempt = ?".format(_assign(set)),
+            list(set.values()) + [run_id, name, attempt],
+        )
+
+    def emit(
+        self,
+        payload: Payload,
+        run_id: Optional[str] = None,
+        task: Optional[str] = None,
+        old: Optional[str] = None,
+        new: Optional[str] = None,
+        attempt: Optional[int] = None,
+        generation: Optional[int] = None,
+    ) -> int:
+        """Write one event and return its seq. The type of ``payload`` determines the kind."""
+        columns = (self.at, kind_of(payload), run_id, task, old, new, attempt, generation) + self.author
+        cursor = self.connection.execute(_INSERT_EVENT, columns + (self.dump(encode(payload)),))
+        seq = int(cursor.lastrowid or 0)
+        self.events.append(Event(seq, *columns, payload=payload))
+        return seq
+
+
+# --- Pages of tasks --------------------------------------------------------------------------------------------------
+#
+# Changes of pages that follow from their tasks: a requeue re-arms a page, and its last resolved task resolves it.
+
+
+_WAITING = (
+    "SELECT page.id, page.cause, page.episode, page.rearmed FROM page_task"
+    " JOIN page ON page.id = page_task.page_id AND page.state <> 'resolved'"
+    " WHERE page_task.run_id = ? AND page_task.task = ? AND page_task.done = 0"
+)
+
+
+class _Page(NamedTuple):
+    id: int
+    cause: str
+    episode: int
+    rearmed: int
+
+
+def rearm(transaction: Transaction, run_id: str, names: Iterable[str]) -> None:
+    """Re-arm the pages of requeued tasks: if the cause returns, it is a new episode and pages again."""
+    for name in names:
+        for page in _pages_of(transaction, run_id, name):
+            if not page.rearmed:
+                _change(transaction, run_id, name, page, PageChange.REARMED, {"rearmed": 1})
+
+
+def resolve(transaction: Transaction, run_id: str, name: str) -> None:
+    """Mark a task as resolved in its pages: it succeeded, or an operator decided. The last task resolves the page."""
+    for page in _pages_of(transaction, run_id, name):
+        transaction.connection.execute(
+            "UPDATE page_task SET done = 1 WHERE run_id = ? AND task = ? AND page_id = ?", (run_id, name, page.id)
+        )
+        left = transaction.connection.execute(
+            "SELECT 1 FROM page_task WHERE page_id = ? AND done = 0 LIMIT 1", (page.id,)
+        ).fetchone()
+        if left is None:
+            _change(transaction, run_id, name, page, PageChange.RESOLVED, {"state": "resolved"})
+
+
+def resolve_cause(transaction: Transaction, cause: str) -> None:
+    """Resolve the pages of a cause without tasks."""
+    sql = "SELECT id, cause, episode, rearmed, run_id FROM page WHERE cause = ? AND state <> 'resolved'"
+    for *columns, run_id in transaction.connection.execute(sql, (cause,)).fetchall():
+        _change(transaction, run_id, None, _Page(*columns), PageChange.RESOLVED, {"state": "resolved"})
+
+
+def _pages_of(transaction: Transaction, run_id: str, name: str) -> List[_Page]:
+    return [_Page(*row) for row in transaction.connection.execute(_WAITING, (run_id, name)).fetchall()]
+
+
+def _change(
+    transaction: Transaction, run_id: Optional[str], name: Optional[str], page: _Page, what: str, columns: PageColumns
+) -> None:
+    update_page(transaction, page.id, columns)
+    transaction.emit(PageChanged(what, page.id, page.cause, page.episode, page=columns), run_id, name)
+
+
+def update_page(transaction: Transaction, page_id: int, columns: PageColumns) -> None:
+    """Change columns of a page; the caller emits the event."""
+    sql = "UPDATE page SET {}, updated_at = ? WHERE id = ?".format(", ".join("{} = ?".format(key) for key in columns))
+    transaction.connection.execute(sql, list(columns.values()) + [transaction.at, page_id])
+
+
+# --- Applies the trigger rules to a run in a state file, when a task ends or runs again ------------------------------
+#
+# ``domain/trigger_rules.py`` has the rules; here their graph is read and written with SQL. The edges of a run never
+# change, so every function walks from a task along its edges:
+#
+# - ``propagate``: after the end of a task, stop or skip the descendants that can no longer start.
+# - ``unpropagate``: when a cause is gone, return the descendants that no other cause stops.
+# - ``hold_children``: when a task runs again, make its children wait for it.
+# - ``mark_stale``: when a task runs again, flag the descendants that ran with its old result.
+
+
+def _satisfies(status: ParentStatus) -> str:
+    """SQL: ``parent`` has this status, and it satisfies the rule of ``task``."""
+    sql = "parent.state IN " + in_list(STATES_OF[status]) + " AND task.rule IN " + in_list(rules_with(status))
+    by_operator = {ParentStatus.PERMITTED: " IS 'operator'", ParentStatus.NOT_TAKEN: " IS NOT 'operator'"}.get(status)
+    return "(" + sql + (" AND parent.skip_cause" + by_operator if by_operator else "") + ")"
+
+
+#: SQL: an edge of ``task`` whose parent does not allow it to start. A DEAD_LETTER holds its children under every rule.
+UNSATISFIED_PARENT = (
+    "SELECT 1 FROM edge JOIN task AS parent ON parent.run_id = edge.run_id AND parent.name = edge.parent"
+    " WHERE edge.run_id = task.run_id AND edge.child = task.name"
+    " AND NOT (" + " OR ".join(_satisfies(status) for status in ParentStatus if rules_with(status)) + ")"
+)
+
+_DESCENDANTS = (
+    "WITH RECURSIVE below(name) AS ("
+    " SELECT child FROM edge WHERE run_id = :run AND parent = :name"
+    " UNION SELECT edge.child FROM below CROSS JOIN edge ON edge.run_id = :run AND edge.parent = below.name)"
+    " SELECT name FROM below"
+)
+
+_COLUMNS = "task.name, task.state, task.generation, task.rule, task.skip_cause, task.blocked_by"
+_TASK = "SELECT " + _COLUMNS + " FROM task WHERE run_id = ? AND name = ?"
+_IN_ORDER = " ORDER BY task.position, task.name"
+# CROSS JOIN fixes the order of the loops: without statistics the planner may walk all edges for each task found.
+_CHILDREN = (
+    "SELECT " + _COLUMNS + " FROM edge CROSS JOIN task ON task.run_id = edge.run_id AND task.name = edge.child"
+    " WHERE edge.run_id = ? AND edge.parent = ?"
+)
+_PARENTS = (
+    "SELECT " + _COLUMNS + " FROM edge CROSS JOIN task ON task.run_id = edge.run_id AND task.name = edge.parent"
+    " WHERE edge.run_id = ? AND edge.child = ?" + _IN_ORDER
+)
+_IS_HELD = "SELECT EXISTS (" + UNSATISFIED_PARENT + ") FROM task WHERE run_id = ? AND name = ?"
+
+
+def children_of(connection: sqlite3.Connection, run_id: str, name: str) -> List[TaskNode]:
+    """Direct children, in the order of the flow."""
+    return [TaskNode(*values) for values in connection.execute(_CHILDREN + _IN_ORDER, (run_id, name))]
+
+
+def parents_of(connection: sqlite3.Connection, run_id: str, name: str) -> List[TaskNode]:
+    """Direct parents, in the order of the flow."""
+    return [TaskNode(*values) for values in connection.execute(_PARENTS, (run_id, name))]
+
+
+def descendants_of(connection: sqlite3.Connection, run_id: str, name: str) -> List[str]:
+    """All descendants of a task, nearest first."""
+    return [name for (name,) in connection.execute(_DESCENDANTS, {"run": run_id, "name": name})]
+
+
+class _RunGraph(RequeueGraph):
+    """A run in a state file, read with SQL and written through a transaction."""
+
+    def __init__(self, transaction: Transaction, run_id: str) -> None:
+        self._journal = transaction
+        self._connection = transaction.connection
+        self._run_id = run_id
+
+    def task(self, name: str) -> TaskNode:
+        return TaskNode(*self._connection.execute(_TASK, (self._run_id, name)).fetchone())
+
+    def parents(self, name: str) -> List[TaskNode]:
+        return parents_of(self._connection, self._run_id, name)
+
+    def children(self, name: str, states: Collection[str]) -> List[TaskNode]:
+        sql = _CHILDREN + " AND task.state IN " + in_list(states) + _IN_ORDER
+        return [TaskNode(*values) for values in self._connection.execute(sql, (self._run_id, name))]
+
+    def is_held(self, task: TaskNode) -> bool:
+        return bool(self._connection.execute(_IS_HELD, (self._run_id, task.name)).fetchone()[0])
+
+    def apply(self, task: TaskNode, derived: DerivedState) -> None:
+        if derived.state == task.state:
+            self._journal.change(self._run_id, task.name, {"blocked_by": derived.blocked_by})
+            return
+        columns: TaskColumns = {"skip_cause": derived.skip_cause, "blocked_by": derived.blocked_by}
+        columns["ended_at"] = None if derived.state == TaskState.PENDING else self._journal.at
+        self._journal.move(self._run_id, task.name, task.state, derived.state, task.generation, set=columns)
+
+    def hold(self, task: TaskNode, parent: Optional[str]) -> None:
+        self._journal.move(
+            self._run_id, task.name, task.state, TaskState.PENDING, task.generation, payload=TaskMoved(waits_for=parent)
+        )
+
+
+def propagate(transaction: Transaction, run_id: str, name: str) -> List[str]:
+    return trigger_rules.propagate(_RunGraph(transaction, run_id), name)
+
+
+def unpropagate(transaction: Transaction, run_id: str, names: Iterable[str]) -> List[str]:
+    """Call ``trigger_rules.unpropagate`` on the state file."""
+    return trigger_rules.unpropagate(_RunGraph(transaction, run_id), names)
+
+
+def hold_children(transaction: Transaction, run_id: str, names: Iterable[str]) -> List[str]:
+    return trigger_rules.hold_children(_RunGraph(transaction, run_id), names)
+
+
+def hold_if_blocked(transaction: Transaction, run_id: str, name: str) -> bool:
+    return trigger_rules.hold_if_blocked(_RunGraph(transaction, run_id), name)
+
+
+def mark_stale(transaction: Transaction, run_id: str, names: Iterable[str]) -> List[str]:
+    """Flag the descendants of ``names`` that run or ran with the old results. Returns the newly flagged tasks."""
+    below: Set[str] = set()
+    for name in names:
+        if name not in below:
+            below.update(descendants_of(transaction.connection, run_id, name))
+    sql = "SELECT 1 FROM task WHERE run_id = ? AND name = ? AND stale = 0 AND state IN " + in_list(RAN)
+    stale = [name for name in sorted(below) if transaction.connection.execute(sql, (run_id, name)).fetchone()]
+    for name in stale:
+        transaction.change(run_id, name, {"stale": 1})
+    return stale
+
+
+def reevaluate(transaction: Transaction, run_id: str, name: str) -> str:
+    return trigger_rules.reevaluate(_RunGraph(transaction, run_id), name)
+
+
+# --- Steps of the wall clock -----------------------------------------------------------------------------------------
+#
+# Steps of the wall clock: the instants that move with it, so that remaining and elapsed times stay the same.
+
+
+#: Due times, and the start of max_elapsed -> the states in which they count now, or again once a task above allows it.
+#: The deadline of a run is a time of day.
+_INSTANTS = {
+    "next_retry_at": WITH_INSTANT | DERIVED,
+    "first_started_at": MOVING | DERIVED,
+    "expires_at": frozenset([TaskState.DEAD_LETTER]),
+}
+
+
+def shift_times(transaction: Transaction, run_id: str, jump_us: int) -> None:
+    """Shift the stored times of a run by a step of the wall clock."""
+    deadline_at, paused_since = transaction.connection.execute(
+        "SELECT deadline_at, paused_since FROM run WHERE run_id = ?", (run_id,)
+    ).fetchone()
+    rows = transaction.connection.execute(
+        "SELECT name, state, next_retry_at, first_started_at, expires_at FROM task WHERE run_id = ? AND"
+        " (next_retry_at IS NOT NULL OR first_started_at IS NOT NULL OR expires_at IS NOT NULL)",
+        (run_id,),
+    ).fetchall()
+    count = 0
+    for name, state, *instants in rows:
+        shifted = _shifted(state, dict(zip(_INSTANTS, instants)), deadline_at, jump_us)
+        if shifted:
+            transaction.change(run_id, name, shifted)
+            count += 1
+    if paused_since is not None:  # how long the pause has lasted decides when it is paged
+        transaction.change_run(run_id, RunChanged(RunChange.CLOCK, {"paused_since": paused_since + jump_us}))
+    transaction.emit(ClockMoved(jump_us, count), run_id)
+
+
+def steps_since(connection: sqlite3.Connection, run_id: str, seq: int) -> int:
+    """The microseconds by which the wall clock was stepped after the event ``seq``."""
+    sql = "SELECT data FROM event WHERE run_id = ? AND seq > ? AND kind = ?"
+    rows = connection.execute(sql, (run_id, seq, EventKind.CLOCK))
+    steps = [decode(EventKind.CLOCK, json.loads(data)) for (data,) in rows]
+    return sum(step.moved_us for step in steps if isinstance(step, ClockMoved))
+
+
+def shift_recorded(before: TaskColumns, deadline_at: Optional[int], jump_us: int) -> TaskColumns:
+    """The columns that an act has recorded of a task, shifted by a step of the clock since then."""
+    return cast(TaskColumns, dict(before, **_shifted(before["state"], before, deadline_at, jump_us)))
+
+
+def _shifted(state: str, instants: Mapping[str, Any], deadline_at: Optional[int], jump_us: int) -> TaskColumns:
+    found = {name: instants.get(name) for name, states in _INSTANTS.items() if state in states}
+    if found.get("expires_at") == deadline_at:
+        found["expires_at"] = None
+    return cast(TaskColumns, {name: at + jump_us for name, at in found.items() if at is not None})

@@ -1,0 +1,276 @@
+"""The act ``undo``: reverts an operator's act, task by task, as long as a task has not changed since.
+
+Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
+"""
+
+import json
+import sqlite3
+from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Set, Tuple, cast
+
+from ..domain.acts import DONE, REFUSED, Answer, parse_answer
+from ..domain.event_codec import decode
+from ..domain.event_payloads import (
+    Before,
+    OperatorActed,
+    Rows,
+    RunChange,
+    RunChanged,
+    RunColumns,
+    TaskColumns,
+    TaskMoved,
+)
+from ..domain.events import EventKind
+from ..domain.states import LEGAL_MOVES, MOVING, WAITING, RunState, TaskState
+from . import quarantine
+from .action import ActionContext, ago, read_task, reopen_run, verb_of
+from .requeue import lift_passed_deadline
+from .transitions import (
+    Transaction,
+    children_of,
+    hold_children,
+    hold_if_blocked,
+    propagate,
+    reevaluate,
+    shift_recorded,
+    steps_since,
+    unpropagate,
+)
+
+#: Change of a run -> the change that reverts it.
+_REVERSED_CHANGES = {
+    RunChange.REOPENED: RunChange.ENDED,
+    RunChange.ENDED: RunChange.REOPENED,
+    RunChange.BLOCKED: RunChange.UNBLOCKED,
+    RunChange.UNBLOCKED: RunChange.BLOCKED,
+    RunChange.PAUSED: RunChange.UNPAUSED,
+    RunChange.UNPAUSED: RunChange.PAUSED,
+    RunChange.POSTPONED: RunChange.POSTPONED,
+}
+
+
+#: What an act changes of a run that has ended; the run goes on if other tasks have moved since.
+_OF_AN_END = frozenset([RunChange.REOPENED, RunChange.POSTPONED])
+
+
+class RecordedAct(NamedTuple):
+    """An act as recorded in its event."""
+
+    seq: int
+    at: int  # microseconds UTC
+    run_id: Optional[str]
+    actor: Optional[str]
+    reason: Optional[str]
+    answer: Answer
+    payload: OperatorActed
+
+
+def find_act(connection: sqlite3.Connection, command_id: str) -> Optional[RecordedAct]:
+    """The recorded act with this command id; None if there is none."""
+    row = connection.execute(
+        "SELECT seq, at, run_id, actor, reason, data FROM event WHERE command_id = ? AND kind = ? ORDER BY seq LIMIT 1",
+        (command_id, EventKind.OPERATOR),
+    ).fetchone()
+    if row is None:
+        return None
+    payload = decode(EventKind.OPERATOR, json.loads(row[5]))
+    assert isinstance(payload, OperatorActed)
+    return RecordedAct(row[0], row[1], row[2], row[3], row[4], parse_answer(payload.answer), payload)
+
+
+def undo(context: ActionContext) -> Answer:
+    """Restore the tasks that the act ``options["command"]`` changed and that have not moved since.
+
+    A task that has moved stays as it is, with the tasks of the act above and below it; its refusal says what became
+    of it. A move to READY is not an obstacle: the task has not run.
+    """
+    act = find_act(context.connection, str(context.options.get("command") or ""))
+    if act is None:
+        return Answer(False, "there is no such act in this state file")
+    tasks, runs = act.payload.was, act.payload.was_run
+    if not tasks and not runs:
+        return Answer(False, "there is nothing to undo: {}".format(act.answer.message))
+    context.run_id = act.run_id or ""
+    moved = _moved_since(context, act.seq, tasks)
+    stuck = _with_relatives(context, tasks, moved)
+    restored = {name: before for name, before in tasks.items() if name not in stuck}
+    if moved and not restored:
+        return Answer(False, "too late: {}".format(next(iter(moved.values()))))
+    jump_us = steps_since(context.connection, context.run_id, act.seq)
+    if jump_us:
+        restored, runs = _shift(context, restored, runs, jump_us)
+    _restore(context, act, restored)
+    if not moved:
+        _restore_run(context, act, runs)
+    targets = {result.task for result in act.answer.results if result.outcome == DONE}
+    for name in tasks:
+        if name in stuck and name in targets:
+            context.set_result(name, REFUSED, "stays: {}".format(moved.get(name) or next(iter(moved.values()))))
+    for name in restored:
+        context.set_result(name, DONE, "as before")
+    return Answer(True, _undo_message(restored, context), tuple(context.results.values()))
+
+
+def _restore(context: ActionContext, act: RecordedAct, restored: Before) -> None:
+    """Restore tasks with their quarantined rows; reopen the run if the executor moves any of them."""
+    restore_tasks(context.transaction, context.run_id, restored)
+    rows = [row for row in act.payload.was_rows if row[0] in restored]
+    quarantine.restore_rows(context.transaction, context.run_id, rows)
+    is_moving = any(before["state"] in MOVING for before in restored.values())
+    if is_moving:
+        lift_passed_deadline(context)
+    if is_moving or (restored and _has_run_ended(context)):
+        reopen_run(context.transaction, context.run_id)  # it ended, or was blocked, by other states of these tasks
+
+
+def _restore_run(context: ActionContext, act: RecordedAct, changes: Rows) -> None:
+    """Revert what the act changed of the run, latest change first."""
+    for what, before in reversed(changes):
+        if what in _OF_AN_END and _have_others_moved(context, act.seq, act.payload.was):
+            continue  # its end was that of other states
+        if what == RunChange.UNBLOCKED and not _has_dead_letter(context):
+            continue  # the page that called for a breaker or a pause is resolved: the executor blocks and pages again
+        context.transaction.change_run(context.run_id, RunChanged(_REVERSED_CHANGES[what], before), *_run_move(before))
+
+
+def _shift(context: ActionContext, tasks: Before, runs: Rows, jump_us: int) -> Tuple[Before, Rows]:
+    """Shift what an act has recorded by the steps of the clock since then."""
+    sql = "SELECT deadline_at FROM run WHERE run_id = ?"
+    (deadline_at,) = context.connection.execute(sql, (context.run_id,)).fetchone()
+    shifted = {name: shift_recorded(before, deadline_at, jump_us) for name, before in tasks.items()}
+    return shifted, [[what, _shift_pause(before, jump_us)] for what, before in runs]
+
+
+def _shift_pause(before: RunColumns, jump_us: int) -> RunColumns:
+    since = before.get("paused_since")
+    return before if since is None else cast(RunColumns, dict(before, paused_since=since + jump_us))
+
+
+def _has_run_ended(context: ActionContext) -> bool:
+    sql = "SELECT 1 FROM run WHERE run_id = ? AND ended_at IS NOT NULL"
+    return context.connection.execute(sql, (context.run_id,)).fetchone() is not None
+
+
+def _have_others_moved(context: ActionContext, seq: int, tasks: Before) -> bool:
+    moves = _moves_since(context.connection, context.run_id, seq)
+    return any(name not in tasks for name, kind, *_ in moves if kind == EventKind.TASK)
+
+
+def _has_dead_letter(context: ActionContext) -> bool:
+    sql = "SELECT 1 FROM task WHERE run_id = ? AND state = ?"
+    values = (context.run_id, str(TaskState.DEAD_LETTER))
+    return context.connection.execute(sql, values).fetchone() is not None
+
+
+def _undo_message(restored: Before, context: ActionContext) -> str:
+    message = "{:,} changed back".format(len(restored)) if restored else "changed back"
+    stay = sum(1 for result in context.results.values() if result.outcome == REFUSED)
+    return message + (", {:,} had moved on and stay{}".format(stay, "s" if stay == 1 else "") if stay else "")
+
+
+def _moved_since(context: ActionContext, seq: int, tasks: Before) -> Dict[str, str]:
+    """The tasks of the act that cannot be restored -> why, in the order of the events."""
+    connection = context.connection
+    parents: Dict[str, List[str]] = {}
+    for name in tasks:
+        for child in children_of(connection, context.run_id, name):
+            parents.setdefault(child.name, []).append(name)
+    moved: Dict[str, str] = {}
+    for name, kind, old, new, at, actor, data in _moves_since(connection, context.run_id, seq):
+        if name in tasks and not (old == TaskState.PENDING and new == TaskState.READY):
+            when = ago(context.transaction.at - at)
+            by = "was {} by {} {}".format(verb_of(kind, data), actor, when) if actor is not None else ""
+            moved[name] = "{} {}".format(name, by or _state_now(context, name))
+        if new == TaskState.RUNNING:
+            for parent in parents.get(name, ()):
+                moved.setdefault(parent, "{}, which depends on it, has started".format(name))
+    return moved
+
+
+_STATE_TEXTS = {
+    TaskState.SUCCESS: "has succeeded",
+    TaskState.RUNNING: "is running now",
+    TaskState.RETRYING: "has failed and waits for its retry",
+    TaskState.DEAD_LETTER: "has run and is a dead letter again",
+    TaskState.FAILED: "has run and failed again",
+}
+
+
+def _state_now(context: ActionContext, name: str) -> str:
+    """What became of a task, from its row: its events since the act may name states that it has left."""
+    row = context.read_task(name)
+    assert row is not None
+    return _STATE_TEXTS.get(TaskState(row.state), "is {} now".format(row.state))
+
+
+def _with_relatives(context: ActionContext, tasks: Before, moved: Iterable[str]) -> Set[str]:
+    """The moved tasks, those of the act above them, and those below any of these: what stays as the act has made it.
+
+    Restoring them would contradict what has run, or what runs again.
+    """
+    below: Dict[str, List[str]] = {}
+    above: Dict[str, List[str]] = {}
+    if moved:
+        for name in tasks:
+            for child in children_of(context.connection, context.run_id, name):
+                if child.name in tasks:
+                    below.setdefault(name, []).append(child.name)
+                    above.setdefault(child.name, []).append(name)
+    found: Set[str] = set(moved)
+    for edges in (above, below):
+        queue = list(found)
+        while queue:
+            for name in edges.get(queue.pop(), ()):
+                if name not in found:
+                    found.add(name)
+                    queue.append(name)
+    return found
+
+
+def _moves_since(connection: sqlite3.Connection, run_id: str, seq: int) -> Iterator[Tuple[Any, ...]]:
+    return connection.execute(
+        "SELECT task, kind, old, new, at, actor, data FROM event WHERE run_id = ? AND seq > ? AND kind IN (?, ?)"
+        " ORDER BY seq",
+        (run_id, seq, EventKind.TASK, EventKind.TASK_CHANGED),
+    )
+
+
+def restore_tasks(transaction: Transaction, run_id: str, tasks: Before, why: Optional[str] = None) -> None:
+    """Restore every task, then recompute the states that follow from the tasks above, which may have changed.
+
+    ``tasks``: name -> columns before the act. ``why`` goes into the events.
+    """
+    for name, before in tasks.items():
+        _put_back(transaction, run_id, name, before.copy(), why)
+    for name, before in tasks.items():
+        if before["state"] in WAITING:
+            reevaluate(transaction, run_id, name)
+        else:
+            propagate(transaction, run_id, name)
+    unpropagate(transaction, run_id, tasks)
+    hold_children(transaction, run_id, tasks)  # their rules may have counted the states that the act had made
+    for name in tasks:
+        hold_if_blocked(transaction, run_id, name)  # a task above may run again by an act that stays
+
+
+def _put_back(transaction: Transaction, run_id: str, name: str, before: TaskColumns, why: Optional[str]) -> None:
+    row = read_task(transaction.connection, run_id, name)
+    assert row is not None
+    state = before.pop("state")
+    if before["generation"] == row.generation:
+        del before["generation"]
+    if state == row.state:
+        if before:  # other changes may have led back to all that the act found
+            transaction.change(run_id, name, before, why=why)
+        return
+    now = row.state
+    if state not in LEGAL_MOVES[now]:
+        transaction.move(run_id, name, now, TaskState.PENDING, row.generation)
+        now = str(TaskState.PENDING)
+    transaction.move(run_id, name, now, state, row.generation, set=before, payload=TaskMoved(why=why))
+
+
+def _run_move(before: RunColumns) -> Tuple[Optional[str], Optional[str]]:
+    if "state" not in before:
+        return None, None
+    is_reopened = before["state"] == RunState.RUNNING
+    return str(RunState.ABANDONED if is_reopened else RunState.RUNNING), before["state"]
