@@ -62,7 +62,7 @@ __all__ = [
 _LAZY_MODULES = {  # else each run of pytest, which loads ``plugin.py``, would import the engine
     "Night": "night",
     "StageError": "bodies",
-    "context": "unit",
+    "context": "bodies",
     "in_turn": "director",
     "play": "playing",
     "play_schedule": "playing",
