@@ -192,7 +192,7 @@ def unpause(file: NamedFile, run_id: str | None, reason: str, as_json: bool) -> 
 @file_options
 def stop(file: NamedFile, drain: bool, wait: bool, reason: str, as_json: bool) -> int:
     """Stop the executor in order; its run stays unfinished, and resume goes on with it."""
-    from .run import stop_executor
+    from .executor import stop_executor
 
     return stop_executor(file.to_change(), drain=drain, wait=wait, reason=reason, as_json=as_json)
 
@@ -202,7 +202,7 @@ def stop(file: NamedFile, drain: bool, wait: bool, reason: str, as_json: bool) -
 @file_options
 def reload(file: NamedFile, reason: str, as_json: bool) -> int:
     """Load changed source files of the flow in a living executor; running attempts keep the old code."""
-    from .run import reload_code
+    from .executor import reload_code
 
     return reload_code(file.to_change(), reason=reason, as_json=as_json)
 

@@ -347,7 +347,7 @@ def _show(night: Night) -> int:
     from ..app.startup import show_target
     from ..sessions.address import Endpoint, SshOptions
     from ..terminal.capabilities import detect_capabilities
-    from .run import code_of_console
+    from .attach import code_of_console
 
     terminal = detect_capabilities()
     if terminal.unsupported_reason is not None:

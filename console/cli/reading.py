@@ -101,7 +101,7 @@ def report(file: NamedFile, run_id: str | None, path: str | None, is_markdown: b
 
     RUN: default the latest run. The file loads nothing from elsewhere and can be read on a phone.
     """
-    from .listings import write_report
+    from .report import write_report
 
     return write_report(file.to_read(), run_id, path, is_markdown=is_markdown)
 

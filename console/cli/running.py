@@ -77,7 +77,8 @@ def run(flow: str, run_id: str | None, param: tuple[str, ...], **options: Any) -
 @running_options
 def resume(target: str | None, run_id: str | None, param: tuple[str, ...], deadline: str | None, **options: Any) -> int:
     """Start an executor for an unfinished run."""
-    from .run import resume_run, run_arguments
+    from .executor import resume_run
+    from .run import run_arguments
 
     state = file_to_change(named_once(target, options.pop("state")))
     return resume_run(state, run_id, run_arguments(params_of(param), **options), deadline)
@@ -93,7 +94,8 @@ def rerun(run_id: str, param: tuple[str, ...], **options: Any) -> int:
 
     To run tasks of RUN itself again: redrive requeue '*' --only success --run RUN.
     """
-    from .run import rerun_run, run_arguments
+    from .executor import rerun_run
+    from .run import run_arguments
 
     state = file_to_change(options.pop("state"))
     return rerun_run(state, run_id, run_arguments(params_of(param), **options))
@@ -119,7 +121,7 @@ def attach(file: NamedFile, run_id: str | None, read_only: bool) -> int:
 
     Without a TARGET, and with ssh://host alone, the console shows the list of all state files if there are several.
     """
-    from .run import attach_console
+    from .attach import attach_console
 
     return attach_console(file, run_id, read_only=read_only)
 

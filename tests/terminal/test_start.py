@@ -49,7 +49,7 @@ def terminal_of(*argv: str) -> Iterator[PtyTerminal]:
 
 
 @pytest.mark.parametrize(
-    ("most", "words"), [(150, ("attach", "one.db")), (165, ("run", "one.py", "--state", "new.db"))]
+    ("most", "words"), [(155, ("attach", "one.db")), (165, ("run", "one.py", "--state", "new.db"))]
 )
 def test_little_is_imported_before_the_first_frame(
     most: int, words: tuple[str, ...], state: Path, monkeypatch: pytest.MonkeyPatch

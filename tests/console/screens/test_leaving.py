@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from redrive.console.app.app import ConsoleApp, console_end, exit_lines
-from redrive.console.cli.run import code_of_console
+from redrive.console.cli.attach import code_of_console
 from redrive.console.screens.dialogs import ChoiceDialog
 from redrive.engine.core.flow_difference import FlowDifference
 from redrive.engine.domain.states import RunState

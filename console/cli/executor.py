@@ -1,0 +1,172 @@
+"""``redrive resume``, ``rerun``, ``stop`` and ``reload``: the executor of a state file.
+
+``resume`` says which code it runs and how the flow differs from the run, then starts the executor.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ...engine.domain.acts import Answer
+from ...engine.errors import (
+    AddressError,
+    FlowChangesError,
+    FlowError,
+    NotFoundError,
+    RefusedError,
+    UntrustedFlowError,
+)
+from ...engine.executor.run_options import RunOptions
+from ...engine.store import database
+from ..sessions.address import Endpoint
+from ..sessions.open import with_session
+from ..sessions.session import Session, SessionStatus, new_command
+from ..sessions.target import is_remote
+from ..text.text import echo, echo_lines, one_line
+from .main import ExitCode, code_of_answers
+from .operate import ActPlace, ActRequest, place_of, postpone_options_of, print_answer, send_action
+
+if TYPE_CHECKING:
+    from ...engine.executor.resume_plan import ResumePlan
+
+
+from .run import RunArguments, remote_resume_hint, start_executor
+
+
+def resume_run(state: str, run_id: str | None, arguments: RunArguments, deadline: str | None = None) -> int:
+    """Resume an unfinished run, with the flow file that the state file names.
+
+    ``deadline``: the new one, as ``postpone`` takes it; None: the deadline stays.
+    """
+    if is_remote(state):
+        raise AddressError(remote_resume_hint(state))
+    if not arguments.run.wait:
+        from ...engine.store.lock import require_free
+
+        require_free(state)
+    if deadline is not None:
+        postponed = ActRequest("postpone", run_id=run_id, options=postpone_options_of(deadline))
+        code = send_action(Endpoint(state), postponed, as_json=False, hints=False)
+        if code != ExitCode.SUCCESS:
+            return code
+    plan = _plan(state, run_id, arguments.run)
+    _print_plan([f"resumes {plan.run_id}", *plan.code_lines(), *plan.difference_lines()])
+    if plan.doubts:
+        from ...engine.executor.resume_plan import refusal
+
+        why = refusal(plan.flow_path, plan.doubts)
+        if not _is_accepted("; ".join(plan.doubts), "Run this code?"):
+            raise UntrustedFlowError(why)
+        arguments = _with_options(arguments, trust=True)
+        plan = _plan(state, plan.run_id, arguments.run)
+        _print_plan(plan.difference_lines())
+    if plan.difference is not None and plan.needs_acceptance and not arguments.run.accept_changes:
+        from ...engine.core.flow_difference import refusal as refusal_of_changes
+
+        why = refusal_of_changes(plan.run_id, plan.difference)
+        if not _is_accepted(why, "Resume with these changes?"):
+            raise FlowChangesError(why, plan.run_id)
+        arguments = _with_options(arguments, accept_changes=True)
+    return start_executor(None, state, plan.run_id, arguments, resume=True)
+
+
+def rerun_run(state: str, run_id: str, arguments: RunArguments) -> int:
+    """Start a new run with the flow file, the parameters and the logical time of an ended run."""
+    from ...engine.executor.resume_plan import check_trust
+    from ...engine.store import runs
+
+    if is_remote(state):
+        raise AddressError("an executor runs on the machine of its state file; log in there to run it again")
+    with database.reading(state) as connection:
+        source = runs.find_source(connection, run_id)
+    if source is None:
+        raise NotFoundError(f"there is no run {run_id!r} in {state}; see redrive runs")
+    if not source.has_ended:
+        raise RefusedError(f"run {run_id!r} has not ended: resume it, or abandon it first")
+    if source.flow_path is None:
+        raise FlowError(f"run {run_id!r} was started by a program, not from a flow file; start that program again")
+    if not arguments.run.trust:
+        check_trust(source, state)
+    if source.logical_time is not None:
+        arguments = _with_options(arguments, logical_time=source.logical_time, replaced_run=run_id)
+    new_id = None if source.logical_time is None else run_id  # gets a number
+    arguments = _with_options(arguments, params={**source.params, **arguments.run.params})
+    return start_executor(source.flow_path, state, new_id, arguments)
+
+
+def _with_options(arguments: RunArguments, **changes: Any) -> RunArguments:
+    return replace(arguments, run=replace(arguments.run, **changes))
+
+
+def _plan(state: str, run_id: str | None, options: RunOptions) -> ResumePlan:
+    from ...engine.executor.resume_plan import plan_resume
+
+    return asyncio.run(plan_resume(state, run_id, options.params, trusted=options.trust))
+
+
+def _print_plan(lines: Iterable[str]) -> None:
+    echo_lines(map(one_line, lines), err=True)
+
+
+def _is_accepted(why: str, question: str) -> bool:
+    """Ask on a terminal. Without a terminal the changes are not accepted."""
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return False
+    echo(one_line(why), err=True)
+    return click.confirm(question, err=True)
+
+
+# --- The living executor --------------------------------------------------------------------------------------------
+
+
+def stop_executor(endpoint: Endpoint, *, drain: bool, wait: bool, reason: str, as_json: bool) -> int:
+    """Stop the executor; with ``wait`` return when it is gone. Exit code 1 if none is alive."""
+
+    async def use(session: Session) -> tuple[Answer, ActPlace, SessionStatus]:
+        answer, place = await _send(session, "stop", {"how": "drain" if drain else "now"}, reason)
+        status = session.status
+        if answer.ok and wait:
+            await _wait_until_gone(session, status.executor_pid)
+            answer = answer._replace(message="stopped: no executor runs this file; its runs can be resumed")
+        return answer, place, status
+
+    answer, place, before = with_session(endpoint, use)
+    print_answer(answer, as_json, place)
+    if before.service_pid is not None:
+        sentence = (
+            f"redrive serve (pid {before.service_pid}) goes on with its schedule; kill {before.service_pid} ends it"
+        )
+        echo(sentence, err=True)
+    return code_of_answers(answer)
+
+
+def reload_code(endpoint: Endpoint, *, reason: str, as_json: bool) -> int:
+    """Have the executor load changed source files. Exit code 1 if it cannot."""
+
+    async def use(session: Session) -> tuple[Answer, ActPlace]:
+        return await _send(session, "reload", {}, reason)
+
+    answer, place = with_session(endpoint, use)
+    print_answer(answer, as_json, place)
+    return ExitCode.SUCCESS if answer.ok else ExitCode.FAILED
+
+
+async def _send(session: Session, act: str, options: dict[str, str], reason: str) -> tuple[Answer, ActPlace]:
+    """Send an act about the run that the executor runs."""
+    run = (await session.snapshot(session.status.executor_run_id)).run
+    command = new_command(act, run.run_id, (), reason, options)
+    return await session.send(command), place_of(session, run)
+
+
+async def _wait_until_gone(session: Session, pid: int | None) -> None:
+    """Wait until this executor is gone; a service may start another one."""
+    since = (await session.snapshot()).seq
+    async for _ in session.events(since):
+        if not session.status.executor_alive or session.status.executor_pid != pid:
+            return

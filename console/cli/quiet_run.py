@@ -1,0 +1,144 @@
+"""``redrive run --quiet``, for cron: silent if the run succeeds, else everything that the mail should say.
+
+The report: the lines of the tasks with problems, with dates; each cause, with the end of the output of its first
+task; the commands to type.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from ...engine.core.projection import RunProjection, RunRow
+from ...engine.domain.event_payloads import TaskMoved
+from ...engine.domain.events import Event
+from ...engine.domain.states import ENDED_BADLY, TIMED
+from ...engine.errors import (
+    RedriveError,
+)
+from ...engine.executor.executor import Executor
+from ...engine.executor.run_end import RunResult
+from ...engine.executor.run_options import RunOptions
+from ..feed.live_run import load_memories
+from ..feed.reads import OutputStream
+from ..keys.actions import shell_line
+from ..model.inbox import Inbox, InboxCause
+from ..present.runs import deadline_note
+from ..sessions.address import Endpoint
+from ..sessions.open import with_session
+from ..sessions.session import Session
+from ..text.text import one_line
+from .event_lines import EventPrinter, lines_of_event
+from .listings import cause_lines, load_board
+from .main import ExitCode, code_of_run
+from .run import command_line
+
+if TYPE_CHECKING:
+    pass
+
+
+LINES_MAX = 2000  # the latest ones, of tasks with problems and of the run itself
+CAUSES_MAX = 10  # the others are counted
+CAUSE_LINES_MAX = 12
+OUTPUT_LINES = 20  # at the end of a task's output
+
+_PROBLEMS = ENDED_BADLY | TIMED
+
+
+def run_quietly(flow: str | None, state: str, run_id: str | None, options: RunOptions) -> int:
+    """Run the executor in this process; print a report unless the exit code is 0."""
+    record = FailureRecord(state)
+    printer = EventPrinter(sys.stdout, state)
+    executor = Executor(
+        run_id=run_id, flow=flow, state=state, options=options, on_events=record.add, handle_signals=True
+    )
+    try:
+        result = executor.run_result()
+    except RedriveError:
+        _print_record(printer, record.lines())  # the command prints the error itself
+        raise
+    code = code_of_run(result.run_state, interrupted=result.interrupted, blocked=result.blocked)
+    if code != ExitCode.SUCCESS:
+        _print_record(printer, record.lines())
+        path = os.path.abspath(state)  # the reader of the mail is in another folder
+        _print_record(printer, with_session(Endpoint(path), lambda session: _report(session, path, result)))
+    return code
+
+
+def _print_record(printer: EventPrinter, lines: Iterable[str]) -> None:
+    printer.write("".join(f"{line}\n" for line in lines))
+
+
+class FailureRecord:
+    """The event lines of a run and of its tasks with problems. ``state``: the file, for commands in the lines."""
+
+    def __init__(self, state: str) -> None:
+        self._state = os.path.abspath(state)
+        self._lines: deque[str] = deque(maxlen=LINES_MAX)
+        self._with_problems: set[str] = set()
+        self._omitted = 0
+
+    def add(self, events: Sequence[Event]) -> None:
+        """Record the lines of a batch of events."""
+        for event in events:
+            if event.task is not None and isinstance(event.payload, TaskMoved) and event.new in _PROBLEMS:
+                self._with_problems.add(event.task)
+            if event.task is None or event.task in self._with_problems:
+                for text in lines_of_event(event, has_date=True, target=self._state):
+                    self._omitted += len(self._lines) == LINES_MAX
+                    self._lines.append(text)
+
+    def lines(self) -> Iterator[str]:
+        """The recorded lines; first, how many earlier ones were left out."""
+        if self._omitted:
+            yield f"... {self._omitted:,} earlier lines; redrive events shows them"
+        yield from self._lines
+
+
+async def _report(session: Session, state: str, result: RunResult) -> list[str]:
+    """The causes, and the commands that show the run and decide about it."""
+    projection = await session.snapshot(result.run_id)
+    causes = Inbox(await load_board(session, projection)).causes()
+    known = await load_memories(session, result.run_id, causes[:CAUSES_MAX])
+    lines = [
+        "",
+        f"run {one_line(result.run_id)} of {one_line(projection.run.dag_name)}: {_state_text(result, projection.run)},"
+        f" in {state}",
+    ]
+    for cause in causes[:CAUSES_MAX]:
+        about = list(cause_lines(cause, projection, known.get(cause.key)))
+        hidden = len(about) - CAUSE_LINES_MAX
+        lines += ["", *about[:CAUSE_LINES_MAX], *([f"  ... {hidden} more lines"] if hidden > 0 else [])]
+        lines += [f"  {cause.tasks[0]} | {text}" for text in await _output_end(session, projection, cause.tasks[0])]
+        lines += [f"  {line}" for line in _commands(cause, state, result.run_id)]
+    if len(causes) > CAUSES_MAX:
+        lines += ["", f"{len(causes) - CAUSES_MAX} more causes: {command_line('inbox', state, result.run_id)}"]
+    return [*lines, "", command_line("attach", state, result.run_id)]
+
+
+def _state_text(result: RunResult, run: RunRow) -> str:
+    return "interrupted" if result.interrupted else f"{result.state}{deadline_note(run)}"
+
+
+async def _output_end(session: Session, projection: RunProjection, name: str) -> list[str]:
+    """The last lines of the latest attempt of a task."""
+    attempt = max(projection.tasks[name].attempts, default=None)
+    if attempt is None:
+        return []
+    lines: deque[str] = deque(maxlen=OUTPUT_LINES)
+    async for line in OutputStream(session, projection.run.run_id, name, attempt).read_new(is_ended=True):
+        if not line.dropped_bytes:
+            lines.append(line.text)
+    return list(lines)
+
+
+def _commands(cause: InboxCause, state: str, run_id: str) -> Iterator[str]:
+    yield shlex.join(("redrive", "logs", "--state", state, "--run", run_id, "--", cause.tasks[0]))
+    for act, reason in (("requeue", "after a fix"), ("skip", "accepted")):
+        line = shell_line(act, state, run_id, cause.tasks, reason)
+        if line is not None:
+            yield line

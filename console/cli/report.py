@@ -1,0 +1,111 @@
+"""``redrive report``: a run as one HTML file or as Markdown."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ...engine.core.projection import RunProjection, is_operator_act
+from ...engine.domain.event_payloads import RunChange, RunChanged, TaskMoved
+from ...engine.domain.events import Event, EventKind
+from ...engine.domain.states import TaskState
+from ...engine.errors import RedriveError
+from ...engine.statefile import lists
+from ..app.theme import load_theme
+from ..feed.live_run import load_memories
+from ..feed.reads import READ_EVENTS, TEXTS_OF, read_evidence
+from ..model.board import Board
+from ..model.inbox import Inbox, failures_of
+from ..present.report import CAUSES_MAX, CauseEvidence, Move, PageColours, ReportData, report_html, report_markdown
+from ..sessions.address import Endpoint
+from ..sessions.open import with_session
+from ..sessions.session import Session
+from ..text.figures import format_bytes
+from ..text.text import echo
+
+if TYPE_CHECKING:
+    pass
+
+
+#
+# ``redrive report``: a run as one HTML file or as Markdown.
+
+
+def write_report(endpoint: Endpoint, run_id: str | None, path: str | None, *, is_markdown: bool) -> int:
+    """Write the report of a run to ``path``; None: print it."""
+    if path is None and not is_markdown and sys.stdout.isatty():
+        raise click.UsageError("HTML is not for a terminal: name a file with -o night.html, or say --markdown")
+
+    async def read(session: Session) -> ReportData:
+        return await read_report(session, run_id, time.time_ns() // 1000)
+
+    data = with_session(endpoint, read)
+    text = report_markdown(data) if is_markdown else report_html(data, _colours("light"), _colours("dark"))
+    if path is None:
+        echo(text, nl=False)
+        return 0
+    try:
+        Path(path).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise RedriveError(f"{path} cannot be written: {error.strerror}") from error
+    echo(f"{path}: {format_bytes(len(text.encode()))}")
+    return 0
+
+
+def _colours(name: str) -> PageColours:
+    theme = load_theme(name)
+    return PageColours(theme.background, theme.foreground, theme.styles)
+
+
+# --- Reads a whole run through a session: everything that a report shows ---------------------------------------------
+
+
+async def read_report(session: Session, run_id: str | None, now_us: int) -> ReportData:
+    """Read a run; None: the latest. Raises RedriveError."""
+    board = Board(await session.snapshot(run_id))
+    run_id = board.projection.run.run_id
+    pages = await session.query(lists.PAGE_HEADS)
+    board.update_lists(await session.query(lists.BREAKERS), pages)
+    board.duration_stats = await session.duration_stats(run_id)
+    moves: list[Move] = []
+    acts: list[Event] = []
+    is_whole = False
+    async for event in _events(session, board.projection):
+        is_whole |= isinstance(event.payload, RunChanged) and event.payload.what == RunChange.CREATED
+        if isinstance(event.payload, TaskMoved) and event.task in board.projection.tasks and event.new is not None:
+            moves.append(Move(event.at, event.task, TaskState(event.new)))
+        if is_operator_act(event) or event.kind == EventKind.NOTE:
+            acts.append(event)
+    causes, total = await _causes(session, board)
+    return ReportData(board, session.address, now_us, moves if is_whole else (), causes, total, acts)
+
+
+async def _events(session: Session, projection: RunProjection) -> AsyncIterator[Event]:
+    """The events of a run up to its projection, in pages."""
+    after, is_last = 0, False
+    while not is_last:
+        page = await session.run_events(projection.run.run_id, after, READ_EVENTS)
+        is_last = len(page) < READ_EVENTS or page[-1].seq >= projection.seq
+        for event in page:
+            if event.seq <= projection.seq:
+                yield event
+        after = page[-1].seq if page else after
+
+
+async def _causes(session: Session, board: Board) -> tuple[Sequence[CauseEvidence], int]:
+    """The first causes with their evidence, and the number of all."""
+    run_id, causes = board.projection.run.run_id, Inbox(board).causes()
+    shown = causes[:CAUSES_MAX]
+    memories = await load_memories(session, run_id, shown)
+    found = []
+    for cause in shown:
+        name = cause.tasks[0]
+        attempts = [one.attempt for one in failures_of(board.row(name))[-TEXTS_OF:]]
+        evidence = await read_evidence(session, run_id, name, attempts, memories.get(cause.key))
+        found.append(CauseEvidence(cause, evidence))
+    return found, len(causes)
