@@ -10,6 +10,7 @@ import errno
 import gc
 import io
 import os
+import shlex
 import sys
 from enum import IntEnum
 from importlib import import_module
@@ -313,6 +314,11 @@ def code_of_answers(*answers: Answer) -> ExitCode:
         return ExitCode.FAILED
     refused = any(result.outcome == REFUSED for answer in answers for result in answer.results)
     return ExitCode.PARTIAL_OR_BLOCKED if refused else ExitCode.SUCCESS
+
+
+def command_line(name: str, state: str, run_id: str) -> str:
+    """Return a command on a run, as a user types it."""
+    return shlex.join(("redrive", name, state, "--run", run_id))
 
 
 def code_of_run(state: RunState, *, interrupted: bool, blocked: bool) -> ExitCode:

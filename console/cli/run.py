@@ -16,7 +16,7 @@ from ..sessions.address import Endpoint
 from ..sessions.target import state_for_flow
 from ..text.text import echo
 from .attach import code_of_console
-from .main import code_of_run
+from .main import code_of_run, command_line
 
 if TYPE_CHECKING:  # importing the executor would delay the first frame
     from ...engine.executor.run_end import RunResult
@@ -163,10 +163,6 @@ def end_sentence(result: RunResult, state: str) -> str:
         go_on = shlex.join(("redrive", "resume", state, "--run", result.run_id, "--deadline", "1h"))
         return f"run {result.run_id} was ended by its deadline: {result.state}; go on with: {go_on}"
     return f"run {result.run_id} has ended already: {result.state}; requeue a task to go on with it"
-
-
-def command_line(name: str, state: str, run_id: str) -> str:
-    return shlex.join(("redrive", name, state, "--run", run_id))
 
 
 def exit_code(result: RunResult) -> int:

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from ..domain.states import DeadLetterKind, deadline_cause
 from ..domain.text import counted, format_duration, sha256_hex
 from .breaker import PASSING
-from .outcome import OUTAGE_CLASSES, Failure, FailureClass
+from .outcome import OUTAGE_CLASSES, Failure, FailureClass, FailureMode
 
 # --- Decide about pages: their cause, their severity, and which of them are sent now ---------------------------------
 #
@@ -42,6 +42,27 @@ _BY_CLASS = {
 }
 
 _NO_CAUSE = frozenset(["", "lost"])  # loose fingerprints of attempts without a failure
+
+
+@dataclass(frozen=True, slots=True)
+class PageRequest:
+    """The reason for a page. ``kind`` None: the task is FAILED with its budget spent.
+
+    If a run has not started, ``run_id`` and ``task`` are None and ``cause`` is given.
+    """
+
+    run_id: str | None
+    task: str | None
+    title: str
+    why: str
+    kind: DeadLetterKind | None = None
+    mode: FailureMode = FailureMode.OTHER
+    failure: Failure | None = None
+    downstream: str | None = None
+    owner: str | None = None
+    cause: str | None = None
+    act: tuple[str, ...] = ()  # words of the command that ends the wait; empty: requeue the task
+    options: tuple[str, ...] = ()  # of that requeue
 
 
 def severity_of(kind: DeadLetterKind | None, failure: Failure | None) -> str:

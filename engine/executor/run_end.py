@@ -72,6 +72,7 @@ class RunResult:
 
     @property
     def states(self) -> dict[str, str]:
+        """The state of each task, by its name."""
         return {name: str(row.state) for name, row in self._tasks.items()}
 
     def __getitem__(self, task: str) -> Any:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 
 from ..clock import Clock
+from ..core.causes import PageRequest
 from ..core.decide import Slack, compute_slack, describe_slow, is_due, slow_after_seconds
 from ..core.downstreams import DownstreamStates, LongOutage, LongOutages
 from ..core.projection import TaskRow
@@ -32,7 +33,7 @@ from ..statefile.transitions import Transaction
 from ..store import claims
 from ..store.database import checkpoint
 from ..store.lock import StateLock
-from ..store.pages import PageRequest, trigger_page
+from ..store.pages import trigger_page
 from ..store.write_ahead_log import COPY_SUFFIX, copy
 from ..store.writer import Writer
 from .attempts import AttemptManager, AttemptSupervisor

@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import NamedTuple, cast
 
 from ..core.breaker import PASSING, BreakerRecord, StoredBreaker
+from ..core.causes import PageRequest
 from ..core.decide import passed_reason
 from ..core.downstreams import END_WHEN_OPEN
 from ..core.spec import TaskSpec
@@ -48,7 +49,7 @@ from ..statefile.requeue import abandon_canary
 from ..statefile.transitions import Transaction, propagate
 from ..version import VERSION
 from . import quarantine, runs
-from .pages import PageRequest, is_paged, trigger_held_page, trigger_page
+from .pages import is_paged, trigger_held_page, trigger_page
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,36 +14,23 @@ from dataclasses import dataclass
 from typing import TypedDict, cast
 
 from ..core.breaker import PASSING
-from ..core.causes import EPISODE_SILENCE_US, STORM_WINDOW_US, PageState, page_cause, parse_cause_history, severity_of
-from ..core.outcome import ENVIRONMENT_FIELDS, Failure, FailureMode
+from ..core.causes import (
+    EPISODE_SILENCE_US,
+    STORM_WINDOW_US,
+    PageRequest,
+    PageState,
+    page_cause,
+    parse_cause_history,
+    severity_of,
+)
+from ..core.outcome import ENVIRONMENT_FIELDS
 from ..domain.event_payloads import PageChange, PageChanged
 from ..domain.events import JsonObject
-from ..domain.states import FAILED_OUTCOMES, NEEDS_HUMAN, NOT_STARTED, DeadLetterKind
+from ..domain.states import FAILED_OUTCOMES, NEEDS_HUMAN, NOT_STARTED
 from ..statefile import causes
 from ..statefile.lists import in_list
 from ..statefile.transitions import Transaction
 from .database import path_of
-
-
-@dataclass(frozen=True, slots=True)
-class PageRequest:
-    """The reason for a page. ``kind`` None: the task is FAILED with its budget spent.
-
-    If a run has not started, ``run_id`` and ``task`` are None and ``cause`` is given.
-    """
-
-    run_id: str | None
-    task: str | None
-    title: str
-    why: str
-    kind: DeadLetterKind | None = None
-    mode: FailureMode = FailureMode.OTHER
-    failure: Failure | None = None
-    downstream: str | None = None
-    owner: str | None = None
-    cause: str | None = None
-    act: tuple[str, ...] = ()  # words of the command that ends the wait; empty: requeue the task
-    options: tuple[str, ...] = ()  # of that requeue
 
 
 def is_paged(connection: sqlite3.Connection, cause: str) -> bool:

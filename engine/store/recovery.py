@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import msgspec
 
 from ..clock import CLOCK_JUMP_SECONDS
+from ..core.causes import PageRequest
 from ..core.outcome import Outcome, OutcomeKind
 from ..core.policy import Uniform
 from ..core.spec import TaskSpec, with_overrides
@@ -26,7 +27,7 @@ from ..statefile.processes import is_alive
 from ..statefile.requeue import emit_reclaimed
 from ..statefile.transitions import Transaction, shift_times
 from .claims import Claim
-from .pages import PageRequest, trigger_page
+from .pages import trigger_page
 from .settle import settle
 
 LOSSES_WINDOW_SECONDS = 24 * 3600  # older losses do not count towards a crash loop

@@ -10,7 +10,7 @@ import sqlite3
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from ..core.causes import schedule_cause
+from ..core.causes import PageRequest, schedule_cause
 from ..core.schedule import LISTED_MAX, Schedule, ScheduleDecision, decide_schedule, iso_time, late_starts, local_time
 from ..core.spec import FlowSpec, ScheduleSpec
 from ..domain.event_payloads import ScheduleChange, ScheduleChanged
@@ -21,7 +21,7 @@ from ..flow.time_zones import open_schedule
 from ..statefile.lists import in_list
 from ..statefile.transitions import Transaction, resolve_cause
 from . import claims
-from .pages import PageRequest, trigger_page
+from .pages import trigger_page
 
 
 @dataclass(frozen=True, slots=True)

@@ -318,8 +318,9 @@ def test_the_run_of_a_living_executor_is_ended_by_that_executor(files):
 
 
 def test_who_was_called_already_is_not_called_again_when_it_comes_true(files):
+    from redrive.engine.core.causes import PageRequest
     from redrive.engine.domain.states import DeadLetterKind
-    from redrive.engine.store.pages import PageRequest, trigger_page
+    from redrive.engine.store.pages import trigger_page
 
     file = files(deadline=1800)
     file.settle()

@@ -1,0 +1,267 @@
+"""What the end of an attempt changes: (decision, outcome, history, time) -> one value, which the store writes.
+
+``STATES``, ``CHILDREN`` and ``PAGES`` are tables by decision; the columns of the task and of the attempt follow below.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from enum import Enum
+from typing import cast
+
+from ..domain.event_payloads import AttemptColumns, TaskColumns, TaskMoved
+from ..domain.states import DeadLetterKind, SkipCause, TaskState
+from .advice import duration_literal
+from .causes import PageRequest
+from .decide import (
+    Cancel,
+    DeadLetter,
+    Decision,
+    Defer,
+    Fail,
+    Interrupt,
+    Retry,
+    Skip,
+    Succeed,
+    TaskHistory,
+    counter_of,
+)
+from .outcome import Failure, FailureMode, Outcome
+from .spec import TaskSpec
+
+ERROR_SUMMARY_CHARACTERS = 200  # task.error; the attempt has the full text
+
+
+class Children(Enum):
+    """What happens to the tasks below."""
+
+    EXPAND = "the maps over the result get their tasks"
+    PROPAGATE = "their trigger rules are applied"
+    WAIT = "they wait; the task waits with them if it is blocked"
+    HELD = "they wait for the decision of a human"
+
+
+class Rows(Enum):
+    """What happens to the rows that the attempt put into quarantine."""
+
+    CONFIRM = "they are held"
+    DROP = "the next attempt processes them again"
+    DROP_FOR_GOOD = "no attempt follows by itself: rows that were requeued are held again"
+
+
+class Pages(Enum):
+    """What happens to the pages of the task."""
+
+    TRIGGER = "its failure is paged"
+    RESOLVE = "they are resolved"
+    STAY = "nobody has decided about it"
+
+
+#: Decision -> the state of the task, the tasks below, quarantined rows, pages.
+_TABLE: dict[type[Decision], tuple[TaskState, Children, Rows, Pages]] = {
+    Succeed: (TaskState.SUCCESS, Children.EXPAND, Rows.CONFIRM, Pages.RESOLVE),
+    Retry: (TaskState.RETRYING, Children.WAIT, Rows.DROP, Pages.STAY),
+    Fail: (TaskState.FAILED, Children.PROPAGATE, Rows.DROP_FOR_GOOD, Pages.TRIGGER),
+    DeadLetter: (TaskState.DEAD_LETTER, Children.HELD, Rows.DROP_FOR_GOOD, Pages.TRIGGER),
+    Defer: (TaskState.SENSING, Children.WAIT, Rows.DROP, Pages.STAY),
+    Skip: (TaskState.SKIPPED, Children.PROPAGATE, Rows.DROP_FOR_GOOD, Pages.RESOLVE),
+    Cancel: (TaskState.CANCELLED, Children.PROPAGATE, Rows.DROP_FOR_GOOD, Pages.RESOLVE),
+    Interrupt: (TaskState.RETRYING, Children.WAIT, Rows.DROP, Pages.STAY),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Consequences:
+    """What the end of an attempt changes, all of it."""
+
+    state: TaskState
+    columns: TaskColumns  # of the task
+    attempt: AttemptColumns
+    payload: TaskMoved
+    children: Children
+    rows: Rows
+    pages: Pages
+    page: PageRequest | None = None  # with ``Pages.TRIGGER``
+    proven: Failure | None = None  # repeats by evidence: siblings that failed alike may be ended
+
+
+def consequences_of(
+    at: int, run_id: str, spec: TaskSpec, decision: Decision, outcome: Outcome, history: TaskHistory
+) -> Consequences:
+    """Return what follows from a decision. ``at``: the end of the attempt, microseconds UTC."""
+    state, children, rows, pages = _TABLE[type(decision)]
+    columns: TaskColumns = {"ended_at": at, **_columns_of(at, decision, outcome, history), "claim_token": None}
+    if counter := counter_of(decision):
+        columns.update(cast(TaskColumns, {counter: getattr(history, counter) + 1}))
+    if history.cancel_requested:
+        columns["cancel_requested_at"] = None
+    if isinstance(decision, Cancel) and decision.why:
+        pages = Pages.STAY
+    is_poison = isinstance(decision, DeadLetter) and decision.kind is DeadLetterKind.POISON
+    return Consequences(
+        state,
+        columns,
+        attempt_columns(at, outcome, decision),
+        _payload_of(decision, outcome, history),
+        children,
+        rows,
+        pages,
+        page=_page_of(run_id, spec, decision, outcome),
+        proven=outcome.failure if is_poison else None,
+    )
+
+
+def _page_of(run_id: str, spec: TaskSpec, decision: Decision, outcome: Outcome) -> PageRequest | None:
+    if not isinstance(decision, Fail | DeadLetter):
+        return None
+    kind = decision.kind if isinstance(decision, DeadLetter) else None
+    timeout = decision.timeout if isinstance(decision, DeadLetter) else None
+    return PageRequest(
+        run_id=run_id,
+        task=spec.name,
+        title=_title(decision),
+        why=decision.why,
+        kind=kind,
+        mode=decision.mode,
+        failure=outcome.failure,
+        downstream=spec.downstream,
+        owner=spec.owner,
+        options=() if timeout is None else ("--timeout", duration_literal(timeout)),
+    )
+
+
+def _title(decision: Fail | DeadLetter) -> str:
+    if isinstance(decision, Fail):
+        return "budget spent"
+    if decision.fix_failed:
+        return "not fixed"
+    return _TITLES.get(decision.kind, str(decision.kind))
+
+
+_TITLES = {DeadLetterKind.POISON: "poison-pill", DeadLetterKind.TIMEOUT: "timeout too short"}
+
+# --- The task --------------------------------------------------------------------------------------------------------
+
+
+def _columns_of(at: int, decision: Decision, outcome: Outcome, history: TaskHistory) -> TaskColumns:
+    """Return the columns of the task besides those of every end."""
+    match decision:
+        case Succeed():
+            in_time: TaskColumns = {"failure_mode": None, "error": None}  # although its deadline has passed
+            return {**success_columns(outcome), **(in_time if history.deadline_passed is not None else {})}
+        case Retry(delay=delay, shortened_from=shortened_from):
+            return {
+                **_failure_columns(outcome.failure, decision.mode),
+                "next_retry_at": at + round(delay * 1e6),
+                "delay_us": round(delay * 1e6),
+                "ceiling_us": round(decision.ceiling * 1e6),
+                "shortened_us": None if shortened_from is None else round(shortened_from * 1e6),
+            }
+        case Fail():
+            return {**_failure_columns(outcome.failure, decision.mode), "next_retry_at": None}
+        case DeadLetter():
+            columns: TaskColumns = {**_failure_columns(outcome.failure, decision.mode), "next_retry_at": None}
+            columns["dead_letter_kind"] = str(decision.kind)
+            if decision.mode in (FailureMode.LOST, FailureMode.SLOW):  # the error of the attempt says less
+                columns["error"] = decision.why[:ERROR_SUMMARY_CHARACTERS]
+            return columns
+        case Defer():
+            return {"next_retry_at": at + round(decision.delay * 1e6)}
+        case Skip():
+            message = outcome.skip_reason.strip()[:ERROR_SUMMARY_CHARACTERS] or None
+            return {"skip_cause": str(SkipCause.CONDITION), "error": message}
+        case Cancel(why=None):
+            return {**_failure_columns(outcome.failure, FailureMode.OTHER), "next_retry_at": None}
+        case Cancel(why=why):
+            return {"failure_mode": str(FailureMode.DEADLINE), "error": why, "next_retry_at": None}
+        case Interrupt():
+            return {"next_retry_at": at}
+
+
+def success_columns(outcome: Outcome) -> TaskColumns:
+    """Return the columns of a task that has succeeded, besides those of every end."""
+    return {"result": outcome.result, "next_retry_at": None}
+
+
+def _failure_columns(failure: Failure | None, mode: FailureMode) -> TaskColumns:
+    if failure is None:
+        return {"failure_mode": str(mode)}
+    return {
+        "error": summary(failure),
+        "failure_fingerprint": failure.fingerprint.strict,
+        "failure_class": str(failure.failure_class),
+        "failure_mode": str(mode),
+    }
+
+
+def summary(failure: Failure | None) -> str | None:
+    """Return the text of ``task.error``."""
+    if failure is None:
+        return None
+    message = failure.message.strip() or failure.error_type
+    return message[:ERROR_SUMMARY_CHARACTERS]
+
+
+def _payload_of(decision: Decision, outcome: Outcome, history: TaskHistory) -> TaskMoved:
+    explain = None if outcome.failure is None else outcome.failure.fingerprint.explain
+    match decision:
+        case Retry(shortened_from=shortened_from):
+            due_at = None if shortened_from is None else history.deadline_at
+            return TaskMoved(explain=explain, changed=history.changed, due_at=due_at)
+        case Fail(why=why) | DeadLetter(why=why):
+            return TaskMoved(why=why, explain=explain)
+        case Cancel(why=str(why)) | Interrupt(why=why):
+            return TaskMoved(why=why)
+        case _:
+            return TaskMoved()
+
+
+# --- The attempt -----------------------------------------------------------------------------------------------------
+
+#: Columns of the attempt that are left out of events and read on demand.
+LONG_TEXTS = frozenset(["traceback", "stack", "fingerprint_detail"])
+
+
+def without_long_texts(columns: AttemptColumns) -> AttemptColumns:
+    """Return the columns for an event."""
+    return cast(AttemptColumns, {column: value for column, value in columns.items() if column not in LONG_TEXTS})
+
+
+_MEASURED = frozenset(["exit_code", "signal", "max_rss_kb", "cpu_user_us", "cpu_system_us", "duration_us", "stack"])
+
+
+def attempt_columns(at: int, outcome: Outcome, decision: Decision | None) -> AttemptColumns:
+    """Return the columns of ``attempt`` at its end."""
+    measured = {key: value for key, value in outcome.attempt_columns.items() if value is not None and key in _MEASURED}
+    columns = cast(AttemptColumns, {"ended_at": at, "outcome": str(outcome.kind), **measured})
+    failure = outcome.failure
+    if failure is not None:
+        fingerprint = failure.fingerprint
+        detail = {
+            "explain": fingerprint.explain,
+            "parts": fingerprint.parts,
+            "fields": fingerprint.fields,
+            "v1": fingerprint.v1,
+            "facts": dict(failure.facts),
+        }
+        columns.update(
+            {
+                "error_type": failure.error_type,
+                "error": failure.message,
+                "diagnostic": failure.diagnostic,
+                "traceback": failure.traceback or None,
+                "failure_class": str(failure.failure_class),
+                "fingerprint": fingerprint.strict,
+                "fingerprint_loose": fingerprint.loose,
+                "explain": fingerprint.explain or None,
+                "fingerprint_detail": json.dumps(detail, ensure_ascii=False),
+            }
+        )
+    if isinstance(decision, Retry | Fail | DeadLetter):
+        columns["failure_mode"] = str(decision.mode)
+    if isinstance(decision, Retry):
+        columns.update({"delay_us": round(decision.delay * 1e6), "ceiling_us": round(decision.ceiling * 1e6)})
+        if decision.shortened_from is not None:
+            columns["shortened_us"] = round(decision.shortened_from * 1e6)
+    return columns
