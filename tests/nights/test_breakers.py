@@ -54,6 +54,7 @@ def test_300_tasks_meet_a_system_that_is_down_for_its_first_ten_seconds():
     assert done(night) == 300 and night.seconds < 45 and len(night.calls("api")) < 350
 
 
+@pytest.mark.long
 def test_an_outage_of_an_hour_spends_no_attempt_once_it_is_known():
     """1,000 tasks: healed within five minutes of recovery, one page, probes spend nothing."""
     slow = {f"t{number}": "1s" for number in range(1000)}

@@ -154,6 +154,7 @@ def test_a_pool_without_a_bound_is_found() -> None:
         assert "slots of pool" in first_problem(range(40)).problem
 
 
+@pytest.mark.long
 def test_a_breaker_that_holds_nobody_is_found() -> None:
     with mock.patch.object(Capacity, "may_call", lambda capacity, row: True):
         assert first_problem(range(300)).problem
