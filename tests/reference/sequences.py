@@ -130,6 +130,8 @@ def _with_map(tasks: list[Scripted], dice: random.Random) -> list[Scripted]:
     """Return the tasks with one that maps over the list of another, and with one below it."""
     place = dice.randrange(len(tasks))
     lists = tuple(tuple(dice.randint(0, 2) for _ in range(dice.randint(0, LIST_MAX))) for _ in range(3))
+    if "wait" in tasks[place].script:  # a sensor that returns an empty list is asked again
+        lists = tuple(one or (0,) for one in lists)
     over = replace(tasks[place], lists=lists)
     others = [task.name for task in tasks if task.name != over.name]
     parents = tuple(dice.sample(others, min(len(others), dice.choice((0, 0, 0, 1)))))
