@@ -34,8 +34,7 @@ from ..sessions.session import Session
 from ..text.text import one_line
 from .event_lines import EventPrinter, lines_of_event
 from .listings import cause_lines, load_board
-from .main import ExitCode, code_of_run
-from .run import command_line
+from .main import ExitCode, code_of_run, command_line
 
 if TYPE_CHECKING:
     pass
