@@ -1,8 +1,7 @@
 """The console app: connects a session, the board that follows it, the screens and the controllers.
 
 Views are Textual modes with the names of ``ScreenName``; each is created when first shown. ``screens/base.py``
-has the protocols by which screens and controllers use the app; ``actions.Receiver`` names the attributes that hold the
-controllers.
+has the protocols by which screens and controllers use the app, ``keys/actions.py`` those by which keys use it.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from ...engine.domain.states import TaskState
 from ...engine.domain.text import format_duration
 from ...engine.errors import RedriveError
 from ..feed.live_run import BoardUpdate, CauseMemory, LiveRun, OtherRuns
-from ..keys.actions import Action, ActionCall, Receiver, ScreenArgument, ScreenName, action_named
+from ..keys.actions import Action, ConsoleCall, ScreenName, action_named
 from ..keys.keymap import DEFAULT_KEYS, KeyMap, Refusal
 from ..model.board import SHELL_REMEDY, Board, runner_of
 from ..model.downstreams import BadgeCounts
@@ -567,22 +566,9 @@ class ConsoleApp(ThemedConsole):
         """The handler of an action on the visible screen, also below a dialog; None if it has none."""
         return self.handler(action, self.console_screen)
 
-    def receiver_of(self, receiver: Receiver) -> object:
-        """The app, or the controller in the attribute with the value of ``receiver``."""
-        return self if receiver is Receiver.CONSOLE else getattr(self, receiver.value)
-
-    def screen_arguments(self, call: ActionCall) -> tuple[object, ...]:
-        """The selected tasks or the item under the cursor, as ``call`` needs it."""
-        screen = self.console_screen
-        match call.screen_argument:
-            case ScreenArgument.NONE:
-                return ()
-            case ScreenArgument.TASKS:
-                return (screen.target_tasks(),)
-            case ScreenArgument.CURSOR_ITEM:
-                return (screen.subject(),)
-            case ScreenArgument.ITEM_AND_TASKS:
-                return screen.subject(), screen.target_tasks()
+    def console_handler(self, name: str, call: ConsoleCall) -> Callable[[], object]:
+        """The function of the table, called with this app."""
+        return lambda: call(self)
 
     async def handle(self, action: Action, handler: Callable[[], object]) -> None:
         """Call a handler, unless the row under the cursor has just changed and the action acts on it."""

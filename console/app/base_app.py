@@ -14,7 +14,7 @@ from textual.actions import SkipAction
 from textual.binding import BindingType
 from textual.screen import Screen
 
-from ..keys.actions import CALLS, SUSPEND_KEY, Action, ActionCall, Receiver, action_named
+from ..keys.actions import HANDLERS, SUSPEND_KEY, Action, ConsoleCall, ViewCall, action_named
 from ..keys.keymap import DEFAULT_KEYS, KeyGuard, KeyMap, KeyPress, Refusal
 from ..terminal.capabilities import Colours, TerminalCapabilities
 from ..terminal.driver import ConsoleDriver, ConsoleTerminal
@@ -31,7 +31,7 @@ _INPUT = (events.Key, events.MouseDown, events.MouseScrollDown, events.MouseScro
 class ConsoleBase(ConsoleTerminal, inherit_bindings=False):
     """An App on the console's driver, with guarded keys and a palette; the only class that calls actions of the table.
 
-    To override: ``key_refused``, ``receiver_of``, ``screen_arguments``, and the hooks of ``ConsoleTerminal``. A screen
+    To override: ``key_refused``, ``console_handler``, and the hooks of ``ConsoleTerminal``. A screen
     can define ``guarded_keys``; by default the keys of all actions that ask or change something are guarded.
     """
 
@@ -95,24 +95,17 @@ class ConsoleBase(ConsoleTerminal, inherit_bindings=False):
             await result
 
     def handler(self, action: Action, screen: Screen[Any]) -> Callable[[], object] | None:
-        """The method of an action with its arguments bound; None if no receiver on ``screen`` has the method."""
-        call = CALLS[action.name]
-        if call.receiver is Receiver.VIEW:
-            around = screen.focused.ancestors_with_self if screen.focused is not None else [screen]
-            receivers: list[object] = [node for node in around if node is not self]
-        else:
-            receivers = [self.receiver_of(call.receiver)]
-        methods = (getattr(receiver, call.method, None) for receiver in receivers)
-        method = next((method for method in methods if method is not None), None)
-        return None if method is None else lambda: method(*self.screen_arguments(call), *call.arguments)
+        """What a key of the action calls while ``screen`` is visible; None if nothing there handles it."""
+        call = HANDLERS[action.name]
+        if not isinstance(call, ViewCall):
+            return self.console_handler(action.name, call)
+        around = screen.focused.ancestors_with_self if screen.focused is not None else [screen]
+        bound = (call.bound_to(node) for node in around if node is not self)
+        return next((method for method in bound if method is not None), None)
 
-    def receiver_of(self, receiver: Receiver) -> object:
-        """The object for a receiver other than the view; None if this app has no such object."""
-        return self if receiver is Receiver.CONSOLE else None
-
-    def screen_arguments(self, call: ActionCall) -> tuple[object, ...]:
-        """The arguments that the screen passes to a call."""
-        return ()
+    def console_handler(self, name: str, call: ConsoleCall) -> Callable[[], object] | None:
+        """What an action of the console calls; None if this app does not handle it."""
+        return self.action_suspend_process if name == "suspend" else None
 
     def key_has_effect(self, key: str) -> bool:
         """Whether a key, pressed now, would change more than the view."""

@@ -11,7 +11,7 @@ from textual.binding import BindingType
 from ...engine.clock import Clock, SystemClock
 from ...engine.errors import RedriveError
 from ...engine.statefile.state_files import Offer
-from ..keys.actions import Receiver, action_named
+from ..keys.actions import ConsoleCall, action_named
 from ..keys.keymap import DEFAULT_KEYS, KeyMap
 from ..model.lists import COLUMNS, FLEET, ColumnChoice
 from ..model.runs import FleetEntry, FleetOrder, fleet_entries
@@ -163,10 +163,6 @@ class FleetApp(ConsoleBase):
 
     # --- Order and columns ------------------------------------------------------------------------------------------
 
-    def receiver_of(self, receiver: Receiver) -> object:
-        """The app itself, also for preferences: it has those of columns alone."""
-        return self if receiver in (Receiver.CONSOLE, Receiver.PREFERENCES) else None
-
     def change_order(self) -> None:
         """Change to the next order."""
         orders = list(FleetOrder)
@@ -194,6 +190,16 @@ class FleetApp(ConsoleBase):
             self._warn(f"the choice could not be saved: {error.strerror}")
 
     # --- Keys -----------------------------------------------------------------------------------------------------
+
+    def console_handler(self, name: str, call: ConsoleCall) -> Callable[[], object] | None:
+        """The methods of this app for the actions that it has a key for."""
+        own = {
+            "columns": self.choose_columns,
+            "quit": self.quit_view,
+            "how_to_leave": self.show_exit_hint,
+            "redraw": self.reload,
+        }
+        return own.get(name) or super().console_handler(name, call)
 
     def quit_view(self) -> None:
         """Leave."""

@@ -7,9 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import click
+
 from ..sessions.target import is_remote
 from ..text.text import echo
-from .main import code_of_run
+from .main import code_of_run, command
+from .options import run_option, ssh_options, state_option, target_argument
 
 if TYPE_CHECKING:
     from ..app.app import ConsoleEnd
@@ -17,10 +20,15 @@ if TYPE_CHECKING:
     from .options import NamedFile
 
 
-def attach_console(file: NamedFile, run_id: str | None, *, read_only: bool) -> int:
-    """Open the console on a state file of another process; without a terminal print its tasks.
-
-    If no file is named, of a machine with several files the console shows the list.
+@command("attach")
+@target_argument
+@state_option
+@run_option
+@click.option("--read-only", is_flag=True, help="Send no commands.")
+@ssh_options
+def attach_console(file: NamedFile, run_id: str | None, read_only: bool) -> int:
+    """Without a TARGET, and with ssh://host alone, the console shows the list of all state files if there are
+    several.
     """
     from ..app.startup import show_fleet, show_target
     from ..sessions.target import is_one_file

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 from importlib import resources
 from pathlib import Path
 from statistics import quantiles
+from typing import Any
 
 import click
 
@@ -36,17 +37,22 @@ from ..present.evidence import duration_lines
 from ..sessions.target import is_remote
 from ..text.figures import number
 from ..text.text import echo, echo_json, echo_lines, one_line, table_lines
-from .main import ExitCode
-from .options import seconds_of
+from .main import ExitCode, command
+from .options import json_option, params_of, seconds_of
 from .output import with_schema
 
 NAMES_SHOWN = 5
 _SIGNS = {True: "[x]", False: "[ ]", None: "[?]"}
 
 
-def check_flow(flow: str, params: Mapping[str, str], *, state: str | None, verbose: bool, as_json: bool) -> int:
-    """Load the flow and print its findings. Exit code 2 if it cannot run."""
-    checked = check_in_subprocess(flow, params)
+@command("check")
+@click.argument("flow")
+@click.option("--param", "param", multiple=True, metavar="NAME=VALUE", help="A parameter that the flow declares.")
+@click.option("--state", "state", metavar="PATH", help="Compare timeouts and waits with earlier runs.")
+@click.option("--verbose", is_flag=True, help="The checklist and the worst case of every task.")
+@json_option
+def check_flow(flow: str, param: tuple[str, ...], state: str | None, verbose: bool, as_json: bool) -> int:
+    checked = check_in_subprocess(flow, params_of(param))
     spec, found = checked.spec, checked.findings
     seen = _observed(state, spec.name)
     left = [finding for finding in found if finding.rule == "import"]
@@ -126,9 +132,10 @@ def _print_summary(spec: FlowSpec, findings: int) -> None:
 _TEMPLATE_NAME = "first_flow"  # the name of the flow in the template
 
 
-def write_new_flow(file: str) -> None:
-    """Write the template to ``file``, which must not exist, and print the next commands. Raises FlowError."""
-    path = Path(file if file.endswith(".py") else f"{file}.py")
+@command("new")
+@click.argument("name", metavar="FILE", default="first_flow.py")
+def write_new_flow(name: str) -> int:
+    path = Path(name if name.endswith(".py") else f"{name}.py")
     template = resources.files("redrive.engine.examples").joinpath(f"{_TEMPLATE_NAME}.py").read_text("utf-8")
     text = template.replace(_TEMPLATE_NAME, path.stem)
     try:
@@ -146,6 +153,7 @@ def write_new_flow(file: str) -> None:
         "  redrive help flow",
     ):
         echo(line)
+    return ExitCode.SUCCESS
 
 
 # --- ``redrive rehearse`` --------------------------------------------------------------------------------------------
@@ -175,7 +183,35 @@ class Rehearsal:
     results: Sequence[str]
 
 
-def rehearse(rehearsal: Rehearsal, *, nights: int, shows: bool, keep: str | None, as_json: bool) -> int:
+@command("rehearse")
+@click.argument("flow")
+@click.option(
+    "--down", multiple=True, metavar="NAME=10m@2m", help="A downstream fails; NAME=30%:10m: a share of calls."
+)
+@click.option("--fail", multiple=True, metavar="TASK=503x3", help="A status, an exception or exit:75, so many times.")
+@click.option("--hang", multiple=True, metavar="TASK[=ATTEMPT]", help="Attempts end at their timeout.")
+@click.option("--slow", multiple=True, metavar="TASK=4x", help="Or TASK=+30s.")
+@click.option("--crash", multiple=True, metavar="5m[/10s]", help="The executor is killed, and resumed later.")
+@click.option("--disk-full", "disk_full", multiple=True, metavar="10m@2m", help="The state file takes no write.")
+@click.option("--takes", multiple=True, metavar="TASK=40s", help="Instead of the median of earlier runs, or 1 s.")
+@click.option("--result", "results", multiple=True, metavar="TASK=JSON", help="What it returns; no task runs.")
+@click.option("--param", "param", multiple=True, metavar="NAME=VALUE", help="A parameter that the flow declares.")
+@click.option("--state", "state", metavar="PATH", help="Where earlier runs are.")
+@click.option("--at", metavar="TIME", help="When the night begins: 2026-03-28T22:00+01:00.")
+@click.option("--until", default="1d", show_default=True, metavar="DURATION", help="When a run is stopped.")
+@click.option("--nights", default=1, show_default=True, type=click.IntRange(1, 100_000), help="More print a table.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Of the dice; of the first of many nights.")
+@click.option("--show", "shows", is_flag=True, help="Open the night in the console.")
+@click.option("--keep", metavar="PATH", help="Where the state file of the night is kept.")
+@json_option
+def rehearse(flow: str, param: tuple[str, ...], **given: Any) -> int:
+    names = ("down", "fail", "hang", "slow", "crash", "disk_full")
+    faults = {name.replace("_", "-"): given.pop(name) for name in names}
+    options = {name: given.pop(name) for name in ("nights", "shows", "keep", "as_json")}
+    return _rehearse(Rehearsal(flow, params_of(param), faults=faults, **given), **options)
+
+
+def _rehearse(rehearsal: Rehearsal, *, nights: int, shows: bool, keep: str | None, as_json: bool) -> int:
     """Play and print. Raises RedriveError, UsageError."""
     flow = load_flow(rehearsal.target, rehearsal.params)
     spec = flow.spec()

@@ -6,6 +6,8 @@ import shlex
 import time
 from collections.abc import Iterable, Mapping, Sequence
 
+import click
+
 from ...engine.core.projection import RunProjection
 from ...engine.domain.acts import Answer, Command, Target
 from ...engine.domain.event_payloads import RowsChange
@@ -22,17 +24,26 @@ from ..sessions.open import with_session
 from ..sessions.session import Session, new_command
 from ..text.event_text import UNSENT_UNTIL
 from ..text.text import echo, one_line, print_table
-from .main import ExitCode, code_of_answers
+from .main import ExitCode, code_of_answers, command
 from .operate import ActPlace, place_of, print_answer, print_preview, print_resume_hint, require_reason
+from .options import NamedFile, reading_options, reason_option, seconds_of
 from .output import echo_values
 
 # --- ``redrive breakers``: lists circuit breakers, and sets them by hand ---------------------------------------------
 
 
+@command("breakers")
+@reading_options
+@click.option("--open", multiple=True, metavar="DOWNSTREAM", help="Let no call through until you close it.")
+@click.option("--close", multiple=True, metavar="DOWNSTREAM", help="Let calls through, and forget failures.")
+@click.option("--probe", multiple=True, metavar="DOWNSTREAM", help="Let one call through to test it.")
+@click.option("--disable", multiple=True, metavar="DOWNSTREAM", help="Let every call through, also after failures.")
+@reason_option
 def list_or_set_breakers(
-    endpoint: Endpoint, run_id: str | None, as_json: bool, *, acts: Sequence[tuple[str, str]], reason: str
+    file: NamedFile, run_id: str | None, as_json: bool, reason: str, **named: Sequence[str]
 ) -> int:
-    """List the breakers of a run, or set some by ``acts``: (act, downstream). Exit code 1 if one was refused."""
+    acts = [(how, downstream) for how in ("open", "close", "probe", "disable") for downstream in named[how]]
+    endpoint = file.to_change() if acts else file.to_read()
 
     async def use(session: Session) -> tuple[list[Answer], Board, Sequence[BreakerRow], ActPlace]:
         board = Board(await session.snapshot(run_id))
@@ -102,18 +113,22 @@ def _breaker_value(guard: BreakerStatus, now_us: int) -> dict[str, object]:
 # --- ``redrive pages``: lists, acknowledges and snoozes pages --------------------------------------------------------
 
 
+@command("pages")
+@reading_options
+@click.option("--all", "everything", is_flag=True, help="Also resolved pages.")
+@click.option("--ack", "ack", type=int, multiple=True, metavar="ID", help="Acknowledge it: stop paging for its cause.")
+@click.option("--snooze", type=(int, str), multiple=True, metavar="ID DURATION", help="Page again after this time.")
 def list_or_update_pages(
-    endpoint: Endpoint,
+    file: NamedFile,
     run_id: str | None,
     as_json: bool,
-    *,
     everything: bool,
     ack: Sequence[int],
-    snooze: Sequence[tuple[int, float]],
+    snooze: Sequence[tuple[int, str]],
 ) -> int:
-    """List pages, or acknowledge or snooze some first. Exit code 1 if an act changed nothing."""
     acts: list[tuple[str, int, dict[str, object]]] = [("ack", page, {}) for page in ack]
-    acts += [("snooze", page, {"seconds": seconds}) for page, seconds in snooze]
+    acts += [("snooze", page, {"seconds": seconds_of(duration)}) for page, duration in snooze]
+    endpoint = file.to_change() if acts else file.to_read()
 
     async def use(session: Session) -> tuple[list[Answer], Sequence[PageRow], str, bool]:
         run = None if run_id is None else (await session.snapshot(run_id)).run  # raises for an unknown run
@@ -192,6 +207,43 @@ _RESULT_NOTE = (
     "the tasks below get what a task returns for these rows alone, unless it adds ctx.earlier_result"
     " (redrive help recipes)"
 )
+
+
+@command("quarantine")
+@reading_options
+@click.option("--task", metavar="TASK", help="Only rows of this task.")
+@click.option("--all", "everything", is_flag=True, help="Also rows that were resolved, dropped or discarded.")
+@click.option("--requeue", multiple=True, metavar="ROW_KEY", help="Run its task again over this row, or 'all' rows.")
+@click.option("--discard", multiple=True, metavar="ROW_KEY", help="Discard this row, or 'all' rows.")
+@click.option("--cascade", is_flag=True, help="With --requeue: run the successful tasks below again, too.")
+@click.option("--same-key", is_flag=True, help="With --cascade: also effects that have happened, with their keys.")
+@click.option("--new-key", is_flag=True, help="With --cascade: also effects that have happened, with new keys.")
+@click.option("--dry-run", is_flag=True, help="Print the changes without making them.")
+@reason_option
+def quarantine(
+    file: NamedFile,
+    run_id: str | None,
+    as_json: bool,
+    task: str | None,
+    everything: bool,
+    requeue: Sequence[str],
+    discard: Sequence[str],
+    reason: str,
+    dry_run: bool,
+    **flags: bool,
+) -> int:
+    if requeue and discard:
+        raise click.UsageError("either --requeue or --discard")
+    options = {name: True for name, is_given in flags.items() if is_given}  # cascade, same_key, new_key
+    if flags["cascade"] and not requeue:
+        raise click.UsageError("--cascade belongs to --requeue")
+    if options and not flags["cascade"]:
+        raise click.UsageError("--same-key and --new-key belong to --cascade")
+    if not (requeue or discard):
+        return list_rows(file.to_read(), run_id, as_json, task=task, everything=everything)
+    act, keys = ("requeue-rows", requeue) if requeue else ("discard-rows", discard)
+    endpoint = file.to_change()
+    return decide_rows(endpoint, run_id, as_json, act, keys, task=task, options=options, reason=reason, dry_run=dry_run)
 
 
 def list_rows(endpoint: Endpoint, run_id: str | None, as_json: bool, *, task: str | None, everything: bool) -> int:

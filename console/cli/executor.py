@@ -29,21 +29,44 @@ from ..sessions.open import with_session
 from ..sessions.session import Session, SessionStatus, new_command
 from ..sessions.target import is_remote
 from ..text.text import echo, echo_lines, one_line
-from .main import ExitCode, code_of_answers
+from .main import ExitCode, code_of_answers, command
 from .operate import ActPlace, ActRequest, place_of, postpone_options_of, print_answer, send_action
 
 if TYPE_CHECKING:
     from ...engine.executor.resume_plan import ResumePlan
 
 
-from .run import RunArguments, remote_resume_hint, start_executor
+from .options import (
+    NamedFile,
+    file_options,
+    file_to_change,
+    named_once,
+    params_of,
+    reason_option,
+    run_option,
+    running_options,
+    target_argument,
+)
+from .run import RunArguments, remote_resume_hint, run_arguments, start_executor
 
 
-def resume_run(state: str, run_id: str | None, arguments: RunArguments, deadline: str | None = None) -> int:
-    """Resume an unfinished run, with the flow file that the state file names.
-
-    ``deadline``: the new one, as ``postpone`` takes it; None: the deadline stays.
-    """
+@command("resume")
+@target_argument
+@run_option
+@click.option("--param", "param", multiple=True, metavar="NAME=VALUE", help="Another value from now on.")
+@click.option(
+    "--accept-changes",
+    is_flag=True,
+    help="Go on although the flow changed: unfinished tasks that are gone are skipped, finished results stay.",
+)
+@click.option("--trust", is_flag=True, help="Run the flow file also if other users may have written it.")
+@click.option("--deadline", metavar="DURATION|TIME|never", help="Another deadline first, as redrive postpone gives it.")
+@running_options
+def resume_run(
+    target: str | None, run_id: str | None, param: tuple[str, ...], deadline: str | None, **options: Any
+) -> int:
+    state = file_to_change(named_once(target, options.pop("state")))
+    arguments = run_arguments(params_of(param), **options)
     if is_remote(state):
         raise AddressError(remote_resume_hint(state))
     if not arguments.run.wait:
@@ -76,11 +99,17 @@ def resume_run(state: str, run_id: str | None, arguments: RunArguments, deadline
     return start_executor(None, state, plan.run_id, arguments, resume=True)
 
 
-def rerun_run(state: str, run_id: str, arguments: RunArguments) -> int:
-    """Start a new run with the flow file, the parameters and the logical time of an ended run."""
+@command("rerun")
+@click.argument("run_id", metavar="RUN")
+@click.option("--param", "param", multiple=True, metavar="NAME=VALUE", help="Another value than RUN had.")
+@click.option("--trust", is_flag=True, help="Run the flow file also if other users may have written it.")
+@running_options
+def rerun_run(run_id: str, param: tuple[str, ...], **options: Any) -> int:
+    """To run tasks of RUN itself again: redrive requeue '*' --only success --run RUN."""
     from ...engine.executor.resume_plan import check_trust
     from ...engine.store import runs
 
+    state, arguments = file_to_change(options.pop("state")), run_arguments(params_of(param), **options)
     if is_remote(state):
         raise AddressError("an executor runs on the machine of its state file; log in there to run it again")
     with database.reading(state) as connection:
@@ -125,9 +154,12 @@ def _is_accepted(why: str, question: str) -> bool:
 # --- The living executor --------------------------------------------------------------------------------------------
 
 
-def stop_executor(endpoint: Endpoint, *, drain: bool, wait: bool, reason: str, as_json: bool) -> int:
-    """Stop the executor; with ``wait`` return when it is gone. Exit code 1 if none is alive."""
-
+@command("stop")
+@click.option("--drain", is_flag=True, help="Let running tasks end first, instead of sending SIGTERM.")
+@click.option("--wait", is_flag=True, help="Return when the executor is gone.")
+@reason_option
+@file_options
+def stop_executor(file: NamedFile, drain: bool, wait: bool, reason: str, as_json: bool) -> int:
     async def use(session: Session) -> tuple[Answer, ActPlace, SessionStatus]:
         answer, place = await _send(session, "stop", {"how": "drain" if drain else "now"}, reason)
         status = session.status
@@ -136,7 +168,7 @@ def stop_executor(endpoint: Endpoint, *, drain: bool, wait: bool, reason: str, a
             answer = answer._replace(message="stopped: no executor runs this file; its runs can be resumed")
         return answer, place, status
 
-    answer, place, before = with_session(endpoint, use)
+    answer, place, before = with_session(file.to_change(), use)
     print_answer(answer, as_json, place)
     if before.service_pid is not None:
         sentence = (
@@ -146,13 +178,14 @@ def stop_executor(endpoint: Endpoint, *, drain: bool, wait: bool, reason: str, a
     return code_of_answers(answer)
 
 
-def reload_code(endpoint: Endpoint, *, reason: str, as_json: bool) -> int:
-    """Have the executor load changed source files. Exit code 1 if it cannot."""
-
+@command("reload")
+@reason_option
+@file_options
+def reload_code(file: NamedFile, reason: str, as_json: bool) -> int:
     async def use(session: Session) -> tuple[Answer, ActPlace]:
         return await _send(session, "reload", {}, reason)
 
-    answer, place = with_session(endpoint, use)
+    answer, place = with_session(file.to_change(), use)
     print_answer(answer, as_json, place)
     return ExitCode.SUCCESS if answer.ok else ExitCode.FAILED
 

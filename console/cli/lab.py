@@ -57,6 +57,8 @@ from ..sessions.session import Session
 from ..text.figures import bar, column_chart, downsample, number, table_lines
 from ..text.glyphs import glyphs_for
 from ..text.text import echo, echo_json, echo_lines, one_line
+from .main import cli, command, summary_of
+from .options import NamedFile, json_option, options, reading_options, seconds_of
 from .output import echo_values, with_schema
 
 # --- ``redrive backoff`` ---------------------------------------------------------------------------------------------
@@ -80,6 +82,32 @@ class BackoffExperiment:
     grace_seconds: float = 0.0
     deadline: float | None = None
     as_json: bool = False
+
+
+@command("backoff")
+@click.option("--base", default="2s", show_default=True, metavar="DURATION", help="The ceiling of the first wait.")
+@click.option("--cap", default="10m", show_default=True, metavar="DURATION", help="The highest ceiling.")
+@click.option("--factor", default=2.0, show_default=True, help="Multiplies each ceiling.")
+@click.option("--attempts", default=10, show_default=True, type=click.IntRange(1, 1000), help="Attempts in all.")
+@click.option("--jitter", default="full", show_default=True, help="none, full, equal, decorrelated, add50, or all.")
+@click.option("--timeout", metavar="DURATION", help="Timeout of one attempt, for the worst case.")
+@click.option("--grace", default="0s", metavar="DURATION", help="Between SIGTERM and SIGKILL.")
+@click.option("--deadline", metavar="DURATION", help="Compared with the worst case.")
+@click.option(
+    "--clients", default=0, type=click.IntRange(0, 1_000_000), metavar="N", help="Plot the retries of N clients."
+)
+@click.option("--seed", type=int, help="Of the random numbers.")
+@json_option
+def backoff(base: str, cap: str, factor: float, attempts: int, jitter: str, **options: Any) -> int:
+    timeout, grace, deadline = (options.pop(name) for name in ("timeout", "grace", "deadline"))
+    experiment = BackoffExperiment(
+        timeout=seconds_of(timeout) if timeout else None,
+        grace_seconds=seconds_of(grace),
+        deadline=seconds_of(deadline) if deadline else None,
+        **options,
+    )
+    policy = policy_of(max_attempts=attempts, base=seconds_of(base), cap=seconds_of(cap), factor=factor)
+    return print_backoff(policy, jitter, experiment)
 
 
 def print_backoff(policy: RetryPolicy, jitter: str, experiment: BackoffExperiment) -> int:
@@ -257,10 +285,30 @@ class PolicyResult:
 # --- A herd ---------------------------------------------------------------------------------------------------------
 
 
+simulating_options = options(
+    click.option("--policy", "policies", multiple=True, metavar="POLICY", help="Which to compare; default: all."),
+    click.option("--seed", type=int, default=0, show_default=True, help="Of the random numbers."),
+    json_option,
+)
+
+
+@cli.group("simulate", help=summary_of("simulate"))
+def simulate() -> None:
+    pass
+
+
+@simulate.command("herd")
+@click.option(
+    "--scenario", default="herd-5000", show_default=True, metavar="NAME", help="Or herd-100, -500, -1000, -12000."
+)
+@click.option("--attempts", default=3, show_default=True, type=click.IntRange(1, 1000), help="For the column 'lost'.")
+@click.option("--runs", default=5, show_default=True, type=click.IntRange(1, 1000), help="Simulations to average.")
+@click.option("--base", metavar="DURATION", help="Instead of the scenario's.")
+@click.option("--cap", metavar="DURATION", help="Instead of the scenario's.")
+@simulating_options
 def print_herd(
-    base: float | None,
-    cap: float | None,
-    *,
+    base: str | None,
+    cap: str | None,
     scenario: str,
     attempts: int,
     runs: int,
@@ -268,11 +316,13 @@ def print_herd(
     seed: int,
     as_json: bool,
 ) -> int:
-    """Compare policies in one scenario. Raises FlowError for unknown names."""
+    """Tasks that all call the same server when it comes back."""
     if scenario not in SCENARIOS:
         raise FlowError(f"there is no scenario {scenario!r}; there are {', '.join(sorted(SCENARIOS))}")
     model = SCENARIOS[scenario]
-    wanted = select_policies(herd_policies(scenario, base, cap), policies)
+    wanted = select_policies(
+        herd_policies(scenario, seconds_of(base) if base else None, seconds_of(cap) if cap else None), policies
+    )
     outcomes = {name: try_policy(name, model, policy, attempts, runs, seed) for name, policy in wanted.items()}
     if as_json:
         for name, outcome in outcomes.items():
@@ -365,8 +415,14 @@ def _plot(model: Scenario, outcomes: Mapping[str, PolicyResult]) -> None:
 # --- Contention -----------------------------------------------------------------------------------------------------
 
 
-def print_contention(*, clients: Sequence[int], runs: int, policies: Sequence[str], seed: int, as_json: bool) -> int:
-    """Print calls at the server and milliseconds until the last client is done, by policy and number of clients."""
+@simulate.command("contention")
+@click.option(
+    "--clients", multiple=True, type=click.IntRange(1, 10_000), metavar="N", help="Number of clients; repeatable."
+)
+@click.option("--runs", default=20, show_default=True, type=click.IntRange(1, 1000), help="Simulations to average.")
+@simulating_options
+def print_contention(clients: Sequence[int], runs: int, policies: Sequence[str], seed: int, as_json: bool) -> int:
+    """Clients that write one row, each until it succeeds once: the model of Brooker's post (AWS, 2015)."""
     counts = clients or CLIENTS
     known = {**{name: (policy, 1) for name, policy in CONTENTION_POLICIES.items()}, **_MORE_CONTENTION}
     names = list(
@@ -401,9 +457,9 @@ def _print_contention(title: str, counts: Sequence[int], values: Mapping[str, Se
 _ORDER = (SUCCESS, *map(str, FailureMode))
 
 
-def print_costs(endpoint: Endpoint, run_id: str | None, as_json: bool) -> int:
-    """One line for each way to end, then one for each downstream, then the starts of each policy that retried."""
-
+@command("costs")
+@reading_options
+def print_costs(file: NamedFile, run_id: str | None, as_json: bool) -> int:
     async def use(session: Session) -> tuple[str, dict[str, Cost], list[RetryYield], list[PolicyCosts]]:
         projection = await session.snapshot(run_id)
         return (
@@ -413,7 +469,7 @@ def print_costs(endpoint: Endpoint, run_id: str | None, as_json: bool) -> int:
             policy_costs(projection),
         )
 
-    place, costs, yields, policies = with_session(endpoint, use)
+    place, costs, yields, policies = with_session(file.to_read(), use)
     if as_json:
         by_mode = {how: asdict(cost) for how, cost in costs.items()}
         value = {"costs": by_mode, "yields": _yields_value(yields), "policies": [*map(_entry, policies)]}

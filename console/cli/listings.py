@@ -15,6 +15,7 @@ from datetime import datetime
 from itertools import repeat
 from typing import TYPE_CHECKING, cast
 
+import click
 import msgspec
 
 from ...engine.core.causes import CauseHistory, describe_history, describe_last_incident
@@ -26,38 +27,53 @@ from ...engine.domain.states import MOVING, NEEDS_HUMAN, TaskState, cut_off_caus
 from ...engine.domain.text import format_duration
 from ...engine.errors import RedriveError
 from ...engine.statefile import lists
+from ...engine.statefile.state_files import Offer, offers
 from ..feed.live_run import load_memories
 from ..feed.reads import HistoryReader
 from ..model.board import Board, runner_of
 from ..model.inbox import Inbox
 from ..model.replay import NUMBER_MAX, parse_when
-from ..model.runs import HistoryOrder, RunGrid, is_lost, waiting_runs
+from ..model.runs import HistoryOrder, RunGrid, fleet_entries, is_lost, waiting_runs
 from ..present.history import grid_lines, heading_line, history_value
 from ..present.runs import (
+    FLEET_COLUMNS,
     describe_missed_starts,
     describe_next_runs,
     executor_advice,
     executor_json,
+    fleet_cells,
+    fleet_value,
     incident_summary,
     late_us,
     place_line,
     run_status_text,
 )
 from ..present.tasks import STALE, attempt_label, describe_skip
-from ..sessions.address import Endpoint
+from ..sessions.address import Endpoint, parse
 from ..sessions.open import with_session
 from ..sessions.session import RunSummary, Session, SessionStatus
+from ..sessions.target import is_remote
 from ..text.glyphs import glyphs_for
 from ..text.pieces import plain
-from ..text.text import echo, echo_json, echo_lines, json_line, one_line, shorten, table_lines
+from ..text.text import echo, echo_json, echo_lines, json_line, one_line, print_table, shorten, table_lines
 from . import event_lines
+from .main import ExitCode, command
+from .options import NamedFile, file_options, follow_option, json_option, reading_options, ssh_options, target_argument
 from .output import echo_values, print_view, with_schema
+from .state_files import read_remote
 
 if TYPE_CHECKING:
     from ..model.inbox import InboxCause
 
 _INBOX_RUNS_MAX = 20  # the others are counted
 _PAGES_MAX = 100  # the latest pages, for sentences that name who acknowledged a failure
+
+
+@command("tasks")
+@reading_options
+@follow_option
+def tasks(file: NamedFile, run_id: str | None, as_json: bool, follow: bool) -> int:
+    return print_tasks(file.to_read(), run_id, as_json, follow=follow)
 
 
 def print_tasks(endpoint: Endpoint, run_id: str | None, as_json: bool, *, follow: bool = False) -> int:
@@ -146,9 +162,10 @@ def _note(row: TaskRow, why: Callable[[str], str]) -> str:
     return ""
 
 
-def print_inbox(endpoint: Endpoint, run_id: str | None, as_json: bool, *, follow: bool = False) -> int:
-    """Print what needs a human in a run; without ``run_id``, in the latest run and every other unfinished run."""
-
+@command("inbox")
+@reading_options
+@follow_option
+def print_inbox(file: NamedFile, run_id: str | None, as_json: bool, follow: bool) -> int:
     async def read(session: Session) -> list[str]:
         projection, summaries = await session.part(run_id), await session.runs()
         others = [] if run_id is not None else waiting_runs(summaries, session.status, projection.run.run_id)
@@ -161,7 +178,7 @@ def print_inbox(endpoint: Endpoint, run_id: str | None, as_json: bool, *, follow
             lines.append(f"{len(others) - _INBOX_RUNS_MAX} more runs need a human: redrive runs")
         return lines
 
-    return print_view(endpoint, read, follow=follow, as_json=as_json)
+    return print_view(file.to_read(), read, follow=follow, as_json=as_json)
 
 
 async def _inbox_of_run(
@@ -238,20 +255,22 @@ def _memory_lines(memory: CauseHistory) -> Iterator[str]:
         yield f"{'before that' if place else 'last time'} {line}"
 
 
-def print_summary(endpoint: Endpoint, run_id: str | None, as_json: bool) -> int:
-    """Print the summary of a run that the console copies."""
-
+@command("summary")
+@reading_options
+def print_summary(file: NamedFile, run_id: str | None, as_json: bool) -> int:
     async def use(session: Session) -> str:
         return incident_summary(Board(await session.snapshot(run_id)), session.address, _now_us())
 
-    text = with_session(endpoint, use)
+    text = with_session(file.to_read(), use)
     echo(json_line(with_schema("summary", {"markdown": text})) if as_json else text, nl=as_json)
     return 0
 
 
-def print_events(endpoint: Endpoint, run_id: str | None, as_json: bool, *, follow: bool, since: int) -> int:
-    """Print events in order; with ``follow``, until interrupted."""
-
+@command("events")
+@reading_options
+@follow_option
+@click.option("--since", type=click.IntRange(min=0), default=0, metavar="SEQ", help="Only events after this one.")
+def print_events(file: NamedFile, run_id: str | None, as_json: bool, follow: bool, since: int) -> int:
     async def use(session: Session) -> int:
         projection = await session.snapshot(run_id) if run_id is not None or not follow else None
         until = None if follow else projection.seq if projection is not None else None
@@ -268,7 +287,7 @@ def print_events(endpoint: Endpoint, run_id: str | None, as_json: bool, *, follo
                     break
         return 0
 
-    return with_session(endpoint, use)
+    return with_session(file.to_read(), use)
 
 
 def _print_event(event: Event, labeller: event_lines.EventLabeller | None) -> None:
@@ -277,6 +296,27 @@ def _print_event(event: Event, labeller: event_lines.EventLabeller | None) -> No
         echo_json(with_schema("events", row_of(event)))
         return
     echo_lines(labeller.lines(event))
+
+
+@command("replay")
+@reading_options
+@click.option("--at", "at", metavar="TIME", help="Show this moment: 03:12, 2026-04-25T03:12:00, or an event's number.")
+@click.option("--what-if", metavar="CHANGES", help="Replay from there with another policy: jitter=full,max_attempts=5.")
+@click.option(
+    "--replays",
+    type=click.IntRange(1, 100),
+    default=5,
+    show_default=True,
+    help="Replays, each with other random numbers.",
+)
+def replay(
+    file: NamedFile, run_id: str | None, as_json: bool, at: str | None, what_if: str | None, replays: int
+) -> int:
+    if what_if is not None:
+        from .lab import print_what_if
+
+        return print_what_if(file.to_read(), run_id, as_json, at=at, what_if=what_if, replays=replays)
+    return print_replay(file.to_read(), run_id, as_json, at)
 
 
 def print_replay(endpoint: Endpoint, run_id: str | None, as_json: bool, at: str | None) -> int:
@@ -327,9 +367,10 @@ def _now_us() -> int:
 _LATE_RUNS_MAX = 100
 
 
-def print_runs(endpoint: Endpoint, as_json: bool, *, follow: bool = False) -> int:
-    """Print one line per run, the latest first."""
-
+@command("runs")
+@follow_option
+@file_options
+def print_runs(file: NamedFile, as_json: bool, follow: bool) -> int:
     async def read(session: Session) -> list[str]:
         schedule_lines, summaries = await _schedule_lines(session), await session.runs()
         status, address, now_us = session.status, session.address, _now_us()
@@ -344,7 +385,7 @@ def print_runs(endpoint: Endpoint, as_json: bool, *, follow: bool = False) -> in
         needs = [f"{waiting} run{' needs' if waiting == 1 else 's need'} a human: {_inbox_command(address)}"]
         return [place_line(None, address), *table_lines(rows), *(needs if waiting else []), *schedule_lines]
 
-    return print_view(endpoint, read, follow=follow, as_json=as_json)
+    return print_view(file.to_read(), read, follow=follow, as_json=as_json)
 
 
 def _inbox_command(address: str) -> str:
@@ -381,9 +422,39 @@ def _run_row(summary: RunSummary) -> tuple[str, ...]:
 _COLUMNS_OF_FILES = 160  # where the output is not a terminal
 
 
-def print_history(endpoint: Endpoint, as_json: bool, *, flow: str | None, sort: str) -> int:
-    """Print the grid of a flow; None: the flow of the latest run."""
+@command("fleet")
+@target_argument
+@json_option
+@ssh_options
+def print_fleet(file: NamedFile, as_json: bool) -> int:
+    target = file.name
+    if target is None:
+        found: Sequence[Offer] = offers()
+    elif is_remote(target) and not parse(target).path:
+        found = read_remote(Endpoint(target, file.ssh))
+    else:
+        raise click.UsageError(f"{target}: a fleet is all state files of a host: write ssh://host, or nothing")
+    entries, now_us = fleet_entries(found), time.time_ns() // 1000
+    if as_json:
+        echo_values("fleet", map(fleet_value, entries))
+    elif entries:
+        print_table([FLEET_COLUMNS, *(fleet_cells(entry, now_us) for entry in entries)])
+    else:
+        echo(f"there is no state file in the default place of {target or 'this machine'}")
+    return ExitCode.SUCCESS
 
+
+@command("history")
+@click.option("--flow", metavar="NAME", help="Default: the flow of the latest run.")
+@click.option(
+    "--sort",
+    type=click.Choice(["flow", "problems", "duration", "name"]),
+    default="flow",
+    show_default=True,
+    help="The order of the tasks.",
+)
+@file_options
+def print_history(file: NamedFile, as_json: bool, flow: str | None, sort: str) -> int:
     async def read(session: Session) -> RunGrid:
         runs = await session.runs()
         names = {one.run.dag_name for one in runs}
@@ -393,7 +464,7 @@ def print_history(endpoint: Endpoint, as_json: bool, *, flow: str | None, sort: 
             raise RedriveError(f"no run of a flow {flow!r} in this state file; it has {', '.join(sorted(names))}")
         return await HistoryReader(session).read(flow or runs[0].run.dag_name)
 
-    grid = with_session(endpoint, read)
+    grid = with_session(file.to_read(), read)
     tasks, order = grid.in_order(HistoryOrder(sort)), HistoryOrder(sort)
     if as_json:
         name = grid.runs[-1].run.dag_name

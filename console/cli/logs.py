@@ -9,6 +9,8 @@ from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing
 from typing import cast
 
+import click
+
 from ...engine.core.projection import AttemptRow, RunProjection, TaskRow
 from ...engine.domain.events import Event
 from ...engine.domain.states import FAILED_OUTCOMES, RESTING, TaskState
@@ -24,14 +26,15 @@ from ..sessions.session import Session
 from ..sessions.target import is_remote, named_target
 from ..text.figures import format_bytes
 from ..text.text import echo, echo_json, one_line, pad
+from .main import command
 from .operate import names_like
-from .options import NamedFile
+from .options import NamedFile, run_options
 from .output import with_schema
 
 _NAME_CELLS_MAX = 30
 
 
-def target_and_tasks(file: NamedFile, words: Sequence[str], run_id: str | None) -> tuple[Endpoint, Sequence[str]]:
+def _target_and_tasks(file: NamedFile, words: Sequence[str], run_id: str | None) -> tuple[Endpoint, Sequence[str]]:
     """Return the state file and the tasks of ``logs FLOW TASK``: the first word names a file unless it names a task."""
     named = _file_of(words[0]) if file.name is None and words else None
     if named is None or _has_task(file, words[0], run_id):
@@ -60,20 +63,23 @@ def _has_task(file: NamedFile, name: str, run_id: str | None) -> bool:
         return False
 
 
+@command("logs")
+@click.argument("names", nargs=-1, metavar="[TARGET] [TASK]...")
+@click.option("--attempt", type=click.IntRange(min=1), metavar="N", help="Default: the latest attempt of each task.")
+@click.option("--lines", type=click.IntRange(min=0), metavar="N", help="Only the last N lines of each task.")
+@click.option("-f", "--follow", is_flag=True, help="Continue with new output until the tasks have ended.")
+@run_options
 def print_logs(
-    endpoint: Endpoint,
-    patterns: Sequence[str],
+    file: NamedFile,
+    names: Sequence[str],
     run_id: str | None,
     as_json: bool,
-    *,
     attempt: int | None,
     lines: int | None,
     follow: bool,
 ) -> int:
-    """Print the output of an attempt of each task: of ``attempt``, or else of the latest one.
-
-    ``follow``: print new output, of later attempts as well, until all tasks have ended or the run needs an operator.
-    """
+    """TASK may be a glob, as 'load_*'; left out: every task that has started. A TARGET may stand before the tasks."""
+    endpoint, patterns = _target_and_tasks(file, names, run_id)
 
     async def use(session: Session) -> int:
         projection = await session.part(run_id, patterns) if patterns and not follow else None

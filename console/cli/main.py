@@ -1,7 +1,7 @@
 """The entry point of ``redrive``: the commands by purpose; errors become sentences and exit codes.
 
-The group imports the module of a command when the command runs, and a command imports what does its work in its body,
-so that only commands that draw import Textual. An error for people is one sentence on stderr; a traceback is a bug.
+The group imports the module of a command when the command is asked for: ``--help`` imports none of them, and only
+commands that draw import Textual. An error for people is one sentence on stderr; a traceback is a bug.
 """
 
 from __future__ import annotations
@@ -12,11 +12,14 @@ import io
 import os
 import shlex
 import sys
+from collections.abc import Callable
 from enum import IntEnum
 from importlib import import_module
+from inspect import cleandoc
 from typing import TYPE_CHECKING, NamedTuple
 
 import click
+from click.shell_completion import CompletionItem
 
 from ...engine.errors import (
     ExecutorBusyError,
@@ -114,58 +117,115 @@ def _explain(error: RedriveError) -> None:
 # ``redrive --help``: the commands by purpose, and the exit codes.
 
 
-class CommandSection(NamedTuple):
-    """Commands of one purpose, the most used first, and the module that adds them to the group."""
+class Listed(NamedTuple):
+    """A command as ``redrive --help`` lists it, and the module of its function, which is imported for that command."""
 
+    name: str
     module: str
-    commands: tuple[str, ...]
+    summary: str
 
 
-#: Heading -> its commands. A test checks that every command has a heading.
-SECTIONS: dict[str, CommandSection] = {
-    "Run": CommandSection("running", ("demo", "run", "resume", "rerun", "attach")),
-    "By a schedule": CommandSection("running", ("serve", "schedule", "backfill")),
-    "Read": CommandSection(
-        "reading",
-        (
-            "inbox",
+#: Heading -> its commands, the most used first. The help of a command begins with its summary.
+SECTIONS: dict[str, tuple[Listed, ...]] = {
+    "Run": (
+        Listed("demo", "run", "A built-in flow with every failure mode"),
+        Listed("run", "run", "Run FLOW: a Python file or a module, with :NAME if it makes several flows"),
+        Listed("resume", "executor", "Start an executor for an unfinished run"),
+        Listed(
+            "rerun", "executor", "Start a new run with the parameters and the scheduled time of RUN, which has ended"
+        ),
+        Listed("attach", "attach", "Open the console on a state file, here or over ssh"),
+    ),
+    "By a schedule": (
+        Listed("serve", "schedule", "Start the runs of FLOW when its schedule says so, until SIGTERM"),
+        Listed(
+            "schedule",
+            "schedule",
+            "The next runs of FLOW in its time zone and here, with changes of daylight saving time",
+        ),
+        Listed("backfill", "schedule", "Run FLOW for scheduled times that have no run, the oldest first"),
+    ),
+    "Read": (
+        Listed("inbox", "listings", "Dead letters and failures, by cause"),
+        Listed(
             "fleet",
-            "tasks",
-            "logs",
-            "runs",
+            "listings",
+            "All state files of this machine, or of TARGET, which is ssh://host: their latest runs, and what needs"
+            " a human",
+        ),
+        Listed("tasks", "listings", "The tasks of a run"),
+        Listed("logs", "logs", "The output of tasks"),
+        Listed("runs", "listings", "Every run of a state file"),
+        Listed(
             "history",
-            "summary",
+            "listings",
+            "Every task in the last 14 runs of a flow: state, duration, trend, what was slower than usual",
+        ),
+        Listed("summary", "listings", "A run in a few lines of Markdown, for an incident channel or the next shift"),
+        Listed(
             "report",
-            "events",
-            "pages",
-            "breakers",
-            "pools",
-            "quarantine",
-            "costs",
-            "replay",
-            "doctor",
+            "report",
+            "A run as one HTML file to post: the graph, the timeline with a slider, causes, acts, slow tasks",
         ),
+        Listed("events", "listings", "All events, in order"),
+        Listed("pages", "downstreams", "Pages: their causes, and whether they were sent"),
+        Listed("breakers", "downstreams", "Circuit breakers and retry budgets: which tasks they hold, and until when"),
+        Listed("pools", "maintenance", "Slots in the pools of this machine: who holds them, and who waits"),
+        Listed("quarantine", "downstreams", "Bad rows that were set aside while their task continued"),
+        Listed("costs", "lab", "Slot seconds of a run's attempts, and how many tasks its retries healed"),
+        Listed("replay", "listings", "A run as it was at some time, or as it would have been under another policy"),
+        Listed("doctor", "maintenance", "Check versions, locks, integrity, and the isolation of this machine"),
     ),
-    "Act": CommandSection(
-        "acting",
-        (
-            "requeue",
-            "skip",
-            "cancel",
-            "extend",
-            "pause",
-            "unpause",
-            "postpone",
-            "stop",
+    "Act": (
+        Listed("requeue", "operate", "Run tasks again, with a fresh budget"),
+        Listed("skip", "operate", "Accept failures: the children run without these tasks"),
+        Listed("cancel", "operate", "Stop tasks: a running attempt is ended by SIGTERM, grace, SIGKILL"),
+        Listed("extend", "operate", "Give running tasks more time before their timeout, once: redrive extend load 10m"),
+        Listed("pause", "operate", "Start no more tasks; running tasks continue"),
+        Listed("unpause", "operate", "Start tasks again"),
+        Listed("postpone", "operate", "Give a run another deadline: in 1h, at 06:00, or never"),
+        Listed("stop", "executor", "Stop the executor in order; its run stays unfinished, and resume goes on with it"),
+        Listed(
             "reload",
+            "executor",
+            "Load changed source files of the flow in a living executor; running attempts keep the old code",
+        ),
+        Listed(
             "abandon",
-            "note",
-            "prune",
+            "operate",
+            "End unfinished runs for good: what has not ended is cancelled, and the run is ABANDONED",
+        ),
+        Listed(
+            "note", "operate", "Write a note on a cause for the next operator who is paged, in this run and later ones"
+        ),
+        Listed("prune", "maintenance", "Delete ended runs with their output, and give the space back"),
+    ),
+    "Before a run": (
+        Listed("new", "check", "Write a first flow that runs, to a new file"),
+        Listed("check", "check", "Validate FLOW without running it"),
+        Listed("rehearse", "check", "Play FLOW in virtual time with faults: no task runs, hours take seconds"),
+        Listed(
+            "classify",
+            "operate",
+            "Propose a classification rule for a failure, and show its effect on the past; changes nothing",
+        ),
+        Listed("backoff", "lab", "Every wait of a retry policy, their sums, the worst case, and their spread"),
+        Listed(
+            "simulate",
+            "lab",
+            "Simulate the load of a retry policy: many tasks on one server, or clients that contend for a row",
         ),
     ),
-    "Before a run": CommandSection("planning", ("new", "check", "rehearse", "classify", "backoff", "simulate")),
-    "Learn": CommandSection("planning", ("help", "completion")),
+    "Learn": (
+        Listed("help", "main", "Print a page of the manual, or its topics"),
+        Listed(
+            "completion",
+            "options",
+            'Print the script that completes commands, tasks, runs and causes: eval "$(redrive completion bash)"',
+        ),
+    ),
 }
+_LISTED = {one.name: one for section in SECTIONS.values() for one in section}
 
 TARGETS = (
     "TARGET is a state file or ssh://[user@]host[:port]/path; left out: $REDRIVE_STATE, else the state file of this"
@@ -177,8 +237,6 @@ EXIT_CODES_HELP = (
     " 75 another executor owns the state file, 130 interrupted; serve with 0 after a stop, 130 if the stop"
     " interrupted a run, 1 if one of several flows was down then."
 )
-
-_MODULE_OF = {name: section.module for section in SECTIONS.values() for name in section.commands}
 
 
 class CommandGroup(click.Group):
@@ -200,60 +258,32 @@ class CommandGroup(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of all commands."""
-        return sorted(_MODULE_OF)
+        return sorted(_LISTED)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return a command; None if there is none of this name."""
-        if cmd_name in _MODULE_OF and cmd_name not in self.commands:
-            import_module(f".{_MODULE_OF[cmd_name]}", __package__)
+        if cmd_name in _LISTED and cmd_name not in self.commands:
+            import_module(f".{_LISTED[cmd_name].module}", __package__)
         return self.commands.get(cmd_name)
 
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
         """Write a section for each purpose."""
         for heading, section in SECTIONS.items():
             with formatter.section(heading):
-                formatter.write_dl([(name, self._summary(context, name)) for name in section.commands])
+                formatter.write_dl([(one.name, one.summary) for one in section])
 
-    def _summary(self, context: click.Context, name: str) -> str:
-        """The complete first paragraph; click would shorten it."""
-        command = self.get_command(context, name)
-        text = "" if command is None else command.short_help or command.help or ""
-        return " ".join(text.split("\n\n")[0].split()).rstrip(".")
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Complete the name of a command from the table, without the modules of the commands."""
+        names = [
+            CompletionItem(one.name, help=one.summary) for one in _LISTED.values() if one.name.startswith(incomplete)
+        ]
+        return [*names, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def format_epilog(self, context: click.Context, formatter: click.HelpFormatter) -> None:
         """Write what all commands have in common."""
         for text in (TARGETS, EXIT_CODES_HELP):
             formatter.write_paragraph()
             formatter.write_text(text)
-
-
-def print_topic(group: click.Group, context: click.Context, name: str | None) -> None:
-    """Print a page of the manual, the help of a command, or the list of topics. Raises UnknownTopic."""
-    from .. import manual
-    from ..present.manual import page_lines
-    from ..text.pieces import plain
-    from ..text.text import echo
-
-    command = None if name is None else group.get_command(context, name)
-    if name is None:
-        echo(topic_list())
-    elif name in manual.TOPICS or command is None:
-        for line in page_lines(manual.load_topic(name).text):
-            echo(plain(line).rstrip())
-    else:
-        echo(command.get_help(click.Context(command, info_name=name, parent=context.parent)))
-
-
-def topic_list() -> str:
-    """The topics of the manual, one line each."""
-    from .. import manual
-
-    topics = manual.load_topics()
-    width = max(len(topic.name) for topic in topics)
-    lines = [f"  {topic.name:{width}}  {topic.summary}" for topic in topics]
-    return "\n".join(
-        ["redrive help TOPIC prints a page of the manual:", "", *lines, "", "redrive COMMAND --help: options."]
-    )
 
 
 # --- The group that all commands belong to ---------------------------------------------------------------------------
@@ -266,6 +296,63 @@ def cli(context: click.Context) -> None:
     """Runs DAGs of tasks durably on one machine, and shows them in the terminal."""
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
+
+
+def summary_of(name: str) -> str:
+    """The sentence with which the help of a command begins."""
+    return f"{_LISTED[name].summary}."
+
+
+def command(name: str) -> Callable[[Callable[..., object]], click.Command]:
+    """Declare a function as a command of ``redrive``. Its docstring is the rest of the help, below the summary."""
+
+    def declare(function: Callable[..., object]) -> click.Command:
+        text = cleandoc(function.__doc__ or "")
+        return cli.command(name, help=f"{summary_of(name)}\n\n{text}".rstrip())(function)
+
+    return declare
+
+
+# --- ``redrive help`` ------------------------------------------------------------------------------------------------
+
+
+def complete_topics(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Topics of the manual."""
+    from .. import manual
+
+    topics = manual.load_topics()
+    return [CompletionItem(topic.name, help=topic.summary) for topic in topics if topic.name.startswith(incomplete)]
+
+
+@command("help")
+@click.argument("topic", required=False, shell_complete=complete_topics)
+@click.pass_context
+def print_topic(context: click.Context, topic: str | None) -> None:
+    from .. import manual
+    from ..present.manual import page_lines
+    from ..text.pieces import plain
+    from ..text.text import echo
+
+    command = None if topic is None else cli.get_command(context, topic)
+    if topic is None:
+        echo(topic_list())
+    elif topic in manual.TOPICS or command is None:
+        for line in page_lines(manual.load_topic(topic).text):
+            echo(plain(line).rstrip())
+    else:
+        echo(command.get_help(click.Context(command, info_name=topic, parent=context.parent)))
+
+
+def topic_list() -> str:
+    """The topics of the manual, one line each."""
+    from .. import manual
+
+    topics = manual.load_topics()
+    width = max(len(topic.name) for topic in topics)
+    lines = [f"  {topic.name:{width}}  {topic.summary}" for topic in topics]
+    return "\n".join(
+        ["redrive help TOPIC prints a page of the manual:", "", *lines, "", "redrive COMMAND --help: options."]
+    )
 
 
 # --- Exit codes of all commands, by error and by the end of a run ----------------------------------------------------

@@ -26,13 +26,13 @@ from ...engine.store.lock import describe_holder
 from ...engine.store.machine import PoolEntry, read_pools
 from ...engine.version import VERSION
 from ..present.runs import describe_next_runs, executor_advice
-from ..sessions.address import Endpoint
 from ..sessions.open import with_session
 from ..sessions.session import Link, Session, SessionStatus, new_command
 from ..sessions.target import existing_target, is_remote
 from ..text.figures import format_bytes, wall_day
 from ..text.text import echo, echo_json, one_line, print_table
-from .main import ExitCode
+from .main import ExitCode, command
+from .options import NamedFile, file_options, json_option, state_option, target_argument
 from .output import echo_values, with_schema
 
 # --- Doctor ----------------------------------------------------------------------------------------------------------
@@ -54,9 +54,12 @@ class DoctorFinding:
     text: str
 
 
-def run_checks(target: str | None, as_json: bool) -> int:
-    """Print the findings. Exit code 1 if one is an error."""
-    findings = [*_program(), *_machine(), *_state(target)]
+@command("doctor")
+@target_argument
+@state_option
+@json_option
+def run_checks(target: str | None, state: str | None, as_json: bool) -> int:
+    findings = [*_program(), *_machine(), *_state(target or state)]
     for finding in findings:
         if as_json:
             echo_json(with_schema("doctor", asdict(finding)))
@@ -255,8 +258,19 @@ def _status_of(path: str) -> SessionStatus:
 # --- ``redrive prune``: deletes old runs step by step, and says what that freed --------------------------------------
 
 
-def prune_runs(endpoint: Endpoint, keep: str, *, dry_run: bool, as_json: bool) -> int:
-    """Delete the runs that ``keep`` does not keep. Each step is an act, so that a running executor goes on between."""
+@command("prune")
+@click.option(
+    "--keep",
+    required=True,
+    metavar="DURATION|N",
+    help="The runs to keep: of the last 30d, or the latest 20 of each flow.",
+)
+@click.option("--dry-run", is_flag=True, help="Only show what would be deleted.")
+@file_options
+def prune_runs(file: NamedFile, keep: str, dry_run: bool, as_json: bool) -> int:
+    """Unfinished runs, the latest run of each flow, runs with quarantined rows or dead letters, and notes stay. A run
+    stays while the inbox tells how it handled a cause that waits for a human now.
+    """
     try:
         options = parse_retention(keep)
     except ValueError as error:
@@ -275,7 +289,7 @@ def prune_runs(endpoint: Endpoint, keep: str, *, dry_run: bool, as_json: bool) -
             now = await session.preview_prune(options)
         return before, deleted, before.file_bytes - now.file_bytes
 
-    before, deleted, freed_bytes = with_session(endpoint, use)
+    before, deleted, freed_bytes = with_session(file.to_read(), use)
     if as_json:
         names = {"would_delete": before.runs} if dry_run else {"deleted": deleted, "freed_bytes": freed_bytes}
         kept = {"with_rows": before.with_rows, "with_causes": before.with_causes}
@@ -299,8 +313,9 @@ def prune_runs(endpoint: Endpoint, keep: str, *, dry_run: bool, as_json: bool) -
 # --- ``redrive pools``: who holds slots in the pools of this machine, and who waits for them -------------------------
 
 
+@command("pools")
+@json_option
 def print_pools(as_json: bool) -> int:
-    """Print a line for each slot that is held, and for each executor that waits."""
     entries, now_us = read_pools(), time.time_ns() // 1000
     if as_json:
         echo_values("pools", ({"pool": entry.pool, "slot": entry.slot, **entry.holder} for entry in entries))

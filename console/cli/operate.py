@@ -41,8 +41,23 @@ from ..sessions.address import Endpoint
 from ..sessions.open import is_interactive, with_session
 from ..sessions.session import RunSummary, Session, SessionStatus, new_command
 from ..text.text import echo, echo_json, echo_lines, one_line, shorten
-from .main import ExitCode, code_of_answers
-from .options import params_of, seconds_of
+from .main import ExitCode, code_of_answers, command
+from .options import (
+    NamedFile,
+    complete_causes,
+    complete_tasks,
+    fingerprint_option,
+    json_option,
+    options,
+    params_of,
+    reading_options,
+    reason_option,
+    run_option,
+    run_options,
+    seconds_of,
+    ssh_options,
+    state_option,
+)
 from .output import with_schema
 
 # --- Which tasks a bulk act means: globs over names, the class of the failure, and the state -------------------------
@@ -465,27 +480,178 @@ def preview_lines(preview: ActPreview) -> Iterator[str]:
         yield preview.message
 
 
+# --- The commands on tasks, and those on a run -----------------------------------------------------------------------
+
+
+acting_options = options(
+    click.argument("names", nargs=-1, metavar="TASK...", shell_complete=complete_tasks),
+    state_option,
+    run_option,
+    click.option(
+        "--fingerprint",
+        metavar="FP",
+        help="All tasks that failed with this fingerprint.",
+        shell_complete=complete_causes,
+    ),
+    click.option("--downstream", metavar="NAME", help="With --fingerprint: only tasks that call this."),
+    click.option(
+        "--class",
+        "failure_class",
+        type=click.Choice([str(one) for one in FailureClass]),
+        help="Only tasks whose latest failure has this class.",
+    ),
+    click.option(
+        "--only",
+        multiple=True,
+        type=click.Choice([str(one) for one in TaskState], case_sensitive=False),
+        help="Only tasks in this state; repeatable.",
+    ),
+    click.option("--yes", is_flag=True, help="Several tasks by glob, --class or --only: do not ask."),
+    reason_option,
+    click.option("--dry-run", is_flag=True, help="Print the changes without making them."),
+    json_option,
+    ssh_options,
+)
+requeue_options = options(
+    click.option("--canary", is_flag=True, help="One task first; the others when it has succeeded, at the rate."),
+    click.option("--rate", metavar="N/s", help="At most N starts per second."),
+    click.option("--not-before", metavar="DURATION", help="Start after this time."),
+    click.option("--at", metavar="TIME", help="Not before this time: 06:00, or 2026-04-25T06:00."),
+    click.option("--timeout", metavar="DURATION", help="A timeout for this generation alone."),
+    click.option(
+        "--param", "param", multiple=True, metavar="NAME=VALUE", help="A parameter for this generation alone."
+    ),
+    click.option("--single-shot", is_flag=True, help="One attempt only."),
+    click.option("--keep-count", is_flag=True, help="Keep the failure count: no fresh budget."),
+    click.option("--new-key", is_flag=True, help="A new idempotency key: repeat effects of earlier attempts."),
+    click.option("--same-key", is_flag=True, help="Repeat an effect that has happened, with its idempotency key."),
+    click.option("--cascade", is_flag=True, help="Also run successful descendants again."),
+)
+
+
+@command("requeue")
+@acting_options
+@requeue_options
+def requeue(file: NamedFile, **options: object) -> int:
+    """TASK may be a glob, as 'load_*': it means tasks that need a human, or the states given with --only."""
+    extra = requeue_options_of({name: options.pop(name) for name in REQUEUE_OPTIONS})
+    return _act("requeue", file, extra, options)
+
+
+@command("skip")
+@acting_options
+@click.option("--substitute", metavar="JSON", help="What the children get instead of the result.")
+def skip(file: NamedFile, substitute: str | None, **options: object) -> int:
+    """TASK may be a glob, as 'load_*': it means tasks that need a human, or the states given with --only."""
+    extra = {} if substitute is None else {"substitute": json_of("--substitute", substitute)}
+    return _act("skip", file, extra, options)
+
+
+@command("cancel")
+@acting_options
+def cancel(file: NamedFile, **options: object) -> int:
+    """TASK may be a glob, as 'load_*': it means tasks that have not ended, or the states given with --only."""
+    return _act("cancel", file, {}, options)
+
+
+@command("extend")
+@click.argument("names", nargs=-1, required=True, metavar="TASK...", shell_complete=complete_tasks)
+@click.argument("duration", metavar="DURATION")
+@reason_option
+@run_options
+def extend(file: NamedFile, duration: str, **options: object) -> int:
+    return _act("extend", file, {"seconds": seconds_of(duration)}, {"fingerprint": None, "yes": True, **options})
+
+
+@command("postpone")
+@click.argument("when", metavar="DURATION|TIME|never")
+@reason_option
+@run_options
+def postpone(file: NamedFile, when: str, run_id: str | None, reason: str, as_json: bool) -> int:
+    """What the old one has cancelled runs again."""
+    return _act_on_run("postpone", file, run_id, reason, as_json, postpone_options_of(when))
+
+
+@command("pause")
+@reading_options
+@reason_option
+def pause(file: NamedFile, run_id: str | None, reason: str, as_json: bool) -> int:
+    return _act_on_run("pause", file, run_id, reason, as_json)
+
+
+@command("unpause")
+@reading_options
+@reason_option
+def unpause(file: NamedFile, run_id: str | None, reason: str, as_json: bool) -> int:
+    return _act_on_run("unpause", file, run_id, reason, as_json)
+
+
+def _act(act: str, file: NamedFile, extra: Mapping[str, Json], options: dict[str, Any]) -> int:
+    endpoint = file.to_change()
+    printed = {name: options.pop(name) for name in ("as_json", "dry_run", "yes") if name in options}
+    filters = BulkFilter(options.pop("failure_class", None), options.pop("only", ()))
+    request = ActRequest(act, filters=filters, options=extra, **options)
+    if bool(request.names or filters) == bool(request.fingerprint):
+        raise click.UsageError("name tasks, or give --fingerprint, --class or --only")
+    if request.names and request.downstream:
+        raise click.UsageError("--downstream goes with --fingerprint")
+    return send_action(endpoint, request, **printed)
+
+
+def _act_on_run(
+    act: str,
+    file: NamedFile,
+    run_id: str | None,
+    reason: str,
+    as_json: bool,
+    options: Mapping[str, Json] | None = None,
+) -> int:
+    request = ActRequest(act, run_id=run_id, reason=reason, options=options or {})
+    return send_action(file.to_change(), request, as_json=as_json)
+
+
 # --- ``redrive abandon``: ends unfinished runs that will not be resumed ----------------------------------------------
 
 
+@command("abandon")
+@click.argument("names", nargs=-1, metavar="RUN...")
+@state_option
+@click.option("--run", "run_ids", multiple=True, metavar="RUN", help="A run to end, as the argument.")
+@click.option("--all", "everything", is_flag=True, help="Every unfinished run that no executor runs.")
+@click.option(
+    "--older-than", metavar="DURATION", help="With --all: only runs that started longer ago than this, as 2d."
+)
+@reason_option
+@json_option
+@ssh_options
 def abandon_runs(
-    endpoint: Endpoint, run_ids: Sequence[str], older_than_seconds: float | None, *, reason: str, as_json: bool
+    file: NamedFile,
+    names: tuple[str, ...],
+    run_ids: tuple[str, ...],
+    everything: bool,
+    older_than: str | None,
+    reason: str,
+    as_json: bool,
 ) -> int:
-    """Abandon each unfinished run that is so old and that no executor runs; with None, the runs ``run_ids``."""
+    if bool(names + run_ids) == everything:
+        raise click.UsageError("name runs, or give --all")
+    if older_than and not everything:
+        raise click.UsageError("--older-than goes with --all")
+    age_us = round(seconds_of(older_than) * 1e6) if older_than else 0
 
     async def use(session: Session) -> list[tuple[Answer, ActPlace]]:
         summaries = await session.runs()
-        if older_than_seconds is None:
-            chosen = _named(summaries, run_ids)
+        if not everything:
+            chosen = _named(summaries, names + run_ids)
         else:
             own = session.status.executor_run_id if session.status.executor_alive else None
-            chosen = _chosen(summaries, own, time.time_ns() // 1000 - round(older_than_seconds * 1e6))
+            chosen = _chosen(summaries, own, time.time_ns() // 1000 - age_us)
         return [
             (await session.send(new_command("abandon", one.run.run_id, (), reason)), place_of(session, one.run))
             for one in chosen
         ]
 
-    answers = with_session(endpoint, use)
+    answers = with_session(file.to_change(), use)
     for answer, place in answers:
         print_answer(answer, as_json, place)
     if not answers and not as_json:
@@ -518,18 +684,21 @@ _NAMED_MAX = 5
 _LABEL_CELLS = 9
 
 
+@command("note")
+@click.argument("text")
+@fingerprint_option
+@click.option("--downstream", metavar="NAME", help="Only for tasks that call this; default: all tasks.")
+@run_options
 def send_note(
-    endpoint: Endpoint, text: str, *, run_id: str | None, fingerprint: str, downstream: str | None, as_json: bool
+    file: NamedFile, text: str, fingerprint: str, downstream: str | None, run_id: str | None, as_json: bool
 ) -> int:
-    """Send a note and print the answer of the engine. Exit code 1 if nothing was written."""
-
     async def use(session: Session) -> tuple[Answer, ActPlace]:
         projection = await session.snapshot(run_id)
         options = {"fingerprint": cause_of(projection, fingerprint), "downstream": downstream, "text": text}
         command = new_command("note", projection.run.run_id, options=options)
         return await session.send(command), place_of(session, projection.run)
 
-    answer, place = with_session(endpoint, use)
+    answer, place = with_session(file.to_change(), use)
     print_answer(answer, as_json, place)
     return code_of_answers(answer)
 
@@ -550,9 +719,26 @@ def cause_of(projection: RunProjection, digits: str) -> str:
     return found.pop()
 
 
+@command("classify")
+@fingerprint_option
+@click.option(
+    "--as",
+    "failure_class",
+    required=True,
+    type=click.Choice(["transient", "permanent", "ambiguous", "validation", "auth"]),
+    help="The class of such failures.",
+)
+@click.option("--downstream", metavar="NAME", help="The rule's downstream; default: that of the failed tasks.")
+@click.option(
+    "--when",
+    "conditions",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="A condition instead of the proposed ones: status=409.",
+)
+@run_options
 def print_rule(
-    endpoint: Endpoint,
-    *,
+    file: NamedFile,
     run_id: str | None,
     fingerprint: str,
     failure_class: str,
@@ -560,7 +746,6 @@ def print_rule(
     conditions: Sequence[str],
     as_json: bool,
 ) -> int:
-    """Print the rule and its effect on the past. Changes nothing."""
     chosen = conditions_of(conditions)
 
     async def use(session: Session) -> RuleTrial:
@@ -568,7 +753,7 @@ def print_rule(
         loose = cause_of(projection, fingerprint)
         return await try_rule(session, projection, loose, FailureClass(failure_class), downstream, chosen)
 
-    found = with_session(endpoint, use)
+    found = with_session(file.to_read(), use)
     if as_json:
         effect = asdict(found.effect)
         value = {"rule": found.rule, "downstream": found.downstream, "flow": found.text, "effect": effect}

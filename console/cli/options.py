@@ -12,7 +12,7 @@ import click
 from click.shell_completion import CompletionItem, get_completion_class
 
 from ...engine.errors import RedriveError
-from .main import ExitCode
+from .main import ExitCode, cli, command
 
 if TYPE_CHECKING:
     from ...engine.store.runs import Name
@@ -28,11 +28,12 @@ if TYPE_CHECKING:
 _VARIABLE = "_REDRIVE_COMPLETE"
 
 
-def print_script(command: click.Command, shell: str) -> None:
-    """Print the script that a shell evaluates once, at its start."""
+@command("completion")
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def print_script(shell: str) -> None:
     completion = get_completion_class(shell)
     assert completion is not None  # click.Choice admits only shells that click knows
-    click.echo(completion(command, {}, "redrive", _VARIABLE).source())
+    click.echo(completion(cli, {}, "redrive", _VARIABLE).source())
 
 
 def complete_tasks(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -56,14 +57,6 @@ def complete_causes(context: click.Context, parameter: click.Parameter, incomple
     from ...engine.store import runs
 
     return _items(_names(context, runs.CAUSE_NAMES), incomplete)
-
-
-def complete_topics(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Topics of the manual."""
-    from .. import manual
-
-    topics = manual.load_topics()
-    return [CompletionItem(topic.name, help=topic.summary) for topic in topics if topic.name.startswith(incomplete)]
 
 
 def _names(context: click.Context, sql: str) -> list[Name]:
@@ -249,6 +242,33 @@ fingerprint_option = click.option(
 file_options = options(target_argument, state_option, json_option, ssh_options)
 run_options = options(state_option, run_option, json_option, ssh_options)
 reading_options = options(target_argument, run_options)
+
+durability_option = click.option(
+    "--durability",
+    type=click.Choice(["normal", "full"]),
+    default="normal",
+    show_default=True,
+    envvar="REDRIVE_DURABILITY",
+    help="Which changes wait for the disk: those that are reported, or all.",
+)
+running_options = options(
+    click.option("--state", "state", metavar="PATH", help="State file; default: <flow>.db in the default place."),
+    click.option("--max-parallel", type=click.IntRange(1, 10_000), metavar="N", help="Attempts at a time."),
+    click.option("--plain", is_flag=True, help="One line per event instead of the console."),
+    click.option("--output", is_flag=True, help="The output of the tasks, between the lines of --plain."),
+    click.option("--quiet", is_flag=True, help="For cron: print nothing unless the run needs a human."),
+    click.option("--detach", is_flag=True, help="Start the executor in the background."),
+    click.option("--stay", is_flag=True, help="When blocked, wait for an operator instead of ending."),
+    click.option("--wait", is_flag=True, help="Wait for another executor to leave the state file."),
+    click.option("--dask", metavar="ADDRESS", envvar="REDRIVE_DASK", help="Dask scheduler for isolation='dask'."),
+    durability_option,
+)
+serving_options = options(
+    click.option("--state", "state", metavar="PATH", help="State file; default: <flow>.db in the default place."),
+    click.option("--max-parallel", type=click.IntRange(1, 10_000), metavar="N", help="Attempts at a time."),
+    click.option("--dask", metavar="ADDRESS", envvar="REDRIVE_DASK", help="Dask scheduler for isolation='dask'."),
+    durability_option,
+)
 
 
 def seconds_of(text: str, option: str = "") -> float:

@@ -22,11 +22,12 @@ from ..feed.reads import READ_EVENTS, TEXTS_OF, read_evidence
 from ..model.board import Board
 from ..model.inbox import Inbox, failures_of
 from ..present.report import CAUSES_MAX, CauseEvidence, Move, PageColours, ReportData, report_html, report_markdown
-from ..sessions.address import Endpoint
 from ..sessions.open import with_session
 from ..sessions.session import Session
 from ..text.figures import format_bytes
 from ..text.text import echo
+from .main import command
+from .options import NamedFile, complete_runs, ssh_options, state_option
 
 if TYPE_CHECKING:
     pass
@@ -36,15 +37,21 @@ if TYPE_CHECKING:
 # ``redrive report``: a run as one HTML file or as Markdown.
 
 
-def write_report(endpoint: Endpoint, run_id: str | None, path: str | None, *, is_markdown: bool) -> int:
-    """Write the report of a run to ``path``; None: print it."""
+@command("report")
+@click.argument("run_id", required=False, metavar="[RUN]", shell_complete=complete_runs)
+@state_option
+@click.option("-o", "--output", "path", type=click.Path(dir_okay=False), metavar="FILE", help="Default: print it.")
+@click.option("--markdown", "is_markdown", is_flag=True, help="Markdown instead of HTML.")
+@ssh_options
+def write_report(file: NamedFile, run_id: str | None, path: str | None, is_markdown: bool) -> int:
+    """RUN: default the latest run. The file loads nothing from elsewhere and can be read on a phone."""
     if path is None and not is_markdown and sys.stdout.isatty():
         raise click.UsageError("HTML is not for a terminal: name a file with -o night.html, or say --markdown")
 
     async def read(session: Session) -> ReportData:
         return await read_report(session, run_id, time.time_ns() // 1000)
 
-    data = with_session(endpoint, read)
+    data = with_session(file.to_read(), read)
     text = report_markdown(data) if is_markdown else report_html(data, _colours("light"), _colours("dark"))
     if path is None:
         echo(text, nl=False)

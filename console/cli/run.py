@@ -10,13 +10,16 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import click
+
 from ...engine.executor.run_options import RunOptions
 from ...engine.store.flow_path import path_of_flow
 from ..sessions.address import Endpoint
 from ..sessions.target import state_for_flow
 from ..text.text import echo
 from .attach import code_of_console
-from .main import code_of_run, command_line
+from .main import code_of_run, command, command_line
+from .options import params_of, running_options
 
 if TYPE_CHECKING:  # importing the executor would delay the first frame
     from ...engine.executor.run_end import RunResult
@@ -46,8 +49,16 @@ def run_arguments(params: Mapping[str, object], **options: Any) -> RunArguments:
     return RunArguments(RunOptions(params=params, **options), **own)
 
 
-def run_flow(flow: str, run_id: str | None, arguments: RunArguments) -> int:
-    """Run a flow file: in the console, as plain lines, or detached."""
+@command("run")
+@click.argument("flow")
+@click.option("--run-id", "run_id", metavar="ID", help="Name of the run; an existing run is resumed.")
+@click.option(
+    "--param", "param", multiple=True, metavar="NAME=VALUE", help="A parameter of the flow; @FILE or - reads it."
+)
+@click.option("--accept-changes", is_flag=True, help="As for resume, if the run exists.")
+@running_options
+def run_flow(flow: str, run_id: str | None, param: tuple[str, ...], **options: Any) -> int:
+    arguments = run_arguments(params_of(param), **options)
     state = state_for_flow(flow, arguments.run.params, arguments.state)
     return start_executor(flow, state, run_id, arguments)
 
@@ -61,13 +72,12 @@ def remote_resume_hint(target: str) -> str:
     return f"an executor runs on the machine of its state file; resume it there: {address.login} {shlex.quote(there)}"
 
 
-def run_demo(arguments: RunArguments) -> int:
-    """Run the built-in flow; without a terminal with a scripted operator, whose success is the exit code.
-
-    With ``--detach`` or ``--stay`` only the user acts.
-    """
+@command("demo")
+@running_options
+def run_demo(**options: Any) -> int:
     from ...engine import examples
 
+    arguments = run_arguments({}, **options)
     flow = str(Path(examples.__file__).with_name("demo.py"))
     state = arguments.state or path_of_flow("demo")
     if (arguments.plain or not _has_terminal()) and not (arguments.detach or arguments.run.stay):

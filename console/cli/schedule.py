@@ -11,6 +11,7 @@ from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta, tzinfo
 from functools import partial
 from itertools import islice
+from typing import Any
 
 import click
 
@@ -31,11 +32,28 @@ from ...engine.store.schedules import ServedFlow, served_flow
 from ..sessions.target import state_for_flow
 from ..text.text import cells, echo, echo_json, one_line, pad, print_table
 from .event_lines import EventPrinter
-from .main import ExitCode
+from .main import ExitCode, command
+from .options import json_option, params_of, serving_options
 from .output import echo_values, with_schema
-from .run import RunArguments, end_sentence
+from .run import RunArguments, end_sentence, run_arguments
 
 _DATE_CHARACTERS = len("2026-11-21")
+
+
+@command("serve")
+@click.argument("flows", nargs=-1, required=True, metavar="FLOW...")
+@click.option("--param", "param", multiple=True, metavar="NAME=VALUE", help="A parameter of every run, for one FLOW.")
+@serving_options
+@click.option("--wait", is_flag=True, help="Wait while another process serves the state file.")
+def serve(flows: tuple[str, ...], param: tuple[str, ...], **options: Any) -> int:
+    """Each of several flows gets its own process and state file, and its name before its lines. A process that dies is
+    started again after a delay of at most 1 s, 2 s, 4 s, ... 60 s, drawn at random.
+    """
+    if len(flows) == 1:
+        return serve_flow(flows[0], run_arguments(params_of(param), **options))
+    if param:
+        raise click.UsageError("--param goes with one flow; in several, write the default into the flow")
+    return serve_flows(flows, run_arguments({}, **options))
 
 
 def serve_flow(flow: str, arguments: RunArguments) -> int:
@@ -126,9 +144,13 @@ def _serve_command(flow: str, state: str, arguments: RunArguments) -> list[str]:
 # --- Next runs -----------------------------------------------------------------------------------------------------
 
 
-def print_schedule(flow: str, params: Mapping[str, str], count: int, as_json: bool) -> int:
-    """Print the next logical times, in the schedule's time zone and in this machine's."""
-    served = asyncio.run(_read_served(flow, params))
+@command("schedule")
+@click.argument("flow")
+@click.option("--param", "param", multiple=True, metavar="NAME=VALUE", help="A parameter that the flow declares.")
+@click.option("--next", "count", default=5, show_default=True, type=click.IntRange(1, 1000), metavar="N")
+@json_option
+def print_schedule(flow: str, param: tuple[str, ...], count: int, as_json: bool) -> int:
+    served = asyncio.run(_read_served(flow, params_of(param)))
     times = list(islice(served.schedule.recurrence.after(SystemClock().now_us()), count))
     if as_json:
         echo_values("schedule", (_value(served, at) for at in times))
@@ -183,13 +205,19 @@ def _row(served: ServedFlow, at: int, there: tzinfo | None) -> tuple[str, ...]:
 # --- Backfill ------------------------------------------------------------------------------------------------------
 
 
+@command("backfill")
+@click.argument("flow")
+@click.option("--from", "since", required=True, metavar="DATE", help="The first day, or time, in its zone.")
+@click.option("--to", "until", required=True, metavar="DATE", help="The last day, or time.")
+@click.option("--again", is_flag=True, help="Also dates whose run has ended.")
+@click.option("--dry-run", is_flag=True, help="Only show what would run.")
+@click.option("--param", "param", multiple=True, metavar="NAME=VALUE", help="A parameter of every run.")
+@serving_options
+@json_option
 def backfill_flow(
-    flow: str, since: str, until: str, arguments: RunArguments, *, again: bool, dry_run: bool, as_json: bool
+    flow: str, since: str, until: str, param: tuple[str, ...], again: bool, dry_run: bool, as_json: bool, **options: Any
 ) -> int:
-    """Run the logical times from ``since`` to ``until`` that have no run, the oldest first; ``again``: also the others.
-
-    A run that can continue, because an operator has decided about it, is resumed first.
-    """
+    arguments = run_arguments(params_of(param), **options)
     params, clock = arguments.run.params, SystemClock()
     served, state = asyncio.run(_read_served(flow, params)), state_for_flow(flow, params, arguments.state)
     zone = served.schedule.zone

@@ -1,4 +1,4 @@
-"""``redrive fleet``, and the choice of a state file of a host, for an address without a path (``ssh://host``).
+"""The choice of a state file of a host, for an address without a path (``ssh://host``).
 
 Without a person at the terminal, several files are an error that names them: a guess could show the wrong run.
 """
@@ -10,20 +10,14 @@ import sys
 import time
 from collections.abc import Awaitable, Sequence
 
-import click
-
 from ...engine.domain.text import format_duration
 from ...engine.errors import AddressError
 from ...engine.statefile.paths import default_paths
-from ...engine.statefile.state_files import Offer, offers
-from ..model.runs import fleet_entries
-from ..present.runs import FLEET_COLUMNS, fleet_cells, fleet_value
+from ...engine.statefile.state_files import Offer
 from ..sessions.address import Endpoint, SshOptions, parse
 from ..sessions.open import FleetTarget, connect_with_sign_in, is_interactive, list_state_files
 from ..sessions.target import is_remote, named_target, run_state
-from ..text.text import echo, one_line, print_table
-from .main import ExitCode
-from .output import echo_values
+from ..text.text import echo, one_line
 
 
 def choose_file(endpoint: Endpoint, *, to_act: bool = False) -> str:
@@ -35,7 +29,7 @@ def choose_file(endpoint: Endpoint, *, to_act: bool = False) -> str:
     target = endpoint.target
     if parse(target).path:
         return target
-    found = _read_remote(endpoint)
+    found = read_remote(endpoint)
     usable = [offer for offer in found if offer.problem is None]
     if to_act:
         usable = [offer for offer in usable if offer.has_work] or usable
@@ -62,7 +56,9 @@ def fleet_of(name: str | None, ssh: SshOptions) -> FleetTarget | None:
     return FleetTarget(target, options) if sum(offer.problem is None for offer in found) > 1 else None
 
 
-def _read_remote(endpoint: Endpoint) -> Sequence[Offer]:
+def read_remote(endpoint: Endpoint) -> Sequence[Offer]:
+    """The state files in the default place of a host."""
+
     def read(options: SshOptions) -> Awaitable[Sequence[Offer]]:
         return list_state_files(endpoint.target, options)
 
@@ -91,24 +87,3 @@ def _describe(offer: Offer) -> str:
         return "no run yet"
     age = format_duration(max(0, time.time_ns() // 1000 - offer.started_at))
     return f"{offer.dag_name} · {offer.run_id} · {run_state(offer)} · started {age} ago"
-
-
-# --- All of them ---------------------------------------------------------------------------------------------------
-
-
-def print_fleet(target: str | None, ssh: SshOptions, as_json: bool) -> int:
-    """Print one line per state file, those that need a human first; ``target``: ``ssh://host``; None: this machine."""
-    if target is None:
-        found: Sequence[Offer] = offers()
-    elif is_remote(target) and not parse(target).path:
-        found = _read_remote(Endpoint(target, ssh))
-    else:
-        raise click.UsageError(f"{target}: a fleet is all state files of a host: write ssh://host, or nothing")
-    entries, now_us = fleet_entries(found), time.time_ns() // 1000
-    if as_json:
-        echo_values("fleet", map(fleet_value, entries))
-    elif entries:
-        print_table([FLEET_COLUMNS, *(fleet_cells(entry, now_us) for entry in entries)])
-    else:
-        echo(f"there is no state file in the default place of {target or 'this machine'}")
-    return ExitCode.SUCCESS

@@ -1,18 +1,19 @@
 """The table of actions: ``ACTIONS`` has the keys of each action.
 
 Bindings, footer, help and palette are derived from it. To follow a key, find its action in ``ACTIONS`` by the key and
-the screen, then the receiver and the method in ``CALLS`` by the action's name; ``app/base_app.py``
-makes that call, for keys and for the palette.
+the screen, then the function in ``HANDLERS`` by the action's name; ``app/base_app.py`` calls it, for keys and for the
+palette.
 """
 
 from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, IntEnum
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any, Concatenate, Literal, ParamSpec, Protocol
 
 from ...engine.domain.acts import ACTS, Scope
 from ..text.text import one_line
@@ -366,172 +367,305 @@ def footer_of(screen: ScreenName) -> list[Action]:
     return [BY_NAME[name] for name in _FOOTERS[screen]]
 
 
-# --- The table of calls: ``CALLS`` has the method that each action calls ---------------------------------------------
+# --- What each action calls: a method of a view, or a function of the console -----------------------------------------
 
 
-class Receiver(Enum):
-    """The object that handles an action. The value is the attribute of the app that holds the object."""
+class View(Protocol):
+    """The methods of focused widgets and screens that keys call; each class has those that mean something in it."""
 
-    VIEW = "view"  # no attribute: the first with the method among the focused widget and its ancestors up to the screen
-    CONSOLE = "console"  # the app itself
-    OPERATOR_ACTIONS = "operator_actions"
-    DOWNSTREAM_ACTIONS = "downstream_actions"
-    TIME_TRAVEL = "time_travel"
-    RUN_CONTROL = "run_control"
-    COMMANDS = "commands"
-    COPYING = "copying"
-    ANALYSIS = "analysis"
-    PREFERENCES = "preferences"
-
-
-class ScreenArgument(Enum):
-    """What the screen passes to the receiver, before the arguments in ``CALLS``."""
-
-    NONE = 0
-    TASKS = 1  # the names of the marked tasks, else of the tasks under the cursor
-    CURSOR_ITEM = 2  # the breaker, page, group of rows or event under the cursor; None for other items
-    ITEM_AND_TASKS = 3  # both, as two arguments
-
-
-Argument = int | float | str | ScreenName
-
-
-class ActionCall(NamedTuple):
-    """The method that an action calls."""
-
-    receiver: Receiver
-    method: str
-    arguments: tuple[Argument, ...] = ()
-    screen_argument: ScreenArgument = ScreenArgument.NONE
-
-
-def _view(method: str, *arguments: Argument) -> ActionCall:
-    return ActionCall(Receiver.VIEW, method, arguments)
+    def move_rows(self, rows: int, /) -> object: ...
+    def move_columns(self, direction: int, /) -> object: ...
+    def move_pages(self, pages: float, /) -> object: ...
+    def move_to_edge(self, direction: int, /) -> object: ...
+    def move_answer(self, step: int, /) -> object: ...
+    def drill_in(self) -> object: ...
+    def go_back(self) -> object: ...
+    def cancel(self) -> object: ...
+    def next_pane(self) -> object: ...
+    def show_details(self) -> object: ...
+    def show_output(self) -> object: ...
+    def show_explanation(self) -> object: ...
+    def open_filter_input(self) -> object: ...
+    def open_match_input(self) -> object: ...
+    def open_search_input(self) -> object: ...
+    def cycle_state_filter(self) -> object: ...
+    def go_to_next(self, step: int, /) -> object: ...
+    def go_to_first_error(self) -> object: ...
+    def go_to_attempt(self, step: int, /) -> object: ...
+    def compare_attempts(self) -> object: ...
+    def show_tails(self) -> object: ...
+    def change_order(self) -> object: ...
+    def mark(self) -> object: ...
+    def mark_range(self) -> object: ...
+    def mark_all(self) -> object: ...
+    def decide_rows(self, act: Literal["requeue", "discard"], /) -> object: ...
+    def zoom(self, step: int, /) -> object: ...
+    def show_all(self) -> object: ...
+    def change_depth(self, step: int, /) -> object: ...
+    def toggle_follow(self) -> object: ...
+    def toggle_wrap(self) -> object: ...
+    def toggle_critical_path(self) -> object: ...
 
 
-def _console(method: str, *arguments: Argument) -> ActionCall:
-    return ActionCall(Receiver.CONSOLE, method, arguments)
+class OperatorHandlers(Protocol):
+    """What an operator does to a run and to its tasks, by their names."""
+
+    def requeue(self, names: Sequence[str], /) -> object: ...
+    def skip(self, names: Sequence[str], /) -> object: ...
+    def note(self, names: Sequence[str], /) -> object: ...
+    def stop(self, names: Sequence[str], /) -> object: ...
+    def extend(self, names: Sequence[str], /) -> object: ...
+    def hurry(self, names: Sequence[str], /) -> object: ...
+    def acknowledge(self, names: Sequence[str], /) -> object: ...
+    def snooze(self, names: Sequence[str], /) -> object: ...
+    def undo(self) -> object: ...
+    def pause(self) -> object: ...
+    def postpone(self) -> object: ...
+    def reload_code(self) -> object: ...
 
 
-def _on_tasks(method: str) -> ActionCall:
-    return ActionCall(Receiver.OPERATOR_ACTIONS, method, screen_argument=ScreenArgument.TASKS)
+class RunHandlers(Protocol):
+    """What an operator does to an executor; ``item`` is what is under the cursor."""
+
+    def resume(self) -> object: ...
+    def arm(self) -> object: ...
+    def stop_run(self) -> object: ...
+    def abandon(self, item: object, /) -> object: ...
 
 
-def _on_downstream(method: str, *arguments: Argument) -> ActionCall:
-    return ActionCall(Receiver.DOWNSTREAM_ACTIONS, method, arguments, ScreenArgument.CURSOR_ITEM)
+class DownstreamHandlers(Protocol):
+    """What an operator does to the breaker or the page under the cursor."""
+
+    def reset_breaker(self, item: object, /) -> object: ...
+    def set_breaker(self, item: object, how: str, /) -> object: ...
+    def acknowledge(self, item: object, /) -> object: ...
+    def snooze(self, item: object, /) -> object: ...
 
 
-def _time_travel(method: str, *arguments: Argument) -> ActionCall:
-    return ActionCall(Receiver.TIME_TRAVEL, method, arguments)
+class TimeHandlers(Protocol):
+    """Moves through the recorded run."""
+
+    def step(self, count: int, /) -> object: ...
+    def to_problem(self, direction: int, /) -> object: ...
+    def to_first_problem(self) -> object: ...
+    def to_cursor_event(self, item: object, /) -> object: ...
+    def faster(self) -> object: ...
+    def slower(self) -> object: ...
 
 
-#: Name of an action -> the method that it calls.
-CALLS: Mapping[str, ActionCall] = {
+class MenuHandlers(Protocol):
+    """Lists of commands, keys and pages."""
+
+    def palette(self, text: str = "", /) -> object: ...
+    def help(self) -> object: ...
+    def manual(self) -> object: ...
+    def list_keys(self) -> object: ...
+
+
+class PreferenceHandlers(Protocol):
+    """What the user prefers, kept from one start to the next."""
+
+    def choose_filter(self) -> object: ...
+    def choose_columns(self) -> object: ...
+    def choose_theme(self) -> object: ...
+    def toggle_mouse(self) -> object: ...
+    def toggle_bell(self) -> object: ...
+
+
+class CopyHandlers(Protocol):
+    """What is copied from the item under the cursor, or from tasks."""
+
+    def copy(self, item: object, names: Sequence[str], /) -> object: ...
+
+
+class AnalysisHandlers(Protocol):
+    """Trials of rules on what has happened."""
+
+    def classify(self, names: Sequence[str], /) -> object: ...
+
+
+class Selection(Protocol):
+    """The screen, as the handlers of the console read it."""
+
+    def target_tasks(self) -> Sequence[str]:
+        """The names of the marked tasks, else of the tasks under the cursor."""
+
+    def subject(self) -> object:
+        """The breaker, page, group of rows or event under the cursor; None for other items."""
+
+
+class Console(Protocol):
+    """The console with its parts, as the table of handlers uses it."""
+
+    @property
+    def console_screen(self) -> Selection: ...
+    @property
+    def operator_actions(self) -> OperatorHandlers: ...
+    @property
+    def run_control(self) -> RunHandlers: ...
+    @property
+    def downstream_actions(self) -> DownstreamHandlers: ...
+    @property
+    def time_travel(self) -> TimeHandlers: ...
+    @property
+    def commands(self) -> MenuHandlers: ...
+    @property
+    def preferences(self) -> PreferenceHandlers: ...
+    @property
+    def copying(self) -> CopyHandlers: ...
+    @property
+    def analysis(self) -> AnalysisHandlers: ...
+    def switch_view(self, view: ScreenName, /) -> object: ...
+    def quit_view(self) -> object: ...
+    def toggle_times(self) -> object: ...
+    def reload(self) -> object: ...
+    def action_suspend_process(self) -> object: ...
+    def show_exit_hint(self) -> object: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ViewCall:
+    """A method of the focused widget, or of its nearest ancestor that has the method."""
+
+    method: Callable[..., object]
+    arguments: tuple[object, ...]
+
+    def bound_to(self, node: object) -> Callable[[], object] | None:
+        """The call of the method of ``node``; None if it has none."""
+        method = getattr(node, self.method.__name__, None)
+        return None if method is None else partial(method, *self.arguments)
+
+
+ConsoleCall = Callable[[Console], object]
+Handler = ViewCall | ConsoleCall
+Given = ParamSpec("Given")
+
+
+def _view(method: Callable[Concatenate[View, Given], object], *arguments: Given.args, **_: Given.kwargs) -> ViewCall:
+    return ViewCall(method, arguments)
+
+
+def _on_tasks(call: Callable[[OperatorHandlers, Sequence[str]], object]) -> ConsoleCall:
+    return lambda console: call(console.operator_actions, console.console_screen.target_tasks())
+
+
+def _on_item(call: Callable[[DownstreamHandlers, object], object]) -> ConsoleCall:
+    return lambda console: call(console.downstream_actions, console.console_screen.subject())
+
+
+def _to_view(view: ScreenName) -> ConsoleCall:
+    return lambda console: console.switch_view(view)
+
+
+#: Name of an action -> what its key calls.
+HANDLERS: Mapping[str, Handler] = {
     # the run
-    "requeue": _on_tasks("requeue"),
-    "skip": _on_tasks("skip"),
-    "note": _on_tasks("note"),
-    "stop_task": _on_tasks("stop"),
-    "extend": _on_tasks("extend"),
-    "hurry": _on_tasks("hurry"),
-    "acknowledge": _on_tasks("acknowledge"),
-    "snooze": _on_tasks("snooze"),
-    "undo": ActionCall(Receiver.OPERATOR_ACTIONS, "undo"),
-    "pause": ActionCall(Receiver.OPERATOR_ACTIONS, "pause"),
-    "postpone": ActionCall(Receiver.OPERATOR_ACTIONS, "postpone"),
-    "resume_here": ActionCall(Receiver.RUN_CONTROL, "resume"),
-    "arm": ActionCall(Receiver.RUN_CONTROL, "arm"),
-    "reload": ActionCall(Receiver.OPERATOR_ACTIONS, "reload_code"),
-    "stop_run": ActionCall(Receiver.RUN_CONTROL, "stop_run"),
-    "abandon_run": ActionCall(Receiver.RUN_CONTROL, "abandon", screen_argument=ScreenArgument.CURSOR_ITEM),
+    "requeue": _on_tasks(lambda operator, names: operator.requeue(names)),
+    "skip": _on_tasks(lambda operator, names: operator.skip(names)),
+    "note": _on_tasks(lambda operator, names: operator.note(names)),
+    "stop_task": _on_tasks(lambda operator, names: operator.stop(names)),
+    "extend": _on_tasks(lambda operator, names: operator.extend(names)),
+    "hurry": _on_tasks(lambda operator, names: operator.hurry(names)),
+    "acknowledge": _on_tasks(lambda operator, names: operator.acknowledge(names)),
+    "snooze": _on_tasks(lambda operator, names: operator.snooze(names)),
+    "undo": lambda console: console.operator_actions.undo(),
+    "pause": lambda console: console.operator_actions.pause(),
+    "postpone": lambda console: console.operator_actions.postpone(),
+    "resume_here": lambda console: console.run_control.resume(),
+    "arm": lambda console: console.run_control.arm(),
+    "reload": lambda console: console.operator_actions.reload_code(),
+    "stop_run": lambda console: console.run_control.stop_run(),
+    "abandon_run": lambda console: console.run_control.abandon(console.console_screen.subject()),
     # breakers, pages, rows
-    "reset_breaker": _on_downstream("reset_breaker"),
-    "force_open": _on_downstream("set_breaker", "open"),
-    "close_breaker": _on_downstream("set_breaker", "close"),
-    "probe": _on_downstream("set_breaker", "probe"),
-    "disable_breaker": _on_downstream("set_breaker", "disable"),
-    "acknowledge_page": _on_downstream("acknowledge"),
-    "snooze_page": _on_downstream("snooze"),
-    "requeue_rows": _view("decide_rows", "requeue"),
-    "discard_rows": _view("decide_rows", "discard"),
+    "reset_breaker": _on_item(lambda downstream, item: downstream.reset_breaker(item)),
+    "force_open": _on_item(lambda downstream, item: downstream.set_breaker(item, "open")),
+    "close_breaker": _on_item(lambda downstream, item: downstream.set_breaker(item, "close")),
+    "probe": _on_item(lambda downstream, item: downstream.set_breaker(item, "probe")),
+    "disable_breaker": _on_item(lambda downstream, item: downstream.set_breaker(item, "disable")),
+    "acknowledge_page": _on_item(lambda downstream, item: downstream.acknowledge(item)),
+    "snooze_page": _on_item(lambda downstream, item: downstream.snooze(item)),
+    "requeue_rows": _view(View.decide_rows, "requeue"),
+    "discard_rows": _view(View.decide_rows, "discard"),
     # views
-    **{f"view_{view.value}": _console("switch_view", view) for view in VIEWS},
-    "open": _view("drill_in"),
-    "back": _view("go_back"),
-    "quit": _console("quit_view"),
-    "details": _view("show_details"),
-    "output": _view("show_output"),
-    "why": _view("show_explanation"),
-    "classify": ActionCall(Receiver.ANALYSIS, "classify", screen_argument=ScreenArgument.TASKS),
-    "next_pane": _view("next_pane"),
-    "previous_pane": _view("next_pane"),  # there are two
+    **{f"view_{view.value}": _to_view(view) for view in VIEWS},
+    "open": _view(View.drill_in),
+    "back": _view(View.go_back),
+    "quit": lambda console: console.quit_view(),
+    "details": _view(View.show_details),
+    "output": _view(View.show_output),
+    "why": _view(View.show_explanation),
+    "classify": lambda console: console.analysis.classify(console.console_screen.target_tasks()),
+    "next_pane": _view(View.next_pane),
+    "previous_pane": _view(View.next_pane),  # there are two
     # finding
-    "filter": _view("open_filter_input"),
-    "filter_states": _view("cycle_state_filter"),
-    "filters": ActionCall(Receiver.PREFERENCES, "choose_filter"),
-    "only": _view("open_match_input"),
-    "search": _view("open_search_input"),
-    "next": _view("go_to_next", 1),
-    "previous": _view("go_to_next", -1),
-    "first_error": _view("go_to_first_error"),
-    "sort": _view("change_order"),
-    "columns": ActionCall(Receiver.PREFERENCES, "choose_columns"),
-    "copy": ActionCall(Receiver.COPYING, "copy", screen_argument=ScreenArgument.ITEM_AND_TASKS),
-    "palette": ActionCall(Receiver.COMMANDS, "palette"),
-    "help": ActionCall(Receiver.COMMANDS, "help"),
-    "manual": ActionCall(Receiver.COMMANDS, "manual"),
-    "keys": ActionCall(Receiver.COMMANDS, "list_keys"),
+    "filter": _view(View.open_filter_input),
+    "filter_states": _view(View.cycle_state_filter),
+    "filters": lambda console: console.preferences.choose_filter(),
+    "only": _view(View.open_match_input),
+    "search": _view(View.open_search_input),
+    "next": _view(View.go_to_next, 1),
+    "previous": _view(View.go_to_next, -1),
+    "first_error": _view(View.go_to_first_error),
+    "sort": _view(View.change_order),
+    "columns": lambda console: console.preferences.choose_columns(),
+    "copy": lambda console: console.copying.copy(
+        console.console_screen.subject(), console.console_screen.target_tasks()
+    ),
+    "palette": lambda console: console.commands.palette(),
+    "help": lambda console: console.commands.help(),
+    "manual": lambda console: console.commands.manual(),
+    "keys": lambda console: console.commands.list_keys(),
     # marks
-    "mark": _view("mark"),
-    "mark_range": _view("mark_range"),
-    "mark_all": _view("mark_all"),
+    "mark": _view(View.mark),
+    "mark_range": _view(View.mark_range),
+    "mark_all": _view(View.mark_all),
     # display
-    "fold": _view("zoom", -1),
-    "unfold": _view("zoom", 1),
-    "follow": _view("toggle_follow"),
-    "wrap": _view("toggle_wrap"),
-    "farther": _view("change_depth", 1),
-    "nearer": _view("change_depth", -1),
-    "critical_path": _view("toggle_critical_path"),
-    "show_all": _view("show_all"),
-    "older_attempt": _view("go_to_attempt", -1),
-    "newer_attempt": _view("go_to_attempt", 1),
-    "compare_attempts": _view("compare_attempts"),
-    "tails": _view("show_tails"),
-    "times": _console("toggle_times"),
-    "redraw": _console("reload"),
-    "theme": ActionCall(Receiver.PREFERENCES, "choose_theme"),
-    "mouse": ActionCall(Receiver.PREFERENCES, "toggle_mouse"),
-    "bell": ActionCall(Receiver.PREFERENCES, "toggle_bell"),
+    "fold": _view(View.zoom, -1),
+    "unfold": _view(View.zoom, 1),
+    "follow": _view(View.toggle_follow),
+    "wrap": _view(View.toggle_wrap),
+    "farther": _view(View.change_depth, 1),
+    "nearer": _view(View.change_depth, -1),
+    "critical_path": _view(View.toggle_critical_path),
+    "show_all": _view(View.show_all),
+    "older_attempt": _view(View.go_to_attempt, -1),
+    "newer_attempt": _view(View.go_to_attempt, 1),
+    "compare_attempts": _view(View.compare_attempts),
+    "tails": _view(View.show_tails),
+    "times": lambda console: console.toggle_times(),
+    "redraw": lambda console: console.reload(),
+    "theme": lambda console: console.preferences.choose_theme(),
+    "mouse": lambda console: console.preferences.toggle_mouse(),
+    "bell": lambda console: console.preferences.toggle_bell(),
     # time travel
-    "step_back": _time_travel("step", -1),
-    "step_forward": _time_travel("step", 1),
-    "problem_back": _time_travel("to_problem", -1),
-    "problem_forward": _time_travel("to_problem", 1),
-    "first_problem": _time_travel("to_first_problem"),
-    "faster": _time_travel("faster"),
-    "slower": _time_travel("slower"),
-    "at_time": ActionCall(Receiver.COMMANDS, "palette", ("at ",)),
-    "at_event": ActionCall(Receiver.TIME_TRAVEL, "to_cursor_event", screen_argument=ScreenArgument.CURSOR_ITEM),
+    "step_back": lambda console: console.time_travel.step(-1),
+    "step_forward": lambda console: console.time_travel.step(1),
+    "problem_back": lambda console: console.time_travel.to_problem(-1),
+    "problem_forward": lambda console: console.time_travel.to_problem(1),
+    "first_problem": lambda console: console.time_travel.to_first_problem(),
+    "faster": lambda console: console.time_travel.faster(),
+    "slower": lambda console: console.time_travel.slower(),
+    "at_time": lambda console: console.commands.palette("at "),
+    "at_event": lambda console: console.time_travel.to_cursor_event(console.console_screen.subject()),
     # moves
-    "down": _view("move_rows", 1),
-    "up": _view("move_rows", -1),
-    "left": _view("move_columns", -1),
-    "right": _view("move_columns", 1),
-    "page_down": _view("move_pages", 1),
-    "page_up": _view("move_pages", -1),
-    "half_page_down": _view("move_pages", 0.5),
-    "half_page_up": _view("move_pages", -0.5),
-    "top": _view("move_to_edge", -1),
-    "bottom": _view("move_to_edge", 1),
-    "scroll": _view("move_pages", 1),
+    "down": _view(View.move_rows, 1),
+    "up": _view(View.move_rows, -1),
+    "left": _view(View.move_columns, -1),
+    "right": _view(View.move_columns, 1),
+    "page_down": _view(View.move_pages, 1),
+    "page_up": _view(View.move_pages, -1),
+    "half_page_down": _view(View.move_pages, 0.5),
+    "half_page_up": _view(View.move_pages, -0.5),
+    "top": _view(View.move_to_edge, -1),
+    "bottom": _view(View.move_to_edge, 1),
+    "scroll": _view(View.move_pages, 1),
     # dialogs and the terminal
-    "cancel": _view("cancel"),
-    "close_reading": _view("cancel"),
-    "previous_answer": _view("move_answer", -1),
-    "next_answer": _view("move_answer", 1),
-    "suspend": _console("action_suspend_process"),
-    "how_to_leave": _console("show_exit_hint"),
+    "cancel": _view(View.cancel),
+    "close_reading": _view(View.cancel),
+    "previous_answer": _view(View.move_answer, -1),
+    "next_answer": _view(View.move_answer, 1),
+    "suspend": lambda console: console.action_suspend_process(),
+    "how_to_leave": lambda console: console.show_exit_hint(),
 }
 
 

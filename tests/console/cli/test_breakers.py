@@ -88,7 +88,7 @@ def test_a_breaker_cannot_be_set_where_no_executor_lives(tmp_path: Path) -> None
 
 
 def test_every_command_stands_in_the_help_once() -> None:
-    named = [name for section in SECTIONS.values() for name in section.commands]
+    named = [one.name for section in SECTIONS.values() for one in section]
     assert sorted(named) == sorted(all_commands())
 
 

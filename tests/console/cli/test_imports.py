@@ -10,6 +10,8 @@ import sysconfig
 from pathlib import Path
 
 import pytest
+from click import Context
+from redrive.console.cli.main import SECTIONS, cli
 from redrive.engine import Executor, Flow
 
 _PROGRAM = """
@@ -69,8 +71,18 @@ def test_help_imports_the_commands_and_nothing_that_they_call() -> None:
 
 
 def test_a_command_imports_the_module_of_no_other_command() -> None:
-    commands = {f"redrive.console.cli.{name}" for name in ("acting", "planning", "reading", "running")}
-    assert within(modules_of("runs", "--help"), commands) == {"redrive.console.cli.reading"}
+    commands = {f"redrive.console.cli.{one.module}" for section in SECTIONS.values() for one in section}
+    shared = {f"redrive.console.cli.{name}" for name in ("main", "options")}
+    assert within(modules_of("runs", "--help"), commands - shared) == {"redrive.console.cli.listings"}
+
+
+def test_the_table_of_commands_names_the_module_of_each_function() -> None:
+    for section in SECTIONS.values():
+        for one in section:
+            command = cli.get_command(Context(cli), one.name)
+            assert command is not None and command.callback is not None
+            assert command.callback.__module__ == f"redrive.console.cli.{one.module}"
+            assert (command.help or "").startswith(f"{one.summary}.")
 
 
 def test_the_list_of_runs_imports_neither_a_screen_nor_an_executor(state: Path) -> None:

@@ -14,23 +14,15 @@ from typing import Any
 import pytest
 from redrive.console import screens, widgets
 from redrive.console.app.app import ConsoleApp
-from redrive.console.app.commands import CommandMenu, Copying
-from redrive.console.app.downstream_operator import DownstreamActions
-from redrive.console.app.operator import OperatorActions, RunControl
-from redrive.console.app.preferences import Preferences
-from redrive.console.app.time_travel import Analysis, TimeTravel
 from redrive.console.cli.operate import requeue_options_of
 from redrive.console.keys.actions import (
     ACTIONS,
     BY_NAME,
-    CALLS,
     FIXED,
-    Action,
-    ActionCall,
+    HANDLERS,
     ActionEffect,
-    Receiver,
-    ScreenArgument,
     ScreenName,
+    ViewCall,
     actions_of,
     footer_of,
     shell_line,
@@ -40,8 +32,6 @@ from textual.app import App
 from textual.dom import DOMNode
 from textual.screen import Screen
 from textual.widget import Widget
-
-from ..conftest import FakeSession, StillClock, shown
 
 #: ``Command.act`` of console/sessions/session.py, but ``unpause``, which is the second press of ``pause``.
 ACTS = {"requeue", "skip", "cancel", "extend", "pause", "hurry", "undo", "ack", "snooze", "breaker", "stop"}
@@ -149,18 +139,6 @@ def test_what_the_shell_does_not_know_has_no_line(act: str) -> None:
 
 # --- What an action calls -------------------------------------------------------------------------------------------
 
-HANDLERS = {
-    Receiver.CONSOLE: ConsoleApp,
-    Receiver.OPERATOR_ACTIONS: OperatorActions,
-    Receiver.DOWNSTREAM_ACTIONS: DownstreamActions,
-    Receiver.TIME_TRAVEL: TimeTravel,
-    Receiver.RUN_CONTROL: RunControl,
-    Receiver.COMMANDS: CommandMenu,
-    Receiver.COPYING: Copying,
-    Receiver.ANALYSIS: Analysis,
-    Receiver.PREFERENCES: Preferences,
-}
-
 
 def views() -> Iterator[type[DOMNode]]:
     """Every screen and widget of the console."""
@@ -170,35 +148,25 @@ def views() -> Iterator[type[DOMNode]]:
             yield from (one for one in vars(module).values() if inspect.isclass(one) and issubclass(one, DOMNode))
 
 
-def handling(call: ActionCall) -> list[type]:
-    """The classes that have the method of a call."""
-    classes = views() if call.receiver is Receiver.VIEW else [HANDLERS[call.receiver]]
-    return [one for one in classes if hasattr(one, call.method)]
+def test_every_action_has_a_handler_and_nothing_else_does() -> None:
+    assert set(HANDLERS) == {action.name for action in (*ACTIONS, *FIXED)}
 
 
-def test_every_action_says_what_it_calls_and_nothing_else_does() -> None:
-    assert set(CALLS) == {action.name for action in (*ACTIONS, *FIXED)}
+CALLS_OF_VIEWS = {name: call for name, call in HANDLERS.items() if isinstance(call, ViewCall)}
 
 
-@pytest.mark.parametrize("action", (*ACTIONS, *FIXED), ids=lambda action: action.name)
-def test_what_an_action_calls_exists_and_takes_what_it_is_given(action: Action) -> None:
-    call = CALLS[action.name]
-    counts = {ScreenArgument.NONE: 0, ScreenArgument.ITEM_AND_TASKS: 2}
-    given = [object()] * counts.get(call.screen_argument, 1)
-    classes = handling(call)
+@pytest.mark.parametrize("name", CALLS_OF_VIEWS)
+def test_a_method_of_a_view_exists_and_takes_what_it_is_given(name: str) -> None:
+    """What the console itself handles is a typed call; a view is found while the program runs."""
+    call = CALLS_OF_VIEWS[name]
+    classes = [one for one in views() if hasattr(one, call.method.__name__)]
     assert classes
     for one in classes:
-        inspect.signature(getattr(one, call.method)).bind(object(), *given, *call.arguments)
-
-
-@pytest.mark.parametrize("receiver", HANDLERS)
-async def test_the_app_holds_every_receiver(revenue: FakeSession, clock: StillClock, receiver: Receiver) -> None:
-    async with shown(revenue, clock) as (app, _):
-        assert isinstance(app.receiver_of(receiver), HANDLERS[receiver])
+        inspect.signature(getattr(one, call.method.__name__)).bind(object(), *call.arguments)
 
 
 def test_no_method_of_a_view_that_is_called_is_one_of_textual() -> None:
-    names = {call.method for call in CALLS.values() if call.receiver is Receiver.VIEW}
+    names = {call.method.__name__ for call in CALLS_OF_VIEWS.values()}
     assert [name for name in sorted(names) if any(hasattr(one, name) for one in (App, Screen, Widget))] == []
 
 
