@@ -11,15 +11,12 @@ import shlex
 import sys
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from ...engine.core.projection import RunProjection, RunRow
 from ...engine.domain.event_payloads import TaskMoved
 from ...engine.domain.events import Event
 from ...engine.domain.states import ENDED_BADLY, TIMED
-from ...engine.errors import (
-    RedriveError,
-)
+from ...engine.errors import RedriveError
 from ...engine.executor.executor import Executor
 from ...engine.executor.run_end import RunResult
 from ...engine.executor.run_options import RunOptions
@@ -35,10 +32,6 @@ from ..text.text import one_line
 from .event_lines import EventPrinter, lines_of_event
 from .listings import cause_lines, load_board
 from .main import ExitCode, code_of_run, command_line
-
-if TYPE_CHECKING:
-    pass
-
 
 LINES_MAX = 2000  # the latest ones, of tasks with problems and of the run itself
 CAUSES_MAX = 10  # the others are counted

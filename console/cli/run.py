@@ -80,7 +80,7 @@ def run_demo(**options: Any) -> int:
     arguments = run_arguments({}, **options)
     flow = str(Path(examples.__file__).with_name("demo.py"))
     state = arguments.state or path_of_flow("demo")
-    if (arguments.plain or not _has_terminal()) and not (arguments.detach or arguments.run.stay):
+    if (arguments.plain or not has_terminal()) and not (arguments.detach or arguments.run.stay):
         from .demo import run_scripted
 
         return run_scripted(flow, state, arguments.options(stay=True))
@@ -97,7 +97,7 @@ def start_executor(
         from .quiet_run import run_quietly
 
         return run_quietly(flow, state, run_id, arguments.options(resume=resume))
-    if arguments.plain or arguments.output or not _has_terminal():
+    if arguments.plain or arguments.output or not has_terminal():
         return run_plain(flow, state, run_id, arguments.options(resume=resume), output=arguments.output)
     from ..app.startup import show_run, splash_screen
 
@@ -108,7 +108,8 @@ def start_executor(
         return code_of_console(show_run(hold, flow, state, run_id, options))
 
 
-def _has_terminal() -> bool:
+def has_terminal() -> bool:
+    """Whether a person at a terminal sees what is shown."""
     return sys.stdin.isatty() and sys.stderr.isatty() and os.environ.get("TERM", "dumb") not in ("", "dumb")
 
 

@@ -1,0 +1,82 @@
+"""``redrive exec``: one word before a command of cron gives it a history, retries, a timeout and an inbox."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+from pathlib import Path
+
+import pytest
+from support.commands import run_redrive, start_redrive
+from support.waiting import wait_until
+
+
+@pytest.fixture
+def states(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "states"))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path / "states" / "redrive"
+
+
+def test_a_success_prints_nothing_and_has_a_history(states: Path, tmp_path: Path) -> None:
+    done = run_redrive("exec", "--name", "nightly", "--", "sh", "-c", "pwd > here; echo hidden")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert (tmp_path / "here").read_text().strip() == str(tmp_path)
+    assert "SUCCESS" in run_redrive("runs", "nightly").stdout
+    assert "hidden" in run_redrive("logs", "nightly").stdout
+
+
+def test_a_command_alone_is_a_line_of_the_shell_and_arguments_are_words(states: Path, tmp_path: Path) -> None:
+    assert run_redrive("exec", "--", "echo one | tr o 0 > a").returncode == 0
+    assert (tmp_path / "a").read_text() == "0ne\n"
+    done = run_redrive("exec", "--output", "--", "echo", "a  b", "$HOME", "'\"\n{x}")
+    assert done.returncode == 0 and "echo | a  b $HOME '\"" in done.stdout and "echo | {x}" in done.stdout
+    assert len(run_redrive("runs", "echo", "--json").stdout.splitlines()) == 2
+
+
+def test_a_failure_is_reported_with_its_output_and_stays_in_the_inbox(states: Path) -> None:
+    done = run_redrive("exec", "--name", "backup", "--retry", "1", "--", "sh", "-c", "echo disk is full >&2; exit 4")
+    assert done.returncode == 1
+    assert "backup | disk is full" in done.stdout and "2 of 2 attempts failed" in done.stdout
+    assert "exit status 4: disk is full" in run_redrive("inbox", "backup").stdout
+
+
+def test_a_command_that_hangs_is_killed_at_its_timeout(states: Path) -> None:
+    done = run_redrive("exec", "--timeout", "1s", "--", "sleep", "300")
+    assert done.returncode == 1 and "task exceeded 1s: asleep" in done.stdout
+
+
+def test_the_second_of_two_at_a_time_is_refused(states: Path) -> None:
+    words = ("exec", "--name", "long", "--", "sh", "-c", "touch started; while [ ! -e end ]; do sleep 0.02; done")
+    first = start_redrive(*words)
+    wait_until(Path("started").exists)
+    assert run_redrive(*words).returncode == 75
+    Path("end").touch()
+    assert first.wait(60) == 0
+
+
+def test_a_killed_one_is_resumed_with_the_command_that_it_had(states: Path) -> None:
+    line = "echo x >> starts; [ $(wc -l < starts) -gt 1 ] || exec sleep 300"
+    first = start_redrive("exec", "--name", "copy", "--", line)
+    wait_until(Path("starts").exists)
+    os.kill(first.pid, signal.SIGKILL)
+    first.wait(60)
+    assert run_redrive("resume", "copy").returncode == 0
+    assert Path("starts").read_text() == "x\nx\n"
+    with sqlite3.connect(states / "copy.db") as connection:
+        assert connection.execute("SELECT state FROM run").fetchall() == [("SUCCESS",)]
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ((), "Missing argument"),
+        (("--", ""), "the command names no program; give the run a name with --name"),
+        (("--timeout", "soon", "--", "true"), "--timeout"),
+        (("--name", "\n", "--", "true"), "name"),
+    ],
+)
+def test_a_line_that_cannot_run_is_refused_in_one_sentence(states: Path, words: tuple[str, ...], sentence: str) -> None:
+    done = run_redrive("exec", *words)
+    assert done.returncode == 2 and sentence in done.stderr and "Traceback" not in done.stderr
