@@ -122,7 +122,7 @@ class FleetApp(ConsoleBase):
             self._show()
 
     def _show(self) -> None:
-        entries = fleet_entries(self._offers, self._order)
+        entries = fleet_entries(self._offers, self._clock.now_us(), self._order)
         self._entries = {entry.offer.path: entry for entry in entries}
         self._name_cells = name_cells(entries, self._glyphs)
         self.table.set_order([*self._entries])

@@ -13,6 +13,7 @@ from .main import cli
 from .options import (
     NamedFile,
     complete_causes,
+    complete_runs,
     complete_tasks,
     file_options,
     fingerprint_option,
@@ -153,6 +154,22 @@ def abandon(
         raise click.UsageError("--older-than goes with --all")
     age_seconds = (seconds_of(older_than) if older_than else 0.0) if everything else None
     return abandon_runs(file.to_change(), names + run_ids, age_seconds, reason=reason, as_json=as_json)
+
+
+@cli.command()
+@click.argument("names", nargs=-1, metavar="[RUN|FLOW]...", shell_complete=complete_runs)
+@state_option
+@click.option("--all", "everything", is_flag=True, help="All runs of the flows; without a name, of all flows.")
+@reason_option
+@json_option
+@ssh_options
+def ack(file: NamedFile, names: tuple[str, ...], everything: bool, reason: str, as_json: bool) -> int:
+    """Acknowledge runs that ended badly or late: `redrive inbox` no longer lists them."""
+    from .needs import acknowledge_runs
+
+    if not names and not everything:
+        raise click.UsageError("name a run or a flow, or give --all")
+    return acknowledge_runs(file, names, everything=everything, reason=reason, as_json=as_json)
 
 
 @cli.command()

@@ -12,7 +12,6 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from datetime import datetime
-from itertools import repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -29,6 +28,7 @@ from ...engine.domain.states import MOVING, NEEDS_HUMAN, TaskState, cut_off_caus
 from ...engine.domain.text import format_duration
 from ...engine.errors import RedriveError
 from ...engine.statefile import lists
+from ...engine.statefile.needs import Need
 from ..app.theme import load_theme
 from ..feed.live_run import load_memories
 from ..feed.reads import READ_EVENTS, TEXTS_OF, HistoryReader, read_evidence
@@ -37,6 +37,7 @@ from ..model.inbox import Inbox, failures_of
 from ..model.replay import NUMBER_MAX, parse_when
 from ..model.runs import HistoryOrder, RunGrid, is_lost, waiting_runs
 from ..present.history import grid_lines, heading_line, history_value
+from ..present.needs import ack_command
 from ..present.report import CAUSES_MAX, CauseEvidence, Move, PageColours, ReportData, report_html, report_markdown
 from ..present.runs import (
     describe_missed_starts,
@@ -45,6 +46,7 @@ from ..present.runs import (
     executor_json,
     incident_summary,
     late_us,
+    needing_sentence,
     place_line,
     run_status_text,
 )
@@ -62,7 +64,6 @@ from .output import echo_values, print_view, with_schema
 if TYPE_CHECKING:
     from ..model.inbox import InboxCause
 
-_INBOX_RUNS_MAX = 20  # the others are counted
 _PAGES_MAX = 100  # the latest pages, for sentences that name who acknowledged a failure
 
 
@@ -152,46 +153,29 @@ def _note(row: TaskRow, why: Callable[[str], str]) -> str:
     return ""
 
 
-def print_inbox(endpoint: Endpoint, run_id: str | None, as_json: bool, *, follow: bool = False) -> int:
-    """Print what needs a human in a run; without ``run_id``, in the latest run and every other unfinished run."""
-
-    async def read(session: Session) -> list[str]:
-        projection, summaries = await session.part(run_id), await session.runs()
-        others = [] if run_id is not None else waiting_runs(summaries, session.status, projection.run.run_id)
-        moving = {one.run.run_id: sum(map(one.counts.get, MOVING, repeat(0))) for one in summaries}
-        is_alone = run_id is None and not others
-        lines = await _inbox_of_run(session, projection, moving, as_json=as_json, is_alone=is_alone)
-        for other in others[:_INBOX_RUNS_MAX]:
-            lines += await _inbox_of_run(session, await session.part(other.run.run_id), moving, as_json=as_json)
-        if len(others) > _INBOX_RUNS_MAX and not as_json:
-            lines.append(f"{len(others) - _INBOX_RUNS_MAX} more runs need a human: redrive runs")
-        return lines
-
-    return print_view(endpoint, read, follow=follow, as_json=as_json)
-
-
-async def _inbox_of_run(
-    session: Session, projection: RunProjection, moving: Mapping[str, int], *, as_json: bool, is_alone: bool = False
+async def inbox_of_run(
+    session: Session, projection: RunProjection, need: Need | None, *, as_json: bool, is_alone: bool = False
 ) -> list[str]:
-    """The lines of one run, the first with its name.
-
-    ``moving``: by run, how many of its tasks the executor still moves; ``is_alone``: no other run needs a human.
-    """
+    """The lines of one run, the first with its name. ``need``: its own; ``is_alone``: nothing else is listed."""
     run, groups = projection.run, Inbox(await load_board(session, projection)).causes()
     known = await load_memories(session, run.run_id, groups)
     status, address = session.status, session.address
     if as_json:
-        place = {"run_id": run.run_id, "state_file": address}
+        place = {"run_id": run.run_id, "state_file": address, **need_fields(need)}
         fields = {**place, "executor": executor_json(run, status, address, _now_us())}
         values = [_cause_value(group, known.get(group.key), fields) for group in groups]
         if is_lost(run, session.status):
             advice = executor_advice(run, status, address, _now_us())
-            values.append(_cause_value(_cause_of_lost(run, moving.get(run.run_id, 0), advice), None, fields))
+            (counts,) = [one.counts for one in await session.runs() if one.run.run_id == run.run_id]
+            moving = sum(counts.get(state, 0) for state in MOVING)  # a part of a run has only what its inbox shows
+            values.append(_cause_value(_cause_of_lost(run, moving, advice), None, fields))
         return values
     lines = [line for group in groups for line in cause_lines(group, projection, known.get(group.key))]
     if not lines and not is_lost(run, session.status):
         lines = ["nothing needs a human" if is_alone else "nothing in this run needs a human"]
     lines += _executor_advice_lines(run, status, address)
+    if need is not None and run.ended_at is not None:
+        lines.append(f"or acknowledge it: {ack_command(address, run.run_id)}")
     if is_lost(run, session.status):
         lines.append(one_line(f"or end it: {shlex.join(['redrive', 'abandon', '--state', address, run.run_id])}"))
     return [f"{place_line(run, address)}: {run_status_text(run)}", *lines]
@@ -212,6 +196,11 @@ def _cause_of_lost(run: RunRow, open_count: int, advice: str) -> InboxCause:
     title = f"run {run.run_id} has no executor"
     cause = cut_off_cause(run.run_id)
     return InboxCause(cause, None, title, advice, (), 0, open_count, started_at, started_at, started_at)
+
+
+def need_fields(need: Need | None) -> dict[str, object]:
+    """What kind of need a line is about, and whether it is a notice; None: the run needs nothing."""
+    return {"need": None if need is None else need.kind.value, "is_notice": need is not None and need.is_notice}
 
 
 def _cause_value(cause: InboxCause, memory: CauseHistory | None, fields: Mapping[str, object]) -> str:
@@ -346,11 +335,15 @@ def print_runs(endpoint: Endpoint, as_json: bool, *, follow: bool = False) -> in
             ]
         rows: list[Sequence[str]] = [("RUN", "FLOW", "STATE", "TASKS", "OK", "DEAD", "ELAPSED", "")]
         rows += [(*_run_row(one), executor_advice(one.run, status, address, now_us)) for one in summaries]
-        waiting = len(waiting_runs(summaries, session.status))
-        needs = [f"{waiting} run{' needs' if waiting == 1 else 's need'} a human: {_inbox_command(address)}"]
-        return [place_line(None, address), *table_lines(rows), *(needs if waiting else []), *schedule_lines]
+        return [place_line(None, address), *table_lines(rows), *await _needing_lines(session), *schedule_lines]
 
     return print_view(endpoint, read, follow=follow, as_json=as_json)
+
+
+async def _needing_lines(session: Session) -> list[str]:
+    """How many runs need a human; nothing if none does."""
+    waiting = waiting_runs(await session.query(lists.ATTENTION_RUNS), session.status, _now_us())
+    return [f"{needing_sentence(waiting)}: {_inbox_command(session.address)}"] if waiting else []
 
 
 def _inbox_command(address: str) -> str:
@@ -390,16 +383,16 @@ _COLUMNS_OF_FILES = 160  # where the output is not a terminal
 def print_history(endpoint: Endpoint, as_json: bool, *, flow: str | None, sort: str) -> int:
     """Print the grid of a flow; None: the flow of the latest run."""
 
-    async def read(session: Session) -> RunGrid:
+    async def read(session: Session) -> tuple[RunGrid, list[str]]:
         runs = await session.runs()
         names = {one.run.dag_name for one in runs}
         if not runs:
             raise RedriveError("no run has been recorded yet")
         if flow is not None and flow not in names:
             raise RedriveError(f"no run of a flow {flow!r} in this state file; it has {', '.join(sorted(names))}")
-        return await HistoryReader(session).read(flow or runs[0].run.dag_name)
+        return await HistoryReader(session).read(flow or runs[0].run.dag_name), await _needing_lines(session)
 
-    grid = with_session(endpoint, read)
+    grid, needing = with_session(endpoint, read)
     tasks, order = grid.in_order(HistoryOrder(sort)), HistoryOrder(sort)
     if as_json:
         name = grid.runs[-1].run.dag_name
@@ -410,6 +403,7 @@ def print_history(endpoint: Endpoint, as_json: bool, *, flow: str | None, sort: 
     heading, _ = heading_line(grid, len(tasks), "", order, glyphs)
     for line in [heading, *grid_lines(grid, tasks, columns, time.time_ns() // 1000, glyphs)]:
         echo(plain(line).rstrip())
+    echo_lines(needing)
     return 0
 
 

@@ -158,6 +158,7 @@ SECTIONS: dict[str, CommandSection] = {
             "stop",
             "reload",
             "abandon",
+            "ack",
             "note",
             "prune",
         ),

@@ -74,11 +74,18 @@ def tasks(file: NamedFile, run_id: str | None, as_json: bool, follow: bool) -> i
 @cli.command()
 @reading_options
 @follow_option
-def inbox(file: NamedFile, run_id: str | None, as_json: bool, follow: bool) -> int:
-    """Dead letters and failures, by cause."""
-    from .listings import print_inbox
+@click.option("--quiet", is_flag=True, help="Print nothing: the exit code says it.")
+def inbox(file: NamedFile, run_id: str | None, as_json: bool, follow: bool, quiet: bool) -> int:
+    """What needs a human: in all state files of this machine, in those of ssh://host, or in TARGET.
 
-    return print_inbox(file.to_read(), run_id, as_json, follow=follow)
+    Dead letters and failures come by cause. Exit code 0: nothing, or only notices, which stay until `redrive ack`;
+    1: a run has failed, or could not start; 3: something else waits. With --follow and --run: of one file, 0.
+    """
+    from .needs import print_inbox
+
+    if quiet and (follow or as_json or run_id is not None):
+        raise click.UsageError("--quiet prints nothing: leave --follow, --json and --run out")
+    return print_inbox(file, run_id, as_json, follow=follow, quiet=quiet)
 
 
 @cli.command()

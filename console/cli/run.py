@@ -6,6 +6,7 @@ import asyncio
 import os
 import shlex
 import sys
+import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
@@ -32,7 +33,7 @@ from ...engine.errors import (
 from ...engine.executor.executor import Executor
 from ...engine.executor.run_end import RunResult
 from ...engine.executor.run_options import RunOptions
-from ...engine.statefile.lists import QUARANTINE, query
+from ...engine.statefile.lists import ATTENTION_RUNS, QUARANTINE, query
 from ...engine.store import database
 from ...engine.store.flow_path import path_of_flow
 from ..feed.live_run import load_memories
@@ -167,7 +168,7 @@ def other_runs_lines(state: str, run_id: str) -> list[str]:
     from ..present.runs import waiting_sentence
 
     async def read(session: Session) -> list[str]:
-        waiting = waiting_runs(await session.runs(), session.status, run_id)
+        waiting = waiting_runs(await session.query(ATTENTION_RUNS), session.status, time.time_ns() // 1000, run_id)
         command = shlex.join(["redrive", "inbox", session.address])
         return [f"{waiting_sentence(waiting)}: {command}"] if waiting else []
 

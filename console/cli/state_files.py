@@ -35,7 +35,7 @@ def choose_file(endpoint: Endpoint, *, to_act: bool = False) -> str:
     target = endpoint.target
     if parse(target).path:
         return target
-    found = _read_remote(endpoint)
+    found = read_remote(endpoint)
     usable = [offer for offer in found if offer.problem is None]
     if to_act:
         usable = [offer for offer in usable if offer.has_work] or usable
@@ -62,7 +62,9 @@ def fleet_of(name: str | None, ssh: SshOptions) -> FleetTarget | None:
     return FleetTarget(target, options) if sum(offer.problem is None for offer in found) > 1 else None
 
 
-def _read_remote(endpoint: Endpoint) -> Sequence[Offer]:
+def read_remote(endpoint: Endpoint) -> Sequence[Offer]:
+    """The state files of ``ssh://host``. Raises AddressError, LinkError."""
+
     def read(options: SshOptions) -> Awaitable[Sequence[Offer]]:
         return list_state_files(endpoint.target, options)
 
@@ -101,10 +103,11 @@ def print_fleet(target: str | None, ssh: SshOptions, as_json: bool) -> int:
     if target is None:
         found: Sequence[Offer] = offers()
     elif is_remote(target) and not parse(target).path:
-        found = _read_remote(Endpoint(target, ssh))
+        found = read_remote(Endpoint(target, ssh))
     else:
         raise click.UsageError(f"{target}: a fleet is all state files of a host: write ssh://host, or nothing")
-    entries, now_us = fleet_entries(found), time.time_ns() // 1000
+    now_us = time.time_ns() // 1000
+    entries = fleet_entries(found, now_us)
     if as_json:
         echo_values("fleet", map(fleet_value, entries))
     elif entries:

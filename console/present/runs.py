@@ -15,6 +15,7 @@ from ...engine.core.waiting import ALIVE, RunnerKind, RunnerStatus
 from ...engine.domain.states import FINISHED, NEEDS_HUMAN, RunState, TaskState
 from ...engine.domain.text import counted, format_duration
 from ...engine.statefile.lists import ScheduleRow, SlaRow
+from ...engine.statefile.needs import NeedKind
 from ..model.board import Board
 from ..model.inbox import Inbox
 from ..model.lists import ALL_COLUMNS
@@ -108,17 +109,37 @@ def place_line(run: RunRow | None, address: str) -> str:
 
 
 def waiting_sentence(waiting: Sequence[WaitingRun]) -> str:
-    """Which other runs of the file need a human, in a few words."""
-    named = ", ".join(waiting_text(one) for one in waiting[:_NAMED_RUNS_MAX])
-    more = f" and {len(waiting) - _NAMED_RUNS_MAX} more" if len(waiting) > _NAMED_RUNS_MAX else ""
-    return f"{len(waiting)} other run{' needs' if len(waiting) == 1 else 's need'} a human: {named}{more}"
+    """Which other runs of the file need a human, in a few words; those that are notices if none does."""
+    alarms = [one for one in waiting if not one.is_notice]
+    shown = alarms or waiting
+    named = ", ".join(waiting_text(one) for one in shown[:_NAMED_RUNS_MAX])
+    more = f" and {len(shown) - _NAMED_RUNS_MAX} more" if len(shown) > _NAMED_RUNS_MAX else ""
+    need = f"need{'s' if len(shown) == 1 else ''} a human" if alarms else _not_acknowledged(len(shown))
+    return f"{counted(len(shown), 'other run')} {need}: {named}{more}"
+
+
+def _not_acknowledged(count: int) -> str:
+    return f"{'is' if count == 1 else 'are'} not acknowledged"
 
 
 def waiting_text(one: WaitingRun) -> str:
     """A run and why it needs a human: ``night-1 (BLOCKED, 2 dead letters)``."""
-    whys = ["BLOCKED" if one.run.blocked_since is not None else "no executor" if one.is_lost else ""]
+    run, need = one.run, one.need
+    is_late = need.kind is NeedKind.LATE
+    whys = ["BLOCKED" if run.blocked_since is not None else "no executor" if one.is_lost else "late" if is_late else ""]
+    whys += [str(run.state)] if run.ended_at is not None and not is_late else []
     whys += [counted(one.dead, "dead letter")] if one.dead else []
-    return f"{one_line(one.run.run_id)} ({', '.join(filter(None, whys))})"
+    whys += [f"{counted(need.later_successes, 'later run')} succeeded"] if need.later_successes else []
+    return f"{one_line(run.run_id)} ({', '.join(filter(None, whys))})"
+
+
+def needing_sentence(waiting: Sequence[WaitingRun]) -> str:
+    """How many runs of a file need a human, and how many ended badly before others succeeded; empty if none."""
+    notices = sum(one.is_notice for one in waiting)
+    count = len(waiting) - notices
+    parts = [f"{counted(count, 'run')} need{'s' if count == 1 else ''} a human"] if count else []
+    parts += [f"{counted(notices, 'run')} {_not_acknowledged(notices)}"] if notices else []
+    return ", ".join(parts)
 
 
 def heading_line(
@@ -445,7 +466,7 @@ _COUNT_CELLS, _STATE_CELLS, _EXECUTOR_CELLS = 6, 10, 11
 
 _FLEET_OTHER_COLUMNS_CELLS = 52
 _FLEET_WIDE, _FILE_CELLS = 150, 32
-_WITHOUT_EXECUTOR = "no executor"
+_WITHOUT_EXECUTOR, _NOT_SERVED = "no executor", "not served"
 
 
 def executor_text(entry: FleetEntry) -> str:
@@ -454,14 +475,22 @@ def executor_text(entry: FleetEntry) -> str:
         return "running"
     if entry.offer.service_pid is not None:
         return "served"
-    return _WITHOUT_EXECUTOR if entry.offer.unfinished else ""
+    if any(row.next_at is not None for row in entry.offer.schedules):
+        return _NOT_SERVED
+    return _WITHOUT_EXECUTOR if any(run.ended_at is None for run in entry.offer.runs) else ""
 
 
 def fleet_cells(entry: FleetEntry, now_us: int) -> Sequence[str]:
     """The columns of FLEET_COLUMNS as plain text."""
     run, offer = entry.run, entry.offer
-    cells = [str(entry.attention_count or ""), _state(entry), *((run.dag_name, run.run_id) if run else ("", ""))]
+    cells = [_needs_text(entry), _state(entry), *((run.dag_name, run.run_id) if run else ("", ""))]
     return (*cells, executor_text(entry), describe_next_run(offer.schedules, now_us), offer.problem or offer.path)
+
+
+def _needs_text(entry: FleetEntry) -> str:
+    """What waits for a human; in brackets what is only listed until somebody has acknowledged it."""
+    notices = f"({number(entry.notice_count)})" if entry.notice_count else ""
+    return f"{number(entry.attention_count) if entry.attention_count else ''}{notices}"
 
 
 def fleet_value(entry: FleetEntry) -> Mapping[str, object]:
@@ -475,7 +504,8 @@ def fleet_value(entry: FleetEntry) -> Mapping[str, object]:
         "started_at": offer.started_at or None,
         "ended_at": offer.ended_at,
         "needs_human": entry.attention_count,
-        "waiting_runs": [one.run.run_id for one in entry.waiting],
+        "notices": entry.notice_count,
+        "waiting_runs": [*dict.fromkeys(need.run_id for need in entry.needs if need.run_id and not need.is_notice)],
         "executor_alive": executor.alive,
         "executor_pid": executor.pid if executor.alive else None,
         "service_pid": offer.service_pid,
@@ -495,7 +525,7 @@ def fleet_heading(
     entries: Sequence[FleetEntry], place: str, problem: str, order: FleetOrder, glyphs: Glyphs
 ) -> tuple[Line, Line]:
     """Left and right side of the line above the list. ``problem``: why the list is not that of now."""
-    waiting = sum(bool(entry.waiting) for entry in entries)
+    waiting = sum(bool(entry.attention_count) for entry in entries)
     left = [Piece(" "), Piece(counted(len(entries), "state file"), Role.STRONG)]
     left += [Piece(f" on {one_line(place)}"), *waiting_pieces(waiting, glyphs)]
     if problem:
@@ -516,7 +546,8 @@ def fleet_row(
     ``shown``: columns.
     """
     count, offer = entry.attention_count, entry.offer
-    line: Line = [Piece(pad(f" {glyphs.dead}{number(count)}" if count else "", _COUNT_CELLS), Role.HUMAN)]
+    needs = f" {glyphs.dead if count else ' '}{_needs_text(entry)}" if entry.needs else ""
+    line: Line = [Piece(pad(needs, _COUNT_CELLS), Role.HUMAN if count else Role.DIM)]
     if offer.problem is not None:
         return fit([*line, Piece(f"{file_name(entry)}  "), Piece(one_line(offer.problem), Role.WARNING)], columns)
     low, high = _NAME_CELLS
@@ -526,7 +557,7 @@ def fleet_row(
         *_state_and_name(entry, name_cells, glyphs),
         Piece(
             f"  {executor:{_EXECUTOR_CELLS}}  " if "executor" in shown else "  ",
-            Role.WARNING if executor == _WITHOUT_EXECUTOR else Role.DIM,
+            Role.WARNING if executor in (_WITHOUT_EXECUTOR, _NOT_SERVED) else Role.DIM,
         ),
         Piece(describe_next_run(offer.schedules, now_us) if "next" in shown else ""),
     ]

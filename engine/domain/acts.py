@@ -102,6 +102,7 @@ _TABLE = (
     Act("unpause", "unpaused", Scope.RUN, starts_work=True, is_undoable=True),
     Act("postpone", "postponed", Scope.RUN, starts_work=True, is_undoable=True),
     Act("abandon", "abandoned", Scope.RUN, is_undoable=True),
+    Act("ack-run", "acknowledged", Scope.RUN, verb="acknowledge", is_undoable=True, shell="ack"),
     Act(
         "undo",
         "changed back",
@@ -235,6 +236,7 @@ OPTION_TYPES: Dict[str, OptionCheck] = {
     "single_shot": _FLAG,
     "text": _TEXT,
     "verifies": _TEXT,
+    "whole_flow": _FLAG,
 }
 
 
