@@ -559,6 +559,13 @@ class RunControl:
                 question, lambda reply: self._actions.send("abandon", (), reply.reason, run_id=run_id)
             )
 
+    def acknowledge(self, subject: object) -> None:
+        """Take note of how the run ``subject`` ended."""
+        if not isinstance(subject, RunSummary) or subject.run.ended_at is None:
+            self._console.show_message("only a run that has ended can be acknowledged", Role.WARNING)
+        elif self._actions.actionable_board(None) is not None:
+            self._actions.send("ack-run", (), DEFAULT_REASON, run_id=subject.run.run_id)
+
     # --- Arming ---------------------------------------------------------------------------------------------------
 
     @property

@@ -159,6 +159,15 @@ _CHANGING = (
         _CONFIRM,
         "abandon",
     ),
+    Action(
+        "ack_run",
+        ("a",),
+        "acknowledge",
+        "Acknowledge how a run ended: the inbox no longer lists it.",
+        frozenset({ScreenName.RUNS}),
+        _CHANGE,
+        "ack-run",
+    ),
     Action("stop_run", (), "stop run…", "End the run: after the running tasks, or now.", _RUN, _CONFIRM, "stop"),
 )
 
@@ -444,6 +453,7 @@ CALLS: Mapping[str, ActionCall] = {
     "reload": ActionCall(Receiver.OPERATOR_ACTIONS, "reload_code"),
     "stop_run": ActionCall(Receiver.RUN_CONTROL, "stop_run"),
     "abandon_run": ActionCall(Receiver.RUN_CONTROL, "abandon", screen_argument=ScreenArgument.CURSOR_ITEM),
+    "ack_run": ActionCall(Receiver.RUN_CONTROL, "acknowledge", screen_argument=ScreenArgument.CURSOR_ITEM),
     # breakers, pages, rows
     "reset_breaker": _on_downstream("reset_breaker"),
     "force_open": _on_downstream("set_breaker", "open"),

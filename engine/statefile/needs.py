@@ -86,7 +86,7 @@ class ScheduleFacts(NamedTuple):
 #: What can be acknowledged, and what the tasks of one run explain.
 ENDS = frozenset([NeedKind.FAILED, NeedKind.PARTIAL, NeedKind.LATE])
 OF_RUNS = ENDS | frozenset([NeedKind.DEAD_LETTERS, NeedKind.BLOCKED, NeedKind.LOST])
-_ENDS = {RunState.FAILED: NeedKind.FAILED, RunState.PARTIAL: NeedKind.PARTIAL, RunState.SUCCESS: NeedKind.LATE}
+_ENDS: Dict[str, NeedKind] = {RunState.FAILED: NeedKind.FAILED, RunState.PARTIAL: NeedKind.PARTIAL}
 _RANKS: Dict[NeedKind, int] = {kind: rank for rank, kind in enumerate(NeedKind)}
 
 
@@ -133,7 +133,7 @@ def need_of_run(run: AttentionRun, now_us: int, has_process: bool) -> Optional[N
     if run.dead_letters:
         return need._replace(kind=NeedKind.DEAD_LETTERS, counted=run.dead_letters, is_notice=False)
     if run.ended_at is not None:
-        kind = _ENDS[RunState(run.state)]
+        kind = _ENDS.get(run.state, NeedKind.LATE)
         is_notice = run.later_successes > 0 or kind is NeedKind.LATE
         detail = "" if run.failed is None else _failure(run.failed, run.error)
         return need._replace(kind=kind, since=run.ended_at, is_notice=is_notice, detail=detail)

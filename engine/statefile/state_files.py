@@ -8,11 +8,11 @@ The order depends on runs and never on the time of a write, because an idle exec
 import select
 import sqlite3
 import time
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
 from ..domain.events import JsonObject
 from ..domain.states import RunState
-from ..errors import RedriveError, StateFileError
+from ..errors import CorruptFileError, RedriveError, StateFileError
 from .lists import (
     ATTENTION_RUNS,
     DEAD_LETTER_GROUPS,
@@ -167,6 +167,8 @@ def _read(connection: sqlite3.Connection, path: str) -> Offer:
         breakers=query(connection, OPEN_BREAKERS, {}),
         missed=query(connection, MISSED_STARTS, {}),
     )
+    for rows in (offer.runs, offer.schedules, offer.held_rows, offer.breakers, offer.missed):
+        _check_numbers(path, rows)
     row = connection.execute(_LATEST).fetchone()
     if row is None:
         return offer
@@ -180,6 +182,15 @@ def _read(connection: sqlite3.Connection, path: str) -> Offer:
         ended_at=ended_at,
         executor=_executor(connection, path),
     )
+
+
+def _check_numbers(path: str, rows: Iterable[Any]) -> None:
+    """Raises CorruptFileError for a text where an instant or a count belongs, which no redrive has written."""
+    for row in rows:
+        for field, kind in type(row).__annotations__.items():
+            value = getattr(row, field)
+            if kind in (int, Optional[int]) and value is not None and not isinstance(value, int):
+                raise CorruptFileError("{} is damaged: {} is {!r}; restore a copy".format(path, field, value))
 
 
 def _executor(connection: sqlite3.Connection, path: str) -> ExecutorState:

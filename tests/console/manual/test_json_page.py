@@ -84,7 +84,7 @@ def section_of(schema: str) -> str:
 
 
 def cause_of(state: Path) -> str:
-    return str(json.loads(invoke_redrive("inbox", state, "--json").output)["fingerprint"])
+    return str(json.loads(invoke_redrive("inbox", state, "--json").output.splitlines()[0])["fingerprint"])
 
 
 @pytest.mark.parametrize("name", VERSIONS)
