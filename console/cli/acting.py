@@ -173,6 +173,20 @@ def ack(file: NamedFile, names: tuple[str, ...], everything: bool, reason: str, 
 
 
 @cli.command()
+@reading_options
+@click.option("--dry-run", is_flag=True, help="Only say which act it would be.")
+@reason_option
+def undo(file: NamedFile, run_id: str | None, as_json: bool, dry_run: bool, reason: str) -> int:
+    """Take back the last act that can be taken back, of RUN or of any run.
+
+    Tasks that have moved since stay as they are.
+    """
+    from .operate import undo_last
+
+    return undo_last(file.to_change(), run_id, reason=reason, dry_run=dry_run, as_json=as_json)
+
+
+@cli.command()
 @click.argument("when", metavar="DURATION|TIME|never")
 @reason_option
 @run_options

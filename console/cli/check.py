@@ -44,8 +44,10 @@ NAMES_SHOWN = 5
 _SIGNS = {True: "[x]", False: "[ ]", None: "[?]"}
 
 
-def check_flow(flow: str, params: Mapping[str, str], *, state: str | None, verbose: bool, as_json: bool) -> int:
-    """Load the flow and print its findings. Exit code 2 if it cannot run."""
+def check_flow(
+    flow: str, params: Mapping[str, str], *, state: str | None, verbose: bool, strict: bool, as_json: bool
+) -> int:
+    """Load the flow and print its findings. Exit code 2 if it cannot run; with ``strict`` 1 if there are warnings."""
     checked = check_in_subprocess(flow, params)
     spec, found = checked.spec, checked.findings
     seen = _observed(state, spec.name)
@@ -58,7 +60,10 @@ def check_flow(flow: str, params: Mapping[str, str], *, state: str | None, verbo
         if verbose:
             _print_checklists(checked, seen)
         _print_summary(spec, printed)
-    return ExitCode.BAD_USAGE if any(finding.level == "error" for finding in findings) else ExitCode.SUCCESS
+    levels = {finding.level for finding in findings}
+    if "error" in levels:
+        return ExitCode.BAD_USAGE
+    return ExitCode.FAILED if strict and "warning" in levels else ExitCode.SUCCESS
 
 
 def _observed(state: str | None, flow_name: str) -> Mapping[str, TaskDurations]:

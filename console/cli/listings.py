@@ -59,6 +59,7 @@ from ..text.glyphs import glyphs_for
 from ..text.pieces import plain
 from ..text.text import echo, echo_json, echo_lines, json_line, one_line, shorten, table_lines
 from . import event_lines
+from .operate import names_like
 from .output import echo_values, print_view, with_schema
 
 if TYPE_CHECKING:
@@ -196,6 +197,40 @@ def _cause_of_lost(run: RunRow, open_count: int, advice: str) -> InboxCause:
     title = f"run {run.run_id} has no executor"
     cause = cut_off_cause(run.run_id)
     return InboxCause(cause, None, title, advice, (), 0, open_count, started_at, started_at, started_at)
+
+
+def print_explanations(endpoint: Endpoint, patterns: Sequence[str], run_id: str | None, as_json: bool) -> int:
+    """Print why each task does not run, and below it the tasks that hold it."""
+
+    async def read(session: Session) -> list[str]:
+        board = await load_board(session, await session.snapshot(run_id))
+        run, now_us, address = board.projection.run, _now_us(), session.address
+        runner = runner_of(run, session.status)
+        chains = {
+            name: board.blocking_chain(name, now_us, runner) or ((name, board.explain(name, now_us, runner)),)
+            for name in names_like(board.projection, patterns)
+        }
+        if as_json:
+            return [_explanation_value(board, name, chain, address) for name, chain in chains.items()]
+        lines = [line for name, chain in chains.items() for line in _explanation_lines(board, chain)]
+        return [place_line(run, address), *lines, *_executor_advice_lines(run, session.status, address)]
+
+    echo_lines(with_session(endpoint, read))
+    return 0
+
+
+def _explanation_lines(board: Board, chain: Sequence[tuple[str, str]]) -> Iterator[str]:
+    """The task, then indented what holds it, each with its state, its reason and its error."""
+    for depth, (name, sentence) in enumerate(chain):
+        row = board.row(name)
+        error = f" · {row.error}" if row.error and row.error not in sentence else ""
+        yield "  " * depth + one_line(f"{name} {row.state}: {sentence}{error}")
+
+
+def _explanation_value(board: Board, name: str, chain: Sequence[tuple[str, str]], address: str) -> str:
+    links = [{"task": task, "state": str(board.row(task).state), "why": sentence} for task, sentence in chain]
+    place = {"run_id": board.projection.run.run_id, "state_file": address}
+    return json_line(with_schema("why", {"task": name, "state": links[0]["state"], "chain": links, **place}))
 
 
 def need_fields(need: Need | None) -> dict[str, object]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -194,15 +194,18 @@ def acknowledge_runs(file: NamedFile, names: Sequence[str], *, everything: bool,
     """
     found = [_Ending(offer.path, run) for offer in files_of(file) for run in offer.runs if run.ended_at is not None]
     named = [one for name in names for one in _named(name, found, everything=everything)] if names else found
-    answers = [_acknowledge(one, file.ssh, reason, as_json) for one in dict.fromkeys(named)]
+    if everything:  # one act for all runs of a flow, so that one undo takes it back
+        named = list({(one.path, one.run.dag_name): one for one in reversed(named)}.values())
+    options = {"whole_flow": True} if everything else {}
+    answers = [_acknowledge(one, file.ssh, reason, options, as_json) for one in dict.fromkeys(named)]
     if not answers and not as_json:
         echo("no run is to be acknowledged")
     return code_of_answers(*answers)
 
 
-def _acknowledge(one: _Ending, ssh: SshOptions, reason: str, as_json: bool) -> Answer:
+def _acknowledge(one: _Ending, ssh: SshOptions, reason: str, options: Mapping[str, object], as_json: bool) -> Answer:
     async def use(session: Session) -> tuple[Answer, ActPlace]:
-        answer = await session.send(new_command("ack-run", one.run.run_id, (), reason))
+        answer = await session.send(new_command("ack-run", one.run.run_id, (), reason, options))
         return answer, place_of(session, RunRow(one.run.run_id, one.run.dag_name))
 
     answer, place = with_session(Endpoint(one.path, ssh), use)

@@ -121,6 +121,7 @@ def contention(**options: Any) -> int:
 @click.option("--param", "param", multiple=True, metavar="NAME=VALUE", help="A parameter that the flow declares.")
 @click.option("--state", "state", metavar="PATH", help="Compare timeouts and waits with earlier runs.")
 @click.option("--verbose", is_flag=True, help="The checklist and the worst case of every task.")
+@click.option("--strict", is_flag=True, help="Exit code 1 for warnings, too: for a pipeline that releases the flow.")
 @json_option
 def check(flow: str, param: tuple[str, ...], **options: Any) -> int:
     """Validate FLOW without running it."""

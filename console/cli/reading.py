@@ -10,6 +10,7 @@ from .main import cli
 from .options import (
     NamedFile,
     complete_runs,
+    complete_target_and_tasks,
     file_options,
     follow_option,
     json_option,
@@ -125,7 +126,24 @@ def events(file: NamedFile, run_id: str | None, as_json: bool, follow: bool, sin
 
 
 @cli.command()
-@click.argument("names", nargs=-1, metavar="[TARGET] [TASK]...")
+@click.argument("names", nargs=-1, required=True, metavar="[TARGET] TASK...", shell_complete=complete_target_and_tasks)
+@run_options
+def why(file: NamedFile, names: Sequence[str], run_id: str | None, as_json: bool) -> int:
+    """Why a task does not run: what it waits for, down to the task that holds it in the end.
+
+    TASK may be a glob, as 'load_*'. A TARGET may stand before the tasks.
+    """
+    from .listings import print_explanations
+    from .logs import target_and_tasks
+
+    endpoint, tasks = target_and_tasks(file, names, run_id)
+    if not tasks:
+        raise click.UsageError("name a task")
+    return print_explanations(endpoint, tasks, run_id, as_json)
+
+
+@cli.command()
+@click.argument("names", nargs=-1, metavar="[TARGET] [TASK]...", shell_complete=complete_target_and_tasks)
 @click.option("--attempt", type=click.IntRange(min=1), metavar="N", help="Default: the latest attempt of each task.")
 @click.option("--lines", type=click.IntRange(min=0), metavar="N", help="Only the last N lines of each task.")
 @click.option("-f", "--follow", is_flag=True, help="Continue with new output until the tasks have ended.")

@@ -418,6 +418,14 @@ JOURNAL = Listing(
     + " ORDER BY seq DESC LIMIT :limit) ORDER BY seq",
     {"run_id": None, "task": None, "acts": 0, "before": None, "limit": ROWS_MAX},
 )
+#: The latest acts of operators in all runs.
+OPERATOR_ACTS = Listing(
+    "operator_acts",
+    EventRow,
+    "SELECT * FROM (SELECT {columns} FROM event INDEXED BY idx_event_command WHERE command_id IS NOT NULL"
+    " AND kind = 'operator' ORDER BY seq DESC LIMIT :limit) ORDER BY seq",
+    {"limit": 100},
+)
 SCHEDULES = Listing("schedules", ScheduleRow, "SELECT {columns} FROM schedule ORDER BY next_at")
 SLOTS = Listing(
     "slots",
@@ -510,7 +518,7 @@ LISTINGS: Dict[str, "Listing[Any]"] = {
     listing.name: listing
     for listing in (
         *(EXECUTORS, BREAKERS, PAGES, PAGE_HEADS, QUARANTINE, QUARANTINE_GROUPS, QUARANTINE_ROWS),
-        *(JOURNAL, SCHEDULES, SLOTS, SLA, HISTORY, RUN_TASKS, OUTPUT),
+        *(JOURNAL, OPERATOR_ACTS, SCHEDULES, SLOTS, SLA, HISTORY, RUN_TASKS, OUTPUT),
         *(ATTENTION_RUNS, DEAD_LETTER_GROUPS, HELD_ROWS, OPEN_BREAKERS, MISSED_STARTS),
     )
 }

@@ -246,6 +246,7 @@ WORDS: dict[str, Callable[[Path], list[str]]] = {
     "postpone": lambda state: ["postpone", "--state", str(state), "10m"],
     "abandon": lambda state: ["abandon", "--state", str(state), "r"],
     "ack": lambda state: ["pages", str(state), "--ack", "1"],
+    "undo": lambda state: ["undo", "--state", str(state), "--run", "r"],
     "ack-run": lambda state: ["ack", "--state", str(state), "r"],
     "snooze": lambda state: ["pages", str(state), "--snooze", "1", "10m"],
     "note": lambda state: ["note", "--state", str(state), "--fingerprint", cause(state), "replaced"],

@@ -147,7 +147,13 @@ def test_all_ends_of_a_flow_are_acknowledged_at_once(machine: Machine) -> None:
     with sqlite3.connect(machine.states / "etl.db") as connection:
         acts = connection.execute("SELECT run_id, actor FROM event WHERE kind = 'operator' ORDER BY seq").fetchall()
     connection.close()
-    assert [run_id for run_id, _ in acts] == ["two", "one"] and all("@" in actor for _, actor in acts)
+    assert [run_id for run_id, _ in acts] == ["two"] and all("@" in actor for _, actor in acts)
+    dry = run_redrive("undo", "etl", "--dry-run").stdout.splitlines()[-1]
+    assert dry.startswith("would take back: ack-run by ") and dry.endswith(" ago (2 runs acknowledged)")
+    assert run_redrive("undo", "etl").stdout.splitlines()[-1].endswith("(2 runs acknowledged): changed back")
+    assert machine.needs() == {"etl": (2, 0), "other": (0, 0)}
+    nothing = run_redrive("undo", "etl")
+    assert nothing.returncode == 2 and "there is no act in this file that can be taken back" in nothing.stderr
 
 
 def test_a_run_that_goes_on_is_no_longer_acknowledged(machine: Machine) -> None:

@@ -35,6 +35,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "herd": ("simulate", "herd", "--scenario", "herd-500", "--runs", "1"),
     "contention": ("simulate", "contention", "--runs", "1", "--clients", "10"),
     "fleet": ("fleet",),
+    "why": ("why", "--state", "STATE", "broken"),
     "backfill": ("backfill", "FLOW", "--from", "2026-01-01", "--to", "2026-01-01", "--dry-run"),
     "check": ("check", "FLOW"),
     "schedule": ("schedule", "FLOW"),
