@@ -266,8 +266,21 @@ def topic_list() -> str:
 @click.pass_context
 def cli(context: click.Context) -> None:
     """Runs DAGs of tasks durably on one machine, and shows them in the terminal."""
-    if context.invoked_subcommand is None:
+    if context.invoked_subcommand is None and not _open_machine():
         click.echo(context.get_help())
+
+
+def _open_machine() -> bool:
+    """Open the console on the state files of this machine, if there are several and a person sees them."""
+    from ..sessions.target import is_one_file
+
+    if not (sys.stdin.isatty() and sys.stdout.isatty()) or is_one_file(None):
+        return False
+    from ..sessions.address import SshOptions
+    from .options import NamedFile
+    from .run import attach_console
+
+    sys.exit(attach_console(NamedFile(None, SshOptions()), None, read_only=False))
 
 
 # --- Exit codes of all commands, by error and by the end of a run ----------------------------------------------------

@@ -21,6 +21,7 @@ from ..present.runs import FLEET_COLUMNS, fleet_cells, fleet_value
 from ..sessions.address import Endpoint, SshOptions, parse
 from ..sessions.open import FleetTarget, connect_with_sign_in, is_interactive, list_state_files
 from ..sessions.target import is_remote, named_target, run_state
+from ..text.glyphs import glyphs_for
 from ..text.text import echo, one_line, print_table
 from .main import ExitCode
 from .output import echo_values
@@ -111,7 +112,8 @@ def print_fleet(target: str | None, ssh: SshOptions, as_json: bool) -> int:
     if as_json:
         echo_values("fleet", map(fleet_value, entries))
     elif entries:
-        print_table([FLEET_COLUMNS, *(fleet_cells(entry, now_us) for entry in entries)])
+        glyphs = glyphs_for(sys.stdout.encoding)
+        print_table([FLEET_COLUMNS, *(fleet_cells(entry, now_us, glyphs) for entry in entries)])
     else:
         echo(f"there is no state file in the default place of {target or 'this machine'}")
     return ExitCode.SUCCESS

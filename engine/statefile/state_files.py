@@ -11,7 +11,7 @@ import time
 from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
 from ..domain.events import JsonObject
-from ..domain.states import RunState
+from ..domain.states import FINISHED, RunState
 from ..errors import CorruptFileError, RedriveError, StateFileError
 from .lists import (
     ATTENTION_RUNS,
@@ -36,6 +36,8 @@ from .paths import default_folder, default_paths, named_path
 from .reader import FileStamps, stamps_of
 
 POLL_SECONDS = 1.0
+NIGHTS = 14  # days whose ends are shown
+NIGHTS_US = 4 * NIGHTS * 86400 * 1000000  # how far back they are looked for: a flow may run on working days only
 
 
 class Offer(NamedTuple):
@@ -51,6 +53,8 @@ class Offer(NamedTuple):
         executor: its latest one.
         service_pid: of the ``redrive serve`` that starts its runs.
         has_lost_service: the latest ``redrive serve`` was killed.
+        tasks: how many the latest run has; ``finished``: how many of them are done.
+        nights: the worst end on each of the last days with runs of its flow, the oldest first.
     """
 
     path: str
@@ -70,6 +74,9 @@ class Offer(NamedTuple):
     held_rows: Sequence[HeldRows] = ()
     breakers: Sequence[OpenBreaker] = ()
     missed: Sequence[MissedStarts] = ()
+    tasks: int = 0
+    finished: int = 0
+    nights: Sequence[str] = ()
 
 
 class OfferReader(object):
@@ -146,6 +153,16 @@ def _rank(offer: Offer) -> Tuple[bool, bool, int, str]:
 _LATEST = "SELECT dag_name, run_id, state, started_at, ended_at FROM run ORDER BY started_at DESC, rowid DESC LIMIT 1"
 
 
+_COUNTS = "SELECT state, count(*) FROM task WHERE run_id = ? GROUP BY state"
+#: The ends of runs, the worst last.
+_WORST = tuple(map(str, (RunState.SUCCESS, RunState.RUNNING, RunState.ABANDONED, RunState.PARTIAL, RunState.FAILED)))
+_NIGHTS = (
+    "SELECT date(started_at / 1000000, 'unixepoch', 'localtime') AS day, max(CASE state "
+    + " ".join("WHEN '{}' THEN {}".format(state, rank) for rank, state in enumerate(_WORST))
+    + " ELSE 0 END) FROM run WHERE dag_name = ? AND started_at > ? GROUP BY day ORDER BY day"
+)
+
+
 def _offer(path: str) -> Offer:
     try:
         connection = open_readonly(path).connection
@@ -173,6 +190,7 @@ def _read(connection: sqlite3.Connection, path: str) -> Offer:
     if row is None:
         return offer
     dag_name, run_id, state, started_at, ended_at = row
+    counts = dict(connection.execute(_COUNTS, (run_id,)).fetchall())
     return offer._replace(
         dag_name=dag_name,
         run_id=run_id,
@@ -181,7 +199,16 @@ def _read(connection: sqlite3.Connection, path: str) -> Offer:
         has_work=state == RunState.FAILED or any(run.ended_at is None or run.dead_letters for run in offer.runs),
         ended_at=ended_at,
         executor=_executor(connection, path),
+        tasks=sum(counts.values()),
+        finished=sum(counts.get(str(state), 0) for state in FINISHED),
+        nights=_nights(connection, dag_name, started_at),
     )
+
+
+def _nights(connection: sqlite3.Connection, dag_name: str, last_at: int) -> List[str]:
+    """The worst end on each of the last NIGHTS days with runs of a flow, in the time zone of this host."""
+    days = connection.execute(_NIGHTS, (dag_name, last_at - NIGHTS_US)).fetchall()
+    return [_WORST[rank] for _, rank in days[-NIGHTS:]]
 
 
 def _check_numbers(path: str, rows: Iterable[Any]) -> None:

@@ -31,7 +31,8 @@ def schedule(flow: str, in_us: int, local: str) -> list[ScheduleRow]:
 
 def offer(flow: str, state: str, executor: ExecutorState = GONE, **columns: Any) -> Offer:
     run_id = f"{flow}-2026-04-25"
-    known = {"ended_at": START if state != "RUNNING" else None, "executor": executor, **columns}
+    known = {"ended_at": START if state != "RUNNING" else None, "executor": executor, "tasks": 10, "finished": 8}
+    known |= {"nights": ["SUCCESS", "FAILED", "PARTIAL", "SUCCESS", state], **columns}
     return Offer(f"{FOLDER}/{flow}.db", flow, run_id, state, START - HOUR, state == "RUNNING", **known)
 
 
@@ -45,7 +46,16 @@ def failed(flow: str) -> list[AttentionRun]:
 
 
 FILES = [
-    offer("revenue", "RUNNING", ALIVE, runs=unfinished("revenue", dead=12), service_pid=70),
+    offer(
+        "revenue",
+        "RUNNING",
+        ALIVE,
+        tasks=1002,
+        finished=981,
+        nights=["SUCCESS"] * 13 + ["RUNNING"],
+        runs=unfinished("revenue", dead=12),
+        service_pid=70,
+    ),
     offer("ledger", "RUNNING", runs=unfinished("ledger", dead=1, blocked=True)),
     offer("backup", "RUNNING", runs=unfinished("backup")),
     offer("imports", "RUNNING", ALIVE, runs=unfinished("imports")),
@@ -83,7 +93,7 @@ def text_of(app: FleetApp) -> str:
 
 def argv_of(app: FleetApp) -> list[list[str]]:
     """The words of each row of the list."""
-    return [row.split() for row in rows_of(app)[2 : 2 + len(app.table.order)]]  # type: ignore[arg-type]
+    return [row.split() for row in rows_of(app)[3 : 3 + len(app.table.order)]]  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40)], ids=["80x24", "120x40"])
@@ -101,7 +111,7 @@ async def test_what_needs_a_human_comes_first_with_its_count():
         assert [path.rpartition("/")[2] for path in app.table.order[:6]] == [
             *("revenue.db", "ledger.db", "backup.db", "warehouse-of-all-the-partners.db", "odd.db", "imports.db")
         ]
-        assert [row[0] for row in argv_of(app)[:6]] == ["◆12", "◆1", "◆1", "◆1", "◆1", "●"]
+        assert [row[0] for row in argv_of(app)[:6]] == ["◆12", "◆1", "◆1", "◆1", "◆1", "imports"]
         assert "8 state files on this machine" in text_of(app) and "5 need a human" in text_of(app)
 
 
@@ -175,12 +185,12 @@ async def test_columns_of_the_fleet_are_chosen_and_stored():
     async with app.run_test(size=(160, 30)) as pilot:
         await pilot.pause()
         assert "ledger.db" in text_of(app) and "no executor" in text_of(app)
-        await pilot.press("C", "space", "down", "space", "enter")
+        await pilot.press("C", "down", "down", "space", "down", "down", "space", "enter")
         await pilot.pause()
         assert (
             "no executor" not in text_of(app) and "ledger.db" not in text_of(app).partition("\n")[2].rpartition("\n")[0]
         )
-    assert load_columns().shown_in(FLEET) == {"next"}
+    assert load_columns().shown_in(FLEET) == {"done", "since", "nights", "next"}
     app = fleet_app(Files(FILES), columns=load_columns())
     async with app.run_test(size=(160, 30)) as pilot:
         await pilot.pause()

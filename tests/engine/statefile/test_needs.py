@@ -211,3 +211,25 @@ def test_missed_starts_are_those_since_the_latest_run(state: Path) -> None:
         connection.execute("UPDATE run SET ended_at = NULL, state = 'RUNNING'")
         assert query(connection, MISSED_STARTS, {}) == []
     connection.close()
+
+
+def test_the_nights_of_a_flow_are_the_worst_ends_of_its_last_days(state: Path) -> None:
+    day = 86_400_000_000
+    rows = [(0, "SUCCESS"), (1, "SUCCESS"), (1, "PARTIAL"), (2, "FAILED"), (2, "SUCCESS"), (4, "RUNNING")]
+    change(state, "DELETE FROM run")
+    for number, (days, end) in enumerate(rows):
+        at = 1_700_000_000_000_000 + days * day
+        change(
+            state,
+            "INSERT INTO run (run_id, dag_name, started_at, ended_at, state)"
+            f" VALUES ('{number}', 'etl', {at}, {'NULL' if end == 'RUNNING' else at}, '{end}')",
+        )
+    assert offer_of(str(state)).nights == ["SUCCESS", "PARTIAL", "FAILED", "RUNNING"]
+    for days in range(20):
+        at = 1_800_000_000_000_000 + days * day
+        change(
+            state,
+            "INSERT INTO run (run_id, dag_name, started_at, ended_at, state)"
+            f" VALUES ('later-{days}', 'etl', {at}, {at}, 'SUCCESS')",
+        )
+    assert offer_of(str(state)).nights == ["SUCCESS"] * 14
