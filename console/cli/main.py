@@ -266,21 +266,20 @@ def topic_list() -> str:
 @click.pass_context
 def cli(context: click.Context) -> None:
     """Runs DAGs of tasks durably on one machine, and shows them in the terminal."""
-    if context.invoked_subcommand is None and not _open_machine():
+    if context.invoked_subcommand is not None:
+        return
+    attach = cli.get_command(context, "attach")
+    if attach is None or not _has_machine_to_show():
         click.echo(context.get_help())
+    else:
+        sys.exit(context.invoke(attach))
 
 
-def _open_machine() -> bool:
-    """Open the console on the state files of this machine, if there are several and a person sees them."""
+def _has_machine_to_show() -> bool:
+    """Whether this machine has several state files, and a person at a terminal."""
     from ..sessions.target import is_one_file
 
-    if not (sys.stdin.isatty() and sys.stdout.isatty()) or is_one_file(None):
-        return False
-    from ..sessions.address import SshOptions
-    from .options import NamedFile
-    from .run import attach_console
-
-    sys.exit(attach_console(NamedFile(None, SshOptions()), None, read_only=False))
+    return sys.stdin.isatty() and sys.stdout.isatty() and not is_one_file(None)
 
 
 # --- Exit codes of all commands, by error and by the end of a run ----------------------------------------------------

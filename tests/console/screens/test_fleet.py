@@ -31,7 +31,12 @@ def schedule(flow: str, in_us: int, local: str) -> list[ScheduleRow]:
 
 def offer(flow: str, state: str, executor: ExecutorState = GONE, **columns: Any) -> Offer:
     run_id = f"{flow}-2026-04-25"
-    known = {"ended_at": START if state != "RUNNING" else None, "executor": executor, "tasks": 10, "finished": 8}
+    known: dict[str, Any] = {
+        "ended_at": START if state != "RUNNING" else None,
+        "executor": executor,
+        "tasks": 10,
+        "finished": 8,
+    }
     known |= {"nights": ["SUCCESS", "FAILED", "PARTIAL", "SUCCESS", state], **columns}
     return Offer(f"{FOLDER}/{flow}.db", flow, run_id, state, START - HOUR, state == "RUNNING", **known)
 
