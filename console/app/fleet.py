@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import ClassVar
 
+from textual import events
 from textual.app import ComposeResult
 from textual.binding import BindingType
 
@@ -15,7 +16,7 @@ from ..keys.actions import ConsoleCall, action_named
 from ..keys.keymap import DEFAULT_KEYS, KeyMap
 from ..model.lists import COLUMNS, FLEET, ColumnChoice
 from ..model.runs import FleetEntry, FleetOrder, fleet_entries
-from ..present.runs import fleet_heading, fleet_row, name_cells
+from ..present.runs import fleet_heading, fleet_row, fleet_titles, name_cells
 from ..screens.dialogs import ColumnDialog
 from ..terminal.tty import Tty
 from ..text.glyphs import ASCII, UTF8
@@ -84,6 +85,7 @@ class FleetApp(ConsoleBase):
         self._entries: dict[str, FleetEntry] = {}
         self._name_cells = 0
         self.heading = Bar(id="heading")
+        self.titles = Bar()
         self.table = FleetTable(self._row, self.change_order)
         self.path_bar = Bar()  # the file under the cursor
         self.key_bar = KeyBar(more=(keymap.label("quit"), "leave"))
@@ -97,6 +99,7 @@ class FleetApp(ConsoleBase):
         """Yield heading, list, the path of a file, and keys."""
         yield self.heading
         yield Rule(self._glyphs.rule)
+        yield self.titles
         yield self.table
         yield Rule(self._glyphs.rule)
         yield self.path_bar
@@ -122,9 +125,10 @@ class FleetApp(ConsoleBase):
             self._show()
 
     def _show(self) -> None:
-        entries = fleet_entries(self._offers, self._order)
+        entries = fleet_entries(self._offers, self._clock.now_us(), self._order)
         self._entries = {entry.offer.path: entry for entry in entries}
-        self._name_cells = name_cells(entries, self._glyphs)
+        self._name_cells = name_cells(entries)
+        self._show_titles()
         self.table.set_order([*self._entries])
         if self._before in self._entries:
             self.table.move_to([*self._entries].index(self._before))
@@ -132,6 +136,14 @@ class FleetApp(ConsoleBase):
         self.heading.show(*fleet_heading(entries, self._place, self._problem, self._order, self._glyphs))
         self._show_path()
         self.table.refresh()
+
+    def _show_titles(self) -> None:
+        shown = self._columns.shown_in(FLEET)
+        self.titles.show(fleet_titles(self.size.width, self._name_cells, shown))
+
+    def on_resize(self, event: events.Resize) -> None:
+        """Fit the titles."""
+        self._show_titles()
 
     def _show_path(self) -> None:
         self.path_bar.show([Piece(f" {one_line(self.table.cursor_key or '')}", Role.DIM)])
@@ -176,13 +188,14 @@ class FleetApp(ConsoleBase):
 
     def on_bar_cell_clicked(self, message: Bar.CellClicked) -> None:
         """A click above the list is the key of its order, on the right, or of its columns."""
-        if message.bar is self.heading:
+        if message.bar in (self.heading, self.titles):
             (self.change_order if message.on_right else self.choose_columns)()
 
     def _use_columns(self, chosen: frozenset[str] | None) -> None:
         if chosen is None:
             return
         self._columns.choose(FLEET, chosen)
+        self._show_titles()
         self.table.refresh()
         try:
             save_columns(self._columns)

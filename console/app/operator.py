@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ...engine.core.causes import DEFAULT_REASON, describe_note
-from ...engine.domain.acts import DONE, STOPPABLE, UNDOABLE, Answer, Command, Target
+from ...engine.domain.acts import DONE, STOPPABLE, Answer, Command, Target
 from ...engine.domain.event_payloads import OperatorActed
 from ...engine.domain.events import Event
 from ...engine.domain.states import ENDED_BADLY, TaskState
@@ -25,7 +25,7 @@ from ...engine.statefile.lists import EventRow
 from ..model.board import Board
 from ..model.inbox import causes_of, is_sole_cause, targets_of
 from ..model.preview import PREVIEWS, Preview, latest_redrive, progress_of, requeued_names
-from ..model.replay import event_of
+from ..model.replay import event_of, last_undoable
 from ..present.header import since
 from ..present.inbox import answer_line, redrive_line, refusals, result_lines
 from ..screens.base import ConsoleHost, errors_shown
@@ -438,20 +438,6 @@ def _requeue_options(board: Board, names: Sequence[str]) -> dict[str, object]:
     return options
 
 
-def last_undoable(rows: Sequence[EventRow]) -> tuple[Event, OperatorActed] | None:
-    """The latest act in rows of the journal (oldest first) that changed something and was not undone."""
-    undone: set[str] = set()
-    for event in map(event_of, rows[::-1]):
-        acted = event.payload
-        if not isinstance(acted, OperatorActed) or not acted.answer.get("ok"):
-            continue
-        if acted.act == "undo":
-            undone.add(str(acted.options.get("command")))
-        elif acted.act in UNDOABLE and (acted.was or acted.was_run) and event.command_id not in undone:
-            return event, acted
-    return None
-
-
 # --- Leaving the console, stopping and resuming the run, and arming a read-only console ------------------------------
 
 
@@ -558,6 +544,13 @@ class RunControl:
             self._actions.confirm(
                 question, lambda reply: self._actions.send("abandon", (), reply.reason, run_id=run_id)
             )
+
+    def acknowledge(self, subject: object) -> None:
+        """Take note of how the run ``subject`` ended."""
+        if not isinstance(subject, RunSummary) or subject.run.ended_at is None:
+            self._console.show_message("only a run that has ended can be acknowledged", Role.WARNING)
+        elif self._actions.actionable_board(None) is not None:
+            self._actions.send("ack-run", (), DEFAULT_REASON, run_id=subject.run.run_id)
 
     # --- Arming ---------------------------------------------------------------------------------------------------
 

@@ -50,8 +50,9 @@ _SIGNS = {True: "[x]", False: "[ ]", None: "[?]"}
 @click.option("--param", "param", multiple=True, metavar="NAME=VALUE", help="A parameter that the flow declares.")
 @click.option("--state", "state", metavar="PATH", help="Compare timeouts and waits with earlier runs.")
 @click.option("--verbose", is_flag=True, help="The checklist and the worst case of every task.")
+@click.option("--strict", is_flag=True, help="Exit code 1 for warnings, too: for a pipeline that releases the flow.")
 @json_option
-def check_flow(flow: str, param: tuple[str, ...], state: str | None, verbose: bool, as_json: bool) -> int:
+def check_flow(flow: str, param: tuple[str, ...], state: str | None, verbose: bool, strict: bool, as_json: bool) -> int:
     checked = check_in_subprocess(flow, params_of(param))
     spec, found = checked.spec, checked.findings
     seen = _observed(state, spec.name)
@@ -64,7 +65,10 @@ def check_flow(flow: str, param: tuple[str, ...], state: str | None, verbose: bo
         if verbose:
             _print_checklists(checked, seen)
         _print_summary(spec, printed)
-    return ExitCode.BAD_USAGE if any(finding.level == "error" for finding in findings) else ExitCode.SUCCESS
+    levels = {finding.level for finding in findings}
+    if "error" in levels:
+        return ExitCode.BAD_USAGE
+    return ExitCode.FAILED if strict and "warning" in levels else ExitCode.SUCCESS
 
 
 def _observed(state: str | None, flow_name: str) -> Mapping[str, TaskDurations]:

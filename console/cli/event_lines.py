@@ -247,6 +247,7 @@ _RUN_SENTENCES = frozenset(
     [
         RunChange.DEADLINE,
         RunChange.POSTPONED,
+        RunChange.ACKNOWLEDGED,
         RunChange.FLOW_CHANGED,
         RunChange.FLOW_REFUSED,
         RunChange.CODE_CHANGED,

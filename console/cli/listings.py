@@ -12,7 +12,6 @@ import time
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from datetime import datetime
-from itertools import repeat
 from typing import TYPE_CHECKING, cast
 
 import click
@@ -27,6 +26,7 @@ from ...engine.domain.states import MOVING, NEEDS_HUMAN, TaskState, cut_off_caus
 from ...engine.domain.text import format_duration
 from ...engine.errors import RedriveError
 from ...engine.statefile import lists
+from ...engine.statefile.needs import Need
 from ...engine.statefile.state_files import Offer, offers
 from ..feed.live_run import load_memories
 from ..feed.reads import HistoryReader
@@ -35,6 +35,7 @@ from ..model.inbox import Inbox
 from ..model.replay import NUMBER_MAX, parse_when
 from ..model.runs import HistoryOrder, RunGrid, fleet_entries, is_lost, waiting_runs
 from ..present.history import grid_lines, heading_line, history_value
+from ..present.needs import ack_command
 from ..present.runs import (
     FLEET_COLUMNS,
     describe_missed_starts,
@@ -45,6 +46,7 @@ from ..present.runs import (
     fleet_value,
     incident_summary,
     late_us,
+    needing_sentence,
     place_line,
     run_status_text,
 )
@@ -58,14 +60,24 @@ from ..text.pieces import plain
 from ..text.text import echo, echo_json, echo_lines, json_line, one_line, print_table, shorten, table_lines
 from . import event_lines
 from .main import ExitCode, command
-from .options import NamedFile, file_options, follow_option, json_option, reading_options, ssh_options, target_argument
+from .operate import names_like
+from .options import (
+    NamedFile,
+    complete_target_and_tasks,
+    file_options,
+    follow_option,
+    json_option,
+    reading_options,
+    run_options,
+    ssh_options,
+    target_argument,
+)
 from .output import echo_values, print_view, with_schema
 from .state_files import read_remote
 
 if TYPE_CHECKING:
     from ..model.inbox import InboxCause
 
-_INBOX_RUNS_MAX = 20  # the others are counted
 _PAGES_MAX = 100  # the latest pages, for sentences that name who acknowledged a failure
 
 
@@ -162,47 +174,29 @@ def _note(row: TaskRow, why: Callable[[str], str]) -> str:
     return ""
 
 
-@command("inbox")
-@reading_options
-@follow_option
-def print_inbox(file: NamedFile, run_id: str | None, as_json: bool, follow: bool) -> int:
-    async def read(session: Session) -> list[str]:
-        projection, summaries = await session.part(run_id), await session.runs()
-        others = [] if run_id is not None else waiting_runs(summaries, session.status, projection.run.run_id)
-        moving = {one.run.run_id: sum(map(one.counts.get, MOVING, repeat(0))) for one in summaries}
-        is_alone = run_id is None and not others
-        lines = await _inbox_of_run(session, projection, moving, as_json=as_json, is_alone=is_alone)
-        for other in others[:_INBOX_RUNS_MAX]:
-            lines += await _inbox_of_run(session, await session.part(other.run.run_id), moving, as_json=as_json)
-        if len(others) > _INBOX_RUNS_MAX and not as_json:
-            lines.append(f"{len(others) - _INBOX_RUNS_MAX} more runs need a human: redrive runs")
-        return lines
-
-    return print_view(file.to_read(), read, follow=follow, as_json=as_json)
-
-
-async def _inbox_of_run(
-    session: Session, projection: RunProjection, moving: Mapping[str, int], *, as_json: bool, is_alone: bool = False
+async def inbox_of_run(
+    session: Session, projection: RunProjection, need: Need | None, *, as_json: bool, is_alone: bool = False
 ) -> list[str]:
-    """The lines of one run, the first with its name.
-
-    ``moving``: by run, how many of its tasks the executor still moves; ``is_alone``: no other run needs a human.
-    """
+    """The lines of one run, the first with its name. ``need``: its own; ``is_alone``: nothing else is listed."""
     run, groups = projection.run, Inbox(await load_board(session, projection)).causes()
     known = await load_memories(session, run.run_id, groups)
     status, address = session.status, session.address
     if as_json:
-        place = {"run_id": run.run_id, "state_file": address}
+        place = {"run_id": run.run_id, "state_file": address, **need_fields(need)}
         fields = {**place, "executor": executor_json(run, status, address, _now_us())}
         values = [_cause_value(group, known.get(group.key), fields) for group in groups]
         if is_lost(run, session.status):
             advice = executor_advice(run, status, address, _now_us())
-            values.append(_cause_value(_cause_of_lost(run, moving.get(run.run_id, 0), advice), None, fields))
+            (counts,) = [one.counts for one in await session.runs() if one.run.run_id == run.run_id]
+            moving = sum(counts.get(state, 0) for state in MOVING)  # a part of a run has only what its inbox shows
+            values.append(_cause_value(_cause_of_lost(run, moving, advice), None, fields))
         return values
     lines = [line for group in groups for line in cause_lines(group, projection, known.get(group.key))]
     if not lines and not is_lost(run, session.status):
         lines = ["nothing needs a human" if is_alone else "nothing in this run needs a human"]
     lines += _executor_advice_lines(run, status, address)
+    if need is not None and run.ended_at is not None:
+        lines.append(f"or acknowledge it: {ack_command(address, run.run_id)}")
     if is_lost(run, session.status):
         lines.append(one_line(f"or end it: {shlex.join(['redrive', 'abandon', '--state', address, run.run_id])}"))
     return [f"{place_line(run, address)}: {run_status_text(run)}", *lines]
@@ -223,6 +217,53 @@ def _cause_of_lost(run: RunRow, open_count: int, advice: str) -> InboxCause:
     title = f"run {run.run_id} has no executor"
     cause = cut_off_cause(run.run_id)
     return InboxCause(cause, None, title, advice, (), 0, open_count, started_at, started_at, started_at)
+
+
+@command("why")
+@click.argument("names", nargs=-1, required=True, metavar="[TARGET] TASK...", shell_complete=complete_target_and_tasks)
+@run_options
+def print_explanations(file: NamedFile, names: Sequence[str], run_id: str | None, as_json: bool) -> int:
+    """TASK may be a glob, as 'load_*'. A TARGET may stand before the tasks."""
+    from .logs import target_and_tasks
+
+    endpoint, patterns = target_and_tasks(file, names, run_id)
+    if not patterns:
+        raise click.UsageError("name a task")
+
+    async def read(session: Session) -> list[str]:
+        board = await load_board(session, await session.snapshot(run_id))
+        run, now_us, address = board.projection.run, _now_us(), session.address
+        runner = runner_of(run, session.status)
+        chains = {
+            name: board.blocking_chain(name, now_us, runner) or ((name, board.explain(name, now_us, runner)),)
+            for name in names_like(board.projection, patterns)
+        }
+        if as_json:
+            return [_explanation_value(board, name, chain, address) for name, chain in chains.items()]
+        lines = [line for name, chain in chains.items() for line in _explanation_lines(board, chain)]
+        return [place_line(run, address), *lines, *_executor_advice_lines(run, session.status, address)]
+
+    echo_lines(with_session(endpoint, read))
+    return 0
+
+
+def _explanation_lines(board: Board, chain: Sequence[tuple[str, str]]) -> Iterator[str]:
+    """The task, then indented what holds it, each with its state, its reason and its error."""
+    for depth, (name, sentence) in enumerate(chain):
+        row = board.row(name)
+        error = f" · {row.error}" if row.error and row.error not in sentence else ""
+        yield "  " * depth + one_line(f"{name} {row.state}: {sentence}{error}")
+
+
+def _explanation_value(board: Board, name: str, chain: Sequence[tuple[str, str]], address: str) -> str:
+    links = [{"task": task, "state": str(board.row(task).state), "why": sentence} for task, sentence in chain]
+    place = {"run_id": board.projection.run.run_id, "state_file": address}
+    return json_line(with_schema("why", {"task": name, "state": links[0]["state"], "chain": links, **place}))
+
+
+def need_fields(need: Need | None) -> dict[str, object]:
+    """What kind of need a line is about, and whether it is a notice; None: the run needs nothing."""
+    return {"need": None if need is None else need.kind.value, "is_notice": need is not None and need.is_notice}
 
 
 def _cause_value(cause: InboxCause, memory: CauseHistory | None, fields: Mapping[str, object]) -> str:
@@ -381,11 +422,15 @@ def print_runs(file: NamedFile, as_json: bool, follow: bool) -> int:
             ]
         rows: list[Sequence[str]] = [("RUN", "FLOW", "STATE", "TASKS", "OK", "DEAD", "ELAPSED", "")]
         rows += [(*_run_row(one), executor_advice(one.run, status, address, now_us)) for one in summaries]
-        waiting = len(waiting_runs(summaries, session.status))
-        needs = [f"{waiting} run{' needs' if waiting == 1 else 's need'} a human: {_inbox_command(address)}"]
-        return [place_line(None, address), *table_lines(rows), *(needs if waiting else []), *schedule_lines]
+        return [place_line(None, address), *table_lines(rows), *await _needing_lines(session), *schedule_lines]
 
     return print_view(file.to_read(), read, follow=follow, as_json=as_json)
+
+
+async def _needing_lines(session: Session) -> list[str]:
+    """How many runs need a human; nothing if none does."""
+    waiting = waiting_runs(await session.query(lists.ATTENTION_RUNS), session.status, _now_us())
+    return [f"{needing_sentence(waiting)}: {_inbox_command(session.address)}"] if waiting else []
 
 
 def _inbox_command(address: str) -> str:
@@ -434,11 +479,12 @@ def print_fleet(file: NamedFile, as_json: bool) -> int:
         found = read_remote(Endpoint(target, file.ssh))
     else:
         raise click.UsageError(f"{target}: a fleet is all state files of a host: write ssh://host, or nothing")
-    entries, now_us = fleet_entries(found), time.time_ns() // 1000
+    now_us = time.time_ns() // 1000
+    entries, glyphs = fleet_entries(found, now_us), glyphs_for(sys.stdout.encoding)
     if as_json:
         echo_values("fleet", map(fleet_value, entries))
     elif entries:
-        print_table([FLEET_COLUMNS, *(fleet_cells(entry, now_us) for entry in entries)])
+        print_table([FLEET_COLUMNS, *(fleet_cells(entry, now_us, glyphs) for entry in entries)])
     else:
         echo(f"there is no state file in the default place of {target or 'this machine'}")
     return ExitCode.SUCCESS
@@ -455,16 +501,16 @@ def print_fleet(file: NamedFile, as_json: bool) -> int:
 )
 @file_options
 def print_history(file: NamedFile, as_json: bool, flow: str | None, sort: str) -> int:
-    async def read(session: Session) -> RunGrid:
+    async def read(session: Session) -> tuple[RunGrid, list[str]]:
         runs = await session.runs()
         names = {one.run.dag_name for one in runs}
         if not runs:
             raise RedriveError("no run has been recorded yet")
         if flow is not None and flow not in names:
             raise RedriveError(f"no run of a flow {flow!r} in this state file; it has {', '.join(sorted(names))}")
-        return await HistoryReader(session).read(flow or runs[0].run.dag_name)
+        return await HistoryReader(session).read(flow or runs[0].run.dag_name), await _needing_lines(session)
 
-    grid = with_session(file.to_read(), read)
+    grid, needing = with_session(file.to_read(), read)
     tasks, order = grid.in_order(HistoryOrder(sort)), HistoryOrder(sort)
     if as_json:
         name = grid.runs[-1].run.dag_name
@@ -475,4 +521,5 @@ def print_history(file: NamedFile, as_json: bool, flow: str | None, sort: str) -
     heading, _ = heading_line(grid, len(tasks), "", order, glyphs)
     for line in [heading, *grid_lines(grid, tasks, columns, time.time_ns() // 1000, glyphs)]:
         echo(plain(line).rstrip())
+    echo_lines(needing)
     return 0

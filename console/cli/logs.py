@@ -28,13 +28,13 @@ from ..text.figures import format_bytes
 from ..text.text import echo, echo_json, one_line, pad
 from .main import command
 from .operate import names_like
-from .options import NamedFile, run_options
+from .options import NamedFile, complete_target_and_tasks, run_options
 from .output import with_schema
 
 _NAME_CELLS_MAX = 30
 
 
-def _target_and_tasks(file: NamedFile, words: Sequence[str], run_id: str | None) -> tuple[Endpoint, Sequence[str]]:
+def target_and_tasks(file: NamedFile, words: Sequence[str], run_id: str | None) -> tuple[Endpoint, Sequence[str]]:
     """Return the state file and the tasks of ``logs FLOW TASK``: the first word names a file unless it names a task."""
     named = _file_of(words[0]) if file.name is None and words else None
     if named is None or _has_task(file, words[0], run_id):
@@ -64,7 +64,7 @@ def _has_task(file: NamedFile, name: str, run_id: str | None) -> bool:
 
 
 @command("logs")
-@click.argument("names", nargs=-1, metavar="[TARGET] [TASK]...")
+@click.argument("names", nargs=-1, metavar="[TARGET] [TASK]...", shell_complete=complete_target_and_tasks)
 @click.option("--attempt", type=click.IntRange(min=1), metavar="N", help="Default: the latest attempt of each task.")
 @click.option("--lines", type=click.IntRange(min=0), metavar="N", help="Only the last N lines of each task.")
 @click.option("-f", "--follow", is_flag=True, help="Continue with new output until the tasks have ended.")
@@ -79,7 +79,7 @@ def print_logs(
     follow: bool,
 ) -> int:
     """TASK may be a glob, as 'load_*'; left out: every task that has started. A TARGET may stand before the tasks."""
-    endpoint, patterns = _target_and_tasks(file, names, run_id)
+    endpoint, patterns = target_and_tasks(file, names, run_id)
 
     async def use(session: Session) -> int:
         projection = await session.part(run_id, patterns) if patterns and not follow else None

@@ -147,7 +147,11 @@ SECTIONS: dict[str, tuple[Listed, ...]] = {
         Listed("backfill", "schedule", "Run FLOW for scheduled times that have no run, the oldest first"),
     ),
     "Read": (
-        Listed("inbox", "listings", "Dead letters and failures, by cause"),
+        Listed(
+            "inbox",
+            "needs",
+            "What needs a human: in all state files of this machine, in those of ssh://host, or in TARGET",
+        ),
         Listed(
             "fleet",
             "listings",
@@ -155,6 +159,9 @@ SECTIONS: dict[str, tuple[Listed, ...]] = {
             " a human",
         ),
         Listed("tasks", "listings", "The tasks of a run"),
+        Listed(
+            "why", "listings", "Why a task does not run: what it waits for, down to the task that holds it in the end"
+        ),
         Listed("logs", "logs", "The output of tasks"),
         Listed("runs", "listings", "Every run of a state file"),
         Listed(
@@ -196,6 +203,8 @@ SECTIONS: dict[str, tuple[Listed, ...]] = {
             "operate",
             "End unfinished runs for good: what has not ended is cancelled, and the run is ABANDONED",
         ),
+        Listed("ack", "needs", "Acknowledge runs that ended badly or late: `redrive inbox` no longer lists them"),
+        Listed("undo", "operate", "Take back the last act that can be taken back, of RUN or of any run"),
         Listed(
             "note", "operate", "Write a note on a cause for the next operator who is paged, in this run and later ones"
         ),
@@ -295,8 +304,20 @@ class CommandGroup(click.Group):
 @click.pass_context
 def cli(context: click.Context) -> None:
     """Runs DAGs of tasks durably on one machine, and shows them in the terminal."""
-    if context.invoked_subcommand is None:
+    if context.invoked_subcommand is not None:
+        return
+    attach = cli.get_command(context, "attach")
+    if attach is None or not _has_machine_to_show():
         click.echo(context.get_help())
+    else:
+        sys.exit(context.invoke(attach))
+
+
+def _has_machine_to_show() -> bool:
+    """Whether this machine has several state files, and a person at a terminal."""
+    from ..sessions.target import is_one_file
+
+    return sys.stdin.isatty() and sys.stdout.isatty() and not is_one_file(None)
 
 
 def summary_of(name: str) -> str:

@@ -32,10 +32,12 @@ from ...engine.domain.acts import (
 )
 from ...engine.domain.events import Json
 from ...engine.domain.states import NEEDS_HUMAN, TaskState
-from ...engine.domain.text import counted
+from ...engine.domain.text import counted, format_duration
 from ...engine.errors import RedriveError
 from ...engine.statefile.dry_run import ActPreview
+from ...engine.statefile.lists import OPERATOR_ACTS
 from ..feed.trials import RuleTrial, trial_rows, try_rule
+from ..model.replay import last_undoable
 from ..present.runs import describe_executor_loss, place_line, resume_command
 from ..sessions.address import Endpoint
 from ..sessions.open import is_interactive, with_session
@@ -673,6 +675,39 @@ def _named(summaries: Iterable[RunSummary], run_ids: Iterable[str]) -> list[RunS
         if run_id not in known:
             raise RedriveError(f"there is no run {run_id!r} in this state file; see: redrive runs")
     return [known[run_id] for run_id in dict.fromkeys(run_ids)]
+
+
+# --- ``redrive undo`` ------------------------------------------------------------------------------------------------
+
+
+@command("undo")
+@reading_options
+@click.option("--dry-run", is_flag=True, help="Only say which act it would be.")
+@reason_option
+def undo_last(file: NamedFile, run_id: str | None, as_json: bool, dry_run: bool, reason: str) -> int:
+    """Tasks that have moved since stay as they are."""
+
+    async def use(session: Session) -> tuple[Answer, ActPlace]:
+        rows = await session.query(OPERATOR_ACTS)
+        found = last_undoable([row for row in rows if run_id in (None, row.run_id)])
+        if found is None:
+            of_run = "this file" if run_id is None else f"run {run_id}"
+            raise RedriveError(f"there is no act in {of_run} that can be taken back; see: redrive events")
+        event, acted = found
+        runs = [one.run for one in await session.runs() if one.run.run_id == event.run_id]
+        place = place_of(session, runs[0] if runs else None)
+        ago = format_duration(time.time_ns() // 1000 - event.at)
+        what = f"{acted.act} by {event.actor} {ago} ago ({acted.answer.get('message')})"
+        if dry_run:
+            return Answer(True, f"would take back: {what}"), place
+        answer = await session.send(new_command("undo", event.run_id, (), reason, {"command": event.command_id}))
+        return answer._replace(message=f"{what}: {answer.message}"), place
+
+    answer, place = with_session(file.to_change(), use)
+    print_answer(answer, as_json, place)
+    if not dry_run and not as_json:
+        print_resume_hint("undo", answer, place)
+    return code_of_answers(answer)
 
 
 # --- ``redrive note`` and ``classify`` -------------------------------------------------------------------------------

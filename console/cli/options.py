@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -45,6 +46,25 @@ def complete_tasks(context: click.Context, parameter: click.Parameter, incomplet
     return _items((name for name in names if name.name not in given), incomplete)
 
 
+def complete_targets(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Flows whose state files are in the default place, and files."""
+    from ...engine.statefile.paths import default_paths
+    from ..text.text import one_line
+
+    names = [os.path.splitext(os.path.basename(path))[0] for path in default_paths()]
+    flows = [CompletionItem(one_line(name), help="flow") for name in names if name.startswith(incomplete)]
+    return [*flows, CompletionItem(incomplete, type="file")]
+
+
+def complete_target_and_tasks(
+    context: click.Context, parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Tasks; as the first word also flows, whose tasks the words behind it name."""
+    words = context.params.get(parameter.name or "") or ()
+    tasks = complete_tasks(context, parameter, incomplete)
+    return tasks if words else [*complete_targets(context, parameter, incomplete)[:-1], *tasks]
+
+
 def complete_runs(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Runs, the latest first."""
     from ...engine.store import runs
@@ -76,7 +96,16 @@ def _target(context: click.Context) -> str | None:
     """The state file on the command line. Click leaves it in ``args`` while an option lacks its value."""
     takes_target = any(parameter.name == "target" for parameter in context.command.params)
     positional = context.args[0] if takes_target and context.args else None
-    return context.params.get("target") or context.params.get("state") or positional
+    named = context.params.get("target") or context.params.get("state") or positional
+    words = context.params.get("names") or ()
+    return named or (words[0] if words and _is_flow(words[0]) else None)
+
+
+def _is_flow(word: str) -> bool:
+    """Whether the default place has the state file of a flow of this name."""
+    from ...engine.statefile.paths import default_paths
+
+    return any(os.path.basename(path) == f"{word}.db" for path in default_paths())
 
 
 def _items(names: Iterable[Name], incomplete: str) -> list[CompletionItem]:
@@ -219,8 +248,14 @@ def with_file(function: Command) -> Command:
     return command
 
 
-state_option = click.option("--state", "state", metavar="TARGET", help="State file, or ssh://[user@]host[:port]/path.")
-target_argument = click.argument("target", required=False)
+state_option = click.option(
+    "--state",
+    "state",
+    metavar="TARGET",
+    help="State file, or ssh://[user@]host[:port]/path.",
+    shell_complete=complete_targets,
+)
+target_argument = click.argument("target", required=False, shell_complete=complete_targets)
 run_option = click.option(
     "--run", "run_id", metavar="RUN", help="Default: the latest run.", shell_complete=complete_runs
 )

@@ -29,6 +29,7 @@ VERSIONS = {
     "history": 1,
     "inbox": 1,
     "events": 1,
+    "why": 1,
     "logs": 1,
     "pages": 1,
     "breakers": 1,

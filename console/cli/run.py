@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
+import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
@@ -148,13 +149,14 @@ def run_plain(flow: str | None, state: str, run_id: str | None, options: RunOpti
 def other_runs_lines(state: str, run_id: str) -> list[str]:
     """The last line of a run in a file where other runs need a human; empty if none does, or if it cannot be read."""
     from ...engine.errors import RedriveError
+    from ...engine.statefile.lists import ATTENTION_RUNS
     from ..model.runs import waiting_runs
     from ..present.runs import waiting_sentence
     from ..sessions.open import with_session
     from ..sessions.session import Session
 
     async def read(session: Session) -> list[str]:
-        waiting = waiting_runs(await session.runs(), session.status, run_id)
+        waiting = waiting_runs(await session.query(ATTENTION_RUNS), session.status, time.time_ns() // 1000, run_id)
         command = shlex.join(["redrive", "inbox", session.address])
         return [f"{waiting_sentence(waiting)}: {command}"] if waiting else []
 

@@ -57,7 +57,7 @@ def fleet_of(name: str | None, ssh: SshOptions) -> FleetTarget | None:
 
 
 def read_remote(endpoint: Endpoint) -> Sequence[Offer]:
-    """The state files in the default place of a host."""
+    """The state files of ``ssh://host``. Raises AddressError, LinkError."""
 
     def read(options: SshOptions) -> Awaitable[Sequence[Offer]]:
         return list_state_files(endpoint.target, options)

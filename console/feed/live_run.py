@@ -22,7 +22,7 @@ from ...engine.domain.events import Event, EventKind
 from ...engine.errors import LinkError, RedriveError, RefusedError, SnapshotNeeded
 from ...engine.statefile import lists
 from ...engine.statefile.causes import CAUSES_MAX
-from ...engine.statefile.lists import DurationStats
+from ...engine.statefile.lists import ATTENTION_RUNS, DurationStats
 from ..model.board import Board, Delta, RunSnapshot
 from ..model.eta import Forecast, Forecaster
 from ..model.inbox import InboxCause
@@ -402,7 +402,8 @@ class OtherRuns:
     async def refresh(self, session: Session, run_id: str) -> bool:
         """Read the list; True if it changed. Raises RedriveError."""
         self._is_due, self._run_id, self._executor = False, run_id, _executor_of(session.status)
-        before, self.waiting = self.waiting, waiting_runs(await session.runs(), session.status, run_id)
+        rows = await session.query(ATTENTION_RUNS)
+        before, self.waiting = self.waiting, waiting_runs(rows, session.status, time.time_ns() // 1000, run_id)
         return before != self.waiting
 
 

@@ -160,6 +160,15 @@ _CHANGING = (
         _CONFIRM,
         "abandon",
     ),
+    Action(
+        "ack_run",
+        ("a",),
+        "acknowledge",
+        "Acknowledge how a run ended: the inbox no longer lists it.",
+        frozenset({ScreenName.RUNS}),
+        _CHANGE,
+        "ack-run",
+    ),
     Action("stop_run", (), "stop run…", "End the run: after the running tasks, or now.", _RUN, _CONFIRM, "stop"),
 )
 
@@ -431,6 +440,7 @@ class RunHandlers(Protocol):
     def arm(self) -> object: ...
     def stop_run(self) -> object: ...
     def abandon(self, item: object, /) -> object: ...
+    def acknowledge(self, item: object, /) -> object: ...
 
 
 class DownstreamHandlers(Protocol):
@@ -576,6 +586,7 @@ HANDLERS: Mapping[str, Handler] = {
     "reload": lambda console: console.operator_actions.reload_code(),
     "stop_run": lambda console: console.run_control.stop_run(),
     "abandon_run": lambda console: console.run_control.abandon(console.console_screen.subject()),
+    "ack_run": lambda console: console.run_control.acknowledge(console.console_screen.subject()),
     # breakers, pages, rows
     "reset_breaker": _on_item(lambda downstream, item: downstream.reset_breaker(item)),
     "force_open": _on_item(lambda downstream, item: downstream.set_breaker(item, "open")),

@@ -197,8 +197,11 @@ COLUMNS: Mapping[str, tuple[Column, ...]] = {
         Column("trend", "its duration in each run as a small chart, on wide screens"),
     ),
     FLEET: (
+        Column("done", "finished tasks of its latest run, of all"),
+        Column("since", "since when its latest run is in this state"),
         Column("executor", "whether a process runs the file"),
-        Column("next", "when its next run starts"),
+        Column("nights", "the worst end on each of the last 14 days with runs"),
+        Column("next", "when its next run starts, on wide screens"),
         Column("file", "the name of the file, on wide screens"),
     ),
 }

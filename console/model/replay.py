@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 from ...engine.core.projection import EventCounter, RunProjection, RunRow, TaskRow, is_operator_act
 from ...engine.core.waiting import BreakerView
+from ...engine.domain.acts import UNDOABLE
 from ...engine.domain.event_codec import decode, unreadable
 from ...engine.domain.event_payloads import (
     BreakerChanged,
@@ -324,6 +325,20 @@ def _payload_of(kind: str, data: object) -> Payload:
         return decode(kind, data)
     except StateFileError:
         return unreadable(data)
+
+
+def last_undoable(rows: Sequence[EventRow]) -> tuple[Event, OperatorActed] | None:
+    """The latest act in rows of the journal (oldest first) that changed something and was not undone."""
+    undone: set[str] = set()
+    for event in map(event_of, rows[::-1]):
+        acted = event.payload
+        if not isinstance(acted, OperatorActed) or not acted.answer.get("ok"):
+            continue
+        if acted.act == "undo":
+            undone.add(str(acted.options.get("command")))
+        elif acted.act in UNDOABLE and (acted.was or acted.was_run) and event.command_id not in undone:
+            return event, acted
+    return None
 
 
 def command_line(event: Event, target: str) -> str | None:

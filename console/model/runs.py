@@ -10,47 +10,76 @@ from typing import NamedTuple
 
 from ...engine.core.projection import RunRow
 from ...engine.domain.states import RunState, TaskState
-from ...engine.statefile.lists import DurationStats, ExecutorState, RunTaskRow, quantile
+from ...engine.statefile import needs
+from ...engine.statefile.lists import AttentionRun, DurationStats, ExecutorState, RunTaskRow, quantile
+from ...engine.statefile.needs import Need, NeedKind, attention_count, need_of_run, needs_of
 from ...engine.statefile.state_files import Offer
-from ..sessions.session import Link, RunSummary, SessionStatus
+from ..sessions.session import RunSummary, SessionStatus
 from .eta import is_overdue
 
 # --- Waiting runs ----------------------------------------------------------------------------------------------------
 #
-# The runs of a state file that need a human: unfinished ones, and late ones that have ended with dead letters.
+# The runs of a state file that need a human, and those whose end nobody has acknowledged.
 
 
 @dataclass(frozen=True, slots=True)
 class WaitingRun:
-    """A run that needs a human: it is blocked, has dead letters, or is unfinished and no executor runs it."""
+    """A run with what it needs. ``dead``: its dead letters."""
 
     run: RunRow
     dead: int
-    is_lost: bool
+    need: Need
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether it could go on, and no process executes it."""
+        return self.need.kind is NeedKind.LOST
+
+    @property
+    def is_notice(self) -> bool:
+        """Whether nothing waits for it: it is listed until somebody acknowledges it."""
+        return self.need.is_notice
 
     @property
     def weight(self) -> int:
-        """How much a badge counts for it: its dead letters, at least 1."""
-        return max(self.dead, 1)
+        """How much a badge counts for it."""
+        return attention_count([self.need])
 
 
 def is_lost(run: RunRow, status: SessionStatus) -> bool:
     """Whether an unfinished run that could go on has no executor, and no scheduler that starts one."""
-    if run.ended_at is not None or run.blocked_since is not None or status.service_pid is not None:
-        return False
-    return not status.has_executor_of(run)
+    return needs.is_lost(run.ended_at, run.blocked_since, _has_process(run.run_id, status))
+
+
+def _has_process(run_id: str, status: SessionStatus) -> bool:
+    is_executed = status.executor_alive and status.executor_run_id in (None, run_id)
+    return is_executed or status.service_pid is not None
 
 
 def waiting_runs(
-    summaries: Iterable[RunSummary], status: SessionStatus, except_run_id: str | None = None
+    rows: Iterable[AttentionRun], status: SessionStatus, now_us: int, except_run_id: str | None = None
 ) -> list[WaitingRun]:
-    """The runs that need a human, in the order given, without ``except_run_id``."""
-    found = (
-        WaitingRun(one.run, one.dead_letters, is_lost(one.run, status))
-        for one in summaries
-        if (one.run.ended_at is None or one.dead_letters) and one.run.run_id != except_run_id
+    """The runs that need a human, then the notices, each in the order given, without ``except_run_id``."""
+    needed = ((row, need_of_run(row, now_us, _has_process(row.run_id, status))) for row in rows)
+    found = [
+        WaitingRun(_run_of(row), row.dead_letters, need)
+        for row, need in needed
+        if need is not None and row.run_id != except_run_id
+    ]
+    return sorted(found, key=lambda one: one.is_notice)
+
+
+def _run_of(row: AttentionRun) -> RunRow:
+    return RunRow(
+        row.run_id,
+        row.dag_name,
+        row.started_at,
+        row.ended_at,
+        RunState(row.state),
+        blocked_since=row.blocked_since,
+        paused_since=row.paused_since,
+        deadline_at=row.deadline_at,
     )
-    return [one for one in found if one.dead or one.is_lost or one.run.blocked_since is not None]
 
 
 # --- The state files of a machine ------------------------------------------------------------------------------------
@@ -72,11 +101,11 @@ class FleetOrder(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FleetEntry:
-    """A state file. ``run``: its latest one; ``waiting``: its unfinished runs that need a human."""
+    """A state file. ``run``: its latest one; ``needs``: what needs a human in it, and notices."""
 
     offer: Offer
     run: RunRow | None
-    waiting: Sequence[WaitingRun]
+    needs: Sequence[Need]
 
     @property
     def executor(self) -> ExecutorState:
@@ -86,7 +115,12 @@ class FleetEntry:
     @property
     def attention_count(self) -> int:
         """How much waits for a human: the badge of the inbox."""
-        return sum(one.weight for one in self.waiting)
+        return attention_count(self.needs)
+
+    @property
+    def notice_count(self) -> int:
+        """How much is listed until somebody has acknowledged it."""
+        return sum(need.is_notice for need in self.needs)
 
     @property
     def next_at(self) -> int | None:
@@ -94,50 +128,26 @@ class FleetEntry:
         return min((row.next_at for row in self.offer.schedules if row.next_at is not None), default=None)
 
 
-def fleet_entries(offers: Iterable[Offer], order: FleetOrder = FleetOrder.ATTENTION) -> list[FleetEntry]:
+def fleet_entries(offers: Iterable[Offer], now_us: int, order: FleetOrder = FleetOrder.ATTENTION) -> list[FleetEntry]:
     """One entry per state file, in an order."""
-    return sorted(map(_entry, offers), key=_ORDERS[order])
+    entries = (FleetEntry(offer, _latest_run(offer), needs_of([offer], now_us)) for offer in offers)
+    return sorted(entries, key=_ORDERS[order])
 
 
 _ORDERS: Mapping[FleetOrder, Callable[[FleetEntry], tuple[object, ...]]] = {
-    FleetOrder.ATTENTION: lambda entry: (not entry.waiting,),
+    FleetOrder.ATTENTION: lambda entry: (not entry.attention_count, not entry.needs),
     FleetOrder.LATEST: lambda entry: (-entry.offer.started_at,),
     FleetOrder.NEXT: lambda entry: (entry.next_at is None, entry.next_at or 0),
     FleetOrder.NAME: lambda entry: (entry.offer.dag_name is None, entry.offer.dag_name or "", entry.offer.path),
 }
 
 
-def _entry(offer: Offer) -> FleetEntry:
-    executor = offer.executor or _NO_EXECUTOR
-    status = SessionStatus(
-        Link.LIVE, executor_alive=executor.alive, executor_run_id=executor.run_id, service_pid=offer.service_pid
-    )
-    open_runs = [
-        RunSummary(
-            RunRow(
-                one.run_id,
-                one.dag_name,
-                one.started_at,
-                one.ended_at,
-                RunState.RUNNING if one.ended_at is None else RunState.FAILED,
-                blocked_since=one.blocked_since,
-                paused_since=one.paused_since,
-            ),
-            {TaskState.DEAD_LETTER: one.dead_letters},
-            one.dead_letters,
-        )
-        for one in offer.unfinished
-    ]
-    return FleetEntry(offer, _latest_run(offer, open_runs), waiting_runs(open_runs, status))
-
-
-def _latest_run(offer: Offer, open_runs: Iterable[RunSummary]) -> RunRow | None:
+def _latest_run(offer: Offer) -> RunRow | None:
     if offer.run_id is None:
         return None
-    ended = RunRow(
-        offer.run_id, offer.dag_name or "", offer.started_at, offer.ended_at, RunState(offer.state or RunState.RUNNING)
-    )
-    return next((one.run for one in open_runs if one.run.run_id == offer.run_id), ended)
+    state = RunState(offer.state or RunState.RUNNING)
+    ended = RunRow(offer.run_id, offer.dag_name or "", offer.started_at, offer.ended_at, state)
+    return next((_run_of(row) for row in offer.runs if row.run_id == offer.run_id), ended)
 
 
 # --- The last runs of a flow -----------------------------------------------------------------------------------------

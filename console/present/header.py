@@ -69,13 +69,14 @@ class Tab(NamedTuple):
 
 def waiting_fact(waiting: Sequence[WaitingRun], size: int, glyphs: Glyphs) -> Line:
     """How many other runs need a human, with the first of them where there is room; empty if none does."""
-    if not waiting:
+    found = [one for one in waiting if not one.is_notice]
+    if not found:
         return []
-    count = counted(len(waiting), "other run")
+    count = counted(len(found), "other run")
     if size < _WIDE:
         return [Piece(f"{glyphs.dead} {count}", Role.HUMAN)]
-    first = f": {shorten_middle(one_line(waiting[0].run.run_id), _NAME_CELLS_MIN, glyphs.more)}"
-    need = "needs" if len(waiting) == 1 else "need"
+    first = f": {shorten_middle(one_line(found[0].run.run_id), _NAME_CELLS_MIN, glyphs.more)}"
+    need = "needs" if len(found) == 1 else "need"
     return [Piece(f"{glyphs.dead} {count} {need} a human{first if size >= _WIDEST else ''}", Role.HUMAN)]
 
 

@@ -164,17 +164,23 @@ def other_run_row(other: WaitingRun, scene: Scene, columns: int) -> Line:
     right: Line = [Piece(f" {pad_left(how_long, AGE_CELLS + 1)} ", Role.DIM)]
     left = [
         Piece(f"{glyphs.closed} "),
-        Piece(glyphs.dead, Role.HUMAN),
-        Piece(" run ", Role.STRONG),
+        Piece(glyphs.failed if other.run.ended_at is not None else glyphs.dead, _role_of(other)),
+        Piece(" run ", Role.DIM if other.is_notice else Role.STRONG),
         Piece(waiting_text(other)),
         Piece(f" {glyphs.dot} {one_line(other.run.dag_name)}", Role.DIM),
     ]
     return [*fit(left, columns - width(right) - 1, glyphs.more), Piece(" "), *right]
 
 
-def other_run_lines(other: WaitingRun, open_key: str, runs_key: str) -> list[Line]:
+def _role_of(other: WaitingRun) -> Role:
+    return Role.DIM if other.is_notice else Role.HUMAN
+
+
+def other_run_lines(other: WaitingRun, open_key: str, runs_key: str, ack_key: str) -> list[Line]:
     """What can be done about another run."""
     cells = max(len(open_key), len(runs_key))
+    has_ended = other.run.ended_at is not None
+    there = f"{ack_key} acknowledges how it ended" if has_ended else "an unfinished one can be abandoned"
     return [
         [
             Piece(f" {pad(open_key, cells)} ", Role.KEY),
@@ -182,7 +188,7 @@ def other_run_lines(other: WaitingRun, open_key: str, runs_key: str) -> list[Lin
         ],
         [
             Piece(f" {pad(runs_key, cells)} ", Role.KEY),
-            Piece("lists all runs, where an unfinished one can be abandoned"),
+            Piece(f"lists all runs, where {there}"),
         ],
     ]
 

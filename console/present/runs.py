@@ -15,15 +15,16 @@ from ...engine.core.waiting import ALIVE, RunnerKind, RunnerStatus
 from ...engine.domain.states import FINISHED, NEEDS_HUMAN, RunState, TaskState
 from ...engine.domain.text import counted, format_duration
 from ...engine.statefile.lists import ScheduleRow, SlaRow
+from ...engine.statefile.needs import NeedKind
 from ..model.board import Board
 from ..model.inbox import Inbox
 from ..model.lists import ALL_COLUMNS
 from ..model.runs import FleetEntry, FleetOrder, WaitingRun
 from ..sessions.address import parse
 from ..sessions.session import SessionStatus
-from ..text.figures import DAY, SECOND, clock, column, format_seconds, number, wall, wall_day
+from ..text.figures import DAY, SECOND, age, clock, column, format_seconds, number, wall, wall_day
 from ..text.glyphs import Glyphs
-from ..text.pieces import Line, Piece, Role, fit, width
+from ..text.pieces import Line, Piece, Role, fit, plain, width
 from ..text.text import cells, one_line, pad, shorten_middle
 from . import states
 from .states import (
@@ -108,17 +109,37 @@ def place_line(run: RunRow | None, address: str) -> str:
 
 
 def waiting_sentence(waiting: Sequence[WaitingRun]) -> str:
-    """Which other runs of the file need a human, in a few words."""
-    named = ", ".join(waiting_text(one) for one in waiting[:_NAMED_RUNS_MAX])
-    more = f" and {len(waiting) - _NAMED_RUNS_MAX} more" if len(waiting) > _NAMED_RUNS_MAX else ""
-    return f"{len(waiting)} other run{' needs' if len(waiting) == 1 else 's need'} a human: {named}{more}"
+    """Which other runs of the file need a human, in a few words; those that are notices if none does."""
+    alarms = [one for one in waiting if not one.is_notice]
+    shown = alarms or waiting
+    named = ", ".join(waiting_text(one) for one in shown[:_NAMED_RUNS_MAX])
+    more = f" and {len(shown) - _NAMED_RUNS_MAX} more" if len(shown) > _NAMED_RUNS_MAX else ""
+    need = f"need{'s' if len(shown) == 1 else ''} a human" if alarms else _not_acknowledged(len(shown))
+    return f"{counted(len(shown), 'other run')} {need}: {named}{more}"
+
+
+def _not_acknowledged(count: int) -> str:
+    return f"{'is' if count == 1 else 'are'} not acknowledged"
 
 
 def waiting_text(one: WaitingRun) -> str:
     """A run and why it needs a human: ``night-1 (BLOCKED, 2 dead letters)``."""
-    whys = ["BLOCKED" if one.run.blocked_since is not None else "no executor" if one.is_lost else ""]
+    run, need = one.run, one.need
+    is_late = need.kind is NeedKind.LATE
+    whys = ["BLOCKED" if run.blocked_since is not None else "no executor" if one.is_lost else "late" if is_late else ""]
+    whys += [str(run.state)] if run.ended_at is not None and not is_late else []
     whys += [counted(one.dead, "dead letter")] if one.dead else []
-    return f"{one_line(one.run.run_id)} ({', '.join(filter(None, whys))})"
+    whys += [f"{counted(need.later_successes, 'later run')} succeeded"] if need.later_successes else []
+    return f"{one_line(run.run_id)} ({', '.join(filter(None, whys))})"
+
+
+def needing_sentence(waiting: Sequence[WaitingRun]) -> str:
+    """How many runs of a file need a human, and how many ended badly before others succeeded; empty if none."""
+    notices = sum(one.is_notice for one in waiting)
+    count = len(waiting) - notices
+    parts = [f"{counted(count, 'run')} need{'s' if count == 1 else ''} a human"] if count else []
+    parts += [f"{counted(notices, 'run')} {_not_acknowledged(notices)}"] if notices else []
+    return ", ".join(parts)
 
 
 def heading_line(
@@ -435,17 +456,18 @@ def _code(text: str) -> str:
 
 # --- State files of a fleet ------------------------------------------------------------------------------------------
 #
-# One state file of a fleet in one row: what needs a human, its latest run, its executor and its next start.
+# One state file of a fleet in one row: what needs a human, its flow, how its latest run stands, its executor, how its
+# last days ended, and its next start.
 
 
-FLEET_COLUMNS = ("NEEDS", "STATE", "FLOW", "RUN", "EXECUTOR", "NEXT", "FILE")
+FLEET_COLUMNS = ("NEEDS", "FLOW", "STATE", "DONE", "SINCE", "EXECUTOR", "NIGHTS", "NEXT", "RUN", "FILE")
 
-_COUNT_CELLS, _STATE_CELLS, _EXECUTOR_CELLS = 6, 10, 11
-
-
-_FLEET_OTHER_COLUMNS_CELLS = 52
+_COUNT_CELLS, _STATE_CELLS, _DONE_CELLS, _SINCE_CELLS, _EXECUTOR_CELLS, _NIGHTS_CELLS = 6, 10, 9, 5, 11, 14
+_FLEET_NAME_CELLS = (12, 32)
+_FLEET_CELLS = _COUNT_CELLS + _STATE_CELLS + _DONE_CELLS + _SINCE_CELLS + _EXECUTOR_CELLS + _NIGHTS_CELLS + 8
+_NEXT_FROM, _NEXT_CELLS = 96, 18  # columns
 _FLEET_WIDE, _FILE_CELLS = 150, 32
-_WITHOUT_EXECUTOR = "no executor"
+_WITHOUT_EXECUTOR, _NOT_SERVED = "no executor", "not served"
 
 
 def executor_text(entry: FleetEntry) -> str:
@@ -454,14 +476,43 @@ def executor_text(entry: FleetEntry) -> str:
         return "running"
     if entry.offer.service_pid is not None:
         return "served"
-    return _WITHOUT_EXECUTOR if entry.offer.unfinished else ""
+    if any(row.next_at is not None for row in entry.offer.schedules):
+        return _NOT_SERVED
+    return _WITHOUT_EXECUTOR if any(run.ended_at is None for run in entry.offer.runs) else ""
 
 
-def fleet_cells(entry: FleetEntry, now_us: int) -> Sequence[str]:
+def fleet_cells(entry: FleetEntry, now_us: int, glyphs: Glyphs) -> Sequence[str]:
     """The columns of FLEET_COLUMNS as plain text."""
     run, offer = entry.run, entry.offer
-    cells = [str(entry.attention_count or ""), _state(entry), *((run.dag_name, run.run_id) if run else ("", ""))]
-    return (*cells, executor_text(entry), describe_next_run(offer.schedules, now_us), offer.problem or offer.path)
+    known = (run.dag_name, _state(entry), _done_text(entry), age(_since_us(run, now_us))) if run else ("", "", "", "")
+    coming = describe_next_run(offer.schedules, now_us)
+    nights = plain(_night_signs(entry, glyphs))
+    place = (run.run_id if run else "", offer.problem or offer.path)
+    return (_needs_text(entry), *known, executor_text(entry), nights, coming, *place)
+
+
+def _done_text(entry: FleetEntry) -> str:
+    return f"{number(entry.offer.finished)}/{number(entry.offer.tasks)}"
+
+
+def _since_us(run: RunRow, now_us: int) -> int:
+    """For how long a run has been in its state."""
+    began = next((at for at in (run.ended_at, run.blocked_since, run.paused_since) if at is not None), run.started_at)
+    return max(now_us - began, 0)
+
+
+def _night_signs(entry: FleetEntry, glyphs: Glyphs) -> Line:
+    """A sign for each of the last days with runs; the runs of an unfinished day may be blocked."""
+    is_blocked = any(run.blocked_since is not None for run in entry.offer.runs)
+    styles = [RUN_STYLES[RunState(state)] for state in entry.offer.nights]
+    shown = [BLOCKED if is_blocked and style is RUN_STYLES[RunState.RUNNING] else style for style in styles]
+    return [Piece(glyphs.of(style.glyph), style.role) for style in shown]
+
+
+def _needs_text(entry: FleetEntry) -> str:
+    """What waits for a human; in brackets what is only listed until somebody has acknowledged it."""
+    notices = f"({number(entry.notice_count)})" if entry.notice_count else ""
+    return f"{number(entry.attention_count) if entry.attention_count else ''}{notices}"
 
 
 def fleet_value(entry: FleetEntry) -> Mapping[str, object]:
@@ -475,11 +526,15 @@ def fleet_value(entry: FleetEntry) -> Mapping[str, object]:
         "started_at": offer.started_at or None,
         "ended_at": offer.ended_at,
         "needs_human": entry.attention_count,
-        "waiting_runs": [one.run.run_id for one in entry.waiting],
+        "notices": entry.notice_count,
+        "waiting_runs": [*dict.fromkeys(need.run_id for need in entry.needs if need.run_id and not need.is_notice)],
         "executor_alive": executor.alive,
         "executor_pid": executor.pid if executor.alive else None,
         "service_pid": offer.service_pid,
         "next_at": entry.next_at,
+        "tasks": offer.tasks,
+        "finished": offer.finished,
+        "nights": list(offer.nights),
         "problem": offer.problem,
     }
 
@@ -495,12 +550,22 @@ def fleet_heading(
     entries: Sequence[FleetEntry], place: str, problem: str, order: FleetOrder, glyphs: Glyphs
 ) -> tuple[Line, Line]:
     """Left and right side of the line above the list. ``problem``: why the list is not that of now."""
-    waiting = sum(bool(entry.waiting) for entry in entries)
+    waiting = sum(bool(entry.attention_count) for entry in entries)
     left = [Piece(" "), Piece(counted(len(entries), "state file"), Role.STRONG)]
     left += [Piece(f" on {one_line(place)}"), *waiting_pieces(waiting, glyphs)]
     if problem:
         return left, [Piece(f"{one_line(problem)} ", Role.WARNING)]
     return left, order_line(order, glyphs)
+
+
+def fleet_titles(columns: int, longest_name: int = 0, shown: Collection[str] = ALL_COLUMNS) -> Line:
+    """The titles above the rows of a fleet."""
+    parts = [("", "NEEDS", _COUNT_CELLS), ("", "FLOW", _flow_cells(columns, longest_name)), ("", "STATE", _STATE_CELLS)]
+    parts += [("done", f"{'DONE':>{_DONE_CELLS}}", _DONE_CELLS), ("since", f"{'SINCE':>{_SINCE_CELLS}}", _SINCE_CELLS)]
+    parts += [("executor", "EXECUTOR", _EXECUTOR_CELLS), ("nights", "LAST 14 NIGHTS", _NIGHTS_CELLS)]
+    titles = [pad(title, cells) for name, title, cells in parts if not name or name in shown]
+    last = " NEXT" if _has_next(columns, shown) else ""
+    return [Piece(f" {' '.join(titles)}{last}", Role.DIM)]
 
 
 def fleet_row(
@@ -511,42 +576,68 @@ def fleet_row(
     longest_name: int = 0,
     shown: Collection[str] = ALL_COLUMNS,
 ) -> Line:
-    """What needs a human, state, flow and run, executor, next start; where there is room, the name of the file.
+    """What needs a human, the flow, how its latest run stands, its executor, its last days and its next start.
 
-    ``shown``: columns.
+    Where there is room, the name of the file. ``shown``: columns; ``longest_name``: of all flows, in cells.
     """
     count, offer = entry.attention_count, entry.offer
-    line: Line = [Piece(pad(f" {glyphs.dead}{number(count)}" if count else "", _COUNT_CELLS), Role.HUMAN)]
+    needs = f"{glyphs.dead if count else ' '}{_needs_text(entry)}" if entry.needs else ""
+    line: Line = [Piece(f" {pad(needs, _COUNT_CELLS)} ", Role.HUMAN if count else Role.DIM)]
     if offer.problem is not None:
         return fit([*line, Piece(f"{file_name(entry)}  "), Piece(one_line(offer.problem), Role.WARNING)], columns)
-    low, high = _NAME_CELLS
-    name_cells = max(min(longest_name, high, columns - _FLEET_OTHER_COLUMNS_CELLS), low)
-    executor = executor_text(entry)
+    cells = _flow_cells(columns, longest_name)
     line += [
-        *_state_and_name(entry, name_cells, glyphs),
-        Piece(
-            f"  {executor:{_EXECUTOR_CELLS}}  " if "executor" in shown else "  ",
-            Role.WARNING if executor == _WITHOUT_EXECUTOR else Role.DIM,
-        ),
-        Piece(describe_next_run(offer.schedules, now_us) if "next" in shown else ""),
+        Piece(f"{pad(shorten_middle(_flow_name(entry), cells, glyphs.more), cells)} "),
+        *_latest_run_pieces(entry, now_us, glyphs, shown),
+        *_executor_pieces(entry, shown),
+        *(_nights_pieces(entry, glyphs) if "nights" in shown else ()),
     ]
+    if _has_next(columns, shown):
+        line.append(Piece(describe_next_run(offer.schedules, now_us)))
     if columns < _FLEET_WIDE or "file" not in shown:
         return fit(line, columns, glyphs.more)
     file = pad(shorten_middle(file_name(entry), _FILE_CELLS, glyphs.more), _FILE_CELLS)
     return [*fit(line, columns - _FILE_CELLS - 1, glyphs.more), Piece(f" {file}", Role.DIM)]
 
 
-def _state_and_name(entry: FleetEntry, name_cells: int, glyphs: Glyphs) -> Line:
-    if entry.run is None:
-        return [
-            Piece(pad("no run", _STATE_CELLS), Role.DIM),
-            Piece(f" {pad(shorten_middle(file_name(entry), name_cells, glyphs.more), name_cells)}"),
-        ]
-    style = run_style(entry.run)
-    return [
-        Piece(pad(f"{glyphs.of(style.glyph)} {style.word}", _STATE_CELLS), style.role),
-        Piece(f" {pad(shorten_middle(run_name(entry.run, glyphs), name_cells, glyphs.more), name_cells)}"),
-    ]
+def _has_next(columns: int, shown: Collection[str]) -> bool:
+    return "next" in shown and (columns >= _NEXT_FROM or "nights" not in shown)
+
+
+def _flow_cells(columns: int, longest_name: int) -> int:
+    low, high = _FLEET_NAME_CELLS
+    room = columns - _FLEET_CELLS - (_NEXT_CELLS if columns >= _NEXT_FROM else 0)
+    return max(min(longest_name, high, room), low)
+
+
+def _flow_name(entry: FleetEntry) -> str:
+    return one_line(entry.run.dag_name) if entry.run is not None else file_name(entry)
+
+
+def _latest_run_pieces(entry: FleetEntry, now_us: int, glyphs: Glyphs, shown: Collection[str]) -> Line:
+    run = entry.run
+    if run is None:
+        style, done, since = Piece(pad("no run", _STATE_CELLS), Role.DIM), "", ""
+    else:
+        found = run_style(run)
+        style = Piece(pad(f"{glyphs.of(found.glyph)} {found.word}", _STATE_CELLS), found.role)
+        done, since = _done_text(entry), age(_since_us(run, now_us))
+    facts = [f"{done:>{_DONE_CELLS}} "] if "done" in shown else []
+    facts += [f"{since:>{_SINCE_CELLS}} "] if "since" in shown else []
+    return [style, Piece(" "), *(Piece(fact, Role.DIM) for fact in facts)]
+
+
+def _executor_pieces(entry: FleetEntry, shown: Collection[str]) -> Line:
+    word = executor_text(entry)
+    is_missing = word in (_WITHOUT_EXECUTOR, _NOT_SERVED)
+    return (
+        [Piece(f"{word:{_EXECUTOR_CELLS}} ", Role.WARNING if is_missing else Role.DIM)] if "executor" in shown else []
+    )
+
+
+def _nights_pieces(entry: FleetEntry, glyphs: Glyphs) -> Line:
+    signs = _night_signs(entry, glyphs)
+    return [*signs, Piece(" " * (_NIGHTS_CELLS - width(signs) + 1))]
 
 
 def file_name(entry: FleetEntry) -> str:
@@ -554,6 +645,6 @@ def file_name(entry: FleetEntry) -> str:
     return one_line(entry.offer.path.rpartition("/")[2])
 
 
-def name_cells(entries: Sequence[FleetEntry], glyphs: Glyphs) -> int:
-    """The cells of the longest name of a run."""
-    return max((cells(run_name(entry.run, glyphs)) for entry in entries if entry.run), default=0)
+def name_cells(entries: Sequence[FleetEntry]) -> int:
+    """The cells of the longest name of a flow."""
+    return max((cells(_flow_name(entry)) for entry in entries), default=0)

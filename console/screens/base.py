@@ -474,12 +474,13 @@ def tabs_of(console: Console, active: ScreenName) -> list[Tab]:
     board = console.live.board
     dead, waiting = board.dead_letters if board is not None else 0, console.waiting_runs
     counts = {
-        ScreenName.RUNS: len(waiting),
+        ScreenName.RUNS: sum(not one.is_notice for one in waiting),
         ScreenName.INBOX: dead + sum(one.weight for one in waiting),
         ScreenName.DOWNSTREAMS: console.attention_count,
     }
     badges = {view: f"{console.glyphs.dead}{compact(count)}" for view, count in counts.items() if count}
-    failed = board.counts[TaskState.FAILED] if board is not None else 0
+    is_seen = board is None or board.projection.run.acknowledged_at is not None
+    failed = 0 if board is None or is_seen else board.counts[TaskState.FAILED]
     if failed:
         found = (badges.get(ScreenName.INBOX), f"{console.glyphs.failed}{compact(failed)}")
         badges[ScreenName.INBOX] = " ".join(filter(None, found))

@@ -304,7 +304,8 @@ class InboxScreen(SplitScreen):
         who: list[Line] = [*present.selection_lines(names, self.scene()), self._memory_line()] if names else []
         other = self._other_at_cursor()
         if other is not None and not names:
-            acts: list[Line] = present.other_run_lines(other, keymap.label("open"), keymap.label("view_runs"))
+            labels = [keymap.label(action) for action in ("open", "view_runs", "ack_run")]
+            acts: list[Line] = present.other_run_lines(other, *labels)
         elif not names:
             acts = []
         elif len(names) > _PREVIEWED_MAX:

@@ -11,7 +11,7 @@ from textual.widget import Widget
 
 from ...engine.domain.events import EventKind
 from ...engine.domain.states import RunState, TaskState
-from ...engine.statefile.lists import SCHEDULES, ScheduleRow
+from ...engine.statefile.lists import ATTENTION_RUNS, SCHEDULES, AttentionRun, ScheduleRow
 from ..feed.live_run import BoardUpdate
 from ..keys.actions import ScreenName
 from ..model.board import Board, runner_of
@@ -48,6 +48,7 @@ class RunsScreen(ConsoleScreen):
         super().__init__()
         self._summaries: dict[str, RunSummary] = {}
         self._schedules: Sequence[ScheduleRow] = ()
+        self._attention: Sequence[AttentionRun] = ()
         self._shown_count = 0
         self._name_cells = 0
         self._sort = 0
@@ -108,6 +109,7 @@ class RunsScreen(ConsoleScreen):
     async def _read_list(self) -> None:
         summaries = await self.console.live.session.runs()
         self._schedules = await self.console.live.session.query(SCHEDULES)
+        self._attention = await self.console.live.session.query(ATTENTION_RUNS)
         self._list_age_seconds = 0
         self._summaries = {one.run.run_id: one for one in summaries}
         self._name_cells = max((cells(run_name(one.run, self.console.glyphs)) for one in summaries), default=0)
@@ -163,7 +165,8 @@ class RunsScreen(ConsoleScreen):
         self._show_heading(len(found))
 
     def _show_heading(self, shown: int) -> None:
-        waiting = len(waiting_runs(self._summaries.values(), self.console.live.status))
+        rows = waiting_runs(self._attention, self.console.live.status, self.console.live.now_us)
+        waiting = sum(not one.is_notice for one in rows)
         known, sort = len(self._summaries), SORTS[self._sort]
         coming, self._shown_count = describe_next_run(self._schedules, self.console.live.now_us), shown
         self.heading.show(*heading_line(shown, known, waiting, self.filter_text, sort, self.console.glyphs, coming))

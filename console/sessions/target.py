@@ -34,7 +34,7 @@ class AmbiguousTargetError(RedriveError):
 
 def run_state(offer: Offer) -> str:
     """Return the state of the latest run of a state file; BLOCKED while it waits for a human."""
-    is_blocked = any(run.run_id == offer.run_id and run.blocked_since is not None for run in offer.unfinished)
+    is_blocked = any(run.run_id == offer.run_id and run.blocked_since is not None for run in offer.runs)
     return "BLOCKED" if is_blocked else offer.state or ""
 
 

@@ -263,6 +263,9 @@ def _run(event: Event, payload: RunChanged) -> str:
         return f"run ended: {str(event.new).lower()}{f' ({payload.why})' if payload.why else ''}"
     if what == RunChange.CUT_OFF:
         return f"cut off: {payload.why}"
+    if what == RunChange.ACKNOWLEDGED:
+        by = payload.set.get("acknowledged_by")
+        return f"its end is acknowledged by {by}" if by else "its end is no longer acknowledged"
     if what in (RunChange.DEADLINE, RunChange.POSTPONED):
         return payload.why or ""
     if what == RunChange.FLOW_CHANGED:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Generic, TypeVar
 
 from textual import events
+from textual.actions import SkipAction
 from textual.binding import BindingType
 from textual.message import Message
 
@@ -218,8 +219,9 @@ class VirtualTable(WheelView, Generic[Key], can_focus=True):
 
     def mark_all(self) -> None:
         """Mark every row; if every row is marked, none."""
-        if self._mark_sign is not None:
-            self.set_marks(() if len(self._marks) == len(self.order) else self.order)
+        if self._mark_sign is None:
+            raise SkipAction  # the key means something else on the screen
+        self.set_marks(() if len(self._marks) == len(self.order) else self.order)
 
     def set_marks(self, keys: Iterable[Key]) -> None:
         """Mark these rows and no others."""

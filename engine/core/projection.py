@@ -147,6 +147,8 @@ class RunRow(Struct):
     pool_waits: str | None = None  # JSON: each pool of the machine that tasks wait for, and who holds it, for people
     python_path: str | None = None  # PYTHONPATH of the start
     logical_time: int | None = None  # the instant of the schedule that the run is for
+    acknowledged_at: int | None = None  # when an operator took note of how it ended
+    acknowledged_by: str | None = None
 
 
 @dataclass(slots=True)

@@ -102,14 +102,8 @@ _TABLE = (
     Act("unpause", "unpaused", Scope.RUN, starts_work=True, is_undoable=True),
     Act("postpone", "postponed", Scope.RUN, starts_work=True, is_undoable=True),
     Act("abandon", "abandoned", Scope.RUN, is_undoable=True),
-    Act(
-        "undo",
-        "changed back",
-        Scope.EARLIER_ACT,
-        starts_work=True,
-        is_undoable=True,
-        no_shell="it names an earlier act by its id, which the console finds in the journal; the shell has --dry-run",
-    ),
+    Act("ack-run", "acknowledged", Scope.RUN, verb="acknowledge", is_undoable=True, shell="ack"),
+    Act("undo", "changed back", Scope.EARLIER_ACT, starts_work=True, is_undoable=True),
     Act("ack", "acknowledged", Scope.PAGES, verb="acknowledge", shell="pages --ack"),
     Act("snooze", "snoozed", Scope.PAGES, shell="pages --snooze"),
     Act("note", "noted", Scope.CAUSE),
@@ -235,6 +229,7 @@ OPTION_TYPES: Dict[str, OptionCheck] = {
     "single_shot": _FLAG,
     "text": _TEXT,
     "verifies": _TEXT,
+    "whole_flow": _FLAG,
 }
 
 

@@ -26,6 +26,7 @@ class RunChange(object):
     UNPAUSED = "unpaused"
     DEADLINE = "deadline"  # it has passed and ends the run
     POSTPONED = "postponed"  # the run has another deadline, or none
+    ACKNOWLEDGED = "acknowledged"  # an operator took note of its end, or takes that back
     CLOCK = "clock"
     PARAMS = "params"
     OPTIONS = "options"
@@ -220,6 +221,8 @@ if TYPE_CHECKING:
         pool_waits: Optional[str]
         python_path: Optional[str]
         logical_time: Optional[int]
+        acknowledged_at: Optional[int]
+        acknowledged_by: Optional[str]
 
     class PageColumns(TypedDict, total=False):
         """Columns of table ``page`` that change."""
@@ -253,7 +256,7 @@ Numbers = Sequence[int]
 Values = Dict[str, object]  # parameters of a flow, options of an act: JSON that the engine only passes on
 Pairs = Dict[str, Sequence[object]]  # parameter -> [old value, new value]
 Before = Dict[str, TaskColumns]  # task -> state, generation and changed columns before an act
-Rows = Sequence[List[Any]]  # before an act: [what, columns] of a run, [task, state, generation, spans] of rows
+Rows = Sequence[List[Any]]  # before an act: [what, columns(, run)] of a run, [task, state, generation, spans] of rows
 
 #: Defaults of payloads; never modified.
 NO_TASK_COLUMNS: TaskColumns = {}

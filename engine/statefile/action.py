@@ -23,7 +23,8 @@ class RecordingTransaction(Transaction):
 
     Adds its events to those of the given transaction, and marks every move with ``act``.
 
-    ``tasks``: name -> state, generation and changed columns before the act. ``runs``: [what, columns before the act].
+    ``tasks``: name -> state, generation and changed columns before the act. ``runs``: [what, columns before the act],
+    and the run if it is not that of the command.
     ``rows``: quarantined rows before the act: [task, state, generation, [[first id, last id], ...]].
     """
 
@@ -31,6 +32,7 @@ class RecordingTransaction(Transaction):
         Transaction.__init__(self, transaction.connection, transaction.at, command.author)
         self.events = transaction.events
         self.act = command.act
+        self.run_id = command.run_id
         self.tasks: Dict[str, TaskColumns] = {}
         self.runs: List[List[Any]] = []
         self.rows: List[List[Any]] = []
@@ -45,7 +47,7 @@ class RecordingTransaction(Transaction):
     def _before_run_change(self, run_id: str, change: RunChanged) -> None:
         sql = "SELECT {} FROM run WHERE run_id = ?".format(", ".join(change.set))
         before = dict(zip(change.set, self.connection.execute(sql, (run_id,)).fetchone()))
-        self.runs.append([change.what, before])
+        self.runs.append([change.what, before] + [run_id] * (run_id != self.run_id))
 
     def _before_change(self, run_id: str, name: str, columns: Mapping[str, object]) -> None:
         """Record the first value of each column whose value changes."""
@@ -221,6 +223,7 @@ def reopen_run(transaction: Transaction, run_id: str) -> None:
     state, blocked_since = row
     if state != RunState.RUNNING:
         columns: RunColumns = {"state": str(RunState.RUNNING), "ended_at": None, "blocked_since": None}
+        columns.update({"acknowledged_at": None, "acknowledged_by": None})
         reopened = RunChanged(RunChange.REOPENED, columns)
         transaction.change_run(run_id, reopened, old=state, new=str(RunState.RUNNING))
     elif blocked_since is not None:

@@ -244,6 +244,64 @@ class SlaRow(NamedTuple):
     at: int
 
 
+class AttentionRun(NamedTuple):
+    """A run that has not ended, or whose end nobody has acknowledged: FAILED, PARTIAL, or after its deadline.
+
+    Attributes:
+        failed: a FAILED task; ``error``: its error.
+        later_successes: of its flow since its start; at most SUCCESSES_MAX. 0 for an unfinished run.
+    """
+
+    run_id: str
+    dag_name: str
+    started_at: int
+    ended_at: Optional[int] = None
+    state: str = "RUNNING"
+    blocked_since: Optional[int] = None
+    paused_since: Optional[int] = None
+    deadline_at: Optional[int] = None
+    dead_letters: int = 0
+    failed: Optional[str] = None
+    error: Optional[str] = None
+    later_successes: int = 0
+
+
+class DeadLetterGroup(NamedTuple):
+    """The dead letters of one run with one cause: how many, and ``task``, the first of them with its error."""
+
+    run_id: str
+    fingerprint: Optional[str]
+    tasks: int
+    task: str
+    error: Optional[str]
+
+
+class HeldRows(NamedTuple):
+    """How many rows a run holds in quarantine, and since when."""
+
+    run_id: str
+    dag_name: str
+    rows: int
+    since: int
+
+
+class OpenBreaker(NamedTuple):
+    """A breaker that lets no call through."""
+
+    downstream: str
+    state: str
+    changed_at: int
+
+
+class MissedStarts(NamedTuple):
+    """Logical times of a flow that have no run, since its latest run: how many, the first and the last."""
+
+    dag_name: str
+    starts: int
+    first: int
+    last: int
+
+
 class PastAttemptRow(NamedTuple):
     """One attempt of a task in any run of the file."""
 
@@ -360,6 +418,14 @@ JOURNAL = Listing(
     + " ORDER BY seq DESC LIMIT :limit) ORDER BY seq",
     {"run_id": None, "task": None, "acts": 0, "before": None, "limit": ROWS_MAX},
 )
+#: The latest acts of operators in all runs.
+OPERATOR_ACTS = Listing(
+    "operator_acts",
+    EventRow,
+    "SELECT * FROM (SELECT {columns} FROM event INDEXED BY idx_event_command WHERE command_id IS NOT NULL"
+    " AND kind = 'operator' ORDER BY seq DESC LIMIT :limit) ORDER BY seq",
+    {"limit": 100},
+)
 SCHEDULES = Listing("schedules", ScheduleRow, "SELECT {columns} FROM schedule ORDER BY next_at")
 SLOTS = Listing(
     "slots",
@@ -373,6 +439,60 @@ SLA = Listing(
     SlaRow,
     "SELECT {columns} FROM sla WHERE (:flow IS NULL OR dag_name = :flow) ORDER BY promised_at DESC LIMIT :limit",
     {"flow": None, "limit": ROWS_MAX},
+)
+SUCCESSES_MAX = 100  # that are counted after a failure
+#: SQL: a run that has not ended, or whose bad end nobody has acknowledged.
+UNACKNOWLEDGED = (
+    "acknowledged_at IS NULL AND (ended_at IS NULL OR state IN ('FAILED','PARTIAL') OR ended_at > deadline_at)"
+    " AND state <> 'ABANDONED'"
+)
+_OF_FAILED = "(SELECT {} FROM task WHERE task.run_id = run.run_id AND task.state = 'FAILED' ORDER BY name LIMIT 1)"
+ATTENTION_RUNS = Listing(
+    "attention_runs",
+    AttentionRun,
+    "SELECT run_id, dag_name, started_at, ended_at, state, blocked_since, paused_since, deadline_at,"
+    " (SELECT count(*) FROM task WHERE task.run_id = run.run_id AND task.state = 'DEAD_LETTER'), "
+    + ", ".join(_OF_FAILED.format(column) for column in ("name", "substr(error, 1, :characters)"))
+    + ", CASE WHEN ended_at IS NULL THEN 0 ELSE (SELECT count(*) FROM (SELECT 1 FROM run AS later"
+    " WHERE later.dag_name = run.dag_name AND later.started_at > run.started_at AND later.state = 'SUCCESS'"
+    " LIMIT {})) END FROM run WHERE {}".format(SUCCESSES_MAX, UNACKNOWLEDGED)
+    + " ORDER BY started_at DESC, rowid DESC LIMIT :limit",
+    {"characters": TEXT_CHARACTERS, "limit": ROWS_MAX},
+)
+DEAD_LETTER_GROUPS = Listing(
+    "dead_letter_groups",
+    DeadLetterGroup,
+    "SELECT run.run_id, failure_fingerprint, count(*), min(name), substr(error, 1, :characters)"
+    " FROM run INDEXED BY idx_run_attention CROSS JOIN task INDEXED BY idx_task_state"
+    " ON task.run_id = run.run_id AND task.state = 'DEAD_LETTER' WHERE "
+    + UNACKNOWLEDGED.replace("state", "run.state").replace("ended_at", "run.ended_at")
+    + " GROUP BY run.run_id, failure_fingerprint ORDER BY run.started_at DESC, min(name) LIMIT :limit",
+    {"characters": TEXT_CHARACTERS, "limit": ROWS_MAX},
+)
+HELD_ROWS = Listing(
+    "held_rows",
+    HeldRows,
+    "SELECT run_id, dag_name, count(*), min(at) FROM quarantine JOIN run USING (run_id)"
+    " WHERE quarantine.state = 'held' GROUP BY run_id ORDER BY min(at) LIMIT :limit",
+    {"limit": ROWS_MAX},
+)
+OPEN_BREAKERS = Listing(
+    "open_breakers",
+    OpenBreaker,
+    "SELECT {columns} FROM breaker WHERE state IN ('OPEN', 'FORCED_OPEN') ORDER BY changed_at",
+)
+#: When the latest run was over, or the latest logical time that had one: what was missed before is made up for.
+_LATEST_RUN = (
+    "max(coalesce((SELECT logical_time FROM slot AS ran WHERE ran.dag_name = schedule.dag_name AND ran.state = 'run'"
+    " ORDER BY logical_time DESC LIMIT 1), 0), coalesce((SELECT coalesce(ended_at, {}) FROM run"
+    " WHERE run.dag_name = schedule.dag_name ORDER BY started_at DESC LIMIT 1), 0))".format(2**62)
+)
+MISSED_STARTS = Listing(
+    "missed_starts",
+    MissedStarts,
+    "SELECT schedule.dag_name, count(*), min(logical_time), max(logical_time) FROM schedule CROSS JOIN slot"
+    " ON slot.dag_name = schedule.dag_name AND slot.logical_time > " + _LATEST_RUN + " AND slot.state = 'missed'"
+    " GROUP BY schedule.dag_name",
 )
 HISTORY = Listing(
     "history",
@@ -398,7 +518,8 @@ LISTINGS: Dict[str, "Listing[Any]"] = {
     listing.name: listing
     for listing in (
         *(EXECUTORS, BREAKERS, PAGES, PAGE_HEADS, QUARANTINE, QUARANTINE_GROUPS, QUARANTINE_ROWS),
-        *(JOURNAL, SCHEDULES, SLOTS, SLA, HISTORY, RUN_TASKS, OUTPUT),
+        *(JOURNAL, OPERATOR_ACTS, SCHEDULES, SLOTS, SLA, HISTORY, RUN_TASKS, OUTPUT),
+        *(ATTENTION_RUNS, DEAD_LETTER_GROUPS, HELD_ROWS, OPEN_BREAKERS, MISSED_STARTS),
     )
 }
 #: Fields that are JSON texts in the file -> the value of a damaged text.

@@ -34,6 +34,7 @@ from ..domain.event_payloads import (
     PageColumns,
     RunChange,
     RunChanged,
+    RunColumns,
     TaskColumns,
 )
 from ..domain.states import (
@@ -62,7 +63,7 @@ from .action import (
     read_task,
     summarize,
 )
-from .lists import dag_name_of, in_list
+from .lists import UNACKNOWLEDGED, dag_name_of, in_list
 from .map_tasks import expand_below
 from .pruning import prune
 from .requeue import end_generation, let_go_on, overrides_from_options, postpone, resolve_target, start_generation
@@ -172,6 +173,39 @@ def abandon_run(context: ActionContext) -> Answer:
     resolve_cause(context.transaction, cut_off_cause(run_id))
     count = len(targets)
     return Answer(True, "run {} is abandoned: {} task{} cancelled".format(run_id, count, "" if count == 1 else "s"))
+
+
+# --- The act ``ack-run``: an operator takes note of how a run has ended, so that it is no longer listed --------------
+
+
+_RUN_END = "SELECT dag_name, state, ended_at, acknowledged_at, acknowledged_by FROM run WHERE run_id = ?"
+_BAD_ENDS_OF_FLOW = (
+    "SELECT run_id FROM run WHERE dag_name = ? AND ended_at IS NOT NULL AND " + UNACKNOWLEDGED + " ORDER BY started_at"
+)
+
+
+def acknowledge_run(context: ActionContext) -> Answer:
+    """Acknowledge the end of the run; ``whole_flow``: of every run of its flow that needs it."""
+    row = context.connection.execute(_RUN_END, (context.run_id,)).fetchone()
+    if row is None:
+        return Answer(False, "there is no such run")
+    dag_name, state, ended_at, acknowledged_at, by = row
+    if ended_at is None:
+        return Answer(False, "the run has not ended: decide about its tasks, or abandon it")
+    unseen = [run_id for (run_id,) in context.connection.execute(_BAD_ENDS_OF_FLOW, (dag_name,)).fetchall()]
+    chosen = unseen if context.options.get("whole_flow") else [one for one in unseen if one == context.run_id]
+    for run_id in chosen:
+        columns: RunColumns = {
+            "acknowledged_at": context.transaction.at,
+            "acknowledged_by": context.transaction.author.actor,
+        }
+        context.transaction.change_run(run_id, RunChanged(RunChange.ACKNOWLEDGED, columns))
+    if not chosen and acknowledged_at is not None:
+        when = ago(context.transaction.at - acknowledged_at)
+        return Answer(False, "already acknowledged by {} {}".format(by or "an operator", when))
+    if not chosen:
+        return Answer(False, "there is nothing to acknowledge: {}".format(state))
+    return Answer(True, "{} run{} acknowledged".format(len(chosen), "" if len(chosen) == 1 else "s"))
 
 
 # --- The act ``breaker``, and the probe that a requeue arms after a refused credential -------------------------------
@@ -730,6 +764,7 @@ HANDLERS: Dict[str, Callable[[ActionContext], Answer]] = {
     "unpause": _unpause,
     "postpone": postpone,
     "abandon": abandon_run,
+    "ack-run": acknowledge_run,
     "undo": undo,
     "ack": _ack,
     "snooze": _snooze,

@@ -8,30 +8,36 @@ The order depends on runs and never on the time of a write, because an idle exec
 import select
 import sqlite3
 import time
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
 from ..domain.events import JsonObject
-from ..domain.states import RunState
-from ..errors import RedriveError, StateFileError
-from .lists import SCHEDULES, ExecutorState, ScheduleRow, executor, query
-from .lock_file import heartbeat_at, service_pid
+from ..domain.states import FINISHED, RunState
+from ..errors import CorruptFileError, RedriveError, StateFileError
+from .lists import (
+    ATTENTION_RUNS,
+    DEAD_LETTER_GROUPS,
+    HELD_ROWS,
+    MISSED_STARTS,
+    OPEN_BREAKERS,
+    SCHEDULES,
+    AttentionRun,
+    DeadLetterGroup,
+    ExecutorState,
+    HeldRows,
+    MissedStarts,
+    OpenBreaker,
+    ScheduleRow,
+    executor,
+    query,
+)
+from .lock_file import SERVICE, heartbeat_at, last_holder, served_by
 from .opening import open_readonly
 from .paths import default_folder, default_paths, named_path
 from .reader import FileStamps, stamps_of
 
 POLL_SECONDS = 1.0
-
-
-class UnfinishedRun(NamedTuple):
-    """A run that has not ended, or that its deadline has ended with dead letters. Instants in microseconds UTC."""
-
-    run_id: str
-    dag_name: str
-    started_at: int
-    blocked_since: Optional[int]
-    paused_since: Optional[int]
-    dead_letters: int
-    ended_at: Optional[int] = None
+NIGHTS = 14  # days whose ends are shown
+NIGHTS_US = 4 * NIGHTS * 86400 * 1000000  # how far back they are looked for: a flow may run on working days only
 
 
 class Offer(NamedTuple):
@@ -43,9 +49,12 @@ class Offer(NamedTuple):
         has_work: whether a run of the file is unfinished, or the latest run has failed.
         problem: why the file cannot be read.
         ended_at: of the latest run.
-        unfinished: the latest first.
+        runs: those that may need a human, the latest first.
         executor: its latest one.
         service_pid: of the ``redrive serve`` that starts its runs.
+        has_lost_service: the latest ``redrive serve`` was killed.
+        tasks: how many the latest run has; ``finished``: how many of them are done.
+        nights: the worst end on each of the last days with runs of its flow, the oldest first.
     """
 
     path: str
@@ -56,10 +65,18 @@ class Offer(NamedTuple):
     has_work: bool = False
     problem: Optional[str] = None
     ended_at: Optional[int] = None
-    unfinished: Sequence[UnfinishedRun] = ()
+    runs: Sequence[AttentionRun] = ()
     executor: Optional[ExecutorState] = None
     service_pid: Optional[int] = None
     schedules: Sequence[ScheduleRow] = ()
+    has_lost_service: bool = False
+    dead_letters: Sequence[DeadLetterGroup] = ()
+    held_rows: Sequence[HeldRows] = ()
+    breakers: Sequence[OpenBreaker] = ()
+    missed: Sequence[MissedStarts] = ()
+    tasks: int = 0
+    finished: int = 0
+    nights: Sequence[str] = ()
 
 
 class OfferReader(object):
@@ -76,8 +93,7 @@ class OfferReader(object):
         named = named_path("")
         paths = default_paths() if named is None else [named]
         self._known = {path: self._entry(path) for path in paths}
-        found = (offer._replace(service_pid=service_pid(path)) for path, (_, offer) in self._known.items())
-        return sorted(found, key=_rank)
+        return sorted((_with_service(path, offer) for path, (_, offer) in self._known.items()), key=_rank)
 
     def _entry(self, path: str) -> Tuple[FileStamps, Offer]:
         stamps = stamps_of(path)
@@ -85,6 +101,19 @@ class OfferReader(object):
         if known is not None and known[0] == stamps and not (known[1].executor and known[1].executor.alive):
             return known  # an executor that dies writes nothing
         return stamps, _offer(path)
+
+
+def _with_service(path: str, offer: Offer) -> Offer:
+    holder = served_by(path)
+    if holder is not None or not offer.schedules:
+        return offer._replace(service_pid=holder and holder.pid)
+    last = last_holder(path + SERVICE)
+    return offer._replace(has_lost_service=last is not None and last.released_at is None)
+
+
+def offer_of(path: str) -> Offer:
+    """The offer of one state file as of now."""
+    return _with_service(path, _offer(path))
 
 
 def offers() -> List[Offer]:
@@ -122,12 +151,15 @@ def _rank(offer: Offer) -> Tuple[bool, bool, int, str]:
 
 
 _LATEST = "SELECT dag_name, run_id, state, started_at, ended_at FROM run ORDER BY started_at DESC, rowid DESC LIMIT 1"
-# The redundant first condition matches the partial index.
-_UNFINISHED = (
-    "SELECT run_id, dag_name, started_at, blocked_since, paused_since, (SELECT count(*) FROM task"
-    " WHERE task.run_id = run.run_id AND task.state = 'DEAD_LETTER') AS dead, ended_at FROM run"
-    " WHERE (ended_at IS NULL OR ended_at > deadline_at) AND (ended_at IS NULL OR dead > 0)"
-    " ORDER BY started_at DESC, rowid DESC"
+
+
+_COUNTS = "SELECT state, count(*) FROM task WHERE run_id = ? GROUP BY state"
+#: The ends of runs, the worst last.
+_WORST = tuple(map(str, (RunState.SUCCESS, RunState.RUNNING, RunState.ABANDONED, RunState.PARTIAL, RunState.FAILED)))
+_NIGHTS = (
+    "SELECT date(started_at / 1000000, 'unixepoch', 'localtime') AS day, max(CASE state "
+    + " ".join("WHEN '{}' THEN {}".format(state, rank) for rank, state in enumerate(_WORST))
+    + " ELSE 0 END) FROM run WHERE dag_name = ? AND started_at > ? GROUP BY day ORDER BY day"
 )
 
 
@@ -143,24 +175,49 @@ def _offer(path: str) -> Offer:
 
 
 def _read(connection: sqlite3.Connection, path: str) -> Offer:
-    schedules = query(connection, SCHEDULES, {})
+    offer = Offer(
+        path,
+        runs=query(connection, ATTENTION_RUNS, {}),
+        schedules=query(connection, SCHEDULES, {}),
+        dead_letters=query(connection, DEAD_LETTER_GROUPS, {}),
+        held_rows=query(connection, HELD_ROWS, {}),
+        breakers=query(connection, OPEN_BREAKERS, {}),
+        missed=query(connection, MISSED_STARTS, {}),
+    )
+    for rows in (offer.runs, offer.schedules, offer.held_rows, offer.breakers, offer.missed):
+        _check_numbers(path, rows)
     row = connection.execute(_LATEST).fetchone()
     if row is None:
-        return Offer(path, schedules=schedules)
+        return offer
     dag_name, run_id, state, started_at, ended_at = row
-    unfinished = [UnfinishedRun(*values) for values in connection.execute(_UNFINISHED)]
-    return Offer(
-        path,
-        dag_name,
-        run_id,
-        state,
-        started_at,
-        bool(unfinished) or state == RunState.FAILED,
+    counts = dict(connection.execute(_COUNTS, (run_id,)).fetchall())
+    return offer._replace(
+        dag_name=dag_name,
+        run_id=run_id,
+        state=state,
+        started_at=started_at,
+        has_work=state == RunState.FAILED or any(run.ended_at is None or run.dead_letters for run in offer.runs),
         ended_at=ended_at,
-        unfinished=unfinished,
         executor=_executor(connection, path),
-        schedules=schedules,
+        tasks=sum(counts.values()),
+        finished=sum(counts.get(str(state), 0) for state in FINISHED),
+        nights=_nights(connection, dag_name, started_at),
     )
+
+
+def _nights(connection: sqlite3.Connection, dag_name: str, last_at: int) -> List[str]:
+    """The worst end on each of the last NIGHTS days with runs of a flow, in the time zone of this host."""
+    days = connection.execute(_NIGHTS, (dag_name, last_at - NIGHTS_US)).fetchall()
+    return [_WORST[rank] for _, rank in days[-NIGHTS:]]
+
+
+def _check_numbers(path: str, rows: Iterable[Any]) -> None:
+    """Raises CorruptFileError for a text where an instant or a count belongs, which no redrive has written."""
+    for row in rows:
+        for field, kind in type(row).__annotations__.items():
+            value = getattr(row, field)
+            if kind in (int, Optional[int]) and value is not None and not isinstance(value, int):
+                raise CorruptFileError("{} is damaged: {} is {!r}; restore a copy".format(path, field, value))
 
 
 def _executor(connection: sqlite3.Connection, path: str) -> ExecutorState:

@@ -45,6 +45,7 @@ _REVERSED_CHANGES = {
     RunChange.PAUSED: RunChange.UNPAUSED,
     RunChange.UNPAUSED: RunChange.PAUSED,
     RunChange.POSTPONED: RunChange.POSTPONED,
+    RunChange.ACKNOWLEDGED: RunChange.ACKNOWLEDGED,
 }
 
 
@@ -124,12 +125,13 @@ def _restore(context: ActionContext, act: RecordedAct, restored: Before) -> None
 
 def _restore_run(context: ActionContext, act: RecordedAct, changes: Rows) -> None:
     """Revert what the act changed of the run, latest change first."""
-    for what, before in reversed(changes):
+    for what, before, *other in reversed(changes):
         if what in _OF_AN_END and _have_others_moved(context, act.seq, act.payload.was):
             continue  # its end was that of other states
         if what == RunChange.UNBLOCKED and not _has_dead_letter(context):
             continue  # the page that called for a breaker or a pause is resolved: the executor blocks and pages again
-        context.transaction.change_run(context.run_id, RunChanged(_REVERSED_CHANGES[what], before), *_run_move(before))
+        run_id = other[0] if other else context.run_id
+        context.transaction.change_run(run_id, RunChanged(_REVERSED_CHANGES[what], before), *_run_move(before))
 
 
 def _shift(context: ActionContext, tasks: Before, runs: Rows, jump_us: int) -> Tuple[Before, Rows]:
@@ -137,7 +139,7 @@ def _shift(context: ActionContext, tasks: Before, runs: Rows, jump_us: int) -> T
     sql = "SELECT deadline_at FROM run WHERE run_id = ?"
     (deadline_at,) = context.connection.execute(sql, (context.run_id,)).fetchone()
     shifted = {name: shift_recorded(before, deadline_at, jump_us) for name, before in tasks.items()}
-    return shifted, [[what, _shift_pause(before, jump_us)] for what, before in runs]
+    return shifted, [[what, _shift_pause(before, jump_us)] + other for what, before, *other in runs]
 
 
 def _shift_pause(before: RunColumns, jump_us: int) -> RunColumns:

@@ -25,10 +25,15 @@ CREATE TABLE run (
     pool_waits    TEXT,                   -- JSON: each pool of the machine that tasks wait for, and who holds it
     code_changed  TEXT,                   -- source files that changed after the executor loaded them, for people
     python_path   TEXT,                   -- PYTHONPATH of the start, absolute; NULL: none
-    logical_time  INTEGER                 -- the instant of its schedule that it stands for; NULL: started by hand
+    logical_time  INTEGER,                -- the instant of its schedule that it stands for; NULL: started by hand
+    acknowledged_at INTEGER,              -- when an operator took note of how it ended; NULL again once it is reopened
+    acknowledged_by TEXT
 );
 
 CREATE INDEX idx_run_late ON run(dag_name) WHERE ended_at IS NULL OR ended_at > deadline_at;
+CREATE INDEX idx_run_attention ON run(started_at) -- what may need a human: lists.py
+    WHERE acknowledged_at IS NULL AND (ended_at IS NULL OR state IN ('FAILED','PARTIAL') OR ended_at > deadline_at);
+CREATE INDEX idx_run_flow ON run(dag_name, started_at, state); -- the latest runs of a flow
 
 CREATE TABLE task (
     run_id        TEXT NOT NULL REFERENCES run(run_id),
@@ -202,6 +207,7 @@ CREATE TABLE quarantine (
 );
 
 CREATE INDEX idx_quarantine_task ON quarantine(run_id, name, state);
+CREATE INDEX idx_quarantine_held ON quarantine(run_id) WHERE state = 'held';
 
 CREATE TABLE breaker (
     downstream   TEXT PRIMARY KEY,

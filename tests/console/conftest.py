@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from redrive.console.app.app import ConsoleApp
@@ -22,10 +22,10 @@ from redrive.engine.core.causes import CauseHistory, parse_cause_history
 from redrive.engine.core.projection import RunProjection
 from redrive.engine.domain.acts import Answer, Command, TargetResult
 from redrive.engine.domain.events import Event, EventKind
-from redrive.engine.domain.states import FailedAttempt, FailedTask, TaskUsage
+from redrive.engine.domain.states import FailedAttempt, FailedTask, RunState, TaskUsage
 from redrive.engine.errors import RedriveError, RefusedError
 from redrive.engine.statefile.dry_run import ActPreview
-from redrive.engine.statefile.lists import DurationStats, Listing, Row
+from redrive.engine.statefile.lists import ATTENTION_RUNS, AttentionRun, DurationStats, Listing, Row
 from redrive.engine.statefile.logs import AttemptText, LogChunk, SelectedLines
 from redrive.engine.statefile.pruning import PrunePreview
 from support.idle import wait_for_idle_loop, wait_for_screen_by_the_loop
@@ -52,6 +52,20 @@ class StillClock:
 
     def uniform(self, low: float, high: float) -> float:
         return low
+
+
+def needs_attention(one: RunSummary) -> bool:
+    """Whether the list of runs that may need a human has it."""
+    run = one.run
+    is_bad = run.state in (RunState.FAILED, RunState.PARTIAL) or (run.deadline_at or 2**62) < (run.ended_at or 0)
+    return run.ended_at is None or (is_bad and run.acknowledged_at is None)
+
+
+def attention_run(one: RunSummary) -> AttentionRun:
+    """The row of the list of runs that may need a human."""
+    run = one.run
+    ends = (run.blocked_since, run.paused_since, run.deadline_at, one.dead_letters)
+    return AttentionRun(run.run_id, run.dag_name, run.started_at, run.ended_at, str(run.state), *ends)
 
 
 class FakeSession:
@@ -181,6 +195,8 @@ class FakeSession:
 
     async def query(self, listing: Listing[Row], **options: Any) -> Sequence[Row]:
         self._raise()
+        if listing.name == ATTENTION_RUNS.name and listing.name not in self.lists:
+            return [cast(Row, attention_run(one)) for one in await self.runs() if needs_attention(one)]
         return [build_row(listing.row, row) for row in self.lists.get(listing.name, [])]
 
     async def cause_histories(self, run_id: str, causes: Sequence[Cause]) -> Sequence[CauseHistory]:

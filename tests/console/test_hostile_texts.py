@@ -92,7 +92,8 @@ def test_no_listing_prints_a_control_sequence(
     poison(path, text)
     for words in LISTINGS:
         code, output = printed(words[0], *format_words, *words[1:], str(path))
-        assert (code, sorted(FORBIDDEN & set(output))) == (0, []), words
+        assert sorted(FORBIDDEN & set(output)) == [], words
+        assert code == (3 if words[0] == "inbox" else 0), words  # a dead letter waits
         assert output
         if format_words:
             for line in output.splitlines():
@@ -130,7 +131,7 @@ def test_a_narrow_stdout_shows_other_characters_as_escapes(rich: Path, tmp_path:
     path = copy_of(rich, tmp_path)
     poison(path, "…␛世")
     done = run_redrive(*words, path, env={**os.environ, "PYTHONIOENCODING": "latin-1"}, encoding="latin-1")
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (done.returncode, done.stderr) == (3 if words[0] == "inbox" else 0, "")
     assert "\\u2026\\u241b\\u4e16" in done.stdout
 
 

@@ -63,7 +63,7 @@ def test_a_malformed_row_is_named_and_no_traceback_is_shown(
             continue
         code = redrive_here(*words, str(path))
         errors = capsys.readouterr().err
-        assert code in (0, 2), words
+        assert code in ((0, 1, 2, 3) if words[0] == "inbox" else (0, 2)), words
         assert len(sentences_of(errors)) <= 1, errors
         reported += sentence in errors
     assert reported > 0

@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +41,8 @@ def output_of(*words: str, code: int = 0) -> str:
 
 
 def values(*words: str) -> list[Any]:
-    return [json.loads(line) for line in output_of(*words, "--json").splitlines()]
+    code = 3 if words[0] == "inbox" else 0  # a run waits
+    return [json.loads(line) for line in output_of(*words, "--json", code=code).splitlines()]
 
 
 @parametrize_mostly_long("command", [("runs",), ("tasks",), ("inbox",), ("events",), ("events", "--run", "night-1")])
@@ -60,6 +61,29 @@ def test_a_listing_is_the_same_through_ssh(far: Any, run_file: StateFileBuilder,
             value["message"] = value["message"].replace("on far: ", "")
     assert here == there
     assert here
+
+
+def test_the_inbox_of_a_host_answers_for_all_its_files(
+    far: Any, make_run_file: Callable[..., StateFileBuilder]
+) -> None:
+    folder = far.home / ".local/state/redrive"
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = [folder / "one.db", folder / "two.db"]
+    for path in paths:
+        run_file = make_run_file(path.name, run_id=f"run-of-{path.stem}")
+        run_file.close()
+        path.write_bytes(run_file.path.read_bytes())
+    try:
+        lines = output_of("inbox", "ssh://far", code=3).splitlines()
+        assert lines[0].endswith("in 2 state files")
+        for path in paths:
+            assert [line for line in lines if line.startswith(f"nightly run-of-{path.stem} in ssh://far{path}: ")], (
+                lines
+            )
+        assert output_of("inbox", "ssh://far", "--quiet", code=3) == ""
+    finally:
+        for path in paths:
+            path.unlink()
 
 
 def test_an_act_through_ssh_is_done_and_its_refusal_reported(far: Any, run_file: StateFileBuilder) -> None:

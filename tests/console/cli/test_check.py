@@ -34,7 +34,10 @@ def write(tmp_path: Path):
 def test_a_flow_with_warnings_can_run_and_one_with_errors_cannot(write):
     assert 0 == invoke_redrive("check", write(GOOD)).return_value
     assert 0 == invoke_redrive("check", write(GOOD.replace("timeout=30", "timeout=9999"))).return_value
+    assert 0 == invoke_redrive("check", write(GOOD), "--strict").return_value
+    assert 1 == invoke_redrive("check", write(GOOD.replace("timeout=30", "timeout=9999")), "--strict").return_value
     done = invoke_redrive("check", write(WRONG))
+    assert 2 == invoke_redrive("check", write(WRONG), "--strict").return_value
     assert 2 == done.return_value
     assert "error: c: asks for an argument 'd'" in done.output
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from redrive.console.present.runs import FLEET_COLUMNS
 from redrive.engine import Executor, Flow, PermanentError
 from redrive.engine.executor import host
 from redrive.engine.statefile.state_files import OfferReader
@@ -62,13 +63,13 @@ def test_files_that_need_a_human_come_first_with_their_count(states: Path) -> No
     run_flow("done")
     (states / "odd.db").write_text("not a database")
     found = fleet()
-    assert [*found] == ["blocked", "done", "odd"]
-    assert [(one["state"], one["needs_human"]) for one in found.values()] == [("BLOCKED", 2), ("SUCCESS", 0), (None, 0)]
+    assert [*found] == ["blocked", "odd", "done"]
+    assert [(one["state"], one["needs_human"]) for one in found.values()] == [("BLOCKED", 2), (None, 1), ("SUCCESS", 0)]
     assert "not a redrive state file" in found["odd"]["problem"]
     heading, *rows = run_redrive("fleet").stdout.splitlines()
-    assert heading.split() == ["NEEDS", "STATE", "FLOW", "RUN", "EXECUTOR", "NEXT", "FILE"]
-    assert rows[0].split()[:4] == ["2", "BLOCKED", "blocked", "night"] and rows[0].endswith(str(states / "blocked.db"))
-    assert rows[1].split()[:3] == ["SUCCESS", "done", "night"]
+    assert heading.split() == [*FLEET_COLUMNS]
+    assert rows[0].split()[:4] == ["2", "blocked", "BLOCKED", "0/2"] and rows[0].endswith(str(states / "blocked.db"))
+    assert rows[1].split()[0] == "1" and rows[2].split()[:3] == ["done", "SUCCESS", "2/2"]
 
 
 def test_a_run_whose_executor_was_killed_needs_a_human(tmp_path: Path, states: Path) -> None:
@@ -141,6 +142,19 @@ def attach() -> Iterator[Callable[..., PtyTerminal]]:
     yield start
     for terminal in started:
         terminal.close()
+
+
+def test_without_a_command_a_terminal_shows_the_list_of_several_files(states: Path) -> None:
+    run_flow("one")
+    run_flow("two")
+    terminal = PtyTerminal([*REDRIVE], columns=120, environ=dict(os.environ, TERM="xterm-256color"))
+    try:
+        terminal.until("2 state files on this machine")
+        terminal.send("q")
+        assert terminal.wait() == 0
+    finally:
+        terminal.close()
+    assert run_redrive().stdout.startswith("Usage: ")
 
 
 def test_attach_shows_several_files_as_a_list_and_esc_returns_to_it(attach: Callable[..., PtyTerminal]) -> None:

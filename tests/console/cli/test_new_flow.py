@@ -81,3 +81,25 @@ def test_topics_are_offered():
 def test_the_script_of_each_shell_calls_redrive(shell):
     printed = CliRunner().invoke(cli, ["completion", shell])
     assert printed.exit_code == 0 and "_REDRIVE_COMPLETE" in printed.output
+
+
+@pytest.fixture
+def default_state(tmp_path, monkeypatch, state) -> Path:
+    """The same file in the default place."""
+    folder = tmp_path / "states/redrive"
+    folder.mkdir(parents=True)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "states"))
+    monkeypatch.delenv("REDRIVE_STATE", raising=False)
+    return Path(state).rename(folder / "nightly.db")
+
+
+def test_a_target_is_completed_with_the_flows_of_the_default_place(default_state):
+    assert completions("inbox", "ni") == ["nightly", "ni"]  # the last one stands for files
+    assert completions("tasks", "--state", "ni")[0] == "nightly"
+
+
+def test_logs_and_why_complete_flows_and_then_tasks(default_state):
+    assert completions("logs", "") == ["nightly", "extract", "load"]
+    assert completions("logs", "nightly", "ex") == ["extract"]
+    assert completions("why", "nightly", "") == ["extract", "load"]
+    assert completions("logs", "extract", "") == ["load"]

@@ -35,6 +35,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "herd": ("simulate", "herd", "--scenario", "herd-500", "--runs", "1"),
     "contention": ("simulate", "contention", "--runs", "1", "--clients", "10"),
     "fleet": ("fleet",),
+    "why": ("why", "--state", "STATE", "broken"),
     "backfill": ("backfill", "FLOW", "--from", "2026-01-01", "--to", "2026-01-01", "--dry-run"),
     "check": ("check", "FLOW"),
     "schedule": ("schedule", "FLOW"),
@@ -84,7 +85,7 @@ def section_of(schema: str) -> str:
 
 
 def cause_of(state: Path) -> str:
-    return str(json.loads(invoke_redrive("inbox", state, "--json").output)["fingerprint"])
+    return str(json.loads(invoke_redrive("inbox", state, "--json").output.splitlines()[0])["fingerprint"])
 
 
 @pytest.mark.parametrize("name", VERSIONS)

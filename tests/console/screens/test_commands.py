@@ -276,7 +276,7 @@ async def test_the_list_of_runs_distinguishes_them_and_opens_one(revenue: FakeSe
     async with shown(revenue, clock, (120, 40)) as (app, pilot):
         await press(app, pilot, "1")
         heading, now, before = rows_of(app)[3:6]
-        assert heading.startswith(" 2 runs · 1 needs a human")
+        assert heading.startswith(" 2 runs · 2 need a human")
         assert "● running" in now
         assert "2/10" in now
         assert "◆1" in now

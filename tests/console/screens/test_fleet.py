@@ -13,8 +13,8 @@ from redrive.console.model.lists import FLEET
 from redrive.console.terminal.capabilities import TerminalCapabilities
 from redrive.console.terminal.tty import Tty
 from redrive.engine.errors import LinkError, RedriveError
-from redrive.engine.statefile.lists import ExecutorState, ScheduleRow
-from redrive.engine.statefile.state_files import Offer, UnfinishedRun
+from redrive.engine.statefile.lists import AttentionRun, ExecutorState, ScheduleRow
+from redrive.engine.statefile.state_files import Offer
 
 from ..conftest import StillClock, press, rows_of, settle, shown
 from ..model.runs import START, S
@@ -31,22 +31,41 @@ def schedule(flow: str, in_us: int, local: str) -> list[ScheduleRow]:
 
 def offer(flow: str, state: str, executor: ExecutorState = GONE, **columns: Any) -> Offer:
     run_id = f"{flow}-2026-04-25"
-    known = {"ended_at": START if state != "RUNNING" else None, "executor": executor, **columns}
+    known: dict[str, Any] = {
+        "ended_at": START if state != "RUNNING" else None,
+        "executor": executor,
+        "tasks": 10,
+        "finished": 8,
+    }
+    known |= {"nights": ["SUCCESS", "FAILED", "PARTIAL", "SUCCESS", state], **columns}
     return Offer(f"{FOLDER}/{flow}.db", flow, run_id, state, START - HOUR, state == "RUNNING", **known)
 
 
-def unfinished(flow: str, dead: int = 0, blocked: bool = False) -> list[UnfinishedRun]:
+def unfinished(flow: str, dead: int = 0, blocked: bool = False) -> list[AttentionRun]:
     since = START - HOUR if blocked else None
-    return [UnfinishedRun(f"{flow}-2026-04-25", flow, START - HOUR, since, None, dead)]
+    return [AttentionRun(f"{flow}-2026-04-25", flow, START - HOUR, blocked_since=since, dead_letters=dead)]
+
+
+def failed(flow: str) -> list[AttentionRun]:
+    return [AttentionRun(f"{flow}-2026-04-25", flow, START - HOUR, START, "FAILED")]
 
 
 FILES = [
-    offer("revenue", "RUNNING", ALIVE, unfinished=unfinished("revenue", dead=12), service_pid=70),
-    offer("ledger", "RUNNING", unfinished=unfinished("ledger", dead=1, blocked=True)),
-    offer("backup", "RUNNING", unfinished=unfinished("backup")),
-    offer("imports", "RUNNING", ALIVE, unfinished=unfinished("imports")),
+    offer(
+        "revenue",
+        "RUNNING",
+        ALIVE,
+        tasks=1002,
+        finished=981,
+        nights=["SUCCESS"] * 13 + ["RUNNING"],
+        runs=unfinished("revenue", dead=12),
+        service_pid=70,
+    ),
+    offer("ledger", "RUNNING", runs=unfinished("ledger", dead=1, blocked=True)),
+    offer("backup", "RUNNING", runs=unfinished("backup")),
+    offer("imports", "RUNNING", ALIVE, runs=unfinished("imports")),
     offer("rates", "SUCCESS", service_pid=70, schedules=schedule("rates", 2 * HOUR, "2026-04-25T05:00:00+05:30")),
-    offer("warehouse-of-all-the-partners", "FAILED"),
+    offer("warehouse-of-all-the-partners", "FAILED", runs=failed("warehouse-of-all-the-partners")),
     Offer(f"{FOLDER}/fresh.db", schedules=schedule("fresh", HOUR, "2026-04-25T04:00:00+05:30"), service_pid=72),
     Offer(f"{FOLDER}/odd.db", problem=f"{FOLDER}/odd.db is not a redrive state file"),
 ]
@@ -79,7 +98,7 @@ def text_of(app: FleetApp) -> str:
 
 def argv_of(app: FleetApp) -> list[list[str]]:
     """The words of each row of the list."""
-    return [row.split() for row in rows_of(app)[2 : 2 + len(app.table.order)]]  # type: ignore[arg-type]
+    return [row.split() for row in rows_of(app)[3 : 3 + len(app.table.order)]]  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40)], ids=["80x24", "120x40"])
@@ -94,11 +113,11 @@ async def test_what_needs_a_human_comes_first_with_its_count():
     app = fleet_app(Files(FILES))
     async with app.run_test(size=(120, 30)) as pilot:
         await pilot.pause()
-        assert [path.rpartition("/")[2] for path in app.table.order[:4]] == [
-            *("revenue.db", "ledger.db", "backup.db", "imports.db")
+        assert [path.rpartition("/")[2] for path in app.table.order[:6]] == [
+            *("revenue.db", "ledger.db", "backup.db", "warehouse-of-all-the-partners.db", "odd.db", "imports.db")
         ]
-        assert [row[0] for row in argv_of(app)[:3]] == ["◆12", "◆1", "◆1"]
-        assert "8 state files on this machine" in text_of(app) and "3 need a human" in text_of(app)
+        assert [row[0] for row in argv_of(app)[:6]] == ["◆12", "◆1", "◆1", "◆1", "◆1", "imports"]
+        assert "8 state files on this machine" in text_of(app) and "5 need a human" in text_of(app)
 
 
 async def test_enter_opens_the_file_under_the_cursor():
@@ -114,7 +133,7 @@ async def test_a_file_that_cannot_be_read_says_why_and_is_not_opened():
     app = fleet_app(Files(FILES))
     async with app.run_test(size=(120, 24)) as pilot:
         await pilot.pause()
-        await pilot.press("G", "enter")
+        await pilot.press("down", "down", "down", "down", "enter")
         await pilot.pause()
         assert "is not a redrive state file" in rows_of(app)[-1]  # type: ignore[arg-type]
         assert app.is_running and app.chosen is None
@@ -136,11 +155,11 @@ async def test_news_change_the_rows_and_keep_the_cursor_on_its_file():
         await pilot.pause()
         assert app.table.cursor_key == f"{FOLDER}/rates.db"
         assert rows_of(app)[-2].strip() == f"{FOLDER}/rates.db"  # type: ignore[arg-type]
-        broken = offer("rates", "RUNNING", unfinished=unfinished("rates", dead=3, blocked=True))
+        broken = offer("rates", "RUNNING", runs=unfinished("rates", dead=3, blocked=True))
         files.news.put_nowait([broken, *FILES[:4], *FILES[5:]])
         await pilot.pause()
         assert app.table.cursor_key == app.table.order[0] == f"{FOLDER}/rates.db"
-        assert "◆3" in argv_of(app)[0] and "4 need a human" in text_of(app)
+        assert "◆3" in argv_of(app)[0] and "6 need a human" in text_of(app)
 
 
 async def test_a_lost_connection_is_said_and_the_rows_stay():
@@ -171,12 +190,12 @@ async def test_columns_of_the_fleet_are_chosen_and_stored():
     async with app.run_test(size=(160, 30)) as pilot:
         await pilot.pause()
         assert "ledger.db" in text_of(app) and "no executor" in text_of(app)
-        await pilot.press("C", "space", "down", "space", "enter")
+        await pilot.press("C", "down", "down", "space", "down", "down", "space", "enter")
         await pilot.pause()
         assert (
             "no executor" not in text_of(app) and "ledger.db" not in text_of(app).partition("\n")[2].rpartition("\n")[0]
         )
-    assert load_columns().shown_in(FLEET) == {"next"}
+    assert load_columns().shown_in(FLEET) == {"done", "since", "nights", "next"}
     app = fleet_app(Files(FILES), columns=load_columns())
     async with app.run_test(size=(160, 30)) as pilot:
         await pilot.pause()

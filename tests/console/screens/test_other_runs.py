@@ -9,7 +9,18 @@ from redrive.engine.core.projection import RunRow
 from redrive.engine.domain.events import EventKind
 from redrive.engine.domain.states import RunState
 
-from ..conftest import FakeSession, StillClock, emit_events, press, rest, rows_of, shown, text_of, until
+from ..conftest import (
+    FakeSession,
+    StillClock,
+    attention_run,
+    emit_events,
+    press,
+    rest,
+    rows_of,
+    shown,
+    text_of,
+    until,
+)
 from ..model.runs import START, S, failed_task, projection_of
 
 
@@ -117,4 +128,45 @@ async def test_an_ended_run_is_not_abandoned(morning: FakeSession, clock: StillC
     async with shown(morning, clock) as (app, pilot):
         await press(app, pilot, "1", "j", "x")
         assert "only an unfinished run can be abandoned" in text_of(app)
+        assert morning.commands == []
+
+
+def earlier_failure() -> RunSummary:
+    """A run that failed before the run of the test began."""
+    failed = other_run("night-1", blocked=False)
+    failed.run.ended_at, failed.run.state = START - 1800 * S, RunState.FAILED
+    return RunSummary(failed.run, {"FAILED": 1})
+
+
+async def test_an_earlier_failure_is_listed_until_it_is_acknowledged(morning: FakeSession, clock: StillClock) -> None:
+    morning.summaries = [own_run(morning), earlier_failure()]
+    async with shown(morning, clock) as (app, pilot):
+        assert "◆ 1 other run" in rows_of(app)[0]
+        await press(app, pilot, "4")
+        assert "run night-1 (FAILED) · nightly" in text_of(app)
+        await rest(app, pilot)
+        assert "lists all runs, where a acknowledges how it ended" in text_of(app)
+        await press(app, pilot, "1", "j", "a")
+        (command,) = morning.commands
+        assert (command.act, command.run_id, command.targets) == ("ack-run", "night-1", ())
+        morning.summaries[1].run.acknowledged_at = START
+        event = morning.builder.event(EventKind.RUN, data={"what": "acknowledged"})
+        await emit_events(app, pilot, morning, event._replace(run_id="night-1"))
+        assert "other run" not in rows_of(app)[0]
+
+
+async def test_a_notice_is_listed_and_counts_for_nothing(morning: FakeSession, clock: StillClock) -> None:
+    morning.summaries = [own_run(morning), earlier_failure()]
+    row = attention_run(earlier_failure())._replace(later_successes=5)
+    morning.lists["attention_runs"] = [row._asdict()]
+    async with shown(morning, clock) as (app, pilot):
+        assert "other run" not in rows_of(app)[0] and "◆" not in rows_of(app)[1]
+        await press(app, pilot, "4")
+        assert "run night-1 (FAILED, 5 later runs succeeded) · nightly" in text_of(app)
+
+
+async def test_a_run_that_goes_on_is_not_acknowledged(morning: FakeSession, clock: StillClock) -> None:
+    async with shown(morning, clock) as (app, pilot):
+        await press(app, pilot, "1", "j", "a")
+        assert "only a run that has ended can be acknowledged" in text_of(app)
         assert morning.commands == []

@@ -1,0 +1,244 @@
+"""``redrive inbox``: what needs a human on a machine, in a file or in a run; ``redrive ack``.
+
+The rule stands in ``engine/statefile/needs.py``; here it meets the files that a command line means.
+"""
+
+from __future__ import annotations
+
+import shlex
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import click
+import msgspec
+
+from ...engine.core.projection import RunRow
+from ...engine.domain.acts import Answer
+from ...engine.errors import NotFoundError, RedriveError, StateFileError
+from ...engine.statefile import lists
+from ...engine.statefile.lists import AttentionRun
+from ...engine.statefile.needs import ENDS, OF_RUNS, Need, NeedKind, exit_code_of, needs_of
+from ...engine.statefile.state_files import Offer, offer_of, offers
+from ..model.inbox import InboxCause
+from ..present.needs import ack_command, need_sentence, summary_sentence
+from ..sessions.address import Endpoint, SshOptions, parse
+from ..sessions.open import with_session
+from ..sessions.session import Session, new_command
+from ..sessions.target import existing_target, is_remote, named_target
+from ..text.text import echo, echo_lines, json_line, one_line
+from .listings import inbox_of_run, need_fields
+from .main import code_of_answers, command
+from .operate import ActPlace, place_of, print_answer
+from .options import (
+    NamedFile,
+    complete_runs,
+    follow_option,
+    json_option,
+    reading_options,
+    reason_option,
+    ssh_options,
+    state_option,
+)
+from .output import print_view, with_schema
+from .state_files import read_remote
+
+_NAMED_MAX = 5
+_RUNS_MAX = 20  # of a file; the others are counted
+
+
+# --- The files that a command line means -----------------------------------------------------------------------------
+
+
+def files_of(file: NamedFile) -> Sequence[Offer]:
+    """Every state file of this machine or of ``ssh://host``, or the one that is named.
+
+    Raises RedriveError if there is none, or if the one that is named cannot be read.
+    """
+    target = named_target(file.name)
+    if target is None:
+        existing_target(None)  # raises without any file
+        return offers()
+    if not is_remote(target):
+        return [offer_of(target)]
+    if not parse(target).path:
+        return read_remote(Endpoint(target, file.ssh))
+    return [with_session(Endpoint(target, file.ssh), _offer_of_session)]
+
+
+async def _offer_of_session(session: Session) -> Offer:
+    """What the list of a host says about a file, read through a session."""
+    status = session.status
+    executor = lists.ExecutorState(status.executor_alive, pid=status.executor_pid, run_id=status.executor_run_id)
+    return Offer(
+        session.address,
+        runs=await session.query(lists.ATTENTION_RUNS),
+        executor=executor,
+        service_pid=status.service_pid,
+        schedules=await session.query(lists.SCHEDULES),
+        dead_letters=await session.query(lists.DEAD_LETTER_GROUPS),
+        held_rows=await session.query(lists.HELD_ROWS),
+        breakers=await session.query(lists.OPEN_BREAKERS),
+        missed=await session.query(lists.MISSED_STARTS),
+    )
+
+
+# --- ``redrive inbox`` -----------------------------------------------------------------------------------------------
+
+
+@command("inbox")
+@reading_options
+@follow_option
+@click.option("--quiet", is_flag=True, help="Print nothing: the exit code says it.")
+def print_inbox(file: NamedFile, run_id: str | None, as_json: bool, follow: bool, quiet: bool) -> int:
+    """Dead letters and failures come by cause. Exit code 0: nothing, or only notices, which stay until `redrive ack`;
+    1: a run has failed, or could not start; 3: something else waits. With --follow and --run: of one file, 0.
+    """
+    if quiet and (follow or as_json or run_id is not None):
+        raise click.UsageError("--quiet prints nothing: leave --follow, --json and --run out")
+    if run_id is not None or follow:
+        read = partial(_lines_of_session, run_id=run_id, as_json=as_json)
+        return print_view(file.to_read(), read, follow=follow, as_json=as_json)
+    found = files_of(file)
+    if named_target(file.name) is not None and len(found) == 1 and found[0].problem is not None:
+        file.to_read()
+        raise StateFileError(found[0].problem)
+    needs = needs_of(found, _now_us())
+    if not quiet:
+        echo_lines(_lines_of_files(found, needs, file.ssh, as_json))
+    return exit_code_of(needs)
+
+
+async def _lines_of_session(session: Session, *, run_id: str | None, as_json: bool) -> list[str]:
+    needs = needs_of([await _offer_of_session(session)], _now_us())
+    if run_id is None:
+        return await _lines_of_file(session, needs, as_json=as_json, is_only=True)
+    need = next((one for one in needs if one.run_id == run_id), None)
+    return await inbox_of_run(session, await session.part(run_id), need, as_json=as_json)
+
+
+def _lines_of_files(found: Sequence[Offer], needs: Sequence[Need], ssh: SshOptions, as_json: bool) -> list[str]:
+    is_only = len(found) == 1
+    paths = [found[0].path] if is_only else list(dict.fromkeys(need.path for need in needs))
+    lines = [] if is_only or as_json else [f"{summary_sentence(needs)} in {len(found)} state files"]
+    for path in paths:
+        of_file = [need for need in needs if need.path == path]
+        lines += _lines_of_path(Endpoint(path, ssh), of_file, as_json=as_json, is_only=is_only)
+    return lines
+
+
+def _lines_of_path(endpoint: Endpoint, needs: Sequence[Need], *, as_json: bool, is_only: bool) -> list[str]:
+    if any(need.kind is NeedKind.UNREADABLE for need in needs):
+        return [_line_of_need(need, endpoint.target, as_json) for need in needs]
+    read = partial(_lines_of_file, needs=needs, as_json=as_json, is_only=is_only)
+    return with_session(endpoint, read)
+
+
+async def _lines_of_file(session: Session, needs: Sequence[Need], *, as_json: bool, is_only: bool) -> list[str]:
+    """What needs a human in one file; of the only file also that its latest run needs nothing."""
+    latest = await _latest_run(session) if is_only else None
+    by_run = {need.run_id: need for need in reversed(needs) if need.kind in OF_RUNS}
+    chosen = [one for one in dict.fromkeys([latest, *reversed(by_run)]) if one is not None]
+    lines: list[str] = []
+    for run_id in chosen[:_RUNS_MAX]:
+        need = by_run.get(run_id)
+        if need is not None and need.is_notice and run_id != latest:
+            lines.append(_line_of_need(need, session.address, as_json))
+            continue
+        projection = await session.part(run_id)
+        lines += await inbox_of_run(session, projection, need, as_json=as_json, is_alone=not needs)
+    if len(chosen) > _RUNS_MAX and not as_json:
+        command = one_line(shlex.join(["redrive", "runs", session.address]))
+        lines.append(f"{len(chosen) - _RUNS_MAX} more runs: {command}")
+    lines += [_line_of_need(need, session.address, as_json) for need in needs if need.kind not in OF_RUNS]
+    return lines
+
+
+async def _latest_run(session: Session) -> str | None:
+    try:
+        return (await session.part()).run.run_id
+    except NotFoundError:
+        return None  # a schedule without a run
+
+
+def _line_of_need(need: Need, address: str, as_json: bool) -> str:
+    """A need that is not about tasks: in one line, with the command that ends it."""
+    now_us = _now_us()
+    sentence = need_sentence(need, now_us)
+    if as_json:
+        title = f"{need.kind.value}: {sentence}"
+        cause = InboxCause(need.kind.value, None, title, sentence, (), 0, 0, need.since, need.since, need.since)
+        place = {"run_id": need.run_id, "state_file": address, **need_fields(need), "executor": None, "memory": None}
+        return json_line(with_schema("inbox", {**msgspec.to_builtins(cause), **place}))
+    name = " ".join(filter(None, (need.flow, need.run_id)))
+    place_text = f"{name} in {address}" if name else address
+    command = _command_of(need, address)
+    return one_line(f"{place_text}: {sentence}{f': {command}' if command else ''}")
+
+
+def _command_of(need: Need, address: str) -> str:
+    """The command that ends a need; empty if its sentence names one, or if there is none."""
+    if need.run_id is not None and need.kind in ENDS:
+        return ack_command(address, need.run_id)
+    if need.kind is NeedKind.HELD_ROWS and need.run_id is not None:
+        return shlex.join(["redrive", "quarantine", address, "--run", need.run_id])
+    return shlex.join(["redrive", "breakers", address]) if need.kind is NeedKind.BREAKER else ""
+
+
+def _now_us() -> int:
+    return time.time_ns() // 1000
+
+
+# --- ``redrive ack`` -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Ending:
+    """A run whose bad end nobody has acknowledged, in its file."""
+
+    path: str
+    run: AttentionRun
+
+
+@command("ack")
+@click.argument("names", nargs=-1, metavar="[RUN|FLOW]...", shell_complete=complete_runs)
+@state_option
+@click.option("--all", "everything", is_flag=True, help="All runs of the flows; without a name, of all flows.")
+@reason_option
+@json_option
+@ssh_options
+def acknowledge_runs(file: NamedFile, names: tuple[str, ...], everything: bool, reason: str, as_json: bool) -> int:
+    if not names and not everything:
+        raise click.UsageError("name a run or a flow, or give --all")
+    found = [_Ending(offer.path, run) for offer in files_of(file) for run in offer.runs if run.ended_at is not None]
+    named = [one for name in names for one in _named(name, found, everything=everything)] if names else found
+    if everything:  # one act for all runs of a flow, so that one undo takes it back
+        named = list({(one.path, one.run.dag_name): one for one in reversed(named)}.values())
+    options = {"whole_flow": True} if everything else {}
+    answers = [_acknowledge(one, file.ssh, reason, options, as_json) for one in dict.fromkeys(named)]
+    if not answers and not as_json:
+        echo("no run is to be acknowledged")
+    return code_of_answers(*answers)
+
+
+def _acknowledge(one: _Ending, ssh: SshOptions, reason: str, options: Mapping[str, object], as_json: bool) -> Answer:
+    async def use(session: Session) -> tuple[Answer, ActPlace]:
+        answer = await session.send(new_command("ack-run", one.run.run_id, (), reason, options))
+        return answer, place_of(session, RunRow(one.run.run_id, one.run.dag_name))
+
+    answer, place = with_session(Endpoint(one.path, ssh), use)
+    print_answer(answer, as_json, place)
+    return answer
+
+
+def _named(name: str, found: Sequence[_Ending], *, everything: bool) -> list[_Ending]:
+    """The ends that a name means: those of a run, or of a flow."""
+    of_run = [one for one in found if one.run.run_id == name]
+    matching = of_run or [one for one in found if one.run.dag_name == name]
+    if not matching:
+        raise RedriveError(f"no run or flow {name!r} is to be acknowledged; see: redrive inbox")
+    if len(matching) > 1 and not everything:
+        commands = "; ".join(ack_command(one.path, one.run.run_id) for one in matching[:_NAMED_MAX])
+        raise RedriveError(f"{name!r} means {len(matching)} runs: give --all for all of them, or name one: {commands}")
+    return matching

@@ -1,0 +1,214 @@
+"""What needs a human on a machine: the one rule, over facts about every state file and every schedule.
+
+Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
+
+``state_files.py`` reads the facts of a file. Every place that says that something needs a human, or that nothing does,
+reads this rule: the commands ``inbox``, ``fleet`` and ``runs``, the header and the inbox of the console, exit codes.
+"""
+
+from enum import Enum
+from typing import Dict, Iterable, Iterator, List, NamedTuple, Optional
+
+from ..domain.states import RunState
+from .lists import AttentionRun
+from .state_files import Offer
+
+START_GRACE_US = 60000000  # that a due start may be late
+BREAKER_GRACE_US = 600000000  # that a breaker may be open
+
+
+class NeedKind(Enum):
+    """The kinds of needs, the most urgent first."""
+
+    UNREADABLE = "unreadable file"
+    SCHEDULER_DEAD = "dead scheduler"
+    NEVER_SERVED = "schedule that was never served"
+    FAILED_START = "failed start"
+    NOT_STARTED = "missed start"
+    DEAD_LETTERS = "dead letters"
+    BLOCKED = "blocked run"
+    LOST = "run without executor"
+    LATE = "late run"
+    FAILED = "failed run"
+    PARTIAL = "partial run"
+    BREAKER = "open breaker"
+    HELD_ROWS = "held rows"
+
+
+class Need(NamedTuple):
+    """One thing that needs a human. Instants in microseconds UTC.
+
+    Attributes:
+        is_notice: it is listed until somebody has acknowledged it, but nothing waits for it.
+        path: of the state file; of another host its address.
+        since: when it began.
+        counted: dead letters, rows, starts; else 1.
+        detail: a task, a downstream, or an error, as the file has it.
+        later_successes: of the flow, after an ended run.
+        fingerprint: of the cause of dead letters.
+    """
+
+    kind: NeedKind
+    path: str
+    since: int
+    flow: Optional[str] = None
+    run_id: Optional[str] = None
+    is_notice: bool = False
+    counted: int = 1
+    detail: str = ""
+    later_successes: int = 0
+    fingerprint: Optional[str] = None
+
+
+class ScheduleFacts(NamedTuple):
+    """What a supervisor of several flows knows about one of them.
+
+    Attributes:
+        path: of the flow's file.
+        failed_at: when the latest start failed, if none has succeeded since; ``error``: why.
+        missed: starts without a run that nobody has started or dismissed; ``missed_since``: the first of them.
+        late_since: when a start was due that has not begun.
+        dead_since: the last sign of life of its supervisor, if that did not stop in order.
+        is_served: False if no supervisor has ever served the schedule.
+    """
+
+    flow: str
+    path: str
+    failed_at: Optional[int] = None
+    error: str = ""
+    missed: int = 0
+    missed_since: int = 0
+    late_since: Optional[int] = None
+    dead_since: Optional[int] = None
+    is_served: bool = True
+
+
+#: What can be acknowledged, and what the tasks of one run explain.
+ENDS = frozenset([NeedKind.FAILED, NeedKind.PARTIAL, NeedKind.LATE])
+OF_RUNS = ENDS | frozenset([NeedKind.DEAD_LETTERS, NeedKind.BLOCKED, NeedKind.LOST])
+_ENDS: Dict[str, NeedKind] = {RunState.FAILED: NeedKind.FAILED, RunState.PARTIAL: NeedKind.PARTIAL}
+_RANKS: Dict[NeedKind, int] = {kind: rank for rank, kind in enumerate(NeedKind)}
+
+
+def needs_of(files: Iterable[Offer], now_us: int, schedules: Iterable[ScheduleFacts] = ()) -> List[Need]:
+    """What needs a human in these files and in these schedules: notices last, then by kind, the oldest first."""
+    found = [need for offer in files for need in _needs_of_file(offer, now_us)]
+    found += [need for schedule in schedules for need in _needs_of_schedule(schedule)]
+    return sorted(found, key=_order)
+
+
+def _order(need: Need) -> "tuple[bool, int, int]":
+    return need.is_notice, _RANKS[need.kind], need.since
+
+
+def _needs_of_file(offer: Offer, now_us: int) -> Iterator[Need]:
+    if offer.problem is not None:
+        yield Need(NeedKind.UNREADABLE, offer.path, 0, detail=offer.problem)
+        return
+    executor = offer.executor
+    has_run = executor is not None and executor.alive
+    for run in offer.runs:
+        is_running = has_run and executor is not None and executor.run_id in (None, run.run_id)
+        need = need_of_run(run, now_us, is_running or offer.service_pid is not None)
+        if need is None:
+            continue
+        groups = [one for one in offer.dead_letters if one.run_id == run.run_id]
+        if need.kind is not NeedKind.DEAD_LETTERS or not groups:
+            yield need._replace(path=offer.path)
+        for group in groups:
+            yield need._replace(
+                kind=NeedKind.DEAD_LETTERS,
+                path=offer.path,
+                counted=group.tasks,
+                detail=_failure(group.task, group.error),
+                fingerprint=group.fingerprint,
+            )
+    yield from _needs_of_lists(offer, now_us)
+    yield from _needs_of_schedules(offer, now_us)
+
+
+def need_of_run(run: AttentionRun, now_us: int, has_process: bool) -> Optional[Need]:
+    """What a run needs; None if nothing. ``has_process``: one executes it, or starts an executor for it."""
+    need = Need(NeedKind.FAILED, "", run.started_at, run.dag_name, run.run_id, later_successes=run.later_successes)
+    if run.dead_letters:
+        return need._replace(kind=NeedKind.DEAD_LETTERS, counted=run.dead_letters, is_notice=False)
+    if run.ended_at is not None:
+        kind = _ENDS.get(run.state, NeedKind.LATE)
+        is_notice = run.later_successes > 0 or kind is NeedKind.LATE
+        detail = "" if run.failed is None else _failure(run.failed, run.error)
+        return need._replace(kind=kind, since=run.ended_at, is_notice=is_notice, detail=detail)
+    if run.blocked_since is not None:
+        return need._replace(kind=NeedKind.BLOCKED, since=run.blocked_since)
+    if is_lost(run.ended_at, run.blocked_since, has_process):
+        return need._replace(kind=NeedKind.LOST)
+    if run.deadline_at is not None and run.deadline_at < now_us:
+        return need._replace(kind=NeedKind.LATE, since=run.deadline_at)
+    return None
+
+
+def is_lost(ended_at: Optional[int], blocked_since: Optional[int], has_process: bool) -> bool:
+    """Whether a run could go on, and no process executes it or starts an executor for it."""
+    return ended_at is None and blocked_since is None and not has_process
+
+
+def _failure(task: str, error: Optional[str]) -> str:
+    return "{}: {}".format(task, error) if error else task
+
+
+def _needs_of_lists(offer: Offer, now_us: int) -> Iterator[Need]:
+    """Held rows, which a task could do without, and breakers that do not close by themselves."""
+    for rows in offer.held_rows:
+        yield Need(NeedKind.HELD_ROWS, offer.path, rows.since, rows.dag_name, rows.run_id, True, rows.rows)
+    for breaker in offer.breakers:
+        if now_us - breaker.changed_at >= BREAKER_GRACE_US:
+            is_ours = breaker.state == "FORCED_OPEN"  # an operator holds it open
+            name = breaker.downstream
+            yield Need(NeedKind.BREAKER, offer.path, breaker.changed_at, offer.dag_name, None, is_ours, detail=name)
+
+
+def _needs_of_schedules(offer: Offer, now_us: int) -> Iterator[Need]:
+    """Schedules that nobody serves, and starts that are due or were missed since the latest run."""
+    missed = {one.dag_name: one for one in offer.missed}
+    busy = {run.dag_name for run in offer.runs if run.ended_at is None}
+    for row in offer.schedules:
+        is_due = row.next_at is not None and row.next_at < now_us - START_GRACE_US and row.dag_name not in busy
+        need = Need(NeedKind.NOT_STARTED, offer.path, row.next_at or 0, row.dag_name)
+        if offer.service_pid is None and row.next_at is not None and (offer.has_lost_service or is_due):
+            yield need._replace(kind=NeedKind.SCHEDULER_DEAD)
+        elif is_due:
+            yield need
+        elif row.dag_name in missed:
+            one = missed[row.dag_name]
+            yield need._replace(since=one.first, counted=one.starts)
+
+
+def _needs_of_schedule(schedule: ScheduleFacts) -> Iterator[Need]:
+    need = Need(NeedKind.NOT_STARTED, schedule.path, 0, schedule.flow)
+    if schedule.dead_since is not None:
+        yield need._replace(kind=NeedKind.SCHEDULER_DEAD, since=schedule.dead_since)
+    elif not schedule.is_served:
+        yield need._replace(kind=NeedKind.NEVER_SERVED)
+    if schedule.failed_at is not None:
+        yield need._replace(kind=NeedKind.FAILED_START, since=schedule.failed_at, detail=schedule.error)
+    elif schedule.missed:
+        yield need._replace(since=schedule.missed_since, counted=schedule.missed)
+    elif schedule.late_since is not None and schedule.dead_since is None:
+        yield need._replace(since=schedule.late_since)
+
+
+# --- What follows from needs -----------------------------------------------------------------------------------------
+
+
+FAILED, WAITING = 1, 3  # the exit codes of a run that has failed, and of one that is blocked
+_CODES = {NeedKind.FAILED: FAILED, NeedKind.FAILED_START: FAILED}
+
+
+def exit_code_of(needs: Iterable[Need]) -> int:
+    """0 if nothing needs a human, or only notices do; 1 if runs have failed or could not start; else 3."""
+    return max((_CODES.get(need.kind, WAITING) for need in needs if not need.is_notice), default=0)
+
+
+def attention_count(needs: Iterable[Need]) -> int:
+    """How much waits for a human: each dead letter, and 1 for everything else that is no notice."""
+    found = [need for need in needs if not need.is_notice]
+    return sum(need.counted if need.kind is NeedKind.DEAD_LETTERS else 1 for need in found)

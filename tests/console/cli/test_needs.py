@@ -1,0 +1,232 @@
+"""What needs a human on this machine: one answer in ``inbox``, ``fleet`` and ``runs``; ``redrive ack``."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.commands import run_redrive, start_redrive
+from support.waiting import wait_until
+
+FLOW = """
+import pathlib
+from redrive.engine import Flow, PermanentError, RetryPolicy
+flow = Flow("{name}", schedule="0 0 1 1 *")
+@flow.task(retry=RetryPolicy(max_attempts=1))
+def load():
+    if pathlib.Path("{folder}/blocks").exists():
+        raise PermanentError("no")
+    if pathlib.Path("{folder}/fails").exists():
+        raise OSError("no route")
+"""
+ROWS = """
+from redrive.engine import Flow
+flow = Flow("rows")
+@flow.task(max_bad_rows=5)
+def load(ctx):
+    for scope in ctx.rows([{"id": 1}, {"id": 2}], key="id"):
+        with scope as row:
+            if row["id"] == 2:
+                raise ValueError("odd")
+"""
+SLOW = """
+import time
+from redrive.engine import Flow
+flow = Flow("slow")
+@flow.task
+def wait(): time.sleep(600)
+"""
+
+
+class Machine:
+    """Flows of one machine that can be made to fail or to block."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.states = folder, folder / "states/redrive"
+
+    def write(self, name: str) -> Path:
+        path = self.folder / f"{name}.py"
+        path.write_text(FLOW.format(name=name, folder=self.folder))
+        return path
+
+    def run(self, name: str, run_id: str, how: str | None = None) -> None:
+        if how is not None:
+            (self.folder / how).touch()
+        code = run_redrive("run", self.write(name), "--run-id", run_id).returncode
+        assert code == {None: 0, "fails": 1, "blocks": 3}[how]
+        if how is not None:
+            (self.folder / how).unlink()
+
+    def inbox(self, *words: object) -> subprocess.CompletedProcess[str]:
+        return run_redrive("inbox", *words)
+
+    def values(self, command: str, *words: object) -> list[dict[str, Any]]:
+        return [*map(json.loads, run_redrive(command, *words, "--json").stdout.splitlines())]
+
+    def quiet_code(self, *words: object) -> int:
+        done = run_redrive("inbox", *words, "--quiet")
+        assert done.stdout == ""
+        return done.returncode
+
+    def needs(self) -> dict[str, tuple[int, int]]:
+        """Flow -> what needs a human, and notices, as the list of all files says it."""
+        return {one["flow"]: (one["needs_human"], one["notices"]) for one in self.values("fleet")}
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "states"))
+    monkeypatch.delenv("REDRIVE_STATE", raising=False)
+    return Machine(tmp_path)
+
+
+def test_the_inbox_answers_for_every_file_that_waits(machine: Machine) -> None:
+    machine.run("first", "night", "blocks")
+    machine.run("second", "night", "blocks")
+    machine.run("third", "night")
+    done = machine.inbox()
+    lines = done.stdout.splitlines()
+    assert lines[0] == "2 things need a human in 3 state files" and done.returncode == 3
+    for name in ("first", "second"):
+        assert f"{name} night in {machine.states / name}.db: BLOCKED" in lines
+    assert not [line for line in lines if line.startswith("third")]
+    assert {Path(one["state_file"]).stem for one in machine.values("inbox")} == {"first", "second"}
+    assert [machine.quiet_code(*words) for words in ([], ["second"], ["third"])] == [3, 3, 0]
+
+
+def test_a_failed_run_needs_a_human_everywhere(machine: Machine) -> None:
+    machine.run("etl", "night", "fails")
+    assert machine.needs() == {"etl": (1, 0)}
+    done = machine.inbox()
+    assert "1 × OSError" in done.stdout and done.returncode == machine.quiet_code() == 1
+    assert f"or acknowledge it: redrive ack --state {machine.states}/etl.db night" in done.stdout
+    assert "1 run needs a human: redrive inbox" in run_redrive("runs", "etl").stdout
+    assert "1 run needs a human: redrive inbox" in run_redrive("history", "etl").stdout
+    (value,) = machine.values("inbox")
+    assert (value["need"], value["is_notice"], value["tasks"]) == ("failed run", False, ["load"])
+
+
+def test_a_failure_stays_a_notice_after_successes_until_it_is_acknowledged(machine: Machine) -> None:
+    machine.run("etl", "bad", "fails")
+    machine.run("etl", "good-1")
+    machine.run("etl", "good-2")
+    assert machine.needs() == {"etl": (0, 1)} and machine.quiet_code() == 0
+    done = machine.inbox()
+    *_, notice = done.stdout.splitlines()
+    assert notice.endswith(
+        f" failed, 2 later runs succeeded: redrive ack --state {machine.states}/etl.db bad"
+    ) and notice.startswith(f"etl bad in {machine.states}/etl.db: ")
+    assert done.returncode == 0 and "nothing needs a human" not in done.stdout
+    (value,) = machine.values("inbox")
+    assert (value["run_id"], value["need"], value["is_notice"]) == ("bad", "failed run", True)
+    assert "1 run is not acknowledged: redrive inbox" in run_redrive("runs", "etl").stdout
+    assert run_redrive("ack", "bad", "--reason", "the router").stdout.splitlines()[-1] == "1 run acknowledged"
+    assert machine.needs() == {"etl": (0, 0)}
+    assert machine.inbox().stdout.splitlines()[-1] == "nothing needs a human"
+    again = run_redrive("ack", "bad")
+    assert again.returncode == 2 and "no run or flow 'bad' is to be acknowledged" in again.stderr
+
+
+def test_all_ends_of_a_flow_are_acknowledged_at_once(machine: Machine) -> None:
+    machine.run("etl", "one", "fails")
+    machine.run("etl", "two", "fails")
+    machine.run("other", "one", "fails")
+    refused = run_redrive("ack", "etl")
+    assert refused.returncode == 2 and "'etl' means 2 runs: give --all for all of them, or name one: " in refused.stderr
+    assert f"redrive ack --state {machine.states}/etl.db two" in refused.stderr
+    assert run_redrive("ack", "etl", "--all").returncode == 0
+    assert machine.needs() == {"etl": (0, 0), "other": (1, 0)}
+    assert run_redrive("ack", "--all").returncode == 0 and machine.quiet_code() == 0
+    assert run_redrive("ack").returncode == 2
+    with sqlite3.connect(machine.states / "etl.db") as connection:
+        acts = connection.execute("SELECT run_id, actor FROM event WHERE kind = 'operator' ORDER BY seq").fetchall()
+    connection.close()
+    assert [run_id for run_id, _ in acts] == ["two"] and all("@" in actor for _, actor in acts)
+    dry = run_redrive("undo", "etl", "--dry-run").stdout.splitlines()[-1]
+    assert dry.startswith("would take back: ack-run by ") and dry.endswith(" ago (2 runs acknowledged)")
+    assert run_redrive("undo", "etl").stdout.splitlines()[-1].endswith("(2 runs acknowledged): changed back")
+    assert machine.needs() == {"etl": (2, 0), "other": (0, 0)}
+    nothing = run_redrive("undo", "etl")
+    assert nothing.returncode == 2 and "there is no act in this file that can be taken back" in nothing.stderr
+
+
+def test_a_run_that_goes_on_is_no_longer_acknowledged(machine: Machine) -> None:
+    machine.run("etl", "night", "fails")
+    assert run_redrive("ack", "night").returncode == 0 and machine.quiet_code() == 0
+    state = machine.states / "etl.db"
+    assert run_redrive("requeue", "--state", state, "load", "--reason", "again").returncode == 0
+    (machine.folder / "fails").touch()
+    assert run_redrive("resume", state, "--plain").returncode == 1
+    assert machine.quiet_code() == 1
+
+
+def test_an_unfinished_run_is_not_acknowledged(machine: Machine) -> None:
+    machine.run("etl", "night", "blocks")
+    done = run_redrive("ack", "night")
+    assert done.returncode == 2 and "no run or flow 'night' is to be acknowledged" in done.stderr
+
+
+def test_held_rows_of_earlier_runs_are_counted(machine: Machine) -> None:
+    path = machine.folder / "rows.py"
+    path.write_text(ROWS)
+    for run_id in ("one", "two"):
+        run_redrive("run", path, "--run-id", run_id)
+    assert machine.needs() == {"rows": (0, 2)}
+    lines = machine.inbox().stdout.splitlines()
+    for run_id in ("one", "two"):
+        state = machine.states / "rows.db"
+        command = f"redrive quarantine {state} --run {run_id}"
+        assert f"rows {run_id} in {state}: 1 row held in quarantine: {command}" in lines
+
+
+def test_a_killed_scheduler_needs_a_human_and_a_stopped_one_does_not(machine: Machine) -> None:
+    for end, code in ((signal.SIGTERM, 0), (signal.SIGKILL, 3)):
+        service = start_redrive("serve", machine.write("etl"))
+        assert service.stdout is not None
+        while "next " not in service.stdout.readline():
+            assert service.poll() is None
+        assert machine.quiet_code() == 0
+        service.send_signal(end)
+        service.communicate(timeout=60)
+        assert machine.quiet_code() == code
+    (fleet,) = machine.values("fleet")
+    assert (fleet["needs_human"], fleet["service_pid"]) == (1, None)
+    lines = machine.inbox().stdout
+    assert "no process serves its schedule: redrive serve starts one" in lines
+    assert "not served" in run_redrive("fleet").stdout
+
+
+def test_a_file_that_cannot_be_read_is_no_reason_for_silence(machine: Machine) -> None:
+    machine.run("etl", "night")
+    (machine.states / "odd.db").write_text("no database")
+    done = machine.inbox()
+    assert done.returncode == machine.quiet_code() == 3
+    assert "odd.db is not a redrive state file" in done.stdout
+    assert machine.inbox(machine.states / "odd.db").returncode == 2
+
+
+def test_quiet_goes_with_no_option_that_prints(machine: Machine) -> None:
+    machine.run("etl", "night")
+    for words in (["--json"], ["--follow"], ["--run", "night"]):
+        assert machine.inbox("--quiet", *words).returncode == 2
+
+
+def test_a_lost_run_is_one_of_the_answer(machine: Machine) -> None:
+    flow = machine.folder / "slow.py"
+    flow.write_text(SLOW)
+    machine.run("etl", "night")
+    process = start_redrive("run", flow, "--run-id", "night")
+    assert process.stdout is not None
+    while "wait RUNNING" not in process.stdout.readline():
+        assert process.poll() is None
+    assert machine.quiet_code() == 0
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    wait_until(lambda: machine.quiet_code() == 3)
+    assert f"or end it: redrive abandon --state {machine.states}/slow.db night" in machine.inbox().stdout

@@ -1,0 +1,57 @@
+"""``redrive why`` and ``redrive undo``: what the keys i and z of the console do, from the shell."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from redrive.engine import Executor, Flow, PermanentError
+from support.commands import run_redrive
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Path:
+    """The file of a blocked run: ``load`` waits for ``clean``, which waits for a dead letter."""
+    flow = Flow("etl")
+
+    def fail() -> None:
+        raise PermanentError("no table")
+
+    flow.task(name="extract")(fail)
+    flow.task(name="clean", after=["extract"])(lambda: None)
+    flow.task(name="load", after=["clean"])(lambda: None)
+    Executor(run_id="night", flow=flow, state=tmp_path / "etl.db").run()
+    return tmp_path / "etl.db"
+
+
+def test_why_names_what_holds_a_task_down_to_the_task_that_waits_for_a_human(state: Path) -> None:
+    place, first, second, *_ = run_redrive("why", state, "load").stdout.splitlines()
+    assert place == f"etl night in {state}"
+    assert first.startswith("load PENDING: ")
+    assert second.startswith("  extract DEAD_LETTER: ") and "no table" in second
+    (value,) = map(json.loads, run_redrive("why", "--state", state, "load", "--json").stdout.splitlines())
+    assert [link["task"] for link in value["chain"]] == ["load", "extract"] and value["state"] == "PENDING"
+
+
+def test_why_of_no_task_or_an_unknown_one_is_refused(state: Path) -> None:
+    assert "name a task" in run_redrive("why", state).stderr
+    assert "run night has no task 'lod'" in run_redrive("why", state, "lod").stderr
+
+
+def test_undo_takes_back_the_last_act_and_then_the_one_before(state: Path) -> None:
+    for task in ("extract", "clean"):
+        assert run_redrive("skip", "--state", state, task, "--reason", "no data").returncode == 0
+    assert tasks(state) == {"extract": "SKIPPED", "clean": "SKIPPED", "load": "PENDING"}
+    assert "would take back: skip by " in run_redrive("undo", state, "--dry-run").stdout
+    assert run_redrive("undo", state).returncode == 0
+    assert tasks(state)["clean"] != "SKIPPED" and tasks(state)["extract"] == "SKIPPED"
+    assert run_redrive("undo", state).returncode == 0
+    assert tasks(state) == {"extract": "DEAD_LETTER", "clean": "PENDING", "load": "PENDING"}
+    done = run_redrive("undo", state)
+    assert done.returncode == 2 and "there is no act in this file that can be taken back" in done.stderr
+
+
+def tasks(state: Path) -> dict[str, str]:
+    lines = map(json.loads, run_redrive("tasks", state, "--json").stdout.splitlines())
+    return {one["name"]: one["state"] for one in lines}

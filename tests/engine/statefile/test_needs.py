@@ -1,0 +1,235 @@
+"""What needs a human: the rule over facts, and that reading the facts costs no walk over all runs."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+from redrive.engine import Executor, Flow, RetryPolicy
+from redrive.engine.statefile.lists import (
+    ATTENTION_RUNS,
+    DEAD_LETTER_GROUPS,
+    HELD_ROWS,
+    MISSED_STARTS,
+    AttentionRun,
+    DeadLetterGroup,
+    ExecutorState,
+    HeldRows,
+    MissedStarts,
+    OpenBreaker,
+    ScheduleRow,
+    query,
+)
+from redrive.engine.statefile.needs import (
+    NeedKind,
+    ScheduleFacts,
+    attention_count,
+    exit_code_of,
+    needs_of,
+)
+from redrive.engine.statefile.state_files import Offer, offer_of
+
+MINUTE = 60_000_000
+NOW = 1_000 * MINUTE
+
+
+def run(state: str = "RUNNING", **columns: Any) -> AttentionRun:
+    ended_at = None if state == "RUNNING" else NOW - MINUTE
+    known = {"run_id": "r", "dag_name": "etl", "started_at": NOW - 2 * MINUTE, "ended_at": ended_at, "state": state}
+    return AttentionRun(**{**known, **columns})
+
+
+def schedule(next_at: int | None) -> ScheduleRow:
+    return ScheduleRow("etl", "* * * * *", "UTC", "one", None, 0, 0, next_at, None)
+
+
+ALIVE = ExecutorState(True, run_id="r")
+
+#: Facts of a file -> the kinds of its needs (with * for a notice), and the exit code.
+CASES: dict[str, tuple[Offer, list[str], int]] = {
+    "nothing": (Offer("f"), [], 0),
+    "running": (Offer("f", runs=[run()], executor=ALIVE), [], 0),
+    "running under a scheduler": (Offer("f", runs=[run()], service_pid=7), [], 0),
+    "lost": (Offer("f", runs=[run()]), ["LOST"], 3),
+    "late": (Offer("f", runs=[run(deadline_at=NOW - 1)], executor=ALIVE), ["LATE"], 3),
+    "blocked": (Offer("f", runs=[run(blocked_since=NOW)]), ["BLOCKED"], 3),
+    "failed": (Offer("f", runs=[run("FAILED")]), ["FAILED"], 1),
+    "failed before a success": (Offer("f", runs=[run("FAILED", later_successes=5)]), ["FAILED*"], 0),
+    "partial": (Offer("f", runs=[run("PARTIAL")]), ["PARTIAL"], 3),
+    "success after the deadline": (Offer("f", runs=[run("SUCCESS")]), ["LATE*"], 0),
+    "failed twice": (Offer("f", runs=[run("FAILED", later_successes=1), run("FAILED")]), ["FAILED", "FAILED*"], 1),
+    "held rows": (Offer("f", held_rows=[HeldRows("r", "etl", 3, NOW)]), ["HELD_ROWS*"], 0),
+    "breaker just open": (Offer("f", breakers=[OpenBreaker("api", "OPEN", NOW - MINUTE)]), [], 0),
+    "breaker open": (Offer("f", breakers=[OpenBreaker("api", "OPEN", NOW - 11 * MINUTE)]), ["BREAKER"], 3),
+    "breaker held": (Offer("f", breakers=[OpenBreaker("api", "FORCED_OPEN", 0)]), ["BREAKER*"], 0),
+    "served": (Offer("f", schedules=[schedule(NOW + MINUTE)], service_pid=7), [], 0),
+    "scheduler stopped": (Offer("f", schedules=[schedule(NOW + MINUTE)]), [], 0),
+    "scheduler killed": (
+        Offer("f", schedules=[schedule(NOW + MINUTE)], has_lost_service=True),
+        ["SCHEDULER_DEAD"],
+        3,
+    ),
+    "scheduler stopped and a run is due": (Offer("f", schedules=[schedule(NOW - 2 * MINUTE)]), ["SCHEDULER_DEAD"], 3),
+    "due and not started": (Offer("f", schedules=[schedule(NOW - 2 * MINUTE)], service_pid=7), ["NOT_STARTED"], 3),
+    "due while a run runs": (
+        Offer("f", schedules=[schedule(NOW - 2 * MINUTE)], runs=[run()], executor=ALIVE, service_pid=7),
+        [],
+        0,
+    ),
+    "missed": (
+        Offer("f", schedules=[schedule(NOW)], missed=[MissedStarts("etl", 4, NOW, NOW)], service_pid=7),
+        ["NOT_STARTED"],
+        3,
+    ),
+    "no more runs": (Offer("f", schedules=[schedule(None)]), [], 0),
+    "unreadable": (Offer("f", problem="f is damaged"), ["UNREADABLE"], 3),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_file_needs(case: str) -> None:
+    offer, kinds, code = CASES[case]
+    needs = needs_of([offer], NOW)
+    assert [need.kind.name + "*" * need.is_notice for need in needs] == kinds
+    assert exit_code_of(needs) == code
+    assert all(need.path == "f" for need in needs)
+
+
+def test_dead_letters_are_one_need_for_each_cause() -> None:
+    groups = [DeadLetterGroup("r", "f1", 5, "load", "no route"), DeadLetterGroup("r", "f2", 1, "send", None)]
+    needs = needs_of([Offer("f", runs=[run(dead_letters=6, blocked_since=NOW)], dead_letters=groups)], NOW)
+    assert [(need.counted, need.detail, need.fingerprint) for need in needs] == [
+        (5, "load: no route", "f1"),
+        (1, "send", "f2"),
+    ]
+    assert attention_count(needs) == 6 and exit_code_of(needs) == 3
+
+
+def test_notices_come_last_and_dead_letters_before_failures() -> None:
+    first = Offer("a", runs=[run("FAILED", later_successes=1)])
+    second = Offer("b", runs=[run("FAILED"), run(dead_letters=1)])
+    assert [(need.path, need.kind) for need in needs_of([first, second], NOW)] == [
+        ("b", NeedKind.DEAD_LETTERS),
+        ("b", NeedKind.FAILED),
+        ("a", NeedKind.FAILED),
+    ]
+
+
+def test_a_supervisor_knows_starts_that_failed_and_whether_it_lives() -> None:
+    facts = [
+        ScheduleFacts("a", "a.py", failed_at=NOW, error="SyntaxError: invalid syntax", missed=3),
+        ScheduleFacts("b", "b.py", missed=2, missed_since=NOW),
+        ScheduleFacts("c", "c.py", is_served=False),
+        ScheduleFacts("d", "d.py"),
+        ScheduleFacts("e", "e.py", dead_since=NOW - MINUTE, late_since=NOW),
+        ScheduleFacts("f", "f.py", late_since=NOW),
+    ]
+    needs = needs_of([], NOW, facts)
+    assert [(need.kind, need.flow, need.counted) for need in needs] == [
+        (NeedKind.SCHEDULER_DEAD, "e", 1),
+        (NeedKind.NEVER_SERVED, "c", 1),
+        (NeedKind.FAILED_START, "a", 1),
+        (NeedKind.NOT_STARTED, "b", 2),
+        (NeedKind.NOT_STARTED, "f", 1),
+    ]
+    assert exit_code_of(needs_of([], NOW, facts[:1])) == 1
+
+
+# --- The facts of a file -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Path:
+    """The state file of a run that has failed."""
+    flow = Flow("etl")
+
+    def load() -> None:
+        raise OSError("no route")
+
+    flow.task(name="load", retry=RetryPolicy(max_attempts=1))(load)
+    Executor(run_id="first", flow=flow, state=tmp_path / "etl.db").run()
+    return tmp_path / "etl.db"
+
+
+def change(state: Path, sql: str) -> None:
+    with sqlite3.connect(state) as connection:
+        connection.execute(sql)
+    connection.close()
+
+
+def test_a_failed_run_is_read_with_its_error_and_the_successes_after_it(state: Path) -> None:
+    (failed,) = offer_of(str(state)).runs
+    assert (failed.run_id, failed.state, failed.failed, failed.later_successes) == ("first", "FAILED", "load", 0)
+    assert "no route" in (failed.error or "")
+    change(
+        state,
+        "INSERT INTO run (run_id, dag_name, started_at, ended_at, state) SELECT n.column1, n.column2, started_at + 1,"
+        " ended_at, 'SUCCESS' FROM run, (SELECT 'a' AS column1, 'etl' AS column2 UNION SELECT 'b', 'etl'"
+        " UNION SELECT 'c', 'another') AS n WHERE run_id = 'first'",
+    )
+    (failed,) = offer_of(str(state)).runs
+    assert failed.later_successes == 2
+
+
+def test_held_rows_of_all_runs_are_read(state: Path) -> None:
+    for run_id in ("first", "first"):
+        change(
+            state,
+            "INSERT INTO quarantine (run_id, name, attempt, row_key, state, at)"
+            f" VALUES ('{run_id}', 'load', 1, hex(randomblob(4)), 'held', 5)",
+        )
+    assert offer_of(str(state)).held_rows == [HeldRows("first", "etl", 2, 5)]
+
+
+@pytest.mark.parametrize("listing", [ATTENTION_RUNS, DEAD_LETTER_GROUPS, HELD_ROWS], ids=lambda one: one.name)
+def test_facts_are_read_by_an_index(listing: Any, state: Path) -> None:
+    with sqlite3.connect(state) as connection:
+        plan = connection.execute("EXPLAIN QUERY PLAN " + listing.sql, listing.defaults).fetchall()
+    connection.close()
+    steps = [row[3] for row in plan]
+    assert any("INDEX idx_run_attention" in step or "INDEX idx_quarantine_held" in step for step in steps), steps
+    tables = ("SCAN run", "SCAN task", "SCAN quarantine", "SCAN later")
+    assert not [step for step in steps if step.startswith(tables) and "USING" not in step], steps
+
+
+def test_missed_starts_are_those_since_the_latest_run(state: Path) -> None:
+    change(
+        state,
+        "INSERT INTO schedule (dag_name, expression, timezone, misfire, since, decided_until)"
+        " VALUES ('etl', '* * * * *', 'UTC', 'one', 0, 0)",
+    )
+    later = 2**60
+    for at, found in [(5, "missed"), (later, "missed"), (later + 1, "missed")]:
+        change(
+            state,
+            f"INSERT INTO slot (dag_name, logical_time, state, decided_at) VALUES ('etl', {at}, '{found}', 0)",
+        )
+    assert offer_of(str(state)).missed == [MissedStarts("etl", 2, later, later + 1)]
+    with sqlite3.connect(state) as connection:
+        connection.execute("UPDATE run SET ended_at = NULL, state = 'RUNNING'")
+        assert query(connection, MISSED_STARTS, {}) == []
+    connection.close()
+
+
+def test_the_nights_of_a_flow_are_the_worst_ends_of_its_last_days(state: Path) -> None:
+    day = 86_400_000_000
+    rows = [(0, "SUCCESS"), (1, "SUCCESS"), (1, "PARTIAL"), (2, "FAILED"), (2, "SUCCESS"), (4, "RUNNING")]
+    change(state, "DELETE FROM run")
+    for number, (days, end) in enumerate(rows):
+        at = 1_700_000_000_000_000 + days * day
+        change(
+            state,
+            "INSERT INTO run (run_id, dag_name, started_at, ended_at, state)"
+            f" VALUES ('{number}', 'etl', {at}, {'NULL' if end == 'RUNNING' else at}, '{end}')",
+        )
+    assert offer_of(str(state)).nights == ["SUCCESS", "PARTIAL", "FAILED", "RUNNING"]
+    for days in range(20):
+        at = 1_800_000_000_000_000 + days * day
+        change(
+            state,
+            "INSERT INTO run (run_id, dag_name, started_at, ended_at, state)"
+            f" VALUES ('later-{days}', 'etl', {at}, {at}, 'SUCCESS')",
+        )
+    assert offer_of(str(state)).nights == ["SUCCESS"] * 14
