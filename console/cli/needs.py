@@ -88,7 +88,6 @@ def print_inbox(file: NamedFile, run_id: str | None, as_json: bool, *, follow: b
         return print_view(file.to_read(), read, follow=follow, as_json=as_json)
     found = files_of(file)
     if named_target(file.name) is not None and len(found) == 1 and found[0].problem is not None:
-        file.to_read()
         raise StateFileError(found[0].problem)
     needs = needs_of(found, _now_us())
     if not quiet:
