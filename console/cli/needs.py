@@ -19,7 +19,7 @@ from ...engine.domain.acts import Answer
 from ...engine.errors import NotFoundError, RedriveError, StateFileError
 from ...engine.statefile import lists
 from ...engine.statefile.lists import AttentionRun
-from ...engine.statefile.needs import ENDS, OF_RUNS, Need, NeedKind, exit_code_of, needs_of
+from ...engine.statefile.needs import ENDS, OF_RUNS, OF_SCHEDULES, Need, NeedKind, exit_code_of, needs_of
 from ...engine.statefile.state_files import Offer, offer_of, offers
 from ..model.inbox import InboxCause
 from ..present.needs import ack_command, need_sentence, summary_sentence
@@ -102,7 +102,6 @@ def print_inbox(file: NamedFile, run_id: str | None, as_json: bool, follow: bool
         return print_view(file.to_read(), read, follow=follow, as_json=as_json)
     found = files_of(file)
     if named_target(file.name) is not None and len(found) == 1 and found[0].problem is not None:
-        file.to_read()
         raise StateFileError(found[0].problem)
     needs = needs_of(found, _now_us())
     if not quiet:
@@ -129,7 +128,7 @@ def _lines_of_files(found: Sequence[Offer], needs: Sequence[Need], ssh: SshOptio
 
 
 def _lines_of_path(endpoint: Endpoint, needs: Sequence[Need], *, as_json: bool, is_only: bool) -> list[str]:
-    if any(need.kind is NeedKind.UNREADABLE for need in needs):
+    if not is_only and all(need.kind in OF_SCHEDULES for need in needs):
         return [_line_of_need(need, endpoint.target, as_json) for need in needs]
     read = partial(_lines_of_file, needs=needs, as_json=as_json, is_only=is_only)
     return with_session(endpoint, read)

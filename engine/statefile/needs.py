@@ -64,7 +64,7 @@ class ScheduleFacts(NamedTuple):
     """What a supervisor of several flows knows about one of them.
 
     Attributes:
-        path: of the flow's file.
+        file: of the flow; ``state_path``: of its runs, None if the flow could never be read.
         failed_at: when the latest start failed, if none has succeeded since; ``error``: why.
         missed: starts without a run that nobody has started or dismissed; ``missed_since``: the first of them.
         late_since: when a start was due that has not begun.
@@ -73,7 +73,8 @@ class ScheduleFacts(NamedTuple):
     """
 
     flow: str
-    path: str
+    file: str
+    state_path: Optional[str] = None
     failed_at: Optional[int] = None
     error: str = ""
     missed: int = 0
@@ -86,14 +87,23 @@ class ScheduleFacts(NamedTuple):
 #: What can be acknowledged, and what the tasks of one run explain.
 ENDS = frozenset([NeedKind.FAILED, NeedKind.PARTIAL, NeedKind.LATE])
 OF_RUNS = ENDS | frozenset([NeedKind.DEAD_LETTERS, NeedKind.BLOCKED, NeedKind.LOST])
+#: What needs no look into a state file, which may not exist.
+OF_SCHEDULES = frozenset(
+    [NeedKind.SCHEDULER_DEAD, NeedKind.NEVER_SERVED, NeedKind.FAILED_START, NeedKind.NOT_STARTED, NeedKind.UNREADABLE]
+)
 _ENDS: Dict[str, NeedKind] = {RunState.FAILED: NeedKind.FAILED, RunState.PARTIAL: NeedKind.PARTIAL}
 _RANKS: Dict[NeedKind, int] = {kind: rank for rank, kind in enumerate(NeedKind)}
 
 
 def needs_of(files: Iterable[Offer], now_us: int, schedules: Iterable[ScheduleFacts] = ()) -> List[Need]:
-    """What needs a human in these files and in these schedules: notices last, then by kind, the oldest first."""
-    found = [need for offer in files for need in _needs_of_file(offer, now_us)]
-    found += [need for schedule in schedules for need in _needs_of_schedule(schedule)]
+    """What needs a human in these files and in these schedules: notices last, then by kind, the oldest first.
+
+    What a supervisor knows of a schedule replaces what the state file says of it.
+    """
+    known = list(schedules)
+    supervised = {schedule.state_path for schedule in known}
+    found = [need for offer in files for need in _needs_of_file(offer, now_us, offer.path in supervised)]
+    found += [need for schedule in known for need in _needs_of_schedule(schedule)]
     return sorted(found, key=_order)
 
 
@@ -101,7 +111,7 @@ def _order(need: Need) -> "tuple[bool, int, int]":
     return need.is_notice, _RANKS[need.kind], need.since
 
 
-def _needs_of_file(offer: Offer, now_us: int) -> Iterator[Need]:
+def _needs_of_file(offer: Offer, now_us: int, is_supervised: bool) -> Iterator[Need]:
     if offer.problem is not None:
         yield Need(NeedKind.UNREADABLE, offer.path, 0, detail=offer.problem)
         return
@@ -124,7 +134,8 @@ def _needs_of_file(offer: Offer, now_us: int) -> Iterator[Need]:
                 fingerprint=group.fingerprint,
             )
     yield from _needs_of_lists(offer, now_us)
-    yield from _needs_of_schedules(offer, now_us)
+    if not is_supervised:
+        yield from _needs_of_schedules(offer, now_us)
 
 
 def need_of_run(run: AttentionRun, now_us: int, has_process: bool) -> Optional[Need]:
@@ -183,7 +194,7 @@ def _needs_of_schedules(offer: Offer, now_us: int) -> Iterator[Need]:
 
 
 def _needs_of_schedule(schedule: ScheduleFacts) -> Iterator[Need]:
-    need = Need(NeedKind.NOT_STARTED, schedule.path, 0, schedule.flow)
+    need = Need(NeedKind.NOT_STARTED, schedule.state_path or schedule.file, 0, schedule.flow)
     if schedule.dead_since is not None:
         yield need._replace(kind=NeedKind.SCHEDULER_DEAD, since=schedule.dead_since)
     elif not schedule.is_served:

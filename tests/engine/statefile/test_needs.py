@@ -137,6 +137,13 @@ def test_a_supervisor_knows_starts_that_failed_and_whether_it_lives() -> None:
     assert exit_code_of(needs_of([], NOW, facts[:1])) == 1
 
 
+def test_what_a_supervisor_knows_replaces_what_the_state_file_says_of_a_schedule() -> None:
+    killed, _, _ = CASES["scheduler killed"]
+    assert [need.kind for need in needs_of([killed], NOW, [ScheduleFacts("etl", "etl.py", "f")])] == []
+    (need,) = needs_of([killed], NOW, [ScheduleFacts("etl", "etl.py", "f", dead_since=NOW)])
+    assert (need.kind, need.path) == (NeedKind.SCHEDULER_DEAD, "f")
+
+
 # --- The facts of a file -------------------------------------------------------------------------------------------
 
 
