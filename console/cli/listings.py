@@ -60,7 +60,6 @@ from ..text.pieces import plain
 from ..text.text import echo, echo_json, echo_lines, json_line, one_line, print_table, shorten, table_lines
 from . import event_lines
 from .main import ExitCode, command
-from .operate import names_like
 from .options import (
     NamedFile,
     complete_target_and_tasks,
@@ -225,6 +224,7 @@ def _cause_of_lost(run: RunRow, open_count: int, advice: str) -> InboxCause:
 def print_explanations(file: NamedFile, names: Sequence[str], run_id: str | None, as_json: bool) -> int:
     """TASK may be a glob, as 'load_*'. A TARGET may stand before the tasks."""
     from .logs import target_and_tasks
+    from .operate import names_like
 
     endpoint, patterns = target_and_tasks(file, names, run_id)
     if not patterns:

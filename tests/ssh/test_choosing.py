@@ -69,14 +69,14 @@ def test_of_several_files_over_there_a_list_is_shown_from_which_one_is_opened(
 ) -> None:
     make_files("two.db", "one.db")
     terminal = on_terminal("attach", "ssh://far")
-    terminal.until(lambda: shows(terminal, "run-of-one.db"))
+    terminal.until(lambda: shows(terminal, " one.db"))
     assert "2 state files on ssh://far" in terminal.text
-    assert terminal.text.index("run-of-two.db") < terminal.text.index("run-of-one.db")
+    assert terminal.text.index(" two.db") < terminal.text.index(" one.db")
     terminal.send("\x1b[B")
     terminal.send("\r")
     terminal.until(lambda: shows(terminal, "6 Journal") and "run-of-one.db" in terminal.text)
     terminal.send("\x1b")
-    terminal.until(lambda: shows(terminal, "2 state files on ssh://far") and "run-of-two.db" in terminal.text)
+    terminal.until(lambda: shows(terminal, "2 state files on ssh://far") and " two.db" in terminal.text)
     terminal.send("q")
     assert terminal.wait() == 0
 
@@ -86,7 +86,7 @@ def test_a_list_of_another_host_shows_what_happens_there(
 ) -> None:
     folder = make_files("two.db", "one.db")
     terminal = on_terminal("attach", "ssh://far")
-    terminal.until(lambda: shows(terminal, "run-of-one.db") and "success" not in terminal.text)
+    terminal.until(lambda: shows(terminal, " one.db") and "success" not in terminal.text)
     with sqlite3.connect(folder / "one.db") as connection:
         connection.execute("UPDATE run SET state = 'SUCCESS', ended_at = started_at + 1000000")
     terminal.until(lambda: "success" in terminal.text)
