@@ -107,8 +107,6 @@ SCREENS: dict[ScreenName, tuple[str, str]] = {
 
 
 def screen_maker(view: ScreenName) -> Callable[[], ConsoleScreen]:
-    """What makes the screen of a view."""
-
     def make() -> ConsoleScreen:
         module, name = SCREENS[view]
         screen: ConsoleScreen = getattr(import_module(module, __package__), name)()
@@ -375,7 +373,6 @@ class ConsoleApp(ThemedConsole):
     # --- The run ---------------------------------------------------------------------------------------------------
 
     def on_mount(self) -> None:
-        """Start to follow the run."""
         self.live.follow(self._run_id)
 
     def on_board_replaced(self, board: Board) -> None:

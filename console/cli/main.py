@@ -257,7 +257,6 @@ class CommandGroup(click.Group):
             raise click.UsageError(f"{error.message} (Did you mean {' or '.join(map(repr, close))}?)", ctx) from None
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names of all commands."""
         return sorted(_LISTED)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
@@ -317,7 +316,6 @@ def command(name: str) -> Callable[[Callable[..., object]], click.Command]:
 
 
 def complete_topics(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Topics of the manual."""
     from .. import manual
 
     topics = manual.load_topics()

@@ -50,7 +50,6 @@ class ConsoleView:
         self._index: ReplayIndex | None = None
 
     def timeline(self) -> str:
-        """The rows of the timeline."""
         rows = timeline_of(ReportData(self._end, _ADDRESS, self._end_us)).rows
         return "\n".join(plain(row.line).rstrip() for row in rows)
 

@@ -68,7 +68,6 @@ class DownstreamRow(NamedTuple):
 
     @property
     def is_head(self) -> bool:
-        """Whether the row is the head of a section."""
         return self.key is None and not self.hidden
 
 
@@ -84,7 +83,6 @@ class Page(PageHead):
 
     @property
     def is_idle(self) -> bool:
-        """Whether it is resolved."""
         return self.state == "resolved"
 
     @property
@@ -225,12 +223,10 @@ class Downstreams:
         return before != self.breakers
 
     def load_pages(self, rows: Iterable[PageHead]) -> None:
-        """Load rows of the list PAGE_HEADS."""
         self.pages = {row.id: Page(*row) for row in rows}
         self.loaded_sections.add(Section.PAGES)
 
     def load_row_groups(self, rows: Iterable[QuarantineGroup]) -> None:
-        """Load rows of the list QUARANTINE_GROUPS."""
         self.groups = _merge_groups(rows)
         self.loaded_sections.add(Section.ROWS)
 
@@ -254,7 +250,6 @@ class Downstreams:
         self._expanded ^= {_without_count(row)}
 
     def is_open(self, row: DownstreamRow) -> bool:
-        """Whether a row is expanded."""
         return _without_count(row) in self._expanded
 
     def rows(self) -> list[DownstreamRow]:
@@ -313,7 +308,6 @@ class Downstreams:
         return [row for row in self.rows() if not row.task and self.needs_human(row)]
 
     def needs_human(self, row: DownstreamRow) -> bool:
-        """Whether the item of a row needs a human."""
         item = self.item(row)
         return item is not None and item.needs_human
 
@@ -431,12 +425,10 @@ class BreakerStatus:
 
     @property
     def name(self) -> str:
-        """The name of the downstream."""
         return self.spec.name
 
     @property
     def state(self) -> BreakerState:
-        """The state of the breaker."""
         return self.breaker.state
 
     @property

@@ -66,7 +66,6 @@ class RegexFilter:
     pattern: re.Pattern[str]
 
     def matches(self, text: str) -> bool:
-        """Whether a text matches."""
         return self.pattern.search(text) is not None
 
 
@@ -215,7 +214,6 @@ class ColumnChoice:
         self._chosen = {name: frozenset(columns) for name, columns in (chosen or {}).items()}
 
     def shown_in(self, name: str) -> frozenset[str]:
-        """The names of the columns of a list."""
         known = frozenset(column.name for column in COLUMNS[name])
         return known & self._chosen.get(name, known)
 

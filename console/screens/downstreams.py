@@ -95,7 +95,6 @@ class DownstreamsScreen(ConsoleScreen):
     # --- The frame ------------------------------------------------------------------------------------------------
 
     def content(self) -> Iterable[Widget]:
-        """Yield the list."""
         yield self.table
 
     def widgets_below(self) -> Iterable[Widget]:
@@ -114,7 +113,6 @@ class DownstreamsScreen(ConsoleScreen):
         self._rest_timer.start()
 
     def footer_actions(self) -> Sequence[Action]:
-        """The actions for the item under the cursor."""
         row, item = self.table.cursor_key, self.subject()
         names = ("details", "output") if row is not None and row.task else _KEYS.get(type(item), ())
         return [BY_NAME[name] for name in (*names, *_COMMON_KEYS)]
@@ -269,7 +267,6 @@ class DownstreamsScreen(ConsoleScreen):
     # --- What is selected -----------------------------------------------------------------------------------------
 
     def subject(self) -> BreakerStatus | Page | RowGroup | None:
-        """The breaker, page or group of rows under the cursor."""
         row = self.table.cursor_key
         return self.downstreams.item(row) if row is not None else None
 
@@ -315,7 +312,6 @@ class DownstreamsScreen(ConsoleScreen):
         self.subject_bar.show_lines(lines)
 
     def target_tasks(self) -> Sequence[str]:
-        """The tasks of the row under the cursor."""
         row = self.table.cursor_key
         return self.downstreams.tasks_of(row) if row is not None else ()
 
@@ -405,7 +401,6 @@ class DownstreamsScreen(ConsoleScreen):
         self._refresh_list(by_hand=True)
 
     def select_task(self) -> bool:
-        """Select the task of the row."""
         names = self.target_tasks()
         if not names:
             self.show_warning("this row belongs to no task of this run")
@@ -470,7 +465,6 @@ class RowsTable(VirtualTable[int]):
     """A table of rows whose keys are their places."""
 
     def place_of(self, key: int) -> int | None:
-        """Return the place of a row: its key."""
         return key if 0 <= key < len(self.order) else None
 
 
@@ -496,7 +490,6 @@ class RowsScreen(ConsoleScreen):
         return ScreenName.DOWNSTREAMS
 
     def content(self) -> Iterable[Widget]:
-        """Yield the heading and the list."""
         yield self.heading
         yield self.table
 
@@ -525,7 +518,6 @@ class RowsScreen(ConsoleScreen):
         self._show_heading()
 
     def target_tasks(self) -> Sequence[str]:
-        """The task whose rows are shown."""
         return (self.key.task,)
 
     # --- Reading --------------------------------------------------------------------------------------------------
@@ -595,7 +587,6 @@ class RowsScreen(ConsoleScreen):
         self.heading.show(*rows_heading(self.group, place, marked, self.app.size.width, self.console.glyphs))
 
     def on_virtual_table_cursor_moved(self, message: VirtualTable.CursorMoved) -> None:
-        """Show the row under the cursor."""
         self._show_heading()
         self._read()
 
@@ -659,7 +650,6 @@ class RowsScreen(ConsoleScreen):
             self.table.set_marks(())
 
     def select_task(self) -> bool:
-        """The task whose rows are shown."""
         self.console.selected = self.key.task
         return True
 
