@@ -186,7 +186,7 @@ COLUMNS: Mapping[str, tuple[Column, ...]] = {
         Column("actor", "who did it"),
         Column("reason", "why"),
     ),
-    ScreenName.DOWNSTREAMS.value: (
+    ScreenName.SYSTEMS.value: (
         Column("failed", "calls of a downstream that failed, of all"),
         Column("retries", "how many retries the budget of a downstream has left"),
         Column("holds", "how many tasks its breaker holds"),

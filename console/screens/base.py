@@ -48,10 +48,9 @@ from ..feed.live_run import BoardUpdate, CauseMemory, LiveRun
 from ..keys.actions import BY_NAME, SUSPEND_KEY, VIEWS, Action, ScreenName, footer_of
 from ..keys.keymap import KeyMap
 from ..model.board import Board
-from ..model.downstreams import ChosenRows, RowsAct, blocking_downstream
 from ..model.lists import COLUMNS, ColumnChoice, describe_state_filter, next_state_filter
 from ..model.runs import WaitingRun
-from ..present.downstreams import compact
+from ..model.systems import ChosenRows, RowsAct, blocking_downstream
 from ..present.header import (
     ReplayPosition,
     Tab,
@@ -65,6 +64,7 @@ from ..present.header import (
     tabs_line,
     waiting_fact,
 )
+from ..present.systems import compact
 from ..sessions.session import Session
 from ..terminal.capabilities import SMALLEST_SIZE
 from ..text.figures import number
@@ -470,7 +470,7 @@ def tabs_of(console: Console, active: ScreenName) -> list[Tab]:
     counts = {
         ScreenName.RUNS: len(waiting),
         ScreenName.INBOX: dead + sum(one.weight for one in waiting),
-        ScreenName.DOWNSTREAMS: console.attention_count,
+        ScreenName.SYSTEMS: console.attention_count,
     }
     badges = {view: f"{console.glyphs.dead}{compact(count)}" for view, count in counts.items() if count}
     failed = board.counts[TaskState.FAILED] if board is not None else 0
